@@ -1,0 +1,70 @@
+# The kinds of target this project has: a library folder, a lesson, a test.
+
+set(LOCKSTEP_WARNINGS -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual)
+if(LOCKSTEP_WERROR)
+  list(APPEND LOCKSTEP_WARNINGS -Werror)
+endif()
+
+# One precompiled header for everything that includes torch: 26 s once, against 20 s a file without.
+add_library(lockstep_pch OBJECT ${PROJECT_SOURCE_DIR}/cmake/pch.cpp)
+target_precompile_headers(lockstep_pch PRIVATE <torch/torch.h> <torch/csrc/distributed/c10d/reducer.hpp>)
+target_link_libraries(lockstep_pch PRIVATE lockstep::torch)
+target_compile_options(lockstep_pch PRIVATE ${LOCKSTEP_WARNINGS})
+
+function(_lockstep_settings target uses_torch)
+  target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/common>)
+  target_compile_options(${target} PRIVATE ${LOCKSTEP_WARNINGS})
+  if(uses_torch)
+    target_link_libraries(${target} PUBLIC lockstep::torch)
+    target_precompile_headers(${target} REUSE_FROM lockstep_pch)
+  endif()
+endfunction()
+
+# add_lockstep_library(NAME [TORCH] SOURCES ... [DEPENDS lockstep::x ...] [PRIVATE ...])
+# The static library lockstep_NAME, alias lockstep::NAME.
+function(add_lockstep_library name)
+  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPENDS;PRIVATE" ${ARGN})
+  add_library(lockstep_${name} STATIC ${ARG_SOURCES})
+  add_library(lockstep::${name} ALIAS lockstep_${name})
+  target_link_libraries(lockstep_${name} PUBLIC ${ARG_DEPENDS} PRIVATE ${ARG_PRIVATE})
+  _lockstep_settings(lockstep_${name} "${ARG_TORCH}")
+endfunction()
+
+# add_lockstep_program(NAME [TORCH] SOURCES ... DEPENDS ...)
+function(add_lockstep_program name)
+  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPENDS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPENDS})
+  _lockstep_settings(${name} "${ARG_TORCH}")
+endfunction()
+
+# add_lesson(NN_name SOURCES ...): the lesson's program, in the build folder's bin/.
+function(add_lesson name)
+  cmake_parse_arguments(ARG "" "" "SOURCES" ${ARGN})
+  add_lockstep_program(${name} TORCH SOURCES ${ARG_SOURCES} DEPENDS lockstep::lesson)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LESSONS ${name})
+endfunction()
+
+# add_lockstep_test(NAME [TORCH] SOURCES ... DEPENDS ... LABEL unit [TIMEOUT s] [PROCESSORS n])
+# A GoogleTest program; each of its cases is a test of its own, named LABEL.Suite.Case. A case that skips
+# is reported by CTest as skipped, never as passed.
+function(add_lockstep_test name)
+  cmake_parse_arguments(ARG "TORCH" "LABEL;TIMEOUT;PROCESSORS" "SOURCES;DEPENDS;ENVIRONMENT" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 60)
+  endif()
+  if(NOT ARG_PROCESSORS)
+    set(ARG_PROCESSORS 1)
+  endif()
+  add_lockstep_program(${name} ${ARG_UNPARSED_ARGUMENTS}
+    SOURCES ${ARG_SOURCES} ${PROJECT_SOURCE_DIR}/tests/support/main.cpp DEPENDS ${ARG_DEPENDS} GTest::gtest GTest::gmock)
+  if(ARG_TORCH)
+    _lockstep_settings(${name} TRUE)
+  endif()
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  gtest_discover_tests(${name} TEST_PREFIX "${ARG_LABEL}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${ARG_PROCESSORS}
+      SKIP_RETURN_CODE 77 ENVIRONMENT "${ARG_ENVIRONMENT}")
+endfunction()
+include(GoogleTest)

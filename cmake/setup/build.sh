@@ -1,0 +1,92 @@
+# Configure and build. CMake is started only when something about the configuration has changed; else
+# Ninja alone finds out that there is nothing to do.
+
+# Takes the lock (two calls must not set up at once), then makes everything up to a configured build
+# folder. The lock is let go by set_up_done or with the process.
+set_up() {
+  mkdir -p -- "$STATE/log" "$ROOT/build" 2>/dev/null
+  if [[ ! -w "$STATE/log" || ! -w "$ROOT/build" ]]; then
+    fail "no permission to write in $ROOT." "Clone the repository to a folder of your own."
+  fi
+  { exec 9>>"$STATE/lock"; } 2>/dev/null || fail "no permission to write $STATE/lock."
+  if ! flock -n 9; then
+    say "another ./lockstep is setting up or building here: waiting for it"
+    flock 9
+  fi
+  if environment_ready; then
+    set_up_packages
+  else
+    set_up_packages with-python
+    set_up_environment
+  fi
+  choose_compiler
+  configure
+}
+
+set_up_done() { exec 9>&-; }
+
+# Sets COMPILER (clang or gcc), CC, CXX and BUILD, the build folder.
+choose_compiler() {
+  if [[ -z "$COMPILER" ]]; then
+    COMPILER=gcc
+    if found command:clang++; then COMPILER=clang; fi
+  fi
+  if [[ "$COMPILER" == clang ]]; then CC=clang CXX=clang++; else CC=gcc CXX=g++; fi
+  BUILD="$ROOT/build/$COMPILER-$TORCH"
+  if [[ -n "$PREFIX" ]]; then BUILD="$ROOT/build/$COMPILER-prefix"; fi
+}
+
+configure() {
+  local log="$STATE/log/configure.log" werror=OFF python=""
+  case "${LOCKSTEP_WERROR:-}" in 1 | ON | on) werror=ON ;; esac
+  if [[ -z "$PREFIX" ]]; then python="$PYTHON"; fi
+  local arguments=(-S "$ROOT" -B "$BUILD" -G Ninja
+    "-DCMAKE_MAKE_PROGRAM=$NINJA" "-DCMAKE_C_COMPILER=$CC" "-DCMAKE_CXX_COMPILER=$CXX"
+    "-DCMAKE_PREFIX_PATH=$TORCH_ROOT" "-DLOCKSTEP_WERROR=$werror" "-DLOCKSTEP_PYTHON=$python")
+  if [[ -e "$BUILD/build.ninja" && -r "$BUILD/configured" && "$(<"$BUILD/configured")" == "${arguments[*]}" ]]; then
+    return
+  fi
+  command -v "$CXX" >/dev/null || fail "the compiler $CXX is missing." "Install it, or choose the other with --compiler."
+  say "configuring ${BUILD#"$ROOT"/}"
+  if ! logged "$log" '^-- (The CXX compiler|LibTorch)' "$CMAKE_BIN/cmake" --fresh "${arguments[@]}"; then
+    show_end_of "$log" 20
+    fail "configuring failed (log: $log)."
+  fi
+  printf '%s\n' "${arguments[*]}" >"$BUILD/configured"
+}
+
+# build TARGET...: everything when no target is named.
+build() {
+  local jobs_option=() memory_kb cores
+  # A file that includes torch takes up to 1.5 GB to compile; Ninja looks at the cores only.
+  memory_kb="$(awk '/^MemAvailable/ { print $2 }' /proc/meminfo 2>/dev/null)"
+  cores="$(nproc 2>/dev/null || echo 2)"
+  if [[ -n "$memory_kb" ]] && ((memory_kb / 1500000 < cores)); then
+    jobs_option=(-j "$((memory_kb / 1500000 > 0 ? memory_kb / 1500000 : 1))")
+  fi
+  "$NINJA" -C "$BUILD" ${jobs_option[@]+"${jobs_option[@]}"} "$@" </dev/null 2>&1 | build_progress
+  if ((PIPESTATUS[0] != 0)); then
+    if [[ "$(free_megabytes)" =~ ^[0-9]{1,2}$ ]]; then fail "the disk is full: the build could not be finished."; fi
+    fail "the build failed: see the compiler's messages above (folder ${BUILD#"$ROOT"/})."
+  fi
+}
+
+# On a terminal one line that is written over; elsewhere at most one in ten seconds.
+build_progress() {
+  local line last=-10 open=""
+  while IFS= read -r line; do
+    case "$line" in
+      'ninja: no work to do.' | 'ninja: Entering directory'*) ;;
+      '['[0-9]*'/'*)
+        if [[ -t 2 ]]; then
+          printf '\r\033[K%s' "${line:0:${COLUMNS:-80}}" >&2
+          open=1
+        elif ((SECONDS - last >= 10)); then
+          last=$SECONDS
+          say "building ${line:0:90}"
+        fi ;;
+      *) printf '%s%s\n' "${open:+$'\n'}" "$line" >&2; open="" ;;
+    esac
+  done
+  if [[ -n "$open" ]]; then printf '\r\033[K' >&2; fi
+}

@@ -1,0 +1,98 @@
+# The commands.
+
+job_setup() {
+  if (($#)); then usage_error "setup takes no argument: $1"; fi
+  set_up
+  say "ready: ${BUILD#"$ROOT"/}"
+}
+
+job_build() {
+  if (($#)); then usage_error "build takes no argument: $1"; fi
+  set_up
+  build
+  say "built: ${BUILD#"$ROOT"/}"
+}
+
+# run [LESSON|all] [options]: builds only the lesson that comes first, by name or number; else all.
+job_run() {
+  local targets=(lockstep-course lessons/all) lesson
+  case "${1-}" in
+    -h | --help) targets=(lockstep-course) ;;
+    [0-9]*)
+      for lesson in "$ROOT/lessons/$1"/ "$ROOT/lessons/$1"_*/; do
+        lesson="${lesson%/}"
+        if [[ -d "$lesson" ]]; then targets=(lockstep-course "${lesson##*/}"); fi
+      done ;;
+  esac
+  set_up
+  build "${targets[@]}"
+  run_course run "$@"
+}
+
+# The commands of the built program that need no lesson built.
+job_course() {
+  set_up
+  build lockstep-course
+  run_course "$@"
+}
+
+run_course() {
+  set_up_done
+  exec "$BUILD/lockstep-course" "$@"
+}
+
+# test [--tier quick|full] [ctest arguments]
+job_test() {
+  local tier=quick arguments=()
+  while (($#)); do
+    case "$1" in
+      --tier)
+        if (($# < 2)); then usage_error "--tier wants quick or full."; fi
+        tier="$2"
+        shift ;;
+      --tier=*) tier="${1#*=}" ;;
+      *) arguments+=("$1") ;;
+    esac
+    shift
+  done
+  case "$tier" in
+    quick) arguments=(-LE '^full$' ${arguments[@]+"${arguments[@]}"}) ;;
+    full) ;;
+    *) usage_error "--tier is quick or full, not \"$tier\"." ;;
+  esac
+  set_up
+  build
+  set_up_done
+  mkdir -p -- "$ROOT/reports/out" || fail "no permission to write in $ROOT/reports/out."
+  exec "$CMAKE_BIN/ctest" --test-dir "$BUILD" --output-on-failure --no-tests=error -j2 \
+    --output-log "$ROOT/reports/out/test-${BUILD##*/}.log" ${arguments[@]+"${arguments[@]}"}
+}
+
+# bench [NAME]: benchmarks/NAME.sh or NAME.py, else the built program benchmarks/NAME.
+job_bench() {
+  local name="${1-}" file
+  if [[ -z "$name" || "$name" == -* ]]; then
+    echo "Benchmarks (./lockstep bench NAME):"
+    for file in "$ROOT"/benchmarks/*.sh "$ROOT"/benchmarks/*.py; do
+      if [[ -e "$file" ]]; then
+        file="${file##*/}"
+        printf '  %s\n' "${file%.*}"
+      fi
+    done
+    return
+  fi
+  shift
+  set_up
+  export LOCKSTEP_BUILD_DIR="$BUILD"
+  if [[ -e "$ROOT/benchmarks/$name.sh" ]]; then
+    set_up_done
+    exec bash "$ROOT/benchmarks/$name.sh" "$@"
+  fi
+  if [[ ! -e "$ROOT/benchmarks/$name.py" && ! -e "$ROOT/benchmarks/$name.cpp" ]]; then
+    usage_error "there is no benchmark \"$name\"; ./lockstep bench lists them."
+  fi
+  build benchmarks/all lessons/all
+  set_up_done
+  if [[ -e "$ROOT/benchmarks/$name.py" ]]; then exec "$PYTHON" "$ROOT/benchmarks/$name.py" "$@"; fi
+  exec "$BUILD/benchmarks/$name" "$@"
+}

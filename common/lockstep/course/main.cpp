@@ -1,0 +1,131 @@
+// The program behind ./lockstep: list, run, diagnose.
+#include <lockstep/base/error.h>
+#include <lockstep/base/file.h>
+#include <lockstep/course/lessons.h>
+#include <lockstep/diagnose/diagnose.h>
+#include <lockstep/diagnose/text.h>
+#include <lockstep/trace/json.h>
+#include <lockstep/trace/reader.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iomanip>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+namespace lockstep::course {
+namespace {
+
+enum ExitCode { kOk = 0, kFinding = 1, kUsage = 2, kCouldNotRun = 3, kSkipped = 77 };
+
+std::filesystem::path build_folder() {
+  return std::filesystem::read_symlink("/proc/self/exe").parent_path();
+}
+
+int list(const std::vector<LessonEntry>& lessons) {
+  for (const auto& lesson : lessons)
+    std::cout << std::left << std::setw(20) << lesson.name << lesson.title << "\n";
+  return kOk;
+}
+
+// Every lesson's report goes to `reports`, unless the caller named a file for a single one.
+int run(const std::vector<LessonEntry>& lessons, const std::string& wanted,
+        const std::filesystem::path& reports, const std::vector<std::string>& rest) {
+  std::vector<LessonEntry> chosen = lessons;
+  if (wanted != "all") chosen = {find_lesson(lessons, wanted)};
+  const bool own_file = std::find(rest.begin(), rest.end(), "--json") != rest.end();
+  if (own_file && chosen.size() > 1)
+    throw UsageError("--json names one file, and `run all` writes one a lesson");
+  int worst = kOk, skipped = 0;
+  for (const auto& lesson : chosen) {
+    auto arguments = rest;
+    if (!own_file) arguments.insert(arguments.end(), {"--json", reports / (lesson.name + ".json")});
+    const int code = run_program(lesson.program, arguments);
+    skipped += code == kSkipped;
+    if (code != kSkipped) worst = std::max(worst, code);
+    if (code > 128) return code;  // interrupted: so is the rest
+  }
+  if (!own_file) std::cerr << "reports: " << reports.string() << "\n";
+  return skipped == static_cast<int>(chosen.size()) ? static_cast<int>(kSkipped) : worst;
+}
+
+nlohmann::json finding_json(const diagnose::Finding& finding) {
+  return {{"pitfall", finding.pitfall},   {"severity", diagnose::to_string(finding.severity)},
+          {"ranks", finding.ranks},       {"step", finding.step},
+          {"sequence", finding.sequence}, {"evidence", finding.evidence}};
+}
+
+int diagnose_folder(const std::filesystem::path& folder, bool as_json, bool export_trace) {
+  const auto trace = trace::read(folder);
+  if (export_trace) {
+    std::cout << trace::to_json(trace) << "\n";
+    return kOk;
+  }
+  const auto diagnosis = diagnose::diagnose(trace);
+  if (as_json) {
+    nlohmann::json findings = nlohmann::json::array(), rows = nlohmann::json::array();
+    for (const auto& finding : diagnosis.findings) findings.push_back(finding_json(finding));
+    for (const auto& row : diagnosis.rows)
+      rows.push_back({{"slug", row.slug},
+                      {"state", diagnose::to_string(row.verdict.state)},
+                      {"reason", row.verdict.reason}});
+    std::cout << nlohmann::json{{"findings", findings}, {"detectors", rows}}.dump(2) << "\n";
+  } else {
+    std::cout << diagnose::to_text(diagnosis);
+  }
+  return diagnosis.findings.empty() ? kOk : kFinding;
+}
+
+int main_of(int argc, char** argv) {
+  const std::filesystem::path source = LOCKSTEP_SOURCE_DIR;
+  CLI::App app("Lockstep: data-parallel training, its pitfalls, and what names them", "lockstep");
+  app.require_subcommand(1);
+  app.footer(
+      "Also: ./lockstep test, bench, doctor; see ./lockstep --help.\n"
+      "Exit codes: 0 as expected, 1 a verdict is wrong or a finding, 2 usage, 3 could not run, 77 "
+      "skipped.");
+  app.add_subcommand("list", "The lessons and what each one teaches");
+  std::string wanted = "all";
+  std::filesystem::path reports = source / "reports" / "out";
+  auto* run_command =
+      app.add_subcommand("run", "Run a lesson, or all of them; further options go to the lesson");
+  run_command->add_option("lesson", wanted, "05_set_epoch, 05, set_epoch, or all")
+      ->capture_default_str();
+  run_command->add_option("--reports", reports, "Folder for the JSON reports")
+      ->capture_default_str();
+  run_command->allow_extras();
+  std::filesystem::path folder;
+  bool as_json = false, export_trace = false;
+  auto* diagnose_command =
+      app.add_subcommand("diagnose", "Name the pitfall from a folder of traces");
+  diagnose_command->add_option("folder", folder, "Holds rank_*.trace")->required();
+  diagnose_command->add_flag("--json", as_json, "Findings and every detector's state as JSON");
+  diagnose_command->add_flag("--export", export_trace, "The trace itself as JSON");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(std::string(error.what()) + "; see --help");
+  }
+  const auto lessons = find_lessons(source, build_folder());
+  if (*run_command) return run(lessons, wanted, reports, run_command->remaining());
+  if (*diagnose_command) return diagnose_folder(folder, as_json, export_trace);
+  return list(lessons);
+}
+
+}  // namespace
+}  // namespace lockstep::course
+
+int main(int argc, char** argv) {
+  using namespace lockstep;
+  try {
+    return course::main_of(argc, argv);
+  } catch (const UsageError& error) {
+    std::cerr << "error: " << error.what() << "\n";
+    return course::kUsage;
+  } catch (const std::exception& error) {
+    std::cerr << "error: " << error.what() << "\n";
+    return course::kCouldNotRun;
+  }
+}

@@ -1,0 +1,173 @@
+// Pitfalls of the data: what each rank holds, and the edges of what it draws.
+#include <lockstep/diagnose/detectors.h>
+#include <lockstep/diagnose/passes.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace lockstep::diagnose {
+namespace {
+
+const char* const kNoPass = "no train pass that every rank began and finished";
+const char* const kNoSize = "the size of the data set was not recorded";
+const char* const kMissingRank = "a rank left no trace";
+
+std::vector<std::int64_t> never_drawn(const Draws& all, std::int64_t size) {
+  std::vector<std::int64_t> missing;
+  for (std::int64_t id = 0; id < size; ++id)
+    if (!std::binary_search(all.distinct.begin(), all.distinct.end(), id)) missing.push_back(id);
+  return missing;
+}
+
+// log10 of the chance that `passes` random choices of `missing` out of `size` are all the same one.
+double log_chance_of_same(std::size_t missing, std::int64_t size, std::size_t passes) {
+  const auto n = static_cast<double>(size), m = static_cast<double>(missing);
+  const double log_choices = std::lgamma(n + 1) - std::lgamma(m + 1) - std::lgamma(n - m + 1);
+  return -log_choices * static_cast<double>(passes - 1) / std::log(10.0);
+}
+
+}  // namespace
+
+Verdict dataset_unseeded(const trace::Trace& trace) {
+  const Run run(trace);
+  if (run.world_size < 2) return not_applicable("one rank has one data set");
+  const auto sets = train_sets(run);
+  if (!run.complete || sets.empty()) return not_triggered("a rank recorded no train data set");
+  // Among the ranks that reach the same ids.
+  std::map<std::uint64_t, std::vector<std::size_t>> same_ids;
+  for (std::size_t r = 0; r < sets.size(); ++r) same_ids[sets[r]->ids_as_set].push_back(r);
+  for (const auto& [hash, members] : same_ids) {
+    std::vector<int> ranks;
+    std::vector<std::uint64_t> contents;
+    for (const auto r : members) {
+      ranks.push_back(run.numbers[r]);
+      contents.push_back(sets[r]->content_as_set);
+    }
+    const auto odd = odd_ones_out(ranks, contents);
+    if (odd.empty()) continue;
+    return found({.pitfall = "dataset-unseeded",
+                  .ranks = odd,
+                  .evidence = "ranks " + list(ranks) + " reach the same " +
+                              std::to_string(sets[members.front()]->size) +
+                              " ids, and the samples behind them differ"});
+  }
+  return clean();
+}
+
+Verdict file_order_differs(const trace::Trace& trace) {
+  const Run run(trace);
+  if (run.world_size < 2) return not_applicable("one rank has one order");
+  const auto sets = train_sets(run);
+  if (!run.complete || sets.empty()) return not_triggered("a rank recorded no train data set");
+  const auto passes = finished_passes(run, "train");
+  if (passes.empty()) return not_triggered(kNoPass);
+  std::vector<std::uint64_t> orders;
+  for (const auto* set : sets) {
+    orders.push_back(set->ids_in_order);
+    if (set->ids_as_set != sets.front()->ids_as_set ||
+        set->content_as_set != sets.front()->content_as_set)
+      return clean();
+  }
+  const auto odd = odd_ones_out(run.numbers, orders);
+  if (odd.empty()) return clean();
+  const auto size = global_size(run, "train");
+  for (const auto& pass : passes) {
+    const auto all = draws(pass);
+    if (!has_overlaps_and_gaps(all, size)) continue;
+    return found({.pitfall = "file-order-differs",
+                  .ranks = odd,
+                  .step = pass.step(),
+                  .evidence = "the ranks reach the same samples in another order; in a pass of " +
+                              std::to_string(all.total) + " draws they drew " +
+                              of(all.distinct.size(), size) + " samples"});
+  }
+  return clean();
+}
+
+Verdict tail_never_seen(const trace::Trace& trace) {
+  const Run run(trace);
+  if (run.world_size < 2) return not_applicable("one rank has no tail");
+  if (!run.complete) return not_triggered(kMissingRank);
+  const auto size = global_size(run, "train");
+  if (size == 0) return not_triggered(kNoSize);
+  if (size % run.world_size == 0) return not_applicable("the data divide by the ranks");
+  const auto passes = finished_passes(run, "train");
+  if (passes.size() < 2)
+    return not_triggered("fewer than two train passes that every rank finished");
+  const auto first = draws(passes.front());
+  if (size - static_cast<std::int64_t>(first.distinct.size()) >= run.world_size) return clean();
+  const auto missing = never_drawn(first, size);
+  if (missing.empty()) return clean();
+  bool other_order = false;
+  for (const auto& pass : passes) {
+    if (never_drawn(draws(pass), size) != missing) return clean();
+    for (std::size_t r = 0; r < pass.ranks.size(); ++r)
+      other_order = other_order || pass.ranks[r].order() != passes.front().ranks[r].order();
+  }
+  if (!other_order) return clean();
+  if (log_chance_of_same(missing.size(), size, passes.size()) > -2)
+    return not_triggered("too few samples or passes: the same ids may be missing by chance");
+  return found({.pitfall = "tail-never-seen",
+                .ranks = run.numbers,
+                .step = passes.front().step(),
+                .evidence = plural(static_cast<std::int64_t>(missing.size()), "sample") +
+                            " (from id " + std::to_string(missing.front()) + ") of " +
+                            std::to_string(size) + " drawn by no rank in any of " +
+                            std::to_string(passes.size()) + " differently ordered passes"});
+}
+
+Verdict padding_overruns(const trace::Trace& trace) {
+  const Run run(trace);
+  const auto size = global_size(run, "train");
+  if (size == 0) return not_triggered(kNoSize);
+  if (run.world_size <= 2 * size) return not_applicable("at most two ranks a sample");
+  std::vector<int> ranks;
+  std::int64_t step = -1, worst = -1;
+  bool any = false;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r)
+    for (const auto& at : run.ranks[r]->all<trace::Samples>()) {
+      any = true;
+      for (const auto id : at.event->ids) {
+        if (at.event->phase != "train" || (id >= 0 && id < size)) continue;
+        if (ranks.empty()) step = at.step;
+        if (ranks.empty() || ranks.back() != run.numbers[r]) ranks.push_back(run.numbers[r]);
+        worst = std::max(worst, id);
+      }
+    }
+  if (!any) return not_triggered("no samples were recorded");
+  if (ranks.empty()) return clean();
+  return found({.pitfall = "padding-overruns",
+                .ranks = ranks,
+                .step = step,
+                .evidence = "id " + std::to_string(worst) + " was drawn from " +
+                            plural(size, "sample") + " (ids from 0)"});
+}
+
+Verdict empty_shard(const trace::Trace& trace) {
+  const Run run(trace);
+  const auto size = global_size(run, "train");
+  if (size == 0) return not_triggered(kNoSize);
+  bool any = false;
+  std::vector<int> empty;
+  std::int64_t step = -1;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r) {
+    Run alone = run;
+    alone.ranks = {run.ranks[r]};
+    for (const auto& pass : finished_passes(alone, "train")) {
+      any = true;
+      if (draws(pass).total > 0) continue;
+      if (empty.empty()) step = pass.step();
+      empty.push_back(run.numbers[r]);
+      break;
+    }
+  }
+  if (!any) return not_triggered("no train pass was finished");
+  if (empty.empty()) return clean();
+  return found({.pitfall = "empty-shard",
+                .ranks = empty,
+                .step = step,
+                .evidence = "a train pass ended without a batch, of a data set of " +
+                            plural(size, "sample")});
+}
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,189 @@
+// Pitfalls of one process that drives several devices. The participants are the devices.
+#include <lockstep/diagnose/detectors.h>
+#include <lockstep/diagnose/gradients.h>
+
+#include <algorithm>
+
+namespace lockstep::diagnose {
+namespace {
+
+std::optional<Verdict> not_driving_devices(const Run& run) {
+  if (!run.devices) return not_triggered("no process here drives several devices");
+  if (run.world_size < 2) return not_applicable("one device has nothing to share");
+  if (!run.complete) return not_triggered("a device left no trace");
+  return std::nullopt;
+}
+
+// Which buffers of a device were ever other than `start`.
+std::vector<bool> moved(const trace::ParticipantTrace& device,
+                        const std::vector<trace::Summary>& start) {
+  std::vector<bool> result(start.size(), false);
+  for (const auto& at : device.all<trace::Buffers>())
+    for (std::size_t b = 0; b < start.size() && b < at.event->values.size(); ++b)
+      result[b] = result[b] || at.event->values[b].hash != start[b].hash;
+  return result;
+}
+
+// The splits of all steps; the first one of a step counts.
+std::map<std::int64_t, std::vector<std::int64_t>> parts_by_step(const Run& run) {
+  std::map<std::int64_t, std::vector<std::int64_t>> parts;
+  for (const auto* device : run.ranks)
+    for (const auto& at : device->all<trace::Split>()) parts.emplace(at.step, at.event->sizes);
+  return parts;
+}
+
+std::string sizes_text(const std::vector<std::int64_t>& sizes) {
+  return list(std::vector<int>(sizes.begin(), sizes.end()));
+}
+
+// Bytes each device moved: in both directions, and of gradients received.
+struct Moved {
+  std::vector<double> all, gradients_received;
+};
+
+Moved moved_bytes(const Run& run) {
+  const auto count = static_cast<std::size_t>(run.world_size);
+  Moved bytes{std::vector<double>(count), std::vector<double>(count)};
+  for (const auto* device : run.ranks)
+    for (const auto& at : device->all<trace::Transfer>()) {
+      const auto from = static_cast<std::size_t>(at.event->from);
+      const auto to = static_cast<std::size_t>(at.event->to);
+      if (from == to || from >= count || to >= count) continue;
+      bytes.all[from] += static_cast<double>(at.event->bytes);
+      bytes.all[to] += static_cast<double>(at.event->bytes);
+      if (at.event->what == "gradients")
+        bytes.gradients_received[to] += static_cast<double>(at.event->bytes);
+    }
+  return bytes;
+}
+
+double median_of_others(std::vector<double> values) {
+  values.erase(values.begin());
+  std::sort(values.begin(), values.end());
+  const auto middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+}  // namespace
+
+Verdict replica_buffers_lost(const trace::Trace& trace) {
+  const Run run(trace);
+  if (auto verdict = not_driving_devices(run)) return *verdict;
+  const auto first = run.ranks.front()->all<trace::Buffers>();
+  if (first.size() < 2 || first.front().event->values.empty())
+    return not_triggered("the first device's buffers were not recorded before and after a step");
+  int forward = 0, training = 0, recorded = 0;
+  for (const auto* device : run.ranks) {
+    const auto forwards = device->all<trace::Forward>();
+    forward += !forwards.empty();
+    training += std::any_of(forwards.begin(), forwards.end(),
+                            [](const auto& at) { return at.event->training; });
+    recorded += !device->all<trace::Buffers>().empty();
+  }
+  if (forward < 2) return not_triggered("no forward was recorded on two devices");
+  if (training < 2) return clean();
+  if (recorded < 2) return not_triggered("no other device's buffers were recorded");
+
+  const auto& start = first.front().event->values;
+  const auto kept = moved(*run.ranks.front(), start);
+  for (std::size_t b = 0; b < start.size(); ++b) {
+    if (kept[b]) continue;
+    for (std::size_t d = 1; d < run.ranks.size(); ++d) {
+      if (!moved(*run.ranks[d], start)[b]) continue;
+      return found({.pitfall = "replica-buffers-lost",
+                    .ranks = {0},
+                    .step = first[1].step,
+                    .evidence = "buffer " + std::to_string(b) + " never moved on device 0 in " +
+                                std::to_string(first.size()) + " records, and did on device " +
+                                std::to_string(run.numbers[d]) + "'s copy, while " +
+                                std::to_string(training) + " devices trained"});
+    }
+  }
+  return clean();
+}
+
+Verdict odd_batch_split(const trace::Trace& trace) {
+  const Run run(trace);
+  if (auto verdict = not_driving_devices(run)) return *verdict;
+  bool any = false;
+  for (const auto* device : run.ranks) {
+    const trace::Split* open = nullptr;  // no update came after it yet
+    std::int64_t step = -1;
+    for (const auto& event : device->events) {
+      if (std::holds_alternative<trace::Update>(event.payload)) open = nullptr;
+      if (const auto* split = std::get_if<trace::Split>(&event.payload)) {
+        any = true;
+        open = split;
+        step = event.step;
+      }
+    }
+    if (open == nullptr || open->devices <= static_cast<std::int64_t>(open->sizes.size())) continue;
+    std::vector<int> without;
+    for (auto d = static_cast<int>(open->sizes.size());
+         d < std::min<std::int64_t>(open->devices, run.world_size); ++d)
+      without.push_back(d);
+    return found({.pitfall = "odd-batch-split",
+                  .ranks = without,
+                  .step = step,
+                  .evidence = "the batch gave parts of " + sizes_text(open->sizes) + " for " +
+                              std::to_string(open->devices) + " devices, none for device " +
+                              list(without) + ", and no update followed"});
+  }
+  return any ? clean() : not_triggered("no batch was split");
+}
+
+Verdict unequal_chunk_mean(const trace::Trace& trace) {
+  const Run run(trace);
+  if (auto verdict = not_driving_devices(run)) return *verdict;
+  const auto parts = parts_by_step(run);
+  if (parts.empty()) return not_triggered("no batch was split");
+  bool unequal = false, looked = false;
+  for (const auto& step : gradient_steps(run)) {
+    const auto at = parts.find(step.step);
+    if (at == parts.end()) continue;
+    const auto& sizes = at->second;
+    if (sizes.empty()) continue;
+    if (std::equal(sizes.begin() + 1, sizes.end(), sizes.begin())) continue;
+    unequal = true;
+    if (sizes.size() != step.local.size()) continue;
+    const auto plain = mean(step.local, std::vector<double>(sizes.size(), 1.0));
+    const auto weighted = mean(step.local, std::vector<double>(sizes.begin(), sizes.end()));
+    if (distance(plain, weighted) < 10 * kRounding) continue;
+    looked = true;
+    const auto& reduced = step.reduced.front();
+    if (distance(reduced, plain) > kRounding) continue;
+    return found(
+        {.pitfall = "unequal-chunk-mean",
+         .ranks = run.numbers,
+         .step = step.step,
+         .evidence = "parts of " + sizes_text(sizes) +
+                     " samples weigh the same: the gradient is the plain mean of the parts' "
+                     "and lies " +
+                     number(distance(reduced, weighted)) + " (relative) from the batch's"});
+  }
+  if (looked) return clean();
+  return unequal ? not_triggered("no unequal split has every part's gradient recorded")
+                 : not_applicable("all recorded parts are equal");
+}
+
+Verdict device_zero_bottleneck(const trace::Trace& trace) {
+  constexpr double kTooMany = 1.5;
+  const Run run(trace);
+  if (auto verdict = not_driving_devices(run)) return *verdict;
+  const auto bytes = moved_bytes(run);
+  const bool pair = run.world_size == 2;
+  const auto& of = pair ? bytes.gradients_received : bytes.all;
+  if (std::all_of(of.begin(), of.end(), [](double b) { return b == 0; }))
+    return not_triggered("no transfer between devices was recorded");
+  const double others = median_of_others(of);
+  if (of.front() <= kTooMany * others) return clean();
+  return found({.pitfall = "device-zero-bottleneck",
+                .severity = Severity::advice,
+                .ranks = {0},
+                .evidence = std::string("device 0 ") +
+                            (pair ? "received gradients of " : "moved ") + number(of.front()) +
+                            " bytes, the " + (pair ? "other device " : "median other device ") +
+                            number(others)});
+}
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,112 @@
+#include <lockstep/diagnose/detectors.h>
+#include <lockstep/diagnose/diagnose.h>
+
+#include <algorithm>
+#include <map>
+
+namespace lockstep::diagnose {
+namespace {
+
+// Generic findings, and the named ones that account for each.
+const std::map<std::string, std::vector<std::string>>& explained_by() {
+  static const std::map<std::string, std::vector<std::string>> kExplained{
+      {"replicas-diverged",
+       {"no-gradient-sync", "forward-bypasses-wrapper", "no-initial-broadcast",
+        "parameters-differ-across-ranks"}},
+      {"gradient-not-the-mean",
+       {"gradients-not-zeroed", "sum-not-mean", "double-average", "unequal-chunk-mean",
+        "no-gradient-sync", "forward-bypasses-wrapper", "replica-buffers-lost"}},
+      {"collective-mismatch",
+       {"parameters-differ-across-ranks", "empty-shard", "padding-overruns"}},
+  };
+  return kExplained;
+}
+
+bool is_generic(const std::string& slug) {
+  return explained_by().count(slug) > 0;
+}
+
+// Named violations, named advice, generic findings.
+int place(const Finding& finding) {
+  if (is_generic(finding.pitfall)) return 2;
+  return finding.severity == Severity::violation ? 0 : 1;
+}
+
+}  // namespace
+
+std::string to_string(Severity severity) {
+  return severity == Severity::violation ? "violation" : "advice";
+}
+
+std::string to_string(State state) {
+  switch (state) {
+    case State::found:
+      return "found";
+    case State::clean:
+      return "clean";
+    case State::not_triggered:
+      return "not-triggered";
+    case State::not_applicable:
+      return "not-applicable";
+  }
+  return "not-triggered";
+}
+
+const std::vector<Detector>& detectors() {
+  static const std::vector<Detector> kDetectors{
+      {"gradients-not-zeroed", 1, gradients_not_zeroed},
+      {"replica-buffers-lost", 1, replica_buffers_lost},
+      {"odd-batch-split", 1, odd_batch_split},
+      {"unequal-chunk-mean", 1, unequal_chunk_mean},
+      {"device-zero-bottleneck", 1, device_zero_bottleneck},
+      {"dataset-unseeded", 2, dataset_unseeded},
+      {"no-initial-broadcast", 1, no_initial_broadcast},
+      {"no-gradient-sync", 1, no_gradient_sync},
+      {"forward-bypasses-wrapper", 1, forward_bypasses_wrapper},
+      {"sum-not-mean", 1, sum_not_mean},
+      {"double-average", 1, double_average},
+      {"parameters-differ-across-ranks", 1, parameters_differ_across_ranks},
+      {"no-sharding", 2, no_sharding},
+      {"evaluation-padding", 2, evaluation_padding},
+      {"shuffled-evaluation", 2, shuffled_evaluation},
+      {"tail-never-seen", 2, tail_never_seen},
+      {"padding-overruns", 2, padding_overruns},
+      {"empty-shard", 2, empty_shard},
+      {"sharded-twice", 2, sharded_twice},
+      {"stream-not-sharded", 2, stream_not_sharded},
+      {"file-order-differs", 2, file_order_differs},
+      {"missing-set-epoch", 2, missing_set_epoch},
+      {"set-epoch-on-copy", 2, set_epoch_on_copy},
+      {"epoch-differs-by-rank", 2, epoch_differs_by_rank},
+      {"epoch-set-after-prefetch", 2, epoch_set_after_prefetch},
+      {"replicas-diverged", 1, replicas_diverged},
+      {"gradient-not-the-mean", 1, gradient_not_the_mean},
+      {"collective-mismatch", 0, collective_mismatch},
+  };
+  return kDetectors;
+}
+
+Diagnosis diagnose(const trace::Trace& trace) {
+  Diagnosis diagnosis;
+  for (const auto& detector : detectors())
+    diagnosis.rows.push_back({detector.slug, detector.detect(trace)});
+
+  const auto was_found = [&](const std::string& slug) {
+    return std::any_of(diagnosis.rows.begin(), diagnosis.rows.end(), [&](const auto& row) {
+      return row.slug == slug && row.verdict.state == State::found;
+    });
+  };
+  for (const auto& row : diagnosis.rows) {
+    const auto generic = explained_by().find(row.slug);
+    if (generic != explained_by().end() &&
+        std::any_of(generic->second.begin(), generic->second.end(), was_found))
+      continue;
+    diagnosis.findings.insert(diagnosis.findings.end(), row.verdict.findings.begin(),
+                              row.verdict.findings.end());
+  }
+  std::stable_sort(diagnosis.findings.begin(), diagnosis.findings.end(),
+                   [](const Finding& a, const Finding& b) { return place(a) < place(b); });
+  return diagnosis;
+}
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,59 @@
+#include <lockstep/diagnose/evidence.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace lockstep::diagnose {
+
+Verdict clean() {
+  return {.state = State::clean, .findings = {}, .reason = {}};
+}
+Verdict not_triggered(std::string reason) {
+  return {.state = State::not_triggered, .findings = {}, .reason = std::move(reason)};
+}
+Verdict not_applicable(std::string reason) {
+  return {.state = State::not_applicable, .findings = {}, .reason = std::move(reason)};
+}
+Verdict found(Finding finding) {
+  return {.state = State::found, .findings = {std::move(finding)}, .reason = {}};
+}
+
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4g", value);
+  return text;
+}
+
+std::string list(const std::vector<int>& ranks) {
+  std::string text;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
+    text += std::to_string(ranks[i]);
+  }
+  return text;
+}
+
+std::string plural(std::int64_t count, const char* one) {
+  return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
+}
+
+Run::Run(const trace::Trace& trace) : world_size(trace.world_size) {
+  for (const auto& rank : trace.ranks) ranks.push_back(&rank);
+  std::sort(ranks.begin(), ranks.end(),
+            [](const auto* a, const auto* b) { return a->participant.rank < b->participant.rank; });
+  for (const auto* rank : ranks) {
+    numbers.push_back(rank->participant.rank);
+    devices = devices || rank->participant.kind == "device";
+  }
+  complete = world_size > 0 && ranks.size() == static_cast<std::size_t>(world_size);
+}
+
+std::int64_t global_size(const Run& run, const std::string& phase) {
+  std::int64_t size = 0;
+  for (const auto* rank : run.ranks)
+    for (const auto& at : rank->all<trace::Dataset>())
+      if (at.event->phase == phase) size = std::max(size, at.event->global_size);
+  return size;
+}
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,52 @@
+// What the detectors share: the trace by rank, its passes over the data, gradients as vectors that
+// can be added, and the words of a verdict. Nothing here reads a name, a path or a message.
+#pragma once
+
+#include <lockstep/diagnose/diagnose.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace lockstep::diagnose {
+
+Verdict clean();
+Verdict not_triggered(std::string reason);
+Verdict not_applicable(std::string reason);
+Verdict found(Finding finding);
+
+std::string number(double value);                         // four significant digits
+std::string list(const std::vector<int>& ranks);          // "0, 2 and 3"
+std::string plural(std::int64_t count, const char* one);  // "1 id", "3 ids"
+
+// The ranks outside the largest group of equal values; all of them where no group is a strict
+// majority (of two ranks that differ, neither is the guilty one). Nothing when all are equal.
+template <class Key>
+std::vector<int> odd_ones_out(const std::vector<int>& ranks, const std::vector<Key>& values) {
+  std::map<Key, std::size_t> groups;
+  for (const auto& value : values) ++groups[value];
+  if (groups.size() < 2) return {};
+  const Key* majority = nullptr;
+  for (const auto& [value, count] : groups)
+    if (2 * count > values.size()) majority = &value;
+  std::vector<int> odd;
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    if (majority == nullptr || values[i] != *majority) odd.push_back(ranks[i]);
+  return odd;
+}
+
+struct Run {
+  int world_size = 0;
+  bool devices = false;                               // one process drives the participants
+  bool complete = false;                              // every participant left a trace
+  std::vector<const trace::ParticipantTrace*> ranks;  // by rank
+  std::vector<int> numbers;                           // their ranks
+
+  explicit Run(const trace::Trace& trace);
+};
+
+// Samples of the whole data set of a phase; 0 where no rank recorded one.
+std::int64_t global_size(const Run& run, const std::string& phase);
+
+}  // namespace lockstep::diagnose

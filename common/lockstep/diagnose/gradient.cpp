@@ -1,0 +1,170 @@
+// Pitfalls of the gradient's size: kept from the last step, summed, or averaged twice.
+#include <lockstep/diagnose/detectors.h>
+#include <lockstep/diagnose/gradients.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace lockstep::diagnose {
+namespace {
+
+const char* const kNoGradients = "no step has every rank's local and reduced gradients";
+
+// How many times the mean of the local gradients the reduced one is; nothing where it is no
+// multiple of it within `tolerance`, or the ranks do not agree.
+std::optional<double> reduction_scale(const GradientStep& step, double tolerance) {
+  std::optional<double> scale;
+  for (const auto& reduced : step.reduced) {
+    std::optional<double> of_rank;
+    for (const auto& mean : step.means()) {
+      const double square = std::inner_product(mean.begin(), mean.end(), mean.begin(), 0.0);
+      if (square == 0 || of_rank) continue;
+      const double s = std::inner_product(mean.begin(), mean.end(), reduced.begin(), 0.0) / square;
+      Vector scaled(mean);
+      for (auto& value : scaled) value *= s;
+      if (distance(scaled, reduced) <= tolerance) of_rank = s;
+    }
+    if (!of_rank || (scale && std::abs(*of_rank - *scale) > 0.01 * std::abs(*scale)))
+      return std::nullopt;
+    scale = of_rank;
+  }
+  return scale;
+}
+
+// The scalars backward() was called on in a step, over the mean loss of its samples: 1 for a mean
+// loss, 1/W for one divided by W. Several backwards of a step add up, as their gradients do.
+std::optional<double> loss_scale(const Run& run, std::int64_t step) {
+  double backward = 0, sum = 0, count = 0;
+  for (const auto* rank : run.ranks) {
+    bool any = false;
+    for (const auto& at : rank->all<trace::Loss>()) {
+      if (at.step != step) continue;
+      any = true;
+      backward += at.event->backward_value;
+      sum += at.event->sum;
+      count += static_cast<double>(at.event->count);
+    }
+    if (!any) return std::nullopt;
+  }
+  const double scale = (backward / static_cast<double>(run.ranks.size())) / (sum / count);
+  if (!std::isfinite(scale)) return std::nullopt;
+  return scale;
+}
+
+struct Scales {
+  std::int64_t step = 0;
+  double reduction = 1;
+  double loss = 1;
+};
+
+std::vector<Scales> scales(const Run& run) {
+  std::vector<Scales> result;
+  for (const auto& step : gradient_steps(run)) {
+    const auto reduction = reduction_scale(step, kRounding);
+    const auto loss = loss_scale(run, step.step);
+    if (reduction && loss) result.push_back({step.step, *reduction, *loss});
+  }
+  return result;
+}
+
+bool declares_mean_loss(const Run& run) {
+  return std::any_of(run.ranks.begin(), run.ranks.end(), [](const auto* rank) {
+    const auto intents = rank->template all<trace::Intent>();
+    return !intents.empty() && intents.back().event->loss_reduction == "mean";
+  });
+}
+
+bool is_near(double value, double target, double tolerance) {
+  return std::abs(value - target) <= tolerance * target;
+}
+
+// What the two scale detectors have in common; `wrong` judges one step.
+Verdict judge_scales(const trace::Trace& trace, const char* slug, const std::string& meaning,
+                     bool (*wrong)(const Scales&, double world_size)) {
+  const Run run(trace);
+  if (run.devices) return not_triggered("no ranks here reduce gradients with each other");
+  if (run.world_size < 2) return not_applicable("one rank has nothing to average");
+  if (!run.complete) return not_triggered("a rank left no trace");
+  if (!declares_mean_loss(run)) return not_triggered("the run does not declare a mean loss");
+  const auto steps = scales(run);
+  if (steps.empty())
+    return not_triggered(
+        "no step has every rank's losses, and a reduced gradient that is a multiple "
+        "of the mean of the local ones");
+  const double world_size = run.world_size;
+  for (const auto& step : steps)
+    if (!wrong(step, world_size)) return clean();
+  const auto& first = steps.front();
+  return found({.pitfall = slug,
+                .ranks = run.numbers,
+                .step = first.step,
+                .evidence = "the reduced gradient is " + number(first.reduction) +
+                            " times the mean of the ranks' own, and the loss " +
+                            number(first.loss) + " times the mean loss: " + meaning + " (" +
+                            plural(static_cast<std::int64_t>(steps.size()), "step") + ")"});
+}
+
+}  // namespace
+
+Verdict gradients_not_zeroed(const trace::Trace& trace) {
+  const Run run(trace);
+  const auto steps = gradient_steps(run);
+  bool looked = false;
+  for (std::size_t i = 1; i < steps.size(); ++i) {
+    const auto& before = steps[i - 1];
+    const auto& now = steps[i];
+    if (now.step != before.step + 1 || before.reduced.size() != now.reduced.size()) continue;
+    looked = true;
+    bool kept = true;
+    for (std::size_t r = 0; r < now.reduced.size(); ++r)
+      kept = kept && now.is_mean(minus(now.reduced[r], before.reduced[r]), kRounding) &&
+             !now.is_mean(now.reduced[r], kRounding);
+    if (!kept) continue;
+    return found({.pitfall = "gradients-not-zeroed",
+                  .ranks = run.numbers,
+                  .step = now.step,
+                  .evidence = "the gradient before the update is that of step " +
+                              std::to_string(before.step) + " plus this step's own, and lies " +
+                              number(distance(now.reduced.front(), now.means().front())) +
+                              " (relative) from this step's own"});
+  }
+  if (!looked) return not_triggered("no two consecutive steps have all gradients recorded");
+  return clean();
+}
+
+Verdict sum_not_mean(const trace::Trace& trace) {
+  return judge_scales(trace, "sum-not-mean", "summed over the ranks and not divided",
+                      [](const Scales& s, double world_size) {
+                        return is_near(s.reduction, world_size, 0.01) && is_near(s.loss, 1, 0.05);
+                      });
+}
+
+Verdict double_average(const trace::Trace& trace) {
+  return judge_scales(trace, "double-average", "divided by the number of ranks twice",
+                      [](const Scales& s, double world_size) {
+                        const double once = 1 / world_size;
+                        return (is_near(s.reduction, 1, 0.01) && is_near(s.loss, once, 0.05)) ||
+                               (is_near(s.reduction, once, 0.01) && is_near(s.loss, 1, 0.05));
+                      });
+}
+
+Verdict gradient_not_the_mean(const trace::Trace& trace) {
+  constexpr double kTolerance = 0.01;  // gradients compressed to 16 bits on the way are a choice
+  const Run run(trace);
+  const auto steps = gradient_steps(run);
+  if (steps.empty()) return not_triggered(kNoGradients);
+  for (const auto& step : steps) {
+    if (is_unreduced(step) || reduction_scale(step, kTolerance)) continue;
+    return found(
+        {.pitfall = "gradient-not-the-mean",
+         .ranks = run.numbers,
+         .step = step.step,
+         .evidence = "the reduced gradient lies " +
+                     number(distance(step.reduced.front(), step.means().front())) +
+                     " (relative) from the mean of the local ones and is no multiple of it"});
+  }
+  return clean();
+}
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,146 @@
+#include <lockstep/diagnose/gradients.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+namespace lockstep::diagnose {
+
+std::optional<Vector> vector_of(const std::vector<trace::Summary>& values) {
+  Vector vector;
+  bool any = false;
+  for (const auto& value : values) {
+    any = any || !value.sketch.empty();
+    for (int i = 0; i < trace::kSketch; ++i) {
+      const bool has = static_cast<std::size_t>(i) < value.sketch.size();
+      vector.push_back(has ? value.sketch[static_cast<std::size_t>(i)] : 0.0);
+      if (!std::isfinite(vector.back())) return std::nullopt;
+    }
+  }
+  if (!any) return std::nullopt;
+  return vector;
+}
+
+Vector mean(const std::vector<Vector>& vectors, const std::vector<double>& weights) {
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  Vector result(vectors.front().size(), 0.0);
+  for (std::size_t v = 0; v < vectors.size(); ++v)
+    for (std::size_t i = 0; i < result.size(); ++i) result[i] += vectors[v][i] * (weights[v] / sum);
+  return result;
+}
+
+Vector minus(const Vector& a, const Vector& b) {
+  Vector result(a);
+  for (std::size_t i = 0; i < result.size(); ++i) result[i] -= b[i];
+  return result;
+}
+
+double distance(const Vector& a, const Vector& b) {
+  if (a.size() != b.size()) return 1;
+  const auto norm = [](const Vector& v) {
+    return std::sqrt(std::inner_product(v.begin(), v.end(), v.begin(), 0.0));
+  };
+  const double scale = std::max(norm(a), norm(b));
+  return scale == 0 ? 0 : norm(minus(a, b)) / scale;
+}
+
+namespace {
+
+// Replicas that took the same steps are equal to the bit. What is looked for here is more than the
+// 6e-8 of one float32 rounding, since ranks on different hardware may round differently.
+bool same_tensor(const trace::Summary& a, const trace::Summary& b) {
+  constexpr double kSame = 1e-6;
+  if (a.hash == b.hash && a.norm == b.norm) return true;
+  if (!std::isfinite(a.norm) && !std::isfinite(b.norm)) return true;
+  if (std::abs(a.norm - b.norm) > kSame * std::max(a.norm, b.norm)) return false;
+  if (a.sketch.size() != b.sketch.size()) return false;
+  double square = 0;
+  for (std::size_t i = 0; i < a.sketch.size(); ++i)
+    square += (a.sketch[i] - b.sketch[i]) * (a.sketch[i] - b.sketch[i]);
+  // The mean square of the projections of a difference estimates its squared norm.
+  return std::sqrt(square / trace::kSketch) <= kSame * std::max(a.norm, b.norm);
+}
+
+}  // namespace
+
+int first_difference(const std::vector<trace::Summary>& a, const std::vector<trace::Summary>& b) {
+  if (a.size() != b.size()) return static_cast<int>(std::min(a.size(), b.size()));
+  for (std::size_t i = 0; i < a.size(); ++i)
+    if (!same_tensor(a[i], b[i])) return static_cast<int>(i);
+  return -1;
+}
+
+std::vector<Vector> GradientStep::means() const {
+  std::vector<Vector> result{mean(local, std::vector<double>(local.size(), 1.0))};
+  const auto [least, most] = std::minmax_element(samples.begin(), samples.end());
+  if (*least > 0 && *least != *most) result.push_back(mean(local, samples));
+  return result;
+}
+
+bool GradientStep::is_mean(const Vector& gradient, double tolerance) const {
+  for (const auto& candidate : means())
+    if (distance(gradient, candidate) <= tolerance) return true;
+  return false;
+}
+
+bool is_unreduced(const GradientStep& step) {
+  double apart = 0;
+  for (std::size_t i = 0; i < step.local.size(); ++i) {
+    if (i >= step.reduced.size() || distance(step.reduced[i], step.local[i]) > kRounding)
+      return false;
+    apart = std::max(apart, distance(step.local[i], step.local.front()));
+  }
+  return apart > kRounding;
+}
+
+namespace {
+
+template <class T>
+std::map<std::int64_t, const T*> by_step(const trace::ParticipantTrace& rank) {
+  std::map<std::int64_t, const T*> result;
+  for (const auto& at : rank.all<T>()) result[at.step] = at.event;
+  return result;
+}
+
+// A step counts when what is there is whole: every rank's gradients, all of one length.
+bool is_whole(const GradientStep& step, const Run& run) {
+  if (step.local.empty() || step.reduced.empty()) return false;
+  if (!run.devices &&
+      (step.local.size() != run.ranks.size() || step.reduced.size() != run.ranks.size()))
+    return false;
+  const auto size = step.local.front().size();
+  const auto fits = [&](const Vector& v) { return v.size() == size; };
+  return std::all_of(step.local.begin(), step.local.end(), fits) &&
+         std::all_of(step.reduced.begin(), step.reduced.end(), fits);
+}
+
+}  // namespace
+
+std::vector<GradientStep> gradient_steps(const Run& run) {
+  std::map<std::int64_t, GradientStep> steps;
+  std::map<std::int64_t, bool> broken;  // a rank's gradients are there but cannot be used
+  for (std::size_t r = 0; r < run.ranks.size(); ++r) {
+    for (const auto& [step, event] : by_step<trace::LocalGradients>(*run.ranks[r])) {
+      auto& of_step = steps[step];
+      of_step.step = step;
+      const auto vector = vector_of(event->values);
+      if (!vector) {
+        broken[step] = true;
+        continue;
+      }
+      of_step.local.push_back(*vector);
+      of_step.samples.push_back(static_cast<double>(event->samples));
+    }
+    // Of devices, only the first holds what the optimizer goes by.
+    if (run.devices && r > 0) continue;
+    for (const auto& [step, event] : by_step<trace::ReducedGradients>(*run.ranks[r]))
+      if (const auto vector = vector_of(event->values)) steps[step].reduced.push_back(*vector);
+  }
+  std::vector<GradientStep> whole;
+  for (auto& [number, step] : steps)
+    if (!broken[number] && is_whole(step, run)) whole.push_back(std::move(step));
+  return whole;
+}
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,45 @@
+// Recorded gradients and parameters, compared by their projections.
+#pragma once
+
+#include <lockstep/diagnose/evidence.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace lockstep::diagnose {
+
+// A set of tensors as one vector: their projections, one after another. It adds and scales as the
+// tensors do.
+using Vector = std::vector<double>;
+
+// Nothing when no tensor has a sketch (no gradient), or a value is not finite.
+std::optional<Vector> vector_of(const std::vector<trace::Summary>& values);
+Vector mean(const std::vector<Vector>& vectors, const std::vector<double>& weights);
+Vector minus(const Vector& a, const Vector& b);
+// |a - b| over the larger of |a| and |b|; 0 for two zeros, 1 for different lengths.
+double distance(const Vector& a, const Vector& b);
+
+// The first tensor in which two replicas differ beyond float32 rounding; -1 = none.
+int first_difference(const std::vector<trace::Summary>& a, const std::vector<trace::Summary>& b);
+
+// float32 sums in another order differ by 1e-6 or so; a wrong weight by 1e-3 or more.
+constexpr double kRounding = 1e-4;
+
+// What was recorded of one step's gradients.
+struct GradientStep {
+  std::int64_t step = 0;
+  std::vector<Vector> local;    // of every rank; of the devices that had a part
+  std::vector<double> samples;  // behind each; 0 = not known
+  std::vector<Vector> reduced;  // of every rank; of devices, the first one's
+  // The plain mean of the local gradients; and, where their samples are known and unequal, the mean
+  // weighted by them.
+  std::vector<Vector> means() const;
+  bool is_mean(const Vector& gradient, double tolerance) const;
+};
+std::vector<GradientStep> gradient_steps(const Run& run);
+
+// Every rank goes by its own gradient: reduced = local on each, and not all the same.
+bool is_unreduced(const GradientStep& step);
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,144 @@
+#include <lockstep/diagnose/passes.h>
+
+#include <algorithm>
+
+namespace lockstep::diagnose {
+
+std::vector<std::int64_t> RankPass::order() const {
+  std::vector<std::int64_t> ids;
+  for (const auto& batch : batches) ids.insert(ids.end(), batch.begin(), batch.end());
+  return ids;
+}
+
+std::optional<std::int64_t> RankPass::epoch_at_first_batch() const {
+  auto epoch = epoch_before;
+  for (const auto& call : calls)
+    if (call.batches_before == 0) epoch = call.epoch;
+  return epoch;
+}
+
+namespace {
+
+// Walks one rank's events and cuts out its passes of one phase.
+class PassReader {
+ public:
+  explicit PassReader(std::string phase) : phase_(std::move(phase)) {}
+
+  std::vector<RankPass> read(const trace::ParticipantTrace& rank) {
+    for (const auto& event : rank.events) {
+      if (const auto* begin = std::get_if<trace::PassBegin>(&event.payload))
+        begin_pass(*begin, event.step);
+      else if (const auto* end = std::get_if<trace::PassEnd>(&event.payload))
+        end_pass(*end);
+      else if (const auto* samples = std::get_if<trace::Samples>(&event.payload))
+        draw(*samples);
+      else if (const auto* call = std::get_if<trace::SetEpoch>(&event.payload))
+        set_epoch(call->epoch);
+    }
+    return std::move(passes_);
+  }
+
+ private:
+  void begin_pass(const trace::PassBegin& begin, std::int64_t step) {
+    if (begin.phase != phase_) {
+      inside_other_ = true;
+      return;
+    }
+    RankPass pass;
+    pass.step = step;
+    pass.epoch_before = epoch_;
+    passes_.push_back(std::move(pass));
+    inside_ = true;
+  }
+  void end_pass(const trace::PassEnd& end) {
+    if (end.phase != phase_) {
+      inside_other_ = false;
+    } else if (inside_) {
+      passes_.back().ended = true;
+      inside_ = false;
+    }
+  }
+  void draw(const trace::Samples& samples) {
+    if (inside_ && samples.phase == phase_) passes_.back().batches.push_back(samples.ids);
+  }
+  void set_epoch(std::int64_t epoch) {
+    if (inside_other_) return;
+    epoch_ = epoch;
+    if (inside_) passes_.back().calls.push_back({epoch, passes_.back().batches.size()});
+  }
+
+  std::string phase_;
+  std::vector<RankPass> passes_;
+  std::optional<std::int64_t> epoch_;
+  bool inside_ = false;
+  bool inside_other_ = false;
+};
+
+}  // namespace
+
+std::vector<Pass> finished_passes(const Run& run, const std::string& phase) {
+  std::vector<std::vector<RankPass>> by_rank;
+  std::size_t count = run.ranks.empty() ? 0 : SIZE_MAX;
+  for (const auto* rank : run.ranks) {
+    by_rank.push_back(PassReader(phase).read(*rank));
+    count = std::min(count, by_rank.back().size());
+  }
+  std::vector<Pass> passes;
+  for (std::size_t k = 0; k < count; ++k) {
+    Pass pass;
+    for (auto& rank : by_rank)
+      if (rank[k].ended) pass.ranks.push_back(std::move(rank[k]));
+    if (pass.ranks.size() == by_rank.size()) passes.push_back(std::move(pass));
+  }
+  return passes;
+}
+
+Draws draws(std::vector<std::int64_t> ids) {
+  std::sort(ids.begin(), ids.end());
+  Draws counted;
+  counted.total = static_cast<std::int64_t>(ids.size());
+  for (auto begin = ids.begin(); begin != ids.end();) {
+    const auto end = std::upper_bound(begin, ids.end(), *begin);
+    const std::int64_t times = end - begin;
+    counted.least = counted.distinct.empty() ? times : std::min(counted.least, times);
+    counted.most = std::max(counted.most, times);
+    counted.distinct.push_back(*begin);
+    begin = end;
+  }
+  return counted;
+}
+
+std::vector<const trace::Dataset*> train_sets(const Run& run) {
+  std::vector<const trace::Dataset*> sets;
+  for (const auto* rank : run.ranks)
+    for (const auto& at : rank->all<trace::Dataset>())
+      if (at.event->phase == "train") {
+        sets.push_back(at.event);
+        break;
+      }
+  if (sets.size() != run.ranks.size()) sets.clear();
+  return sets;
+}
+
+std::string of(std::size_t part, std::int64_t whole) {
+  return std::to_string(part) + " of " + std::to_string(whole);
+}
+
+Draws draws(const RankPass& pass) {
+  return draws(pass.order());
+}
+
+Draws draws(const Pass& pass) {
+  std::vector<std::int64_t> ids;
+  for (const auto& rank : pass.ranks) {
+    const auto order = rank.order();
+    ids.insert(ids.end(), order.begin(), order.end());
+  }
+  return draws(std::move(ids));
+}
+
+bool has_overlaps_and_gaps(const Draws& all, std::int64_t size) {
+  return static_cast<std::int64_t>(all.distinct.size()) < std::min(all.total, size);
+}
+
+}  // namespace lockstep::diagnose

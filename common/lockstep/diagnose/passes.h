@@ -1,0 +1,58 @@
+// Which samples each rank drew in which pass over the data.
+#pragma once
+
+#include <lockstep/diagnose/evidence.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep::diagnose {
+
+struct EpochCall {
+  std::int64_t epoch = 0;
+  std::size_t batches_before = 0;  // drawn in this pass when set_epoch was called
+};
+struct RankPass {
+  std::int64_t step = -1;  // when the pass began
+  bool ended = false;
+  std::vector<std::vector<std::int64_t>> batches;
+  std::optional<std::int64_t> epoch_before;  // last one told before the pass began
+  std::vector<EpochCall> calls;              // set_epoch inside the pass
+
+  std::vector<std::int64_t> order() const;  // all ids as drawn
+  // The epoch in force when the first batch was drawn.
+  std::optional<std::int64_t> epoch_at_first_batch() const;
+};
+struct Pass {
+  std::vector<RankPass> ranks;  // as Run::ranks
+  std::int64_t step() const { return ranks.front().step; }
+};
+
+// Every rank's first train data set, as Run::ranks; empty when a rank recorded none.
+std::vector<const trace::Dataset*> train_sets(const Run& run);
+
+// The k-th passes of all ranks side by side, for those that every rank began and ended. Of a
+// set_epoch inside a pass of another phase nothing is kept.
+std::vector<Pass> finished_passes(const Run& run, const std::string& phase);
+
+// How often which ids were drawn.
+struct Draws {
+  std::vector<std::int64_t> distinct;  // ascending
+  std::int64_t total = 0;
+  std::int64_t least = 0, most = 0;  // times one of the distinct ids was drawn
+  bool operator==(const Draws& other) const { return distinct == other.distinct; }
+};
+Draws draws(std::vector<std::int64_t> ids);
+Draws draws(const RankPass& pass);
+Draws draws(const Pass& pass);  // of all ranks
+
+// "3 of 12", for the evidence.
+std::string of(std::size_t part, std::int64_t whole);
+
+// Some ids were drawn again though others were not drawn yet. Repeats of a sampler that pads, and
+// ids left out by one that cuts, are not that.
+bool has_overlaps_and_gaps(const Draws& all, std::int64_t global_size);
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,188 @@
+// Pitfalls of the replicas: not the same model, not the same start, not the same steps.
+#include <lockstep/diagnose/detectors.h>
+#include <lockstep/diagnose/gradients.h>
+
+#include <algorithm>
+
+namespace lockstep::diagnose {
+namespace {
+
+// Why replicas cannot be compared here; nothing where they can.
+std::optional<Verdict> not_comparable(const Run& run) {
+  if (run.devices) return not_triggered("one process drives the devices: they are no replicas");
+  if (run.world_size < 2) return not_applicable("one rank has no other replica");
+  if (!run.complete) return not_triggered("a rank left no trace");
+  return std::nullopt;
+}
+
+// Every rank's parameters at one step.
+using Replicas = std::vector<const std::vector<trace::Summary>*>;
+
+// Those steps that all ranks recorded. The start is step -1.
+std::map<std::int64_t, Replicas> replicas_by_step(const Run& run) {
+  std::map<std::int64_t, Replicas> steps;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r)
+    for (const auto& at : run.ranks[r]->all<trace::Parameters>()) {
+      auto& replicas = steps[at.step];
+      if (replicas.size() == r) replicas.push_back(&at.event->values);
+    }
+  for (auto it = steps.begin(); it != steps.end();)
+    it = it->second.size() == run.ranks.size() ? std::next(it) : steps.erase(it);
+  return steps;
+}
+
+struct Difference {
+  std::int64_t step = -1;
+  int tensor = -1;         // the first that differs; -1 = all are equal
+  std::vector<int> ranks;  // odd ones out
+  double distance = 0;     // relative, the largest from the first rank's
+};
+
+Difference difference(const Run& run, std::int64_t step, const Replicas& replicas) {
+  Difference result;
+  result.step = step;
+  // Equal replicas share a group: the first rank they equal.
+  std::vector<std::size_t> group(replicas.size());
+  for (std::size_t r = 0; r < replicas.size(); ++r) {
+    group[r] = r;
+    for (std::size_t other = 0; other < r && group[r] == r; ++other) {
+      const int tensor = first_difference(*replicas[r], *replicas[other]);
+      if (tensor < 0) group[r] = group[other];
+      if (tensor >= 0 && (result.tensor < 0 || tensor < result.tensor)) result.tensor = tensor;
+    }
+    const auto first = vector_of(*replicas.front()), mine = vector_of(*replicas[r]);
+    if (first && mine) result.distance = std::max(result.distance, distance(*mine, *first));
+  }
+  result.ranks = odd_ones_out(run.numbers, group);
+  return result;
+}
+
+// The first step after which replicas are apart for good. Equal ones later on mean that they are
+// brought together now and then, which is a way to train.
+std::optional<Difference> divergence(const Run& run,
+                                     const std::map<std::int64_t, Replicas>& steps) {
+  std::optional<Difference> first;
+  for (const auto& [step, replicas] : steps) {
+    if (step < 0) continue;
+    const auto now = difference(run, step, replicas);
+    if (now.tensor < 0 && first) return std::nullopt;
+    if (now.tensor >= 0 && !first) first = now;
+  }
+  return first;
+}
+
+std::string describe(const Difference& difference) {
+  return "parameter " + std::to_string(difference.tensor) +
+         " is the first that differs; the replicas are up to " + number(difference.distance) +
+         " (relative) apart";
+}
+
+bool has_wrapper(const Run& run) {
+  for (const auto* rank : run.ranks)
+    for (const auto& at : rank->all<trace::Engine>())
+      if (at.event->kind == "distributed_data_parallel") return true;
+  return false;
+}
+
+std::string shape_of(const trace::Model& model, std::size_t tensor) {
+  if (tensor >= model.shapes.size()) return "nothing";
+  std::string text = "[";
+  for (const auto size : model.shapes[tensor])
+    text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+  return text + "] " + (tensor < model.dtypes.size() ? model.dtypes[tensor] : "");
+}
+
+// Replicas that go by their own gradients from an equal start; `with_wrapper` says which of the two
+// pitfalls that look so is asked about.
+Verdict unreduced_gradients(const trace::Trace& trace, bool with_wrapper, const char* slug,
+                            const std::string& meaning) {
+  const Run run(trace);
+  if (auto verdict = not_comparable(run)) return *verdict;
+  if (has_wrapper(run) != with_wrapper)
+    return with_wrapper ? not_triggered("no distributed gradient engine took the parameters over")
+                        : not_applicable("a distributed gradient engine reduces the gradients");
+  const auto replicas = replicas_by_step(run);
+  const auto start = replicas.find(-1);
+  if (start == replicas.end() || replicas.size() < 2)
+    return not_triggered("parameters were not recorded at the start and after an update");
+  const auto gradients = gradient_steps(run);
+  if (gradients.empty())
+    return not_triggered("no step has every rank's local and reduced gradients");
+  if (difference(run, -1, start->second).tensor >= 0) return clean();
+  const auto apart = divergence(run, replicas);
+  if (!apart || !std::all_of(gradients.begin(), gradients.end(), is_unreduced)) return clean();
+  return found({.pitfall = slug,
+                .ranks = run.numbers,
+                .step = apart->step,
+                .evidence = "each rank updates with its own gradient" + meaning +
+                            "; equal at the start, " + describe(*apart)});
+}
+
+}  // namespace
+
+Verdict parameters_differ_across_ranks(const trace::Trace& trace) {
+  const Run run(trace);
+  if (auto verdict = not_comparable(run)) return *verdict;
+  std::vector<const trace::Model*> models;
+  for (const auto* rank : run.ranks) {
+    const auto of_rank = rank->all<trace::Model>();
+    if (of_rank.empty()) return not_triggered("a rank did not record its parameters' shapes");
+    models.push_back(of_rank.front().event);
+  }
+  std::vector<std::pair<std::vector<std::vector<std::int64_t>>, std::vector<std::string>>> layouts;
+  for (const auto* model : models) layouts.emplace_back(model->shapes, model->dtypes);
+  const auto odd = odd_ones_out(run.numbers, layouts);
+  if (odd.empty()) return clean();
+  std::size_t other = 1;
+  while (layouts[other] == layouts[0]) ++other;
+  std::size_t tensor = 0;
+  while (shape_of(*models[0], tensor) == shape_of(*models[other], tensor)) ++tensor;
+  return found({.pitfall = "parameters-differ-across-ranks",
+                .ranks = odd,
+                .evidence = "parameter " + std::to_string(tensor) + " is " +
+                            shape_of(*models[0], tensor) + " on rank " +
+                            std::to_string(run.numbers[0]) + " and " +
+                            shape_of(*models[other], tensor) + " on rank " +
+                            std::to_string(run.numbers[other])});
+}
+
+Verdict no_initial_broadcast(const trace::Trace& trace) {
+  const Run run(trace);
+  if (auto verdict = not_comparable(run)) return *verdict;
+  if (parameters_differ_across_ranks(trace).state == State::found)
+    return not_triggered("the ranks' parameters have other shapes");
+  const auto replicas = replicas_by_step(run);
+  const auto start = replicas.find(-1);
+  if (start == replicas.end())
+    return not_triggered("a rank did not record its parameters before the first step");
+  const auto apart = difference(run, -1, start->second);
+  if (apart.tensor < 0) return clean();
+  return found({.pitfall = "no-initial-broadcast",
+                .ranks = apart.ranks,
+                .evidence = "before the first step, " + describe(apart)});
+}
+
+Verdict no_gradient_sync(const trace::Trace& trace) {
+  return unreduced_gradients(trace, false, "no-gradient-sync", "");
+}
+
+Verdict forward_bypasses_wrapper(const trace::Trace& trace) {
+  return unreduced_gradients(trace, true, "forward-bypasses-wrapper",
+                             ", though a distributed gradient engine holds the parameters");
+}
+
+Verdict replicas_diverged(const trace::Trace& trace) {
+  const Run run(trace);
+  if (auto verdict = not_comparable(run)) return *verdict;
+  const auto replicas = replicas_by_step(run);
+  if (replicas.empty() || replicas.rbegin()->first < 0)
+    return not_triggered("no step has every rank's parameters after an update");
+  const auto apart = divergence(run, replicas);
+  if (!apart) return clean();
+  return found({.pitfall = "replicas-diverged",
+                .ranks = apart->ranks,
+                .step = apart->step,
+                .evidence = describe(*apart)});
+}
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,58 @@
+#include <lockstep/diagnose/evidence.h>
+#include <lockstep/diagnose/text.h>
+
+#include <algorithm>
+#include <sstream>
+
+namespace lockstep::diagnose {
+namespace {
+
+constexpr std::size_t kColumns = 80;
+
+std::string wrapped(const std::string& text, const std::string& indent) {
+  std::istringstream words(text);
+  std::string result, line = indent;
+  for (std::string word; words >> word;) {
+    if (line.size() > indent.size() && line.size() + 1 + word.size() > kColumns) {
+      result += line + "\n";
+      line = indent;
+    }
+    line += (line.size() > indent.size() ? " " : "") + word;
+  }
+  return result + line + "\n";
+}
+
+std::string where(const Finding& finding) {
+  std::string text;
+  if (!finding.ranks.empty())
+    text = (finding.ranks.size() == 1 ? "rank " : "ranks ") + list(finding.ranks);
+  if (finding.step >= 0)
+    text += (text.empty() ? "step " : ", step ") + std::to_string(finding.step);
+  if (finding.sequence >= 0)
+    text += (text.empty() ? "sequence " : ", sequence ") + std::to_string(finding.sequence);
+  return text;
+}
+
+}  // namespace
+
+std::string to_text(const Diagnosis& diagnosis) {
+  std::string text;
+  for (const auto& finding : diagnosis.findings) {
+    text += to_string(finding.severity) + ": " + finding.pitfall + "\n";
+    if (const auto place = where(finding); !place.empty()) text += wrapped(place, "    ");
+    text += wrapped(finding.evidence, "    ");
+  }
+  const auto count = [&](State state) {
+    return std::to_string(
+        std::count_if(diagnosis.rows.begin(), diagnosis.rows.end(),
+                      [&](const auto& row) { return row.verdict.state == state; }));
+  };
+  if (diagnosis.findings.empty()) text += "Nothing found.\n";
+  return text + wrapped("Of " + std::to_string(diagnosis.rows.size()) + " pitfalls: " +
+                            count(State::found) + " found, " + count(State::clean) + " clean, " +
+                            count(State::not_triggered) + " without the events they need, " +
+                            count(State::not_applicable) + " cannot show at this size.",
+                        "");
+}
+
+}  // namespace lockstep::diagnose

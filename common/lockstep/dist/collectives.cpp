@@ -1,0 +1,77 @@
+#include <lockstep/base/error.h>
+#include <lockstep/dist/collective_call.h>
+#include <lockstep/dist/process_group.h>
+
+namespace lockstep {
+namespace {
+
+// A backend need not know either; an error is worth reporting without them.
+std::int64_t sequence_of(c10d::ProcessGroup& group) {
+  try {
+    return static_cast<std::int64_t>(group.getDefaultBackend()->getSequenceNumberForGroup());
+  } catch (const std::exception&) {
+    return 0;
+  }
+}
+
+std::chrono::milliseconds timeout_of(c10d::ProcessGroup& group) {
+  try {
+    return group.getDefaultBackend()->getBackendOptions()->timeout;
+  } catch (const std::exception&) {
+    return std::chrono::milliseconds{0};
+  }
+}
+
+}  // namespace
+
+std::string text_of(const std::exception& error) {
+  const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
+  return c10_error != nullptr ? c10_error->what_without_backtrace() : error.what();
+}
+
+void collective_call(c10d::ProcessGroup& group, const std::string& operation,
+                     const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const CollectiveError&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw CollectiveError(group.getRank(), operation, sequence_of(group), timeout_of(group),
+                          text_of(error));
+  }
+}
+
+void all_reduce(c10d::ProcessGroup& group, at::Tensor& tensor, c10d::ReduceOp::RedOpType op) {
+  collective_call(group, "all_reduce", [&] {
+    std::vector<at::Tensor> tensors{tensor};
+    c10d::AllreduceOptions options;
+    options.reduceOp = op;
+    group.allreduce(tensors, options)->wait();
+  });
+}
+
+void broadcast(c10d::ProcessGroup& group, at::Tensor& tensor, int root) {
+  collective_call(group, "broadcast", [&] {
+    std::vector<at::Tensor> tensors{tensor};
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    group.broadcast(tensors, options)->wait();
+  });
+}
+
+std::vector<at::Tensor> all_gather(c10d::ProcessGroup& group, const at::Tensor& tensor) {
+  std::vector<std::vector<at::Tensor>> outputs(1);
+  collective_call(group, "all_gather", [&] {
+    std::vector<at::Tensor> inputs{tensor.contiguous()};
+    for (int rank = 0; rank < group.getSize(); ++rank)
+      outputs[0].push_back(at::empty_like(inputs[0]));
+    group.allgather(outputs, inputs)->wait();
+  });
+  return outputs[0];
+}
+
+void barrier(c10d::ProcessGroup& group) {
+  collective_call(group, "barrier", [&] { group.barrier()->wait(); });
+}
+
+}  // namespace lockstep

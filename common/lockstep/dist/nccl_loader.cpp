@@ -1,0 +1,80 @@
+// Finds and loads lockstep_nccl, so that only a program that asks for NCCL pays for torch_cuda.
+#include <dlfcn.h>
+#include <lockstep/base/environment.h>
+#include <lockstep/base/error.h>
+#include <lockstep/dist/backends.h>
+
+#include <filesystem>
+#include <vector>
+
+namespace lockstep::detail {
+namespace {
+
+constexpr const char* kLibraryName = "liblockstep_nccl.so";
+
+struct Library {
+  RequireGpusFunction* require_gpus = nullptr;
+  MakeNcclFunction* make = nullptr;
+};
+
+std::vector<std::filesystem::path> candidates() {
+  // A name that is given is the only one tried: falling back in silence would hide a wrong name.
+  if (const auto named = environment("LOCKSTEP_NCCL_LIBRARY")) return {*named};
+  const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  return {folder / kLibraryName, folder / ".." / "lib" / kLibraryName,
+          std::filesystem::path(LOCKSTEP_NCCL_FOLDER) / kLibraryName};
+}
+
+void* find_symbol(void* handle, const char* name) {
+  void* symbol = ::dlsym(handle, name);
+  if (symbol == nullptr)
+    throw UnavailableError(
+        std::string("backend nccl: the library found is not of this version: it has no ") + name);
+  return symbol;
+}
+
+Library open_library() {
+  std::string tried;
+  for (const auto& path : candidates()) {
+    tried += "\n  " + path.string();
+    if (!std::filesystem::exists(path)) continue;
+    void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle == nullptr) {
+      const char* reason = ::dlerror();
+      throw UnavailableError("backend nccl: " + path.string() + " cannot be loaded: " +
+                             (reason != nullptr ? reason : "no reason given"));
+    }
+    return {reinterpret_cast<RequireGpusFunction*>(find_symbol(handle, kRequireGpusSymbol)),
+            reinterpret_cast<MakeNcclFunction*>(find_symbol(handle, kMakeNcclSymbol))};
+  }
+  throw UnavailableError(
+      "backend nccl is not part of this build: it needs a LibTorch with CUDA, nccl.h and the CUDA "
+      "headers "
+      "when it is configured. Use the backend gloo, or name the library with "
+      "LOCKSTEP_NCCL_LIBRARY. "
+      "Looked for:" +
+      tried);
+}
+
+const Library& library() {
+  static const Library loaded = open_library();
+  return loaded;
+}
+
+}  // namespace
+
+void load_nccl() {
+  library();
+}
+
+void require_gpus(const Ranks& ranks) {
+  library().require_gpus(ranks);
+}
+
+BackendPtr make_nccl(const BackendRequest& request) {
+  BackendPtr backend;
+  library().make(request, backend);
+  return backend;
+}
+
+}  // namespace lockstep::detail

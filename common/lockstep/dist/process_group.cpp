@@ -1,0 +1,117 @@
+#include <lockstep/base/error.h>
+#include <lockstep/dist/backends.h>
+#include <lockstep/dist/collective_call.h>
+#include <lockstep/dist/process_group.h>
+#include <lockstep/dist/rendezvous.h>
+#include <lockstep/launch/launch.h>
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+namespace lockstep {
+namespace {
+
+using detail::Ranks;
+using Type = c10d::ProcessGroup::BackendType;
+
+// What init_process_group calls Python's default group, so that both kinds of rank use the same
+// keys.
+constexpr const char* kStorePrefix = "default_pg";
+constexpr const char* kGroupName = "0";
+
+Ranks resolve_ranks(const InitOptions& options) {
+  const bool given = options.rank >= 0 && options.world_size >= 1;
+  const auto placement =
+      given && options.local_rank >= 0 ? std::nullopt : launch::placement_from_environment();
+  if (!placement && !given && (options.rank >= 0 || options.world_size >= 1))
+    throw UsageError("init_process_group: give rank and world_size, or neither");
+  const auto place = placement.value_or(launch::Placement{});
+  Ranks ranks;
+  ranks.rank = options.rank >= 0 ? options.rank : place.rank;
+  ranks.world_size = options.world_size >= 1 ? options.world_size : place.world_size;
+  ranks.local_rank =
+      options.local_rank >= 0 ? options.local_rank : (placement ? place.local_rank : ranks.rank);
+  ranks.local_world_size = placement ? place.local_world_size : 0;
+  if (ranks.rank >= ranks.world_size)
+    throw UsageError("init_process_group: rank " + std::to_string(ranks.rank) +
+                     " is outside a world of " + std::to_string(ranks.world_size));
+  return ranks;
+}
+
+// Whether all ranks are on this machine, as far as can be known.
+bool one_machine(const Ranks& ranks, const detail::Rendezvous& rendezvous) {
+  if (ranks.local_world_size > 0) return ranks.local_world_size >= ranks.world_size;
+  if (rendezvous.kind != detail::Rendezvous::Kind::tcp) return true;
+  return rendezvous.host == "localhost" || rendezvous.host.starts_with("127.");
+}
+
+void check_options(const InitOptions& options) {
+  if (options.backend != "gloo" && options.backend != "nccl")
+    throw UsageError("backend \"" + options.backend + "\" is neither gloo nor nccl");
+  if (options.timeout.count() <= 0)
+    throw UsageError("init_process_group: the timeout must be positive, and is " +
+                     std::to_string(options.timeout.count()) + " ms");
+}
+
+ProcessGroupPtr make_group(const InitOptions& options, const Ranks& ranks,
+                           const detail::Rendezvous& rendezvous) {
+  const bool nccl = options.backend == "nccl";
+  auto store = c10::make_intrusive<c10d::PrefixStore>(
+      kStorePrefix, detail::open_store(rendezvous, ranks, options.timeout));
+  auto group_store = c10::make_intrusive<c10d::PrefixStore>(std::string(kGroupName) + "/", store);
+  auto group = c10::make_intrusive<c10d::ProcessGroup>(group_store, ranks.rank, ranks.world_size);
+  group->setDefaultBackend(nccl ? Type::NCCL : Type::GLOO);
+
+  detail::BackendRequest request;
+  request.store = c10::make_intrusive<c10d::PrefixStore>(nccl ? "cuda/" : "cpu/", group_store);
+  request.ranks = ranks;
+  request.loopback = one_machine(ranks, rendezvous);
+  request.timeout = options.timeout;
+  BackendPtr backend = nccl ? detail::make_nccl(request) : detail::make_gloo(request);
+  backend->setSequenceNumberForGroup();
+  if (options.decorate) backend = options.decorate(std::move(backend));
+
+  // Gloo serves CUDA tensors too, as in Python.
+  if (!nccl) group->setBackend(c10::DeviceType::CPU, Type::GLOO, backend);
+  group->setBackend(c10::DeviceType::CUDA, nccl ? Type::NCCL : Type::GLOO, backend);
+  group->setGroupName(kGroupName);
+  group->setGroupDesc(kStorePrefix);
+  return group;
+}
+
+}  // namespace
+
+void load_backend(const std::string& backend) {
+  check_options({.backend = backend});
+  if (backend == "nccl") detail::load_nccl();
+}
+
+ProcessGroupPtr init_process_group(const InitOptions& options) {
+  check_options(options);
+  const Ranks ranks = resolve_ranks(options);
+  const auto rendezvous = detail::parse_rendezvous(options.init_method, ranks.world_size);
+  if (options.backend == "nccl") detail::require_gpus(ranks);
+  try {
+    return make_group(options, ranks, rendezvous);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw Error("the rendezvous of rank " + std::to_string(ranks.rank) + " of " +
+                std::to_string(ranks.world_size) + " through " + rendezvous.text +
+                " failed (timeout " + std::to_string(options.timeout.count()) +
+                " ms). Are all ranks running, with the same method and world size? " +
+                text_of(error));
+  }
+}
+
+void destroy_process_group(ProcessGroupPtr& group) {
+  if (!group) return;
+  group->shutdown();
+  group.reset();
+}
+
+c10::Device device_of(const c10d::ProcessGroup& group) {
+  if (group.getBackendType() != Type::NCCL) return c10::Device(c10::kCPU);
+  return c10::Device(c10::kCUDA, c10::impl::VirtualGuardImpl(c10::kCUDA).getDevice().index());
+}
+
+}  // namespace lockstep

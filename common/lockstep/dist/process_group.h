@@ -1,0 +1,63 @@
+// The process group: how the ranks of a job find each other and talk. Python's init_process_group
+// for C++.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <vector>
+
+namespace lockstep {
+
+using ProcessGroupPtr = c10::intrusive_ptr<c10d::ProcessGroup>;
+using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
+
+struct InitOptions {
+  std::string backend = "gloo";  // "gloo" or "nccl"
+  // "env://"          torchrun's MASTER_ADDR and MASTER_PORT; or LOCKSTEP_STORE where our launcher
+  // set it "file:///path"    a file all ranks can reach, not there or empty before
+  // "tcp://host:port" rank 0 listens there
+  // A single rank (world_size 1) needs none of them. One group per rendezvous: another needs
+  // another file, port or job.
+  std::string init_method = "env://";
+  int rank = -1;        // -1: from the environment (launch::placement_from_environment), or 0 of 1
+  int world_size = -1;  // likewise
+  int local_rank = -1;  // likewise; NCCL's device is cuda:local_rank, set before the group exists
+  std::chrono::milliseconds timeout{60'000};  // of the rendezvous, and of every operation
+  // Puts something around the backend before the group gets it (record::observe does).
+  std::function<BackendPtr(BackendPtr)> decorate;
+};
+
+// Not collective. Loads what the backend needs ("gloo" needs nothing; "nccl" the library
+// lockstep_nccl, and with it torch_cuda). Call it first in main where "nccl" may be asked for: a
+// program that has called torch before torch_cuda is there (torch::manual_seed is enough) has no
+// CUDA for the rest of its life. Throws UnavailableError where the library is missing or cannot be
+// loaded, UsageError for another name.
+void load_backend(const std::string& backend);
+
+// Collective; blocks until all ranks are there, at most `timeout`. On one machine every socket is
+// on 127.0.0.1; ranks of several machines are told apart by LOCAL_WORLD_SIZE < WORLD_SIZE, else
+// name the interface with GLOO_SOCKET_IFNAME. Stores, prefixes and names are Python's, so that C++
+// and Python ranks can share a job. Throws UsageError for a malformed method, UnavailableError when
+// "nccl" cannot work here (before anything starts: which GPUs are missing), Error naming the method
+// when the rendezvous fails.
+ProcessGroupPtr init_process_group(const InitOptions& options = {});
+
+// Not collective. Shuts the backend down; bounded by the group's timeout. Call it on the way out,
+// after the last collective.
+void destroy_process_group(ProcessGroupPtr& group);
+
+// The device a rank of this backend trains on: cpu for gloo, cuda:local_rank for nccl.
+c10::Device device_of(const c10d::ProcessGroup& group);
+
+// Blocking collectives on the group; each throws CollectiveError when it fails or times out. All
+// ranks must call them in the same order with the same shapes and dtypes.
+void all_reduce(c10d::ProcessGroup& group, at::Tensor& tensor,
+                c10d::ReduceOp::RedOpType op = c10d::ReduceOp::SUM);
+void broadcast(c10d::ProcessGroup& group, at::Tensor& tensor, int root = 0);
+// One tensor per rank, in rank order.
+std::vector<at::Tensor> all_gather(c10d::ProcessGroup& group, const at::Tensor& tensor);
+void barrier(c10d::ProcessGroup& group);
+
+}  // namespace lockstep

@@ -1,0 +1,137 @@
+#include <arpa/inet.h>
+#include <lockstep/base/environment.h>
+#include <lockstep/base/error.h>
+#include <lockstep/dist/rendezvous.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+namespace lockstep::detail {
+namespace {
+
+constexpr std::string_view kFile = "file://";
+constexpr std::string_view kTcp = "tcp://";
+
+int parse_port(const std::string& text, const std::string& where) {
+  int port = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, port);
+  if (error != std::errc{} || stop != end || port < 1 || port > 65535)
+    throw UsageError(where + ": the port must be a number from 1 to 65535, and is \"" + text +
+                     "\"");
+  return port;
+}
+
+Rendezvous parse_file(const std::string& method) {
+  Rendezvous result{.kind = Rendezvous::Kind::file, .text = method};
+  result.path = method.substr(kFile.size());
+  if (result.path.empty() || result.path.front() != '/')
+    throw UsageError("init_method \"" + method +
+                     "\": give an absolute path, as in file:///tmp/job");
+  const auto folder = std::filesystem::path(result.path).parent_path();
+  if (!std::filesystem::is_directory(folder))
+    throw UsageError("init_method \"" + method + "\": there is no folder " + folder.string());
+  return result;
+}
+
+Rendezvous parse_tcp(const std::string& method) {
+  Rendezvous result{.kind = Rendezvous::Kind::tcp, .text = method};
+  const std::string address = method.substr(kTcp.size());
+  const auto colon = address.rfind(':');
+  if (colon == std::string::npos || colon == 0)
+    throw UsageError("init_method \"" + method +
+                     "\": give a host and a port, as in tcp://127.0.0.1:29500");
+  result.host = address.substr(0, colon);
+  if (result.host.front() == '[' && result.host.back() == ']')
+    result.host = result.host.substr(1, result.host.size() - 2);
+  result.port = parse_port(address.substr(colon + 1), "init_method \"" + method + "\"");
+  return result;
+}
+
+Rendezvous parse_address(const std::string& method) {
+  if (method.starts_with(kFile)) return parse_file(method);
+  if (method.starts_with(kTcp)) return parse_tcp(method);
+  throw UsageError("init_method \"" + method +
+                   "\" is none of env://, file:///path and tcp://host:port");
+}
+
+Rendezvous parse_environment(int world_size) {
+  if (const auto host = environment("MASTER_ADDR")) {
+    const auto port = environment("MASTER_PORT");
+    if (!port) throw UsageError("init_method env://: MASTER_ADDR is set, and MASTER_PORT is not");
+    Rendezvous result{.kind = Rendezvous::Kind::tcp};
+    result.host = *host;
+    result.port = parse_port(*port, "MASTER_PORT");
+    result.text = "env:// (MASTER_ADDR " + *host + ", MASTER_PORT " + *port + ")";
+    result.agent_store = environment("TORCHELASTIC_USE_AGENT_STORE") == "True";
+    return result;
+  }
+  if (const auto store = environment("LOCKSTEP_STORE")) return parse_address(*store);
+  if (world_size == 1) return {.kind = Rendezvous::Kind::none, .text = "env://"};
+  throw UsageError(
+      "init_method env://: neither MASTER_ADDR nor LOCKSTEP_STORE is set. Start the ranks with a "
+      "launcher "
+      "(torchrun, srun, mpirun or the program's own), or give file:///path or tcp://host:port");
+}
+
+// A listening socket on 127.0.0.1, so that a job of one machine can't be reached from others: left
+// to itself the store listens on every interface.
+int listen_on_loopback(int port) {
+  const int socket_fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int on = 1;
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (socket_fd >= 0 && ::setsockopt(socket_fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
+      ::bind(socket_fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
+      ::listen(socket_fd, SOMAXCONN) == 0)
+    return socket_fd;
+  const int reason = errno;
+  if (socket_fd >= 0) ::close(socket_fd);
+  throw Error("rank 0 cannot listen on 127.0.0.1:" + std::to_string(port) + ": " +
+              std::strerror(reason));
+}
+
+StorePtr open_tcp(const Rendezvous& rendezvous, const Ranks& ranks,
+                  std::chrono::milliseconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(rendezvous.port);
+  options.isServer = ranks.rank == 0 && !rendezvous.agent_store;
+  options.numWorkers = static_cast<std::size_t>(ranks.world_size);
+  options.timeout = timeout;
+  options.multiTenant = !rendezvous.agent_store;
+  options.useLibUV = rendezvous.agent_store || environment("USE_LIBUV").value_or("1") == "1";
+  const bool local = rendezvous.host == "127.0.0.1" || rendezvous.host == "localhost";
+  if (options.isServer && local) options.masterListenFd = listen_on_loopback(rendezvous.port);
+  return c10::make_intrusive<c10d::TCPStore>(rendezvous.host, options);
+}
+
+}  // namespace
+
+Rendezvous parse_rendezvous(const std::string& init_method, int world_size) {
+  return init_method == "env://" ? parse_environment(world_size) : parse_address(init_method);
+}
+
+StorePtr open_store(const Rendezvous& rendezvous, const Ranks& ranks,
+                    std::chrono::milliseconds timeout) {
+  StorePtr store;
+  if (rendezvous.kind == Rendezvous::Kind::none || ranks.world_size == 1)
+    store = c10::make_intrusive<c10d::HashStore>();
+  else if (rendezvous.kind == Rendezvous::Kind::file)
+    store = c10::make_intrusive<c10d::FileStore>(rendezvous.path, ranks.world_size);
+  else
+    store = open_tcp(rendezvous, ranks, timeout);
+  store->setTimeout(timeout);
+  return store;
+}
+
+}  // namespace lockstep::detail

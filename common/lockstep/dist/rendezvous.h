@@ -1,0 +1,30 @@
+// The store through which the ranks of a job find each other. Internal to dist.
+#pragma once
+
+#include <lockstep/dist/backends.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+namespace lockstep::detail {
+
+// An init_method, taken apart.
+struct Rendezvous {
+  enum class Kind { none, file, tcp } kind = Kind::none;  // none: a single rank
+  std::string text;                                       // for messages
+  std::string path;                                       // file
+  std::string host;                                       // tcp
+  int port = 0;
+  bool agent_store = false;  // torchrun's agent holds the TCP store; every rank is its client
+};
+
+// Reads env:// from the environment. Throws UsageError for a malformed or unknown method, or a
+// missing variable.
+Rendezvous parse_rendezvous(const std::string& init_method, int world_size);
+
+// Blocks, at most `timeout`, for a TCP store that is not there yet.
+StorePtr open_store(const Rendezvous& rendezvous, const Ranks& ranks,
+                    std::chrono::milliseconds timeout);
+
+}  // namespace lockstep::detail

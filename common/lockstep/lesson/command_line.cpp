@@ -1,0 +1,74 @@
+#include <lockstep/base/error.h>
+#include <lockstep/lesson/command_line.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+namespace lockstep {
+namespace {
+
+std::string form_list(const Lesson& lesson) {
+  std::string text = "Forms:\n";
+  const auto line = [&](const std::string& name, const std::string& what) {
+    text += "  " + name + std::string(name.size() < 32 ? 32 - name.size() : 1, ' ') + what + "\n";
+  };
+  for (const auto& part : lesson.parts) {
+    line(part.correct_name(lesson.parts.size() == 1), "right");
+    for (const auto& broken : part.broken) line(broken.slug, broken.what);
+    for (const auto& near : part.near_misses) line(near.name, "right, though " + near.naive_check);
+  }
+  return text;
+}
+
+}  // namespace
+
+LessonOptions parse_command_line(int argc, char** argv, const Lesson& lesson) {
+  LessonOptions options;
+  CLI::App app(lesson.name + ": " + lesson.title);
+  app.footer(
+      form_list(lesson) +
+      "Exit codes: 0 as expected, 1 a verdict is wrong, 2 usage, 3 could not run, 77 skipped.");
+  app.add_option("--variant", options.variant,
+                 "Which form to run: correct (all right forms), a form's name, or all")
+      ->capture_default_str();
+  app.add_option(
+         "--world-size", options.world_size,
+         "Ranks, or devices, 1 to 16 (default " + std::to_string(lesson.default_world_size) + ")")
+      ->check(CLI::Range(1, 16));
+  app.add_option("--backend", options.backend, "gloo, or nccl with one GPU a rank")
+      ->check(CLI::IsMember({"gloo", "nccl"}))
+      ->capture_default_str();
+  app.add_option("--seed", options.seed, "Of data order, initial weights and everything random")
+      ->capture_default_str();
+  app.add_option("--timeout", options.timeout_s, "Seconds that one form may take")
+      ->check(CLI::Range(1.0, 86400.0))
+      ->capture_default_str();
+  app.add_flag("--full", options.full, "The article's own size instead of a quick one");
+  app.add_option("--json", options.json, "Write the comparison report to this file");
+  app.add_option("--trace", options.trace, "Keep every run's traces in this folder");
+  app.add_flag("--describe", options.describe, "Print the forms as JSON and leave");
+  app.add_option("--folder", options.folder, "A rank's folder; set by the launcher")->group("");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& help) {
+    app.exit(help, std::cout, std::cerr);
+    throw CommandLineDone{};
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(std::string(error.what()) + "; see --help");
+  }
+  return options;
+}
+
+std::vector<std::string> rank_arguments(const LessonOptions& options, const std::string& variant,
+                                        int world_size, const std::filesystem::path& folder) {
+  std::vector<std::string> arguments = {"--variant",    variant,
+                                        "--world-size", std::to_string(world_size),
+                                        "--backend",    options.backend,
+                                        "--seed",       std::to_string(options.seed),
+                                        "--timeout",    std::to_string(options.timeout_s),
+                                        "--folder",     folder.string()};
+  if (options.full) arguments.push_back("--full");
+  return arguments;
+}
+
+}  // namespace lockstep

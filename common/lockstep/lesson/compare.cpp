@@ -1,0 +1,177 @@
+#include <lockstep/base/error.h>
+#include <lockstep/base/file.h>
+#include <lockstep/launch/launch.h>
+#include <lockstep/lesson/compare.h>
+#include <lockstep/lesson/outcome.h>
+#include <lockstep/trace/reader.h>
+#include <lockstep/train/dataset.h>
+
+#include <iostream>
+
+namespace lockstep {
+namespace {
+
+// A rank that lacks what it needs says so with this exit code (lesson_main).
+constexpr int kSkipped = 77;
+
+std::string data_name() {
+  std::string which;
+  fashion_mnist_or_synthetic(Split::train, 1, &which);
+  return which;
+}
+
+const Broken& broken_form(const Part& part, const std::string& slug) {
+  for (const auto& broken : part.broken)
+    if (broken.slug == slug) return broken;
+  throw Error("the part " + part.name + " has no pitfall " + slug);
+}
+
+// Where this form's run leaves its files: a folder the user asked for, or a temporary one.
+std::filesystem::path kept_folder(const LessonOptions& options, const Lesson& lesson,
+                                  const std::string& form) {
+  const auto folder = std::filesystem::absolute(options.trace) / lesson.name / form;
+  if (std::filesystem::exists(folder))
+    throw UsageError("there are traces already in " + folder.string() +
+                     "; name a new folder with --trace");
+  std::filesystem::create_directories(folder);
+  std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
+  return folder;
+}
+
+launch::LaunchResult launch_form(const Selected& selected, const LessonOptions& options,
+                                 int world_size, const std::string& program,
+                                 const std::filesystem::path& folder) {
+  launch::LaunchOptions job;
+  job.command = rank_arguments(options, selected.name, world_size, folder);
+  job.command.insert(job.command.begin(), program);
+  job.world_size = selected.part->participants == Participants::devices ? 1 : world_size;
+  job.folder = folder;
+  job.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(options.timeout_s * 1000));
+  return launch::launch(job);
+}
+
+void describe_ending(const launch::LaunchResult& result, report::Variant& variant) {
+  using report::Ending;
+  variant.seconds = std::chrono::duration<double>(result.wall).count();
+  if (result.completed()) return;
+  variant.reason = result.summary();
+  variant.ending = result.deadline_expired ? Ending::hang : Ending::crash;
+  if (!result.root_cause) return;
+  const auto& cause = result.ranks.at(static_cast<std::size_t>(*result.root_cause));
+  if (cause.exit_code == kSkipped) {
+    variant.ending = Ending::skipped;
+    variant.reason = cause.error;
+  }
+}
+
+report::Variant run_form(const Selected& selected, const Lesson& lesson,
+                         const LessonOptions& options, int world_size, const std::string& program) {
+  report::Variant variant;
+  variant.name = selected.name;
+  variant.part = selected.part->name;
+  variant.form = selected.form;
+  variant.what = selected.what;
+  if (world_size < selected.min_world_size) {
+    variant.ending = report::Ending::skipped;
+    variant.reason = "shows on " + std::to_string(selected.min_world_size) +
+                     " ranks or more; this run has " + std::to_string(world_size);
+    variant.verdict = report::judge(variant);
+    return variant;
+  }
+  const TemporaryFolder temporary("lockstep");
+  const auto folder =
+      options.trace.empty() ? temporary.path() : kept_folder(options, lesson, selected.name);
+  const auto result = launch_form(selected, options, world_size, program, folder);
+  if (result.interrupted != 0) throw Interrupted{result.interrupted};
+  describe_ending(result, variant);
+  if (variant.ending != report::Ending::skipped)
+    judge_run(selected, folder, static_cast<int>(result.ranks.size()), variant);
+  variant.verdict = report::judge(variant);
+  return variant;
+}
+
+// A variant that cannot show on the lesson's default number of ranks gets as many as it needs,
+// unless the user has named a number.
+int world_size_for(const Selected& selected, const Lesson& lesson, const LessonOptions& options) {
+  return options.world_size.value_or(std::max(lesson.default_world_size, selected.min_world_size));
+}
+
+}  // namespace
+
+std::vector<Selected> select_forms(const Lesson& lesson, const std::string& variant) {
+  std::vector<Selected> forms;
+  for (const auto& part : lesson.parts) {
+    Selected correct{
+        &part, report::Form::correct, part.correct_name(lesson.parts.size() == 1), "", 1, {}};
+    for (const auto& broken : part.broken) correct.judged_by.push_back(broken.slug);
+    forms.push_back(correct);
+    for (const auto& broken : part.broken)
+      forms.push_back({&part,
+                       report::Form::broken,
+                       broken.slug,
+                       broken.what,
+                       broken.min_world_size,
+                       {broken.slug}});
+    for (const auto& near : part.near_misses)
+      forms.push_back({&part,
+                       report::Form::near_miss,
+                       near.name,
+                       "naive check: " + near.naive_check,
+                       broken_form(part, near.slug).min_world_size,
+                       {near.slug}});
+  }
+  if (variant == "all") return forms;
+  std::vector<Selected> chosen;
+  std::string names;
+  for (const auto& form : forms) {
+    const bool all_correct = variant == "correct" && form.form == report::Form::correct;
+    if (all_correct || form.name == variant) chosen.push_back(form);
+    names += "\n  " + form.name;
+  }
+  if (chosen.empty())
+    throw UsageError("there is no form \"" + variant + "\" in " + lesson.name +
+                     "; there are:" + names);
+  return chosen;
+}
+
+void judge_run(const Selected& selected, const std::filesystem::path& folder, int outcomes,
+               report::Variant& variant) {
+  Outcomes seen;
+  for (int rank = 0; rank < outcomes; ++rank) {
+    const auto file = folder / ("rank_" + std::to_string(rank) + ".outcome.json");
+    // A rank that was killed leaves none: the oracles see an empty one.
+    seen.push_back(std::filesystem::exists(file) ? read_outcome(file) : Outcome{});
+    variant.losses.push_back(seen.back().losses);
+    variant.accuracy.push_back(seen.back().accuracy);
+  }
+  for (const auto& slug : selected.judged_by) {
+    const auto& oracle = broken_form(*selected.part, slug).oracle;
+    const Measured measured = oracle.measure(seen);
+    variant.oracles.push_back({slug, oracle.metric, measured.expected, measured.observed,
+                               measured.tolerance, measured.manifested()});
+  }
+  variant.findings = diagnose::diagnose(trace::read(folder)).findings;
+}
+
+report::Comparison compare(const Lesson& lesson, const LessonOptions& options,
+                           const std::string& program) {
+  report::Comparison comparison;
+  comparison.lesson = lesson.name;
+  comparison.title = lesson.title;
+  comparison.environment = report::environment_here(LOCKSTEP_SOURCE_DIR);
+  comparison.environment.torch_version = TORCH_VERSION;
+  comparison.environment.backend = options.backend;
+  comparison.environment.world_size = options.world_size.value_or(lesson.default_world_size);
+  comparison.environment.seed = options.seed;
+  comparison.environment.data = data_name();
+  std::cerr << lesson.name << ": " << lesson.title << "\n";
+  for (const auto& selected : select_forms(lesson, options.variant)) {
+    comparison.variants.push_back(
+        run_form(selected, lesson, options, world_size_for(selected, lesson, options), program));
+    std::cerr << report::to_text(comparison.variants.back());
+  }
+  std::cerr << report::to_text(comparison);
+  return comparison;
+}
+
+}  // namespace lockstep

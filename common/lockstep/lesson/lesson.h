@@ -1,0 +1,93 @@
+// What a lesson is: a training run in several forms, and an oracle for each fault that needs no
+// detector.
+//
+//   Outcome-writing run   ranks train and write down what they saw (losses, sample ids, figures)
+//   Oracle                a pure function of all ranks' outcomes: expected against observed
+//   Detectors             judge the trace alone (diagnose/); an oracle never sees it
+#pragma once
+
+#include <lockstep/lesson/rank_context.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+// Which form is running; true for the one named. Each slug is asked for in exactly one place of a
+// lesson, on a line marked `// PITFALL slug`.
+class Fault {
+ public:
+  explicit Fault(std::string variant) : variant_(std::move(variant)) {}
+  bool operator()(std::string_view variant) const { return variant == variant_; }
+  const std::string& variant() const { return variant_; }
+
+ private:
+  std::string variant_;
+};
+
+// A figure that is right within a tolerance when the fault is absent. NaN is never right.
+struct Measured {
+  double expected = 0;
+  double observed = 0;
+  double tolerance = 0;
+  bool manifested() const;
+};
+
+// All ranks' outcomes, by rank (lesson 02: one process, one outcome).
+using Outcomes = std::vector<Outcome>;
+
+struct Oracle {
+  std::string metric;  // what is measured, with its unit
+  Measured (*measure)(const Outcomes& outcomes);
+};
+
+// A deliberately broken form. Its name is the pitfall's slug.
+struct Broken {
+  std::string slug;
+  std::string what;  // one line: what it does wrong
+  Oracle oracle;
+  bool crashes = false;    // ends with an error, not with a wrong result
+  int min_world_size = 2;  // cannot show on fewer
+};
+
+// Looks broken and is right: fools the naive check it names.
+struct NearMiss {
+  std::string name;         // starts with "near-miss-"
+  std::string slug;         // the pitfall it resembles; judged by that pitfall's oracle
+  std::string naive_check;  // what would raise a false alarm
+};
+
+enum class Participants {
+  processes,  // world_size ranks with a process group
+  devices,    // one process that drives world_size logical devices
+};
+
+// One training program of a lesson, with the faults that live in it.
+struct Part {
+  std::string name;
+  void (*run)(RankContext& context, const Fault& fault);
+  std::vector<Broken> broken;
+  std::vector<NearMiss> near_misses = {};
+  Participants participants = Participants::processes;
+
+  // "correct" where the lesson has one part, else "correct-<name>".
+  std::string correct_name(bool only_part) const {
+    return only_part ? "correct" : "correct-" + name;
+  }
+};
+
+struct Lesson {
+  std::string name;   // "05_set_epoch", as its folder
+  std::string title;  // one line
+  std::vector<Part> parts;
+  int default_world_size = 2;
+};
+
+// A lesson's main: the launcher, a rank, or `--describe`, as the environment and the command line
+// say.
+int lesson_main(int argc, char** argv, const Lesson& lesson);
+
+}  // namespace lockstep

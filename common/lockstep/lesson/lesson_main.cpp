@@ -1,0 +1,127 @@
+#include <lockstep/base/error.h>
+#include <lockstep/base/file.h>
+#include <lockstep/launch/launch.h>
+#include <lockstep/lesson/compare.h>
+#include <lockstep/lesson/lesson.h>
+
+#include <cmath>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+namespace lockstep {
+namespace {
+
+enum ExitCode { kAsExpected = 0, kWrongVerdict = 1, kUsage = 2, kCouldNotRun = 3, kSkipped = 77 };
+
+void print_description(const Lesson& lesson) {
+  nlohmann::json forms = nlohmann::json::array();
+  for (const auto& form : select_forms(lesson, "all"))
+    forms.push_back({{"name", form.name},
+                     {"part", form.part->name},
+                     {"form", report::to_string(form.form)},
+                     {"what", form.what},
+                     {"judged_by", form.judged_by},
+                     {"min_world_size", form.min_world_size}});
+  const nlohmann::json text = {{"name", lesson.name},
+                               {"title", lesson.title},
+                               {"default_world_size", lesson.default_world_size},
+                               {"forms", forms}};
+  std::cout << text.dump(2) << "\n";
+}
+
+RunSettings settings_of(const LessonOptions& options, const Selected& form,
+                        const launch::Placement& place) {
+  RunSettings settings;
+  settings.variant = form.name;
+  settings.rank = place.rank;
+  settings.world_size = options.world_size.value_or(place.world_size);
+  settings.seed = options.seed;
+  settings.full = options.full;
+  settings.operation_timeout = std::chrono::milliseconds(
+      static_cast<std::int64_t>(std::min(30.0, options.timeout_s / 2) * 1000));
+  settings.backend = options.backend;
+  settings.folder = options.folder;
+  return settings;
+}
+
+// This process is one rank: of our launcher, or of torchrun, Slurm or Open MPI.
+int run_as_rank(const Lesson& lesson, const LessonOptions& options,
+                const launch::Placement& place) {
+  if (options.folder.empty())
+    throw UsageError(
+        "under a launcher, name the folder for the ranks' files with --folder, and one form "
+        "with --variant");
+  const auto forms = select_forms(lesson, options.variant);
+  if (forms.size() != 1) throw UsageError("under a launcher, --variant must name exactly one form");
+  const auto& form = forms.front();
+  std::filesystem::create_directories(options.folder);
+  const bool with_group = form.part->participants == Participants::processes;
+  RankContext context(settings_of(options, form, place), with_group);
+  try {
+    form.part->run(context, Fault(form.name));
+  } catch (...) {
+    context.finish();  // What it saw until then is what an oracle of a crash looks at.
+    throw;
+  }
+  context.finish();
+  return kAsExpected;
+}
+
+int run_as_launcher(const Lesson& lesson, const LessonOptions& options) {
+  if (!options.json.empty() && std::filesystem::is_directory(options.json))
+    throw UsageError("--json names a folder: " + options.json.string() + "; name a file");
+  const auto comparison = compare(lesson, options, std::filesystem::read_symlink("/proc/self/exe"));
+  if (!options.json.empty()) write_file(options.json, report::to_json(comparison));
+  bool all_skipped = true;
+  for (const auto& variant : comparison.variants) all_skipped &= variant.verdict == "skipped";
+  if (all_skipped) return kSkipped;
+  return comparison.as_expected() ? kAsExpected : kWrongVerdict;
+}
+
+// Runs `work`; an error becomes one line for a person, the rank's error file, and an exit code.
+template <class Work>
+int guarded(Work&& work) {
+  const auto fail = [](const std::exception& error, int code) {
+    launch::report_error(error);
+    std::cerr << "error: " << error.what() << "\n";
+    return code;
+  };
+  try {
+    return work();
+  } catch (const CommandLineDone&) {
+    return kAsExpected;
+  } catch (const Interrupted& interrupted) {
+    std::cerr << "interrupted; no rank is left\n";
+    return 128 + interrupted.signal;
+  } catch (const UsageError& error) {
+    return fail(error, kUsage);
+  } catch (const UnavailableError& error) {
+    return fail(error, kSkipped);
+  } catch (const c10::Error& error) {
+    // Without the C++ stack that what() appends.
+    return fail(Error(error.what_without_backtrace()), kCouldNotRun);
+  } catch (const std::exception& error) {
+    return fail(error, kCouldNotRun);
+  }
+}
+
+}  // namespace
+
+bool Measured::manifested() const {
+  return !(std::abs(observed - expected) <= tolerance);
+}
+
+int lesson_main(int argc, char** argv, const Lesson& lesson) {
+  return guarded([&] {
+    const auto options = parse_command_line(argc, argv, lesson);
+    if (options.describe) {
+      print_description(lesson);
+      return static_cast<int>(kAsExpected);
+    }
+    const auto place = launch::placement_from_environment();
+    return place ? run_as_rank(lesson, options, *place) : run_as_launcher(lesson, options);
+  });
+}
+
+}  // namespace lockstep

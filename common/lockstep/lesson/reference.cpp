@@ -1,0 +1,45 @@
+#include <lockstep/lesson/reference.h>
+
+namespace lockstep {
+namespace {
+
+at::Tensor flatten(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> flat;
+  for (const auto& tensor : tensors)
+    flat.push_back(tensor.detach().to(at::kCPU, at::kDouble).reshape(-1));
+  return at::cat(flat);
+}
+
+}  // namespace
+
+at::Tensor flat_parameters(const torch::nn::Module& module) {
+  return flatten(module.parameters());
+}
+
+at::Tensor flat_gradients(const torch::nn::Module& module) {
+  std::vector<at::Tensor> gradients;
+  for (const auto& parameter : module.parameters())
+    gradients.push_back(parameter.grad().defined() ? parameter.grad() : at::zeros_like(parameter));
+  return flatten(gradients);
+}
+
+double relative_distance(const at::Tensor& value, const at::Tensor& reference) {
+  const double scale = reference.abs().max().item<double>();
+  const double distance = (value - reference).abs().max().item<double>();
+  return distance == 0 ? 0 : distance / scale;
+}
+
+double scale_of(const at::Tensor& value, const at::Tensor& reference) {
+  return at::dot(value, reference).item<double>() / at::dot(reference, reference).item<double>();
+}
+
+void copy_parameters(const torch::nn::Module& from, torch::nn::Module& to) {
+  const torch::NoGradGuard no_grad;
+  const auto copy = [](std::vector<at::Tensor> source, std::vector<at::Tensor> target) {
+    for (std::size_t i = 0; i < source.size(); ++i) target.at(i).copy_(source[i]);
+  };
+  copy(from.parameters(), to.parameters());
+  copy(from.buffers(), to.buffers());
+}
+
+}  // namespace lockstep

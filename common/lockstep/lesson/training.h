@@ -1,0 +1,42 @@
+// The training step of lessons that teach something else. Lessons 01 to 03 write it out.
+#pragma once
+
+#include <lockstep/lesson/figures.h>
+#include <lockstep/train/distributed_data_parallel.h>
+#include <lockstep/train/models.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace lockstep {
+
+// Article D's MLP under DDP with SGD 0.01 on in-memory data, observed. Collective as DDP is.
+class Trainer {
+ public:
+  Trainer(RankContext& context, TensorData data, std::int64_t hidden = 32);
+
+  // One update on the samples at `positions`; `ids` are their global ids where they differ from
+  // positions.
+  void step(const std::vector<std::int64_t>& positions);
+  void step(const std::vector<std::int64_t>& positions, const std::vector<std::int64_t>& ids);
+
+  // Around the steps of one epoch: tells the probes, and writes the epoch's loss and ids to the
+  // outcome.
+  void begin_epoch(std::int64_t epoch);
+  void end_epoch();
+
+  Mlp& module() { return module_; }
+
+ private:
+  RankContext& context_;
+  TensorData data_;
+  Mlp module_;
+  DistributedDataParallel<Mlp> ddp_;
+  torch::optim::SGD optimizer_;
+  std::int64_t epoch_ = 0;
+  std::int64_t batches_ = 0;
+  Mean loss_;
+  std::vector<std::int64_t> drawn_;
+};
+
+}  // namespace lockstep

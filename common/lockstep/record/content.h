@@ -1,0 +1,22 @@
+// What a rank's data set holds, as hashes that can be compared between ranks.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace lockstep::record {
+
+struct Content {
+  std::uint64_t ids_in_order = 0;    // of the list of ids
+  std::uint64_t ids_as_set = 0;      // sum of the ids' hashes: the order does not matter
+  std::uint64_t content_as_set = 0;  // sum over samples of hash(id, inputs, target)
+};
+
+// Row i of `inputs` and `targets` is sample ids[i]. CPU tensors; others are copied. Throws Error
+// where the sizes do not match.
+Content hash_content(const at::Tensor& inputs, const at::Tensor& targets,
+                     const std::vector<std::int64_t>& ids);
+
+}  // namespace lockstep::record

@@ -1,0 +1,200 @@
+#include <lockstep/base/hash.h>
+#include <lockstep/record/content.h>
+#include <lockstep/record/probes.h>
+#include <lockstep/record/sketch.h>
+
+#include <cmath>
+
+namespace lockstep::record {
+namespace {
+
+std::vector<trace::Summary> summarize_all(const std::vector<at::Tensor>& tensors) {
+  std::vector<trace::Summary> values;
+  values.reserve(tensors.size());
+  for (const auto& tensor : tensors)
+    values.push_back(tensor.defined() ? summarize(tensor) : trace::Summary{});
+  return values;
+}
+
+}  // namespace
+
+trace::Summary summarize(const at::Tensor& tensor) {
+  const at::NoGradGuard no_grad;
+  const auto plain = tensor.detach().to(at::kCPU).contiguous();
+  trace::Summary summary;
+  summary.hash = hash_bytes(plain.const_data_ptr(), plain.nbytes());
+  const auto size = static_cast<std::size_t>(plain.numel());
+  Projections projections;
+  if (plain.scalar_type() == at::kFloat) {
+    projections = project(plain.const_data_ptr<float>(), size);
+  } else {
+    const auto wide = plain.to(at::kDouble);
+    projections = project(wide.const_data_ptr<double>(), size);
+  }
+  summary.norm = std::sqrt(projections.sum_of_squares);
+  summary.sketch.assign(projections.values.begin(), projections.values.end());
+  return summary;
+}
+
+class Probes::Impl {
+ public:
+  Impl(std::shared_ptr<trace::Writer> writer_in, const ProbeOptions& options_in)
+      : writer(std::move(writer_in)), options(options_in) {}
+  ~Impl() { detach(); }
+
+  bool values_wanted() const { return step < options.first || step % options.every == 0; }
+
+  void attach(torch::nn::Module& module) {
+    detach();
+    parameters.clear();
+    buffers.clear();
+    buffer_names.clear();
+    trace::Model model;
+    for (const auto& item : module.named_parameters()) {
+      if (!item.value().requires_grad()) continue;
+      model.names.push_back(item.key());
+      model.shapes.push_back(item.value().sizes().vec());
+      model.dtypes.emplace_back(c10::toString(item.value().scalar_type()));
+      parameters.push_back(item.value());
+    }
+    for (const auto& item : module.named_buffers()) {
+      buffer_names.push_back(item.key());
+      buffers.push_back(item.value());
+    }
+    if (model.names != names) writer->record(model);
+    names = model.names;
+    local.assign(parameters.size(), {});
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      hooks.push_back(parameters[i].register_hook(
+          [this, i](const at::Tensor& gradient) { add_local(i, gradient); }));
+  }
+
+  // Each parameter's hook runs once a backward, on the thread that runs that parameter's backward.
+  void add_local(std::size_t i, const at::Tensor& gradient) {
+    if (!values_wanted()) return;
+    const at::NoGradGuard no_grad;
+    if (local[i].defined())
+      local[i].add_(gradient);
+    else
+      local[i] = gradient.detach().clone();
+  }
+
+  void detach() {
+    for (std::size_t i = 0; i < hooks.size(); ++i) parameters[i].remove_hook(hooks[i]);
+    hooks.clear();
+  }
+
+  void record_parameters() {
+    writer->record(trace::Parameters{summarize_all(parameters)});
+    if (!buffers.empty()) writer->record(trace::Buffers{buffer_names, summarize_all(buffers)});
+  }
+
+  std::shared_ptr<trace::Writer> writer;
+  ProbeOptions options;
+  std::int64_t step = 0;
+  std::int64_t samples_since_update = 0;
+  std::vector<std::string> names, buffer_names;
+  std::vector<at::Tensor> parameters, buffers, local;
+  std::vector<unsigned> hooks;
+};
+
+Probes::Probes(std::shared_ptr<trace::Writer> writer, const ProbeOptions& options)
+    : impl_(writer ? std::make_unique<Impl>(std::move(writer), options) : nullptr) {}
+Probes::~Probes() = default;
+
+void Probes::intent(const trace::Intent& intent) {
+  if (impl_) impl_->writer->record(intent);
+}
+
+void Probes::attach(torch::nn::Module& module) {
+  if (impl_) impl_->attach(module);
+}
+
+void Probes::engine(const std::string& kind) {
+  if (impl_)
+    impl_->writer->record(trace::Engine{kind, static_cast<std::int64_t>(impl_->parameters.size())});
+}
+
+void Probes::start() {
+  if (!impl_) return;
+  impl_->writer->set_step(-1);
+  impl_->record_parameters();
+  impl_->step = 0;
+  impl_->writer->set_step(0);
+}
+
+void Probes::dataset(const std::string& phase, const at::Tensor& inputs, const at::Tensor& targets,
+                     const std::vector<std::int64_t>& ids, std::int64_t global_size) {
+  if (!impl_) return;
+  trace::Dataset dataset{phase, static_cast<std::int64_t>(ids.size()), global_size, 0, 0, 0};
+  const Content content = hash_content(inputs, targets, ids);
+  dataset.ids_in_order = content.ids_in_order;
+  dataset.ids_as_set = content.ids_as_set;
+  dataset.content_as_set = content.content_as_set;
+  impl_->writer->record(dataset);
+}
+
+void Probes::set_epoch(std::int64_t epoch) {
+  if (impl_) impl_->writer->record(trace::SetEpoch{epoch});
+}
+
+void Probes::pass_begin(const std::string& phase, std::int64_t epoch) {
+  if (impl_) impl_->writer->record(trace::PassBegin{phase, epoch});
+}
+
+void Probes::samples(const std::string& phase, const std::vector<std::int64_t>& ids) {
+  if (!impl_) return;
+  impl_->writer->record(trace::Samples{phase, ids});
+  if (phase == "train") impl_->samples_since_update += static_cast<std::int64_t>(ids.size());
+}
+
+void Probes::pass_end(const std::string& phase, std::int64_t epoch, std::int64_t batches) {
+  if (impl_) impl_->writer->record(trace::PassEnd{phase, epoch, batches});
+}
+
+void Probes::forward(bool training) {
+  if (impl_) impl_->writer->record(trace::Forward{training});
+}
+
+void Probes::loss(const at::Tensor& backward_loss, const at::Tensor& per_sample) {
+  if (!impl_ || !impl_->values_wanted()) return;
+  const at::NoGradGuard no_grad;
+  impl_->writer->record(trace::Loss{backward_loss.item<double>(),
+                                    per_sample.detach().to(at::kDouble).sum().item<double>(),
+                                    per_sample.numel()});
+}
+
+void Probes::split(std::int64_t devices, const std::vector<std::int64_t>& sizes) {
+  if (impl_) impl_->writer->record(trace::Split{devices, sizes});
+}
+
+void Probes::transfer(std::int64_t from, std::int64_t to, std::int64_t bytes,
+                      const std::string& what) {
+  if (impl_) impl_->writer->record(trace::Transfer{from, to, bytes, what});
+}
+
+void Probes::gradients_ready() {
+  if (!impl_ || !impl_->values_wanted()) return;
+  impl_->writer->record(
+      trace::LocalGradients{impl_->samples_since_update, summarize_all(impl_->local)});
+  std::vector<at::Tensor> reduced;
+  for (const auto& parameter : impl_->parameters) reduced.push_back(parameter.grad());
+  impl_->writer->record(trace::ReducedGradients{summarize_all(reduced)});
+}
+
+void Probes::updated(const torch::optim::Optimizer& optimizer) {
+  if (!impl_) return;
+  trace::Update update;
+  for (const auto& group : optimizer.param_groups()) update.lr.push_back(group.options().get_lr());
+  impl_->writer->record(update);
+  if (impl_->values_wanted()) impl_->record_parameters();
+  for (auto& gradient : impl_->local) gradient.reset();
+  impl_->samples_since_update = 0;
+  impl_->writer->set_step(++impl_->step);
+}
+
+void Probes::metric(const std::string& name, const std::string& phase, double sum, double count) {
+  if (impl_) impl_->writer->record(trace::Metric{name, phase, sum, count});
+}
+
+}  // namespace lockstep::record

@@ -1,0 +1,79 @@
+// What a training program tells the trace: calls beside its own steps, and hooks on its parameters.
+//
+//   Probes probes(writer);                      // a null writer: every call does nothing
+//   probes.attach(*module);                     // leaf hooks for local gradients
+//   for each epoch: probes.set_epoch(e) beside sampler.set_epoch(e); probes.pass_begin("train", e);
+//     for each batch: probes.samples("train", ids); forward; probes.loss(loss, per_sample);
+//     backward;
+//                     probes.gradients_ready(); optimizer.step(); probes.updated(optimizer);
+//   probes.pass_end("train", e, batches);
+//
+// Nothing here is collective, and no probe changes what the program computes.
+#pragma once
+
+#include <lockstep/trace/writer.h>
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lockstep::record {
+
+struct ProbeOptions {
+  // Value probes (gradients, parameters, buffers) run on steps 0 .. first-1, then on every
+  // `every`-th.
+  std::int64_t first = 4;
+  std::int64_t every = 64;
+};
+
+class Probes {
+ public:
+  explicit Probes(std::shared_ptr<trace::Writer> writer, const ProbeOptions& options = {});
+  ~Probes();
+  Probes(const Probes&) = delete;
+  Probes& operator=(const Probes&) = delete;
+
+  void intent(const trace::Intent& intent);
+
+  // Records Model, and hooks every parameter that requires grad so that what backward() produces on
+  // this rank is summed as the local gradient. Before or after DDP takes the module over; replaces
+  // an earlier attach. `module` must outlive the probes or the next attach.
+  void attach(torch::nn::Module& module);
+  void engine(const std::string& kind);  // a gradient engine took the attached module over
+  // The attached module's parameters (and buffers) as they are: call it once, right before the
+  // first step.
+  void start();
+
+  // `inputs` and `targets` hold the samples this rank can reach, `ids` their global ids in index
+  // order.
+  void dataset(const std::string& phase, const at::Tensor& inputs, const at::Tensor& targets,
+               const std::vector<std::int64_t>& ids, std::int64_t global_size);
+  void set_epoch(std::int64_t epoch);
+  void pass_begin(const std::string& phase, std::int64_t epoch);
+  void samples(const std::string& phase, const std::vector<std::int64_t>& ids);
+  void pass_end(const std::string& phase, std::int64_t epoch, std::int64_t batches);
+
+  void forward(bool training);
+  // The scalar backward() will be called on, and the samples' own unscaled losses ([n], or any
+  // shape whose sum and count are theirs).
+  void loss(const at::Tensor& backward_loss, const at::Tensor& per_sample);
+  void split(std::int64_t devices, const std::vector<std::int64_t>& sizes);
+  void transfer(std::int64_t from, std::int64_t to, std::int64_t bytes, const std::string& what);
+
+  void gradients_ready();  // after backward and every reduction, before the optimizer
+  void updated(const torch::optim::Optimizer&
+                   optimizer);  // after it: parameters, buffers; the step advances
+  void metric(const std::string& name, const std::string& phase, double sum, double count);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// One tensor as numbers (trace::Summary): hash of its bytes, norm, projections. float64
+// accumulation.
+trace::Summary summarize(const at::Tensor& tensor);
+
+}  // namespace lockstep::record

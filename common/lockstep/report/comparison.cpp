@@ -1,0 +1,139 @@
+#include <lockstep/report/comparison.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace lockstep::report {
+namespace {
+
+using nlohmann::json;
+
+json to_json(const diagnose::Finding& finding) {
+  return {{"pitfall", finding.pitfall},   {"severity", diagnose::to_string(finding.severity)},
+          {"ranks", finding.ranks},       {"step", finding.step},
+          {"sequence", finding.sequence}, {"evidence", finding.evidence}};
+}
+
+json to_json(const OracleResult& oracle) {
+  return {{"pitfall", oracle.pitfall},     {"metric", oracle.metric},
+          {"expected", oracle.expected},   {"observed", oracle.observed},
+          {"tolerance", oracle.tolerance}, {"manifested", oracle.manifested}};
+}
+
+template <class T>
+json list(const std::vector<T>& values) {
+  json items = json::array();
+  for (const auto& value : values) items.push_back(to_json(value));
+  return items;
+}
+
+json variant_json(const Variant& variant) {
+  return {{"name", variant.name},
+          {"part", variant.part},
+          {"form", to_string(variant.form)},
+          {"what", variant.what},
+          {"outcome", to_string(variant.ending)},
+          {"reason", variant.reason},
+          {"oracles", list(variant.oracles)},
+          {"findings", list(variant.findings)},
+          {"losses", variant.losses},
+          {"accuracy", variant.accuracy},
+          {"timings", {{"seconds", variant.seconds}}},
+          {"verdict", variant.verdict}};
+}
+
+json environment_json(const Environment& environment) {
+  return {{"git_revision", environment.git_revision},
+          {"torch", environment.torch_version},
+          {"compiler", environment.compiler},
+          {"backend", environment.backend},
+          {"world_size", environment.world_size},
+          {"seed", environment.seed},
+          {"cpu", environment.cpu},
+          {"processors", environment.processors},
+          {"gpus", environment.gpus},
+          {"data", environment.data}};
+}
+
+// The names found: those of violations, or of advice where there is no violation.
+std::set<std::string> named(const Variant& variant) {
+  std::set<std::string> violations, advice;
+  for (const auto& finding : variant.findings)
+    (finding.severity == diagnose::Severity::violation ? violations : advice)
+        .insert(finding.pitfall);
+  return violations.empty() ? advice : violations;
+}
+
+bool has_violation(const Variant& variant) {
+  return std::any_of(variant.findings.begin(), variant.findings.end(), [](const auto& finding) {
+    return finding.severity == diagnose::Severity::violation;
+  });
+}
+
+bool manifested(const Variant& variant) {
+  return std::any_of(variant.oracles.begin(), variant.oracles.end(),
+                     [](const auto& oracle) { return oracle.manifested; });
+}
+
+}  // namespace
+
+std::string to_string(Ending ending) {
+  switch (ending) {
+    case Ending::completed:
+      return "completed";
+    case Ending::crash:
+      return "crash";
+    case Ending::hang:
+      return "hang";
+    case Ending::skipped:
+      return "skipped";
+  }
+  return "unknown";
+}
+
+std::string to_string(Form form) {
+  switch (form) {
+    case Form::correct:
+      return "correct";
+    case Form::broken:
+      return "broken";
+    case Form::near_miss:
+      return "near-miss";
+  }
+  return "unknown";
+}
+
+std::string judge(const Variant& variant) {
+  if (variant.ending == Ending::skipped) return "skipped";
+  if (variant.form == Form::broken) {
+    if (!manifested(variant)) return "not-manifested";
+    const auto names = named(variant);
+    if (names.empty()) return "not-named";
+    return names == std::set<std::string>{variant.name} ? "as-expected" : "misnamed";
+  }
+  if (variant.ending != Ending::completed) return "not-completed";
+  if (has_violation(variant)) return "false-alarm";
+  return manifested(variant) ? "manifested" : "as-expected";
+}
+
+bool Comparison::as_expected() const {
+  return std::all_of(variants.begin(), variants.end(), [](const auto& variant) {
+    return variant.verdict == "as-expected" || variant.verdict == "skipped";
+  });
+}
+
+std::string to_json(const Comparison& comparison) {
+  json variants = json::array();
+  for (const auto& variant : comparison.variants) variants.push_back(variant_json(variant));
+  const json report = {{"schema_version", kSchemaVersion},
+                       {"lesson", comparison.lesson},
+                       {"title", comparison.title},
+                       {"environment", environment_json(comparison.environment)},
+                       {"as_expected", comparison.as_expected()},
+                       {"variants", variants}};
+  // A rank's own text may hold any bytes; JSON holds UTF-8 only.
+  return report.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace lockstep::report

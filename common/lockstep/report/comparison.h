@@ -1,0 +1,86 @@
+// The JSON comparison report: a lesson's forms side by side, each with what the oracle measured and
+// what the detectors found. Its schema is reports/schema/comparison.schema.json.
+#pragma once
+
+#include <lockstep/diagnose/diagnose.h>
+#include <lockstep/launch/launch.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep::report {
+
+constexpr int kSchemaVersion = 1;
+
+struct Environment {
+  std::string git_revision;  // "unknown" outside a checkout
+  std::string torch_version;
+  std::string compiler;
+  std::string backend;
+  int world_size = 1;
+  std::uint64_t seed = 0;
+  std::string cpu;
+  int processors = 1;
+  std::vector<std::string> gpus;
+  std::string data;  // "Fashion-MNIST" or "synthetic"
+};
+// Fills in what can be read off this machine.
+Environment environment_here(const std::filesystem::path& source_folder);
+
+// How a form's run ended.
+enum class Ending { completed, crash, hang, skipped };
+std::string to_string(Ending ending);
+
+struct OracleResult {
+  std::string pitfall;  // whose oracle this is
+  std::string metric;
+  double expected = 0;
+  double observed = 0;
+  double tolerance = 0;
+  bool manifested = false;
+};
+
+// What a form was meant to be.
+enum class Form { correct, broken, near_miss };
+std::string to_string(Form form);
+
+struct Variant {
+  std::string name;
+  std::string part;
+  Form form = Form::correct;
+  std::string what;  // one line: what it does, or which naive check it fools
+  Ending ending = Ending::completed;
+  std::string reason;  // of a crash, a hang or a skip
+  std::vector<OracleResult> oracles;
+  std::vector<diagnose::Finding> findings;
+  std::vector<std::vector<double>> losses;    // [rank][epoch]
+  std::vector<std::vector<double>> accuracy;  // [rank][epoch]
+  double seconds = 0;                         // start to finish, processes included
+  // "as-expected", "false-alarm", "not-manifested", "not-named", "misnamed", "not-completed",
+  // "skipped"
+  std::string verdict;
+};
+
+// The verdict a variant deserves. Broken: its own oracle manifests and exactly its own pitfall is
+// named. Correct and near miss: it completes, no oracle manifests, and no violation is found.
+std::string judge(const Variant& variant);
+
+struct Comparison {
+  std::string lesson;
+  std::string title;
+  Environment environment;
+  std::vector<Variant> variants;
+
+  bool as_expected() const;  // no verdict but "as-expected" and "skipped"
+};
+
+std::string to_json(const Comparison& comparison);
+
+// For people: a table of the variants, 100 columns at most; then each finding's evidence.
+std::string to_text(const Comparison& comparison);
+std::string to_text(const Variant& variant);
+
+}  // namespace lockstep::report

@@ -1,0 +1,111 @@
+// Fields to bytes and back, through each event's visit(). Numbers take 8 bytes, little endian;
+// strings and lists a 32-bit count, then their elements.
+#pragma once
+
+#include <lockstep/base/error.h>
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace lockstep::trace {
+
+class Encoder {
+ public:
+  explicit Encoder(std::vector<std::uint8_t>& out) : out_(out) {}
+
+  template <class T>
+  void operator()(const char*, T& value) {
+    put(value);
+  }
+
+ private:
+  void bytes(const void* data, std::size_t size) {
+    const auto* begin = static_cast<const std::uint8_t*>(data);
+    out_.insert(out_.end(), begin, begin + size);
+  }
+  void count(std::size_t n) {
+    const auto narrow = static_cast<std::uint32_t>(n);
+    bytes(&narrow, sizeof narrow);
+  }
+  template <class T>
+  requires std::is_arithmetic_v<T>
+  void put(T value) {
+    using Wide = std::conditional_t<std::is_same_v<T, bool>, std::int64_t, T>;
+    static_assert(sizeof(Wide) == 8);
+    const Wide wide = value;
+    bytes(&wide, sizeof wide);
+  }
+  void put(std::string& text) {
+    count(text.size());
+    bytes(text.data(), text.size());
+  }
+  template <class T>
+  void put(std::vector<T>& list) {
+    count(list.size());
+    for (auto& item : list) put(item);
+  }
+  template <class T>
+  requires std::is_class_v<T>
+  void put(T& nested) { nested.visit(*this); }
+
+  std::vector<std::uint8_t>& out_;
+};
+
+// Reads from `begin` up to `end` and never past it; throws Error where a count promises more than
+// is there.
+class Decoder {
+ public:
+  Decoder(const std::uint8_t* begin, const std::uint8_t* end) : next_(begin), end_(end) {}
+
+  template <class T>
+  void operator()(const char*, T& value) {
+    get(value);
+  }
+  std::size_t remaining() const { return static_cast<std::size_t>(end_ - next_); }
+
+ private:
+  void bytes(void* data, std::size_t size) {
+    if (remaining() < size)
+      throw Error("a field of " + std::to_string(size) + " bytes with " +
+                  std::to_string(remaining()) + " left");
+    std::memcpy(data, next_, size);
+    next_ += size;
+  }
+  // Every element takes at least `least` bytes, so a lying count cannot make us allocate more than
+  // the file.
+  std::size_t count(std::size_t least) {
+    std::uint32_t n = 0;
+    bytes(&n, sizeof n);
+    if (n > remaining() / least)
+      throw Error("a list of " + std::to_string(n) + " elements with " +
+                  std::to_string(remaining()) + " bytes left");
+    return n;
+  }
+  template <class T>
+  requires std::is_arithmetic_v<T>
+  void get(T& value) {
+    std::conditional_t<std::is_same_v<T, bool>, std::int64_t, T> wide{};
+    bytes(&wide, sizeof wide);
+    value = static_cast<T>(wide);
+  }
+  void get(std::string& text) {
+    text.resize(count(1));
+    bytes(text.data(), text.size());
+  }
+  template <class T>
+  void get(std::vector<T>& list) {
+    list.resize(count(4));
+    for (auto& item : list) get(item);
+  }
+  template <class T>
+  requires std::is_class_v<T>
+  void get(T& nested) { nested.visit(*this); }
+
+  const std::uint8_t* next_;
+  const std::uint8_t* end_;
+};
+
+}  // namespace lockstep::trace

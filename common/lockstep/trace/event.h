@@ -1,0 +1,267 @@
+// What a run records. Each rank has one trace: a list of these events in the order they happened.
+// trace.md describes every event, its encoding, and who needs it.
+//
+// An event says what happened, never whether it was right. Each struct lists its fields once, in
+// visit(); the writer, the reader and the JSON export all use that list.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace lockstep::trace {
+
+// A tensor in a few numbers: an exact hash, its Euclidean norm, and kSketch fixed random
+// projections (signs +1/-1 drawn per element from a counter-based generator; record/sketch.h).
+// Projections are linear: the sketch of a sum is the sum of the sketches.
+constexpr int kSketch = 4;
+struct Summary {
+  std::uint64_t hash = 0;
+  double norm = 0;
+  std::vector<double> sketch;  // kSketch values
+  template <class V>
+  void visit(V& v) {
+    v("hash", hash), v("norm", norm), v("sketch", sketch);
+  }
+};
+
+// What the program says it means to do; empty where it says nothing.
+struct Intent {
+  static constexpr const char* kName = "intent";
+  std::int64_t global_batch = 0;  // samples per update, over all ranks; 0 = not declared
+  std::string loss_reduction;     // "mean" (over the global batch), "sum", or ""
+  double reference_lr = 0;        // 0 = not declared
+  std::int64_t reference_world_size = 0;
+  template <class V>
+  void visit(V& v) {
+    v("global_batch", global_batch), v("loss_reduction", loss_reduction),
+        v("reference_lr", reference_lr), v("reference_world_size", reference_world_size);
+  }
+};
+
+// The parameters a rank is going to train, as it has built them.
+struct Model {
+  static constexpr const char* kName = "model";
+  std::vector<std::string> names;
+  std::vector<std::vector<std::int64_t>> shapes;
+  std::vector<std::string> dtypes;
+  template <class V>
+  void visit(V& v) {
+    v("names", names), v("shapes", shapes), v("dtypes", dtypes);
+  }
+};
+
+// A gradient engine took the parameters over ("distributed_data_parallel", "data_parallel").
+struct Engine {
+  static constexpr const char* kName = "engine";
+  std::string kind;
+  std::int64_t parameters = 0;
+  template <class V>
+  void visit(V& v) {
+    v("kind", kind), v("parameters", parameters);
+  }
+};
+
+// A data set as this rank sees it. Global sample ids are whatever the program calls a sample; where
+// they are positions, ids_in_order is the hash of 0..size-1.
+struct Dataset {
+  static constexpr const char* kName = "dataset";
+  std::string phase;                 // "train" or "evaluation"
+  std::int64_t size = 0;             // samples this rank can reach
+  std::int64_t global_size = 0;      // samples of the whole set, over all ranks
+  std::uint64_t ids_in_order = 0;    // hash of the ids in the order this rank indexes them
+  std::uint64_t ids_as_set = 0;      // the same without order (sum of the ids' hashes)
+  std::uint64_t content_as_set = 0;  // sum of hash(id, bytes of the sample)
+  template <class V>
+  void visit(V& v) {
+    v("phase", phase), v("size", size), v("global_size", global_size),
+        v("ids_in_order", ids_in_order), v("ids_as_set", ids_as_set),
+        v("content_as_set", content_as_set);
+  }
+};
+
+// The program told a sampler the epoch.
+struct SetEpoch {
+  static constexpr const char* kName = "set_epoch";
+  std::int64_t epoch = 0;
+  template <class V>
+  void visit(V& v) {
+    v("epoch", epoch);
+  }
+};
+
+// A pass over a data set begins, before its first sample is drawn; and ends.
+struct PassBegin {
+  static constexpr const char* kName = "pass_begin";
+  std::string phase;
+  std::int64_t epoch = 0;  // as the program counts
+  template <class V>
+  void visit(V& v) {
+    v("phase", phase), v("epoch", epoch);
+  }
+};
+struct PassEnd {
+  static constexpr const char* kName = "pass_end";
+  std::string phase;
+  std::int64_t epoch = 0;
+  std::int64_t batches = 0;
+  template <class V>
+  void visit(V& v) {
+    v("phase", phase), v("epoch", epoch), v("batches", batches);
+  }
+};
+
+// One batch was drawn: the global ids of its samples, in order, before the data is fetched.
+struct Samples {
+  static constexpr const char* kName = "samples";
+  std::string phase;
+  std::vector<std::int64_t> ids;
+  template <class V>
+  void visit(V& v) {
+    v("phase", phase), v("ids", ids);
+  }
+};
+
+// A batch was cut into parts for the devices of one process.
+struct Split {
+  static constexpr const char* kName = "split";
+  std::int64_t devices = 0;
+  std::vector<std::int64_t> sizes;  // samples per part, in device order
+  template <class V>
+  void visit(V& v) {
+    v("devices", devices), v("sizes", sizes);
+  }
+};
+
+// Bytes went from one participant's memory to another's, outside a collective.
+struct Transfer {
+  static constexpr const char* kName = "transfer";
+  std::int64_t from = 0;
+  std::int64_t to = 0;
+  std::int64_t bytes = 0;
+  std::string what;  // "input", "parameters", "output", "gradients"
+  template <class V>
+  void visit(V& v) {
+    v("from", from), v("to", to), v("bytes", bytes), v("what", what);
+  }
+};
+
+// The module ran forward, in training or in evaluation mode.
+struct Forward {
+  static constexpr const char* kName = "forward";
+  bool training = true;
+  template <class V>
+  void visit(V& v) {
+    v("training", training);
+  }
+};
+
+// The loss that backward() starts from, beside the batch it came from.
+struct Loss {
+  static constexpr const char* kName = "loss";
+  double backward_value = 0;  // the scalar backward() is called on
+  double sum = 0;             // sum of the samples' own losses, unscaled
+  std::int64_t count = 0;     // samples
+  template <class V>
+  void visit(V& v) {
+    v("backward_value", backward_value), v("sum", sum), v("count", count);
+  }
+};
+
+// One summary per parameter (see Model for the names), in that order.
+// LocalGradients: what this rank's backward() produced, summed over the backwards since the last
+// update, before any reduction. ReducedGradients: .grad just before the update. Parameters: just
+// after it (and once before the first step, step -1). A parameter without a gradient has an empty
+// sketch.
+struct LocalGradients {
+  static constexpr const char* kName = "local_gradients";
+  std::int64_t samples = 0;  // behind this gradient; 0 = not known
+  std::vector<Summary> values;
+  template <class V>
+  void visit(V& v) {
+    v("samples", samples), v("values", values);
+  }
+};
+struct ReducedGradients {
+  static constexpr const char* kName = "reduced_gradients";
+  std::vector<Summary> values;
+  template <class V>
+  void visit(V& v) {
+    v("values", values);
+  }
+};
+struct Parameters {
+  static constexpr const char* kName = "parameters";
+  std::vector<Summary> values;
+  template <class V>
+  void visit(V& v) {
+    v("values", values);
+  }
+};
+struct Buffers {
+  static constexpr const char* kName = "buffers";
+  std::vector<std::string> names;
+  std::vector<Summary> values;
+  template <class V>
+  void visit(V& v) {
+    v("names", names), v("values", values);
+  }
+};
+
+// The optimizer stepped.
+struct Update {
+  static constexpr const char* kName = "update";
+  std::vector<double> lr;  // per parameter group
+  template <class V>
+  void visit(V& v) {
+    v("lr", lr);
+  }
+};
+
+// A figure as this rank's program holds it after whatever reduction it does: mean = sum / count.
+struct Metric {
+  static constexpr const char* kName = "metric";
+  std::string name;  // "accuracy", "loss"
+  std::string phase;
+  double sum = 0;
+  double count = 0;
+  template <class V>
+  void visit(V& v) {
+    v("name", name), v("phase", phase), v("sum", sum), v("count", count);
+  }
+};
+
+// One collective or point-to-point operation. Written when it is entered, with left_ns = 0; the
+// same record is completed in place when its work is done.
+struct Collective {
+  static constexpr const char* kName = "collective";
+  std::int64_t left_ns = 0;   // first, so that it can be completed in place; 0 = still inside
+  std::int64_t failed = 0;    // 1 where the work ended with an error
+  std::int64_t sequence = 0;  // from 1, per group
+  std::string group;
+  std::string op;          // "allreduce", "broadcast", ... as c10d::Backend names it
+  std::string reduce_op;   // "sum", "avg", ... or ""
+  std::int64_t root = -1;  // or peer, for send and recv; -1 = none
+  std::string dtype;
+  std::vector<std::int64_t> sizes;  // numel of each tensor passed in
+  template <class V>
+  void visit(V& v) {
+    v("left_ns", left_ns), v("failed", failed), v("sequence", sequence), v("group", group),
+        v("op", op), v("reduce_op", reduce_op), v("root", root), v("dtype", dtype),
+        v("sizes", sizes);
+  }
+};
+
+// The order of this list is the kind's number in a file: append, never reorder.
+using Payload = std::variant<Intent, Model, Engine, Dataset, SetEpoch, PassBegin, PassEnd, Samples,
+                             Split, Transfer, Forward, Loss, LocalGradients, ReducedGradients,
+                             Parameters, Buffers, Update, Metric, Collective>;
+
+struct Event {
+  std::int64_t time_ns = 0;  // monotonic_ns() when it was recorded
+  std::int64_t step = -1;    // updates done so far by this rank; -1 = before training
+  Payload payload;
+};
+
+}  // namespace lockstep::trace

@@ -1,0 +1,77 @@
+#include <lockstep/trace/json.h>
+
+#include <nlohmann/json.hpp>
+#include <type_traits>
+
+namespace lockstep::trace {
+namespace {
+
+using nlohmann::json;
+
+// A third visitor, beside Encoder and Decoder. Hashes are 64 bits, more than a JSON number holds
+// for many readers: they are written as hexadecimal text.
+class JsonFields {
+ public:
+  template <class T>
+  void operator()(const char* name, T& value) {
+    fields[name] = to_json(value);
+  }
+  json fields = json::object();
+
+ private:
+  static json to_json(std::uint64_t hash) {
+    char text[17];
+    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
+    return text;
+  }
+  template <class T>
+  requires(std::is_arithmetic_v<T> && !std::is_same_v<T, std::uint64_t>) static json
+      to_json(T value) {
+    return value;
+  }
+  static json to_json(std::string& text) { return text; }
+  template <class T>
+  static json to_json(std::vector<T>& list) {
+    json items = json::array();
+    for (auto& item : list) items.push_back(to_json(item));
+    return items;
+  }
+  template <class T>
+  requires std::is_class_v<T>
+  static json to_json(T& nested) {
+    JsonFields inner;
+    nested.visit(inner);
+    return inner.fields;
+  }
+};
+
+json event_json(const Event& event) {
+  return std::visit(
+      [&](auto payload) {
+        JsonFields visitor;
+        payload.visit(visitor);
+        return json{{"event", payload.kName},
+                    {"time_ns", event.time_ns},
+                    {"step", event.step},
+                    {"fields", visitor.fields}};
+      },
+      event.payload);
+}
+
+}  // namespace
+
+std::string to_json(const Trace& trace) {
+  json ranks = json::array();
+  for (const auto& rank : trace.ranks) {
+    json events = json::array();
+    for (const auto& event : rank.events) events.push_back(event_json(event));
+    ranks.push_back({{"rank", rank.participant.rank},
+                     {"kind", rank.participant.kind},
+                     {"closed", rank.closed},
+                     {"events", events}});
+  }
+  return json{{"schema_version", 1}, {"world_size", trace.world_size}, {"ranks", ranks}}.dump(
+      1, ' ', false, json::error_handler_t::replace);
+}
+
+}  // namespace lockstep::trace

@@ -1,0 +1,49 @@
+// Writes one participant's trace into a memory-mapped file. A killed or stopped program leaves
+// every record that was committed; see trace.md for the encoding.
+#pragma once
+
+#include <lockstep/trace/event.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+namespace lockstep::trace {
+
+// Who writes: a rank of a job, or a device of a process that drives several (lesson 02).
+struct Participant {
+  int rank = 0;
+  int world_size = 1;
+  std::string kind = "process";  // or "device"
+};
+
+// Thread-safe; not collective; never blocks on a peer. No call makes a system call except when the
+// file has to grow (by 1 MiB, reserved on disk first, so that a full disk is an Error here and not
+// a SIGBUS).
+class Writer {
+ public:
+  // Creates <folder>/rank_<r>.trace; throws Error when it is there already or cannot be made.
+  Writer(const std::filesystem::path& folder, const Participant& participant);
+  ~Writer();  // cuts the file to its length
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
+
+  const Participant& participant() const;
+
+  // The step that later events carry.
+  void set_step(std::int64_t step);
+  std::int64_t step() const;
+
+  void record(const Payload& payload);
+
+  // Records a collective as entered and returns its handle; `leave` completes that record in place,
+  // from any thread. Between the two it stands on the flight board (the file's head).
+  std::uint64_t enter(const Collective& collective);
+  void leave(std::uint64_t handle, bool failed);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep::trace

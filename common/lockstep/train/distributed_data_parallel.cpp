@@ -1,0 +1,253 @@
+#include <lockstep/base/error.h>
+#include <lockstep/dist/collective_call.h>
+#include <lockstep/train/ddp_parameters.h>
+#include <lockstep/train/distributed_data_parallel.h>
+#include <torch/csrc/autograd/engine.h>
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+#include <torch/csrc/distributed/c10d/logger.hpp>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kBroadcastBucketBytes = 250 * 1024 * 1024;  // Python's broadcast_bucket_size
+
+// Limits of the buckets before the first iteration. Where all parameters are used, one bucket holds
+// all: their order of use is not known yet, and the rebuilt buckets follow it (Python's reasoning).
+std::vector<std::size_t> first_bucket_limits(const DdpOptions& options, std::size_t cap) {
+  if (options.static_graph || !options.find_unused_parameters)
+    return {static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max())};
+  if (options.bucket_cap_mb < 0)
+    return {static_cast<std::size_t>(c10d::kDefaultFirstBucketBytes), cap};
+  return {cap};
+}
+
+std::size_t bucket_cap_bytes(const DdpOptions& options) {
+  if (options.bucket_cap_mb < 0) return c10d::kDefaultBucketBytesCap;
+  const auto bytes = static_cast<std::size_t>(options.bucket_cap_mb * 1024 * 1024);
+  if (bytes == 0)
+    throw UsageError("DistributedDataParallel: bucket_cap_mb " +
+                     std::to_string(options.bucket_cap_mb) +
+                     " is less than one byte; leave it negative for the default of 25 MiB");
+  return bytes;
+}
+
+std::shared_ptr<c10d::Reducer> make_reducer(const detail::ReducedParameters& reduced,
+                                            const ProcessGroupPtr& group,
+                                            const DdpOptions& options) {
+  const std::size_t cap = bucket_cap_bytes(options);
+  auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(
+      reduced.tensors, first_bucket_limits(options, cap), reduced.sparse);
+  // Gradients come in roughly the reverse order of use.
+  std::reverse(buckets.begin(), buckets.end());
+  const auto first_cap =
+      options.bucket_cap_mb < 0 ? c10d::kDefaultFirstBucketBytes : static_cast<std::int64_t>(cap);
+  return std::make_shared<c10d::Reducer>(
+      reduced.tensors, std::move(buckets), group, reduced.sparse, static_cast<std::int64_t>(cap),
+      options.find_unused_parameters, options.gradient_as_bucket_view, reduced.names_by_index(),
+      first_cap,
+      /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
+      /*bucket_bytes_cap_list=*/std::vector<std::int64_t>{});
+}
+
+// What a forward's sink needs of its engine; outlives it where a graph does.
+struct SinkState : torch::CustomClassHolder {
+  std::shared_ptr<c10d::Reducer> reducer;
+  bool static_graph = false;
+  bool delayed_all_reduce_queued = false;
+};
+
+// Python's _DDPSink: an identity between the outputs and the loss, whose backward runs first of
+// all. Outputs that the loss does not use get an undefined gradient, not zeros, so that the Reducer
+// leaves alone what only they depend on; and the first iteration of a static graph queues its
+// reduction for the end.
+class Sink : public torch::autograd::Function<Sink> {
+ public:
+  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context,
+                                                const c10::intrusive_ptr<SinkState>& state,
+                                                at::TensorList outputs) {
+    context->set_materialize_grads(false);
+    context->saved_data["state"] = c10::IValue::make_capsule(state);
+    torch::autograd::variable_list copies;
+    for (const auto& output : outputs) copies.push_back(output.clone());
+    return copies;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const auto state =
+        c10::static_intrusive_pointer_cast<SinkState>(context->saved_data["state"].toCapsule());
+    if (state->static_graph && !state->delayed_all_reduce_queued) {
+      torch::autograd::Engine::get_default_engine().queue_callback(
+          [reducer = state->reducer] { reducer->delay_all_reduce(); });
+      state->delayed_all_reduce_queued = true;
+    }
+    gradients.insert(gradients.begin(), at::Tensor());  // for `state`
+    return gradients;
+  }
+};
+
+// Tensors without a graph go around it, as in Python (pytorch/pytorch#60733).
+std::vector<at::Tensor> through_sink(const c10::intrusive_ptr<SinkState>& state,
+                                     std::vector<at::Tensor> outputs) {
+  const auto has_graph = [](const at::Tensor& output) {
+    return output.defined() && output.grad_fn();
+  };
+  std::vector<at::Tensor> inside;
+  std::copy_if(outputs.begin(), outputs.end(), std::back_inserter(inside), has_graph);
+  if (inside.empty()) return outputs;
+  auto next = Sink::apply(state, at::TensorList(inside));
+  auto passed = next.begin();
+  for (auto& output : outputs)
+    if (has_graph(output)) output = *passed++;
+  return outputs;
+}
+
+std::vector<at::Tensor> detached(const std::vector<detail::NamedTensor>& named) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& item : named) tensors.push_back(item.tensor.detach());
+  return tensors;
+}
+
+}  // namespace
+
+class DdpEngine::Impl {
+ public:
+  Impl(std::shared_ptr<torch::nn::Module> module, ProcessGroupPtr group, const DdpOptions& options);
+
+  void before_forward();
+  std::vector<at::Tensor> after_forward(std::vector<at::Tensor> outputs);
+
+  const std::shared_ptr<torch::nn::Module> module;
+  const ProcessGroupPtr group;
+  const DdpOptions options;
+  std::shared_ptr<c10d::Reducer> reducer;
+  bool require_sync = true;
+
+ private:
+  void check_module(const detail::ReducedParameters& reduced) const;
+  void broadcast_state();
+  void broadcast_buffers();
+
+  std::shared_ptr<c10d::Logger>
+      logger_;  // the Reducer dereferences it, and keeps only a weak pointer
+  c10::intrusive_ptr<SinkState> sink_ = c10::make_intrusive<SinkState>();
+  bool sync_buffers_next_ = true;  // Python's require_forward_param_sync
+};
+
+DdpEngine::Impl::Impl(std::shared_ptr<torch::nn::Module> wrapped, ProcessGroupPtr process_group,
+                      const DdpOptions& ddp_options)
+    : module(std::move(wrapped)), group(std::move(process_group)), options(ddp_options) {
+  const auto reduced = detail::reduced_parameters(*module);
+  check_module(reduced);
+  if (options.init_sync) {
+    detail::verify_same_parameters(group, reduced);
+    broadcast_state();
+  }
+  reducer = make_reducer(reduced, group, options);
+  // Python also calls set_construction_data_and_log, which only fills in logging data, and which
+  // in 2.11 dereferences a null pointer where the process group is wrapped.
+  logger_ = std::make_shared<c10d::Logger>(reducer);
+  reducer->set_logger(logger_);
+  sink_->reducer = reducer;
+  sink_->static_graph = options.static_graph;
+  if (options.static_graph) {
+    reducer->set_static_graph();
+    logger_->set_static_graph();
+  }
+}
+
+void DdpEngine::Impl::check_module(const detail::ReducedParameters& reduced) const {
+  if (reduced.tensors.empty())
+    throw UsageError("DistributedDataParallel: no parameter of the module requires a gradient");
+  const auto device = device_of(*group).type();
+  for (std::size_t index = 0; index < reduced.tensors.size(); ++index)
+    if (device == c10::kCUDA && !reduced.tensors[index].is_cuda())
+      throw UsageError(
+          "DistributedDataParallel: " + reduced.names[index] + " is on " +
+          reduced.tensors[index].device().str() +
+          ", and the group's backend is nccl: move the module to device_of(group) first");
+}
+
+void DdpEngine::Impl::broadcast_state() {
+  auto state = detached(detail::all_parameters(*module));
+  if (options.broadcast_buffers)
+    for (auto& buffer : detached(detail::all_buffers(*module))) state.push_back(std::move(buffer));
+  collective_call(*group, "DistributedDataParallel's broadcast of parameters",
+                  [&] { c10d::broadcast_coalesced(group, state, kBroadcastBucketBytes); });
+}
+
+void DdpEngine::Impl::broadcast_buffers() {
+  // Looked up anew each time: a module may replace its buffers.
+  const auto buffers = detached(detail::all_buffers(*module));
+  if (buffers.empty()) return;
+  const torch::NoGradGuard no_grad;
+  collective_call(*group, "DistributedDataParallel's broadcast of buffers",
+                  [&] { c10d::broadcast_coalesced(group, buffers, kBroadcastBucketBytes); });
+}
+
+void DdpEngine::Impl::before_forward() {
+  const bool grad = torch::GradMode::is_enabled();
+  if (grad && require_sync) reducer->prepare_for_forward();
+  if (grad)
+    collective_call(*group, "DistributedDataParallel's rebuilding of buckets",
+                    [&] { reducer->rebuild_buckets(); });
+  if (options.broadcast_buffers && sync_buffers_next_) broadcast_buffers();
+}
+
+std::vector<at::Tensor> DdpEngine::Impl::after_forward(std::vector<at::Tensor> outputs) {
+  const bool finds_unused = options.find_unused_parameters && !options.static_graph;
+  sync_buffers_next_ = torch::GradMode::is_enabled() && require_sync;
+  if (sync_buffers_next_) {
+    std::vector<at::Tensor> roots;
+    if (finds_unused)
+      std::copy_if(outputs.begin(), outputs.end(), std::back_inserter(roots),
+                   [](const at::Tensor& output) { return output.defined(); });
+    reducer->prepare_for_backward(roots);
+  }
+  const bool first_of_static = options.static_graph && !sink_->delayed_all_reduce_queued;
+  return finds_unused || first_of_static ? through_sink(sink_, std::move(outputs)) : outputs;
+}
+
+DdpEngine::DdpEngine(std::shared_ptr<torch::nn::Module> module, ProcessGroupPtr group,
+                     const DdpOptions& options)
+    : impl_(std::make_unique<Impl>(std::move(module), std::move(group), options)) {}
+
+DdpEngine::~DdpEngine() = default;
+
+void DdpEngine::before_forward() {
+  impl_->before_forward();
+}
+
+std::vector<at::Tensor> DdpEngine::after_forward(std::vector<at::Tensor> outputs) {
+  return impl_->after_forward(std::move(outputs));
+}
+
+void DdpEngine::set_require_sync(bool sync) {
+  impl_->require_sync = sync;
+}
+
+bool DdpEngine::require_sync() const {
+  return impl_->require_sync;
+}
+
+void DdpEngine::register_builtin_comm_hook(c10d::BuiltinCommHookType hook) {
+  impl_->reducer->register_builtin_comm_hook(hook);
+}
+
+void DdpEngine::register_comm_hook(std::unique_ptr<c10d::CommHookInterface> hook) {
+  impl_->reducer->register_comm_hook(std::move(hook));
+}
+
+const std::shared_ptr<torch::nn::Module>& DdpEngine::module() const {
+  return impl_->module;
+}
+
+const ProcessGroupPtr& DdpEngine::group() const {
+  return impl_->group;
+}
+
+}  // namespace lockstep

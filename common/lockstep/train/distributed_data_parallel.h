@@ -1,0 +1,134 @@
+// DistributedDataParallel for C++: Python's own engine (c10d::Reducer), driven in Python's order,
+// so that losses and parameters equal Python's DDP bit for bit on the same inputs.
+//
+//   auto model = DistributedDataParallel(Mlp(784, 256, 10), group);
+//   auto loss = cross_entropy(model(inputs), targets);
+//   loss.backward();            // all-reduces the gradients while it runs
+//   optimizer.step();           // over model.parameters(); each rank updates its own copy
+#pragma once
+
+#include <lockstep/dist/process_group.h>
+#include <torch/torch.h>
+
+#include <memory>
+#include <string>
+#include <torch/csrc/distributed/c10d/comm.hpp>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+// Python's arguments, Python's defaults.
+struct DdpOptions {
+  bool broadcast_buffers = true;
+  bool init_sync = true;      // broadcast rank 0's parameters and buffers at construction
+  double bucket_cap_mb = -1;  // < 0: Python's default (25 MiB, first bucket 1 MiB)
+  bool find_unused_parameters = false;
+  // Gradients are views into the buckets, without a copy. optimizer.zero_grad() then throws "Can't
+  // detach views in-place", with set_to_none or without (LibTorch detaches in place first); the
+  // module's zero_grad(), which sets to none, works, and so does grad.zero_() on each gradient.
+  bool gradient_as_bucket_view = false;
+  bool static_graph = false;
+};
+
+// The part that is no template. Collective: construction (all ranks, with equal parameters), each
+// forward with broadcast_buffers or on the second iteration (buckets are rebuilt), each backward.
+class DdpEngine {
+ public:
+  // Throws CollectiveError or Error: when ranks' parameters differ in number or shape (the message
+  // names the first difference), or no parameter requires grad.
+  DdpEngine(std::shared_ptr<torch::nn::Module> module, ProcessGroupPtr group,
+            const DdpOptions& options);
+  ~DdpEngine();
+
+  void before_forward();
+  // What forward returned, flattened; gives back the tensors to hand to the user (through Python's
+  // sink where unused parameters or a static graph need it).
+  std::vector<at::Tensor> after_forward(std::vector<at::Tensor> outputs);
+
+  void set_require_sync(bool sync);
+  bool require_sync() const;
+  // fp16 or allreduce, built in; or your own. Once, before the first backward.
+  void register_builtin_comm_hook(c10d::BuiltinCommHookType hook);
+  void register_comm_hook(std::unique_ptr<c10d::CommHookInterface> hook);
+
+  const std::shared_ptr<torch::nn::Module>& module() const;
+  const ProcessGroupPtr& group() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Tensors inside what a forward returns: a tensor, a vector of tensors, or a tuple of tensors.
+namespace ddp_outputs {
+inline std::vector<at::Tensor> flatten(const at::Tensor& output) {
+  return {output};
+}
+inline std::vector<at::Tensor> flatten(const std::vector<at::Tensor>& outputs) {
+  return outputs;
+}
+template <class... T>
+std::vector<at::Tensor> flatten(const std::tuple<T...>& outputs) {
+  return std::apply([](const auto&... output) { return std::vector<at::Tensor>{output...}; },
+                    outputs);
+}
+inline void restore(at::Tensor& output, std::vector<at::Tensor> tensors) {
+  output = tensors.at(0);
+}
+inline void restore(std::vector<at::Tensor>& outputs, std::vector<at::Tensor> tensors) {
+  outputs = std::move(tensors);
+}
+template <class... T>
+void restore(std::tuple<T...>& outputs, std::vector<at::Tensor> tensors) {
+  std::size_t next = 0;
+  std::apply([&](auto&... output) { ((output = tensors.at(next++)), ...); }, outputs);
+}
+}  // namespace ddp_outputs
+
+// Wraps a module holder (what TORCH_MODULE makes). Copies share the engine.
+template <class Holder>
+class DistributedDataParallel {
+ public:
+  DistributedDataParallel(Holder module, ProcessGroupPtr group, const DdpOptions& options = {})
+      : module_(std::move(module)),
+        engine_(std::make_shared<DdpEngine>(module_.ptr(), std::move(group), options)) {}
+
+  // Forward with synchronisation. module()->forward() bypasses it.
+  template <class... Inputs>
+  auto operator()(Inputs&&... inputs) {
+    engine_->before_forward();
+    auto outputs = module_->forward(std::forward<Inputs>(inputs)...);
+    ddp_outputs::restore(outputs, engine_->after_forward(ddp_outputs::flatten(outputs)));
+    return outputs;
+  }
+
+  Holder& module() { return module_; }
+  // The wrapped module's, without the "module." prefix that Python's wrapper adds.
+  std::vector<at::Tensor> parameters() const { return module_->parameters(); }
+  void train(bool on = true) { module_->train(on); }
+  void eval() { module_->eval(); }
+  DdpEngine& engine() { return *engine_; }
+
+ private:
+  Holder module_;
+  std::shared_ptr<DdpEngine> engine_;
+};
+
+// While it lives, backward does not synchronise: for gradient accumulation. The forward must be
+// inside too, as in Python.
+class NoSync {
+ public:
+  explicit NoSync(DdpEngine& engine) : engine_(engine), before_(engine.require_sync()) {
+    engine_.set_require_sync(false);
+  }
+  ~NoSync() { engine_.set_require_sync(before_); }
+  NoSync(const NoSync&) = delete;
+  NoSync& operator=(const NoSync&) = delete;
+
+ private:
+  DdpEngine& engine_;
+  bool before_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,18 @@
+// Lesson 03: DistributedDataParallel. One process per device, each with its own copy of the model;
+// what keeps the copies equal is that all start equal and all apply the same mean gradient.
+//
+//   by_hand.cpp        the three things DDP does, written out: broadcast, all-reduce, divide
+//   wrapper.cpp        the same through the wrapper, and two ways around it
+//   made_up_data.cpp   article A's program, whose data each rank makes for itself
+//
+// Run:  ./lockstep run 03_ddp
+//       03_ddp --variant sum-not-mean --world-size 4
+#include "parts.h"
+
+int main(int argc, char** argv) {
+  return lockstep::lesson_main(
+      argc, argv,
+      {.name = "03_ddp",
+       .title = "DDP: equal at the start, the same mean gradient ever after",
+       .parts = {by_hand_part(), wrapper_part(), made_up_data_part()}});
+}

@@ -1,0 +1,102 @@
+// Lesson 04, part "quick-evaluation": a score that can be compared with the last one.
+//
+// Concept:  many programs score a few batches between epochs. That is a fixed exam only if the few
+// batches
+//           are the same ones each time.
+// Symptom:  with shuffle on, the same weights score differently twice in a row, and the best
+// checkpoint is
+//           the one that drew the easiest exam.
+#include <lockstep/lesson/training.h>
+#include <lockstep/train/distributed_sampler.h>
+
+#include <cmath>
+
+#include "parts.h"
+
+namespace {
+
+using namespace lockstep;
+
+constexpr std::int64_t kTestSamples = 2'000;
+constexpr std::int64_t kBatch = 32;
+constexpr std::size_t kBatchesPerLook = 4;
+
+// The mean loss over the first batches that the sampler deals.
+double quick_look(RankContext& context, const Fault& fault, Mlp& model, const TensorData& test,
+                  std::int64_t look) {
+  const torch::NoGradGuard no_grad;
+  bool shuffle = false;
+  if (fault("shuffled-evaluation")) {  // PITFALL shuffled-evaluation
+    shuffle = true;
+  }
+  DistributedSampler sampler({.dataset_size = kTestSamples,
+                              .num_replicas = context.world_size(),
+                              .rank = context.rank(),
+                              .shuffle = shuffle,
+                              .seed = context.seed()});
+  sampler.set_epoch(look);
+  auto batches = sampler.batches(kBatch);
+  batches.resize(std::min(batches.size(), kBatchesPerLook));
+  // A near miss: the same batches in another order. The sum is the same up to rounding.
+  if (fault("near-miss-reversed-order") && look % 2 == 1)
+    std::reverse(batches.begin(), batches.end());
+
+  auto& probes = context.probes();
+  probes.pass_begin("evaluation", look);
+  at::Tensor totals =
+      at::zeros({2}, at::TensorOptions(at::kDouble).device(context.device()));  // loss, samples
+  model->eval();
+  for (const auto& ids : batches) {
+    probes.samples("evaluation", ids);
+    const auto batch = take(test, ids);
+    const auto outputs = model->forward(batch.inputs.to(context.device()));
+    totals[0] += torch::cross_entropy_loss(outputs, batch.targets.to(context.device()), {},
+                                           at::Reduction::Sum);
+    totals[1] += static_cast<double>(ids.size());
+  }
+  model->train();
+  all_reduce(*context.group(), totals);
+  probes.pass_end("evaluation", look, static_cast<std::int64_t>(batches.size()));
+  probes.metric("loss", "evaluation", totals[0].item<double>(), totals[1].item<double>());
+  return (totals[0] / totals[1]).item<double>();
+}
+
+void train(RankContext& context, const Fault& fault) {
+  const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * 8 * context.world_size());
+  const auto test = fashion_mnist_or_synthetic(Split::test, kTestSamples);
+  context.probes().dataset("train", data.inputs, data.targets, all_ids(data.size()), data.size());
+  context.probes().dataset("evaluation", test.inputs, test.targets, all_ids(kTestSamples),
+                           kTestSamples);
+  DistributedSampler sampler({.dataset_size = data.size(),
+                              .num_replicas = context.world_size(),
+                              .rank = context.rank(),
+                              .seed = context.seed()});
+  Trainer trainer(context, data);
+  trainer.begin_epoch(0);
+  for (const auto& ids : sampler.batches(kBatch)) trainer.step(ids);
+  trainer.end_epoch();
+  // Two looks at the same weights.
+  const double first = quick_look(context, fault, trainer.module(), test, 0);
+  const double second = quick_look(context, fault, trainer.module(), test, 1);
+  add_figure(context, "difference", std::abs(first - second));
+}
+
+// The same samples give the same sum, but for the rounding of a few float32 batch sums.
+Measured difference(const Outcomes& outcomes) {
+  return {.expected = 0, .observed = largest(outcomes, "difference"), .tolerance = 1e-6};
+}
+
+}  // namespace
+
+lockstep::Part quick_evaluation_part() {
+  return {.name = "quick-evaluation",
+          .run = train,
+          .broken = {{.slug = "shuffled-evaluation",
+                      .what = "the evaluation sampler shuffles",
+                      .oracle = {"mean loss of the same weights, second look against first",
+                                 difference},
+                      .min_world_size = 1}},
+          .near_misses = {{.name = "near-miss-reversed-order",
+                           .slug = "shuffled-evaluation",
+                           .naive_check = "the second look draws its samples in another order"}}};
+}

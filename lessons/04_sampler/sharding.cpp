@@ -1,0 +1,146 @@
+// Lesson 04, part "sharding": a data set of many files, split among the ranks exactly once.
+//
+// Concept:  either a sampler deals out indices, over one order of files that all ranks agree on; or
+// each rank
+//           reads its own files. Not neither, and not both.
+// Symptom:  every rank trains on everything (W times the work for nothing), or on 1/W of 1/W; or,
+// where the
+//           ranks list the folder in another order, index 7 is another sample on each.
+#include <lockstep/lesson/training.h>
+#include <lockstep/train/distributed_sampler.h>
+
+#include <algorithm>
+#include <fstream>
+#include <numeric>
+
+#include "parts.h"
+
+namespace {
+
+using namespace lockstep;
+
+constexpr std::int64_t kSamplesPerFile = 32;
+constexpr int kFilesPerRank = 4;
+constexpr std::int64_t kBatch = 32;
+constexpr int kEpochs = 2;
+
+// This rank's copy of the data folder, as a job finds it on a node's own disk: each file holds the
+// ids of its samples.
+std::filesystem::path make_folder(RankContext& context) {
+  const auto folder = context.folder() / ("data_of_rank_" + std::to_string(context.rank()));
+  std::filesystem::create_directories(folder);
+  for (int file = 0; file < kFilesPerRank * context.world_size(); ++file) {
+    std::ofstream out(folder / ("part-" + std::to_string(100 + file)));
+    for (std::int64_t i = 0; i < kSamplesPerFile; ++i) out << file * kSamplesPerFile + i << "\n";
+  }
+  return folder;
+}
+
+// A folder lists its files in an order that depends on the file system. Two machines' orders are
+// made to differ here for certain: sorted, then turned by the rank.
+std::vector<std::filesystem::path> list(RankContext& context, const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  std::rotate(files.begin(), files.begin() + context.rank(), files.end());
+  return files;
+}
+
+std::vector<std::int64_t> ids_in(const std::vector<std::filesystem::path>& files) {
+  std::vector<std::int64_t> ids;
+  for (const auto& file : files) {
+    std::ifstream in(file);
+    for (std::int64_t id = 0; in >> id;) ids.push_back(id);
+  }
+  return ids;
+}
+
+void train(RankContext& context, const Fault& fault) {
+  const int world_size = context.world_size();
+  auto files = list(context, make_folder(context));
+  if (fault("file-order-differs")) {  // PITFALL file-order-differs
+    // Nothing: the order the folder gave.
+  } else {
+    std::sort(files.begin(), files.end());
+  }
+  bool own_files =
+      fault("near-miss-files-only");  // right by itself: split by files, and by nothing else
+  if (fault("sharded-twice")) {       // PITFALL sharded-twice
+    own_files = true;                 // The sampler below splits what was split here already.
+  }
+  if (own_files) {
+    std::vector<std::filesystem::path> mine;
+    for (std::size_t i = context.rank(); i < files.size(); i += world_size)
+      mine.push_back(files[i]);
+    files = mine;
+  }
+  const auto ids = ids_in(files);
+
+  bool split_indices = !fault("near-miss-files-only");
+  if (fault("no-sharding")) {  // PITFALL no-sharding
+    split_indices = false;     // Every rank deals itself the whole order.
+  }
+  const auto size = static_cast<std::int64_t>(ids.size());
+  DistributedSampler sampler({.dataset_size = size,
+                              .num_replicas = split_indices ? world_size : 1,
+                              .rank = split_indices ? context.rank() : 0,
+                              .seed = context.seed()});
+
+  const std::int64_t global_size = kSamplesPerFile * kFilesPerRank * world_size;
+  const auto data = fashion_mnist_or_synthetic(Split::train, global_size);
+  const auto held = take(data, ids);
+  context.probes().dataset("train", held.inputs, held.targets, ids, global_size);
+  Trainer trainer(context, held);
+  for (std::int64_t epoch = 0; epoch < kEpochs; ++epoch) {
+    sampler.set_epoch(epoch);
+    context.probes().set_epoch(epoch);
+    trainer.begin_epoch(epoch);
+    for (const auto& positions : sampler.batches(kBatch)) {
+      std::vector<std::int64_t> batch_ids;
+      for (const auto position : positions) batch_ids.push_back(ids.at(position));
+      trainer.step(positions, batch_ids);
+    }
+    trainer.end_epoch();
+  }
+}
+
+std::vector<std::int64_t> drawn_in_first_epoch(const Outcomes& outcomes) {
+  const auto ranks = static_cast<std::int64_t>(outcomes.size());
+  return times_drawn(outcomes, "train", 0, kSamplesPerFile * kFilesPerRank * ranks);
+}
+
+Measured most_often(const Outcomes& outcomes) {
+  const auto times = drawn_in_first_epoch(outcomes);
+  return {.expected = 1,
+          .observed = static_cast<double>(*std::max_element(times.begin(), times.end())),
+          .tolerance = 0};
+}
+
+Measured share_seen(const Outcomes& outcomes) {
+  const auto times = drawn_in_first_epoch(outcomes);
+  const auto seen = std::count_if(times.begin(), times.end(), [](auto n) { return n > 0; });
+  return {.expected = 1,
+          .observed = static_cast<double>(seen) / static_cast<double>(times.size()),
+          .tolerance = 0};
+}
+
+}  // namespace
+
+lockstep::Part sharding_part() {
+  return {
+      .name = "sharding",
+      .run = train,
+      .broken = {{.slug = "no-sharding",
+                  .what = "every rank goes through the whole data set",
+                  .oracle = {"times the most drawn sample was drawn in an epoch", most_often}},
+                 {.slug = "sharded-twice",
+                  .what = "own files and a sampler: split by both",
+                  .oracle = {"share of the samples that some rank drew in an epoch", share_seen}},
+                 {.slug = "file-order-differs",
+                  .what = "files taken in the order the folder lists them",
+                  .oracle = {"share of the samples that some rank drew in an epoch", share_seen}}},
+      .near_misses = {{.name = "near-miss-files-only",
+                       .slug = "no-sharding",
+                       .naive_check = "no distributed sampler is used"}}};
+}

@@ -1,0 +1,73 @@
+#include "expect.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace lockstep::contract {
+namespace {
+
+using Told = std::tuple<std::string, std::string, std::vector<int>, std::int64_t, std::int64_t, std::string>;
+
+std::vector<Told> told(const trace::Trace& trace) {
+  std::vector<Told> all;
+  for (const auto& f : diagnose::diagnose(trace).findings)
+    all.emplace_back(f.pitfall, diagnose::to_string(f.severity), f.ranks, f.step, f.sequence, f.evidence);
+  return all;
+}
+
+// The same run, with the ranks' traces in another order, and everything that could be a name gone.
+trace::Trace blinded(trace::Trace trace) {
+  std::rotate(trace.ranks.begin(), trace.ranks.begin() + 1, trace.ranks.end());
+  std::reverse(trace.ranks.begin() + 1, trace.ranks.end());
+  for (auto& rank : trace.ranks)
+    for (auto& event : rank.events) {
+      if (auto* model = std::get_if<trace::Model>(&event.payload)) model->names.clear();
+      if (auto* buffers = std::get_if<trace::Buffers>(&event.payload)) buffers->names.clear();
+      if (auto* metric = std::get_if<trace::Metric>(&event.payload)) metric->name.clear();
+      if (auto* call = std::get_if<trace::Collective>(&event.payload)) call->group.clear();
+    }
+  return trace;
+}
+
+std::string told_text(const trace::Trace& trace) {
+  std::string text;
+  for (const auto& finding : diagnose::diagnose(trace).findings)
+    text += finding.pitfall + ": " + finding.evidence + "\n";
+  return text;
+}
+
+}  // namespace
+
+std::vector<int> all_ranks(int world_size) {
+  std::vector<int> ranks(static_cast<std::size_t>(world_size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+void expect_only(const trace::Trace& trace, const std::string& slug, const std::vector<int>& ranks,
+                 std::int64_t step, diagnose::Severity severity) {
+  const auto findings = diagnose::diagnose(trace).findings;
+  ASSERT_EQ(findings.size(), 1u) << told_text(trace);
+  EXPECT_EQ(findings[0].pitfall, slug);
+  EXPECT_EQ(findings[0].ranks, ranks);
+  if (step >= -1) EXPECT_EQ(findings[0].step, step);
+  EXPECT_EQ(findings[0].severity, severity);
+  EXPECT_FALSE(findings[0].evidence.empty());
+  EXPECT_EQ(told(blinded(trace)), told(trace));
+}
+
+void expect_nothing(const trace::Trace& trace) {
+  EXPECT_EQ(told_text(trace), "");
+  EXPECT_EQ(told_text(blinded(trace)), "");
+}
+
+diagnose::State state(const trace::Trace& trace, const std::string& slug) {
+  for (const auto& row : diagnose::diagnose(trace).rows)
+    if (row.slug == slug) return row.verdict.state;
+  ADD_FAILURE() << "no detector is called " << slug;
+  return diagnose::State::not_triggered;
+}
+
+}  // namespace lockstep::contract

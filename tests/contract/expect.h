@@ -1,0 +1,28 @@
+// What a diagnosis must hold, whatever the order of the ranks' files and whatever things are called.
+#pragma once
+
+#include <lockstep/diagnose/diagnose.h>
+
+#include <string>
+#include <vector>
+
+namespace lockstep::contract {
+
+std::vector<int> all_ranks(int world_size);
+
+// Exactly one finding: this one. `step` < -1 leaves the step open.
+void expect_only(const trace::Trace& trace, const std::string& slug, const std::vector<int>& ranks,
+                 std::int64_t step, diagnose::Severity severity = diagnose::Severity::violation);
+void expect_nothing(const trace::Trace& trace);
+
+diagnose::State state(const trace::Trace& trace, const std::string& slug);
+
+// The trace without the events of kind T.
+template <class T>
+trace::Trace without(trace::Trace trace) {
+  for (auto& rank : trace.ranks)
+    std::erase_if(rank.events, [](const auto& event) { return std::holds_alternative<T>(event.payload); });
+  return trace;
+}
+
+}  // namespace lockstep::contract

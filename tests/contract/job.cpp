@@ -1,0 +1,236 @@
+#include "job.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <random>
+
+#include <lockstep/base/hash.h>
+
+namespace lockstep::contract {
+namespace {
+
+using Tensors = std::vector<Values>;
+
+void add(Tensors& sum, const Tensors& term, double times) {
+  for (std::size_t t = 0; t < sum.size(); ++t)
+    for (std::size_t i = 0; i < sum[t].size(); ++i) sum[t][i] += times * term[t][i];
+}
+
+Tensors zeros() { return {Values(6, 0.0), Values(3, 0.0)}; }
+
+Tensors mean(const std::vector<Tensors>& all) {
+  auto sum = zeros();
+  for (const auto& one : all) add(sum, one, 1.0 / static_cast<double>(all.size()));
+  return sum;
+}
+
+// Runs the job's passes and keeps what the ranks hold between them.
+class Simulation {
+ public:
+  explicit Simulation(const Job& job) : job_(job), trace_(empty_trace(job.world_size)) {}
+
+  trace::Trace run() {
+    start();
+    for (int pass = 0; pass < job_.passes; ++pass) {
+      train(pass);
+      evaluate(pass);
+    }
+    return std::move(trace_);
+  }
+
+ private:
+  void start() {
+    for (int r = 0; r < job_.world_size; ++r) {
+      auto& rank = trace_.ranks[r];
+      if (job_.declares_mean) record(rank, -1, trace::Intent{.loss_reduction = "mean"});
+      trace::Model model{{"weight", "bias"}, {{2, 3}, {3}}, {"float", "float"}};
+      if (std::count(job_.odd_shape_on.begin(), job_.odd_shape_on.end(), r)) model.shapes[1] = {4};
+      record(rank, -1, model);
+      if (job_.has_engine) record(rank, -1, trace::Engine{"distributed_data_parallel", 2});
+      record(rank, -1, job_.dataset ? job_.dataset(r) : whole("train"));
+      record(rank, -1, whole("evaluation"));
+      parameters_.push_back(draw_values(7, job_.equal_start ? 0 : r, 0));
+      gradients_.push_back(zeros());
+      record(rank, -1, trace::Parameters{summarize(parameters_.back())});
+    }
+  }
+
+  trace::Dataset whole(const std::string& phase) const {
+    return {phase, job_.samples, job_.samples, 11, 12, 13};
+  }
+
+  Ids order(int rank, int pass) const {
+    if (job_.order) return job_.order(rank, pass);
+    return deal({job_.samples, job_.world_size}, rank, pass);
+  }
+
+  void tell(int pass, Job::Tell when) {
+    for (int r = 0; r < job_.world_size; ++r) {
+      const auto epoch = job_.told ? job_.told(r, pass) : pass;
+      if (job_.tell == when && epoch) record(trace_.ranks[r], step_, trace::SetEpoch{*epoch});
+    }
+  }
+
+  void train(int pass) {
+    tell(pass, Job::Tell::before_pass);
+    for (auto& rank : trace_.ranks) record(rank, step_, trace::PassBegin{"train", pass});
+    tell(pass, Job::Tell::after_begin);
+    std::vector<Ids> orders;
+    for (int r = 0; r < job_.world_size; ++r) orders.push_back(order(r, pass));
+    std::int64_t longest = 0;
+    for (const auto& ids : orders) longest = std::max<std::int64_t>(longest, ids.size());
+    const auto batches = std::min((longest + job_.batch - 1) / job_.batch, job_.most_batches);
+    for (std::int64_t b = 0; b < batches; ++b) {
+      for (int r = 0; r < job_.world_size; ++r) draw(r, "train", orders[r], b);
+      if (b == 0) tell(pass, Job::Tell::after_first_batch);
+      update();
+    }
+    tell(pass, Job::Tell::at_end);
+    for (auto& rank : trace_.ranks) record(rank, step_, trace::PassEnd{"train", pass, batches});
+  }
+
+  void draw(int rank, const std::string& phase, const Ids& order, std::int64_t batch) {
+    const auto begin = std::min<std::size_t>(order.size(), batch * job_.batch);
+    const auto end = std::min<std::size_t>(order.size(), begin + job_.batch);
+    if (begin < end)
+      record(trace_.ranks[rank], step_, trace::Samples{phase, Ids(order.begin() + begin, order.begin() + end)});
+  }
+
+  void update() {
+    std::vector<Tensors> local;
+    for (int r = 0; r < job_.world_size; ++r) local.push_back(backward(r));
+    for (auto& held : gradients_)
+      if (!job_.zero_gradients) continue;
+      else held = zeros();
+    for (int r = 0; r < job_.world_size; ++r) add(gradients_[r], local[r], 1);
+    if (job_.reduce) {
+      auto reduced = mean(gradients_);
+      auto scaled = zeros();
+      add(scaled, reduced, job_.reduced_times);
+      for (auto& held : gradients_) held = scaled;
+    }
+    for (int r = 0; r < job_.world_size; ++r) add(parameters_[r], gradients_[r], -0.1);
+    if (job_.average_parameters) {
+      const auto average = mean(parameters_);
+      for (auto& held : parameters_) held = average;
+    }
+    for (int r = 0; r < job_.world_size; ++r) record_values(r, local[r]);
+    ++step_;
+  }
+
+  // Losses of 2 per sample; the loss that backward starts from is their mean, times loss_times.
+  Tensors backward(int rank) {
+    auto local = zeros();
+    for (int part = 0; part < job_.backwards; ++part) {
+      const double share = job_.loss_times / job_.backwards;
+      record(trace_.ranks[rank], step_, trace::Loss{2 * share, 2.0 * 4, 4});
+      add(local, draw_values(1, rank, 100 * step_ + part), share);
+    }
+    return local;
+  }
+
+  void record_values(int r, const Tensors& local) {
+    auto& rank = trace_.ranks[r];
+    if (step_ < job_.recorded_steps) {
+      record(rank, step_, trace::LocalGradients{job_.batch, summarize(local)});
+      record(rank, step_, trace::ReducedGradients{summarize(gradients_[r])});
+    }
+    record(rank, step_, trace::Update{{0.1}});
+    if (step_ < job_.recorded_steps)
+      record(rank, step_, trace::Parameters{summarize(parameters_[r])});
+  }
+
+  void evaluate(int pass) {
+    for (int r = 0; r < job_.world_size; ++r) {
+      auto& rank = trace_.ranks[r];
+      Ids order;
+      if (job_.evaluation_order)
+        order = job_.evaluation_order(r, pass);
+      else
+        for (std::int64_t id = r; id < job_.samples; id += job_.world_size) order.push_back(id);
+      record(rank, step_, trace::PassBegin{"evaluation", pass});
+      const auto batches = static_cast<std::int64_t>((order.size() + job_.batch - 1) / job_.batch);
+      for (std::int64_t b = 0; b < batches; ++b) draw(r, "evaluation", order, b);
+      record(rank, step_, trace::PassEnd{"evaluation", pass, batches});
+      const double count = job_.evaluation_count ? job_.evaluation_count(r, pass)
+                                                 : static_cast<double>(job_.samples);
+      record(rank, step_, trace::Metric{"accuracy", "evaluation", count / 2, count});
+    }
+  }
+
+  const Job& job_;
+  trace::Trace trace_;
+  std::int64_t step_ = 0;
+  std::vector<Tensors> parameters_, gradients_;
+};
+
+}  // namespace
+
+trace::Summary summarize(const Values& values) {
+  trace::Summary summary;
+  summary.hash = hash_bytes(values.data(), values.size() * sizeof(double));
+  summary.sketch.assign(trace::kSketch, 0.0);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    summary.norm += values[i] * values[i];
+    for (std::size_t k = 0; k < summary.sketch.size(); ++k) {
+      const std::uint64_t at[] = {i, k};
+      summary.sketch[k] += hash_bytes(at, sizeof at) & 1 ? values[i] : -values[i];
+    }
+  }
+  summary.norm = std::sqrt(summary.norm);
+  return summary;
+}
+
+std::vector<Values> draw_values(std::uint64_t seed, std::int64_t a, std::int64_t b) {
+  const std::int64_t key[] = {static_cast<std::int64_t>(seed), a, b};
+  std::mt19937_64 generator(hash_bytes(key, sizeof key));
+  std::normal_distribution<double> normal;
+  auto tensors = zeros();
+  for (auto& tensor : tensors)
+    for (auto& value : tensor) value = normal(generator);
+  return tensors;
+}
+
+std::vector<trace::Summary> summarize(const std::vector<Values>& tensors) {
+  std::vector<trace::Summary> summaries;
+  for (const auto& tensor : tensors) summaries.push_back(summarize(tensor));
+  return summaries;
+}
+
+void record(trace::ParticipantTrace& rank, std::int64_t step, trace::Payload payload) {
+  const auto time = static_cast<std::int64_t>(rank.events.size()) + 1;
+  rank.events.push_back({time, step, std::move(payload)});
+}
+
+trace::Trace empty_trace(int world_size, const std::string& kind) {
+  trace::Trace trace;
+  trace.world_size = world_size;
+  for (int r = 0; r < world_size; ++r)
+    trace.ranks.push_back({.participant = {r, world_size, kind}, .closed = true, .events = {}});
+  return trace;
+}
+
+Ids permutation(std::int64_t samples, std::int64_t epoch) {
+  Ids ids(static_cast<std::size_t>(samples));
+  std::iota(ids.begin(), ids.end(), 0);
+  std::mt19937_64 generator(static_cast<std::uint64_t>(epoch) + 1);
+  std::shuffle(ids.begin(), ids.end(), generator);
+  return ids;
+}
+
+Ids deal(const Deal& how, int rank, std::int64_t epoch) {
+  auto ids = permutation(how.samples, epoch);
+  if (!how.shuffle) std::iota(ids.begin(), ids.end(), 0);
+  const auto padded = (how.samples + how.world_size - 1) / how.world_size * how.world_size;
+  const auto total = how.drop_last ? how.samples / how.world_size * how.world_size : padded;
+  Ids mine;
+  for (std::int64_t i = rank; i < total; i += how.world_size)
+    mine.push_back(ids[static_cast<std::size_t>(i % how.samples)]);
+  return mine;
+}
+
+trace::Trace Job::run() const { return Simulation(*this).run(); }
+
+}  // namespace lockstep::contract

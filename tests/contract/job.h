@@ -1,0 +1,78 @@
+// A small data-parallel job, simulated: it computes with vectors of a few numbers and records what a real one
+// records. A test changes one thing that the job does, never what it records about it.
+#pragma once
+
+#include <lockstep/trace/reader.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+namespace lockstep::contract {
+
+using Ids = std::vector<std::int64_t>;
+using Values = std::vector<double>;
+
+// Norm, hash and projections of a tensor, as the recorder makes them.
+trace::Summary summarize(const Values& values);
+
+// A gradient, or initial parameters, that only these numbers decide: two tensors, of 6 and 3 values.
+std::vector<Values> draw_values(std::uint64_t seed, std::int64_t a, std::int64_t b);
+std::vector<trace::Summary> summarize(const std::vector<Values>& tensors);
+
+// Adds events to one rank's trace, at a step.
+void record(trace::ParticipantTrace& rank, std::int64_t step, trace::Payload payload);
+
+// Empty traces of all ranks.
+trace::Trace empty_trace(int world_size, const std::string& kind = "process");
+
+// What Python's DistributedSampler deals: shuffled by epoch, padded or (drop_last) cut after permuting.
+struct Deal {
+  std::int64_t samples = 101;
+  int world_size = 2;
+  bool shuffle = true;
+  bool drop_last = false;
+};
+Ids permutation(std::int64_t samples, std::int64_t epoch);
+Ids deal(const Deal& how, int rank, std::int64_t epoch);
+
+struct Job {
+  enum class Tell { before_pass, after_begin, after_first_batch, at_end };
+
+  int world_size = 2;
+  std::int64_t samples = 101;  // a prime
+  std::int64_t batch = 4;
+  int passes = 3;
+  std::int64_t most_batches = 1'000'000;  // of a pass
+
+  // Gradients.
+  bool zero_gradients = true;
+  bool reduce = true;
+  double reduced_times = 1;  // what the mean over the ranks is multiplied with
+  double loss_times = 1;     // what the loss is multiplied with before backward
+  int backwards = 1;         // of equal parts, added up, for one update
+  bool average_parameters = false;  // after each update
+  int recorded_steps = 4;
+
+  // Replicas.
+  bool equal_start = true;
+  bool has_engine = true;
+  bool declares_mean = true;
+  std::vector<int> odd_shape_on;
+
+  // Data.
+  std::function<Ids(int rank, int pass)> order;  // default: as deal()
+  std::function<trace::Dataset(int rank)> dataset;
+  std::function<std::optional<std::int64_t>(int rank, int pass)> told;  // default: the pass's number
+  Tell tell = Tell::before_pass;
+
+  // Evaluation after each training pass.
+  std::function<Ids(int rank, int pass)> evaluation_order;  // default: strided, unpadded
+  std::function<double(int rank, int pass)> evaluation_count;  // default: all samples
+
+  explicit Job(int ranks) : world_size(ranks) {}
+  trace::Trace run() const;
+};
+
+}  // namespace lockstep::contract

@@ -1,0 +1,13 @@
+# Fails when the library LIBRARY mentions GlooStore, or defines a virtual table of gloo's, as `NM` lists it.
+execute_process(COMMAND ${NM} -C ${LIBRARY} OUTPUT_VARIABLE symbols RESULT_VARIABLE status)
+if(NOT status EQUAL 0)
+  message(FATAL_ERROR "${NM} could not read ${LIBRARY}")
+endif()
+if(NOT symbols MATCHES "ProcessGroupGloo::createDeviceForHostname")
+  message(FATAL_ERROR "${LIBRARY} does not seem to hold gloo.cpp: the check would be empty")
+endif()
+string(REGEX MATCHALL "[^\n]*(GlooStore|(vtable|typeinfo) for gloo::)[^\n]*" found "${symbols}")
+if(found)
+  string(REPLACE ";" "\n" found "${found}")
+  message(FATAL_ERROR "gloo classes in ${LIBRARY}:\n${found}")
+endif()

@@ -1,0 +1,198 @@
+// How a group comes to be: ranks, methods, errors, and which libraries a Gloo program loads.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <lockstep/base/error.h>
+#include <lockstep/base/file.h>
+#include <lockstep/dist/process_group.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "../support/thread_ranks.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+
+// Sets a variable of the environment for one test.
+class Variable {
+ public:
+  Variable(const char* name, const std::string& value) : name_(name) {
+    ::setenv(name, value.c_str(), 1);
+  }
+  ~Variable() { ::unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+template <class Exception>
+std::string message_of(const InitOptions& options) {
+  try {
+    init_process_group(options);
+  } catch (const Exception& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(InitProcessGroup, OneRankNeedsNoRendezvous) {
+  auto group = init_process_group();
+  EXPECT_EQ(group->getRank(), 0);
+  EXPECT_EQ(group->getSize(), 1);
+  EXPECT_EQ(device_of(*group), c10::Device(c10::kCPU));
+  at::Tensor tensor = torch::tensor({2.0, 3.0});
+  all_reduce(*group, tensor);
+  EXPECT_TRUE(tensor.equal(torch::tensor({2.0, 3.0})));
+  destroy_process_group(group);
+  EXPECT_FALSE(group);
+}
+
+TEST(InitProcessGroup, NamesAMalformedMethod) {
+  EXPECT_THAT(message_of<UsageError>({.init_method = "ftp://x", .rank = 0, .world_size = 2}),
+              HasSubstr("\"ftp://x\" is none of"));
+  EXPECT_THAT(
+      message_of<UsageError>({.init_method = "file://relative", .rank = 0, .world_size = 2}),
+      HasSubstr("absolute path"));
+  EXPECT_THAT(message_of<UsageError>(
+                  {.init_method = "file:///no/such/folder/x", .rank = 0, .world_size = 2}),
+              HasSubstr("no folder /no/such/folder"));
+  EXPECT_THAT(
+      message_of<UsageError>({.init_method = "tcp://localhost", .rank = 0, .world_size = 2}),
+      HasSubstr("host and a port"));
+  EXPECT_THAT(
+      message_of<UsageError>({.init_method = "tcp://localhost:x", .rank = 0, .world_size = 2}),
+      HasSubstr("\"x\""));
+  EXPECT_THAT(
+      message_of<UsageError>({.init_method = "tcp://localhost:70000", .rank = 0, .world_size = 2}),
+      HasSubstr("1 to 65535"));
+}
+
+TEST(InitProcessGroup, NamesABadOption) {
+  EXPECT_THAT(message_of<UsageError>({.backend = "mpi"}),
+              HasSubstr("\"mpi\" is neither gloo nor nccl"));
+  EXPECT_THAT(message_of<UsageError>({.rank = 2, .world_size = 2}),
+              HasSubstr("rank 2 is outside a world of 2"));
+  EXPECT_THAT(message_of<UsageError>({.rank = 1}), HasSubstr("give rank and world_size"));
+  EXPECT_THAT(message_of<UsageError>({.timeout = 0ms}), HasSubstr("must be positive"));
+  EXPECT_THAT(message_of<UsageError>({.rank = 0, .world_size = 2}), HasSubstr("LOCKSTEP_STORE"));
+}
+
+TEST(InitProcessGroup, SaysWhenTheOtherRankNeverComes) {
+  const TemporaryFolder folder("lockstep-test");
+  const auto method = "file://" + (folder.path() / "store").string();
+  const auto start = std::chrono::steady_clock::now();
+  const auto text = message_of<Error>(
+      {.init_method = method, .rank = 0, .world_size = 2, .local_rank = 0, .timeout = 500ms});
+  EXPECT_THAT(text, HasSubstr("rank 0 of 2 through " + method));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 10s);
+}
+
+TEST(InitProcessGroup, FindsTheLaunchersStore) {
+  const TemporaryFolder folder("lockstep-test");
+  const Variable store("LOCKSTEP_STORE", "file://" + (folder.path() / "store").string());
+  std::thread other([] {
+    auto group = init_process_group({.rank = 1, .world_size = 2, .local_rank = 1, .timeout = 20s});
+    barrier(*group);
+  });
+  auto group = init_process_group({.rank = 0, .world_size = 2, .local_rank = 0, .timeout = 20s});
+  barrier(*group);
+  EXPECT_EQ(group->getSize(), 2);
+  other.join();
+}
+
+TEST(InitProcessGroup, TakesRanksFromTorchrunsEnvironment) {
+  const Variable rank("RANK", "0"), world("WORLD_SIZE", "1"), local("LOCAL_RANK", "0"),
+      local_world("LOCAL_WORLD_SIZE", "1");
+  auto group = init_process_group({.rank = -1});
+  EXPECT_EQ(group->getSize(), 1);
+}
+
+// One address, so the test needs a free port: the kernel is asked for one.
+int free_port() {
+  const int socket_fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  const bool bound = ::bind(socket_fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                     ::getsockname(socket_fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  ::close(socket_fd);
+  return bound ? ntohs(address.sin_port) : 0;
+}
+
+TEST(InitProcessGroup, MeetsOverTcp) {
+  const auto method = "tcp://127.0.0.1:" + std::to_string(free_port());
+  std::vector<double> sums(2);
+  const auto run = [&](int rank) {
+    auto group = init_process_group(
+        {.init_method = method, .rank = rank, .world_size = 2, .local_rank = rank, .timeout = 20s});
+    at::Tensor tensor = torch::tensor({rank + 1.0});
+    all_reduce(*group, tensor);
+    sums[static_cast<std::size_t>(rank)] = tensor.item<double>();
+    barrier(*group);
+  };
+  std::thread other(run, 1);
+  run(0);
+  other.join();
+  EXPECT_EQ(sums, (std::vector<double>{3, 3}));
+}
+
+TEST(InitProcessGroup, GivesTheBackendToDecorate) {
+  std::atomic<int> calls{0};
+  test::ThreadRanksOptions options;
+  options.decorate = [&](BackendPtr backend) {
+    ++calls;
+    EXPECT_EQ(backend->getBackendName(), "gloo");
+    return backend;
+  };
+  test::run_thread_ranks(options, [](ProcessGroupPtr group) { barrier(*group); });
+  EXPECT_EQ(calls, 2);
+}
+
+std::string loaded_libraries() {
+  return read_file("/proc/self/maps");
+}
+
+TEST(Libraries, AGlooProgramDoesNotLoadCuda) {
+  auto group = init_process_group();
+  ASSERT_THAT(loaded_libraries(), HasSubstr("libtorch_cpu"));  // the test can see libraries
+  EXPECT_THAT(loaded_libraries(), ::testing::Not(HasSubstr("libtorch_cuda")));
+}
+
+TEST(Nccl, IsRefusedWhereItsLibraryIsMissing) {
+  const Variable library("LOCKSTEP_NCCL_LIBRARY", "/no/such/library.so");
+  EXPECT_THROW(
+      {
+        try {
+          load_backend("nccl");
+        } catch (const UnavailableError& error) {
+          EXPECT_THAT(error.what(), HasSubstr("/no/such/library.so"));
+          throw;
+        }
+      },
+      UnavailableError);
+}
+
+TEST(Nccl, IsRefusedWithMoreRanksThanGpus) {
+  // No machine has so many; with a library that is not built the reason is another, and it is
+  // refused too.
+  const InitOptions options{.backend = "nccl",
+                            .init_method = "file:///tmp/never-opened",
+                            .rank = 0,
+                            .world_size = 4096,
+                            .local_rank = 4095,
+                            .timeout = 1s};
+  const auto start = std::chrono::steady_clock::now();
+  const auto text = message_of<UnavailableError>(options);
+  EXPECT_THAT(text, ::testing::AnyOf(HasSubstr("4096 ranks on this machine need a GPU each"),
+                                     HasSubstr("not part of this build")));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 20s);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,140 @@
+// Every form of every lesson, run as a user runs it: a case each. A right form must complete, with
+// every oracle at rest and no violation; a broken one must end as said, with its oracle's figure,
+// and be named, blind, by exactly its own slug.
+//
+// LOCKSTEP_TEST_WORLD_SIZE and LOCKSTEP_TEST_SEED choose another world size (default: the lesson's
+// own) and seed; the full tier rotates them.
+#include <gtest/gtest.h>
+#include <lockstep/base/environment.h>
+#include <lockstep/base/file.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "../support/program.h"
+#include "forms.h"
+
+namespace lockstep::testing {
+namespace {
+
+using nlohmann::json;
+
+std::string program(const std::string& lesson) {
+  return std::string(LOCKSTEP_LESSONS_FOLDER) + "/" + lesson;
+}
+
+int world_size_for(const FormCase& form) {
+  const int own = form.lesson == "01_single_device" ? 1 : 2;
+  return environment_int("LOCKSTEP_TEST_WORLD_SIZE").value_or(std::max(own, form.min_world_size));
+}
+
+std::set<std::string> named(const json& variant, const std::string& severity) {
+  std::set<std::string> slugs;
+  for (const auto& finding : variant.at("findings"))
+    if (finding.at("severity") == severity) slugs.insert(finding.at("pitfall").get<std::string>());
+  return slugs;
+}
+
+class Form : public ::testing::TestWithParam<FormCase> {
+ protected:
+  // The report of this one form, and the exit code.
+  json run_form(int world_size, int* exit_code) {
+    const TemporaryFolder folder("lockstep-lessons-test");
+    const auto file = folder.path() / "report.json";
+    const auto seed = std::to_string(environment_int("LOCKSTEP_TEST_SEED").value_or(0));
+    const auto finished =
+        run({program(GetParam().lesson), "--variant", GetParam().form, "--world-size",
+             std::to_string(world_size), "--seed", seed, "--json", file.string()});
+    *exit_code = finished.exit_code;
+    SCOPED_TRACE(finished.err);
+    if (!std::filesystem::exists(file)) {
+      ADD_FAILURE() << "no report; exit code " << finished.exit_code << "\n" << finished.err;
+      return {};
+    }
+    said_ = finished.err;
+    return json::parse(read_file(file)).at("variants").at(0);
+  }
+  std::string said_;
+};
+
+TEST_P(Form, IsWhatItClaims) {
+  const auto& form = GetParam();
+  const int world_size = world_size_for(form);
+  if (world_size < form.min_world_size)
+    GTEST_SKIP() << form.form << " shows on " << form.min_world_size << " ranks or more";
+  int exit_code = -1;
+  const json variant = run_form(world_size, &exit_code);
+  ASSERT_FALSE(variant.is_null());
+  SCOPED_TRACE(said_);
+  EXPECT_EQ(variant.at("outcome"), form.ending);
+  if (!form.observed) {
+    for (const auto& oracle : variant.at("oracles"))
+      EXPECT_FALSE(oracle.at("manifested").get<bool>()) << oracle.dump();
+    EXPECT_FALSE(variant.at("oracles").empty());
+    EXPECT_EQ(named(variant, "violation"), std::set<std::string>{});
+  } else {
+    const auto& oracle = variant.at("oracles").at(0);
+    ASSERT_TRUE(oracle.at("observed").is_number()) << oracle.dump();
+    const double observed = oracle.at("observed").get<double>(), wanted = form.observed(world_size);
+    if (form.at_least)
+      EXPECT_GE(observed, wanted) << oracle.dump();
+    else
+      EXPECT_NEAR(observed, wanted, form.tolerance) << oracle.dump();
+    EXPECT_TRUE(oracle.at("manifested").get<bool>());
+    // The one choice that is no violation.
+    const std::string severity = form.form == "device-zero-bottleneck" ? "advice" : "violation";
+    EXPECT_EQ(named(variant, severity), std::set<std::string>{form.form});
+  }
+  EXPECT_EQ(variant.at("verdict"), "as-expected");
+  EXPECT_EQ(exit_code, 0);
+}
+
+std::string case_name(const ::testing::TestParamInfo<FormCase>& info) {
+  std::string name = info.param.lesson + "_" + info.param.form;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return "L" + name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Lessons, Form, ::testing::ValuesIn(all_forms()), case_name);
+
+TEST(Forms, AreAllTested) {
+  std::set<std::string> tested, built;
+  std::set<std::string> lessons;
+  for (const auto& form : all_forms()) {
+    tested.insert(form.lesson + " " + form.form);
+    lessons.insert(form.lesson);
+  }
+  for (const auto& lesson : lessons) {
+    const auto finished = run({program(lesson), "--describe"});
+    ASSERT_EQ(finished.exit_code, 0) << finished.err;
+    for (const auto& form : json::parse(finished.out).at("forms"))
+      built.insert(lesson + " " + form.at("name").get<std::string>());
+  }
+  EXPECT_EQ(tested, built);
+}
+
+TEST(CommandLine, NamesWhatIsWrong) {
+  const auto no_form = run({program("05_set_epoch"), "--variant", "no-such-form"});
+  EXPECT_EQ(no_form.exit_code, 2);
+  EXPECT_NE(no_form.err.find("no-such-form"), std::string::npos) << no_form.err;
+  EXPECT_NE(no_form.err.find("missing-set-epoch"), std::string::npos)
+      << "it lists the forms there are";
+  const auto too_many = run({program("05_set_epoch"), "--world-size", "17"});
+  EXPECT_EQ(too_many.exit_code, 2);
+  EXPECT_NE(too_many.err.find("17"), std::string::npos) << too_many.err;
+  const auto folder =
+      run({program("05_set_epoch"), "--variant", "correct", "--json", "/proc/none/report.json"});
+  EXPECT_EQ(folder.exit_code, 3);
+  EXPECT_NE(folder.err.find("/proc/none"), std::string::npos) << folder.err;
+}
+
+TEST(CommandLine, SkipsWhatCannotShow) {
+  const auto finished =
+      run({program("04_sampler"), "--variant", "padding-overruns", "--world-size", "2"});
+  EXPECT_EQ(finished.exit_code, 77);
+  EXPECT_NE(finished.err.find("3 ranks or more"), std::string::npos) << finished.err;
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,266 @@
+"""Rules of the sources that no compiler checks: who may include whom, that every test is built, that each
+pitfall is switched in one place, that files stay short. Each rule is a function from a tree to a list of
+complaints; the tests plant violations to see each rule fail, then ask for none in this tree.
+
+Run: python3 tests/lint/lint_test.py   (standard library only)
+"""
+
+import pathlib
+import re
+import subprocess
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# Dependencies point one way: the folders of common/lockstep that a folder may include, beside itself.
+MAY_INCLUDE = {
+    "base": set(),
+    "launch": {"base"},
+    "trace": {"base"},
+    "diagnose": {"base", "trace"},
+    "report": {"base", "trace", "diagnose", "launch"},
+    "course": {"base", "trace", "diagnose", "launch", "report"},
+    "dist": {"base", "launch"},
+    "train": {"base", "dist"},
+    "record": {"base", "dist", "trace"},
+    "lesson": {"base", "launch", "trace", "diagnose", "report", "dist", "train", "record"},
+}
+TORCH_FREE = {"base", "launch", "trace", "diagnose", "report", "course"}
+# What an oracle measures with must not rest on what the detectors read.
+ORACLES = {"lesson/reference", "lesson/figures", "lesson/outcome"}
+NOT_FOR_ORACLES = {"trace", "diagnose", "record", "report"}
+NOT_FOR_LESSONS = {"trace", "diagnose", "report", "launch", "course"}
+MOST_PITFALLS = 6
+MOST_LINES = 400
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
+PITFALL = re.compile(r"//\s*PITFALL\s+([a-z0-9-]+)")
+# Homes and work folders that only one person's machine has.
+PRIVATE_PATH = re.compile(r"(?<![\w.$}/-])/(?:work|home|root|Users)/[\w.]+")
+
+
+def sources(folder):
+    return sorted(p for p in folder.rglob("*") if p.suffix in (".h", ".cpp")) if folder.is_dir() else []
+
+
+def includes(path):
+    return INCLUDE.findall(path.read_text(encoding="utf-8"))
+
+
+def lockstep_folder(include):
+    parts = include.split("/")
+    return parts[1] if parts[0] == "lockstep" and len(parts) > 2 else None
+
+
+def check_library_includes(root):
+    complaints = []
+    library = root / "common" / "lockstep"
+    for path in sources(library):
+        name = path.relative_to(library)
+        folder = name.parts[0]
+        if folder not in MAY_INCLUDE:
+            complaints.append(f"{name}: the folder {folder} has no rule in lint_test.py")
+            continue
+        oracle = str(name.with_suffix("")) in ORACLES
+        for include in includes(path):
+            other = lockstep_folder(include)
+            if other and other != folder and other not in MAY_INCLUDE[folder]:
+                complaints.append(f"{name} includes <{include}>: {folder} must not know {other}")
+            if oracle and other in NOT_FOR_ORACLES:
+                complaints.append(f"{name} includes <{include}>: an oracle must not use what detectors read")
+            if folder in TORCH_FREE and include.split("/")[0] in ("torch", "c10", "ATen"):
+                complaints.append(f"{name} includes <{include}>: {folder} is free of torch")
+            if path.suffix == ".h" and include.startswith("nlohmann/"):
+                complaints.append(f"{name} includes <{include}>: nlohmann/json belongs in .cpp files only")
+    return complaints
+
+
+def check_lesson_includes(root):
+    complaints = []
+    for path in sources(root / "lessons"):
+        for include in includes(path):
+            if lockstep_folder(include) in NOT_FOR_LESSONS:
+                complaints.append(f"{path.relative_to(root)} includes <{include}>: a lesson and its oracle see "
+                                  "neither traces nor verdicts")
+    return complaints
+
+
+def check_tests_are_built(root):
+    complaints = []
+    for path in sorted((root / "tests").rglob("*_test.cpp")):
+        cmake = "".join(p.read_text(encoding="utf-8") for p in sorted(path.parent.iterdir())
+                        if p.name == "CMakeLists.txt" or p.suffix == ".cmake")
+        cmake = re.sub(r"#.*", "", cmake)
+        # Named as it is, or by its stem in a loop over ${name}_test.cpp.
+        stem = path.name.removesuffix("_test.cpp")
+        named = re.search(r"(?<![\w/])" + re.escape(path.name) + r"(?!\w)", cmake)
+        looped = any(stem in names.split() and f"${{{variable}}}_test.cpp" in cmake
+                     for variable, names in re.findall(r"foreach\s*\(\s*(\w+)\s+([^)]*)\)", cmake))
+        if not named and not looped:
+            complaints.append(f"{path.relative_to(root)} is named in no CMake file beside it")
+    return complaints
+
+
+def check_pitfalls(root):
+    complaints = []
+    lessons = root / "lessons"
+    for lesson in sorted(p for p in lessons.iterdir() if p.is_dir()) if lessons.is_dir() else []:
+        seen = {}
+        for path in sources(lesson):
+            slugs = PITFALL.findall(path.read_text(encoding="utf-8"))
+            if len(slugs) > MOST_PITFALLS:
+                complaints.append(f"{path.relative_to(root)}: {len(slugs)} pitfalls in a file; {MOST_PITFALLS} at most")
+            for slug in slugs:
+                if slug in seen:
+                    complaints.append(f"{path.relative_to(root)}: PITFALL {slug} is also in {seen[slug]}")
+                seen[slug] = path.name
+    return complaints
+
+
+def check_lengths(root):
+    complaints = []
+    for folder in ("common", "lessons"):
+        for path in sources(root / folder):
+            count = len(path.read_text(encoding="utf-8").splitlines())
+            if count > MOST_LINES:
+                complaints.append(f"{path.relative_to(root)} has {count} lines; {MOST_LINES} at most")
+    return complaints
+
+
+def own_files(root):
+    """The files under version control or about to be; all of them where there is no git."""
+    try:
+        listed = subprocess.run(["git", "-C", str(root), "ls-files", "-z", "-co", "--exclude-standard"],
+                                capture_output=True, text=True, timeout=30, check=True).stdout
+        return [root / name for name in listed.split("\0") if name]
+    except (OSError, subprocess.SubprocessError):
+        return [p for p in root.rglob("*") if not {"build", ".lockstep", "out", ".git"} & set(p.relative_to(root).parts)]
+
+
+def check_private_paths(root):
+    complaints = []
+    for path in own_files(root):
+        if not path.is_file():
+            continue
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        for number, line in enumerate(text.splitlines(), 1):
+            match = PRIVATE_PATH.search(line)
+            if match:
+                complaints.append(f"{path.relative_to(root)}:{number}: {match.group()} exists on one machine only")
+    return complaints
+
+
+class ThisTree(unittest.TestCase):
+    def assert_none(self, complaints):
+        self.assertEqual(complaints, [], "\n" + "\n".join(complaints))
+
+    def test_it_is_looked_at(self):
+        self.assertGreater(len(sources(ROOT / "common")), 20)
+        self.assertGreater(len(own_files(ROOT)), 50)
+        self.assertTrue(any(PITFALL.search(p.read_text(encoding="utf-8")) for p in sources(ROOT / "lessons")))
+
+    def test_library_includes(self):
+        self.assert_none(check_library_includes(ROOT))
+
+    def test_lesson_includes(self):
+        self.assert_none(check_lesson_includes(ROOT))
+
+    def test_every_test_is_built(self):
+        self.assert_none(check_tests_are_built(ROOT))
+
+    def test_pitfalls(self):
+        self.assert_none(check_pitfalls(ROOT))
+
+    def test_lengths(self):
+        self.assert_none(check_lengths(ROOT))
+
+    def test_private_paths(self):
+        self.assert_none(check_private_paths(ROOT))
+
+
+class PlantedViolations(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+
+    def plant(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+    def assert_one(self, complaints, *texts):
+        self.assertEqual(len(complaints), 1, complaints)
+        for text in texts:
+            self.assertIn(text, complaints[0])
+
+    def test_wrong_direction(self):
+        self.plant("common/lockstep/train/a.h", "#include <lockstep/base/error.h>\n#include <lockstep/record/probes.h>\n")
+        self.assert_one(check_library_includes(self.root), "train must not know record")
+
+    def test_diagnose_knows_no_lesson(self):
+        self.plant("common/lockstep/diagnose/a.cpp", '  #  include "lockstep/lesson/lesson.h"\n')
+        self.assert_one(check_library_includes(self.root), "diagnose must not know lesson")
+
+    def test_torch_in_a_torch_free_folder(self):
+        for header in ("torch/torch.h", "c10/util/Exception.h", "ATen/ATen.h"):
+            self.plant("common/lockstep/report/a.cpp", f"#include <{header}>\n")
+            self.assert_one(check_library_includes(self.root), "free of torch")
+
+    def test_json_in_a_header(self):
+        self.plant("common/lockstep/trace/a.cpp", "#include <nlohmann/json.hpp>\n")
+        self.assertEqual(check_library_includes(self.root), [])
+        self.plant("common/lockstep/trace/b.h", "#include <nlohmann/json.hpp>\n")
+        self.assert_one(check_library_includes(self.root), "b.h", ".cpp files only")
+
+    def test_new_folder_needs_a_rule(self):
+        self.plant("common/lockstep/novel/a.h", "")
+        self.assert_one(check_library_includes(self.root), "no rule")
+
+    def test_oracles(self):
+        self.plant("common/lockstep/lesson/reference.cpp", "#include <lockstep/trace/reader.h>\n")
+        self.assert_one(check_library_includes(self.root), "an oracle")
+        self.plant("lessons/09_x/oracle.cpp", "#include <lockstep/diagnose/diagnose.h>\n")
+        self.assert_one(check_lesson_includes(self.root), "oracle.cpp")
+
+    def test_forgotten_test(self):
+        self.plant("tests/unit/a_test.cpp", "")
+        self.plant("tests/unit/CMakeLists.txt", "# a_test.cpp\nadd_lockstep_test(aa SOURCES aa_test.cpp)\n")
+        self.assert_one(check_tests_are_built(self.root), "a_test.cpp")
+        self.plant("tests/unit/more.cmake", "add_lockstep_test(a SOURCES a_test.cpp)\n")
+        self.assertEqual(check_tests_are_built(self.root), [])
+
+    def test_forgotten_in_a_loop(self):
+        self.plant("tests/unit/a_test.cpp", "")
+        self.plant("tests/unit/b_test.cpp", "")
+        self.plant("tests/unit/CMakeLists.txt", "foreach(name a\n c)\n  add_lockstep_test(x SOURCES ${name}_test.cpp)\n")
+        self.assert_one(check_tests_are_built(self.root), "b_test.cpp")
+
+    def test_pitfall_twice_and_too_many(self):
+        self.plant("lessons/01_a/a.cpp", "// PITFALL one-thing\n")
+        self.plant("lessons/02_b/b.cpp", "// PITFALL one-thing\n")  # another lesson's, allowed
+        self.assertEqual(check_pitfalls(self.root), [])
+        self.plant("lessons/01_a/b.cpp", "// PITFALL one-thing\n")
+        self.assert_one(check_pitfalls(self.root), "one-thing", "a.cpp")
+        self.plant("lessons/01_a/b.cpp", "".join(f"// PITFALL thing-{i}\n" for i in range(7)))
+        self.assert_one(check_pitfalls(self.root), "7 pitfalls")
+
+    def test_long_file(self):
+        self.plant("lessons/01_a/a.cpp", "\n" * MOST_LINES)
+        self.assertEqual(check_lengths(self.root), [])
+        self.plant("common/lockstep/base/a.h", "\n" * (MOST_LINES + 1))
+        self.assert_one(check_lengths(self.root), "401 lines")
+
+    def test_private_path(self):
+        self.plant("README.md", "see $HOME/work/here and https://a.example/home/page and /usr/include\n")
+        self.assertEqual(check_private_paths(self.root), [])
+        self.plant("notes.md", "line\nin /" + "home/somebody/code\n")
+        self.assert_one(check_private_paths(self.root), "notes.md:2")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)

@@ -1,0 +1,164 @@
+// One rank of the DDP parity runs; ddp_parity.py is its twin, line for line where it matters.
+//
+// usage: ddp_parity OUT INIT RANK WORLD:CASE ...
+//   OUT    folder for the results, wWORLD_CASE_rRANK
+//   INIT   start of a file:// address, a case's own store is INIT + "wWORLD_CASE"; or env:// (one
+//   group
+//          for all cases; RANK is -1)
+// Cases of a WORLD that has no such RANK are left out. A result is, for each tensor, a line "name
+// bytes" and its bytes: the losses of all steps, the parameters, the buffers.
+#include <ATen/CPUGeneratorImpl.h>
+#include <lockstep/base/error.h>
+#include <lockstep/train/distributed_data_parallel.h>
+#include <lockstep/train/models.h>
+
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <iostream>
+
+namespace lockstep {
+namespace {
+
+constexpr int kSteps = 200;
+constexpr std::int64_t kSamples = 512;  // a rank's
+constexpr std::uint64_t kSeed = 1234;
+
+// Each step uses one of two branches; every fifth step all ranks use the same one.
+struct BranchesImpl : torch::nn::Module {
+  BranchesImpl() {
+    trunk = register_module("trunk", torch::nn::Linear(784, 64));
+    left = register_module("left", torch::nn::Linear(64, 10));
+    right = register_module("right", torch::nn::Linear(64, 10));
+  }
+  torch::Tensor forward(const torch::Tensor& inputs, bool use_left) {
+    const auto hidden = torch::relu(trunk->forward(inputs));
+    return use_left ? left->forward(hidden) : right->forward(hidden);
+  }
+  torch::nn::Linear trunk{nullptr}, left{nullptr}, right{nullptr};
+};
+TORCH_MODULE(Branches);
+
+bool uses_left(int step, int rank) {
+  return step % 5 != 4 && (step + rank) % 2 == 0;
+}
+
+struct Case {
+  std::string name;
+  DdpOptions options;
+  std::int64_t batch = 32;
+};
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all = {
+      {"mlp", {}},
+      {"mlp_view", {.gradient_as_bucket_view = true}},
+      {"mlp_buckets", {.bucket_cap_mb = 0.01}},
+      {"mlp_static", {.static_graph = true}},
+      {"conv", {}, 4},
+      {"conv_view", {.gradient_as_bucket_view = true}, 4},
+      {"conv_no_buffers", {.broadcast_buffers = false}, 4},
+      {"unused", {.find_unused_parameters = true}},
+      {"unused_view", {.find_unused_parameters = true, .gradient_as_bucket_view = true}},
+      {"unused_buckets", {.bucket_cap_mb = 0.01, .find_unused_parameters = true}},
+  };
+  return all;
+}
+
+void write(std::ofstream& out, const std::string& name, const at::Tensor& tensor) {
+  const auto values = tensor.detach().contiguous();
+  out << name << ' ' << values.nbytes() << '\n';
+  out.write(static_cast<const char*>(values.const_data_ptr()),
+            static_cast<std::streamsize>(values.nbytes()));
+}
+
+// forward(model, inputs, step) gives the logits.
+template <class Holder, class Forward>
+void train(const Case& the_case, Holder net, const ProcessGroupPtr& group, const std::string& path,
+           Forward forward) {
+  auto model = DistributedDataParallel(net, group, the_case.options);
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(
+      kSeed + 1 + static_cast<std::uint64_t>(group->getRank()));
+  const auto inputs = torch::randn({kSamples, 784}, generator);
+  const auto targets = torch::randint(0, 10, {kSamples}, generator, torch::kInt64);
+  torch::optim::SGD optimizer(model.parameters(), torch::optim::SGDOptions(0.01).momentum(0.9));
+  std::vector<float> losses;
+  for (int step = 0; step < kSteps; ++step) {
+    const std::int64_t first = step * the_case.batch % kSamples;
+    const auto batch = torch::indexing::Slice(first, first + the_case.batch);
+    net->zero_grad();
+    const auto loss = torch::nn::functional::cross_entropy(
+        forward(model, inputs.index({batch}), step), targets.index({batch}));
+    loss.backward();
+    optimizer.step();
+    losses.push_back(loss.template item<float>());
+  }
+  std::ofstream out(path, std::ios::binary);
+  write(out, "losses", torch::tensor(losses));
+  for (const auto& item : net->named_parameters()) write(out, item.key(), item.value());
+  for (const auto& item : net->named_buffers()) write(out, item.key(), item.value());
+  if (!out.flush()) throw Error("cannot write " + path);
+}
+
+void run_case(const Case& the_case, const ProcessGroupPtr& group, const std::string& path) {
+  torch::manual_seed(kSeed +
+                     static_cast<std::uint64_t>(group->getRank()));  // rank 0's model counts
+  const auto plain = [](auto& model, const at::Tensor& inputs, int) { return model(inputs); };
+  if (the_case.name.starts_with("mlp")) {
+    train(the_case, Mlp(784, 256, 10), group, path, plain);
+  } else if (the_case.name.starts_with("conv")) {
+    train(the_case, ConvNet(10), group, path, plain);
+  } else {
+    train(the_case, Branches(), group, path, [&](auto& model, const at::Tensor& inputs, int step) {
+      return model(inputs, uses_left(step, group->getRank()));
+    });
+  }
+}
+
+const Case& find_case(const std::string& name) {
+  for (const auto& the_case : cases())
+    if (the_case.name == name) return the_case;
+  throw UsageError("no case is named " + name);
+}
+
+void run(const std::string& out, const std::string& init, int rank,
+         const std::vector<std::string>& specs) {
+  torch::set_num_threads(1);
+  InitOptions options;
+  options.timeout = std::chrono::seconds(60);
+  const bool one_group = init == "env://";
+  ProcessGroupPtr group = one_group ? init_process_group(options) : nullptr;
+  for (const auto& spec : specs) {
+    const auto colon = spec.find(':');
+    const int world_size = std::stoi(spec.substr(0, colon));
+    const auto& the_case = find_case(spec.substr(colon + 1));
+    const auto name = "w" + std::to_string(world_size) + "_" + the_case.name;
+    if (rank >= world_size) continue;
+    if (!one_group) {
+      options.init_method = init + name;
+      options.rank = options.local_rank = rank;
+      options.world_size = world_size;
+      group = init_process_group(options);
+    }
+    run_case(the_case, group, out + "/" + name + "_r" + std::to_string(group->getRank()));
+    if (!one_group) destroy_process_group(group);
+  }
+  destroy_process_group(group);
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  if (argc < 5) {
+    std::fprintf(stderr, "usage: ddp_parity OUT INIT RANK WORLD:CASE ...\n");
+    return 2;
+  }
+  try {
+    lockstep::run(argv[1], argv[2], std::stoi(argv[3]), {argv + 4, argv + argc});
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 3;
+  }
+}

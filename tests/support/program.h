@@ -1,0 +1,22 @@
+// Runs a program as a user would, and keeps what it said.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace lockstep::testing {
+
+struct Finished {
+  int exit_code = 0;  // 128 + signal where one ended it
+  std::string out;
+  std::string err;
+};
+
+// Standard input is empty; `environment` is added to this process's. CTest's own TIMEOUT is the
+// deadline.
+Finished run(const std::vector<std::string>& command,
+             const std::map<std::string, std::string>& environment = {});
+
+}  // namespace lockstep::testing

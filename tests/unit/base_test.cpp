@@ -1,0 +1,116 @@
+// Files, environment variables, hashes and the clock.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <lockstep/base/clock.h>
+#include <lockstep/base/environment.h>
+#include <lockstep/base/error.h>
+#include <lockstep/base/file.h>
+#include <lockstep/base/hash.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+int entries(const fs::path& folder) {
+  return static_cast<int>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
+}
+
+template <typename Failure, typename Call>
+std::string text_of(const Call& call) {
+  try {
+    call();
+  } catch (const Failure& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(File, ReadsBackWhatWasWrittenAndReplacesIt) {
+  const TemporaryFolder folder("lockstep-base");
+  const fs::path path = folder.path() / "new" / "it's a file";
+  const std::string bytes("a\0b\n\xff", 5);
+  for (const std::string& text : {bytes, std::string("shorter"), std::string()}) {
+    write_file(path, text);
+    EXPECT_EQ(read_file(path), text);
+    EXPECT_EQ(entries(path.parent_path()), 1) << "a temporary file is left";
+  }
+}
+
+TEST(File, FailedWriteNamesThePathAndLeavesTheOldFile) {
+  const TemporaryFolder folder("lockstep-base");
+  const fs::path occupied = folder.path() / "occupied";
+  fs::create_directories(occupied / "inside");
+  EXPECT_THAT(text_of<Error>([&] { write_file(occupied, "text"); }),
+              AllOf(HasSubstr("cannot replace"), HasSubstr(occupied.string())));
+  EXPECT_EQ(entries(folder.path()), 1) << "a temporary file is left";
+
+  write_file(folder.path() / "file", "old");
+  EXPECT_THROW(write_file(folder.path() / "file" / "below", "text"), Error);
+  EXPECT_EQ(read_file(folder.path() / "file"), "old");
+}
+
+TEST(File, MissingFileIsNamedWithTheReason) {
+  EXPECT_THAT(text_of<Error>([] { read_file("/nowhere/at/all"); }),
+              AllOf(HasSubstr("/nowhere/at/all"), HasSubstr("No such file")));
+}
+
+TEST(File, TemporaryFolderIsPrivateAndGoes) {
+  fs::path path;
+  {
+    const TemporaryFolder folder("lockstep-base");
+    path = folder.path();
+    struct stat status {};
+    ASSERT_EQ(stat(path.c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 0777, 0700U);
+    write_file(path / "deep" / "file", "text");
+  }
+  EXPECT_FALSE(fs::exists(path));
+}
+
+TEST(Environment, IntegersAreStrict) {
+  const char* name = "LOCKSTEP_BASE_TEST";
+  unsetenv(name);
+  EXPECT_FALSE(environment_int(name));
+  setenv(name, "", 1);
+  EXPECT_FALSE(environment(name));
+  setenv(name, "-12", 1);
+  EXPECT_EQ(environment_int(name), -12);
+  for (const char* bad : {"1x", " 1", "0x10", "1.0", "99999999999", "+1"}) {
+    setenv(name, bad, 1);
+    EXPECT_THAT(text_of<UsageError>([&] { environment_int(name); }),
+                AllOf(HasSubstr(name), HasSubstr(bad)));
+  }
+  unsetenv(name);
+}
+
+TEST(Hash, IsXxh3) {
+  EXPECT_EQ(hash_text(""), 0x2d06800538d394c2U);  // the published XXH3_64bits of nothing
+  EXPECT_NE(hash_text("lockstep"), hash_text("lockstep", 1));
+  EXPECT_NE(hash_text("ab"), hash_text("ba"));
+}
+
+TEST(Clock, NeverGoesBack) {
+  std::int64_t before = monotonic_ns();
+  EXPECT_GT(before, 0);
+  for (int i = 0; i < 10'000; ++i) {
+    const std::int64_t now = monotonic_ns();
+    ASSERT_GE(now, before);
+    before = now;
+  }
+}
+
+TEST(Error, CollectiveErrorSaysWhoWhatAndHowLong) {
+  const CollectiveError error(3, "allreduce", 17, std::chrono::milliseconds(5000), "peer gone");
+  EXPECT_STREQ(error.what(),
+               "rank 3: collective allreduce number 17 failed (timeout 5000 ms): peer gone");
+  EXPECT_EQ(error.sequence, 17);
+}
+
+}  // namespace
+}  // namespace lockstep

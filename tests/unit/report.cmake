@@ -1,0 +1,5 @@
+add_lockstep_test(report_test
+  SOURCES report_test.cpp ../support/program.cpp DEPENDS lockstep::report nlohmann_json::nlohmann_json LABEL unit)
+target_compile_definitions(report_test PRIVATE
+  LOCKSTEP_PYTHON="$<$<BOOL:${LOCKSTEP_PYTHON}>:${LOCKSTEP_PYTHON}>" LOCKSTEP_SCHEMA_FOLDER="${PROJECT_SOURCE_DIR}/reports/schema"
+  LOCKSTEP_SUPPORT_FOLDER="${PROJECT_SOURCE_DIR}/tests/support")

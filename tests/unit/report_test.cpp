@@ -1,0 +1,112 @@
+#include <gtest/gtest.h>
+#include <lockstep/base/file.h>
+#include <lockstep/report/comparison.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "../support/program.h"
+
+namespace lockstep::report {
+namespace {
+
+Variant broken(bool manifested, std::vector<diagnose::Finding> findings) {
+  Variant variant;
+  variant.name = "sum-not-mean";
+  variant.part = "by-hand";
+  variant.form = Form::broken;
+  variant.oracles = {{"sum-not-mean", "gradient over reference", 1, 2, 1e-3, manifested}};
+  variant.findings = std::move(findings);
+  variant.verdict = judge(variant);
+  return variant;
+}
+
+diagnose::Finding finding(const std::string& pitfall,
+                          diagnose::Severity severity = diagnose::Severity::violation) {
+  return {pitfall, severity, {0, 1}, 3, -1, "evidence"};
+}
+
+TEST(Judge, BrokenMustManifestAndBeNamedByItsOwnSlugAlone) {
+  EXPECT_EQ(broken(true, {finding("sum-not-mean")}).verdict, "as-expected");
+  EXPECT_EQ(broken(false, {finding("sum-not-mean")}).verdict, "not-manifested");
+  EXPECT_EQ(broken(true, {}).verdict, "not-named");
+  EXPECT_EQ(broken(true, {finding("double-average")}).verdict, "misnamed");
+  EXPECT_EQ(broken(true, {finding("sum-not-mean"), finding("double-average")}).verdict, "misnamed");
+  // Advice names a pitfall only where there is no violation.
+  const auto advice = diagnose::Severity::advice;
+  EXPECT_EQ(broken(true, {finding("sum-not-mean", advice)}).verdict, "as-expected");
+  EXPECT_EQ(broken(true, {finding("sum-not-mean"), finding("other", advice)}).verdict,
+            "as-expected");
+}
+
+TEST(Judge, CorrectMustCompleteInSilence) {
+  Variant variant = broken(false, {});
+  variant.form = Form::correct;
+  EXPECT_EQ(judge(variant), "as-expected");
+  variant.findings = {finding("sum-not-mean")};
+  EXPECT_EQ(judge(variant), "false-alarm");
+  variant.findings = {finding("sum-not-mean", diagnose::Severity::advice)};
+  EXPECT_EQ(judge(variant), "as-expected");
+  variant.oracles[0].manifested = true;
+  EXPECT_EQ(judge(variant), "manifested");
+  variant.ending = Ending::crash;
+  EXPECT_EQ(judge(variant), "not-completed");
+  variant.ending = Ending::skipped;
+  EXPECT_EQ(judge(variant), "skipped");
+}
+
+Comparison comparison() {
+  Comparison report;
+  report.lesson = "03_ddp";
+  report.title = "A title";
+  report.environment = environment_here("/nowhere");
+  report.environment.torch_version = "2.11.0";
+  report.environment.backend = "gloo";
+  report.environment.data = "synthetic";
+  auto nan = broken(true, {finding("sum-not-mean")});
+  nan.oracles[0].observed = std::numeric_limits<double>::quiet_NaN();
+  nan.losses = {{0.5, std::nan("")}, {}};
+  nan.ending = Ending::crash;
+  nan.reason = "rank 1 raised: bytes that are no text \xff\xfe <b>\n";
+  report.variants = {nan};
+  Variant skipped;
+  skipped.name = "correct";
+  skipped.part = "by-hand";
+  skipped.ending = Ending::skipped;
+  skipped.reason = "no GPU";
+  skipped.verdict = judge(skipped);
+  report.variants.push_back(skipped);
+  return report;
+}
+
+TEST(Report, IsJsonWhateverARankSaid) {
+  const auto text = nlohmann::json::parse(to_json(comparison()));
+  EXPECT_TRUE(text.at("as_expected").get<bool>());
+  EXPECT_TRUE(text.at("variants").at(0).at("oracles").at(0).at("observed").is_null());
+  EXPECT_EQ(text.at("environment").at("git_revision"), "unknown");
+}
+
+// The schema must accept what is written, and refuse what is not a report.
+TEST(Report, FitsItsSchema) {
+  if (std::string(LOCKSTEP_PYTHON).empty())
+    GTEST_SKIP() << "no Python with jsonschema was configured";
+  const TemporaryFolder folder("lockstep-report-test");
+  const auto good = folder.path() / "good.json", bad = folder.path() / "bad.json";
+  write_file(good, to_json(comparison()));
+  auto damaged = nlohmann::json::parse(to_json(comparison()));
+  damaged["variants"][0]["verdict"] = "wonderful";
+  damaged["variants"][1]["reason"] = "";
+  write_file(bad, damaged.dump());
+  const std::string script = std::string(LOCKSTEP_SUPPORT_FOLDER) + "/validate.py";
+  const std::string schema = std::string(LOCKSTEP_SCHEMA_FOLDER) + "/comparison.schema.json";
+  const auto accepted = testing::run({LOCKSTEP_PYTHON, script, schema, good.string()});
+  EXPECT_EQ(accepted.exit_code, 0) << accepted.out << accepted.err;
+  const auto refused = testing::run({LOCKSTEP_PYTHON, script, schema, bad.string()});
+  EXPECT_EQ(refused.exit_code, 1) << refused.err;
+  EXPECT_NE(refused.out.find("variants[0].verdict"), std::string::npos) << refused.out;
+  EXPECT_NE(refused.out.find("variants[1].reason"), std::string::npos) << refused.out;
+}
+
+}  // namespace
+}  // namespace lockstep::report

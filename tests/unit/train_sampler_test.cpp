@@ -1,0 +1,221 @@
+// DistributedSampler's properties; tests/parity compares it with Python's, index for index.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <lockstep/base/error.h>
+#include <lockstep/train/distributed_sampler.h>
+#include <torch/torch.h>
+
+#include <map>
+#include <set>
+#include <sstream>
+
+namespace lockstep {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Options = DistributedSamplerOptions;
+
+// How often each id is seen by all ranks together in one epoch.
+std::map<std::int64_t, int> times_seen(Options options, std::int64_t epoch) {
+  std::map<std::int64_t, int> seen;
+  for (options.rank = 0; options.rank < options.num_replicas; ++options.rank) {
+    DistributedSampler sampler(options);
+    sampler.set_epoch(epoch);
+    const auto ids = sampler.indices();
+    EXPECT_EQ(static_cast<std::int64_t>(ids.size()), sampler.size());
+    for (const auto id : ids) ++seen[id];
+  }
+  return seen;
+}
+
+int total(const std::map<std::int64_t, int>& seen) {
+  int sum = 0;
+  for (const auto& [id, times] : seen) sum += times;
+  return sum;
+}
+
+TEST(DistributedSampler, PaddedUnionCoversEverything) {
+  for (int world = 1; world <= 16; ++world)
+    for (const std::int64_t n : {1, 2, 7, 16, 17, 100})
+      for (const bool shuffle : {true, false}) {
+        SCOPED_TRACE(testing::Message() << "W " << world << " N " << n << " shuffle " << shuffle);
+        const auto seen =
+            times_seen({.dataset_size = n, .num_replicas = world, .shuffle = shuffle}, 2);
+        EXPECT_EQ(static_cast<std::int64_t>(seen.size()), n);
+        EXPECT_EQ(seen.begin()->first, 0);
+        EXPECT_EQ(seen.rbegin()->first, n - 1);
+        // ceil(N/W) W indices: no id more than once oftener than another.
+        const auto padded = (n + world - 1) / world * world;
+        EXPECT_EQ(total(seen), padded);
+        for (const auto& [id, times] : seen) {
+          EXPECT_GE(times, padded / n);
+          EXPECT_LE(times, (padded + n - 1) / n);
+        }
+      }
+}
+
+TEST(DistributedSampler, DropLastSeesNothingTwice) {
+  for (int world = 1; world <= 16; ++world)
+    for (const std::int64_t n : {1, 7, 16, 17, 100}) {
+      const auto seen =
+          times_seen({.dataset_size = n, .num_replicas = world, .drop_last = true}, 0);
+      EXPECT_EQ(static_cast<std::int64_t>(seen.size()), n / world * world);
+      EXPECT_EQ(total(seen), n / world * world) << "W " << world << " N " << n;
+    }
+}
+
+// What drop_last leaves out changes from epoch to epoch: the tail of the permutation, not of the
+// data.
+TEST(DistributedSampler, DropLastReachesEverySampleInTime) {
+  std::set<std::int64_t> seen;
+  for (std::int64_t epoch = 0; epoch < 10; ++epoch)
+    for (const auto& [id, times] :
+         times_seen({.dataset_size = 7, .num_replicas = 4, .drop_last = true}, epoch))
+      seen.insert(id);
+  EXPECT_EQ(seen.size(), 7U);
+}
+
+TEST(DistributedSampler, UnshuffledIsRoundRobinWithTheHeadAsPadding) {
+  DistributedSampler sampler({.dataset_size = 5, .num_replicas = 2, .rank = 1, .shuffle = false});
+  EXPECT_THAT(sampler.indices(), ElementsAre(1, 3, 0));
+  DistributedSampler many({.dataset_size = 2, .num_replicas = 5, .rank = 4, .shuffle = false});
+  EXPECT_THAT(many.indices(), ElementsAre(0));
+}
+
+TEST(DistributedSampler, EpochAndSeedMakeTheOrder) {
+  DistributedSampler sampler({.dataset_size = 100, .num_replicas = 2, .seed = 3});
+  const auto first = sampler.indices();
+  EXPECT_EQ(sampler.indices(), first);
+  sampler.set_epoch(1);
+  EXPECT_EQ(sampler.epoch(), 1);
+  EXPECT_NE(sampler.indices(), first);
+  // As Python's: only seed + epoch counts.
+  DistributedSampler other({.dataset_size = 100, .num_replicas = 2, .seed = 4});
+  EXPECT_EQ(other.indices(), sampler.indices());
+  DistributedSampler negative({.dataset_size = 100, .num_replicas = 2, .seed = 5});
+  negative.set_epoch(-1);
+  EXPECT_EQ(negative.indices(), sampler.indices());
+}
+
+TEST(DistributedSampler, LeavesTheGlobalGenerator) {
+  torch::manual_seed(5);
+  const auto expected = torch::rand({4});
+  torch::manual_seed(5);
+  DistributedSampler({.dataset_size = 100}).indices();
+  EXPECT_TRUE(torch::rand({4}).equal(expected));
+}
+
+TEST(DistributedSampler, Batches) {
+  DistributedSampler sampler({.dataset_size = 10, .num_replicas = 2, .rank = 1, .shuffle = false});
+  EXPECT_THAT(sampler.batches(2),
+              ElementsAre(ElementsAre(1, 3), ElementsAre(5, 7), ElementsAre(9)));
+  EXPECT_THAT(sampler.batches(2, true), ElementsAre(ElementsAre(1, 3), ElementsAre(5, 7)));
+  EXPECT_THAT(sampler.batches(5), ElementsAre(ElementsAre(1, 3, 5, 7, 9)));
+  EXPECT_TRUE(sampler.batches(6, true).empty());
+  EXPECT_THROW(sampler.batches(0), UsageError);
+}
+
+std::string refusal(const Options& options) {
+  try {
+    DistributedSampler sampler(options);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(DistributedSampler, RefusesOptionsWithTheirValue) {
+  EXPECT_THAT(refusal({.dataset_size = 0}), HasSubstr("dataset_size must be above 0, found 0"));
+  EXPECT_THAT(refusal({.dataset_size = 5, .num_replicas = 0}),
+              HasSubstr("num_replicas must be above 0, found 0"));
+  EXPECT_THAT(refusal({.dataset_size = 5, .num_replicas = 2, .rank = 2}),
+              HasSubstr("rank must be from 0 to 1 (num_replicas - 1), found 2"));
+  EXPECT_THAT(refusal({.dataset_size = 5, .num_replicas = 2, .rank = -1}), HasSubstr("found -1"));
+}
+
+TEST(DistributedSampler, NextCutsThePassThatResetBegan) {
+  DistributedSampler sampler({.dataset_size = 5, .shuffle = false});
+  EXPECT_THAT(*sampler.next(2), ElementsAre(0U, 1U));
+  EXPECT_THAT(*sampler.next(2), ElementsAre(2U, 3U));
+  EXPECT_THAT(*sampler.next(2), ElementsAre(4U));
+  EXPECT_FALSE(sampler.next(2).has_value());
+  sampler.reset();
+  EXPECT_THAT(*sampler.next(9), ElementsAre(0U, 1U, 2U, 3U, 4U));
+  sampler.reset(3);
+  EXPECT_EQ(sampler.size(), 3);
+  EXPECT_THAT(*sampler.next(9), ElementsAre(0U, 1U, 2U));
+  EXPECT_THROW(sampler.next(0), UsageError);
+  EXPECT_THROW(sampler.reset(0), UsageError);
+  EXPECT_EQ(sampler.size(), 3);
+}
+
+class Numbers : public torch::data::datasets::Dataset<Numbers, std::int64_t> {
+ public:
+  std::int64_t get(std::size_t index) override { return static_cast<std::int64_t>(index); }
+  std::optional<std::size_t> size() const override { return 40; }
+};
+
+// The ids that a pass over the loader gives, in order.
+template <class Loader>
+std::vector<std::int64_t> pass(Loader& loader) {
+  std::vector<std::int64_t> ids;
+  for (auto& batch : loader) ids.insert(ids.end(), batch.begin(), batch.end());
+  return ids;
+}
+
+// The loader takes a copy; set_epoch on ours must reach it (pytorch/pytorch#73141).
+TEST(DistributedSampler, LoadersCopySharesTheEpoch) {
+  for (const std::size_t workers : {0, 2}) {
+    DistributedSampler sampler({.dataset_size = 40, .num_replicas = 2, .rank = 1, .seed = 1});
+    auto loader = torch::data::make_data_loader(
+        Numbers(), sampler,
+        torch::data::DataLoaderOptions(8).workers(workers).enforce_ordering(true));
+    const auto first = sampler.indices();
+    EXPECT_EQ(pass(*loader), first);
+    sampler.set_epoch(1);
+    EXPECT_EQ(pass(*loader), sampler.indices());
+    EXPECT_NE(sampler.indices(), first);
+  }
+}
+
+std::stringstream saved(const DistributedSampler& sampler) {
+  torch::serialize::OutputArchive archive;
+  sampler.save(archive);
+  std::stringstream stream;
+  archive.save_to(stream);
+  return stream;
+}
+
+void load_from(DistributedSampler& sampler, std::stringstream stream) {
+  torch::serialize::InputArchive archive;
+  archive.load_from(stream);
+  sampler.load(archive);
+}
+
+TEST(DistributedSampler, SavedPositionGoesOnInTheSameOrder) {
+  DistributedSampler sampler({.dataset_size = 40, .num_replicas = 2, .rank = 1, .seed = 1});
+  sampler.set_epoch(3);
+  sampler.reset();
+  sampler.next(8);
+  sampler.set_epoch(4);  // for the next pass, not for the one that is saved
+
+  DistributedSampler resumed({.dataset_size = 40, .num_replicas = 2, .rank = 1, .seed = 1});
+  load_from(resumed, saved(sampler));
+  EXPECT_EQ(resumed.epoch(), 3);
+  EXPECT_EQ(*resumed.next(99), *sampler.next(99));
+}
+
+TEST(DistributedSampler, RefusesAPositionOfAnotherCut) {
+  const DistributedSampler sampler({.dataset_size = 40, .num_replicas = 2});
+  DistributedSampler other({.dataset_size = 40, .num_replicas = 4});
+  try {
+    load_from(other, saved(sampler));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("saved with num_replicas 2, but this sampler has 4"));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
