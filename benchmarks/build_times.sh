@@ -42,7 +42,7 @@ clean_s="$(seconds_of "$ninja" -C "$folder")"
 files="$(grep -c '"file":' "$folder/compile_commands.json")"
 
 # The middle of three: a touched source, built and answering --help.
-rebuild() { "$ninja" -C "$folder" "$lesson" && "$folder/lessons/$lesson" --help; }
+rebuild() { "$ninja" -C "$folder" "$lesson" && "$folder/bin/$lesson" --help; }
 edits=()
 for _ in 1 2 3; do
   touch "$source_file"

@@ -37,7 +37,10 @@ job_doctor() {
 doctor_environment() {
   local version="$TORCH" cuda="" text
   if environment_ready; then
-    if [[ -n "$PREFIX" ]]; then version="$(cat -- "$PREFIX/build-version" "$PREFIX/version.py" 2>/dev/null | head -n 1)"; fi
+    # A libtorch folder says its version in one file, a wheel in another.
+    if [[ -n "$PREFIX" ]]; then
+      version="$(cat -- "$PREFIX/build-version" 2>/dev/null || sed -n "s/^__version__ = '\(.*\)'/\1/p" "$PREFIX/version.py" 2>/dev/null)"
+    fi
     if [[ -e "$TORCH_ROOT/lib/libtorch_cuda.so" ]]; then cuda=", with CUDA"; fi
     line ok torch "${version:-your own}$cuda, in $TORCH_ROOT"
     line ok "cmake, ninja" "in $ENVIRONMENT"

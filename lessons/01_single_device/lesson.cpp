@@ -1,8 +1,8 @@
 // Lesson 01: one device, the baseline that every later lesson is measured against.
 //
 // Concept:  forward, backward, step. backward() adds to .grad; somebody has to empty it.
-// Symptom:  without that, step k is taken along the sum of k gradients: the loss still falls, so
-// nobody looks. Run:      ./lockstep run 01_single_device
+// Symptom:  without that, step k is taken along the sum of k gradients: a momentum that never fades.
+// Run:      ./lockstep run 01_single_device
 //           01_single_device --variant gradients-not-zeroed
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/lesson.h>

@@ -1,11 +1,9 @@
 // Lesson 02, part "batch": how a batch is cut, and what each part's gradient weighs.
 //
 // Concept:  chunk() cuts a batch into at most as many parts as there are devices, the last one
-// smaller.
-//           The mean over the batch weighs each part by its samples.
+//           smaller. The mean over the batch weighs each part by its samples.
 // Symptom:  5 samples over 4 devices are 3 parts: with 4 copies waiting, the step dies. And the
-// mean of the
-//           parts' means is not the batch's mean as soon as one part is smaller.
+//           mean of the parts' means is not the batch's mean as soon as one part is smaller.
 #include <lockstep/base/error.h>
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>

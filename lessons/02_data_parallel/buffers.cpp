@@ -1,9 +1,9 @@
 // Lesson 02, part "buffers": which copy keeps BatchNorm's running statistics.
 //
 // Concept:  a forward in training mode updates buffers (running mean and variance) of the module it
-// runs on. Symptom:  LibTorch's data_parallel runs copies only, and drops them: the original's
-// running mean stays 0,
-//           its variance 1, and evaluation uses those.
+//           runs on.
+// Symptom:  LibTorch's data_parallel runs copies only, and drops them: the original's running mean
+//           stays 0, its variance 1, and evaluation uses those.
 #include <lockstep/lesson/figures.h>
 #include <lockstep/train/data_parallel.h>
 

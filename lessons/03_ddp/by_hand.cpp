@@ -1,10 +1,10 @@
 // Lesson 03, part "by-hand": what DDP does, in three steps that can be read.
 //
 // Concept:  1. rank 0's parameters go to everybody; 2. after backward, gradients are summed over
-// all ranks;
-//           3. and divided by their number. Each rank's optimizer then takes the same step.
+//           all ranks; 3. and divided by their number. Each rank's optimizer then takes the same
+//           step.
 // Symptom:  leave one out and nothing fails: the copies are different models, or steps are W times
-// too long.
+//           too long.
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_sampler.h>

@@ -3,9 +3,9 @@
 // rank.
 //
 // Concept:  a sampler deals out indices. They mean the same samples only if all ranks hold the same
-// data. Symptom:  each rank draws its own "data set": index 7 is another sample everywhere, and
-// nobody trains on
-//           the data that is reported.
+//           data.
+// Symptom:  each rank draws its own "data set": index 7 is another sample everywhere, and nobody
+//           trains on the data that is reported.
 #include <lockstep/lesson/figures.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/distributed_sampler.h>

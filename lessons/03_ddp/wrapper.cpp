@@ -2,12 +2,10 @@
 // rank.
 //
 // Concept:  the wrapper compares and broadcasts the parameters when it is made, and its forward()
-// arms the
-//           reduction that backward() then runs, bucket by bucket. It already divides by the world
-//           size.
+//           arms the reduction that backward() then runs, bucket by bucket. It already divides by
+//           the world size.
 // Symptom:  call the module instead of the wrapper and nothing is armed; divide the loss as well
-// and steps
-//           are W times too short.
+//           and steps are W times too short.
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>

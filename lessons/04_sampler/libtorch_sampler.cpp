@@ -1,11 +1,9 @@
 // Lesson 04, part "libtorch-sampler": the tail that is never dealt.
 //
 // Concept:  without padding, N mod W samples must sit out each epoch. Permute first and cut then,
-// and it is
-//           others every time.
+//           and it is others every time.
 // Symptom:  LibTorch's DistributedRandomSampler with allow_duplicates=false cuts first: the last N
-// mod W
-//           samples of the data set are trained on in no epoch at all.
+//           mod W samples of the data set are trained on in no epoch at all.
 #include <lockstep/lesson/training.h>
 #include <lockstep/train/distributed_sampler.h>
 #include <torch/data/samplers/distributed.h>

@@ -1,11 +1,9 @@
 // Lesson 04, part "sharding": a data set of many files, split among the ranks exactly once.
 //
 // Concept:  either a sampler deals out indices, over one order of files that all ranks agree on; or
-// each rank
-//           reads its own files. Not neither, and not both.
+//           each rank reads its own files. Not neither, and not both.
 // Symptom:  every rank trains on everything (W times the work for nothing), or on 1/W of 1/W; or,
-// where the
-//           ranks list the folder in another order, index 7 is another sample on each.
+//           where the ranks list the folder in another order, index 7 is another sample on each.
 #include <lockstep/lesson/training.h>
 #include <lockstep/train/distributed_sampler.h>
 

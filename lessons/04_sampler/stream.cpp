@@ -1,8 +1,7 @@
 // Lesson 04, part "stream": data that is read, not indexed.
 //
 // Concept:  a stream has no sampler. Whoever reads it must skip what belongs to others: to other
-// ranks, and
-//           to the other loader workers of the same rank.
+//           ranks, and to the other loader workers of the same rank.
 // Symptom:  each sample is trained on W x workers times an epoch, by W ranks at once.
 #include <lockstep/lesson/training.h>
 

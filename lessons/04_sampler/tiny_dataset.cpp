@@ -1,11 +1,10 @@
 // Lesson 04, part "tiny-dataset": fewer samples than ranks, or than a batch.
 //
 // Concept:  padding to a multiple of W must wrap around the data set as often as it takes; and a
-// shard that
-//           is smaller than a batch is still a batch.
+//           shard that is smaller than a batch is still a batch.
 // Symptom:  LibTorch's random sampler adds the head once only: with W > 2N it deals indices past
-// the end. With
-//           drop_last on the batches, such a rank has no batch at all, and its mean loss is 0 / 0.
+//           the end. With drop_last on the batches, such a rank has no batch at all, and its mean
+//           loss is 0 / 0.
 #include <lockstep/lesson/training.h>
 #include <lockstep/train/distributed_sampler.h>
 #include <torch/data/samplers/distributed.h>

@@ -2,12 +2,11 @@
 // default).
 //
 // Concept:  a distributed sampler shuffles with seed + epoch, so that all ranks agree without
-// talking. It
-//           only knows the epoch if you tell it: the same one on every rank, before the pass
-//           begins.
+//           talking. It only knows the epoch if you tell it: the same one on every rank, before the
+//           pass begins.
 // Symptom:  never told, it deals the same order every epoch. Told too late, the batches drawn ahead
-// are stale.
-//           Told different numbers on different ranks, the shards overlap and leave gaps.
+//           are stale. Told different numbers on different ranks, the shards overlap and leave
+//           gaps.
 // Run:      ./lockstep run 05_set_epoch
 //           05_set_epoch --variant missing-set-epoch --world-size 4
 #include <lockstep/lesson/training.h>

@@ -12,10 +12,12 @@ void weigh(std::vector<Values>& sum, const std::vector<Values>& term, double wei
 
 // Running statistics after `steps`, and a constant that never moves.
 trace::Buffers buffers_after(std::int64_t steps) {
-  return {{"running_mean", "scale"}, {summarize(Values{0.5 * static_cast<double>(steps), 1}), summarize(Values{3})}};
+  return {{"running_mean", "scale"},
+          {summarize(Values{0.5 * static_cast<double>(steps), 1}), summarize(Values{3})}};
 }
 
-void transfer(trace::Trace& trace, std::int64_t step, int from, int to, std::int64_t bytes, const char* what) {
+void transfer(trace::Trace& trace, std::int64_t step, int from, int to, std::int64_t bytes,
+              const char* what) {
   record(trace.ranks[to], step, trace::Transfer{from, to, bytes, what});
 }
 
@@ -74,11 +76,14 @@ trace::Trace DeviceJob::run() const {
       if (d < sizes.size())
         record(device, step,
                trace::ReducedGradients{
-                   d == 0 ? summarize(reduced) : summarize(draw_values(1, static_cast<std::int64_t>(d), step))});
+                   d == 0 ? summarize(reduced)
+                          : summarize(draw_values(1, static_cast<std::int64_t>(d), step))});
       record(device, step, trace::Update{{0.1}});
       // Copies are as the model was before the step; theirs are not the parameters that train.
       record(device, step, trace::Parameters{summarize(draw_values(7, d == 0 ? 0 : 1, step))});
-      if (has_buffers) record(device, step, d == 0 ? buffers_after(kept) : buffers_after(training ? before + 1 : before));
+      if (has_buffers)
+        record(device, step,
+               d == 0 ? buffers_after(kept) : buffers_after(training ? before + 1 : before));
     }
   }
   return trace;

@@ -7,8 +7,8 @@ namespace lockstep::contract {
 
 struct DeviceJob {
   int devices = 2;
-  std::vector<Ids> batches;  // per step, the sizes of the parts; fewer than devices are allowed
-  bool weighted = true;      // parts weigh by their samples
+  std::vector<Ids> batches;   // per step, the sizes of the parts; fewer than devices are allowed
+  bool weighted = true;       // parts weigh by their samples
   bool dies_in_last = false;  // no update in the last step
 
   bool has_buffers = false;

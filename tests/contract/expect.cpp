@@ -8,12 +8,14 @@
 namespace lockstep::contract {
 namespace {
 
-using Told = std::tuple<std::string, std::string, std::vector<int>, std::int64_t, std::int64_t, std::string>;
+using Told =
+    std::tuple<std::string, std::string, std::vector<int>, std::int64_t, std::int64_t, std::string>;
 
 std::vector<Told> told(const trace::Trace& trace) {
   std::vector<Told> all;
   for (const auto& f : diagnose::diagnose(trace).findings)
-    all.emplace_back(f.pitfall, diagnose::to_string(f.severity), f.ranks, f.step, f.sequence, f.evidence);
+    all.emplace_back(f.pitfall, diagnose::to_string(f.severity), f.ranks, f.step, f.sequence,
+                     f.evidence);
   return all;
 }
 

@@ -21,7 +21,8 @@ diagnose::State state(const trace::Trace& trace, const std::string& slug);
 template <class T>
 trace::Trace without(trace::Trace trace) {
   for (auto& rank : trace.ranks)
-    std::erase_if(rank.events, [](const auto& event) { return std::holds_alternative<T>(event.payload); });
+    std::erase_if(rank.events,
+                  [](const auto& event) { return std::holds_alternative<T>(event.payload); });
   return trace;
 }
 

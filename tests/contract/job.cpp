@@ -1,12 +1,12 @@
 #include "job.h"
 
+#include <lockstep/base/hash.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <numeric>
 #include <random>
-
-#include <lockstep/base/hash.h>
 
 namespace lockstep::contract {
 namespace {
@@ -18,7 +18,9 @@ void add(Tensors& sum, const Tensors& term, double times) {
     for (std::size_t i = 0; i < sum[t].size(); ++i) sum[t][i] += times * term[t][i];
 }
 
-Tensors zeros() { return {Values(6, 0.0), Values(3, 0.0)}; }
+Tensors zeros() {
+  return {Values(6, 0.0), Values(3, 0.0)};
+}
 
 Tensors mean(const std::vector<Tensors>& all) {
   auto sum = zeros();
@@ -95,15 +97,14 @@ class Simulation {
     const auto begin = std::min<std::size_t>(order.size(), batch * job_.batch);
     const auto end = std::min<std::size_t>(order.size(), begin + job_.batch);
     if (begin < end)
-      record(trace_.ranks[rank], step_, trace::Samples{phase, Ids(order.begin() + begin, order.begin() + end)});
+      record(trace_.ranks[rank], step_,
+             trace::Samples{phase, Ids(order.begin() + begin, order.begin() + end)});
   }
 
   void update() {
     std::vector<Tensors> local;
     for (int r = 0; r < job_.world_size; ++r) local.push_back(backward(r));
-    for (auto& held : gradients_)
-      if (!job_.zero_gradients) continue;
-      else held = zeros();
+    if (job_.zero_gradients) gradients_.assign(gradients_.size(), zeros());
     for (int r = 0; r < job_.world_size; ++r) add(gradients_[r], local[r], 1);
     if (job_.reduce) {
       auto reduced = mean(gradients_);
@@ -231,6 +232,8 @@ Ids deal(const Deal& how, int rank, std::int64_t epoch) {
   return mine;
 }
 
-trace::Trace Job::run() const { return Simulation(*this).run(); }
+trace::Trace Job::run() const {
+  return Simulation(*this).run();
+}
 
 }  // namespace lockstep::contract

@@ -49,9 +49,9 @@ struct Job {
   // Gradients.
   bool zero_gradients = true;
   bool reduce = true;
-  double reduced_times = 1;  // what the mean over the ranks is multiplied with
-  double loss_times = 1;     // what the loss is multiplied with before backward
-  int backwards = 1;         // of equal parts, added up, for one update
+  double reduced_times = 1;         // what the mean over the ranks is multiplied with
+  double loss_times = 1;            // what the loss is multiplied with before backward
+  int backwards = 1;                // of equal parts, added up, for one update
   bool average_parameters = false;  // after each update
   int recorded_steps = 4;
 
@@ -64,11 +64,12 @@ struct Job {
   // Data.
   std::function<Ids(int rank, int pass)> order;  // default: as deal()
   std::function<trace::Dataset(int rank)> dataset;
-  std::function<std::optional<std::int64_t>(int rank, int pass)> told;  // default: the pass's number
+  std::function<std::optional<std::int64_t>(int rank, int pass)>
+      told;  // default: the pass's number
   Tell tell = Tell::before_pass;
 
   // Evaluation after each training pass.
-  std::function<Ids(int rank, int pass)> evaluation_order;  // default: strided, unpadded
+  std::function<Ids(int rank, int pass)> evaluation_order;     // default: strided, unpadded
   std::function<double(int rank, int pass)> evaluation_count;  // default: all samples
 
   explicit Job(int ranks) : world_size(ranks) {}

@@ -108,7 +108,8 @@ TEST(Forms, AreAllTested) {
   for (const auto& lesson : lessons) {
     const auto finished = run({program(lesson), "--describe"});
     ASSERT_EQ(finished.exit_code, 0) << finished.err;
-    for (const auto& form : json::parse(finished.out).at("forms"))
+    const json described = json::parse(finished.out);
+    for (const auto& form : described.at("forms"))
       built.insert(lesson + " " + form.at("name").get<std::string>());
   }
   EXPECT_EQ(tested, built);

@@ -20,7 +20,6 @@
 namespace lockstep {
 namespace {
 
-constexpr int kSteps = 200;
 constexpr std::int64_t kSamples = 512;  // a rank's
 constexpr std::uint64_t kSeed = 1234;
 
@@ -47,20 +46,21 @@ struct Case {
   std::string name;
   DdpOptions options;
   std::int64_t batch = 32;
+  int steps = 200;
 };
 
 const std::vector<Case>& cases() {
   static const std::vector<Case> all = {
       {"mlp", {}},
       {"mlp_view", {.gradient_as_bucket_view = true}},
-      {"mlp_buckets", {.bucket_cap_mb = 0.01}},
-      {"mlp_static", {.static_graph = true}},
+      {"mlp_buckets", {.bucket_cap_mb = 0.01}, 32, 40},
+      {"mlp_static", {.static_graph = true}, 32, 40},
       {"conv", {}, 4},
-      {"conv_view", {.gradient_as_bucket_view = true}, 4},
+      {"conv_view", {.gradient_as_bucket_view = true}, 4, 40},
       {"conv_no_buffers", {.broadcast_buffers = false}, 4},
       {"unused", {.find_unused_parameters = true}},
       {"unused_view", {.find_unused_parameters = true, .gradient_as_bucket_view = true}},
-      {"unused_buckets", {.bucket_cap_mb = 0.01, .find_unused_parameters = true}},
+      {"unused_buckets", {.bucket_cap_mb = 0.01, .find_unused_parameters = true}, 32, 40},
   };
   return all;
 }
@@ -83,7 +83,7 @@ void train(const Case& the_case, Holder net, const ProcessGroupPtr& group, const
   const auto targets = torch::randint(0, 10, {kSamples}, generator, torch::kInt64);
   torch::optim::SGD optimizer(model.parameters(), torch::optim::SGDOptions(0.01).momentum(0.9));
   std::vector<float> losses;
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < the_case.steps; ++step) {
     const std::int64_t first = step * the_case.batch % kSamples;
     const auto batch = torch::indexing::Slice(first, first + the_case.batch);
     net->zero_grad();

@@ -16,22 +16,21 @@ from torch.nn.parallel import DistributedDataParallel
 
 from model_parity import ConvNet, Mlp
 
-STEPS = 200
 SAMPLES = 512  # a rank's
 SEED = 1234
 
-# name: (arguments of DistributedDataParallel, batch size)
+# name: (arguments of DistributedDataParallel, batch size, steps)
 CASES = {
-    "mlp": ({}, 32),
-    "mlp_view": ({"gradient_as_bucket_view": True}, 32),
-    "mlp_buckets": ({"bucket_cap_mb": 0.01}, 32),
-    "mlp_static": ({"static_graph": True}, 32),
-    "conv": ({}, 4),
-    "conv_view": ({"gradient_as_bucket_view": True}, 4),
-    "conv_no_buffers": ({"broadcast_buffers": False}, 4),
-    "unused": ({"find_unused_parameters": True}, 32),
-    "unused_view": ({"find_unused_parameters": True, "gradient_as_bucket_view": True}, 32),
-    "unused_buckets": ({"find_unused_parameters": True, "bucket_cap_mb": 0.01}, 32),
+    "mlp": ({}, 32, 200),
+    "mlp_view": ({"gradient_as_bucket_view": True}, 32, 200),
+    "mlp_buckets": ({"bucket_cap_mb": 0.01}, 32, 40),
+    "mlp_static": ({"static_graph": True}, 32, 40),
+    "conv": ({}, 4, 200),
+    "conv_view": ({"gradient_as_bucket_view": True}, 4, 40),
+    "conv_no_buffers": ({"broadcast_buffers": False}, 4, 200),
+    "unused": ({"find_unused_parameters": True}, 32, 200),
+    "unused_view": ({"find_unused_parameters": True, "gradient_as_bucket_view": True}, 32, 200),
+    "unused_buckets": ({"find_unused_parameters": True, "bucket_cap_mb": 0.01}, 32, 40),
 }
 
 
@@ -59,7 +58,7 @@ def write(out, name, tensor):
 
 def run_case(name, path):
     rank = dist.get_rank()
-    arguments, size = CASES[name]
+    arguments, size, steps = CASES[name]
     torch.manual_seed(SEED + rank)  # rank 0's model counts
     net = (Mlp if name.startswith("mlp") else ConvNet if name.startswith("conv") else Branches)()
     model = DistributedDataParallel(net, **arguments)
@@ -68,7 +67,7 @@ def run_case(name, path):
     targets = torch.randint(0, 10, (SAMPLES,), generator=generator)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     losses = []
-    for step in range(STEPS):
+    for step in range(steps):
         first = step * size % SAMPLES
         batch = slice(first, first + size)
         optimizer.zero_grad()

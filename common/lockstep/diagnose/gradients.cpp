@@ -118,6 +118,7 @@ bool is_whole(const GradientStep& step, const Run& run) {
 }  // namespace
 
 std::vector<GradientStep> gradient_steps(const Run& run) {
+  if (!run.complete) return {};
   std::map<std::int64_t, GradientStep> steps;
   std::map<std::int64_t, bool> broken;  // a rank's gradients are there but cannot be used
   for (std::size_t r = 0; r < run.ranks.size(); ++r) {

@@ -37,6 +37,7 @@ struct GradientStep {
   std::vector<Vector> means() const;
   bool is_mean(const Vector& gradient, double tolerance) const;
 };
+// Steps of which anything needed is missing are left out; all of them where a rank left no trace.
 std::vector<GradientStep> gradient_steps(const Run& run);
 
 // Every rank goes by its own gradient: reduced = local on each, and not all the same.

@@ -71,6 +71,7 @@ report::Variant run_form(const Selected& selected, const Lesson& lesson,
   variant.part = selected.part->name;
   variant.form = selected.form;
   variant.what = selected.what;
+  variant.world_size = world_size;
   if (world_size < selected.min_world_size) {
     variant.ending = report::Ending::skipped;
     variant.reason = "shows on " + std::to_string(selected.min_world_size) +
@@ -145,7 +146,9 @@ void judge_run(const Selected& selected, const std::filesystem::path& folder, in
     variant.accuracy.push_back(seen.back().accuracy);
   }
   for (const auto& slug : selected.judged_by) {
-    const auto& oracle = broken_form(*selected.part, slug).oracle;
+    const auto& broken = broken_form(*selected.part, slug);
+    if (variant.world_size < broken.min_world_size) continue;  // what it measures needs more ranks
+    const auto& oracle = broken.oracle;
     const Measured measured = oracle.measure(seen);
     variant.oracles.push_back({slug, oracle.metric, measured.expected, measured.observed,
                                measured.tolerance, measured.manifested()});

@@ -4,15 +4,21 @@
 
 namespace lockstep::record {
 
+at::Tensor plain_on_cpu(const at::Tensor& tensor) {
+  const at::NoGradGuard no_grad;
+  const auto dense = tensor.layout() == at::kStrided ? tensor : tensor.to_dense();
+  return dense.detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
+}
+
 Content hash_content(const at::Tensor& inputs, const at::Tensor& targets,
                      const std::vector<std::int64_t>& ids) {
   const auto count = static_cast<std::int64_t>(ids.size());
-  if (inputs.size(0) != count || targets.size(0) != count)
-    throw Error("a data set of " + std::to_string(inputs.size(0)) + " inputs and " +
-                std::to_string(targets.size(0)) + " targets cannot have " + std::to_string(count) +
-                " ids");
-  const auto x = inputs.detach().to(at::kCPU).contiguous(),
-             y = targets.detach().to(at::kCPU).contiguous();
+  const auto rows = [](const at::Tensor& tensor) { return tensor.dim() == 0 ? 0 : tensor.size(0); };
+  if (inputs.dim() == 0 || targets.dim() == 0 || rows(inputs) != count || rows(targets) != count)
+    throw UsageError("a data set of " + std::to_string(rows(inputs)) + " inputs and " +
+                     std::to_string(rows(targets)) + " targets cannot have " +
+                     std::to_string(count) + " ids: give one id for each row of both");
+  const auto x = plain_on_cpu(inputs), y = plain_on_cpu(targets);
   const auto* x_bytes = static_cast<const char*>(x.const_data_ptr());
   const auto* y_bytes = static_cast<const char*>(y.const_data_ptr());
   const std::size_t x_row = count == 0 ? 0 : x.nbytes() / ids.size(),

@@ -14,7 +14,11 @@ struct Content {
   std::uint64_t content_as_set = 0;  // sum over samples of hash(id, inputs, target)
 };
 
-// Row i of `inputs` and `targets` is sample ids[i]. CPU tensors; others are copied. Throws Error
+// The tensor's numbers in index order, in CPU memory: the tensor itself where it is that already,
+// else a copy.
+at::Tensor plain_on_cpu(const at::Tensor& tensor);
+
+// Row i of `inputs` and `targets` is sample ids[i]. CPU tensors; others are copied. Throws UsageError
 // where the sizes do not match.
 Content hash_content(const at::Tensor& inputs, const at::Tensor& targets,
                      const std::vector<std::int64_t>& ids);

@@ -41,7 +41,7 @@ trace::Collective describe(const char* op, c10::ArrayRef<at::Tensor> tensors,
   trace::Collective collective;
   collective.op = op;
   collective.root = root;
-  if (!tensors.empty()) collective.dtype = c10::toString(tensors.front().scalar_type());
+  if (!tensors.empty()) collective.dtype = c10::getDtypeNames(tensors.front().scalar_type()).first;
   collective.sizes.reserve(tensors.size());
   for (const auto& tensor : tensors) collective.sizes.push_back(tensor.numel());
   return collective;
@@ -54,6 +54,12 @@ trace::Collective describe(const char* op, c10::ArrayRef<at::Tensor> tensors,
   return collective;
 }
 
+Completion completion_of(std::string_view backend) {
+  if (backend == "gloo") return Completion::future;
+  if (backend == "nccl") return Completion::future_result;
+  return Completion::wait;  // another's Works may have neither, and there is no way to ask
+}
+
 // A test compares the virtuals overridden here with those that c10d::Backend declares. Later
 // versions than 2.11 add some; where they have a feature macro it is used below, and where they do
 // not, Backend's own answer ("not supported") stands.
@@ -63,8 +69,7 @@ class ObservedBackend final : public c10d::Backend {
       : Backend(inner->getRank(), inner->getSize()),
         inner_(std::move(inner)),
         writer_(std::move(writer)),
-        completion_(inner_->getBackendName() == "nccl" ? Completion::future_result
-                                                       : Completion::future) {
+        completion_(completion_of(inner_->getBackendName())) {
     setBoundDeviceId(inner_->getBoundDeviceId());
     setGroupDesc(inner_->getGroupDesc());
     Backend::setGroupUid(inner_->getGroupUid());
@@ -85,20 +90,20 @@ class ObservedBackend final : public c10d::Backend {
   void setSequenceNumberForGroup() override { inner_->setSequenceNumberForGroup(); }
   std::uint64_t getSequenceNumberForGroup() override { return inner_->getSequenceNumberForGroup(); }
 
-  // Groups made from this one are observed too.
+  // Groups made from this one are observed too. A rank that is not in one gets none.
   BackendPtr shrink(const std::vector<std::int64_t>& ranks, int flags,
                     const c10::intrusive_ptr<Options>& options) override {
-    return observe(inner_->shrink(ranks, flags, options), writer_);
+    return observe_member(inner_->shrink(ranks, flags, options));
   }
   BackendPtr split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
                    const c10::intrusive_ptr<Options>& options) override {
     pass_on();
-    return observe(inner_->split(store, ranks, options), writer_);
+    return observe_member(inner_->split(store, ranks, options));
   }
   BackendPtr merge(const c10::intrusive_ptr<c10d::Store>& store,
                    const c10::intrusive_ptr<Options>& options, const int& rank,
                    const int& size) override {
-    return observe(inner_->merge(store, options, rank, size), writer_);
+    return observe_member(inner_->merge(store, options, rank, size));
   }
 
   // Collectives.
@@ -235,26 +240,44 @@ class ObservedBackend final : public c10d::Backend {
   void registerAbortHook(std::int64_t id, c10d::AbortHook hook) override {
     inner_->registerAbortHook(id, std::move(hook));
   }
-  void unregisterAbortHook(std::int64_t id) override { inner_->unregisterAbortHook(id); }
+  void unregisterAbortHook(std::int64_t id) override {
+    inner_->unregisterAbortHook(id);
+  }
 #endif
-  void waitForPendingWorks() override { inner_->waitForPendingWorks(); }
-  void enableCollectivesTiming() override { inner_->enableCollectivesTiming(); }
+  void waitForPendingWorks() override {
+    inner_->waitForPendingWorks();
+  }
+  void enableCollectivesTiming() override {
+    inner_->enableCollectivesTiming();
+  }
   void eagerConnectSingleDevice(at::Device device) override {
     pass_on();
     inner_->eagerConnectSingleDevice(device);
   }
-  c10d::ErrorType getError() override { return inner_->getError(); }
-  std::shared_ptr<c10::Allocator> getMemAllocator() override { return inner_->getMemAllocator(); }
+  c10d::ErrorType getError() override {
+    return inner_->getError();
+  }
+  std::shared_ptr<c10::Allocator> getMemAllocator() override {
+    return inner_->getMemAllocator();
+  }
   at::Tensor allocateTensor(long size, at::TensorOptions options) override {
     return inner_->allocateTensor(size, options);
   }
   bool supportsTensorAlloc(c10::DeviceIndex device) override {
     return inner_->supportsTensorAlloc(device);
   }
-  void abort() override { inner_->abort(); }
-  void shutdown() override { inner_->shutdown(); }
+  void abort() override {
+    inner_->abort();
+  }
+  void shutdown() override {
+    inner_->shutdown();
+  }
 
  private:
+  BackendPtr observe_member(BackendPtr backend) {
+    return backend ? observe(std::move(backend), writer_) : nullptr;
+  }
+
   Entered enter(trace::Collective collective, std::atomic<std::int64_t>& sequence) {
     pass_on();
     collective.sequence = ++sequence;

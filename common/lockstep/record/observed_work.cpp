@@ -76,11 +76,9 @@ c10::intrusive_ptr<c10d::Work> leave_when_done(c10::intrusive_ptr<c10d::Work> wo
   const auto future =
       completion == Completion::future_result ? work->getFutureResult() : work->getFuture();
   // The callback looks at no device memory, so it needs no stream of its own (uses_future = false).
-  future->addCallback(
-      [entered = std::move(entered)](c10::ivalue::Future& done) {
-        entered.leave(has_failed(done));
-      },
-      /*uses_future=*/false);
+  future->addCallback([entered = std::move(entered)](
+                          c10::ivalue::Future& done) { entered.leave(has_failed(done)); },
+                      /*uses_future=*/false);
   return work;
 }
 

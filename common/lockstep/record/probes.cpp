@@ -4,6 +4,8 @@
 #include <lockstep/record/sketch.h>
 
 #include <cmath>
+#include <mutex>
+#include <optional>
 
 namespace lockstep::record {
 namespace {
@@ -19,8 +21,8 @@ std::vector<trace::Summary> summarize_all(const std::vector<at::Tensor>& tensors
 }  // namespace
 
 trace::Summary summarize(const at::Tensor& tensor) {
-  const at::NoGradGuard no_grad;
-  const auto plain = tensor.detach().to(at::kCPU).contiguous();
+  auto plain = plain_on_cpu(tensor);
+  if (plain.is_complex()) plain = at::view_as_real(plain);
   trace::Summary summary;
   summary.hash = hash_bytes(plain.const_data_ptr(), plain.nbytes());
   const auto size = static_cast<std::size_t>(plain.numel());
@@ -42,7 +44,9 @@ class Probes::Impl {
       : writer(std::move(writer_in)), options(options_in) {}
   ~Impl() { detach(); }
 
-  bool values_wanted() const { return step < options.first || step % options.every == 0; }
+  bool values_wanted() const {
+    return step < options.first || (options.every > 0 && step % options.every == 0);
+  }
 
   void attach(torch::nn::Module& module) {
     detach();
@@ -54,29 +58,40 @@ class Probes::Impl {
       if (!item.value().requires_grad()) continue;
       model.names.push_back(item.key());
       model.shapes.push_back(item.value().sizes().vec());
-      model.dtypes.emplace_back(c10::toString(item.value().scalar_type()));
+      model.dtypes.push_back(c10::getDtypeNames(item.value().scalar_type()).first);
       parameters.push_back(item.value());
     }
     for (const auto& item : module.named_buffers()) {
       buffer_names.push_back(item.key());
       buffers.push_back(item.value());
     }
-    if (model.names != names) writer->record(model);
-    names = model.names;
+    const auto same = [&](const trace::Model& other) {
+      return model.names == other.names && model.shapes == other.shapes &&
+             model.dtypes == other.dtypes;
+    };
+    if (!attached || !same(*attached)) writer->record(model);
+    attached = std::move(model);
     local.assign(parameters.size(), {});
+    hooks.reserve(parameters.size());
     for (std::size_t i = 0; i < parameters.size(); ++i)
       hooks.push_back(parameters[i].register_hook(
           [this, i](const at::Tensor& gradient) { add_local(i, gradient); }));
   }
 
-  // Each parameter's hook runs once a backward, on the thread that runs that parameter's backward.
+  // Each parameter's hook runs once a backward, on the thread that runs that parameter's backward;
+  // a program may run several backwards at once. A custom function may give no gradient.
   void add_local(std::size_t i, const at::Tensor& gradient) {
-    if (!values_wanted()) return;
+    if (!values_wanted() || !gradient.defined()) return;
     const at::NoGradGuard no_grad;
-    if (local[i].defined())
-      local[i].add_(gradient);
+    const std::lock_guard lock(local_mutex);
+    auto& sum = local[i];
+    if (!sum.defined())
+      sum =
+          gradient.detach().clone();  // .grad may become this very tensor, and be reduced in place
+    else if (sum.is_sparse() && !gradient.is_sparse())
+      sum = gradient.detach() + sum;  // the other order is refused
     else
-      local[i] = gradient.detach().clone();
+      sum.add_(gradient);
   }
 
   void detach() {
@@ -92,9 +107,13 @@ class Probes::Impl {
   std::shared_ptr<trace::Writer> writer;
   ProbeOptions options;
   std::int64_t step = 0;
-  std::int64_t samples_since_update = 0;
-  std::vector<std::string> names, buffer_names;
-  std::vector<at::Tensor> parameters, buffers, local;
+  std::int64_t samples_since_update = 0;  // drawn, as far as the program says
+  std::int64_t losses_since_update = 0;   // that went into a loss
+  std::optional<trace::Model> attached;
+  std::vector<std::string> buffer_names;
+  std::vector<at::Tensor> parameters, buffers;
+  std::mutex local_mutex;
+  std::vector<at::Tensor> local;  // the gradients since the last update; undefined where none came
   std::vector<unsigned> hooks;
 };
 
@@ -157,7 +176,9 @@ void Probes::forward(bool training) {
 }
 
 void Probes::loss(const at::Tensor& backward_loss, const at::Tensor& per_sample) {
-  if (!impl_ || !impl_->values_wanted()) return;
+  if (!impl_) return;
+  impl_->losses_since_update += per_sample.numel();
+  if (!impl_->values_wanted()) return;
   const at::NoGradGuard no_grad;
   impl_->writer->record(trace::Loss{backward_loss.item<double>(),
                                     per_sample.detach().to(at::kDouble).sum().item<double>(),
@@ -175,8 +196,9 @@ void Probes::transfer(std::int64_t from, std::int64_t to, std::int64_t bytes,
 
 void Probes::gradients_ready() {
   if (!impl_ || !impl_->values_wanted()) return;
-  impl_->writer->record(
-      trace::LocalGradients{impl_->samples_since_update, summarize_all(impl_->local)});
+  const auto samples =
+      impl_->samples_since_update > 0 ? impl_->samples_since_update : impl_->losses_since_update;
+  impl_->writer->record(trace::LocalGradients{samples, summarize_all(impl_->local)});
   std::vector<at::Tensor> reduced;
   for (const auto& parameter : impl_->parameters) reduced.push_back(parameter.grad());
   impl_->writer->record(trace::ReducedGradients{summarize_all(reduced)});
@@ -190,6 +212,7 @@ void Probes::updated(const torch::optim::Optimizer& optimizer) {
   if (impl_->values_wanted()) impl_->record_parameters();
   for (auto& gradient : impl_->local) gradient.reset();
   impl_->samples_since_update = 0;
+  impl_->losses_since_update = 0;
   impl_->writer->set_step(++impl_->step);
 }
 

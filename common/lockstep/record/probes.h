@@ -2,13 +2,16 @@
 //
 //   Probes probes(writer);                      // a null writer: every call does nothing
 //   probes.attach(*module);                     // leaf hooks for local gradients
-//   for each epoch: probes.set_epoch(e) beside sampler.set_epoch(e); probes.pass_begin("train", e);
-//     for each batch: probes.samples("train", ids); forward; probes.loss(loss, per_sample);
-//     backward;
-//                     probes.gradients_ready(); optimizer.step(); probes.updated(optimizer);
-//   probes.pass_end("train", e, batches);
+//   probes.start();
+//   for each epoch:
+//     probes.set_epoch(e) beside sampler.set_epoch(e); probes.pass_begin("train", e);
+//     for each batch:
+//       probes.samples("train", ids); forward; probes.loss(loss, per_sample); backward;
+//       probes.gradients_ready(); optimizer.step(); probes.updated(optimizer);
+//     probes.pass_end("train", e, batches);
 //
-// Nothing here is collective, and no probe changes what the program computes.
+// Nothing here is collective, and no probe changes what the program computes. The hooks may run on
+// any thread; every other call belongs to the thread that trains.
 #pragma once
 
 #include <lockstep/trace/writer.h>
@@ -23,7 +26,7 @@ namespace lockstep::record {
 
 struct ProbeOptions {
   // Value probes (gradients, parameters, buffers) run on steps 0 .. first-1, then on every
-  // `every`-th.
+  // `every`-th (0: no more). What they cost is in reports/measured.
   std::int64_t first = 4;
   std::int64_t every = 64;
 };
@@ -39,7 +42,8 @@ class Probes {
 
   // Records Model, and hooks every parameter that requires grad so that what backward() produces on
   // this rank is summed as the local gradient. Before or after DDP takes the module over; replaces
-  // an earlier attach. `module` must outlive the probes or the next attach.
+  // an earlier attach. The probes hold on to the parameters and buffers there are now: attach again
+  // after a module has got new ones.
   void attach(torch::nn::Module& module);
   void engine(const std::string& kind);  // a gradient engine took the attached module over
   // The attached module's parameters (and buffers) as they are: call it once, right before the
@@ -63,8 +67,8 @@ class Probes {
   void transfer(std::int64_t from, std::int64_t to, std::int64_t bytes, const std::string& what);
 
   void gradients_ready();  // after backward and every reduction, before the optimizer
-  void updated(const torch::optim::Optimizer&
-                   optimizer);  // after it: parameters, buffers; the step advances
+  // After it: the learning rates, parameters and buffers; the step advances.
+  void updated(const torch::optim::Optimizer& optimizer);
   void metric(const std::string& name, const std::string& phase, double sum, double count);
 
  private:
@@ -72,8 +76,9 @@ class Probes {
   std::unique_ptr<Impl> impl_;
 };
 
-// One tensor as numbers (trace::Summary): hash of its bytes, norm, projections. float64
-// accumulation.
+// One tensor as numbers: hash of its bytes, norm, projections; accumulated in float64. Any dtype,
+// layout and device; a complex number counts as two. Copies nothing of a contiguous float32 or
+// float64 tensor on the CPU.
 trace::Summary summarize(const at::Tensor& tensor);
 
 }  // namespace lockstep::record

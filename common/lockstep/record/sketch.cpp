@@ -1,11 +1,21 @@
 #include <lockstep/record/sketch.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 
 namespace lockstep::record {
 namespace {
 
-constexpr std::size_t kBlock = 16;  // elements per 64-bit word of signs: kSketch bits each
+constexpr std::size_t kBlock = 64;  // elements that share one random word for each projection
+
+// Two numbers worked on at once (GCC's and clang's vector types): what every x86-64 and ARM64 has.
+// Two pairs at a time give four sums that need not wait for each other.
+constexpr std::size_t kLanes = 4;
+using Pair = double __attribute__((vector_size(2 * sizeof(double))));
+struct Four {
+  Pair low{}, high{};
+};
 
 std::uint64_t splitmix64(std::uint64_t index) {
   std::uint64_t z = (index + 1) * 0x9E3779B97F4A7C15ULL;
@@ -14,41 +24,56 @@ std::uint64_t splitmix64(std::uint64_t index) {
   return z ^ (z >> 31);
 }
 
-// Four elements' signs for projection p, as the lanes of a table: 1 - 2 bit.
-constexpr std::array<std::array<double, trace::kSketch>, 16> sign_table() {
-  std::array<std::array<double, trace::kSketch>, 16> table{};
+// The signs of four neighbouring elements, for each value of their four bits.
+constexpr std::array<Four, 16> sign_table() {
+  std::array<Four, 16> table{};
+  const auto sign = [](std::size_t bits, int bit) { return (bits >> bit & 1) != 0 ? -1.0 : 1.0; };
   for (std::size_t bits = 0; bits < table.size(); ++bits)
-    for (std::size_t p = 0; p < trace::kSketch; ++p)
-      table[bits][p] = (bits >> p & 1) != 0 ? -1.0 : 1.0;
+    table[bits] = {Pair{sign(bits, 0), sign(bits, 1)}, Pair{sign(bits, 2), sign(bits, 3)}};
   return table;
 }
 constexpr auto kSigns = sign_table();
 
+struct Sums {
+  std::array<Four, trace::kSketch> projections{};
+  Four squares{};
+};
+
 template <class T>
-void add_block(const T* data, std::size_t count, std::uint64_t signs, Projections& sum) {
-  auto values = sum.values;
-  double squares = sum.sum_of_squares;
-  for (std::size_t j = 0; j < count; ++j, signs >>= trace::kSketch) {
-    const auto x = static_cast<double>(data[j]);
-    const auto& sign = kSigns[signs & 15];
-    for (std::size_t p = 0; p < trace::kSketch; ++p) values[p] += sign[p] * x;
-    squares += x * x;
+inline void add_block(const T* data, std::size_t block, Sums& sums) {
+  std::array<std::uint64_t, trace::kSketch> bits;
+  for (std::size_t p = 0; p < bits.size(); ++p) bits[p] = splitmix64(block * bits.size() + p);
+  for (std::size_t j = 0; j < kBlock; j += kLanes) {
+    const Pair low{static_cast<double>(data[j]), static_cast<double>(data[j + 1])};
+    const Pair high{static_cast<double>(data[j + 2]), static_cast<double>(data[j + 3])};
+#pragma GCC unroll 4  // kSketch, so that the sums stay in registers
+    for (std::size_t p = 0; p < bits.size(); ++p) {
+      const Four& signs = kSigns[bits[p] >> j & 15];
+      sums.projections[p].low += signs.low * low;
+      sums.projections[p].high += signs.high * high;
+    }
+    sums.squares.low += low * low;
+    sums.squares.high += high * high;
   }
-  sum.values = values;
-  sum.sum_of_squares = squares;
+}
+
+double total(const Four& sums) {
+  return (sums.low[0] + sums.low[1]) + (sums.high[0] + sums.high[1]);
 }
 
 template <class T>
 Projections project_all(const T* data, std::size_t size) {
-  // Two accumulators, so that one block's additions need not wait for the last one's.
-  Projections even, odd;
-  const std::size_t blocks = size / kBlock;
-  for (std::size_t block = 0; block < blocks; ++block)
-    add_block(data + block * kBlock, kBlock, splitmix64(block), block % 2 == 0 ? even : odd);
-  add_block(data + blocks * kBlock, size % kBlock, splitmix64(blocks), even);
-  for (std::size_t p = 0; p < trace::kSketch; ++p) even.values[p] += odd.values[p];
-  even.sum_of_squares += odd.sum_of_squares;
-  return even;
+  Sums sums;
+  const std::size_t whole = size / kBlock;
+  for (std::size_t block = 0; block < whole; ++block) add_block(data + block * kBlock, block, sums);
+  std::array<T, kBlock> rest{};  // zeros add nothing
+  std::copy(data + whole * kBlock, data + size, rest.begin());
+  add_block(rest.data(), whole, sums);
+  Projections projections;
+  for (std::size_t p = 0; p < projections.values.size(); ++p)
+    projections.values[p] = total(sums.projections[p]);
+  projections.sum_of_squares = total(sums.squares);
+  return projections;
 }
 
 }  // namespace

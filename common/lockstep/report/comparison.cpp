@@ -33,6 +33,7 @@ json variant_json(const Variant& variant) {
           {"part", variant.part},
           {"form", to_string(variant.form)},
           {"what", variant.what},
+          {"world_size", variant.world_size},
           {"outcome", to_string(variant.ending)},
           {"reason", variant.reason},
           {"oracles", list(variant.oracles)},

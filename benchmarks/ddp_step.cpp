@@ -1,0 +1,104 @@
+// One rank of the step benchmark. ddp_step.py starts the ranks, tells them when to run and reads the times.
+//
+// usage: ddp_step ENGINE HIDDEN STORE RANK WORLD
+//   ENGINE  ddp: DistributedDataParallel; flat: backward, then one all-reduce of all gradients, by hand
+//   HIDDEN  the model is Mlp(784, HIDDEN, 10); batch 32 a rank, SGD with momentum 0.9, one thread
+// Reads "N\n" from stdin, trains N steps between two barriers, and writes the nanoseconds between them.
+#include <lockstep/base/clock.h>
+#include <lockstep/base/error.h>
+#include <lockstep/train/distributed_data_parallel.h>
+#include <lockstep/train/models.h>
+
+#include <cstdio>
+#include <functional>
+#include <iostream>
+#include <memory>
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kBatch = 32;
+constexpr std::int64_t kBatches = 16;
+
+// What a program does that has no DDP: sums all gradients in one piece after the backward pass.
+void flat_all_reduce(c10d::ProcessGroup& group, const std::vector<at::Tensor>& parameters) {
+  std::vector<at::Tensor> pieces;
+  for (const auto& parameter : parameters) pieces.push_back(parameter.grad().flatten());
+  at::Tensor flat = torch::cat(pieces);
+  all_reduce(group, flat);
+  flat.div_(group.getSize());
+  std::int64_t first = 0;
+  for (const auto& parameter : parameters) {
+    const auto size = parameter.numel();
+    parameter.mutable_grad().copy_(flat.narrow(0, first, size).view_as(parameter));
+    first += size;
+  }
+}
+
+void serve(c10d::ProcessGroup& group, const std::function<void(int step)>& train_step) {
+  int done = 0;
+  for (int steps = 0; std::cin >> steps;) {
+    barrier(group);
+    const auto start = monotonic_ns();
+    for (int step = 0; step < steps; ++step) train_step(done++);
+    barrier(group);
+    std::cout << monotonic_ns() - start << std::endl;
+  }
+}
+
+void run(const std::string& engine, std::int64_t hidden, const InitOptions& options) {
+  torch::set_num_threads(1);
+  auto group = init_process_group(options);
+  torch::manual_seed(1);
+  Mlp net(784, hidden, 10);
+  torch::manual_seed(static_cast<std::uint64_t>(2 + options.rank));
+  const auto inputs = torch::randn({kBatches, kBatch, 784});
+  const auto targets = torch::randint(0, 10, {kBatches, kBatch}, torch::kInt64);
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9));
+  const auto parameters = net->parameters();
+
+  // `forward` is the only other difference between the engines.
+  const auto train_step = [&](int step, const auto& forward, bool flat) {
+    optimizer.zero_grad();
+    const auto batch = step % kBatches;
+    torch::nn::functional::cross_entropy(forward(inputs[batch]), targets[batch]).backward();
+    if (flat) flat_all_reduce(*group, parameters);
+    optimizer.step();
+  };
+  if (engine == "ddp") {
+    auto model = DistributedDataParallel(net, group);
+    serve(*group, [&](int step) {
+      train_step(
+          step, [&](const at::Tensor& x) { return model(x); }, false);
+    });
+  } else if (engine == "flat") {
+    serve(*group, [&](int step) {
+      train_step(
+          step, [&](const at::Tensor& x) { return net->forward(x); }, true);
+    });
+  } else {
+    throw UsageError("the engine must be ddp or flat, and is \"" + engine + "\"");
+  }
+  destroy_process_group(group);
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  if (argc != 6) {
+    std::fprintf(stderr, "usage: ddp_step ddp|flat HIDDEN STORE RANK WORLD\n");
+    return 2;
+  }
+  try {
+    lockstep::InitOptions options;
+    options.init_method = std::string("file://") + argv[3];
+    options.rank = options.local_rank = std::stoi(argv[4]);
+    options.world_size = std::stoi(argv[5]);
+    lockstep::run(argv[1], std::stoll(argv[2]), options);
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 3;
+  }
+}

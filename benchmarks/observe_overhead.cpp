@@ -1,0 +1,260 @@
+// What recording costs: training with DDP on 2 processes, plain and recorded, side by side.
+//
+//   observe_overhead [FILE] [--rounds N]        (default: reports/out/observe_overhead.json, 16)
+//
+// Both processes hold four copies of one job and run them in turn, 8 steps at a time, in an order
+// that rotates: what else the machine does meets all four. A round is 64 steps of each, so that it
+// holds exactly one step with sampled value probes. Each round gives one ratio to plain; the file
+// has their median and its distribution-free 95 % interval.
+#include <lockstep/base/clock.h>
+#include <lockstep/base/error.h>
+#include <lockstep/base/file.h>
+#include <lockstep/launch/launch.h>
+#include <lockstep/record/observed_backend.h>
+#include <lockstep/record/probes.h>
+#include <lockstep/train/distributed_data_parallel.h>
+#include <lockstep/train/models.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <thread>
+
+namespace {
+
+using namespace lockstep;
+using nlohmann::json;
+
+constexpr int kRanks = 2;
+constexpr int kStepsPerTurn = 8, kTurnsPerRound = 8;
+constexpr std::int64_t kBatch = 32;
+
+struct Mode {
+  const char* name;
+  bool observed;
+  std::int64_t probe_every;  // 0: no probes
+};
+constexpr std::array<Mode, 4> kModes = {{{"plain", false, 0},
+                                         {"observed", true, 0},
+                                         {"sampled_probes", true, 64},
+                                         {"every_step_probes", true, 1}}};
+
+// One copy of the job, under one mode.
+class Job {
+ public:
+  Job(const Mode& mode, const std::filesystem::path& folder, const launch::Placement& place) {
+    if (mode.observed)
+      writer_ = std::make_shared<trace::Writer>(
+          folder / mode.name,
+          trace::Participant{.rank = place.rank, .world_size = place.world_size});
+    InitOptions init;
+    init.init_method = "file://" + (folder / (std::string(mode.name) + ".store")).string();
+    if (writer_)
+      init.decorate = [this](BackendPtr backend) {
+        return record::observe(std::move(backend), writer_);
+      };
+    group_ = init_process_group(init);
+    torch::manual_seed(1);
+    net_ = Mlp(784, 2048, 10);
+    probes_ = std::make_unique<record::Probes>(mode.probe_every > 0 ? writer_ : nullptr,
+                                               record::ProbeOptions{.every = mode.probe_every});
+    probes_->attach(*net_);
+    model_ = std::make_unique<DistributedDataParallel<Mlp>>(net_, group_);
+    optimizer_ = std::make_unique<torch::optim::SGD>(net_->parameters(), 0.01);
+    torch::manual_seed(static_cast<std::uint64_t>(100 + place.rank));
+    inputs_ = torch::randn({kBatch, 784});
+    targets_ = torch::randint(10, {kBatch});
+    ids_.resize(kBatch);
+    std::iota(ids_.begin(), ids_.end(), std::int64_t{0});
+    probes_->start();
+  }
+  ~Job() { destroy_process_group(group_); }
+
+  void step() {
+    namespace F = torch::nn::functional;
+    probes_->samples("train", ids_);
+    net_->zero_grad();
+    const auto each = F::cross_entropy((*model_)(inputs_), targets_,
+                                       F::CrossEntropyFuncOptions().reduction(torch::kNone));
+    const auto loss = each.mean();
+    probes_->loss(loss, each);
+    loss.backward();
+    probes_->gradients_ready();
+    optimizer_->step();
+    probes_->updated(*optimizer_);
+  }
+
+  // Milliseconds of one turn; both ranks start together.
+  double turn() {
+    barrier(*group_);
+    const auto begin = monotonic_ns();
+    for (int i = 0; i < kStepsPerTurn; ++i) step();
+    return static_cast<double>(monotonic_ns() - begin) / 1e6;
+  }
+
+  at::Tensor first_parameter() const { return net_->parameters().front(); }
+
+ private:
+  std::shared_ptr<trace::Writer> writer_;
+  ProcessGroupPtr group_;
+  Mlp net_{nullptr};
+  std::unique_ptr<record::Probes> probes_;
+  std::unique_ptr<DistributedDataParallel<Mlp>> model_;
+  std::unique_ptr<torch::optim::SGD> optimizer_;
+  at::Tensor inputs_, targets_;
+  std::vector<std::int64_t> ids_;
+};
+
+using Times = std::array<std::vector<double>, kModes.size()>;  // [mode][round], ms a step
+
+Times measure(std::vector<std::unique_ptr<Job>>& jobs, int rounds) {
+  Times times;
+  for (int round = 0; round < rounds; ++round) {
+    std::array<double, kModes.size()> total{};
+    for (int turn = 0; turn < kTurnsPerRound; ++turn)
+      for (std::size_t i = 0; i < jobs.size(); ++i) {
+        const auto mode = (i + static_cast<std::size_t>(round + turn)) % jobs.size();
+        total[mode] += jobs[mode]->turn();
+      }
+    for (std::size_t mode = 0; mode < jobs.size(); ++mode)
+      times[mode].push_back(total[mode] / (kStepsPerTurn * kTurnsPerRound));
+  }
+  return times;
+}
+
+// The order statistics around the median that hold it with a probability of at least 95 %.
+json median_with_interval(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const auto n = values.size();
+  double term = std::pow(0.5, static_cast<double>(n)), below = term;  // P(Binomial(n, 1/2) <= k)
+  std::size_t k = 0;
+  while (k + 1 < n / 2) {
+    const double next = term * static_cast<double>(n - k) / static_cast<double>(k + 1);
+    if (below + next > 0.025) break;
+    term = next;
+    below += next;
+    ++k;
+  }
+  const double median = n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+  return {{"median", median}, {"low", values[k]}, {"high", values[n - 1 - k]}};
+}
+
+json ratios(const std::vector<double>& times, const std::vector<double>& base) {
+  std::vector<double> each;
+  for (std::size_t i = 0; i < times.size(); ++i) each.push_back(times[i] / base[i]);
+  return median_with_interval(std::move(each));
+}
+
+// A backend that does nothing, so that what is left is the cost of observing.
+class NoBackend final : public c10d::Backend {
+ public:
+  NoBackend() : Backend(0, 1) {
+    done_ = c10::make_intrusive<c10::ivalue::Future>(c10::NoneType::get());
+    done_->markCompleted();
+  }
+  const std::string getBackendName() const override { return "gloo"; }
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>&,
+                                           const c10d::AllreduceOptions&) override {
+    return c10d::Work::create_from_future(done_);
+  }
+
+ private:
+  c10::intrusive_ptr<c10::ivalue::Future> done_;
+};
+
+double microseconds_a_call(const BackendPtr& backend) {
+  constexpr int kCalls = 20'000;
+  std::vector<at::Tensor> tensors{torch::zeros({4})};
+  const auto begin = monotonic_ns();
+  for (int i = 0; i < kCalls; ++i) backend->allreduce(tensors, {});
+  return static_cast<double>(monotonic_ns() - begin) / 1e3 / kCalls;
+}
+
+json cost_of_a_collective(const std::filesystem::path& folder) {
+  const BackendPtr bare = c10::make_intrusive<NoBackend>();
+  const auto observed = record::observe(
+      bare, std::make_shared<trace::Writer>(folder / "calls", trace::Participant{}));
+  std::vector<double> costs;
+  for (int i = 0; i < 15; ++i)
+    costs.push_back(microseconds_a_call(observed) - microseconds_a_call(bare));
+  return median_with_interval(std::move(costs));
+}
+
+json report(const Times& times, const std::filesystem::path& folder) {
+  json modes;
+  for (std::size_t mode = 0; mode < kModes.size(); ++mode)
+    modes[kModes[mode].name] = {{"milliseconds_a_step", median_with_interval(times[mode])},
+                                {"ratio_to_plain", ratios(times[mode], times[0])}};
+  return {{"benchmark", "observe_overhead"},
+          {"job", "MLP 784-2048-10 (1.6 million parameters), batch 32 a rank, SGD, Gloo"},
+          {"ranks", kRanks},
+          {"threads_a_rank", torch::get_num_threads()},
+          {"processors", std::thread::hardware_concurrency()},
+          {"torch", TORCH_VERSION},
+          {"rounds", times[0].size()},
+          {"steps_a_round", kStepsPerTurn * kTurnsPerRound},
+          {"modes", modes},
+          {"sampled_probes_ratio_to_observed", ratios(times[2], times[1])},
+          {"microseconds_a_collective", cost_of_a_collective(folder)}};
+}
+
+void run_rank(const launch::Placement& place, const std::filesystem::path& folder, int rounds,
+              const std::filesystem::path& file) {
+  torch::set_num_threads(1);
+  std::vector<std::unique_ptr<Job>> jobs;
+  for (const auto& mode : kModes) jobs.push_back(std::make_unique<Job>(mode, folder, place));
+  measure(jobs, 1);  // warms up, and leaves the first steps, which are all probed, behind
+  const auto times = measure(jobs, rounds);
+  for (const auto& job : jobs)
+    if (!job->first_parameter().equal(jobs[0]->first_parameter()))
+      throw Error("recording changed the parameters: nothing to compare");
+  if (place.rank != 0) return;
+  const auto result = report(times, folder);
+  write_file(file, result.dump(2) + "\n");
+  std::cout << result.dump(2) << "\n";
+}
+
+int launch_ranks(const std::vector<std::string>& command) {
+  const TemporaryFolder folder("lockstep-observe"), ranks("lockstep-observe-ranks");
+  for (const auto& mode : kModes) std::filesystem::create_directory(folder.path() / mode.name);
+  std::filesystem::create_directory(folder.path() / "calls");
+  const auto result = launch::launch(
+      {.command = command,
+       .world_size = kRanks,
+       .environment = {{"LOCKSTEP_BENCHMARK_FOLDER", folder.path()}, {"OMP_NUM_THREADS", "1"}},
+       .folder = ranks.path(),
+       .deadline = std::chrono::minutes(20)});
+  if (!result.completed()) {
+    std::cerr << result.summary() << "\n";
+    return 3;
+  }
+  std::cout << read_file(ranks.path() / "rank_0.out");
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string file = "reports/out/observe_overhead.json";
+  int rounds = 16;
+  CLI::App app("What recording costs: plain, observed and probed DDP side by side");
+  app.add_option("file", file, "where to write the figures (JSON)");
+  app.add_option("--rounds", rounds, "rounds of 64 steps a mode")->check(CLI::Range(10, 1000));
+  CLI11_PARSE(app, argc, argv);
+  try {
+    const char* folder = std::getenv("LOCKSTEP_BENCHMARK_FOLDER");
+    const auto place = launch::placement_from_environment();
+    if (folder == nullptr || !place) return launch_ranks({argv, argv + argc});
+    run_rank(*place, folder, rounds, file);
+    return 0;
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << "\n";
+    launch::report_error(error);
+    return 3;
+  }
+}

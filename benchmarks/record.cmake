@@ -1,0 +1,2 @@
+add_lockstep_program(observe_overhead TORCH SOURCES observe_overhead.cpp
+  DEPENDS lockstep::record lockstep::train lockstep::launch CLI11::CLI11 nlohmann_json::nlohmann_json)

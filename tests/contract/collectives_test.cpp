@@ -1,0 +1,68 @@
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "expect.h"
+#include "job.h"
+
+namespace lockstep::contract {
+namespace {
+
+using diagnose::State;
+
+class Collectives : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Collectives, testing::Values(2, 3, 4, 8),
+                         testing::PrintToStringParamName());
+
+// Three calls on every rank; `change` may alter the second of the last rank.
+trace::Trace calls(int world_size, const std::string& op,
+                   const std::function<void(trace::Collective&)>& change) {
+  auto trace = empty_trace(world_size);
+  for (int r = 0; r < world_size; ++r)
+    for (int k = 1; k <= 3; ++k) {
+      trace::Collective call{100 * k, 0, k, "world", op, "sum", -1, "float", {64}};
+      if (k == 2 && r == world_size - 1) change(call);
+      record(trace.ranks[r], k - 1, call);
+    }
+  return trace;
+}
+
+TEST_P(Collectives, ThatDifferAreNamedAtTheirSequence) {
+  const std::vector<std::function<void(trace::Collective&)>> changes{
+      [](auto& c) { c.op = "broadcast"; }, [](auto& c) { c.reduce_op = "product"; },
+      [](auto& c) { c.root = 1; }, [](auto& c) { c.dtype = "int"; },
+      [](auto& c) { c.sizes = {65}; }};
+  for (const auto& change : changes) {
+    const auto trace = calls(GetParam(), "allreduce", change);
+    expect_only(trace, "collective-mismatch",
+                GetParam() == 2 ? all_ranks(2) : std::vector<int>{GetParam() - 1}, 1);
+    EXPECT_EQ(diagnose::diagnose(trace).findings.at(0).sequence, 2);
+  }
+}
+
+TEST_P(Collectives, ThatMayDifferAreRight) {
+  expect_nothing(calls(GetParam(), "allreduce", [](auto&) {}));
+  expect_nothing(calls(GetParam(), "allgather", [](auto& c) { c.sizes = {65}; }));
+  expect_nothing(calls(GetParam(), "send", [](auto& c) { c.root = 1; }));
+  // A rank that got less far is late, not different.
+  auto trace = calls(GetParam(), "allreduce", [](auto&) {});
+  trace.ranks.back().events.pop_back();
+  expect_nothing(trace);
+}
+
+TEST_P(Collectives, NeedToBeRecorded) {
+  EXPECT_EQ(state(Job(GetParam()).run(), "collective-mismatch"), State::not_triggered);
+  EXPECT_EQ(state(calls(1, "allreduce", [](auto& c) { c.sizes = {65}; }), "collective-mismatch"),
+            State::not_applicable);
+}
+
+TEST_P(Collectives, OfAnotherModelAreExplainedByIt) {
+  auto trace = calls(GetParam(), "allreduce", [](auto& c) { c.sizes = {65}; });
+  for (int r = 0; r < GetParam(); ++r)
+    record(trace.ranks[r], -1, trace::Model{{"w"}, {{r == 0 ? 3 : 2}}, {"float"}});
+  expect_only(trace, "parameters-differ-across-ranks",
+              GetParam() == 2 ? all_ranks(2) : std::vector<int>{0}, -1);
+}
+
+}  // namespace
+}  // namespace lockstep::contract

@@ -1,0 +1,182 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "expect.h"
+#include "job.h"
+
+namespace lockstep::contract {
+namespace {
+
+using diagnose::State;
+
+class Data : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Data, testing::Values(2, 3, 4, 8),
+                         testing::PrintToStringParamName());
+
+TEST_P(Data, MadeUpOnEachRankIsNamed) {
+  Job job(GetParam());
+  job.dataset = [](int rank) {
+    return trace::Dataset{"train", 101, 101, 11, 12, 100 + static_cast<std::uint64_t>(rank)};
+  };
+  expect_only(job.run(), "dataset-unseeded", all_ranks(GetParam()), -1);
+}
+
+TEST(DataOfFour, TheRankWithOtherDataIsTheOneNamed) {
+  Job job(4);
+  job.dataset = [](int rank) {
+    return trace::Dataset{"train", 101, 101, 11, 12, rank == 3 ? 14u : 13u};
+  };
+  expect_only(job.run(), "dataset-unseeded", {3}, -1);
+}
+
+TEST_P(Data, OfWhichEachRankHoldsAPartIsRight) {
+  Job job(GetParam());
+  job.dataset = [w = GetParam()](int rank) {
+    const auto own = static_cast<std::uint64_t>(rank);
+    return trace::Dataset{"train", 100 / w + 1, 101, 20 + own, 30 + own, 40 + own};
+  };
+  expect_nothing(job.run());
+  EXPECT_EQ(state(job.run(), "dataset-unseeded"), State::clean);
+}
+
+// Which id each rank finds at a position, where each lists the same files from another one on.
+Ids through_turned_files(const Ids& positions, int rank) {
+  Ids ids;
+  for (const auto position : positions) ids.push_back((position + 10 * rank) % 101);
+  return ids;
+}
+
+Job turned_files(int world_size) {
+  Job job(world_size);
+  job.dataset = [](int rank) {
+    return trace::Dataset{"train", 101, 101, 50 + static_cast<std::uint64_t>(rank), 12, 13};
+  };
+  job.order = [world_size](int rank, int pass) {
+    return through_turned_files(deal({101, world_size}, rank, pass), rank);
+  };
+  return job;
+}
+
+TEST_P(Data, ListedInAnotherOrderIsNamed) {
+  expect_only(turned_files(GetParam()).run(), "file-order-differs", all_ranks(GetParam()), 0);
+}
+
+TEST_P(Data, ListedInAnotherOrderAndSplitByIdIsRight) {
+  auto job = turned_files(GetParam());
+  job.order = [w = GetParam()](int rank, int pass) {
+    Ids mine;
+    for (const auto id : permutation(101, 100 * pass + rank))
+      if (id % w == rank) mine.push_back(id);
+    return mine;
+  };
+  expect_nothing(job.run());
+  EXPECT_EQ(state(job.run(), "file-order-differs"), State::clean);
+}
+
+TEST_P(Data, NeedsToBeRecorded) {
+  const auto trace = without<trace::Dataset>(turned_files(GetParam()).run());
+  for (const auto* slug :
+       {"dataset-unseeded", "file-order-differs", "no-sharding", "sharded-twice", "tail-never-seen",
+        "padding-overruns", "empty-shard", "epoch-differs-by-rank"})
+    EXPECT_EQ(state(trace, slug), State::not_triggered) << slug;
+}
+
+// As LibTorch's sampler does with allow_duplicates=false: cut the tail off, then shuffle what is left.
+Ids cut_then_permute(int world_size, int rank, int pass) {
+  Ids mine;
+  const auto order = permutation(101 / world_size * world_size, pass);
+  for (std::size_t i = static_cast<std::size_t>(rank); i < order.size();
+       i += static_cast<std::size_t>(world_size))
+    mine.push_back(order[i]);
+  return mine;
+}
+
+TEST_P(Data, WhoseTailNobodyDrawsIsNamed) {
+  Job job(GetParam());
+  job.order = [w = GetParam()](int rank, int pass) { return cut_then_permute(w, rank, pass); };
+  expect_only(job.run(), "tail-never-seen", all_ranks(GetParam()), 0);
+}
+
+TEST_P(Data, PermutedAndThenCutIsRight) {
+  Job job(GetParam());
+  job.order = [w = GetParam()](int rank, int pass) {
+    return deal({101, w, true, true}, rank, pass);
+  };
+  expect_nothing(job.run());
+  EXPECT_EQ(state(job.run(), "tail-never-seen"), State::clean);
+}
+
+TEST_P(Data, OfOnePassSaysNothingOfTails) {
+  Job job(GetParam());
+  job.passes = 1;
+  job.order = [w = GetParam()](int rank, int pass) { return cut_then_permute(w, rank, pass); };
+  EXPECT_EQ(state(job.run(), "tail-never-seen"), State::not_triggered);
+  job.samples = 24 * 4;
+  EXPECT_EQ(state(job.run(), "tail-never-seen"), State::not_applicable);
+}
+
+TEST(DataOfThreeSamples, MayMissTheSameOneByChance) {
+  Job job(2);
+  job.samples = 3;
+  job.batch = 1;
+  job.order = [](int rank, int pass) { return Ids{(rank + pass) % 2}; };
+  EXPECT_EQ(state(job.run(), "tail-never-seen"), State::not_triggered);
+}
+
+// A run that dies on its first batch: LibTorch's sequential sampler pads once only.
+trace::Trace overrun(int world_size, std::int64_t samples) {
+  auto trace = empty_trace(world_size);
+  for (int r = 0; r < world_size; ++r) {
+    auto& rank = trace.ranks[r];
+    record(rank, -1, trace::Dataset{"train", samples, samples, 1, 2, 3});
+    record(rank, 0, trace::PassBegin{"train", 0});
+    record(rank, 0, trace::Samples{"train", {r < 2 * samples ? r % samples : r}});
+  }
+  return trace;
+}
+
+TEST(DataOfOneSample, DrawnPastItsEndIsNamedThoughTheRunDied) {
+  expect_only(overrun(3, 1), "padding-overruns", {2}, 0);
+  expect_only(overrun(4, 1), "padding-overruns", {2, 3}, 0);
+  expect_only(overrun(8, 3), "padding-overruns", {6, 7}, 0);
+}
+
+TEST(DataOfOneSample, WrappedAroundIsRight) {
+  for (const int world_size : {3, 4, 8}) {
+    Job job(world_size);
+    job.samples = 1;
+    job.passes = 1;
+    expect_nothing(job.run());
+    EXPECT_EQ(state(job.run(), "padding-overruns"), State::clean);
+    EXPECT_EQ(state(job.run(), "no-sharding"), State::not_applicable);
+  }
+  EXPECT_EQ(state(Job(2).run(), "padding-overruns"), State::not_applicable);
+}
+
+TEST_P(Data, OfWhichARankHasNoBatchIsNamed) {
+  Job job(GetParam());
+  job.passes = 1;
+  const int last = GetParam() - 1;
+  job.order = [w = GetParam(), last](int rank, int pass) {
+    return rank == last ? Ids{} : deal({101, w}, rank, pass);
+  };
+  expect_only(job.run(), "empty-shard", {last}, 0);
+  job.order = [](int, int) { return Ids{}; };
+  expect_only(job.run(), "empty-shard", all_ranks(GetParam()), 0);
+}
+
+TEST_P(Data, SmallerThanABatchIsRight) {
+  Job job(GetParam());
+  job.batch = 1'000;
+  expect_nothing(job.run());
+  EXPECT_EQ(state(job.run(), "empty-shard"), State::clean);
+}
+
+TEST_P(Data, OfAPassThatDiedIsNoEmptyShard) {
+  const auto trace = without<trace::Samples>(without<trace::PassEnd>(Job(GetParam()).run()));
+  EXPECT_EQ(state(trace, "empty-shard"), State::not_triggered);
+}
+
+}  // namespace
+}  // namespace lockstep::contract

@@ -1,0 +1,187 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "expect.h"
+#include "job.h"
+
+namespace lockstep::contract {
+namespace {
+
+using diagnose::State;
+using Told = std::optional<std::int64_t>;
+
+class Epoch : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Epoch, testing::Values(1, 2, 3, 4, 8),
+                         testing::PrintToStringParamName());
+
+std::int64_t second_pass(const Job& job) {
+  return (static_cast<std::int64_t>(job.samples + job.world_size - 1) / job.world_size + job.batch -
+          1) /
+         job.batch;
+}
+
+Job frozen(int world_size) {
+  Job job(world_size);
+  job.order = [world_size](int rank, int) { return deal({101, world_size}, rank, 0); };
+  return job;
+}
+
+TEST_P(Epoch, NeverToldIsNamed) {
+  auto job = frozen(GetParam());
+  job.told = [](int, int) { return Told(); };
+  expect_only(job.run(), "missing-set-epoch", all_ranks(GetParam()), second_pass(job));
+}
+
+TEST_P(Epoch, ToldTheSameEveryTimeIsNamed) {
+  auto job = frozen(GetParam());
+  job.told = [](int, int) { return Told(7); };
+  expect_only(job.run(), "missing-set-epoch", all_ranks(GetParam()), second_pass(job));
+}
+
+TEST_P(Epoch, NeverToldToASamplerThatReshufflesIsRight) {
+  Job job(GetParam());
+  job.told = [](int, int) { return Told(); };
+  expect_nothing(job.run());
+  EXPECT_EQ(state(job.run(), "missing-set-epoch"), State::clean);
+}
+
+TEST_P(Epoch, OfAnOrderThatIsMeantToStayIsRight) {
+  for (const auto tell : {Job::Tell::before_pass, Job::Tell::after_first_batch}) {
+    Job job(GetParam());
+    job.order = [w = GetParam()](int rank, int) { return deal({101, w, false}, rank, 0); };
+    job.tell = tell;
+    expect_nothing(job.run());
+    job.told = [](int, int) { return Told(); };
+    expect_nothing(job.run());
+  }
+}
+
+TEST_P(Epoch, CountedFromOneOrToldTwiceIsRight) {
+  Job job(GetParam());
+  job.told = [](int, int pass) { return Told(pass + 1); };
+  job.order = [w = GetParam()](int rank, int pass) { return deal({101, w}, rank, pass + 1); };
+  expect_nothing(job.run());
+  auto trace = job.run();
+  for (auto& rank : trace.ranks)
+    for (std::size_t i = 0; i < rank.events.size(); ++i)
+      if (std::holds_alternative<trace::SetEpoch>(rank.events[i].payload)) {
+        rank.events.insert(rank.events.begin() + static_cast<std::ptrdiff_t>(i), rank.events[i]);
+        ++i;
+      }
+  expect_nothing(trace);
+}
+
+TEST_P(Epoch, ToldToACopyIsNamed) {
+  for (const auto tell : {Job::Tell::before_pass, Job::Tell::after_begin, Job::Tell::at_end}) {
+    auto job = frozen(GetParam());
+    job.tell = tell;
+    if (tell == Job::Tell::at_end) job.told = [](int, int pass) { return Told(pass + 1); };
+    expect_only(job.run(), "set-epoch-on-copy", all_ranks(GetParam()), second_pass(job));
+  }
+}
+
+TEST_P(Epoch, OfOnePassSaysNothing) {
+  auto job = frozen(GetParam());
+  job.passes = 1;
+  for (const auto* slug : {"missing-set-epoch", "set-epoch-on-copy", "epoch-set-after-prefetch"})
+    EXPECT_EQ(state(job.run(), slug), State::not_triggered) << slug;
+  EXPECT_EQ(state(job.run(), "epoch-differs-by-rank"),
+            GetParam() == 1 ? State::not_applicable : State::not_triggered);
+}
+
+TEST_P(Epoch, OfTooFewSamplesSaysNothing) {
+  Job job(GetParam());
+  job.samples = 3;
+  job.batch = 1;
+  job.told = [](int, int) { return Told(); };
+  job.order = [](int, int) { return Ids{2, 0}; };
+  EXPECT_EQ(state(job.run(), "missing-set-epoch"), State::not_triggered);
+}
+
+// The first batch comes from the order of the epoch before, the rest from this one's.
+Job stale_first_batch(int world_size, int first_epoch) {
+  Job job(world_size);
+  job.tell = Job::Tell::after_first_batch;
+  job.told = [first_epoch](int, int pass) { return Told(pass + first_epoch); };
+  job.order = [world_size, first_epoch](int rank, int pass) {
+    auto ids = deal({101, world_size}, rank, pass + first_epoch);
+    const auto last = pass + first_epoch - 1;
+    const auto stale = deal({101, world_size}, rank, last < 0 ? 0 : last);
+    std::copy(stale.begin(), stale.begin() + 4, ids.begin());
+    return ids;
+  };
+  return job;
+}
+
+TEST_P(Epoch, ToldAfterTheFirstBatchIsNamed) {
+  const auto job = stale_first_batch(GetParam(), 0);
+  expect_only(job.run(), "epoch-set-after-prefetch", all_ranks(GetParam()), second_pass(job));
+}
+
+TEST_P(Epoch, ToldAfterTheFirstBatchAndCountedFromOneIsNamed) {
+  auto job = stale_first_batch(GetParam(), 1);
+  job.batch = 4;
+  expect_only(job.run(), "epoch-set-after-prefetch", all_ranks(GetParam()), -2);
+}
+
+// The whole order was made before the epoch was told: every pass but the first lags by one.
+TEST_P(Epoch, ToldAfterTheWholeOrderWasMadeIsNamed) {
+  Job job(GetParam());
+  job.tell = Job::Tell::after_first_batch;
+  job.order = [w = GetParam()](int rank, int pass) {
+    return deal({101, w}, rank, std::max(0, pass - 1));
+  };
+  expect_only(job.run(), "epoch-set-after-prefetch", all_ranks(GetParam()), second_pass(job));
+  job.passes = 2;
+  expect_only(job.run(), "epoch-set-after-prefetch", all_ranks(GetParam()), second_pass(job));
+}
+
+TEST_P(Epoch, OfTheNextPassToldAtTheEndOfThisOneIsRight) {
+  Job job(GetParam());
+  job.tell = Job::Tell::at_end;
+  job.told = [](int, int pass) { return Told(pass + 1); };
+  expect_nothing(job.run());
+}
+
+TEST_P(Epoch, ToldBetweenTheBeginningAndTheFirstBatchIsRight) {
+  Job job(GetParam());
+  job.tell = Job::Tell::after_begin;
+  expect_nothing(job.run());
+  EXPECT_EQ(state(job.run(), "epoch-set-after-prefetch"), State::clean);
+}
+
+TEST_P(Epoch, ThatDiffersIsNamed) {
+  if (GetParam() == 1) return;
+  Job job(GetParam());
+  job.told = [](int rank, int pass) { return Told(pass + rank); };
+  job.order = [w = GetParam()](int rank, int pass) { return deal({101, w}, rank, pass + rank); };
+  expect_only(job.run(), "epoch-differs-by-rank", all_ranks(GetParam()), 0);
+}
+
+TEST_P(Epoch, ToldOnOneRankOnlyIsNamed) {
+  if (GetParam() == 1) return;
+  Job job(GetParam());
+  job.told = [](int rank, int pass) { return rank == 0 ? Told(pass) : Told(); };
+  job.order = [w = GetParam()](int rank, int pass) {
+    return deal({101, w}, rank, rank == 0 ? pass : 0);
+  };
+  expect_only(job.run(), "epoch-differs-by-rank",
+              GetParam() == 2 ? all_ranks(2) : std::vector<int>{0}, second_pass(job));
+}
+
+TEST_P(Epoch, ThatDiffersAndDecidesNothingIsRight) {
+  Job job(GetParam());
+  job.told = [](int rank, int pass) { return Told(pass + rank); };
+  expect_nothing(job.run());
+}
+
+TEST_P(Epoch, NeedsToBeTold) {
+  const auto trace = without<trace::SetEpoch>(Job(GetParam()).run());
+  EXPECT_EQ(state(trace, "epoch-set-after-prefetch"), State::not_triggered);
+  EXPECT_EQ(state(trace, "epoch-differs-by-rank"),
+            GetParam() == 1 ? State::not_applicable : State::not_triggered);
+}
+
+}  // namespace
+}  // namespace lockstep::contract

@@ -1,0 +1,127 @@
+#include <gtest/gtest.h>
+
+#include "expect.h"
+#include "job.h"
+
+namespace lockstep::contract {
+namespace {
+
+using diagnose::State;
+
+class Gradient : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Gradient, testing::Values(2, 3, 4, 8),
+                         testing::PrintToStringParamName());
+
+TEST_P(Gradient, KeptFromTheLastStepIsNamedAtTheSecondStep) {
+  Job job(GetParam());
+  job.zero_gradients = false;
+  expect_only(job.run(), "gradients-not-zeroed", all_ranks(GetParam()), 1);
+}
+
+TEST(GradientOfOneRank, KeptFromTheLastStepIsNamed) {
+  Job job(1);
+  job.zero_gradients = false;
+  expect_only(job.run(), "gradients-not-zeroed", {0}, 1);
+}
+
+TEST_P(Gradient, AccumulatedOverSeveralBackwardsIsRight) {
+  Job job(GetParam());
+  job.backwards = 4;
+  expect_nothing(job.run());
+  EXPECT_EQ(state(job.run(), "gradients-not-zeroed"), State::clean);
+  EXPECT_EQ(state(job.run(), "double-average"), State::clean);
+}
+
+TEST_P(Gradient, KeptNeedsTwoConsecutiveSteps) {
+  Job job(GetParam());
+  job.zero_gradients = false;
+  job.recorded_steps = 1;
+  EXPECT_EQ(state(job.run(), "gradients-not-zeroed"), State::not_triggered);
+  EXPECT_EQ(state(without<trace::LocalGradients>(Job(GetParam()).run()), "gradients-not-zeroed"),
+            State::not_triggered);
+}
+
+TEST_P(Gradient, SummedAndNotDividedIsNamed) {
+  Job job(GetParam());
+  job.reduced_times = GetParam();
+  expect_only(job.run(), "sum-not-mean", all_ranks(GetParam()), 0);
+}
+
+TEST_P(Gradient, SumOfADividedLossIsRight) {
+  Job job(GetParam());
+  job.reduced_times = GetParam();
+  job.loss_times = 1.0 / GetParam();
+  expect_nothing(job.run());
+  EXPECT_EQ(state(job.run(), "sum-not-mean"), State::clean);
+}
+
+TEST_P(Gradient, LossDividedBeforeAMeanIsNamed) {
+  Job job(GetParam());
+  job.loss_times = 1.0 / GetParam();
+  expect_only(job.run(), "double-average", all_ranks(GetParam()), 0);
+}
+
+TEST_P(Gradient, MeanDividedAgainIsNamed) {
+  Job job(GetParam());
+  job.reduced_times = 1.0 / GetParam();
+  expect_only(job.run(), "double-average", all_ranks(GetParam()), 0);
+}
+
+TEST_P(Gradient, AccumulationInADividedLossIsStillNamed) {
+  Job job(GetParam());
+  job.backwards = 2;
+  job.loss_times = 1.0 / GetParam();
+  expect_only(job.run(), "double-average", all_ranks(GetParam()), 0);
+}
+
+TEST_P(Gradient, ScaleNeedsADeclaredMeanAndLosses) {
+  Job job(GetParam());
+  job.reduced_times = GetParam();
+  EXPECT_EQ(state(without<trace::Loss>(job.run()), "sum-not-mean"), State::not_triggered);
+  job.declares_mean = false;
+  EXPECT_EQ(state(job.run(), "sum-not-mean"), State::not_triggered);
+  EXPECT_EQ(state(job.run(), "double-average"), State::not_triggered);
+}
+
+TEST(GradientOfOneRank, HasNoReductionToGetWrong) {
+  EXPECT_EQ(state(Job(1).run(), "sum-not-mean"), State::not_applicable);
+  EXPECT_EQ(state(Job(1).run(), "double-average"), State::not_applicable);
+}
+
+TEST_P(Gradient, ClippedIsNoFinding) {
+  Job job(GetParam());
+  job.reduced_times = 0.3;
+  expect_nothing(job.run());
+}
+
+TEST_P(Gradient, NoMultipleOfTheMeanIsAGenericFinding) {
+  auto trace = Job(GetParam()).run();
+  const auto other = summarize(draw_values(99, 0, 0));
+  for (auto& rank : trace.ranks)
+    for (auto& event : rank.events)
+      if (auto* reduced = std::get_if<trace::ReducedGradients>(&event.payload);
+          reduced && event.step == 2)
+        reduced->values = other;
+  expect_only(trace, "gradient-not-the-mean", all_ranks(GetParam()), 2);
+}
+
+TEST_P(Gradient, MeanWeightedBySamplesIsRight) {
+  auto trace = empty_trace(GetParam());
+  Values weight(6, 0.0), bias(3, 0.0);
+  double samples = 0;
+  for (int r = 0; r < GetParam(); ++r) {
+    const auto local = draw_values(1, r, 0);
+    record(trace.ranks[r], 0, trace::LocalGradients{r + 1, summarize(local)});
+    for (std::size_t i = 0; i < 6; ++i) weight[i] += (r + 1) * local[0][i];
+    for (std::size_t i = 0; i < 3; ++i) bias[i] += (r + 1) * local[1][i];
+    samples += r + 1;
+  }
+  for (auto* tensor : {&weight, &bias})
+    for (auto& value : *tensor) value /= samples;
+  for (auto& rank : trace.ranks)
+    record(rank, 0, trace::ReducedGradients{summarize(std::vector<Values>{weight, bias})});
+  EXPECT_EQ(state(trace, "gradient-not-the-mean"), State::clean);
+}
+
+}  // namespace
+}  // namespace lockstep::contract

@@ -1,0 +1,119 @@
+#include <gtest/gtest.h>
+
+#include "expect.h"
+#include "job.h"
+
+namespace lockstep::contract {
+namespace {
+
+using diagnose::State;
+
+class Replicas : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Replicas, testing::Values(2, 3, 4, 8),
+                         testing::PrintToStringParamName());
+
+TEST_P(Replicas, WithoutABroadcastAreNamedBeforeTheFirstStep) {
+  Job job(GetParam());
+  job.equal_start = false;
+  expect_only(job.run(), "no-initial-broadcast", all_ranks(GetParam()), -1);
+}
+
+TEST(ReplicasOfFour, OneThatStartsApartIsTheOneNamed) {
+  auto trace = Job(4).run();
+  for (auto& event : trace.ranks[2].events)
+    if (auto* parameters = std::get_if<trace::Parameters>(&event.payload))
+      parameters->values = summarize(draw_values(5, 5, 5));
+  expect_only(trace, "no-initial-broadcast", {2}, -1);
+}
+
+TEST_P(Replicas, NeedTheirStartRecorded) {
+  Job job(GetParam());
+  job.has_engine = false;
+  const auto trace = without<trace::Parameters>(job.run());
+  EXPECT_EQ(state(trace, "no-initial-broadcast"), State::not_triggered);
+  EXPECT_EQ(state(trace, "no-gradient-sync"), State::not_triggered);
+  EXPECT_EQ(state(trace, "replicas-diverged"), State::not_triggered);
+  EXPECT_EQ(state(without<trace::Model>(trace), "parameters-differ-across-ranks"),
+            State::not_triggered);
+}
+
+TEST_P(Replicas, ThatNobodyReducesAreNamedAtTheFirstUpdate) {
+  Job job(GetParam());
+  job.reduce = false;
+  job.has_engine = false;
+  expect_only(job.run(), "no-gradient-sync", all_ranks(GetParam()), 0);
+}
+
+TEST_P(Replicas, ThatAnEngineHoldsAndNobodyReducesAreTheWrappers) {
+  Job job(GetParam());
+  job.reduce = false;
+  expect_only(job.run(), "forward-bypasses-wrapper", all_ranks(GetParam()), 0);
+  EXPECT_EQ(state(job.run(), "no-gradient-sync"), State::not_applicable);
+}
+
+TEST_P(Replicas, WhoseParametersAreAveragedAreRight) {
+  Job job(GetParam());
+  job.reduce = false;
+  job.has_engine = false;
+  job.average_parameters = true;
+  expect_nothing(job.run());
+  EXPECT_EQ(state(job.run(), "no-gradient-sync"), State::clean);
+}
+
+TEST_P(Replicas, AveragedNowAndThenAreRight) {
+  Job job(GetParam());
+  job.reduce = false;
+  job.has_engine = false;
+  auto trace = job.run();
+  for (auto& rank : trace.ranks)
+    for (auto& event : rank.events)
+      if (auto* parameters = std::get_if<trace::Parameters>(&event.payload);
+          parameters && event.step == 2)
+        parameters->values = summarize(draw_values(5, 5, 5));
+  expect_nothing(trace);
+}
+
+TEST_P(Replicas, ApartForNoNamedReasonAreAGenericFinding) {
+  auto trace = Job(GetParam()).run();
+  for (auto& event : trace.ranks[1].events)
+    if (auto* parameters = std::get_if<trace::Parameters>(&event.payload);
+        parameters && event.step >= 1)
+      parameters->values[1] = summarize(Values{1, 2, 3});
+  expect_only(trace, "replicas-diverged", GetParam() == 2 ? all_ranks(2) : std::vector<int>{1}, 1);
+}
+
+TEST_P(Replicas, OfAnotherShapeAreNamedAlone) {
+  Job job(GetParam());
+  job.odd_shape_on = {GetParam() - 1};
+  job.equal_start = false;
+  expect_only(job.run(), "parameters-differ-across-ranks",
+              GetParam() == 2 ? all_ranks(2) : std::vector<int>{GetParam() - 1}, -1);
+}
+
+TEST_P(Replicas, WithOtherNamesAreRight) {
+  auto trace = Job(GetParam()).run();
+  for (auto& event : trace.ranks[1].events)
+    if (auto* model = std::get_if<trace::Model>(&event.payload))
+      model->names = {"module.weight", "module.bias"};
+  expect_nothing(trace);
+}
+
+TEST_P(Replicas, RoundedOtherwiseAreRight) {
+  auto trace = Job(GetParam()).run();
+  for (auto& event : trace.ranks[1].events)
+    if (auto* parameters = std::get_if<trace::Parameters>(&event.payload))
+      for (auto& value : parameters->values) {
+        value.hash += 1;
+        value.norm *= 1 + 6e-8;
+      }
+  expect_nothing(trace);
+}
+
+TEST(ReplicasOfOne, CannotDiffer) {
+  for (const auto* slug : {"no-initial-broadcast", "no-gradient-sync", "forward-bypasses-wrapper",
+                           "parameters-differ-across-ranks", "replicas-diverged"})
+    EXPECT_EQ(state(Job(1).run(), slug), State::not_applicable) << slug;
+}
+
+}  // namespace
+}  // namespace lockstep::contract

@@ -1,0 +1,162 @@
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "expect.h"
+#include "job.h"
+
+namespace lockstep::contract {
+namespace {
+
+using diagnose::State;
+
+class Sharding : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Sharding, testing::Values(2, 3, 4, 8),
+                         testing::PrintToStringParamName());
+
+TEST_P(Sharding, ByNobodyIsNamed) {
+  Job job(GetParam());
+  job.order = [](int, int pass) { return permutation(101, pass); };
+  expect_only(job.run(), "no-sharding", all_ranks(GetParam()), 0);
+  job.order = [](int rank, int pass) { return permutation(101, 10 * pass + rank); };
+  expect_only(job.run(), "no-sharding", all_ranks(GetParam()), 0);
+}
+
+TEST_P(Sharding, IsNoMatterForRanksThatTrainOnTheirOwn) {
+  Job job(GetParam());
+  job.order = [](int, int pass) { return permutation(101, pass); };
+  job.has_engine = false;
+  EXPECT_EQ(state(job.run(), "no-sharding"), State::not_triggered);
+}
+
+TEST_P(Sharding, OfEvaluationIsAChoice) {
+  Job job(GetParam());
+  job.evaluation_order = [](int, int) { return deal({101, 1, false}, 0, 0); };
+  expect_nothing(job.run());
+}
+
+TEST_P(Sharding, DrawingWithReplacementIsRight) {
+  Job job(GetParam());
+  job.order = [w = GetParam()](int rank, int pass) {
+    std::mt19937_64 generator(static_cast<std::uint64_t>(100 * pass + rank));
+    Ids ids(static_cast<std::size_t>(2 * 101 / w));
+    for (auto& id : ids) id = static_cast<std::int64_t>(generator() % 101);
+    return ids;
+  };
+  expect_nothing(job.run());
+  EXPECT_EQ(state(job.run(), "stream-not-sharded"), State::clean);
+}
+
+// Two workers, each with a stream of its own, in turns of a batch.
+Ids two_workers(const Ids& first, const Ids& second, std::size_t batch) {
+  Ids ids;
+  for (std::size_t begin = 0; begin < first.size(); begin += batch)
+    for (const auto* stream : {&first, &second})
+      for (std::size_t i = begin; i < std::min(begin + batch, stream->size()); ++i)
+        ids.push_back((*stream)[i]);
+  return ids;
+}
+
+Ids every(std::int64_t samples, std::int64_t from, std::int64_t step) {
+  Ids ids;
+  for (std::int64_t id = from; id < samples; id += step) ids.push_back(id);
+  return ids;
+}
+
+Job stream(int world_size, bool sharded_by_rank, bool sharded_by_worker) {
+  Job job(world_size);
+  job.samples = 32 * world_size;
+  job.passes = 1;
+  job.order = [=](int rank, int) {
+    const auto readers = (sharded_by_rank ? world_size : 1) * (sharded_by_worker ? 2 : 1);
+    const auto worker = [&](int w) {
+      return every(
+          32 * world_size,
+          (sharded_by_rank ? rank : 0) * (sharded_by_worker ? 2 : 1) + (sharded_by_worker ? w : 0),
+          readers);
+    };
+    return two_workers(worker(0), worker(1), 4);
+  };
+  return job;
+}
+
+TEST_P(Sharding, OfAStreamByNobodyIsNamed) {
+  expect_only(stream(GetParam(), false, false).run(), "stream-not-sharded", all_ranks(GetParam()),
+              0);
+}
+
+TEST_P(Sharding, OfAStreamByRanksAndNotByWorkersIsNamed) {
+  expect_only(stream(GetParam(), true, false).run(), "stream-not-sharded", all_ranks(GetParam()),
+              0);
+}
+
+TEST_P(Sharding, OfAStreamByBothIsRight) {
+  expect_nothing(stream(GetParam(), true, true).run());
+  EXPECT_EQ(state(stream(GetParam(), true, true).run(), "stream-not-sharded"), State::clean);
+}
+
+TEST(ShardingOfOneRank, ConcernsItsWorkers) {
+  expect_only(stream(1, false, false).run(), "stream-not-sharded", {0}, 0);
+  expect_nothing(stream(1, false, true).run());
+}
+
+TEST_P(Sharding, RepeatedPassesOfAShardAreRight) {
+  Job job(GetParam());
+  job.passes = 1;
+  job.order = [w = GetParam()](int rank, int) {
+    auto ids = deal({96, w}, rank, 0), again = deal({96, w}, rank, 0);
+    ids.insert(ids.end(), again.begin(), again.end());
+    return ids;
+  };
+  expect_nothing(job.run());
+}
+
+// Each rank holds every W-th run of 8 ids, and then shuffles and splits that part by `splits` again.
+Job by_files(int world_size, int splits) {
+  const std::int64_t samples = 32 * world_size;
+  const auto held = [=](int rank) {
+    Ids ids;
+    for (std::int64_t id = 0; id < samples; ++id)
+      if (id / 8 % world_size == rank) ids.push_back(id);
+    return ids;
+  };
+  Job job(world_size);
+  job.samples = samples;
+  job.dataset = [=](int rank) {
+    const auto own = static_cast<std::uint64_t>(rank);
+    return trace::Dataset{"train", 32, samples, 20 + own, 30 + own, 40 + own};
+  };
+  job.order = [=](int rank, int pass) {
+    Ids ids;
+    for (const auto position : deal({32, splits}, splits == 1 ? 0 : rank, pass))
+      ids.push_back(held(rank)[static_cast<std::size_t>(position)]);
+    return ids;
+  };
+  return job;
+}
+
+TEST_P(Sharding, ByFilesAndByASamplerIsNamed) {
+  expect_only(by_files(GetParam(), GetParam()).run(), "sharded-twice", all_ranks(GetParam()), 0);
+}
+
+TEST_P(Sharding, ByFilesAloneIsRight) {
+  expect_nothing(by_files(GetParam(), 1).run());
+  EXPECT_EQ(state(by_files(GetParam(), 1).run(), "sharded-twice"), State::clean);
+}
+
+TEST_P(Sharding, OfAPassThatStopsEarlyIsRight) {
+  Job job(GetParam());
+  job.most_batches = 3;
+  expect_nothing(job.run());
+  EXPECT_EQ(state(job.run(), "sharded-twice"), State::clean);
+}
+
+TEST_P(Sharding, NeedsSamples) {
+  const auto trace = without<trace::PassBegin>(Job(GetParam()).run());
+  for (const auto* slug :
+       {"no-sharding", "stream-not-sharded", "sharded-twice", "tail-never-seen", "empty-shard"})
+    EXPECT_EQ(state(trace, slug), State::not_triggered) << slug;
+}
+
+}  // namespace
+}  // namespace lockstep::contract

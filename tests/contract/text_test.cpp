@@ -1,0 +1,41 @@
+#include <gtest/gtest.h>
+#include <lockstep/diagnose/text.h>
+
+#include <sstream>
+
+#include "expect.h"
+#include "job.h"
+
+namespace lockstep::contract {
+namespace {
+
+TEST(Text, TellsSlugRanksStepAndFiguresInEightyColumns) {
+  Job job(8);
+  job.reduced_times = 8;
+  const auto text = diagnose::to_text(diagnose::diagnose(job.run()));
+  EXPECT_EQ(text.rfind("violation: sum-not-mean\n    ranks 0, 1, 2, 3, 4, 5, 6 and 7, step 0\n", 0),
+            0u)
+      << text;
+  EXPECT_NE(text.find("the reduced gradient is 8 times the mean"), std::string::npos) << text;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
+}
+
+TEST(Text, SaysWhenNothingWasFoundAndHowMuchWasLookedAt) {
+  EXPECT_EQ(diagnose::to_text(diagnose::diagnose(Job(2).run())),
+            "Nothing found.\n"
+            "Of 28 pitfalls: 0 found, 21 clean, 5 without the events they need, 2 cannot show\n"
+            "at this size.\n");
+}
+
+TEST(Text, OfStates) {
+  EXPECT_EQ(diagnose::to_string(diagnose::State::found), "found");
+  EXPECT_EQ(diagnose::to_string(diagnose::State::clean), "clean");
+  EXPECT_EQ(diagnose::to_string(diagnose::State::not_triggered), "not-triggered");
+  EXPECT_EQ(diagnose::to_string(diagnose::State::not_applicable), "not-applicable");
+  EXPECT_EQ(diagnose::to_string(diagnose::Severity::violation), "violation");
+  EXPECT_EQ(diagnose::to_string(diagnose::Severity::advice), "advice");
+}
+
+}  // namespace
+}  // namespace lockstep::contract

@@ -1,0 +1,78 @@
+// A right run, judged by every detector.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "expect.h"
+#include "job.h"
+
+namespace lockstep::contract {
+namespace {
+
+using diagnose::State;
+
+class WholeRun : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, WholeRun, testing::Values(2, 3, 4, 8),
+                         testing::PrintToStringParamName());
+
+TEST_P(WholeRun, IsCleanAndWasLookedAt) {
+  auto trace = Job(GetParam()).run();
+  for (auto& rank : trace.ranks)
+    record(rank, 3, trace::Collective{9, 0, 1, "world", "allreduce", "sum", -1, "float", {9}});
+  expect_nothing(trace);
+  const std::set<std::string> of_devices{"replica-buffers-lost", "odd-batch-split",
+                                         "unequal-chunk-mean", "device-zero-bottleneck"};
+  // Both need what a right run of this size cannot show.
+  const std::set<std::string> impossible{"padding-overruns", "no-gradient-sync"};
+  for (const auto& row : diagnose::diagnose(trace).rows) {
+    const auto expected = of_devices.count(row.slug)   ? State::not_triggered
+                          : impossible.count(row.slug) ? State::not_applicable
+                                                       : State::clean;
+    EXPECT_EQ(row.verdict.state, expected) << row.slug << ": " << row.verdict.reason;
+  }
+}
+
+TEST(WholeRunRows, AreOneForEachDetectorAndSayWhyTheyDidNotLook) {
+  const auto rows = diagnose::diagnose(empty_trace(2)).rows;
+  ASSERT_EQ(rows.size(), 28u);
+  std::set<std::string> slugs;
+  for (const auto& row : rows) {
+    slugs.insert(row.slug);
+    EXPECT_TRUE(row.verdict.state == State::not_triggered ||
+                row.verdict.state == State::not_applicable)
+        << row.slug;
+    EXPECT_FALSE(row.verdict.reason.empty()) << row.slug;
+  }
+  EXPECT_EQ(slugs.size(), 28u);
+}
+
+TEST(WholeRunRows, OfAnAbsentRankOrNoRankAtAllFindNothing) {
+  auto trace = Job(4).run();
+  trace.ranks.erase(trace.ranks.begin());
+  EXPECT_TRUE(diagnose::diagnose(trace).findings.empty());
+  EXPECT_TRUE(diagnose::diagnose(trace::Trace{}).findings.empty());
+}
+
+// A run killed after any event: never a finding that the whole run does not have.
+TEST_P(WholeRun, CutAnywhereStaysClean) {
+  const auto whole = Job(GetParam()).run();
+  for (std::size_t length = 0; length < whole.ranks[0].events.size(); length += 7) {
+    auto cut = whole;
+    for (std::size_t r = 0; r < cut.ranks.size(); ++r)
+      cut.ranks[r].events.resize(std::min(cut.ranks[r].events.size(), length + r));
+    ASSERT_TRUE(diagnose::diagnose(cut).findings.empty())
+        << length << ": " << diagnose::diagnose(cut).findings[0].pitfall;
+  }
+}
+
+TEST_P(WholeRun, NonFiniteGradientsAreNoFindingOfTheirReduction) {
+  auto trace = Job(GetParam()).run();
+  for (auto& rank : trace.ranks)
+    for (auto& event : rank.events)
+      if (auto* local = std::get_if<trace::LocalGradients>(&event.payload); local && event.step > 1)
+        local->values[0].sketch[0] = std::numeric_limits<double>::quiet_NaN();
+  expect_nothing(trace);
+}
+
+}  // namespace
+}  // namespace lockstep::contract

@@ -1,0 +1,191 @@
+// ObservedBackend: it changes nothing, and the trace tells what was called.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "record_job.h"
+
+namespace lockstep::test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::Field;
+using trace::Collective;
+
+// Every field but the times.
+auto is(const std::string& op, std::int64_t sequence, const std::string& reduce, std::int64_t root,
+        const std::string& dtype, const std::vector<std::int64_t>& sizes) {
+  return ::testing::AllOf(
+      Field("op", &Collective::op, op), Field("sequence", &Collective::sequence, sequence),
+      Field("group", &Collective::group, "0"), Field("reduce_op", &Collective::reduce_op, reduce),
+      Field("root", &Collective::root, root), Field("dtype", &Collective::dtype, dtype),
+      Field("sizes", &Collective::sizes, sizes), Field("failed", &Collective::failed, 0));
+}
+
+void expect_left_after_entered(const trace::ParticipantTrace& trace) {
+  for (const auto& at : trace.all<Collective>())
+    EXPECT_GT(at.event->left_ns, at.time_ns) << at.event->op << " " << at.event->sequence;
+}
+
+TEST(RecordBackend, WritesEveryCollectiveWithItsFields) {
+  RecordJob job(2);
+  run_thread_ranks(job.options, [](ProcessGroupPtr group) {
+    auto a = torch::ones({3}), b = torch::ones({2, 4}, torch::kFloat64);
+    all_reduce(*group, a, c10d::ReduceOp::MAX);
+    broadcast(*group, b, 1);
+    EXPECT_EQ(all_gather(*group, a).size(), 2u);
+    std::vector<at::Tensor> inputs{torch::full({5}, group->getRank(), torch::kInt64)};
+    std::vector<std::vector<at::Tensor>> outputs;
+    if (group->getRank() == 0)
+      outputs = {{torch::zeros_like(inputs[0]), torch::ones({5}).to(torch::kInt64)}};
+    c10d::GatherOptions to_rank_0;
+    group->gather(outputs, inputs, to_rank_0)->wait();
+    if (group->getRank() == 0) {
+      EXPECT_EQ(outputs[0][1][4].item<int>(), 1);
+    }
+    auto whole = torch::zeros({6});
+    group->_allgather_base(whole, a)->wait();
+    EXPECT_EQ(whole.sum().item<double>(), 6);
+    barrier(*group);
+    group->getDefaultBackend()->monitoredBarrier({}, false);
+  });
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_THAT(job.collectives(rank), ElementsAre(is("allreduce", 1, "max", -1, "float32", {3}),
+                                                   is("broadcast", 2, "", 1, "float64", {8}),
+                                                   is("allgather", 3, "", -1, "float32", {3}),
+                                                   is("gather", 4, "", 0, "int64", {5}),
+                                                   is("_allgather_base", 5, "", -1, "float32", {3}),
+                                                   is("barrier", 6, "", -1, "", {}),
+                                                   is("monitoredBarrier", 7, "", -1, "", {})));
+    expect_left_after_entered(job.trace_of(rank));
+  }
+}
+
+TEST(RecordBackend, CountsSendAndReceiveApart) {
+  RecordJob job(3);
+  run_thread_ranks(job.options, [](ProcessGroupPtr group) {
+    std::vector<at::Tensor> tensors{torch::full({7}, group->getRank())};
+    if (group->getRank() == 0) group->send(tensors, 2, 5)->wait();
+    if (group->getRank() == 2) {
+      const auto work = group->recv(tensors, 0, 5);
+      EXPECT_TRUE(work->wait());
+      EXPECT_EQ(tensors[0].sum().item<int>(), 0);
+    }
+    barrier(*group);
+  });
+  const auto barrier_first = is("barrier", 1, "", -1, "", {});
+  EXPECT_THAT(job.collectives(0), ElementsAre(is("send", 1, "", 2, "int64", {7}), barrier_first));
+  EXPECT_THAT(job.collectives(1), ElementsAre(barrier_first));
+  EXPECT_THAT(job.collectives(2), ElementsAre(is("recv", 1, "", 0, "int64", {7}), barrier_first));
+  for (int rank = 0; rank < 3; ++rank) expect_left_after_entered(job.trace_of(rank));
+}
+
+TEST(RecordBackend, ReceiveFromAnyoneStillTellsTheSource) {
+  RecordJob job(2);
+  run_thread_ranks(job.options, [](ProcessGroupPtr group) {
+    std::vector<at::Tensor> tensors{torch::ones({2})};
+    if (group->getRank() == 1) {
+      group->send(tensors, 0, 0)->wait();
+      return;
+    }
+    const auto work = group->recvAnysource(tensors, 0);
+    work->wait();
+    EXPECT_EQ(work->sourceRank(), 1);
+  });
+  EXPECT_THAT(job.collectives(0), ElementsAre(is("recvAnysource", 1, "", -1, "float32", {2})));
+}
+
+TEST(RecordBackend, AnOperationStandsOpenWhileAPeerIsMissing) {
+  RecordJob job(2);
+  std::promise<void> looked;
+  auto has_looked = looked.get_future();
+  run_thread_ranks(job.options, [&](ProcessGroupPtr group) {
+    std::vector<at::Tensor> tensors{torch::ones({3})};
+    if (group->getRank() == 1) {
+      ASSERT_EQ(has_looked.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+    }
+    const auto work = group->allreduce(tensors);
+    if (group->getRank() == 0) {
+      const auto seen = job.collectives(0);
+      EXPECT_TRUE(job.collectives(1).empty());
+      looked.set_value();
+      ASSERT_EQ(seen.size(), 1u);
+      EXPECT_EQ(seen[0].left_ns, 0);
+      EXPECT_FALSE(work->isCompleted());
+    }
+    work->wait();
+    EXPECT_NE(job.collectives(group->getRank()).at(0).left_ns, 0);  // before wait() returns
+  });
+}
+
+TEST(RecordBackend, AFailedOperationIsLeftAsFailed) {
+  RecordJob job(2);
+  const auto thrown = try_thread_ranks(job.options, [](ProcessGroupPtr group) {
+    auto tensor = torch::ones({3});
+    if (group->getRank() == 0) all_reduce(*group, tensor);  // rank 1 goes away
+  });
+  EXPECT_TRUE(thrown[0]);
+  const auto calls = job.collectives(0);
+  ASSERT_EQ(calls.size(), 1u);
+  EXPECT_EQ(calls[0].failed, 1);
+  EXPECT_GT(calls[0].left_ns, 0);
+}
+
+TEST(RecordBackend, ARefusedCallIsLeftAsFailed) {
+  RecordJob job(1);
+  run_thread_ranks(job.options, [](ProcessGroupPtr group) {
+    std::vector<at::Tensor> of_two_types{torch::ones({3}), torch::ones({3}, torch::kInt64)};
+    EXPECT_ANY_THROW(group->getDefaultBackend()->allreduce(of_two_types));
+  });
+  EXPECT_EQ(job.collectives(0).at(0).failed, 1);
+}
+
+TEST(RecordBackend, PassesOnWhatTheGroupSets) {
+  BackendPtr inner;
+  RecordJob job(1);
+  job.options.decorate = [&](BackendPtr backend) {
+    inner = backend;
+    return record::observe(std::move(backend), job.writer(0));
+  };
+  run_thread_ranks(job.options, [&](ProcessGroupPtr group) {
+    EXPECT_EQ(inner->getGroupUid(), "0");
+    group->setGroupDesc("a description");
+    barrier(*group);
+    EXPECT_EQ(inner->getGroupDesc(), "a description");
+    const auto outer = group->getDefaultBackend();
+    EXPECT_EQ(outer->getBackendName(), "gloo");
+    EXPECT_EQ(outer->getSequenceNumberForGroup(), inner->getSequenceNumberForGroup());
+    EXPECT_EQ(outer->getBackendOptions().get(), inner->getBackendOptions().get());
+  });
+}
+
+// The Reducer calls broadcast (construction, rebuilt buckets) and allreduce (gradients); its
+// buckets are named here by their sizes alone.
+TEST(RecordBackend, DdpTrainsToTheSameBitsAndEveryRankCallsTheSame) {
+  const auto no_probes = [](int) { return std::make_unique<record::Probes>(nullptr); };
+  const auto plain = train_ddp({.world_size = 3}, 12, no_probes);
+  RecordJob job(3);
+  const auto observed = train_ddp(job.options, 12, no_probes);
+  EXPECT_TRUE(identical(plain.values, observed.values));
+
+  const auto calls = job.collectives(0);
+  const auto reductions = std::count_if(calls.begin(), calls.end(), [](const Collective& call) {
+    return call.op == "allreduce" &&
+           call.sizes == std::vector<std::int64_t>{12 * 24 + 24 + 24 * 4 + 4};
+  });
+  EXPECT_EQ(reductions, 12);
+  for (int rank = 0; rank < 3; ++rank) {
+    expect_left_after_entered(job.trace_of(rank));
+    const auto others = job.collectives(rank);
+    ASSERT_EQ(others.size(), calls.size());
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      EXPECT_EQ(others[i].sequence, static_cast<std::int64_t>(i + 1));
+      EXPECT_EQ(others[i].op, calls[i].op);
+      EXPECT_EQ(others[i].sizes, calls[i].sizes);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,167 @@
+// Probes: what they write, when, and that training does not notice them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "record_job.h"
+
+namespace lockstep::test {
+namespace {
+
+using ::testing::ElementsAre;
+
+template <class T>
+std::vector<std::int64_t> steps_of(const trace::ParticipantTrace& trace) {
+  std::vector<std::int64_t> steps;
+  for (const auto& at : trace.all<T>()) steps.push_back(at.step);
+  return steps;
+}
+
+auto probes_into(const RecordJob& job, const record::ProbeOptions& options = {}) {
+  return [&job, options](int rank) {
+    return std::make_unique<record::Probes>(job.writer(rank), options);
+  };
+}
+
+TEST(RecordProbes, ValuesAreSampledAndNothingChanges) {
+  const auto plain = train_ddp({.world_size = 2}, 130,
+                               [](int) { return std::make_unique<record::Probes>(nullptr); });
+  RecordJob job(2);
+  const auto probed = train_ddp(job.options, 130, probes_into(job));
+  EXPECT_TRUE(identical(plain.values, probed.values));
+
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto trace = job.trace_of(rank);
+    const auto sampled = ElementsAre(0, 1, 2, 3, 64, 128);
+    EXPECT_THAT(steps_of<trace::LocalGradients>(trace), sampled);
+    EXPECT_THAT(steps_of<trace::ReducedGradients>(trace), sampled);
+    EXPECT_THAT(steps_of<trace::Loss>(trace), sampled);
+    EXPECT_THAT(steps_of<trace::Parameters>(trace), ElementsAre(-1, 0, 1, 2, 3, 64, 128));
+    EXPECT_EQ(steps_of<trace::Samples>(trace).size(), 130u);
+    EXPECT_EQ(steps_of<trace::Update>(trace).size(), 130u);
+    EXPECT_EQ(steps_of<trace::Model>(trace).size(), 1u);
+    EXPECT_EQ(trace.all<trace::Update>()[5].event->lr, std::vector<double>{0.05});
+    EXPECT_EQ(trace.all<trace::LocalGradients>()[1].event->samples, 8);
+  }
+}
+
+// The Reducer leaves the mean over ranks of what each rank's backward produced.
+TEST(RecordProbes, TheMeanOfTheLocalSketchesIsTheReducedOne) {
+  constexpr int kRanks = 3;
+  RecordJob job(kRanks);
+  train_ddp(job.options, 4, probes_into(job));
+  std::vector<trace::ParticipantTrace> traces;
+  for (int rank = 0; rank < kRanks; ++rank) traces.push_back(job.trace_of(rank));
+  for (std::size_t step = 0; step < 4; ++step)
+    for (std::size_t parameter = 0; parameter < 4; ++parameter) {
+      std::vector<double> mean(trace::kSketch, 0.0);
+      for (const auto& trace : traces) {
+        const auto local = trace.all<trace::LocalGradients>()[step].event->values[parameter];
+        for (std::size_t p = 0; p < mean.size(); ++p) mean[p] += local.sketch.at(p) / kRanks;
+      }
+      for (const auto& trace : traces) {
+        const auto reduced = trace.all<trace::ReducedGradients>()[step].event->values[parameter];
+        ASSERT_GT(reduced.norm, 0);
+        for (std::size_t p = 0; p < mean.size(); ++p)
+          EXPECT_NEAR(reduced.sketch[p], mean[p], 1e-6 * reduced.norm) << step << " " << parameter;
+      }
+      // Local ones differ from rank to rank: a sketch of the reduced gradient would not.
+      EXPECT_NE(traces[0].all<trace::LocalGradients>()[step].event->values[parameter].hash,
+                traces[1].all<trace::LocalGradients>()[step].event->values[parameter].hash);
+    }
+}
+
+struct OneRank {
+  RecordJob job{1};
+  Mlp net = seeded(5, [] { return Mlp(4, 6, 3); });
+  torch::optim::SGD optimizer{net->parameters(), torch::optim::SGDOptions(0.1)};
+
+  at::Tensor backward() {
+    const auto loss = net->forward(inputs_of(0)).square().mean();
+    loss.backward();
+    return loss;
+  }
+};
+
+TEST(RecordProbes, AttachingTwiceDoesNotCountTwice) {
+  OneRank rank;
+  record::Probes probes(rank.job.writer(0));
+  probes.attach(*rank.net);
+  probes.attach(*rank.net);
+  probes.start();
+  rank.backward();
+  probes.gradients_ready();
+  const auto trace = rank.job.trace_of(0);
+  const auto local = trace.all<trace::LocalGradients>().at(0).event->values;
+  const auto left = trace.all<trace::ReducedGradients>().at(0).event->values;
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(local[i].hash, left[i].hash);
+    EXPECT_GT(local[i].norm, 0);
+  }
+  EXPECT_EQ(trace.all<trace::Model>().size(), 1u);
+  EXPECT_THAT(trace.all<trace::Model>()[0].event->dtypes, ::testing::Each("float32"));
+}
+
+TEST(RecordProbes, AnAttachedModuleIsLetGo) {
+  OneRank rank, other;
+  record::Probes probes(rank.job.writer(0));
+  probes.attach(*rank.net);
+  probes.attach(*other.net);
+  probes.start();
+  rank.backward();  // of a module that is no longer watched
+  probes.gradients_ready();
+  const auto trace = rank.job.trace_of(0);
+  for (const auto& value : trace.all<trace::LocalGradients>().at(0).event->values)
+    EXPECT_TRUE(value.sketch.empty());
+}
+
+TEST(RecordProbes, BackwardsOfOneUpdateAreSummedAndTheNextStartsAnew) {
+  OneRank rank;
+  record::Probes probes(rank.job.writer(0));
+  probes.attach(*rank.net);
+  probes.start();
+  for (int step = 0; step < 2; ++step) {
+    rank.net->zero_grad();
+    for (int part = 0; part < 3; ++part) {
+      const auto each = rank.net->forward(inputs_of(part)).square().mean(1);
+      probes.loss(each.mean(), each);  // 8 samples, and no Samples event
+      each.mean().backward();
+    }
+    probes.gradients_ready();
+    rank.optimizer.step();
+    probes.updated(rank.optimizer);
+  }
+  const auto trace = rank.job.trace_of(0);
+  for (std::size_t step = 0; step < 2; ++step) {
+    const auto& local = *trace.all<trace::LocalGradients>().at(step).event;
+    const auto& reduced = *trace.all<trace::ReducedGradients>().at(step).event;
+    EXPECT_EQ(local.samples, 24);
+    for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(local.values[i].hash, reduced.values[i].hash);
+  }
+}
+
+TEST(RecordProbes, BuffersAndFrozenParameters) {
+  RecordJob job(1);
+  auto net = seeded(5, [] { return ConvNet(10); });
+  net->conv1->weight.requires_grad_(false);
+  record::Probes probes(job.writer(0));
+  probes.attach(*net);
+  probes.start();
+  const auto trace = job.trace_of(0);
+  const auto& buffers = *trace.all<trace::Buffers>().at(0).event;
+  EXPECT_THAT(buffers.names, ::testing::Contains("bn1.num_batches_tracked"));
+  EXPECT_EQ(buffers.values.size(), buffers.names.size());
+  const auto& model = *trace.all<trace::Model>().at(0).event;
+  EXPECT_THAT(model.names, ::testing::Not(::testing::Contains("conv1.weight")));
+  EXPECT_EQ(trace.all<trace::Parameters>().at(0).event->values.size(), model.names.size());
+}
+
+TEST(RecordProbes, AProgramOutlivesItsProbes) {
+  OneRank rank;
+  { record::Probes(rank.job.writer(0)).attach(*rank.net); }
+  EXPECT_NO_THROW(rank.backward());
+}
+
+}  // namespace
+}  // namespace lockstep::test
