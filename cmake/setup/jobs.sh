@@ -41,7 +41,7 @@ run_course() {
   exec "$BUILD/lockstep-course" "$@"
 }
 
-# test [--tier quick|full] [ctest arguments]
+# test [--tier quick] [ctest arguments], or test --tier full [phase ...]
 job_test() {
   local tier=quick arguments=()
   while (($#)); do
@@ -57,7 +57,10 @@ job_test() {
   done
   case "$tier" in
     quick) arguments=(-LE '^full$' ${arguments[@]+"${arguments[@]}"}) ;;
-    full) ;;
+    full)
+      set_up
+      set_up_done
+      exec "${PYTHON:-python3}" "$ROOT/tests/full_tier.py" ${arguments[@]+"${arguments[@]}"} ;;
     *) usage_error "--tier is quick or full, not \"$tier\"." ;;
   esac
   set_up
@@ -68,17 +71,16 @@ job_test() {
     --output-log "$ROOT/reports/out/test-${BUILD##*/}.log" ${arguments[@]+"${arguments[@]}"}
 }
 
-# bench [NAME]: benchmarks/NAME.sh or NAME.py, else the built program benchmarks/NAME.
+# bench [NAME]: benchmarks/NAME.sh or NAME.py, else the built program NAME.
 job_bench() {
   local name="${1-}" file
   if [[ -z "$name" || "$name" == -* ]]; then
     echo "Benchmarks (./lockstep bench NAME):"
-    for file in "$ROOT"/benchmarks/*.sh "$ROOT"/benchmarks/*.py; do
-      if [[ -e "$file" ]]; then
-        file="${file##*/}"
-        printf '  %s\n' "${file%.*}"
-      fi
-    done
+    for file in "$ROOT"/benchmarks/*.sh "$ROOT"/benchmarks/*.py "$ROOT"/benchmarks/*.cpp; do
+      file="${file##*/}"
+      # A rank's side of a benchmark is no benchmark of its own.
+      case "$file" in *'*'* | *_rank.*) ;; *) printf '  %s\n' "${file%.*}" ;; esac
+    done | sort -u
     return
   fi
   shift
@@ -93,6 +95,10 @@ job_bench() {
   fi
   build benchmarks/all lessons/all
   set_up_done
-  if [[ -e "$ROOT/benchmarks/$name.py" ]]; then exec "$PYTHON" "$ROOT/benchmarks/$name.py" "$@"; fi
+  if [[ -e "$ROOT/benchmarks/$name.py" ]]; then
+    # A script that drives a built program of its own name gets it first.
+    if [[ -e "$BUILD/benchmarks/$name" ]]; then set -- "$BUILD/benchmarks/$name" "$@"; fi
+    exec "$PYTHON" "$ROOT/benchmarks/$name.py" "$@"
+  fi
   exec "$BUILD/benchmarks/$name" "$@"
 }

@@ -51,7 +51,7 @@ void train(RankContext& context, const Fault& fault) {
   probes.dataset("train", data.inputs, data.targets, all_ids(data.size()), data.size());
   probes.attach(*model);
   probes.start();
-  Mean loss_of_epoch;
+  Mean loss_of_epoch, accuracy;
 
   for (int step = 0; step < kSteps; ++step) {
     // Step k's global batch is the next kBatch * world_size samples; each rank takes every W-th of
@@ -99,6 +99,7 @@ void train(RankContext& context, const Fault& fault) {
     }
     probes.updated(optimizer);
     loss_of_epoch.add(each);
+    accuracy.add(outputs.argmax(1).cpu() == batch.targets);
     reference_optimizer.zero_grad();
     const auto whole = take(data, everyone);
     torch::cross_entropy_loss(reference->forward(whole.inputs), whole.targets).backward();
@@ -107,6 +108,7 @@ void train(RankContext& context, const Fault& fault) {
   add_figure(context, "final_distance",
              relative_distance(flat_parameters(*model), flat_parameters(*reference)));
   context.outcome().losses.push_back(loss_of_epoch.value());
+  context.outcome().accuracy.push_back(accuracy.value());
 }
 
 Measured initial_distance(const Outcomes& outcomes) {

@@ -51,7 +51,7 @@ void train(RankContext& context, const Fault& fault) {
   probes.engine("distributed_data_parallel");
   probes.start();
   torch::optim::SGD optimizer(model.parameters(), 0.01);
-  Mean loss_of_epoch;
+  Mean loss_of_epoch, accuracy;
 
   probes.pass_begin("train", 0);
   const std::int64_t steps =
@@ -72,9 +72,11 @@ void train(RankContext& context, const Fault& fault) {
     optimizer.step();
     probes.updated(optimizer);
     loss_of_epoch.add(each);
+    accuracy.add(outputs.argmax(1).cpu() == batch.targets);
   }
   probes.pass_end("train", 0, steps);
   context.outcome().losses.push_back(loss_of_epoch.value());
+  context.outcome().accuracy.push_back(accuracy.value());
 }
 
 // The same 64 samples, by index, summed on every rank.

@@ -42,7 +42,7 @@ void train(RankContext& context, const Fault& fault) {
   torch::optim::SGD reference_optimizer(reference->parameters(), kLearningRate);
   probes.dataset("train", data.inputs, data.targets, all_ids(data.size()), data.size());
   probes.start();
-  Mean loss_of_epoch;
+  Mean loss_of_epoch, accuracy;
 
   for (int step = 0; step < kSteps; ++step) {
     std::vector<std::int64_t> mine, everyone;
@@ -84,10 +84,12 @@ void train(RankContext& context, const Fault& fault) {
     optimizer.step();
     probes.updated(optimizer);
     loss_of_epoch.add(each);
+    accuracy.add(outputs.argmax(1).cpu() == batch.targets);
     add_figure(context, "distance",
                relative_distance(flat_parameters(*module), flat_parameters(*reference)));
   }
   context.outcome().losses.push_back(loss_of_epoch.value());
+  context.outcome().accuracy.push_back(accuracy.value());
 }
 
 Measured gradient_scale(const Outcomes& outcomes) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/base/error.h>
+#include <lockstep/record/observed_backend.h>
 
 #include "../support/ddp_models.h"
 
@@ -46,6 +47,28 @@ TEST(DdpOptionsTest, OtherBucketsDoNotChangeABitOnTwoRanks) {
               << cap << " " << find_unused << " " << static_graph;
         }
   });
+}
+
+// Each rank's gradients, with the group's backend as it is or decorated.
+std::vector<Gradients> by_rank(const ThreadRanksOptions& options) {
+  std::vector<Gradients> result(static_cast<std::size_t>(options.world_size));
+  run_thread_ranks(options, [&](ProcessGroupPtr group) {
+    result[static_cast<std::size_t>(group->getRank())] =
+        three_steps(group, {.find_unused_parameters = true});
+  });
+  return result;
+}
+
+TEST(DdpOptionsTest, ADecoratedBackendDoesNotChangeABit) {
+  const TemporaryFolder folder("lockstep-traces");
+  const auto plain = by_rank({.world_size = 3});
+  const auto observed = by_rank({.world_size = 3, .decorate = [&](BackendPtr backend) {
+                                   const trace::Participant participant{backend->getRank(), 3};
+                                   return record::observe(backend, std::make_shared<trace::Writer>(
+                                                                       folder.path(), participant));
+                                 }});
+  for (std::size_t rank = 0; rank < plain.size(); ++rank)
+    EXPECT_TRUE(identical(plain[rank], observed[rank])) << "rank " << rank;
 }
 
 TEST(DdpOptionsTest, ABucketOfLessThanAByteIsRefused) {

@@ -137,5 +137,22 @@ TEST(CommandLine, SkipsWhatCannotShow) {
   EXPECT_NE(finished.err.find("3 ranks or more"), std::string::npos) << finished.err;
 }
 
+// The same program as a rank of another launcher. Rank 0 judges, and its exit code is the job's.
+TEST(Torchrun, RunsAndJudgesALesson) {
+  if (std::string(LOCKSTEP_PYTHON).empty()) GTEST_SKIP() << "no Python with torch was configured";
+  const TemporaryFolder folder("lockstep-torchrun-test");
+  const auto file = folder.path() / "report.json";
+  const auto finished =
+      run({LOCKSTEP_PYTHON, "-m", "torch.distributed.run", "--nproc-per-node", "2",
+           "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--no-python",
+           program("05_set_epoch"), "--variant", "epoch-differs-by-rank", "--folder",
+           (folder.path() / "run").string(), "--json", file.string()});
+  ASSERT_EQ(finished.exit_code, 0) << finished.err;
+  const json variant = json::parse(read_file(file)).at("variants").at(0);
+  EXPECT_EQ(variant.at("verdict"), "as-expected") << variant.dump();
+  EXPECT_EQ(named(variant, "violation"), std::set<std::string>{"epoch-differs-by-rank"});
+  EXPECT_EQ(variant.at("losses").size(), 2U) << "both ranks' losses";
+}
+
 }  // namespace
 }  // namespace lockstep::testing

@@ -92,11 +92,11 @@ def check_tests_are_built(root):
         cmake = "".join(p.read_text(encoding="utf-8") for p in sorted(path.parent.iterdir())
                         if p.name == "CMakeLists.txt" or p.suffix == ".cmake")
         cmake = re.sub(r"#.*", "", cmake)
-        # Named as it is, or by its stem in a loop over ${name}_test.cpp.
-        stem = path.name.removesuffix("_test.cpp")
         named = re.search(r"(?<![\w/])" + re.escape(path.name) + r"(?!\w)", cmake)
-        looped = any(stem in names.split() and f"${{{variable}}}_test.cpp" in cmake
-                     for variable, names in re.findall(r"foreach\s*\(\s*(\w+)\s+([^)]*)\)", cmake))
+        # A loop names it too: foreach(name a b) ... x_${name}_test.cpp.
+        looped = any(re.search(r"(?<![\w/])" + re.escape(path.name) + r"(?!\w)", cmake.replace(f"${{{variable}}}", value))
+                     for variable, values in re.findall(r"foreach\s*\(\s*(\w+)\s+([^)]*)\)", cmake)
+                     for value in values.split())
         if not named and not looped:
             complaints.append(f"{path.relative_to(root)} is named in no CMake file beside it")
     return complaints

@@ -19,7 +19,7 @@ HEADERS = ["gloo/algorithm.h", "nlohmann/json.hpp", "CLI/CLI.hpp", "xxhash.h", "
            "gmock/gmock.h"]
 # What the script itself uses of a Debian's essential packages.
 TOOLS = ["bash", "env", "cat", "mkdir", "rm", "mv", "grep", "sed", "awk", "tail", "head", "df", "flock", "nproc",
-         "readlink", "timeout", "sleep", "touch", "chmod", "cp", "echo", "true"]
+         "readlink", "timeout", "sleep", "touch", "chmod", "cp", "echo", "true", "sort"]
 
 # A Python that makes a "virtual environment" of itself; its pip writes the files that set-up looks for.
 PYTHON = r"""#!/bin/bash
@@ -219,6 +219,13 @@ class SetupTest(unittest.TestCase):
         self.assert_ok(self.call("test", "--tier", "full"))
         self.assertNotIn("-LE", self.calls("ctest")[0])
         self.assertEqual(self.call("test", "--tier", "huge").returncode, 2)
+
+    def test_bench_lists_and_runs(self):
+        (self.tree / "benchmarks/speed.py").touch()
+        (self.tree / "benchmarks/speed_rank.py").touch()
+        self.assertEqual(self.call("bench").stdout.split("\n")[1:], ["  speed", ""])
+        self.assert_ok(self.call("bench", "speed", "--pairs", "2"))
+        self.assertTrue(self.calls("python")[-1].endswith("benchmarks/speed.py --pairs 2"), self.calls("python"))
 
     def test_build_builds_everything(self):
         self.assert_ok(self.call("build"))

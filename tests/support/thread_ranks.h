@@ -24,7 +24,7 @@ inline const int kFlightRecorderOff = ::setenv("TORCH_FR_BUFFER_SIZE", "0", 1);
 struct ThreadRanksOptions {
   int world_size = 2;
   std::chrono::milliseconds timeout{20'000};  // of the rendezvous and of every operation
-  std::function<BackendPtr(BackendPtr)> decorate;
+  std::function<BackendPtr(BackendPtr)> decorate = {};
 };
 
 // Runs body(group) once a rank, each in its own thread over a Gloo group, and gives back what each
@@ -44,6 +44,7 @@ inline std::vector<std::exception_ptr> try_thread_ranks(
       init.timeout = options.timeout;
       init.decorate = options.decorate;
       auto group = init_process_group(init);
+      barrier(*group);  // a rank that left before its peers are connected would make them fail
       body(group);
       destroy_process_group(group);
     } catch (...) {

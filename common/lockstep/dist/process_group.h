@@ -26,7 +26,7 @@ struct InitOptions {
   int local_rank = -1;  // likewise; NCCL's device is cuda:local_rank, set before the group exists
   std::chrono::milliseconds timeout{60'000};  // of the rendezvous, and of every operation
   // Puts something around the backend before the group gets it (record::observe does).
-  std::function<BackendPtr(BackendPtr)> decorate;
+  std::function<BackendPtr(BackendPtr)> decorate = {};
 };
 
 // Not collective. Loads what the backend needs ("gloo" needs nothing; "nccl" the library
@@ -44,8 +44,9 @@ void load_backend(const std::string& backend);
 // when the rendezvous fails.
 ProcessGroupPtr init_process_group(const InitOptions& options = {});
 
-// Not collective. Shuts the backend down; bounded by the group's timeout. Call it on the way out,
-// after the last collective.
+// Not collective. Shuts the backend down; bounded by the group's timeout. Call it on the way out, after
+// the last collective. There should be one: a rank that leaves while others still connect makes their
+// init_process_group fail.
 void destroy_process_group(ProcessGroupPtr& group);
 
 // The device a rank of this backend trains on: cpu for gloo, cuda:local_rank for nccl.

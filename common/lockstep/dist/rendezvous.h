@@ -12,9 +12,9 @@ namespace lockstep::detail {
 // An init_method, taken apart.
 struct Rendezvous {
   enum class Kind { none, file, tcp } kind = Kind::none;  // none: a single rank
-  std::string text;                                       // for messages
-  std::string path;                                       // file
-  std::string host;                                       // tcp
+  std::string text = {};                                  // for messages
+  std::string path = {};                                  // file
+  std::string host = {};                                  // tcp
   int port = 0;
   bool agent_store = false;  // torchrun's agent holds the TCP store; every rank is its client
 };

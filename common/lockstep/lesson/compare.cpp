@@ -66,12 +66,7 @@ void describe_ending(const launch::LaunchResult& result, report::Variant& varian
 
 report::Variant run_form(const Selected& selected, const Lesson& lesson,
                          const LessonOptions& options, int world_size, const std::string& program) {
-  report::Variant variant;
-  variant.name = selected.name;
-  variant.part = selected.part->name;
-  variant.form = selected.form;
-  variant.what = selected.what;
-  variant.world_size = world_size;
+  auto variant = variant_of(selected, world_size);
   if (world_size < selected.min_world_size) {
     variant.ending = report::Ending::skipped;
     variant.reason = "shows on " + std::to_string(selected.min_world_size) +
@@ -156,8 +151,17 @@ void judge_run(const Selected& selected, const std::filesystem::path& folder, in
   variant.findings = diagnose::diagnose(trace::read(folder)).findings;
 }
 
-report::Comparison compare(const Lesson& lesson, const LessonOptions& options,
-                           const std::string& program) {
+report::Variant variant_of(const Selected& selected, int world_size) {
+  report::Variant variant;
+  variant.name = selected.name;
+  variant.part = selected.part->name;
+  variant.form = selected.form;
+  variant.what = selected.what;
+  variant.world_size = world_size;
+  return variant;
+}
+
+report::Comparison comparison_here(const Lesson& lesson, const LessonOptions& options) {
   report::Comparison comparison;
   comparison.lesson = lesson.name;
   comparison.title = lesson.title;
@@ -167,7 +171,17 @@ report::Comparison compare(const Lesson& lesson, const LessonOptions& options,
   comparison.environment.world_size = options.world_size.value_or(lesson.default_world_size);
   comparison.environment.seed = options.seed;
   comparison.environment.data = data_name();
-  std::cerr << lesson.name << ": " << lesson.title << "\n";
+  return comparison;
+}
+
+report::Comparison compare(const Lesson& lesson, const LessonOptions& options,
+                           const std::string& program) {
+  auto comparison = comparison_here(lesson, options);
+  std::cerr << lesson.name << ": " << lesson.title << "\n  on "
+            << (options.backend == "gloo" ? "the CPU: no GPU is used, and none is needed"
+                                          : "GPUs, one a rank")
+            << " (" << options.backend << ", world size " << comparison.environment.world_size
+            << ")\n";
   for (const auto& selected : select_forms(lesson, options.variant)) {
     comparison.variants.push_back(
         run_form(selected, lesson, options, world_size_for(selected, lesson, options), program));

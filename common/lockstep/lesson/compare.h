@@ -26,6 +26,10 @@ std::vector<Selected> select_forms(const Lesson& lesson, const std::string& vari
 void judge_run(const Selected& selected, const std::filesystem::path& folder, int outcomes,
                report::Variant& variant);
 
+// A variant, and a comparison, with what is known before anything has run.
+report::Variant variant_of(const Selected& selected, int world_size);
+report::Comparison comparison_here(const Lesson& lesson, const LessonOptions& options);
+
 // Thrown by compare when a signal (Ctrl-C) ended the run; every rank is gone by then.
 struct Interrupted {
   int signal = 0;

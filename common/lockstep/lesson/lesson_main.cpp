@@ -1,3 +1,4 @@
+#include <lockstep/base/environment.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
 #include <lockstep/launch/launch.h>
@@ -45,15 +46,28 @@ RunSettings settings_of(const LessonOptions& options, const Selected& form,
   return settings;
 }
 
+// Under torchrun, Slurm or Open MPI nobody waits outside to judge: rank 0 does it, once all have written.
+int judge_as_rank_zero(const Lesson& lesson, const LessonOptions& options, const Selected& form,
+                       int world_size) {
+  auto comparison = comparison_here(lesson, options);
+  comparison.environment.world_size = world_size;
+  report::Variant variant = variant_of(form, world_size);
+  judge_run(form, options.folder, world_size, variant);
+  variant.verdict = report::judge(variant);
+  std::cerr << report::to_text(variant);
+  comparison.variants.push_back(variant);
+  if (!options.json.empty()) write_file(options.json, report::to_json(comparison));
+  return comparison.as_expected() ? kAsExpected : kWrongVerdict;
+}
+
 // This process is one rank: of our launcher, or of torchrun, Slurm or Open MPI.
 int run_as_rank(const Lesson& lesson, const LessonOptions& options,
                 const launch::Placement& place) {
-  if (options.folder.empty())
-    throw UsageError(
-        "under a launcher, name the folder for the ranks' files with --folder, and one form "
-        "with --variant");
   const auto forms = select_forms(lesson, options.variant);
-  if (forms.size() != 1) throw UsageError("under a launcher, --variant must name exactly one form");
+  if (options.folder.empty() || forms.size() != 1)
+    throw UsageError(
+        "under a launcher, name one form with --variant, and with --folder a new folder that "
+        "all ranks can reach, for what they record");
   const auto& form = forms.front();
   std::filesystem::create_directories(options.folder);
   const bool with_group = form.part->participants == Participants::processes;
@@ -61,11 +75,14 @@ int run_as_rank(const Lesson& lesson, const LessonOptions& options,
   try {
     form.part->run(context, Fault(form.name));
   } catch (...) {
-    context.finish();  // What it saw until then is what an oracle of a crash looks at.
+    context.write();
     throw;
   }
-  context.finish();
-  return kAsExpected;
+  context.write();
+  context.leave();
+  const bool ours = environment("LOCKSTEP_STORE").has_value();
+  if (ours || place.rank != 0) return kAsExpected;
+  return judge_as_rank_zero(lesson, options, form, place.world_size);
 }
 
 int run_as_launcher(const Lesson& lesson, const LessonOptions& options) {

@@ -32,11 +32,16 @@ record::Probes& RankContext::probes(int device) {
   return *probes_.at(device < 0 ? 0 : static_cast<std::size_t>(device));
 }
 
-void RankContext::finish() {
+void RankContext::write() {
   write_outcome(settings_.folder / ("rank_" + std::to_string(settings_.rank) + ".outcome.json"),
                 outcome_);
+}
+
+void RankContext::leave() {
   probes_.clear();
-  if (group_) destroy_process_group(group_);
+  if (!group_) return;
+  barrier(*group_);
+  destroy_process_group(group_);
 }
 
 }  // namespace lockstep

@@ -53,9 +53,11 @@ class RankContext {
   record::Probes& probes(int device = -1);
   Outcome& outcome() { return outcome_; }
 
-  // Writes the outcome to folder()/rank_<r>.outcome.json; leaves the group. Also called after an
-  // error.
-  void finish();
+  // Writes the outcome to folder()/rank_<r>.outcome.json. Called after an error too: what a rank saw
+  // until then is what an oracle of a crash looks at.
+  void write();
+  // Collective: waits until every rank has written, then leaves the group. Not after an error.
+  void leave();
 
  private:
   RunSettings settings_;

@@ -26,6 +26,7 @@ void Trainer::begin_epoch(std::int64_t epoch) {
   epoch_ = epoch;
   batches_ = 0;
   loss_ = {};
+  accuracy_ = {};
   drawn_.clear();
   context_.probes().pass_begin("train", epoch);
 }
@@ -42,9 +43,9 @@ void Trainer::step(const std::vector<std::int64_t>& positions,
   context_.outcome().ids["drawn"] = {ids};  // for an oracle of a run that dies on its first batch
   const auto batch = take(data_, positions);
   optimizer_.zero_grad();
+  const auto targets = batch.targets.to(context_.device());
   const auto outputs = ddp_(batch.inputs.to(context_.device()));
-  const auto each = torch::cross_entropy_loss(outputs, batch.targets.to(context_.device()), {},
-                                              at::Reduction::None);
+  const auto each = torch::cross_entropy_loss(outputs, targets, {}, at::Reduction::None);
   const auto loss = each.mean();
   probes.loss(loss, each);
   loss.backward();
@@ -52,12 +53,14 @@ void Trainer::step(const std::vector<std::int64_t>& positions,
   optimizer_.step();
   probes.updated(optimizer_);
   loss_.add(each);
+  accuracy_.add(outputs.argmax(1) == targets);
   ++batches_;
 }
 
 void Trainer::end_epoch() {
   context_.probes().pass_end("train", epoch_, batches_);
   context_.outcome().losses.push_back(loss_.value());
+  context_.outcome().accuracy.push_back(accuracy_.value());
   context_.outcome().ids["train"].push_back(drawn_);
   add_figure(context_, "batches", static_cast<double>(batches_));
 }

@@ -35,7 +35,7 @@ class Trainer {
   torch::optim::SGD optimizer_;
   std::int64_t epoch_ = 0;
   std::int64_t batches_ = 0;
-  Mean loss_;
+  Mean loss_, accuracy_;
   std::vector<std::int64_t> drawn_;
 };
 

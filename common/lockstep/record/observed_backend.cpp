@@ -298,7 +298,9 @@ class ObservedBackend final : public c10d::Backend {
   }
   template <class Start>
   WorkPtr watch_peer(trace::Collective operation, const Start& start) {
-    return run(enter(std::move(operation), peer_sequence_), Completion::wait, start);
+    // Gloo's send and recv have no future, unlike its collectives.
+    const auto completion = completion_ == Completion::future ? Completion::wait : completion_;
+    return run(enter(std::move(operation), peer_sequence_), completion, start);
   }
 
   template <class Start>

@@ -52,7 +52,8 @@ struct Variant {
   std::string part;
   Form form = Form::correct;
   std::string what;  // one line: what it does, or which naive check it fools
-  int world_size = 1;  // of this run: a fault that needs more ranks than the lesson's default gets them
+  int world_size =
+      1;  // of this run: a fault that needs more ranks than the lesson's default gets them
   Ending ending = Ending::completed;
   std::string reason;  // of a crash, a hang or a skip
   std::vector<OracleResult> oracles;

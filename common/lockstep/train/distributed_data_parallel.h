@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/comm.hpp>
+#include <torch/csrc/distributed/c10d/default_comm_hooks.hpp>
 #include <utility>
 #include <vector>
 

@@ -1,0 +1,160 @@
+"""The full tier: what takes too long for every change. ./lockstep test --tier full [PHASE ...]
+
+Each phase runs by itself and is reported by itself; the dated result goes to reports/measured/full_tier.json,
+phase by phase, so that a phase run alone replaces its own entry only.
+
+  quick        the quick tier, as a base
+  repeats      every broken form 20 times in a row, rotating world sizes 2, 3, 4 and seeds 0 to 19
+  world-sizes  every form on 1, 8 and 16 ranks
+  gcc          everything built by g++, the quick tier
+  newest       everything against LibTorch 2.15.0, the quick tier
+  sanitizers   the torch-free libraries and their tests under address and undefined-behaviour sanitizers
+"""
+
+import datetime
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RESULT = ROOT / "reports" / "measured" / "full_tier.json"
+LOCKSTEP = str(ROOT / "lockstep")
+NEWEST = "2.15.0"
+
+
+def run(command, timeout, **variables):
+    """(exit code, output) of a command; a deadline counts as failure."""
+    try:
+        done = subprocess.run(command, cwd=ROOT, env={**os.environ, **variables}, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout)
+        return done.returncode, done.stdout
+    except subprocess.TimeoutExpired as late:
+        return 124, f"{late.stdout or ''}\nended by its deadline of {timeout} s"
+
+
+def ctest_summary(output):
+    lines = re.findall(r"^(\d+% tests passed.*out of \d+)$", output, re.MULTILINE)
+    skipped = len(re.findall(r"\*\*\*Skipped", output))
+    return (lines[-1] if lines else "no test ran") + f"; {skipped} skipped"
+
+
+def quick_tier(*options):
+    code, output = run([LOCKSTEP, "test", *options], 5400)
+    return code == 0, ctest_summary(output), output
+
+
+def build_folder():
+    code, output = run([LOCKSTEP, "build"], 3600)
+    folders = re.findall(r"built: (\S+)", output)
+    if code != 0 or not folders:
+        raise RuntimeError(output[-2000:])
+    return ROOT / folders[-1]
+
+
+def lessons(world_size, seed, only):
+    """(passed, skipped, failed names, output) of the lessons' tests at one world size and seed."""
+    program = build_folder() / "tests" / "lessons_test"
+    code, output = run([str(program), f"--gtest_filter={only}"], 1800, LOCKSTEP_TEST_WORLD_SIZE=str(world_size),
+                       LOCKSTEP_TEST_SEED=str(seed))
+    passed = len(re.findall(r"^\[ +OK \]", output, re.MULTILINE))
+    skipped = len(re.findall(r"^\[  SKIPPED \] \S+ \(", output, re.MULTILINE))
+    failed = sorted(set(re.findall(r"^\[  FAILED  \] (\S+?),? ", output, re.MULTILINE)))
+    if code not in (0, 77) and not failed:
+        failed = [f"exit code {code}"]
+    return passed, skipped, failed, output
+
+
+def sweep(settings, only):
+    passed = skipped = 0
+    failures, outputs = [], []
+    for world_size, seed in settings:
+        ok, skip, failed, output = lessons(world_size, seed, only)
+        passed, skipped = passed + ok, skipped + skip
+        failures += [f"{name} on {world_size} ranks, seed {seed}" for name in failed]
+        if failed:
+            outputs.append(output)
+    words = f"{passed} passed, {len(failures)} failed, {skipped} skipped (cannot show at that world size)"
+    return not failures, words + "".join(f"\n  {failure}" for failure in failures), "\n".join(outputs)
+
+
+def repeats():
+    return sweep([((2, 3, 4)[i % 3], i) for i in range(20)], "Lessons/Form.*-*near_miss*:*correct*")
+
+
+def world_sizes():
+    return sweep([(1, 0), (8, 0), (16, 0)], "Lessons/Form.*")
+
+
+def sanitizers():
+    folder = ROOT / "build" / "asan-free"
+    base = build_folder()
+    cache = (base / "CMakeCache.txt").read_text(encoding="utf-8")
+    prefix = re.search(r"^CMAKE_PREFIX_PATH:\S+?=(.*)$", cache, re.MULTILINE).group(1)
+    cmake = re.search(r"^CMAKE_COMMAND:\S+?=(.*)$", cache, re.MULTILINE).group(1)
+    ninja = re.search(r"^CMAKE_MAKE_PROGRAM:\S+?=(.*)$", cache, re.MULTILINE).group(1)
+    targets = ["base_test", "trace_test", "contract_test", "report_test", "launch_unit_test"]
+    configure = [cmake, "-S", str(ROOT), "-B", str(folder), "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}",
+                 f"-DCMAKE_MAKE_PROGRAM={ninja}", "-DCMAKE_CXX_COMPILER=clang++", "-DCMAKE_C_COMPILER=clang",
+                 "-DLOCKSTEP_SANITIZE=address,undefined"]
+    log = ""
+    for command in (configure, [ninja, "-C", str(folder), "-t", "targets", "all"]):
+        code, output = run(command, 600)
+        log += output
+        if code != 0:
+            return False, "configuring failed", log
+    present = [name for name in targets if f"{name}: phony" in output]
+    code, output = run([ninja, "-C", str(folder), *present], 1800)
+    log += output
+    if code != 0:
+        return False, "the build failed", log
+    results = []
+    for name in present:
+        code, output = run([str(folder / "tests" / name)], 600,
+                           UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1", ASAN_OPTIONS="detect_leaks=1")
+        log += output
+        results.append((name, code))
+    words = ", ".join(f"{name} {'passed' if code in (0, 77) else f'failed ({code})'}" for name, code in results)
+    return bool(results) and all(code in (0, 77) for _, code in results), words, log
+
+
+PHASES = {
+    "quick": quick_tier,
+    "repeats": repeats,
+    "world-sizes": world_sizes,
+    "gcc": lambda: quick_tier("--compiler", "g++"),
+    "newest": lambda: quick_tier("--torch", NEWEST),
+    "sanitizers": sanitizers,
+}
+
+
+def main(names):
+    unknown = [name for name in names if name not in PHASES]
+    if unknown:
+        print(f"there is no phase {', '.join(unknown)}; there are: {', '.join(PHASES)}", file=sys.stderr)
+        return 2
+    result = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
+    good = True
+    for name in names or PHASES:
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        start = time.monotonic()
+        try:
+            passed, words, log = PHASES[name]()
+        except RuntimeError as error:
+            passed, words, log = False, "could not be built", str(error)
+        good &= passed
+        result[name] = {"date": datetime.date.today().isoformat(), "passed": passed, "result": words,
+                        "seconds": round(time.monotonic() - start)}
+        (ROOT / "reports" / "out").mkdir(parents=True, exist_ok=True)
+        (ROOT / "reports" / "out" / f"full-{name}.log").write_text(log, encoding="utf-8")
+        RESULT.parent.mkdir(parents=True, exist_ok=True)
+        RESULT.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        print(f"{name}: {'passed' if passed else 'FAILED'}: {words}", file=sys.stderr, flush=True)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
