@@ -107,6 +107,14 @@ TEST_P(Data, PermutedAndThenCutIsRight) {
   EXPECT_EQ(state(job.run(), "tail-never-seen"), State::clean);
 }
 
+TEST_P(Data, InOneAscendingOrderLosesItsTailByChoice) {
+  Job job(GetParam());
+  job.order = [w = GetParam()](int rank, int pass) {
+    return deal({101, w, false, true}, rank, pass);
+  };
+  expect_nothing(job.run());
+}
+
 TEST_P(Data, OfOnePassSaysNothingOfTails) {
   Job job(GetParam());
   job.passes = 1;

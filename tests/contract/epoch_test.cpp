@@ -52,6 +52,8 @@ TEST_P(Epoch, OfAnOrderThatIsMeantToStayIsRight) {
     job.order = [w = GetParam()](int rank, int) { return deal({101, w, false}, rank, 0); };
     job.tell = tell;
     expect_nothing(job.run());
+    job.passes = 2;
+    expect_nothing(job.run());
     job.told = [](int, int) { return Told(); };
     expect_nothing(job.run());
   }
@@ -174,6 +176,42 @@ TEST_P(Epoch, ThatDiffersAndDecidesNothingIsRight) {
   Job job(GetParam());
   job.told = [](int rank, int pass) { return Told(pass + rank); };
   expect_nothing(job.run());
+  job.most_batches = 2;
+  expect_nothing(job.run());
+}
+
+trace::Trace evaluated_inside(trace::Trace trace, Told told) {
+  for (auto& rank : trace.ranks)
+    for (std::size_t i = 0; i < rank.events.size(); ++i) {
+      const auto* samples = std::get_if<trace::Samples>(&rank.events[i].payload);
+      if (!samples || samples->phase != "train") continue;
+      trace::ParticipantTrace inside;
+      record(inside, rank.events[i].step, trace::PassBegin{"evaluation", 0});
+      if (told) record(inside, rank.events[i].step, trace::SetEpoch{*told});
+      record(inside, rank.events[i].step, trace::Samples{"evaluation", {1, 2, 3}});
+      record(inside, rank.events[i].step, trace::PassEnd{"evaluation", 0, 1});
+      rank.events.insert(rank.events.begin() + static_cast<std::ptrdiff_t>(i) + 1,
+                         inside.events.begin(), inside.events.end());
+    }
+  return trace;
+}
+
+// An evaluation in the middle of a pass, with a sampler and an epoch of its own.
+TEST_P(Epoch, OfAnEvaluationInsideAPassIsNotThePasses) {
+  auto frozen_job = frozen(GetParam());
+  frozen_job.told = [](int, int) { return Told(); };
+  EXPECT_EQ(state(evaluated_inside(frozen_job.run(), std::nullopt), "missing-set-epoch"),
+            State::found);
+  auto unsharded = Job(GetParam());
+  unsharded.order = [](int, int pass) { return permutation(101, pass); };
+  EXPECT_EQ(state(evaluated_inside(unsharded.run(), 99), "no-sharding"),
+            GetParam() == 1 ? State::not_applicable : State::found);
+  const auto trace = evaluated_inside(Job(GetParam()).run(), 99);
+  for (const auto* slug : {"no-sharding", "stream-not-sharded", "set-epoch-on-copy",
+                           "missing-set-epoch", "epoch-set-after-prefetch"}) {
+    const auto now = state(trace, slug);
+    EXPECT_TRUE(now == State::clean || now == State::not_applicable) << slug;
+  }
 }
 
 TEST_P(Epoch, NeedsToBeTold) {

@@ -41,6 +41,30 @@ TEST_P(Gradient, KeptNeedsTwoConsecutiveSteps) {
             State::not_triggered);
 }
 
+TEST_P(Gradient, KeptCannotBeToldAcrossAGap) {
+  Job job(GetParam());
+  job.zero_gradients = false;
+  auto trace = job.run();
+  for (auto& rank : trace.ranks)
+    std::erase_if(rank.events, [](const auto& event) {
+      return std::holds_alternative<trace::ReducedGradients>(event.payload) && event.step % 2 == 1;
+    });
+  EXPECT_EQ(state(trace, "gradients-not-zeroed"), State::not_triggered);
+}
+
+TEST_P(Gradient, AfterAStepWithoutAnyIsRight) {
+  auto trace = Job(GetParam()).run();
+  const auto zero = summarize(std::vector<Values>{Values(6, 0.0), Values(3, 0.0)});
+  for (auto& rank : trace.ranks)
+    for (auto& event : rank.events) {
+      if (event.step != 1) continue;
+      if (auto* local = std::get_if<trace::LocalGradients>(&event.payload)) local->values = zero;
+      if (auto* reduced = std::get_if<trace::ReducedGradients>(&event.payload))
+        reduced->values = zero;
+    }
+  EXPECT_EQ(state(trace, "gradients-not-zeroed"), State::clean);
+}
+
 TEST_P(Gradient, SummedAndNotDividedIsNamed) {
   Job job(GetParam());
   job.reduced_times = GetParam();

@@ -51,6 +51,14 @@ TEST_P(Replicas, ThatAnEngineHoldsAndNobodyReducesAreTheWrappers) {
   EXPECT_EQ(state(job.run(), "no-gradient-sync"), State::not_applicable);
 }
 
+TEST_P(Replicas, ThatNeverWereEqualHaveThatFaultFirst) {
+  Job job(GetParam());
+  job.reduce = false;
+  job.has_engine = false;
+  job.equal_start = false;
+  expect_only(job.run(), "no-initial-broadcast", all_ranks(GetParam()), -1);
+}
+
 TEST_P(Replicas, WhoseParametersAreAveragedAreRight) {
   Job job(GetParam());
   job.reduce = false;

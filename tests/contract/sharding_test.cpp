@@ -47,6 +47,27 @@ TEST_P(Sharding, DrawingWithReplacementIsRight) {
   EXPECT_EQ(state(job.run(), "stream-not-sharded"), State::clean);
 }
 
+TEST_P(Sharding, DrawingWithReplacementFromOneSeedIsNoStream) {
+  Job job(GetParam());
+  job.order = [](int, int pass) {
+    std::mt19937_64 generator(static_cast<std::uint64_t>(pass));
+    Ids ids(202);
+    for (auto& id : ids) id = static_cast<std::int64_t>(generator() % 101);
+    return ids;
+  };
+  EXPECT_EQ(state(job.run(), "stream-not-sharded"), State::clean);
+}
+
+TEST_P(Sharding, ByDrawingAPartAtRandomIsAChoice) {
+  Job job(GetParam());
+  job.order = [](int rank, int pass) {
+    auto ids = permutation(101, 10 * pass + rank);
+    ids.resize(80);
+    return ids;
+  };
+  expect_nothing(job.run());
+}
+
 // Two workers, each with a stream of its own, in turns of a batch.
 Ids two_workers(const Ids& first, const Ids& second, std::size_t batch) {
   Ids ids;
@@ -83,6 +104,13 @@ Job stream(int world_size, bool sharded_by_rank, bool sharded_by_worker) {
 TEST_P(Sharding, OfAStreamByNobodyIsNamed) {
   expect_only(stream(GetParam(), false, false).run(), "stream-not-sharded", all_ranks(GetParam()),
               0);
+}
+
+TEST_P(Sharding, OfAStreamThatEachWorkerShufflesIsNamed) {
+  Job job(GetParam());
+  job.passes = 1;
+  job.order = [](int, int) { return two_workers(permutation(101, 1), permutation(101, 2), 4); };
+  expect_only(job.run(), "stream-not-sharded", all_ranks(GetParam()), 0);
 }
 
 TEST_P(Sharding, OfAStreamByRanksAndNotByWorkersIsNamed) {
@@ -149,6 +177,19 @@ TEST_P(Sharding, OfAPassThatStopsEarlyIsRight) {
   job.most_batches = 3;
   expect_nothing(job.run());
   EXPECT_EQ(state(job.run(), "sharded-twice"), State::clean);
+}
+
+TEST_P(Sharding, ByFilesInAPassThatStopsEarlyIsRight) {
+  auto job = by_files(GetParam(), 1);
+  job.most_batches = 5;
+  expect_nothing(job.run());
+}
+
+TEST(ShardingOfTwoRanks, ThatStopsAtTwoThirdsOfAShareIsRight) {
+  Job job(2);
+  job.batch = 17;
+  job.most_batches = 2;
+  expect_nothing(job.run());
 }
 
 TEST_P(Sharding, NeedsSamples) {

@@ -216,8 +216,8 @@ class SetupTest(unittest.TestCase):
         call = self.calls("ctest")[0]
         self.assertIn("-LE ^full$ -L lessons", call)
         self.assertIn("--no-tests=error", call)
-        self.assert_ok(self.call("test", "--tier", "full"))
-        self.assertNotIn("-LE", self.calls("ctest")[0])
+        self.assert_ok(self.call("test", "--tier", "full", "gcc"))
+        self.assertIn("tests/full_tier.py gcc", self.calls("python")[-1])
         self.assertEqual(self.call("test", "--tier", "huge").returncode, 2)
 
     def test_bench_lists_and_runs(self):

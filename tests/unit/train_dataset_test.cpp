@@ -95,17 +95,19 @@ TEST_F(RealData, WholeSplits) {
   EXPECT_EQ(byte_sum(train.inputs), 3431114169);
 }
 
-TEST_F(RealData, TenThousandIsFast) {
-  auto best = std::chrono::steady_clock::duration::max();
-  for (int i = 0; i < 10; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    fashion_mnist(Split::train, 10000);
-    best = std::min(best, std::chrono::steady_clock::now() - begin);
-  }
-  // About 30 ms on an idle machine; the best of several, since other tests run beside it.
-  const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(best).count();
-  RecordProperty("milliseconds", static_cast<int>(milliseconds));
-  EXPECT_LT(milliseconds, 100);
+// Reading stops when it has what was asked for: a sixth of the samples must not cost the whole file. A ratio
+// of two things measured in turn, so that a busy machine slows both.
+TEST_F(RealData, TenThousandCostLessThanAllSixtyThousand) {
+  const auto best_of = [](std::int64_t limit) {
+    auto best = std::chrono::steady_clock::duration::max();
+    for (int i = 0; i < 4; ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      fashion_mnist(Split::train, limit);
+      best = std::min(best, std::chrono::steady_clock::now() - begin);
+    }
+    return best;
+  };
+  EXPECT_LT(best_of(10'000) * 2, best_of(60'000));
 }
 
 TEST(FashionMnistFolder, NamedFolderWithoutDataIsAnError) {

@@ -14,6 +14,7 @@ RankContext::RankContext(const RunSettings& settings, bool with_group) : setting
         trace::Participant{participant, settings.world_size, with_group ? "process" : "device"}));
     probes_.push_back(std::make_unique<record::Probes>(writers_.back()));
   }
+  if (with_group) load_backend(settings.backend);  // before anything of torch is called
   torch::manual_seed(settings.seed);
   if (!with_group) return;
   InitOptions options;

@@ -74,8 +74,8 @@ class Decoder {
     std::memcpy(data, next_, size);
     next_ += size;
   }
-  // Every element takes at least `least` bytes, so a lying count cannot make us allocate more than
-  // the file.
+  // Every element takes at least `least` bytes, so a count that lies is refused before anything is
+  // allocated for it.
   std::size_t count(std::size_t least) {
     std::uint32_t n = 0;
     bytes(&n, sizeof n);
@@ -97,7 +97,7 @@ class Decoder {
   }
   template <class T>
   void get(std::vector<T>& list) {
-    list.resize(count(4));
+    list.resize(count(std::is_arithmetic_v<T> ? 8 : 4));
     for (auto& item : list) get(item);
   }
   template <class T>

@@ -1,5 +1,6 @@
 #include <lockstep/trace/json.h>
 
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
@@ -67,6 +68,9 @@ std::string to_json(const Trace& trace) {
     for (const auto& event : rank.events) events.push_back(event_json(event));
     ranks.push_back({{"rank", rank.participant.rank},
                      {"kind", rank.participant.kind},
+                     {"pid", rank.pid},
+                     {"started_ns", rank.started_ns},
+                     {"started_unix_ns", rank.started_unix_ns},
                      {"closed", rank.closed},
                      {"events", events}});
   }

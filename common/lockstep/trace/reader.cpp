@@ -5,8 +5,11 @@
 #include <lockstep/trace/reader.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <fstream>
+#include <system_error>
 #include <utility>
 
 namespace lockstep::trace {
@@ -17,8 +20,13 @@ namespace {
   throw Error(file.string() + ", offset " + std::to_string(offset) + ": " + what);
 }
 
-void check_head(const std::filesystem::path& file, const std::string& bytes,
-                const FileHeader& head) {
+// The head, from the file's first bytes; `size` is the whole file's.
+void load_head(const std::filesystem::path& file, const std::string& bytes, std::uint64_t size,
+               FileHeader& head) {
+  if (bytes.size() < kHeaderSize)
+    refuse(file, bytes.size(),
+           "ends inside the head, which takes " + std::to_string(kHeaderSize) + " bytes");
+  std::memcpy(static_cast<void*>(&head), bytes.data(), sizeof head);
   if (head.magic != kMagic) refuse(file, 0, "not a trace: it does not begin with LKSTRACE");
   if (head.byte_order != kByteOrder) refuse(file, 12, "written on a machine of another byte order");
   if (head.version != kVersion)
@@ -30,10 +38,10 @@ void check_head(const std::filesystem::path& file, const std::string& bytes,
            "rank " + std::to_string(head.rank) + " of " + std::to_string(head.world_size));
   if (head.kind.back() != 0) refuse(file, 24, "the participant's kind has no end");
   const auto length = head.length.load();
-  if (length < kHeaderSize || length > bytes.size())
+  if (length < kHeaderSize || length > size)
     refuse(file, offsetof(FileHeader, length),
            "it says it holds " + std::to_string(length) +
-               " bytes of records and head; the file has " + std::to_string(bytes.size()));
+               " bytes of records and head; the file has " + std::to_string(size));
 }
 
 template <std::size_t... I>
@@ -53,46 +61,105 @@ Event decode(const std::uint8_t* record, const RecordHeader& head) {
   return event;
 }
 
+// The record's head at `record`, which stands at `offset` of the file with `left` bytes from there.
+RecordHeader record_head(const std::filesystem::path& file, std::uint64_t offset,
+                         const std::uint8_t* record, std::uint64_t left) {
+  RecordHeader head{};
+  if (left < sizeof head) refuse(file, offset, "ends inside a record's head");
+  std::memcpy(&head, record, sizeof head);
+  if (head.size < sizeof head || head.size % 8 != 0 || head.size > left)
+    refuse(file, offset,
+           "a record of " + std::to_string(head.size) + " bytes with " + std::to_string(left) +
+               " left");
+  if (head.kind >= std::variant_size_v<Payload> || head.zero != 0)
+    refuse(file, offset, "an event of unknown kind " + std::to_string(head.kind));
+  return head;
+}
+
+Event decode_at(const std::filesystem::path& file, std::uint64_t offset, const std::uint8_t* record,
+                const RecordHeader& head) {
+  try {
+    return decode(record, head);
+  } catch (const Error& error) {
+    refuse(file, offset, error.what());
+  }
+}
+
+// Up to `size` bytes from `offset`; fewer where the file ends.
+std::string read_part(std::ifstream& in, std::uint64_t offset, std::size_t size) {
+  std::string bytes(size, '\0');
+  in.clear();
+  in.seekg(static_cast<std::streamoff>(offset));
+  in.read(bytes.data(), static_cast<std::streamsize>(size));
+  bytes.resize(static_cast<std::size_t>(std::max<std::streamsize>(in.gcount(), 0)));
+  return bytes;
+}
+
 }  // namespace
 
 ParticipantTrace read_file(const std::filesystem::path& file) {
   const std::string bytes = lockstep::read_file(file);
-  if (bytes.size() < kHeaderSize)
-    refuse(file, bytes.size(),
-           "ends inside the head, which takes " + std::to_string(kHeaderSize) + " bytes");
   FileHeader head;
-  std::memcpy(static_cast<void*>(&head), bytes.data(), sizeof head);
-  check_head(file, bytes, head);
+  load_head(file, bytes, bytes.size(), head);
   ParticipantTrace trace;
   trace.participant = {head.rank, head.world_size, head.kind.data()};
   trace.closed = head.closed.load() == 1;
+  trace.pid = head.pid;
+  trace.started_ns = head.started_ns;
+  trace.started_unix_ns = head.started_unix_ns;
   const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
   const auto length = head.length.load();
   for (std::uint64_t offset = kHeaderSize; offset < length;) {
-    RecordHeader record{};
-    if (length - offset < sizeof record) refuse(file, offset, "ends inside a record's head");
-    std::memcpy(&record, data + offset, sizeof record);
-    if (record.size < sizeof record || record.size % 8 != 0 || record.size > length - offset)
-      refuse(file, offset,
-             "a record of " + std::to_string(record.size) + " bytes with " +
-                 std::to_string(length - offset) + " left");
-    if (record.kind >= std::variant_size_v<Payload>)
-      refuse(file, offset, "an event of unknown kind " + std::to_string(record.kind));
-    try {
-      trace.events.push_back(decode(data + offset, record));
-    } catch (const Error& error) {
-      refuse(file, offset, error.what());
-    }
+    const auto record = record_head(file, offset, data + offset, length - offset);
+    trace.events.push_back(decode_at(file, offset, data + offset, record));
     offset += record.size;
   }
   return trace;
 }
 
+FlightBoard read_flight_board(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) throw Error("cannot read " + file.string() + ": " + std::strerror(errno));
+  const auto first = read_part(in, 0, kHeaderSize);
+  // Asked after the head was read: a running writer's file grows before its records do.
+  std::error_code error;
+  const auto size = std::filesystem::file_size(file, error);
+  if (error) throw Error("cannot read " + file.string() + ": " + error.message());
+  FileHeader head;
+  load_head(file, first, size, head);
+  FlightBoard board{{head.rank, head.world_size, head.kind.data()},
+                    head.pid,
+                    head.closed.load() == 1,
+                    head.entered.load(),
+                    head.left.load(),
+                    {}};
+  for (const auto& place : head.in_flight) {
+    const auto offset = place.load();
+    if (offset == 0) continue;
+    if (offset < kHeaderSize || offset >= size)
+      refuse(file, offset, "a collective is said to stand here, outside of the records");
+    const auto left = size - offset;
+    auto bytes = read_part(in, offset, std::min<std::uint64_t>(left, sizeof(RecordHeader)));
+    const auto data = [&] { return reinterpret_cast<const std::uint8_t*>(bytes.data()); };
+    const auto record = record_head(file, offset, data(), left);
+    bytes = read_part(in, offset, record.size);
+    if (bytes.size() < record.size) refuse(file, offset, "ends inside a record");
+    auto event = decode_at(file, offset, data(), record);
+    const auto* collective = std::get_if<Collective>(&event.payload);
+    if (collective == nullptr) refuse(file, offset, "a collective should stand here");
+    if (collective->left_ns == 0) board.in_flight.push_back(std::move(event));
+  }
+  std::sort(board.in_flight.begin(), board.in_flight.end(),
+            [](const Event& a, const Event& b) { return a.time_ns < b.time_ns; });
+  return board;
+}
+
 Trace read(const std::filesystem::path& folder) {
-  if (!std::filesystem::is_directory(folder))
-    throw Error(folder.string() + " is not a folder of traces");
+  std::error_code error;
+  const std::filesystem::directory_iterator entries(folder, error);
+  if (error) throw Error("cannot read the folder " + folder.string() + ": " + error.message());
   Trace trace;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+  for (const auto& entry : entries) {
     const auto name = entry.path().filename().string();
     if (name.rfind("rank_", 0) == 0 && entry.path().extension() == ".trace")
       trace.ranks.push_back(read_file(entry.path()));

@@ -13,6 +13,9 @@ struct ParticipantTrace {
   Participant participant;
   bool closed = false;  // the writer ended in order
   std::vector<Event> events;
+  std::int64_t pid = 0;
+  std::int64_t started_ns = 0;       // on the events' clock
+  std::int64_t started_unix_ns = 0;  // the same moment by the wall clock
 
   // All events of one kind, in order, with their step and time.
   template <class T>
@@ -42,5 +45,19 @@ struct Trace {
 // file's size justifies.
 Trace read(const std::filesystem::path& folder);
 ParticipantTrace read_file(const std::filesystem::path& file);
+
+// What a participant is inside of, now or when it died: a page and a few records of its trace are
+// read, however long that is.
+struct FlightBoard {
+  Participant participant;
+  std::int64_t pid = 0;
+  bool closed = false;
+  std::uint64_t entered = 0;  // collectives so far
+  std::uint64_t left = 0;
+  // Entered and not left, oldest first; every payload is a Collective. At most 64: where
+  // entered - left is more, the rest is in the trace only.
+  std::vector<Event> in_flight;
+};
+FlightBoard read_flight_board(const std::filesystem::path& file);  // throws as read_file does
 
 }  // namespace lockstep::trace

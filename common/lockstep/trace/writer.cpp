@@ -31,20 +31,26 @@ class Writer::Impl {
   Impl(const std::filesystem::path& folder, const Participant& participant)
       : participant_(participant),
         path_(folder / ("rank_" + std::to_string(participant.rank) + ".trace")) {
-    fd_ = open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd_ < 0) fail("cannot create");
+    // Made under another name and linked when its head is complete: whoever finds a trace, finds a
+    // whole one.
+    const auto draft = path_.string() + ".new." + std::to_string(getpid());
+    fd_ = open(draft.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd_ < 0) fail_to_create();
     try {
       reserve(kHeaderSize);
       void* map =
           mmap(nullptr, kReserved, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_, 0);
       if (map == MAP_FAILED) fail("cannot map");
       base_ = static_cast<std::uint8_t*>(map);
+      write_header();
+      if (link(draft.c_str(), path_.c_str()) != 0) fail_to_create();
     } catch (...) {
+      if (base_ != nullptr) munmap(base_, kReserved);
       close(fd_);
-      unlink(path_.c_str());
+      unlink(draft.c_str());
       throw;
     }
-    write_header();
+    unlink(draft.c_str());
   }
 
   ~Impl() {
@@ -82,6 +88,7 @@ class Writer::Impl {
     std::atomic_ref(*failure).store(failed ? 1 : 0, std::memory_order_relaxed);
     std::atomic_ref(*left).store(monotonic_ns(), std::memory_order_release);
     header().left.fetch_add(1, std::memory_order_relaxed);
+    // With more than kBoard in flight, this one may have found no place.
     for (auto& place : header().in_flight) {
       std::uint64_t mine = offset;
       if (place.compare_exchange_strong(mine, 0, std::memory_order_release)) break;
@@ -95,6 +102,13 @@ class Writer::Impl {
     throw Error(what + " the trace " + path_.string() + ": " + std::strerror(errno));
   }
 
+  [[noreturn]] void fail_to_create() const {
+    if (errno == EEXIST)
+      throw Error("there is a trace already: " + path_.string() +
+                  "; give every run a folder of its own");
+    fail("cannot create");
+  }
+
   // Makes the file hold `needed` bytes, with blocks on disk behind them: a full disk is found here,
   // and not as a SIGBUS in the middle of a store.
   void reserve(std::size_t needed) {
@@ -102,7 +116,10 @@ class Writer::Impl {
     if (needed > kReserved)
       throw Error("the trace " + path_.string() + " is full: it holds at most 4 GiB");
     const std::size_t wanted = (needed + kGrowth - 1) / kGrowth * kGrowth;
-    const int error = posix_fallocate(fd_, 0, static_cast<off_t>(wanted));
+    int error = EINTR;  // which a signal may give on a tmpfs
+    while (error == EINTR)
+      error = posix_fallocate(fd_, static_cast<off_t>(capacity_),
+                              static_cast<off_t>(wanted - capacity_));
     if (error != 0) {
       errno = error;
       fail("cannot grow");
@@ -112,6 +129,7 @@ class Writer::Impl {
 
   void write_header() {
     auto& head = header();
+    head.magic = kMagic;
     head.version = kVersion;
     head.byte_order = kByteOrder;
     head.rank = participant_.rank;
@@ -121,7 +139,6 @@ class Writer::Impl {
     head.started_ns = monotonic_ns();
     head.started_unix_ns = unix_ns();
     head.length.store(kHeaderSize, std::memory_order_release);
-    head.magic = kMagic;  // last: a file without it was never begun
   }
 
   std::uint64_t append_locked(const Payload& payload) {
