@@ -54,7 +54,9 @@ void expect_only(const trace::Trace& trace, const std::string& slug, const std::
   ASSERT_EQ(findings.size(), 1u) << told_text(trace);
   EXPECT_EQ(findings[0].pitfall, slug);
   EXPECT_EQ(findings[0].ranks, ranks);
-  if (step >= -1) EXPECT_EQ(findings[0].step, step);
+  if (step >= -1) {
+    EXPECT_EQ(findings[0].step, step);
+  }
   EXPECT_EQ(findings[0].severity, severity);
   EXPECT_FALSE(findings[0].evidence.empty());
   EXPECT_EQ(told(blinded(trace)), told(trace));

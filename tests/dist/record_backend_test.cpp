@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "record_job.h"
 
@@ -66,6 +67,108 @@ TEST(RecordBackend, WritesEveryCollectiveWithItsFields) {
                                                    is("monitoredBarrier", 8, "", -1, "", {})));
     expect_left_after_entered(job.trace_of(rank));
   }
+}
+
+// Every other operation of Gloo, with results that tell a wrong argument; rank r's inputs hold r + 1.
+TEST(RecordBackend, EveryOtherOperationOfGlooGivesItsResult) {
+  RecordJob job(2);
+  run_thread_ranks(job.options, [](ProcessGroupPtr group) {
+    const auto backend = group->getDefaultBackend();
+    const int rank = group->getRank();
+    const auto mine = [&](std::int64_t size) { return torch::full({size}, rank + 1.0F); };
+
+    std::vector<at::Tensor> tensors{mine(3)};
+    c10d::ReduceOptions to_rank_1;
+    to_rank_1.rootRank = 1;
+    backend->reduce(tensors, to_rank_1)->wait();
+    if (rank == 1) EXPECT_TRUE(tensors[0].equal(torch::full({3}, 3.0F)));
+
+    std::vector<at::Tensor> received{torch::zeros({4})};
+    std::vector<std::vector<at::Tensor>> parts;
+    if (rank == 1) parts = {{torch::full({4}, 5.0F), torch::full({4}, 6.0F)}};
+    c10d::ScatterOptions from_rank_1;
+    from_rank_1.rootRank = 1;
+    backend->scatter(received, parts, from_rank_1)->wait();
+    EXPECT_TRUE(received[0].equal(torch::full({4}, 5.0F + static_cast<float>(rank))));
+
+    auto input = mine(4), output = torch::zeros({4});
+    std::vector<std::int64_t> even;
+    backend->alltoall_base(output, input, even, even, {})->wait();
+    EXPECT_TRUE(output.equal(torch::tensor({1.0F, 1.0F, 2.0F, 2.0F})));
+
+    std::vector<at::Tensor> two{mine(2), mine(5)};
+    backend->allreduce_coalesced(two, {})->wait();
+    EXPECT_TRUE(two[1].equal(torch::full({5}, 3.0F)));
+
+    std::vector<at::Tensor> inputs{mine(2), mine(3)};
+    std::vector<std::vector<at::Tensor>> of_ranks(2);
+    for (auto& list : of_ranks) list = {torch::zeros({2}), torch::zeros({3})};
+    backend->allgather_coalesced(of_ranks, inputs, {})->wait();
+    EXPECT_TRUE(of_ranks[1][1].equal(torch::full({3}, 2.0F)));
+
+    std::vector<at::Tensor> wholes{torch::zeros({4}), torch::zeros({6})};
+    backend->allgather_into_tensor_coalesced(wholes, inputs, {})->wait();
+    EXPECT_TRUE(wholes[0].equal(torch::tensor({1.0F, 1.0F, 2.0F, 2.0F})));
+
+    auto to_scatter = torch::arange(4, torch::kFloat32), part = torch::zeros({2});
+    backend->_reduce_scatter_base(part, to_scatter, {})->wait();
+    EXPECT_TRUE(part.equal(to_scatter.narrow(0, 2 * rank, 2) * 2));
+
+    std::vector<at::Tensor> piece{torch::zeros({1})};
+    std::vector<std::vector<at::Tensor>> pieces{{mine(1), mine(1) * 10}};
+    backend->reduce_scatter(piece, pieces, {})->wait();
+    EXPECT_TRUE(piece[0].equal(torch::full({1}, rank == 0 ? 3.0F : 30.0F)));
+
+    std::vector<at::Tensor> shards{torch::zeros({2})}, sources{to_scatter};
+    backend->reduce_scatter_tensor_coalesced(shards, sources, {})->wait();
+    EXPECT_TRUE(shards[0].equal(part));
+
+    // The sum of the ranks' sparse vectors, whose entries stand in different places.
+    std::vector<at::Tensor> sparse{torch::sparse_coo_tensor(
+        torch::full({1, 1}, rank, torch::kInt64), torch::ones({1}), {3}, torch::kFloat32)};
+    const auto work = backend->allreduce_sparse(sparse, {});
+    work->wait();
+    EXPECT_TRUE(work->result().at(0).to_dense().equal(torch::tensor({1.0F, 1.0F, 0.0F})));
+  });
+  const std::string f = "float32";
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_THAT(job.collectives(rank),
+                ElementsAre(is("reduce", 1, "sum", 1, f, {3}), is("scatter", 2, "", 1, f, {4}),
+                            is("alltoall_base", 3, "", -1, f, {4}),
+                            is("allreduce_coalesced", 4, "sum", -1, f, {2, 5}),
+                            is("allgather_coalesced", 5, "", -1, f, {2, 3}),
+                            is("allgather_into_tensor_coalesced", 6, "", -1, f, {2, 3}),
+                            is("_reduce_scatter_base", 7, "sum", -1, f, {4}),
+                            is("reduce_scatter", 8, "sum", -1, f, {1}),
+                            is("reduce_scatter_tensor_coalesced", 9, "sum", -1, f, {4}),
+                            is("allreduce_sparse", 10, "sum", -1, f, {3})));
+    expect_left_after_entered(job.trace_of(rank));
+  }
+}
+
+// A part of the group is a group of its own, with its own numbers; who is not in it gets nothing.
+TEST(RecordBackend, AGroupSplitOffIsObservedToo) {
+  RecordJob job(3);
+  run_thread_ranks(job.options, [](ProcessGroupPtr group) {
+    auto ones = torch::ones({3});
+    all_reduce(*group, ones);
+    const auto backend = group->getDefaultBackend();
+    const auto store = c10::make_intrusive<c10d::PrefixStore>("part", group->getStore());
+    const auto part = backend->split(store, {0, 2}, backend->getBackendOptions());
+    ASSERT_EQ(part == nullptr, group->getRank() == 1);
+    if (!part) return;
+    part->setGroupUid("part");
+    EXPECT_EQ(part->getSize(), 2);
+    std::vector<at::Tensor> tensors{torch::ones({2})};
+    part->allreduce(tensors, {})->wait();
+    EXPECT_EQ(tensors[0][0].item<float>(), 2);
+  });
+  EXPECT_EQ(job.collectives(1).size(), 1u);
+  const auto calls = job.collectives(2);
+  ASSERT_EQ(calls.size(), 2u);
+  EXPECT_EQ(calls[1].group, "part");
+  EXPECT_EQ(calls[1].sequence, 1);
+  EXPECT_THAT(calls[1].sizes, ElementsAre(2));
 }
 
 TEST(RecordBackend, CountsSendAndReceiveApart) {
@@ -166,13 +269,17 @@ TEST(RecordBackend, PassesOnWhatTheGroupSets) {
   });
 }
 
+class RecordBackendDdp : public ::testing::TestWithParam<int> {};
+
 // The Reducer calls broadcast (construction, rebuilt buckets) and allreduce (gradients); its
 // buckets are named here by their sizes alone.
-TEST(RecordBackend, DdpTrainsToTheSameBitsAndEveryRankCallsTheSame) {
+TEST_P(RecordBackendDdp, TrainsToTheSameBitsAndEveryRankCallsTheSame) {
+  const int world_size = GetParam();
   const auto no_probes = [](int) { return std::make_unique<record::Probes>(nullptr); };
-  const auto plain = train_ddp({.world_size = 3}, 12, no_probes);
-  RecordJob job(3);
-  const auto observed = train_ddp(job.options, 12, no_probes);
+  const auto plain = train_ddp({.world_size = world_size}, 30, no_probes);
+  RecordJob job(world_size);
+  const auto observed = train_ddp(job.options, 30, no_probes);
+  ASSERT_EQ(plain.values.size(), 34u);  // 30 losses, 4 parameters
   EXPECT_TRUE(identical(plain.values, observed.values));
 
   const auto calls = job.collectives(0);
@@ -180,8 +287,8 @@ TEST(RecordBackend, DdpTrainsToTheSameBitsAndEveryRankCallsTheSame) {
     return call.op == "allreduce" &&
            call.sizes == std::vector<std::int64_t>{12 * 24 + 24 + 24 * 4 + 4};
   });
-  EXPECT_EQ(reductions, 12);
-  for (int rank = 0; rank < 3; ++rank) {
+  EXPECT_EQ(reductions, 30);
+  for (int rank = 0; rank < world_size; ++rank) {
     expect_left_after_entered(job.trace_of(rank));
     const auto others = job.collectives(rank);
     ASSERT_EQ(others.size(), calls.size());
@@ -189,9 +296,12 @@ TEST(RecordBackend, DdpTrainsToTheSameBitsAndEveryRankCallsTheSame) {
       EXPECT_EQ(others[i].sequence, static_cast<std::int64_t>(i + 2));
       EXPECT_EQ(others[i].op, calls[i].op);
       EXPECT_EQ(others[i].sizes, calls[i].sizes);
+      EXPECT_EQ(others[i].failed, 0);
     }
   }
 }
+INSTANTIATE_TEST_SUITE_P(WorldSizes, RecordBackendDdp, ::testing::Values(2, 4),
+                         ::testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace lockstep::test

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <thread>
 
 #include "record_job.h"
 
@@ -139,6 +140,86 @@ TEST(RecordProbes, BackwardsOfOneUpdateAreSummedAndTheNextStartsAnew) {
     EXPECT_EQ(local.samples, 24);
     for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(local.values[i].hash, reduced.values[i].hash);
   }
+}
+
+// Not even a writer's absence is noticed: the calls are the same.
+TEST(RecordProbes, WithoutAWriterEveryCallDoesNothing) {
+  OneRank rank;
+  record::Probes probes(nullptr);
+  probes.intent({});
+  probes.attach(*rank.net);
+  probes.engine("distributed_data_parallel");
+  probes.start();
+  probes.dataset("train", at::Tensor(), at::Tensor(), {1, 2}, 2);
+  probes.set_epoch(0);
+  probes.pass_begin("train", 0);
+  probes.samples("train", {1, 2});
+  probes.forward(true);
+  probes.loss(at::Tensor(), at::Tensor());
+  rank.backward();
+  probes.gradients_ready();
+  probes.updated(rank.optimizer);
+  probes.split(2, {1, 1});
+  probes.transfer(0, 1, 8, "input");
+  probes.metric("loss", "train", 1, 2);
+  probes.pass_end("train", 0, 1);
+  EXPECT_TRUE(rank.job.trace_of(0).events.empty());
+}
+
+// A layer that passes its input on and gives it no gradient.
+struct NoGradient : torch::autograd::Function<NoGradient> {
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& input) {
+    return input.clone();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 const torch::autograd::variable_list&) {
+    return {at::Tensor()};
+  }
+};
+
+TEST(RecordProbes, AParameterThatGetsNoGradientHasNone) {
+  OneRank rank;
+  record::Probes probes(rank.job.writer(0));
+  probes.attach(*rank.net);
+  probes.start();
+  const auto bias = NoGradient::apply(rank.net->fc1->bias);
+  torch::nn::functional::linear(inputs_of(0), rank.net->fc1->weight, bias).sum().backward();
+  probes.gradients_ready();
+  const auto trace = rank.job.trace_of(0);
+  const auto& local = trace.all<trace::LocalGradients>().at(0).event->values;
+  EXPECT_GT(local[0].norm, 0);           // fc1.weight
+  EXPECT_TRUE(local[1].sketch.empty());  // fc1.bias
+}
+
+// 8 threads run backward on one module, as a program with several losses may.
+TEST(RecordProbes, BackwardsOnSeveralThreadsAreAllCounted) {
+  constexpr int kThreads = 8;
+  OneRank rank;
+  record::Probes probes(rank.job.writer(0));
+  probes.attach(*rank.net);
+  probes.start();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i)
+    threads.emplace_back([&] {
+      for (int j = 0; j < 25; ++j) (rank.net->fc2->bias * torch::ones({3})).sum().backward();
+    });
+  for (auto& thread : threads) thread.join();
+  probes.gradients_ready();
+  const auto trace = rank.job.trace_of(0);
+  const auto& local = trace.all<trace::LocalGradients>().at(0).event->values;
+  EXPECT_DOUBLE_EQ(local[3].norm, kThreads * 25 * std::sqrt(3.0));  // small integers: exact
+  EXPECT_EQ(local[3].hash, trace.all<trace::ReducedGradients>().at(0).event->values[3].hash);
+}
+
+TEST(RecordProbes, AnotherModelOfTheSameNamesIsRecorded) {
+  OneRank rank;
+  auto wider = seeded(5, [] { return Mlp(4, 7, 3); });
+  record::Probes probes(rank.job.writer(0));
+  probes.attach(*rank.net);
+  probes.attach(*wider);
+  const auto trace = rank.job.trace_of(0);
+  ASSERT_EQ(trace.all<trace::Model>().size(), 2u);
+  EXPECT_THAT(trace.all<trace::Model>()[1].event->shapes.at(0), ElementsAre(7, 4));
 }
 
 TEST(RecordProbes, BuffersAndFrozenParameters) {

@@ -87,6 +87,37 @@ TEST(Sketch, TakesAnyTensor) {
   EXPECT_EQ(summarize(square.to_sparse()).sketch, summarize(square).sketch);
   EXPECT_EQ(summarize(torch::ones({})).sketch.size(), static_cast<std::size_t>(trace::kSketch));
   EXPECT_NO_THROW(summarize(torch::ones({3}, torch::requires_grad())));
+  const auto every_second = numbers(30, 1).slice(0, 0, 30, 2);
+  EXPECT_EQ(summarize(every_second).sketch, summarize(every_second.clone()).sketch);
+  const auto expanded = numbers(1, 1).expand({5});
+  EXPECT_EQ(summarize(expanded).hash, summarize(expanded.contiguous()).hash);
+  const auto complex = torch::view_as_complex(numbers(20, 1).view({10, 2}));
+  EXPECT_EQ(summarize(complex).sketch, summarize(numbers(20, 1)).sketch);
+  EXPECT_EQ(summarize(complex.conj()).sketch, summarize(complex.conj().resolve_conj()).sketch);
+  EXPECT_NE(summarize(complex.conj()).sketch, summarize(complex).sketch);
+}
+
+TEST(Sketch, OfNothingIsZero) {
+  for (const auto type : {torch::kFloat32, torch::kBFloat16, torch::kInt64}) {
+    const auto summary = summarize(torch::empty({0, 7}, type));
+    EXPECT_EQ(summary.norm, 0);
+    EXPECT_EQ(summary.sketch, std::vector<double>(trace::kSketch, 0.0));
+  }
+}
+
+TEST(Sketch, OfFloat32IsAccumulatedInFloat64) {
+  // 10^8, then 10^5 ones, on each of which float32 would lose the sum's last digit.
+  auto tensor = torch::ones({100'001});
+  tensor[0] = 1e8;
+  EXPECT_NEAR(summarize(tensor).norm, std::sqrt(1e16 + 1e5), 1e-7);
+  EXPECT_EQ(summarize(tensor).sketch, summarize(tensor.to(torch::kFloat64)).sketch);
+}
+
+// What plain_on_cpu() is for.
+TEST(Sketch, CopiesNothingThatIsPlainAlready) {
+  const auto tensor = torch::ones({3, 4}, torch::requires_grad());
+  EXPECT_EQ(plain_on_cpu(tensor).const_data_ptr(), tensor.const_data_ptr());
+  EXPECT_NE(plain_on_cpu(tensor.t()).const_data_ptr(), tensor.const_data_ptr());
 }
 
 // A bound that only a mistake breaks; the benchmark has the figure.
@@ -129,6 +160,27 @@ TEST(Content, SamplesUnderOtherIdsAreOtherContent) {
   EXPECT_NE(hash_content(inputs, targets + 1, ids).content_as_set, plain.content_as_set);
   EXPECT_EQ(hash_content(inputs.flip(0), targets, ids).ids_as_set, plain.ids_as_set);
   EXPECT_THROW(hash_content(inputs, targets, range(19)), UsageError);
+  EXPECT_THROW(hash_content(torch::ones({}), targets, ids), UsageError);
+}
+
+TEST(Content, OneBitOfOneSampleIsOtherContent) {
+  for (const auto type : {torch::kUInt8, torch::kFloat32, torch::kBFloat16}) {
+    const auto inputs = torch::arange(60).view({20, 3}).to(type), targets = torch::arange(20);
+    auto changed = inputs.clone();
+    static_cast<char*>(changed.data_ptr())[changed.nbytes() - 1] ^= 1;
+    const auto a = hash_content(inputs, targets, range(20)),
+               b = hash_content(changed, targets, range(20));
+    EXPECT_NE(a.content_as_set, b.content_as_set);
+    EXPECT_EQ(a.ids_in_order, b.ids_in_order);
+  }
+}
+
+TEST(Content, OfNothingAndOfStridedRows) {
+  EXPECT_EQ(hash_content(torch::ones({0, 3}), torch::ones({0}), {}).content_as_set, 0u);
+  const auto wide = numbers(120, 1).view({20, 6}), targets = torch::arange(20);
+  const auto half = wide.narrow(1, 0, 3);
+  EXPECT_EQ(hash_content(half, targets, range(20)).content_as_set,
+            hash_content(half.contiguous(), targets, range(20)).content_as_set);
 }
 
 TEST(Content, OfFashionMnistsTestSetTakesMilliseconds) {

@@ -137,6 +137,13 @@ TEST(CommandLine, SkipsWhatCannotShow) {
   EXPECT_NE(finished.err.find("3 ranks or more"), std::string::npos) << finished.err;
 }
 
+TEST(CommandLine, EndsWhatTakesTooLong) {
+  const auto finished =
+      run({program("01_single_device"), "--variant", "correct", "--full", "--timeout", "1"});
+  EXPECT_EQ(finished.exit_code, 124) << finished.err;
+  EXPECT_NE(finished.err.find("hang"), std::string::npos) << finished.err;
+}
+
 // The same program as a rank of another launcher. Rank 0 judges, and its exit code is the job's.
 TEST(Torchrun, RunsAndJudgesALesson) {
   if (std::string(LOCKSTEP_PYTHON).empty()) GTEST_SKIP() << "no Python with torch was configured";

@@ -27,7 +27,8 @@ LessonOptions parse_command_line(int argc, char** argv, const Lesson& lesson) {
   CLI::App app(lesson.name + ": " + lesson.title);
   app.footer(
       form_list(lesson) +
-      "Exit codes: 0 as expected, 1 a verdict is wrong, 2 usage, 3 could not run, 77 skipped.");
+      "Exit codes: 0 as expected, 1 a verdict is wrong, 2 usage, 3 could not run, 77 skipped, "
+      "124 a form ran into --timeout.");
   app.add_option("--variant", options.variant,
                  "Which form to run: correct (all right forms), a form's name, or all")
       ->capture_default_str();

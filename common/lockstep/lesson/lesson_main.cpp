@@ -13,7 +13,14 @@
 namespace lockstep {
 namespace {
 
-enum ExitCode { kAsExpected = 0, kWrongVerdict = 1, kUsage = 2, kCouldNotRun = 3, kSkipped = 77 };
+enum ExitCode {
+  kAsExpected = 0,
+  kWrongVerdict = 1,
+  kUsage = 2,
+  kCouldNotRun = 3,
+  kSkipped = 77,
+  kDeadline = 124
+};
 
 void print_description(const Lesson& lesson) {
   nlohmann::json forms = nlohmann::json::array();
@@ -85,15 +92,23 @@ int run_as_rank(const Lesson& lesson, const LessonOptions& options,
   return judge_as_rank_zero(lesson, options, form, place.world_size);
 }
 
+int exit_code_of(const report::Comparison& comparison) {
+  bool all_skipped = true, late = false;
+  for (const auto& variant : comparison.variants) {
+    all_skipped &= variant.verdict == "skipped";
+    late |= variant.ending == report::Ending::hang && variant.verdict != "as-expected";
+  }
+  if (all_skipped) return kSkipped;
+  if (late) return kDeadline;
+  return comparison.as_expected() ? kAsExpected : kWrongVerdict;
+}
+
 int run_as_launcher(const Lesson& lesson, const LessonOptions& options) {
   if (!options.json.empty() && std::filesystem::is_directory(options.json))
     throw UsageError("--json names a folder: " + options.json.string() + "; name a file");
   const auto comparison = compare(lesson, options, std::filesystem::read_symlink("/proc/self/exe"));
   if (!options.json.empty()) write_file(options.json, report::to_json(comparison));
-  bool all_skipped = true;
-  for (const auto& variant : comparison.variants) all_skipped &= variant.verdict == "skipped";
-  if (all_skipped) return kSkipped;
-  return comparison.as_expected() ? kAsExpected : kWrongVerdict;
+  return exit_code_of(comparison);
 }
 
 // Runs `work`; an error becomes one line for a person, the rank's error file, and an exit code.

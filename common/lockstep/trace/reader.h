@@ -17,7 +17,7 @@ struct ParticipantTrace {
   std::int64_t started_ns = 0;       // on the events' clock
   std::int64_t started_unix_ns = 0;  // the same moment by the wall clock
 
-  // All events of one kind, in order, with their step and time.
+  // All events of one kind, in order, with their step and time. They point into this trace.
   template <class T>
   struct At {
     std::int64_t step;
@@ -25,13 +25,15 @@ struct ParticipantTrace {
     const T* event;
   };
   template <class T>
-  std::vector<At<T>> all() const {
+  std::vector<At<T>> all() const& {
     std::vector<At<T>> found;
     for (const auto& event : events)
       if (const auto* payload = std::get_if<T>(&event.payload))
         found.push_back({event.step, event.time_ns, payload});
     return found;
   }
+  template <class T>
+  std::vector<At<T>> all() const&& = delete;  // of a temporary they would point nowhere
 };
 
 struct Trace {

@@ -1,0 +1,315 @@
+// What the writer leaves behind when it is killed, has no room, or is used by many threads.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <lockstep/base/clock.h>
+#include <lockstep/base/error.h>
+#include <lockstep/base/file.h>
+#include <lockstep/trace/reader.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstddef>
+#include <functional>
+#include <latch>
+#include <thread>
+
+namespace lockstep::trace {
+namespace {
+
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+// A child process that can say "so far" once, and be killed.
+class Child {
+ public:
+  // `body` gets a function that tells the parent to go on.
+  explicit Child(const std::function<void(const std::function<void()>&)>& body) {
+    int ends[2];
+    if (pipe(ends) != 0) throw Error("no pipe");
+    pid_ = fork();
+    if (pid_ == 0) {
+      close(ends[0]);
+      alarm(30);  // should the test die
+      body([&] { [[maybe_unused]] const auto written = write(ends[1], "x", 1); });
+      _exit(0);
+    }
+    close(ends[1]);
+    char byte = 0;
+    told_ = ::read(ends[0], &byte, 1) == 1;
+    close(ends[0]);
+  }
+  ~Child() { kill_now(); }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  bool told() const { return told_; }
+  int kill_now() {
+    if (pid_ > 0) kill(pid_, SIGKILL);
+    return wait();
+  }
+  int wait() {
+    if (pid_ > 0) waitpid(pid_, &status_, 0);
+    pid_ = 0;
+    return status_;
+  }
+
+ private:
+  pid_t pid_ = 0;
+  bool told_ = false;
+  int status_ = 0;
+};
+
+Collective collective(std::int64_t sequence, const char* op = "allreduce") {
+  return {.sequence = sequence,
+          .group = "default_pg",
+          .op = op,
+          .reduce_op = "sum",
+          .dtype = "float32",
+          .sizes = {1000}};
+}
+
+std::vector<std::int64_t> sequences(const std::vector<Event>& events) {
+  std::vector<std::int64_t> found;
+  for (const auto& event : events) found.push_back(std::get<Collective>(event.payload).sequence);
+  return found;
+}
+
+class TraceWriter : public ::testing::Test {
+ protected:
+  TemporaryFolder folder_{"lockstep-trace"};
+  fs::path file_ = folder_.path() / "rank_0.trace";
+};
+
+TEST_F(TraceWriter, KilledInTheMiddleLeavesAWholePrefix) {
+  for (int round = 0; round < 20; ++round) {
+    const auto folder = folder_.path() / std::to_string(round);
+    fs::create_directory(folder);
+    Child child([&](const auto& tell) {
+      Writer writer(folder, {});
+      for (std::int64_t i = 0;; ++i) {
+        writer.set_step(i);
+        writer.record(
+            Samples{"train", std::vector<std::int64_t>(static_cast<std::size_t>(i % 50), i)});
+        if (i == 100 * round) tell();
+      }
+    });
+    ASSERT_TRUE(child.told());
+    ASSERT_TRUE(WIFSIGNALED(child.kill_now()));
+    const auto trace = read(folder).ranks.at(0);
+    EXPECT_FALSE(trace.closed);
+    ASSERT_GT(trace.events.size(), static_cast<std::size_t>(100 * round));
+    for (std::size_t i = 0; i < trace.events.size(); ++i) {
+      const auto number = static_cast<std::int64_t>(i);
+      ASSERT_EQ(trace.events[i].step, number);
+      ASSERT_EQ(std::get<Samples>(trace.events[i].payload).ids,
+                std::vector<std::int64_t>(i % 50, number));
+    }
+  }
+}
+
+TEST_F(TraceWriter, BoardShowsWhatIsUnfinishedRunningAndKilled) {
+  Child child([&](const auto& tell) {
+    Writer writer(folder_.path(), {.rank = 0, .world_size = 4});
+    const auto first = writer.enter(collective(1));
+    writer.enter(collective(2, "broadcast"));
+    const auto third = writer.enter(collective(3));
+    writer.enter(collective(4, "barrier"));
+    writer.leave(third, false);
+    writer.leave(first, true);
+    tell();
+    pause();
+  });
+  ASSERT_TRUE(child.told());
+  for (const bool killed : {false, true}) {
+    if (killed) child.kill_now();
+    const auto board = read_flight_board(file_);
+    EXPECT_EQ(board.participant.world_size, 4);
+    EXPECT_FALSE(board.closed);
+    EXPECT_EQ(board.entered, 4u);
+    EXPECT_EQ(board.left, 2u);
+    EXPECT_THAT(sequences(board.in_flight), ::testing::ElementsAre(2, 4));
+    EXPECT_EQ(std::get<Collective>(board.in_flight.at(0).payload).op, "broadcast");
+
+    const auto trace = read_file(file_);
+    ASSERT_EQ(trace.events.size(), 4u);
+    for (const auto& event : trace.all<Collective>()) {
+      const bool left = event.event->sequence % 2 == 1;
+      EXPECT_EQ(event.event->left_ns >= event.time_ns, left) << event.event->sequence;
+      EXPECT_EQ(event.event->failed, event.event->sequence == 1);
+    }
+  }
+}
+
+TEST_F(TraceWriter, BoardHolds64AndTheCountersTheRest) {
+  Writer writer(folder_.path(), {});
+  std::vector<std::uint64_t> handles;
+  for (int i = 1; i <= 70; ++i) handles.push_back(writer.enter(collective(i)));
+  auto board = read_flight_board(file_);
+  EXPECT_EQ(board.in_flight.size(), 64u);
+  EXPECT_EQ(board.entered - board.left, 70u);
+  for (const auto handle : handles) writer.leave(handle, false);
+  board = read_flight_board(file_);
+  EXPECT_TRUE(board.in_flight.empty());
+  EXPECT_EQ(board.entered - board.left, 0u);
+  writer.leave(writer.enter(collective(71)), true);
+  writer.enter(collective(72));
+  EXPECT_THAT(sequences(read_flight_board(file_).in_flight), ::testing::ElementsAre(72));
+  const auto trace = read_file(file_);
+  EXPECT_EQ(trace.events.size(), 72u);
+  for (const auto& event : trace.all<Collective>())
+    EXPECT_EQ(event.event->left_ns > 0, event.event->sequence < 72);
+}
+
+// Four threads enter, leave (each other's, too) and record, while the file is read.
+TEST_F(TraceWriter, ThreadsDoNotDisturbEachOther) {
+  constexpr int kThreads = 4, kEach = 6000;
+  std::latch all_here(kThreads);
+  std::atomic<bool> done{false};
+  auto writer = std::make_unique<Writer>(folder_.path(), Participant{});
+  std::atomic<std::uint64_t> passed_on{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t)
+    threads.emplace_back([&, t] {
+      all_here.arrive_and_wait();
+      for (int i = 0; i < kEach; ++i) {
+        const auto handle = writer->enter(collective(t * kEach + i));
+        if (i % 3 == 0) writer->record(SetEpoch{t * kEach + i});
+        // Leaves what another thread handed over, and hands its own on.
+        const auto other = passed_on.exchange(handle);
+        if (other != 0) writer->leave(other, false);
+      }
+    });
+  std::thread reader([&] {
+    while (!done) {
+      const auto board = read_flight_board(file_);
+      EXPECT_LE(board.in_flight.size(), static_cast<std::size_t>(2 * kThreads + 1));
+      const auto so_far = read_file(file_);
+      for (const auto& event : so_far.all<Collective>())
+        EXPECT_TRUE(event.event->left_ns == 0 || event.event->left_ns >= event.time_ns);
+    }
+  });
+  for (auto& thread : threads) thread.join();
+  done = true;
+  reader.join();
+  writer->leave(passed_on, false);
+  EXPECT_TRUE(read_flight_board(file_).in_flight.empty());
+  writer.reset();
+
+  const auto trace = read_file(file_);
+  EXPECT_TRUE(trace.closed);
+  std::vector<std::int64_t> seen;
+  std::int64_t last = 0;
+  for (const auto& event : trace.all<Collective>()) {
+    seen.push_back(event.event->sequence);
+    EXPECT_GE(event.event->left_ns, event.time_ns);
+    EXPECT_GE(event.time_ns, last) << "in the order they were entered";
+    last = event.time_ns;
+  }
+  std::sort(seen.begin(), seen.end());
+  ASSERT_EQ(seen.size(), static_cast<std::size_t>(kThreads * kEach));
+  for (std::size_t i = 0; i < seen.size(); ++i) ASSERT_EQ(seen[i], static_cast<std::int64_t>(i));
+  EXPECT_EQ(trace.all<SetEpoch>().size(), static_cast<std::size_t>(kThreads * kEach / 3));
+}
+
+// A file-size limit stands for a full disk: both are met when the file is to grow.
+TEST_F(TraceWriter, NoRoomIsAnErrorAndWhatIsThereStays) {
+  rlimit usual{};
+  getrlimit(RLIMIT_FSIZE, &usual);
+  const auto before = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit small = usual;
+  small.rlim_cur = 1'500'000;
+  setrlimit(RLIMIT_FSIZE, &small);
+  std::int64_t written = 0;
+  std::string message;
+  {
+    Writer writer(folder_.path(), {});
+    const auto handle = writer.enter(collective(1));
+    try {
+      for (;; ++written) writer.record(SetEpoch{written});
+    } catch (const Error& error) {
+      message = error.what();
+    }
+    EXPECT_THROW(writer.enter(collective(2)), Error);
+    writer.leave(handle, false);  // needs no room
+    EXPECT_EQ(read_flight_board(file_).entered, 1u);
+    setrlimit(RLIMIT_FSIZE, &usual);
+    writer.record(SetEpoch{written});  // room again
+  }
+  std::signal(SIGXFSZ, before);
+  EXPECT_THAT(message, ::testing::AllOf(HasSubstr("cannot grow"), HasSubstr(file_.string())));
+  EXPECT_GT(written, 30'000) << "1 MiB of 32 bytes each";
+  const auto trace = read_file(file_);
+  EXPECT_TRUE(trace.closed);
+  EXPECT_EQ(trace.all<SetEpoch>().size(), static_cast<std::size_t>(written + 1));
+  EXPECT_GT(trace.all<Collective>().at(0).event->left_ns, 0);
+}
+
+TEST_F(TraceWriter, RefusesAFileThatIsThereAndAFolderThatIsNot) {
+  { Writer(folder_.path(), {}).record(SetEpoch{5}); }
+  for (const auto& [folder, text] : {std::pair(folder_.path(), "already"),
+                                     std::pair(folder_.path() / "absent", "No such file")}) {
+    try {
+      Writer writer(folder, {});
+      ADD_FAILURE() << folder << " was accepted";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("rank_0.trace"), HasSubstr(text)));
+    }
+  }
+  EXPECT_EQ(read_file(file_).events.size(), 1u) << "the trace that was there is untouched";
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_.path()), fs::directory_iterator()), 1)
+      << "no draft is left";
+}
+
+// From here on any system call of this thread's but exit kills the process. (Not seccomp's strict
+// mode, which also forbids reading the processor's clock.) False where the system refuses.
+bool forbid_system_calls() {
+  sock_filter rules[] = {
+      {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
+      {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, SYS_exit},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_KILL_PROCESS},
+  };
+  const sock_fprog program{std::size(rules), rules};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+// How a child ends that does this: 0 where it made no system call.
+int status_without_system_calls(const std::function<void()>& body) {
+  Child child([&](const auto& tell) {
+    tell();
+    if (!forbid_system_calls()) _exit(3);
+    body();
+    syscall(SYS_exit, 0);
+  });
+  return child.wait();
+}
+
+TEST_F(TraceWriter, UsualPathMakesNoSystemCall) {
+  if (status_without_system_calls([] { monotonic_ns(); }) != 0)
+    GTEST_SKIP() << "here reading the clock is a system call, or none can be forbidden";
+  EXPECT_TRUE(WIFSIGNALED(status_without_system_calls([] { getppid(); }))) << "nothing is seen";
+  Writer writer(folder_.path(), {});
+  const Payload samples = Samples{"train", std::vector<std::int64_t>(64)};
+  const Collective operation = collective(1);
+  writer.record(samples);  // the buffer has its size now
+  EXPECT_EQ(status_without_system_calls([&] {
+              for (int i = 0; i < 500; ++i) {
+                writer.leave(writer.enter(operation), false);
+                writer.record(samples);
+              }
+            }),
+            0);
+  EXPECT_EQ(read_file(file_).events.size(), 1001u);
+}
+
+}  // namespace
+}  // namespace lockstep::trace
