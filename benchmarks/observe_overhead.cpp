@@ -1,11 +1,12 @@
 // What recording costs: training with DDP on 2 processes, plain and recorded, side by side.
 //
-//   observe_overhead [FILE] [--rounds N]        (default: reports/out/observe_overhead.json, 16)
+//   observe_overhead [FILE] [--rounds N]    default: the checkout's reports/out/observe_overhead.json, 16
 //
 // Both processes hold four copies of one job and run them in turn, 8 steps at a time, in an order
 // that rotates: what else the machine does meets all four. A round is 64 steps of each, so that it
 // holds exactly one step with sampled value probes. Each round gives one ratio to plain; the file
-// has their median and its distribution-free 95 % interval.
+// has their median and its distribution-free 95 % interval, and a table goes to stderr. A machine
+// that is busy with something else widens the intervals: the file says how busy it was.
 #include <lockstep/base/clock.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
@@ -18,11 +19,14 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <sstream>
 #include <thread>
 
 namespace {
@@ -185,7 +189,14 @@ json cost_of_a_collective(const std::filesystem::path& folder) {
   return median_with_interval(std::move(costs));
 }
 
-json report(const Times& times, const std::filesystem::path& folder) {
+// Processes that ran or wanted to, over the last minute; the benchmark's own 2 ranks are among them.
+double load_average() {
+  double load = -1;
+  getloadavg(&load, 1);
+  return load;
+}
+
+json report(const Times& times, double load_before, const std::filesystem::path& folder) {
   json modes;
   for (std::size_t mode = 0; mode < kModes.size(); ++mode)
     modes[kModes[mode].name] = {{"milliseconds_a_step", median_with_interval(times[mode])},
@@ -196,6 +207,7 @@ json report(const Times& times, const std::filesystem::path& folder) {
           {"threads_a_rank", torch::get_num_threads()},
           {"processors", std::thread::hardware_concurrency()},
           {"torch", TORCH_VERSION},
+          {"load_average", {{"before", load_before}, {"after", load_average()}}},
           {"rounds", times[0].size()},
           {"steps_a_round", kStepsPerTurn * kTurnsPerRound},
           {"modes", modes},
@@ -203,9 +215,31 @@ json report(const Times& times, const std::filesystem::path& folder) {
           {"microseconds_a_collective", cost_of_a_collective(folder)}};
 }
 
+std::string row(const std::string& name, const json& milliseconds, const json& ratio) {
+  std::ostringstream line;
+  line << "  " << std::left << std::setw(24) << name << std::right << std::fixed;
+  if (!milliseconds.is_null())
+    line << std::setprecision(2) << std::setw(8) << milliseconds["median"].get<double>() << " ms";
+  else
+    line << std::setw(11) << "";
+  line << std::setprecision(3) << std::setw(9) << ratio["median"].get<double>() << "  ["
+       << ratio["low"].get<double>() << ", " << ratio["high"].get<double>() << "]\n";
+  return line.str();
+}
+
+std::string table(const json& result) {
+  std::string text = "  " + result["job"].get<std::string>() + "\n";
+  for (const auto& mode : kModes) {
+    const auto& figures = result["modes"][mode.name];
+    text += row(mode.name, figures["milliseconds_a_step"], figures["ratio_to_plain"]);
+  }
+  return text + row("sampled to observed", nullptr, result["sampled_probes_ratio_to_observed"]);
+}
+
 void run_rank(const launch::Placement& place, const std::filesystem::path& folder, int rounds,
               const std::filesystem::path& file) {
   torch::set_num_threads(1);
+  const double load_before = load_average();
   std::vector<std::unique_ptr<Job>> jobs;
   for (const auto& mode : kModes) jobs.push_back(std::make_unique<Job>(mode, folder, place));
   measure(jobs, 1);  // warms up, and leaves the first steps, which are all probed, behind
@@ -214,9 +248,9 @@ void run_rank(const launch::Placement& place, const std::filesystem::path& folde
     if (!job->first_parameter().equal(jobs[0]->first_parameter()))
       throw Error("recording changed the parameters: nothing to compare");
   if (place.rank != 0) return;
-  const auto result = report(times, folder);
+  const auto result = report(times, load_before, folder);
   write_file(file, result.dump(2) + "\n");
-  std::cout << result.dump(2) << "\n";
+  std::cerr << table(result);
 }
 
 int launch_ranks(const std::vector<std::string>& command) {
@@ -233,14 +267,14 @@ int launch_ranks(const std::vector<std::string>& command) {
     std::cerr << result.summary() << "\n";
     return 3;
   }
-  std::cout << read_file(ranks.path() / "rank_0.out");
+  std::cerr << read_file(ranks.path() / "rank_0.err");
   return 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string file = "reports/out/observe_overhead.json";
+  std::string file = LOCKSTEP_SOURCE_DIR "/reports/out/observe_overhead.json";
   int rounds = 16;
   CLI::App app("What recording costs: plain, observed and probed DDP side by side");
   app.add_option("file", file, "where to write the figures (JSON)");

@@ -14,6 +14,7 @@ NEEDS=(
   "optional|command:clang++|clang|builds three times as fast as g++"
   "optional|command:ld.lld|lld|links faster"
   "optional|command:ccache|ccache|rebuilds faster"
+  "optional|header:benchmark/benchmark.h|libbenchmark-dev|benchmarks"
   "optional|command:git|git|names the revision in reports"
   "optional|command:clang-format|clang-format|checks the format of the sources"
   "optional|file:/usr/share/datasets/fashion-mnist|dataset-fashion-mnist|real data (else synthetic)"

@@ -106,10 +106,10 @@ TEST(Sketch, OfNothingIsZero) {
 }
 
 TEST(Sketch, OfFloat32IsAccumulatedInFloat64) {
-  // 10^8, then 10^5 ones, on each of which float32 would lose the sum's last digit.
-  auto tensor = torch::ones({100'001});
-  tensor[0] = 1e8;
-  EXPECT_NEAR(summarize(tensor).norm, std::sqrt(1e16 + 1e5), 1e-7);
+  // 10^6, then 10^6 ones: a float32 sum of squares would stay at 10^12.
+  auto tensor = torch::ones({1'000'001});
+  tensor[0] = 1e6;
+  EXPECT_NEAR(summarize(tensor).norm, std::sqrt(1e12 + 1e6), 1e-6);
   EXPECT_EQ(summarize(tensor).sketch, summarize(tensor.to(torch::kFloat64)).sketch);
 }
 

@@ -52,6 +52,16 @@ class ObservedWork final : public c10d::Work {
   std::atomic<bool> left_{false};
 };
 
+// Null where the work has none. Some of Gloo's works have (reduce_scatter_tensor_coalesced's), and
+// only a call tells which: Work's own getFuture() throws before it does anything.
+c10::intrusive_ptr<c10::ivalue::Future> future_of(c10d::Work& work, Completion completion) {
+  try {
+    return completion == Completion::future_result ? work.getFutureResult() : work.getFuture();
+  } catch (const c10::Error&) {
+    return nullptr;
+  }
+}
+
 bool has_failed(c10::ivalue::Future& done) {
   if (done.hasError()) return true;
   // A future of getFutureResult() holds a WorkResult, the others hold tensors.
@@ -71,10 +81,8 @@ c10::intrusive_ptr<c10d::Work> leave_when_done(c10::intrusive_ptr<c10d::Work> wo
     entered.leave(false);
     return work;
   }
-  if (completion == Completion::wait)
-    return c10::make_intrusive<ObservedWork>(std::move(work), std::move(entered));
-  const auto future =
-      completion == Completion::future_result ? work->getFutureResult() : work->getFuture();
+  const auto future = completion == Completion::wait ? nullptr : future_of(*work, completion);
+  if (!future) return c10::make_intrusive<ObservedWork>(std::move(work), std::move(entered));
   // The callback looks at no device memory, so it needs no stream of its own (uses_future = false).
   future->addCallback([entered = std::move(entered)](
                           c10::ivalue::Future& done) { entered.leave(has_failed(done)); },

@@ -23,11 +23,11 @@ enum class Completion {
   future,  // getFuture() completes with the work: Gloo's collectives
   // getFutureResult() does; NCCL's getFuture() completes when the work is handed to the device.
   future_result,
-  wait,  // only to who waits: Gloo's send and recv have no future
+  wait,  // only to who waits: Gloo's send and recv have no future, and a few of its collectives
 };
 
 // Completes the records when `work` is done. Returns the work to hand on: the same, or for
-// Completion::wait one around it, which behaves like it and records when wait() returns, or
+// Completion::wait, and where the work has no such future, one around it, which behaves like it and records when wait() returns, or
 // isCompleted() first says so, or nobody holds the work any more. A null work, which NCCL returns
 // for an operation that is already on the caller's stream, is done.
 c10::intrusive_ptr<c10d::Work> leave_when_done(c10::intrusive_ptr<c10d::Work> work, Entered entered,

@@ -18,6 +18,8 @@ namespace {
 constexpr std::size_t kGrowth = std::size_t{1} << 20;    // 1 MiB
 constexpr std::size_t kReserved = std::size_t{1} << 32;  // address space; the file grows inside it
 
+const std::size_t kCollective = Payload(Collective{}).index();
+
 std::int64_t unix_ns() {
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
@@ -66,14 +68,14 @@ class Writer::Impl {
   void set_step(std::int64_t step) { step_.store(step, std::memory_order_relaxed); }
   std::int64_t step() const { return step_.load(std::memory_order_relaxed); }
 
-  std::uint64_t append(const Payload& payload) {
+  void append(const Payload& payload) {
     const std::lock_guard lock(mutex_);
-    return append_locked(payload);
+    std::visit([&](const auto& event) { append_locked(event, payload.index()); }, payload);
   }
 
   std::uint64_t enter(const Collective& collective) {
     const std::lock_guard lock(mutex_);
-    const auto offset = append_locked(collective);
+    const auto offset = append_locked(collective, kCollective);
     header().entered.fetch_add(1, std::memory_order_relaxed);
     for (auto& place : header().in_flight) {
       std::uint64_t free = 0;
@@ -141,20 +143,16 @@ class Writer::Impl {
     head.length.store(kHeaderSize, std::memory_order_release);
   }
 
-  std::uint64_t append_locked(const Payload& payload) {
+  template <class T>
+  std::uint64_t append_locked(const T& event, std::size_t kind) {
     buffer_.assign(sizeof(RecordHeader), 0);
     Encoder encoder(buffer_);
     // visit() serves reading and writing and so takes a non-const event; an Encoder changes
     // nothing.
-    std::visit(
-        [&](const auto& event) {
-          const_cast<std::decay_t<decltype(event)>&>(event).visit(encoder);
-        },
-        payload);
+    const_cast<T&>(event).visit(encoder);
     buffer_.resize((buffer_.size() + 7) / 8 * 8, 0);
     const RecordHeader record{static_cast<std::uint32_t>(buffer_.size()),
-                              static_cast<std::uint16_t>(payload.index()), 0, monotonic_ns(),
-                              step()};
+                              static_cast<std::uint16_t>(kind), 0, monotonic_ns(), step()};
     std::memcpy(buffer_.data(), &record, sizeof record);
     const auto offset = header().length.load(std::memory_order_relaxed);
     reserve(offset + buffer_.size());
