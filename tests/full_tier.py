@@ -62,7 +62,7 @@ def lessons(world_size, seed, only):
                        LOCKSTEP_TEST_SEED=str(seed))
     passed = len(re.findall(r"^\[ +OK \]", output, re.MULTILINE))
     skipped = len(re.findall(r"^\[  SKIPPED \] \S+ \(", output, re.MULTILINE))
-    failed = sorted(set(re.findall(r"^\[  FAILED  \] (\S+?),? ", output, re.MULTILINE)))
+    failed = sorted(set(re.findall(r"^\[  FAILED  \] (Lessons/[^\s,]+)", output, re.MULTILINE)))
     if code not in (0, 77) and not failed:
         failed = [f"exit code {code}"]
     return passed, skipped, failed, output

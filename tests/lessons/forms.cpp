@@ -22,6 +22,11 @@ FormCase at_least(const std::string& lesson, const std::string& form, double obs
   return {lesson, form, always(observed), 0, min_world_size, "completed", true};
 }
 
+// 4 files of 32 samples a rank, of which the sampler deals each rank one W-th, rounded up.
+double own_share_of_own_files(int world_size) {
+  return (128 + world_size - 1) / world_size / 128.0;
+}
+
 double padded(int world_size) {
   return (1009 + world_size - 1) / world_size * world_size;
 }
@@ -60,13 +65,12 @@ std::vector<FormCase> all_forms() {
       exactly(three, "parameters-differ-across-ranks", always(0), 2, 0, "crash"),
       right(three, "near-miss-sum-over-count"),
       right(three, "correct-made-up-data"),
-      at_least(three, "dataset-unseeded", 1),
+      at_least(three, "dataset-unseeded", 1e-6),
       right(three, "near-miss-own-shard"),
 
       right(four, "correct-sharding"),
       exactly(four, "no-sharding", [](int w) { return w; }),
-      exactly(
-          four, "sharded-twice", [](int w) { return 1.0 / w; }, 2, 1e-9),
+      exactly(four, "sharded-twice", own_share_of_own_files, 2, 1e-9),
       {four, "file-order-differs", [](int w) { return w == 2 ? 0.6 : 0.5; }, 0.35, 2, "completed",
        false},
       right(four, "near-miss-files-only"),
