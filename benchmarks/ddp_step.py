@@ -1,6 +1,6 @@
 """A training step of our DDP against Python's DDP and against a flat all-reduce written by hand, in one run.
 
-usage: ddp_step.py PROGRAM [--pairs N] [--out FILE]      (PROGRAM is the built ddp_step)
+usage: ./lockstep bench ddp_step [--pairs N] [--out FILE]
 
 For each model and world size the ranks of all three engines are started and warmed up once. Then, N times,
 each engine runs a block of steps while the others wait for input, in an order that rotates. A ratio is of two
@@ -125,7 +125,8 @@ def show(label, ratio, target=None):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("program")
+    parser.add_argument("program", nargs="?",
+                        default=os.path.join(os.environ.get("LOCKSTEP_BUILD_DIR", ""), "benchmarks", "ddp_step"))
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--out", default=os.path.join(HERE, "..", "reports", "out", "ddp_step.json"))
     arguments = parser.parse_args()

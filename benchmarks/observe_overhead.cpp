@@ -154,6 +154,13 @@ json ratios(const std::vector<double>& times, const std::vector<double>& base) {
   return median_with_interval(std::move(each));
 }
 
+// What the probes add to a step in which they run: the modes' difference, round by round.
+json milliseconds_a_probed_step(const Times& times) {
+  std::vector<double> each;
+  for (std::size_t i = 0; i < times[3].size(); ++i) each.push_back(times[3][i] - times[1][i]);
+  return median_with_interval(std::move(each));
+}
+
 // A backend that does nothing, so that what is left is the cost of observing.
 class NoBackend final : public c10d::Backend {
  public:
@@ -212,6 +219,7 @@ json report(const Times& times, double load_before, const std::filesystem::path&
           {"steps_a_round", kStepsPerTurn * kTurnsPerRound},
           {"modes", modes},
           {"sampled_probes_ratio_to_observed", ratios(times[2], times[1])},
+          {"milliseconds_a_probed_step", milliseconds_a_probed_step(times)},
           {"microseconds_a_collective", cost_of_a_collective(folder)}};
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 using namespace lockstep;
 
-constexpr std::int64_t kTestSamples = 2'000;
+constexpr std::int64_t kTestSamples = 8'000;  // on 16 ranks too, a look sees a part only
 constexpr std::int64_t kBatch = 32;
 constexpr std::size_t kBatchesPerLook = 4;
 

@@ -71,7 +71,9 @@ std::vector<at::Tensor> all_gather(c10d::ProcessGroup& group, const at::Tensor& 
 }
 
 void barrier(c10d::ProcessGroup& group) {
-  collective_call(group, "barrier", [&] { group.barrier()->wait(); });
+  // The backend's, not the group's: ProcessGroup::barrier of torch 2.11 keeps its tensor in a static
+  // variable, for which ranks that are threads of one process race.
+  collective_call(group, "barrier", [&] { group.getDefaultBackend()->barrier()->wait(); });
 }
 
 }  // namespace lockstep
