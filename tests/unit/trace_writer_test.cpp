@@ -268,12 +268,23 @@ TEST_F(TraceWriter, RefusesAFileThatIsThereAndAFolderThatIsNot) {
       << "no draft is left";
 }
 
+TEST_F(TraceWriter, RefusesWhatTheReaderWould) {
+  for (const Participant& nobody :
+       {Participant{.rank = 2, .world_size = 2}, Participant{.rank = -1, .world_size = 2},
+        Participant{.rank = 0, .world_size = 0},
+        Participant{.rank = 0, .world_size = 1, .kind = "sixteen bytes ..."}})
+    EXPECT_THROW(Writer(folder_.path(), nobody), UsageError);
+  EXPECT_TRUE(fs::is_empty(folder_.path()));
+  { Writer(folder_.path(), {.rank = 0, .world_size = 1, .kind = "fifteen bytes ."}); }
+  EXPECT_EQ(read_file(file_).participant.kind, "fifteen bytes .");
+}
+
 // From here on any system call of this thread's but exit kills the process. (Not seccomp's strict
 // mode, which also forbids reading the processor's clock.) False where the system refuses.
 bool forbid_system_calls() {
   sock_filter rules[] = {
       {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
-      {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, SYS_exit},
+      {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, SYS_exit_group},
       {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
       {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_KILL_PROCESS},
   };
@@ -288,7 +299,7 @@ int status_without_system_calls(const std::function<void()>& body) {
     tell();
     if (!forbid_system_calls()) _exit(3);
     body();
-    syscall(SYS_exit, 0);
+    syscall(SYS_exit_group, 0);
   });
   return child.wait();
 }

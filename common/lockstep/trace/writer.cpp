@@ -11,6 +11,7 @@
 #include <cstring>
 #include <ctime>
 #include <mutex>
+#include <type_traits>
 
 namespace lockstep::trace {
 namespace {
@@ -18,7 +19,8 @@ namespace {
 constexpr std::size_t kGrowth = std::size_t{1} << 20;    // 1 MiB
 constexpr std::size_t kReserved = std::size_t{1} << 32;  // address space; the file grows inside it
 
-const std::size_t kCollective = Payload(Collective{}).index();
+constexpr std::size_t kCollective = 18;
+static_assert(std::is_same_v<std::variant_alternative_t<kCollective, Payload>, Collective>);
 
 std::int64_t unix_ns() {
   timespec now{};
@@ -26,12 +28,23 @@ std::int64_t unix_ns() {
   return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
 }
 
+// What the reader would refuse is not written.
+const Participant& checked(const Participant& participant) {
+  if (participant.rank < 0 || participant.rank >= participant.world_size)
+    throw UsageError("a trace of rank " + std::to_string(participant.rank) + " of " +
+                     std::to_string(participant.world_size) +
+                     ": ranks go from 0 to the world size minus 1");
+  if (participant.kind.size() >= sizeof FileHeader::kind)
+    throw UsageError("a participant's kind has at most 15 bytes: \"" + participant.kind + "\"");
+  return participant;
+}
+
 }  // namespace
 
 class Writer::Impl {
  public:
   Impl(const std::filesystem::path& folder, const Participant& participant)
-      : participant_(participant),
+      : participant_(checked(participant)),
         path_(folder / ("rank_" + std::to_string(participant.rank) + ".trace")) {
     // Made under another name and linked when its head is complete: whoever finds a trace, finds a
     // whole one.
@@ -165,9 +178,9 @@ class Writer::Impl {
   std::filesystem::path path_;
   int fd_ = -1;
   std::uint8_t* base_ = nullptr;
-  std::size_t capacity_ = 0;
   std::atomic<std::int64_t> step_{-1};
   std::mutex mutex_;  // of everything below
+  std::size_t capacity_ = 0;
   std::vector<std::uint8_t>
       buffer_;  // of the record being written; kept, so that it seldom allocates
 };

@@ -22,7 +22,8 @@ struct Participant {
 // a SIGBUS).
 class Writer {
  public:
-  // Creates <folder>/rank_<r>.trace; throws Error when it is there already or cannot be made.
+  // Creates <folder>/rank_<r>.trace; throws Error when it is there already or cannot be made, and
+  // UsageError for a rank outside 0 .. world_size-1 or a kind of more than 15 bytes.
   Writer(const std::filesystem::path& folder, const Participant& participant);
   ~Writer();  // cuts the file to its length
   Writer(const Writer&) = delete;
