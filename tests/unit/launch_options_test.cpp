@@ -27,7 +27,7 @@ TEST(LaunchOptions, NonsenseIsRefusedWithWhatIsWrong) {
       {"deadline", [](auto& options) { options.deadline = milliseconds(0); }},
       {"negative", [](auto& options) { options.grace = milliseconds(-1); }},
       {"negative", [](auto& options) { options.linger = milliseconds(-1); }},
-      {"No such file", [](auto& options) { options.folder = "/nowhere"; }},
+      {"No such file", [](auto& options) { options.folder = "/proc/nowhere"; }},
       {"is not a folder", [&](auto& options) { options.folder = folder.path() / "file"; }},
       {"chmod 700", [&](auto& options) { options.folder = open_to_all.path(); }},
   };

@@ -180,6 +180,9 @@ TEST_F(DamagedTrace, SaysWhatIsWrongAndWhere) {
   EXPECT_THAT(refusal_of(with(kHead + 4, std::uint16_t{999})),
               AllOf(HasSubstr("offset 4096"), HasSubstr("unknown kind 999")));
   EXPECT_THAT(refusal_of(with(kHead + 6, std::uint16_t{1})), HasSubstr("offset 4096"));
+  // The first record as a "forward", which is shorter than what is there.
+  EXPECT_THAT(refusal_of(with(kHead + 4, std::uint16_t{10})),
+              AllOf(HasSubstr("offset 4096"), HasSubstr("after the last field")));
 }
 
 TEST_F(DamagedTrace, BoardMustPointAtCollectives) {
@@ -191,6 +194,16 @@ TEST_F(DamagedTrace, BoardMustPointAtCollectives) {
   }
   put(good_);
   EXPECT_EQ(read_flight_board(file_).in_flight.size(), 1u);
+}
+
+// Between completing a record and clearing its place, a leaving thread may be interrupted.
+TEST_F(DamagedTrace, BoardIsSilentOnWhatWasLeft) {
+  std::uint64_t open = 0;
+  std::memcpy(&open, good_.data() + 96, sizeof open);
+  std::uint32_t size = 0;
+  std::memcpy(&size, good_.data() + open, sizeof size);
+  put(with<std::uint64_t>(96, open - size));  // the same operation before it, which was left
+  EXPECT_TRUE(read_flight_board(file_).in_flight.empty());
 }
 
 TEST_F(DamagedTrace, FolderMustHoldOneJob) {

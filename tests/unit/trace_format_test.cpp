@@ -211,6 +211,14 @@ TEST(TraceJson, SaysWhatTheTraceSays) {
   EXPECT_EQ(value.at("sketch"), nlohmann::json({1.5, 0.0, 0.0, -2.0}));
 }
 
+// The example in trace.md.
+nlohmann::json documented_example() {
+  const auto page = lockstep::read_file(LOCKSTEP_TRACE_PAGE);
+  const std::string fence = "```json\n";
+  const auto begin = page.find(fence) + fence.size();
+  return nlohmann::json::parse(page.substr(begin, page.find("```", begin) - begin));
+}
+
 // The schema accepts every event, and refuses what is none.
 TEST(TraceJson, FitsItsSchema) {
   if (std::string(LOCKSTEP_PYTHON).empty())
@@ -236,6 +244,7 @@ TEST(TraceJson, FitsItsSchema) {
   std::vector<std::string> command{LOCKSTEP_PYTHON, script, schema};
   auto accept = command;
   accept.push_back(write_json(folder.path() / "good.json", good));
+  accept.push_back(write_json(folder.path() / "documented.json", documented_example()));
   const auto accepted = testing::run(accept);
   EXPECT_EQ(accepted.exit_code, 0) << accepted.out << accepted.err;
   for (std::size_t i = 0; i < bad.size(); ++i)

@@ -9,6 +9,7 @@
 #include <lockstep/trace/reader.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -219,6 +220,20 @@ TEST_F(TraceWriter, ThreadsDoNotDisturbEachOther) {
   EXPECT_EQ(trace.all<SetEpoch>().size(), static_cast<std::size_t>(kThreads * kEach / 3));
 }
 
+// Blocks stand behind every byte that may be stored to, so that a store cannot meet a full disk.
+TEST_F(TraceWriter, RoomIsTakenBeforeItIsUsed) {
+  Writer writer(folder_.path(), {});
+  const auto expect_blocks = [&](std::int64_t at_least) {
+    struct stat info {};
+    ASSERT_EQ(stat(file_.c_str(), &info), 0);
+    EXPECT_GE(info.st_size, at_least);
+    EXPECT_GE(info.st_blocks * 512, info.st_size);
+  };
+  expect_blocks(4096);
+  writer.record(Samples{"train", std::vector<std::int64_t>(400'000)});
+  expect_blocks(3'200'000);
+}
+
 // A file-size limit stands for a full disk: both are met when the file is to grow.
 TEST_F(TraceWriter, NoRoomIsAnErrorAndWhatIsThereStays) {
   rlimit usual{};
@@ -263,7 +278,9 @@ TEST_F(TraceWriter, RefusesAFileThatIsThereAndAFolderThatIsNot) {
       EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("rank_0.trace"), HasSubstr(text)));
     }
   }
-  EXPECT_EQ(read_file(file_).events.size(), 1u) << "the trace that was there is untouched";
+  const auto trace = read_file(file_);
+  ASSERT_EQ(trace.events.size(), 1u) << "the trace that was there is untouched";
+  EXPECT_EQ(trace.events[0].step, -1) << "no step was set: before training";
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_.path()), fs::directory_iterator()), 1)
       << "no draft is left";
 }
