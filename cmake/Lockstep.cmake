@@ -44,6 +44,9 @@ function(add_lesson name)
   add_lockstep_program(${name} TORCH SOURCES ${ARG_SOURCES} DEPENDS lockstep::lesson)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LESSONS ${name})
+  if(TARGET lockstep_nccl)
+    add_dependencies(${name} lockstep_nccl)  # loaded at run time, by --backend nccl
+  endif()
 endfunction()
 
 # add_lockstep_test(NAME [TORCH] SOURCES ... DEPENDS ... LABEL unit [TIMEOUT s] [PROCESSORS n])

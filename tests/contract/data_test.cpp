@@ -181,6 +181,11 @@ TEST_P(Data, SmallerThanABatchIsRight) {
   EXPECT_EQ(state(job.run(), "empty-shard"), State::clean);
 }
 
+TEST_P(Data, WhoseSamplesWereNotRecordedIsNoEmptyShard) {
+  EXPECT_EQ(state(without<trace::Samples>(Job(GetParam()).run()), "empty-shard"),
+            State::not_triggered);
+}
+
 TEST_P(Data, OfAPassThatDiedIsNoEmptyShard) {
   const auto trace = without<trace::Samples>(without<trace::PassEnd>(Job(GetParam()).run()));
   EXPECT_EQ(state(trace, "empty-shard"), State::not_triggered);

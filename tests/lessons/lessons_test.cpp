@@ -127,6 +127,8 @@ TEST(CommandLine, NamesWhatIsWrong) {
   const auto too_many = run({program("05_set_epoch"), "--world-size", "17"});
   EXPECT_EQ(too_many.exit_code, 2);
   EXPECT_NE(too_many.err.find("17"), std::string::npos) << too_many.err;
+  for (const std::string seed : {"-1", "99999999999999999999", "x"})
+    EXPECT_EQ(run({program("05_set_epoch"), "--seed", seed, "--describe"}).exit_code, 2) << seed;
   const auto folder =
       run({program("05_set_epoch"), "--variant", "correct", "--json", "/proc/none/report.json"});
   EXPECT_EQ(folder.exit_code, 3);

@@ -143,8 +143,24 @@ Verdict padding_overruns(const trace::Trace& trace) {
                             plural(size, "sample") + " (ids from 0)"});
 }
 
+namespace {
+
+// Passes say that they had batches, and no sample of any was recorded.
+bool samples_unrecorded(const Run& run) {
+  for (const auto* rank : run.ranks) {
+    if (!rank->all<trace::Samples>().empty()) continue;
+    for (const auto& end : rank->all<trace::PassEnd>())
+      if (end.event->batches > 0) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 Verdict empty_shard(const trace::Trace& trace) {
   const Run run(trace);
+  if (samples_unrecorded(run))
+    return not_triggered("the samples of a rank's batches were not recorded");
   const auto size = global_size(run, "train");
   if (size == 0) return not_triggered(kNoSize);
   bool any = false;

@@ -40,6 +40,7 @@ LessonOptions parse_command_line(int argc, char** argv, const Lesson& lesson) {
       ->check(CLI::IsMember({"gloo", "nccl"}))
       ->capture_default_str();
   app.add_option("--seed", options.seed, "Of data order, initial weights and everything random")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 53))
       ->capture_default_str();
   app.add_option("--timeout", options.timeout_s, "Seconds that one form may take")
       ->check(CLI::Range(1.0, 86400.0))

@@ -111,11 +111,22 @@ int run_as_launcher(const Lesson& lesson, const LessonOptions& options) {
   return exit_code_of(comparison);
 }
 
+// An error of gloo's transport comes out of DDP's backward as it is. It tells that a peer is gone, and must
+// not outrank the peer's own error.
+bool tells_of_a_peer(const std::string& text) {
+  return text.find("gloo/transport") != std::string::npos;
+}
+
 // Runs `work`; an error becomes one line for a person, the rank's error file, and an exit code.
 template <class Work>
 int guarded(Work&& work) {
   const auto fail = [](const std::exception& error, int code) {
-    launch::report_error(error);
+    if (tells_of_a_peer(error.what()))
+      launch::report_error(CollectiveError(environment_int("RANK").value_or(0),
+                                           "of a peer that is gone", 0,
+                                           std::chrono::milliseconds{0}, error.what()));
+    else
+      launch::report_error(error);
     std::cerr << "error: " << error.what() << "\n";
     return code;
   };
