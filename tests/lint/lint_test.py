@@ -256,7 +256,7 @@ class PlantedViolations(unittest.TestCase):
         self.assert_one(check_lengths(self.root), "401 lines")
 
     def test_private_path(self):
-        self.plant("README.md", "see $HOME/work/here and https://a.example/home/page and /usr/include\n")
+        self.plant("README.md", "see $HOME/home/here and https://a.example/home/page and /usr/include\n")
         self.assertEqual(check_private_paths(self.root), [])
         self.plant("notes.md", "line\nin /" + "home/somebody/code\n")
         self.assert_one(check_private_paths(self.root), "notes.md:2")
