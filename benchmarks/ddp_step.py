@@ -125,8 +125,7 @@ def show(label, ratio, target=None):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("program", nargs="?",
-                        default=os.path.join(os.environ.get("LOCKSTEP_BUILD_DIR", ""), "benchmarks", "ddp_step"))
+    parser.add_argument("program")
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--out", default=os.path.join(HERE, "..", "reports", "out", "ddp_step.json"))
     arguments = parser.parse_args()

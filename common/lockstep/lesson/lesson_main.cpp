@@ -53,6 +53,17 @@ RunSettings settings_of(const LessonOptions& options, const Selected& form,
   return settings;
 }
 
+int exit_code_of(const report::Comparison& comparison) {
+  bool all_skipped = true, late = false;
+  for (const auto& variant : comparison.variants) {
+    all_skipped &= variant.verdict == "skipped";
+    late |= variant.ending == report::Ending::hang && variant.verdict != "as-expected";
+  }
+  if (all_skipped) return kSkipped;
+  if (late) return kDeadline;
+  return comparison.as_expected() ? kAsExpected : kWrongVerdict;
+}
+
 // Under torchrun, Slurm or Open MPI nobody waits outside to judge: rank 0 does it, once all have written.
 int judge_as_rank_zero(const Lesson& lesson, const LessonOptions& options, const Selected& form,
                        int world_size) {
@@ -64,7 +75,7 @@ int judge_as_rank_zero(const Lesson& lesson, const LessonOptions& options, const
   std::cerr << report::to_text(variant);
   comparison.variants.push_back(variant);
   if (!options.json.empty()) write_file(options.json, report::to_json(comparison));
-  return comparison.as_expected() ? kAsExpected : kWrongVerdict;
+  return exit_code_of(comparison);
 }
 
 // This process is one rank: of our launcher, or of torchrun, Slurm or Open MPI.
@@ -90,17 +101,6 @@ int run_as_rank(const Lesson& lesson, const LessonOptions& options,
   const bool ours = environment("LOCKSTEP_STORE").has_value();
   if (ours || place.rank != 0) return kAsExpected;
   return judge_as_rank_zero(lesson, options, form, place.world_size);
-}
-
-int exit_code_of(const report::Comparison& comparison) {
-  bool all_skipped = true, late = false;
-  for (const auto& variant : comparison.variants) {
-    all_skipped &= variant.verdict == "skipped";
-    late |= variant.ending == report::Ending::hang && variant.verdict != "as-expected";
-  }
-  if (all_skipped) return kSkipped;
-  if (late) return kDeadline;
-  return comparison.as_expected() ? kAsExpected : kWrongVerdict;
 }
 
 int run_as_launcher(const Lesson& lesson, const LessonOptions& options) {
