@@ -1,4 +1,5 @@
-// What every form of every lesson must show: the oracle's figure, by world size.
+// What every form of every lesson must show: the oracle's figure, by world size. One file a lesson
+// in forms/.
 #pragma once
 
 #include <functional>
@@ -7,16 +8,34 @@
 
 namespace lockstep::testing {
 
+using Figure = std::function<double(int world_size)>;
+
 struct FormCase {
-  std::string lesson;
+  std::string lesson = {};
   std::string form;
   // Broken: what its oracle must observe at this world size, and how closely.
-  std::function<double(int world_size)> observed;
+  Figure observed = {};
   double tolerance = 0;
   int min_world_size = 1;
   std::string ending = "completed";
   bool at_least = false;  // `observed` is a lower bound: the figure depends on the data
+  bool advice = false;    // found as advice: the code may be a choice
 };
+
+// A correct form or a near miss.
+FormCase right(std::string form, int min_world_size = 1);
+// A broken form whose figure is known.
+FormCase exactly(std::string form, Figure observed, int min_world_size = 2, double tolerance = 0,
+                 std::string ending = "completed");
+// A broken form whose figure is at least this.
+FormCase at_least(std::string form, double observed, int min_world_size = 2);
+Figure always(double value);
+
+std::vector<FormCase> forms_01();
+std::vector<FormCase> forms_02();
+std::vector<FormCase> forms_03();
+std::vector<FormCase> forms_04();
+std::vector<FormCase> forms_05();
 
 std::vector<FormCase> all_forms();
 
