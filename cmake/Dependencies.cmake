@@ -4,7 +4,7 @@ find_package(ZLIB REQUIRED)                 # Fashion-MNIST's gzipped files
 find_package(nlohmann_json 3.11 REQUIRED)   # reports, schemas, JSON export
 find_package(CLI11 2 REQUIRED)              # command lines
 find_path(XXHASH_INCLUDE xxhash.h REQUIRED) # content hashes (used header-only)
-if(BUILD_TESTING OR NOT DEFINED BUILD_TESTING)
+if(BUILD_TESTING)
   find_package(GTest 1.12 REQUIRED)
 endif()
 

@@ -12,6 +12,7 @@ target_link_libraries(lockstep_pch PRIVATE lockstep::torch)
 target_compile_options(lockstep_pch PRIVATE ${LOCKSTEP_WARNINGS})
 
 function(_lockstep_settings target uses_torch)
+  target_compile_features(${target} PUBLIC cxx_std_20)
   target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/common>)
   target_compile_options(${target} PRIVATE ${LOCKSTEP_WARNINGS})
   if(uses_torch)

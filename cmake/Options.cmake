@@ -1,10 +1,12 @@
 # What a user can switch, and the settings every target shares.
 option(LOCKSTEP_WERROR "Treat compiler warnings as errors (CI does)" OFF)
 option(LOCKSTEP_NCCL "Build the NCCL library; needs torch_cuda, nccl.h and the CUDA headers" ON)
-option(LOCKSTEP_BENCHMARKS "Build the benchmark programs" ON)
+# Inside another project only the libraries are built, unless it asks for more.
+option(LOCKSTEP_LESSONS "Build the lessons" ${PROJECT_IS_TOP_LEVEL})
+option(LOCKSTEP_BENCHMARKS "Build the benchmark programs" ${PROJECT_IS_TOP_LEVEL})
 set(LOCKSTEP_SANITIZE "" CACHE STRING "Sanitizers for every target, for example address,undefined")
 
-if(NOT CMAKE_BUILD_TYPE)
+if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Release, Debug, RelWithDebInfo" FORCE)
 endif()
 # Release without NDEBUG: an assertion that never runs protects nobody.

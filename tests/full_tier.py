@@ -9,6 +9,7 @@ phase by phase, so that a phase run alone replaces its own entry only.
   gcc          everything built by g++, the quick tier
   newest       everything against LibTorch 2.15.0, the quick tier
   sanitizers   the torch-free libraries and their tests under address and undefined-behaviour sanitizers
+  consumer     another project that takes this one as a subdirectory, as the README shows
 """
 
 import datetime
@@ -89,36 +90,48 @@ def world_sizes():
     return sweep([(1, 0), (8, 0), (16, 0)], "Lessons/Form.*")
 
 
+def configure(source, folder, *options):
+    """Configures with what the default build folder was configured with; (exit code, output, ninja)."""
+    cache = (build_folder() / "CMakeCache.txt").read_text(encoding="utf-8")
+    prefix, cmake, ninja = (re.search(rf"^{name}:\S+?=(.*)$", cache, re.MULTILINE).group(1)
+                            for name in ("CMAKE_PREFIX_PATH", "CMAKE_COMMAND", "CMAKE_MAKE_PROGRAM"))
+    code, output = run([cmake, "-S", str(source), "-B", str(folder), "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}",
+                        f"-DCMAKE_MAKE_PROGRAM={ninja}", "-DCMAKE_CXX_COMPILER=clang++",
+                        "-DCMAKE_C_COMPILER=clang", *options], 600)
+    return code, output, ninja
+
+
 def sanitizers():
     folder = ROOT / "build" / "asan-free"
-    base = build_folder()
-    cache = (base / "CMakeCache.txt").read_text(encoding="utf-8")
-    prefix = re.search(r"^CMAKE_PREFIX_PATH:\S+?=(.*)$", cache, re.MULTILINE).group(1)
-    cmake = re.search(r"^CMAKE_COMMAND:\S+?=(.*)$", cache, re.MULTILINE).group(1)
-    ninja = re.search(r"^CMAKE_MAKE_PROGRAM:\S+?=(.*)$", cache, re.MULTILINE).group(1)
-    targets = ["base_test", "trace_test", "contract_test", "report_test", "launch_unit_test"]
-    configure = [cmake, "-S", str(ROOT), "-B", str(folder), "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}",
-                 f"-DCMAKE_MAKE_PROGRAM={ninja}", "-DCMAKE_CXX_COMPILER=clang++", "-DCMAKE_C_COMPILER=clang",
-                 "-DLOCKSTEP_SANITIZE=address,undefined"]
-    log = ""
-    for command in (configure, [ninja, "-C", str(folder), "-t", "targets", "all"]):
-        code, output = run(command, 600)
-        log += output
-        if code != 0:
-            return False, "configuring failed", log
-    present = [name for name in targets if f"{name}: phony" in output]
-    code, output = run([ninja, "-C", str(folder), *present], 1800)
+    code, log, ninja = configure(ROOT, folder, "-DLOCKSTEP_SANITIZE=address,undefined")
+    if code != 0:
+        return False, "configuring failed", log
+    names = ["base_test", "trace_test", "contract_test", "report_test", "launch_unit_test"]
+    code, output = run([ninja, "-C", str(folder), *names], 1800)
     log += output
     if code != 0:
         return False, "the build failed", log
     results = []
-    for name in present:
+    for name in names:
         code, output = run([str(folder / "tests" / name)], 600,
                            UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1", ASAN_OPTIONS="detect_leaks=1")
         log += output
         results.append((name, code))
     words = ", ".join(f"{name} {'passed' if code in (0, 77) else f'failed ({code})'}" for name, code in results)
-    return bool(results) and all(code in (0, 77) for _, code in results), words, log
+    return all(code in (0, 77) for _, code in results), words, log
+
+
+def consumer():
+    folder = ROOT / "build" / "consumer"
+    code, log, ninja = configure(ROOT / "tests" / "consumer", folder, f"-DLOCKSTEP={ROOT}")
+    if code != 0:
+        return False, "configuring failed", log
+    code, output = run([ninja, "-C", str(folder), "train"], 1800)
+    log += output
+    if code != 0:
+        return False, "the build failed", log
+    code, output = run([sys.executable, str(ROOT / "tests/consumer/consumer_test.py"), str(folder / "train")], 300)
+    return code == 0, "built outside this tree; " + output.strip().splitlines()[-1], log + output
 
 
 PHASES = {
@@ -128,6 +141,7 @@ PHASES = {
     "gcc": lambda: quick_tier("--compiler", "g++"),
     "newest": lambda: quick_tier("--torch", NEWEST),
     "sanitizers": sanitizers,
+    "consumer": consumer,
 }
 
 

@@ -25,6 +25,11 @@ set_up() {
 
 set_up_done() { exec 9>&-; }
 
+# Whether another call holds the lock.
+set_up_elsewhere() {
+  { exec 9>>"$STATE/lock"; } 2>/dev/null && ! flock -n 9
+}
+
 # Sets COMPILER (clang or gcc), CC, CXX and BUILD, the build folder.
 choose_compiler() {
   if [[ -z "$COMPILER" ]]; then
@@ -83,7 +88,7 @@ build_progress() {
           open=1
         elif ((SECONDS - last >= 10)); then
           last=$SECONDS
-          say "building ${line:0:90}"
+          say "building $line"
         fi ;;
       *) printf '%s%s\n' "${open:+$'\n'}" "$line" >&2; open="" ;;
     esac

@@ -29,8 +29,11 @@ job_run() {
   run_course run "$@"
 }
 
-# The commands of the built program that need no lesson built.
+# The commands of the built program that need no lesson built. While another call sets up or builds here,
+# what is built already answers at once.
 job_course() {
+  choose_compiler
+  if [[ -x "$BUILD/lockstep-course" ]] && set_up_elsewhere; then run_course "$@"; fi
   set_up
   build lockstep-course
   run_course "$@"
@@ -64,11 +67,26 @@ job_test() {
     *) usage_error "--tier is quick or full, not \"$tier\"." ;;
   esac
   set_up
-  build
+  build_tests ${arguments[@]+"${arguments[@]}"}
   set_up_done
   mkdir -p -- "$ROOT/reports/out" || fail "no permission to write in $ROOT/reports/out."
   exec "$CMAKE_BIN/ctest" --test-dir "$BUILD" --output-on-failure --no-tests=error -j2 \
     --output-log "$ROOT/reports/out/test-${BUILD##*/}.log" ${arguments[@]+"${arguments[@]}"}
+}
+
+# One label needs the tests of its own folder only; anything else needs everything.
+build_tests() {
+  local word previous="" label="" labels=0
+  for word in "$@"; do
+    if [[ "$previous" == -L ]]; then label="$word" labels=$((labels + 1)); fi
+    if [[ "$word" == -L?* && "$word" != -LE ]]; then label="${word#-L}" labels=$((labels + 1)); fi
+    previous="$word"
+  done
+  if ((labels == 1)) && [[ "$label" =~ ^[a-z]+$ && -e "$ROOT/tests/$label/CMakeLists.txt" ]]; then
+    build "tests/$label/all"
+  else
+    build
+  fi
 }
 
 # bench [NAME]: benchmarks/NAME.sh or NAME.py, else the built program NAME.

@@ -35,7 +35,10 @@ logged() {
     if [[ "$line" =~ $pattern ]]; then
       line="${line#"${line%%[! ]*}"}"
       line="${line/-[cp][py][0-9]*.whl/}" # a wheel's tags say nothing to a reader
-      printf 'lockstep:   %s\n' "${line:0:90}" >&2
+      case "$line" in
+        'Installing collected packages'*) line="unpacking and installing: a minute or two without a word" ;;
+      esac
+      printf 'lockstep:   %s\n' "$line" >&2
     fi
   done >"$log"
 }

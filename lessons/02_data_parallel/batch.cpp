@@ -57,9 +57,9 @@ void train(RankContext& context, const Fault& fault) {
     const auto replicas = replicate(model.ptr(), {devices.begin(), devices.begin() + copies});
     if (replicas.size() != inputs.size())
       throw Error("must have as many inputs as modules: a batch of " + std::to_string(ids.size()) +
-                  " over " + std::to_string(devices.size()) + " devices gives " +
-                  std::to_string(inputs.size()) + " parts, and " + std::to_string(replicas.size()) +
-                  " modules wait for one");
+                  " over " + std::to_string(devices.size()) + " devices is cut into " +
+                  std::to_string(inputs.size()) + ", and " + std::to_string(replicas.size()) +
+                  " modules wait for a part");
 
     std::vector<double> weights(copies);
     for (std::size_t i = 0; i < copies; ++i) {

@@ -62,7 +62,7 @@ void train(RankContext& context, const Fault& fault) {
     const bool begin_first = fault("near-miss-begun-before-set-epoch");
     if (begin_first) trainer.begin_epoch(epoch);
 
-    Batches batches;
+    Batches batches, of_loader;
     if (fault("epoch-set-after-prefetch")) {  // PITFALL epoch-set-after-prefetch
       trainer.begin_epoch(epoch);
       batches = {sampler.batches(kBatch).front()};  // The loader draws ahead ...
@@ -74,6 +74,7 @@ void train(RankContext& context, const Fault& fault) {
       if (fault("set-epoch-on-copy")) {  // PITFALL set-epoch-on-copy
         theirs.set_epoch(
             static_cast<std::size_t>(told));  // The loader has its own copy, and stays at 0.
+        of_loader = {loader->begin(), loader->end()};
       } else {
         sampler.set_epoch(told);  // ... and this comes too late for what is drawn.
       }
@@ -81,10 +82,7 @@ void train(RankContext& context, const Fault& fault) {
     }
     if (!begin_first && batches.empty()) trainer.begin_epoch(epoch);
     const std::size_t already = batches.size();
-    if (fault.variant() == "set-epoch-on-copy")
-      batches = {loader->begin(), loader->end()};
-    else
-      batches = sampler.batches(kBatch);
+    batches = of_loader.empty() ? sampler.batches(kBatch) : of_loader;
     for (std::size_t i = already; i < batches.size(); ++i) trainer.step(batches[i]);
     trainer.end_epoch();
   }

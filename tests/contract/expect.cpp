@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <regex>
 
 namespace lockstep::contract {
 namespace {
@@ -11,11 +12,17 @@ namespace {
 using Told =
     std::tuple<std::string, std::string, std::vector<int>, std::int64_t, std::int64_t, std::string>;
 
+// Evidence tells a tensor's name, in quotes, where it has one; nothing else may depend on names.
+std::string without_names(const std::string& evidence) {
+  static const std::regex name(" \\(\"[^\"]*\"\\)");
+  return std::regex_replace(evidence, name, "");
+}
+
 std::vector<Told> told(const trace::Trace& trace) {
   std::vector<Told> all;
   for (const auto& f : diagnose::diagnose(trace).findings)
     all.emplace_back(f.pitfall, diagnose::to_string(f.severity), f.ranks, f.step, f.sequence,
-                     f.evidence);
+                     without_names(f.evidence));
   return all;
 }
 

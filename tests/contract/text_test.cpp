@@ -24,8 +24,8 @@ TEST(Text, TellsSlugRanksStepAndFiguresInEightyColumns) {
 TEST(Text, SaysWhenNothingWasFoundAndHowMuchWasLookedAt) {
   EXPECT_EQ(diagnose::to_text(diagnose::diagnose(Job(2).run())),
             "Nothing found.\n"
-            "Of 28 pitfalls: 0 found, 21 clean, 5 without the events they need, 2 cannot show\n"
-            "at this size.\n");
+            "Of 28 detectors: 0 found, 21 clean, 5 without the events they need, 2 that do\n"
+            "not apply to this run.\n");
 }
 
 TEST(Text, OfStates) {

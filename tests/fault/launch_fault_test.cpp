@@ -87,7 +87,7 @@ TEST_F(LaunchFault, OwnExceptionOutranksAPeersEarlierCollectiveError) {
   EXPECT_EQ(result.ranks[1].exit_code, 3);
   EXPECT_EQ(result.ranks[2].end, End::stopped);
   EXPECT_THAT(result.summary(),
-              AllOf(HasSubstr("look first at rank 1 raised: disk on fire"),
+              AllOf(HasSubstr("first: rank 1 raised: disk on fire"),
                     HasSubstr("rank 0 raised: rank 0: collective allreduce number 7"),
                     HasSubstr("rank 2 was ended by the launcher")));
 }
@@ -118,7 +118,7 @@ TEST_F(LaunchFault, KilledRankIsNamedWithinTwoSeconds) {
   EXPECT_EQ(result.ranks[1].signal, SIGKILL);
   EXPECT_EQ(result.ranks[1].exit_code, 137);
   EXPECT_LT(result.wall, seconds(2));
-  EXPECT_THAT(result.summary(), HasSubstr("look first at rank 1 was ended by signal 9 (SIGKILL)"));
+  EXPECT_THAT(result.summary(), HasSubstr("first: rank 1 was ended by signal 9 (SIGKILL)"));
 }
 
 TEST_F(LaunchFault, FrozenRankIsNamedThoughItsPeerComplained) {

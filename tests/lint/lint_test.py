@@ -36,6 +36,7 @@ MOST_LINES = 400
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 PITFALL = re.compile(r"//\s*PITFALL\s+([a-z0-9-]+)")
+FAULT = re.compile(r"""\bfault\(\s*"([a-z0-9-]+)"\s*\)""")
 # Homes and work folders that only one person's machine has.
 PRIVATE_PATH = re.compile(r"(?<![\w.$}/-])/(?:work|home|root|Users)/[\w.]+")
 
@@ -118,6 +119,22 @@ def check_pitfalls(root):
     return complaints
 
 
+def check_faults_are_asked_once(root):
+    """A form is switched in one place, on a line that is marked for readers."""
+    complaints = []
+    for path in sources(root / "lessons"):
+        text = path.read_text(encoding="utf-8")
+        if "fault.variant()" in text:
+            complaints.append(f"{path.relative_to(root)}: fault.variant() hides a switch; ask fault(\"slug\") once")
+        marked = set(PITFALL.findall(text))
+        asked = [slug for slug in FAULT.findall(text) if not slug.startswith("near-miss-")]
+        for slug in sorted(set(asked) | marked):
+            if asked.count(slug) != 1 or slug not in marked:
+                complaints.append(f"{path.relative_to(root)}: fault(\"{slug}\") is asked {asked.count(slug)} times and "
+                                  f"is {'' if slug in marked else 'not '}marked; once, and marked, is right")
+    return complaints
+
+
 def check_lengths(root):
     complaints = []
     for folder in ("common", "lessons"):
@@ -174,6 +191,7 @@ class ThisTree(unittest.TestCase):
 
     def test_pitfalls(self):
         self.assert_none(check_pitfalls(ROOT))
+        self.assert_none(check_faults_are_asked_once(ROOT))
 
     def test_lengths(self):
         self.assert_none(check_lengths(ROOT))
@@ -248,6 +266,15 @@ class PlantedViolations(unittest.TestCase):
         self.assert_one(check_pitfalls(self.root), "one-thing", "a.cpp")
         self.plant("lessons/01_a/b.cpp", "".join(f"// PITFALL thing-{i}\n" for i in range(7)))
         self.assert_one(check_pitfalls(self.root), "7 pitfalls")
+
+    def test_fault_asked_twice_hidden_or_unmarked(self):
+        once = 'if (fault("one-thing")) {  // PITFALL one-thing\n}\n'
+        self.plant("lessons/01_a/a.cpp", once + 'if (fault("near-miss-x") || fault("near-miss-x")) {\n}\n')
+        self.assertEqual(check_faults_are_asked_once(self.root), [])
+        for more, text in (('fault("one-thing");\n', "2 times"), ('fault("other");\n', "not marked"),
+                           ("// PITFALL third\n", "0 times"), ("fault.variant() == x;\n", "hides")):
+            self.plant("lessons/01_a/a.cpp", once + more)
+            self.assert_one(check_faults_are_asked_once(self.root), text)
 
     def test_long_file(self):
         self.plant("lessons/01_a/a.cpp", "\n" * MOST_LINES)

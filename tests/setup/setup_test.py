@@ -4,6 +4,7 @@ the package manager, Python and CMake. Nothing is downloaded or installed.
 Run: python3 tests/setup/setup_test.py   (standard library only)
 """
 
+import fcntl
 import os
 import pathlib
 import shutil
@@ -48,6 +49,7 @@ mkdir -p "$build"; touch "$build/build.ninja"
 NINJA = r"""#!/bin/bash
 echo "ninja $*" >>"$STUB_LOG"
 if [ -n "$NINJA_FAILS" ]; then echo "error: planted"; exit 1; fi
+if [ -n "$NINJA_INTERRUPTED" ]; then kill -INT "$PPID"; echo "ninja: build stopped: interrupted by user."; exit 2; fi
 printf '#!/bin/bash\necho "course $*"; exit ${COURSE_EXIT:-0}\n' >"$2/lockstep-course"; chmod +x "$2/lockstep-course"
 """
 CTEST = '#!/bin/bash\necho "ctest $*" >>"$STUB_LOG"\necho "100% tests passed"\nexit ${CTEST_EXIT:-0}\n'
@@ -219,6 +221,29 @@ class SetupTest(unittest.TestCase):
         self.assert_ok(self.call("test", "--tier", "full", "gcc"))
         self.assertIn("tests/full_tier.py gcc", self.calls("python")[-1])
         self.assertEqual(self.call("test", "--tier", "huge").returncode, 2)
+
+    def test_one_label_builds_its_own_tests_only(self):
+        (self.tree / "tests/fault").mkdir(parents=True)
+        (self.tree / "tests/fault/CMakeLists.txt").touch()
+        for arguments, target in ((["-L", "fault"], "tests/fault/all"), (["-Lfault", "-R", "x"], "tests/fault/all"),
+                                  (["-L", "fault", "-L", "quick"], "clang-2.11.0"), (["-L", "f.*"], "clang-2.11.0"),
+                                  (["-R", "fault"], "clang-2.11.0"), (["-L", "nothing"], "clang-2.11.0")):
+            self.assert_ok(self.call("test", *arguments))
+            self.assertTrue(self.calls("ninja")[0].endswith(target), (arguments, self.calls("ninja")))
+
+    def test_what_is_built_answers_while_another_call_builds(self):
+        self.assert_ok(self.call("list"))
+        with open(self.tree / ".lockstep/lock", "a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            result = self.call("list")
+        self.assert_ok(result)
+        self.assertEqual((result.stdout, self.calls("ninja")), ("course list\n", []))
+
+    def test_an_interrupted_build_is_no_failure_of_the_compiler(self):
+        result = self.call("build", NINJA_INTERRUPTED="1")
+        self.assertEqual(result.returncode, 130, result.stderr)
+        self.assertIn("interrupted", result.stderr)
+        self.assertNotIn("error", result.stderr)
 
     def test_bench_lists_and_runs(self):
         (self.tree / "benchmarks/speed.py").touch()

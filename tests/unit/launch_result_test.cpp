@@ -64,7 +64,7 @@ TEST(Result, SummaryPutsTheRootCauseFirstInItsOwnWords) {
   result.ranks[1].output_tail = "not repeated";
   result.root_cause = 1;
   EXPECT_EQ(result.summary(),
-            "look first at rank 1 raised: no such file: data.gz\n"
+            "first: rank 1 raised: no such file: data.gz\n"
             "rank 0 raised: peer closed\n"
             "rank 2 was ended by the launcher");
 }
@@ -76,7 +76,7 @@ TEST(Result, SummaryOfASignalShowsTheLastOutput) {
   result.ranks[0].output_tail = "step 3\nstep 4";
   result.root_cause = 0;
   EXPECT_EQ(result.summary(),
-            "look first at rank 0 was ended by signal 11 (SIGSEGV)\nits last output:\n  step 3\n  "
+            "first: rank 0 was ended by signal 11 (SIGSEGV)\nits last output:\n  step 3\n  "
             "step 4");
 }
 
@@ -88,7 +88,7 @@ TEST(Result, SummaryOfTheDeadlineAndOfCtrlC) {
   result.wall = std::chrono::milliseconds(2'340);
   EXPECT_EQ(
       result.summary(),
-      "the deadline expired after 2.3 s\nlook first at rank 0 was still running at the deadline");
+      "the deadline expired after 2.3 s\nfirst: rank 0 was still running at the deadline");
   LaunchResult stopped;
   stopped.ranks = {rank_end(0, End::stopped, 1)};
   stopped.interrupted = SIGINT;

@@ -40,6 +40,17 @@ TEST(Judge, BrokenMustManifestAndBeNamedByItsOwnSlugAlone) {
             "as-expected");
 }
 
+// Missing outcomes make oracles manifest: a crash must not prove a fault that does not crash.
+TEST(Judge, BrokenMustEndAsMeant) {
+  auto variant = broken(true, {finding("sum-not-mean")});
+  variant.ending = Ending::crash;
+  EXPECT_EQ(judge(variant), "ended-otherwise");
+  variant.meant = Ending::crash;
+  EXPECT_EQ(judge(variant), "as-expected");
+  variant.ending = Ending::completed;
+  EXPECT_EQ(judge(variant), "ended-otherwise");
+}
+
 TEST(Judge, CorrectMustCompleteInSilence) {
   Variant variant = broken(false, {});
   variant.form = Form::correct;
@@ -67,7 +78,7 @@ Comparison comparison() {
   auto nan = broken(true, {finding("sum-not-mean")});
   nan.oracles[0].observed = std::numeric_limits<double>::quiet_NaN();
   nan.losses = {{0.5, std::nan("")}, {}};
-  nan.ending = Ending::crash;
+  nan.ending = nan.meant = Ending::crash;
   nan.reason = "rank 1 raised: bytes that are no text \xff\xfe <b>\n";
   report.variants = {nan};
   Variant skipped;

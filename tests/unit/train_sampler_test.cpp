@@ -206,6 +206,27 @@ TEST(DistributedSampler, SavedPositionGoesOnInTheSameOrder) {
   EXPECT_EQ(*resumed.next(99), *sampler.next(99));
 }
 
+// Whoever uses indices() or batches() never calls reset() or next().
+TEST(DistributedSampler, SavesTheEpochThatWasSetWhereNoPassIsUnderWay) {
+  DistributedSampler sampler({.dataset_size = 40, .num_replicas = 2});
+  DistributedSampler resumed({.dataset_size = 40, .num_replicas = 2});
+  sampler.set_epoch(5);
+  sampler.batches(8);
+  load_from(resumed, saved(sampler));
+  EXPECT_EQ(resumed.epoch(), 5);
+  EXPECT_EQ(resumed.next(99)->size(), 20u);
+
+  sampler.reset();
+  sampler.next(20);  // the whole pass
+  load_from(resumed, saved(sampler));
+  EXPECT_EQ(resumed.epoch(), 5);
+  EXPECT_EQ(resumed.next(99), std::nullopt);
+  sampler.set_epoch(6);
+  load_from(resumed, saved(sampler));
+  EXPECT_EQ(resumed.epoch(), 6);
+  EXPECT_EQ(resumed.next(99)->size(), 20u);
+}
+
 TEST(DistributedSampler, RefusesAPositionOfAnotherCut) {
   const DistributedSampler sampler({.dataset_size = 40, .num_replicas = 2});
   DistributedSampler other({.dataset_size = 40, .num_replicas = 4});

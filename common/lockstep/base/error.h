@@ -29,7 +29,8 @@ class UnavailableError : public Error {
 };
 
 // A collective failed on this rank: a peer is gone, late, or did something else. It is rarely the
-// root cause; the launcher ranks it behind a signal or a rank's own exception.
+// root cause; the launcher ranks it behind a signal or a rank's own exception. An empty operation, a
+// sequence of 0 or a timeout of 0: not known.
 class CollectiveError : public Error {
  public:
   CollectiveError(int rank, const std::string& operation, std::int64_t sequence,

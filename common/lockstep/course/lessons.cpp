@@ -5,9 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
 
 namespace lockstep::course {
 namespace {
@@ -26,6 +31,31 @@ bool names(const LessonEntry& lesson, const std::string& wanted) {
   return wanted == lesson.name || wanted == number || "0" + wanted == number ||
          wanted == lesson.name.substr(3);
 }
+
+// While it lives, SIGINT and SIGTERM that somebody sends to this process reach the child, too. The
+// terminal's Ctrl-C goes to the whole group: the child has it already.
+class PassOn {
+ public:
+  explicit PassOn(pid_t child) {
+    child_ = child;
+    struct sigaction action {};
+    action.sa_sigaction = [](int signal, siginfo_t* info, void*) {
+      if (info->si_code <= 0) kill(child_, signal);
+    };
+    action.sa_flags = SA_SIGINFO;
+    for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &before_[i]);
+  }
+  ~PassOn() {
+    for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
+  }
+  PassOn(const PassOn&) = delete;
+  PassOn& operator=(const PassOn&) = delete;
+
+ private:
+  static constexpr std::array<int, 2> kSignals = {SIGINT, SIGTERM};
+  static inline volatile sig_atomic_t child_ = 0;
+  std::array<struct sigaction, 2> before_{};
+};
 
 }  // namespace
 
@@ -51,6 +81,23 @@ LessonEntry find_lesson(const std::vector<LessonEntry>& lessons, const std::stri
   throw UsageError("there is no lesson \"" + wanted + "\"; there are:" + all);
 }
 
+bool has_form(const LessonEntry& lesson, const std::string& form) {
+  const std::string command = "'" + lesson.program.string() + "' --describe";
+  const auto close = [](FILE* pipe) { pclose(pipe); };
+  const std::unique_ptr<FILE, decltype(close)> pipe(popen(command.c_str(), "re"), close);
+  if (!pipe) throw Error("cannot start " + lesson.program.string() + ": " + std::strerror(errno));
+  std::string text;
+  char buffer[4096];
+  while (const auto count = fread(buffer, 1, sizeof buffer, pipe.get())) text.append(buffer, count);
+  const auto described = nlohmann::json::parse(text, nullptr, false);
+  if (described.is_discarded())
+    throw Error(lesson.program.string() +
+                " --describe did not answer; build it with ./lockstep run");
+  const auto& forms = described.at("forms");
+  return std::any_of(forms.begin(), forms.end(),
+                     [&](const auto& each) { return each.at("name") == form; });
+}
+
 int run_program(const std::filesystem::path& program, const std::vector<std::string>& arguments) {
   std::vector<std::string> words = {program.string()};
   words.insert(words.end(), arguments.begin(), arguments.end());
@@ -63,6 +110,7 @@ int run_program(const std::filesystem::path& program, const std::vector<std::str
       error != 0)
     throw Error("cannot start " + program.string() + ": " + std::strerror(error) +
                 "; build it with ./lockstep run");
+  const PassOn signals(child);
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }

@@ -21,8 +21,11 @@ std::vector<LessonEntry> find_lessons(const std::filesystem::path& source,
 // all.
 LessonEntry find_lesson(const std::vector<LessonEntry>& lessons, const std::string& wanted);
 
+// Whether the lesson's program, which must be built, describes a form of this name.
+bool has_form(const LessonEntry& lesson, const std::string& form);
+
 // Runs a program with this terminal, waits, and returns its exit code (128 + signal where one ended
-// it).
+// it). SIGINT and SIGTERM sent to this process are passed on to it.
 int run_program(const std::filesystem::path& program, const std::vector<std::string>& arguments);
 
 }  // namespace lockstep::course

@@ -93,10 +93,10 @@ Verdict replica_buffers_lost(const trace::Trace& trace) {
       return found({.pitfall = "replica-buffers-lost",
                     .ranks = {0},
                     .step = first[1].step,
-                    .evidence = "buffer " + std::to_string(b) + " never moved on device 0 in " +
-                                std::to_string(first.size()) + " records, and did on device " +
-                                std::to_string(run.numbers[d]) + "'s copy, while " +
-                                std::to_string(training) + " devices trained"});
+                    .evidence = tensor_text("buffer", b, first.front().event->names) +
+                                " never moved on device 0 in " + std::to_string(first.size()) +
+                                " records, and did on device " + std::to_string(run.numbers[d]) +
+                                "'s copy, while " + std::to_string(training) + " devices trained"});
     }
   }
   return clean();
@@ -125,7 +125,9 @@ Verdict odd_batch_split(const trace::Trace& trace) {
     return found({.pitfall = "odd-batch-split",
                   .ranks = without,
                   .step = step,
-                  .evidence = "the batch gave parts of " + sizes_text(open->sizes) + " for " +
+                  .evidence = "the batch gave " +
+                              plural(static_cast<std::int64_t>(open->sizes.size()), "part") +
+                              " (of " + sizes_text(open->sizes) + ") for " +
                               std::to_string(open->devices) + " devices, none for device " +
                               list(without) + ", and no update followed"});
   }
@@ -182,8 +184,8 @@ Verdict device_zero_bottleneck(const trace::Trace& trace) {
                 .ranks = {0},
                 .evidence = std::string("device 0 ") +
                             (pair ? "received gradients of " : "moved ") + number(of.front()) +
-                            " bytes, the " + (pair ? "other device " : "median other device ") +
-                            number(others)});
+                            " bytes; the " + (pair ? "other device: " : "median other device: ") +
+                            number(others) + " bytes"});
 }
 
 }  // namespace lockstep::diagnose

@@ -1,6 +1,7 @@
 #include <lockstep/diagnose/evidence.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 namespace lockstep::diagnose {
@@ -20,8 +21,15 @@ Verdict found(Finding finding) {
 
 std::string number(double value) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.4g", value);
+  const bool whole = std::abs(value) < 1e9 && value == std::floor(value);
+  std::snprintf(text, sizeof text, whole ? "%.0f" : "%.4g", value);
   return text;
+}
+
+std::string tensor_text(const char* kind, std::size_t index,
+                        const std::vector<std::string>& names) {
+  const std::string text = std::string(kind) + " " + std::to_string(index);
+  return index < names.size() ? text + " (\"" + names[index] + "\")" : text;
 }
 
 std::string list(const std::vector<int>& ranks) {

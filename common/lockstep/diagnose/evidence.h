@@ -16,9 +16,11 @@ Verdict not_triggered(std::string reason);
 Verdict not_applicable(std::string reason);
 Verdict found(Finding finding);
 
-std::string number(double value);                         // four significant digits
+std::string number(double value);  // four significant digits; whole numbers below 10^9 whole
 std::string list(const std::vector<int>& ranks);          // "0, 2 and 3"
 std::string plural(std::int64_t count, const char* one);  // "1 id", "3 ids"
+// `parameter 2 ("fc1.bias")`, or without the name where none was recorded.
+std::string tensor_text(const char* kind, std::size_t index, const std::vector<std::string>& names);
 
 // The ranks outside the largest group of equal values; all of them where no group is a strict
 // majority (of two ranks that differ, neither is the guilty one). Nothing when all are equal.

@@ -71,8 +71,14 @@ std::optional<Difference> divergence(const Run& run,
   return first;
 }
 
-std::string describe(const Difference& difference) {
-  return "parameter " + std::to_string(difference.tensor) +
+std::vector<std::string> parameter_names(const Run& run) {
+  const auto models = run.ranks.front()->all<trace::Model>();
+  return models.empty() ? std::vector<std::string>{} : models.front().event->names;
+}
+
+std::string describe(const Run& run, const Difference& difference) {
+  return tensor_text("parameter", static_cast<std::size_t>(difference.tensor),
+                     parameter_names(run)) +
          " is the first that differs; the replicas are up to " + number(difference.distance) +
          " (relative) apart";
 }
@@ -115,7 +121,7 @@ Verdict unreduced_gradients(const trace::Trace& trace, bool with_wrapper, const 
                 .ranks = run.numbers,
                 .step = apart->step,
                 .evidence = "each rank updates with its own gradient" + meaning +
-                            "; equal at the start, " + describe(*apart)});
+                            "; equal at the start, " + describe(run, *apart)});
 }
 
 }  // namespace
@@ -139,7 +145,7 @@ Verdict parameters_differ_across_ranks(const trace::Trace& trace) {
   while (shape_of(*models[0], tensor) == shape_of(*models[other], tensor)) ++tensor;
   return found({.pitfall = "parameters-differ-across-ranks",
                 .ranks = odd,
-                .evidence = "parameter " + std::to_string(tensor) + " is " +
+                .evidence = tensor_text("parameter", tensor, models[0]->names) + " is " +
                             shape_of(*models[0], tensor) + " on rank " +
                             std::to_string(run.numbers[0]) + " and " +
                             shape_of(*models[other], tensor) + " on rank " +
@@ -159,7 +165,7 @@ Verdict no_initial_broadcast(const trace::Trace& trace) {
   if (apart.tensor < 0) return clean();
   return found({.pitfall = "no-initial-broadcast",
                 .ranks = apart.ranks,
-                .evidence = "before the first step, " + describe(apart)});
+                .evidence = "before the first step, " + describe(run, apart)});
 }
 
 Verdict no_gradient_sync(const trace::Trace& trace) {
@@ -182,7 +188,7 @@ Verdict replicas_diverged(const trace::Trace& trace) {
   return found({.pitfall = "replicas-diverged",
                 .ranks = apart->ranks,
                 .step = apart->step,
-                .evidence = describe(*apart)});
+                .evidence = describe(run, *apart)});
 }
 
 }  // namespace lockstep::diagnose

@@ -48,10 +48,10 @@ std::string to_text(const Diagnosis& diagnosis) {
                       [&](const auto& row) { return row.verdict.state == state; }));
   };
   if (diagnosis.findings.empty()) text += "Nothing found.\n";
-  return text + wrapped("Of " + std::to_string(diagnosis.rows.size()) + " pitfalls: " +
+  return text + wrapped("Of " + std::to_string(diagnosis.rows.size()) + " detectors: " +
                             count(State::found) + " found, " + count(State::clean) + " clean, " +
                             count(State::not_triggered) + " without the events they need, " +
-                            count(State::not_applicable) + " cannot show at this size.",
+                            count(State::not_applicable) + " that do not apply to this run.",
                         "");
 }
 

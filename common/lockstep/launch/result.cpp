@@ -119,7 +119,7 @@ std::string LaunchResult::summary() const {
   for (const RankEnd& rank : ranks)
     if (root_cause && rank.rank == *root_cause) cause = &rank;
   if (cause != nullptr) {
-    text += "look first at " + describe(*cause) + "\n";
+    text += "first: " + describe(*cause) + "\n";
     if (cause->end != End::raised && !cause->output_tail.empty())
       text += "its last output:\n" + indented(cause->output_tail) + "\n";
   }

@@ -7,6 +7,8 @@
 #include <lockstep/train/dataset.h>
 
 #include <iostream>
+#include <limits>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -24,6 +26,15 @@ const Broken& broken_form(const Part& part, const std::string& slug) {
   for (const auto& broken : part.broken)
     if (broken.slug == slug) return broken;
   throw Error("the part " + part.name + " has no pitfall " + slug);
+}
+
+// A run that broke off may lack what the oracle reads: then nothing was observed, which is never right.
+Measured measure(const Oracle& oracle, const Outcomes& outcomes) {
+  try {
+    return oracle.measure(outcomes);
+  } catch (const std::exception&) {
+    return {.observed = std::numeric_limits<double>::quiet_NaN()};
+  }
 }
 
 // Where this form's run leaves its files: a folder the user asked for, or a temporary one.
@@ -143,12 +154,16 @@ void judge_run(const Selected& selected, const std::filesystem::path& folder, in
   for (const auto& slug : selected.judged_by) {
     const auto& broken = broken_form(*selected.part, slug);
     if (variant.world_size < broken.min_world_size) continue;  // what it measures needs more ranks
-    const auto& oracle = broken.oracle;
-    const Measured measured = oracle.measure(seen);
-    variant.oracles.push_back({slug, oracle.metric, measured.expected, measured.observed,
+    const auto measured = measure(broken.oracle, seen);
+    variant.oracles.push_back({slug, broken.oracle.metric, measured.expected, measured.observed,
                                measured.tolerance, measured.manifested()});
   }
-  variant.findings = diagnose::diagnose(trace::read(folder)).findings;
+  try {
+    variant.findings = diagnose::diagnose(trace::read(folder)).findings;
+  } catch (const Error& error) {
+    variant.reason +=
+        (variant.reason.empty() ? "" : "\n") + std::string("no diagnosis: ") + error.what();
+  }
 }
 
 report::Variant variant_of(const Selected& selected, int world_size) {
@@ -158,6 +173,9 @@ report::Variant variant_of(const Selected& selected, int world_size) {
   variant.form = selected.form;
   variant.what = selected.what;
   variant.world_size = world_size;
+  if (selected.form == report::Form::broken && broken_form(*selected.part, selected.name).crashes)
+    variant.meant = report::Ending::crash;
+  if (selected.part->participants == Participants::devices) variant.participants = "devices";
   return variant;
 }
 
@@ -176,16 +194,20 @@ report::Comparison comparison_here(const Lesson& lesson, const LessonOptions& op
 
 report::Comparison compare(const Lesson& lesson, const LessonOptions& options,
                            const std::string& program) {
+  const auto forms = select_forms(lesson, options.variant);
   auto comparison = comparison_here(lesson, options);
   std::cerr << lesson.name << ": " << lesson.title << "\n  on "
             << (options.backend == "gloo" ? "the CPU: no GPU is used, and none is needed"
                                           : "GPUs, one a rank")
-            << " (" << options.backend << ", world size " << comparison.environment.world_size
-            << ")\n";
-  for (const auto& selected : select_forms(lesson, options.variant)) {
-    comparison.variants.push_back(
-        run_form(selected, lesson, options, world_size_for(selected, lesson, options), program));
-    std::cerr << report::to_text(comparison.variants.back());
+            << "\n";
+  int announced = 0;
+  for (const auto& selected : forms) {
+    const int world_size = world_size_for(selected, lesson, options);
+    const auto variant = run_form(selected, lesson, options, world_size, program);
+    if (std::exchange(announced, world_size) != world_size)
+      std::cerr << "  " << world_size << " " << variant.participants << "\n";
+    std::cerr << report::to_text(variant);
+    comparison.variants.push_back(variant);
   }
   std::cerr << report::to_text(comparison);
   return comparison;

@@ -4,6 +4,7 @@
 #include <lockstep/launch/launch.h>
 #include <lockstep/lesson/compare.h>
 #include <lockstep/lesson/lesson.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -64,6 +65,23 @@ int exit_code_of(const report::Comparison& comparison) {
   return comparison.as_expected() ? kAsExpected : kWrongVerdict;
 }
 
+// Said before a long run, not after it.
+void check_report_path(const std::filesystem::path& file) {
+  if (std::filesystem::is_directory(file))
+    throw UsageError("--json names a folder: " + file.string() + "; name a file");
+  const auto folder = std::filesystem::absolute(file).parent_path();
+  if (!std::filesystem::is_directory(folder))
+    throw UsageError("--json: there is no folder " + folder.string() + "; make it first");
+  if (access(folder.c_str(), W_OK) != 0)
+    throw UsageError("--json: no permission to write in " + folder.string());
+}
+
+void write_report(const std::filesystem::path& file, const report::Comparison& comparison) {
+  if (file.empty()) return;
+  write_file(file, report::to_json(comparison));
+  std::cerr << "report: " << file.string() << "\n";
+}
+
 // Under torchrun, Slurm or Open MPI nobody waits outside to judge: rank 0 does it, once all have written.
 int judge_as_rank_zero(const Lesson& lesson, const LessonOptions& options, const Selected& form,
                        int world_size) {
@@ -74,7 +92,7 @@ int judge_as_rank_zero(const Lesson& lesson, const LessonOptions& options, const
   variant.verdict = report::judge(variant);
   std::cerr << report::to_text(variant);
   comparison.variants.push_back(variant);
-  if (!options.json.empty()) write_file(options.json, report::to_json(comparison));
+  write_report(options.json, comparison);
   return exit_code_of(comparison);
 }
 
@@ -87,8 +105,13 @@ int run_as_rank(const Lesson& lesson, const LessonOptions& options,
         "under a launcher, name one form with --variant, and with --folder a new folder that "
         "all ranks can reach, for what they record");
   const auto& form = forms.front();
-  std::filesystem::create_directories(options.folder);
   const bool with_group = form.part->participants == Participants::processes;
+  if (with_group && options.world_size && *options.world_size != place.world_size)
+    throw UsageError("--world-size " + std::to_string(*options.world_size) +
+                     ", and the launcher started " + std::to_string(place.world_size) +
+                     " ranks; leave it out");
+  if (!options.json.empty() && place.rank == 0) check_report_path(options.json);
+  std::filesystem::create_directories(options.folder);
   RankContext context(settings_of(options, form, place), with_group);
   try {
     form.part->run(context, Fault(form.name));
@@ -104,10 +127,9 @@ int run_as_rank(const Lesson& lesson, const LessonOptions& options,
 }
 
 int run_as_launcher(const Lesson& lesson, const LessonOptions& options) {
-  if (!options.json.empty() && std::filesystem::is_directory(options.json))
-    throw UsageError("--json names a folder: " + options.json.string() + "; name a file");
+  if (!options.json.empty()) check_report_path(options.json);
   const auto comparison = compare(lesson, options, std::filesystem::read_symlink("/proc/self/exe"));
-  if (!options.json.empty()) write_file(options.json, report::to_json(comparison));
+  write_report(options.json, comparison);
   return exit_code_of(comparison);
 }
 
@@ -122,9 +144,8 @@ template <class Work>
 int guarded(Work&& work) {
   const auto fail = [](const std::exception& error, int code) {
     if (tells_of_a_peer(error.what()))
-      launch::report_error(CollectiveError(environment_int("RANK").value_or(0),
-                                           "of a peer that is gone", 0,
-                                           std::chrono::milliseconds{0}, error.what()));
+      launch::report_error(CollectiveError(environment_int("RANK").value_or(0), "", 0, {},
+                                           "a peer is gone: " + std::string(error.what())));
     else
       launch::report_error(error);
     std::cerr << "error: " << error.what() << "\n";

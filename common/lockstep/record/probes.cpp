@@ -58,7 +58,7 @@ class Probes::Impl {
       if (!item.value().requires_grad()) continue;
       model.names.push_back(item.key());
       model.shapes.push_back(item.value().sizes().vec());
-      model.dtypes.push_back(c10::getDtypeNames(item.value().scalar_type()).first);
+      model.dtypes.emplace_back(c10::getDtypeNames(item.value().scalar_type()).first);
       parameters.push_back(item.value());
     }
     for (const auto& item : module.named_buffers()) {

@@ -34,6 +34,7 @@ json variant_json(const Variant& variant) {
           {"form", to_string(variant.form)},
           {"what", variant.what},
           {"world_size", variant.world_size},
+          {"participants", variant.participants},
           {"outcome", to_string(variant.ending)},
           {"reason", variant.reason},
           {"oracles", list(variant.oracles)},
@@ -108,6 +109,7 @@ std::string to_string(Form form) {
 std::string judge(const Variant& variant) {
   if (variant.ending == Ending::skipped) return "skipped";
   if (variant.form == Form::broken) {
+    if (variant.ending != variant.meant) return "ended-otherwise";
     if (!manifested(variant)) return "not-manifested";
     const auto names = named(variant);
     if (names.empty()) return "not-named";

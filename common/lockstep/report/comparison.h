@@ -52,22 +52,25 @@ struct Variant {
   std::string part;
   Form form = Form::correct;
   std::string what;  // one line: what it does, or which naive check it fools
-  int world_size =
-      1;  // of this run: a fault that needs more ranks than the lesson's default gets them
+  // Of this run: a fault that needs more ranks than the lesson's default gets them.
+  int world_size = 1;
+  std::string participants =
+      "ranks";  // what world_size counts: "ranks", or one process's "devices"
   Ending ending = Ending::completed;
-  std::string reason;  // of a crash, a hang or a skip
+  Ending meant = Ending::completed;  // how a form of this kind ends where it shows what it is for
+  std::string reason;                // of a crash, a hang or a skip
   std::vector<OracleResult> oracles;
   std::vector<diagnose::Finding> findings;
   std::vector<std::vector<double>> losses;    // [rank][epoch]
   std::vector<std::vector<double>> accuracy;  // [rank][epoch]
   double seconds = 0;                         // start to finish, processes included
   // "as-expected", "false-alarm", "not-manifested", "not-named", "misnamed", "not-completed",
-  // "skipped"
+  // "ended-otherwise", "manifested", "skipped"
   std::string verdict;
 };
 
-// The verdict a variant deserves. Broken: its own oracle manifests and exactly its own pitfall is
-// named. Correct and near miss: it completes, no oracle manifests, and no violation is found.
+// The verdict a variant deserves. Broken: it ends as meant, its own oracle manifests and exactly its
+// own pitfall is named. Correct and near miss: it completes, no oracle manifests, and no violation is found.
 std::string judge(const Variant& variant);
 
 struct Comparison {

@@ -1,6 +1,7 @@
 #include <lockstep/report/comparison.h>
 
 #include <iomanip>
+#include <set>
 #include <sstream>
 
 namespace lockstep::report {
@@ -12,9 +13,24 @@ std::string figure(double value) {
   return text.str();
 }
 
-std::string ranks_text(const std::vector<int>& ranks) {
+// "rank 0 and 1, step 3"
+std::string where(const diagnose::Finding& finding, const std::string& participants) {
   std::ostringstream text;
-  for (std::size_t i = 0; i < ranks.size(); ++i) text << (i ? "," : "") << ranks[i];
+  for (std::size_t i = 0; i < finding.ranks.size(); ++i)
+    text << (i == 0                          ? participants.substr(0, participants.size() - 1) + " "
+             : i + 1 == finding.ranks.size() ? " and "
+                                             : ", ")
+         << finding.ranks[i];
+  if (finding.step >= 0) text << (finding.ranks.empty() ? "" : ", ") << "step " << finding.step;
+  return text.str();
+}
+
+std::string oracle_text(const OracleResult& oracle) {
+  std::ostringstream text;
+  text << "      oracle: " << oracle.metric << ": expected " << figure(oracle.expected);
+  if (oracle.tolerance > 0) text << " within " << figure(oracle.tolerance);
+  text << ", observed " << figure(oracle.observed)
+       << (oracle.manifested ? "" : "  (as it should be)") << "\n";
   return text.str();
 }
 
@@ -40,21 +56,17 @@ std::string to_text(const Variant& variant) {
     std::istringstream lines(variant.reason);
     for (std::string line; std::getline(lines, line);) text << "      " << line << "\n";
   }
+  std::set<std::string> told;  // pitfalls may share an oracle
   for (const auto& oracle : variant.oracles)
-    if (variant.form == Form::broken || oracle.manifested)
-      text << "      oracle: " << oracle.metric << ": expected " << figure(oracle.expected)
-           << ", observed " << figure(oracle.observed)
-           << (oracle.manifested ? "" : "  (as it should be)") << "\n";
-  for (const auto& finding : variant.findings) {
-    text << "      " << diagnose::to_string(finding.severity) << ": " << finding.pitfall
-         << ", rank " << ranks_text(finding.ranks);
-    if (finding.step >= 0) text << ", step " << finding.step;
-    text << "\n        " << finding.evidence << "\n";
-  }
+    if (const auto line = oracle_text(oracle); told.insert(line).second) text << line;
+  for (const auto& finding : variant.findings)
+    text << "      " << diagnose::to_string(finding.severity) << ": " << finding.pitfall << ", "
+         << where(finding, variant.participants) << "\n        " << finding.evidence << "\n";
+  const std::string by = variant.participants == "devices" ? "" : " by rank";
   const auto losses = last_of_each(variant.losses);
-  if (!losses.empty()) text << "      last loss by rank:" << losses << "\n";
+  if (!losses.empty()) text << "      last loss" << by << ":" << losses << "\n";
   const auto accuracy = last_of_each(variant.accuracy);
-  if (!accuracy.empty()) text << "      accuracy by rank:" << accuracy << "\n";
+  if (!accuracy.empty()) text << "      accuracy" << by << ":" << accuracy << "\n";
   return text.str();
 }
 
@@ -69,8 +81,7 @@ std::string to_text(const Comparison& comparison) {
        << " forms as expected";
   if (skipped > 0) text << ", " << skipped << " skipped";
   const auto& environment = comparison.environment;
-  text << " (" << environment.backend << ", world size " << environment.world_size << ", seed "
-       << environment.seed << ", " << environment.data << ")\n";
+  text << " (seed " << environment.seed << ", " << environment.data << ")\n";
   return text.str();
 }
 

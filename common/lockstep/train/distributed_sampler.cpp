@@ -132,11 +132,15 @@ std::optional<std::vector<std::size_t>> DistributedSampler::next(std::size_t bat
 }
 
 void DistributedSampler::save(torch::serialize::OutputArchive& archive) const {
+  // A pass that was drawn from; else the next one, from its beginning.
+  const bool finished = next_ == order_.size() && *epoch_ != order_epoch_;
+  const bool under_way = next_ > 0 && !finished;
+  const auto epoch = under_way ? order_epoch_ : *epoch_;
+  const auto position = under_way ? static_cast<std::int64_t>(next_) : 0;
   for (const auto& [name, value] : fields(options_))
     archive.write(name, torch::tensor(value, torch::kLong), /*is_buffer=*/true);
-  archive.write("epoch", torch::tensor(order_epoch_, torch::kLong), /*is_buffer=*/true);
-  archive.write("position", torch::tensor(static_cast<std::int64_t>(next_), torch::kLong),
-                /*is_buffer=*/true);
+  archive.write("epoch", torch::tensor(epoch, torch::kLong), /*is_buffer=*/true);
+  archive.write("position", torch::tensor(position, torch::kLong), /*is_buffer=*/true);
 }
 
 void DistributedSampler::load(torch::serialize::InputArchive& archive) {

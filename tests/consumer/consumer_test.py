@@ -1,0 +1,55 @@
+"""The README's example: the same text as in train.cpp, and it trains.
+
+usage: consumer_test.py PROGRAM      (PROGRAM is the built train.cpp)
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+README = HERE.parent.parent / "README.md"
+PROGRAM = None
+DEADLINE_S = 90
+
+
+def blocks(section):
+    """The indented blocks under one heading, each as its stripped lines."""
+    text = README.read_text(encoding="utf-8").split(f"\n## {section}\n")[1].split("\n## ")[0]
+    found = re.findall(r"(?:^(?: {4}.*)?\n)+", text, re.MULTILINE)
+    return [[line.strip() for line in block.splitlines() if line.strip()] for block in found if block.strip()]
+
+
+class Readme(unittest.TestCase):
+    def assert_in_order(self, lines, file):
+        source = iter([line.strip() for line in (HERE / file).read_text(encoding="utf-8").splitlines()])
+        for line in lines:
+            self.assertTrue(any(line == other for other in source),
+                            f"README's line is not in {file}, or not in this order: {line}")
+
+    def test_its_code_is_what_is_compiled(self):
+        by_start = {block[0].split("(")[0].split(" ")[0]: block for block in blocks("The library")}
+        self.assert_in_order(by_start["cmake_minimum_required"], "CMakeLists.txt")
+        self.assert_in_order(by_start["#include"], "train.cpp")
+
+
+class Example(unittest.TestCase):
+    def test_it_trains_on_two_ranks_under_torchrun(self):
+        done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--no-python", "--nproc-per-node", "2",
+                               "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", PROGRAM],
+                              capture_output=True, text=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        losses = [float(loss) for loss in re.findall(r"^epoch \d: loss ([0-9.]+)$", done.stdout, re.MULTILINE)]
+        self.assertEqual(len(losses), 2, done.stdout)  # rank 0 speaks, once an epoch
+        self.assertLess(losses[1], 0.8 * losses[0])
+
+    def test_alone_it_is_one_rank_of_one(self):
+        done = subprocess.run([PROGRAM], capture_output=True, text=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL)
+        self.assertEqual((done.returncode, done.stderr, done.stdout.count("epoch")), (0, "", 2))
+
+
+if __name__ == "__main__":
+    PROGRAM = sys.argv.pop(1)
+    unittest.main()
