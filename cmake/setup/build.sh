@@ -39,15 +39,16 @@ choose_compiler() {
   if [[ "$COMPILER" == clang ]]; then CC=clang CXX=clang++; else CC=gcc CXX=g++; fi
   BUILD="$ROOT/build/$COMPILER-$TORCH"
   if [[ -n "$PREFIX" ]]; then BUILD="$ROOT/build/$COMPILER-prefix"; fi
+  WERROR=OFF
+  case "${LOCKSTEP_WERROR:-}" in 1 | ON | on) WERROR=ON BUILD+=-strict ;; esac
 }
 
 configure() {
-  local log="$STATE/log/configure.log" werror=OFF python=""
-  case "${LOCKSTEP_WERROR:-}" in 1 | ON | on) werror=ON ;; esac
+  local log="$STATE/log/configure.log" python=""
   if [[ -z "$PREFIX" ]]; then python="$PYTHON"; fi
   local arguments=(-S "$ROOT" -B "$BUILD" -G Ninja
     "-DCMAKE_MAKE_PROGRAM=$NINJA" "-DCMAKE_C_COMPILER=$CC" "-DCMAKE_CXX_COMPILER=$CXX"
-    "-DCMAKE_PREFIX_PATH=$TORCH_ROOT" "-DLOCKSTEP_WERROR=$werror" "-DLOCKSTEP_PYTHON=$python")
+    "-DCMAKE_PREFIX_PATH=$TORCH_ROOT" "-DLOCKSTEP_WERROR=$WERROR" "-DLOCKSTEP_PYTHON=$python")
   if [[ -e "$BUILD/build.ninja" && -r "$BUILD/configured" && "$(<"$BUILD/configured")" == "${arguments[*]}" ]]; then
     return
   fi

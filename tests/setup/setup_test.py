@@ -208,8 +208,17 @@ class SetupTest(unittest.TestCase):
 
     def test_changed_configuration_configures_again(self):
         self.assert_ok(self.call("list"))
+        (self.tree / "build/clang-2.11.0/configured").write_text("otherwise")
+        self.assert_ok(self.call("list"))
+        self.assertIn("-DLOCKSTEP_WERROR=OFF", self.calls("cmake")[0])
+
+    def test_warnings_as_errors_have_a_build_folder_of_their_own(self):
+        self.assert_ok(self.call("list"))
         self.assert_ok(self.call("list", LOCKSTEP_WERROR="1"))
         self.assertIn("-DLOCKSTEP_WERROR=ON", self.calls("cmake")[0])
+        self.assertIn("build/clang-2.11.0-strict", self.calls("ninja")[0])
+        self.assert_ok(self.call("list"))
+        self.assertEqual(self.calls("cmake"), [])
 
     def test_ctest_is_run_with_its_exit_code(self):
         result = self.call("test", "-L", "lessons", CTEST_EXIT="8")

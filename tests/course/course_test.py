@@ -1,0 +1,109 @@
+"""lockstep-course from its command line: what it says, what it leaves, and whom it takes along when it is ended.
+
+usage: course_test.py PROGRAM
+"""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = None
+DEADLINE_S = 60
+
+
+def call(*arguments):
+    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=DEADLINE_S,
+                          stdin=subprocess.DEVNULL)
+
+
+def session_members(session):
+    """The processes of a session that are no zombies."""
+    members = []
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session and fields[0] != "Z":
+            members.append(int(stat.parent.name))
+    return members
+
+
+class Course(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="lockstep-course-test-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def assert_usage(self, result, *texts):
+        self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
+        self.assertEqual(result.stderr.count("error:"), 1, result.stderr)
+        for text in texts:
+            self.assertIn(text, result.stderr)
+
+    def test_list_names_what_each_lesson_teaches(self):
+        lines = call("list").stdout.splitlines()
+        self.assertGreaterEqual(len(lines), 5)
+        for line in lines:
+            self.assertRegex(line, r"^\d\d_\w+ +\S.{10,}")
+
+    def test_help_of_run_and_of_a_lesson(self):
+        for arguments in (("run", "--help"), ("run", "-h"), ("run", "all", "--help")):
+            result = call(*arguments)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn("--reports", result.stdout)
+        for lesson in ("05", "set_epoch", "05_set_epoch"):
+            result = call("run", lesson, "--help")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn("missing-set-epoch", result.stdout)
+
+    def test_wrong_use(self):
+        self.assert_usage(call("run", "no_lesson"), "no_lesson", "05_set_epoch")
+        self.assert_usage(call("run", "all", "--variant", "no-form"), "no-form")
+        self.assert_usage(call("run", "all", "--json", "x.json"), "--json")
+        self.assert_usage(call("run", "05", "--json", self.folder / "missing" / "x.json"), str(self.folder / "missing"))
+        self.assert_usage(call("run", "05", "--variant", "no-form", "--reports", self.folder), "no-form")
+        self.assertEqual(list(self.folder.iterdir()), [])
+        self.assertEqual(call().returncode, 2)
+
+    def test_a_form_among_all_lessons_then_blind(self):
+        traces = self.folder / "traces"
+        result = call("run", "all", "--variant=missing-set-epoch", "--reports", self.folder / "new" / "folder",
+                      "--trace", traces)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        report = self.folder / "new" / "folder" / "05_set_epoch.json"
+        self.assertIn(f"report: {report}", result.stderr)
+        self.assertEqual([p.name for p in report.parent.iterdir()], [report.name])
+        self.assertEqual([v["verdict"] for v in json.loads(report.read_text())["variants"]], ["as-expected"])
+        diagnosis = call("diagnose", traces / "05_set_epoch" / "missing-set-epoch", "--json")
+        self.assertEqual(diagnosis.returncode, 1, diagnosis.stderr)
+        self.assertEqual([f["pitfall"] for f in json.loads(diagnosis.stdout)["findings"]], ["missing-set-epoch"])
+
+    def test_a_run_that_is_ended_leaves_nobody(self):
+        for sent in (signal.SIGTERM, signal.SIGINT):
+            with subprocess.Popen([PROGRAM, "run", "05", "--full", "--reports", self.folder], stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                  start_new_session=True) as process:
+                try:
+                    # The first form has been told of, so the next one's ranks are under way or about to be.
+                    for line in process.stderr:
+                        if "accuracy" in line:
+                            break
+                    process.send_signal(sent)  # to this process only, as a batch system does
+                    rest = process.communicate(timeout=DEADLINE_S)[1]
+                    self.assertEqual(process.returncode, 128 + sent)
+                    self.assertIn("no rank is left", rest)
+                    self.assertEqual(session_members(process.pid), [])
+                finally:
+                    for left in session_members(process.pid):
+                        os.kill(left, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    PROGRAM = sys.argv.pop(1)
+    unittest.main()
