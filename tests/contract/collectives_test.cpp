@@ -50,6 +50,22 @@ TEST_P(Collectives, ThatMayDifferAreRight) {
   expect_nothing(trace);
 }
 
+TEST_P(Collectives, ThatScatterUnequalPartsAreRight) {
+  for (const auto* op : {"reduce_scatter", "_reduce_scatter_base"})
+    expect_nothing(calls(GetParam(), op, [](auto& c) { c.sizes = {65}; }));
+}
+
+TEST_P(Collectives, OfTwoGroupsUnderOneNameAreRight) {
+  auto trace = calls(GetParam(), "allreduce", [](auto&) {});
+  // Ranks 0 and 1 have a group of their own, in which they get further.
+  for (int r = 0; r < 2; ++r)
+    for (int k = 1; k <= 4 + r; ++k)
+      record(trace.ranks[r], 5,
+             trace::Collective{900, 0, k, "world", "broadcast", "", 0, "float", {8}});
+  expect_nothing(trace);
+  EXPECT_EQ(state(trace, "collective-mismatch"), State::not_triggered);
+}
+
 TEST_P(Collectives, NeedToBeRecorded) {
   EXPECT_EQ(state(Job(GetParam()).run(), "collective-mismatch"), State::not_triggered);
   EXPECT_EQ(state(calls(1, "allreduce", [](auto& c) { c.sizes = {65}; }), "collective-mismatch"),

@@ -3,6 +3,7 @@
 #include <lockstep/diagnose/evidence.h>
 
 #include <algorithm>
+#include <set>
 #include <tuple>
 
 namespace lockstep::diagnose {
@@ -12,9 +13,10 @@ bool is_point_to_point(const trace::Collective& call) {
   return call.op.find("send") != std::string::npos || call.op.find("recv") != std::string::npos;
 }
 
+// Not a reduce_scatter: what is recorded of it are the parts, which may be unequal.
 bool needs_equal_sizes(const trace::Collective& call) {
-  return call.op.find("reduce") != std::string::npos ||
-         call.op.find("broadcast") != std::string::npos;
+  const auto is = [&](const char* op) { return call.op.find(op) != std::string::npos; };
+  return (is("reduce") && !is("reduce_scatter")) || is("broadcast");
 }
 
 using Signature =
@@ -41,6 +43,20 @@ struct Call {
   const trace::Collective* collective;
 };
 
+using Calls = std::map<std::pair<std::string, std::int64_t>, std::vector<Call>>;
+
+// Groups in which one rank has a sequence twice: several groups under one name, or one that began
+// anew. Which of their calls belong together cannot be told.
+std::set<std::string> ambiguous_groups(const Calls& calls) {
+  std::set<std::string> groups;
+  for (const auto& [key, of_sequence] : calls) {
+    std::set<int> ranks;
+    for (const auto& call : of_sequence)
+      if (!ranks.insert(call.rank).second) groups.insert(key.first);
+  }
+  return groups;
+}
+
 std::string all_of(const std::vector<Call>& calls) {
   std::string text;
   for (const auto& call : calls)
@@ -54,7 +70,7 @@ std::string all_of(const std::vector<Call>& calls) {
 Verdict collective_mismatch(const trace::Trace& trace) {
   const Run run(trace);
   if (run.world_size < 2) return not_applicable("one rank has nobody to agree with");
-  std::map<std::pair<std::string, std::int64_t>, std::vector<Call>> calls;
+  Calls calls;
   for (const auto* rank : run.ranks)
     for (const auto& at : rank->all<trace::Collective>())
       if (!is_point_to_point(*at.event))
@@ -62,10 +78,13 @@ Verdict collective_mismatch(const trace::Trace& trace) {
             {rank->participant.rank, at.step, at.time_ns, at.event});
   if (calls.empty()) return not_triggered("no collective was recorded");
 
+  const auto ambiguous = ambiguous_groups(calls);
+
   // Of several mismatches the first in time is told: the others may follow from it.
   const std::vector<Call>* first = nullptr;
   std::vector<int> first_odd;
   for (const auto& [key, ranks] : calls) {
+    if (ambiguous.count(key.first)) continue;
     std::vector<int> numbers;
     std::vector<Signature> signatures;
     for (const auto& call : ranks) {
@@ -77,6 +96,8 @@ Verdict collective_mismatch(const trace::Trace& trace) {
     first = &ranks;
     first_odd = std::move(odd);
   }
+  if (!first && !ambiguous.empty())
+    return not_triggered("a rank has a group's sequence twice: which calls meet cannot be told");
   if (!first) return clean();
   const auto& call = first->front();
   return found({.pitfall = "collective-mismatch",
