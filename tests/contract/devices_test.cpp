@@ -49,6 +49,45 @@ TEST_P(Devices, FewerPartsThatWereTrainedAreRight) {
   expect_nothing(job.run());
 }
 
+TEST_P(Devices, FewerPartsOfAnEvaluationAreRight) {
+  const auto trained = DeviceJob(GetParam()).run();
+  // Inside a pass that did not end; after one that did; with its forwards alone to tell.
+  for (const bool has_pass : {true, false})
+    for (const bool ends : {true, false})
+      for (const bool has_forward : {true, false}) {
+        if (!has_pass && !has_forward) continue;
+        auto trace = trained;
+        auto& first = trace.ranks[0];
+        if (has_pass) record(first, 4, trace::PassBegin{"evaluation", 0});
+        for (const auto& sizes : {Ids(static_cast<std::size_t>(GetParam()), 4), Ids{1}}) {
+          record(first, 4, trace::Split{GetParam(), sizes});
+          if (has_forward) record(first, 4, trace::Forward{false});
+        }
+        if (has_pass && ends) record(first, 4, trace::PassEnd{"evaluation", 0, 2});
+        expect_nothing(trace);
+        EXPECT_EQ(state(trace, "odd-batch-split"), State::clean);
+      }
+}
+
+TEST_P(Devices, FewerPartsThatRanForwardAreRight) {
+  auto trace = DeviceJob(GetParam()).run();
+  record(trace.ranks[0], 4, trace::Split{GetParam(), {1}});
+  record(trace.ranks[0], 4, trace::Forward{true});
+  expect_nothing(trace);
+}
+
+TEST_P(Devices, FewerPartsAfterAnEvaluationAreStillNamed) {
+  auto trace = DeviceJob(GetParam()).run();
+  auto& first = trace.ranks[0];
+  record(first, 4, trace::PassBegin{"evaluation", 0});
+  record(first, 4, trace::Split{GetParam(), {1}});
+  record(first, 4, trace::Forward{false});
+  record(first, 4, trace::PassEnd{"evaluation", 0, 1});
+  record(first, 4, trace::PassBegin{"train", 1});
+  record(first, 4, trace::Split{GetParam(), {1}});
+  EXPECT_EQ(state(trace, "odd-batch-split"), State::found);
+}
+
 TEST_P(Devices, EndingOnAWholeSplitIsNotTheSplitsFault) {
   DeviceJob job(GetParam());
   job.dies_in_last = true;

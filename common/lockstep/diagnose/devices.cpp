@@ -102,21 +102,50 @@ Verdict replica_buffers_lost(const trace::Trace& trace) {
   return clean();
 }
 
+namespace {
+
+// The last split of one device's trace that trained nothing: neither a forward nor an update came
+// after it, and it is none of an evaluation, as far as passes or else forwards tell.
+struct OpenSplit {
+  const trace::Split* split = nullptr;
+  std::int64_t step = -1;
+};
+
+OpenSplit open_split(const trace::ParticipantTrace& device) {
+  OpenSplit open;
+  bool in_training = false, in_evaluation = false;  // passes; the second may lie in the first
+  bool evaluates = false;                           // the last forward did
+  for (const auto& event : device.events) {
+    if (const auto* begin = std::get_if<trace::PassBegin>(&event.payload)) {
+      in_evaluation = begin->phase == "evaluation";
+      in_training = in_training || !in_evaluation;
+    }
+    if (const auto* end = std::get_if<trace::PassEnd>(&event.payload))
+      (end->phase == "evaluation" ? in_evaluation : in_training) = false;
+    if (const auto* forward = std::get_if<trace::Forward>(&event.payload)) {
+      evaluates = !forward->training;
+      open = {};
+    }
+    if (std::holds_alternative<trace::Update>(event.payload)) {
+      evaluates = false;
+      open = {};
+    }
+    if (const auto* split = std::get_if<trace::Split>(&event.payload))
+      open =
+          in_evaluation || (!in_training && evaluates) ? OpenSplit{} : OpenSplit{split, event.step};
+  }
+  return open;
+}
+
+}  // namespace
+
 Verdict odd_batch_split(const trace::Trace& trace) {
   const Run run(trace);
   if (auto verdict = not_driving_devices(run)) return *verdict;
   bool any = false;
   for (const auto* device : run.ranks) {
-    const trace::Split* open = nullptr;  // no update came after it yet
-    std::int64_t step = -1;
-    for (const auto& event : device->events) {
-      if (std::holds_alternative<trace::Update>(event.payload)) open = nullptr;
-      if (const auto* split = std::get_if<trace::Split>(&event.payload)) {
-        any = true;
-        open = split;
-        step = event.step;
-      }
-    }
+    any = any || !device->all<trace::Split>().empty();
+    const auto [open, step] = open_split(*device);
     if (open == nullptr || open->devices <= static_cast<std::int64_t>(open->sizes.size())) continue;
     std::vector<int> without;
     for (auto d = static_cast<int>(open->sizes.size());
@@ -129,7 +158,7 @@ Verdict odd_batch_split(const trace::Trace& trace) {
                               plural(static_cast<std::int64_t>(open->sizes.size()), "part") +
                               " (of " + sizes_text(open->sizes) + ") for " +
                               std::to_string(open->devices) + " devices, none for device " +
-                              list(without) + ", and no update followed"});
+                              list(without) + ", and neither a forward nor an update followed"});
   }
   return any ? clean() : not_triggered("no batch was split");
 }
