@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "expect.h"
 #include "job.h"
 
@@ -78,6 +80,111 @@ TEST_P(Replicas, AveragedNowAndThenAreRight) {
       if (auto* parameters = std::get_if<trace::Parameters>(&event.payload);
           parameters && event.step == 2)
         parameters->values = summarize(draw_values(5, 5, 5));
+  expect_nothing(trace);
+}
+
+// Adds one collective a tensor to every rank at those steps.
+trace::Trace with_collectives(trace::Trace trace, const std::string& op,
+                              const std::vector<std::int64_t>& sizes, std::int64_t first,
+                              std::int64_t every) {
+  for (auto& rank : trace.ranks) {
+    std::int64_t sequence = 0;
+    for (std::int64_t step = first; step < 12; step += every)
+      for (const auto size : sizes)
+        record(rank, step, trace::Collective{9, 0, ++sequence, op, op, "sum", -1, "float", {size}});
+  }
+  return trace;
+}
+
+Job local_steps(int world_size) {
+  Job job(world_size);
+  job.reduce = false;
+  job.has_engine = false;
+  return job;
+}
+
+TEST_P(Replicas, AveragedWhereNobodyLooksAreRight) {
+  const auto apart = local_steps(GetParam()).run();
+  for (const auto& trace :
+       {with_collectives(apart, "allreduce", {9}, 8, 8),     // every eighth update
+        with_collectives(apart, "allreduce", {6, 3}, 1, 1),  // each, behind the record
+        with_collectives(apart, "allgather", {6, 3}, 8, 8),  // or by any other way
+        with_collectives(without<trace::Model>(apart), "allreduce", {9}, 8, 8)}) {
+    expect_nothing(trace);
+    EXPECT_EQ(state(trace, "no-gradient-sync"), State::not_triggered);
+    EXPECT_EQ(state(trace, "replicas-diverged"), State::not_triggered);
+  }
+}
+
+TEST_P(Replicas, AveragedInLargePiecesAreRight) {
+  auto trace = local_steps(GetParam()).run();
+  for (auto& rank : trace.ranks)
+    for (auto& event : rank.events)
+      if (auto* model = std::get_if<trace::Model>(&event.payload)) model->shapes = {{500}, {500}};
+  expect_nothing(with_collectives(trace, "allreduce", {250}, 2, 2));
+}
+
+TEST_P(Replicas, AveragedUnderAnEngineThatRestsAreRight) {
+  Job job(GetParam());
+  job.reduce = false;
+  const auto trace = with_collectives(job.run(), "allreduce", {9}, 8, 8);
+  expect_nothing(trace);
+  EXPECT_EQ(state(trace, "forward-bypasses-wrapper"), State::not_triggered);
+}
+
+// Gradients are reduced at first, and later replaced by averaging.
+TEST_P(Replicas, AveragedAfterAWarmUpAreRight) {
+  for (const bool has_engine : {true, false}) {
+    Job job(GetParam());
+    job.has_engine = has_engine;
+    auto trace = job.run();
+    job.reduce = false;
+    const auto later = job.run();
+    for (std::size_t r = 0; r < trace.ranks.size(); ++r)
+      for (std::size_t e = 0; e < trace.ranks[r].events.size(); ++e)
+        if (trace.ranks[r].events[e].step >= 2) trace.ranks[r].events[e] = later.ranks[r].events[e];
+    expect_nothing(with_collectives(trace, "allreduce", {6, 3}, 0, 1));
+  }
+}
+
+TEST_P(Replicas, ThatShareMetricsOnlyAreStillNamed) {
+  const auto metrics = with_collectives(local_steps(GetParam()).run(), "allreduce", {2, 1}, 0, 1);
+  expect_only(metrics, "no-gradient-sync", all_ranks(GetParam()), 0);
+  // A broadcast of the initial parameters averages nothing later.
+  expect_only(with_collectives(metrics, "broadcast", {6, 3}, -1, 100), "no-gradient-sync",
+              all_ranks(GetParam()), 0);
+  Job job(GetParam());
+  job.reduce = false;
+  expect_only(with_collectives(job.run(), "allreduce", {2, 1}, 0, 1), "forward-bypasses-wrapper",
+              all_ranks(GetParam()), 0);
+}
+
+TEST_P(Replicas, ApartThoughGradientsAreReducedAreAFinding) {
+  for (const bool has_engine : {true, false}) {
+    Job job(GetParam());
+    job.has_engine = has_engine;
+    auto trace = with_collectives(job.run(), "allreduce", {6, 3}, 0, 1);
+    for (auto& event : trace.ranks[1].events)
+      if (auto* parameters = std::get_if<trace::Parameters>(&event.payload);
+          parameters && event.step >= 1)
+        parameters->values[1] = summarize(Values{1, 2, 3});
+    expect_only(trace, "replicas-diverged", GetParam() == 2 ? all_ranks(2) : std::vector<int>{1},
+                1);
+  }
+}
+
+TEST_P(Replicas, OfWhichOneIsNotFiniteAreApart) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  auto trace = Job(GetParam()).run();
+  const auto overflow = [&](trace::ParticipantTrace& rank) {
+    for (auto& event : rank.events)
+      if (auto* parameters = std::get_if<trace::Parameters>(&event.payload);
+          parameters && event.step >= 2)
+        parameters->values[0] = {77, kInfinity, {kInfinity, kInfinity, kInfinity, -kInfinity}};
+  };
+  overflow(trace.ranks[1]);
+  expect_only(trace, "replicas-diverged", GetParam() == 2 ? all_ranks(2) : std::vector<int>{1}, 2);
+  for (auto& rank : trace.ranks) overflow(rank);
   expect_nothing(trace);
 }
 

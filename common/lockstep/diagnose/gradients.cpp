@@ -52,7 +52,9 @@ namespace {
 bool same_tensor(const trace::Summary& a, const trace::Summary& b) {
   constexpr double kSame = 1e-6;
   if (a.hash == b.hash && a.norm == b.norm) return true;
-  if (!std::isfinite(a.norm) && !std::isfinite(b.norm)) return true;
+  // Of two that are not finite nothing can be told; one alone has left the other.
+  if (std::isfinite(a.norm) != std::isfinite(b.norm)) return false;
+  if (!std::isfinite(a.norm)) return true;
   if (std::abs(a.norm - b.norm) > kSame * std::max(a.norm, b.norm)) return false;
   if (a.sketch.size() != b.sketch.size()) return false;
   double square = 0;

@@ -36,6 +36,7 @@ struct Difference {
   int tensor = -1;         // the first that differs; -1 = all are equal
   std::vector<int> ranks;  // odd ones out
   double distance = 0;     // relative, the largest from the first rank's
+  bool finite = true;      // or else only some of the ranks' values are
 };
 
 Difference difference(const Run& run, std::int64_t step, const Replicas& replicas) {
@@ -52,6 +53,7 @@ Difference difference(const Run& run, std::int64_t step, const Replicas& replica
     }
     const auto first = vector_of(*replicas.front()), mine = vector_of(*replicas[r]);
     if (first && mine) result.distance = std::max(result.distance, distance(*mine, *first));
+    result.finite = result.finite && first.has_value() == mine.has_value();
   }
   result.ranks = odd_ones_out(run.numbers, group);
   return result;
@@ -71,6 +73,62 @@ std::optional<Difference> divergence(const Run& run,
   return first;
 }
 
+bool has_wrapper(const Run& run) {
+  for (const auto* rank : run.ranks)
+    for (const auto& at : rank->all<trace::Engine>())
+      if (at.event->kind == "distributed_data_parallel") return true;
+  return false;
+}
+
+// Elements of the parameters; where no rank recorded them, as many as there are tensors.
+double parameter_elements(const Run& run, const Replicas& replicas) {
+  const auto models = run.ranks.front()->all<trace::Model>();
+  if (models.empty()) return static_cast<double>(replicas.front()->size());
+  double elements = 0;
+  for (const auto& shape : models.front().event->shapes) {
+    double of_tensor = 1;
+    for (const auto size : shape) of_tensor *= static_cast<double>(size);
+    elements += of_tensor;
+  }
+  return elements;
+}
+
+// Enough went between the ranks after an update to average `elements` parameters where they were
+// not recorded: all of them between two updates, or by and by in large pieces. What metrics need is
+// neither.
+bool may_be_averaged_unseen(const Run& run, double elements) {
+  const double large = std::max(64.0, elements / 100);
+  for (const auto* rank : run.ranks) {
+    std::map<std::int64_t, double> by_step;
+    double pieces = 0;
+    for (const auto& at : rank->all<trace::Collective>()) {
+      if (at.step < 1) continue;
+      double moved = 0;
+      for (const auto size : at.event->sizes) moved += static_cast<double>(size);
+      by_step[at.step] += moved;
+      if (moved >= large) pieces += moved;
+      if (by_step[at.step] >= elements || pieces >= elements) return true;
+    }
+  }
+  return false;
+}
+
+// The ranks' gradients are reduced from that step on: then that is what large collectives are for,
+// and averaging now and then would have nothing to do.
+bool reduces_gradients_from(const Run& run, std::int64_t step) {
+  bool any = false;
+  for (const auto& gradients : gradient_steps(run)) {
+    if (gradients.step < step) continue;
+    any = true;
+    if (!is_unreduced(gradients)) return true;
+  }
+  return !any && has_wrapper(run);
+}
+
+const char* const kMaybeAveraged =
+    "collectives as large as the parameters ran after updates: the replicas may be averaged "
+    "where they were not recorded";
+
 std::vector<std::string> parameter_names(const Run& run) {
   const auto models = run.ranks.front()->all<trace::Model>();
   return models.empty() ? std::vector<std::string>{} : models.front().event->names;
@@ -79,15 +137,10 @@ std::vector<std::string> parameter_names(const Run& run) {
 std::string describe(const Run& run, const Difference& difference) {
   return tensor_text("parameter", static_cast<std::size_t>(difference.tensor),
                      parameter_names(run)) +
-         " is the first that differs; the replicas are up to " + number(difference.distance) +
-         " (relative) apart";
-}
-
-bool has_wrapper(const Run& run) {
-  for (const auto* rank : run.ranks)
-    for (const auto& at : rank->all<trace::Engine>())
-      if (at.event->kind == "distributed_data_parallel") return true;
-  return false;
+         " is the first that differs; " +
+         (difference.finite
+              ? "the replicas are up to " + number(difference.distance) + " (relative) apart"
+              : "some replicas hold values that are not finite");
 }
 
 std::string shape_of(const trace::Model& model, std::size_t tensor) {
@@ -117,6 +170,8 @@ Verdict unreduced_gradients(const trace::Trace& trace, bool with_wrapper, const 
   if (difference(run, -1, start->second).tensor >= 0) return clean();
   const auto apart = divergence(run, replicas);
   if (!apart || !std::all_of(gradients.begin(), gradients.end(), is_unreduced)) return clean();
+  if (may_be_averaged_unseen(run, parameter_elements(run, start->second)))
+    return not_triggered(kMaybeAveraged);
   return found({.pitfall = slug,
                 .ranks = run.numbers,
                 .step = apart->step,
@@ -185,6 +240,9 @@ Verdict replicas_diverged(const trace::Trace& trace) {
     return not_triggered("no step has every rank's parameters after an update");
   const auto apart = divergence(run, replicas);
   if (!apart) return clean();
+  if (!reduces_gradients_from(run, apart->step) &&
+      may_be_averaged_unseen(run, parameter_elements(run, replicas.begin()->second)))
+    return not_triggered(kMaybeAveraged);
   return found({.pitfall = "replicas-diverged",
                 .ranks = apart->ranks,
                 .step = apart->step,
