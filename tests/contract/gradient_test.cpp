@@ -118,15 +118,30 @@ TEST_P(Gradient, ClippedIsNoFinding) {
   expect_nothing(job.run());
 }
 
-TEST_P(Gradient, NoMultipleOfTheMeanIsAGenericFinding) {
-  auto trace = Job(GetParam()).run();
-  const auto other = summarize(draw_values(99, 0, 0));
-  for (auto& rank : trace.ranks)
-    for (auto& event : rank.events)
+// The gradient of one step is another one on those ranks.
+trace::Trace with_other_gradient(trace::Trace trace, const std::vector<int>& ranks) {
+  for (const int r : ranks)
+    for (auto& event : trace.ranks[static_cast<std::size_t>(r)].events)
       if (auto* reduced = std::get_if<trace::ReducedGradients>(&event.payload);
           reduced && event.step == 2)
-        reduced->values = other;
+        reduced->values = summarize(draw_values(99, 0, 0));
+  return trace;
+}
+
+TEST_P(Gradient, NoMultipleOfTheMeanIsAdviceWhereAllRanksHaveTheSame) {
+  expect_only(with_other_gradient(Job(GetParam()).run(), all_ranks(GetParam())),
+              "gradient-not-the-mean", all_ranks(GetParam()), 2, diagnose::Severity::advice);
+}
+
+TEST_P(Gradient, NoMultipleOfTheMeanIsWrongWhereRanksDiffer) {
+  const auto trace = without<trace::Parameters>(with_other_gradient(Job(GetParam()).run(), {1}));
   expect_only(trace, "gradient-not-the-mean", all_ranks(GetParam()), 2);
+}
+
+// As where each rank's optimizer holds a part of the parameters and gathers the rest.
+TEST_P(Gradient, ThatDiffersIsAdviceWhereTheReplicasStayEqual) {
+  expect_only(with_other_gradient(Job(GetParam()).run(), {1}), "gradient-not-the-mean",
+              all_ranks(GetParam()), 2, diagnose::Severity::advice);
 }
 
 TEST_P(Gradient, MeanWeightedBySamplesIsRight) {

@@ -149,22 +149,53 @@ Verdict double_average(const trace::Trace& trace) {
                       });
 }
 
+namespace {
+
+// The ranks go by other gradients, and are apart after the update or it was not recorded: whatever
+// changed the gradients on the way, it was not the same everywhere.
+bool ranks_go_apart(const Run& run, const GradientStep& step, double tolerance) {
+  const auto& first = step.reduced.front();
+  if (std::all_of(step.reduced.begin(), step.reduced.end(),
+                  [&](const Vector& reduced) { return distance(reduced, first) <= tolerance; }))
+    return false;
+  std::vector<const std::vector<trace::Summary>*> replicas;
+  for (const auto* rank : run.ranks)
+    for (const auto& at : rank->all<trace::Parameters>())
+      if (at.step == step.step) replicas.push_back(&at.event->values);
+  return replicas.size() != run.ranks.size() ||
+         std::any_of(replicas.begin(), replicas.end(), [&](const auto* replica) {
+           return first_difference(*replica, *replicas.front()) >= 0;
+         });
+}
+
+}  // namespace
+
 Verdict gradient_not_the_mean(const trace::Trace& trace) {
   constexpr double kTolerance = 0.01;  // gradients compressed to 16 bits on the way are a choice
   const Run run(trace);
   const auto steps = gradient_steps(run);
   if (steps.empty()) return not_triggered(kNoGradients);
+  const GradientStep* told = nullptr;
+  Severity severity = Severity::advice;
   for (const auto& step : steps) {
     if (is_unreduced(step) || reduction_scale(step, kTolerance)) continue;
-    return found(
-        {.pitfall = "gradient-not-the-mean",
-         .ranks = run.numbers,
-         .step = step.step,
-         .evidence = "the reduced gradient lies " +
-                     number(distance(step.reduced.front(), step.means().front())) +
-                     " (relative) from the mean of the local ones and is no multiple of it"});
+    const bool wrong = ranks_go_apart(run, step, kTolerance);
+    if (told && !wrong) continue;
+    told = &step;
+    if (wrong) severity = Severity::violation;
+    if (wrong) break;
   }
-  return clean();
+  if (!told) return clean();
+  return found(
+      {.pitfall = "gradient-not-the-mean",
+       .severity = severity,
+       .ranks = run.numbers,
+       .step = told->step,
+       .evidence = "the reduced gradient lies " +
+                   number(distance(told->reduced.front(), told->means().front())) +
+                   " (relative) from the mean of the local ones and is no multiple of it; " +
+                   (severity == Severity::violation ? "the ranks go by different ones"
+                                                    : "the ranks stay together")});
 }
 
 }  // namespace lockstep::diagnose
