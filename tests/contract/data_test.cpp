@@ -98,6 +98,47 @@ TEST_P(Data, WhoseTailNobodyDrawsIsNamed) {
   expect_only(job.run(), "tail-never-seen", all_ranks(GetParam()), 0);
 }
 
+// Ids that are no positions: 1 to 101, or far apart.
+Ids renamed(Ids ids, std::int64_t from, std::int64_t times) {
+  for (auto& id : ids) id = from + times * id;
+  return ids;
+}
+
+TEST_P(Data, WithOtherIdsThanPositionsIsRight) {
+  for (const std::int64_t times : {1, 1000}) {
+    Job job(GetParam());
+    job.order = [w = GetParam(), times](int rank, int pass) {
+      return renamed(deal({101, w}, rank, pass), 1, times);
+    };
+    expect_nothing(job.run());
+    EXPECT_EQ(state(job.run(), "tail-never-seen"), State::clean);
+    job.order = [w = GetParam(), times](int rank, int pass) {
+      return renamed(deal({101, w, true, true}, rank, pass), 1, times);
+    };
+    expect_nothing(job.run());
+  }
+}
+
+TEST_P(Data, WithOtherIdsWhoseTailNobodyDrawsIsNamed) {
+  Job job(GetParam());
+  job.order = [w = GetParam()](int rank, int pass) {
+    return renamed(cut_then_permute(w, rank, pass), 1, 1000);
+  };
+  expect_only(job.run(), "tail-never-seen", all_ranks(GetParam()), 0);
+}
+
+TEST_P(Data, WhoseIdsArePositionsTellsWhichAreMissing) {
+  Job job(GetParam());
+  job.order = [w = GetParam()](int rank, int pass) { return cut_then_permute(w, rank, pass); };
+  const auto evidence = [&] { return diagnose::diagnose(job.run()).findings.at(0).evidence; };
+  EXPECT_EQ(evidence().find("from id"), std::string::npos) << evidence();
+  job.dataset = [](int) {
+    return trace::Dataset{"train", 101, 101, hash_of_positions(101), 12, 13};
+  };
+  const auto first = std::to_string(101 / GetParam() * GetParam());
+  EXPECT_NE(evidence().find("from id " + first), std::string::npos) << evidence();
+}
+
 TEST_P(Data, PermutedAndThenCutIsRight) {
   Job job(GetParam());
   job.order = [w = GetParam()](int rank, int pass) {
@@ -137,7 +178,7 @@ trace::Trace overrun(int world_size, std::int64_t samples) {
   auto trace = empty_trace(world_size);
   for (int r = 0; r < world_size; ++r) {
     auto& rank = trace.ranks[r];
-    record(rank, -1, trace::Dataset{"train", samples, samples, 1, 2, 3});
+    record(rank, -1, trace::Dataset{"train", samples, samples, hash_of_positions(samples), 2, 3});
     record(rank, 0, trace::PassBegin{"train", 0});
     record(rank, 0, trace::Samples{"train", {r < 2 * samples ? r % samples : r}});
   }
@@ -160,6 +201,19 @@ TEST(DataOfOneSample, WrappedAroundIsRight) {
     EXPECT_EQ(state(job.run(), "no-sharding"), State::not_applicable);
   }
   EXPECT_EQ(state(Job(2).run(), "padding-overruns"), State::not_applicable);
+}
+
+TEST(DataOfOneSample, WithAnotherIdThanItsPositionIsRight) {
+  Job job(8);
+  job.passes = 1;
+  job.samples = 1;
+  job.order = [](int, int) { return Ids{1}; };
+  expect_nothing(job.run());
+  EXPECT_EQ(state(job.run(), "padding-overruns"), State::clean);
+  job.samples = 3;
+  job.order = [](int rank, int) { return Ids{7 + rank % 2}; };
+  expect_nothing(job.run());
+  EXPECT_EQ(state(job.run(), "padding-overruns"), State::not_triggered);
 }
 
 TEST_P(Data, OfWhichARankHasNoBatchIsNamed) {

@@ -200,6 +200,12 @@ std::vector<trace::Summary> summarize(const std::vector<Values>& tensors) {
   return summaries;
 }
 
+std::uint64_t hash_of_positions(std::int64_t samples) {
+  Ids ids(static_cast<std::size_t>(samples));
+  std::iota(ids.begin(), ids.end(), 0);
+  return hash_bytes(ids.data(), ids.size() * sizeof(std::int64_t));
+}
+
 void record(trace::ParticipantTrace& rank, std::int64_t step, trace::Payload payload) {
   const auto time = static_cast<std::int64_t>(rank.events.size()) + 1;
   rank.events.push_back({time, step, std::move(payload)});

@@ -24,6 +24,9 @@ std::vector<trace::Summary> summarize(const std::vector<Values>& tensors);
 // Adds events to one rank's trace, at a step.
 void record(trace::ParticipantTrace& rank, std::int64_t step, trace::Payload payload);
 
+// Dataset::ids_in_order where ids are positions.
+std::uint64_t hash_of_positions(std::int64_t samples);
+
 // Empty traces of all ranks.
 trace::Trace empty_trace(int world_size, const std::string& kind = "process");
 

@@ -1,9 +1,12 @@
 // Pitfalls of the data: what each rank holds, and the edges of what it draws.
+#include <lockstep/base/hash.h>
 #include <lockstep/diagnose/detectors.h>
 #include <lockstep/diagnose/passes.h>
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <set>
 
 namespace lockstep::diagnose {
 namespace {
@@ -12,15 +15,33 @@ const char* const kNoPass = "no train pass that every rank began and finished";
 const char* const kNoSize = "the size of the data set was not recorded";
 const char* const kMissingRank = "a rank left no trace";
 
-std::vector<std::int64_t> never_drawn(const Draws& all, std::int64_t size) {
-  std::vector<std::int64_t> missing;
-  for (std::int64_t id = 0; id < size; ++id)
-    if (!std::binary_search(all.distinct.begin(), all.distinct.end(), id)) missing.push_back(id);
-  return missing;
+// Whether every train data set that was recorded is the whole one and has its positions for ids.
+// Asked of sizes whose list of ids costs little.
+bool ids_are_positions(const Run& run, std::int64_t size) {
+  constexpr std::int64_t kMost = 1 << 22;
+  if (size > kMost) return false;
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(size));
+  std::iota(ids.begin(), ids.end(), 0);
+  const auto in_order = hash_bytes(ids.data(), ids.size() * sizeof(std::int64_t));
+  bool any = false;
+  for (const auto* rank : run.ranks)
+    for (const auto& at : rank->all<trace::Dataset>()) {
+      if (at.event->phase != "train") continue;
+      any = true;
+      if (at.event->size != size || at.event->ids_in_order != in_order) return false;
+    }
+  return any;
+}
+
+std::int64_t first_not_in(const std::vector<std::int64_t>& ascending) {
+  std::int64_t id = 0;
+  for (const auto drawn : ascending)
+    if (drawn == id) ++id;
+  return id;
 }
 
 // log10 of the chance that `passes` random choices of `missing` out of `size` are all the same one.
-double log_chance_of_same(std::size_t missing, std::int64_t size, std::size_t passes) {
+double log_chance_of_same(std::int64_t missing, std::int64_t size, std::size_t passes) {
   const auto n = static_cast<double>(size), m = static_cast<double>(missing);
   const double log_choices = std::lgamma(n + 1) - std::lgamma(m + 1) - std::lgamma(n - m + 1);
   return -log_choices * static_cast<double>(passes - 1) / std::log(10.0);
@@ -95,25 +116,27 @@ Verdict tail_never_seen(const trace::Trace& trace) {
   if (passes.size() < 2)
     return not_triggered("fewer than two train passes that every rank finished");
   const auto first = draws(passes.front());
-  if (size - static_cast<std::int64_t>(first.distinct.size()) >= run.world_size) return clean();
-  const auto missing = never_drawn(first, size);
-  if (missing.empty()) return clean();
+  // Which ids are missing need not be known: they are the same where the drawn ones are.
+  const auto missing = size - static_cast<std::int64_t>(first.distinct.size());
+  if (missing <= 0 || missing >= run.world_size) return clean();
   bool other_order = false;
   for (const auto& pass : passes) {
-    if (never_drawn(draws(pass), size) != missing) return clean();
+    if (!(draws(pass) == first)) return clean();
     for (std::size_t r = 0; r < pass.ranks.size(); ++r)
       other_order = other_order || pass.ranks[r].order() != passes.front().ranks[r].order();
   }
   if (!other_order) return clean();
-  if (log_chance_of_same(missing.size(), size, passes.size()) > -2)
+  if (log_chance_of_same(missing, size, passes.size()) > -2)
     return not_triggered("too few samples or passes: the same ids may be missing by chance");
+  const auto from = ids_are_positions(run, size)
+                        ? " (from id " + std::to_string(first_not_in(first.distinct)) + ")"
+                        : std::string();
   return found({.pitfall = "tail-never-seen",
                 .ranks = run.numbers,
                 .step = passes.front().step(),
-                .evidence = plural(static_cast<std::int64_t>(missing.size()), "sample") +
-                            " (from id " + std::to_string(missing.front()) + ") of " +
-                            std::to_string(size) + " drawn by no rank in any of " +
-                            std::to_string(passes.size()) + " differently ordered passes"});
+                .evidence = plural(missing, "sample") + from + " of " + std::to_string(size) +
+                            " drawn by no rank in any of " + std::to_string(passes.size()) +
+                            " differently ordered passes"});
 }
 
 Verdict padding_overruns(const trace::Trace& trace) {
@@ -123,18 +146,23 @@ Verdict padding_overruns(const trace::Trace& trace) {
   if (run.world_size <= 2 * size) return not_applicable("at most two ranks a sample");
   std::vector<int> ranks;
   std::int64_t step = -1, worst = -1;
-  bool any = false;
+  std::set<std::int64_t> drawn;
   for (std::size_t r = 0; r < run.ranks.size(); ++r)
     for (const auto& at : run.ranks[r]->all<trace::Samples>()) {
-      any = true;
+      if (at.event->phase != "train") continue;
       for (const auto id : at.event->ids) {
-        if (at.event->phase != "train" || (id >= 0 && id < size)) continue;
+        drawn.insert(id);
+        if (id >= 0 && id < size) continue;
         if (ranks.empty()) step = at.step;
         if (ranks.empty() || ranks.back() != run.numbers[r]) ranks.push_back(run.numbers[r]);
         worst = std::max(worst, id);
       }
     }
-  if (!any) return not_triggered("no samples were recorded");
+  if (drawn.empty()) return not_triggered("no samples were recorded");
+  if (!ids_are_positions(run, size))
+    return static_cast<std::int64_t>(drawn.size()) == size
+               ? clean()
+               : not_triggered("the ids are not known to be positions in the data set");
   if (ranks.empty()) return clean();
   return found({.pitfall = "padding-overruns",
                 .ranks = ranks,
