@@ -84,6 +84,74 @@ TEST_P(Evaluation, OfOtherSamplesIsNamed) {
   expect_only(trace, "shuffled-evaluation", all_ranks(GetParam()), -2);
 }
 
+// One evaluation pass a list of ids, dealt to the ranks in turn.
+trace::Trace looks(int world_size, const std::vector<Ids>& looks) {
+  Job job(world_size);
+  job.passes = static_cast<int>(looks.size());
+  job.evaluation_order = [=](int rank, int pass) {
+    const auto& all = looks[static_cast<std::size_t>(pass)];
+    Ids ids;
+    for (auto i = static_cast<std::size_t>(rank); i < all.size(); i += world_size)
+      ids.push_back(all[i]);
+    return ids;
+  };
+  job.evaluation_count = [=](int, int pass) {
+    return static_cast<double>(looks[static_cast<std::size_t>(pass)].size());
+  };
+  return job.run();
+}
+
+Ids between(std::int64_t first, std::int64_t last) {
+  Ids ids;
+  for (auto id = first; id < last; ++id) ids.push_back(id);
+  return ids;
+}
+
+TEST_P(Evaluation, OfAnotherDataSetIsRight) {
+  const int w = GetParam();
+  const auto validation = between(0, 50);
+  // At the end: larger; as large, with ids of its own; as large, with some of the same ids.
+  for (const auto& test : {between(1'000, 1'090), between(1'000, 1'050), between(20, 70)})
+    expect_nothing(looks(w, {validation, validation, test}));
+  expect_nothing(looks(w, {between(0, 60), between(1'000, 1'060)}));
+  EXPECT_EQ(state(looks(w, {between(0, 60), between(1'000, 1'060)}), "shuffled-evaluation"),
+            State::not_triggered);
+}
+
+TEST_P(Evaluation, OfAFewBatchesAndOfAllAtTheEndIsRight) {
+  const auto trace = looks(GetParam(), {between(0, 20), between(0, 20), between(0, 101)});
+  expect_nothing(trace);
+  EXPECT_EQ(state(trace, "shuffled-evaluation"), State::clean);
+}
+
+TEST_P(Evaluation, OfOneFoldAfterAnotherIsRight) {
+  expect_nothing(looks(GetParam(), {between(0, 50), between(50, 100)}));
+  expect_nothing(looks(GetParam(), {between(0, 20), between(20, 40), between(40, 60),
+                                    between(60, 80), between(80, 100)}));
+}
+
+TEST_P(Evaluation, OfAFewOfManyIsNamedWhetherTheyOverlapOrNot) {
+  const int w = GetParam();
+  expect_only(looks(w, {{1, 50, 33, 17, 5, 64, 28, 99}, {2, 51, 34, 18, 6, 65, 29, 100}}),
+              "shuffled-evaluation", all_ranks(w), -2);
+  expect_only(looks(w, {{1, 50, 33, 17, 5, 64, 28, 99}, {2, 51, 34, 17, 6, 65, 28, 100}}),
+              "shuffled-evaluation", all_ranks(w), -2);
+}
+
+// A metric of a pass that was broken off belongs to no finished one.
+TEST_P(Evaluation, BrokenOffKeepsItsMetricToItself) {
+  auto trace = looks(GetParam(), {between(0, 52), between(0, 51), between(0, 51)});
+  for (auto& rank : trace.ranks)
+    for (auto event = rank.events.begin(); event != rank.events.end(); ++event)
+      if (const auto* end = std::get_if<trace::PassEnd>(&event->payload);
+          end && end->phase == "evaluation") {
+        rank.events.erase(event);
+        break;
+      }
+  expect_nothing(trace);
+  EXPECT_EQ(state(trace, "evaluation-padding"), State::clean);
+}
+
 TEST_P(Evaluation, OfTheSameSamplesInAnotherOrderIsRight) {
   Job job(GetParam());
   job.evaluation_order = [w = GetParam()](int rank, int pass) {

@@ -4,28 +4,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <optional>
 #include <set>
+#include <tuple>
 
 namespace lockstep::diagnose {
 namespace {
 
 const char* const kNoPass = "no evaluation pass that every rank began and finished";
-
-// The counts of one rank's evaluation metrics, by name, of its k-th pass: recorded before the next
-// begins.
-using Counts = std::map<std::string, double>;
-
-std::vector<Counts> counts_by_pass(const trace::ParticipantTrace& rank) {
-  std::vector<Counts> passes;
-  for (const auto& event : rank.events) {
-    if (const auto* begin = std::get_if<trace::PassBegin>(&event.payload))
-      if (begin->phase == "evaluation") passes.emplace_back();
-    if (const auto* metric = std::get_if<trace::Metric>(&event.payload))
-      if (metric->phase == "evaluation" && !passes.empty())
-        passes.back()[metric->name] = metric->count;
-  }
-  return passes;
-}
 
 // Samples behind a metric, over all ranks. The ranks' counts are one and the same figure when they
 // are equal and cover what was drawn by all; else each is of the rank's own draws.
@@ -52,18 +39,16 @@ Verdict evaluation_padding(const trace::Trace& trace) {
   if (size > 0 && size % run.world_size == 0) return not_applicable("the data divide by the ranks");
   const auto passes = finished_passes(run, "evaluation");
   if (passes.empty()) return not_triggered(kNoPass);
-  std::vector<std::vector<Counts>> counts;
-  for (const auto* rank : run.ranks) counts.push_back(counts_by_pass(*rank));
 
   bool looked = false;
-  for (std::size_t k = 0; k < passes.size(); ++k) {
-    const auto all = draws(passes[k]);
+  for (const auto& pass : passes) {
+    const auto all = draws(pass);
     std::vector<Draws> ranks;
-    for (const auto& rank : passes[k].ranks) ranks.push_back(draws(rank));
     std::map<std::string, std::vector<double>> by_name;
-    for (const auto& rank : counts)
-      if (k < rank.size())
-        for (const auto& [name, count] : rank[k]) by_name[name].push_back(count);
+    for (const auto& rank : pass.ranks) {
+      ranks.push_back(draws(rank));
+      for (const auto& [name, count] : rank.counts) by_name[name].push_back(count);
+    }
     for (const auto& [name, of_ranks] : by_name) {
       looked = true;
       const double counted = samples_counted(of_ranks, ranks, all);
@@ -71,7 +56,7 @@ Verdict evaluation_padding(const trace::Trace& trace) {
       if (too_many < 1 || too_many >= run.world_size) continue;
       return found({.pitfall = "evaluation-padding",
                     .ranks = run.numbers,
-                    .step = passes[k].step(),
+                    .step = pass.step(),
                     .evidence = "an evaluation metric counts " + number(counted) +
                                 " samples, and " + std::to_string(all.distinct.size()) +
                                 " different ones were drawn"});
@@ -80,29 +65,82 @@ Verdict evaluation_padding(const trace::Trace& trace) {
   return looked ? clean() : not_triggered("no metric of an evaluation pass was recorded");
 }
 
+namespace {
+
+std::size_t in_both(const Draws& a, const Draws& b) {
+  std::vector<std::int64_t> both;
+  std::set_intersection(a.distinct.begin(), a.distinct.end(), b.distinct.begin(), b.distinct.end(),
+                        std::back_inserter(both));
+  return both.size();
+}
+
+// Samples of the evaluation data set; 0 where none or several were recorded: which of those a pass
+// is over is not known.
+std::int64_t only_evaluation_set(const Run& run) {
+  for (const auto* rank : run.ranks) {
+    std::set<std::tuple<std::int64_t, std::uint64_t, std::uint64_t>> sets;
+    for (const auto& at : rank->all<trace::Dataset>())
+      if (at.event->phase == "evaluation")
+        sets.insert({at.event->global_size, at.event->ids_as_set, at.event->content_as_set});
+    if (sets.size() > 1) return 0;
+  }
+  return global_size(run, "evaluation");
+}
+
+// The passes whose samples no other pass drew again: a set that comes back was not drawn by chance.
+std::vector<std::size_t> drawn_once(const std::vector<Draws>& passes) {
+  std::vector<std::size_t> once;
+  for (std::size_t k = 0; k < passes.size(); ++k)
+    if (std::count(passes.begin(), passes.end(), passes[k]) == 1) once.push_back(k);
+  return once;
+}
+
+}  // namespace
+
 Verdict shuffled_evaluation(const trace::Trace& trace) {
+  constexpr double kUnlikely = 4.6;  // e^-4.6 = 1 %
   const Run run(trace);
   if (!run.complete) return not_triggered("a rank left no trace");
   const auto passes = finished_passes(run, "evaluation");
   if (passes.size() < 2)
     return not_triggered("fewer than two evaluation passes that every rank finished");
-  const auto first = draws(passes.front());
-  for (std::size_t k = 1; k < passes.size(); ++k) {
-    const auto now = draws(passes[k]);
-    if (now == first) continue;
-    std::vector<std::int64_t> both;
-    std::set_intersection(first.distinct.begin(), first.distinct.end(), now.distinct.begin(),
-                          now.distinct.end(), std::back_inserter(both));
-    return found({.pitfall = "shuffled-evaluation",
-                  .ranks = run.numbers,
-                  .step = passes[k].step(),
-                  .evidence = "evaluation pass " + std::to_string(k) + " drew " +
-                              std::to_string(now.distinct.size()) +
-                              " different samples, of which the "
-                              "first pass drew " +
-                              std::to_string(both.size())});
-  }
-  return clean();
+  std::vector<Draws> drawn;
+  for (const auto& pass : passes) drawn.push_back(draws(pass));
+  const auto size = static_cast<double>(only_evaluation_set(run));
+
+  // Pairs of equally many samples. Where all are without a common one, that may be so by chance:
+  // n of N drawn twice have none in common with a chance of about exp(-n * n / N).
+  std::optional<std::pair<std::size_t, std::size_t>> overlapping, disjoint;
+  double against = 0;  // minus the logarithm of that chance, over all disjoint pairs
+  bool outside = false;
+  const auto once = drawn_once(drawn);
+  for (std::size_t i = 0; i < once.size(); ++i)
+    for (std::size_t j = i + 1; j < once.size(); ++j) {
+      const auto &a = drawn[once[i]], &b = drawn[once[j]];
+      if (a.total != b.total || a.distinct.empty()) continue;
+      const auto common = in_both(a, b);
+      const auto n = static_cast<double>(a.distinct.size());
+      auto& pair = common > 0 ? overlapping : disjoint;
+      if (!pair) pair = {once[i], once[j]};
+      if (common > 0) continue;
+      outside = outside || 2 * n > size;
+      if (size > 0) against += n * n / size;
+    }
+  if (!overlapping && !disjoint)
+    return once.size() < passes.size()
+               ? clean()
+               : not_triggered("no two evaluation passes are over equally many samples");
+  if (!overlapping && (outside || against > kUnlikely))
+    return not_triggered("the evaluation passes have no sample in common: they may be meant to");
+  const auto [first, second] = overlapping ? *overlapping : *disjoint;
+  return found({.pitfall = "shuffled-evaluation",
+                .ranks = run.numbers,
+                .step = passes[second].step(),
+                .evidence = "evaluation pass " + std::to_string(second) + " drew " +
+                            std::to_string(drawn[second].distinct.size()) +
+                            " different samples, of which pass " + std::to_string(first) +
+                            ", of as many, drew " +
+                            std::to_string(in_both(drawn[first], drawn[second]))});
 }
 
 }  // namespace lockstep::diagnose

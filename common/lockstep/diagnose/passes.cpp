@@ -34,6 +34,8 @@ class PassReader {
         draw(*samples);
       else if (const auto* call = std::get_if<trace::SetEpoch>(&event.payload))
         set_epoch(call->epoch);
+      else if (const auto* metric = std::get_if<trace::Metric>(&event.payload))
+        count(*metric);
     }
     return std::move(passes_);
   }
@@ -60,6 +62,10 @@ class PassReader {
   }
   void draw(const trace::Samples& samples) {
     if (inside_ && samples.phase == phase_) passes_.back().batches.push_back(samples.ids);
+  }
+  void count(const trace::Metric& metric) {
+    if (metric.phase == phase_ && !passes_.empty())
+      passes_.back().counts[metric.name] = metric.count;
   }
   void set_epoch(std::int64_t epoch) {
     if (inside_other_) return;

@@ -4,6 +4,7 @@
 #include <lockstep/diagnose/evidence.h>
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +21,8 @@ struct RankPass {
   std::vector<std::vector<std::int64_t>> batches;
   std::optional<std::int64_t> epoch_before;  // last one told before the pass began
   std::vector<EpochCall> calls;              // set_epoch inside the pass
+  // The counts of the phase's metrics by name, recorded before its next pass began.
+  std::map<std::string, double> counts;
 
   std::vector<std::int64_t> order() const;  // all ids as drawn
   // The epoch in force when the first batch was drawn.
