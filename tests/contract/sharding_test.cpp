@@ -139,6 +139,40 @@ TEST_P(Sharding, RepeatedPassesOfAShardAreRight) {
   expect_nothing(job.run());
 }
 
+// One pass of those ids, again and again.
+Job repeated(int world_size, std::int64_t batch, int times, const std::function<Ids(int)>& ids) {
+  Job job(world_size);
+  job.passes = 1;
+  job.batch = batch;
+  job.order = [=](int rank, int) {
+    Ids all;
+    for (int i = 0; i < times; ++i)
+      for (const auto id : ids(rank)) all.push_back(id);
+    return all;
+  };
+  return job;
+}
+
+TEST(ShardingOfAFewBatches, TrainedAgainAndAgainIsRight) {
+  for (const int w : {1, 2, 3, 4, 8}) {
+    // One batch, of every rank's own or the same one; the whole data in one batch; a few batches.
+    expect_nothing(repeated(w, 4, 100, [](int rank) {
+                     return Ids{4 * rank, 4 * rank + 1, 90, 91};
+                   }).run());
+    expect_nothing(repeated(w, 4, 100, [](int) { return Ids{1, 2, 3, 4}; }).run());
+    expect_nothing(repeated(w, 101, 20, [](int) { return deal({101, 1}, 0, 0); }).run());
+    expect_nothing(repeated(w, 4, 50, [](int) { return Ids{1, 2, 3, 4, 5, 6, 7, 8}; }).run());
+  }
+}
+
+TEST_P(Sharding, OfAStreamIsNoMatterForRanksThatTrainOnTheirOwn) {
+  Job job(GetParam());
+  job.passes = 1;
+  job.has_engine = false;
+  job.order = [](int, int) { return two_workers(permutation(101, 1), permutation(101, 2), 4); };
+  expect_nothing(job.run());
+}
+
 // Each rank holds every W-th run of 8 ids, and then shuffles and splits that part by `splits` again.
 Job by_files(int world_size, int splits) {
   const std::int64_t samples = 32 * world_size;
@@ -165,6 +199,37 @@ Job by_files(int world_size, int splits) {
 
 TEST_P(Sharding, ByFilesAndByASamplerIsNamed) {
   expect_only(by_files(GetParam(), GetParam()).run(), "sharded-twice", all_ranks(GetParam()), 0);
+}
+
+TEST_P(Sharding, ByFilesAndByASamplerThatCutsIsNamed) {
+  auto job = by_files(GetParam(), GetParam());
+  job.order = [w = GetParam()](int rank, int pass) {
+    Ids ids;
+    for (const auto position : deal({32, w, true, true}, rank, pass))
+      ids.push_back((position / 8 * w + rank) * 8 + position % 8);
+    return ids;
+  };
+  expect_only(job.run(), "sharded-twice", all_ranks(GetParam()), 0);
+}
+
+// A share of the 500 is no whole number of batches of 32; so many batches as would fit into one.
+TEST_P(Sharding, ByFilesInAPassThatStopsAtAShareIsRight) {
+  const std::int64_t held = 500;
+  Job job(GetParam());
+  job.samples = held * GetParam();
+  job.batch = 32;
+  job.most_batches = (held + GetParam() - 1) / GetParam() / job.batch;
+  job.dataset = [&](int rank) {
+    const auto own = static_cast<std::uint64_t>(rank);
+    return trace::Dataset{"train", held, job.samples, 20 + own, 30 + own, 40 + own};
+  };
+  job.order = [=](int rank, int pass) {
+    auto ids = permutation(held, 10 * pass + rank);
+    for (auto& id : ids) id += held * rank;
+    return ids;
+  };
+  expect_nothing(job.run());
+  EXPECT_EQ(state(job.run(), "sharded-twice"), State::not_triggered);
 }
 
 TEST_P(Sharding, ByFilesAloneIsRight) {

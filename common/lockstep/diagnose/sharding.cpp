@@ -3,6 +3,7 @@
 #include <lockstep/diagnose/passes.h>
 
 #include <algorithm>
+#include <set>
 
 namespace lockstep::diagnose {
 namespace {
@@ -74,21 +75,38 @@ Verdict no_sharding(const trace::Trace& trace) {
   return clean();
 }
 
+namespace {
+
+// Batches of different samples, whatever their order.
+std::int64_t different_batches(const RankPass& pass) {
+  std::set<std::vector<std::int64_t>> different;
+  for (auto ids : pass.batches) {
+    std::sort(ids.begin(), ids.end());
+    different.insert(std::move(ids));
+  }
+  return static_cast<std::int64_t>(different.size());
+}
+
+}  // namespace
+
 Verdict stream_not_sharded(const trace::Trace& trace) {
   const Run run(trace);
   if (!run.complete) return not_triggered(kMissingRank);
   const auto passes = finished_passes(run, "train");
   if (passes.empty()) return not_triggered(kNoPass);
+  const bool together = train_together(run);
   for (const auto& pass : passes) {
     const auto ranks = draws_by_rank(pass);
     const auto times = ranks.front().most;
-    bool all_repeat = times > 1, rounds = true;
+    // One batch, or a few, trained again and again are a check that the model can learn at all.
+    bool all_repeat = times > 1, rounds = true, few = false;
     for (std::size_t r = 0; r < ranks.size(); ++r) {
       all_repeat = all_repeat && ranks[r].least == times && ranks[r].most == times;
       rounds = rounds && times > 0 && in_equal_rounds(pass.ranks[r], times);
+      few = few || different_batches(pass.ranks[r]) <= times;
     }
-    const bool same_on_all = ranks.size() > 1 && all_equal(ranks);
-    if (!all_repeat || !(same_on_all || rounds)) continue;
+    const bool same_on_all = ranks.size() > 1 && all_equal(ranks) && together;
+    if (few || !all_repeat || !(same_on_all || rounds)) continue;
     const auto all = draws(pass);
     return found({.pitfall = "stream-not-sharded",
                   .ranks = run.numbers,
@@ -101,6 +119,26 @@ Verdict stream_not_sharded(const trace::Trace& trace) {
   return clean();
 }
 
+namespace {
+
+// What a rank drew of the part that it holds: exactly 1/W of it, as a sampler deals, rounded up
+// (padded) or down (cut); as many whole batches as fit into that; or something else.
+enum class Share { exact, whole_batches, other };
+
+Share share_drawn(const RankPass& pass, std::int64_t held, std::int64_t world_size) {
+  const auto drawn = draws(pass).total;
+  const auto padded = ceil_div(held, world_size), cut = held / world_size;
+  if (drawn == 0) return Share::other;
+  if (drawn == padded || drawn == cut) return Share::exact;
+  const auto batch = static_cast<std::int64_t>(pass.batches.front().size());
+  for (const auto& ids : pass.batches)
+    if (static_cast<std::int64_t>(ids.size()) != batch) return Share::other;
+  return drawn == padded / batch * batch || drawn == cut / batch * batch ? Share::whole_batches
+                                                                         : Share::other;
+}
+
+}  // namespace
+
 Verdict sharded_twice(const trace::Trace& trace) {
   const Run run(trace);
   if (run.world_size < 2) return not_applicable("one rank has one shard");
@@ -112,17 +150,13 @@ Verdict sharded_twice(const trace::Trace& trace) {
   if (size == 0) return not_triggered(kNoSize);
   if (size <= run.world_size) return not_applicable("a share of the data is one sample");
 
+  bool exact = true;
   for (const auto& pass : passes) {
     for (std::size_t r = 0; r < sets.size(); ++r) {
-      const auto drawn = static_cast<std::int64_t>(draws(pass.ranks[r]).distinct.size());
-      // One sample of padding, or one batch dropped at the end.
-      std::int64_t batch = 0;
-      for (const auto& ids : pass.ranks[r].batches)
-        batch = std::max(batch, static_cast<std::int64_t>(ids.size()));
-      const auto share = ceil_div(sets[r]->size, run.world_size);
       const bool holds_a_part = 4 * sets[r]->size <= 3 * size;
-      if (!holds_a_part || drawn == 0 || drawn > share || drawn <= share - 1 - batch)
-        return clean();
+      const auto share = share_drawn(pass.ranks[r], sets[r]->size, run.world_size);
+      if (!holds_a_part || share == Share::other) return clean();
+      exact = exact && share == Share::exact;
     }
     const auto all = draws(pass);
     // Each rank's padding repeats its own samples, none of another rank's.
@@ -132,6 +166,8 @@ Verdict sharded_twice(const trace::Trace& trace) {
     const auto seen = static_cast<std::int64_t>(all.distinct.size());
     if (seen != of_ranks || 4 * seen > 3 * size) return clean();
   }
+  if (!exact)
+    return not_triggered("passes of whole batches, as many as fit into 1/W: they may stop early");
   const auto all = draws(passes.front());
   return found({.pitfall = "sharded-twice",
                 .ranks = run.numbers,
