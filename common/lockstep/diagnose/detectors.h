@@ -30,8 +30,10 @@ Verdict sum_not_mean(const trace::Trace& trace);
 Verdict double_average(const trace::Trace& trace);
 
 // Generic. Needs both gradients. Rule: the reduced gradient is not a multiple of the mean of the
-// local ones, plain or weighted by samples, within 1 %. Multiples are left alone (clipping, loss
-// scaling), and so are ranks that do not reduce at all (see replicas_diverged).
+// local ones, plain or weighted by samples, within 1 %. Multiples are left alone (clipping by norm,
+// loss scaling), and so are ranks that do not reduce at all (see replicas_diverged). Advice while
+// all ranks have the same gradient or stay equal (clipping by value does that, and a sharded
+// optimizer); a violation where neither holds.
 Verdict gradient_not_the_mean(const trace::Trace& trace);
 
 // ---- replicas.cpp ----
@@ -45,7 +47,8 @@ Verdict no_initial_broadcast(const trace::Trace& trace);
 
 // Needs parameters before and after updates, both gradients, no gradient engine. Rule: replicas
 // start equal, each rank goes by its own gradient, and they are apart ever after. Not fooled by
-// averaging the parameters after local steps, every step or now and then.
+// averaging the parameters after local steps: where equal ones were not recorded, collectives as
+// large as the parameters after an update make it not_triggered.
 Verdict no_gradient_sync(const trace::Trace& trace);
 
 // The same where a distributed gradient engine took the parameters over: its forward was not
@@ -53,14 +56,16 @@ Verdict no_gradient_sync(const trace::Trace& trace);
 Verdict forward_bypasses_wrapper(const trace::Trace& trace);
 
 // Generic. Needs parameters after updates. Rule: they differ across ranks at some step and are not
-// equal again later.
+// equal again later. not_triggered where gradients are not reduced and the replicas may be averaged
+// unseen, as in no_gradient_sync.
 Verdict replicas_diverged(const trace::Trace& trace);
 
 // ---- collectives.cpp ----
 
 // Generic. Needs collectives. Rule: at one (group, sequence), the ranks' operation, reduce
 // operation, root, dtype or sizes differ. Sizes count only where the operation asks for equal ones
-// (reductions and broadcasts); point-to-point operations are left out.
+// (reductions and broadcasts, not reduce_scatter); point-to-point operations are left out, and so
+// are groups of which a rank has one sequence twice (several under one name).
 Verdict collective_mismatch(const trace::Trace& trace);
 
 // ---- devices.cpp: one process that drives W devices ----
@@ -70,8 +75,9 @@ Verdict collective_mismatch(const trace::Trace& trace);
 // are constants, since those move nowhere; nor does a momentum of 0 show.
 Verdict replica_buffers_lost(const trace::Trace& trace);
 
-// Needs splits. Rule: a batch gave fewer parts than devices, and no update followed. Not fooled by
-// fewer parts where the run went on with as many devices.
+// Needs splits. Rule: a batch gave fewer parts than devices, and neither a forward nor an update
+// followed. Not fooled by fewer parts where the run went on with as many devices, nor by the batches
+// of an evaluation, as far as passes or forwards tell them.
 Verdict odd_batch_split(const trace::Trace& trace);
 
 // Needs splits and both gradients. Rule: with unequal parts, the reduced gradient is the plain mean
@@ -99,22 +105,25 @@ Verdict file_order_differs(const trace::Trace& trace);
 Verdict no_sharding(const trace::Trace& trace);
 
 // Needs samples. Rule: within a pass each rank draws each of its ids equally often, more than once;
-// and all ranks draw the same ids, or the repeats come as whole batches next to each other (workers
-// of one loader). Not fooled by drawing with replacement, where ids repeat unequally.
+// and all ranks draw the same ids and train together, or the repeats come as whole batches next to
+// each other (workers of one loader). Not fooled by drawing with replacement, where ids repeat
+// unequally, nor by a batch or a few trained again and again: of each rank's batches more must
+// differ than an id has repeats. Every batch repeated on purpose looks the same and is named.
 Verdict stream_not_sharded(const trace::Trace& trace);
 
-// Needs data sets and samples. Rule: each rank holds only a part of the data set and draws only 1/W
-// of that part in a pass, no id on two ranks. Not fooled by passes that stop early, by drop_last,
-// nor by ranks that draw all of their own part.
+// Needs data sets and samples. Rule: each rank holds only a part of the data set and draws exactly
+// 1/W of that part in every pass, rounded up or down, no id on two ranks. Not fooled by ranks that
+// draw all of their own part, nor by passes that stop early, unless at exactly 1/W. As many whole
+// batches as fit into 1/W may be either (drop_last): not_triggered.
 Verdict sharded_twice(const trace::Trace& trace);
 
-// Needs data sets, and samples of two train passes in different orders. Rule: every pass misses the
-// same ids, fewer than W. Not fooled by a sampler that permutes and then cuts: it misses others
-// each time.
+// Needs data sets, and samples of two train passes in different orders. Rule: every pass draws the
+// same ids, fewer than the data set has by less than W. Not fooled by a sampler that permutes and
+// then cuts: it misses others each time; nor by ids that are no positions.
 Verdict tail_never_seen(const trace::Trace& trace);
 
-// Needs data sets and samples; W > 2N. Rule: an id beyond the data set was drawn, whatever came
-// after.
+// Needs data sets whose ids are positions (their hash says so), and samples; W > 2N. Rule: an id
+// beyond the data set was drawn, whatever came after.
 Verdict padding_overruns(const trace::Trace& trace);
 
 // Needs data sets and a finished train pass. Rule: a rank drew nothing in it. Not fooled by a shard
@@ -127,8 +136,10 @@ Verdict empty_shard(const trace::Trace& trace);
 // samples more than there are different ids. Not fooled by repeats that are drawn and not counted.
 Verdict evaluation_padding(const trace::Trace& trace);
 
-// Needs samples of two evaluation passes. Rule: the sets of ids differ. Not fooled by another
-// order.
+// Needs samples of two evaluation passes over equally many. Rule: their sets of ids differ, no other
+// pass drew one of the two again, and they overlap; or they do not, and two random choices from the
+// one evaluation data set that was recorded may well do so. Not fooled by another order, by a few
+// batches at first and all at the end, by another data set, nor by one fold after another.
 Verdict shuffled_evaluation(const trace::Trace& trace);
 
 // ---- epoch.cpp: all need samples of at least two finished train passes ----
