@@ -30,8 +30,8 @@ class ScopedEnvironment {
     for (const char* name :
          {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS",
           "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE",
-          "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-          "OMPI_COMM_WORLD_LOCAL_SIZE"})
+          "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+          "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"})
       unsetenv(name);
   }
 };
@@ -46,11 +46,10 @@ std::vector<int> placement(const Variables& variables) {
 
 const Variables kTorchrun{
     {"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "4"}};
-const Variables kSlurm{{"SLURM_PROCID", "6"},
-                       {"SLURM_NTASKS", "7"},
-                       {"SLURM_LOCALID", "0"},
-                       {"SLURM_NODEID", "3"},
-                       {"SLURM_STEP_TASKS_PER_NODE", "2(x3),1"}};
+const Variables kSlurm{
+    {"SLURM_PROCID", "6"},         {"SLURM_NTASKS", "16"},  // of the job; this step is of 7
+    {"SLURM_STEP_NUM_TASKS", "7"}, {"SLURM_LOCALID", "0"},
+    {"SLURM_NODEID", "3"},         {"SLURM_STEP_TASKS_PER_NODE", "2(x3),1"}};
 const Variables kOpenMpi{{"OMPI_COMM_WORLD_RANK", "3"},
                          {"OMPI_COMM_WORLD_SIZE", "4"},
                          {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
@@ -71,6 +70,14 @@ TEST(Placement, EachLaunchersVariables) {
   EXPECT_EQ(placement(kTorchrun), (std::vector<int>{5, 8, 1, 4}));
   EXPECT_EQ(placement(kSlurm), (std::vector<int>{6, 7, 0, 1}));
   EXPECT_EQ(placement(kOpenMpi), (std::vector<int>{3, 4, 1, 2}));
+}
+
+// A batch script is no rank, though Slurm numbers it as one: it is where a launcher is called.
+TEST(Placement, ASlurmBatchScriptIsNoRank) {
+  const Variables batch{{"SLURM_PROCID", "0"},          {"SLURM_NTASKS", "8"},
+                        {"SLURM_LOCALID", "0"},         {"SLURM_NODEID", "0"},
+                        {"SLURM_NTASKS_PER_NODE", "4"}, {"SLURM_TASKS_PER_NODE", "4(x2)"}};
+  EXPECT_EQ(placement(batch), std::vector<int>());
 }
 
 TEST(Placement, TorchrunInsideSlurmWins) {

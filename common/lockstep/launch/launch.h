@@ -25,9 +25,10 @@ struct Placement {
 };
 
 // Read from the environment: torchrun's RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, else
-// Slurm's (SLURM_PROCID ...), else Open MPI's (OMPI_COMM_WORLD_RANK ...). Nothing where no rank is
-// named: this process is then to be the launcher. Throws UsageError when a variable is malformed or
-// out of range.
+// Slurm's (SLURM_PROCID ... of a task that srun started, which has SLURM_STEP_NUM_TASKS; a batch
+// script is no rank), else Open MPI's (OMPI_COMM_WORLD_RANK ...). Nothing where no rank is named:
+// this process is then to be the launcher. Throws UsageError when a variable is malformed or out of
+// range.
 std::optional<Placement> placement_from_environment();
 
 struct LaunchOptions {

@@ -15,7 +15,7 @@ struct Names {
   const char* local_world_size;
 };
 constexpr Names kTorchrun{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
-constexpr Names kSlurm{"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr};
+constexpr Names kSlurm{"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr};
 constexpr Names kOpenMpi{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
                          "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
 
@@ -73,6 +73,9 @@ std::optional<Placement> read(const Names& names) {
   const auto rank = environment_int(names.rank);
   if (!rank) return std::nullopt;
   const auto world_size = environment_int(names.world_size);
+  // Slurm numbers a batch script too, which is where a launcher is called: only srun's tasks are
+  // told the size of their step.
+  if (!world_size && names.rank == kSlurm.rank) return std::nullopt;
   if (!world_size)
     throw UsageError("the environment variable " + std::string(names.rank) + " is set and " +
                      names.world_size +
