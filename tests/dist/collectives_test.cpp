@@ -5,6 +5,7 @@
 #include <lockstep/dist/process_group.h>
 
 #include <future>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "../support/thread_ranks.h"
 
@@ -12,6 +13,8 @@ namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
+using Tensors = std::vector<at::Tensor>;
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
 class Collectives : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, Collectives, ::testing::Values(2, 3, 4),
@@ -111,6 +114,55 @@ TEST(CollectiveFailure, ARankThatLeavesIsAnErrorAtOnceNotATimeout) {
       });
   EXPECT_EQ(thrown[0], nullptr);
   EXPECT_LT(std::chrono::steady_clock::now() - start, 20s);
+}
+
+// As NCCL's: wait() without a timeout lets a stream wait, and returns at once; with one it blocks,
+// and throws when the peer does not come.
+class StreamWork : public c10d::Work {
+ public:
+  bool wait(std::chrono::milliseconds timeout) override {
+    if (timeout == kNoTimeout) return true;
+    throw std::runtime_error("no peer within " + std::to_string(timeout.count()) + " ms");
+  }
+};
+
+class StreamBackend : public c10d::Backend {
+ public:
+  StreamBackend() : Backend(0, 2) {}
+  const std::string getBackendName() const override { return "nccl"; }
+  c10::intrusive_ptr<Options> getBackendOptions() override {
+    return c10::make_intrusive<Options>("nccl", 1500ms);
+  }
+  WorkPtr allreduce(Tensors&, const c10d::AllreduceOptions&) override { return work(); }
+  WorkPtr broadcast(Tensors&, const c10d::BroadcastOptions&) override { return work(); }
+  WorkPtr allgather(std::vector<Tensors>&, Tensors&, const c10d::AllgatherOptions&) override {
+    return work();
+  }
+  WorkPtr barrier(const c10d::BarrierOptions&) override { return work(); }
+
+ private:
+  static WorkPtr work() { return c10::make_intrusive<StreamWork>(); }
+};
+
+TEST(CollectiveFailure, IsWaitedForWhereWaitingIsAStreamsAffair) {
+  using Type = c10d::ProcessGroup::BackendType;
+  auto group =
+      c10::make_intrusive<c10d::ProcessGroup>(c10::make_intrusive<c10d::HashStore>(), 0, 2);
+  group->setDefaultBackend(Type::NCCL);
+  group->setBackend(c10::DeviceType::CPU, Type::NCCL, c10::make_intrusive<StreamBackend>());
+  at::Tensor tensor = torch::ones({4});
+  const std::vector<std::function<void()>> calls{
+      [&] { all_reduce(*group, tensor); }, [&] { broadcast(*group, tensor); },
+      [&] { all_gather(*group, tensor); }, [&] { barrier(*group); }};
+  for (const auto& call : calls) {
+    try {
+      call();
+      ADD_FAILURE() << "nobody waited";
+    } catch (const CollectiveError& error) {
+      EXPECT_EQ(error.timeout, 1500ms);
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("no peer within 1500 ms"));
+    }
+  }
 }
 
 }  // namespace

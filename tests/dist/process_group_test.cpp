@@ -8,7 +8,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../support/thread_ranks.h"
+#include <future>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include "../support/ddp_models.h"
 
 namespace lockstep {
 namespace {
@@ -142,6 +145,47 @@ TEST(InitProcessGroup, MeetsOverTcp) {
   EXPECT_EQ(sums, (std::vector<double>{3, 3}));
 }
 
+bool answers(const char* address, int port) {
+  const int socket_fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<std::uint16_t>(port));
+  ::inet_pton(AF_INET, address, &to.sin_addr);
+  const bool connected = ::connect(socket_fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0;
+  ::close(socket_fd);
+  return connected;
+}
+
+// Two ranks that meet at this host's own name; whether the store answers at 127.0.0.2, which is
+// every host's and nobody's name: a socket on all interfaces does, one on a single address does
+// not.
+bool store_listens_everywhere(const std::string& local_world_size) {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  const int port = free_port();
+  const Variable rank("RANK", "0"), world("WORLD_SIZE", "2"), local("LOCAL_RANK", "0"),
+      local_world("LOCAL_WORLD_SIZE", local_world_size), address("MASTER_ADDR", host.data()),
+      master_port("MASTER_PORT", std::to_string(port));
+  bool everywhere = false;
+  const auto run = [&](int mine) {
+    auto group = init_process_group({.rank = mine, .world_size = 2, .timeout = 20s});
+    if (mine == 0) everywhere = answers("127.0.0.2", port);
+    barrier(*group);
+  };
+  std::thread other(run, 1);
+  run(0);
+  other.join();
+  return everywhere;
+}
+
+TEST(InitProcessGroup, OfOneMachineListensAtTheNamedAddressOnly) {
+  EXPECT_FALSE(store_listens_everywhere("2"));
+}
+
+TEST(InitProcessGroup, OfManyMachinesListensEverywhere) {
+  EXPECT_TRUE(store_listens_everywhere("1"));
+}
+
 TEST(InitProcessGroup, GivesTheBackendToDecorate) {
   std::atomic<int> calls{0};
   test::ThreadRanksOptions options;
@@ -152,6 +196,67 @@ TEST(InitProcessGroup, GivesTheBackendToDecorate) {
   };
   test::run_thread_ranks(options, [](ProcessGroupPtr group) { barrier(*group); });
   EXPECT_EQ(calls, 2);
+}
+
+// On the way out after an error, a program may have operations under way that no peer will join.
+TEST(DestroyProcessGroup, WithPendingOperationsIsBoundedByTheTimeout) {
+  const TemporaryFolder folder("lockstep-test");
+  std::promise<void> over;
+  const auto join = [&](int rank) {
+    auto group = init_process_group({.init_method = "file://" + (folder.path() / "store").string(),
+                                     .rank = rank,
+                                     .world_size = 2,
+                                     .local_rank = rank,
+                                     .timeout = 1500ms});
+    barrier(*group);
+    return group;
+  };
+  std::thread other([&] {
+    const auto group = join(1);  // is there, and joins nothing
+    over.get_future().wait_for(30s);
+  });
+  auto group = join(0);
+  for (int i = 0; i < 6; ++i) {
+    std::vector<at::Tensor> tensors{torch::ones({4})};
+    group->allreduce(tensors);
+  }
+  const auto start = std::chrono::steady_clock::now();
+  destroy_process_group(group);
+  const auto took = std::chrono::steady_clock::now() - start;
+  over.set_value();
+  other.join();
+  EXPECT_GT(took, 500ms) << "nothing was pending";
+  EXPECT_LT(took, 6s);
+}
+
+// What else holds the group keeps it: a model goes on, and ends it when it goes.
+TEST(DestroyProcessGroup, TwiceAndUnderALiveModel) {
+  const auto start = std::chrono::steady_clock::now();
+  test::run_thread_ranks(2, [](ProcessGroupPtr group) {
+    auto model = DistributedDataParallel(test::seeded(7, [] { return Mlp(4, 6, 3); }), group);
+    const auto step = [&] { model(test::inputs_of(group->getRank())).square().mean().backward(); };
+    step();
+    for (int round = 0; round < 2; ++round) {
+      auto mine = group;
+      destroy_process_group(mine);
+      EXPECT_FALSE(mine);
+      destroy_process_group(mine);  // nothing is left to do
+    }
+    step();
+    barrier(*group);
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 20s);
+}
+
+// A loader thread's current device is cuda:0, whatever the rank's is.
+TEST(DeviceOf, IsTheGroupsAndNotTheThreads) {
+  auto group =
+      c10::make_intrusive<c10d::ProcessGroup>(c10::make_intrusive<c10d::HashStore>(), 0, 2);
+  group->setDefaultBackend(c10d::ProcessGroup::BackendType::NCCL);
+  group->setBoundDeviceId(c10::Device(c10::kCUDA, 3));
+  EXPECT_EQ(device_of(*group), c10::Device(c10::kCUDA, 3));
+  EXPECT_EQ(std::async(std::launch::async, [&] { return device_of(*group); }).get(),
+            c10::Device(c10::kCUDA, 3));
 }
 
 // In CTest each case is a process of its own, so that no other case has loaded anything.

@@ -2,6 +2,11 @@
 #include <lockstep/dist/collective_call.h>
 #include <lockstep/dist/process_group.h>
 
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
 namespace lockstep {
 namespace {
 
@@ -20,6 +25,14 @@ std::chrono::milliseconds timeout_of(c10d::ProcessGroup& group) {
   } catch (const std::exception&) {
     return std::chrono::milliseconds{0};
   }
+}
+
+// Gloo's wait() blocks, at most as long as the operation may take. NCCL's only lets the current
+// stream wait, and tells of no failure; with a timeout it blocks until the device is done, and
+// throws.
+void finish(c10d::ProcessGroup& group, const c10::intrusive_ptr<c10d::Work>& work) {
+  const bool blocks = group.getBackendType() == c10d::ProcessGroup::BackendType::GLOO;
+  if (!work->wait(blocks ? kNoTimeout : timeout_of(group))) throw Error("it was aborted");
 }
 
 }  // namespace
@@ -46,7 +59,7 @@ void all_reduce(c10d::ProcessGroup& group, at::Tensor& tensor, c10d::ReduceOp::R
     std::vector<at::Tensor> tensors{tensor};
     c10d::AllreduceOptions options;
     options.reduceOp = op;
-    group.allreduce(tensors, options)->wait();
+    finish(group, group.allreduce(tensors, options));
   });
 }
 
@@ -55,7 +68,7 @@ void broadcast(c10d::ProcessGroup& group, at::Tensor& tensor, int root) {
     std::vector<at::Tensor> tensors{tensor};
     c10d::BroadcastOptions options;
     options.rootRank = root;
-    group.broadcast(tensors, options)->wait();
+    finish(group, group.broadcast(tensors, options));
   });
 }
 
@@ -65,15 +78,15 @@ std::vector<at::Tensor> all_gather(c10d::ProcessGroup& group, const at::Tensor& 
     std::vector<at::Tensor> inputs{tensor.contiguous()};
     for (int rank = 0; rank < group.getSize(); ++rank)
       outputs[0].push_back(at::empty_like(inputs[0]));
-    group.allgather(outputs, inputs)->wait();
+    finish(group, group.allgather(outputs, inputs));
   });
   return outputs[0];
 }
 
 void barrier(c10d::ProcessGroup& group) {
-  // The backend's, not the group's: ProcessGroup::barrier of torch 2.11 keeps its tensor in a static
-  // variable, for which ranks that are threads of one process race.
-  collective_call(group, "barrier", [&] { group.getDefaultBackend()->barrier()->wait(); });
+  // The backend's, not the group's: ProcessGroup::barrier of torch 2.11 keeps its tensor in a
+  // static variable, for which ranks that are threads of one process race.
+  collective_call(group, "barrier", [&] { finish(group, group.getDefaultBackend()->barrier()); });
 }
 
 }  // namespace lockstep

@@ -49,10 +49,8 @@ Library open_library() {
   }
   throw UnavailableError(
       "backend nccl is not part of this build: it needs a LibTorch with CUDA, nccl.h and the CUDA "
-      "headers "
-      "when it is configured. Use the backend gloo, or name the library with "
-      "LOCKSTEP_NCCL_LIBRARY. "
-      "Looked for:" +
+      "headers when it is configured. Use the backend gloo, or name the library with "
+      "LOCKSTEP_NCCL_LIBRARY. Looked for:" +
       tried);
 }
 

@@ -1,3 +1,4 @@
+#include <lockstep/base/environment.h>
 #include <lockstep/base/error.h>
 #include <lockstep/dist/backends.h>
 #include <lockstep/dist/collective_call.h>
@@ -41,7 +42,8 @@ Ranks resolve_ranks(const InitOptions& options) {
 bool one_machine(const Ranks& ranks, const detail::Rendezvous& rendezvous) {
   if (ranks.local_world_size > 0) return ranks.local_world_size >= ranks.world_size;
   if (rendezvous.kind != detail::Rendezvous::Kind::tcp) return true;
-  return rendezvous.host == "localhost" || rendezvous.host.starts_with("127.");
+  const auto& host = rendezvous.host;
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
 void check_options(const InitOptions& options) {
@@ -55,8 +57,12 @@ void check_options(const InitOptions& options) {
 ProcessGroupPtr make_group(const InitOptions& options, const Ranks& ranks,
                            const detail::Rendezvous& rendezvous) {
   const bool nccl = options.backend == "nccl";
+  const bool here = one_machine(ranks, rendezvous);
+  const auto interfaces = environment("GLOO_SOCKET_IFNAME");
+  const auto reach =
+      here && interfaces.value_or("lo") == "lo" ? detail::Reach::machine : detail::Reach::network;
   auto store = c10::make_intrusive<c10d::PrefixStore>(
-      kStorePrefix, detail::open_store(rendezvous, ranks, options.timeout));
+      kStorePrefix, detail::open_store(rendezvous, ranks, reach, options.timeout));
   auto group_store = c10::make_intrusive<c10d::PrefixStore>(std::string(kGroupName) + "/", store);
   auto group = c10::make_intrusive<c10d::ProcessGroup>(group_store, ranks.rank, ranks.world_size);
   group->setDefaultBackend(nccl ? Type::NCCL : Type::GLOO);
@@ -64,9 +70,15 @@ ProcessGroupPtr make_group(const InitOptions& options, const Ranks& ranks,
   detail::BackendRequest request;
   request.store = c10::make_intrusive<c10d::PrefixStore>(nccl ? "cuda/" : "cpu/", group_store);
   request.ranks = ranks;
-  request.loopback = one_machine(ranks, rendezvous);
+  request.loopback = here;
   request.timeout = options.timeout;
   BackendPtr backend = nccl ? detail::make_nccl(request) : detail::make_gloo(request);
+  if (nccl) {
+    // Kept with the group: a thread's current device is cuda:0 until it sets another.
+    const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(ranks.local_rank));
+    backend->setBoundDeviceId(device);
+    group->setBoundDeviceId(device);
+  }
   backend->setSequenceNumberForGroup();
   if (options.decorate) backend = options.decorate(std::move(backend));
 
@@ -111,6 +123,7 @@ void destroy_process_group(ProcessGroupPtr& group) {
 
 c10::Device device_of(const c10d::ProcessGroup& group) {
   if (group.getBackendType() != Type::NCCL) return c10::Device(c10::kCPU);
+  if (const auto bound = group.getBoundDeviceId()) return *bound;
   return c10::Device(c10::kCUDA, c10::impl::VirtualGuardImpl(c10::kCUDA).getDevice().index());
 }
 

@@ -15,9 +15,11 @@ using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
 
 struct InitOptions {
   std::string backend = "gloo";  // "gloo" or "nccl"
-  // "env://"          torchrun's MASTER_ADDR and MASTER_PORT; or LOCKSTEP_STORE where our launcher
-  // set it "file:///path"    a file all ranks can reach, not there or empty before
-  // "tcp://host:port" rank 0 listens there
+  // "env://"           torchrun's MASTER_ADDR and MASTER_PORT; or LOCKSTEP_STORE, where our
+  //                    launcher has set it
+  // "file:///path"     a file that all ranks can reach, absent or empty before
+  // "tcp://host:port"  rank 0 listens there
+  //
   // A single rank (world_size 1) needs none of them. One group per rendezvous: another needs
   // another file, port or job.
   std::string init_method = "env://";
@@ -36,24 +38,38 @@ struct InitOptions {
 // loaded, UsageError for another name.
 void load_backend(const std::string& backend);
 
-// Collective; blocks until all ranks are there, at most `timeout`. On one machine every socket is
-// on 127.0.0.1; ranks of several machines are told apart by LOCAL_WORLD_SIZE < WORLD_SIZE, else
-// name the interface with GLOO_SOCKET_IFNAME. Stores, prefixes and names are Python's, so that C++
-// and Python ranks can share a job. Throws UsageError for a malformed method, UnavailableError when
-// "nccl" cannot work here (before anything starts: which GPUs are missing), Error naming the method
-// when the rendezvous fails.
+// Collective; blocks until all ranks are there, at most `timeout`. Stores, prefixes and names are
+// Python's, so that C++ and Python ranks can share a job. Throws UsageError for a malformed method,
+// UnavailableError when "nccl" cannot work here (before anything starts: which GPUs are missing),
+// Error naming the method when the rendezvous fails.
+//
+// Sockets. A launcher's ranks are on one machine unless it says LOCAL_WORLD_SIZE < WORLD_SIZE; of
+// ranks that the caller numbers, a file or a host of 127.0.0.1, ::1 or localhost says it. On one
+// machine Gloo is on 127.0.0.1, and rank 0's TCP store listens at one local address that its host
+// stands for (a loopback one where it has any). On several machines, or where GLOO_SOCKET_IFNAME
+// names an interface other than lo, the store listens on every interface, as it does when its host
+// is no address of this machine. c10d's store has no authentication: whoever reaches its port can
+// read and change what is in it, so keep it inside a network that you trust.
 ProcessGroupPtr init_process_group(const InitOptions& options = {});
 
-// Not collective. Shuts the backend down; bounded by the group's timeout. Call it on the way out, after
-// the last collective. There should be one: a rank that leaves while others still connect makes their
-// init_process_group fail.
+// Not collective. Lets go of the group, and empties the pointer; an empty one is left alone. NCCL
+// is shut down for every holder of the group: the operations under way are waited for (where one
+// times out, NCCL's watchdog ends the process) and the connections closed. Gloo has nothing to shut
+// down: its connections close when the last holder (a DistributedDataParallel is one) lets go, and
+// whoever does waits until the operations under way have ended or timed out. Call it on the way
+// out, after the last collective. There should be one: a rank that leaves while others still
+// connect makes their init_process_group fail.
 void destroy_process_group(ProcessGroupPtr& group);
 
-// The device a rank of this backend trains on: cpu for gloo, cuda:local_rank for nccl.
+// The device a rank of this group trains on: cpu for gloo, cuda:local_rank for nccl, whichever
+// thread asks. (Of an NCCL group that init_process_group did not make: the device that it is bound
+// to, else the calling thread's current one.)
 c10::Device device_of(const c10d::ProcessGroup& group);
 
-// Blocking collectives on the group; each throws CollectiveError when it fails or times out. All
-// ranks must call them in the same order with the same shapes and dtypes.
+// Collectives that block until they are over, on NCCL too, where the device is waited for. Each
+// throws CollectiveError when it fails or times out. (NCCL's own watchdog ends the process some
+// time after a timeout, unless TORCH_NCCL_ASYNC_ERROR_HANDLING=0.) All ranks must call them in the
+// same order with the same shapes and dtypes.
 void all_reduce(c10d::ProcessGroup& group, at::Tensor& tensor,
                 c10d::ReduceOp::RedOpType op = c10d::ReduceOp::SUM);
 void broadcast(c10d::ProcessGroup& group, at::Tensor& tensor, int root = 0);

@@ -2,10 +2,12 @@
 #include <lockstep/base/environment.h>
 #include <lockstep/base/error.h>
 #include <lockstep/dist/rendezvous.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -13,6 +15,8 @@
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <utility>
+#include <vector>
 
 namespace lockstep::detail {
 namespace {
@@ -78,30 +82,76 @@ Rendezvous parse_environment(int world_size) {
   if (world_size == 1) return {.kind = Rendezvous::Kind::none, .text = "env://"};
   throw UsageError(
       "init_method env://: neither MASTER_ADDR nor LOCKSTEP_STORE is set. Start the ranks with a "
-      "launcher "
-      "(torchrun, srun, mpirun or the program's own), or give file:///path or tcp://host:port");
+      "launcher (torchrun, srun, mpirun or the program's own), or give file:///path or "
+      "tcp://host:port");
 }
 
-// A listening socket on 127.0.0.1, so that a job of one machine can't be reached from others: left
-// to itself the store listens on every interface.
-int listen_on_loopback(int port) {
-  const int socket_fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+struct Address {
+  sockaddr_storage bytes{};
+  socklen_t size = 0;
+};
+
+// The loopback addresses first, and of those the IPv4 ones.
+int preference(const addrinfo& found) {
+  if (found.ai_family == AF_INET) {
+    const auto* in = reinterpret_cast<const sockaddr_in*>(found.ai_addr);
+    return ntohl(in->sin_addr.s_addr) >> 24 == 127 ? 0 : 2;
+  }
+  const auto* in = reinterpret_cast<const sockaddr_in6*>(found.ai_addr);
+  return IN6_IS_ADDR_LOOPBACK(&in->sin6_addr) ? 1 : 3;
+}
+
+// What the name stands for; nothing where it cannot be resolved.
+std::vector<Address> addresses_of(const std::string& host, int port) {
+  addrinfo wanted{};
+  wanted.ai_family = AF_UNSPEC;
+  wanted.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &wanted, &found) != 0) return {};
+  std::vector<std::pair<int, Address>> ranked;
+  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
+    if (at->ai_family != AF_INET && at->ai_family != AF_INET6) continue;
+    Address address{.size = at->ai_addrlen};
+    std::memcpy(&address.bytes, at->ai_addr, at->ai_addrlen);
+    ranked.emplace_back(preference(*at), address);
+  }
+  ::freeaddrinfo(found);
+  std::stable_sort(ranked.begin(), ranked.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Address> addresses;
+  for (const auto& [rank, address] : ranked) addresses.push_back(address);
+  return addresses;
+}
+
+// A socket that listens there; -1, with errno, where it cannot.
+int listen_at(const Address& address) {
+  const int socket_fd = ::socket(address.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (socket_fd < 0) return -1;
   const int on = 1;
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<std::uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (socket_fd >= 0 && ::setsockopt(socket_fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
-      ::bind(socket_fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
+  if (::setsockopt(socket_fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
+      ::bind(socket_fd, reinterpret_cast<const sockaddr*>(&address.bytes), address.size) == 0 &&
       ::listen(socket_fd, SOMAXCONN) == 0)
     return socket_fd;
   const int reason = errno;
-  if (socket_fd >= 0) ::close(socket_fd);
-  throw Error("rank 0 cannot listen on 127.0.0.1:" + std::to_string(port) + ": " +
-              std::strerror(reason));
+  ::close(socket_fd);
+  errno = reason;
+  return -1;
 }
 
-StorePtr open_tcp(const Rendezvous& rendezvous, const Ranks& ranks,
+// At one address of the host, so that a job of one machine is reached through no other: left to
+// itself the store listens on every interface. Nothing where the host is not this machine.
+std::optional<int> listen_on_this_machine(const std::string& host, int port) {
+  for (const auto& address : addresses_of(host, port)) {
+    const int socket_fd = listen_at(address);
+    if (socket_fd >= 0) return socket_fd;
+    if (errno != EADDRNOTAVAIL && errno != EAFNOSUPPORT)
+      throw Error("rank 0 cannot listen on " + host + ", port " + std::to_string(port) + ": " +
+                  std::strerror(errno));
+  }
+  return std::nullopt;
+}
+
+StorePtr open_tcp(const Rendezvous& rendezvous, const Ranks& ranks, Reach reach,
                   std::chrono::milliseconds timeout) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(rendezvous.port);
@@ -110,8 +160,8 @@ StorePtr open_tcp(const Rendezvous& rendezvous, const Ranks& ranks,
   options.timeout = timeout;
   options.multiTenant = !rendezvous.agent_store;
   options.useLibUV = rendezvous.agent_store || environment("USE_LIBUV").value_or("1") == "1";
-  const bool local = rendezvous.host == "127.0.0.1" || rendezvous.host == "localhost";
-  if (options.isServer && local) options.masterListenFd = listen_on_loopback(rendezvous.port);
+  if (options.isServer && reach == Reach::machine)
+    options.masterListenFd = listen_on_this_machine(rendezvous.host, rendezvous.port);
   return c10::make_intrusive<c10d::TCPStore>(rendezvous.host, options);
 }
 
@@ -121,7 +171,7 @@ Rendezvous parse_rendezvous(const std::string& init_method, int world_size) {
   return init_method == "env://" ? parse_environment(world_size) : parse_address(init_method);
 }
 
-StorePtr open_store(const Rendezvous& rendezvous, const Ranks& ranks,
+StorePtr open_store(const Rendezvous& rendezvous, const Ranks& ranks, Reach reach,
                     std::chrono::milliseconds timeout) {
   StorePtr store;
   if (rendezvous.kind == Rendezvous::Kind::none || ranks.world_size == 1)
@@ -129,7 +179,7 @@ StorePtr open_store(const Rendezvous& rendezvous, const Ranks& ranks,
   else if (rendezvous.kind == Rendezvous::Kind::file)
     store = c10::make_intrusive<c10d::FileStore>(rendezvous.path, ranks.world_size);
   else
-    store = open_tcp(rendezvous, ranks, timeout);
+    store = open_tcp(rendezvous, ranks, reach, timeout);
   store->setTimeout(timeout);
   return store;
 }

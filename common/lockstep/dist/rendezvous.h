@@ -23,8 +23,13 @@ struct Rendezvous {
 // missing variable.
 Rendezvous parse_rendezvous(const std::string& init_method, int world_size);
 
-// Blocks, at most `timeout`, for a TCP store that is not there yet.
-StorePtr open_store(const Rendezvous& rendezvous, const Ranks& ranks,
+// Who must reach the store that rank 0 serves.
+enum class Reach { machine, network };
+
+// Blocks, at most `timeout`, for a TCP store that is not there yet. Rank 0's listens, for
+// Reach::machine, at one local address of the host: a loopback one where it has any. For
+// Reach::network, and where no address of the host is this machine's, on every interface.
+StorePtr open_store(const Rendezvous& rendezvous, const Ranks& ranks, Reach reach,
                     std::chrono::milliseconds timeout);
 
 }  // namespace lockstep::detail
