@@ -206,6 +206,14 @@ TEST_F(DamagedTrace, BoardIsSilentOnWhatWasLeft) {
   EXPECT_TRUE(read_flight_board(file_).in_flight.empty());
 }
 
+TEST_F(DamagedTrace, ATraceThatWasCutOffSaysSo) {
+  EXPECT_FALSE(trace::read_file(file_).truncated);
+  EXPECT_FALSE(read_flight_board(file_).truncated);
+  put(with<std::uint64_t>(608, 1));
+  EXPECT_TRUE(trace::read_file(file_).truncated);
+  EXPECT_TRUE(read_flight_board(file_).truncated);
+}
+
 TEST_F(DamagedTrace, FolderMustHoldOneJob) {
   const auto refused = [&] { return refusal([&] { read(folder_.path()); }); };
   lockstep::write_file(folder_.path() / "rank_1.trace.new.17", "of a rank that died being born");

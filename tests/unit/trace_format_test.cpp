@@ -154,6 +154,7 @@ TEST(TraceFormat, LayoutIsTheDocumentedOne) {
   EXPECT_EQ(at<std::uint64_t>(bytes, 88), 1u) << "left";
   for (std::size_t place = 0; place < 64; ++place)
     EXPECT_EQ(at<std::uint64_t>(bytes, 96 + 8 * place), 0u);
+  EXPECT_EQ(at<std::uint64_t>(bytes, 608), 0u) << "truncated";
 
   const auto forward = bytes.substr(4096, 32);
   EXPECT_EQ(at<std::uint32_t>(forward, 0), 32u);

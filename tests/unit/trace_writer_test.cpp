@@ -234,37 +234,91 @@ TEST_F(TraceWriter, RoomIsTakenBeforeItIsUsed) {
   expect_blocks(3'200'000);
 }
 
-// A file-size limit stands for a full disk: both are met when the file is to grow.
-TEST_F(TraceWriter, NoRoomIsAnErrorAndWhatIsThereStays) {
+// A file-size limit stands for a full disk, and the test's own stderr for the program's.
+TEST_F(TraceWriter, NoRoomCutsTheTraceAndNotTheProgram) {
   rlimit usual{};
   getrlimit(RLIMIT_FSIZE, &usual);
   const auto before = std::signal(SIGXFSZ, SIG_IGN);
   rlimit small = usual;
   small.rlim_cur = 1'500'000;
-  setrlimit(RLIMIT_FSIZE, &small);
-  std::int64_t written = 0;
-  std::string message;
+  ::testing::internal::CaptureStderr();
   {
     Writer writer(folder_.path(), {});
     const auto handle = writer.enter(collective(1));
-    try {
-      for (;; ++written) writer.record(SetEpoch{written});
-    } catch (const Error& error) {
-      message = error.what();
-    }
-    EXPECT_THROW(writer.enter(collective(2)), Error);
+    setrlimit(RLIMIT_FSIZE, &small);
+    for (int i = 0; i < 50'000; ++i) EXPECT_NO_THROW(writer.record(SetEpoch{i}));
+    std::uint64_t lost = 1;
+    EXPECT_NO_THROW(lost = writer.enter(collective(2)));
+    EXPECT_NO_THROW(writer.leave(lost, true));
     writer.leave(handle, false);  // needs no room
-    EXPECT_EQ(read_flight_board(file_).entered, 1u);
     setrlimit(RLIMIT_FSIZE, &usual);
-    writer.record(SetEpoch{written});  // room again
+    writer.record(SetEpoch{50'000});  // room again: a hole in the middle would be worse than no end
+    const auto board = read_flight_board(file_);
+    EXPECT_EQ(board.entered, 1u);
+    EXPECT_EQ(board.left, 1u);
+    EXPECT_TRUE(board.truncated);
   }
   std::signal(SIGXFSZ, before);
-  EXPECT_THAT(message, ::testing::AllOf(HasSubstr("cannot grow"), HasSubstr(file_.string())));
-  EXPECT_GT(written, 30'000) << "1 MiB of 32 bytes each";
+  const auto said = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, ::testing::AllOf(HasSubstr("cannot grow"), HasSubstr(file_.string())));
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
   const auto trace = read_file(file_);
   EXPECT_TRUE(trace.closed);
-  EXPECT_EQ(trace.all<SetEpoch>().size(), static_cast<std::size_t>(written + 1));
+  EXPECT_TRUE(trace.truncated);
+  const auto epochs = trace.all<SetEpoch>();
+  ASSERT_GT(epochs.size(), 30'000u) << "1 MiB of 32 bytes each";
+  ASSERT_LT(epochs.size(), 50'000u);
+  for (std::size_t i = 0; i < epochs.size(); ++i)
+    ASSERT_EQ(epochs[i].event->epoch, static_cast<std::int64_t>(i));
   EXPECT_GT(trace.all<Collective>().at(0).event->left_ns, 0);
+  EXPECT_EQ(trace.all<Collective>().size(), 1u);
+}
+
+// More than is mapped at once, and a collective that was entered in the first part of it.
+TEST_F(TraceWriter, LeavesWhatWasEnteredLongBefore) {
+  const Payload large = Samples{"train", std::vector<std::int64_t>(400'000)};  // 3.2 MB
+  {
+    Writer writer(folder_.path(), {});
+    const auto first = writer.enter(collective(1));
+    for (int i = 0; i < 45; ++i) writer.record(large);
+    const auto second = writer.enter(collective(2));
+    EXPECT_THAT(sequences(read_flight_board(file_).in_flight), ::testing::ElementsAre(1, 2));
+    writer.leave(first, false);
+    writer.leave(second, true);
+  }
+  const auto trace = read_file(file_);
+  EXPECT_FALSE(trace.truncated);
+  EXPECT_EQ(trace.events.size(), 47u);
+  for (const auto& event : trace.all<Collective>()) {
+    EXPECT_GE(event.event->left_ns, event.time_ns);
+    EXPECT_EQ(event.event->failed, event.event->sequence - 1);
+  }
+}
+
+// Under ulimit -v, with room for a few hundred MB.
+TEST_F(TraceWriter, NeedsLittleAddressSpace) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer reserves more address space than this test allows";
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+  GTEST_SKIP() << "a sanitizer reserves more address space than this test allows";
+#endif
+#endif
+  rlimit usual{};
+  getrlimit(RLIMIT_AS, &usual);
+  rlimit small = usual;
+  small.rlim_cur = std::size_t{512} << 20;
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &small), 0);
+  std::string failure;
+  try {
+    for (int rank = 0; rank < 3; ++rank)
+      Writer(folder_.path(), {.rank = rank, .world_size = 3}).record(SetEpoch{rank});
+  } catch (const Error& error) {
+    failure = error.what();
+  }
+  setrlimit(RLIMIT_AS, &usual);
+  EXPECT_EQ(failure, "");
+  EXPECT_EQ(read(folder_.path()).ranks.size(), 3u);
 }
 
 TEST_F(TraceWriter, RefusesAFileThatIsThereAndAFolderThatIsNot) {

@@ -15,7 +15,7 @@ namespace lockstep::trace {
 // A tensor in a few numbers: an exact hash, its Euclidean norm, and kSketch fixed random
 // projections (signs +1/-1 drawn per element from a counter-based generator; record/sketch.h).
 // Projections are linear: the sketch of a sum is the sum of the sketches.
-constexpr int kSketch = 4;
+inline constexpr int kSketch = 4;
 struct Summary {
   std::uint64_t hash = 0;
   double norm = 0;

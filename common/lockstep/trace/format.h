@@ -3,16 +3,17 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 namespace lockstep::trace {
 
-constexpr std::array<char, 8> kMagic = {'L', 'K', 'S', 'T', 'R', 'A', 'C', 'E'};
-constexpr std::uint32_t kVersion = 1;
-constexpr std::uint32_t kByteOrder =
-    0x01020304;                     // reads back as something else on the other endianness
-constexpr std::size_t kBoard = 64;  // collectives that can be in flight at once
-constexpr std::size_t kHeaderSize = 4096;
+inline constexpr std::array<char, 8> kMagic = {'L', 'K', 'S', 'T', 'R', 'A', 'C', 'E'};
+inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::uint32_t kByteOrder =
+    0x01020304;                                   // reads back as another on the other endianness
+inline constexpr std::size_t kBoard = 64;         // collectives that can be in flight at once
+inline constexpr std::size_t kHeaderSize = 4096;  // what is not used is 0
 
 struct FileHeader {
   std::array<char, 8> magic;
@@ -30,6 +31,7 @@ struct FileHeader {
   std::atomic<std::uint64_t> entered;
   std::atomic<std::uint64_t> left;
   std::array<std::atomic<std::uint64_t>, kBoard> in_flight;
+  std::atomic<std::uint64_t> truncated;  // 1: the writer had no room, and later events are missing
 };
 static_assert(sizeof(FileHeader) <= kHeaderSize);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
@@ -44,7 +46,7 @@ struct RecordHeader {
 static_assert(sizeof(RecordHeader) == 24);
 
 // Collective's first two fields, completed in place: left_ns, failed.
-constexpr std::size_t kLeftOffset = sizeof(RecordHeader);
-constexpr std::size_t kFailedOffset = kLeftOffset + 8;
+inline constexpr std::size_t kLeftOffset = sizeof(RecordHeader);
+inline constexpr std::size_t kFailedOffset = kLeftOffset + 8;
 
 }  // namespace lockstep::trace

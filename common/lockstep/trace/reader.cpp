@@ -107,6 +107,7 @@ ParticipantTrace read_file(const std::filesystem::path& file) {
   trace.pid = head.pid;
   trace.started_ns = head.started_ns;
   trace.started_unix_ns = head.started_unix_ns;
+  trace.truncated = head.truncated.load() == 1;
   const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
   const auto length = head.length.load();
   for (std::uint64_t offset = kHeaderSize; offset < length;) {
@@ -132,7 +133,8 @@ FlightBoard read_flight_board(const std::filesystem::path& file) {
                     head.closed.load() == 1,
                     head.entered.load(),
                     head.left.load(),
-                    {}};
+                    {},
+                    head.truncated.load() == 1};
   for (const auto& place : head.in_flight) {
     const auto offset = place.load();
     if (offset == 0) continue;

@@ -4,7 +4,9 @@
 #include <lockstep/trace/event.h>
 #include <lockstep/trace/writer.h>
 
+#include <cstdint>
 #include <filesystem>
+#include <variant>
 #include <vector>
 
 namespace lockstep::trace {
@@ -16,6 +18,8 @@ struct ParticipantTrace {
   std::int64_t pid = 0;
   std::int64_t started_ns = 0;       // on the events' clock
   std::int64_t started_unix_ns = 0;  // the same moment by the wall clock
+  // The writer had no room for more and stopped: what happened after the last event is not known.
+  bool truncated = false;
 
   // All events of one kind, in order, with their step and time. They point into this trace.
   template <class T>
@@ -59,6 +63,7 @@ struct FlightBoard {
   // Entered and not left, oldest first; every payload is a Collective. At most 64: where
   // entered - left is more, the rest is in the trace only.
   std::vector<Event> in_flight;
+  bool truncated = false;  // the writer had no room: what was entered since is not known
 };
 FlightBoard read_flight_board(const std::filesystem::path& file);  // throws as read_file does
 

@@ -7,17 +7,32 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <exception>
+#include <map>
 #include <mutex>
 #include <type_traits>
+#include <variant>
+#include <vector>
 
 namespace lockstep::trace {
 namespace {
 
-constexpr std::size_t kGrowth = std::size_t{1} << 20;    // 1 MiB
-constexpr std::size_t kReserved = std::size_t{1} << 32;  // address space; the file grows inside it
+constexpr std::size_t kGrowth = std::size_t{1} << 20;   // of the file: 1 MiB
+constexpr std::size_t kLargest = std::size_t{1} << 32;  // a file: 4 GiB
+// The file is mapped in windows, each when the one before is full: to reserve 4 GiB of address
+// space at once would fail under ulimit -v. None is unmapped before the end, since a collective may
+// be left, without a lock, long after it was entered.
+constexpr std::size_t kWindow = std::size_t{1} << 26;       // 64 MiB
+constexpr std::size_t kLeastWindow = std::size_t{1} << 21;  // where there is little left
+constexpr std::size_t kWindows = 512;
+constexpr std::size_t kPage = std::size_t{1} << 16;  // a multiple of any page's size
 
 constexpr std::size_t kCollective = 18;
 static_assert(std::is_same_v<std::variant_alternative_t<kCollective, Payload>, Collective>);
@@ -52,15 +67,11 @@ class Writer::Impl {
     fd_ = open(draft.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd_ < 0) fail_to_create();
     try {
-      reserve(kHeaderSize);
-      void* map =
-          mmap(nullptr, kReserved, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_, 0);
-      if (map == MAP_FAILED) fail("cannot map");
-      base_ = static_cast<std::uint8_t*>(map);
+      make_room_for_the_head();
       write_header();
       if (link(draft.c_str(), path_.c_str()) != 0) fail_to_create();
     } catch (...) {
-      if (base_ != nullptr) munmap(base_, kReserved);
+      unmap();
       close(fd_);
       unlink(draft.c_str());
       throw;
@@ -71,7 +82,7 @@ class Writer::Impl {
   ~Impl() {
     header().closed.store(1, std::memory_order_release);
     const auto length = header().length.load();
-    munmap(base_, kReserved);
+    unmap();
     // What is beyond the last record is zeros, so a file that keeps them is read just as well.
     [[maybe_unused]] const int cut = ftruncate(fd_, static_cast<off_t>(length));
     close(fd_);
@@ -81,14 +92,21 @@ class Writer::Impl {
   void set_step(std::int64_t step) { step_.store(step, std::memory_order_relaxed); }
   std::int64_t step() const { return step_.load(std::memory_order_relaxed); }
 
+  std::string name_group(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    const int number = ++groups_[name];
+    return number == 1 ? name : name + "#" + std::to_string(number);
+  }
+
   void append(const Payload& payload) {
     const std::lock_guard lock(mutex_);
-    std::visit([&](const auto& event) { append_locked(event, payload.index()); }, payload);
+    std::visit([&](const auto& event) { append_or_cut(event, payload.index()); }, payload);
   }
 
   std::uint64_t enter(const Collective& collective) {
     const std::lock_guard lock(mutex_);
-    const auto offset = append_locked(collective, kCollective);
+    const auto offset = append_or_cut(collective, kCollective);
+    if (offset == 0) return 0;
     header().entered.fetch_add(1, std::memory_order_relaxed);
     for (auto& place : header().in_flight) {
       std::uint64_t free = 0;
@@ -98,8 +116,10 @@ class Writer::Impl {
   }
 
   void leave(std::uint64_t offset, bool failed) {
-    auto* left = reinterpret_cast<std::int64_t*>(base_ + offset + kLeftOffset);
-    auto* failure = reinterpret_cast<std::int64_t*>(base_ + offset + kFailedOffset);
+    if (offset == 0) return;
+    std::uint8_t* record = at(offset);
+    auto* left = reinterpret_cast<std::int64_t*>(record + kLeftOffset);
+    auto* failure = reinterpret_cast<std::int64_t*>(record + kFailedOffset);
     std::atomic_ref(*failure).store(failed ? 1 : 0, std::memory_order_relaxed);
     std::atomic_ref(*left).store(monotonic_ns(), std::memory_order_release);
     header().left.fetch_add(1, std::memory_order_relaxed);
@@ -111,35 +131,79 @@ class Writer::Impl {
   }
 
  private:
-  FileHeader& header() { return *reinterpret_cast<FileHeader*>(base_); }
+  struct Window {
+    std::uint64_t begin = 0;  // what it shows of the file, which may end before the window does
+    std::uint64_t end = 0;
+    std::uint8_t* base = nullptr;
+  };
 
-  [[noreturn]] void fail(const std::string& what) const {
-    throw Error(what + " the trace " + path_.string() + ": " + std::strerror(errno));
+  FileHeader& header() { return *reinterpret_cast<FileHeader*>(windows_[0].base); }
+
+  // Where the byte at `offset` of the file is in memory, for one that was reserved, up to the end
+  // of its record. Without a lock: windows are only ever added.
+  std::uint8_t* at(std::uint64_t offset) const {
+    std::size_t i = window_count_.load(std::memory_order_acquire) - 1;
+    while (offset < windows_[i].begin) --i;
+    return windows_[i].base + (offset - windows_[i].begin);
   }
 
   [[noreturn]] void fail_to_create() const {
     if (errno == EEXIST)
       throw Error("there is a trace already: " + path_.string() +
                   "; give every run a folder of its own");
-    fail("cannot create");
+    throw Error("cannot create the trace " + path_.string() + ": " + std::strerror(errno));
   }
 
-  // Makes the file hold `needed` bytes, with blocks on disk behind them: a full disk is found here,
-  // and not as a SIGBUS in the middle of a store.
-  void reserve(std::size_t needed) {
-    if (needed <= capacity_) return;
-    if (needed > kReserved)
-      throw Error("the trace " + path_.string() + " is full: it holds at most 4 GiB");
-    const std::size_t wanted = (needed + kGrowth - 1) / kGrowth * kGrowth;
-    int error = EINTR;  // which a signal may give on a tmpfs
-    while (error == EINTR)
-      error = posix_fallocate(fd_, static_cast<off_t>(capacity_),
-                              static_cast<off_t>(wanted - capacity_));
-    if (error != 0) {
-      errno = error;
-      fail("cannot grow");
+  void make_room_for_the_head() {
+    try {
+      reserve(0, kHeaderSize);
+    } catch (const Error& error) {
+      throw Error("cannot create the trace " + path_.string() + ": " + error.what());
     }
-    capacity_ = wanted;
+  }
+
+  // Makes the file hold a record of `size` bytes at `offset`, with blocks on disk behind them: a
+  // full disk is found here, and not as a SIGBUS in the middle of a store. Throws Error where it
+  // cannot.
+  void reserve(std::uint64_t offset, std::size_t size) {
+    const std::uint64_t needed = offset + size;
+    if (needed > kLargest) throw Error("it holds at most 4 GiB");
+    if (needed > capacity_) {
+      const std::uint64_t wanted = (needed + kGrowth - 1) / kGrowth * kGrowth;
+      int error = EINTR;  // which a signal may give on a tmpfs
+      while (error == EINTR)
+        error = posix_fallocate(fd_, static_cast<off_t>(capacity_),
+                                static_cast<off_t>(wanted - capacity_));
+      if (error != 0) throw Error(std::string("it cannot grow: ") + std::strerror(error));
+      capacity_ = wanted;
+    }
+    const auto count = window_count_.load(std::memory_order_relaxed);
+    if (count == 0 || needed > windows_[count - 1].end) map_window(offset, size);
+  }
+
+  // A window in which the record that begins at `offset` is whole.
+  void map_window(std::uint64_t offset, std::size_t size) {
+    const auto count = window_count_.load(std::memory_order_relaxed);
+    if (count == kWindows) throw Error("it cannot be mapped in more pieces");
+    const std::uint64_t begin = offset / kPage * kPage;
+    const std::size_t least = (offset - begin + size + kPage - 1) / kPage * kPage;
+    for (std::size_t length = std::max(kWindow, least);; length = std::max(length / 2, least)) {
+      void* base = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_,
+                        static_cast<off_t>(begin));
+      if (base != MAP_FAILED) {
+        windows_[count] = {begin, begin + length, static_cast<std::uint8_t*>(base)};
+        window_count_.store(count + 1, std::memory_order_release);
+        return;
+      }
+      if (length <= std::max(kLeastWindow, least))
+        throw Error(std::string("it cannot be mapped: ") + std::strerror(errno));
+    }
+  }
+
+  void unmap() {
+    for (std::size_t i = 0; i < window_count_.load(); ++i)
+      munmap(windows_[i].base, windows_[i].end - windows_[i].begin);
+    window_count_.store(0);
   }
 
   void write_header() {
@@ -156,6 +220,24 @@ class Writer::Impl {
     head.length.store(kHeaderSize, std::memory_order_release);
   }
 
+  // The record's offset; 0 where there is no room for it.
+  template <class T>
+  std::uint64_t append_or_cut(const T& event, std::size_t kind) {
+    if (header().truncated.load(std::memory_order_relaxed) != 0) return 0;
+    try {
+      return append_locked(event, kind);
+    } catch (const std::exception& error) {  // no memory for the buffer, too
+      cut(error.what());
+      return 0;
+    }
+  }
+
+  void cut(const char* reason) {
+    header().truncated.store(1, std::memory_order_release);
+    std::fprintf(stderr, "lockstep: the trace %s ends here, and the program goes on: %s\n",
+                 path_.c_str(), reason);
+  }
+
   template <class T>
   std::uint64_t append_locked(const T& event, std::size_t kind) {
     buffer_.assign(sizeof(RecordHeader), 0);
@@ -164,12 +246,12 @@ class Writer::Impl {
     // nothing.
     const_cast<T&>(event).visit(encoder);
     buffer_.resize((buffer_.size() + 7) / 8 * 8, 0);
+    const auto offset = header().length.load(std::memory_order_relaxed);
+    reserve(offset, buffer_.size());
     const RecordHeader record{static_cast<std::uint32_t>(buffer_.size()),
                               static_cast<std::uint16_t>(kind), 0, monotonic_ns(), step()};
     std::memcpy(buffer_.data(), &record, sizeof record);
-    const auto offset = header().length.load(std::memory_order_relaxed);
-    reserve(offset + buffer_.size());
-    std::memcpy(base_ + offset, buffer_.data(), buffer_.size());
+    std::memcpy(at(offset), buffer_.data(), buffer_.size());
     header().length.store(offset + buffer_.size(), std::memory_order_release);
     return offset;
   }
@@ -177,12 +259,13 @@ class Writer::Impl {
   Participant participant_;
   std::filesystem::path path_;
   int fd_ = -1;
-  std::uint8_t* base_ = nullptr;
+  std::array<Window, kWindows> windows_;
+  std::atomic<std::size_t> window_count_{0};
   std::atomic<std::int64_t> step_{-1};
   std::mutex mutex_;  // of everything below
-  std::size_t capacity_ = 0;
-  std::vector<std::uint8_t>
-      buffer_;  // of the record being written; kept, so that it seldom allocates
+  std::uint64_t capacity_ = 0;
+  std::vector<std::uint8_t> buffer_;  // of the record being written; kept: it seldom allocates
+  std::map<std::string, int> groups_;
 };
 
 Writer::Writer(const std::filesystem::path& folder, const Participant& participant)
@@ -191,6 +274,9 @@ Writer::~Writer() = default;
 
 const Participant& Writer::participant() const {
   return impl_->participant();
+}
+std::string Writer::name_group(const std::string& name) {
+  return impl_->name_group(name);
 }
 void Writer::set_step(std::int64_t step) {
   impl_->set_step(step);

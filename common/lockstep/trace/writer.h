@@ -4,6 +4,7 @@
 
 #include <lockstep/trace/event.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -18,8 +19,12 @@ struct Participant {
 };
 
 // Thread-safe; not collective; never blocks on a peer. No call makes a system call except when the
-// file has to grow (by 1 MiB, reserved on disk first, so that a full disk is an Error here and not
-// a SIGBUS).
+// file has to grow (by 1 MiB, reserved on disk first, so that a full disk is no SIGBUS).
+//
+// Once it exists, no call fails: the program that is recorded must not end for its trace's sake.
+// Where there is no room (a full disk, no address space, 4 GiB written) the trace ends there: it is
+// marked as truncated, stderr is told once, and what comes later is dropped, even when there is
+// room again.
 class Writer {
  public:
   // Creates <folder>/rank_<r>.trace; throws Error when it is there already or cannot be made, and
@@ -31,6 +36,11 @@ class Writer {
 
   const Participant& participant() const;
 
+  // `name` as the name of one of this trace's process groups: as it is the first time, then with a
+  // number ("0", "0#2", "0#3"), so that collectives of two groups cannot be taken for one's. Ranks
+  // that make their groups in the same order give them the same names.
+  std::string name_group(const std::string& name);
+
   // The step that later events carry.
   void set_step(std::int64_t step);
   std::int64_t step() const;
@@ -38,7 +48,8 @@ class Writer {
   void record(const Payload& payload);
 
   // Records a collective as entered and returns its handle; `leave` completes that record in place,
-  // from any thread. Between the two it stands on the flight board (the file's head).
+  // from any thread. Between the two it stands on the flight board (the file's head). A collective
+  // that found no room has the handle 0, with which `leave` does nothing.
   std::uint64_t enter(const Collective& collective);
   void leave(std::uint64_t handle, bool failed);
 
