@@ -1,8 +1,12 @@
 // ObservedBackend: it changes nothing, and the trace tells what was called.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/base/error.h>
+#include <lockstep/record/failed_collective.h>
 
+#include <algorithm>
 #include <future>
+#include <optional>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "record_job.h"
@@ -69,7 +73,8 @@ TEST(RecordBackend, WritesEveryCollectiveWithItsFields) {
   }
 }
 
-// Every other operation of Gloo, with results that tell a wrong argument; rank r's inputs hold r + 1.
+// Every other operation of Gloo, with results that tell a wrong argument; rank r's inputs hold r +
+// 1.
 TEST(RecordBackend, EveryOtherOperationOfGlooGivesItsResult) {
   RecordJob job(2);
   run_thread_ranks(job.options, [](ProcessGroupPtr group) {
@@ -173,6 +178,28 @@ TEST(RecordBackend, AGroupSplitOffIsObservedToo) {
   EXPECT_THAT(calls[1].sizes, ElementsAre(2));
 }
 
+// Two groups of one program, both called "0" as Python calls every program's first.
+TEST(RecordBackend, GroupsOfOneTraceHaveNamesOfTheirOwn) {
+  RecordJob job(2);
+  const TemporaryFolder folder("lockstep-second");
+  run_thread_ranks(job.options, [&](ProcessGroupPtr group) {
+    const int rank = group->getRank();
+    auto second = init_process_group({.init_method = "file://" + (folder.path() / "store").string(),
+                                      .rank = rank,
+                                      .world_size = 2,
+                                      .local_rank = rank,
+                                      .decorate = job.options.decorate});
+    barrier(*second);
+    barrier(*group);
+    barrier(*second);
+  });
+  for (int rank = 0; rank < 2; ++rank) {
+    std::vector<std::pair<std::string, std::int64_t>> calls;
+    for (const auto& call : job.collectives(rank)) calls.emplace_back(call.group, call.sequence);
+    EXPECT_THAT(calls, ElementsAre(std::pair("0#2", 1), std::pair("0", 2), std::pair("0#2", 2)));
+  }
+}
+
 TEST(RecordBackend, CountsSendAndReceiveApart) {
   RecordJob job(3);
   run_thread_ranks(job.options, [](ProcessGroupPtr group) {
@@ -241,6 +268,67 @@ TEST(RecordBackend, AFailedOperationIsLeftAsFailed) {
   ASSERT_EQ(calls.size(), 1u);
   EXPECT_EQ(calls[0].failed, 1);
   EXPECT_GT(calls[0].left_ns, 0);
+}
+
+// DDP's backward hands the backend's own exception on, through autograd's threads; a program's main
+// can still tell what it was.
+TEST(RecordBackend, AnErrorOutOfBackwardIsKnownForTheCollectiveThatFailed) {
+  EXPECT_FALSE(record::failed_collective_of(nullptr));
+  RecordJob job(2);
+  std::optional<record::FailedCollective> failed, unrelated;
+  const auto thrown = try_thread_ranks(job.options, [&](ProcessGroupPtr group) {
+    auto model = DistributedDataParallel(seeded(7, [] { return Mlp(4, 6, 3); }), group);
+    for (int step = 0; step < 2;
+         ++step)  // the second one rebuilds the buckets, outside of backward
+      model(inputs_of(group->getRank())).square().mean().backward();
+    barrier(*group);
+    if (group->getRank() == 1) return;  // goes away
+    try {
+      model(inputs_of(0)).square().mean().backward();
+    } catch (const CollectiveError&) {
+      throw;
+    } catch (const std::exception&) {
+      failed = record::failed_collective_of(std::current_exception());
+    }
+    try {
+      throw std::runtime_error("of its own");
+    } catch (const std::exception&) {
+      unrelated = record::failed_collective_of(std::current_exception());
+    }
+  });
+  if (thrown[0]) std::rethrow_exception(thrown[0]);
+  ASSERT_TRUE(failed);
+  EXPECT_EQ(failed->rank, 0);
+  EXPECT_EQ(failed->group, "0");
+  EXPECT_EQ(failed->operation, "allreduce");
+  const auto calls = job.collectives(0);
+  const auto first_failed = std::find_if(calls.begin(), calls.end(),
+                                         [](const Collective& call) { return call.failed == 1; });
+  ASSERT_NE(first_failed, calls.end());
+  EXPECT_EQ(failed->sequence, first_failed->sequence);
+  EXPECT_GT(failed->failed_ns, 0);
+  EXPECT_EQ(record::last_failed_collective()->rank, 0);
+  EXPECT_FALSE(unrelated);
+}
+
+TEST(RecordBackend, AFailedCallIsKnownByItsExceptionEvenAmongOthers) {
+  RecordJob job(1);
+  run_thread_ranks(job.options, [](ProcessGroupPtr group) {
+    std::vector<std::exception_ptr> errors;
+    for (int i = 0; i < 70; ++i) {
+      std::vector<at::Tensor> of_two_types{torch::ones({3}), torch::ones({3}, torch::kInt64)};
+      try {
+        group->getDefaultBackend()->allreduce(of_two_types);
+      } catch (const std::exception&) {
+        errors.push_back(std::current_exception());
+      }
+    }
+    ASSERT_EQ(errors.size(), 70u);
+    EXPECT_FALSE(record::failed_collective_of(errors[5])) << "64 are kept";
+    EXPECT_EQ(record::failed_collective_of(errors[6])->sequence, 8);  // after the opening barrier
+    EXPECT_EQ(record::failed_collective_of(errors[69])->sequence, 71);
+    EXPECT_EQ(record::last_failed_collective()->sequence, 71);
+  });
 }
 
 TEST(RecordBackend, ARefusedCallIsLeftAsFailed) {

@@ -18,8 +18,8 @@ struct Content {
 // else a copy.
 at::Tensor plain_on_cpu(const at::Tensor& tensor);
 
-// Row i of `inputs` and `targets` is sample ids[i]. CPU tensors; others are copied. Throws UsageError
-// where the sizes do not match.
+// Row i of `inputs` and `targets` is sample ids[i]. CPU tensors; others are copied. Throws
+// UsageError where the sizes do not match.
 Content hash_content(const at::Tensor& inputs, const at::Tensor& targets,
                      const std::vector<std::int64_t>& ids);
 

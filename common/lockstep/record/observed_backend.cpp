@@ -2,8 +2,16 @@
 #include <lockstep/record/observed_work.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace lockstep::record {
 namespace {
@@ -73,6 +81,7 @@ class ObservedBackend final : public c10d::Backend {
     setBoundDeviceId(inner_->getBoundDeviceId());
     setGroupDesc(inner_->getGroupDesc());
     Backend::setGroupUid(inner_->getGroupUid());
+    name_ = getGroupUid().empty() ? "" : writer_->name_group(getGroupUid());
   }
 
   // What it is.
@@ -84,6 +93,7 @@ class ObservedBackend final : public c10d::Backend {
   bool supportsShrinking() const override { return inner_->supportsShrinking(); }
   void setTimeout(std::chrono::milliseconds timeout) override { inner_->setTimeout(timeout); }
   void setGroupUid(const std::string& uid) override {
+    if (uid != getGroupUid()) name_ = writer_->name_group(uid);
     Backend::setGroupUid(uid);
     inner_->setGroupUid(uid);
   }
@@ -194,10 +204,10 @@ class ObservedBackend final : public c10d::Backend {
     try {
       inner_->monitoredBarrier(options, wait_all_ranks);
     } catch (...) {
-      entered.leave(true);
+      entered.failed(std::current_exception());
       throw;
     }
-    entered.leave(false);
+    entered.done();
   }
 
   // Several operations as one. They are recorded one by one, and left together.
@@ -207,11 +217,11 @@ class ObservedBackend final : public c10d::Backend {
   }
   WorkPtr endCoalescing() override {
     coalescing_ = false;
-    const Entered entered{writer_, std::exchange(coalesced_, {})};
+    const Entered entered{writer_, std::exchange(coalesced_, {}), coalesced_last_};
     try {
       return leave_when_done(inner_->endCoalescing(), entered, completion_);
     } catch (...) {
-      entered.leave(true);
+      entered.failed(std::current_exception());
       throw;
     }
   }
@@ -281,8 +291,15 @@ class ObservedBackend final : public c10d::Backend {
   Entered enter(trace::Collective collective, std::atomic<std::int64_t>& sequence) {
     pass_on();
     collective.sequence = ++sequence;
-    collective.group = getGroupUid();
-    return {writer_, {writer_->enter(collective)}};
+    collective.group = name_;
+    const auto handle = writer_->enter(collective);
+    note_entered();
+    return {writer_,
+            {handle},
+            {.rank = getRank(),
+             .group = std::move(collective.group),
+             .operation = std::move(collective.op),
+             .sequence = collective.sequence}};
   }
 
   // A process group sets these two through setters that are not virtual.
@@ -309,9 +326,10 @@ class ObservedBackend final : public c10d::Backend {
       auto work = start();
       if (!coalescing_) return leave_when_done(std::move(work), entered, completion);
       coalesced_.push_back(entered.handles.front());
+      coalesced_last_ = entered.operation;
       return work;
     } catch (...) {
-      entered.leave(true);
+      entered.failed(std::current_exception());
       throw;
     }
   }
@@ -319,11 +337,13 @@ class ObservedBackend final : public c10d::Backend {
   const BackendPtr inner_;
   const std::shared_ptr<trace::Writer> writer_;
   const Completion completion_;
+  std::string name_;  // of the group, in the trace; the process group gives it before the first use
   std::atomic<std::int64_t> sequence_{0};
   std::atomic<std::int64_t> peer_sequence_{0};
   // Coalescing is a thread's business, as in the backends: one thread at a time uses them.
   bool coalescing_ = false;
   std::vector<std::uint64_t> coalesced_;
+  FailedCollective coalesced_last_;
 };
 
 }  // namespace

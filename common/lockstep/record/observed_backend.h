@@ -10,7 +10,11 @@ namespace lockstep::record {
 
 // Decorates a backend: forwards everything, records what is entered and left. Hand the result to a
 // process group as its backend (InitOptions::decorate). The writer is kept alive as long as work is
-// pending.
+// pending. What fails is also kept for failed_collective_of() (record/failed_collective.h).
+//
+// A group is named in the trace as the process group names it, and where one writer observes
+// several groups of a name, with a number ("0", "0#2"). Ranks that make their groups in the same
+// order give them the same names.
 //
 // trace::Collective's fields: `sizes` are those of the inputs, but for scatter and reduce_scatter,
 // whose inputs are lists, of the outputs. Collectives are numbered from 1 in each group; send and

@@ -1,7 +1,9 @@
 #include <ATen/core/ivalue_inl.h>
+#include <lockstep/base/clock.h>
 #include <lockstep/record/observed_work.h>
 
 #include <atomic>
+#include <string>
 #include <utility>
 
 namespace lockstep::record {
@@ -11,20 +13,32 @@ class ObservedWork final : public c10d::Work {
  public:
   ObservedWork(c10::intrusive_ptr<c10d::Work> inner, Entered entered)
       : Work(-1, inner->retrieveOpType()), inner_(std::move(inner)), entered_(std::move(entered)) {}
-  ~ObservedWork() override { leave(false); }
+  ~ObservedWork() override {
+    if (first()) entered_.done();
+  }
 
   bool isCompleted() override {
     const bool completed = inner_->isCompleted();
-    if (completed) leave(!inner_->isSuccess());
+    if (completed && first()) {
+      if (inner_->isSuccess())
+        entered_.done();
+      else
+        entered_.failed(inner_->exception());
+    }
     return completed;
   }
   bool wait(std::chrono::milliseconds timeout) override {
     try {
       const bool done = inner_->wait(timeout);
-      leave(!done);
+      if (first()) {
+        if (done)
+          entered_.done();
+        else
+          entered_.failed(nullptr);
+      }
       return done;
     } catch (...) {
-      leave(true);
+      if (first()) entered_.failed(std::current_exception());
       throw;
     }
   }
@@ -43,9 +57,7 @@ class ObservedWork final : public c10d::Work {
   std::uint64_t getSequencenumber() const override { return inner_->getSequencenumber(); }
 
  private:
-  void leave(bool failed) {
-    if (!left_.exchange(true)) entered_.leave(failed);
-  }
+  bool first() { return !left_.exchange(true); }
 
   const c10::intrusive_ptr<c10d::Work> inner_;
   const Entered entered_;
@@ -62,31 +74,41 @@ c10::intrusive_ptr<c10::ivalue::Future> future_of(c10d::Work& work, Completion c
   }
 }
 
-bool has_failed(c10::ivalue::Future& done) {
-  if (done.hasError()) return true;
+void leave(const Entered& entered, c10::ivalue::Future& done) {
+  if (done.hasError()) return entered.failed(done.exception_ptr());
   // A future of getFutureResult() holds a WorkResult, the others hold tensors.
   const auto& value = done.constValue();
-  return value.isInt() && value.toInt() != static_cast<std::int64_t>(c10d::WorkResult::SUCCESS);
+  if (value.isInt() && value.toInt() != static_cast<std::int64_t>(c10d::WorkResult::SUCCESS))
+    return entered.failed(nullptr);
+  entered.done();
 }
 
 }  // namespace
 
-void Entered::leave(bool failed) const {
-  for (const auto handle : handles) writer->leave(handle, failed);
+void Entered::done() const {
+  for (const auto handle : handles) writer->leave(handle, false);
+  note_done(handles.size());
+}
+
+void Entered::failed(const std::exception_ptr& error) const {
+  for (const auto handle : handles) writer->leave(handle, true);
+  auto what = operation;
+  what.failed_ns = monotonic_ns();
+  note_failed(handles.size(), std::move(what), error);
 }
 
 c10::intrusive_ptr<c10d::Work> leave_when_done(c10::intrusive_ptr<c10d::Work> work, Entered entered,
                                                Completion completion) {
   if (!work) {
-    entered.leave(false);
+    entered.done();
     return work;
   }
   const auto future = completion == Completion::wait ? nullptr : future_of(*work, completion);
   if (!future) return c10::make_intrusive<ObservedWork>(std::move(work), std::move(entered));
   // The callback looks at no device memory, so it needs no stream of its own (uses_future = false).
-  future->addCallback([entered = std::move(entered)](
-                          c10::ivalue::Future& done) { entered.leave(has_failed(done)); },
-                      /*uses_future=*/false);
+  future->addCallback(
+      [entered = std::move(entered)](c10::ivalue::Future& done) { leave(entered, done); },
+      /*uses_future=*/false);
   return work;
 }
 

@@ -5,7 +5,8 @@
 // j = i % 64 of block b = i / 64, and its sign is -1 where bit j of splitmix64(kSketch b + p) is
 // set: a sign depends on the element's index alone, so every rank and every run uses the same ones.
 // For independent signs the expected square of a projection is the square of the norm (Alon, Matias
-// and Szegedy 1996). The order of the additions is fixed too: in one build equal bytes give equal numbers.
+// and Szegedy 1996). The order of the additions is fixed too: in one build equal bytes give equal
+// numbers.
 #pragma once
 
 #include <lockstep/trace/event.h>
