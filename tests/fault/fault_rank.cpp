@@ -1,8 +1,9 @@
 // Behaves as told, for the tests of the launcher; no torch.
 //
-//   fault_rank SCRIPT...                             as a rank: rank r runs script r, or the last
-//   one fault_rank launch WORLD_SIZE FOLDER SCRIPT...    as a launcher of such ranks; prints the
-//   summary
+//   fault_rank SCRIPT...
+//       as a rank: rank r runs script r, or the last one
+//   fault_rank launch WORLD_SIZE FOLDER SCRIPT...
+//       as a launcher of such ranks; prints the summary
 //
 // A script is a list of steps, "name" or "name:argument", separated by ';'. At its end the rank
 // exits 0.

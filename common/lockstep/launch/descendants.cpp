@@ -23,8 +23,8 @@ namespace {
 pid_t parent_of(const std::filesystem::path& folder) {
   std::ifstream in(folder / "stat");
   std::string text;
-  std::getline(in, text,
-               '\0');  // Fails, where an iterator throws, when the process ends meanwhile.
+  // Fails, where an iterator throws, when the process ends meanwhile.
+  std::getline(in, text, '\0');
   const auto bracket = text.rfind(')');
   if (bracket == std::string::npos || bracket + 4 >= text.size()) return 0;
   pid_t parent = 0;

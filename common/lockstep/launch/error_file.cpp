@@ -62,8 +62,8 @@ template <typename Report>
 void write_where(const char* variable, const Report& report) noexcept {
   try {
     if (const auto path = environment(variable)) write_json(*path, report());
-  } catch (
-      ...) {  // NOLINT(bugprone-empty-catch): the caller is about to exit with the error itself.
+  } catch (...) {  // NOLINT(bugprone-empty-catch)
+    // The caller is about to exit with the error itself.
   }
 }
 

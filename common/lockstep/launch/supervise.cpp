@@ -254,8 +254,8 @@ void Supervisor::terminate(End reason) {
       rank.end.ended_ns = terminated_ns_;
     }
     kill(-rank.process.pid, SIGTERM);
-    kill(-rank.process.pid,
-         SIGCONT);  // A frozen process would take the TERM only once it runs again.
+    // A frozen process would take the TERM only once it runs again.
+    kill(-rank.process.pid, SIGCONT);
   }
 }
 
