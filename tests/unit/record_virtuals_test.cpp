@@ -12,13 +12,19 @@
 namespace lockstep {
 namespace {
 
-// torch 2.15's additions. The first five forward to the older names, which are overridden.
+// torch 2.15's additions. The first six forward to names that are overridden.
 const std::map<std::string, std::string> kLeftToBackend = {
     {"all_gather_single", "calls _allgather_base"},
     {"all_gather_single_coalesced", "calls allgather_into_tensor_coalesced"},
     {"reduce_scatter_single", "calls _reduce_scatter_base"},
     {"reduce_scatter_single_coalesced", "calls reduce_scatter_tensor_coalesced"},
     {"all_to_all_single", "calls alltoall_base"},
+    {"gather_into_tensor", "calls gather_single"},
+    {"setBoundDeviceId", "kept, and passed on before the next operation"},
+    {"getBoundDeviceId", "as above"},
+    {"clone", "of Backend::Options, not of Backend"},
+    {"startTimeEstimate", "refused: operations that are only estimated are no collectives"},
+    {"endTimeEstimate", "refused, as above"},
     {"supportsReconfigure", "refused: the ranks would change under the trace"},
     {"get_reconfigure_handle", "refused, as above"},
     {"reconfigure", "refused, as above"},

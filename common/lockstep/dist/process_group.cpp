@@ -5,6 +5,7 @@
 #include <lockstep/dist/process_group.h>
 #include <lockstep/dist/rendezvous.h>
 #include <lockstep/launch/launch.h>
+#include <torch/headeronly/version.h>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
@@ -79,7 +80,9 @@ ProcessGroupPtr make_group(const InitOptions& options, const Ranks& ranks,
     backend->setBoundDeviceId(device);
     group->setBoundDeviceId(device);
   }
-  backend->setSequenceNumberForGroup();
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 15
+  backend->setSequenceNumberForGroup();  // later versions count from 0 without asking
+#endif
   if (options.decorate) backend = options.decorate(std::move(backend));
 
   // Gloo serves CUDA tensors too, as in Python.

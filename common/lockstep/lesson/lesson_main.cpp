@@ -4,6 +4,7 @@
 #include <lockstep/launch/launch.h>
 #include <lockstep/lesson/compare.h>
 #include <lockstep/lesson/lesson.h>
+#include <lockstep/record/failed_collective.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -133,19 +134,15 @@ int run_as_launcher(const Lesson& lesson, const LessonOptions& options) {
   return exit_code_of(comparison);
 }
 
-// An error of gloo's transport comes out of DDP's backward as it is. It tells that a peer is gone, and must
-// not outrank the peer's own error.
-bool tells_of_a_peer(const std::string& text) {
-  return text.find("gloo/transport") != std::string::npos;
-}
-
 // Runs `work`; an error becomes one line for a person, the rank's error file, and an exit code.
 template <class Work>
 int guarded(Work&& work) {
   const auto fail = [](const std::exception& error, int code) {
-    if (tells_of_a_peer(error.what()))
-      launch::report_error(CollectiveError(environment_int("RANK").value_or(0), "", 0, {},
-                                           "a peer is gone: " + std::string(error.what())));
+    // What a collective throws inside DDP's backward does not say so; it must not outrank the error of the
+    // rank that caused it.
+    if (const auto failed = record::failed_collective_of(std::current_exception()))
+      launch::report_error(
+          CollectiveError(failed->rank, failed->operation, failed->sequence, {}, error.what()));
     else
       launch::report_error(error);
     std::cerr << "error: " << error.what() << "\n";

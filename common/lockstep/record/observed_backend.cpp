@@ -1,5 +1,6 @@
 #include <lockstep/record/observed_backend.h>
 #include <lockstep/record/observed_work.h>
+#include <torch/headeronly/version.h>
 
 #include <atomic>
 #include <chrono>
@@ -12,6 +13,8 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#define LOCKSTEP_TORCH_2_15 (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15)
 
 namespace lockstep::record {
 namespace {
@@ -68,9 +71,8 @@ Completion completion_of(std::string_view backend) {
   return Completion::wait;  // another's Works may have neither, and there is no way to ask
 }
 
-// A test compares the virtuals overridden here with those that c10d::Backend declares. Later
-// versions than 2.11 add some; where they have a feature macro it is used below, and where they do
-// not, Backend's own answer ("not supported") stands.
+// A test compares the virtuals overridden here with those that c10d::Backend declares. 2.15 adds
+// some.
 class ObservedBackend final : public c10d::Backend {
  public:
   ObservedBackend(BackendPtr inner, std::shared_ptr<trace::Writer> writer)
@@ -89,7 +91,8 @@ class ObservedBackend final : public c10d::Backend {
   c10::intrusive_ptr<Options> getBackendOptions() override { return inner_->getBackendOptions(); }
   bool supportsSplitting() const override { return inner_->supportsSplitting(); }
   bool supportsCoalescing() const override { return inner_->supportsCoalescing(); }
-  bool supportsTimeEstimation() const override { return inner_->supportsTimeEstimation(); }
+  // Operations that are only estimated are no collectives.
+  bool supportsTimeEstimation() const override { return false; }
   bool supportsShrinking() const override { return inner_->supportsShrinking(); }
   void setTimeout(std::chrono::milliseconds timeout) override { inner_->setTimeout(timeout); }
   void setGroupUid(const std::string& uid) override {
@@ -246,42 +249,54 @@ class ObservedBackend final : public c10d::Backend {
     onCompletionHook_ = hook;  // for hasHooks(), which is not virtual
     inner_->registerOnCompletionHook(std::move(hook));
   }
-#ifdef C10D_BACKEND_HAS_HOOKS
-  void registerAbortHook(std::int64_t id, c10d::AbortHook hook) override {
-    inner_->registerAbortHook(id, std::move(hook));
-  }
-  void unregisterAbortHook(std::int64_t id) override {
-    inner_->unregisterAbortHook(id);
-  }
-#endif
-  void waitForPendingWorks() override {
-    inner_->waitForPendingWorks();
-  }
-  void enableCollectivesTiming() override {
-    inner_->enableCollectivesTiming();
-  }
+  void waitForPendingWorks() override { inner_->waitForPendingWorks(); }
+  void enableCollectivesTiming() override { inner_->enableCollectivesTiming(); }
   void eagerConnectSingleDevice(at::Device device) override {
     pass_on();
     inner_->eagerConnectSingleDevice(device);
   }
-  c10d::ErrorType getError() override {
-    return inner_->getError();
-  }
-  std::shared_ptr<c10::Allocator> getMemAllocator() override {
-    return inner_->getMemAllocator();
-  }
+  c10d::ErrorType getError() override { return inner_->getError(); }
+  std::shared_ptr<c10::Allocator> getMemAllocator() override { return inner_->getMemAllocator(); }
   at::Tensor allocateTensor(long size, at::TensorOptions options) override {
     return inner_->allocateTensor(size, options);
   }
   bool supportsTensorAlloc(c10::DeviceIndex device) override {
     return inner_->supportsTensorAlloc(device);
   }
-  void abort() override {
-    inner_->abort();
+  void abort() override { inner_->abort(); }
+  void shutdown() override { inner_->shutdown(); }
+
+#if LOCKSTEP_TORCH_2_15
+  WorkPtr gather_single(at::Tensor& output, at::Tensor& input,
+                        const c10d::GatherOptions& options) override {
+    return watch(describe("gather_single", input, options.rootRank),
+                 [&] { return inner_->gather_single(output, input, options); });
   }
-  void shutdown() override {
-    inner_->shutdown();
+  bool isInitialized() override {
+    return inner_->isInitialized();
   }
+  void addEphemeralTimeout(const std::chrono::milliseconds& timeout) override {
+    inner_->addEphemeralTimeout(timeout);
+  }
+  bool supportsAbortHooks() const override {
+    return inner_->supportsAbortHooks();
+  }
+  void registerAbortHook(std::int64_t id, c10d::AbortHook hook) override {
+    inner_->registerAbortHook(id, std::move(hook));
+  }
+  void unregisterAbortHook(std::int64_t id) override {
+    inner_->unregisterAbortHook(id);
+  }
+  bool supportsCompletionHooks() const override {
+    return inner_->supportsCompletionHooks();
+  }
+  void registerCompletionHook(std::int64_t id, c10d::CompletionHook hook) override {
+    inner_->registerCompletionHook(id, std::move(hook));
+  }
+  void unregisterCompletionHook(std::int64_t id) override {
+    inner_->unregisterCompletionHook(id);
+  }
+#endif
 
  private:
   BackendPtr observe_member(BackendPtr backend) {

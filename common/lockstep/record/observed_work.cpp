@@ -1,6 +1,7 @@
 #include <ATen/core/ivalue_inl.h>
 #include <lockstep/base/clock.h>
 #include <lockstep/record/observed_work.h>
+#include <torch/headeronly/version.h>
 
 #include <atomic>
 #include <string>
@@ -55,9 +56,19 @@ class ObservedWork final : public c10d::Work {
   }
   float getDuration() const override { return inner_->getDuration(); }
   std::uint64_t getSequencenumber() const override { return inner_->getSequencenumber(); }
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15
+  std::chrono::milliseconds getTimeout() const override {
+    return inner_->getTimeout();
+  }
+  std::uint64_t getCompletionKey() const override {
+    return inner_->getCompletionKey();
+  }
+#endif
 
  private:
-  bool first() { return !left_.exchange(true); }
+  bool first() {
+    return !left_.exchange(true);
+  }
 
   const c10::intrusive_ptr<c10d::Work> inner_;
   const Entered entered_;
