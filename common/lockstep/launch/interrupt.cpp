@@ -22,7 +22,23 @@ void on_signal(int signal) {
   errno = error;
 }
 
+sigset_t interrupts() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, signal);
+  return set;
+}
+
 }  // namespace
+
+HeldInterrupts::HeldInterrupts() {
+  const auto set = interrupts();
+  pthread_sigmask(SIG_BLOCK, &set, &before_);
+}
+
+HeldInterrupts::~HeldInterrupts() {
+  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
 
 Interrupt::Interrupt() {
   std::array<int, 2> ends{};
@@ -42,9 +58,12 @@ Interrupt::Interrupt() {
     const bool keep = kSignals[i] != SIGCHLD && before_[i].sa_handler == SIG_IGN;
     if (!keep) sigaction(kSignals[i], &now, nullptr);
   }
+  const auto set = interrupts();
+  pthread_sigmask(SIG_UNBLOCK, &set, &mask_before_);
 }
 
 Interrupt::~Interrupt() {
+  pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
   for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
   write_end_of_handler.store(-1);
 }

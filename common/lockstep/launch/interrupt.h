@@ -11,7 +11,8 @@ namespace lockstep::launch {
 
 // While it lives, SIGINT, SIGTERM and SIGHUP only make fd() readable (those the process ignores
 // stay ignored, as under nohup), and SIGCHLD is at its default, so that children can be waited for.
-// The process's own handlers are back afterwards. Throws UsageError when another one lives.
+// One that was held back (HeldInterrupts) comes now. The process's own handlers and its signal mask
+// are back afterwards. Throws UsageError when another one lives.
 class Interrupt {
  public:
   Interrupt();
@@ -27,6 +28,20 @@ class Interrupt {
   static constexpr std::array kSignals{SIGINT, SIGTERM, SIGHUP, SIGCHLD};
   Descriptor read_end_, write_end_;
   std::array<struct sigaction, kSignals.size()> before_{};
+  sigset_t mask_before_{};
+};
+
+// While it lives, SIGINT, SIGTERM and SIGHUP to this thread wait: for the next launch(), or for its
+// end. For a program that launches several jobs and has something to clean up between them.
+class HeldInterrupts {
+ public:
+  HeldInterrupts();
+  ~HeldInterrupts();
+  HeldInterrupts(const HeldInterrupts&) = delete;
+  HeldInterrupts& operator=(const HeldInterrupts&) = delete;
+
+ private:
+  sigset_t before_{};
 };
 
 }  // namespace lockstep::launch

@@ -1,5 +1,6 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
+#include <lockstep/launch/interrupt.h>
 #include <lockstep/launch/launch.h>
 #include <lockstep/lesson/compare.h>
 #include <lockstep/lesson/outcome.h>
@@ -200,6 +201,8 @@ report::Comparison compare(const Lesson& lesson, const LessonOptions& options,
             << (options.backend == "gloo" ? "the CPU: no GPU is used, and none is needed"
                                           : "GPUs, one a rank")
             << "\n";
+  // One that comes while a run is judged ends the next one, and no folder stays behind.
+  const launch::HeldInterrupts held;
   int announced = 0;
   for (const auto& selected : forms) {
     const int world_size = world_size_for(selected, lesson, options);
