@@ -121,22 +121,28 @@ class ValueOf {
   bool is_dict() const { return is<Dict>(); }
   bool is_tensor() const { return is<Tensor>(); }
 
-  // Each throws Error, naming the kind that is there, where the value is of another kind.
+  // Each throws Error, naming the kind that is there, where the value is of another kind. Of a value
+  // about to go they give copies: `for (... : state_dict(*net).as_dict())` is sound.
   bool as_bool() const { return as<bool>("a bool"); }
   std::int64_t as_int() const { return as<std::int64_t>("an int"); }
   double as_double() const {  // an int is a number too, as in Python: lr=1
     return is_int() ? static_cast<double>(as_int()) : as<double>("a float");
   }
-  const std::string& as_string() const { return as<std::string>("a str"); }
-  const List& as_list() const {  // of a list or a tuple
+  const std::string& as_string() const& { return as<std::string>("a str"); }
+  std::string as_string() && { return as<std::string>("a str"); }
+  const List& as_list() const& {  // of a list or a tuple
     return is_tuple() ? std::get<Tuple>(value_).items : as<List>("a list");
   }
-  const Dict& as_dict() const { return as<Dict>("a dict"); }
-  Dict& as_dict() { return const_cast<Dict&>(std::as_const(*this).as_dict()); }
-  const Tensor& as_tensor() const { return as<Tensor>("a tensor"); }
+  List as_list() && { return std::as_const(*this).as_list(); }
+  const Dict& as_dict() const& { return as<Dict>("a dict"); }
+  Dict& as_dict() & { return const_cast<Dict&>(as<Dict>("a dict")); }
+  Dict as_dict() && { return as<Dict>("a dict"); }
+  const Tensor& as_tensor() const& { return as<Tensor>("a tensor"); }
+  Tensor as_tensor() && { return as<Tensor>("a tensor"); }
 
   // The entry of a dict. Throws Error where this is no dict or has no such key.
-  const ValueOf& at(const Key& key) const { return as_dict().at(key); }
+  const ValueOf& at(const Key& key) const& { return as_dict().at(key); }
+  ValueOf at(const Key& key) && { return as<Dict>("a dict").at(key); }
 
   // Python's name of the kind: "NoneType", "int", "dict", ...
   const char* kind() const {
@@ -145,10 +151,9 @@ class ValueOf {
     return kNames[value_.index()];
   }
 
-  bool operator==(
-      const ValueOf& other) const  // for tensors that have ==; at::Tensor has another one
-      requires std::convertible_to<
-          decltype(std::declval<const Tensor&>() == std::declval<const Tensor&>()), bool> {
+  // Where tensors have an == that says yes or no. at::Tensor's gives a tensor.
+  bool operator==(const ValueOf& other) const requires std::convertible_to<
+      decltype(std::declval<const Tensor&>() == std::declval<const Tensor&>()), bool> {
     return value_ == other.value_;
   }
 

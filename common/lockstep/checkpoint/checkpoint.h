@@ -71,7 +71,8 @@ struct Checkpoint {
   // {"model.fc1.weight", "cuda:0"}.
   std::map<std::string, std::string> locations;
 
-  const Value& at(const Key& key) const { return value.at(key); }
+  const Value& at(const Key& key) const& { return value.at(key); }
+  Value at(const Key& key) && { return value.at(key); }
 };
 
 // Reads a file of ours or of torch.save (format 3, torch 1.6 and later), which holds plain values
