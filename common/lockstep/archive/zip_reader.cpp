@@ -136,9 +136,9 @@ void ZipReader::read_entries(const Directory& directory) {
     if (field(8, 2) & kEncrypted)
       damaged("\"" + printable(record.name) + "\" is encrypted", offset);
     if (field(10, 2) != 0)
-      damaged(
-          "\"" + printable(record.name) + "\" is compressed; torch.save stores records as they are",
-          offset);
+      damaged("\"" + printable(record.name) +
+                  "\" is compressed, which torch.save never does; is it a TorchScript program?",
+              offset);
     record.crc = static_cast<std::uint32_t>(field(16, 4));
     std::uint64_t packed = field(20, 4);
     record.size = field(24, 4);
