@@ -15,7 +15,8 @@ const std::map<std::string, std::vector<std::string>>& explained_by() {
         "parameters-differ-across-ranks", "frozen-after-wrapping", "unused-parameter", "sync-bn-after-wrapping"}},
       {"gradient-not-the-mean",
        {"gradients-not-zeroed", "sum-not-mean", "double-average", "unequal-chunk-mean",
-        "no-gradient-sync", "forward-bypasses-wrapper", "replica-buffers-lost", "sync-bn-after-wrapping"}},
+        "no-gradient-sync", "forward-bypasses-wrapper", "replica-buffers-lost",
+        "frozen-after-wrapping", "unused-parameter", "sync-bn-after-wrapping"}},
       {"collective-mismatch",
        {"parameters-differ-across-ranks", "empty-shard", "padding-overruns"}},
   };
