@@ -7,7 +7,10 @@
 
 #include <atomic>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <thread>
+#include <utility>
 
 #include "archive_files.h"
 #include "archive_systems.h"
@@ -224,6 +227,47 @@ TEST_F(Saving, SecondWriterIsRefusedAtOnce) {
   EXPECT_EQ(saved(), 1);
   save(2);
   EXPECT_EQ(saved(), 2);
+}
+
+// Between opening the temporary and locking it, its writer may finish: then the file that is locked
+// is the finished one, and nobody may empty it, nor remove the temporary of the next.
+class FinishedMeanwhile : public QuickSystem {
+ public:
+  explicit FinishedMeanwhile(std::function<void()> meanwhile) : meanwhile_(std::move(meanwhile)) {}
+  int flock(int fd, int operation) override {
+    if (meanwhile_) std::exchange(meanwhile_, nullptr)();
+    return System::flock(fd, operation);
+  }
+
+ private:
+  std::function<void()> meanwhile_;
+};
+
+TEST_F(Saving, ATemporaryThatWasFinishedMeanwhileIsNotTakenOver) {
+  auto first = std::make_unique<NewFile>(path_);
+  first->append("finished");
+  FinishedMeanwhile system([&] {
+    first->commit();
+    first.reset();
+  });
+  NewFile second(path_, {.system = &system});
+  EXPECT_EQ(read_file(path_), "finished");
+  second.append("second");
+  second.commit();
+  EXPECT_EQ(read_file(path_), "second");
+}
+
+TEST_F(Saving, ATemporaryOfTheNextWriterIsNoLeftover) {
+  auto first = std::make_unique<NewFile>(path_);
+  std::unique_ptr<NewFile> next;
+  FinishedMeanwhile system([&] {
+    first->commit();
+    first.reset();
+    next = std::make_unique<NewFile>(path_);
+  });
+  EXPECT_EQ(remove_leftovers(folder_.path(), system), 0);
+  EXPECT_TRUE(fs::exists(temporary()));
+  next->commit();
 }
 
 // Many writers at once: each save is whole or refused, and the file always is.
