@@ -62,7 +62,8 @@ void evaluate(RankContext& context, const Fault& fault, Mlp& model, std::int64_t
       everything ? all_ids(kTestSamples) : part_of(context.rank(), context.world_size());
   probes.pass_begin("evaluation", epoch);
   const auto own = score(context, model, test, samples);
-  probes.pass_end("evaluation", epoch, static_cast<std::int64_t>(samples.size() / kBatch + 1));
+  probes.pass_end("evaluation", epoch,
+                  static_cast<std::int64_t>((samples.size() + kBatch - 1) / kBatch));
 
   auto total = own.clone();
   if (!everything) all_reduce(*context.group(), total);
