@@ -44,9 +44,14 @@ class Simulation {
 
  private:
   void start() {
+    for (int pass = 0; pass < job_.passes; ++pass) length_ += batches_of(pass);
     for (int r = 0; r < job_.world_size; ++r) {
       auto& rank = trace_.ranks[r];
-      if (job_.declares_mean) record(rank, -1, trace::Intent{.loss_reduction = "mean"});
+      if (job_.declares_mean)
+        record(rank, -1,
+               trace::Intent{.loss_reduction = "mean",
+                             .reference_lr = job_.reference_lr,
+                             .reference_world_size = 1});
       trace::Model model{{"weight", "bias"}, {{2, 3}, {3}}, {"float", "float"}};
       if (std::count(job_.odd_shape_on.begin(), job_.odd_shape_on.end(), r)) model.shapes[1] = {4};
       record(rank, -1, model);
@@ -68,6 +73,13 @@ class Simulation {
     return deal({job_.samples, job_.world_size}, rank, pass);
   }
 
+  std::int64_t batches_of(int pass) const {
+    std::int64_t longest = 0;
+    for (int r = 0; r < job_.world_size; ++r)
+      longest = std::max<std::int64_t>(longest, order(r, pass).size());
+    return std::min((longest + job_.batch - 1) / job_.batch, job_.most_batches);
+  }
+
   void tell(int pass, Job::Tell when) {
     for (int r = 0; r < job_.world_size; ++r) {
       const auto epoch = job_.told ? job_.told(r, pass) : pass;
@@ -81,9 +93,7 @@ class Simulation {
     tell(pass, Job::Tell::after_begin);
     std::vector<Ids> orders;
     for (int r = 0; r < job_.world_size; ++r) orders.push_back(order(r, pass));
-    std::int64_t longest = 0;
-    for (const auto& ids : orders) longest = std::max<std::int64_t>(longest, ids.size());
-    const auto batches = std::min((longest + job_.batch - 1) / job_.batch, job_.most_batches);
+    const auto batches = batches_of(pass);
     for (std::int64_t b = 0; b < batches; ++b) {
       for (int r = 0; r < job_.world_size; ++r) draw(r, "train", orders[r], b);
       if (b == 0) tell(pass, Job::Tell::after_first_batch);
@@ -139,6 +149,7 @@ class Simulation {
       record(rank, step_, trace::ReducedGradients{summarize(gradients_[r])});
     }
     record(rank, step_, trace::Update{{0.1}});
+    record(rank, step_, trace::Schedule{step_ + 1, length_});
     if (step_ < job_.recorded_steps)
       record(rank, step_, trace::Parameters{summarize(parameters_[r])});
   }
@@ -164,6 +175,7 @@ class Simulation {
   const Job& job_;
   trace::Trace trace_;
   std::int64_t step_ = 0;
+  std::int64_t length_ = 0;  // of the run, in updates
   std::vector<Tensors> parameters_, gradients_;
 };
 

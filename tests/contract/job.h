@@ -64,6 +64,9 @@ struct Job {
   bool declares_mean = true;
   std::vector<int> odd_shape_on;
 
+  // The learning rate is 0.1, and the schedule, as long as the run, keeps it so.
+  double reference_lr = 0.1 / world_size;  // declared, of one rank
+
   // Data.
   std::function<Ids(int rank, int pass)> order;  // default: as deal()
   std::function<trace::Dataset(int rank)> dataset;

@@ -24,7 +24,7 @@ TEST(ReplicasOfFour, OneThatStartsApartIsTheOneNamed) {
   auto trace = Job(4).run();
   for (auto& event : trace.ranks[2].events)
     if (auto* parameters = std::get_if<trace::Parameters>(&event.payload))
-      parameters->values = summarize(draw_values(5, 5, 5));
+      parameters->values = summarize(draw_values(5, 5, event.step));
   expect_only(trace, "no-initial-broadcast", {2}, -1);
 }
 

@@ -22,7 +22,14 @@ TEST(Text, TellsSlugRanksStepAndFiguresInEightyColumns) {
 }
 
 TEST(Text, SaysWhenNothingWasFoundAndHowMuchWasLookedAt) {
-  EXPECT_EQ(diagnose::to_text(diagnose::diagnose(Job(2).run())),
+  diagnose::Diagnosis diagnosis;
+  const auto add = [&](int times, diagnose::State state) {
+    for (int i = 0; i < times; ++i) diagnosis.rows.push_back({"a-slug", {state, {}, {}}});
+  };
+  add(21, diagnose::State::clean);
+  add(5, diagnose::State::not_triggered);
+  add(2, diagnose::State::not_applicable);
+  EXPECT_EQ(diagnose::to_text(diagnosis),
             "Nothing found.\n"
             "Of 28 detectors: 0 found, 21 clean, 5 without the events they need, 2 that do\n"
             "not apply to this run.\n");

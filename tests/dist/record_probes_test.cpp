@@ -155,6 +155,8 @@ TEST(RecordProbes, WithoutAWriterEveryCallDoesNothing) {
   probes.pass_begin("train", 0);
   probes.samples("train", {1, 2});
   probes.forward(true);
+  probes.sync_gradients(false);
+  probes.zero_grad("module");
   probes.loss(at::Tensor(), at::Tensor());
   rank.backward();
   probes.gradients_ready();
@@ -189,6 +191,54 @@ TEST(RecordProbes, AParameterThatGetsNoGradientHasNone) {
   const auto& local = trace.all<trace::LocalGradients>().at(0).event->values;
   EXPECT_GT(local[0].norm, 0);           // fc1.weight
   EXPECT_TRUE(local[1].sketch.empty());  // fc1.bias
+}
+
+// One event for each parameter and backward, in the order of arrival, on sampled steps only.
+TEST(RecordProbes, GradientsAreToldAsTheyArrive) {
+  OneRank rank;
+  record::Probes probes(rank.job.writer(0), {.first = 1, .every = 0});
+  probes.attach(*rank.net);
+  probes.start();
+  const auto arrived = [&] {
+    std::vector<std::int64_t> parameters;
+    const auto trace = rank.job.trace_of(0);
+    for (const auto& at : trace.all<trace::GradientArrived>())
+      parameters.push_back(at.event->parameter);
+    return parameters;
+  };
+  rank.backward();
+  EXPECT_THAT(arrived(), ::testing::UnorderedElementsAre(0, 1, 2, 3));
+  (rank.net->fc2->bias * torch::ones({3})).sum().backward();
+  EXPECT_EQ(arrived().size(), 5u);
+  EXPECT_EQ(arrived().back(), 3);
+  rank.optimizer.step();
+  probes.updated(rank.optimizer);
+  rank.backward();
+  EXPECT_EQ(arrived().size(), 5u);
+}
+
+TEST(RecordProbes, ClearingTellsHowManyGradientsAreViews) {
+  RecordJob job(2);
+  run_thread_ranks(job.options, [&](ProcessGroupPtr group) {
+    for (const bool views : {false, true}) {
+      auto net = seeded(5, [] { return Mlp(4, 6, 3); });
+      record::Probes probes(job.writer(group->getRank()));
+      probes.attach(*net);
+      auto model = DistributedDataParallel(net, group, {.gradient_as_bucket_view = views});
+      probes.zero_grad("optimizer");  // there is none yet
+      model(inputs_of(group->getRank())).square().mean().backward();
+      probes.zero_grad("module");
+    }
+  });
+  const auto trace = job.trace_of(0);
+  const auto calls = trace.all<trace::ZeroGrad>();
+  ASSERT_EQ(calls.size(), 4u);
+  EXPECT_EQ(calls[0].event->gradients, 0);
+  EXPECT_EQ(calls[0].event->by, "optimizer");
+  EXPECT_EQ(calls[1].event->gradients, 4);
+  EXPECT_EQ(calls[1].event->views, 0);
+  EXPECT_EQ(calls[3].event->gradients, 4);
+  EXPECT_EQ(calls[3].event->views, 4);
 }
 
 // 8 threads run backward on one module, as a program with several losses may.

@@ -30,6 +30,12 @@ std::vector<FormCase> all_forms() {
   const std::vector<std::pair<std::string, std::vector<FormCase>>> lessons = {
       {"01_single_device", forms_01()}, {"02_data_parallel", forms_02()}, {"03_ddp", forms_03()},
       {"04_sampler", forms_04()},       {"05_set_epoch", forms_05()},
+      {"06_sync_batch_norm", forms_06()},
+      {"08_lr_scaling", forms_08()},
+      {"12_gradient_accumulation", forms_12()},
+      {"14_unused_parameters", forms_14()},
+      {"15_randomness", forms_15()},
+      {"16_metrics", forms_16()},
   };
   std::vector<FormCase> all;
   for (const auto& [lesson, forms] : lessons)

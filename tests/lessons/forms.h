@@ -36,6 +36,12 @@ std::vector<FormCase> forms_02();
 std::vector<FormCase> forms_03();
 std::vector<FormCase> forms_04();
 std::vector<FormCase> forms_05();
+std::vector<FormCase> forms_06();
+std::vector<FormCase> forms_08();
+std::vector<FormCase> forms_12();
+std::vector<FormCase> forms_14();
+std::vector<FormCase> forms_15();
+std::vector<FormCase> forms_16();
 
 std::vector<FormCase> all_forms();
 

@@ -18,15 +18,17 @@ MAY_INCLUDE = {
     "base": set(),
     "launch": {"base"},
     "trace": {"base"},
+    "archive": {"base"},
     "diagnose": {"base", "trace"},
     "report": {"base", "trace", "diagnose", "launch"},
     "course": {"base", "trace", "diagnose", "launch", "report"},
     "dist": {"base", "launch"},
     "train": {"base", "dist"},
     "record": {"base", "dist", "trace"},
-    "lesson": {"base", "launch", "trace", "diagnose", "report", "dist", "train", "record"},
+    "checkpoint": {"base", "archive", "dist", "train"},
+    "lesson": {"base", "launch", "trace", "diagnose", "report", "dist", "train", "record", "checkpoint"},
 }
-TORCH_FREE = {"base", "launch", "trace", "diagnose", "report", "course"}
+TORCH_FREE = {"base", "launch", "trace", "archive", "diagnose", "report", "course"}
 # What an oracle measures with must not rest on what the detectors read.
 ORACLES = {"lesson/reference", "lesson/figures", "lesson/outcome"}
 NOT_FOR_ORACLES = {"trace", "diagnose", "record", "report"}

@@ -1,6 +1,6 @@
-# DistributedSampler and the models' initial values against Python's, on the same LibTorch. The scripts
-# exit with 77 where Python has no torch.
-foreach(name sampler model)
+# What needs no second rank, against Python's on the same LibTorch: DistributedSampler, the models' initial
+# values, Adam, learning-rate schedules. The scripts exit with 77 where Python has no torch.
+foreach(name sampler model optimizer schedule)
   add_lockstep_program(${name}_parity TORCH SOURCES ${name}_parity.cpp DEPENDS lockstep::train)
   set_target_properties(${name}_parity PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   if(LOCKSTEP_PYTHON)

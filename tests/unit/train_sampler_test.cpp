@@ -238,5 +238,92 @@ TEST(DistributedSampler, RefusesAPositionOfAnotherCut) {
   }
 }
 
+DistributedSampler sampler_of(int num_replicas, int rank, std::int64_t size = 37) {
+  return DistributedSampler(
+      {.dataset_size = size, .num_replicas = num_replicas, .rank = rank, .seed = 1});
+}
+
+// Everything that next() still gives, all ranks together.
+std::multiset<std::size_t> rest(std::vector<DistributedSampler>& ranks) {
+  std::multiset<std::size_t> ids;
+  for (auto& sampler : ranks)
+    while (const auto batch = sampler.next(4)) ids.insert(batch->begin(), batch->end());
+  return ids;
+}
+
+// A job of `before` ranks saves after two batches of 4; one of `after` ranks gives the rest.
+TEST(DistributedSampler, StateGoesOnWithAnyNumberOfRanks) {
+  for (const int before : {1, 2, 3})
+    for (const int after : {1, 2, 3, 4}) {
+      std::multiset<std::size_t> seen;
+      Value state;
+      for (int rank = 0; rank < before; ++rank) {
+        auto sampler = sampler_of(before, rank);
+        sampler.set_epoch(5);
+        sampler.reset();
+        for (int i = 0; i < 2; ++i) {
+          const auto batch = *sampler.next(4);
+          seen.insert(batch.begin(), batch.end());
+        }
+        state = sampler.state_dict();
+      }
+      EXPECT_EQ(state.at("samples").as_int(), 8 * before);
+      std::vector<DistributedSampler> ranks;
+      for (int rank = 0; rank < after; ++rank) {
+        ranks.push_back(sampler_of(after, rank));
+        ranks.back().load_state_dict(state);
+        EXPECT_EQ(ranks.back().epoch(), 5);
+      }
+      seen.merge(rest(ranks));
+      const auto left = 37 - 8 * before;
+      const auto padding = static_cast<std::size_t>((after - left % after) % after);
+      EXPECT_EQ(seen.size(), 37 + padding) << before << " to " << after;
+      for (std::size_t id = 0; id < 37; ++id) EXPECT_GE(seen.count(id), 1u) << id;
+    }
+}
+
+TEST(DistributedSampler, LoadedPositionIsTheLoadersFirstPassOnly) {
+  auto sampler = sampler_of(2, 1, 40);
+  sampler.reset();
+  sampler.next(8);
+  auto resumed = sampler_of(2, 1, 40);
+  resumed.load_state_dict(sampler.state_dict());
+  auto loader =
+      torch::data::make_data_loader(Numbers(), resumed, torch::data::DataLoaderOptions(8));
+  const auto whole = sampler.indices();
+  EXPECT_EQ(pass(*loader), std::vector<std::int64_t>(whole.begin() + 8, whole.end()));
+  EXPECT_EQ(pass(*loader), whole);
+  // Another epoch is begun from its start.
+  resumed.load_state_dict(sampler.state_dict());
+  resumed.set_epoch(1);
+  resumed.reset();
+  EXPECT_EQ(resumed.next(99)->size(), 20u);
+  // A position kept in a second state is that of the whole epoch.
+  resumed.load_state_dict(sampler.state_dict());
+  resumed.next(4);
+  EXPECT_EQ(resumed.state_dict().at("samples").as_int(), 24);
+}
+
+TEST(DistributedSampler, RefusesAStateOfOtherData) {
+  auto sampler = sampler_of(2, 0);
+  const auto refusal = [&](const char* key, Value value) -> std::string {
+    auto state = sampler.state_dict();
+    state.as_dict()[key] = std::move(value);
+    try {
+      sampler_of(2, 0).load_state_dict(state);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(refusal("seed", 2), HasSubstr("saved with seed 2, but this sampler has 1"));
+  EXPECT_THAT(refusal("shuffle", false), HasSubstr("shuffle false"));
+  EXPECT_THAT(refusal("dataset_size", 38), HasSubstr("dataset_size 38"));
+  EXPECT_THAT(refusal("samples", 39), HasSubstr("found 39"));
+  EXPECT_THAT(refusal("samples", -1), HasSubstr("found -1"));
+  EXPECT_THAT(refusal("samples", "x"), HasSubstr("expected an int"));
+  EXPECT_EQ(refusal("samples", 38), "");  // of two ranks that padded 37
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -161,4 +161,158 @@ Verdict epoch_differs_by_rank(const trace::Trace& trace);
 // the end of this one, nor by a call between a pass's beginning and its first batch.
 Verdict epoch_set_after_prefetch(const trace::Trace& trace);
 
+// ---- batch_norm.cpp: all need W > 1 replicas ----
+
+// Advice. Needs buffers and parameters at the start and after updates. Rule: the replicas are equal after an
+// update, and buffers that were equal at the start are not. Not fooled by BatchNorm that is frozen, nor by
+// statistics that are gathered over the ranks. Other buffers that each rank moves by itself look the same.
+Verdict local_batch_norm(const trace::Trace& trace);
+
+// Needs buffers at the start, and those that every rank's evaluation went by. Rule: they differ though they
+// were equal at the start. Not fooled by buffers that differ while training and are made equal in time, nor
+// by an evaluation on one rank.
+Verdict buffers_not_synced(const trace::Trace& trace);
+
+// Needs every rank's forwards and updates. Rule: the last forward before an update ran in training mode on
+// some ranks and in evaluation mode on others. Not fooled by one rank that evaluates between updates, nor
+// by evaluation mode on all ranks.
+Verdict train_mode_differs_across_ranks(const trace::Trace& trace);
+
+// ---- batch_sync.cpp ----
+
+// Needs means that every rank took part in, over unequal counts. Rule: all ranks went on with the plain mean
+// of their means, which is not the mean weighted by their counts. Not fooled by equal counts, nor by ranks
+// that go on with their own.
+Verdict unequal_counts_in_sync(const trace::Trace& trace);
+
+// Needs buffers, forwards and collectives. Rule: on a rank, a broadcast came after a forward in training mode
+// and before its backward, and that step's backward never ended. Not fooled by two forwards without a
+// broadcast between them, nor by broadcasts that did no harm before.
+Verdict buffer_sync_inside_backward(const trace::Trace& trace);
+
+// Needs an engine, shapes, both gradients, and collectives. Rule: the ranks go by their own gradients for
+// parameters of C values, where 2C + 1 numbers are all-gathered (SyncBatchNorm's statistics), and by the
+// mean for others. Not fooled by a late conversion that keeps the tensors.
+Verdict sync_bn_after_wrapping(const trace::Trace& trace);
+
+// ---- learning_rate.cpp: all need a declared reference rate and its world size, updates, and losses and
+// both gradients of a first step; an update must take more samples than the reference run's ----
+
+// Advice. Needs parameters before and after the first update too, which goes along the gradient. Rule: the
+// highest rate is the reference's. Not fooled by a warm-up, by a gradient that is W times as long (a summed
+// loss), nor by an optimizer that normalises its gradient.
+Verdict lr_not_scaled(const trace::Trace& trace);
+
+// Advice. Needs the same, and an update that is no multiple of the gradient, tensor by tensor. Rule: the
+// rate has grown as much as the batch. Not fooled by a factor of W that is the root of a larger growth
+// (accumulation), nor by weight decay.
+Verdict linear_rule_with_adam(const trace::Trace& trace);
+
+// Needs losses of the first steps in a row. Rule: the first update has the whole scaled rate, and the loss of
+// all ranks rises by a fifth or more. Not fooled by a scaled rate from the first update on that does no
+// harm.
+Verdict no_warmup(const trace::Trace& trace);
+
+// ---- schedule.cpp: all need updates, and a schedule with the steps it was made for ----
+
+// Rule: W steps for every update, and it is beyond its end before the run is. Not fooled by W steps for every
+// update of a schedule that is W times as long.
+Verdict scheduler_stepped_per_rank(const trace::Trace& trace);
+
+// Rule: one step a pass, though it is about as long as the run in updates; or one step an update, beyond its
+// end, where the rate goes on changing. Needs passes for the former. Not fooled by a schedule made for
+// passes, nor by a warm-up that ends and leaves the rate alone.
+Verdict schedule_unit_mismatch(const trace::Trace& trace);
+
+// Needs a run that ended in order. Rule: at its pace the schedule would take W times as many updates as the
+// run. Not fooled by one that counts all ranks' samples, whose pace is their number, nor by a run that was
+// killed; one that stopped of itself after exactly 1/W of its plan looks the same.
+Verdict schedule_length_ignores_world_size(const trace::Trace& trace);
+
+// ---- accumulation.cpp: all but the first two need a declared mean loss, and losses; all want updates
+// after several backwards whose samples are the parts of one batch ----
+
+// Advice. Needs W > 1 ranks, losses, the parameters' shapes, all-reduces. Rule: a backward that is not the
+// last before an update had all parameters' elements reduced. Not fooled by many all-reduces of few
+// elements each (buckets, logged losses).
+Verdict sync_every_microbatch(const trace::Trace& trace);
+
+// Needs the same, and sync_gradients. Rule: the same, while the engine had been told not to reduce.
+Verdict no_sync_around_backward_only(const trace::Trace& trace);
+
+// Needs both gradients. Rule: every backward starts from its samples' mean loss, undivided, and the
+// reduced gradient is the mean of the ranks' sums. Not fooled by gradients that are divided later, nor by
+// several losses of the same samples.
+Verdict accumulation_not_divided(const trace::Trace& trace);
+
+// Rule: the first update comes after fewer backwards than later ones, though their losses are divided for
+// as many. Not fooled by a short last group, nor by batches that are meant to grow.
+Verdict accumulation_off_by_one(const trace::Trace& trace);
+
+// Rule: backwards of unequal numbers of samples start from equal shares of their mean loss. Not fooled by
+// means that are weighted by those numbers.
+Verdict mean_of_microbatch_means(const trace::Trace& trace);
+
+// ---- engine.cpp: whose gradients ----
+
+// Needs a distributed gradient engine, and each gradient's arrival. Rule: a rank's backward ended without
+// a gradient of some parameter, fewer elements than the engine holds were all-reduced, and the rank
+// made no further update. Not fooled by engines that look for unused parameters: they reduce all.
+Verdict unused_parameter(const trace::Trace& trace);
+
+// Needs an engine, and the model recorded again where requires_grad has changed. Rule: the engine took
+// over another number of parameters than are trained, and a backward's all-reduces do not cover
+// both. Not fooled by engines that look for unused parameters, nor by a model that is wrapped again.
+Verdict frozen_after_wrapping(const trace::Trace& trace);
+
+// Needs parameters before and after updates, gradients, learning rates. Rule: gradient and rate are not
+// zero, and no parameter of the rank moves in any update. Not fooled by a warm-up that begins at a rate
+// of zero.
+Verdict optimizer_built_on_other_parameters(const trace::Trace& trace);
+
+// Needs an engine, losses, and each gradient's arrival. Rule: in the update that a rank did not live to
+// make, a parameter's gradient came again before a backward had brought or reduced all of them, and
+// no sync_gradients had told the engine to wait. Not fooled by accumulation, nor by a layer that is
+// used twice in one forward.
+Verdict parameter_ready_twice(const trace::Trace& trace);
+
+// Needs zero_grad. Rule: the optimizer was to clear gradients that are views, which LibTorch refuses, and
+// the rank made no update after it. Not fooled by modules that let go of them, nor by zeroing in place.
+Verdict zero_grad_on_bucket_view(const trace::Trace& trace);
+
+// ---- randomness.cpp: both need the random numbers drawn for samples ----
+
+// Needs those of every rank. Rule: from the first batch on, ranks draw the same numbers for other samples,
+// 16 of them or more. Not fooled by equal seeds of streams that nothing is drawn from, by a sample that
+// two ranks draw alike, nor by one draw that all ranks make for a whole batch.
+Verdict same_augmentation_everywhere(const trace::Trace& trace);
+
+// Rule: a rank's batches come in rounds of equally many, two or more, in which each batch has the numbers
+// of the round's first. Not fooled by one draw for a whole batch, by a sample that is drawn again, nor by
+// an epoch that repeats the last one's numbers.
+Verdict worker_streams_copied(const trace::Trace& trace);
+
+// ---- metrics.cpp: both need samples of a finished pass, and metrics of it ----
+
+// Advice. Rule: one rank alone reports a metric of just the samples that it drew itself, and others drew
+// more. Not fooled by ranks that each report their own, nor by a rank that draws all the samples.
+Verdict rank_zero_metric(const trace::Trace& trace);
+
+// Needs a metric on every rank. Rule: each counts all ranks' samples, more than the rank drew, and the
+// ranks' sums differ. Not fooled by a count that is known and not reduced, nor by ranks that each draw all.
+Verdict local_hits_global_count(const trace::Trace& trace);
+
+// ---- loss_graph.cpp: both need one loss of every rank in a step, samples and collectives ----
+
+// Rule: every rank's loss is of all ranks' samples, the same and unscaled; an all-gather comes before it,
+// and no collective after it could bring the gathered values' gradients back. Not fooled by a loss times
+// W, which makes up for it, nor by a loss of a rank's own samples against gathered ones (where a gather
+// without gradients, for a metric say, cannot be told from a loss's).
+Verdict gather_loses_graph(const trace::Trace& trace);
+
+// Rule: a scalar is summed over the ranks, and the loss that backward starts from is the mean of the ranks'
+// losses, which differ; no scalar is summed in backward. Not fooled by a differentiable all-reduce, nor
+// by one that comes after backward.
+Verdict loss_all_reduced_in_place(const trace::Trace& trace);
+
 }  // namespace lockstep::diagnose

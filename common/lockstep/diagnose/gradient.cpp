@@ -11,47 +11,6 @@ namespace {
 
 const char* const kNoGradients = "no step has every rank's local and reduced gradients";
 
-// How many times the mean of the local gradients the reduced one is; nothing where it is no
-// multiple of it within `tolerance`, or the ranks do not agree.
-std::optional<double> reduction_scale(const GradientStep& step, double tolerance) {
-  std::optional<double> scale;
-  for (const auto& reduced : step.reduced) {
-    std::optional<double> of_rank;
-    for (const auto& mean : step.means()) {
-      const double square = std::inner_product(mean.begin(), mean.end(), mean.begin(), 0.0);
-      if (square == 0 || of_rank) continue;
-      const double s = std::inner_product(mean.begin(), mean.end(), reduced.begin(), 0.0) / square;
-      Vector scaled(mean);
-      for (auto& value : scaled) value *= s;
-      if (distance(scaled, reduced) <= tolerance) of_rank = s;
-    }
-    if (!of_rank || (scale && std::abs(*of_rank - *scale) > 0.01 * std::abs(*scale)))
-      return std::nullopt;
-    scale = of_rank;
-  }
-  return scale;
-}
-
-// The scalars backward() was called on in a step, over the mean loss of its samples: 1 for a mean
-// loss, 1/W for one divided by W. Several backwards of a step add up, as their gradients do.
-std::optional<double> loss_scale(const Run& run, std::int64_t step) {
-  double backward = 0, sum = 0, count = 0;
-  for (const auto* rank : run.ranks) {
-    bool any = false;
-    for (const auto& at : rank->all<trace::Loss>()) {
-      if (at.step != step) continue;
-      any = true;
-      backward += at.event->backward_value;
-      sum += at.event->sum;
-      count += static_cast<double>(at.event->count);
-    }
-    if (!any) return std::nullopt;
-  }
-  const double scale = (backward / static_cast<double>(run.ranks.size())) / (sum / count);
-  if (!std::isfinite(scale)) return std::nullopt;
-  return scale;
-}
-
 struct Scales {
   std::int64_t step = 0;
   double reduction = 1;
@@ -66,17 +25,6 @@ std::vector<Scales> scales(const Run& run) {
     if (reduction && loss) result.push_back({step.step, *reduction, *loss});
   }
   return result;
-}
-
-bool declares_mean_loss(const Run& run) {
-  return std::any_of(run.ranks.begin(), run.ranks.end(), [](const auto* rank) {
-    const auto intents = rank->template all<trace::Intent>();
-    return !intents.empty() && intents.back().event->loss_reduction == "mean";
-  });
-}
-
-bool is_near(double value, double target, double tolerance) {
-  return std::abs(value - target) <= tolerance * target;
 }
 
 // What the two scale detectors have in common; `wrong` judges one step.
@@ -115,6 +63,7 @@ Verdict gradients_not_zeroed(const trace::Trace& trace) {
     const auto& before = steps[i - 1];
     const auto& now = steps[i];
     if (now.step != before.step + 1 || before.reduced.size() != now.reduced.size()) continue;
+    if (now.reduced.front().size() != before.reduced.front().size()) continue;  // another model
     looked = true;
     bool kept = true;
     for (std::size_t r = 0; r < now.reduced.size(); ++r)

@@ -146,4 +146,52 @@ std::vector<GradientStep> gradient_steps(const Run& run) {
   return whole;
 }
 
+std::optional<double> reduction_scale(const GradientStep& step, double tolerance) {
+  std::optional<double> scale;
+  for (const auto& reduced : step.reduced) {
+    std::optional<double> of_rank;
+    for (const auto& mean : step.means()) {
+      const double square = std::inner_product(mean.begin(), mean.end(), mean.begin(), 0.0);
+      if (square == 0 || of_rank) continue;
+      const double s = std::inner_product(mean.begin(), mean.end(), reduced.begin(), 0.0) / square;
+      Vector scaled(mean);
+      for (auto& value : scaled) value *= s;
+      if (distance(scaled, reduced) <= tolerance) of_rank = s;
+    }
+    if (!of_rank || (scale && std::abs(*of_rank - *scale) > 0.01 * std::abs(*scale)))
+      return std::nullopt;
+    scale = of_rank;
+  }
+  return scale;
+}
+
+std::optional<double> loss_scale(const Run& run, std::int64_t step) {
+  double backward = 0, sum = 0, count = 0;
+  for (const auto* rank : run.ranks) {
+    bool any = false;
+    for (const auto& at : rank->all<trace::Loss>()) {
+      if (at.step != step) continue;
+      any = true;
+      backward += at.event->backward_value;
+      sum += at.event->sum;
+      count += static_cast<double>(at.event->count);
+    }
+    if (!any) return std::nullopt;
+  }
+  const double scale = (backward / static_cast<double>(run.ranks.size())) / (sum / count);
+  if (!std::isfinite(scale)) return std::nullopt;
+  return scale;
+}
+
+bool declares_mean_loss(const Run& run) {
+  return std::any_of(run.ranks.begin(), run.ranks.end(), [](const auto* rank) {
+    const auto intents = rank->template all<trace::Intent>();
+    return !intents.empty() && intents.back().event->loss_reduction == "mean";
+  });
+}
+
+bool is_near(double value, double target, double tolerance) {
+  return std::abs(value - target) <= tolerance * target;
+}
+
 }  // namespace lockstep::diagnose

@@ -43,4 +43,18 @@ std::vector<GradientStep> gradient_steps(const Run& run);
 // Every rank goes by its own gradient: reduced = local on each, and not all the same.
 bool is_unreduced(const GradientStep& step);
 
+// How many times the mean of the local gradients the reduced one is; nothing where it is no
+// multiple of it within `tolerance`, or the ranks do not agree.
+std::optional<double> reduction_scale(const GradientStep& step, double tolerance);
+
+// The scalars backward() was called on in a step, over the mean loss of its samples: 1 for a mean
+// loss, 1/W for one divided by W. Several backwards of a step add up, as their gradients do.
+std::optional<double> loss_scale(const Run& run, std::int64_t step);
+
+// Some rank says that its losses are to count as the mean over the global batch.
+bool declares_mean_loss(const Run& run);
+
+// Within `tolerance` of a positive target, relative to it.
+bool is_near(double value, double target, double tolerance);
+
 }  // namespace lockstep::diagnose

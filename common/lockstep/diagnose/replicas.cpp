@@ -168,6 +168,10 @@ Verdict unreduced_gradients(const trace::Trace& trace, bool with_wrapper, const 
   if (gradients.empty())
     return not_triggered("no step has every rank's local and reduced gradients");
   if (difference(run, -1, start->second).tensor >= 0) return clean();
+  // An engine that waits for a gradient reduces nothing either.
+  if (unused_parameter(trace).state == State::found ||
+      frozen_after_wrapping(trace).state == State::found)
+    return clean();
   const auto apart = divergence(run, replicas);
   if (!apart || !std::all_of(gradients.begin(), gradients.end(), is_unreduced)) return clean();
   if (may_be_averaged_unseen(run, parameter_elements(run, start->second)))

@@ -22,11 +22,6 @@ std::vector<double> every_value(const Outcomes& outcomes, const std::string& fig
 
 }  // namespace
 
-void Mean::add(const at::Tensor& values) {
-  sum += values.detach().to(at::kDouble).sum().item<double>();
-  count += static_cast<double>(values.numel());
-}
-
 std::vector<std::int64_t> all_ids(std::int64_t size) {
   std::vector<std::int64_t> ids(static_cast<std::size_t>(size));
   std::iota(ids.begin(), ids.end(), 0);

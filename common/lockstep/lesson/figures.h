@@ -3,6 +3,7 @@
 
 #include <lockstep/lesson/lesson.h>
 #include <lockstep/train/dataset.h>
+#include <lockstep/train/metrics.h>
 #include <lockstep/train/models.h>
 
 #include <cstdint>
@@ -10,14 +11,6 @@
 #include <vector>
 
 namespace lockstep {
-
-// A mean that is kept as sum and count, so that means of unequal parts can be joined.
-struct Mean {
-  double sum = 0;
-  double count = 0;
-  void add(const at::Tensor& values);  // every element
-  double value() const { return sum / count; }
-};
 
 // 0 .. size-1: the ids of a data set whose samples are known by their position.
 std::vector<std::int64_t> all_ids(std::int64_t size);

@@ -40,9 +40,11 @@ void RankContext::write() {
 
 void RankContext::leave() {
   probes_.clear();
-  if (!group_) return;
-  barrier(*group_);
-  destroy_process_group(group_);
+  if (group_) {
+    barrier(*group_);
+    destroy_process_group(group_);
+  }
+  writers_.clear();  // the trace ends here, in order
 }
 
 }  // namespace lockstep

@@ -37,11 +37,23 @@ void Trainer::step(const std::vector<std::int64_t>& positions) {
 
 void Trainer::step(const std::vector<std::int64_t>& positions,
                    const std::vector<std::int64_t>& ids) {
-  auto& probes = context_.probes();
-  probes.samples("train", ids);
+  draw(ids);
+  update(take(data_, positions));
+}
+
+void Trainer::step(const TensorData& batch, const std::vector<std::int64_t>& ids) {
+  draw(ids);
+  update(batch);
+}
+
+void Trainer::draw(const std::vector<std::int64_t>& ids) {
+  context_.probes().samples("train", ids);
   drawn_.insert(drawn_.end(), ids.begin(), ids.end());
   context_.outcome().ids["drawn"] = {ids};  // for an oracle of a run that dies on its first batch
-  const auto batch = take(data_, positions);
+}
+
+void Trainer::update(const TensorData& batch) {
+  auto& probes = context_.probes();
   optimizer_.zero_grad();
   const auto targets = batch.targets.to(context_.device());
   const auto outputs = ddp_(batch.inputs.to(context_.device()));

@@ -19,6 +19,8 @@ class Trainer {
   // positions.
   void step(const std::vector<std::int64_t>& positions);
   void step(const std::vector<std::int64_t>& positions, const std::vector<std::int64_t>& ids);
+  // One update on a batch that is no part of the data as it is; `ids` are its samples'.
+  void step(const TensorData& batch, const std::vector<std::int64_t>& ids);
 
   // Around the steps of one epoch: tells the probes, and writes the epoch's loss and ids to the
   // outcome.
@@ -28,6 +30,9 @@ class Trainer {
   Mlp& module() { return module_; }
 
  private:
+  void draw(const std::vector<std::int64_t>& ids);  // writes them down, before they are fetched
+  void update(const TensorData& batch);
+
   RankContext& context_;
   TensorData data_;
   Mlp module_;

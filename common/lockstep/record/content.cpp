@@ -34,4 +34,16 @@ Content hash_content(const at::Tensor& inputs, const at::Tensor& targets,
   return content;
 }
 
+std::vector<std::uint64_t> hash_rows(const at::Tensor& rows, std::size_t count) {
+  const auto plain = plain_on_cpu(rows);
+  if (plain.dim() == 0 || static_cast<std::size_t>(plain.size(0)) != count)
+    throw UsageError("a tensor of shape [" + c10::Join(", ", plain.sizes()) + "] has not the " +
+                     std::to_string(count) + " rows that were promised: give one for each id");
+  const auto* bytes = static_cast<const char*>(plain.const_data_ptr());
+  const std::size_t row = count == 0 ? 0 : plain.nbytes() / count;
+  std::vector<std::uint64_t> hashes;
+  for (std::size_t i = 0; i < count; ++i) hashes.push_back(hash_bytes(bytes + i * row, row));
+  return hashes;
+}
+
 }  // namespace lockstep::record

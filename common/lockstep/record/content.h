@@ -23,4 +23,7 @@ at::Tensor plain_on_cpu(const at::Tensor& tensor);
 Content hash_content(const at::Tensor& inputs, const at::Tensor& targets,
                      const std::vector<std::int64_t>& ids);
 
+// A hash of each of `count` rows. Throws UsageError where there are not as many.
+std::vector<std::uint64_t> hash_rows(const at::Tensor& rows, std::size_t count);
+
 }  // namespace lockstep::record

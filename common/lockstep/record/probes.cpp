@@ -6,6 +6,7 @@
 #include <cmath>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 namespace lockstep::record {
 namespace {
@@ -82,6 +83,7 @@ class Probes::Impl {
   // a program may run several backwards at once. A custom function may give no gradient.
   void add_local(std::size_t i, const at::Tensor& gradient) {
     if (!values_wanted() || !gradient.defined()) return;
+    writer->record(trace::GradientArrived{static_cast<std::int64_t>(i)});
     const at::NoGradGuard no_grad;
     const std::lock_guard lock(local_mutex);
     auto& sum = local[i];
@@ -101,6 +103,10 @@ class Probes::Impl {
 
   void record_parameters() {
     writer->record(trace::Parameters{summarize_all(parameters)});
+    record_buffers();
+  }
+
+  void record_buffers() {
     if (!buffers.empty()) writer->record(trace::Buffers{buffer_names, summarize_all(buffers)});
   }
 
@@ -110,6 +116,7 @@ class Probes::Impl {
   std::int64_t samples_since_update = 0;  // drawn, as far as the program says
   std::int64_t losses_since_update = 0;   // that went into a loss
   std::optional<trace::Model> attached;
+  bool buffers_moved = false;  // an update has passed since the last evaluation, or the first
   std::vector<std::string> buffer_names;
   std::vector<at::Tensor> parameters, buffers;
   std::mutex local_mutex;
@@ -172,7 +179,9 @@ void Probes::pass_end(const std::string& phase, std::int64_t epoch, std::int64_t
 }
 
 void Probes::forward(bool training) {
-  if (impl_) impl_->writer->record(trace::Forward{training});
+  if (!impl_) return;
+  if (!training && std::exchange(impl_->buffers_moved, false)) impl_->record_buffers();
+  impl_->writer->record(trace::Forward{training});
 }
 
 void Probes::loss(const at::Tensor& backward_loss, const at::Tensor& per_sample) {
@@ -194,6 +203,21 @@ void Probes::transfer(std::int64_t from, std::int64_t to, std::int64_t bytes,
   if (impl_) impl_->writer->record(trace::Transfer{from, to, bytes, what});
 }
 
+void Probes::sync_gradients(bool wanted) {
+  if (impl_) impl_->writer->record(trace::SyncGradients{wanted});
+}
+
+void Probes::zero_grad(const std::string& by) {
+  if (!impl_) return;
+  trace::ZeroGrad call{by};
+  for (const auto& parameter : impl_->parameters)
+    if (const auto& gradient = parameter.grad(); gradient.defined()) {
+      ++call.gradients;
+      call.views += gradient.is_view() ? 1 : 0;
+    }
+  impl_->writer->record(call);
+}
+
 void Probes::gradients_ready() {
   if (!impl_ || !impl_->values_wanted()) return;
   const auto samples =
@@ -213,11 +237,28 @@ void Probes::updated(const torch::optim::Optimizer& optimizer) {
   for (auto& gradient : impl_->local) gradient.reset();
   impl_->samples_since_update = 0;
   impl_->losses_since_update = 0;
+  impl_->buffers_moved = true;
   impl_->writer->set_step(++impl_->step);
 }
 
 void Probes::metric(const std::string& name, const std::string& phase, double sum, double count) {
   if (impl_) impl_->writer->record(trace::Metric{name, phase, sum, count});
+}
+
+void Probes::random_numbers(const std::vector<std::int64_t>& ids, const at::Tensor& numbers) {
+  if (impl_) impl_->writer->record(trace::RandomNumbers{ids, hash_rows(numbers, ids.size())});
+}
+
+void Probes::schedule(std::int64_t position, std::int64_t length) {
+  if (impl_) impl_->writer->record(trace::Schedule{position, length});
+}
+
+void Probes::average(const std::string& name, const at::Tensor& own, std::int64_t count,
+                     const at::Tensor& used) {
+  if (!impl_ || !impl_->values_wanted()) return;
+  const at::NoGradGuard no_grad;
+  impl_->writer->record(
+      trace::Average{name, count, count > 0 ? summarize(own) : trace::Summary{}, summarize(used)});
 }
 
 }  // namespace lockstep::record

@@ -41,7 +41,7 @@ class Probes {
   void intent(const trace::Intent& intent);
 
   // Records Model, and hooks every parameter that requires grad so that what backward() produces on
-  // this rank is summed as the local gradient. Before or after DDP takes the module over; replaces
+  // this rank is recorded as it arrives, and summed as the local gradient. Before or after DDP takes the module over; replaces
   // an earlier attach. The probes hold on to the parameters and buffers there are now: attach again
   // after a module has got new ones.
   void attach(torch::nn::Module& module);
@@ -59,6 +59,7 @@ class Probes {
   void samples(const std::string& phase, const std::vector<std::int64_t>& ids);
   void pass_end(const std::string& phase, std::int64_t epoch, std::int64_t batches);
 
+  // After the module ran. The first in evaluation mode after an update also records the buffers.
   void forward(bool training);
   // The scalar backward() will be called on, and the samples' own unscaled losses ([n], or any
   // shape whose sum and count are theirs).
@@ -66,10 +67,23 @@ class Probes {
   void split(std::int64_t devices, const std::vector<std::int64_t>& sizes);
   void transfer(std::int64_t from, std::int64_t to, std::int64_t bytes, const std::string& what);
 
+  // Beside the call that tells the gradient engine whether the backwards to come are to be reduced.
+  void sync_gradients(bool wanted);
+  // Right before the attached module's gradients are cleared by a call of `by`: "optimizer",
+  // "module", or "tensor" where each gradient is set to zero in place.
+  void zero_grad(const std::string& by);
   void gradients_ready();  // after backward and every reduction, before the optimizer
   // After it: the learning rates, parameters and buffers; the step advances.
   void updated(const torch::optim::Optimizer& optimizer);
   void metric(const std::string& name, const std::string& phase, double sum, double count);
+  // A learning-rate schedule, when it is made and after each step(): the steps it has taken, and those
+  // it was made for, in its own unit (0: not known).
+  void schedule(std::int64_t position, std::int64_t length);
+  // Row i of `numbers` was drawn for the sample ids[i]. Before the numbers change, if they do.
+  void random_numbers(const std::vector<std::int64_t>& ids, const at::Tensor& numbers);
+  // A mean over what the ranks hold: that of this rank's own `count` values, and the one used.
+  void average(const std::string& name, const at::Tensor& own, std::int64_t count,
+               const at::Tensor& used);
 
  private:
   class Impl;

@@ -47,7 +47,7 @@ std::string last_of_each(const std::vector<std::vector<double>>& by_rank) {
 
 std::string to_text(const Variant& variant) {
   std::ostringstream text;
-  text << "  " << std::left << std::setw(34) << variant.name << std::setw(11)
+  text << "  " << std::left << std::setw(38) << variant.name << " " << std::setw(11)
        << to_string(variant.form) << std::setw(11) << to_string(variant.ending) << std::fixed
        << std::setprecision(1) << std::right << std::setw(5) << variant.seconds << " s  "
        << variant.verdict << "\n";

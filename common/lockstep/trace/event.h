@@ -173,7 +173,8 @@ struct Loss {
 // LocalGradients: what this rank's backward() produced, summed over the backwards since the last
 // update, before any reduction. ReducedGradients: .grad just before the update. Parameters: just
 // after it (and once before the first step, step -1). A parameter without a gradient has an empty
-// sketch.
+// sketch. Buffers: as Parameters, and once more just before the first Forward in evaluation mode
+// that follows an update: those that it went by.
 struct LocalGradients {
   static constexpr const char* kName = "local_gradients";
   std::int64_t samples = 0;  // behind this gradient; 0 = not known
@@ -232,6 +233,78 @@ struct Metric {
   }
 };
 
+// A mean over what the ranks hold, as one rank took part in it: the mean of its own values, how many
+// they are, and the mean it went on with. BatchNorm's mean over the batch is one.
+struct Average {
+  static constexpr const char* kName = "average";
+  std::string name;
+  std::int64_t count = 0;
+  Summary own;  // no sketch where count is 0
+  Summary used;
+  template <class V>
+  void visit(V& v) {
+    v("name", name), v("count", count), v("own", own), v("used", used);
+  }
+};
+
+// A learning-rate schedule was made, or stepped: how many steps it has taken and how many it was made
+// for, both in its own unit. Where it stands beside the updates and the passes tells that unit.
+struct Schedule {
+  static constexpr const char* kName = "schedule";
+  std::int64_t position = 0;
+  std::int64_t length = 0;  // 0 = the program does not say
+  template <class V>
+  void visit(V& v) {
+    v("position", position), v("length", length);
+  }
+};
+
+// The program told its gradient engine whether the backwards to come are to be reduced.
+struct SyncGradients {
+  static constexpr const char* kName = "sync_gradients";
+  bool wanted = true;
+  template <class V>
+  void visit(V& v) {
+    v("wanted", wanted);
+  }
+};
+
+// A backward of this rank produced a gradient for a parameter (its place in Model), before any
+// reduction.
+struct GradientArrived {
+  static constexpr const char* kName = "gradient_arrived";
+  std::int64_t parameter = 0;
+  template <class V>
+  void visit(V& v) {
+    v("parameter", parameter);
+  }
+};
+
+// The program is about to clear the gradients: whose call does it, how many gradients there are, and
+// how many of them are views of another tensor.
+struct ZeroGrad {
+  static constexpr const char* kName = "zero_grad";
+  std::string by;  // "optimizer", "module", "tensor"
+  std::int64_t gradients = 0;
+  std::int64_t views = 0;
+  template <class V>
+  void visit(V& v) {
+    v("by", by), v("gradients", gradients), v("views", views);
+  }
+};
+
+// Random numbers were drawn for samples, for their augmentation: which samples, in the order they
+// were drawn for, and a hash of each one's numbers.
+struct RandomNumbers {
+  static constexpr const char* kName = "random_numbers";
+  std::vector<std::int64_t> ids;
+  std::vector<std::uint64_t> hashes;
+  template <class V>
+  void visit(V& v) {
+    v("ids", ids), v("hashes", hashes);
+  }
+};
+
 // One collective or point-to-point operation. Written when it is entered, with left_ns = 0; the
 // same record is completed in place when its work is done.
 struct Collective {
@@ -256,7 +329,8 @@ struct Collective {
 // The order of this list is the kind's number in a file: append, never reorder.
 using Payload = std::variant<Intent, Model, Engine, Dataset, SetEpoch, PassBegin, PassEnd, Samples,
                              Split, Transfer, Forward, Loss, LocalGradients, ReducedGradients,
-                             Parameters, Buffers, Update, Metric, Collective>;
+                             Parameters, Buffers, Update, Metric, Collective, Average, Schedule,
+                             SyncGradients, GradientArrived, ZeroGrad, RandomNumbers>;
 
 struct Event {
   std::int64_t time_ns = 0;  // monotonic_ns() when it was recorded

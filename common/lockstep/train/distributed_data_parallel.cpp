@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/engine.h>
 
 #include <algorithm>
+#include <exception>
 #include <iterator>
 #include <limits>
 #include <torch/csrc/distributed/c10d/logger.hpp>
@@ -130,6 +131,7 @@ class DdpEngine::Impl {
  private:
   void check_module(const detail::ReducedParameters& reduced) const;
   void broadcast_state();
+  void rebuild_buckets();
   void broadcast_buffers();
 
   std::shared_ptr<c10d::Logger>
@@ -192,10 +194,23 @@ void DdpEngine::Impl::broadcast_buffers() {
 void DdpEngine::Impl::before_forward() {
   const bool grad = torch::GradMode::is_enabled();
   if (grad && require_sync) reducer->prepare_for_forward();
-  if (grad)
-    collective_call(*group, "DistributedDataParallel's rebuilding of buckets",
-                    [&] { reducer->rebuild_buckets(); });
+  if (grad) rebuild_buckets();
   if (options.broadcast_buffers && sync_buffers_next_) broadcast_buffers();
+}
+
+void DdpEngine::Impl::rebuild_buckets() {
+  // It also complains of a last backward that is not done: this rank's own fault, no collective's.
+  std::exception_ptr own;
+  collective_call(*group, "DistributedDataParallel's rebuilding of buckets", [&] {
+    try {
+      reducer->rebuild_buckets();
+    } catch (const c10::DistError&) {
+      throw;
+    } catch (const c10::Error&) {
+      own = std::current_exception();
+    }
+  });
+  if (own) std::rethrow_exception(own);
 }
 
 std::vector<at::Tensor> DdpEngine::Impl::after_forward(std::vector<at::Tensor> outputs) {

@@ -3,7 +3,6 @@
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 #include <string>
 
@@ -38,35 +37,19 @@ std::vector<std::int64_t> order_of_epoch(const DistributedSamplerOptions& option
   return order;
 }
 
+// This rank's samples of the epoch, without the first `given`, which all ranks together have had.
 std::vector<std::int64_t> shard(const DistributedSamplerOptions& options, std::int64_t epoch,
-                                std::int64_t size) {
+                                std::int64_t given) {
   const auto order = order_of_epoch(options, epoch);
-  std::vector<std::int64_t> mine(static_cast<std::size_t>(size));
+  const std::int64_t rest = std::max<std::int64_t>(options.dataset_size - given, 0);
+  const std::int64_t extra = options.drop_last ? 0 : options.num_replicas - 1;
+  std::vector<std::int64_t> mine(static_cast<std::size_t>((rest + extra) / options.num_replicas));
   for (std::size_t i = 0; i < mine.size(); ++i) {
-    const auto position =
-        static_cast<std::size_t>(options.rank) + i * static_cast<std::size_t>(options.num_replicas);
+    const auto position = static_cast<std::size_t>(given + options.rank) +
+                          i * static_cast<std::size_t>(options.num_replicas);
     mine[i] = order[position % order.size()];  // beyond the end: the head again
   }
   return mine;
-}
-
-// What two samplers must share for a position in one to mean the same in the other.
-struct SavedField {
-  const char* name;
-  std::int64_t value;
-};
-std::array<SavedField, 5> fields(const DistributedSamplerOptions& options) {
-  return {{{"dataset_size", options.dataset_size},
-           {"num_replicas", options.num_replicas},
-           {"shuffle", options.shuffle},
-           {"seed", static_cast<std::int64_t>(options.seed)},
-           {"drop_last", options.drop_last}}};
-}
-
-std::int64_t read_int(torch::serialize::InputArchive& archive, const std::string& name) {
-  at::Tensor value;
-  archive.read(name, value);
-  return value.item<std::int64_t>();
 }
 
 }  // namespace
@@ -86,7 +69,7 @@ std::int64_t DistributedSampler::epoch() const {
 }
 
 std::vector<std::int64_t> DistributedSampler::indices() const {
-  return shard(options_, *epoch_, size());
+  return shard(options_, *epoch_, 0);
 }
 
 std::int64_t DistributedSampler::size() const {
@@ -115,8 +98,11 @@ void DistributedSampler::reset(std::optional<std::size_t> new_size) {
   if (new_size) options.dataset_size = static_cast<std::int64_t>(*new_size);
   check(options);
   options_ = options;
-  order_ = indices();
+  // A loader resets its sampler before the first pass, which must not undo the load.
+  if (!loaded_ || *epoch_ != order_epoch_) first_ = 0;
+  loaded_ = false;
   order_epoch_ = *epoch_;
+  order_ = shard(options_, order_epoch_, first_);
   next_ = 0;
 }
 
@@ -128,37 +114,71 @@ std::optional<std::vector<std::size_t>> DistributedSampler::next(std::size_t bat
   std::vector<std::size_t> batch(order_.begin() + static_cast<std::ptrdiff_t>(next_),
                                  order_.begin() + static_cast<std::ptrdiff_t>(end));
   next_ = end;
+  loaded_ = false;
   return batch;
 }
 
-void DistributedSampler::save(torch::serialize::OutputArchive& archive) const {
+Value DistributedSampler::state_dict() const {
   // A pass that was drawn from; else the next one, from its beginning.
   const bool finished = next_ == order_.size() && *epoch_ != order_epoch_;
-  const bool under_way = next_ > 0 && !finished;
-  const auto epoch = under_way ? order_epoch_ : *epoch_;
-  const auto position = under_way ? static_cast<std::int64_t>(next_) : 0;
-  for (const auto& [name, value] : fields(options_))
-    archive.write(name, torch::tensor(value, torch::kLong), /*is_buffer=*/true);
-  archive.write("epoch", torch::tensor(epoch, torch::kLong), /*is_buffer=*/true);
-  archive.write("position", torch::tensor(position, torch::kLong), /*is_buffer=*/true);
+  const bool under_way = (first_ > 0 || next_ > 0) && !finished;
+  const auto drawn = first_ + static_cast<std::int64_t>(next_) * options_.num_replicas;
+  return Value::Dict{{"epoch", under_way ? order_epoch_ : *epoch_},
+                     {"samples", under_way ? drawn : 0},
+                     {"dataset_size", options_.dataset_size},
+                     {"num_replicas", options_.num_replicas},
+                     {"shuffle", options_.shuffle},
+                     {"seed", static_cast<std::int64_t>(options_.seed)},
+                     {"drop_last", options_.drop_last}};
+}
+
+void DistributedSampler::load_state_dict(const Value& state) {
+  const Value own = state_dict();
+  const auto text = [](const Value& value) {
+    return value.is_bool() ? std::string(value.as_bool() ? "true" : "false")
+                           : std::to_string(value.as_int());
+  };
+  for (const char* name : {"dataset_size", "shuffle", "seed", "drop_last"})
+    if (const auto found = text(state.at(name)), wanted = text(own.at(name)); found != wanted)
+      throw Error("DistributedSampler::load_state_dict: saved with " + std::string(name) + " " +
+                  found + ", but this sampler has " + wanted +
+                  "; a position in the one means nothing in the other.");
+  const auto samples = state.at("samples").as_int();
+  const auto replicas = state.at("num_replicas").as_int();
+  // The ranks that saved may have padded the epoch's end, so their position may lie behind it.
+  if (samples < 0 || replicas < 1 || samples - options_.dataset_size >= replicas)
+    throw Error("DistributedSampler::load_state_dict: expected a position of 0 to " +
+                std::to_string(options_.dataset_size) + " samples, found " +
+                std::to_string(samples) + " of " + std::to_string(replicas) + " ranks.");
+  set_epoch(state.at("epoch").as_int());
+  first_ = std::min(samples, options_.dataset_size);
+  loaded_ = true;
+  order_epoch_ = *epoch_;
+  reset();
+  loaded_ = true;
+}
+
+void DistributedSampler::save(torch::serialize::OutputArchive& archive) const {
+  const auto state = state_dict();
+  for (const auto& [name, value] : state.as_dict())
+    archive.write(name.text(),
+                  torch::tensor(value.is_bool() ? std::int64_t{value.as_bool()} : value.as_int()),
+                  /*is_buffer=*/true);
 }
 
 void DistributedSampler::load(torch::serialize::InputArchive& archive) {
-  for (const auto& [name, value] : fields(options_)) {
-    const auto saved = read_int(archive, name);
-    if (saved != value)
-      throw Error("DistributedSampler::load: saved with " + std::string(name) + " " +
-                  std::to_string(saved) + ", but this sampler has " + std::to_string(value) +
-                  "; a position in the one means nothing in the other.");
+  Value::Dict state = state_dict().as_dict();
+  for (const auto& [name, own] : Value::Dict(state)) {
+    at::Tensor saved;
+    archive.read(name.text(), saved, /*is_buffer=*/true);
+    const auto number = saved.item<std::int64_t>();
+    state[name] = own.is_bool() ? Value(number != 0) : Value(number);
   }
-  const auto epoch = read_int(archive, "epoch");
-  const auto position = read_int(archive, "position");
-  if (position < 0 || position > size())
-    throw Error("DistributedSampler::load: expected a position from 0 to " +
-                std::to_string(size()) + ", found " + std::to_string(position) + ".");
-  set_epoch(epoch);
-  reset();
-  next_ = static_cast<std::size_t>(position);
+  if (const auto replicas = state.at("num_replicas").as_int(); replicas != options_.num_replicas)
+    throw Error("DistributedSampler::load: saved with num_replicas " + std::to_string(replicas) +
+                ", but this sampler has " + std::to_string(options_.num_replicas) +
+                "; load_state_dict() can go on with another number of ranks.");
+  load_state_dict(state);
 }
 
 }  // namespace lockstep

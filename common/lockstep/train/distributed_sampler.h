@@ -2,6 +2,7 @@
 // index.
 #pragma once
 
+#include <lockstep/train/value.h>
 #include <torch/data/samplers/base.h>
 
 #include <cstdint>
@@ -44,10 +45,18 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   std::vector<std::vector<std::int64_t>> batches(std::int64_t batch_size,
                                                  bool drop_last_batch = false) const;
 
+  // For checkpoints: the epoch and "samples", how many of its samples all ranks together were given
+  // by next(); equal on all ranks. A sampler that loads it goes on behind them: next() gives the
+  // rest of the epoch, with any num_replicas, and so does the pass of a loader made afterwards; the
+  // reset() after that one begins an epoch's whole pass. indices(), batches() and size() stay those
+  // of whole epochs. Throws Error when this sampler orders the data otherwise (another size, seed,
+  // shuffle or drop_last). Python's DistributedSampler has no state.
+  Value state_dict() const;
+  void load_state_dict(const Value& state);
+
   // torch::data::samplers::Sampler. next() gives up to batch_size indices, nothing at the end of
-  // the pass. save() keeps the epoch and the position in it, equal on all ranks; load() throws
-  // Error when this sampler cuts the data otherwise (another size, num_replicas, seed, shuffle or
-  // drop_last).
+  // the pass. save() keeps what state_dict() does; load() throws Error when this sampler cuts the
+  // data otherwise (another size, num_replicas, seed, shuffle or drop_last).
   void reset(std::optional<std::size_t> new_size = std::nullopt) override;
   std::optional<std::vector<std::size_t>> next(std::size_t batch_size) override;
   void save(torch::serialize::OutputArchive& archive) const override;
@@ -58,7 +67,9 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   std::shared_ptr<std::int64_t> epoch_;  // shared among copies
   std::vector<std::int64_t> order_;      // of the pass under way
   std::int64_t order_epoch_ = 0;         // the epoch that order_ was made for
+  std::int64_t first_ = 0;               // samples of it that were given before order_ begins
   std::size_t next_ = 0;
+  bool loaded_ = false;  // and nothing was given since
 };
 
 }  // namespace lockstep

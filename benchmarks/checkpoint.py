@@ -1,0 +1,133 @@
+"""Saving and loading a checkpoint against Python's torch.save and torch.load, in one run.
+
+usage: ./lockstep bench checkpoint [--mib N] [--pairs N] [--folder DIR] [--out FILE]
+
+Both sides hold the same tensors. Python's synced save is torch.save to a temporary, fsync, rename, fsync of
+the folder: what ours does. Unsynced saves are reported apart: there the disk has nothing yet. Both load the
+same file, from memory where it fits. The sides take turns, and what one left to be written is on the disk
+before the other begins. A ratio is of two times of one round; the figures are the medians of the rounds'
+ratios with a 95 % bootstrap interval.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+from ddp_step import show, summary
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+COMMANDS = ("save", "save_unsynced", "load")
+TARGETS = {"save": 1.0, "save_unsynced": 1.0, "load": 1.0}
+TENSOR_MIB = 16
+
+
+def serve(mib):
+    """Python's side: checkpoint.cpp's twin."""
+    import time
+    import torch
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    state = {f"layers.{i}.weight": torch.rand(min(mib - i * TENSOR_MIB, TENSOR_MIB), 1024, 256)
+             for i in range((mib + TENSOR_MIB - 1) // TENSOR_MIB)}
+
+    def sync(path, flags):
+        descriptor = os.open(path, flags)
+        os.fsync(descriptor)
+        os.close(descriptor)
+
+    def save(path):
+        temporary = path + ".new"
+        torch.save(state, temporary)
+        sync(temporary, os.O_RDWR)
+        os.rename(temporary, path)
+        sync(os.path.dirname(path), os.O_RDONLY)
+
+    def save_unsynced(path):
+        torch.save(state, path + ".new")
+        os.rename(path + ".new", path)
+
+    def load(path):
+        return torch.load(path, weights_only=True)
+
+    for line in sys.stdin:
+        command, path = line.split()
+        start = time.monotonic_ns()
+        kept = {"save": save, "save_unsynced": save_unsynced, "load": load}[command](path)
+        print(time.monotonic_ns() - start, flush=True)
+        del kept
+
+
+class Side:
+    def __init__(self, command):
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def run(self, command, path):
+        """Seconds."""
+        self.process.stdin.write(f"{command} {path}\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise RuntimeError("a side of the benchmark ended; its error is above")
+        return int(answer) / 1e9
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait(timeout=60)
+        self.process.stdout.close()
+
+
+def measure(program, mib, pairs, folder):
+    sides = {"ours": Side([program, str(mib)]),
+             "python": Side([sys.executable, os.path.abspath(__file__), "--serve", str(mib)])}
+    times = {command: {side: [] for side in sides} for command in COMMANDS}
+    path = os.path.join(folder, "checkpoint.pt")
+    try:
+        for side in sides.values():  # warm, and make the state
+            side.run("save_unsynced", path)
+            side.run("load", path)
+        for pair in range(pairs):
+            for command in COMMANDS:
+                for name in sorted(sides, reverse=pair % 2 == 1):
+                    os.sync()
+                    times[command][name].append(sides[name].run(command, path))
+    finally:
+        for side in sides.values():
+            side.close()
+    return {command: {"seconds": {side: summary(values) for side, values in of.items()},
+                      "ratio_to_python": summary([a / b for a, b in zip(of["ours"], of["python"])])}
+            for command, of in times.items()}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program", nargs="?")
+    parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--mib", type=int, default=1024)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--folder", help="where to write; a temporary folder on the disk to measure")
+    parser.add_argument("--out", default=os.path.join(HERE, "..", "reports", "out", "checkpoint.json"))
+    arguments = parser.parse_args()
+    if arguments.serve is not None:
+        return serve(arguments.serve)
+    import importlib.metadata
+    result = {"benchmark": "checkpoint", "targets": TARGETS, "settings": {
+        "torch": importlib.metadata.version("torch"), "cpus": os.cpu_count(), "mib": arguments.mib,
+        "tensor_mib": TENSOR_MIB, "threads": 1, "load_average_before": os.getloadavg()}}
+    with tempfile.TemporaryDirectory(prefix="lockstep-bench-", dir=arguments.folder) as folder:
+        result["measured"] = measure(arguments.program, arguments.mib, arguments.pairs, folder)
+    for command, row in result["measured"].items():
+        seconds = {side: values["median"] for side, values in row["seconds"].items()}
+        print(f"{command}, {arguments.mib} MiB: ours {seconds['ours']:.3f} s, python {seconds['python']:.3f} s")
+        show(f"{command}, ours / Python's", row["ratio_to_python"], TARGETS[command])
+    os.makedirs(os.path.dirname(os.path.abspath(arguments.out)), exist_ok=True)
+    with open(arguments.out, "w") as file:
+        json.dump(result, file, indent=1)
+    print(f"written: {os.path.normpath(arguments.out)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

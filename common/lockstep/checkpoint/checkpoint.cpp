@@ -1,0 +1,49 @@
+#include <lockstep/archive/archive.h>
+#include <lockstep/base/error.h>
+#include <lockstep/checkpoint/checkpoint.h>
+#include <lockstep/checkpoint/tensors.h>
+
+namespace lockstep {
+namespace {
+
+void write(archive::NewFile& file, const Value& value, const SaveOptions& options) {
+  checkpoint::Storages storages(options.location);
+  archive::ArchiveWriter writer(file);
+  try {
+    writer.value(storages.describe(value));
+  } catch (const Error& error) {
+    throw Error("cannot save " + file.path().string() + ": " + error.what());
+  }
+  storages.write(writer);
+  writer.finish();
+}
+
+}  // namespace
+
+void save_checkpoint(const std::filesystem::path& path, const Value& value,
+                     const SaveOptions& options) {
+  archive::NewFile file(path, {.sync = options.sync, .system = options.system});
+  write(file, value, options);
+  file.commit();
+  archive::remove_leftovers(file.path().parent_path(),
+                            options.system ? *options.system : archive::real_system());
+}
+
+std::filesystem::path save_checkpoint(CheckpointFolder& folder, std::int64_t number,
+                                      const Value& value, const SaveOptions& options) {
+  return folder.save(number, [&](archive::NewFile& file) { write(file, value, options); });
+}
+
+Checkpoint load_checkpoint(const std::filesystem::path& path, const LoadOptions& options) {
+  try {
+    const archive::FileSource source(path);
+    const archive::ArchiveReader reader(source);
+    Checkpoint checkpoint;
+    checkpoint.value = checkpoint::attach(reader, options.map_location, &checkpoint.locations);
+    return checkpoint;
+  } catch (const Error& error) {
+    throw Error("cannot load " + path.string() + ": " + error.what());
+  }
+}
+
+}  // namespace lockstep

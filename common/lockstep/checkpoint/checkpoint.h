@@ -1,0 +1,87 @@
+// Checkpoints: files that Python's torch.load(path, weights_only=True) reads, and that hold what
+// Python's torch.save(state_dict) writes.
+//
+//   save_checkpoint("run/model.pt", Value::Dict{{"model", state_dict(*model)},
+//                                               {"optimizer", state_dict(optimizer)},
+//                                               {"scheduler", scheduler.state_dict()},
+//                                               {"sampler", sampler.state_dict()},
+//                                               {"rng_state", get_rng_state()},
+//                                               {"epoch", epoch}});
+//
+//   const auto checkpoint = load_checkpoint("run/model.pt", {.map_location = "cpu"});
+//   load_state_dict(*model, checkpoint.at("model"));
+//   load_state_dict(optimizer, checkpoint.at("optimizer"));
+//   scheduler.load_state_dict(checkpoint.at("scheduler"));
+//   sampler.load_state_dict(checkpoint.at("sampler"));
+//   set_rng_state(checkpoint.at("rng_state").as_tensor());
+//   const auto next_epoch = checkpoint.at("epoch").as_int() + 1;
+//
+// Nothing in this file is collective: one rank saves, every rank may load. save_on_rank_zero.h has
+// the collective way.
+#pragma once
+
+#include <lockstep/archive/checkpoint_folder.h>
+#include <lockstep/checkpoint/map_location.h>
+#include <lockstep/checkpoint/model_state.h>
+#include <lockstep/checkpoint/optimizer_state.h>
+#include <lockstep/checkpoint/rng_state.h>
+#include <lockstep/train/value.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+
+namespace lockstep {
+
+using archive::CheckpointFolder;
+using archive::CheckpointFolderOptions;
+
+struct SaveOptions {
+  // Wait until the disk has the file. Without it a killed process still leaves the older file or
+  // the newer one, but a power cut may leave an empty one.
+  bool sync = true;
+  // What to record as the device of every tensor, as if saved from there; none: where each is.
+  std::optional<std::string> location = std::nullopt;
+  archive::System* system = nullptr;  // for tests: system calls that fail
+};
+
+// Writes the file beside its place and puts it there when it is complete: whoever reads `path` finds
+// the older file or the newer one, whole. The tensors' bytes go straight to the file, so no second
+// copy of a model is made (a tensor on another device is copied to the host, one storage at a time).
+// Removes what a killed save left in the same folder.
+//
+// Throws Error naming the path and the reason; the older file is then untouched, unless the text
+// says otherwise. Refuses at once what another process or thread is saving at this moment.
+void save_checkpoint(const std::filesystem::path& path, const Value& value,
+                     const SaveOptions& options = {});
+
+// The same into a folder that keeps the newest few and points at the newest. Returns the path.
+std::filesystem::path save_checkpoint(CheckpointFolder& folder, std::int64_t number,
+                                      const Value& value, const SaveOptions& options = {});
+
+struct LoadOptions {
+  MapLocation map_location;
+};
+
+struct Checkpoint {
+  Value value;
+  // The device that each tensor was saved from, whatever map_location made of it, by its path:
+  // {"model.fc1.weight", "cuda:0"}.
+  std::map<std::string, std::string> locations;
+
+  const Value& at(const Key& key) const& { return value.at(key); }
+  Value at(const Key& key) && { return value.at(key); }
+};
+
+// Reads a file of ours or of torch.save (format 3, torch 1.6 and later), which holds plain values
+// and tensors; whatever else a pickle may ask for is refused by name, and nothing is ever run. A
+// file from an untrusted source can do no harm: it is checked against its size and its checksums
+// before memory is taken, and may at worst be refused.
+//
+// Throws Error naming the path, and the tensor where it is one: a file that is no checkpoint,
+// damaged, or from a device that is not here.
+Checkpoint load_checkpoint(const std::filesystem::path& path, const LoadOptions& options = {});
+
+}  // namespace lockstep

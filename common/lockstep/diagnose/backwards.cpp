@@ -1,0 +1,115 @@
+#include <lockstep/diagnose/backwards.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace lockstep::diagnose {
+namespace {
+
+double elements_of(const trace::Model& model) {
+  double sum = 0;
+  for (const auto& shape : model.shapes)
+    sum += std::accumulate(shape.begin(), shape.end(), 1.0, [](double product, std::int64_t size) {
+      return product * static_cast<double>(size);
+    });
+  return sum;
+}
+
+// Gradients travel as floating-point numbers; the engine's note of what was used does not.
+bool may_carry_gradients(const trace::Collective& call) {
+  return call.op.find("allreduce") == 0 && call.dtype.find("float") != std::string::npos;
+}
+
+// Walks one rank's events and cuts them at its updates.
+class SpanReader {
+ public:
+  std::vector<UpdateSpan> read(const trace::ParticipantTrace& rank) {
+    for (const auto& event : rank.events) {
+      span_.step = event.step;
+      started_ = started_ || event.step >= 0;
+      std::visit([this](const auto& payload) { take(payload); }, event.payload);
+    }
+    if (started_ && any_) spans_.push_back(span_);
+    return std::move(spans_);
+  }
+
+ private:
+  template <class T>
+  void take(const T&) {}
+  void take(const trace::Model& model) {
+    span_.parameters = static_cast<std::int64_t>(model.shapes.size());
+    span_.elements = elements_of(model);
+  }
+  void take(const trace::Engine& engine) {
+    if (engine.kind != "distributed_data_parallel") return;
+    span_.engine_parameters = engine.parameters;
+    span_.engine_elements = span_.elements;
+  }
+  void take(const trace::SyncGradients& told) { wanted_ = told.wanted; }
+  void take(const trace::Samples& drawn) {
+    if (drawn.phase == "train") span_.samples += static_cast<double>(drawn.ids.size());
+  }
+  void take(const trace::Loss& loss) {
+    any_ = true;
+    Backward backward;
+    backward.count = static_cast<double>(loss.count);
+    backward.share = loss.backward_value / (loss.sum / backward.count);
+    span_.backwards.push_back(backward);
+  }
+  void take(const trace::GradientArrived& gradient) {
+    any_ = true;
+    if (!wanted_) return;
+    span_.arrived.push_back(gradient.parameter);
+    if (!span_.backwards.empty()) span_.backwards.back().arrived.push_back(gradient.parameter);
+  }
+  void take(const trace::Collective& call) {
+    if (!started_ || !may_carry_gradients(call)) return;
+    const auto elements =
+        static_cast<double>(std::accumulate(call.sizes.begin(), call.sizes.end(), std::int64_t{0}));
+    span_.reduced += elements;
+    if (span_.backwards.empty()) return;
+    span_.backwards.back().reduced += elements;
+    if (!wanted_) span_.backwards.back().reduced_unwanted += elements;
+  }
+  void take(const trace::LocalGradients& gradients) {
+    any_ = span_.backward_ended = true;
+    if (span_.samples == 0) span_.samples = static_cast<double>(gradients.samples);
+  }
+  void take(const trace::Update&) {
+    span_.backward_ended = span_.updated = true;
+    spans_.push_back(span_);
+    UpdateSpan next;
+    next.parameters = span_.parameters;
+    next.elements = span_.elements;
+    next.engine_parameters = span_.engine_parameters;
+    next.engine_elements = span_.engine_elements;
+    span_ = std::move(next);
+    any_ = false;
+  }
+
+  std::vector<UpdateSpan> spans_;
+  UpdateSpan span_;
+  bool wanted_ = true;
+  bool started_ = false;  // training, that is: what was reduced before does not count
+  bool any_ = false;      // of a backward, in this span
+};
+
+}  // namespace
+
+std::vector<UpdateSpan> update_spans(const trace::ParticipantTrace& rank) {
+  return SpanReader().read(rank);
+}
+
+std::string whole(double count) {
+  return std::to_string(static_cast<std::int64_t>(count));
+}
+
+std::vector<std::int64_t> not_arrived(const UpdateSpan& span) {
+  std::vector<std::int64_t> missing;
+  for (std::int64_t parameter = 0; parameter < span.parameters; ++parameter)
+    if (std::find(span.arrived.begin(), span.arrived.end(), parameter) == span.arrived.end())
+      missing.push_back(parameter);
+  return missing;
+}
+
+}  // namespace lockstep::diagnose

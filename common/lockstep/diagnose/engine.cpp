@@ -1,0 +1,235 @@
+// Pitfalls of whose gradients: the engine's count of parameters, the optimizer's list, the model's.
+#include <lockstep/diagnose/backwards.h>
+#include <lockstep/diagnose/detectors.h>
+#include <lockstep/diagnose/gradients.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+namespace lockstep::diagnose {
+namespace {
+
+const char* const kNoEngine = "no distributed gradient engine took parameters over";
+
+// A span of a rank at fault; ranks are gathered by the caller.
+struct Fault {
+  std::vector<int> ranks;
+  std::optional<UpdateSpan> first;  // of the first such rank
+};
+
+// Asks every rank's spans; `wrong(span, last)` says whether one shows the fault.
+template <class Wrong>
+Fault ranks_with(const Run& run, Wrong wrong) {
+  Fault fault;
+  for (const auto* rank : run.ranks) {
+    const auto spans = update_spans(*rank);
+    const auto span = std::find_if(spans.begin(), spans.end(), [&](const auto& one) {
+      const bool last = std::none_of(spans.begin(), spans.end(), [&](const auto& other) {
+        return other.step > one.step && other.updated;
+      });
+      return wrong(one, last);
+    });
+    if (span == spans.end()) continue;
+    fault.ranks.push_back(rank->participant.rank);
+    if (!fault.first) fault.first = *span;
+  }
+  return fault;
+}
+
+bool has_engine(const Run& run) {
+  return std::any_of(run.ranks.begin(), run.ranks.end(), [](const auto* rank) {
+    const auto spans = update_spans(*rank);
+    return std::any_of(spans.begin(), spans.end(),
+                       [](const auto& span) { return span.engine_parameters > 0; });
+  });
+}
+
+std::string reduced_of(const UpdateSpan& span) {
+  return whole(span.reduced) + " of " + whole(span.engine_elements) +
+         " elements of the gradients were all-reduced";
+}
+
+// Counts as the engine does: from the first gradient on, until a backward has brought all of them or
+// has reduced them. A parameter that comes again before that was ready twice.
+struct ReadyTwice {
+  std::int64_t parameter = 0;
+  std::size_t counted = 0;  // parameters that had come by then
+};
+std::optional<ReadyTwice> ready_twice(const UpdateSpan& span) {
+  std::set<std::int64_t> counted;
+  for (const auto& backward : span.backwards) {
+    for (const auto parameter : backward.arrived)
+      if (!counted.insert(parameter).second) return ReadyTwice{parameter, counted.size()};
+    const bool all = static_cast<std::int64_t>(counted.size()) >= span.engine_parameters;
+    if (all || backward.reduced >= span.engine_elements) counted.clear();
+  }
+  return std::nullopt;
+}
+
+template <class T>
+std::map<std::int64_t, const std::vector<trace::Summary>*> values_by_step(
+    const trace::ParticipantTrace& rank) {
+  std::map<std::int64_t, const std::vector<trace::Summary>*> values;
+  for (const auto& at : rank.all<T>()) values[at.step] = &at.event->values;
+  return values;
+}
+
+double norm_of(const std::vector<trace::Summary>& values) {
+  double square = 0;
+  for (const auto& value : values) square += value.norm * value.norm;
+  return std::sqrt(square);
+}
+
+bool equal(const std::vector<trace::Summary>& a, const std::vector<trace::Summary>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const auto& x, const auto& y) { return x.hash == y.hash; });
+}
+
+// A rank's updates whose gradient and rate are large enough for float32 to see the step.
+struct Moves {
+  bool moved = false;               // a parameter, in one of them
+  std::vector<std::int64_t> still;  // those in which none did
+};
+Moves moves_of(const trace::ParticipantTrace& rank) {
+  Moves moves;
+  const auto held = values_by_step<trace::Parameters>(rank);
+  const auto gradients = values_by_step<trace::ReducedGradients>(rank);
+  for (const auto& at : rank.all<trace::Update>()) {
+    const auto before = held.find(at.step - 1), after = held.find(at.step);
+    const auto gradient = gradients.find(at.step);
+    const auto& lr = at.event->lr;
+    if (before == held.end() || after == held.end() || gradient == gradients.end() || lr.empty())
+      continue;
+    const double rate = *std::min_element(lr.begin(), lr.end());
+    if (!(rate * norm_of(*gradient->second) > 1e-6 * norm_of(*before->second))) continue;
+    if (equal(*before->second, *after->second))
+      moves.still.push_back(at.step);
+    else
+      moves.moved = true;
+  }
+  return moves;
+}
+
+}  // namespace
+
+Verdict unused_parameter(const trace::Trace& trace) {
+  const Run run(trace);
+  if (!has_engine(run)) return not_triggered(kNoEngine);
+  bool looked = false;
+  const auto fault = ranks_with(run, [&](const UpdateSpan& span, bool last) {
+    if (span.arrived.empty() || !span.backward_ended) return false;
+    looked = true;
+    return last && span.parameters == span.engine_parameters && !not_arrived(span).empty() &&
+           span.reduced < span.engine_elements;
+  });
+  if (!looked) return not_triggered("no backward that ended has its gradients' arrival recorded");
+  if (!fault.first) return clean();
+  const auto missing = not_arrived(*fault.first);
+  return found({.pitfall = "unused-parameter",
+                .ranks = fault.ranks,
+                .step = fault.first->step,
+                .evidence = "backward brought no gradient for " + std::to_string(missing.size()) +
+                            " of " + plural(fault.first->parameters, "parameter") +
+                            ", the first of them " + std::to_string(missing.front()) + "; " +
+                            reduced_of(*fault.first) + ", and the rank made no further update"});
+}
+
+Verdict frozen_after_wrapping(const trace::Trace& trace) {
+  const Run run(trace);
+  if (!has_engine(run)) return not_triggered(kNoEngine);
+  bool looked = false;
+  const auto fault = ranks_with(run, [&](const UpdateSpan& span, bool) {
+    if (span.engine_parameters == 0 || !span.backward_ended) return false;
+    looked = true;
+    return span.parameters != span.engine_parameters &&
+           span.reduced < std::max(span.elements, span.engine_elements);
+  });
+  if (!looked) return not_triggered("no backward ended after the engine took the parameters over");
+  if (!fault.first) return clean();
+  return found({.pitfall = "frozen-after-wrapping",
+                .ranks = fault.ranks,
+                .step = fault.first->step,
+                .evidence = "the gradient engine took over " +
+                            plural(fault.first->engine_parameters, "parameter") + ", and then " +
+                            std::to_string(fault.first->parameters) + " were trained; " +
+                            reduced_of(*fault.first)});
+}
+
+Verdict optimizer_built_on_other_parameters(const trace::Trace& trace) {
+  const Run run(trace);
+  if (run.devices) return not_triggered("one process drives the devices");
+  bool looked = false;
+  std::vector<int> ranks;
+  Moves first;
+  for (const auto* rank : run.ranks) {
+    const auto moves = moves_of(*rank);
+    looked = looked || moves.moved || !moves.still.empty();
+    if (moves.moved || moves.still.empty()) continue;
+    ranks.push_back(rank->participant.rank);
+    if (first.still.empty()) first = moves;
+  }
+  if (!looked)
+    return not_triggered(
+        "no update has a learning rate, a gradient, and parameters before and after");
+  if (ranks.empty()) return clean();
+  return found(
+      {.pitfall = "optimizer-built-on-other-parameters",
+       .ranks = ranks,
+       .step = first.still.front(),
+       .evidence = "in " + plural(static_cast<std::int64_t>(first.still.size()), "update") +
+                   " no parameter moved, though the gradient and the learning rate were not "
+                   "zero"});
+}
+
+Verdict parameter_ready_twice(const trace::Trace& trace) {
+  const Run run(trace);
+  if (!has_engine(run)) return not_triggered(kNoEngine);
+  bool looked = false;
+  const auto fault = ranks_with(run, [&](const UpdateSpan& span, bool last) {
+    if (span.backwards.empty() || span.arrived.empty()) return false;
+    looked = true;
+    return last && !span.updated && ready_twice(span).has_value();
+  });
+  if (!looked) return not_triggered("no loss with its gradients' arrival was recorded");
+  if (!fault.first) return clean();
+  const auto twice = *ready_twice(*fault.first);
+  return found({.pitfall = "parameter-ready-twice",
+                .ranks = fault.ranks,
+                .step = fault.first->step,
+                .evidence = "the gradient of parameter " + std::to_string(twice.parameter) +
+                            " came a second time before the first count was done (" +
+                            std::to_string(twice.counted) + " of " +
+                            plural(fault.first->engine_parameters, "parameter") +
+                            " had come), and no update followed"});
+}
+
+Verdict zero_grad_on_bucket_view(const trace::Trace& trace) {
+  const Run run(trace);
+  bool looked = false;
+  std::vector<int> ranks;
+  std::int64_t step = 0, views = 0;
+  for (const auto* rank : run.ranks) {
+    const auto calls = rank->all<trace::ZeroGrad>();
+    looked = looked || !calls.empty();
+    const auto updates = rank->all<trace::Update>();
+    for (const auto& at : calls) {
+      const bool went_on = !updates.empty() && updates.back().step >= at.step;
+      if (at.event->by != "optimizer" || at.event->views == 0 || went_on) continue;
+      ranks.push_back(rank->participant.rank);
+      step = at.step;
+      views = at.event->views;
+      break;
+    }
+  }
+  if (!looked) return not_triggered("the clearing of gradients was not recorded");
+  if (ranks.empty()) return clean();
+  return found({.pitfall = "zero-grad-on-bucket-view",
+                .ranks = ranks,
+                .step = step,
+                .evidence = "the optimizer was to clear gradients of which " +
+                            std::to_string(views) +
+                            " are views of another tensor, and the rank made no update after it"});
+}
+
+}  // namespace lockstep::diagnose

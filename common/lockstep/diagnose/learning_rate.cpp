@@ -1,0 +1,188 @@
+// Pitfalls of the learning rate's size: what it is, beside what was declared to suit a smaller run.
+#include <lockstep/diagnose/detectors.h>
+#include <lockstep/diagnose/gradients.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace lockstep::diagnose {
+namespace {
+
+constexpr double kMoreThanNoise = 1.2;  // a loss this many times the first one has risen
+constexpr double kClose = 0.05;
+
+struct Rates {
+  double reference = 0;  // the rate declared to suit the reference run
+  double growth = 1;     // samples of an update over the reference run's
+  double first = 0, peak = 0;
+  double stretch = 1;  // how many times the mean loss's gradient is what the optimizer was given
+  std::optional<bool> follows_gradient;
+};
+
+double dot(const Vector& a, const Vector& b) {
+  return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
+}
+
+// Takes the part along `direction` out of each vector.
+void remove_part(const Vector& direction, std::initializer_list<Vector*> from) {
+  const double square = dot(direction, direction);
+  if (square == 0) return;
+  for (auto* vector : from) {
+    const double times = dot(*vector, direction) / square;
+    for (std::size_t i = 0; i < vector->size(); ++i) (*vector)[i] -= times * direction[i];
+  }
+}
+
+template <class T>
+const T* at_step(const trace::ParticipantTrace& rank, std::int64_t step) {
+  for (const auto& at : rank.all<T>())
+    if (at.step == step) return at.event;
+  return nullptr;
+}
+
+// Whether each tensor's first move was a multiple of its gradient, with or without a pull towards zero (weight
+// decay): SGD's is, Adam's is not. Momentum has no part in a first move.
+std::optional<bool> follows_gradient(const trace::ParticipantTrace& rank) {
+  const auto* before = at_step<trace::Parameters>(rank, -1);
+  const auto* after = at_step<trace::Parameters>(rank, 0);
+  const auto* gradient = at_step<trace::ReducedGradients>(rank, 0);
+  if (before == nullptr || after == nullptr || gradient == nullptr) return std::nullopt;
+  const auto tensors =
+      std::min({before->values.size(), after->values.size(), gradient->values.size()});
+  bool any = false;
+  for (std::size_t i = 0; i < tensors; ++i) {
+    Vector held = before->values[i].sketch;
+    const Vector along = gradient->values[i].sketch;
+    if (held.size() != along.size() || held.size() != after->values[i].sketch.size()) continue;
+    const Vector move = minus(after->values[i].sketch, held);
+    Vector rest = move;
+    remove_part(along, {&rest, &held});
+    remove_part(held, {&rest});
+    const double rounding = 1e-6 * before->values[i].norm;  // of float32 parameters
+    if (std::sqrt(dot(rest, rest)) > 0.02 * std::sqrt(dot(move, move)) + rounding) return false;
+    any = true;
+  }
+  if (!any) return std::nullopt;
+  return true;
+}
+
+// The rates and what they are to be compared with; nothing, and why, where something is missing.
+std::optional<Rates> rates_of(const Run& run, Verdict* why) {
+  const auto missing = [&](const char* reason) {
+    *why = not_triggered(reason);
+    return std::nullopt;
+  };
+  if (run.devices || !run.complete) return missing("not every rank left a trace");
+  const auto& rank = *run.ranks.front();
+  const auto intents = rank.all<trace::Intent>();
+  if (intents.empty() || intents.back().event->reference_lr <= 0 ||
+      intents.back().event->reference_world_size <= 0)
+    return missing("the run does not declare a reference rate and its world size");
+  const auto updates = rank.all<trace::Update>();
+  const auto steps = gradient_steps(run);
+  if (updates.empty() || steps.empty())
+    return missing("no step has an update and every rank's gradients");
+  if (is_unreduced(steps.front())) return missing("the ranks do not reduce their gradients");
+  const auto* loss = at_step<trace::Loss>(rank, steps.front().step);
+  const auto& samples = steps.front().samples;
+  if (loss == nullptr || loss->count <= 0 || *std::min_element(samples.begin(), samples.end()) <= 0)
+    return missing("no step has the samples behind its loss and gradient");
+
+  Rates rates;
+  rates.reference = intents.back().event->reference_lr;
+  // A batch is what one backward takes; of these the reference run took one a rank.
+  rates.growth = std::accumulate(samples.begin(), samples.end(), 0.0) /
+                 static_cast<double>(intents.back().event->reference_world_size * loss->count);
+  const auto highest = [](const trace::Update& update) {
+    return update.lr.empty() ? 0.0 : *std::max_element(update.lr.begin(), update.lr.end());
+  };
+  rates.first = highest(*updates.front().event);
+  for (const auto& at : updates) rates.peak = std::max(rates.peak, highest(*at.event));
+  const auto of_loss = loss_scale(run, steps.front().step);
+  const auto of_reduction = reduction_scale(steps.front(), kRounding);
+  // A shorter gradient was clipped, and is no one's way to scale a rate down.
+  if (of_loss && of_reduction) rates.stretch = std::max(1.0, *of_loss * *of_reduction);
+  rates.follows_gradient = follows_gradient(rank);
+  if (rates.growth < 1.5) {
+    *why = not_applicable("an update takes no more samples than the reference run's");
+    return std::nullopt;
+  }
+  return rates;
+}
+
+bool is_close(double value, double target) {
+  return std::abs(value - target) <= kClose * target;
+}
+
+std::string grown(const Rates& rates) {
+  return "an update takes " + number(rates.growth) +
+         " times as many samples as the reference run's, whose rate is " + number(rates.reference);
+}
+
+}  // namespace
+
+Verdict lr_not_scaled(const trace::Trace& trace) {
+  const Run run(trace);
+  Verdict why;
+  const auto rates = rates_of(run, &why);
+  if (!rates) return why;
+  if (!rates->follows_gradient) return not_triggered("the first update's move was not recorded");
+  if (!*rates->follows_gradient)
+    return not_applicable(
+        "the optimizer does not go along the gradient, and its rate need not scale");
+  if (!is_close(rates->peak * rates->stretch, rates->reference)) return clean();
+  return found({.pitfall = "lr-not-scaled",
+                .severity = Severity::advice,
+                .ranks = run.numbers,
+                .step = 0,
+                .evidence = grown(*rates) + "; the highest rate of this run is " +
+                            number(rates->peak) + ", and its updates are not longer"});
+}
+
+Verdict linear_rule_with_adam(const trace::Trace& trace) {
+  const Run run(trace);
+  Verdict why;
+  const auto rates = rates_of(run, &why);
+  if (!rates) return why;
+  if (!rates->follows_gradient) return not_triggered("the first update's move was not recorded");
+  if (*rates->follows_gradient)
+    return not_applicable("the optimizer goes along the gradient, as the linear rule assumes");
+  if (!is_close(rates->peak, rates->reference * rates->growth)) return clean();
+  return found({.pitfall = "linear-rule-with-adam",
+                .severity = Severity::advice,
+                .ranks = run.numbers,
+                .step = 0,
+                .evidence = grown(*rates) + "; the highest rate of this run is " +
+                            number(rates->peak) +
+                            ", as many times that, though the first update is no multiple of the "
+                            "gradient: the optimizer normalises it"});
+}
+
+Verdict no_warmup(const trace::Trace& trace) {
+  const Run run(trace);
+  Verdict why;
+  const auto rates = rates_of(run, &why);
+  if (!rates) return why;
+  std::vector<double> losses;  // mean over all ranks, of the first steps in a row
+  for (std::int64_t step = 0;; ++step) {
+    double sum = 0, count = 0;
+    for (const auto* rank : run.ranks)
+      for (const auto& at : rank->all<trace::Loss>())
+        if (at.step == step) sum += at.event->sum, count += static_cast<double>(at.event->count);
+    if (count == 0) break;
+    losses.push_back(sum / count);
+  }
+  if (losses.size() < 2) return not_triggered("the losses of the first steps were not recorded");
+  if (rates->first * rates->stretch < 0.9 * rates->growth * rates->reference) return clean();
+  const auto highest = std::max_element(losses.begin(), losses.end());
+  if (!(*highest > kMoreThanNoise * losses.front())) return clean();
+  return found({.pitfall = "no-warmup",
+                .ranks = run.numbers,
+                .step = highest - losses.begin(),
+                .evidence = grown(*rates) + "; the first update already has " +
+                            number(rates->first) + ", and the loss rises from " +
+                            number(losses.front()) + " to " + number(*highest)});
+}
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,192 @@
+// Pitfalls of losses that other ranks' values go into, and their gradients do not come back from.
+#include <lockstep/diagnose/detectors.h>
+#include <lockstep/diagnose/evidence.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+
+namespace lockstep::diagnose {
+namespace {
+
+bool is_near(double value, double target, double tolerance) {
+  return std::abs(value - target) <= tolerance * std::max(std::abs(value), std::abs(target));
+}
+
+// One update of one rank that recorded one loss: what it called on either side of it.
+struct LossStep {
+  std::int64_t samples = 0;  // drawn for training
+  int losses = 0;
+  trace::Loss loss;
+  std::vector<const trace::Collective*> before, after;  // after: in backward, or beside it
+  double own_mean() const { return loss.sum / static_cast<double>(loss.count); }
+};
+
+std::map<std::int64_t, LossStep> loss_steps(const trace::ParticipantTrace& rank) {
+  std::map<std::int64_t, LossStep> steps;
+  for (const auto& event : rank.events) {
+    if (event.step < 0) continue;
+    auto& step = steps[event.step];
+    if (const auto* samples = std::get_if<trace::Samples>(&event.payload);
+        samples && samples->phase == "train")
+      step.samples += static_cast<std::int64_t>(samples->ids.size());
+    if (const auto* loss = std::get_if<trace::Loss>(&event.payload)) {
+      ++step.losses;
+      step.loss = *loss;
+    }
+    if (const auto* call = std::get_if<trace::Collective>(&event.payload))
+      (step.losses == 0 ? step.before : step.after).push_back(call);
+  }
+  return steps;
+}
+
+// A step as all ranks took it, by rank.
+struct CommonStep {
+  std::int64_t step = 0;
+  std::vector<LossStep> ranks;
+
+  template <class Judge>
+  bool on_all(Judge judge) const {
+    return std::all_of(ranks.begin(), ranks.end(), judge);
+  }
+};
+
+// The steps in which every rank recorded one loss, of at least a sample.
+std::vector<CommonStep> common_steps(const Run& run) {
+  std::map<std::int64_t, CommonStep> steps;
+  for (const auto* rank : run.ranks)
+    for (auto& [number, of_rank] : loss_steps(*rank)) {
+      if (of_rank.losses != 1 || of_rank.loss.count == 0) continue;
+      steps[number].step = number;
+      steps[number].ranks.push_back(std::move(of_rank));
+    }
+  std::vector<CommonStep> result;
+  for (auto& [number, step] : steps)
+    if (step.ranks.size() == run.ranks.size()) result.push_back(std::move(step));
+  return result;
+}
+
+std::int64_t elements(const trace::Collective& call) {
+  return std::accumulate(call.sizes.begin(), call.sizes.end(), std::int64_t{0});
+}
+
+bool has(const std::string& op, const char* part) {
+  return op.find(part) != std::string::npos;
+}
+
+// ---- gather-loses-graph ----
+
+// Whether the gradients for what was gathered went back to the ranks it came from: by an operation
+// that hands each rank its part, or by a sum of all parts.
+bool gradients_went_back(const LossStep& step, std::int64_t gathered) {
+  return std::any_of(step.after.begin(), step.after.end(), [&](const trace::Collective* call) {
+    if (has(call->op, "alltoall") || has(call->op, "scatter") || has(call->op, "recv")) return true;
+    return has(call->op, "allreduce") && elements(*call) == gathered;
+  });
+}
+
+bool gathered_in_vain(const CommonStep& step) {
+  std::int64_t samples = 0;
+  for (const auto& rank : step.ranks) samples += rank.samples;
+  const auto world_size = static_cast<std::int64_t>(step.ranks.size());
+  const double first = step.ranks.front().loss.sum;
+  return step.on_all([&](const LossStep& rank) {
+    std::int64_t gathered = 0;  // the largest, from all ranks
+    for (const auto* call : rank.before)
+      if (has(call->op, "allgather")) gathered = std::max(gathered, world_size * elements(*call));
+    const bool of_all = rank.loss.count == samples && rank.samples < samples;
+    return gathered > 0 && of_all && is_near(rank.loss.sum, first, 1e-4) &&
+           is_near(rank.loss.backward_value, rank.own_mean(), 0.05) &&
+           !gradients_went_back(rank, gathered);
+  });
+}
+
+// ---- loss-all-reduced-in-place ----
+
+bool sums_a_scalar(const trace::Collective* call) {
+  return has(call->op, "allreduce") && call->reduce_op == "sum" && elements(*call) == 1;
+}
+
+double mean_of_own(const CommonStep& step) {
+  double sum = 0;
+  for (const auto& rank : step.ranks) sum += rank.own_mean();
+  return sum / static_cast<double>(step.ranks.size());
+}
+
+// How far the ranks' own losses lie from their mean, at most.
+double spread_of_own(const CommonStep& step) {
+  double spread = 0;
+  for (const auto& rank : step.ranks)
+    spread = std::max(spread, std::abs(rank.own_mean() - mean_of_own(step)));
+  return spread;
+}
+
+// Where all ranks' losses are equal but for rounding, each is their mean.
+bool losses_differ(const CommonStep& step) {
+  return spread_of_own(step) > 1e-5 * std::abs(mean_of_own(step));
+}
+
+bool starts_from_the_mean(const CommonStep& step) {
+  const double mean = mean_of_own(step);
+  const double near = 0.01 * spread_of_own(step) + 1e-6 * std::abs(mean);
+  return step.on_all([&](const LossStep& rank) {
+    return std::any_of(rank.before.begin(), rank.before.end(), sums_a_scalar) &&
+           std::none_of(rank.after.begin(), rank.after.end(), sums_a_scalar) &&  // its backward's
+           std::abs(rank.loss.backward_value - mean) <= near;
+  });
+}
+
+// What one of the two looks for: in every step that can tell.
+struct Rule {
+  const char* slug;
+  bool (*can_tell)(const CommonStep&);
+  bool (*is_wrong)(const CommonStep&);
+  std::string (*describe)(const CommonStep&);
+};
+
+Verdict judge(const trace::Trace& trace, const Rule& rule) {
+  const Run run(trace);
+  if (run.devices) return not_triggered("one process computes the loss");
+  if (run.world_size < 2) return not_applicable("one rank has nobody's values but its own");
+  if (!run.complete) return not_triggered("a rank left no trace");
+  auto steps = common_steps(run);
+  const auto called = [](const LossStep& rank) { return !rank.after.empty(); };
+  std::erase_if(
+      steps, [&](const CommonStep& step) { return !step.on_all(called) || !rule.can_tell(step); });
+  if (steps.empty())
+    return not_triggered(
+        "no step has one loss of every rank, a collective after it, and what tells them apart");
+  if (!std::all_of(steps.begin(), steps.end(), rule.is_wrong)) return clean();
+  return found({.pitfall = rule.slug,
+                .ranks = run.numbers,
+                .step = steps.front().step,
+                .evidence = rule.describe(steps.front())});
+}
+
+}  // namespace
+
+Verdict gather_loses_graph(const trace::Trace& trace) {
+  const auto any_step = [](const CommonStep&) { return true; };
+  const auto describe = [](const CommonStep& step) {
+    const auto& rank = step.ranks.front();
+    return "every rank's loss is of all ranks' " + std::to_string(rank.loss.count) + " samples, " +
+           std::to_string(rank.samples) +
+           " of them its own, and no gradient for the gathered ones goes back to the ranks they "
+           "came from: averaged, the gradient is 1/" +
+           std::to_string(step.ranks.size()) + " of the loss's";
+  };
+  return judge(trace, {"gather-loses-graph", any_step, gathered_in_vain, describe});
+}
+
+Verdict loss_all_reduced_in_place(const trace::Trace& trace) {
+  const auto describe = [](const CommonStep& step) {
+    const auto& rank = step.ranks.front();
+    return "backward starts from " + number(rank.loss.backward_value) +
+           ", the mean of all ranks' losses (the first rank's own is " + number(rank.own_mean()) +
+           "), and no sum over the ranks in backward makes up for the division";
+  };
+  return judge(trace, {"loss-all-reduced-in-place", losses_differ, starts_from_the_mean, describe});
+}
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,125 @@
+// Pitfalls of random numbers that should be independent, and come from one stream.
+#include <lockstep/diagnose/detectors.h>
+#include <lockstep/diagnose/evidence.h>
+
+#include <algorithm>
+#include <set>
+
+namespace lockstep::diagnose {
+namespace {
+
+// So many samples in a row must share their numbers with other samples: a coin that is thrown for each
+// falls alike by chance.
+constexpr std::int64_t kEnough = 16;
+
+using Batches = std::vector<const trace::RandomNumbers*>;
+
+Batches batches_of(const trace::ParticipantTrace& rank) {
+  Batches batches;
+  for (const auto& at : rank.all<trace::RandomNumbers>())
+    if (!at.event->hashes.empty() && at.event->hashes.size() == at.event->ids.size())
+      batches.push_back(at.event);
+  return batches;
+}
+
+// One draw for a whole batch is a choice; it says nothing about the stream it came from.
+bool is_varied(const trace::RandomNumbers& batch) {
+  return std::set(batch.hashes.begin(), batch.hashes.end()).size() > 1;
+}
+
+// Samples that share their numbers with another one, place by place; nothing where any place differs.
+// A sample that comes twice has its numbers twice. A shorter batch is compared as far as it goes.
+std::int64_t shared_draws(const trace::RandomNumbers& a, const trace::RandomNumbers& b) {
+  std::int64_t others = 0;
+  for (std::size_t i = 0; i < std::min(a.ids.size(), b.ids.size()); ++i) {
+    if (a.hashes[i] != b.hashes[i]) return 0;
+    others += a.ids[i] != b.ids[i];
+  }
+  return is_varied(a) && is_varied(b) ? others : 0;
+}
+
+// In batches in a row, the most.
+std::int64_t shared_in_a_row(const Batches& a, const Batches& b) {
+  std::int64_t shared = 0, most = 0;
+  for (std::size_t k = 0; k < std::min(a.size(), b.size()); ++k) {
+    const auto of_batch = shared_draws(*a[k], *b[k]);
+    shared = of_batch == 0 ? 0 : shared + of_batch;
+    most = std::max(most, shared);
+  }
+  return most;
+}
+
+// How many batches in a row begin with the same numbers, in rounds of equally many to the end; 1 = no
+// such rounds.
+std::size_t round_length(const Batches& batches, std::int64_t* shared) {
+  std::size_t length = 1;
+  while (length < batches.size() && shared_draws(*batches[0], *batches[length]) > 0) ++length;
+  for (std::size_t k = 0; k < batches.size() && length > 1; ++k) {
+    if (k % length == 0) continue;
+    const auto of_batch = shared_draws(*batches[k - k % length], *batches[k]);
+    if (of_batch == 0) return 1;
+    *shared += of_batch;
+  }
+  return length;
+}
+
+const char* const kNoNumbers = "a rank recorded no random numbers drawn for samples";
+
+}  // namespace
+
+Verdict same_augmentation_everywhere(const trace::Trace& trace) {
+  const Run run(trace);
+  if (run.devices) return not_triggered("one process draws for all devices");
+  if (run.world_size < 2) return not_applicable("one rank has one stream");
+  if (!run.complete) return not_triggered("a rank left no trace");
+  std::vector<Batches> ranks;
+  for (const auto* rank : run.ranks) {
+    ranks.push_back(batches_of(*rank));
+    if (ranks.back().empty()) return not_triggered(kNoNumbers);
+  }
+  // The first rank whose numbers another draws too, and all that do.
+  for (std::size_t first = 0; first < ranks.size(); ++first) {
+    std::vector<int> alike{run.numbers[first]};
+    std::int64_t shared = 0;
+    for (std::size_t r = first + 1; r < ranks.size(); ++r) {
+      const auto with_r = shared_in_a_row(ranks[first], ranks[r]);
+      if (with_r < kEnough) continue;
+      alike.push_back(run.numbers[r]);
+      shared = shared == 0 ? with_r : std::min(shared, with_r);
+    }
+    if (alike.size() < 2) continue;
+    return found({.pitfall = "same-augmentation-everywhere",
+                  .ranks = alike,
+                  .evidence = "ranks " + list(alike) + " drew the same random numbers for " +
+                              plural(shared, "sample") +
+                              " in a row, which are other samples on each"});
+  }
+  return clean();
+}
+
+Verdict worker_streams_copied(const trace::Trace& trace) {
+  const Run run(trace);
+  std::vector<int> at_fault;
+  std::size_t workers = 0, repeats = 0;
+  bool any = false;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r) {
+    const auto batches = batches_of(*run.ranks[r]);
+    any = any || batches.size() > 1;
+    std::int64_t shared = 0;
+    const auto length = round_length(batches, &shared);
+    if (length < 2 || shared < kEnough) continue;
+    at_fault.push_back(run.numbers[r]);
+    workers = std::max(workers, length);
+    repeats = std::max(repeats, static_cast<std::size_t>(shared));
+  }
+  if (!any) return not_triggered("no rank recorded random numbers drawn for two batches");
+  if (at_fault.empty()) return clean();
+  return found({.pitfall = "worker-streams-copied",
+                .ranks = at_fault,
+                .evidence = "the same random numbers are drawn for " + std::to_string(workers) +
+                            " batches one after another, all through the run; " +
+                            plural(static_cast<std::int64_t>(repeats), "sample") +
+                            " of a rank got numbers that another sample had"});
+}
+
+}  // namespace lockstep::diagnose

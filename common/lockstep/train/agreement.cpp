@@ -1,0 +1,56 @@
+#include <lockstep/base/error.h>
+#include <lockstep/train/agreement.h>
+#include <torch/torch.h>
+
+#include <map>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
+    text += std::to_string(ranks[i]);
+  }
+  return text;
+}
+
+std::string who_said_what(c10d::ProcessGroup& group, const at::Tensor& value) {
+  std::map<std::int64_t, std::vector<int>> said;
+  const auto all = all_gather(group, value);
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    said[all[rank].item<std::int64_t>()].push_back(static_cast<int>(rank));
+  std::string text;
+  for (const auto& [number, ranks] : said)
+    text += (text.empty() ? "" : ", ") + std::to_string(number) + " on " + ranks_text(ranks);
+  return text;
+}
+
+}  // namespace
+
+Agreement all_agree(c10d::ProcessGroup& group, std::int64_t value) {
+  const auto device = device_of(group);
+  // The least of v, and of ~v = -v - 1, whose least belongs to the most of v and never overflows.
+  auto bounds = at::tensor({value, ~value}, at::kLong).to(device);
+  all_reduce(group, bounds, c10d::ReduceOp::MIN);
+  const auto found = bounds.cpu();
+  Agreement agreement{found[0].item<std::int64_t>(), ~found[1].item<std::int64_t>(), {}};
+  if (!agreement.agreed())
+    agreement.disagreement = who_said_what(group, at::tensor({value}, at::kLong).to(device));
+  return agreement;
+}
+
+Agreement all_agree(c10d::ProcessGroup& group, bool value) {
+  return all_agree(group, static_cast<std::int64_t>(value));
+}
+
+void require_agreement(c10d::ProcessGroup& group, const std::string& what, std::int64_t value) {
+  const auto agreement = all_agree(group, value);
+  if (!agreement.agreed())
+    throw Error("the ranks disagree about " + what + ": " + agreement.disagreement +
+                "; it must be the same on all of them");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,104 @@
+// Lesson 06, part "buffers": whose running statistics are evaluated.
+//
+// Concept:  BatchNorm collects a running mean and variance, which evaluation uses. They are buffers:
+//           no gradient keeps them equal. DDP copies rank 0's to all ranks before every forward.
+// Symptom:  with that switched off, W equal models have W sets of statistics, and the same test
+//           images give another loss on every rank.
+#include <lockstep/lesson/figures.h>
+#include <lockstep/train/distributed_data_parallel.h>
+
+#include "parts.h"
+
+namespace {
+
+using namespace lockstep;
+
+constexpr std::int64_t kBatch = 16;  // per rank
+constexpr int kSteps = 8;            // an epoch
+constexpr int kEpochs = 2;
+constexpr std::int64_t kTestSamples = 256;
+
+// The ranks' mean in place of each one's own.
+void average_running_statistics(c10d::ProcessGroup& group, const torch::nn::Module& net) {
+  const torch::NoGradGuard no_grad;
+  for (auto& buffer : net.buffers()) {
+    if (!buffer.is_floating_point()) continue;  // the count of batches is the same everywhere
+    all_reduce(group, buffer);
+    buffer /= group.getSize();
+  }
+}
+
+void train(RankContext& context, const Fault& fault) {
+  const auto data =
+      fashion_mnist_or_synthetic(Split::train, kBatch * kSteps * kEpochs * context.world_size());
+  const auto test = fashion_mnist_or_synthetic(Split::test, kTestSamples);
+  auto net = batch_norm_mlp();
+  net->to(context.device());
+  auto& probes = context.probes();
+  probes.intent({.global_batch = kBatch * context.world_size(), .loss_reduction = "mean"});
+  probes.attach(*net);
+  // A near miss: switched off too, and made equal once an epoch, before they are used.
+  const bool once_an_epoch = fault("near-miss-averaged-each-epoch");
+  DdpOptions options;
+  if (once_an_epoch || fault("buffers-not-synced")) {  // PITFALL buffers-not-synced
+    options.broadcast_buffers = false;                 // "It is faster", and nothing complains.
+  } else {
+    // Nothing: the default is right.
+  }
+  DistributedDataParallel<torch::nn::Sequential> model(net, context.group(), options);
+  probes.engine("distributed_data_parallel");
+  torch::optim::SGD optimizer(net->parameters(), 0.05);
+  probes.start();
+
+  for (int epoch = 0; epoch < kEpochs; ++epoch) {
+    Mean loss_of_epoch, accuracy;
+    for (int step = 0; step < kSteps; ++step) {
+      const auto mine = own_batch(context, epoch * kSteps + step, kBatch);
+      probes.samples("train", mine);
+      const auto batch = take(data, mine);
+      optimizer.zero_grad();
+      const auto outputs = model(batch.inputs.to(context.device()));
+      probes.forward(net->is_training());
+      const auto each = torch::cross_entropy_loss(outputs, batch.targets.to(context.device()), {},
+                                                  at::Reduction::None);
+      const auto loss = each.mean();
+      probes.loss(loss, each);
+      loss.backward();
+      probes.gradients_ready();
+      optimizer.step();
+      probes.updated(optimizer);
+      loss_of_epoch.add(each);
+    }
+    if (once_an_epoch) average_running_statistics(*context.group(), *net);
+
+    // All ranks look at the same images, so all must see the same loss.
+    const torch::NoGradGuard no_grad;
+    model.eval();
+    const auto outputs = model(test.inputs.to(context.device()));
+    probes.forward(net->is_training());
+    model.train();
+    const auto loss = torch::cross_entropy_loss(outputs, test.targets.to(context.device()));
+    accuracy.add(outputs.argmax(1).cpu() == test.targets);
+    context.outcome().figures["evaluation_loss"] = {loss.item<double>()};  // the last epoch's
+    context.outcome().losses.push_back(loss_of_epoch.value());
+    context.outcome().accuracy.push_back(accuracy.value());
+  }
+}
+
+Measured evaluation_spread(const Outcomes& outcomes) {
+  return {.expected = 0, .observed = spread(outcomes, "evaluation_loss"), .tolerance = 1e-6};
+}
+
+}  // namespace
+
+lockstep::Part buffers_part() {
+  return {.name = "buffers",
+          .run = train,
+          .broken = {{.slug = "buffers-not-synced",
+                      .what = "DDP without broadcast_buffers: W sets of running statistics",
+                      .oracle = {"loss of the same test images, spread over the ranks",
+                                 evaluation_spread}}},
+          .near_misses = {{.name = "near-miss-averaged-each-epoch",
+                           .slug = "buffers-not-synced",
+                           .naive_check = "broadcast_buffers is off"}}};
+}

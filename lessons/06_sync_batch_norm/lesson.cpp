@@ -1,0 +1,35 @@
+// Lesson 06: BatchNorm under data parallelism. It is the layer that looks at the batch as a whole, and
+// the one with state that no gradient keeps equal.
+//
+//   by_hand.cpp      the batch of all ranks, written out: which mean, over how many
+//   buffers.cpp      running statistics: every rank collects its own, one set is evaluated
+//   modes.cpp        train() and eval(), which all ranks must switch together
+//   two_views.cpp    two forwards before one backward, and a broadcast in between
+//   conversion.cpp   from BatchNorm to SyncBatchNorm, before DDP takes the parameters
+//
+// Run:  ./lockstep run 06_sync_batch_norm
+//       06_sync_batch_norm --variant unequal-counts-in-sync --world-size 4
+#include <lockstep/lesson/figures.h>
+
+#include "parts.h"
+
+torch::nn::Sequential batch_norm_mlp() {
+  return torch::nn::Sequential(torch::nn::Linear(784, 64), torch::nn::BatchNorm1d(64),
+                               torch::nn::ReLU(), torch::nn::Linear(64, 10));
+}
+
+std::vector<std::int64_t> own_batch(const lockstep::RankContext& context, std::int64_t step,
+                                    std::int64_t batch) {
+  auto ids = lockstep::all_ids(batch);
+  for (auto& id : ids) id += (step * context.world_size() + context.rank()) * batch;
+  return ids;
+}
+
+int main(int argc, char** argv) {
+  return lockstep::lesson_main(
+      argc, argv,
+      {.name = "06_sync_batch_norm",
+       .title = "SyncBatchNorm: one batch, one set of statistics, over all ranks",
+       .parts = {by_hand_part(), buffers_part(), modes_part(), two_views_part(),
+                 conversion_part()}});
+}

@@ -1,0 +1,19 @@
+// Lesson 08: the learning rate on W ranks. W times the batch is 1/W of the updates, and every length that
+// was counted in updates changes with it.
+//
+//   scaling.cpp   SGD: W times the batch, W times the rate
+//   adam.cpp      Adam: W times the rate is W times the step, whatever the gradient
+//   warmup.cpp    why the scaled rate does not start at once
+//   schedule.cpp  how long a schedule is, in which unit, and who steps it
+//
+// Run:  ./lockstep run 08_lr_scaling
+//       08_lr_scaling --variant schedule-unit-mismatch --world-size 4
+#include "parts.h"
+
+int main(int argc, char** argv) {
+  return lockstep::lesson_main(
+      argc, argv,
+      {.name = "08_lr_scaling",
+       .title = "The learning rate on W ranks: how large, from when, and for how long",
+       .parts = {scaling_part(), adam_part(), warmup_part(), schedule_part()}});
+}

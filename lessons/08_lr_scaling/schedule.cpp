@@ -1,0 +1,152 @@
+// Lesson 08, part "schedule": a schedule counts its own steps, and knows nothing of updates, epochs or ranks.
+// --full is article D's shape: 10,000 samples, batch 64, 10 epochs.
+//
+// Concept:  its length must be in the unit it is stepped in, and count what one rank does: the batches of the
+//           sharded data. One step() an update, on every rank.
+// Symptom:  the rate ends too high, reaches its end too early and rises again, or never leaves the warm-up.
+//           The loss alone hardly tells.
+#include <lockstep/lesson/figures.h>
+#include <lockstep/train/distributed_data_parallel.h>
+#include <lockstep/train/distributed_sampler.h>
+#include <lockstep/train/lr_scheduler.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "parts.h"
+
+namespace {
+
+using namespace lockstep;
+
+constexpr double kRate = 0.05;
+
+void train(RankContext& context, const Fault& fault) {
+  const int world_size = context.world_size();
+  const std::int64_t batch_size = context.full() ? 64 : 32;  // per rank
+  const std::int64_t epochs = context.full() ? 10 : 3;
+  const auto data = fashion_mnist_or_synthetic(
+      Split::train, context.full() ? 10'000 : 20 * batch_size * world_size);
+  DistributedSampler sampler({.dataset_size = data.size(),
+                              .num_replicas = world_size,
+                              .rank = context.rank(),
+                              .seed = context.seed()});
+  Mlp module(784, context.full() ? 256 : 32, 10);
+  module->to(context.device());
+  auto& probes = context.probes();
+  probes.dataset("train", data.inputs, data.targets, all_ids(data.size()), data.size());
+  probes.attach(*module);
+  DistributedDataParallel<Mlp> model(module, context.group());
+  probes.engine("distributed_data_parallel");
+  torch::optim::SGD optimizer(model.parameters(), kRate);
+
+  // Two near misses. One counts samples, and so takes the data set's length: right, if every update counts
+  // all ranks' samples. The other makes the schedule W times too long and steps it W times an update.
+  const bool in_samples = fault("near-miss-counted-in-samples");
+  const bool twice_wrong = fault("near-miss-longer-and-stepped-more");
+  std::int64_t of_epoch = static_cast<std::int64_t>(sampler.batches(batch_size).size());
+  if (fault("schedule-length-ignores-world-size")) {  // PITFALL schedule-length-ignores-world-size
+    of_epoch = (data.size() + batch_size - 1) / batch_size;  // the updates of one rank alone
+  } else if (in_samples) {
+    of_epoch = data.size();
+  } else if (twice_wrong) {
+    of_epoch *= world_size;
+  }
+  const std::int64_t length = epochs * of_epoch, warmup = length / 6;
+  SequentialLR schedule(
+      optimizer,
+      {std::make_shared<LinearLR>(optimizer,
+                                  LinearLROptions{.start_factor = 0.1, .total_iters = warmup}),
+       std::make_shared<CosineAnnealingLR>(optimizer,
+                                           CosineAnnealingLROptions{.T_max = length - warmup})},
+      {warmup});
+  const auto advance = [&](std::int64_t steps) {
+    for (std::int64_t i = 0; i < steps; ++i) schedule.step();
+    probes.schedule(schedule.last_epoch(), length);
+  };
+  probes.schedule(0, length);
+  probes.start();
+
+  for (std::int64_t epoch = 0; epoch < epochs; ++epoch) {
+    sampler.set_epoch(epoch);
+    probes.set_epoch(epoch);
+    probes.pass_begin("train", epoch);
+    Mean loss_of_epoch, accuracy;
+    const auto batches = sampler.batches(batch_size);
+    for (const auto& ids : batches) {
+      probes.samples("train", ids);
+      const auto batch = take(data, ids);
+      const auto targets = batch.targets.to(context.device());
+      optimizer.zero_grad();
+      const auto outputs = model(batch.inputs.to(context.device()));
+      const auto each = torch::cross_entropy_loss(outputs, targets, {}, at::Reduction::None);
+      const auto loss = each.mean();
+      probes.loss(loss, each);
+      loss.backward();
+      probes.gradients_ready();
+      optimizer.step();
+      probes.updated(optimizer);
+      add_figure(context, "rate", optimizer.param_groups().front().options().get_lr() / kRate);
+      loss_of_epoch.add(each);
+      accuracy.add(outputs.argmax(1) == targets);
+
+      if (fault("schedule-unit-mismatch")) {             // PITFALL schedule-unit-mismatch
+        if (&ids == &batches.back()) advance(1);         // once an epoch, and it counts updates
+      } else if (fault("scheduler-stepped-per-rank")) {  // PITFALL scheduler-stepped-per-rank
+        advance(world_size);                             // once for every rank, on every rank
+      } else {
+        advance(in_samples ? batch_size * world_size : twice_wrong ? world_size : 1);
+      }
+    }
+    probes.pass_end("train", epoch, static_cast<std::int64_t>(batches.size()));
+    context.outcome().losses.push_back(loss_of_epoch.value());
+    context.outcome().accuracy.push_back(accuracy.value());
+  }
+}
+
+// The rate of the last update: a decay that fits the run ends near 0.
+Measured last_rate(const Outcomes& outcomes) {
+  const auto found = outcomes.at(0).figures.find("rate");
+  const bool any = found != outcomes.at(0).figures.end();
+  return {.expected = 0,
+          .observed = any ? found->second.back() : std::numeric_limits<double>::quiet_NaN(),
+          .tolerance = 0.02};
+}
+
+// When the rate is down to 5 %, as a share of the run: a cosine over the last five sixths of it is so
+// from 0.88 on.
+Measured decayed_at(const Outcomes& outcomes) {
+  Measured result{
+      .expected = 0.89, .observed = std::numeric_limits<double>::quiet_NaN(), .tolerance = 0.03};
+  const auto found = outcomes.at(0).figures.find("rate");
+  if (found == outcomes.at(0).figures.end()) return result;
+  const auto& rates = found->second;
+  const auto low =
+      std::find_if(rates.begin(), rates.end(), [](double rate) { return rate <= 0.05; });
+  result.observed = static_cast<double>(low - rates.begin()) / static_cast<double>(rates.size());
+  return result;
+}
+
+}  // namespace
+
+lockstep::Part schedule_part() {
+  const lockstep::Oracle last{"rate of the last update over the base rate", last_rate};
+  return {.name = "schedule",
+          .run = train,
+          .broken = {{.slug = "scheduler-stepped-per-rank",
+                      .what = "step() W times an update, once for every rank",
+                      .oracle = {"share of the run until the rate is down to 5 %", decayed_at}},
+                     {.slug = "schedule-unit-mismatch",
+                      .what = "a schedule made for updates is stepped once an epoch",
+                      .oracle = last,
+                      .min_world_size = 1},
+                     {.slug = "schedule-length-ignores-world-size",
+                      .what = "made for the updates of one rank alone, W times as many",
+                      .oracle = last}},
+          .near_misses = {{.name = "near-miss-longer-and-stepped-more",
+                           .slug = "scheduler-stepped-per-rank",
+                           .naive_check = "the schedule is stepped W times an update"},
+                          {.name = "near-miss-counted-in-samples",
+                           .slug = "schedule-length-ignores-world-size",
+                           .naive_check = "the length comes from the data set, not the share"}}};
+}

@@ -1,0 +1,119 @@
+// Lesson 08, part "warmup": the scaled rate is meant for later.
+//
+// Concept:  a step that is right where the loss is flat is too long where it is steep, and networks start
+//           steep: here, with large weights, more so than usual. A warm-up takes short steps until the curve
+//           has fallen.
+// Symptom:  the loss first jumps, to several times what it was. It comes down again, somewhere else.
+#include <lockstep/base/error.h>
+#include <lockstep/lesson/figures.h>
+#include <lockstep/train/distributed_data_parallel.h>
+#include <lockstep/train/lr_scheduler.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "parts.h"
+
+namespace {
+
+using namespace lockstep;
+
+constexpr std::int64_t kBatch = 32;  // per rank
+constexpr std::int64_t kUpdates = 40;
+constexpr std::int64_t kWarmup = 20;
+constexpr double kScaledRate = 0.8;    // W times the reference rate, for any W
+constexpr double kInitialWeights = 8;  // times PyTorch's
+
+Mlp steep_model() {
+  const torch::NoGradGuard no_grad;
+  Mlp model(784, 128, 10);
+  for (auto& parameter : model->parameters()) parameter *= kInitialWeights;
+  return model;
+}
+
+void train(RankContext& context, const Fault& fault) {
+  const int world_size = context.world_size();
+  // The same batch at every update, so that a loss which rises is the step's doing.
+  std::string which;
+  auto data = fashion_mnist_or_synthetic(Split::train, kBatch * world_size, &which);
+  if (which != "Fashion-MNIST")
+    throw UnavailableError(
+        "needs Fashion-MNIST: made-up data are as wide in every direction, and their "
+        "loss is not steep");
+  data.inputs = (data.inputs - data.inputs.mean()) / (3 * data.inputs.std());
+  std::vector<std::int64_t> mine;
+  for (std::int64_t i = context.rank(); i < data.size(); i += world_size) mine.push_back(i);
+  const auto batch = take(data, mine);
+  const auto inputs = batch.inputs.to(context.device());
+  const auto targets = batch.targets.to(context.device());
+
+  auto module = steep_model();
+  module->to(context.device());
+  auto& probes = context.probes();
+  probes.intent({.reference_lr = kScaledRate / world_size, .reference_world_size = 1});
+  probes.attach(*module);
+  DistributedDataParallel<Mlp> model(module, context.group());
+  probes.engine("distributed_data_parallel");
+  torch::optim::SGD optimizer(model.parameters(), kScaledRate);
+  // A near miss has no warm-up either: it bounds the step by clipping the gradient.
+  const bool clipped = fault("near-miss-clipped");
+  std::int64_t warmup = 1;
+  if (fault("no-warmup")) {  // PITFALL no-warmup
+    // Nothing: the full rate from the first update on.
+  } else if (!clipped) {
+    warmup = kWarmup;
+  }
+  LinearLR schedule(optimizer, {.start_factor = warmup == 1 ? 1 : 0.1, .total_iters = warmup});
+  probes.schedule(0, warmup);
+  probes.start();
+
+  Mean loss_of_epoch, accuracy;
+  for (std::int64_t update = 0; update < kUpdates; ++update) {
+    probes.samples("train", mine);
+    optimizer.zero_grad();
+    const auto outputs = model(inputs);
+    const auto each = torch::cross_entropy_loss(outputs, targets, {}, at::Reduction::None);
+    const auto loss = each.mean();
+    probes.loss(loss, each);
+    loss.backward();
+    if (clipped) torch::nn::utils::clip_grad_norm_(model.parameters(), 1);
+    probes.gradients_ready();
+    optimizer.step();
+    probes.updated(optimizer);
+    schedule.step();
+    probes.schedule(schedule.last_epoch(), warmup);
+    loss_of_epoch.add(each);
+    accuracy.add(outputs.argmax(1) == targets);
+    add_figure(context, "loss", loss.item<double>());
+  }
+  context.outcome().losses.push_back(loss_of_epoch.value());
+  context.outcome().accuracy.push_back(accuracy.value());
+}
+
+// The largest loss of the first updates over the very first; the mean of all ranks.
+Measured rise(const Outcomes& outcomes) {
+  constexpr std::size_t kLooked = 10;
+  Measured result{
+      .expected = 1, .observed = std::numeric_limits<double>::quiet_NaN(), .tolerance = 0.15};
+  std::vector<double> sums(kLooked, 0.0);
+  for (const auto& outcome : outcomes) {
+    const auto found = outcome.figures.find("loss");
+    if (found == outcome.figures.end() || found->second.size() < kLooked) return result;
+    for (std::size_t i = 0; i < kLooked; ++i) sums[i] += found->second[i];
+  }
+  result.observed = *std::max_element(sums.begin(), sums.end()) / sums.front();
+  return result;
+}
+
+}  // namespace
+
+lockstep::Part warmup_part() {
+  return {.name = "warmup",
+          .run = train,
+          .broken = {{.slug = "no-warmup",
+                      .what = "W times the rate from the first update on",
+                      .oracle = {"largest loss of the first updates over the very first", rise}}},
+          .near_misses = {{.name = "near-miss-clipped",
+                           .slug = "no-warmup",
+                           .naive_check = "the scaled rate is there from the first update on"}}};
+}

@@ -1,0 +1,18 @@
+// Lesson 12: gradient accumulation. Several small batches, one update: the gradient of a batch that
+// does not fit.
+//
+//   syncing.cpp   when the ranks talk: once an update, whatever the number of microbatches
+//   dividing.cpp  what each microbatch counts, and which backward is the last
+//   uneven.cpp    microbatches of unequal size
+//
+// Run:  ./lockstep run 12_gradient_accumulation
+//       12_gradient_accumulation --variant no-sync-around-backward-only --world-size 4
+#include "parts.h"
+
+int main(int argc, char** argv) {
+  return lockstep::lesson_main(
+      argc, argv,
+      {.name = "12_gradient_accumulation",
+       .title = "Gradient accumulation: many backwards, one reduction, one mean",
+       .parts = {syncing_part(), dividing_part(), uneven_part()}});
+}

@@ -1,0 +1,74 @@
+// Lesson 15, part "augmentation": random where it must be, and equal where it must be.
+//
+// Concept:  all ranks need one seed to make equal models, and each its own seed ever after. Augmentation
+//           is there to show the model W x as many pictures, not the same W shifts of other ones.
+// Symptom:  nothing fails. Every rank shifts and mirrors its i-th image as all others do theirs: dropout
+//           masks and noise agree too, and the variance that averaging over ranks should halve stays.
+#include <lockstep/lesson/training.h>
+#include <lockstep/train/distributed_sampler.h>
+#include <lockstep/train/seeding.h>
+
+#include "augment.h"
+#include "parts.h"
+
+namespace {
+
+using namespace lockstep;
+
+constexpr std::int64_t kBatch = 32;
+constexpr std::int64_t kBatches = 6;  // of a rank, in an epoch
+
+void train(RankContext& context, const Fault& fault) {
+  auto& probes = context.probes();
+  const auto data =
+      fashion_mnist_or_synthetic(Split::train, kBatch * kBatches * context.world_size());
+  probes.dataset("train", data.inputs, data.targets, all_ids(data.size()), data.size());
+  DistributedSampler sampler({.dataset_size = data.size(),
+                              .num_replicas = context.world_size(),
+                              .rank = context.rank(),
+                              .seed = context.seed()});
+
+  torch::manual_seed(context.seed());  // The same on all ranks: equal models.
+  Trainer trainer(context, data);
+  // A near miss leaves it at that, since it gives every sample a stream of its own.
+  const bool by_sample = fault("near-miss-equal-seeds");
+  if (fault("same-augmentation-everywhere")) {  // PITFALL same-augmentation-everywhere
+    // Nothing: the seed that made the models equal goes on to make every random number equal.
+  } else if (!by_sample) {
+    torch::manual_seed(rank_seed(context.seed(), context.rank()));  // After the model is made.
+  }
+
+  for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
+    sampler.set_epoch(epoch);
+    probes.set_epoch(epoch);
+    trainer.begin_epoch(epoch);
+    for (const auto& ids : sampler.batches(kBatch)) {
+      std::vector<at::Tensor> rows;
+      for (const auto id : ids) {
+        std::mt19937_64 own(sample_seed(context.seed(), epoch, id));
+        rows.push_back(by_sample ? draw(own) : torch::rand({3}, at::kDouble));
+      }
+      const auto numbers = at::stack(rows);
+      probes.random_numbers(ids, numbers);
+      write_down(context, numbers);
+      const auto batch = take(data, ids);
+      trainer.step({augment(batch.inputs, numbers), batch.targets}, ids);
+    }
+    trainer.end_epoch();
+  }
+}
+
+}  // namespace
+
+lockstep::Part augmentation_part() {
+  return {
+      .name = "augmentation",
+      .run = train,
+      .broken = {{.slug = "same-augmentation-everywhere",
+                  .what = "one seed on every rank, for the model and for all that follows",
+                  .oracle = {"batches with random numbers of their own, over all ranks' batches",
+                             different_draws}}},
+      .near_misses = {{.name = "near-miss-equal-seeds",
+                       .slug = "same-augmentation-everywhere",
+                       .naive_check = "the generators of all ranks have the same state"}}};
+}

@@ -1,0 +1,16 @@
+// Lesson 15: random numbers. Which of them must be equal on all ranks, and which must not.
+//
+//   augmentation.cpp   one seed to make the models equal, another on every rank ever after
+//   workers.cpp        loader workers that copy a generator
+//   augment.h          the augmentation itself, and what the oracle counts
+//
+// Run:  ./lockstep run 15_randomness
+//       15_randomness --variant worker-streams-copied --world-size 3
+#include "parts.h"
+
+int main(int argc, char** argv) {
+  return lockstep::lesson_main(argc, argv,
+                               {.name = "15_randomness",
+                                .title = "Randomness: equal models, different dice",
+                                .parts = {augmentation_part(), workers_part()}});
+}

@@ -1,0 +1,163 @@
+// Lesson 16, part "evaluation": whose figure is it that you print?
+//
+// Concept:  each rank scores its own part of the test set. A figure of the whole is the sum of the
+//           sums over the sum of the counts: reduce both, then divide.
+// Symptom:  rank 0's loss is a loss, of rank 0's samples. Local hits over the global count are an accuracy
+//           that falls as 1/W when ranks are added.
+#include <lockstep/lesson/training.h>
+#include <lockstep/train/distributed_sampler.h>
+
+#include <cmath>
+
+#include "parts.h"
+
+namespace {
+
+using namespace lockstep;
+
+constexpr std::int64_t kTestSamples = 1'009;
+constexpr std::int64_t kBatch = 64;
+
+// The test set in the order of its classes, as a folder a class is listed; cut into one piece a rank.
+TensorData test_set() {
+  const auto test = fashion_mnist_or_synthetic(Split::test, kTestSamples);
+  const auto order = test.targets.argsort(/*stable=*/true);
+  return {test.inputs.index_select(0, order), test.targets.index_select(0, order)};
+}
+
+std::vector<std::int64_t> part_of(int rank, int world_size) {
+  const auto all = all_ids(kTestSamples);
+  return {all.begin() + rank * kTestSamples / world_size,
+          all.begin() + (rank + 1) * kTestSamples / world_size};
+}
+
+// [sum of losses, hits, samples] of these samples.
+at::Tensor score(RankContext& context, Mlp& model, const TensorData& test,
+                 const std::vector<std::int64_t>& samples) {
+  const torch::NoGradGuard no_grad;
+  auto totals = at::zeros({3}, at::TensorOptions(at::kDouble).device(context.device()));
+  for (std::size_t begin = 0; begin < samples.size(); begin += kBatch) {
+    const std::vector<std::int64_t> ids(samples.begin() + begin,
+                                        samples.begin() + std::min(begin + kBatch, samples.size()));
+    context.probes().samples("evaluation", ids);
+    const auto batch = take(test, ids);
+    const auto targets = batch.targets.to(context.device());
+    const auto outputs = model->forward(batch.inputs.to(context.device()));
+    totals[0] += torch::cross_entropy_loss(outputs, targets, {}, at::Reduction::Sum);
+    totals[1] += (outputs.argmax(1) == targets).sum();
+    totals[2] += static_cast<double>(ids.size());
+  }
+  return totals;
+}
+
+// Rank 0 prints the loss. The accuracy is everybody's: each rank decides by it whether to go on.
+void evaluate(RankContext& context, const Fault& fault, Mlp& model, std::int64_t epoch) {
+  const auto test = test_set();
+  auto& probes = context.probes();
+  if (epoch == 0)
+    probes.dataset("evaluation", test.inputs, test.targets, all_ids(kTestSamples), kTestSamples);
+  // A near miss lets every rank score everything: dear, and right without a collective.
+  const bool everything = fault("near-miss-everyone-scores-everything");
+  const auto samples =
+      everything ? all_ids(kTestSamples) : part_of(context.rank(), context.world_size());
+  probes.pass_begin("evaluation", epoch);
+  const auto own = score(context, model, test, samples);
+  probes.pass_end("evaluation", epoch,
+                  static_cast<std::int64_t>((samples.size() + kBatch - 1) / kBatch));
+
+  auto total = own.clone();
+  if (!everything) all_reduce(*context.group(), total);
+  // A near miss prints every rank's own loss, and says that it is.
+  const bool each_prints = fault("near-miss-every-rank-prints-its-own");
+  at::Tensor printed;
+  if (fault("rank-zero-metric")) {  // PITFALL rank-zero-metric
+    printed = own;                  // What rank 0 has seen, as if it were all.
+  } else {
+    printed = each_prints ? own : total;
+  }
+  double hits = 0, count = 0;
+  if (fault("local-hits-global-count")) {  // PITFALL local-hits-global-count
+    hits = own[1].item<double>();
+    count = total[2].item<double>();
+  } else {
+    hits = total[1].item<double>();
+    // A near miss takes the count from the data set: it is known, and need not be reduced.
+    count = fault("near-miss-count-is-known") ? kTestSamples : total[2].item<double>();
+  }
+
+  if (context.rank() == 0 || each_prints) {
+    const double loss = printed[0].item<double>(), of = printed[2].item<double>();
+    probes.metric("loss", "evaluation", loss, of);
+    add_figure(context, "printed_loss", loss);
+    add_figure(context, "printed_count", of);
+  }
+  probes.metric("accuracy", "evaluation", hits, count);
+  context.outcome().accuracy.back() = hits / count;  // the test accuracy speaks for the epoch
+  add_figure(context, "accuracy", hits / count);
+  // What each rank saw, for the oracles.
+  add_figure(context, "own_loss", own[0].item<double>());
+  add_figure(context, "own_hits", own[1].item<double>());
+  add_figure(context, "own_count", own[2].item<double>());
+}
+
+void train(RankContext& context, const Fault& fault) {
+  const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * 8 * context.world_size());
+  context.probes().dataset("train", data.inputs, data.targets, all_ids(data.size()), data.size());
+  DistributedSampler sampler({.dataset_size = data.size(),
+                              .num_replicas = context.world_size(),
+                              .rank = context.rank(),
+                              .seed = context.seed()});
+  Trainer trainer(context, data);
+  for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
+    sampler.set_epoch(epoch);
+    context.probes().set_epoch(epoch);
+    trainer.begin_epoch(epoch);
+    for (const auto& ids : sampler.batches(kBatch)) trainer.step(ids);
+    trainer.end_epoch();
+    evaluate(context, fault, trainer.module(), epoch);
+  }
+}
+
+// A figure's last value, added up over the ranks that have one.
+double last_sum(const Outcomes& outcomes, const std::string& figure) {
+  double sum = 0;
+  for (const auto& outcome : outcomes)
+    if (const auto found = outcome.figures.find(figure);
+        found != outcome.figures.end() && !found->second.empty())
+      sum += found->second.back();
+  return sum;
+}
+
+Measured printed_loss(const Outcomes& outcomes) {
+  const double all = last_sum(outcomes, "own_loss") / last_sum(outcomes, "own_count");
+  const double printed = last_sum(outcomes, "printed_loss") / last_sum(outcomes, "printed_count");
+  return {.expected = 0, .observed = std::abs(printed - all), .tolerance = 1e-9};
+}
+
+Measured accuracy(const Outcomes& outcomes) {
+  const double all = last_sum(outcomes, "own_hits") / last_sum(outcomes, "own_count");
+  const double held = last_sum(outcomes, "accuracy") / static_cast<double>(outcomes.size());
+  return {.expected = 1, .observed = held / all, .tolerance = 1e-9};
+}
+
+}  // namespace
+
+lockstep::Part evaluation_part() {
+  return {.name = "evaluation",
+          .run = train,
+          .broken = {{.slug = "rank-zero-metric",
+                      .what = "rank 0 prints the loss of its own part as the test loss",
+                      .oracle = {"printed loss, distance from that of all samples", printed_loss}},
+                     {.slug = "local-hits-global-count",
+                      .what = "each rank divides its own hits by all ranks' samples",
+                      .oracle = {"accuracy the ranks hold, over that of all samples", accuracy}}},
+          .near_misses = {{.name = "near-miss-everyone-scores-everything",
+                           .slug = "rank-zero-metric",
+                           .naive_check = "rank 0 prints a figure that nothing was reduced for"},
+                          {.name = "near-miss-every-rank-prints-its-own",
+                           .slug = "rank-zero-metric",
+                           .naive_check = "a printed loss counts one rank's samples only"},
+                          {.name = "near-miss-count-is-known",
+                           .slug = "local-hits-global-count",
+                           .naive_check = "the count is not reduced with the hits"}}};
+}

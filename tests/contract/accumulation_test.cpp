@@ -1,0 +1,177 @@
+#include <gtest/gtest.h>
+
+#include "engine_job.h"
+#include "expect.h"
+
+namespace lockstep::contract {
+namespace {
+
+using diagnose::Severity;
+using diagnose::State;
+
+class Accumulation : public testing::TestWithParam<int> {
+ protected:
+  // A right job of four microbatches an update, and what `change` makes of each update's parts.
+  EngineJob job(const std::function<void(Parts&)>& change = {}) const {
+    EngineJob job(GetParam());
+    job.parts = [change](int, int) {
+      auto parts = accumulated(4);
+      if (change) change(parts);
+      return parts;
+    };
+    return job;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, Accumulation, testing::Values(2, 3, 4, 8),
+                         testing::PrintToStringParamName());
+
+TEST_P(Accumulation, IsRightAndWasLookedAt) {
+  const auto trace = job().run();
+  expect_nothing(trace);
+  for (const auto* slug : {"sync-every-microbatch", "no-sync-around-backward-only",
+                           "accumulation-not-divided", "accumulation-off-by-one"})
+    EXPECT_EQ(state(trace, slug), State::clean) << slug;
+  EXPECT_EQ(state(trace, "mean-of-microbatch-means"), State::not_applicable);
+}
+
+TEST_P(Accumulation, ReducedEveryTimeIsAdvised) {
+  const auto trace = job([](Parts& parts) {
+                       for (auto& part : parts) part.no_sync = false;
+                     }).run();
+  expect_only(trace, "sync-every-microbatch", all_ranks(GetParam()), 0, Severity::advice);
+  EXPECT_EQ(state(trace, "no-sync-around-backward-only"), State::clean);
+}
+
+TEST_P(Accumulation, ToldAfterForwardIsNamed) {
+  const auto trace = job([](Parts& parts) {
+                       for (auto& part : parts) {
+                         part.told_late = part.no_sync;
+                         part.no_sync = false;
+                       }
+                     }).run();
+  expect_only(trace, "no-sync-around-backward-only", all_ranks(GetParam()), 0);
+}
+
+TEST_P(Accumulation, OfOneReductionInManyBucketsIsRight) {
+  auto right = job();
+  right.buckets = 4;
+  expect_nothing(right.run());
+  EXPECT_EQ(state(right.run(), "sync-every-microbatch"), State::clean);
+}
+
+TEST_P(Accumulation, WithALossLoggedEveryTimeIsRight) {
+  auto right = job();
+  right.logs_loss = true;
+  expect_nothing(right.run());
+}
+
+TEST_P(Accumulation, NotDividedIsNamed) {
+  const auto trace = job([](Parts& parts) {
+                       for (auto& part : parts) part.share = 1;
+                     }).run();
+  expect_only(trace, "accumulation-not-divided", all_ranks(GetParam()), 0);
+}
+
+TEST_P(Accumulation, DividedAtTheEndIsRight) {
+  auto right = job([](Parts& parts) {
+    for (auto& part : parts) part.share = 1;
+  });
+  right.gradients_times = 0.25;
+  expect_nothing(right.run());
+  EXPECT_EQ(state(right.run(), "accumulation-not-divided"), State::clean);
+}
+
+// Two losses of one batch, each with a backward of its own, are not to be divided.
+TEST_P(Accumulation, IsNotWhatTwoLossesDo) {
+  EngineJob right(GetParam());
+  right.find_unused = true;
+  right.parts = [](int, int) {
+    return Parts{{.reaches = {1, 0}, .no_sync = true}, {.reaches = {2, 0}, .same_samples = true}};
+  };
+  expect_nothing(right.run());
+}
+
+TEST_P(Accumulation, OffByOneIsNamedAtTheFirstUpdate) {
+  EngineJob wrong(GetParam());
+  wrong.parts = [](int, int step) {
+    auto parts = accumulated(4);
+    if (step == 0) parts.erase(parts.begin(), parts.begin() + 3);
+    return parts;
+  };
+  expect_only(wrong.run(), "accumulation-off-by-one", all_ranks(GetParam()), 0);
+}
+
+TEST_P(Accumulation, WithAShortLastGroupIsRight) {
+  EngineJob right(GetParam());
+  right.parts = [](int, int step) { return accumulated(step == 3 ? 2 : 4); };
+  expect_nothing(right.run());
+  EXPECT_EQ(state(right.run(), "accumulation-off-by-one"), State::clean);
+}
+
+TEST_P(Accumulation, OfAGrowingBatchIsRight) {
+  EngineJob right(GetParam());
+  right.parts = [](int, int step) { return accumulated(1 << step); };
+  expect_nothing(right.run());
+}
+
+void make_uneven(Parts& parts) {
+  const std::int64_t sizes[] = {6, 6, 6, 2};
+  for (std::size_t i = 0; i < parts.size(); ++i) parts[i].samples = sizes[i];
+}
+
+TEST_P(Accumulation, OfMeansOfUnevenPartsIsNamed) {
+  expect_only(job(make_uneven).run(), "mean-of-microbatch-means", all_ranks(GetParam()), 0);
+}
+
+TEST_P(Accumulation, OfWeightedMeansOfUnevenPartsIsRight) {
+  const auto trace = job([](Parts& parts) {
+                       make_uneven(parts);
+                       for (auto& part : parts) part.share = static_cast<double>(part.samples) / 20;
+                     }).run();
+  expect_nothing(trace);
+  EXPECT_EQ(state(trace, "mean-of-microbatch-means"), State::clean);
+}
+
+TEST_P(Accumulation, NeedsItsLossesAndAnUpdate) {
+  const auto whole = job().run();
+  for (const auto* slug :
+       {"sync-every-microbatch", "no-sync-around-backward-only", "accumulation-not-divided",
+        "accumulation-off-by-one", "mean-of-microbatch-means"}) {
+    EXPECT_EQ(state(without<trace::Loss>(whole), slug), State::not_triggered) << slug;
+    EXPECT_EQ(state(without<trace::Update>(whole), slug), State::not_triggered) << slug;
+  }
+  for (const auto* slug :
+       {"accumulation-not-divided", "accumulation-off-by-one", "mean-of-microbatch-means"})
+    EXPECT_EQ(state(without<trace::Intent>(whole), slug), State::not_triggered) << slug;
+  EXPECT_EQ(state(without<trace::Model>(whole), "sync-every-microbatch"), State::not_triggered);
+  EXPECT_EQ(state(without<trace::ReducedGradients>(whole), "accumulation-not-divided"),
+            State::not_triggered);
+}
+
+TEST_P(Accumulation, CutAnywhereStaysClean) {
+  const auto whole = job().run();
+  for (std::size_t length = 0; length < whole.ranks[0].events.size(); length += 3) {
+    auto cut = whole;
+    for (std::size_t r = 0; r < cut.ranks.size(); ++r)
+      cut.ranks[r].events.resize(std::min(cut.ranks[r].events.size(), length + r));
+    expect_nothing(cut);
+    // As a program does that tells its engine and not its trace.
+    expect_nothing(without<trace::SyncGradients>(cut));
+  }
+}
+
+TEST(AccumulationOnOneRank, HasNobodyToTalkTo) {
+  EngineJob one(1);
+  one.parts = [](int, int) { return accumulated(4); };
+  EXPECT_EQ(state(one.run(), "sync-every-microbatch"), State::not_applicable);
+  EXPECT_EQ(state(one.run(), "no-sync-around-backward-only"), State::not_applicable);
+  one.parts = [](int, int) {
+    auto parts = accumulated(4);
+    for (auto& part : parts) part.share = 1;
+    return parts;
+  };
+  expect_only(one.run(), "accumulation-not-divided", {0}, 0);
+}
+
+}  // namespace
+}  // namespace lockstep::contract

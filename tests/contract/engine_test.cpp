@@ -1,0 +1,199 @@
+// Whose gradients: the engine's count, the optimizer's parameters, the model's.
+#include <gtest/gtest.h>
+
+#include "engine_job.h"
+#include "expect.h"
+
+namespace lockstep::contract {
+namespace {
+
+using diagnose::State;
+
+class Engine : public testing::TestWithParam<int> {
+ protected:
+  // The last rank's backward of step 1 does not reach the last parameter.
+  EngineJob leaves_one_out() const {
+    EngineJob job(GetParam());
+    const int odd = GetParam() - 1;
+    job.parts = [odd](int rank, int step) {
+      Part part;
+      if (rank == odd && step == 1) part.reaches = {0, 1};
+      return Parts{part};
+    };
+    return job;
+  }
+  // One forward and two backwards; the second brings the trunk's gradient again.
+  EngineJob two_backwards() const {
+    EngineJob job(GetParam());
+    job.parts = [](int, int) {
+      return Parts{{.reaches = {1, 0}}, {.reaches = {2, 0}, .same_forward = true}};
+    };
+    return job;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, Engine, testing::Values(2, 3, 4, 8),
+                         testing::PrintToStringParamName());
+
+TEST_P(Engine, ThatGetsEveryGradientIsRightAndWasLookedAt) {
+  const auto trace = EngineJob(GetParam()).run();
+  expect_nothing(trace);
+  for (const auto* slug : {"unused-parameter", "frozen-after-wrapping", "parameter-ready-twice",
+                           "optimizer-built-on-other-parameters", "zero-grad-on-bucket-view"})
+    EXPECT_EQ(state(trace, slug), State::clean) << slug;
+}
+
+TEST_P(Engine, ThatWaitsForAnUnusedParameterIsNamedWithTheRankThatLeftItOut) {
+  expect_only(leaves_one_out().run(), "unused-parameter", {GetParam() - 1}, 1);
+}
+
+TEST_P(Engine, ThatEveryRankLeavesWaitingIsNamedToo) {
+  EngineJob job(GetParam());
+  job.parts = [](int, int) { return Parts{{.reaches = {0, 1}}}; };
+  expect_only(job.run(), "unused-parameter", all_ranks(GetParam()), 0);
+}
+
+TEST_P(Engine, ThatLooksForUnusedParametersIsRight) {
+  auto job = leaves_one_out();
+  job.find_unused = true;
+  expect_nothing(job.run());
+  EXPECT_EQ(state(job.run(), "unused-parameter"), State::clean);
+}
+
+// Used in a microbatch that is not reduced, and not in the one that is.
+TEST_P(Engine, MissesWhatOnlyAnEarlierMicrobatchUsed) {
+  EngineJob job(GetParam());
+  job.parts = [](int, int) {
+    auto parts = accumulated(2);
+    parts.back().reaches = {0, 1};
+    return parts;
+  };
+  expect_only(job.run(), "unused-parameter", all_ranks(GetParam()), 0);
+}
+
+TEST_P(Engine, ThatCountedALayerFrozenLaterIsNamed) {
+  EngineJob job(GetParam());
+  job.frozen_from = 1;
+  expect_only(job.run(), "frozen-after-wrapping", all_ranks(GetParam()), 0);
+}
+
+TEST_P(Engine, ThatNeverHeardOfAThawedLayerIsNamed) {
+  EngineJob job(GetParam());
+  job.frozen_at_wrapping_from = 2;
+  expect_only(job.run(), "frozen-after-wrapping", all_ranks(GetParam()), 0);
+}
+
+TEST_P(Engine, OfALayerFrozenBeforeIsRight) {
+  EngineJob job(GetParam());
+  job.frozen_from = job.frozen_at_wrapping_from = 1;
+  expect_nothing(job.run());
+}
+
+TEST_P(Engine, ThatLooksForAFrozenLayerIsRight) {
+  EngineJob job(GetParam());
+  job.frozen_from = 1;
+  job.find_unused = true;
+  expect_nothing(job.run());
+  EXPECT_EQ(state(job.run(), "frozen-after-wrapping"), State::clean);
+}
+
+TEST_P(Engine, ThatGetsAGradientTwiceIsNamed) {
+  expect_only(two_backwards().run(), "parameter-ready-twice", all_ranks(GetParam()), 0);
+}
+
+// A layer that is computed anew inside backward.
+TEST_P(Engine, ThatGetsAGradientTwiceInOneBackwardIsNamed) {
+  EngineJob job(GetParam());
+  job.parts = [](int, int) { return Parts{{.reaches = {2, 0, 1, 0}}}; };
+  expect_only(job.run(), "parameter-ready-twice", all_ranks(GetParam()), 0);
+}
+
+TEST_P(Engine, ThatIsToldToWaitForTheSecondBackwardIsRight) {
+  EngineJob job(GetParam());
+  job.find_unused = true;
+  job.parts = [](int, int) {
+    return Parts{{.reaches = {1, 0}, .no_sync = true}, {.reaches = {2, 0}}};
+  };
+  const auto trace = job.run();
+  EXPECT_EQ(state(trace, "parameter-ready-twice"), State::clean);
+  EXPECT_EQ(state(trace, "unused-parameter"), State::clean);
+}
+
+// Every second backward reduces, each time without a branch: the run is killed between the two.
+TEST_P(Engine, ThatReducesEachOfTwoBackwardsIsRightWhereverItIsCut) {
+  EngineJob job(GetParam());
+  job.find_unused = true;
+  job.steps = 1;
+  job.parts = [](int, int) {
+    return Parts{{.reaches = {1, 0}, .share = 0.5}, {.reaches = {2, 0}, .share = 0.5}};
+  };
+  const auto whole = job.run();
+  for (std::size_t length = 0; length < whole.ranks[0].events.size(); ++length) {
+    auto cut = whole;
+    for (auto& rank : cut.ranks) rank.events.resize(std::min(rank.events.size(), length));
+    for (const auto* slug : {"parameter-ready-twice", "unused-parameter"})
+      EXPECT_NE(state(cut, slug), State::found) << slug << " " << length;
+  }
+}
+
+TEST_P(Engine, ItsArrivalsMustBeRecorded) {
+  for (const auto* slug : {"unused-parameter", "parameter-ready-twice"}) {
+    const auto trace =
+        slug == std::string("unused-parameter") ? leaves_one_out().run() : two_backwards().run();
+    EXPECT_EQ(state(without<trace::GradientArrived>(trace), slug), State::not_triggered) << slug;
+    EXPECT_EQ(state(without<trace::Engine>(trace), slug), State::not_triggered) << slug;
+  }
+  EXPECT_EQ(state(without<trace::Loss>(two_backwards().run()), "parameter-ready-twice"),
+            State::not_triggered);
+}
+
+TEST_P(Engine, AnOptimizerOfOtherParametersIsNamed) {
+  EngineJob job(GetParam());
+  job.optimizer_moves_model = [](int) { return false; };
+  expect_only(job.run(), "optimizer-built-on-other-parameters", all_ranks(GetParam()), 0);
+}
+
+TEST_P(Engine, AnOptimizerAtARateOfZeroIsRight) {
+  EngineJob job(GetParam());
+  job.lr = [](int step) { return step < 2 ? 0.0 : 0.1; };
+  expect_nothing(job.run());
+  EXPECT_EQ(state(job.run(), "optimizer-built-on-other-parameters"), State::clean);
+  job.lr = [](int) { return 0.0; };
+  EXPECT_EQ(state(job.run(), "optimizer-built-on-other-parameters"), State::not_triggered);
+}
+
+TEST_P(Engine, AnOptimizerOfOneRankIsNamedThere) {
+  EngineJob job(GetParam());
+  job.optimizer_moves_model = [](int rank) { return rank != 1; };
+  const auto rows = diagnose::diagnose(job.run()).findings;
+  ASSERT_FALSE(rows.empty());
+  EXPECT_EQ(rows[0].pitfall, "optimizer-built-on-other-parameters");
+  EXPECT_EQ(rows[0].ranks, std::vector<int>{1});
+}
+
+TEST_P(Engine, ViewsThatTheOptimizerIsToClearAreNamedAtTheSecondStep) {
+  EngineJob job(GetParam());
+  job.views = true;
+  job.zero_grad = "optimizer";
+  expect_only(job.run(), "zero-grad-on-bucket-view", all_ranks(GetParam()), 1);
+}
+
+TEST_P(Engine, ViewsThatOthersClearAreRight) {
+  for (const auto* by : {"module", "tensor"}) {
+    EngineJob job(GetParam());
+    job.views = true;
+    job.zero_grad = by;
+    expect_nothing(job.run());
+    EXPECT_EQ(state(job.run(), "zero-grad-on-bucket-view"), State::clean);
+    EXPECT_EQ(state(without<trace::ZeroGrad>(job.run()), "zero-grad-on-bucket-view"),
+              State::not_triggered);
+  }
+}
+
+TEST_P(Engine, GradientsThatTheOptimizerMayClearAreRight) {
+  EngineJob job(GetParam());
+  job.zero_grad = "optimizer";
+  expect_nothing(job.run());
+}
+
+}  // namespace
+}  // namespace lockstep::contract

@@ -1,0 +1,158 @@
+#include <gtest/gtest.h>
+
+#include "expect.h"
+#include "job.h"
+
+namespace lockstep::contract {
+namespace {
+
+using diagnose::State;
+
+class Metrics : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Metrics, testing::Values(2, 3, 4, 8),
+                         testing::PrintToStringParamName());
+
+constexpr std::int64_t kSamples = 101;
+
+// An evaluation of every rank's own part: each adds up its part and reports what `report` says.
+struct Evaluation {
+  int world_size;
+  std::string phase = "evaluation";
+  bool everyone_draws_all = false;
+
+  double own(int rank) const {
+    return everyone_draws_all ? kSamples : (kSamples - rank + world_size - 1) / world_size;
+  }
+  double hits(int rank) const { return everyone_draws_all ? 70 : 20 + rank; }
+  double all_hits() const {
+    double sum = 0;
+    for (int rank = 0; rank < world_size; ++rank) sum += hits(rank);
+    return sum;
+  }
+
+  trace::Trace run(
+      const std::function<std::vector<trace::Metric>(const Evaluation&, int rank)>& report) const {
+    auto trace = empty_trace(world_size);
+    for (int pass = 0; pass < 2; ++pass)
+      for (int rank = 0; rank < world_size; ++rank) {
+        auto& events = trace.ranks[rank];
+        record(events, 5, trace::PassBegin{phase, pass});
+        Ids ids;
+        for (std::int64_t id = 0; id < kSamples; ++id)
+          if (everyone_draws_all || id % world_size == rank) ids.push_back(id);
+        record(events, 5, trace::Samples{phase, ids});
+        record(events, 5, trace::PassEnd{phase, pass, 1});
+        for (auto metric : report(*this, rank)) {
+          metric.phase = phase;
+          record(events, 5, metric);
+        }
+      }
+    return trace;
+  }
+};
+
+using Report = std::vector<trace::Metric>;
+
+Report reduced(const Evaluation& job, int) {
+  return {{"accuracy", "", job.all_hits(), kSamples}};
+}
+
+TEST_P(Metrics, ReducedOnAllRanksAreRight) {
+  const auto trace = Evaluation{GetParam()}.run(reduced);
+  expect_nothing(trace);
+  EXPECT_EQ(state(trace, "local-hits-global-count"), State::clean);
+  EXPECT_EQ(state(trace, "rank-zero-metric"), State::clean);
+}
+
+TEST_P(Metrics, OfRankZerosPartAloneAreAdvice) {
+  for (const std::string phase : {"evaluation", "train"}) {
+    const Evaluation job{GetParam(), phase};
+    const auto trace = job.run([](const Evaluation& of, int rank) -> Report {
+      if (rank != 0) return {};
+      return {{"loss", "", of.hits(0), of.own(0)}};
+    });
+    expect_only(trace, "rank-zero-metric", {0}, 5, diagnose::Severity::advice);
+  }
+}
+
+TEST_P(Metrics, OfRankZerosPartBesideReducedOnesAreAdvice) {
+  const auto trace = Evaluation{GetParam()}.run([](const Evaluation& job, int rank) {
+    auto report = reduced(job, rank);
+    if (rank == 0) report.insert(report.begin(), {"loss", "", 3.25, job.own(0)});
+    return report;
+  });
+  expect_only(trace, "rank-zero-metric", {0}, 5, diagnose::Severity::advice);
+}
+
+TEST_P(Metrics, ReducedAndReportedByRankZeroAreRight) {
+  expect_nothing(Evaluation{GetParam()}.run(
+      [](const Evaluation& job, int rank) { return rank == 0 ? reduced(job, rank) : Report{}; }));
+}
+
+TEST_P(Metrics, ThatEveryRankReportsOfItsOwnAreRight) {
+  expect_nothing(Evaluation{GetParam()}.run([](const Evaluation& job, int rank) -> Report {
+    return {{"loss", "", job.hits(rank), job.own(rank)}};
+  }));
+}
+
+TEST_P(Metrics, OfSamplesThatEveryRankDrewAreRight) {
+  const Evaluation job{.world_size = GetParam(), .everyone_draws_all = true};
+  expect_nothing(job.run([](const Evaluation& of, int rank) -> Report {
+    if (rank != 0) return {};
+    return {{"loss", "", of.hits(0), of.own(0)}};
+  }));
+  // Models that differ a little, each scored on everything.
+  expect_nothing(job.run([](const Evaluation& of, int rank) -> Report {
+    return {{"accuracy", "", of.hits(rank) + rank, of.own(rank)}};
+  }));
+}
+
+TEST_P(Metrics, OfLocalHitsOverAllSamplesAreNamed) {
+  const auto trace = Evaluation{GetParam()}.run([](const Evaluation& job, int rank) -> Report {
+    return {{"accuracy", "", job.hits(rank), kSamples}};
+  });
+  expect_only(trace, "local-hits-global-count", all_ranks(GetParam()), 5);
+}
+
+TEST_P(Metrics, OfLocalHitsBesideAReducedOneOfRankZeroAreNamed) {
+  const auto trace = Evaluation{GetParam()}.run([](const Evaluation& job, int rank) {
+    Report report{{"accuracy", "", job.hits(rank), kSamples}};
+    if (rank == 0) report.insert(report.begin(), {"loss", "", 181.5, kSamples});
+    return report;
+  });
+  expect_only(trace, "local-hits-global-count", all_ranks(GetParam()), 5);
+}
+
+// Of two ranks a node, say: each pair has its own sums over more than a rank's samples.
+TEST(MetricsOfPartOfTheRanks, AreNoLocalHits) {
+  for (const int world_size : {3, 4, 8})
+    expect_nothing(Evaluation{world_size}.run([](const Evaluation& job, int rank) -> Report {
+      return {{"accuracy", "", job.hits(rank / 2), job.own(rank) + 1}};
+    }));
+}
+
+TEST_P(Metrics, EqualToTheLastBitsAreReduced) {
+  expect_nothing(Evaluation{GetParam()}.run([](const Evaluation& job, int rank) -> Report {
+    return {{"loss", "", job.all_hits() * (1 + 1e-9 * rank), kSamples}};
+  }));
+}
+
+TEST_P(Metrics, NeedPassesAndEveryRank) {
+  auto trace = Evaluation{GetParam()}.run(reduced);
+  for (const std::string slug : {"rank-zero-metric", "local-hits-global-count"}) {
+    EXPECT_EQ(state(without<trace::Metric>(trace), slug), State::not_triggered);
+    EXPECT_EQ(state(without<trace::PassEnd>(trace), slug), State::not_triggered);
+  }
+  const auto on_rank_zero = Evaluation{GetParam()}.run(
+      [](const Evaluation& job, int rank) { return rank == 0 ? reduced(job, rank) : Report{}; });
+  EXPECT_EQ(state(on_rank_zero, "local-hits-global-count"), State::not_triggered);
+}
+
+TEST(MetricsOfOneRank, AreEverybodys) {
+  const auto trace = Evaluation{1}.run(reduced);
+  EXPECT_EQ(state(trace, "rank-zero-metric"), State::not_applicable);
+  EXPECT_EQ(state(trace, "local-hits-global-count"), State::not_applicable);
+}
+
+}  // namespace
+}  // namespace lockstep::contract

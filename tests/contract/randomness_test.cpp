@@ -1,0 +1,163 @@
+#include <gtest/gtest.h>
+
+#include <bit>
+
+#include "expect.h"
+#include "job.h"
+
+namespace lockstep::contract {
+namespace {
+
+using diagnose::State;
+
+class Randomness : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Randomness, testing::Values(2, 3, 4, 8),
+                         testing::PrintToStringParamName());
+
+// The n-th number of a stream.
+std::uint64_t number(std::int64_t stream, std::int64_t n) {
+  return std::bit_cast<std::uint64_t>(draw_values(3, stream, n)[0][0]);
+}
+
+struct Draw {
+  int rank, pass, batch, place;
+  std::int64_t id;
+  std::int64_t n() const { return (pass * 8 + batch) * 6 + place; }  // of its rank
+};
+
+// Two passes of 8 batches of 6 samples; each rank has every W-th sample.
+trace::Trace run(int world_size, const std::function<std::uint64_t(const Draw&)>& draw) {
+  auto trace = empty_trace(world_size);
+  for (int rank = 0; rank < world_size; ++rank)
+    for (int pass = 0; pass < 2; ++pass)
+      for (int batch = 0; batch < 8; ++batch) {
+        trace::RandomNumbers event;
+        for (int place = 0; place < 6; ++place) {
+          const std::int64_t id = rank + world_size * (batch * 6 + place);
+          event.ids.push_back(id);
+          event.hashes.push_back(draw({rank, pass, batch, place, id}));
+        }
+        record(trace.ranks[rank], pass * 8 + batch, event);
+      }
+  return trace;
+}
+
+std::uint64_t of_the_rank(const Draw& draw) {
+  return number(draw.rank, draw.n());
+}
+
+TEST_P(Randomness, StreamsOfTheRanksAreRight) {
+  const auto trace = run(GetParam(), of_the_rank);
+  expect_nothing(trace);
+  EXPECT_EQ(state(trace, "same-augmentation-everywhere"), State::clean);
+  EXPECT_EQ(state(trace, "worker-streams-copied"), State::clean);
+}
+
+TEST_P(Randomness, OneStreamOnAllRanksIsNamed) {
+  expect_only(run(GetParam(), [](const Draw& draw) { return number(0, draw.n()); }),
+              "same-augmentation-everywhere", all_ranks(GetParam()), -1);
+}
+
+TEST_P(Randomness, OneStreamOnTheLastTwoRanksIsNamed) {
+  const int last = GetParam() - 1;
+  const auto trace = run(GetParam(), [&](const Draw& draw) {
+    return number(std::min(draw.rank, last - 1), draw.n());
+  });
+  expect_only(trace, "same-augmentation-everywhere", {last - 1, last}, -1);
+}
+
+// Streams that part after a while (dropout on one rank) were one at first.
+TEST_P(Randomness, OneStreamAtFirstIsNamed) {
+  const auto trace = run(GetParam(), [](const Draw& draw) {
+    return number(0, draw.n() + (draw.n() >= 24 ? draw.rank : 0));
+  });
+  expect_only(trace, "same-augmentation-everywhere", all_ranks(GetParam()), -1);
+}
+
+// Ranks that are seeded by the epoch, in each but the first.
+TEST_P(Randomness, OneStreamFromTheSecondPassOnIsNamed) {
+  const auto trace = run(GetParam(), [](const Draw& draw) {
+    return number(draw.pass == 0 ? draw.rank : 100, draw.n());
+  });
+  expect_only(trace, "same-augmentation-everywhere", all_ranks(GetParam()), -1);
+}
+
+TEST_P(Randomness, BatchesThatMeetNowAndThenAreNoStream) {
+  expect_nothing(run(GetParam(), [](const Draw& draw) {
+    return number(draw.batch % 3 == 0 ? draw.rank : 100, draw.n());
+  }));
+}
+
+TEST_P(Randomness, OfEachSampleIsRightWhoeverDrawsIt) {
+  const auto of_the_sample = [](const Draw& draw) { return number(draw.id, draw.pass); };
+  expect_nothing(run(GetParam(), of_the_sample));
+  // All ranks draw the same samples, and so the same numbers.
+  auto trace = run(GetParam(), of_the_sample);
+  for (auto& rank : trace.ranks) rank.events = trace.ranks[0].events;
+  expect_nothing(trace);
+}
+
+TEST_P(Randomness, OneDrawForAWholeBatchIsAChoice) {
+  const auto of_the_batch = [](const Draw& draw) { return number(draw.rank, draw.batch / 2); };
+  expect_nothing(run(GetParam(), of_the_batch));
+  const auto of_all_ranks = [](const Draw& draw) { return number(0, draw.batch); };
+  expect_nothing(run(GetParam(), of_all_ranks));
+}
+
+TEST_P(Randomness, FewCoinsFallAlike) {
+  auto trace = run(GetParam(), [](const Draw& draw) { return std::uint64_t(draw.place % 2); });
+  for (auto& rank : trace.ranks) rank.events.resize(1);
+  expect_nothing(trace);
+}
+
+TEST_P(Randomness, ManyCoinsFallAlikeHereAndThere) {
+  expect_nothing(run(GetParam(), [](const Draw& draw) { return of_the_rank(draw) >> 20 & 1; }));
+}
+
+std::uint64_t of_a_copied_worker(const Draw& draw, int workers) {
+  return number(draw.rank, (draw.pass * 8 + draw.batch) / workers * 6 + draw.place);
+}
+
+TEST_P(Randomness, CopiesInTwoWorkersAreNamed) {
+  expect_only(run(GetParam(), [](const Draw& draw) { return of_a_copied_worker(draw, 2); }),
+              "worker-streams-copied", all_ranks(GetParam()), -1);
+}
+
+TEST_P(Randomness, CopiesInFourWorkersOfOneRankAreNamed) {
+  const auto trace = run(GetParam(), [](const Draw& draw) {
+    return draw.rank == 1 ? of_a_copied_worker(draw, 4) : of_the_rank(draw);
+  });
+  expect_only(trace, "worker-streams-copied", {1}, -1);
+  EXPECT_NE(diagnose::diagnose(trace).findings.at(0).evidence.find("for 4 batches"),
+            std::string::npos);
+}
+
+TEST(RandomnessOfOneRank, CopiesInWorkersAreNamed) {
+  const auto trace = run(1, [](const Draw& draw) { return of_a_copied_worker(draw, 2); });
+  expect_only(trace, "worker-streams-copied", {0}, -1);
+  EXPECT_EQ(state(trace, "same-augmentation-everywhere"), State::not_applicable);
+}
+
+TEST_P(Randomness, AFewEqualBatchesAreNoWorkers) {
+  expect_nothing(run(GetParam(), [](const Draw& draw) {
+    return draw.pass == 0 && draw.batch < 4 ? number(draw.rank, draw.place) : of_the_rank(draw);
+  }));
+}
+
+TEST_P(Randomness, AStreamThatStartsAgainEveryEpochIsNoCopy) {
+  expect_nothing(run(
+      GetParam(), [](const Draw& draw) { return number(draw.rank, draw.batch * 6 + draw.place); }));
+}
+
+TEST_P(Randomness, NeedsNumbersOfEveryRank) {
+  auto trace = run(GetParam(), [](const Draw& draw) { return number(0, draw.n()); });
+  EXPECT_EQ(state(without<trace::RandomNumbers>(trace), "same-augmentation-everywhere"),
+            State::not_triggered);
+  EXPECT_EQ(state(without<trace::RandomNumbers>(trace), "worker-streams-copied"),
+            State::not_triggered);
+  trace.ranks.back().events.clear();
+  EXPECT_EQ(state(trace, "same-augmentation-everywhere"), State::not_triggered);
+}
+
+}  // namespace
+}  // namespace lockstep::contract

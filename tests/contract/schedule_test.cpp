@@ -1,0 +1,179 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "expect.h"
+#include "job.h"
+
+namespace lockstep::contract {
+namespace {
+
+using diagnose::State;
+
+// A run's schedule and updates: what it moves by, and the rate that it gives.
+struct Scheduled {
+  int world_size = 2;
+  int passes = 3;
+  std::int64_t of_pass = 20;  // updates
+  std::int64_t length = 60;
+  std::int64_t for_update = 1;  // steps
+  std::int64_t for_pass = 0;
+  double falls_to = 0;  // of a cosine from 1, over the schedule's length; it rises again after it
+
+  trace::Trace run() const {
+    auto trace = empty_trace(world_size);
+    for (auto& rank : trace.ranks) {
+      std::int64_t position = 0, step = 0;
+      record(rank, step, trace::Schedule{0, length});
+      for (int pass = 0; pass < passes; ++pass) {
+        record(rank, step, trace::PassBegin{"train", pass});
+        for (std::int64_t i = 0; i < of_pass; ++i) {
+          const double share = static_cast<double>(position) / static_cast<double>(length);
+          const double cosine = (1 + std::cos(std::numbers::pi * share)) / 2;
+          record(rank, step++, trace::Update{{falls_to + (1 - falls_to) * cosine}});
+          if (for_update == 0) continue;
+          position += for_update;
+          record(rank, step, trace::Schedule{position, length});
+        }
+        if (for_pass > 0) record(rank, step, trace::Schedule{position += for_pass, length});
+        record(rank, step, trace::PassEnd{"train", pass, of_pass});
+      }
+    }
+    return trace;
+  }
+};
+
+class Schedule : public testing::TestWithParam<int> {
+ protected:
+  Scheduled right() const { return {.world_size = GetParam()}; }
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, Schedule, testing::Values(2, 3, 4, 8),
+                         testing::PrintToStringParamName());
+
+const char* const kSlugs[] = {"scheduler-stepped-per-rank", "schedule-unit-mismatch",
+                              "schedule-length-ignores-world-size"};
+
+TEST_P(Schedule, AsLongAsTheRunIsRight) {
+  expect_nothing(right().run());
+  for (const auto* slug : kSlugs) EXPECT_EQ(state(right().run(), slug), State::clean) << slug;
+}
+
+TEST_P(Schedule, SteppedForEveryRankIsNamed) {
+  auto job = right();
+  job.for_update = GetParam();
+  expect_only(job.run(), "scheduler-stepped-per-rank", all_ranks(GetParam()), 0);
+}
+
+TEST_P(Schedule, SteppedForEveryRankAndAsManyTimesAsLongIsRight) {
+  auto job = right();
+  job.for_update = GetParam();
+  job.length *= GetParam();
+  expect_nothing(job.run());
+}
+
+TEST_P(Schedule, OfOneRanksUpdatesIsNamed) {
+  auto job = right();
+  job.length *= GetParam();
+  expect_only(job.run(), "schedule-length-ignores-world-size", all_ranks(GetParam()), 59);
+}
+
+// 20 updates of a rank's share of an epoch are all but 20 W of the whole: each share is rounded up.
+TEST_P(Schedule, OfOneRanksUpdatesIsNamedWhereSharesAreRoundedUp) {
+  auto job = right();
+  job.length = job.passes * (20 * GetParam() - GetParam() + 1);
+  expect_only(job.run(), "schedule-length-ignores-world-size", all_ranks(GetParam()), 59);
+}
+
+TEST_P(Schedule, CountedInSamplesIsRightIfItCountsThoseOfAllRanks) {
+  auto job = right();
+  job.length = 60 * 32 * GetParam();
+  job.for_update = 32 * GetParam();
+  expect_nothing(job.run());
+  job.for_update = 32;
+  expect_only(job.run(), "schedule-length-ignores-world-size", all_ranks(GetParam()), 59);
+}
+
+TEST_P(Schedule, OfARunThatStoppedEarlyIsRight) {
+  auto job = right();
+  job.passes = 2;
+  expect_nothing(job.run());
+}
+
+TEST_P(Schedule, OfARunThatWasKilledSaysNothingOfItsLength) {
+  auto job = right();
+  job.length *= GetParam();
+  auto trace = job.run();
+  for (auto& rank : trace.ranks) rank.closed = false;
+  EXPECT_EQ(state(trace, "schedule-length-ignores-world-size"), State::not_triggered);
+}
+
+TEST_P(Schedule, OfUpdatesSteppedOnceAPassIsNamed) {
+  auto job = right();
+  job.for_update = 0;
+  job.for_pass = 1;
+  expect_only(job.run(), "schedule-unit-mismatch", all_ranks(GetParam()), 20);
+}
+
+TEST_P(Schedule, OfPassesSteppedOnceAPassIsRight) {
+  auto job = right();
+  job.for_update = 0;
+  job.for_pass = 1;
+  job.length = 3;
+  expect_nothing(job.run());
+  EXPECT_EQ(state(job.run(), "schedule-unit-mismatch"), State::clean);
+}
+
+TEST_P(Schedule, OfManyPassesInAShortRunIsRight) {
+  auto job = right();
+  job.for_update = 0;
+  job.for_pass = 1;
+  job.length = 90 * GetParam();
+  expect_nothing(job.run());
+}
+
+TEST_P(Schedule, OfPassesSteppedForEveryUpdateIsNamed) {
+  auto job = right();
+  job.length = 3;
+  expect_only(job.run(), "schedule-unit-mismatch", all_ranks(GetParam()), 3);
+}
+
+TEST_P(Schedule, ThatEndsAndLeavesTheRateAloneIsRight) {
+  auto job = right();
+  job.length = 3;
+  job.falls_to = 1;
+  expect_nothing(job.run());
+}
+
+// 100 + 1000 steps, 10 epochs of 10,000 samples in batches of 64: on one rank it rises again after 1,100
+// updates; stepped once an epoch, it never leaves the warm-up.
+TEST(ScheduleOfArticleD, IsNamedEitherWay) {
+  Scheduled job{.world_size = 1, .passes = 10, .of_pass = 157, .length = 1100};
+  expect_only(job.run(), "schedule-unit-mismatch", {0}, 1100);
+  job.for_update = 0;
+  job.for_pass = 1;
+  expect_only(job.run(), "schedule-unit-mismatch", {0}, 157);
+  job.world_size = 4;
+  job.of_pass = 40;
+  expect_only(job.run(), "schedule-unit-mismatch", all_ranks(4), 40);
+}
+
+TEST_P(Schedule, NeedsTheScheduleItsLengthAndUpdates) {
+  auto job = right();
+  job.length *= GetParam();
+  for (const auto* slug : kSlugs) {
+    EXPECT_EQ(state(without<trace::Schedule>(job.run()), slug), State::not_triggered) << slug;
+    EXPECT_EQ(state(without<trace::Update>(job.run()), slug), State::not_triggered) << slug;
+  }
+  job.length = 0;
+  for (const auto* slug : kSlugs) EXPECT_EQ(state(job.run(), slug), State::not_triggered) << slug;
+}
+
+TEST(ScheduleOfOneRank, HasNoOtherRanksToCount) {
+  const Scheduled job{.world_size = 1};
+  EXPECT_EQ(state(job.run(), "scheduler-stepped-per-rank"), State::not_applicable);
+  EXPECT_EQ(state(job.run(), "schedule-length-ignores-world-size"), State::not_applicable);
+}
+
+}  // namespace
+}  // namespace lockstep::contract
