@@ -31,9 +31,9 @@ TEST_P(WholeRun, IsCleanAndWasLookedAt) {
                                          "unused-parameter",         "parameter-ready-twice",
                                          "zero-grad-on-bucket-view"};
   // So do these; batch_norm_job.h's does.
-  const std::set<std::string> of_batch_norm{
-      "local-batch-norm",   "unequal-counts-in-sync", "buffer-sync-inside-backward",
-      "buffers-not-synced", "sync-bn-after-wrapping", "train-mode-differs-across-ranks"};
+  const std::set<std::string> of_batch_norm{"local-batch-norm", "unequal-counts-in-sync",
+                                            "buffer-sync-inside-backward", "buffers-not-synced",
+                                            "train-mode-differs-across-ranks"};
   // And these: random numbers, and losses that differ by rank, are of randomness_test.cpp and
   // loss_graph_test.cpp.
   const std::set<std::string> of_values{"same-augmentation-everywhere", "worker-streams-copied",
