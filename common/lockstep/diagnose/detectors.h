@@ -271,8 +271,8 @@ Verdict zero_grad_on_bucket_view(const trace::Trace& trace);
 
 // ---- randomness.cpp: both need the random numbers drawn for samples ----
 
-// Needs those of every rank. Rule: from the first batch on, ranks draw the same numbers for other samples,
-// 16 of them or more. Not fooled by equal seeds of streams that nothing is drawn from, by a sample that
+// Needs those of every rank. Rule: in batches in a row, ranks draw the same numbers for other samples, 16
+// of them or more. Not fooled by equal seeds of streams that nothing is drawn from, by a sample that
 // two ranks draw alike, nor by one draw that all ranks make for a whole batch.
 Verdict same_augmentation_everywhere(const trace::Trace& trace);
 
@@ -291,12 +291,12 @@ Verdict rank_zero_metric(const trace::Trace& trace);
 // ranks' sums differ. Not fooled by a count that is known and not reduced, nor by ranks that each draw all.
 Verdict local_hits_global_count(const trace::Trace& trace);
 
-// ---- loss_graph.cpp: both need one loss of every rank in a step, samples and collectives ----
+// ---- loss_graph.cpp: both need one loss of every rank in a step, a collective and an update after it ----
 
-// Rule: every rank's loss is of all ranks' samples, the same and unscaled; an all-gather comes before it,
-// and no collective after it could bring the gathered values' gradients back. Not fooled by a loss times
-// W, which makes up for it, nor by a loss of a rank's own samples against gathered ones (where a gather
-// without gradients, for a metric say, cannot be told from a loss's).
+// Needs samples. Rule: every rank's loss is of all ranks' samples, the same and unscaled; an all-gather comes
+// before it, and no collective after it could bring the gathered values' gradients back. Not fooled by a
+// loss times W, which makes up for it, nor by a loss of a rank's own samples against gathered ones (where a
+// gather without gradients, for a metric say, cannot be told from a loss's).
 Verdict gather_loses_graph(const trace::Trace& trace);
 
 // Rule: a scalar is summed over the ranks, and the loss that backward starts from is the mean of the ranks'
