@@ -33,6 +33,7 @@ std::vector<FormCase> all_forms() {
       {"06_sync_batch_norm", forms_06()},
       {"08_lr_scaling", forms_08()},
       {"12_gradient_accumulation", forms_12()},
+      {"13_clipping_and_mixed_precision", forms_13()},
       {"14_unused_parameters", forms_14()},
       {"15_randomness", forms_15()},
       {"16_metrics", forms_16()},

@@ -242,6 +242,32 @@ Verdict accumulation_off_by_one(const trace::Trace& trace);
 // means that are weighted by those numbers.
 Verdict mean_of_microbatch_means(const trace::Trace& trace);
 
+// ---- clipping.cpp: all need clips ----
+
+// Needs W > 1 ranks. Rule: all ranks clip the same gradients, and each goes by sqrt(W) times their norm.
+// Not fooled by squares that are summed over the ranks where each has those of its own part.
+Verdict norm_reduced_twice(const trace::Trace& trace);
+
+// Needs W > 1 ranks and reduced gradients. Rule: the ranks clip gradients of their own, each by another
+// factor, and the reduced gradient is the mean of what is left. Not fooled by a clip of own gradients that
+// are all shorter than allowed.
+Verdict clip_before_reduction(const trace::Trace& trace);
+
+// Needs reduced gradients, and a loss scaled by 256 or more. Rule: in every step gradients are clipped, then
+// divided by the scale, and the norm allowed lies nearer to the one they have without the scale. Not
+// fooled by a norm that is scaled with the loss.
+Verdict clip_before_unscale(const trace::Trace& trace);
+
+// ---- precision.cpp: both need W > 1 ranks ----
+
+// Needs every rank's scaled steps. Rule: of the ranks' n-th steps some update and some do not. Not fooled by
+// ranks that find different things and decide alike, nor by a step that all leave out.
+Verdict local_overflow_skip(const trace::Trace& trace);
+
+// Needs both gradients, and collectives. Rule: every rank's own gradient is finite, the reduced one is not,
+// and it was reduced in 16 bits. Not fooled by 16 bits that suffice, nor by a rank that overflows by itself.
+Verdict low_precision_reduction(const trace::Trace& trace);
+
 // ---- engine.cpp: whose gradients ----
 
 // Needs a distributed gradient engine, and each gradient's arrival. Rule: a rank's backward ended without
