@@ -1,13 +1,12 @@
-// Mixed precision: torch.amp.GradScaler and torch.autocast for C++. (LibTorch has neither. It has
-// torch::nn::utils::clip_grad_norm_ and clip_grad_value_, which equal Python's to the last bit for a norm_type
-// other than 0 and gradients of one dtype and device; tests/parity/mixed_precision.py.)
+// Mixed precision: torch.amp.GradScaler and torch.autocast for C++. (LibTorch has neither;
+// clipping is in clip_grad.h.)
 //
 //   GradScaler scaler({}, group);
 //   at::Tensor loss;
 //   { Autocast autocast(at::kCUDA, at::kHalf); loss = cross_entropy(model(inputs), targets); }
 //   scaler.scale(loss).backward();
 //   scaler.unscale_(optimizer);                        // only where the gradients are looked at, or clipped
-//   torch::nn::utils::clip_grad_norm_(parameters, 1);
+//   clip_grad_norm_(parameters, 1);
 //   scaler.step(optimizer);
 //   scaler.update();
 #pragma once
