@@ -31,6 +31,7 @@ std::vector<FormCase> all_forms() {
       {"01_single_device", forms_01()}, {"02_data_parallel", forms_02()}, {"03_ddp", forms_03()},
       {"04_sampler", forms_04()},       {"05_set_epoch", forms_05()},
       {"06_sync_batch_norm", forms_06()},
+      {"07_checkpoint", forms_07()},
       {"08_lr_scaling", forms_08()},
       {"12_gradient_accumulation", forms_12()},
       {"13_clipping_and_mixed_precision", forms_13()},

@@ -37,6 +37,7 @@ std::vector<FormCase> forms_03();
 std::vector<FormCase> forms_04();
 std::vector<FormCase> forms_05();
 std::vector<FormCase> forms_06();
+std::vector<FormCase> forms_07();
 std::vector<FormCase> forms_08();
 std::vector<FormCase> forms_12();
 std::vector<FormCase> forms_13();
