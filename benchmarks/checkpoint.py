@@ -3,9 +3,9 @@
 usage: ./lockstep bench checkpoint [--mib N] [--pairs N] [--folder DIR] [--out FILE]
 
 Both sides hold the same tensors. Python's synced save is torch.save to a temporary, fsync, rename, fsync of
-the folder: what ours does. Unsynced saves are reported apart: there the disk has nothing yet. Both load the
-same file, from memory where it fits. The sides take turns, and what one left to be written is on the disk
-before the other begins. A ratio is of two times of one round; the figures are the medians of the rounds'
+the folder: what ours does. Unsynced saves are reported apart: there the disk has nothing yet. A load is the
+first of a new process, as after a restart; both load the same file, from memory where it fits. The sides take
+turns, and what one left to be written is on the disk before the other begins. A ratio is of two times of one round; the figures are the medians of the rounds'
 ratios with a 95 % bootstrap interval.
 """
 
@@ -79,24 +79,34 @@ class Side:
         self.process.stdout.close()
 
 
+def start(side, program, mib):
+    return Side([program, str(mib)] if side == "ours" else
+                [sys.executable, os.path.abspath(__file__), "--serve", str(mib)])
+
+
 def measure(program, mib, pairs, folder):
-    sides = {"ours": Side([program, str(mib)]),
-             "python": Side([sys.executable, os.path.abspath(__file__), "--serve", str(mib)])}
-    times = {command: {side: [] for side in sides} for command in COMMANDS}
+    names = ("ours", "python")
+    times = {command: {name: [] for name in names} for command in COMMANDS}
     path = os.path.join(folder, "checkpoint.pt")
+    savers = {}
     try:
-        for side in sides.values():  # warm, and make the state
-            side.run("save_unsynced", path)
-            side.run("load", path)
+        for name in names:
+            savers[name] = start(name, program, mib)
+            savers[name].run("save_unsynced", path)  # warm, and the state is made
         for pair in range(pairs):
             for command in COMMANDS:
-                for name in sorted(sides, reverse=pair % 2 == 1):
+                for name in names if pair % 2 == 0 else reversed(names):
+                    loader = start(name, program, 0) if command == "load" else None
                     os.sync()
-                    times[command][name].append(sides[name].run(command, path))
+                    try:
+                        times[command][name].append((loader or savers[name]).run(command, path))
+                    finally:
+                        if loader:
+                            loader.close()
     finally:
-        for side in sides.values():
-            side.close()
-    return {command: {"seconds": {side: summary(values) for side, values in of.items()},
+        for saver in savers.values():
+            saver.close()
+    return {command: {"seconds": {name: summary(values) for name, values in of.items()},
                       "ratio_to_python": summary([a / b for a, b in zip(of["ours"], of["python"])])}
             for command, of in times.items()}
 

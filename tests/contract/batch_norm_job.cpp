@@ -90,13 +90,13 @@ class Simulation {
       const auto& used = own_only                                         ? own[r]
                          : job_.mean == BatchNormJob::Mean::of_all_values ? of_all
                                                                           : of_means;
+      record(rank, step, trace::Forward{training});
       if (training && !job_.frozen) {
         for (std::size_t c = 0; c < used.size(); ++c)
           running_[r][c] = 0.9 * running_[r][c] + 0.1 * used[c];
         record(rank, step,
                trace::Average{"mean", job_.counts[r], summarize(own[r]), summarize(used)});
       }
-      record(rank, step, trace::Forward{training});
     }
     if (job_.backward_in_between) backward(step);
   }

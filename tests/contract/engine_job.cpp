@@ -75,6 +75,7 @@ class Simulation {
     Rank rank;
     for (std::size_t p = 0; p < 3; ++p) rank.parameters[p] = draw(7, 0, 0, p);
     ranks_.push_back(rank);
+    all_reduce(r, 9, true);  // before training: of no backward's gradients
     record(r, trace::Parameters{summarize(rank.parameters, trained())});
   }
 
@@ -121,7 +122,7 @@ class Simulation {
     if (!part.same_forward) {
       if (rank.counting) rank.alive = false;  // the last reduction is not finished
       if (!rank.alive) return false;
-      rank.armed = rank.counting = !part.no_sync;
+      rank.armed = rank.counting = !part.no_sync && !job_.bypasses_wrapper;
       rank.counted.clear();
     }
     if (part.no_sync || part.told_late) record(r, trace::SyncGradients{false});
@@ -189,7 +190,7 @@ class Simulation {
     record(r, trace::ReducedGradients{summarize(rank.gradients, trained())});
     const double lr = job_.lr(static_cast<int>(step_));
     for (std::size_t p = 0; p < 3; ++p)
-      if (rank.gradients[p] && job_.optimizer_moves_model(r))
+      if (rank.gradients[p] && job_.optimizer_moves_model(r, static_cast<int>(step_)))
         add(rank.parameters[p], *rank.gradients[p], -lr);
     record(r, trace::Update{{lr}});
     record(r, trace::Parameters{summarize(rank.parameters, trained())});

@@ -32,6 +32,7 @@ struct EngineJob {
   double gradients_times = 1;  // before the update, by the program
 
   bool find_unused = false;
+  bool bypasses_wrapper = false;
   int buckets = 1;         // all-reduces of a reduction
   bool logs_loss = false;  // an all-reduce of one number after each backward
   // Parameters from `first` on are frozen (thawed: were frozen until then) before or after wrapping.
@@ -39,7 +40,7 @@ struct EngineJob {
   int frozen_at_wrapping_from = 3;
 
   std::function<double(int step)> lr = [](int) { return 0.1; };
-  std::function<bool(int rank)> optimizer_moves_model = [](int) { return true; };
+  std::function<bool(int rank, int step)> optimizer_moves_model = [](int, int) { return true; };
   std::string zero_grad = "module";  // "optimizer" stops at views
   bool views = false;
 

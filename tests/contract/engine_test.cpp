@@ -70,6 +70,19 @@ TEST_P(Engine, MissesWhatOnlyAnEarlierMicrobatchUsed) {
   expect_only(job.run(), "unused-parameter", all_ranks(GetParam()), 0);
 }
 
+// Reduces nothing either, and goes on.
+TEST_P(Engine, ThatIsBypassedWaitsForNothing) {
+  auto job = leaves_one_out();
+  job.bypasses_wrapper = true;
+  expect_only(job.run(), "forward-bypasses-wrapper", all_ranks(GetParam()), 0);
+  job.parts = [](int, int) { return Parts{{.reaches = {0, 1}}}; };
+  expect_only(job.run(), "forward-bypasses-wrapper", all_ranks(GetParam()), 0);
+  job.parts = [](int, int) { return Parts{{}}; };
+  expect_only(job.run(), "forward-bypasses-wrapper", all_ranks(GetParam()), 0);
+  job.steps = 1;
+  expect_only(job.run(), "forward-bypasses-wrapper", all_ranks(GetParam()), 0);
+}
+
 TEST_P(Engine, ThatCountedALayerFrozenLaterIsNamed) {
   EngineJob job(GetParam());
   job.frozen_from = 1;
@@ -111,11 +124,13 @@ TEST_P(Engine, ThatIsToldToWaitForTheSecondBackwardIsRight) {
   EngineJob job(GetParam());
   job.find_unused = true;
   job.parts = [](int, int) {
-    return Parts{{.reaches = {1, 0}, .no_sync = true}, {.reaches = {2, 0}}};
+    return Parts{{.reaches = {1, 0}, .no_sync = true}, {.reaches = {2, 0}, .same_samples = true}};
   };
   const auto trace = job.run();
   EXPECT_EQ(state(trace, "parameter-ready-twice"), State::clean);
   EXPECT_EQ(state(trace, "unused-parameter"), State::clean);
+  expect_nothing(trace);
+  EXPECT_EQ(state(without<trace::SyncGradients>(trace), "parameter-ready-twice"), State::clean);
 }
 
 // Every second backward reduces, each time without a branch: the run is killed between the two.
@@ -144,11 +159,16 @@ TEST_P(Engine, ItsArrivalsMustBeRecorded) {
   }
   EXPECT_EQ(state(without<trace::Loss>(two_backwards().run()), "parameter-ready-twice"),
             State::not_triggered);
+  auto other = leaves_one_out().run();
+  for (auto& rank : other.ranks)
+    for (auto& event : rank.events)
+      if (auto* engine = std::get_if<trace::Engine>(&event.payload)) engine->kind = "data_parallel";
+  EXPECT_EQ(state(other, "unused-parameter"), State::not_triggered);
 }
 
 TEST_P(Engine, AnOptimizerOfOtherParametersIsNamed) {
   EngineJob job(GetParam());
-  job.optimizer_moves_model = [](int) { return false; };
+  job.optimizer_moves_model = [](int, int) { return false; };
   expect_only(job.run(), "optimizer-built-on-other-parameters", all_ranks(GetParam()), 0);
 }
 
@@ -161,9 +181,15 @@ TEST_P(Engine, AnOptimizerAtARateOfZeroIsRight) {
   EXPECT_EQ(state(job.run(), "optimizer-built-on-other-parameters"), State::not_triggered);
 }
 
+TEST_P(Engine, AnOptimizerThatSkipsAnUpdateIsRight) {
+  EngineJob job(GetParam());
+  job.optimizer_moves_model = [](int, int step) { return step != 1; };
+  expect_nothing(job.run());
+}
+
 TEST_P(Engine, AnOptimizerOfOneRankIsNamedThere) {
   EngineJob job(GetParam());
-  job.optimizer_moves_model = [](int rank) { return rank != 1; };
+  job.optimizer_moves_model = [](int rank, int) { return rank != 1; };
   const auto rows = diagnose::diagnose(job.run()).findings;
   ASSERT_FALSE(rows.empty());
   EXPECT_EQ(rows[0].pitfall, "optimizer-built-on-other-parameters");
@@ -193,6 +219,31 @@ TEST_P(Engine, GradientsThatTheOptimizerMayClearAreRight) {
   EngineJob job(GetParam());
   job.zero_grad = "optimizer";
   expect_nothing(job.run());
+}
+
+// Of a LibTorch that can.
+TEST_P(Engine, ViewsThatTheOptimizerDidClearAreRight) {
+  EngineJob job(GetParam());
+  job.views = true;
+  auto trace = job.run();
+  for (auto& rank : trace.ranks)
+    for (auto& event : rank.events)
+      if (auto* call = std::get_if<trace::ZeroGrad>(&event.payload)) call->by = "optimizer";
+  expect_nothing(trace);
+}
+
+// Killed right there: the last thing it did need not be what ended it.
+TEST_P(Engine, ClearingIsNoFindingBecauseTheRunEndsThere) {
+  for (const bool views : {false, true}) {
+    EngineJob job(GetParam());
+    job.views = views;
+    job.zero_grad = views ? "module" : "optimizer";
+    auto trace = job.run();
+    for (auto& rank : trace.ranks)
+      while (!std::holds_alternative<trace::ZeroGrad>(rank.events.back().payload))
+        rank.events.pop_back();
+    expect_nothing(trace);
+  }
 }
 
 }  // namespace

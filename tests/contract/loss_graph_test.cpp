@@ -163,6 +163,16 @@ TEST_P(LossGraph, OfAllSamplesOnAllRanksIsItsOwnMean) {
   EXPECT_EQ(state(job.run(), "loss-all-reduced-in-place"), State::not_triggered);
 }
 
+// Killed in the middle of its first backward, before the gradients went back.
+TEST_P(LossGraph, OfAStepThatDidNotEndIsNotJudged) {
+  for (const auto& job : {of_gathered(GetParam()), of_reduced_loss(GetParam())}) {
+    auto trace = without<trace::Update>(job.run());
+    for (auto& rank : trace.ranks)
+      std::erase_if(rank.events, [](const auto& event) { return event.step > 0; });
+    expect_nothing(trace);
+  }
+}
+
 TEST_P(LossGraph, NeedsLossesAndCollectives) {
   for (const auto& [job, slug] :
        {std::pair{of_gathered(GetParam()), "gather-loses-graph"},

@@ -144,6 +144,7 @@ Job repeated(int world_size, std::int64_t batch, int times, const std::function<
   Job job(world_size);
   job.passes = 1;
   job.batch = batch;
+  job.reference_lr = 0;  // not declared
   job.order = [=](int rank, int) {
     Ids all;
     for (int i = 0; i < times; ++i)

@@ -164,6 +164,7 @@ TEST(RecordProbes, WithoutAWriterEveryCallDoesNothing) {
   probes.split(2, {1, 1});
   probes.transfer(0, 1, 8, "input");
   probes.metric("loss", "train", 1, 2);
+  probes.average("mean", at::Tensor(), 1, at::Tensor());
   probes.pass_end("train", 0, 1);
   EXPECT_TRUE(rank.job.trace_of(0).events.empty());
 }
@@ -286,6 +287,52 @@ TEST(RecordProbes, BuffersAndFrozenParameters) {
   const auto& model = *trace.all<trace::Model>().at(0).event;
   EXPECT_THAT(model.names, ::testing::Not(::testing::Contains("conv1.weight")));
   EXPECT_EQ(trace.all<trace::Parameters>().at(0).event->values.size(), model.names.size());
+}
+
+// Those that an evaluation goes by are recorded on any step, once, right before its first forward.
+TEST(RecordProbes, BuffersOfAnEvaluationAreAlwaysRecorded) {
+  RecordJob job(1);
+  auto net = seeded(5, [] { return ConvNet(10); });
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  record::Probes probes(job.writer(0), {.first = 1, .every = 0});
+  probes.attach(*net);
+  probes.start();
+  probes.forward(false);  // nothing has moved since the start
+  for (int step = 0; step < 3; ++step) {
+    probes.forward(true);
+    probes.updated(optimizer);
+  }
+  net->bn1->running_mean.fill_(0.5);
+  for (int batch = 0; batch < 2; ++batch) probes.forward(false);
+
+  const auto trace = job.trace_of(0);
+  EXPECT_THAT(steps_of<trace::Buffers>(trace), ElementsAre(-1, 0, 3));
+  std::vector<std::string> last;  // Buffers, Forward, Forward
+  for (auto event = trace.events.end() - 3; event != trace.events.end(); ++event)
+    last.push_back(std::visit([](const auto& of) { return of.kName; }, event->payload));
+  EXPECT_THAT(last, ElementsAre("buffers", "forward", "forward"));
+  EXPECT_NE(trace.all<trace::Buffers>()[2].event->values[0].hash,
+            trace.all<trace::Buffers>()[1].event->values[0].hash);
+}
+
+TEST(RecordProbes, AMeanOverRanksIsTheRanksOwnAndTheOneUsed) {
+  OneRank rank;
+  record::Probes probes(rank.job.writer(0), {.first = 1, .every = 0});
+  probes.attach(*rank.net);
+  probes.start();
+  const auto own = torch::tensor({3.0f, 4.0f}), used = torch::tensor({1.0f, 2.0f});
+  probes.average("mean", own, 8, used);
+  probes.average("mean", own, 0, used);  // of no value there is no mean
+  probes.updated(rank.optimizer);
+  probes.average("mean", own, 8, used);  // a step that is not sampled
+
+  const auto trace = rank.job.trace_of(0);
+  const auto averages = trace.all<trace::Average>();
+  ASSERT_EQ(averages.size(), 2u);
+  EXPECT_EQ(averages[0].event->count, 8);
+  EXPECT_DOUBLE_EQ(averages[0].event->own.norm, 5);
+  EXPECT_EQ(averages[0].event->used.hash, record::summarize(used).hash);
+  EXPECT_TRUE(averages[1].event->own.sketch.empty());
 }
 
 TEST(RecordProbes, AProgramOutlivesItsProbes) {

@@ -28,11 +28,16 @@ Figure always(double value) {
 
 std::vector<FormCase> all_forms() {
   const std::vector<std::pair<std::string, std::vector<FormCase>>> lessons = {
-      {"01_single_device", forms_01()}, {"02_data_parallel", forms_02()}, {"03_ddp", forms_03()},
-      {"04_sampler", forms_04()},       {"05_set_epoch", forms_05()},
+      {"01_single_device", forms_01()},
+      {"02_data_parallel", forms_02()},
+      {"03_ddp", forms_03()},
+      {"04_sampler", forms_04()},
+      {"05_set_epoch", forms_05()},
       {"06_sync_batch_norm", forms_06()},
+      {"07_checkpoint", forms_07()},
       {"08_lr_scaling", forms_08()},
       {"12_gradient_accumulation", forms_12()},
+      {"13_clipping_and_mixed_precision", forms_13()},
       {"14_unused_parameters", forms_14()},
       {"15_randomness", forms_15()},
       {"16_metrics", forms_16()},

@@ -6,7 +6,8 @@
 //   group
 //          for all cases; RANK is -1)
 // Cases of a WORLD that has no such RANK are left out. A result is, for each tensor, a line "name
-// bytes" and its bytes: the losses of all steps, the parameters, the buffers.
+// bytes" and its bytes: the losses of all steps, the collectives entered until after the construction and
+// after each step, the parameters, the buffers.
 #include <ATen/CPUGeneratorImpl.h>
 #include <lockstep/base/error.h>
 #include <lockstep/train/distributed_data_parallel.h>
@@ -16,6 +17,7 @@
 #include <fstream>
 #include <functional>
 #include <iostream>
+#include <optional>
 
 namespace lockstep {
 namespace {
@@ -23,7 +25,7 @@ namespace {
 constexpr std::int64_t kSamples = 512;  // a rank's
 constexpr std::uint64_t kSeed = 1234;
 
-// Each step uses one of two branches; every fifth step all ranks use the same one.
+// Each microbatch uses one of two branches; every fifth all ranks use the same one.
 struct BranchesImpl : torch::nn::Module {
   BranchesImpl() {
     trunk = register_module("trunk", torch::nn::Linear(784, 64));
@@ -38,8 +40,8 @@ struct BranchesImpl : torch::nn::Module {
 };
 TORCH_MODULE(Branches);
 
-bool uses_left(int step, int rank) {
-  return step % 5 != 4 && (step + rank) % 2 == 0;
+bool uses_left(int microbatch, int rank) {
+  return microbatch % 5 != 4 && (microbatch + rank) % 2 == 0;
 }
 
 struct Case {
@@ -47,6 +49,8 @@ struct Case {
   DdpOptions options;
   std::int64_t batch = 32;
   int steps = 200;
+  int accumulated = 1;  // microbatches an update, all but the last in no_sync
+  bool armed = false;   // no_sync begins after forward: too late
 };
 
 const std::vector<Case>& cases() {
@@ -61,6 +65,12 @@ const std::vector<Case>& cases() {
       {"unused", {.find_unused_parameters = true}},
       {"unused_view", {.find_unused_parameters = true, .gradient_as_bucket_view = true}},
       {"unused_buckets", {.bucket_cap_mb = 0.01, .find_unused_parameters = true}, 32, 40},
+      {"mlp_accumulated", {.bucket_cap_mb = 0.01}, 8, 40, 4},
+      {"mlp_view_accumulated", {.gradient_as_bucket_view = true}, 8, 40, 4},
+      {"mlp_armed", {}, 8, 40, 4, true},
+      {"conv_accumulated", {}, 4, 40, 4},
+      {"conv_armed", {}, 4, 40, 4, true},
+      {"unused_accumulated", {.find_unused_parameters = true}, 8, 40, 3},
   };
   return all;
 }
@@ -72,29 +82,44 @@ void write(std::ofstream& out, const std::string& name, const at::Tensor& tensor
             static_cast<std::streamsize>(values.nbytes()));
 }
 
-// forward(model, inputs, step) gives the logits.
+// forward(model, inputs, number of the microbatch) gives the logits.
 template <class Holder, class Forward>
 void train(const Case& the_case, Holder net, const ProcessGroupPtr& group, const std::string& path,
            Forward forward) {
+  const auto entered = [backend = group->getDefaultBackend()] {
+    return backend->getSequenceNumberForGroup();
+  };
+  const auto before = entered();
   auto model = DistributedDataParallel(net, group, the_case.options);
   auto generator = at::make_generator<at::CPUGeneratorImpl>(
       kSeed + 1 + static_cast<std::uint64_t>(group->getRank()));
   const auto inputs = torch::randn({kSamples, 784}, generator);
   const auto targets = torch::randint(0, 10, {kSamples}, generator, torch::kInt64);
   torch::optim::SGD optimizer(model.parameters(), torch::optim::SGDOptions(0.01).momentum(0.9));
-  std::vector<float> losses;
+  std::vector<float> losses, collectives{static_cast<float>(entered() - before)};
   for (int step = 0; step < the_case.steps; ++step) {
-    const std::int64_t first = step * the_case.batch % kSamples;
-    const auto batch = torch::indexing::Slice(first, first + the_case.batch);
     net->zero_grad();
-    const auto loss = torch::nn::functional::cross_entropy(
-        forward(model, inputs.index({batch}), step), targets.index({batch}));
-    loss.backward();
+    at::Tensor loss;
+    for (int part = 0; part < the_case.accumulated; ++part) {
+      const int microbatch = step * the_case.accumulated + part;
+      const std::int64_t first = microbatch * the_case.batch % kSamples;
+      const auto batch = torch::indexing::Slice(first, first + the_case.batch);
+      const bool quiet = part + 1 < the_case.accumulated;
+      std::optional<NoSync> no_sync;
+      if (quiet && !the_case.armed) no_sync.emplace(model.engine());
+      const auto outputs = forward(model, inputs.index({batch}), microbatch);
+      if (quiet && the_case.armed) no_sync.emplace(model.engine());
+      loss = torch::nn::functional::cross_entropy(outputs, targets.index({batch})) /
+             the_case.accumulated;
+      loss.backward();
+    }
     optimizer.step();
     losses.push_back(loss.template item<float>());
+    collectives.push_back(static_cast<float>(entered() - before));
   }
   std::ofstream out(path, std::ios::binary);
   write(out, "losses", torch::tensor(losses));
+  write(out, "collectives", torch::tensor(collectives));
   for (const auto& item : net->named_parameters()) write(out, item.key(), item.value());
   for (const auto& item : net->named_buffers()) write(out, item.key(), item.value());
   if (!out.flush()) throw Error("cannot write " + path);
@@ -109,9 +134,10 @@ void run_case(const Case& the_case, const ProcessGroupPtr& group, const std::str
   } else if (the_case.name.starts_with("conv")) {
     train(the_case, ConvNet(10), group, path, plain);
   } else {
-    train(the_case, Branches(), group, path, [&](auto& model, const at::Tensor& inputs, int step) {
-      return model(inputs, uses_left(step, group->getRank()));
-    });
+    train(the_case, Branches(), group, path,
+          [&](auto& model, const at::Tensor& inputs, int microbatch) {
+            return model(inputs, uses_left(microbatch, group->getRank()));
+          });
   }
 }
 

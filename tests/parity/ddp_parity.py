@@ -3,6 +3,7 @@
 usage: ddp_parity.py OUT INIT RANK WORLD:CASE ...
 """
 
+import contextlib
 import ctypes
 import datetime
 import os
@@ -19,7 +20,7 @@ from model_parity import ConvNet, Mlp
 SAMPLES = 512  # a rank's
 SEED = 1234
 
-# name: (arguments of DistributedDataParallel, batch size, steps)
+# name: (arguments of DistributedDataParallel, batch size, steps[, accumulated microbatches[, armed]])
 CASES = {
     "mlp": ({}, 32, 200),
     "mlp_view": ({"gradient_as_bucket_view": True}, 32, 200),
@@ -31,6 +32,12 @@ CASES = {
     "unused": ({"find_unused_parameters": True}, 32, 200),
     "unused_view": ({"find_unused_parameters": True, "gradient_as_bucket_view": True}, 32, 200),
     "unused_buckets": ({"find_unused_parameters": True, "bucket_cap_mb": 0.01}, 32, 40),
+    "mlp_accumulated": ({"bucket_cap_mb": 0.01}, 8, 40, 4),
+    "mlp_view_accumulated": ({"gradient_as_bucket_view": True}, 8, 40, 4),
+    "mlp_armed": ({}, 8, 40, 4, True),
+    "conv_accumulated": ({}, 4, 40, 4),
+    "conv_armed": ({}, 4, 40, 4, True),
+    "unused_accumulated": ({"find_unused_parameters": True}, 8, 40, 3),
 }
 
 
@@ -46,8 +53,8 @@ class Branches(nn.Module):
         return self.left(hidden) if use_left else self.right(hidden)
 
 
-def uses_left(step, rank):
-    return step % 5 != 4 and (step + rank) % 2 == 0
+def uses_left(microbatch, rank):
+    return microbatch % 5 != 4 and (microbatch + rank) % 2 == 0
 
 
 def write(out, name, tensor):
@@ -58,26 +65,40 @@ def write(out, name, tensor):
 
 def run_case(name, path):
     rank = dist.get_rank()
-    arguments, size, steps = CASES[name]
+    arguments, size, steps, *rest = CASES[name]
+    accumulated, armed = (*rest, *(1, False)[len(rest):])
     torch.manual_seed(SEED + rank)  # rank 0's model counts
     net = (Mlp if name.startswith("mlp") else ConvNet if name.startswith("conv") else Branches)()
+    entered = dist.distributed_c10d._get_default_group()._get_sequence_number_for_group
+    before = entered()
     model = DistributedDataParallel(net, **arguments)
     generator = torch.Generator().manual_seed(SEED + 1 + rank)
     inputs = torch.randn(SAMPLES, 784, generator=generator)
     targets = torch.randint(0, 10, (SAMPLES,), generator=generator)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    losses = []
+    losses, collectives = [], [entered() - before]
     for step in range(steps):
-        first = step * size % SAMPLES
-        batch = slice(first, first + size)
         optimizer.zero_grad()
-        more = (uses_left(step, rank),) if isinstance(net, Branches) else ()
-        loss = nn.functional.cross_entropy(model(inputs[batch], *more), targets[batch])
-        loss.backward()
+        for part in range(accumulated):
+            microbatch = step * accumulated + part
+            first = microbatch * size % SAMPLES
+            batch = slice(first, first + size)
+            more = (uses_left(microbatch, rank),) if isinstance(net, Branches) else ()
+            quiet = part + 1 < accumulated
+            with contextlib.ExitStack() as stack:
+                if quiet and not armed:
+                    stack.enter_context(model.no_sync())
+                outputs = model(inputs[batch], *more)
+                if quiet and armed:
+                    stack.enter_context(model.no_sync())
+                loss = nn.functional.cross_entropy(outputs, targets[batch]) / accumulated
+                loss.backward()
         optimizer.step()
         losses.append(loss.item())
+        collectives.append(entered() - before)
     with open(path, "wb") as out:
         write(out, "losses", torch.tensor(losses))
+        write(out, "collectives", torch.tensor(collectives, dtype=torch.float32))
         for key, value in [*net.named_parameters(), *net.named_buffers()]:
             write(out, key, value)
 

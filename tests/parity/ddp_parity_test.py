@@ -1,10 +1,12 @@
 """DDP in C++ against Python's DDP on the same LibTorch: the losses of 200 steps (40 in the cases that only
-cut the buckets otherwise), every parameter and every buffer, bit for bit, on 2 and 4 ranks.
+cut the buckets otherwise, and in those that accumulate gradients), every parameter and every buffer, bit
+for bit, and the number of collectives after each step, on 2 and 4 ranks.
 
 usage: ddp_parity_test.py PROGRAM      (PROGRAM is the built ddp_parity)
 """
 
 import os
+import struct
 import sys
 import tempfile
 import unittest
@@ -13,7 +15,9 @@ import ranks
 
 PROGRAM = None  # set by ranks.main
 CASES = {"mlp": 200, "mlp_view": 200, "conv": 200, "conv_no_buffers": 200, "unused": 200, "unused_view": 200,
-         "mlp_buckets": 40, "mlp_static": 40, "conv_view": 40, "unused_buckets": 40}
+         "mlp_buckets": 40, "mlp_static": 40, "conv_view": 40, "unused_buckets": 40,
+         "mlp_accumulated": 40, "mlp_view_accumulated": 40, "mlp_armed": 40, "conv_accumulated": 40,
+         "conv_armed": 40, "unused_accumulated": 40}
 WORLDS = (2, 4)
 DEADLINE_S = 150
 
@@ -39,6 +43,20 @@ class DdpParity(unittest.TestCase):
 
     def path(self, language, world, case, rank):
         return os.path.join(self.folder.name, language, f"w{world}_{case}_r{rank}")
+
+    def collectives_a_step(self, case):
+        """Counted on our side, once the buckets are settled; the cases show that Python's are as many."""
+        values = dict(ranks.read_result(self.path("cpp", 2, case, 0)))["collectives"]
+        counts = struct.unpack(f"<{len(values) // 4}f", values)
+        steps = {later - before for before, later in zip(counts[5:], counts[6:])}
+        self.assertEqual(len(steps), 1, steps)
+        return steps.pop()
+
+    def test_no_sync_saves_when_forward_is_inside(self):
+        self.assertEqual(self.collectives_a_step("mlp_view_accumulated"), 1)
+        self.assertEqual(self.collectives_a_step("mlp_armed"), 4)
+        # Buffers are broadcast before a forward that follows a reduction, and only there.
+        self.assertEqual(self.collectives_a_step("conv_armed"), 4 * self.collectives_a_step("conv_accumulated"))
 
 
 def make_test(case, steps):

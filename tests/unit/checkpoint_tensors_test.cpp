@@ -1,6 +1,7 @@
 // Tensors into files and back: types, layouts, shared memory, devices.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cstring>
 
@@ -59,6 +60,31 @@ TEST(CheckpointTensors, SharedMemoryStaysShared) {
   EXPECT_EQ(loaded.at("whole").as_tensor().sum().item<float>(), 70);
   EXPECT_EQ(loaded.at("other").as_tensor().sum().item<float>(), 0);
   EXPECT_LT(std::filesystem::file_size(file.path), 2 * 4000 + 2000u) << "written once";
+}
+
+// A save needs no second copy of what it saves, a load one copy.
+TEST(CheckpointTensors, MemoryStaysSmall) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer keeps freed memory";
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+  GTEST_SKIP() << "a sanitizer keeps freed memory";
+#endif
+#endif
+  const auto peak_mib = [] {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss / 1024;
+  };
+  const CheckpointFile file;
+  Value::Dict value;
+  for (int i = 0; i < 8; ++i) value[i] = torch::ones({16, 1024, 256});  // 128 MiB together
+  const auto before = peak_mib();
+  save_checkpoint(file.path, value, {.sync = false});
+  const auto saved = peak_mib();
+  EXPECT_LT(saved - before, 16);
+  const auto loaded = load_checkpoint(file.path);
+  EXPECT_LT(peak_mib() - saved, 128 + 16);
 }
 
 TEST(CheckpointTensors, RequiresGradIsKept) {

@@ -86,9 +86,8 @@ TEST(Result, SummaryOfTheDeadlineAndOfCtrlC) {
   result.root_cause = 0;
   result.deadline_expired = true;
   result.wall = std::chrono::milliseconds(2'340);
-  EXPECT_EQ(
-      result.summary(),
-      "the deadline expired after 2.3 s\nfirst: rank 0 was still running at the deadline");
+  EXPECT_EQ(result.summary(),
+            "the deadline expired after 2.3 s\nfirst: rank 0 was still running at the deadline");
   LaunchResult stopped;
   stopped.ranks = {rank_end(0, End::stopped, 1)};
   stopped.interrupted = SIGINT;

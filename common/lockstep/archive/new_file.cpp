@@ -32,7 +32,8 @@ bool is_temporary(const std::string& name) {
 // 1 while the name is the open file's; 0 when it was taken away meanwhile, by a writer that finished;
 // -1 and errno where that cannot be told.
 int still_named(int fd, const fs::path& name, System& system) {
-  struct stat of_file {}, of_name {};
+  struct stat of_file {
+  }, of_name{};
   if (system.fstat(fd, &of_file) != 0) return -1;
   if (system.stat(name.c_str(), &of_name) != 0) return errno == ENOENT ? 0 : -1;
   return of_file.st_ino == of_name.st_ino && of_file.st_dev == of_name.st_dev;

@@ -6,8 +6,8 @@
 namespace lockstep {
 namespace {
 
-void write(archive::NewFile& file, const Value& value, const SaveOptions& options) {
-  checkpoint::Storages storages(options.location);
+void write(archive::NewFile& file, const Value& value, const std::optional<std::string>& location) {
+  checkpoint::Storages storages(location);
   archive::ArchiveWriter writer(file);
   try {
     writer.value(storages.describe(value));
@@ -23,15 +23,15 @@ void write(archive::NewFile& file, const Value& value, const SaveOptions& option
 void save_checkpoint(const std::filesystem::path& path, const Value& value,
                      const SaveOptions& options) {
   archive::NewFile file(path, {.sync = options.sync, .system = options.system});
-  write(file, value, options);
+  write(file, value, options.location);
   file.commit();
   archive::remove_leftovers(file.path().parent_path(),
                             options.system ? *options.system : archive::real_system());
 }
 
 std::filesystem::path save_checkpoint(CheckpointFolder& folder, std::int64_t number,
-                                      const Value& value, const SaveOptions& options) {
-  return folder.save(number, [&](archive::NewFile& file) { write(file, value, options); });
+                                      const Value& value) {
+  return folder.save(number, [&](archive::NewFile& file) { write(file, value, std::nullopt); });
 }
 
 Checkpoint load_checkpoint(const std::filesystem::path& path, const LoadOptions& options) {

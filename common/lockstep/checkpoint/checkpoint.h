@@ -57,9 +57,10 @@ struct SaveOptions {
 void save_checkpoint(const std::filesystem::path& path, const Value& value,
                      const SaveOptions& options = {});
 
-// The same into a folder that keeps the newest few and points at the newest. Returns the path.
+// The same into a folder that keeps the newest few and points at the newest; whether it waits for the
+// disk is the folder's option. Returns the path, which load_checkpoint(*folder.latest()) finds.
 std::filesystem::path save_checkpoint(CheckpointFolder& folder, std::int64_t number,
-                                      const Value& value, const SaveOptions& options = {});
+                                      const Value& value);
 
 struct LoadOptions {
   MapLocation map_location;

@@ -75,9 +75,16 @@ class SpanReader {
     any_ = span_.backward_ended = true;
     if (span_.samples == 0) span_.samples = static_cast<double>(gradients.samples);
   }
+  // Of a step that is left out nothing is kept.
+  void take(const trace::ScaledStep& step) {
+    if (!step.updates) begin_span();
+  }
   void take(const trace::Update&) {
     span_.backward_ended = span_.updated = true;
     spans_.push_back(span_);
+    begin_span();
+  }
+  void begin_span() {
     UpdateSpan next;
     next.parameters = span_.parameters;
     next.elements = span_.elements;

@@ -253,11 +253,38 @@ Verdict accumulation_off_by_one(const trace::Trace& trace);
 // means that are weighted by those numbers.
 Verdict mean_of_microbatch_means(const trace::Trace& trace);
 
+// ---- clipping.cpp: all need clips ----
+
+// Needs W > 1 ranks. Rule: all ranks clip the same gradients, and each goes by sqrt(W) times their norm.
+// Not fooled by squares that are summed over the ranks where each has those of its own part.
+Verdict norm_reduced_twice(const trace::Trace& trace);
+
+// Needs W > 1 ranks and reduced gradients. Rule: the ranks clip gradients of their own, each by another
+// factor, and the reduced gradient is the mean of what is left. Not fooled by a clip of own gradients that
+// are all shorter than allowed.
+Verdict clip_before_reduction(const trace::Trace& trace);
+
+// Needs reduced gradients, and a loss scaled by 256 or more. Rule: in every step gradients are clipped, then
+// divided by the scale, and the norm allowed lies nearer to the one they have without the scale. Not
+// fooled by a norm that is scaled with the loss.
+Verdict clip_before_unscale(const trace::Trace& trace);
+
+// ---- precision.cpp: both need W > 1 ranks ----
+
+// Needs every rank's scaled steps. Rule: of the ranks' n-th steps some update and some do not. Not fooled by
+// ranks that find different things and decide alike, nor by a step that all leave out.
+Verdict local_overflow_skip(const trace::Trace& trace);
+
+// Needs both gradients, and collectives. Rule: every rank's own gradient is finite, the reduced one is not,
+// and it was reduced in 16 bits. Not fooled by 16 bits that suffice, nor by a rank that overflows by itself.
+Verdict low_precision_reduction(const trace::Trace& trace);
+
 // ---- engine.cpp: whose gradients ----
 
 // Needs a distributed gradient engine, and each gradient's arrival. Rule: a rank's backward ended without
 // a gradient of some parameter, fewer elements than the engine holds were all-reduced, and the rank
-// made no further update. Not fooled by engines that look for unused parameters: they reduce all.
+// made no further update. Not fooled by engines that look for unused parameters: they reduce all; nor by
+// one that is bypassed: it reduces nothing in any step, and is not waited for.
 Verdict unused_parameter(const trace::Trace& trace);
 
 // Needs an engine, and the model recorded again where requires_grad has changed. Rule: the engine took
@@ -282,8 +309,8 @@ Verdict zero_grad_on_bucket_view(const trace::Trace& trace);
 
 // ---- randomness.cpp: both need the random numbers drawn for samples ----
 
-// Needs those of every rank. Rule: from the first batch on, ranks draw the same numbers for other samples,
-// 16 of them or more. Not fooled by equal seeds of streams that nothing is drawn from, by a sample that
+// Needs those of every rank. Rule: in batches in a row, ranks draw the same numbers for other samples, 16
+// of them or more. Not fooled by equal seeds of streams that nothing is drawn from, by a sample that
 // two ranks draw alike, nor by one draw that all ranks make for a whole batch.
 Verdict same_augmentation_everywhere(const trace::Trace& trace);
 
@@ -302,12 +329,12 @@ Verdict rank_zero_metric(const trace::Trace& trace);
 // ranks' sums differ. Not fooled by a count that is known and not reduced, nor by ranks that each draw all.
 Verdict local_hits_global_count(const trace::Trace& trace);
 
-// ---- loss_graph.cpp: both need one loss of every rank in a step, samples and collectives ----
+// ---- loss_graph.cpp: both need one loss of every rank in a step, a collective and an update after it ----
 
-// Rule: every rank's loss is of all ranks' samples, the same and unscaled; an all-gather comes before it,
-// and no collective after it could bring the gathered values' gradients back. Not fooled by a loss times
-// W, which makes up for it, nor by a loss of a rank's own samples against gathered ones (where a gather
-// without gradients, for a metric say, cannot be told from a loss's).
+// Needs samples. Rule: every rank's loss is of all ranks' samples, the same and unscaled; an all-gather comes
+// before it, and no collective after it could bring the gathered values' gradients back. Not fooled by a
+// loss times W, which makes up for it, nor by a loss of a rank's own samples against gathered ones (where a
+// gather without gradients, for a metric say, cannot be told from a loss's).
 Verdict gather_loses_graph(const trace::Trace& trace);
 
 // Rule: a scalar is summed over the ranks, and the loss that backward starts from is the mean of the ranks'

@@ -1,3 +1,4 @@
+#include <lockstep/diagnose/checkpoint_detectors.h>
 #include <lockstep/diagnose/detectors.h>
 #include <lockstep/diagnose/diagnose.h>
 
@@ -11,12 +12,14 @@ namespace {
 const std::map<std::string, std::vector<std::string>>& explained_by() {
   static const std::map<std::string, std::vector<std::string>> kExplained{
       {"replicas-diverged",
-       {"no-gradient-sync", "forward-bypasses-wrapper", "no-initial-broadcast",
-        "parameters-differ-across-ranks", "frozen-after-wrapping", "unused-parameter", "sync-bn-after-wrapping"}},
+       {"local-overflow-skip", "no-gradient-sync", "forward-bypasses-wrapper",
+        "no-initial-broadcast", "parameters-differ-across-ranks", "frozen-after-wrapping",
+        "unused-parameter", "sync-bn-after-wrapping"}},
       {"gradient-not-the-mean",
-       {"gradients-not-zeroed", "sum-not-mean", "double-average", "unequal-chunk-mean",
-        "no-gradient-sync", "forward-bypasses-wrapper", "replica-buffers-lost",
-        "frozen-after-wrapping", "unused-parameter", "sync-bn-after-wrapping"}},
+       {"clip-before-reduction", "local-overflow-skip", "gradients-not-zeroed", "sum-not-mean",
+        "double-average", "unequal-chunk-mean", "no-gradient-sync", "forward-bypasses-wrapper",
+        "replica-buffers-lost", "frozen-after-wrapping", "unused-parameter",
+        "sync-bn-after-wrapping"}},
       {"collective-mismatch",
        {"parameters-differ-across-ranks", "empty-shard", "padding-overruns"}},
   };
@@ -86,6 +89,18 @@ const std::vector<Detector>& detectors() {
       {"buffer-sync-inside-backward", 1, buffer_sync_inside_backward},
       {"sync-bn-after-wrapping", 1, sync_bn_after_wrapping},
       {"train-mode-differs-across-ranks", 1, train_mode_differs_across_ranks},
+      {"load-without-map-location", 1, load_without_map_location},
+      {"optimizer-state-on-wrong-device", 1, optimizer_state_on_wrong_device},
+      {"module-prefix", 1, module_prefix},
+      {"optimizer-state-missing", 1, optimizer_state_missing},
+      {"scheduler-or-rng-state-missing", 1, scheduler_or_rng_state_missing},
+      {"resume-repeats-epoch", 2, resume_repeats_epoch},
+      {"resume-mid-epoch-replays", 2, resume_mid_epoch_replays},
+      {"read-before-written", 1, read_before_written},
+      {"concurrent-writers", 1, concurrent_writers},
+      {"local-rank-zero-writes", 1, local_rank_zero_writes},
+      {"ema-on-one-rank", 1, ema_on_one_rank},
+      {"torn-checkpoint", 1, torn_checkpoint},
       {"lr-not-scaled", 1, lr_not_scaled},
       {"linear-rule-with-adam", 1, linear_rule_with_adam},
       {"no-warmup", 1, no_warmup},
@@ -97,6 +112,11 @@ const std::vector<Detector>& detectors() {
       {"accumulation-not-divided", 1, accumulation_not_divided},
       {"accumulation-off-by-one", 1, accumulation_off_by_one},
       {"mean-of-microbatch-means", 1, mean_of_microbatch_means},
+      {"norm-reduced-twice", 1, norm_reduced_twice},
+      {"clip-before-reduction", 1, clip_before_reduction},
+      {"clip-before-unscale", 1, clip_before_unscale},
+      {"local-overflow-skip", 1, local_overflow_skip},
+      {"low-precision-reduction", 1, low_precision_reduction},
       {"unused-parameter", 1, unused_parameter},
       {"frozen-after-wrapping", 1, frozen_after_wrapping},
       {"optimizer-built-on-other-parameters", 1, optimizer_built_on_other_parameters},

@@ -18,23 +18,31 @@ struct Fault {
   std::optional<UpdateSpan> first;  // of the first such rank
 };
 
-// Asks every rank's spans; `wrong(span, last)` says whether one shows the fault.
+// Asks every rank's spans; `wrong(spans, i)` says whether the i-th shows the fault.
 template <class Wrong>
 Fault ranks_with(const Run& run, Wrong wrong) {
   Fault fault;
   for (const auto* rank : run.ranks) {
     const auto spans = update_spans(*rank);
-    const auto span = std::find_if(spans.begin(), spans.end(), [&](const auto& one) {
-      const bool last = std::none_of(spans.begin(), spans.end(), [&](const auto& other) {
-        return other.step > one.step && other.updated;
-      });
-      return wrong(one, last);
-    });
-    if (span == spans.end()) continue;
-    fault.ranks.push_back(rank->participant.rank);
-    if (!fault.first) fault.first = *span;
+    for (std::size_t i = 0; i < spans.size(); ++i) {
+      if (!wrong(spans, i)) continue;
+      fault.ranks.push_back(rank->participant.rank);
+      if (!fault.first) fault.first = spans[i];
+      break;
+    }
   }
   return fault;
+}
+
+// No later one has an update.
+bool is_last(const std::vector<UpdateSpan>& spans, std::size_t i) {
+  return std::none_of(spans.begin() + static_cast<std::ptrdiff_t>(i) + 1, spans.end(),
+                      [](const auto& span) { return span.updated; });
+}
+
+// Backward ended, and the engine had not reduced all that it holds.
+bool is_unfinished(const UpdateSpan& span) {
+  return span.backward_ended && span.reduced < span.engine_elements;
 }
 
 bool has_engine(const Run& run) {
@@ -117,11 +125,14 @@ Verdict unused_parameter(const trace::Trace& trace) {
   const Run run(trace);
   if (!has_engine(run)) return not_triggered(kNoEngine);
   bool looked = false;
-  const auto fault = ranks_with(run, [&](const UpdateSpan& span, bool last) {
+  const auto fault = ranks_with(run, [&](const std::vector<UpdateSpan>& spans, std::size_t i) {
+    const auto& span = spans[i];
     if (span.arrived.empty() || !span.backward_ended) return false;
     looked = true;
-    return last && span.parameters == span.engine_parameters && !not_arrived(span).empty() &&
-           span.reduced < span.engine_elements;
+    // An engine that was held up before, and went on, had not been asked to reduce.
+    const auto here = spans.begin() + static_cast<std::ptrdiff_t>(i);
+    return is_unfinished(span) && is_last(spans, i) &&
+           std::none_of(spans.begin(), here, is_unfinished) && !not_arrived(span).empty();
   });
   if (!looked) return not_triggered("no backward that ended has its gradients' arrival recorded");
   if (!fault.first) return clean();
@@ -139,7 +150,8 @@ Verdict frozen_after_wrapping(const trace::Trace& trace) {
   const Run run(trace);
   if (!has_engine(run)) return not_triggered(kNoEngine);
   bool looked = false;
-  const auto fault = ranks_with(run, [&](const UpdateSpan& span, bool) {
+  const auto fault = ranks_with(run, [&](const std::vector<UpdateSpan>& spans, std::size_t i) {
+    const auto& span = spans[i];
     if (span.engine_parameters == 0 || !span.backward_ended) return false;
     looked = true;
     return span.parameters != span.engine_parameters &&
@@ -186,10 +198,11 @@ Verdict parameter_ready_twice(const trace::Trace& trace) {
   const Run run(trace);
   if (!has_engine(run)) return not_triggered(kNoEngine);
   bool looked = false;
-  const auto fault = ranks_with(run, [&](const UpdateSpan& span, bool last) {
+  const auto fault = ranks_with(run, [&](const std::vector<UpdateSpan>& spans, std::size_t i) {
+    const auto& span = spans[i];
     if (span.backwards.empty() || span.arrived.empty()) return false;
     looked = true;
-    return last && !span.updated && ready_twice(span).has_value();
+    return !span.updated && ready_twice(span).has_value();
   });
   if (!looked) return not_triggered("no loss with its gradients' arrival was recorded");
   if (!fault.first) return clean();

@@ -11,6 +11,7 @@ namespace {
 
 constexpr double kMoreThanNoise = 1.2;  // a loss this many times the first one has risen
 constexpr double kClose = 0.05;
+constexpr std::int64_t kFirstSteps = 10;  // a loss that rises later rises for other reasons
 
 struct Rates {
   double reference = 0;  // the rate declared to suit the reference run
@@ -165,7 +166,7 @@ Verdict no_warmup(const trace::Trace& trace) {
   const auto rates = rates_of(run, &why);
   if (!rates) return why;
   std::vector<double> losses;  // mean over all ranks, of the first steps in a row
-  for (std::int64_t step = 0;; ++step) {
+  for (std::int64_t step = 0; step < kFirstSteps; ++step) {
     double sum = 0, count = 0;
     for (const auto* rank : run.ranks)
       for (const auto& at : rank->all<trace::Loss>())

@@ -18,6 +18,7 @@ bool is_near(double value, double target, double tolerance) {
 struct LossStep {
   std::int64_t samples = 0;  // drawn for training
   int losses = 0;
+  bool updated = false;  // so that backward has called all it calls
   trace::Loss loss;
   std::vector<const trace::Collective*> before, after;  // after: in backward, or beside it
   double own_mean() const { return loss.sum / static_cast<double>(loss.count); }
@@ -35,6 +36,7 @@ std::map<std::int64_t, LossStep> loss_steps(const trace::ParticipantTrace& rank)
       ++step.losses;
       step.loss = *loss;
     }
+    if (std::holds_alternative<trace::Update>(event.payload)) step.updated = true;
     if (const auto* call = std::get_if<trace::Collective>(&event.payload))
       (step.losses == 0 ? step.before : step.after).push_back(call);
   }
@@ -52,12 +54,12 @@ struct CommonStep {
   }
 };
 
-// The steps in which every rank recorded one loss, of at least a sample.
+// The steps in which every rank recorded one loss, of at least a sample, and an update after it.
 std::vector<CommonStep> common_steps(const Run& run) {
   std::map<std::int64_t, CommonStep> steps;
   for (const auto* rank : run.ranks)
     for (auto& [number, of_rank] : loss_steps(*rank)) {
-      if (of_rank.losses != 1 || of_rank.loss.count == 0) continue;
+      if (of_rank.losses != 1 || of_rank.loss.count == 0 || !of_rank.updated) continue;
       steps[number].step = number;
       steps[number].ranks.push_back(std::move(of_rank));
     }
@@ -141,6 +143,7 @@ bool starts_from_the_mean(const CommonStep& step) {
 struct Rule {
   const char* slug;
   bool (*can_tell)(const CommonStep&);
+  const char* none_can;
   bool (*is_wrong)(const CommonStep&);
   std::string (*describe)(const CommonStep&);
 };
@@ -152,11 +155,12 @@ Verdict judge(const trace::Trace& trace, const Rule& rule) {
   if (!run.complete) return not_triggered("a rank left no trace");
   auto steps = common_steps(run);
   const auto called = [](const LossStep& rank) { return !rank.after.empty(); };
-  std::erase_if(
-      steps, [&](const CommonStep& step) { return !step.on_all(called) || !rule.can_tell(step); });
+  std::erase_if(steps, [&](const CommonStep& step) { return !step.on_all(called); });
   if (steps.empty())
     return not_triggered(
-        "no step has one loss of every rank, a collective after it, and what tells them apart");
+        "no step has one loss of every rank, a collective after it, and an update");
+  std::erase_if(steps, [&](const CommonStep& step) { return !rule.can_tell(step); });
+  if (steps.empty()) return not_triggered(rule.none_can);
   if (!std::all_of(steps.begin(), steps.end(), rule.is_wrong)) return clean();
   return found({.pitfall = rule.slug,
                 .ranks = run.numbers,
@@ -176,7 +180,7 @@ Verdict gather_loses_graph(const trace::Trace& trace) {
            "came from: averaged, the gradient is 1/" +
            std::to_string(step.ranks.size()) + " of the loss's";
   };
-  return judge(trace, {"gather-loses-graph", any_step, gathered_in_vain, describe});
+  return judge(trace, {"gather-loses-graph", any_step, "", gathered_in_vain, describe});
 }
 
 Verdict loss_all_reduced_in_place(const trace::Trace& trace) {
@@ -186,7 +190,9 @@ Verdict loss_all_reduced_in_place(const trace::Trace& trace) {
            ", the mean of all ranks' losses (the first rank's own is " + number(rank.own_mean()) +
            "), and no sum over the ranks in backward makes up for the division";
   };
-  return judge(trace, {"loss-all-reduced-in-place", losses_differ, starts_from_the_mean, describe});
+  return judge(trace,
+               {"loss-all-reduced-in-place", losses_differ,
+                "the ranks' losses are equal: each is their mean", starts_from_the_mean, describe});
 }
 
 }  // namespace lockstep::diagnose

@@ -46,4 +46,46 @@ std::vector<std::uint64_t> hash_rows(const at::Tensor& rows, std::size_t count) 
   return hashes;
 }
 
+namespace {
+
+std::uint64_t hash_tensor(const at::Tensor& tensor, std::uint64_t seed) {
+  std::string shape(c10::getDtypeNames(tensor.scalar_type()).first);
+  for (const auto size : tensor.sizes()) shape += " " + std::to_string(size);
+  seed = hash_text(shape, seed);
+  if (tensor.is_meta()) return seed;
+  const auto plain = plain_on_cpu(tensor);
+  return hash_bytes(plain.const_data_ptr(), plain.nbytes(), seed);
+}
+
+std::uint64_t hash_into(const ValueOf<at::Tensor>& value, std::uint64_t seed,
+                        std::set<std::string>* devices) {
+  seed = hash_text(value.kind(), seed);
+  if (value.is_bool() || value.is_int()) {
+    const std::int64_t number = value.is_bool() ? value.as_bool() : value.as_int();
+    return hash_bytes(&number, sizeof number, seed);
+  }
+  if (value.is_double()) {
+    const double number = value.as_double();
+    return hash_bytes(&number, sizeof number, seed);
+  }
+  if (value.is_string()) return hash_text(value.as_string(), seed);
+  if (value.is_tensor()) {
+    devices->insert(value.as_tensor().device().str());
+    return hash_tensor(value.as_tensor(), seed);
+  }
+  if (value.is_dict()) {
+    for (const auto& [key, item] : value.as_dict())
+      seed = hash_into(item, hash_text(key.text(), seed), devices);
+  } else if (value.is_list() || value.is_tuple()) {
+    for (const auto& item : value.as_list()) seed = hash_into(item, seed, devices);
+  }
+  return seed;
+}
+
+}  // namespace
+
+std::uint64_t hash_value(const ValueOf<at::Tensor>& value, std::set<std::string>* devices) {
+  return hash_into(value, 0, devices);
+}
+
 }  // namespace lockstep::record

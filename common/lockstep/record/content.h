@@ -1,9 +1,12 @@
 // What a rank's data set holds, as hashes that can be compared between ranks.
 #pragma once
 
+#include <lockstep/base/value.h>
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <set>
+#include <string>
 #include <vector>
 
 namespace lockstep::record {
@@ -25,5 +28,10 @@ Content hash_content(const at::Tensor& inputs, const at::Tensor& targets,
 
 // A hash of each of `count` rows. Throws UsageError where there are not as many.
 std::vector<std::uint64_t> hash_rows(const at::Tensor& rows, std::size_t count);
+
+// A hash of everything in the value: its keys, numbers, texts, and its tensors' types, shapes and
+// bytes, wherever they are (of tensors on "meta", which have none, the type and shape). Adds the
+// tensors' devices to `devices`.
+std::uint64_t hash_value(const ValueOf<at::Tensor>& value, std::set<std::string>* devices);
 
 }  // namespace lockstep::record

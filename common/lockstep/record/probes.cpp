@@ -1,3 +1,4 @@
+#include <lockstep/base/file.h>
 #include <lockstep/base/hash.h>
 #include <lockstep/record/content.h>
 #include <lockstep/record/probes.h>
@@ -6,6 +7,7 @@
 #include <cmath>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <utility>
 
 namespace lockstep::record {
@@ -99,6 +101,19 @@ class Probes::Impl {
   void detach() {
     for (std::size_t i = 0; i < hooks.size(); ++i) parameters[i].remove_hook(hooks[i]);
     hooks.clear();
+  }
+
+  std::vector<at::Tensor> gradients() const {
+    std::vector<at::Tensor> all;
+    for (const auto& parameter : parameters) all.push_back(parameter.grad());
+    return all;
+  }
+
+  // What was gathered of a step is of no use to the next one.
+  void begin_step() {
+    for (auto& gradient : local) gradient.reset();
+    samples_since_update = 0;
+    losses_since_update = 0;
   }
 
   void record_parameters() {
@@ -223,9 +238,7 @@ void Probes::gradients_ready() {
   const auto samples =
       impl_->samples_since_update > 0 ? impl_->samples_since_update : impl_->losses_since_update;
   impl_->writer->record(trace::LocalGradients{samples, summarize_all(impl_->local)});
-  std::vector<at::Tensor> reduced;
-  for (const auto& parameter : impl_->parameters) reduced.push_back(parameter.grad());
-  impl_->writer->record(trace::ReducedGradients{summarize_all(reduced)});
+  impl_->writer->record(trace::ReducedGradients{summarize_all(impl_->gradients())});
 }
 
 void Probes::updated(const torch::optim::Optimizer& optimizer) {
@@ -234,9 +247,7 @@ void Probes::updated(const torch::optim::Optimizer& optimizer) {
   for (const auto& group : optimizer.param_groups()) update.lr.push_back(group.options().get_lr());
   impl_->writer->record(update);
   if (impl_->values_wanted()) impl_->record_parameters();
-  for (auto& gradient : impl_->local) gradient.reset();
-  impl_->samples_since_update = 0;
-  impl_->losses_since_update = 0;
+  impl_->begin_step();
   impl_->buffers_moved = true;
   impl_->writer->set_step(++impl_->step);
 }
@@ -249,8 +260,42 @@ void Probes::random_numbers(const std::vector<std::int64_t>& ids, const at::Tens
   if (impl_) impl_->writer->record(trace::RandomNumbers{ids, hash_rows(numbers, ids.size())});
 }
 
+void Probes::clip(double max_norm, double norm) {
+  if (impl_ && impl_->values_wanted())
+    impl_->writer->record(trace::Clip{max_norm, norm, summarize_all(impl_->gradients())});
+}
+
+void Probes::scaled_step(double scale, bool found_nonfinite, bool updates) {
+  if (!impl_) return;
+  impl_->writer->record(trace::ScaledStep{scale, found_nonfinite, updates});
+  if (!updates) impl_->begin_step();
+}
+
 void Probes::schedule(std::int64_t position, std::int64_t length) {
   if (impl_) impl_->writer->record(trace::Schedule{position, length});
+}
+
+void Probes::checkpoint_file(const std::string& action, const std::filesystem::path& file,
+                             trace::CheckpointFile what) {
+  if (!impl_) return;
+  what.action = action;
+  what.file = hash_text(std::filesystem::weakly_canonical(file).string());
+  if (action != "save_begin" && std::filesystem::exists(file))
+    what.content = hash_text(read_file(file));
+  impl_->writer->record(what);
+}
+
+void Probes::training_state(const std::string& moment, const ValueOf<at::Tensor>::Dict& parts) {
+  if (!impl_) return;
+  trace::TrainingState state;
+  state.moment = moment;
+  for (const auto& [name, part] : parts) {
+    std::set<std::string> devices;
+    state.names.push_back(name.text());
+    state.hashes.push_back(hash_value(part, &devices));
+    state.devices.push_back(c10::Join(", ", devices));
+  }
+  impl_->writer->record(state);
 }
 
 void Probes::average(const std::string& name, const at::Tensor& own, std::int64_t count,

@@ -14,10 +14,12 @@
 // any thread; every other call belongs to the thread that trains.
 #pragma once
 
+#include <lockstep/base/value.h>
 #include <lockstep/trace/writer.h>
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -81,6 +83,18 @@ class Probes {
   void schedule(std::int64_t position, std::int64_t length);
   // Row i of `numbers` was drawn for the sample ids[i]. Before the numbers change, if they do.
   void random_numbers(const std::vector<std::int64_t>& ids, const at::Tensor& numbers);
+  // Right before the gradients are multiplied with min(1, max_norm / norm).
+  void clip(double max_norm, double norm);
+  // Where the loss is scaled: at the end of a step, before updated(), which is not called where the step
+  // `updates` nothing.
+  void scaled_step(double scale, bool found_nonfinite, bool updates);
+  // Right before a checkpoint's file is written, once it is, and once it was read or refused. The
+  // caller fills in what it knows; `action`, `file` and `content` are filled in here.
+  void checkpoint_file(const std::string& action, const std::filesystem::path& file,
+                       trace::CheckpointFile what);
+  // The parts of the training's state, by name, on every rank: once a checkpoint is "saved", and once
+  // the rank has "resumed" from one, before it goes on.
+  void training_state(const std::string& moment, const ValueOf<at::Tensor>::Dict& parts);
   // A mean over what the ranks hold: that of this rank's own `count` values, and the one used.
   void average(const std::string& name, const at::Tensor& own, std::int64_t count,
                const at::Tensor& used);

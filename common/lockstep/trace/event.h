@@ -13,8 +13,7 @@
 namespace lockstep::trace {
 
 // A tensor in a few numbers: an exact hash, its Euclidean norm, and kSketch fixed random
-// projections (signs +1/-1 drawn per element from a counter-based generator; record/sketch.h).
-// Projections are linear: the sketch of a sum is the sum of the sketches.
+// projections (signs drawn per element; record/sketch.h). They are linear: of a sum, the sum.
 inline constexpr int kSketch = 4;
 struct Summary {
   std::uint64_t hash = 0;
@@ -305,6 +304,65 @@ struct RandomNumbers {
   }
 };
 
+// The gradients, as they are here, are about to be clipped by the norm that the program goes by.
+struct Clip {
+  static constexpr const char* kName = "clip";
+  double max_norm = 0;
+  double norm = 0;
+  std::vector<Summary> values;
+  template <class V>
+  void visit(V& v) {
+    v("max_norm", max_norm), v("norm", norm), v("values", values);
+  }
+};
+
+// A step with a scaled loss ended: whether this rank found NaNs, and updates or leaves the step out.
+struct ScaledStep {
+  static constexpr const char* kName = "scaled_step";
+  double scale = 1;
+  bool found_nonfinite = false;
+  bool updates = true;
+  template <class V>
+  void visit(V& v) {
+    v("scale", scale), v("found_nonfinite", found_nonfinite), v("updates", updates);
+  }
+};
+
+// A checkpoint's file: the program begins to write it, has written it, or has read it or tried to.
+struct CheckpointFile {
+  static constexpr const char* kName = "checkpoint_file";
+  std::string action;         // "save_begin", "save_end", "load"
+  std::uint64_t file = 0;     // hash of its path, the same on all ranks that share the folder
+  std::uint64_t content = 0;  // hash of its bytes as they are then; 0 = not there, or not looked at
+  bool accepted = true;       // load: a whole checkpoint was read; false = refused, or not there
+  std::int64_t local_rank = 0;
+  std::string device;             // that this rank trains on
+  std::vector<std::string> from;  // load: the devices that the file's tensors were saved from
+  std::vector<std::string> to;    // load: and those they went to
+  std::vector<std::string> keys;  // load: the names in the model's state
+  template <class V>
+  void visit(V& v) {
+    v("action", action), v("file", file), v("content", content), v("accepted", accepted),
+        v("local_rank", local_rank), v("device", device), v("from", from), v("to", to),
+        v("keys", keys);
+  }
+};
+
+// What this rank's program holds, when all ranks have come to a checkpoint and when it goes on from
+// one: its parts ("model", "optimizer", "scheduler", "rng_state", "average"; those that it has), for
+// each a hash of its values and the devices its tensors are on.
+struct TrainingState {
+  static constexpr const char* kName = "training_state";
+  std::string moment;  // "saved", "resumed"
+  std::vector<std::string> names;
+  std::vector<std::uint64_t> hashes;
+  std::vector<std::string> devices;  // "cpu"; "cpu, cuda:0" where there are several
+  template <class V>
+  void visit(V& v) {
+    v("moment", moment), v("names", names), v("hashes", hashes), v("devices", devices);
+  }
+};
+
 // One collective or point-to-point operation. Written when it is entered, with left_ns = 0; the
 // same record is completed in place when its work is done.
 struct Collective {
@@ -327,10 +385,11 @@ struct Collective {
 };
 
 // The order of this list is the kind's number in a file: append, never reorder.
-using Payload = std::variant<Intent, Model, Engine, Dataset, SetEpoch, PassBegin, PassEnd, Samples,
-                             Split, Transfer, Forward, Loss, LocalGradients, ReducedGradients,
-                             Parameters, Buffers, Update, Metric, Collective, Average, Schedule,
-                             SyncGradients, GradientArrived, ZeroGrad, RandomNumbers>;
+using Payload =
+    std::variant<Intent, Model, Engine, Dataset, SetEpoch, PassBegin, PassEnd, Samples, Split,
+                 Transfer, Forward, Loss, LocalGradients, ReducedGradients, Parameters, Buffers,
+                 Update, Metric, Collective, Average, Schedule, SyncGradients, GradientArrived,
+                 ZeroGrad, RandomNumbers, Clip, ScaledStep, CheckpointFile, TrainingState>;
 
 struct Event {
   std::int64_t time_ns = 0;  // monotonic_ns() when it was recorded

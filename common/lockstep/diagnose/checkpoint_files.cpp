@@ -1,0 +1,232 @@
+// Pitfalls of a checkpoint's file: where its tensors go and under which names, who writes it, and who
+// reads it when.
+#include <lockstep/diagnose/checkpoint_detectors.h>
+#include <lockstep/diagnose/evidence.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+namespace lockstep::diagnose {
+namespace {
+
+using trace::CheckpointFile;
+using Names = std::vector<std::string>;
+
+struct Access {
+  int rank;
+  std::int64_t step;
+  std::size_t place;  // among the rank's events
+  const CheckpointFile* event;
+};
+
+std::vector<Access> accesses(const Run& run, const std::string& action) {
+  std::vector<Access> all;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r) {
+    const auto& events = run.ranks[r]->events;
+    for (std::size_t i = 0; i < events.size(); ++i)
+      if (const auto* event = std::get_if<CheckpointFile>(&events[i].payload))
+        if (event->action == action) all.push_back({run.numbers[r], events[i].step, i, event});
+  }
+  return all;
+}
+
+bool holds(const Names& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// p where every one of `names` is in `longer` as p.name, and none as it is; nothing where it is not so.
+std::optional<std::string> prefix_of(const Names& longer, const Names& names) {
+  if (names.empty()) return std::nullopt;
+  for (const auto& candidate : longer) {
+    if (!candidate.ends_with("." + names.front())) continue;
+    const auto prefix = candidate.substr(0, candidate.size() - names.front().size());
+    if (std::all_of(names.begin(), names.end(), [&](const auto& name) {
+          return holds(longer, prefix + name) && !holds(longer, name);
+        }))
+      return prefix;
+  }
+  return std::nullopt;
+}
+
+// Whether the rank went on behind this event with weights that were ever saved.
+bool went_on_with_saved_weights(const trace::ParticipantTrace& rank, std::size_t place) {
+  const auto model = [](const trace::TrainingState& state) {
+    const auto found = std::find(state.names.begin(), state.names.end(), "model");
+    return found == state.names.end()
+               ? 0
+               : state.hashes[static_cast<std::size_t>(found - state.names.begin())];
+  };
+  std::set<std::uint64_t> saved;
+  for (std::size_t i = 0; i < rank.events.size(); ++i) {
+    if (i > place && std::holds_alternative<trace::Update>(rank.events[i].payload)) return true;
+    const auto* state = std::get_if<trace::TrainingState>(&rank.events[i].payload);
+    if (state == nullptr || state->names.size() != state->hashes.size()) continue;
+    if (i < place && state->moment == "saved") saved.insert(model(*state));
+    if (i > place && state->moment == "resumed")
+      return saved.empty() || saved.count(model(*state)) > 0;
+  }
+  return false;
+}
+
+// The ranks that began to write one file at one step.
+using Writers = std::map<std::pair<std::uint64_t, std::int64_t>, std::vector<Access>>;
+Writers writers(const Run& run) {
+  Writers all;
+  for (const auto& save : accesses(run, "save_begin")) {
+    auto& there = all[{save.event->file, save.step}];
+    if (there.empty() || there.back().rank != save.rank) there.push_back(save);
+  }
+  return all;
+}
+
+Verdict several_writers(const trace::Trace& trace, bool all_local_zero, const char* slug,
+                        const std::string& meaning) {
+  const Run run(trace);
+  if (run.world_size < 2) return not_applicable("one rank is one writer");
+  const auto all = writers(run);
+  if (all.empty()) return not_triggered("no rank wrote a checkpoint");
+  for (const auto& [where, there] : all) {
+    if (there.size() < 2) continue;
+    const bool local_zero = std::all_of(
+        there.begin(), there.end(), [](const auto& save) { return save.event->local_rank == 0; });
+    if (local_zero != all_local_zero) continue;
+    std::vector<int> ranks;
+    for (const auto& save : there) ranks.push_back(save.rank);
+    return found({.pitfall = slug,
+                  .ranks = ranks,
+                  .step = where.second,
+                  .evidence = "ranks " + list(ranks) + " write one file at one step" + meaning});
+  }
+  return clean();
+}
+
+}  // namespace
+
+Verdict load_without_map_location(const trace::Trace& trace) {
+  const Run run(trace);
+  if (run.world_size < 2) return not_applicable("one rank has its device for itself");
+  const auto loads = accesses(run, "load");
+  std::map<std::string, std::set<int>> owners;
+  for (const auto& load : loads)
+    if (!load.event->device.empty()) owners[load.event->device].insert(load.rank);
+  if (owners.empty()) return not_triggered("no rank read a checkpoint and told its device");
+  std::set<int> ranks;
+  std::string device;
+  for (const auto& load : loads)
+    for (const auto& to : load.event->to)
+      if (to != load.event->device && owners.count(to) > 0 && holds(load.event->from, to)) {
+        ranks.insert(load.rank);
+        device = to;
+      }
+  if (ranks.empty()) return clean();
+  const std::vector<int> guilty(ranks.begin(), ranks.end());
+  return found({.pitfall = "load-without-map-location",
+                .ranks = guilty,
+                .evidence = "rank" + std::string(guilty.size() > 1 ? "s " : " ") + list(guilty) +
+                            " load to " + device +
+                            ", from which the file was saved, and which is " + "another rank's"});
+}
+
+Verdict module_prefix(const trace::Trace& trace) {
+  const Run run(trace);
+  bool any = false;
+  for (const auto& load : accesses(run, "load")) {
+    const auto r = std::find(run.numbers.begin(), run.numbers.end(), load.rank);
+    const auto& rank = *run.ranks[static_cast<std::size_t>(r - run.numbers.begin())];
+    const auto models = rank.all<trace::Model>();
+    if (!load.event->accepted || load.event->keys.empty() || models.empty()) continue;
+    any = true;
+    const auto& keys = load.event->keys;
+    const auto& names = models.back().event->names;
+    const auto in_file = prefix_of(keys, names), in_model = prefix_of(names, keys);
+    if ((!in_file && !in_model) || went_on_with_saved_weights(rank, load.place)) continue;
+    return found(
+        {.pitfall = "module-prefix",
+         .ranks = run.numbers,
+         .step = load.step,
+         .evidence = "all " + plural(static_cast<std::int64_t>(names.size()), "name") +
+                     " begin with \"" + in_file.value_or(in_model.value_or("")) + "\" in the " +
+                     (in_file ? "file and not in the model" : "model and not in the file") +
+                     ", and no saved weights were gone on with"});
+  }
+  return any ? clean() : not_triggered("no rank read a model's state and recorded its own names");
+}
+
+Verdict read_before_written(const trace::Trace& trace) {
+  const Run run(trace);
+  if (run.world_size < 2) return not_applicable("one rank reads after it has written");
+  const auto loads = accesses(run, "load"), saves = accesses(run, "save_end");
+  if (loads.empty() || saves.empty()) return not_triggered("no checkpoint was written and read");
+  const auto all_writers = writers(run);
+  for (const auto& save : saves) {
+    const auto at_once = all_writers.find({save.event->file, save.step});
+    if (at_once == all_writers.end() || at_once->second.size() > 1) continue;
+    const auto same = [&](const Access& other) {
+      return other.event->file == save.event->file && other.step == save.step;
+    };
+    // The writer itself read it first: the ranks begin with an older one, and then save.
+    if (std::any_of(loads.begin(), loads.end(), [&](const auto& load) {
+          return same(load) && load.rank == save.rank && load.place < save.place;
+        }))
+      continue;
+    std::set<std::uint64_t> written;
+    for (const auto& other : saves)
+      if (same(other)) written.insert(other.event->content);
+    std::set<int> early;
+    for (const auto& load : loads)
+      if (same(load) && written.count(load.event->content) == 0) early.insert(load.rank);
+    if (early.empty()) continue;
+    const std::vector<int> ranks(early.begin(), early.end());
+    return found({.pitfall = "read-before-written",
+                  .ranks = ranks,
+                  .step = save.step,
+                  .evidence = "rank" + std::string(ranks.size() > 1 ? "s " : " ") + list(ranks) +
+                              " read other bytes than rank " + std::to_string(save.rank) +
+                              " wrote to the same file at this step"});
+  }
+  return clean();
+}
+
+Verdict concurrent_writers(const trace::Trace& trace) {
+  return several_writers(trace, false, "concurrent-writers", "");
+}
+
+Verdict local_rank_zero_writes(const trace::Trace& trace) {
+  return several_writers(trace, true, "local-rank-zero-writes",
+                         ": those whose LOCAL_RANK is 0, one a node");
+}
+
+Verdict torn_checkpoint(const trace::Trace& trace) {
+  const Run run(trace);
+  const auto loads = accesses(run, "load"), begun = accesses(run, "save_begin"),
+             ended = accesses(run, "save_end");
+  if (loads.empty() || begun.empty()) return not_triggered("no checkpoint was written and read");
+  // A rank's last look at any checkpoint: what it found before is of no account.
+  std::map<int, const Access*> last;
+  for (const auto& load : loads) last[load.rank] = &load;
+  for (const auto& save : begun) {
+    const auto later = [&](const Access& other) {
+      return other.event->file == save.event->file &&
+             (other.rank != save.rank || other.place > save.place);
+    };
+    if (std::any_of(ended.begin(), ended.end(), later) ||
+        std::any_of(begun.begin(), begun.end(), later))
+      continue;
+    std::vector<int> ranks;
+    for (const auto& [rank, load] : last)
+      if (load->event->file == save.event->file && !load->event->accepted) ranks.push_back(rank);
+    if (ranks.empty()) continue;
+    return found({.pitfall = "torn-checkpoint",
+                  .ranks = {save.rank},
+                  .step = save.step,
+                  .evidence = "rank " + std::to_string(save.rank) +
+                              " began to write a checkpoint and never ended; rank" +
+                              (ranks.size() > 1 ? "s " : " ") + list(ranks) +
+                              " found nothing whole in its place"});
+  }
+  return clean();
+}
+
+}  // namespace lockstep::diagnose

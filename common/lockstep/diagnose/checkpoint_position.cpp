@@ -1,0 +1,144 @@
+// Pitfalls of where a run goes on: an epoch once more, or the beginning of one that was broken off.
+#include <lockstep/diagnose/checkpoint_detectors.h>
+#include <lockstep/diagnose/passes.h>
+#include <lockstep/diagnose/restored.h>
+
+#include <algorithm>
+
+namespace lockstep::diagnose {
+namespace {
+
+// A train pass, as far as a checkpoint was saved from it, or as far as the rank got that resumed.
+struct Stretch {
+  std::int64_t epoch = -1, step = -1;
+  bool begun = false, ended = false;
+  std::vector<std::int64_t> ids;
+};
+
+// The last train pass begun in [0, end), with what was drawn of it until `end`.
+Stretch last_before(const trace::ParticipantTrace& rank, std::size_t end) {
+  Stretch stretch;
+  for (std::size_t i = 0; i < end; ++i) {
+    const auto& event = rank.events[i];
+    if (const auto* begin = std::get_if<trace::PassBegin>(&event.payload)) {
+      if (begin->phase == "train") stretch = {begin->epoch, event.step, true, false, {}};
+    } else if (const auto* samples = std::get_if<trace::Samples>(&event.payload)) {
+      if (samples->phase == "train")
+        stretch.ids.insert(stretch.ids.end(), samples->ids.begin(), samples->ids.end());
+    } else if (const auto* over = std::get_if<trace::PassEnd>(&event.payload)) {
+      stretch.ended = stretch.ended || over->phase == "train";
+    }
+  }
+  return stretch;
+}
+
+// The first train pass begun behind `place`.
+Stretch first_behind(const trace::ParticipantTrace& rank, std::size_t place) {
+  std::size_t begun = 0, end = rank.events.size();
+  for (std::size_t i = place; i < rank.events.size(); ++i) {
+    const auto* begin = std::get_if<trace::PassBegin>(&rank.events[i].payload);
+    const bool again = begin != nullptr && begin->phase == "train";
+    const auto* state = std::get_if<trace::TrainingState>(&rank.events[i].payload);
+    const bool resumes = i > place && state != nullptr && state->moment == "resumed";
+    if (resumes || (again && begun > 0)) {
+      end = i;
+      break;
+    }
+    if (again) begun = i;
+  }
+  return begun > 0 ? last_before(rank, end) : Stretch{};
+}
+
+// How every rank went on, one time that all of them did.
+struct Continuation {
+  std::vector<Stretch> before, after;  // as Run::ranks
+};
+
+std::vector<Continuation> continuations(const Run& run) {
+  std::vector<std::vector<Restored>> times;
+  std::size_t count = run.ranks.empty() ? 0 : SIZE_MAX;
+  for (const auto* rank : run.ranks) {
+    times.push_back(restored(*rank));
+    count = std::min(count, times.back().size());
+  }
+  std::vector<Continuation> all(count);
+  for (std::size_t k = 0; k < count; ++k)
+    for (std::size_t r = 0; r < run.ranks.size(); ++r) {
+      all[k].before.push_back(last_before(*run.ranks[r], times[r][k].saved_place));
+      all[k].after.push_back(first_behind(*run.ranks[r], times[r][k].resumed_place));
+    }
+  return all;
+}
+
+bool same_epoch(const Continuation& on, bool ended) {
+  for (std::size_t r = 0; r < on.before.size(); ++r)
+    if (!on.before[r].begun || !on.after[r].begun || on.before[r].ended != ended ||
+        on.before[r].epoch != on.after[r].epoch || on.after[r].ids.empty())
+      return false;
+  return true;
+}
+
+bool begins_as_before(const Stretch& before, const Stretch& after) {
+  const auto size = std::min(before.ids.size(), after.ids.size());
+  return size > 0 && std::equal(before.ids.begin(), before.ids.begin() + size, after.ids.begin());
+}
+
+Draws draws_of(const std::vector<Stretch>& stretches) {
+  std::vector<std::int64_t> ids;
+  for (const auto& stretch : stretches)
+    ids.insert(ids.end(), stretch.ids.begin(), stretch.ids.end());
+  return draws(std::move(ids));
+}
+
+std::optional<Verdict> not_comparable(const Run& run, const std::vector<Continuation>& all) {
+  if (!run.complete) return not_triggered("a rank left no trace");
+  for (const auto& on : all)
+    if (on.before.front().begun && on.after.front().begun) return std::nullopt;
+  return not_triggered("no pass over the data came before a checkpoint and after it");
+}
+
+}  // namespace
+
+Verdict resume_repeats_epoch(const trace::Trace& trace) {
+  const Run run(trace);
+  const auto all = continuations(run);
+  if (auto verdict = not_comparable(run, all)) return *verdict;
+  for (const auto& on : all) {
+    if (!same_epoch(on, true)) continue;
+    bool repeats = true;
+    for (std::size_t r = 0; r < on.before.size(); ++r)
+      repeats = repeats && begins_as_before(on.before[r], on.after[r]);
+    if (!repeats) continue;
+    return found({.pitfall = "resume-repeats-epoch",
+                  .ranks = run.numbers,
+                  .step = on.after.front().step,
+                  .evidence = "epoch " + std::to_string(on.after.front().epoch) +
+                              " was over when the checkpoint was saved, and the run goes on with "
+                              "its samples in the same order"});
+  }
+  return clean();
+}
+
+Verdict resume_mid_epoch_replays(const trace::Trace& trace) {
+  const Run run(trace);
+  const auto all = continuations(run);
+  if (auto verdict = not_comparable(run, all)) return *verdict;
+  for (const auto& on : all) {
+    if (!same_epoch(on, false)) continue;
+    const auto before = draws_of(on.before), after = draws_of(on.after);
+    std::vector<std::int64_t> twice;
+    std::set_intersection(before.distinct.begin(), before.distinct.end(), after.distinct.begin(),
+                          after.distinct.end(), std::back_inserter(twice));
+    if (twice.size() < run.ranks.size()) continue;  // a padded sampler repeats fewer
+    return found(
+        {.pitfall = "resume-mid-epoch-replays",
+         .ranks = run.numbers,
+         .step = on.after.front().step,
+         .evidence = "epoch " + std::to_string(on.after.front().epoch) + " was broken off after " +
+                     plural(static_cast<std::int64_t>(before.distinct.size()), "sample") +
+                     ", and " + std::to_string(twice.size()) + " of them are drawn again"});
+  }
+  return clean();
+}
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,115 @@
+// Pitfalls of 16 bits: who leaves a step out, and what a sum over ranks does to a number that just fits.
+#include <lockstep/diagnose/detectors.h>
+#include <lockstep/diagnose/evidence.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace lockstep::diagnose {
+namespace {
+
+bool is_finite(const std::vector<trace::Summary>& values) {
+  return std::all_of(values.begin(), values.end(),
+                     [](const auto& value) { return std::isfinite(value.norm); });
+}
+
+bool has_16_bits(const std::string& dtype) {
+  return dtype == "float16" || dtype == "bfloat16";
+}
+
+// What a rank held when its n-th step was about to update, left out or not.
+struct StepEnd {
+  std::int64_t step = 0;
+  bool own_recorded = false, own_finite = true;
+  bool reduced_finite = true;
+  std::string narrow;  // the 16-bit dtype of a reduction since the last step's end
+};
+
+std::vector<StepEnd> step_ends(const trace::ParticipantTrace& rank) {
+  std::vector<StepEnd> ends;
+  StepEnd now;
+  for (const auto& event : rank.events) {
+    if (event.step < 0) continue;
+    if (const auto* call = std::get_if<trace::Collective>(&event.payload))
+      if (call->op.find("reduce") != std::string::npos && has_16_bits(call->dtype))
+        now.narrow = call->dtype;
+    if (const auto* local = std::get_if<trace::LocalGradients>(&event.payload)) {
+      now.own_recorded = true;
+      now.own_finite = is_finite(local->values);
+    }
+    if (const auto* reduced = std::get_if<trace::ReducedGradients>(&event.payload)) {
+      now.step = event.step;
+      now.reduced_finite = is_finite(reduced->values);
+      if (now.own_recorded) ends.push_back(now);
+      now = {};
+    }
+  }
+  return ends;
+}
+
+}  // namespace
+
+Verdict local_overflow_skip(const trace::Trace& trace) {
+  const Run run(trace);
+  if (run.devices) return not_triggered("one process takes the steps");
+  if (run.world_size < 2) return not_applicable("one rank has nobody to agree with");
+  if (!run.complete) return not_triggered("a rank left no trace");
+  std::vector<std::vector<trace::ParticipantTrace::At<trace::ScaledStep>>> steps;
+  auto common = static_cast<std::size_t>(-1);  // that every rank came to the end of
+  for (const auto* rank : run.ranks) {
+    steps.push_back(rank->all<trace::ScaledStep>());
+    common = std::min(common, steps.back().size());
+  }
+  if (common == 0) return not_triggered("a rank recorded no scaled step");
+  for (std::size_t n = 0; n < common; ++n) {
+    std::vector<int> skip, found_something;
+    for (std::size_t r = 0; r < steps.size(); ++r) {
+      if (!steps[r][n].event->updates) skip.push_back(run.numbers[r]);
+      if (steps[r][n].event->found_nonfinite) found_something.push_back(run.numbers[r]);
+    }
+    if (skip.empty() || skip.size() == steps.size()) continue;
+    const bool one = skip.size() == 1;
+    return found(
+        {.pitfall = "local-overflow-skip",
+         .ranks = skip,
+         .step = steps.front()[n].step,
+         .evidence =
+             "rank" + std::string(one ? " " : "s ") + list(skip) + (one ? " leaves" : " leave") +
+             " a step out that the other ranks take: " + std::to_string(found_something.size()) +
+             " of " + std::to_string(steps.size()) + " ranks found gradients not finite"});
+  }
+  return clean();
+}
+
+Verdict low_precision_reduction(const trace::Trace& trace) {
+  const Run run(trace);
+  if (run.devices) return not_triggered("no ranks here reduce gradients with each other");
+  if (run.world_size < 2) return not_applicable("one rank adds its gradient to nobody's");
+  if (!run.complete) return not_triggered("a rank left no trace");
+  std::vector<std::vector<StepEnd>> ends;
+  auto common = static_cast<std::size_t>(-1);
+  bool narrow = false;
+  for (const auto* rank : run.ranks) {
+    ends.push_back(step_ends(*rank));
+    common = std::min(common, ends.back().size());
+    narrow = narrow || std::any_of(ends.back().begin(), ends.back().end(),
+                                   [](const StepEnd& end) { return !end.narrow.empty(); });
+  }
+  if (common == 0) return not_triggered("a rank recorded no gradient before and after a reduction");
+  if (!narrow) return clean();  // all is reduced in full
+  for (std::size_t n = 0; n < common; ++n) {
+    const bool overflows = std::all_of(ends.begin(), ends.end(), [&](const auto& of_rank) {
+      return of_rank[n].own_finite && !of_rank[n].reduced_finite && !of_rank[n].narrow.empty();
+    });
+    if (!overflows) continue;
+    const auto& first = ends.front()[n];
+    return found({.pitfall = "low-precision-reduction",
+                  .ranks = run.numbers,
+                  .step = first.step,
+                  .evidence = "every rank's own gradient is finite, and their sum, reduced in " +
+                              first.narrow + ", is not"});
+  }
+  return clean();
+}
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,20 @@
+// Lesson 07: checkpoints. What is not in the file is lost, and what is in it must be whole.
+//
+//   loading.cpp   where tensors go when they are loaded, and under which names
+//   state.cpp     what a file must hold for a run to go on as if nothing had happened
+//   position.cpp  going on behind the last sample that was trained on
+//   writing.cpp   one writer, and nobody reads before it is done
+//   nodes.cpp     local rank 0 is as many ranks as there are nodes
+//   killed.cpp    a save that dies half way
+//
+// Run:  ./lockstep run 07_checkpoint
+//       07_checkpoint --variant torn-checkpoint --world-size 4
+#include "parts.h"
+
+int main(int argc, char** argv) {
+  return lockstep::lesson_main(argc, argv,
+                               {.name = "07_checkpoint",
+                                .title = "Checkpoints: all of the state, whole, and read in time",
+                                .parts = {loading_part(), state_part(), position_part(),
+                                          writing_part(), nodes_part(), killed_part()}});
+}

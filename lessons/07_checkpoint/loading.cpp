@@ -1,0 +1,159 @@
+// Lesson 07, part "loading": where tensors go when they are loaded, and under which names.
+//
+// Concept:  a file remembers the device of every tensor, and the name that the model had for it. Both
+//           are those of the rank that saved. map_location says where the tensors go instead; the names
+//           must be the model's own.
+// Symptom:  all ranks load to rank 0's device, which runs out of memory first; the optimizer's state
+//           stays where the file put it, and the first step refuses; "module.fc1.weight" fits nothing.
+#include <lockstep/lesson/figures.h>
+
+#include <algorithm>
+
+#include "parts.h"
+#include "run.h"
+
+namespace {
+
+using namespace checkpoint_lesson;
+
+// Rank r trains on GPU r. Where there are no GPUs this is a name, and what is written down is where a
+// tensor would have gone.
+std::string gpu(int rank) {
+  return "cuda:" + std::to_string(rank);
+}
+
+// What many C++ programs put around a model, as Python's DDP does: its names begin with "module.".
+struct WrapperImpl : torch::nn::Module {
+  explicit WrapperImpl(const Mlp& model) { register_module("module", model); }
+};
+
+Value::Dict to_save(RankContext& context, Run& run, const Fault& fault) {
+  Value::Dict checkpoint{{"optimizer", state_dict(run.optimizer)},
+                         {"scheduler", run.scheduler.state_dict()},
+                         {"rng_state", all_rng_states(context)}};
+  const bool both_ways = fault("near-miss-wrapped-both-ways");
+  if (fault("module-prefix")) {  // PITFALL module-prefix
+    checkpoint["model"] = state_dict(WrapperImpl(run.model));
+  } else {
+    checkpoint["model"] = both_ways ? state_dict(WrapperImpl(run.model)) : state_dict(*run.model);
+  }
+  return checkpoint;
+}
+
+Devices devices_of(RankContext& context, const Fault& fault) {
+  const auto mine = gpu(context.rank());
+  const bool through_cpu = fault("near-miss-through-the-cpu");
+  std::function<std::string(const std::string&)> map_location;
+  if (fault("load-without-map-location")) {  // PITFALL load-without-map-location
+    map_location = [](const std::string& saved_from) { return saved_from; };
+  } else {
+    map_location = [=](const std::string&) { return through_cpu ? "cpu" : mine; };
+  }
+  const auto to = map_location(gpu(0));
+  add_figure(context, "loads to another's device", to == gpu(0) && to != mine ? 1 : 0);
+  return {mine, map_location};
+}
+
+void restore_optimizer(RankContext& context, Run& run, const Value& saved, const Fault& fault) {
+  load_state_dict(run.optimizer, saved);  // the options too; puts copies where the parameters are
+  if (fault("near-miss-load-state-dict-moves")) return;
+  // The same by hand. Where there are no GPUs, "meta" stands for another device: torch's kernels refuse it
+  // beside the CPU as they refuse one GPU's tensor beside another's.
+  const auto in_the_file = context.device().is_cpu() ? at::Device(at::kMeta) : at::Device(at::kCPU);
+  for (const auto& parameter : run.model->parameters()) {
+    auto state = run.optimizer.state_of(parameter);
+    for (const char* name : {"exp_avg", "exp_avg_sq"}) {
+      const auto tensor = state.at(name).as_tensor();
+      if (fault("optimizer-state-on-wrong-device"))  // PITFALL optimizer-state-on-wrong-device
+        state[name] = tensor.to(in_the_file);
+      else
+        state[name] = tensor.to(parameter.device());
+    }
+    run.optimizer.set_state(parameter, state);
+  }
+}
+
+double state_elsewhere(Run& run) {
+  double count = 0;
+  for (const auto& parameter : run.model->parameters())
+    for (const char* name : {"exp_avg", "exp_avg_sq"})
+      count +=
+          run.optimizer.state_of(parameter).at(name).as_tensor().device() != parameter.device();
+  return count;
+}
+
+void train(RankContext& context, const Fault& fault) {
+  const auto data = training_data(context);
+  auto sampler = sampler_of(context, data);
+  const auto file = context.folder() / "checkpoint.pt";
+  {
+    Run run(context, data);
+    context.probes().start();
+    run.epoch(sampler, 0);
+    const auto checkpoint = to_save(context, run, fault);
+    save_on_rank_zero(*context.group(),
+                      [&] { write_checkpoint(context, file, checkpoint, {.location = gpu(0)}); });
+    context.probes().training_state("saved", run.parts());
+  }
+  Run run(context, data);  // the job has been started again
+  const auto checkpoint = read_checkpoint(context, file, devices_of(context, fault));
+  const auto names = load_state_dict(*run.model, checkpoint.at("model"), {.strict = false});
+  if (fault("near-miss-wrapped-both-ways")) {
+    WrapperImpl wrapped(run.model);
+    load_state_dict(wrapped, checkpoint.at("model"));
+    add_figure(context, "names that fit nothing", 0);
+  } else {
+    add_figure(context, "names that fit nothing",
+               static_cast<double>(names.missing.size() + names.unexpected.size()));
+    load_state_dict(*run.model, checkpoint.at("model"));
+  }
+  run.scheduler.load_state_dict(checkpoint.at("scheduler"));
+  restore_rng(context, checkpoint.at("rng_state"));
+  restore_optimizer(context, run, checkpoint.at("optimizer"), fault);
+  add_figure(context, "state elsewhere", state_elsewhere(run));
+  context.probes().training_state("resumed", run.parts());
+  run.epoch(sampler, 1);
+}
+
+Measured ranks_on_anothers_device(const Outcomes& outcomes) {
+  double ranks = 0;
+  for (const auto& outcome : outcomes) ranks += largest({outcome}, "loads to another's device");
+  return {.expected = 0, .observed = ranks, .tolerance = 0};
+}
+Measured names_that_fit_nothing(const Outcomes& outcomes) {
+  return {.expected = 0, .observed = largest(outcomes, "names that fit nothing"), .tolerance = 0};
+}
+Measured tensors_elsewhere(const Outcomes& outcomes) {
+  return {.expected = 0, .observed = largest(outcomes, "state elsewhere"), .tolerance = 0};
+}
+
+}  // namespace
+
+lockstep::Part loading_part() {
+  return {
+      .name = "loading",
+      .run = train,
+      .broken = {{.slug = "load-without-map-location",
+                  .what = "every rank loads to the device that was saved from",
+                  .oracle = {"ranks that load to another rank's device", ranks_on_anothers_device}},
+                 {.slug = "optimizer-state-on-wrong-device",
+                  .what = "the optimizer's state stays on the file's device",
+                  .oracle = {"state tensors on another device than their parameter",
+                             tensors_elsewhere},
+                  .crashes = true,
+                  .min_world_size = 1},
+                 {.slug = "module-prefix",
+                  .what = "saved from the wrapper, loaded into the module",
+                  .oracle = {"names that are missing or unexpected", names_that_fit_nothing},
+                  .crashes = true,
+                  .min_world_size = 1}},
+      .near_misses = {{.name = "near-miss-through-the-cpu",
+                       .slug = "load-without-map-location",
+                       .naive_check = "tensors are loaded to another device than the rank's"},
+                      {.name = "near-miss-load-state-dict-moves",
+                       .slug = "optimizer-state-on-wrong-device",
+                       .naive_check = "nothing in the program moves the optimizer's state"},
+                      {.name = "near-miss-wrapped-both-ways",
+                       .slug = "module-prefix",
+                       .naive_check = "the names in the file begin with module."}}};
+}

@@ -1,0 +1,90 @@
+// What the parts of this lesson train, write and read.
+#pragma once
+
+#include <lockstep/checkpoint/checkpoint.h>
+#include <lockstep/checkpoint/save_on_rank_zero.h>
+#include <lockstep/lesson/lesson.h>
+#include <lockstep/train/adam.h>
+#include <lockstep/train/dataset.h>
+#include <lockstep/train/distributed_data_parallel.h>
+#include <lockstep/train/distributed_sampler.h>
+#include <lockstep/train/lr_scheduler.h>
+#include <lockstep/train/models.h>
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace checkpoint_lesson {
+
+using namespace lockstep;
+
+constexpr std::int64_t kBatch = 16;  // per rank
+constexpr std::int64_t kBatchesAnEpoch = 6;
+
+// The data of this many ranks, told to the probes.
+TensorData training_data(RankContext& context);
+DistributedSampler sampler_of(const RankContext& context, const TensorData& data);
+
+// Article D's MLP under DDP, with Adam 1e-3 and a schedule; noise on the inputs comes from the rank's
+// own default generator. A new Run is what a process that was started again has: everything as at the
+// beginning. Collective as DDP is.
+class Run {
+ public:
+  Run(RankContext& context, TensorData data);
+
+  void begin_pass(std::int64_t epoch);
+  void step(const std::vector<std::int64_t>& ids);
+  void end_pass();
+  void break_off();  // what came of a pass so far, where the program ends inside it
+  void epoch(DistributedSampler& sampler, std::int64_t epoch);  // a whole one
+
+  // All it holds, by name; the tensors share its memory.
+  Value::Dict parts();
+
+  Mlp model;
+  DistributedDataParallel<Mlp> ddp;
+  Adam optimizer;
+  StepLR scheduler;
+  Mlp average = nullptr;  // of the weights, for parts that keep one
+
+ private:
+  RankContext& context_;
+  TensorData data_;
+  std::int64_t epoch_ = 0, batches_ = 0;
+  std::vector<std::int64_t> drawn_;
+};
+
+// Every rank's generator, in rank order: what one rank saves otherwise is its own only. Collective.
+Value::List all_rng_states(RankContext& context);
+void restore_rng(RankContext& context, const Value& all_states);  // this rank's
+
+// save_checkpoint and load_checkpoint, told to the probes. Not collective.
+struct Place {
+  int local_rank = -1;  // -1: the rank
+};
+void write_checkpoint(RankContext& context, const std::filesystem::path& file, const Value& value,
+                      const SaveOptions& options = {}, const Place& place = {});
+// `device` is the name of the one this rank trains on, `map_location` says by name where a tensor
+// goes that was saved from another: names only, where there are no GPUs. Adds the figure "readable".
+struct Devices {
+  std::string device;
+  std::function<std::string(const std::string&)> map_location;
+};
+Checkpoint read_checkpoint(RankContext& context, const std::filesystem::path& file,
+                           const Devices& devices = {});
+
+// Several ranks write one file as if there were no other, as std::ofstream does: each empties it, writes the
+// first half of its own bytes, then the second. Barriers make the worst order certain: the first half is
+// the last writer's, the second the first writer's. Collective; `writes` says whether this rank does.
+void write_among_others(RankContext& context, const std::filesystem::path& file, const Value& value,
+                        bool writes, const Place& place = {});
+
+// What a file of this value holds.
+std::string bytes_of(RankContext& context, const Value& value);
+
+// For the oracles: ranks that found a whole checkpoint where they looked last, at the rank that found least.
+Measured readable_checkpoints(const Outcomes& outcomes);
+
+}  // namespace checkpoint_lesson

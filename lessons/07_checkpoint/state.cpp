@@ -1,0 +1,142 @@
+// Lesson 07, part "state": what a file must hold for a run to go on as if nothing had happened.
+//
+// Concept:  a run is its weights, its optimizer's moments, its schedule's position, every rank's random
+//           generator, and whatever else it keeps, such as averaged weights. Save it all, and the run
+//           that goes on equals the unbroken one to the last bit.
+// Symptom:  nothing fails. The loss jumps a little after each restart and the run ends elsewhere; the
+//           averaged weights depend on which rank is asked.
+#include <lockstep/lesson/figures.h>
+#include <lockstep/lesson/reference.h>
+
+#include "parts.h"
+#include "run.h"
+
+namespace {
+
+using namespace checkpoint_lesson;
+
+// weights <- 0.9 weights + 0.1 model, after each epoch.
+void update_average(RankContext& context, Run& run, const Fault& fault) {
+  const torch::NoGradGuard no_grad;
+  if (run.average.is_empty()) return;
+  if (fault("ema-on-one-rank")) {  // PITFALL ema-on-one-rank
+    if (context.rank() != 0) return;
+  } else {
+    // All ranks have the same weights, and so the same average.
+  }
+  const auto from = run.model->parameters();
+  auto to = run.average->parameters();
+  for (std::size_t i = 0; i < to.size(); ++i) to[i].mul_(0.9).add_(from[i], 0.1);
+}
+
+Value::Dict to_save(RankContext& context, Run& run, const Fault& fault) {
+  Value::Dict checkpoint{{"model", state_dict(*run.model)}};
+  if (!run.average.is_empty()) checkpoint["average"] = state_dict(*run.average);
+  if (fault("optimizer-state-missing")) {  // PITFALL optimizer-state-missing
+    // Nothing: the model is the weights, is it not?
+  } else {
+    checkpoint["optimizer"] = state_dict(run.optimizer);
+  }
+  if (fault("scheduler-or-rng-state-missing")) {  // PITFALL scheduler-or-rng-state-missing
+    // Nothing: the learning rate and the random numbers begin anew.
+  } else {
+    if (!fault("near-miss-schedule-counted-again"))
+      checkpoint["scheduler"] = run.scheduler.state_dict();
+    checkpoint["rng_state"] = all_rng_states(context);
+  }
+  return checkpoint;
+}
+
+// Each part that the file has. A newly made schedule sets the rate, so the optimizer comes after it.
+void restore(RankContext& context, Run& run, const Value& saved, const Fault& fault) {
+  const auto& parts = saved.as_dict();
+  load_state_dict(*run.model, saved.at("model"));
+  if (!run.average.is_empty()) load_state_dict(*run.average, saved.at("average"));
+  if (parts.contains("scheduler")) run.scheduler.load_state_dict(saved.at("scheduler"));
+  // A near miss: the schedule is not in the file, and is brought there by counting.
+  if (fault("near-miss-schedule-counted-again"))
+    for (std::int64_t i = 0; i < kBatchesAnEpoch; ++i) run.scheduler.step();
+  if (parts.contains("optimizer")) load_state_dict(run.optimizer, saved.at("optimizer"));
+  if (parts.contains("rng_state")) restore_rng(context, saved.at("rng_state"));
+}
+
+void begin_average(RankContext& context, Run& run, const Fault& fault) {
+  // A near miss: only rank 0 keeps an average, and nobody asks another rank for it.
+  if (fault("near-miss-average-is-rank-zeros") && context.rank() != 0) return;
+  run.average = Mlp(std::dynamic_pointer_cast<MlpImpl>(run.model->clone()));
+}
+
+void train(RankContext& context, const Fault& fault) {
+  const auto data = training_data(context);
+  auto sampler = sampler_of(context, data);
+  const auto file = context.folder() / "checkpoint.pt", own = context.folder() / "optimizer.pt";
+  const bool two_files = fault("near-miss-optimizer-in-its-own-file");
+  at::Tensor unbroken;
+  {
+    Run run(context, data);
+    begin_average(context, run, fault);
+    context.probes().start();
+    run.epoch(sampler, 0);
+    update_average(context, run, fault);
+
+    auto checkpoint = to_save(context, run, fault);
+    save_on_rank_zero(*context.group(), [&] {
+      if (two_files) {
+        write_checkpoint(context, own, checkpoint.at("optimizer"));
+        checkpoint["optimizer"] = Value();
+      }
+      write_checkpoint(context, file, checkpoint);
+    });
+    context.probes().training_state("saved", run.parts());
+    if (!run.average.is_empty())
+      add_figure(context, "average", flat_parameters(*run.average).norm().item<double>());
+    run.epoch(sampler, 1);
+    unbroken = flat_parameters(*run.model);
+  }
+  Run run(context, data);  // the job was killed in epoch 2, and starts again
+  begin_average(context, run, fault);
+  auto value = read_checkpoint(context, file).value;
+  if (two_files) value.as_dict()["optimizer"] = read_checkpoint(context, own).value;
+  restore(context, run, value, fault);
+  context.probes().training_state("resumed", run.parts());
+  run.epoch(sampler, 1);
+  add_figure(context, "distance", relative_distance(flat_parameters(*run.model), unbroken));
+}
+
+Measured distance_to_unbroken(const Outcomes& outcomes) {
+  return {.expected = 0, .observed = largest(outcomes, "distance"), .tolerance = 1e-6};
+}
+Measured difference_of_averages(const Outcomes& outcomes) {
+  return {.expected = 0, .observed = spread(outcomes, "average"), .tolerance = 1e-9};
+}
+
+}  // namespace
+
+lockstep::Part state_part() {
+  const lockstep::Oracle distance{"distance to the unbroken run's weights (relative)",
+                                  distance_to_unbroken};
+  return {
+      .name = "state",
+      .run = train,
+      .broken = {{.slug = "optimizer-state-missing",
+                  .what = "the file holds the model only, not the optimizer's moments",
+                  .oracle = distance,
+                  .min_world_size = 1},
+                 {.slug = "scheduler-or-rng-state-missing",
+                  .what = "the schedule and the random generators begin anew",
+                  .oracle = distance,
+                  .min_world_size = 1},
+                 {.slug = "ema-on-one-rank",
+                  .what = "only rank 0 updates the averaged weights that all ranks hold",
+                  .oracle = {"the averages' norms, from the least to the greatest over the ranks",
+                             difference_of_averages}}},
+      .near_misses = {{.name = "near-miss-optimizer-in-its-own-file",
+                       .slug = "optimizer-state-missing",
+                       .naive_check = "the model's file holds no optimizer"},
+                      {.name = "near-miss-schedule-counted-again",
+                       .slug = "scheduler-or-rng-state-missing",
+                       .naive_check = "the file holds no schedule"},
+                      {.name = "near-miss-average-is-rank-zeros",
+                       .slug = "ema-on-one-rank",
+                       .naive_check = "only rank 0 updates averaged weights"}}};
+}

@@ -1,0 +1,90 @@
+// Lesson 07, part "writing": one writer, and nobody reads before it is done.
+//
+// Concept:  rank 0 writes, all others wait for it, then all read.
+// Symptom:  a rank that does not wait reads the last checkpoint, and goes on with other weights than its
+//           peers. Where all ranks write to one path, the file is half one rank's and half another's.
+#include <lockstep/lesson/figures.h>
+#include <lockstep/lesson/reference.h>
+
+#include "parts.h"
+#include "run.h"
+
+namespace {
+
+using namespace checkpoint_lesson;
+
+Value to_save(RankContext& context, Run& run) {
+  return Value::Dict{{"model", state_dict(*run.model)}, {"saved_by", context.rank()}};
+}
+
+Checkpoint save_and_read(RankContext& context, Run& run, const std::filesystem::path& file,
+                         const Fault& fault) {
+  const bool first = context.rank() == 0;
+  if (fault("concurrent-writers")) {  // PITFALL concurrent-writers
+    write_among_others(context, file, to_save(context, run), /*writes=*/true);
+    return read_checkpoint(context, file);
+  }
+  if (fault("read-before-written")) {  // PITFALL read-before-written
+    // Nobody waits. That rank 0 is the slower one, which it often is, is made certain by a barrier.
+    std::optional<Checkpoint> checkpoint;
+    if (!first) checkpoint = read_checkpoint(context, file);
+    barrier(*context.group());
+    if (first) write_checkpoint(context, file, to_save(context, run));
+    return first ? read_checkpoint(context, file) : *checkpoint;
+  }
+  if (fault("near-miss-file-a-rank")) {
+    const auto own = context.folder() / ("checkpoint_" + std::to_string(context.rank()) + ".pt");
+    write_checkpoint(context, own, to_save(context, run));
+    return read_checkpoint(context, own);
+  }
+  if (fault("near-miss-waits-by-broadcast")) {
+    if (first) write_checkpoint(context, file, to_save(context, run));
+    auto number = at::ones({1}, at::TensorOptions(context.device()));
+    broadcast(*context.group(), number);  // nobody has it before rank 0 gives it
+    return read_checkpoint(context, file);
+  }
+  save_on_rank_zero(*context.group(),
+                    [&] { write_checkpoint(context, file, to_save(context, run)); });
+  return read_checkpoint(context, file);
+}
+
+void train(RankContext& context, const Fault& fault) {
+  const auto data = training_data(context);
+  auto sampler = sampler_of(context, data);
+  const auto file = context.folder() / "checkpoint.pt";
+  Run run(context, data);
+  context.probes().start();
+  run.epoch(sampler, 0);
+  save_on_rank_zero(*context.group(),
+                    [&] { write_checkpoint(context, file, to_save(context, run)); });
+  run.epoch(sampler, 1);
+  const auto checkpoint = save_and_read(context, run, file, fault);
+  const auto held = flat_parameters(*run.model);
+  load_state_dict(*run.model, checkpoint.at("model"));
+  add_figure(context, "distance", relative_distance(flat_parameters(*run.model), held));
+}
+
+Measured distance_of_read_weights(const Outcomes& outcomes) {
+  return {.expected = 0, .observed = largest(outcomes, "distance"), .tolerance = 1e-9};
+}
+
+}  // namespace
+
+lockstep::Part writing_part() {
+  return {.name = "writing",
+          .run = train,
+          .broken = {{.slug = "read-before-written",
+                      .what = "the other ranks read without waiting for rank 0 to save",
+                      .oracle = {"distance of the weights read from those saved (relative)",
+                                 distance_of_read_weights}},
+                     {.slug = "concurrent-writers",
+                      .what = "every rank saves to one path at a time",
+                      .oracle = {"whole checkpoints that a rank finds", readable_checkpoints},
+                      .crashes = true}},
+          .near_misses = {{.name = "near-miss-waits-by-broadcast",
+                           .slug = "read-before-written",
+                           .naive_check = "no barrier stands between the save and the load"},
+                          {.name = "near-miss-file-a-rank",
+                           .slug = "concurrent-writers",
+                           .naive_check = "every rank saves at the same time"}}};
+}

@@ -1,0 +1,110 @@
+// Lesson 13, part "precision": a sum over ranks in 16 bits. The data file is sorted by class, so every batch
+// is of one class, and the gradient of that class's bias is the longest it can be: 0.1 - 1 at the start.
+//
+// Concept:  sending 16 bits for 32 halves the traffic. float16 ends at 65504, and the scaler's 65536 times 0.9
+//           just fits. Not so the sum over ranks: divide first, then add.
+// Symptom:  every rank's gradient is finite and the sum is not. The step is left out and the scale halved,
+//           until W of them fit: log2(W) steps are lost, and log2(W) bits at the lower end for good.
+#include <lockstep/lesson/figures.h>
+#include <lockstep/train/grad_scaler.h>
+
+#include "gradients.h"
+#include "parts.h"
+
+namespace {
+
+using namespace lockstep;
+
+constexpr std::int64_t kBatch = 16;  // per rank
+constexpr int kClasses = 10;         // a step of each
+constexpr std::int64_t kSamples = 4'000;
+
+// This rank's part of the next batch of one class, in turns.
+std::vector<std::int64_t> batch_of_class(const TensorData& data, int wanted, int rank,
+                                         int world_size) {
+  const auto ids = (data.targets == wanted).nonzero().reshape(-1);
+  std::vector<std::int64_t> mine;
+  for (std::int64_t i = 0; i < kBatch; ++i)
+    mine.push_back(ids[(i * world_size + rank) % ids.size(0)].item<std::int64_t>());
+  return mine;
+}
+
+void train(RankContext& context, const Fault& fault) {
+  auto& group = *context.group();
+  const int world_size = context.world_size();
+  const auto data = fashion_mnist_or_synthetic(Split::train, kSamples);
+  torch::nn::Linear model(784, kClasses);
+  {
+    const torch::NoGradGuard no_grad;
+    for (auto& parameter : model->parameters()) parameter.zero_();  // ten classes, 0.1 each
+  }
+  model->to(context.device());
+  auto& probes = context.probes();
+  probes.intent({.global_batch = kBatch * world_size, .loss_reduction = "mean"});
+  probes.attach(*model);
+  torch::optim::SGD optimizer(model->parameters(), 0.01);
+  GradScaler scaler;  // 65536. The reduced gradients are alike, so no rank needs to ask the others
+  probes.start();
+  double lost = 0;
+  Mean loss_of_epoch, accuracy;
+
+  for (int step = 0; step < kClasses; ++step) {
+    const auto mine = batch_of_class(data, step, context.rank(), world_size);
+    probes.samples("train", mine);
+    const auto batch = take(data, mine);
+    optimizer.zero_grad();
+    const auto outputs = model->forward(batch.inputs.to(context.device()));
+    const auto each = torch::cross_entropy_loss(outputs, batch.targets.to(context.device()), {},
+                                                at::Reduction::None);
+    const auto scaled = scaler.scale(each.mean());
+    probes.loss(scaled, each);
+    scaled.backward();
+
+    for (auto gradient : gradients_of(*model)) {
+      if (fault("low-precision-reduction")) {  // PITFALL low-precision-reduction
+        auto sum = gradient.to(at::kHalf);
+        all_reduce(group, sum);
+        gradient.copy_(sum).div_(world_size);
+      } else if (fault("near-miss-divided-first")) {
+        // A near miss, and what DDP's fp16 hook does: 16 bits too, but no sum is longer than its parts.
+        auto mean = gradient.div(world_size).to(at::kHalf);
+        all_reduce(group, mean);
+        gradient.copy_(mean);
+      } else {
+        all_reduce(group, gradient);
+        gradient.div_(world_size);
+      }
+    }
+    const double scale = scaler.get_scale();
+    scaler.unscale_(optimizer);
+    probes.gradients_ready();
+    const bool updates = scaler.step(optimizer);
+    probes.scaled_step(scale, scaler.found_nonfinite(optimizer), updates);
+    if (updates) probes.updated(optimizer);
+    scaler.update();
+    lost += updates ? 0 : 1;
+    loss_of_epoch.add(each);
+    accuracy.add(outputs.argmax(1).cpu() == batch.targets);
+  }
+  add_figure(context, "lost", lost);
+  add_figure(context, "scale", scaler.get_scale());
+  context.outcome().losses.push_back(loss_of_epoch.value());
+  context.outcome().accuracy.push_back(accuracy.value());
+}
+
+Measured lost_steps(const Outcomes& outcomes) {
+  return {.expected = 0, .observed = largest(outcomes, "lost"), .tolerance = 0};
+}
+
+}  // namespace
+
+lockstep::Part precision_part() {
+  return {.name = "precision",
+          .run = train,
+          .broken = {{.slug = "low-precision-reduction",
+                      .what = "gradients that fit float16 are summed over the ranks in float16",
+                      .oracle = {"steps lost to overflow", lost_steps}}},
+          .near_misses = {{.name = "near-miss-divided-first",
+                           .slug = "low-precision-reduction",
+                           .naive_check = "gradients are all-reduced in float16"}}};
+}

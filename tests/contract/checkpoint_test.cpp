@@ -1,0 +1,244 @@
+// Checkpoints of a simulated job: an epoch of four batches on every rank, a save, and a run that goes on
+// from it for two more. A test changes what the job does.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "expect.h"
+#include "job.h"
+
+namespace lockstep::contract {
+namespace {
+
+using diagnose::State;
+using trace::CheckpointFile;
+
+constexpr std::uint64_t kFile = 77, kOther = 78;
+constexpr std::int64_t kBatches = 4;
+
+CheckpointFile file(const std::string& action, int rank, std::uint64_t content,
+                    std::uint64_t name = kFile) {
+  CheckpointFile event;
+  event.action = action;
+  event.file = name;
+  event.content = content;
+  event.local_rank = rank;
+  event.device = "cuda:" + std::to_string(rank);
+  if (action == "load") {
+    event.from = {"cuda:0"};
+    event.to = {event.device};
+    event.keys = {"fc.weight", "fc.bias"};
+  }
+  return event;
+}
+
+struct CheckpointJob {
+  int world_size = 2;
+  std::int64_t next_epoch = 1;  // as it counts after it has resumed
+  std::int64_t saved_in_batch = kBatches;
+  std::int64_t skip = 0;  // batches of that epoch's order
+  bool goes_on = true;    // it updates after it has resumed
+  std::function<void(int rank, CheckpointFile&)> load = [](int, CheckpointFile&) {};
+  std::function<void(int rank, trace::TrainingState&)> saved = [](int, trace::TrainingState&) {};
+  std::function<void(int rank, trace::TrainingState&)> resumed = [](int, trace::TrainingState&) {};
+
+  static trace::TrainingState state(const std::string& moment, int rank) {
+    trace::TrainingState state;
+    state.moment = moment;
+    state.names = {"model", "optimizer", "scheduler", "rng_state", "average"};
+    state.hashes = {1, 2, 3, 100 + static_cast<std::uint64_t>(rank), 5};
+    const auto device = "cuda:" + std::to_string(rank);
+    state.devices = {device, "cpu, " + device, "", "cpu", device};
+    return state;
+  }
+
+  void train(trace::ParticipantTrace& rank, int r, std::int64_t epoch, std::int64_t from,
+             std::int64_t to, std::int64_t* step) const {
+    const auto ids =
+        deal({.samples = 4 * kBatches * world_size, .world_size = world_size}, r, epoch);
+    record(rank, *step, trace::PassBegin{"train", epoch});
+    for (auto b = from; b < to; ++b) {
+      record(rank, *step,
+             trace::Samples{"train", {ids.begin() + 4 * b, ids.begin() + 4 * (b + 1)}});
+      record(rank, (*step)++, trace::Update{{0.1}});
+    }
+    if (to == kBatches) record(rank, *step, trace::PassEnd{"train", epoch, to - from});
+  }
+
+  trace::Trace run() const {
+    auto trace = empty_trace(world_size);
+    for (int r = 0; r < world_size; ++r) {
+      auto& rank = trace.ranks[static_cast<std::size_t>(r)];
+      std::int64_t step = 0;
+      record(rank, -1, trace::Model{{"fc.weight", "fc.bias"}, {{2, 3}, {3}}, {"f", "f"}});
+      train(rank, r, 0, 0, saved_in_batch, &step);
+      auto before = state("saved", r), after = state("resumed", r);
+      saved(r, before), resumed(r, after);
+      if (r == 0) {
+        record(rank, step, file("save_begin", r, 0));
+        record(rank, step, file("save_end", r, 9));
+      }
+      record(rank, step, before);
+      auto read = file("load", r, 9);
+      load(r, read);
+      record(rank, step, read);
+      record(rank, step, after);
+      if (!goes_on) continue;
+      train(rank, r, next_epoch, skip, kBatches, &step);
+      train(rank, r, next_epoch + 1, 0, kBatches, &step);
+    }
+    return trace;
+  }
+};
+
+class Checkpoints : public testing::TestWithParam<int> {
+ protected:
+  CheckpointJob job{.world_size = GetParam()};
+  std::vector<int> but_rank_zero() const {
+    auto ranks = all_ranks(GetParam());
+    ranks.erase(ranks.begin());
+    return ranks;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, Checkpoints, testing::Values(2, 3, 4, 8),
+                         testing::PrintToStringParamName());
+
+TEST_P(Checkpoints, AllOfItIsRight) {
+  expect_nothing(job.run());
+  for (const char* slug :
+       {"load-without-map-location", "optimizer-state-on-wrong-device", "module-prefix",
+        "optimizer-state-missing", "scheduler-or-rng-state-missing", "resume-repeats-epoch",
+        "resume-mid-epoch-replays", "read-before-written", "concurrent-writers",
+        "local-rank-zero-writes", "ema-on-one-rank", "torn-checkpoint"})
+    EXPECT_EQ(state(job.run(), slug), State::clean) << slug;
+}
+
+TEST_P(Checkpoints, NothingRecordedIsNotClean) {
+  const auto files = without<CheckpointFile>(job.run());
+  const auto states = without<trace::TrainingState>(job.run());
+  for (const char* slug : {"load-without-map-location", "module-prefix", "read-before-written",
+                           "concurrent-writers", "local-rank-zero-writes", "torn-checkpoint"})
+    EXPECT_EQ(state(files, slug), State::not_triggered) << slug;
+  for (const char* slug : {"optimizer-state-on-wrong-device", "optimizer-state-missing",
+                           "scheduler-or-rng-state-missing", "resume-repeats-epoch",
+                           "resume-mid-epoch-replays", "ema-on-one-rank"})
+    EXPECT_EQ(state(states, slug), State::not_triggered) << slug;
+}
+
+TEST_P(Checkpoints, LoadToTheSaversDeviceIsNamed) {
+  job.load = [](int, CheckpointFile& load) { load.to = load.from; };
+  expect_only(job.run(), "load-without-map-location", but_rank_zero(), -1);
+  job.load = [](int, CheckpointFile& load) { load.to = {"cpu"}; };
+  expect_nothing(job.run());
+}
+
+TEST_P(Checkpoints, StateOnAnotherDeviceIsNamed) {
+  job.resumed = [](int, trace::TrainingState& state) { state.devices[1] = "cpu"; };
+  job.goes_on = false;
+  expect_only(job.run(), "optimizer-state-on-wrong-device", all_ranks(GetParam()), 4);
+  job.goes_on = true;  // moved before the step
+  expect_nothing(job.run());
+}
+
+TEST_P(Checkpoints, PrefixOnOneSideIsNamed) {
+  job.load = [](int, CheckpointFile& load) { load.keys = {"module.fc.weight", "module.fc.bias"}; };
+  expect_nothing(job.run());  // it was taken off: the saved weights came back
+  job.resumed = [](int, trace::TrainingState& state) { state.hashes[0] = 99; };
+  job.goes_on = false;
+  expect_only(job.run(), "module-prefix", all_ranks(GetParam()), 4);
+  auto crashed = job.run();
+  for (auto& rank : crashed.ranks) rank.events.pop_back();  // it did not come so far
+  expect_only(crashed, "module-prefix", all_ranks(GetParam()), 4);
+}
+
+TEST_P(Checkpoints, LostStateIsNamed) {
+  for (const auto& [part, slug] :
+       std::map<std::size_t, std::string>{{1, "optimizer-state-missing"},
+                                          {2, "scheduler-or-rng-state-missing"},
+                                          {3, "scheduler-or-rng-state-missing"}}) {
+    job.resumed = [part = part](int, trace::TrainingState& state) { state.hashes[part] += 1; };
+    expect_only(job.run(), slug, all_ranks(GetParam()), 4);
+  }
+  // Rank 0's generator on all ranks.
+  job.resumed = [](int, trace::TrainingState& state) { state.hashes[3] = 100; };
+  expect_only(job.run(), "scheduler-or-rng-state-missing", but_rank_zero(), 4);
+}
+
+TEST_P(Checkpoints, AveragesThatDifferAreNamed) {
+  job.saved = [](int rank, trace::TrainingState& state) { state.hashes[4] = rank == 0 ? 5 : 6; };
+  const auto trace = job.run();
+  EXPECT_EQ(state(trace, "ema-on-one-rank"), State::found);
+  const auto only_rank_zero = [](int rank, trace::TrainingState& state) {
+    if (rank == 0) return;
+    state.names.pop_back(), state.hashes.pop_back(), state.devices.pop_back();
+  };
+  job.saved = job.resumed = only_rank_zero;
+  expect_nothing(job.run());
+}
+
+TEST_P(Checkpoints, EpochOnceMoreIsNamed) {
+  job.next_epoch = 0;
+  expect_only(job.run(), "resume-repeats-epoch", all_ranks(GetParam()), 4);
+}
+
+TEST_P(Checkpoints, BrokenOffEpochThatStartsOverIsNamed) {
+  job.saved_in_batch = 2;
+  job.next_epoch = 0;
+  expect_only(job.run(), "resume-mid-epoch-replays", all_ranks(GetParam()), 2);
+  job.skip = 2;
+  expect_nothing(job.run());
+  job.skip = 0, job.next_epoch = 1;  // the rest is given up
+  expect_nothing(job.run());
+}
+
+TEST_P(Checkpoints, OtherBytesAreNamed) {
+  job.load = [](int rank, CheckpointFile& load) { load.content = rank == 0 ? 9 : 8; };
+  expect_only(job.run(), "read-before-written", but_rank_zero(), 4);
+  job.load = [](int rank, CheckpointFile& load) {  // an older file, of another name
+    if (rank > 0) load.content = 8, load.file = kOther;
+  };
+  expect_nothing(job.run());
+}
+
+// The first ones come from an older file, before rank 0 saves.
+TEST_P(Checkpoints, LoadBeforeTheSaveIsRight) {
+  auto trace = job.run();
+  for (auto& rank : trace.ranks) record(rank, 50, file("load", rank.participant.rank, 9));
+  record(trace.ranks[0], 50, file("save_begin", 0, 0));
+  record(trace.ranks[0], 50, file("save_end", 0, 10));
+  expect_nothing(trace);
+}
+
+TEST_P(Checkpoints, SeveralWritersAreNamed) {
+  auto trace = job.run(), nodes = job.run(), folders = job.run();
+  for (int r = 0; r < GetParam(); ++r) {
+    const auto place = static_cast<std::size_t>(r);
+    record(trace.ranks[place], 20, file("save_begin", r, 0));
+    record(nodes.ranks[place], 20, file("save_begin", 0, 0));
+    record(folders.ranks[place], 20, file("save_begin", 0, 0, 200 + place));
+  }
+  expect_only(trace, "concurrent-writers", all_ranks(GetParam()), 20);
+  expect_only(nodes, "local-rank-zero-writes", all_ranks(GetParam()), 20);
+  expect_nothing(folders);
+}
+
+TEST_P(Checkpoints, SaveThatDiesIsNamedWhereNothingIsLeft) {
+  auto trace = job.run();
+  record(trace.ranks[0], 20, file("save_begin", 0, 0));
+  expect_nothing(trace);  // nobody looked
+  auto whole = trace;
+  for (auto& rank : whole.ranks) record(rank, 20, file("load", rank.participant.rank, 9));
+  expect_nothing(whole);
+  for (auto& rank : trace.ranks) {
+    auto load = file("load", rank.participant.rank, 8);
+    load.accepted = false;
+    record(rank, 20, load);
+  }
+  expect_only(trace, "torn-checkpoint", {0}, 20);
+  for (auto& rank : trace.ranks)  // an older one of another name
+    record(rank, 20, file("load", rank.participant.rank, 7, kOther));
+  expect_nothing(trace);
+}
+
+}  // namespace
+}  // namespace lockstep::contract
