@@ -4,6 +4,12 @@ find_package(ZLIB REQUIRED)                 # Fashion-MNIST's gzipped files
 find_package(nlohmann_json 3.11 REQUIRED)   # reports, schemas, JSON export
 find_package(CLI11 2 REQUIRED)              # command lines
 find_path(XXHASH_INCLUDE xxhash.h REQUIRED) # content hashes (used header-only)
+# Debian's libdeflate 1.14 brings no CMake package.
+find_path(LIBDEFLATE_INCLUDE libdeflate.h REQUIRED)
+find_library(LIBDEFLATE_LIBRARY deflate REQUIRED)
+add_library(lockstep::libdeflate INTERFACE IMPORTED)   # checksums of checkpoint records, at memory speed
+set_target_properties(lockstep::libdeflate PROPERTIES
+  INTERFACE_INCLUDE_DIRECTORIES ${LIBDEFLATE_INCLUDE} INTERFACE_LINK_LIBRARIES ${LIBDEFLATE_LIBRARY})
 if(BUILD_TESTING)
   find_package(GTest 1.12 REQUIRED)
 endif()

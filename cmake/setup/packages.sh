@@ -9,6 +9,7 @@ NEEDS=(
   "required|header:CLI/CLI.hpp|libcli11-dev|command lines"
   "required|header:xxhash.h|libxxhash-dev|content hashes"
   "required|header:zlib.h|zlib1g-dev|gzipped data"
+  "required|header:libdeflate.h|libdeflate-dev|checksums of checkpoints"
   "required|header:gtest/gtest.h|libgtest-dev|tests"
   "required|header:gmock/gmock.h|libgmock-dev|tests"
   "optional|command:clang++|clang|builds three times as fast as g++"

@@ -1,8 +1,8 @@
+#include <libdeflate.h>
 #include <lockstep/archive/utf8.h>
 #include <lockstep/archive/zip_format.h>
 #include <lockstep/archive/zip_reader.h>
 #include <lockstep/base/error.h>
-#include <zlib.h>
 
 #include <algorithm>
 
@@ -61,12 +61,12 @@ const ZipReader::Record* ZipReader::find(const std::string& name) const {
 }
 
 void ZipReader::read(const Record& record, void* to) const {
-  auto* next = static_cast<Bytef*>(to);
-  auto sum = crc32(0, nullptr, 0);
+  auto* next = static_cast<char*>(to);
+  auto sum = libdeflate_crc32(0, nullptr, 0);
   for (std::uint64_t done = 0; done < record.size;) {
     const auto piece = std::min<std::uint64_t>(kPiece, record.size - done);
     source_.read(record.data + done, next, piece);
-    sum = crc32(sum, next, static_cast<uInt>(piece));
+    sum = libdeflate_crc32(sum, next, piece);
     next += piece;
     done += piece;
   }

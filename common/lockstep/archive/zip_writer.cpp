@@ -1,6 +1,6 @@
+#include <libdeflate.h>
 #include <lockstep/archive/zip_format.h>
 #include <lockstep/archive/zip_writer.h>
-#include <zlib.h>
 
 #include <algorithm>
 
@@ -31,14 +31,14 @@ void ZipWriter::add(const std::string& name, std::string_view bytes) {
   header.u16(name.size()).u16(extra.bytes().size()).text(name).text(extra.bytes());
   file_.append(header.bytes());
 
-  auto sum = crc32(0, nullptr, 0);
+  auto sum = libdeflate_crc32(0, nullptr, 0);
   while (!bytes.empty()) {
     const auto piece = bytes.substr(0, kPiece);
-    sum = crc32(sum, reinterpret_cast<const Bytef*>(piece.data()), static_cast<uInt>(piece.size()));
+    sum = libdeflate_crc32(sum, piece.data(), piece.size());
     file_.append(piece);
     bytes.remove_prefix(piece.size());
   }
-  record.crc = static_cast<std::uint32_t>(sum);
+  record.crc = sum;
   // Known only now. The other way, a descriptor behind the bytes, older readers take for a record.
   file_.patch(record.header + kCrcInLocalHeader, Fields().u32(record.crc).bytes());
   records_.push_back(std::move(record));

@@ -1,6 +1,5 @@
 #include <lockstep/base/error.h>
 #include <lockstep/checkpoint/tensors.h>
-#include <sys/mman.h>
 #include <torch/torch.h>
 
 #include <array>
@@ -75,19 +74,6 @@ ValueOf<To> map_tensors(const ValueOf<From>& value, const std::string& path, con
   return {};
 }
 
-// New memory that is soon written as a whole. Touching it for the first time is half of what a load
-// costs, and a tenth of that where the kernel may give it in pages of 2 MiB.
-at::Tensor new_bytes(std::int64_t size) {
-  constexpr std::uintptr_t kLargePage = std::uintptr_t{2} << 20;
-  auto bytes = at::empty({size}, at::kByte);
-  const auto first = reinterpret_cast<std::uintptr_t>(bytes.mutable_data_ptr());
-  const auto begin = (first + kLargePage - 1) / kLargePage * kLargePage;
-  const auto end = (first + static_cast<std::uintptr_t>(size)) / kLargePage * kLargePage;
-  if (begin < end)  // Where the kernel does not, nothing is lost.
-    static_cast<void>(madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE));
-  return bytes;
-}
-
 // A storage's memory as bytes.
 at::Tensor bytes_of(const at::Storage& storage, std::int64_t size) {
   return at::empty({0}, at::TensorOptions(at::kByte).device(storage.device()))
@@ -157,7 +143,7 @@ Value attach(const archive::ArchiveReader& reader, const MapLocation& map_locati
     const auto found = storages.find(storage.key);
     if (found != storages.end()) return found->second;
     const auto device = map_location(storage.location);
-    auto bytes = new_bytes(storage.bytes);
+    auto bytes = at::empty({storage.bytes}, at::kByte);
     reader.read(storage, bytes.mutable_data_ptr());
     bytes = bytes.to(device);
     return storages.emplace(storage.key, bytes.storage()).first->second;
