@@ -49,8 +49,10 @@ struct Case {
   DdpOptions options;
   std::int64_t batch = 32;
   int steps = 200;
-  int accumulated = 1;  // microbatches an update, all but the last in no_sync
-  bool armed = false;   // no_sync begins after forward: too late
+  int accumulated = 1;                   // microbatches an update, all but the last in no_sync
+  bool armed = false;                    // no_sync begins after forward: too late
+  std::optional<JoinOptions> join = {};  // two epochs of unequal numbers of steps
+  double momentum = 0.9;
 };
 
 const std::vector<Case>& cases() {
@@ -71,8 +73,34 @@ const std::vector<Case>& cases() {
       {"conv_accumulated", {}, 4, 40, 4},
       {"conv_armed", {}, 4, 40, 4, true},
       {"unused_accumulated", {.find_unused_parameters = true}, 8, 40, 3},
+      {"mlp_join", {.bucket_cap_mb = 0.01}, 32, 40, 1, false, JoinOptions{}},
+      {"mlp_join_shrinking",
+       {.gradient_as_bucket_view = true},
+       32,
+       40,
+       1,
+       false,
+       JoinOptions{.divide_by_initial_world_size = false}},
+      {"conv_join", {}, 4, 40, 1, false, JoinOptions{}},
+      {"conv_join_accumulated", {}, 4, 40, 3, false, JoinOptions{}},
+      // Without momentum: Python's Join gives unused parameters a gradient of zeros, see shadow_reduction.
+      {"unused_join",
+       {.bucket_cap_mb = 0.01, .find_unused_parameters = true},
+       32,
+       40,
+       1,
+       false,
+       JoinOptions{},
+       0},
   };
   return all;
+}
+
+// Steps of each epoch. Inside join() the last rank has none in the first, and rank 0 the fewest in the last.
+std::vector<int> epochs_of(const Case& the_case, int rank, int world_size) {
+  if (!the_case.join) return {the_case.steps};
+  const int half = the_case.steps / 2;
+  return {rank + 1 == world_size ? 0 : half - 3 * rank, half - 3 * (world_size - 1 - rank)};
 }
 
 void write(std::ofstream& out, const std::string& name, const at::Tensor& tensor) {
@@ -95,9 +123,10 @@ void train(const Case& the_case, Holder net, const ProcessGroupPtr& group, const
       kSeed + 1 + static_cast<std::uint64_t>(group->getRank()));
   const auto inputs = torch::randn({kSamples, 784}, generator);
   const auto targets = torch::randint(0, 10, {kSamples}, generator, torch::kInt64);
-  torch::optim::SGD optimizer(model.parameters(), torch::optim::SGDOptions(0.01).momentum(0.9));
+  torch::optim::SGD optimizer(model.parameters(),
+                              torch::optim::SGDOptions(0.01).momentum(the_case.momentum));
   std::vector<float> losses, collectives{static_cast<float>(entered() - before)};
-  for (int step = 0; step < the_case.steps; ++step) {
+  const auto train_step = [&](int step) {
     net->zero_grad();
     at::Tensor loss;
     for (int part = 0; part < the_case.accumulated; ++part) {
@@ -115,6 +144,17 @@ void train(const Case& the_case, Holder net, const ProcessGroupPtr& group, const
     }
     optimizer.step();
     losses.push_back(loss.template item<float>());
+    collectives.push_back(static_cast<float>(entered() - before));
+  };
+  int step = 0;
+  for (const int count : epochs_of(the_case, group->getRank(), group->getSize())) {
+    const auto epoch = [&] {
+      for (int i = 0; i < count; ++i) train_step(step++);
+    };
+    if (the_case.join)
+      join({model.engine()}, epoch, *the_case.join);
+    else
+      epoch();
     collectives.push_back(static_cast<float>(entered() - before));
   }
   std::ofstream out(path, std::ios::binary);

@@ -13,6 +13,7 @@ import warnings
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
 from model_parity import ConvNet, Mlp
@@ -20,7 +21,8 @@ from model_parity import ConvNet, Mlp
 SAMPLES = 512  # a rank's
 SEED = 1234
 
-# name: (arguments of DistributedDataParallel, batch size, steps[, accumulated microbatches[, armed]])
+# name: (arguments of DistributedDataParallel, batch size, steps[, accumulated microbatches[, armed]]). A name
+# that says join has two epochs of unequal numbers of steps, inside Join.
 CASES = {
     "mlp": ({}, 32, 200),
     "mlp_view": ({"gradient_as_bucket_view": True}, 32, 200),
@@ -38,6 +40,11 @@ CASES = {
     "conv_accumulated": ({}, 4, 40, 4),
     "conv_armed": ({}, 4, 40, 4, True),
     "unused_accumulated": ({"find_unused_parameters": True}, 8, 40, 3),
+    "mlp_join": ({"bucket_cap_mb": 0.01}, 32, 40),
+    "mlp_join_shrinking": ({"gradient_as_bucket_view": True}, 32, 40),
+    "conv_join": ({}, 4, 40),
+    "conv_join_accumulated": ({}, 4, 40, 3),
+    "unused_join": ({"find_unused_parameters": True, "bucket_cap_mb": 0.01}, 32, 40),
 }
 
 
@@ -55,6 +62,14 @@ class Branches(nn.Module):
 
 def uses_left(microbatch, rank):
     return microbatch % 5 != 4 and (microbatch + rank) % 2 == 0
+
+
+def epochs_of(name, steps, rank, world_size):
+    """Steps of each epoch. Inside Join the last rank has none in the first, and rank 0 the fewest in the last."""
+    if "join" not in name:
+        return [steps]
+    first = 0 if rank + 1 == world_size else steps // 2 - 3 * rank
+    return [first, steps // 2 - 3 * (world_size - 1 - rank)]
 
 
 def write(out, name, tensor):
@@ -75,9 +90,10 @@ def run_case(name, path):
     generator = torch.Generator().manual_seed(SEED + 1 + rank)
     inputs = torch.randn(SAMPLES, 784, generator=generator)
     targets = torch.randint(0, 10, (SAMPLES,), generator=generator)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0 if name == "unused_join" else 0.9)
     losses, collectives = [], [entered() - before]
-    for step in range(steps):
+
+    def train(step):
         optimizer.zero_grad()
         for part in range(accumulated):
             microbatch = step * accumulated + part
@@ -95,6 +111,16 @@ def run_case(name, path):
                 loss.backward()
         optimizer.step()
         losses.append(loss.item())
+        collectives.append(entered() - before)
+
+    step = 0
+    for count in epochs_of(name, steps, rank, dist.get_world_size()):
+        joins = "join" in name
+        with (Join([model], divide_by_initial_world_size="shrinking" not in name) if joins
+              else contextlib.nullcontext()):
+            for _ in range(count):
+                train(step)
+                step += 1
         collectives.append(entered() - before)
     with open(path, "wb") as out:
         write(out, "losses", torch.tensor(losses))

@@ -17,9 +17,17 @@ PROGRAM = None  # set by ranks.main
 CASES = {"mlp": 200, "mlp_view": 200, "conv": 200, "conv_no_buffers": 200, "unused": 200, "unused_view": 200,
          "mlp_buckets": 40, "mlp_static": 40, "conv_view": 40, "unused_buckets": 40,
          "mlp_accumulated": 40, "mlp_view_accumulated": 40, "mlp_armed": 40, "conv_accumulated": 40,
-         "conv_armed": 40, "unused_accumulated": 40}
+         "conv_armed": 40, "unused_accumulated": 40, "mlp_join": 40, "mlp_join_shrinking": 40, "conv_join": 40,
+         "conv_join_accumulated": 40, "unused_join": 40}
 WORLDS = (2, 4)
 DEADLINE_S = 150
+
+
+def steps_of(case, steps, rank, world):
+    """Inside Join ranks have unequal numbers of steps; ddp_parity.py has them by epoch."""
+    if "join" not in case:
+        return steps
+    return (0 if rank + 1 == world else steps // 2 - 3 * rank) + steps // 2 - 3 * (world - 1 - rank)
 
 
 class DdpParity(unittest.TestCase):
@@ -48,7 +56,7 @@ class DdpParity(unittest.TestCase):
         """Counted on our side, once the buckets are settled; the cases show that Python's are as many."""
         values = dict(ranks.read_result(self.path("cpp", 2, case, 0)))["collectives"]
         counts = struct.unpack(f"<{len(values) // 4}f", values)
-        steps = {later - before for before, later in zip(counts[5:], counts[6:])}
+        steps = {later - before for before, later in zip(counts[5:-1], counts[6:-1])}
         self.assertEqual(len(steps), 1, steps)
         return steps.pop()
 
@@ -65,7 +73,8 @@ def make_test(case, steps):
         for world in WORLDS:
             for rank in range(world):
                 numbers += ranks.compare(self, self.path("cpp", world, case, rank),
-                                         self.path("python", world, case, rank), steps)
+                                         self.path("python", world, case, rank),
+                                         steps_of(case, steps, rank, world))
         print(f"{numbers} numbers equal ... ", end="", flush=True)
 
     return test

@@ -2,6 +2,7 @@
 #include <lockstep/dist/collective_call.h>
 #include <lockstep/train/ddp_parameters.h>
 #include <lockstep/train/distributed_data_parallel.h>
+#include <lockstep/train/sync_batch_norm.h>
 #include <torch/csrc/autograd/engine.h>
 
 #include <algorithm>
@@ -119,8 +120,12 @@ class DdpEngine::Impl {
  public:
   Impl(std::shared_ptr<torch::nn::Module> module, ProcessGroupPtr group, const DdpOptions& options);
 
-  void before_forward();
+  void before_forward(const std::function<c10::intrusive_ptr<c10d::Work>()>& notify,
+                      const std::optional<JoinOptions>& join);
   std::vector<at::Tensor> after_forward(std::vector<at::Tensor> outputs);
+  void shadow_iteration();
+  int common_rank(bool candidate);
+  void broadcast_state(int root);
 
   const std::shared_ptr<torch::nn::Module> module;
   const ProcessGroupPtr group;
@@ -130,9 +135,11 @@ class DdpEngine::Impl {
 
  private:
   void check_module(const detail::ReducedParameters& reduced) const;
-  void broadcast_state();
+  bool has_buffers() const { return !detail::all_buffers(*module).empty(); }
   void rebuild_buckets();
-  void broadcast_buffers();
+  void broadcast_buffers(int root);
+  bool any_syncs(bool mine);
+  void shadow_reduction();
 
   std::shared_ptr<c10d::Logger>
       logger_;  // the Reducer dereferences it, and keeps only a weak pointer
@@ -147,7 +154,7 @@ DdpEngine::Impl::Impl(std::shared_ptr<torch::nn::Module> wrapped, ProcessGroupPt
   check_module(reduced);
   if (options.init_sync) {
     detail::verify_same_parameters(group, reduced);
-    broadcast_state();
+    broadcast_state(0);
   }
   reducer = make_reducer(reduced, group, options);
   // Python also calls set_construction_data_and_log, which only fills in logging data, and which
@@ -174,28 +181,34 @@ void DdpEngine::Impl::check_module(const detail::ReducedParameters& reduced) con
           ", and the group's backend is nccl: move the module to device_of(group) first");
 }
 
-void DdpEngine::Impl::broadcast_state() {
+void DdpEngine::Impl::broadcast_state(int root) {
   auto state = detached(detail::all_parameters(*module));
   if (options.broadcast_buffers)
     for (auto& buffer : detached(detail::all_buffers(*module))) state.push_back(std::move(buffer));
   collective_call(*group, "DistributedDataParallel's broadcast of parameters",
-                  [&] { c10d::broadcast_coalesced(group, state, kBroadcastBucketBytes); });
+                  [&] { c10d::broadcast_coalesced(group, state, kBroadcastBucketBytes, root); });
 }
 
-void DdpEngine::Impl::broadcast_buffers() {
+void DdpEngine::Impl::broadcast_buffers(int root) {
   // Looked up anew each time: a module may replace its buffers.
   const auto buffers = detached(detail::all_buffers(*module));
-  if (buffers.empty()) return;
   const torch::NoGradGuard no_grad;
   collective_call(*group, "DistributedDataParallel's broadcast of buffers",
-                  [&] { c10d::broadcast_coalesced(group, buffers, kBroadcastBucketBytes); });
+                  [&] { c10d::broadcast_coalesced(group, buffers, kBroadcastBucketBytes, root); });
 }
 
-void DdpEngine::Impl::before_forward() {
+void DdpEngine::Impl::before_forward(const std::function<c10::intrusive_ptr<c10d::Work>()>& notify,
+                                     const std::optional<JoinOptions>& join) {
   const bool grad = torch::GradMode::is_enabled();
   if (grad && require_sync) reducer->prepare_for_forward();
-  if (grad) rebuild_buckets();
-  if (options.broadcast_buffers && sync_buffers_next_) broadcast_buffers();
+  if (auto work = notify())
+    reducer->set_forward_pass_work_handle(std::move(work), join->divide_by_initial_world_size);
+  // A rank that has joined cannot know whether a gradient is wanted, so it rebuilds in any case.
+  if (grad || join) rebuild_buckets();
+  // Inside join() rank 0 may be done, and its buffers old.
+  if (options.broadcast_buffers && sync_buffers_next_ && has_buffers())
+    broadcast_buffers(join ? common_rank(true) : 0);
+  if (join) any_syncs(grad && require_sync);
 }
 
 void DdpEngine::Impl::rebuild_buckets() {
@@ -227,6 +240,46 @@ std::vector<at::Tensor> DdpEngine::Impl::after_forward(std::vector<at::Tensor> o
   return finds_unused || first_of_static ? through_sink(sink_, std::move(outputs)) : outputs;
 }
 
+// The highest rank that is a candidate.
+int DdpEngine::Impl::common_rank(bool candidate) {
+  auto rank = at::full({1}, candidate ? group->getRank() : -1,
+                       at::device(device_of(*group)).dtype(at::kLong));
+  all_reduce(*group, rank, c10d::ReduceOp::MAX);
+  return rank.item<int>();
+}
+
+// Whether any rank's backward will reduce. Those that are done ask; the others tell.
+bool DdpEngine::Impl::any_syncs(bool mine) {
+  auto sync = at::full({1}, mine ? 1 : 0, at::device(device_of(*group)).dtype(at::kFloat));
+  all_reduce(*group, sync);
+  return sync.item<float>() != 0;
+}
+
+void DdpEngine::Impl::shadow_iteration() {
+  rebuild_buckets();
+  if (options.broadcast_buffers && sync_buffers_next_ && has_buffers())
+    broadcast_buffers(common_rank(false));
+  sync_buffers_next_ = any_syncs(false);
+  if (sync_buffers_next_) shadow_reduction();
+}
+
+// A backward's all-reduces in the Reducer's order, of zeros.
+void DdpEngine::Impl::shadow_reduction() {
+  collective_call(*group, "join's part in the other ranks' backward", [&] {
+    std::vector<c10::intrusive_ptr<c10::ivalue::Future>> reductions;
+    for (auto& bucket : reducer->get_grad_buckets(/*return_zero_tensors=*/true))
+      reductions.push_back(reducer->run_comm_hook(bucket));
+    for (const auto& reduction : reductions) reduction->waitAndThrow();
+  });
+  if (options.find_unused_parameters) {
+    // Of zeros, too. Python sums what the last iteration left there, so a parameter that was once used gets a
+    // gradient of zeros where nobody has used it, and momentum moves it.
+    auto used = at::zeros_like(reducer->get_local_used_map_on_device());
+    all_reduce(*group, used);
+  }
+  reducer->push_rebuilt_params_for_all_indices();
+}
+
 DdpEngine::DdpEngine(std::shared_ptr<torch::nn::Module> module, ProcessGroupPtr group,
                      const DdpOptions& options)
     : impl_(std::make_unique<Impl>(std::move(module), std::move(group), options)) {}
@@ -234,7 +287,7 @@ DdpEngine::DdpEngine(std::shared_ptr<torch::nn::Module> module, ProcessGroupPtr 
 DdpEngine::~DdpEngine() = default;
 
 void DdpEngine::before_forward() {
-  impl_->before_forward();
+  impl_->before_forward([this] { return notify_join_context(); }, join_options());
 }
 
 std::vector<at::Tensor> DdpEngine::after_forward(std::vector<at::Tensor> outputs) {
@@ -263,6 +316,37 @@ const std::shared_ptr<torch::nn::Module>& DdpEngine::module() const {
 
 const ProcessGroupPtr& DdpEngine::group() const {
   return impl_->group;
+}
+
+const ProcessGroupPtr& DdpEngine::join_process_group() const {
+  return impl_->group;
+}
+
+void DdpEngine::main_hook() {
+  impl_->shadow_iteration();
+}
+
+void DdpEngine::post_hook(bool is_last_joiner) {
+  impl_->broadcast_state(impl_->common_rank(is_last_joiner));
+}
+
+void DdpEngine::check_join() const {
+  if (impl_->options.static_graph)
+    throw UsageError(
+        "join: not with static_graph: a rank without a batch does not know the graph. Leave "
+        "static_graph out, or agree on the number of batches");
+  for (const auto& item : impl_->module->named_modules()) {
+    const auto* layer = item.value()->as<SyncBatchNormImpl>();
+    if (layer && layer->process_group() && layer->is_training())
+      throw UsageError("join: " + item.key() +
+                       " is a SyncBatchNorm, whose collectives inside forward no rank that is done "
+                       "takes part in. Let such ranks train on empty batches, or agree on the "
+                       "number of batches");
+  }
+}
+
+void DdpEngine::leave_join() {
+  impl_->reducer->set_forward_pass_work_handle({}, true);  // the last one's divisor
 }
 
 }  // namespace lockstep

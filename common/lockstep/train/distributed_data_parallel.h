@@ -8,6 +8,7 @@
 #pragma once
 
 #include <lockstep/dist/process_group.h>
+#include <lockstep/train/join.h>
 #include <torch/torch.h>
 
 #include <memory>
@@ -34,13 +35,13 @@ struct DdpOptions {
 
 // The part that is no template. Collective: construction (all ranks, with equal parameters), each
 // forward with broadcast_buffers or on the second iteration (buckets are rebuilt), each backward.
-class DdpEngine {
+class DdpEngine : public Joinable {
  public:
   // Throws CollectiveError or Error: when ranks' parameters differ in number or shape (the message
   // names the first difference), or no parameter requires grad.
   DdpEngine(std::shared_ptr<torch::nn::Module> module, ProcessGroupPtr group,
             const DdpOptions& options);
-  ~DdpEngine();
+  ~DdpEngine() override;
 
   void before_forward();
   // What forward returned, flattened; gives back the tensors to hand to the user (through Python's
@@ -56,7 +57,15 @@ class DdpEngine {
   const std::shared_ptr<torch::nn::Module>& module() const;
   const ProcessGroupPtr& group() const;
 
+  // For join(). Collective: what the other ranks' iteration asks for; and, at the end, the parameters and
+  // buffers of one of the last ranks, to all.
+  const ProcessGroupPtr& join_process_group() const override;
+  void main_hook() override;
+  void post_hook(bool is_last_joiner) override;
+  void check_join() const override;
+
  private:
+  void leave_join() override;
   class Impl;
   std::unique_ptr<Impl> impl_;
 };
