@@ -39,6 +39,7 @@ std::vector<FormCase> forms_05();
 std::vector<FormCase> forms_06();
 std::vector<FormCase> forms_07();
 std::vector<FormCase> forms_08();
+std::vector<FormCase> forms_11();
 std::vector<FormCase> forms_12();
 std::vector<FormCase> forms_13();
 std::vector<FormCase> forms_14();

@@ -229,6 +229,18 @@ Verdict schedule_unit_mismatch(const trace::Trace& trace);
 // killed; one that stopped of itself after exactly 1/W of its plan looks the same.
 Verdict schedule_length_ignores_world_size(const trace::Trace& trace);
 
+// ---- uneven.cpp: both need W > 1 ranks ----
+
+// Needs train passes and collectives. Rule: some ranks have drawn more batches than others whose last pass
+// has ended, and wait in a collective that those never entered. Not fooled by Join, where the ranks that
+// are done take part; by unequal batches that end in order; nor by a rank that failed in between.
+Verdict uneven_batches(const trace::Trace& trace);
+
+// Needs a declared mean loss, losses, and both gradients of a step in which the ranks have unequally many
+// samples. Rule: each rank starts from the mean loss of its own samples, and the reduced gradient is the
+// plain mean. Not fooled by losses that are weighted, or gradients that are divided later, by all samples.
+Verdict mean_of_local_means(const trace::Trace& trace);
+
 // ---- accumulation.cpp: all but the first two need a declared mean loss, and losses; all want updates
 // after several backwards whose samples are the parts of one batch ----
 

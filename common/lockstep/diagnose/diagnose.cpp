@@ -21,7 +21,7 @@ const std::map<std::string, std::vector<std::string>>& explained_by() {
         "replica-buffers-lost", "frozen-after-wrapping", "unused-parameter",
         "sync-bn-after-wrapping"}},
       {"collective-mismatch",
-       {"parameters-differ-across-ranks", "empty-shard", "padding-overruns"}},
+       {"parameters-differ-across-ranks", "empty-shard", "padding-overruns", "uneven-batches"}},
   };
   return kExplained;
 }
@@ -107,6 +107,8 @@ const std::vector<Detector>& detectors() {
       {"scheduler-stepped-per-rank", 1, scheduler_stepped_per_rank},
       {"schedule-unit-mismatch", 1, schedule_unit_mismatch},
       {"schedule-length-ignores-world-size", 1, schedule_length_ignores_world_size},
+      {"uneven-batches", 2, uneven_batches},
+      {"mean-of-local-means", 1, mean_of_local_means},
       {"sync-every-microbatch", 1, sync_every_microbatch},
       {"no-sync-around-backward-only", 1, no_sync_around_backward_only},
       {"accumulation-not-divided", 1, accumulation_not_divided},

@@ -82,11 +82,15 @@ class PassReader {
 
 }  // namespace
 
+std::vector<RankPass> passes_of(const trace::ParticipantTrace& rank, const std::string& phase) {
+  return PassReader(phase).read(rank);
+}
+
 std::vector<Pass> finished_passes(const Run& run, const std::string& phase) {
   std::vector<std::vector<RankPass>> by_rank;
   std::size_t count = run.ranks.empty() ? 0 : SIZE_MAX;
   for (const auto* rank : run.ranks) {
-    by_rank.push_back(PassReader(phase).read(*rank));
+    by_rank.push_back(passes_of(*rank, phase));
     count = std::min(count, by_rank.back().size());
   }
   std::vector<Pass> passes;

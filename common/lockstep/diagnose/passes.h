@@ -36,6 +36,9 @@ struct Pass {
 // Every rank's first train data set, as Run::ranks; empty when a rank recorded none.
 std::vector<const trace::Dataset*> train_sets(const Run& run);
 
+// A rank's passes of one phase, the last of which may not have ended.
+std::vector<RankPass> passes_of(const trace::ParticipantTrace& rank, const std::string& phase);
+
 // The k-th passes of all ranks side by side, for those that every rank began and ended. Of a
 // set_epoch inside a pass of another phase nothing is kept.
 std::vector<Pass> finished_passes(const Run& run, const std::string& phase);

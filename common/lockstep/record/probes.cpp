@@ -252,6 +252,10 @@ void Probes::updated(const torch::optim::Optimizer& optimizer) {
   impl_->writer->set_step(++impl_->step);
 }
 
+void Probes::shadowed(std::int64_t updates) {
+  if (impl_) impl_->writer->set_step(impl_->step += updates);
+}
+
 void Probes::metric(const std::string& name, const std::string& phase, double sum, double count) {
   if (impl_) impl_->writer->record(trace::Metric{name, phase, sum, count});
 }

@@ -1,0 +1,136 @@
+// Pitfalls of ranks that do not have equally much to do.
+#include <lockstep/diagnose/backwards.h>
+#include <lockstep/diagnose/detectors.h>
+#include <lockstep/diagnose/gradients.h>
+#include <lockstep/diagnose/passes.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace lockstep::diagnose {
+namespace {
+
+// A rank's last collective, if it never ended or failed.
+const trace::Collective* stuck_in(const trace::ParticipantTrace& rank) {
+  const auto calls = rank.all<trace::Collective>();
+  if (calls.empty()) return nullptr;
+  const auto* last = calls.back().event;
+  return last->left_ns == 0 || last->failed != 0 ? last : nullptr;
+}
+
+// The rank took part in what `call` is on another rank.
+bool takes_part(const trace::ParticipantTrace& rank, const trace::Collective& call) {
+  for (const auto& at : rank.all<trace::Collective>())
+    if (at.event->group == call.group && at.event->sequence == call.sequence)
+      return at.event->op == call.op && at.event->sizes == call.sizes;
+  return false;
+}
+
+// The ranks whose last pass is over, and those that are still inside one; and the batches that they have
+// drawn since training began.
+struct Progress {
+  std::vector<int> ended, waiting;  // ranks
+  std::vector<const trace::ParticipantTrace*> ended_ranks, waiting_ranks;
+  std::size_t most_of_ended = 0, fewest_of_waiting = static_cast<std::size_t>(-1);
+};
+
+// Nothing where a rank began no pass.
+std::optional<Progress> progress(const Run& run) {
+  Progress all;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r) {
+    const auto passes = passes_of(*run.ranks[r], "train");
+    if (passes.empty()) return std::nullopt;
+    std::size_t batches = 0;
+    for (const auto& pass : passes) batches += pass.batches.size();
+    const bool ended = passes.back().ended;
+    (ended ? all.ended : all.waiting).push_back(run.numbers[r]);
+    (ended ? all.ended_ranks : all.waiting_ranks).push_back(run.ranks[r]);
+    if (ended)
+      all.most_of_ended = std::max(all.most_of_ended, batches);
+    else
+      all.fewest_of_waiting = std::min(all.fewest_of_waiting, batches);
+  }
+  return all;
+}
+
+std::string ranks_text(const std::vector<int>& ranks, const char* one, const char* several) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + list(ranks) + " " +
+         (ranks.size() == 1 ? one : several);
+}
+
+// Each rank's one loss of a step is the mean of its own samples.
+bool are_own_means(const std::vector<std::vector<UpdateSpan>>& spans, std::int64_t step) {
+  return std::all_of(spans.begin(), spans.end(), [&](const auto& of_rank) {
+    const auto span =
+        std::find_if(of_rank.begin(), of_rank.end(), [&](const auto& s) { return s.step == step; });
+    return span != of_rank.end() && span->backwards.size() == 1 &&
+           is_near(span->backwards.front().share, 1, 1e-3);
+  });
+}
+
+}  // namespace
+
+Verdict uneven_batches(const trace::Trace& trace) {
+  const Run run(trace);
+  if (run.devices) return not_triggered("one process drives the devices");
+  if (run.world_size < 2) return not_applicable("one rank waits for nobody");
+  if (!run.complete) return not_triggered("a rank left no trace");
+  const auto now = progress(run);
+  if (!now) return not_triggered("a rank began no train pass");
+  if (now->waiting.empty() || now->ended.empty()) return clean();
+  if (now->fewest_of_waiting <= now->most_of_ended) return clean();
+  const auto stuck = [](const auto* rank) { return stuck_in(*rank) != nullptr; };
+  if (!std::all_of(now->waiting_ranks.begin(), now->waiting_ranks.end(), stuck))
+    return clean();  // something else has ended it
+  const auto& call = *stuck_in(*now->waiting_ranks.front());
+  const auto stays = [&](const auto* rank) { return takes_part(*rank, call); };
+  if (std::any_of(now->ended_ranks.begin(), now->ended_ranks.end(), stays))
+    return clean();  // it waits for another
+  return found({.pitfall = "uneven-batches",
+                .ranks = now->waiting,
+                .step = now->waiting_ranks.front()->events.back().step,
+                .sequence = call.sequence,
+                .evidence = ranks_text(now->waiting, "is", "are") + " at batch " +
+                            std::to_string(now->fewest_of_waiting) + ", in " + call.op +
+                            " number " + std::to_string(call.sequence) + "; " +
+                            ranks_text(now->ended, "has", "have") + " ended the last pass after " +
+                            plural(static_cast<std::int64_t>(now->most_of_ended), "batch") +
+                            ", counted from the start, and never entered it"});
+}
+
+Verdict mean_of_local_means(const trace::Trace& trace) {
+  const Run run(trace);
+  if (run.devices) return not_triggered("one process drives the devices");
+  if (run.world_size < 2) return not_applicable("one rank has the only mean");
+  if (!declares_mean_loss(run)) return not_triggered("the run does not declare a mean loss");
+  const auto steps = gradient_steps(run);
+  if (steps.empty()) return not_triggered("no step has every rank's local and reduced gradients");
+  std::vector<std::vector<UpdateSpan>> spans;
+  for (const auto* rank : run.ranks) spans.push_back(update_spans(*rank));
+  bool looked = false;
+  for (const auto& step : steps) {
+    const auto means = step.means();
+    if (means.size() < 2) continue;  // equally many samples on all ranks, or not known
+    looked = true;
+    const auto& plain = means.front();
+    const auto goes_by = [&](const Vector& mean) {
+      return std::all_of(step.reduced.begin(), step.reduced.end(), [&](const Vector& reduced) {
+        return distance(reduced, mean) <= kRounding;
+      });
+    };
+    if (!are_own_means(spans, step.step) || !goes_by(plain) || goes_by(means.back())) continue;
+    const auto [least, most] = std::minmax_element(step.samples.begin(), step.samples.end());
+    return found({.pitfall = "mean-of-local-means",
+                  .ranks = run.numbers,
+                  .step = step.step,
+                  .evidence = "ranks of " + number(*least) + " to " + number(*most) +
+                              " samples each start from their own mean loss, and go by the plain "
+                              "mean of their gradients, which lies " +
+                              number(distance(plain, means.back())) +
+                              " (relative) from the mean over the samples"});
+  }
+  if (!looked) return not_applicable("in every step all ranks have equally many samples");
+  return clean();
+}
+
+}  // namespace lockstep::diagnose

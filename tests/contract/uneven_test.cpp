@@ -1,0 +1,253 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "expect.h"
+#include "job.h"
+
+namespace lockstep::contract {
+namespace {
+
+using diagnose::State;
+
+constexpr std::int64_t kElements = 9;
+
+// Ranks that draw batches, each with an all-reduce, in so many passes. Their collectives meet in the order
+// in which they enter them, whatever they are; where some rank has gone, the others stay inside.
+struct UnevenJob {
+  int world_size = 2;
+  std::vector<std::vector<int>> batches;  // by rank, by pass
+  bool joins = false;       // ranks that are done take part until all are, pass by pass
+  int dies_on = -1;         // rank that is killed
+  std::size_t dies_at = 0;  // batches that it has drawn
+  bool leaves_by_barrier = true;
+  bool raises = false;  // what ends the first rank's last batch is no collective
+
+  trace::Trace run() const {
+    auto trace = empty_trace(world_size);
+    std::vector<std::vector<trace::Collective>> calls(batches.size());
+    std::vector<std::size_t> most(batches[0].size());
+    for (const auto& rank : batches)
+      for (std::size_t pass = 0; pass < rank.size(); ++pass)
+        most[pass] = std::max<std::size_t>(most[pass], rank[pass]);
+    // First the number of collectives that every rank can enter, alone; the least of them is where all stop.
+    std::size_t reached = static_cast<std::size_t>(-1);
+    for (int r = 0; r < world_size; ++r) reached = std::min(reached, play(r, most, nullptr, 0));
+    for (int r = 0; r < world_size; ++r) play(r, most, &trace.ranks[r], reached);
+    return trace;
+  }
+
+ private:
+  // Collectives that rank r enters before it leaves; recorded where `to` is given, which it leaves where one
+  // is not answered.
+  std::size_t play(int r, const std::vector<std::size_t>& most, trace::ParticipantTrace* to,
+                   std::size_t reached) const {
+    std::size_t entered = 0, drawn = 0;
+    std::int64_t step = 0;
+    const auto tell = [&](trace::Payload payload) {
+      if (to) record(*to, step, std::move(payload));
+    };
+    const auto call = [&](const char* op, std::vector<std::int64_t> sizes) {
+      ++entered;
+      const bool answered = !to || entered <= reached;
+      tell(trace::Collective{.left_ns = answered ? 1 : 0,
+                             .sequence = static_cast<std::int64_t>(entered),
+                             .group = "world",
+                             .op = op,
+                             .dtype = "float",
+                             .sizes = std::move(sizes)});
+      return answered;
+    };
+    tell(trace::Engine{"distributed_data_parallel", 2});
+    for (std::size_t pass = 0; pass < most.size(); ++pass) {
+      tell(trace::PassBegin{"train", static_cast<std::int64_t>(pass)});
+      for (int b = 0; b < batches[r][pass]; ++b, ++step) {
+        tell(trace::Samples{"train", {static_cast<std::int64_t>(100 * r + step)}});
+        ++drawn;
+        if (r == dies_on && drawn == dies_at) return entered;
+        if (raises && r == 0 && drawn == most[0]) return entered;
+        if (!call("allreduce", {kElements})) return entered;
+        tell(trace::Update{{0.1}});
+      }
+      tell(trace::PassEnd{"train", static_cast<std::int64_t>(pass), batches[r][pass]});
+      for (auto b = static_cast<std::size_t>(batches[r][pass]); joins && b < most[pass]; ++b)
+        if (!call("allreduce", {kElements})) return entered;
+    }
+    if (leaves_by_barrier) call("barrier", {});
+    // In the first round, what it would answer: a barrier answers no all-reduce.
+    return to ? entered : entered - (leaves_by_barrier ? 1 : 0);
+  }
+};
+
+class Uneven : public testing::TestWithParam<int> {
+ protected:
+  // The first rank has one batch more in each pass.
+  UnevenJob job(std::size_t passes) const {
+    UnevenJob made{.world_size = GetParam()};
+    for (int r = 0; r < GetParam(); ++r)
+      made.batches.push_back(std::vector<int>(passes, r == 0 ? 4 : 3));
+    return made;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, Uneven, testing::Values(2, 3, 4, 8),
+                         testing::PrintToStringParamName());
+
+TEST_P(Uneven, BatchesAreNamedWhereTheRankThatHasMoreWaits) {
+  expect_only(job(1).run(), "uneven-batches", {0}, 3);
+}
+
+// The others' next pass answers the batch that was too many; all stop at the end of the last one.
+TEST_P(Uneven, BatchesOfSeveralPassesAreNamedAtTheEnd) {
+  expect_only(job(3).run(), "uneven-batches", {0}, 9);
+}
+
+TEST_P(Uneven, BatchesAreNamedWhereTheOthersLeftWithoutAWord) {
+  auto wrong = job(1);
+  wrong.leaves_by_barrier = false;
+  expect_only(wrong.run(), "uneven-batches", {0}, 3);
+}
+
+TEST_P(Uneven, BatchesAreNamedWhereOneRankHasFewer) {
+  auto wrong = job(1);
+  for (auto& of_rank : wrong.batches) of_rank = {5};
+  wrong.batches.back() = {2};
+  auto waiting = all_ranks(GetParam());
+  waiting.pop_back();
+  expect_only(wrong.run(), "uneven-batches", waiting, 2);
+}
+
+TEST_P(Uneven, BatchesThatAreJoinedAreRight) {
+  auto right = job(2);
+  right.joins = true;
+  expect_nothing(right.run());
+  EXPECT_EQ(state(right.run(), "uneven-batches"), State::clean);
+}
+
+TEST_P(Uneven, BatchesOfRanksThatNeverMeetAreRight) {
+  auto alone = job(2).run();
+  alone = without<trace::Collective>(alone);
+  EXPECT_EQ(state(alone, "uneven-batches"), State::clean);
+}
+
+TEST_P(Uneven, BatchesAreNotToBlameForAnExceptionOfTheRankThatHasMore) {
+  auto unlucky = job(1);
+  unlucky.joins = true;
+  unlucky.raises = true;
+  EXPECT_EQ(state(unlucky.run(), "uneven-batches"), State::clean);
+}
+
+TEST_P(Uneven, EqualBatchesAreRight) {
+  auto right = job(2);
+  for (auto& of_rank : right.batches) of_rank = {3, 3};
+  expect_nothing(right.run());
+  EXPECT_EQ(state(right.run(), "uneven-batches"), State::clean);
+}
+
+TEST_P(Uneven, BatchesNeedPassesOfEveryRank) {
+  const auto whole = job(1).run();
+  EXPECT_EQ(state(without<trace::PassBegin>(whole), "uneven-batches"), State::not_triggered);
+  auto lost = whole;
+  lost.ranks.pop_back();
+  EXPECT_EQ(state(lost, "uneven-batches"), State::not_triggered);
+}
+
+TEST_P(Uneven, BatchesOfARunCutAnywhereAreNotGuessedAt) {
+  auto right = job(2);
+  right.joins = true;
+  const auto whole = right.run();
+  for (std::size_t length = 0; length < whole.ranks[0].events.size(); ++length) {
+    auto cut = whole;
+    for (auto& rank : cut.ranks) rank.events.resize(std::min(rank.events.size(), length));
+    EXPECT_NE(state(cut, "uneven-batches"), State::found) << length;
+  }
+}
+
+// One step a time; rank r's batch has 8 / (r + 1) samples, and each loss is `share` times their mean.
+trace::Trace weighed(int world_size, bool unequal, const std::function<double(double n)>& share,
+                     bool divides_later = false) {
+  auto trace = empty_trace(world_size);
+  for (std::int64_t step = 0; step < 3; ++step) {
+    std::vector<double> counts;
+    double all = 0;
+    for (int r = 0; r < world_size; ++r) {
+      counts.push_back(unequal ? std::floor(8.0 / (r + 1)) : 8.0);
+      all += counts.back();
+    }
+    std::vector<std::vector<Values>> local;
+    auto reduced = draw_values(0, 0, 0);
+    for (auto& tensor : reduced) tensor.assign(tensor.size(), 0.0);
+    for (int r = 0; r < world_size; ++r) {
+      auto gradient = draw_values(1, r, step);
+      for (std::size_t t = 0; t < gradient.size(); ++t)
+        for (std::size_t i = 0; i < gradient[t].size(); ++i) {
+          gradient[t][i] *= share(counts[r]);
+          reduced[t][i] += gradient[t][i] / world_size * (divides_later ? world_size / all : 1);
+        }
+      local.push_back(gradient);
+    }
+    for (int r = 0; r < world_size; ++r) {
+      auto& rank = trace.ranks[r];
+      if (step == 0) record(rank, -1, trace::Intent{.loss_reduction = "mean"});
+      const auto n = static_cast<std::int64_t>(counts[r]);
+      record(rank, step, trace::Samples{"train", Ids(static_cast<std::size_t>(n), r)});
+      record(rank, step, trace::Loss{2 * share(counts[r]), 2.0 * static_cast<double>(n), n});
+      record(rank, step, trace::LocalGradients{n, summarize(local[r])});
+      record(rank, step, trace::ReducedGradients{summarize(reduced)});
+      record(rank, step, trace::Update{{0.1}});
+    }
+  }
+  return trace;
+}
+
+TEST_P(Uneven, MeansThatWeighTheSameAreNamed) {
+  expect_only(weighed(GetParam(), true, [](double) { return 1.0; }), "mean-of-local-means",
+              all_ranks(GetParam()), 0);
+}
+
+TEST_P(Uneven, MeansThatAreWeighedAreRight) {
+  double all = 0;
+  for (int r = 0; r < GetParam(); ++r) all += std::floor(8.0 / (r + 1));
+  const auto trace = weighed(GetParam(), true, [&](double n) { return n * GetParam() / all; });
+  expect_nothing(trace);
+  EXPECT_EQ(state(trace, "mean-of-local-means"), State::clean);
+}
+
+TEST_P(Uneven, SumsThatAreDividedLaterAreRight) {
+  const auto trace = weighed(
+      GetParam(), true, [](double n) { return n; }, true);
+  expect_nothing(trace);
+  EXPECT_EQ(state(trace, "mean-of-local-means"), State::clean);
+}
+
+TEST_P(Uneven, MeansOfEqualBatchesCannotShow) {
+  const auto trace = weighed(GetParam(), false, [](double) { return 1.0; });
+  expect_nothing(trace);
+  EXPECT_EQ(state(trace, "mean-of-local-means"), State::not_applicable);
+}
+
+TEST_P(Uneven, MeansNeedLossesGradientsAndAWord) {
+  const auto wrong = weighed(GetParam(), true, [](double) { return 1.0; });
+  EXPECT_EQ(state(without<trace::Intent>(wrong), "mean-of-local-means"), State::not_triggered);
+  EXPECT_NE(state(without<trace::Loss>(wrong), "mean-of-local-means"), State::found);
+  EXPECT_EQ(state(without<trace::LocalGradients>(wrong), "mean-of-local-means"),
+            State::not_triggered);
+}
+
+// Joined, and then a rank is killed: those that wait do not wait for those that are done.
+TEST(UnevenJoined, IsNotToBlameForADeath) {
+  for (const int ranks : {3, 4, 8}) {
+    UnevenJob unlucky{.world_size = ranks, .joins = true, .dies_on = 1, .dies_at = 4};
+    for (int r = 0; r < ranks; ++r) unlucky.batches.push_back({r < 2 ? 4 : 3});
+    EXPECT_EQ(state(unlucky.run(), "uneven-batches"), State::clean) << ranks;
+  }
+}
+
+TEST(UnevenOnOneRank, CannotBe) {
+  EXPECT_EQ(state(weighed(1, true, [](double) { return 1.0; }), "mean-of-local-means"),
+            State::not_applicable);
+  UnevenJob one{.world_size = 1, .batches = {{3}}};
+  EXPECT_EQ(state(one.run(), "uneven-batches"), State::not_applicable);
+}
+
+}  // namespace
+}  // namespace lockstep::contract
