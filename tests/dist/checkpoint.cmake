@@ -1,2 +1,4 @@
-add_lockstep_test(dist_checkpoint_test TORCH SOURCES checkpoint_test.cpp
-  DEPENDS lockstep::checkpoint LABEL dist TIMEOUT 60)
+foreach(name checkpoint broadcast_value join)
+  add_lockstep_test(dist_${name}_test TORCH SOURCES ${name}_test.cpp
+    DEPENDS lockstep::checkpoint LABEL dist TIMEOUT 90)
+endforeach()

@@ -2,8 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/base/error.h>
+#include <lockstep/checkpoint/joined_optimizer.h>
+#include <lockstep/train/adam.h>
 #include <lockstep/train/join.h>
 #include <lockstep/train/sync_batch_norm.h>
+
+#include <atomic>
+#include <type_traits>
 
 #include "../support/ddp_models.h"
 
@@ -16,6 +21,14 @@ INSTANTIATE_TEST_SUITE_P(Ranks, JoinRanks, ::testing::Values(2, 3, 4),
 
 Mlp make_mlp() {
   return seeded(7, [] { return Mlp(4, 6, 3); });
+}
+
+template <class Optimizer>
+Optimizer make_optimizer(std::vector<at::Tensor> parameters) {
+  if constexpr (std::is_same_v<Optimizer, torch::optim::SGD>)
+    return Optimizer(std::move(parameters), torch::optim::SGDOptions(0.1).momentum(0.9));
+  else
+    return Optimizer(std::move(parameters));
 }
 
 constexpr int kMost = 4;  // batches of rank 0; each further rank has one fewer
@@ -169,6 +182,42 @@ TEST_P(JoinRanks, EarlyTerminationLeavesEvenInputsAlone) {
              {.throw_on_early_termination = true});
     EXPECT_EQ(shadowed, 0);
   });
+}
+
+// Two epochs in which the last rank has a batch more, with an optimizer that remembers.
+template <class Optimizer>
+std::vector<std::vector<at::Tensor>> train_two_epochs(int ranks, bool joins_optimizer) {
+  std::vector<std::vector<at::Tensor>> parameters(static_cast<std::size_t>(ranks));
+  run_thread_ranks(ranks, [&](ProcessGroupPtr group) {
+    const int rank = group->getRank();
+    auto model = DistributedDataParallel(make_mlp(), group);
+    auto optimizer = make_optimizer<Optimizer>(model.parameters());
+    JoinedOptimizer joined(optimizer, group);
+    std::vector<std::reference_wrapper<Joinable>> joinables{model.engine()};
+    if (joins_optimizer) joinables.push_back(joined);
+    for (int epoch = 0; epoch < 2; ++epoch)
+      join(joinables, [&] {
+        for (int step = 0; step < (rank + 1 == ranks ? 3 : 2); ++step) {
+          optimizer.zero_grad();
+          model(inputs_of(rank, 3 * epoch + step)).square().mean().backward();
+          optimizer.step();
+          if (epoch == 1 && step == 1)
+            for (const auto& parameter : model.parameters())
+              parameters[static_cast<std::size_t>(rank)].push_back(parameter.detach().clone());
+        }
+      });
+  });
+  return parameters;
+}
+
+TEST_P(JoinRanks, AnOptimizerThatIsJoinedTooKeepsReplicasEqual) {
+  for (const auto& train : {train_two_epochs<Adam>, train_two_epochs<torch::optim::SGD>}) {
+    const auto with = train(GetParam(), true);
+    for (const auto& replica : with) EXPECT_TRUE(identical(replica, with.front()));
+    // The limit that the header names.
+    const auto without = train(GetParam(), false);
+    EXPECT_FALSE(identical(without.front(), without.back()));
+  }
 }
 
 // Counts instead of DDP: who calls what, in which order, and how often.

@@ -14,7 +14,11 @@ void write(archive::NewFile& file, const Value& value, const std::optional<std::
   } catch (const Error& error) {
     throw Error("cannot save " + file.path().string() + ": " + error.what());
   }
-  storages.write(writer);
+  storages.for_each([&](const archive::Storage& storage, const at::Tensor& bytes) {
+    const auto here = bytes.cpu();  // no copy on the CPU
+    writer.storage(storage.key, {static_cast<const char*>(here.const_data_ptr()),
+                                 static_cast<std::size_t>(storage.bytes)});
+  });
   writer.finish();
 }
 
@@ -39,7 +43,10 @@ Checkpoint load_checkpoint(const std::filesystem::path& path, const LoadOptions&
     const archive::FileSource source(path);
     const archive::ArchiveReader reader(source);
     Checkpoint checkpoint;
-    checkpoint.value = checkpoint::attach(reader, options.map_location, &checkpoint.locations);
+    checkpoint.value = checkpoint::attach(
+        reader.value(),
+        [&](const archive::Storage& storage, void* to) { reader.read(storage, to); },
+        options.map_location, &checkpoint.locations);
     return checkpoint;
   } catch (const Error& error) {
     throw Error("cannot load " + path.string() + ": " + error.what());

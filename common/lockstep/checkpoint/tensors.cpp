@@ -127,24 +127,21 @@ TensorInFile Storages::describe(at::Tensor tensor, const std::string& path) {
   return described;
 }
 
-void Storages::write(archive::ArchiveWriter& writer) const {
-  for (const auto& entry : entries_) {
-    const auto bytes =
-        bytes_of(entry.of.storage(), entry.storage.bytes).cpu();  // no copy on the CPU
-    writer.storage(entry.storage.key, {static_cast<const char*>(bytes.const_data_ptr()),
-                                       static_cast<std::size_t>(entry.storage.bytes)});
-  }
+void Storages::for_each(
+    const std::function<void(const archive::Storage&, const at::Tensor& bytes)>& visit) const {
+  for (const auto& entry : entries_)
+    visit(entry.storage, bytes_of(entry.of.storage(), entry.storage.bytes));
 }
 
-Value attach(const archive::ArchiveReader& reader, const MapLocation& map_location,
-             std::map<std::string, std::string>* locations) {
+Value attach(const archive::FileValue& value, const ReadStorage& read,
+             const MapLocation& map_location, std::map<std::string, std::string>* locations) {
   std::unordered_map<std::string, at::Storage> storages;
   const auto storage_of = [&](const archive::Storage& storage) {
     const auto found = storages.find(storage.key);
     if (found != storages.end()) return found->second;
     const auto device = map_location(storage.location);
     auto bytes = at::empty({storage.bytes}, at::kByte);
-    reader.read(storage, bytes.mutable_data_ptr());
+    read(storage, bytes.mutable_data_ptr());
     bytes = bytes.to(device);
     return storages.emplace(storage.key, bytes.storage()).first->second;
   };
@@ -163,7 +160,7 @@ Value attach(const archive::ArchiveReader& reader, const MapLocation& map_locati
       throw Error(path + ": " + error.what_without_backtrace());
     }
   };
-  return map_tensors<at::Tensor>(reader.value(), "", make);
+  return map_tensors<at::Tensor>(value, "", make);
 }
 
 }  // namespace lockstep::checkpoint

@@ -5,6 +5,7 @@
 #include <lockstep/checkpoint/map_location.h>
 #include <lockstep/train/value.h>
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -21,7 +22,9 @@ class Storages {
 
   // Throws Error naming the tensor for what a file cannot hold: sparse, quantized, without memory.
   archive::FileValue describe(const Value& value);
-  void write(archive::ArchiveWriter& writer) const;
+  // Each storage's key and bytes, in the order in which the value's tensors first name them.
+  void for_each(
+      const std::function<void(const archive::Storage&, const at::Tensor& bytes)>& visit) const;
 
  private:
   struct Entry {
@@ -36,10 +39,13 @@ class Storages {
   std::unordered_map<const c10::StorageImpl*, std::size_t> places_;
 };
 
-// The file's value with its tensors read and put where `map_location` says. Tensors that shared
+// Fills a storage's bytes.
+using ReadStorage = std::function<void(const archive::Storage& storage, void* to)>;
+
+// The file's value with its tensors read, in the order in which it first names their storages, and put where `map_location` says. Tensors that shared
 // memory when they were saved share it again. `locations`, where not null, is given each tensor's
 // recorded device by its path ("model.fc1.weight").
-Value attach(const archive::ArchiveReader& reader, const MapLocation& map_location,
-             std::map<std::string, std::string>* locations);
+Value attach(const archive::FileValue& value, const ReadStorage& read,
+             const MapLocation& map_location, std::map<std::string, std::string>* locations);
 
 }  // namespace lockstep::checkpoint

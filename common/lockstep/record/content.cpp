@@ -2,6 +2,8 @@
 #include <lockstep/base/hash.h>
 #include <lockstep/record/content.h>
 
+#include <fstream>
+
 namespace lockstep::record {
 
 at::Tensor plain_on_cpu(const at::Tensor& tensor) {
@@ -86,6 +88,18 @@ std::uint64_t hash_into(const ValueOf<at::Tensor>& value, std::uint64_t seed,
 
 std::uint64_t hash_value(const ValueOf<at::Tensor>& value, std::set<std::string>* devices) {
   return hash_into(value, 0, devices);
+}
+
+std::uint64_t hash_file(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) return 0;
+  std::vector<char> piece(std::size_t{1} << 20);
+  std::uint64_t hash = 0;
+  while (in) {
+    in.read(piece.data(), static_cast<std::streamsize>(piece.size()));
+    hash = hash_bytes(piece.data(), static_cast<std::size_t>(in.gcount()), hash);
+  }
+  return in.eof() ? hash : 0;
 }
 
 }  // namespace lockstep::record

@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <set>
 #include <string>
 #include <vector>
@@ -33,5 +34,8 @@ std::vector<std::uint64_t> hash_rows(const at::Tensor& rows, std::size_t count);
 // bytes, wherever they are (of tensors on "meta", which have none, the type and shape). Adds the
 // tensors' devices to `devices`.
 std::uint64_t hash_value(const ValueOf<at::Tensor>& value, std::set<std::string>* devices);
+
+// A hash of a file's bytes, read a piece at a time; 0 where it is not there or cannot be read to its end.
+std::uint64_t hash_file(const std::filesystem::path& file);
 
 }  // namespace lockstep::record

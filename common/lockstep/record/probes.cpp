@@ -1,4 +1,3 @@
-#include <lockstep/base/file.h>
 #include <lockstep/base/hash.h>
 #include <lockstep/record/content.h>
 #include <lockstep/record/probes.h>
@@ -284,8 +283,7 @@ void Probes::checkpoint_file(const std::string& action, const std::filesystem::p
   if (!impl_) return;
   what.action = action;
   what.file = hash_text(std::filesystem::weakly_canonical(file).string());
-  if (action != "save_begin" && std::filesystem::exists(file))
-    what.content = hash_text(read_file(file));
+  if (action != "save_begin") what.content = hash_file(file);
   impl_->writer->record(what);
 }
 

@@ -53,4 +53,11 @@ void require_agreement(c10d::ProcessGroup& group, const std::string& what, std::
                 "; it must be the same on all of them");
 }
 
+int highest_rank_of(c10d::ProcessGroup& group, bool candidate) {
+  auto rank = at::full({1}, candidate ? group.getRank() : -1,
+                       at::device(device_of(group)).dtype(at::kLong));
+  all_reduce(group, rank, c10d::ReduceOp::MAX);
+  return rank.item<int>();
+}
+
 }  // namespace lockstep

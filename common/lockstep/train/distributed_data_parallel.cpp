@@ -1,5 +1,6 @@
 #include <lockstep/base/error.h>
 #include <lockstep/dist/collective_call.h>
+#include <lockstep/train/agreement.h>
 #include <lockstep/train/ddp_parameters.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/sync_batch_norm.h>
@@ -124,7 +125,6 @@ class DdpEngine::Impl {
                       const std::optional<JoinOptions>& join);
   std::vector<at::Tensor> after_forward(std::vector<at::Tensor> outputs);
   void shadow_iteration();
-  int common_rank(bool candidate);
   void broadcast_state(int root);
 
   const std::shared_ptr<torch::nn::Module> module;
@@ -207,7 +207,7 @@ void DdpEngine::Impl::before_forward(const std::function<c10::intrusive_ptr<c10d
   if (grad || join) rebuild_buckets();
   // Inside join() rank 0 may be done, and its buffers old.
   if (options.broadcast_buffers && sync_buffers_next_ && has_buffers())
-    broadcast_buffers(join ? common_rank(true) : 0);
+    broadcast_buffers(join ? highest_rank_of(*group, true) : 0);
   if (join) any_syncs(grad && require_sync);
 }
 
@@ -240,14 +240,6 @@ std::vector<at::Tensor> DdpEngine::Impl::after_forward(std::vector<at::Tensor> o
   return finds_unused || first_of_static ? through_sink(sink_, std::move(outputs)) : outputs;
 }
 
-// The highest rank that is a candidate.
-int DdpEngine::Impl::common_rank(bool candidate) {
-  auto rank = at::full({1}, candidate ? group->getRank() : -1,
-                       at::device(device_of(*group)).dtype(at::kLong));
-  all_reduce(*group, rank, c10d::ReduceOp::MAX);
-  return rank.item<int>();
-}
-
 // Whether any rank's backward will reduce. Those that are done ask; the others tell.
 bool DdpEngine::Impl::any_syncs(bool mine) {
   auto sync = at::full({1}, mine ? 1 : 0, at::device(device_of(*group)).dtype(at::kFloat));
@@ -258,7 +250,7 @@ bool DdpEngine::Impl::any_syncs(bool mine) {
 void DdpEngine::Impl::shadow_iteration() {
   rebuild_buckets();
   if (options.broadcast_buffers && sync_buffers_next_ && has_buffers())
-    broadcast_buffers(common_rank(false));
+    broadcast_buffers(highest_rank_of(*group, false));
   sync_buffers_next_ = any_syncs(false);
   if (sync_buffers_next_) shadow_reduction();
 }
@@ -327,7 +319,7 @@ void DdpEngine::main_hook() {
 }
 
 void DdpEngine::post_hook(bool is_last_joiner) {
-  impl_->broadcast_state(impl_->common_rank(is_last_joiner));
+  impl_->broadcast_state(highest_rank_of(*impl_->group, is_last_joiner));
 }
 
 void DdpEngine::check_join() const {

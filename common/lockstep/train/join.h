@@ -83,6 +83,8 @@ class Joinable {
 //   static_graph    UsageError: a rank that never ran a batch would reduce its first one in another order
 //   find_unused_parameters   a parameter that no rank has used keeps no gradient, as without join(); Python's Join
 //                   may give it one of zeros
+//   an optimizer that remembers (momentum, Adam): a rank that was done has missed its last steps, and goes
+//                   its own way in the next epoch. checkpoint/joined_optimizer.h, as a further joinable
 //   other collectives inside `training` (a logged loss) are yours: a Joinable of your own can shadow them
 // Throws UsageError, UnevenInputs, CollectiveError.
 std::int64_t join(const std::vector<std::reference_wrapper<Joinable>>& joinables,
