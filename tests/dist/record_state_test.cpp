@@ -1,0 +1,137 @@
+// Probes of checkpoints and of what a rank holds; and of the updates that a rank was done before.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <lockstep/base/file.h>
+#include <lockstep/record/content.h>
+
+#include <set>
+
+#include "record_job.h"
+
+namespace lockstep::test {
+namespace {
+
+using ::testing::ElementsAre;
+using Tensors = ValueOf<at::Tensor>;
+
+std::uint64_t hash_of(const Tensors& value) {
+  std::set<std::string> devices;
+  return record::hash_value(value, &devices);
+}
+
+TEST(RecordState, EqualStatesHaveEqualHashes) {
+  const auto base = torch::arange(12, torch::kFloat).view({3, 4});
+  EXPECT_EQ(hash_of(base), hash_of(base.clone()));
+  EXPECT_EQ(hash_of(base.t()), hash_of(base.t().contiguous())) << "the numbers count, not strides";
+  EXPECT_EQ(hash_of(Tensors::Dict{{"a", 1}, {"b", base}}),
+            hash_of(Tensors::Dict{{"a", 1}, {"b", base.clone()}}));
+}
+
+TEST(RecordState, WhateverDiffersShows) {
+  const auto base = torch::arange(12, torch::kFloat).view({3, 4});
+  auto changed = base.clone();
+  changed[2][3] += 1;
+  const std::vector<std::pair<std::string, Tensors>> states{
+      {"as it is", Tensors::Dict{{"a", 1}, {"b", base}}},
+      {"another key", Tensors::Dict{{"c", 1}, {"b", base}}},
+      {"another number", Tensors::Dict{{"a", 2}, {"b", base}}},
+      {"a double", Tensors::Dict{{"a", 1.0}, {"b", base}}},
+      {"true", Tensors::Dict{{"a", true}, {"b", base}}},
+      {"a text", Tensors::Dict{{"a", "1"}, {"b", base}}},
+      {"another value", Tensors::Dict{{"a", 1}, {"b", changed}}},
+      {"another shape", Tensors::Dict{{"a", 1}, {"b", base.view({4, 3})}}},
+      {"another type", Tensors::Dict{{"a", 1}, {"b", base.to(torch::kDouble)}}},
+      {"one less", Tensors::Dict{{"a", 1}}},
+      {"a list", Tensors::List{1, base}},
+  };
+  for (std::size_t i = 0; i < states.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      EXPECT_NE(hash_of(states[i].second), hash_of(states[j].second))
+          << states[i].first << " and " << states[j].first;
+}
+
+TEST(RecordState, OfTheTrainingHasItsPartsAndTheirDevices) {
+  RecordJob job(1);
+  record::Probes probes(job.writer(0));
+  const auto on_meta = torch::ones({2}, at::kMeta);
+  probes.training_state("saved",
+                        {{"model", torch::ones(2)},
+                         {"optimizer", Tensors::Dict{{"m", torch::ones(2)}, {"v", on_meta}}},
+                         {"scheduler", 3}});
+  const auto trace = job.trace_of(0);
+  const auto states = trace.all<trace::TrainingState>();
+  ASSERT_EQ(states.size(), 1u);
+  EXPECT_EQ(states[0].event->moment, "saved");
+  EXPECT_THAT(states[0].event->names, ElementsAre("model", "optimizer", "scheduler"));
+  EXPECT_THAT(states[0].event->devices, ElementsAre("cpu", "cpu, meta", ""));
+  EXPECT_THAT(
+      states[0].event->hashes,
+      ElementsAre(hash_of(torch::ones(2)),
+                  hash_of(Tensors::Dict{{"m", torch::ones(2)}, {"v", on_meta}}), hash_of(3)));
+}
+
+// Longer than what is read at a time.
+TEST(RecordState, OfACheckpointsFileEveryByteCounts) {
+  const TemporaryFolder folder("lockstep-record");
+  const auto file = folder.path() / "run" / ".." / "model.pt", same = folder.path() / "model.pt";
+  std::filesystem::create_directory(folder.path() / "run");
+  RecordJob job(1);
+  record::Probes probes(job.writer(0));
+  std::string bytes(std::size_t{3} << 20, 'x');
+  probes.checkpoint_file("save_begin", same, {.device = "cpu"});
+  probes.checkpoint_file("load", same, {.accepted = false});
+  write_file(same, bytes);
+  probes.checkpoint_file("save_end", same, {});
+  probes.checkpoint_file("load", file, {});
+  for (const auto place : {std::size_t{0}, std::size_t{1} << 20, bytes.size() - 1}) {
+    auto damaged = bytes;
+    damaged[place] = 'y';
+    write_file(same, damaged);
+    probes.checkpoint_file("load", same, {});
+  }
+  write_file(same, bytes.substr(1));
+  probes.checkpoint_file("load", same, {});
+  std::filesystem::remove(same);
+  std::filesystem::create_directory(same);  // what cannot be read harms nobody
+  probes.checkpoint_file("load", same, {});
+
+  const auto trace = job.trace_of(0);
+  std::vector<std::string> actions;
+  std::vector<std::uint64_t> contents;
+  for (const auto& at : trace.all<trace::CheckpointFile>()) {
+    actions.push_back(at.event->action);
+    contents.push_back(at.event->content);
+    EXPECT_EQ(at.event->file, trace.all<trace::CheckpointFile>()[0].event->file) << "one path";
+  }
+  EXPECT_THAT(actions, ElementsAre("save_begin", "load", "save_end", "load", "load", "load", "load",
+                                   "load", "load"));
+  EXPECT_EQ(contents[0], 0u) << "not looked at";
+  EXPECT_EQ(contents[1], 0u) << "not there";
+  EXPECT_EQ(contents[2], contents[3]);
+  const std::set<std::uint64_t> different(contents.begin() + 3, contents.end() - 1);
+  EXPECT_EQ(different.size(), 5u);
+  EXPECT_EQ(contents.back(), 0u) << "a folder";
+}
+
+TEST(RecordState, ShadowedUpdatesMoveTheStepAlone) {
+  RecordJob job(1);
+  record::Probes probes(job.writer(0), {.first = 100});
+  auto net = seeded(5, [] { return Mlp(4, 6, 3); });
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  probes.attach(*net);
+  probes.start();
+  for (const int shadowed : {2, 0, 0}) {
+    net->zero_grad();
+    net->forward(inputs_of(0)).square().mean().backward();
+    optimizer.step();
+    probes.updated(optimizer);
+    probes.shadowed(shadowed);
+  }
+  std::vector<std::int64_t> steps;
+  const auto trace = job.trace_of(0);
+  for (const auto& at : trace.all<trace::Update>()) steps.push_back(at.step);
+  EXPECT_THAT(steps, ElementsAre(0, 3, 4));
+}
+
+}  // namespace
+}  // namespace lockstep::test
