@@ -106,7 +106,7 @@ def sanitizers():
     code, log, ninja = configure(ROOT, folder, "-DLOCKSTEP_SANITIZE=address,undefined")
     if code != 0:
         return False, "configuring failed", log
-    names = ["base_test", "trace_test", "contract_test", "report_test", "launch_unit_test"]
+    names = ["base_test", "trace_test", "archive_test", "archive_corpus_test", "contract_test", "report_test", "launch_unit_test"]
     code, output = run([ninja, "-C", str(folder), *names], 1800)
     log += output
     if code != 0:

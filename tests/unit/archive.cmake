@@ -1,5 +1,5 @@
 # The file format, without torch.
 add_lockstep_test(archive_test
   SOURCES archive_pickle_test.cpp archive_zip_test.cpp archive_damage_test.cpp archive_saving_test.cpp
-          archive_folder_test.cpp
+          archive_place_test.cpp archive_folder_test.cpp archive_memory_test.cpp
   DEPENDS lockstep::archive ZLIB::ZLIB LABEL unit)

@@ -70,13 +70,50 @@ TEST_F(Checkpoints, KeepsAllWhenAsked) {
   EXPECT_EQ(names().size(), 5u);
 }
 
-// Going on from an older checkpoint: what is saved then is the latest, though others have higher
-// numbers, and is not removed for being old.
+// Going on from an older checkpoint: those with higher numbers are of the run that was given up. They
+// would be taken for newer ones, and crowd out what is saved from there on.
 TEST_F(Checkpoints, ARestartFromAnOlderOne) {
   for (const std::int64_t number : {7, 8, 9}) save(number);
   save(3);
   EXPECT_EQ(latest(), 3);
-  EXPECT_THAT(names(), ElementsAre("checkpoint_3.pt", "checkpoint_8.pt", "checkpoint_9.pt"));
+  EXPECT_THAT(names(), ElementsAre("checkpoint_3.pt"));
+}
+
+TEST_F(Checkpoints, ThreeSavesAfterARollback) {
+  CheckpointFolder folder(place_, {.keep = 3, .system = &quick_system()});
+  for (const std::int64_t number : {6, 7, 8, 9}) save(folder, number);
+  EXPECT_THAT(names(), ElementsAre("checkpoint_7.pt", "checkpoint_8.pt", "checkpoint_9.pt"));
+  for (const std::int64_t number : {3, 4, 5}) {
+    save(folder, number);
+    EXPECT_EQ(latest(), number);
+  }
+  EXPECT_THAT(names(), ElementsAre("checkpoint_3.pt", "checkpoint_4.pt", "checkpoint_5.pt"));
+  fs::remove(place_ / "latest");
+  EXPECT_EQ(latest(), 5) << "not one of the run that was given up";
+}
+
+TEST_F(Checkpoints, ARollbackToOneThatIsSavedAgain) {
+  for (const std::int64_t number : {7, 8, 9}) save(number, quick_system(), /*keep=*/3);
+  save(8, quick_system(), /*keep=*/3);
+  EXPECT_THAT(names(), ElementsAre("checkpoint_7.pt", "checkpoint_8.pt"));
+  EXPECT_EQ(latest(), 8);
+}
+
+TEST_F(Checkpoints, KeepingAllKeepsWhatWasGivenUp) {
+  for (const std::int64_t number : {7, 8, 3}) save(number, quick_system(), /*keep=*/0);
+  EXPECT_EQ(latest(), 3);
+  EXPECT_EQ(names().size(), 3u);
+}
+
+// Made by hand, or by a program that marks the newest so: it is replaced, not what it points to.
+TEST_F(Checkpoints, APointerThatIsALink) {
+  save(1);
+  fs::remove(place_ / "latest");
+  fs::create_symlink("checkpoint_1.pt", place_ / "latest");
+  save(2);
+  EXPECT_EQ(latest(), 2);
+  write_file(place_ / "latest", "checkpoint_1.pt");
+  EXPECT_EQ(latest(), 1) << "still whole";
 }
 
 TEST_F(Checkpoints, PointerLostOrWrong) {
@@ -188,6 +225,79 @@ TEST_F(CheckpointsUnderFaults, PowerCutInAnyCall) {
       const auto now = latest();
       EXPECT_TRUE(system.cut() ? now == 4 || now == 5 : now == 5)
           << "call " << at << " gives " << now;
+    }
+  }
+}
+
+// A save of a lower number, after which the three higher ones go: never before `latest` points at it.
+class RollbackUnderFaults : public Checkpoints {
+ protected:
+  void prepare() {
+    fs::remove_all(place_);
+    for (const std::int64_t number : {7, 8, 9}) save(number, quick_system(), /*keep=*/3);
+  }
+  std::size_t calls_of_a_save() {
+    prepare();
+    WatchedSystem system;
+    save(3, system, 3);
+    EXPECT_EQ(std::count(system.calls.begin(), system.calls.end(), "unlink"), 3);
+    return system.calls.size();
+  }
+  // latest() throws where it is not whole.
+  void expect_whole() {
+    const auto now = latest();
+    EXPECT_TRUE(now == 3 || now == 9) << now;
+    if (now == 9) EXPECT_GE(names().size(), 3u) << "removed too early";
+    seen_.insert(now);
+    save(4, quick_system(), 3);
+    EXPECT_EQ(latest(), 4);
+    EXPECT_LE(names().size(), 2u);
+    EXPECT_EQ(names().back(), "checkpoint_4.pt");
+    expect_clean();
+  }
+  std::set<std::int64_t> seen_;
+};
+
+TEST_F(RollbackUnderFaults, KilledInAnyCall) {
+  const auto count = calls_of_a_save();
+  for (const bool after : {false, true}) {
+    for (std::size_t at = 0; at < count; ++at) {
+      SCOPED_TRACE("call " + std::to_string(at));
+      prepare();
+      const pid_t child = fork();
+      if (child == 0) {
+        DyingSystem system(at, after);
+        save(3, system, 3);
+        _exit(0);
+      }
+      int status = 0;
+      waitpid(child, &status, 0);
+      ASSERT_TRUE(WIFSIGNALED(status));
+      expect_whole();
+    }
+  }
+  EXPECT_EQ(seen_, (std::set<std::int64_t>{3, 9}));
+}
+
+TEST_F(RollbackUnderFaults, FailureOrPowerCutInAnyCall) {
+  const auto count = calls_of_a_save();
+  for (std::size_t at = 0; at < count; ++at) {
+    SCOPED_TRACE("call " + std::to_string(at));
+    prepare();
+    FailingSystem failing(at, EIO);
+    const auto text = refusal([&] { save(3, failing, 3); });
+    if (text.empty()) {
+      EXPECT_EQ(latest(), 3);
+    } else {
+      EXPECT_THAT(text, AllOf(HasSubstr(place_.string()), HasSubstr("Input/output error")));
+    }
+    expect_whole();
+    for (const bool names_too : {false, true}) {
+      prepare();
+      ForgetfulSystem forgetful(at);
+      refusal([&] { save(3, forgetful, 3); });
+      forgetful.lose(place_, names_too);
+      expect_whole();
     }
   }
 }

@@ -52,12 +52,12 @@ fs::path CheckpointFolder::save(std::int64_t number, const std::function<void(Ne
                      std::to_string(number));
   lock();
   const auto path = folder_ / name_of(number);
-  NewFile file(path, {.sync = options_.sync, .system = options_.system});
+  NewFile file(path, own_file());
   fill(file);
   file.commit();
   point_at(path);
   remove_leftovers(folder_, system_);
-  remove_old(path);
+  remove_all_but_newest(path);
   return path;
 }
 
@@ -80,24 +80,28 @@ void CheckpointFolder::lock() {
   lock_fd_ = fd;
 }
 
+// What is here under a checkpoint's name, or as `latest`, is this folder's own: a link there is
+// replaced. `latest` as a link to a checkpoint must not have that one overwritten.
+NewFileOptions CheckpointFolder::own_file() const {
+  return {.sync = options_.sync, .follow_link = false, .system = options_.system};
+}
+
 void CheckpointFolder::point_at(const fs::path& checkpoint) {
-  NewFile pointer(folder_ / "latest", {.sync = options_.sync, .system = options_.system});
+  NewFile pointer(folder_ / "latest", own_file());
   pointer.append(checkpoint.filename().string() + "\n");
   pointer.commit();
 }
 
-// By number: one saved again after a restart from an earlier one counts as old as its number says,
-// but what `latest` points at stays.
-void CheckpointFolder::remove_old(const fs::path& newest) {
+// Only once `latest` points at `newest`: until then it points at one of those that go here.
+void CheckpointFolder::remove_all_but_newest(const fs::path& newest) {
   if (options_.keep == 0) return;
-  auto checkpoints = all();
-  const auto keep = static_cast<std::size_t>(options_.keep);
-  if (checkpoints.size() <= keep) return;
-  checkpoints.resize(checkpoints.size() - keep);
-  for (const auto& path : checkpoints)
-    if (path != newest && system_.unlink(path.c_str()) != 0 && errno != ENOENT)
-      throw Error("saved " + newest.string() + ", but the older " + path.string() +
-                  " cannot be removed: " + std::strerror(errno));
+  const auto checkpoints = all();
+  const auto place = std::find(checkpoints.begin(), checkpoints.end(), newest);
+  for (auto at = checkpoints.begin(); at != checkpoints.end(); ++at)
+    if ((at > place || place - at >= options_.keep) && system_.unlink(at->c_str()) != 0 &&
+        errno != ENOENT)
+      throw Error("saved " + newest.string() + ", but " + at->string() +
+                  ", which is not needed any more, cannot be removed: " + std::strerror(errno));
 }
 
 std::optional<fs::path> CheckpointFolder::latest() const {

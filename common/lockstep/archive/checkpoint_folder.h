@@ -12,7 +12,7 @@
 namespace lockstep::archive {
 
 struct CheckpointFolderOptions {
-  int keep = 3;  // checkpoints, the newest; 0: all
+  int keep = 3;  // checkpoints, the newest; 0: all, those of abandoned runs too
   bool sync = true;
   System* system = nullptr;
 };
@@ -30,6 +30,10 @@ class CheckpointFolder {
   // killed saves left and all but the newest `keep`. Whenever the process dies in between, latest()
   // is a whole checkpoint. The first save locks the folder for this object's life; it throws Error
   // at once where another job has done so. `number` counts steps or epochs, from 0.
+  //
+  // The checkpoint just saved is the newest, whatever its number: those of higher numbers are of a
+  // run that was given up by going on from an older one, and go in the same removal. A job that
+  // wants to keep them goes on in another folder, or keeps all.
   std::filesystem::path save(std::int64_t number, const std::function<void(NewFile&)>& fill);
 
   // The checkpoint that `latest` points at, or the one of the highest number where it is missing;
@@ -41,8 +45,9 @@ class CheckpointFolder {
 
  private:
   void lock();
+  NewFileOptions own_file() const;
   void point_at(const std::filesystem::path& checkpoint);
-  void remove_old(const std::filesystem::path& newest);
+  void remove_all_but_newest(const std::filesystem::path& newest);
 
   std::filesystem::path folder_;
   CheckpointFolderOptions options_;

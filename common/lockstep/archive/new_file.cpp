@@ -4,8 +4,10 @@
 #include <sys/file.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -15,6 +17,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kSuffix = ".lockstep-saving";
+constexpr int kMostLinks = 40;  // Linux's own limit
+// A tenth of a second together.
+constexpr int kLockAttempts = 50;
+constexpr auto kLockPause = std::chrono::milliseconds(2);
 
 fs::path temporary_of(const fs::path& path) {
   return path.parent_path() / ("." + path.filename().string() + std::string(kSuffix));
@@ -27,6 +33,23 @@ bool is_temporary(const std::string& name) {
 [[noreturn]] void fail(const fs::path& path, const std::string& call) {
   const int error = errno;
   throw Error("cannot save " + path.string() + ": " + call + ": " + std::strerror(error));
+}
+
+// The file that writing to `path` through its links would reach, there or not. weakly_canonical stops
+// at a link to what is not there.
+fs::path target_of(fs::path path) {
+  const auto given = path;
+  for (int links = 0; links <= kMostLinks; ++links) {
+    std::error_code error;
+    if (!fs::is_symlink(fs::symlink_status(path, error))) return path;
+    const auto target = fs::read_symlink(path, error);
+    if (error)
+      throw Error("cannot save " + given.string() + ": readlink of " + path.string() + ": " +
+                  error.message());
+    path = path.parent_path() / target;
+  }
+  throw Error("cannot save " + given.string() +
+              ": it is one of symbolic links that point to one another, or to too many others");
 }
 
 // 1 while the name is the open file's; 0 when it was taken away meanwhile, by a writer that finished;
@@ -53,8 +76,8 @@ NewFile::NewFile(fs::path path, const NewFileOptions& options)
     : path_(std::move(path)),
       sync_(options.sync),
       system_(options.system ? *options.system : real_system()) {
+  path_ = options.follow_link ? target_of(fs::absolute(path_)) : fs::absolute(path_);
   if (!path_.has_filename()) throw UsageError("cannot save " + path_.string() + ": no file's name");
-  path_ = fs::absolute(path_);
   temporary_ = temporary_of(path_);
   std::error_code error;
   fs::create_directories(path_.parent_path(), error);
@@ -69,7 +92,8 @@ void NewFile::open_temporary() {
     fd_ = system_.open(temporary_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd_ < 0) fail(path_, "open of " + temporary_.string());
     try {
-      if (lock_and_check()) return;
+      lock_temporary();
+      if (take_over()) return;
     } catch (...) {
       system_.close(fd_);
       throw;
@@ -78,12 +102,20 @@ void NewFile::open_temporary() {
   }
 }
 
-// True where the temporary is this object's, and empty.
-bool NewFile::lock_and_check() {
-  if (try_lock(fd_, system_) == Lock::kBusy)
-    throw Error("cannot save " + path_.string() +
-                ": it is being saved already, by another process or thread. One rank saves a "
-                "checkpoint, usually rank 0, and two jobs need two places.");
+// Another's remove_leftovers may hold the lock, too, when it comes between open and flock; it gives it
+// up at once. Whoever keeps it is saving.
+void NewFile::lock_temporary() {
+  for (int attempt = 1; try_lock(fd_, system_) == Lock::kBusy; ++attempt) {
+    if (attempt == kLockAttempts)
+      throw Error("cannot save " + path_.string() +
+                  ": it is being saved already, by another process or thread. One rank saves a "
+                  "checkpoint, usually rank 0, and two jobs need two places.");
+    std::this_thread::sleep_for(kLockPause);
+  }
+}
+
+// False where the locked file was finished or removed while it was waited for; else empties it.
+bool NewFile::take_over() {
   const int named = still_named(fd_, temporary_, system_);
   if (named < 0) fail(path_, "stat of " + temporary_.string());
   if (named == 0) return false;

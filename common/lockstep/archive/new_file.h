@@ -14,16 +14,18 @@ struct NewFileOptions {
   // Wait until the disk has the bytes, and the folder the name. Without it a killed process still
   // leaves the older file or the newer one, but a power cut may leave an empty one.
   bool sync = true;
+  // Where the path is a symbolic link, write what it points to, as open() does, not in its place.
+  bool follow_link = true;
   System* system = nullptr;  // null: the real one
 };
 
 class NewFile {
  public:
   // Makes missing folders and the temporary .<name>.lockstep-saving, and locks it (flock). One that
-  // a killed writer left is taken over. Throws Error at once when another process, or another
-  // NewFile, is writing to the same path.
+  // a killed writer left is taken over. Throws Error when another process, or another NewFile, is
+  // writing to the same path and has not finished within a tenth of a second.
   //
-  // Here and below: Error names `path`, the call that failed and its reason, and the older file is
+  // Here and below: Error names path(), the call that failed and its reason, and the older file is
   // untouched unless the text says otherwise.
   explicit NewFile(std::filesystem::path path, const NewFileOptions& options = {});
   // Without commit: removes the temporary.
@@ -31,6 +33,7 @@ class NewFile {
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
 
+  // Absolute, and of the file itself where the constructor was given a link to it.
   const std::filesystem::path& path() const { return path_; }
   std::uint64_t size() const { return size_; }
   void append(std::string_view bytes);
@@ -41,7 +44,8 @@ class NewFile {
 
  private:
   void open_temporary();
-  bool lock_and_check();
+  void lock_temporary();
+  bool take_over();
   void write_at(std::uint64_t offset, std::string_view bytes);
 
   std::filesystem::path path_, temporary_;

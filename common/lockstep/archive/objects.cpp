@@ -6,10 +6,14 @@
 namespace lockstep::archive::unpickling {
 namespace {
 
-// A tensor's description is some 130 bytes of pickle and some 1 KB here; a list of ints 3 bytes
-// each and 40. The fixed part lets short pickles refer to a long name often.
+// What a value takes by the byte of pickle, in Object, on the stack and in what is returned together:
+// an int in a list up to 100, a bool 160, an empty tuple 200. The most that pickle() asks for is 266:
+// an entry of three bytes, a reference to a name of 255 as the key and None as the value. The rest is
+// for what Python writes once and refers to, where this library copies: longer texts, small tuples.
+// References to more than that run into the budget, as they must: each multiplies what it refers to.
+// The fixed part lets short pickles refer to a long name often.
 constexpr std::size_t kFixedBudget = std::size_t{32} << 20;
-constexpr std::size_t kBudgetPerByte = 32;
+constexpr std::size_t kBudgetPerByte = 512;
 
 }  // namespace
 
@@ -32,7 +36,6 @@ FileValue Objects::value(Ref ref, int depth) {
   if (depth > kDeepest)
     throw Error("values are nested more than " + std::to_string(kDeepest) + " deep");
   const auto& object = objects_[ref];
-  charge(sizeof(FileValue));
   if (std::holds_alternative<std::monostate>(object)) return {};
   if (const auto* flag = std::get_if<bool>(&object)) return *flag;
   if (const auto* number = std::get_if<std::int64_t>(&object)) return *number;
@@ -47,7 +50,7 @@ FileValue Objects::value(Ref ref, int depth) {
   if (const auto* dict = std::get_if<Dict>(&object)) {
     FileValue::Dict result;
     for (const auto& [name, item] : dict->entries) {
-      charge(3 * sizeof(Key));  // the entry's, and the index's
+      charge(sizeof(FileValue) + 3 * sizeof(Key));  // the entry's key, and the index's
       result[key(name)] = value(item, depth + 1);
     }
     return result;
@@ -61,7 +64,9 @@ FileValue Objects::value(Ref ref, int depth) {
 }
 
 std::vector<FileValue> Objects::values(const std::vector<Ref>& items, int depth) {
+  charge(items.size() * sizeof(FileValue));
   std::vector<FileValue> result;
+  result.reserve(items.size());
   for (const auto item : items) result.push_back(value(item, depth + 1));
   return result;
 }

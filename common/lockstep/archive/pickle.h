@@ -48,7 +48,7 @@ std::string pickle(const FileValue& value);
 //
 // What it returns is consistent: each tensor lies inside its storage, a storage has one size
 // wherever it is named. It takes memory in proportion to the pickle's size, whatever that holds: a
-// value referred to many times is copied only while that holds.
+// value referred to many times is copied only while that holds. What pickle() wrote always fits.
 FileValue unpickle(std::string_view pickle);
 
 }  // namespace lockstep::archive

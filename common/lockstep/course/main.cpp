@@ -4,6 +4,7 @@
 #include <lockstep/course/lessons.h>
 #include <lockstep/diagnose/diagnose.h>
 #include <lockstep/diagnose/text.h>
+#include <lockstep/trace/attempts.h>
 #include <lockstep/trace/json.h>
 #include <lockstep/trace/reader.h>
 
@@ -81,8 +82,11 @@ nlohmann::json finding_json(const diagnose::Finding& finding) {
           {"sequence", finding.sequence}, {"evidence", finding.evidence}};
 }
 
-int diagnose_folder(const std::filesystem::path& folder, bool as_json, bool export_trace) {
-  const auto trace = trace::read(folder);
+int diagnose_folders(const std::vector<std::filesystem::path>& folders, bool as_json,
+                     bool export_trace) {
+  std::vector<trace::Trace> attempts;
+  for (const auto& folder : folders) attempts.push_back(trace::read(folder));
+  const auto trace = trace::concatenate(std::move(attempts));
   if (export_trace) {
     std::cout << trace::to_json(trace) << "\n";
     return kOk;
@@ -121,11 +125,13 @@ int main_of(int argc, char** argv) {
   run_command->add_option("--reports", reports, "Folder for the JSON reports")
       ->capture_default_str();
   run_command->allow_extras();
-  std::filesystem::path folder;
+  std::vector<std::filesystem::path> folders;
   bool as_json = false, export_trace = false;
   auto* diagnose_command =
-      app.add_subcommand("diagnose", "Name the pitfall from a folder of traces");
-  diagnose_command->add_option("folder", folder, "Holds rank_*.trace")->required();
+      app.add_subcommand("diagnose",
+                         "Name the pitfall from a folder of traces, or from those of a job's "
+                         "attempts, in order");
+  diagnose_command->add_option("folder", folders, "Holds rank_*.trace")->required();
   diagnose_command->add_flag("--json", as_json, "Findings and every detector's state as JSON");
   diagnose_command->add_flag("--export", export_trace, "The trace itself as JSON");
   try {
@@ -148,7 +154,7 @@ int main_of(int argc, char** argv) {
     if (help) return run_program(find_lesson(lessons, wanted).program, {"--help"});
     return run(lessons, wanted, reports, rest);
   }
-  if (*diagnose_command) return diagnose_folder(folder, as_json, export_trace);
+  if (*diagnose_command) return diagnose_folders(folders, as_json, export_trace);
   return list(lessons);
 }
 

@@ -1,0 +1,18 @@
+// A job that was started again: the traces of its attempts as one.
+#pragma once
+
+#include <lockstep/trace/reader.h>
+
+#include <vector>
+
+namespace lockstep::trace {
+
+// What each rank did, attempt after attempt in the order given, so that detectors see what was saved in one
+// and resumed in another. Steps go on counting: a later attempt's come after the last one's, its "before
+// training" (-1) too. Groups of a later attempt are others, since their sequences begin anew. A rank that
+// left no trace in an attempt has nothing there; one that left none in any is absent.
+//
+// Throws Error where the attempts have different world sizes: whose rank 3 went on as which is not known.
+Trace concatenate(std::vector<Trace> attempts);
+
+}  // namespace lockstep::trace

@@ -1,0 +1,84 @@
+// The traces of a job's attempts, one after another.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <lockstep/base/error.h>
+#include <lockstep/trace/attempts.h>
+
+namespace lockstep::trace {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Two updates and a collective, from -1 on, on each of these ranks.
+Trace attempt(const std::vector<int>& ranks, int world_size = 2, std::int64_t time = 100) {
+  Trace trace;
+  trace.world_size = world_size;
+  for (const int rank : ranks) {
+    ParticipantTrace of_rank;
+    of_rank.participant = {rank, world_size, "process"};
+    of_rank.closed = true;
+    of_rank.pid = time;
+    of_rank.started_ns = time;
+    of_rank.events = {{time, -1, Parameters{}},
+                      {time + 1, 0, Collective{.sequence = 1, .group = "0"}},
+                      {time + 2, 0, Update{{0.1}}},
+                      {time + 3, 1, Update{{0.1}}}};
+    trace.ranks.push_back(of_rank);
+  }
+  return trace;
+}
+
+std::vector<std::int64_t> steps(const ParticipantTrace& rank) {
+  std::vector<std::int64_t> all;
+  for (const auto& event : rank.events) all.push_back(event.step);
+  return all;
+}
+
+TEST(Attempts, OneIsAsItWas) {
+  const auto trace = concatenate({attempt({0, 1})});
+  ASSERT_EQ(trace.ranks.size(), 2u);
+  EXPECT_EQ(trace.world_size, 2);
+  EXPECT_THAT(steps(trace.ranks[1]), ElementsAre(-1, 0, 0, 1));
+  EXPECT_EQ(trace.ranks[0].all<Collective>()[0].event->group, "0");
+  EXPECT_TRUE(trace.ranks[0].closed);
+}
+
+TEST(Attempts, GoOnCounting) {
+  auto first = attempt({0, 1}, 2, 1000);
+  first.ranks[1].events.pop_back();  // was killed a step earlier
+  first.ranks[1].closed = false;
+  const auto trace = concatenate({first, attempt({1, 0}, 2, 5000), attempt({0, 1}, 2, 10)});
+  ASSERT_EQ(trace.ranks.size(), 2u);
+  EXPECT_EQ(trace.ranks[0].participant.rank, 0);
+  EXPECT_THAT(steps(trace.ranks[0]), ElementsAre(-1, 0, 0, 1, 2, 3, 3, 4, 5, 6, 6, 7));
+  EXPECT_THAT(steps(trace.ranks[1]), ElementsAre(-1, 0, 0, 2, 3, 3, 4, 5, 6, 6, 7));
+  EXPECT_TRUE(trace.ranks[1].closed);
+  EXPECT_EQ(trace.ranks[1].started_ns, 1000);
+  const auto calls = trace.ranks[0].all<Collective>();
+  EXPECT_EQ(calls[0].event->group, "0");
+  EXPECT_NE(calls[1].event->group, calls[0].event->group);
+  EXPECT_NE(calls[1].event->group, calls[2].event->group);
+  for (const auto& rank : trace.ranks)  // the last one's clock began anew
+    for (std::size_t i = 1; i < rank.events.size(); ++i)
+      EXPECT_GE(rank.events[i].time_ns, rank.events[i - 1].time_ns);
+}
+
+TEST(Attempts, ARankMayBeMissingFromOne) {
+  const auto trace = concatenate({attempt({0}), attempt({0, 1})});
+  ASSERT_EQ(trace.ranks.size(), 2u);
+  EXPECT_THAT(steps(trace.ranks[1]), ElementsAre(2, 3, 3, 4));
+}
+
+TEST(Attempts, OfOtherWorldSizesAreRefused) {
+  try {
+    concatenate({attempt({0, 1}), attempt({0, 1, 2}, 3)});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("of 2 and of 3 ranks"));
+  }
+  EXPECT_THROW(concatenate({}), UsageError);
+}
+
+}  // namespace
+}  // namespace lockstep::trace
