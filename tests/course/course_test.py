@@ -83,6 +83,10 @@ class Course(unittest.TestCase):
         diagnosis = call("diagnose", traces / "05_set_epoch" / "missing-set-epoch", "--json")
         self.assertEqual(diagnosis.returncode, 1, diagnosis.stderr)
         self.assertEqual([f["pitfall"] for f in json.loads(diagnosis.stdout)["findings"]], ["missing-set-epoch"])
+        # Two attempts of a job, in order.
+        again = call("diagnose", *2 * [traces / "05_set_epoch" / "missing-set-epoch"], "--json")
+        self.assertEqual(again.returncode, 1, again.stderr)
+        self.assertIn("missing-set-epoch", [f["pitfall"] for f in json.loads(again.stdout)["findings"]])
 
     def test_a_run_that_is_ended_leaves_nobody(self):
         for sent in (signal.SIGTERM, signal.SIGINT):

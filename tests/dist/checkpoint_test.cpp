@@ -54,5 +54,48 @@ TEST(SaveOnRankZero, AllThrowWhereRankZeroCannotSave) {
   for (const auto& error : thrown) EXPECT_EQ(error, nullptr);
 }
 
+TEST(SaveOnRankZero, AllThrowWhateverRankZeroThrows) {
+  const auto thrown = test::try_thread_ranks({.world_size = 2}, [&](const ProcessGroupPtr& group) {
+    const auto save = [&] { save_on_rank_zero(*group, [] { throw 7; }); };
+    if (group->getRank() == 0) {
+      EXPECT_THROW(save(), int);
+    } else {
+      std::string text;
+      try {
+        save();
+      } catch (const Error& error) {
+        text = error.what();
+      }
+      EXPECT_THAT(text, AllOf(HasSubstr("rank 0 could not save"), HasSubstr("no std::exception")));
+    }
+    save_on_rank_zero(*group, [] {});
+  });
+  for (const auto& error : thrown) EXPECT_EQ(error, nullptr);
+}
+
+// The save's own reason is not lost where the group fails, too.
+TEST(SaveOnRankZero, TheSavesReasonComesBeforeTheGroups) {
+  std::atomic<int> failed_broadcasts = 0;
+  const auto thrown = test::try_thread_ranks({.world_size = 2}, [&](const ProcessGroupPtr& group) {
+    if (group->getRank() != 0) return;
+    std::string text;
+    try {
+      save_on_rank_zero(*group, [&] {
+        group->abort();
+        throw Error("no space left");
+      });
+    } catch (const Error& error) {
+      text = error.what();
+    }
+    EXPECT_EQ(text, "no space left");
+    try {
+      save_on_rank_zero(*group, [] {});
+    } catch (const CollectiveError&) {
+      ++failed_broadcasts;
+    }
+  });
+  EXPECT_EQ(failed_broadcasts, 1) << "else the test shows nothing";
+}
+
 }  // namespace
 }  // namespace lockstep

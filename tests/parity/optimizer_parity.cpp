@@ -23,7 +23,7 @@ struct Case {
   int steps = 0, groups = 0;
   std::uint64_t seed = 0;
   bool wide = false, amsgrad = false, maximize = false;
-  std::vector<lockstep::AdamOptions> options;
+  std::vector<lockstep::AdamWOptions> options;  // every field is set, so Adam takes them as well
 };
 
 Case read(const std::string& line) {
@@ -33,7 +33,7 @@ Case read(const std::string& line) {
   for (int i = 0; i < c.groups; ++i) {
     double lr, beta1, beta2, eps, weight_decay;
     in >> lr >> beta1 >> beta2 >> eps >> weight_decay;
-    c.options.push_back(lockstep::AdamOptions(lr)
+    c.options.push_back(lockstep::AdamWOptions(lr)
                             .betas({beta1, beta2})
                             .eps(eps)
                             .weight_decay(weight_decay)
@@ -46,9 +46,12 @@ Case read(const std::string& line) {
 
 std::unique_ptr<lockstep::Adam> make(const Case& c, const std::vector<at::Tensor>& parameters) {
   std::vector<torch::optim::OptimizerParamGroup> groups;
-  for (std::size_t i = 0; i < c.options.size(); ++i)
+  for (std::size_t i = 0; i < c.options.size(); ++i) {
+    auto options = std::make_unique<lockstep::AdamWOptions>(c.options[i]);
+    options->decoupled_weight_decay(c.kind == "adamw");
     groups.emplace_back(std::vector<at::Tensor>{parameters[2 * i], parameters[2 * i + 1]},
-                        std::make_unique<lockstep::AdamOptions>(c.options[i]));
+                        std::move(options));
+  }
   if (c.kind == "adamw") return std::make_unique<lockstep::AdamW>(groups);
   return std::make_unique<lockstep::Adam>(groups);
 }

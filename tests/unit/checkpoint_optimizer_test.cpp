@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "checkpoint_file.h"
 
@@ -168,6 +169,69 @@ TEST(OptimizerState, SchedulesValuesAreInTheGroups) {
   LinearLR others(other, {.start_factor = 0.5});
   load_state_dict(other, state);
   EXPECT_EQ((*schedule_values(other))[0].at("initial_lr"), 0.4);
+}
+
+double initial_lr_in(const Value& state) {
+  return state.at("param_groups").as_list()[0].at("initial_lr").as_double();
+}
+
+// The order in which Python's programs resume: the optimizer first, its schedule from what it brought.
+TEST(OptimizerState, SchedulesValuesWaitForTheFirstSchedule) {
+  auto net = new_net();
+  optim::SGD first(net->parameters(), optim::SGDOptions(0.4));
+  LinearLR schedule(first, {.start_factor = 0.5});
+  const auto state = state_dict(first);
+
+  optim::SGD second(net->parameters(), optim::SGDOptions(0.9));
+  load_state_dict(second, state);
+  EXPECT_EQ(initial_lr_in(state_dict(second)), 0.4);
+  {
+    StepLR from_the_start(second, {.step_size = 3});
+    EXPECT_EQ(from_the_start.state_dict().at("base_lrs").as_list()[0].as_double(), 0.4);
+    EXPECT_EQ(from_the_start.get_last_lr()[0], 0.2) << "the lr itself is as loaded";
+  }
+
+  optim::SGD third(net->parameters(), optim::SGDOptions(0.9));
+  load_state_dict(third, state);
+  EXPECT_THROW(StepLR(third, {.step_size = 0}), UsageError);  // takes nothing
+  StepLR later(third, {.step_size = 3, .last_epoch = 2});
+  EXPECT_EQ(later.last_epoch(), 3);
+  EXPECT_EQ(later.state_dict().at("base_lrs").as_list()[0].as_double(), 0.4);
+  EXPECT_EQ(initial_lr_in(state_dict(third)), 0.4);
+}
+
+TEST(OptimizerState, SchedulesValuesThatWaitEndWithTheirOptimizer) {
+  auto net = new_net();
+  optim::SGD with(net->parameters(), optim::SGDOptions(0.4));
+  LinearLR schedule(with, {.start_factor = 0.5});
+  const auto state = state_dict(with);
+  const auto has_initial_lr = [](optim::Optimizer& optimizer) {
+    const Value::List groups = state_dict(optimizer).at("param_groups").as_list();
+    return groups[0].as_dict().contains("initial_lr");
+  };
+  std::optional<optim::SGD> place;  // one address for all
+  place.emplace(net->parameters(), optim::SGDOptions(0.4));
+  const auto plain = state_dict(*place);
+  load_state_dict(*place, state);
+  EXPECT_TRUE(has_initial_lr(*place));
+  place.emplace(new_net()->parameters(), optim::SGDOptions(0.7));
+  EXPECT_FALSE(has_initial_lr(*place)) << "another optimizer's at the same address";
+  load_state_dict(*place, state);
+  load_state_dict(*place, plain);
+  EXPECT_FALSE(has_initial_lr(*place)) << "the last load's count";
+}
+
+TEST(OptimizerState, AdamWStaysItselfWhateverItLoads) {
+  auto net = new_net();
+  Adam adam(net->parameters(), AdamOptions(0.1).weight_decay(0.5));
+  AdamW adamw(net->parameters());
+  load_state_dict(adamw, state_dict(adam));
+  const auto& options = static_cast<const AdamOptions&>(adamw.param_groups()[0].options());
+  EXPECT_TRUE(options.decoupled_weight_decay());
+  EXPECT_EQ(options.weight_decay(), 0.5);
+  load_state_dict(adam, state_dict(adamw));
+  const auto& of_adam = static_cast<const AdamOptions&>(adam.param_groups()[0].options());
+  EXPECT_TRUE(of_adam.decoupled_weight_decay()) << "as Python's Adam, which is told by its options";
 }
 
 TEST(OptimizerState, RefusesWhatDoesNotFitAndChangesNothing) {

@@ -199,6 +199,11 @@ TEST(RngState, RefusesWhatIsNone) {
   EXPECT_THAT(refusal([] { set_rng_state(torch::full({5056}, 255, torch::kByte)); }),
               HasSubstr("not a state"));
   EXPECT_THAT(refusal([] { set_rng_state({}); }), HasSubstr("undefined"));
+  // One byte in the file, and 2^60 where it is made contiguous.
+  EXPECT_THAT(refusal([] {
+                set_rng_state(torch::zeros({1}, torch::kByte).expand({std::int64_t{1} << 60}));
+              }),
+              HasSubstr("it has 1152921504606846976 bytes, the generator's own 5056"));
 }
 
 }  // namespace

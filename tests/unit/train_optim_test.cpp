@@ -5,7 +5,9 @@
 #include <lockstep/train/adam.h>
 #include <lockstep/train/lr_scheduler.h>
 
+#include <limits>
 #include <sstream>
+#include <type_traits>
 
 namespace lockstep {
 namespace {
@@ -68,6 +70,62 @@ TEST(Adam, DecaysAsItsKindDoes) {
   EXPECT_FLOAT_EQ(other.item<float>(), 0.999f) << "AdamW decays without a gradient";
 }
 
+double decay_of(AdamW& optimizer) {
+  const auto& options = static_cast<const AdamOptions&>(optimizer.param_groups()[0].options());
+  EXPECT_TRUE(options.decoupled_weight_decay());
+  return options.weight_decay();
+}
+
+TEST(AdamW, DecaysHoweverItsLearningRateIsGiven) {
+  AdamW plain({parameter({1})}), by_number({parameter({1})}, 0.1);
+  EXPECT_EQ(decay_of(plain), 0.01);
+  EXPECT_EQ(decay_of(by_number), 0.01);
+  auto one = parameter({1});
+  AdamW stepped({one}, 0.1);
+  step(stepped, one, 0);
+  EXPECT_FLOAT_EQ(one.item<float>(), 0.999f);
+
+  const auto set =
+      AdamWOptions(0.2).betas({0.5, 0.6}).eps(0.1).amsgrad(true).maximize(true).lr(0.3);
+  AdamW of_options({parameter({1})}, set);
+  EXPECT_EQ(decay_of(of_options), 0.01);
+  const auto& options = static_cast<const AdamOptions&>(of_options.param_groups()[0].options());
+  EXPECT_EQ(options.lr(), 0.3);
+  EXPECT_EQ(options.betas(), std::make_tuple(0.5, 0.6));
+  EXPECT_EQ(options.eps(), 0.1);
+  EXPECT_TRUE(options.amsgrad() && options.maximize());
+}
+
+template <class Options>
+std::vector<torch::optim::OptimizerParamGroup> group_with(const Options& options) {
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  groups.emplace_back(std::vector<at::Tensor>{parameter({1})}, std::make_unique<Options>(options));
+  return groups;
+}
+
+TEST(AdamW, TakesNoAdamOptions) {
+  using Parameters = std::vector<at::Tensor>;
+  using Groups = std::vector<torch::optim::OptimizerParamGroup>;
+  static_assert(std::is_constructible_v<AdamW, Parameters, AdamWOptions>);
+  static_assert(!std::is_constructible_v<AdamW, Parameters, AdamOptions>);
+  static_assert(!std::is_constructible_v<AdamW, Groups, AdamOptions>);
+  EXPECT_THAT(error_of([] { AdamW optimizer(group_with(AdamOptions(0.1))); }),
+              HasSubstr("lockstep::AdamWOptions"));
+  AdamW optimizer(group_with(AdamWOptions(0.1)));
+  EXPECT_EQ(decay_of(optimizer), 0.01);
+  AdamW of_its_groups(optimizer.param_groups());
+  EXPECT_EQ(decay_of(of_its_groups), 0.01);
+}
+
+TEST(AdamW, StaysItselfWhenItLoadsAnAdamsArchive) {
+  Adam adam({parameter({1})}, AdamOptions(0.1).weight_decay(0.5));
+  std::stringstream archive;
+  torch::save(adam, archive);
+  AdamW adamw({parameter({1})});
+  torch::load(adamw, archive);
+  EXPECT_EQ(decay_of(adamw), 0.5);
+}
+
 TEST(Adam, GoesOnFromAnArchive) {
   auto one = parameter({1, -2}), other = parameter({1, -2});
   Adam unbroken({one}, AdamOptions(0.1).amsgrad(true));
@@ -94,6 +152,20 @@ TEST(Adam, HasNoStateBeforeAStepAndTakesNoHalfOne) {
                 optimizer.set_state(one, {{"step", torch::zeros({})}});
               }),
               HasSubstr("exp_avg"));
+}
+
+std::string as_text(const Value& value) {
+  if (value.is_string()) return value.as_string();
+  if (value.is_bool() || value.is_none())
+    return value.is_none() ? "None" : value.as_bool() ? "T" : "F";
+  if (value.is_int() || value.is_double()) return std::to_string(value.as_double());
+  std::string text;
+  if (value.is_list())
+    for (const auto& item : value.as_list()) text += as_text(item) + ", ";
+  else
+    for (const auto& [key, item] : value.as_dict())
+      text += key.text() + ": " + as_text(item) + ", ";
+  return "[" + text + "]";
 }
 
 struct Groups : ::testing::Test {
@@ -165,6 +237,88 @@ TEST_F(Schedule, OfSchedulesRefusesWhatDoesNotFit) {
       optimizer, std::vector<std::shared_ptr<LRScheduler>>{part()});
   SequentialLR late(optimizer, {part(), chain}, {1});
   EXPECT_THAT(error_of([&] { late.step(); }), HasSubstr("first part"));
+}
+
+// A state as `schedule` has it, but for one field, is refused with `text` in the reason and changes nothing.
+void expect_refused(LRScheduler& schedule, const char* field, Value value, const char* text) {
+  const auto before = as_text(schedule.state_dict());
+  auto state = schedule.state_dict();
+  state.as_dict()["last_epoch"] =
+      7;  // what comes before the field in the state must not stay either
+  if (state.as_dict().contains("_last_lr")) state.as_dict()["_last_lr"] = Value::List{0.125};
+  state.as_dict()[field] = std::move(value);
+  EXPECT_THAT(error_of([&] { schedule.load_state_dict(state); }), HasSubstr(text)) << field;
+  EXPECT_EQ(as_text(schedule.state_dict()), before) << field;
+  schedule.step();
+}
+
+TEST_F(Schedule, RefusesAStateThatNoConstructorWouldTake) {
+  StepLR step(optimizer, {.step_size = 3});
+  expect_refused(step, "step_size", 0, "StepLR: step_size");
+  expect_refused(step, "gamma", "much", "\"gamma\"");
+  expect_refused(step, "base_lrs", Value::List{}, "\"base_lrs\"");
+  expect_refused(step, "base_lrs", Value::List{1.0, 2.0}, "\"base_lrs\"");
+  expect_refused(step, "_last_lr", Value::List{1.0, 2.0}, "\"_last_lr\"");
+  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+  expect_refused(step, "last_epoch", kMost, "\"last_epoch\"");
+  expect_refused(step, "last_epoch", -kMost, "\"last_epoch\"");
+  expect_refused(step, "_step_count", kMost, "\"_step_count\"");
+  CosineAnnealingLR cosine(optimizer, {.T_max = 5});
+  expect_refused(cosine, "T_max", 0, "CosineAnnealingLR: T_max");
+  expect_refused(cosine, "T_max", kMost, "CosineAnnealingLR: T_max");
+  ConstantLR constant(optimizer, {});
+  expect_refused(constant, "factor", 0.0, "ConstantLR: factor");
+  LinearLR linear(optimizer, {});
+  expect_refused(linear, "start_factor", 0.0, "LinearLR: start_factor");
+  expect_refused(linear, "end_factor", 1.5, "LinearLR: end_factor");
+  expect_refused(linear, "total_iters", 0, "LinearLR: total_iters");
+  MultiStepLR multi(optimizer, {.milestones = {2}});
+  expect_refused(multi, "milestones", Value::Dict{{"two", 1}}, "\"milestones\"");
+}
+
+TEST_F(Schedule, OneCycleRefusesAStateThatItsConstructorWouldNotMake) {
+  OneCycleLR schedule(optimizer, {.max_lr = {1.0}, .total_steps = 40});
+  expect_refused(schedule, "total_steps", 0, "total_steps");
+  expect_refused(schedule, "_anneal_func_type", "wild", "anneal_strategy");
+  expect_refused(schedule, "_schedule_phases", Value::List{}, "\"_schedule_phases\"");
+  for (const char* name : {"start_lr", "end_lr", "start_momentum", "end_momentum"}) {
+    Value::List phases = schedule.state_dict().at("_schedule_phases").as_list();
+    phases[1].as_dict()[name] = "elsewhere";
+    expect_refused(schedule, "_schedule_phases", phases, "\"elsewhere\"");
+  }
+  torch::optim::Adagrad adagrad({parameter({1})});
+  OneCycleLR fixed(adagrad, {.max_lr = {1.0}, .total_steps = 40, .cycle_momentum = false});
+  for (auto& [name, value] : {std::pair{"max_momentum", 0.9}, std::pair{"base_momentum", 0.8}})
+    (*schedule_values(adagrad))[0][name] = value;
+  expect_refused(fixed, "cycle_momentum", true, "neither momentum nor beta1");
+}
+
+TEST_F(Schedule, OfSchedulesRefusesAStateOfAnyPart) {
+  SequentialLR schedule(optimizer,
+                        {std::make_shared<StepLR>(optimizer, StepLROptions{.step_size = 3}),
+                         std::make_shared<LinearLR>(optimizer, LinearLROptions{})},
+                        {2});
+  expect_refused(schedule, "_milestones", Value::List{1, 2, 3}, "milestone");
+  expect_refused(schedule, "_milestones", Value::List{}, "milestone");
+  expect_refused(schedule, "_last_lr", Value::List{}, "\"_last_lr\"");
+  expect_refused(schedule, "last_epoch", std::numeric_limits<std::int64_t>::max(), "last_epoch");
+  Value::List parts = schedule.state_dict().at("_schedulers").as_list();
+  parts[0].as_dict()["step_size"] = 2;
+  parts[1].as_dict()["total_iters"] = 0;
+  expect_refused(schedule, "_schedulers", parts, "LinearLR: total_iters");
+  expect_refused(schedule, "_schedulers", Value::List{parts[0], 3}, "expected a dict");
+}
+
+TEST_F(Schedule, OneCycleStartsLaterOnlyWithTheValuesOfAFormerOne) {
+  const OneCycleLROptions later{.max_lr = {1.0}, .total_steps = 40, .last_epoch = 3};
+  const auto made = [&] { OneCycleLR schedule(optimizer, later); };
+  const auto values = schedule_values(optimizer);
+  for (const char* name : {"initial_lr", "max_lr", "max_momentum", "base_momentum", "min_lr"}) {
+    EXPECT_THAT(error_of(made), HasSubstr("\"" + std::string(name) + "\""))
+        << values->front().size();
+    values->front()[name] = 0.5;
+  }
+  EXPECT_EQ(error_of(made), "no error");
 }
 
 TEST_F(Schedule, OneCycleEndsAndNeedsSomethingToCycle) {

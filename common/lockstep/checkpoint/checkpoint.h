@@ -53,7 +53,8 @@ struct SaveOptions {
 // Removes what a killed save left in the same folder.
 //
 // Throws Error naming the path and the reason; the older file is then untouched, unless the text
-// says otherwise. Refuses at once what another process or thread is saving at this moment.
+// says otherwise. Refuses what another process or thread is saving, if it still is after a tenth of a second.
+// Through a symbolic link it is the link's target that is replaced.
 void save_checkpoint(const std::filesystem::path& path, const Value& value,
                      const SaveOptions& options = {});
 

@@ -167,6 +167,7 @@ struct LibtorchAdam {
   }
 };
 
+template <bool kIsAdamW>
 struct OwnAdam {
   using Options = AdamOptions;
   using State = AdamParamState;
@@ -182,6 +183,7 @@ struct OwnAdam {
     field.way_to_compute("differentiable", false);
     field.way_to_compute("fused", {});
     field("decoupled_weight_decay", o.decoupled_weight_decay());
+    if (kIsAdamW) o.decoupled_weight_decay(true);  // whatever a file says, as in Python
   }
   static void state(State& s, auto& field) {
     field.step(s.step);
@@ -276,13 +278,15 @@ const OptimizerFormat& format_of(const optim::Optimizer& optimizer) {
       make<LibtorchAdam<optim::AdamOptions, optim::AdamParamState, false>>("Adam");
   static const auto adamw =
       make<LibtorchAdam<optim::AdamWOptions, optim::AdamWParamState, true>>("AdamW");
-  static const auto own_adam = make<OwnAdam>("Adam");
+  static const auto own_adam = make<OwnAdam<false>>("Adam");
+  static const auto own_adamw = make<OwnAdam<true>>("AdamW");
   static const auto rmsprop = make<Rmsprop>("RMSprop");
   static const auto adagrad = make<Adagrad>("Adagrad", /*state_from_the_start=*/true);
   if (is<optim::SGD>(optimizer)) return sgd;
   if (is<optim::Adam>(optimizer)) return adam;
   if (is<optim::AdamW>(optimizer)) return adamw;
-  if (is<lockstep::Adam>(optimizer)) return own_adam;  // lockstep::AdamW is one
+  if (is<lockstep::AdamW>(optimizer)) return own_adamw;  // first: it is a lockstep::Adam, too
+  if (is<lockstep::Adam>(optimizer)) return own_adam;
   if (is<optim::RMSprop>(optimizer)) return rmsprop;
   if (is<optim::Adagrad>(optimizer)) return adagrad;
   throw UnavailableError(

@@ -86,15 +86,16 @@ void load_options(const OptimizerFormat& format, torch::optim::OptimizerOptions&
 }
 
 // What is no option of the optimizer's, schedules have put there.
-void load_schedule_values(Optimizer& optimizer, const OptimizerFormat& format,
-                          const Value::List& groups) {
-  const auto values = schedule_values(optimizer);
+ScheduleValues schedule_values_in(const Value::List& groups, Optimizer& optimizer,
+                                  const OptimizerFormat& format) {
+  ScheduleValues values(groups.size());
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const auto known = format.options(optimizer.param_groups()[i].options());
     for (const auto& [key, value] : groups[i].as_dict())
       if (key.is_string() && !known.contains(key) && (value.is_double() || value.is_int()))
-        (*values)[i][key.as_string()] = value.as_double();
+        values[i][key.as_string()] = value.as_double();
   }
+  return values;
 }
 
 }  // namespace
@@ -132,7 +133,7 @@ void load_state_dict(Optimizer& optimizer, const Value& state) {
 
   for (std::size_t i = 0; i < own.size(); ++i)
     load_options(format, own[i].options(), groups[i].as_dict(), i);
-  load_schedule_values(optimizer, format, groups);
+  load_schedule_values(optimizer, schedule_values_in(groups, optimizer, format));
   optimizer.state().clear();
   for (auto& [parameter, loaded] : states) optimizer.state()[parameter] = std::move(loaded);
 }

@@ -18,7 +18,8 @@ Value state_dict(torch::optim::Optimizer& optimizer);
 
 // Takes over the groups' options and copies of the state, each tensor on its parameter's device and
 // of its type (a step count as the optimizer keeps it). Options that C++ lacks must have values that
-// change nothing (maximize=False; foreach and fused are only ways to compute).
+// change nothing (maximize=False; foreach and fused are only ways to compute). What schedules kept in
+// the groups goes to the optimizer's schedules, or to the first one made later (load_schedule_values).
 //
 // Throws Error, and changes nothing, where the state is of another optimizer or of other parameters:
 // another number of groups or of parameters in one, a tensor of another shape than its parameter.

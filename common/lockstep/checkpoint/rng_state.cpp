@@ -28,8 +28,14 @@ void set_rng_state(at::Generator generator, const at::Tensor& state) {
                                        " dimensions on " + state.device().str()
                                  : std::string("an undefined tensor")) +
                 ". map_location moved it? Send it back with .cpu().");
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  // A file of a few bytes can describe a tensor of any size, and contiguous() would make it. Fewer bytes than
+  // the generator's own are its matter: torch takes the shorter states of older versions.
+  const auto most = generator.get_state().numel();
+  if (state.numel() > most)
+    throw Error("not a state of this random generator: it has " + std::to_string(state.numel()) +
+                " bytes, the generator's own " + std::to_string(most));
   try {
-    const std::lock_guard<std::mutex> lock(generator.mutex());
     generator.set_state(state.contiguous());
   } catch (const c10::Error& error) {
     throw Error(std::string("not a state of this random generator: ") +

@@ -14,11 +14,11 @@ constexpr double kSameFactor = 1e-3;  // relative; the factors of these pitfalls
 // One clip of one rank, and what came of it.
 struct ClipOfRank {
   double allowed = 0;
-  double used = 0;                // the norm that the program went by
-  double norm = 0;                // of the gradients that were there
-  Vector before;                  // those gradients
-  std::optional<Vector> reduced;  // .grad at the end of the step
-  double scale = 1;               // of the loss
+  double used = 0;                     // the norm that the program went by
+  double norm = 0;                     // of the gradients that were there
+  Vector before;                       // those gradients
+  std::optional<Vector> reduced = {};  // .grad at the end of the step
+  double scale = 1;                    // of the loss
   double factor() const { return std::min(1.0, allowed / (used + 1e-6)); }
 };
 

@@ -81,8 +81,10 @@ void visit(State& state, Visit&& v) {
 
 }  // namespace
 
-Adam::Adam(const std::vector<torch::optim::OptimizerParamGroup>& groups, AdamOptions defaults)
-    : Optimizer(groups, std::make_unique<AdamOptions>(defaults)) {
+Adam::Adam(const std::vector<torch::optim::OptimizerParamGroup>& groups,
+           const AdamOptions& defaults)
+    // AdamOptions' own clone() is private.
+    : Optimizer(groups, static_cast<const torch::optim::OptimizerOptions&>(defaults).clone()) {
   check(defaults);
   for (const auto& group : param_groups_) check(options_of(group));
 }
@@ -169,8 +171,22 @@ void AdamOptions::serialize(torch::serialize::InputArchive& archive) {
   _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(bool, decoupled_weight_decay);
 }
 
-AdamW::AdamW(const std::vector<torch::optim::OptimizerParamGroup>& groups, AdamOptions defaults)
+AdamW::AdamW(const std::vector<torch::optim::OptimizerParamGroup>& groups, AdamWOptions defaults)
     : Adam(groups, defaults.decoupled_weight_decay(true)) {
+  for (const auto& group : param_groups_)
+    if (dynamic_cast<const AdamWOptions*>(&group.options()) == nullptr)
+      throw UsageError(
+          "lockstep::AdamW: a parameter group has AdamOptions, whose weight_decay is 0 unless it "
+          "is set; give it lockstep::AdamWOptions");
+  decouple();
+}
+
+void AdamW::load(torch::serialize::InputArchive& archive) {
+  Adam::load(archive);
+  decouple();  // Adam's archive says false
+}
+
+void AdamW::decouple() {
   for (auto& group : param_groups_)
     static_cast<AdamOptions&>(group.options()).decoupled_weight_decay(true);
 }

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -50,9 +51,9 @@ struct AdamParamState : public torch::optim::OptimizerCloneableParamState<AdamPa
 class Adam : public torch::optim::Optimizer {
  public:
   explicit Adam(const std::vector<torch::optim::OptimizerParamGroup>& groups,
-                AdamOptions defaults = {});
-  explicit Adam(std::vector<at::Tensor> parameters, AdamOptions defaults = {})
-      : Adam({torch::optim::OptimizerParamGroup(std::move(parameters))}, std::move(defaults)) {}
+                const AdamOptions& defaults = {});
+  explicit Adam(std::vector<at::Tensor> parameters, const AdamOptions& defaults = {})
+      : Adam({torch::optim::OptimizerParamGroup(std::move(parameters))}, defaults) {}
 
   torch::Tensor step(LossClosure closure = nullptr) override;
 
@@ -72,15 +73,45 @@ struct AdamWOptions : public AdamOptions {
   AdamWOptions(double lr = 1e-3) : AdamOptions(lr) {
     weight_decay(1e-2).decoupled_weight_decay(true);
   }
+// AdamOptions' setters, but what they return is still what AdamW takes.
+#define LOCKSTEP_ADAMW_ARG(T, name)                  \
+  using AdamOptions::name;                           \
+  AdamWOptions& name(const T& value) {               \
+    static_cast<AdamOptions&>(*this).name() = value; \
+    return *this;                                    \
+  }                                                  \
+  AdamWOptions& name(T&& value) {                    \
+    return name(std::as_const(value));               \
+  }
+  LOCKSTEP_ADAMW_ARG(double, lr)
+  LOCKSTEP_ADAMW_ARG(betas_t, betas)
+  LOCKSTEP_ADAMW_ARG(double, eps)
+  LOCKSTEP_ADAMW_ARG(double, weight_decay)
+  LOCKSTEP_ADAMW_ARG(bool, amsgrad)
+  LOCKSTEP_ADAMW_ARG(bool, maximize)
+#undef LOCKSTEP_ADAMW_ARG
+
+ private:
+  // A group's copy must stay AdamWOptions.
+  std::unique_ptr<torch::optim::OptimizerOptions> clone() const override {
+    return std::make_unique<AdamWOptions>(*this);
+  }
 };
 
-// Python's torch.optim.AdamW: Adam whose weight decay is decoupled, in every group.
+// Python's torch.optim.AdamW: Adam whose weight decay is decoupled, in every group, whatever is loaded.
+// AdamOptions are not taken for AdamWOptions, because they decay nothing unless told to: as `defaults`
+// they do not compile, as a group's they throw UsageError.
 class AdamW : public Adam {
  public:
   explicit AdamW(const std::vector<torch::optim::OptimizerParamGroup>& groups,
-                 AdamOptions defaults = AdamWOptions());
-  explicit AdamW(std::vector<at::Tensor> parameters, AdamOptions defaults = AdamWOptions())
+                 AdamWOptions defaults = {});
+  explicit AdamW(std::vector<at::Tensor> parameters, AdamWOptions defaults = {})
       : AdamW({torch::optim::OptimizerParamGroup(std::move(parameters))}, std::move(defaults)) {}
+
+  void load(torch::serialize::InputArchive& archive) override;
+
+ private:
+  void decouple();
 };
 
 }  // namespace lockstep

@@ -18,20 +18,82 @@ void check(bool right, const char* what) {
   if (!right) throw UsageError(what);
 }
 
+// Beyond it a double does not count, and a few steps more would overflow.
+constexpr std::int64_t kMostSteps = std::int64_t{1} << 53;
+
+using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+
+void check_steps(const char* name, std::int64_t steps) {
+  if (steps < -kMostSteps || steps > kMostSteps)
+    throw Error(std::string("\"") + name + "\" of a state_dict: " + std::to_string(steps) +
+                " is no number of steps");
+}
+
+void check_one_for_each_group(const char* name, const std::vector<double>& rates,
+                              const torch::optim::Optimizer& optimizer) {
+  if (rates.size() != optimizer.param_groups().size())
+    throw Error(std::string("\"") + name + "\" of a state_dict: " + std::to_string(rates.size()) +
+                " learning rates for " + std::to_string(optimizer.param_groups().size()) +
+                " parameter groups");
+}
+
+WeakTensor first_parameter(const torch::optim::Optimizer& optimizer) {
+  for (const auto& group : optimizer.param_groups())
+    if (!group.params().empty()) return WeakTensor(group.params().front().getIntrusivePtr());
+  return WeakTensor(at::Tensor().getIntrusivePtr());
+}
+
+struct SharedValues {
+  std::weak_ptr<ScheduleValues> values;
+  // From a file, and no schedule has taken it yet. An optimizer holds its parameters, so it has ended where
+  // its first one has, and is another where that is another.
+  std::shared_ptr<ScheduleValues> waiting;
+  std::optional<WeakTensor> waiting_for;
+};
+
+std::mutex shared_values_mutex;  // of the map that shared_values gives parts of
+
+SharedValues& shared_values(const torch::optim::Optimizer& optimizer) {
+  static std::map<const torch::optim::Optimizer*, SharedValues> of_optimizer;
+  for (auto& [address, shared] : of_optimizer)
+    if (shared.waiting &&
+        (shared.waiting_for->expired() ||
+         (address == &optimizer && *shared.waiting_for != first_parameter(optimizer))))
+      shared.waiting.reset();
+  std::erase_if(of_optimizer, [](const auto& entry) { return entry.second.values.expired(); });
+  return of_optimizer[&optimizer];
+}
+
+std::shared_ptr<ScheduleValues> values_in(SharedValues& shared,
+                                          const torch::optim::Optimizer& optimizer) {
+  auto values = shared.values.lock();
+  if (!values) shared.values = values = std::make_shared<ScheduleValues>();
+  values->resize(optimizer.param_groups().size());
+  return values;
+}
+
 }  // namespace
 
 std::shared_ptr<ScheduleValues> schedule_values(torch::optim::Optimizer& optimizer) {
-  static std::mutex mutex;
-  static std::map<const torch::optim::Optimizer*, std::weak_ptr<ScheduleValues>> of_optimizer;
-  const std::lock_guard lock(mutex);
-  std::erase_if(of_optimizer, [](const auto& entry) { return entry.second.expired(); });
-  auto values = of_optimizer[&optimizer].lock();
-  if (!values) {
-    values = std::make_shared<ScheduleValues>();
-    of_optimizer[&optimizer] = values;
-  }
-  values->resize(optimizer.param_groups().size());
-  return values;
+  const std::lock_guard lock(shared_values_mutex);
+  return values_in(shared_values(optimizer), optimizer);
+}
+
+void load_schedule_values(torch::optim::Optimizer& optimizer, const ScheduleValues& loaded) {
+  const std::lock_guard lock(shared_values_mutex);
+  auto& shared = shared_values(optimizer);
+  shared.waiting.reset();  // a former load's
+  const bool has_schedule = !shared.values.expired();
+  const auto values = values_in(shared, optimizer);
+  bool any = false;
+  for (std::size_t i = 0; i < std::min(loaded.size(), values->size()); ++i)
+    for (const auto& [name, value] : loaded[i]) {
+      (*values)[i][name] = value;
+      any = true;
+    }
+  if (has_schedule || !any) return;
+  shared.waiting = values;
+  shared.waiting_for = first_parameter(optimizer);
 }
 
 LRScheduler::LRScheduler(torch::optim::Optimizer& optimizer)
@@ -50,6 +112,8 @@ void LRScheduler::start(std::int64_t last_epoch) {
   }
   last_epoch_ = last_epoch;
   initial_step();
+  const std::lock_guard lock(shared_values_mutex);
+  shared_values(optimizer_).waiting.reset();  // this schedule has them now
 }
 
 void LRScheduler::initial_step() {
@@ -110,16 +174,35 @@ Value LRScheduler::state_dict() const {
 }
 
 void LRScheduler::load_state_dict(const Value& state) {
+  const auto before = state_dict();
+  try {
+    read_state(state);
+    check_state();
+  } catch (...) {
+    read_state(before);
+    throw;
+  }
+}
+
+void LRScheduler::read_state(const Value& state) {
   StateFields field(state.as_dict());
   visit(field);
   field("base_lrs", base_lrs_);
   field("last_epoch", last_epoch_);
   field("_step_count", step_count_);
   field("_last_lr", last_lr_);
-  if (base_lrs_.size() != optimizer_.param_groups().size())
-    throw Error("\"base_lrs\" of a state_dict: " + std::to_string(base_lrs_.size()) +
-                " learning rates for " + std::to_string(optimizer_.param_groups().size()) +
-                " parameter groups");
+}
+
+void LRScheduler::check_state() const {
+  check_one_for_each_group("base_lrs", base_lrs_, optimizer_);
+  check_progress();
+}
+
+void LRScheduler::check_progress() const {
+  check_one_for_each_group("_last_lr", last_lr_, optimizer_);
+  check_steps("last_epoch", last_epoch_);
+  check_steps("_step_count", step_count_);
+  check_fields();
 }
 
 // ---- LambdaLR ----
@@ -148,8 +231,12 @@ Value LambdaLR::state_dict() const {
 
 StepLR::StepLR(torch::optim::Optimizer& optimizer, const StepLROptions& options)
     : LRScheduler(optimizer), options_(options) {
-  check(options.step_size > 0, "StepLR: step_size must be positive");
+  check_fields();
   start(options.last_epoch);
+}
+
+void StepLR::check_fields() const {
+  check(options_.step_size > 0, "StepLR: step_size must be positive");
 }
 
 std::vector<double> StepLR::get_lr() {
@@ -198,8 +285,12 @@ void MultiStepLR::visit(StateFields& field) {
 
 ConstantLR::ConstantLR(torch::optim::Optimizer& optimizer, const ConstantLROptions& options)
     : LRScheduler(optimizer), options_(options) {
-  check(options.factor > 0 && options.factor <= 1, "ConstantLR: factor must be in (0, 1]");
+  check_fields();
   start(options.last_epoch);
+}
+
+void ConstantLR::check_fields() const {
+  check(options_.factor > 0 && options_.factor <= 1, "ConstantLR: factor must be in (0, 1]");
 }
 
 std::vector<double> ConstantLR::get_lr() {
@@ -223,12 +314,16 @@ void ConstantLR::visit(StateFields& field) {
 
 LinearLR::LinearLR(torch::optim::Optimizer& optimizer, const LinearLROptions& options)
     : LRScheduler(optimizer), options_(options) {
-  check(options.start_factor > 0 && options.start_factor <= 1,
-        "LinearLR: start_factor must be in (0, 1]");
-  check(options.end_factor >= 0 && options.end_factor <= 1,
-        "LinearLR: end_factor must be in [0, 1]");
-  check(options.total_iters > 0, "LinearLR: total_iters must be positive");
+  check_fields();
   start(options.last_epoch);
+}
+
+void LinearLR::check_fields() const {
+  check(options_.start_factor > 0 && options_.start_factor <= 1,
+        "LinearLR: start_factor must be in (0, 1]");
+  check(options_.end_factor >= 0 && options_.end_factor <= 1,
+        "LinearLR: end_factor must be in [0, 1]");
+  check(options_.total_iters > 0, "LinearLR: total_iters must be positive");
 }
 
 std::vector<double> LinearLR::get_lr() {
@@ -260,8 +355,13 @@ void LinearLR::visit(StateFields& field) {
 CosineAnnealingLR::CosineAnnealingLR(torch::optim::Optimizer& optimizer,
                                      const CosineAnnealingLROptions& options)
     : LRScheduler(optimizer), options_(options) {
-  check(options.T_max > 0, "CosineAnnealingLR: T_max must be positive");
+  check_fields();
   start(options.last_epoch);
+}
+
+void CosineAnnealingLR::check_fields() const {
+  check(options_.T_max > 0, "CosineAnnealingLR: T_max must be positive");
+  check(options_.T_max <= kMostSteps, "CosineAnnealingLR: T_max must be at most 2^53");
 }
 
 std::vector<double> CosineAnnealingLR::get_lr() {

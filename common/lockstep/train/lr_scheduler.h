@@ -28,9 +28,15 @@ namespace lockstep {
 // What Python's schedules keep in each of the optimizer's param_groups beside its options: "initial_lr",
 // and for OneCycleLR "max_lr", "min_lr", "max_momentum" and "base_momentum". All schedules of one optimizer
 // share it; it lives as long as one of them, or a pointer from here. A program that starts a schedule at a
-// later last_epoch puts "initial_lr" in first.
+// later last_epoch puts what it needs in first, or loads the optimizer's state.
 using ScheduleValues = std::vector<std::map<std::string, double>>;
 std::shared_ptr<ScheduleValues> schedule_values(torch::optim::Optimizer& optimizer);
+
+// Adds what a file holds of them, one map for each group. Where the optimizer has no schedule yet, they wait
+// for its first one, until the next call. LibTorch does not say when an optimizer ends: values that no schedule
+// ever took wait as long as the first parameter lives, and an optimizer of the same parameters that is made
+// later at the same address has them, too.
+void load_schedule_values(torch::optim::Optimizer& optimizer, const ScheduleValues& loaded);
 
 class LRScheduler {
  public:
@@ -46,9 +52,10 @@ class LRScheduler {
 
   // Python's keys. The optimizer's own learning rates are not part of it: most schedules compute the next
   // rate from the present one, so restore the optimizer too. load_state_dict leaves alone what the state
-  // does not hold; throws Error naming the entry of another kind or number of groups.
+  // does not hold. It throws Error naming the entry, and changes nothing, for a value of another kind or
+  // for another number of groups, and UsageError for a value that the constructor does not take.
   virtual Value state_dict() const;
-  virtual void load_state_dict(const Value& state);
+  void load_state_dict(const Value& state);
 
  protected:
   explicit LRScheduler(torch::optim::Optimizer& optimizer);
@@ -61,6 +68,13 @@ class LRScheduler {
   virtual void visit(StateFields& field) {
     static_cast<void>(field);
   }  // its own fields, for state_dict
+  // Throws UsageError for fields out of range, whether from a constructor's options or a file.
+  virtual void check_fields() const {}
+
+  // load_state_dict is both: the first takes the values as they are, the second judges them.
+  virtual void read_state(const Value& state);
+  virtual void check_state() const;
+  void check_progress() const;  // what every schedule's state has
 
   // What SequentialLR asks of a part: undo the step that its constructor took; take it again; begin now.
   virtual void undo() { --last_epoch_; }
@@ -112,6 +126,7 @@ class StepLR final : public LRScheduler {
   std::vector<double> get_lr() override;
   std::optional<std::vector<double>> closed_form_lr() const override;
   void visit(StateFields& field) override;
+  void check_fields() const override;
   StepLROptions options_;
 };
 
@@ -145,6 +160,7 @@ class ConstantLR final : public LRScheduler {
   std::vector<double> get_lr() override;
   std::optional<std::vector<double>> closed_form_lr() const override;
   void visit(StateFields& field) override;
+  void check_fields() const override;
   ConstantLROptions options_;
 };
 
@@ -162,6 +178,7 @@ class LinearLR final : public LRScheduler {
   std::vector<double> get_lr() override;
   std::optional<std::vector<double>> closed_form_lr() const override;
   void visit(StateFields& field) override;
+  void check_fields() const override;
   LinearLROptions options_;
 };
 
@@ -178,6 +195,7 @@ class CosineAnnealingLR final : public LRScheduler {
   std::vector<double> get_lr() override;
   std::optional<std::vector<double>> closed_form_lr() const override;
   void visit(StateFields& field) override;
+  void check_fields() const override;
   CosineAnnealingLROptions options_;
 };
 
@@ -192,6 +210,9 @@ struct OneCycleLROptions {
   double div_factor = 25;
   double final_div_factor = 1e4;
   bool three_phase = false;
+  // Other than -1, it goes on with the values that a former OneCycleLR left in schedule_values(optimizer), and
+  // not with those above: "initial_lr", "max_lr" and "min_lr", and with cycle_momentum "max_momentum" and
+  // "base_momentum". Throws UsageError naming the one that is missing.
   std::int64_t last_epoch = -1;
 };
 class OneCycleLR final : public LRScheduler {
@@ -207,6 +228,7 @@ class OneCycleLR final : public LRScheduler {
   };
   std::vector<double> get_lr() override;
   void visit(StateFields& field) override;
+  void check_fields() const override;
   double anneal(double start, double end, double share) const;
 
   std::int64_t total_steps_;
@@ -220,12 +242,13 @@ class OneCycleLR final : public LRScheduler {
 class ComposedLR : public LRScheduler {
  public:
   Value state_dict() const override;
-  void load_state_dict(const Value& state) override;
 
  protected:
   using Schedulers = std::vector<std::shared_ptr<LRScheduler>>;
   ComposedLR(torch::optim::Optimizer& optimizer, Schedulers schedulers);
   std::vector<double> get_lr() override;
+  void read_state(const Value& state) override;
+  void check_state() const override;
   void undo() override;
   void restart()
       override;  // throws Error: as in Python, it can only be the first part of a SequentialLR
@@ -242,6 +265,7 @@ class SequentialLR final : public ComposedLR {
 
  private:
   void visit(StateFields& field) override;
+  void check_fields() const override;
   std::vector<std::int64_t> milestones_;
 };
 

@@ -40,7 +40,7 @@ Value ComposedLR::state_dict() const {
   return state;
 }
 
-void ComposedLR::load_state_dict(const Value& state) {
+void ComposedLR::read_state(const Value& state) {
   const auto& parts = state.at("_schedulers").as_list();
   if (parts.size() != schedulers_.size())
     throw Error("\"_schedulers\" of a state_dict: " + std::to_string(parts.size()) +
@@ -48,16 +48,18 @@ void ComposedLR::load_state_dict(const Value& state) {
   StateFields field(state.as_dict());
   visit(field);
   field("_last_lr", last_lr_);
-  for (std::size_t i = 0; i < parts.size(); ++i) schedulers_[i]->load_state_dict(parts[i]);
+  for (std::size_t i = 0; i < parts.size(); ++i) schedulers_[i]->read_state(parts[i]);
+}
+
+void ComposedLR::check_state() const {
+  check_progress();
+  for (const auto& scheduler : schedulers_) scheduler->check_state();
 }
 
 SequentialLR::SequentialLR(torch::optim::Optimizer& optimizer, Schedulers schedulers,
                            std::vector<std::int64_t> milestones, std::int64_t last_epoch)
     : ComposedLR(optimizer, std::move(schedulers)), milestones_(std::move(milestones)) {
-  if (milestones_.size() + 1 != schedulers_.size())
-    throw UsageError("SequentialLR: " + std::to_string(schedulers_.size()) +
-                     " schedules need one milestone less, and there are " +
-                     std::to_string(milestones_.size()));
+  check_fields();
   last_epoch_ = last_epoch + 1;
   // Every part's constructor has taken its first step. Take all of them back, then the first part's again.
   for (std::size_t i = 0; i < values_->size(); ++i)
@@ -65,6 +67,13 @@ SequentialLR::SequentialLR(torch::optim::Optimizer& optimizer, Schedulers schedu
   undo();
   schedulers_.front()->initial_step();
   last_lr_ = schedulers_.front()->get_last_lr();
+}
+
+void SequentialLR::check_fields() const {
+  if (milestones_.size() + 1 != schedulers_.size())
+    throw UsageError("SequentialLR: " + std::to_string(schedulers_.size()) +
+                     " schedules need one milestone less, and there are " +
+                     std::to_string(milestones_.size()));
 }
 
 void SequentialLR::step() {

@@ -45,16 +45,13 @@ double for_group(const std::vector<double>& values, std::size_t group, std::size
   return values[values.size() == 1 ? 0 : group];
 }
 
-void check(const OneCycleLROptions& options) {
-  if (options.total_steps <= 0)
+void check(std::int64_t total_steps, const std::string& anneal_strategy) {
+  if (total_steps <= 0)
     throw UsageError("OneCycleLR: total_steps must be positive, and is " +
-                     std::to_string(options.total_steps));
-  if (!(options.pct_start >= 0 && options.pct_start <= 1))
-    throw UsageError("OneCycleLR: pct_start must be in [0, 1], and is " +
-                     std::to_string(options.pct_start));
-  if (options.anneal_strategy != "cos" && options.anneal_strategy != "linear")
+                     std::to_string(total_steps));
+  if (anneal_strategy != "cos" && anneal_strategy != "linear")
     throw UsageError("OneCycleLR: anneal_strategy must be \"cos\" or \"linear\", and is \"" +
-                     options.anneal_strategy + "\"");
+                     anneal_strategy + "\"");
 }
 
 }  // namespace
@@ -64,7 +61,10 @@ OneCycleLR::OneCycleLR(torch::optim::Optimizer& optimizer, const OneCycleLROptio
       total_steps_(options.total_steps),
       anneal_strategy_(options.anneal_strategy),
       cycle_momentum_(options.cycle_momentum) {
-  check(options);
+  check(total_steps_, anneal_strategy_);
+  if (!(options.pct_start >= 0 && options.pct_start <= 1))
+    throw UsageError("OneCycleLR: pct_start must be in [0, 1], and is " +
+                     std::to_string(options.pct_start));
   const auto total = static_cast<double>(total_steps_);
   const double rise = options.pct_start * total - 1;
   phases_ = {{rise, "initial_lr", "max_lr", "max_momentum", "base_momentum"}};
@@ -90,7 +90,30 @@ OneCycleLR::OneCycleLR(torch::optim::Optimizer& optimizer, const OneCycleLROptio
     values["max_momentum"] = cycled(groups[i].options()) = high;
     values["base_momentum"] = low;
   }
+  check_fields();
   start(options.last_epoch);
+}
+
+void OneCycleLR::check_fields() const {
+  check(total_steps_, anneal_strategy_);
+  if (phases_.empty()) throw UsageError("OneCycleLR: \"_schedule_phases\" holds no phase");
+  for (std::size_t i = 0; i < values_->size(); ++i) {
+    const auto check_known = [&](const std::string& name) {
+      if (!(*values_)[i].contains(name))
+        throw UsageError("OneCycleLR: its phases need \"" + name + "\", which parameter group " +
+                         std::to_string(i) +
+                         " does not have; load the optimizer's state first, or put it into "
+                         "schedule_values(optimizer)");
+    };
+    for (const auto& phase : phases_) {
+      check_known(phase.start_lr);
+      check_known(phase.end_lr);
+      if (!cycle_momentum_) continue;
+      check_known(phase.start_momentum);
+      check_known(phase.end_momentum);
+    }
+    if (cycle_momentum_) cycled(optimizer_.param_groups()[i].options());
+  }
 }
 
 double OneCycleLR::anneal(double from, double to, double share) const {
