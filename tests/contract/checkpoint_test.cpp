@@ -1,8 +1,11 @@
 // Checkpoints of a simulated job: an epoch of four batches on every rank, a save, and a run that goes on
 // from it for two more. A test changes what the job does.
 #include <gtest/gtest.h>
+#include <lockstep/trace/attempts.h>
 
+#include <algorithm>
 #include <map>
+#include <random>
 
 #include "expect.h"
 #include "job.h"
@@ -37,7 +40,8 @@ struct CheckpointJob {
   std::int64_t next_epoch = 1;  // as it counts after it has resumed
   std::int64_t saved_in_batch = kBatches;
   std::int64_t skip = 0;  // batches of that epoch's order
-  bool goes_on = true;    // it updates after it has resumed
+  bool with_replacement = false;
+  bool goes_on = true;  // it updates after it has resumed
   std::function<void(int rank, CheckpointFile&)> load = [](int, CheckpointFile&) {};
   std::function<void(int rank, trace::TrainingState&)> saved = [](int, trace::TrainingState&) {};
   std::function<void(int rank, trace::TrainingState&)> resumed = [](int, trace::TrainingState&) {};
@@ -54,8 +58,11 @@ struct CheckpointJob {
 
   void train(trace::ParticipantTrace& rank, int r, std::int64_t epoch, std::int64_t from,
              std::int64_t to, std::int64_t* step) const {
-    const auto ids =
-        deal({.samples = 4 * kBatches * world_size, .world_size = world_size}, r, epoch);
+    auto ids = deal({.samples = 4 * kBatches * world_size, .world_size = world_size}, r, epoch);
+    if (with_replacement) {
+      std::mt19937_64 generator(static_cast<std::uint64_t>(100 * *step + r));
+      for (auto& id : ids) id = static_cast<std::int64_t>(generator() % (ids.size() * 3 / 2));
+    }
     record(rank, *step, trace::PassBegin{"train", epoch});
     for (auto b = from; b < to; ++b) {
       record(rank, *step,
@@ -191,6 +198,31 @@ TEST_P(Checkpoints, BrokenOffEpochThatStartsOverIsNamed) {
   expect_nothing(job.run());
 }
 
+TEST_P(Checkpoints, SamplesDrawnWithReplacementSayNothingOfWhatIsReplayed) {
+  job.saved_in_batch = 2;
+  job.next_epoch = 0;
+  job.skip = 2;
+  job.with_replacement = true;
+  expect_nothing(job.run());
+  EXPECT_EQ(state(job.run(), "resume-mid-epoch-replays"), State::not_triggered);
+}
+
+// All ranks draw the same, which is another pitfall.
+TEST_P(Checkpoints, BrokenOffEpochOfUnshardedDataThatStartsOverIsNamed) {
+  job.saved_in_batch = 2;
+  job.next_epoch = 0;
+  auto trace = job.run();
+  for (auto& rank : trace.ranks)
+    for (std::size_t i = 0; i < rank.events.size(); ++i)
+      if (std::holds_alternative<trace::Samples>(rank.events[i].payload) &&
+          &rank != &trace.ranks[0])
+        for (const auto& event : trace.ranks[0].events)
+          if (std::holds_alternative<trace::Samples>(event.payload) &&
+              event.step == rank.events[i].step)
+            rank.events[i].payload = event.payload;
+  EXPECT_EQ(state(trace, "resume-mid-epoch-replays"), State::found);
+}
+
 TEST_P(Checkpoints, OtherBytesAreNamed) {
   job.load = [](int rank, CheckpointFile& load) { load.content = rank == 0 ? 9 : 8; };
   expect_only(job.run(), "read-before-written", but_rank_zero(), 4);
@@ -222,6 +254,36 @@ TEST_P(Checkpoints, SeveralWritersAreNamed) {
   expect_nothing(folders);
 }
 
+// Each node's own disk: one path, and as many files as nodes.
+TEST_P(Checkpoints, WritersThatEachReadTheirOwnBytesBackHaveFilesOfTheirOwn) {
+  const auto run = [&](bool meet, const std::function<std::uint64_t(int rank)>& written,
+                       const std::function<std::uint64_t(int rank)>& read) {
+    auto trace = job.run();
+    for (auto& rank : trace.ranks) {
+      const int r = rank.participant.rank;
+      const auto of_node = [&](const std::string& action, std::uint64_t content) {
+        auto event = file(action, r, content);
+        event.local_rank = 0;
+        record(rank, 20, event);
+      };
+      of_node("save_begin", 0);
+      of_node("save_end", written(r));
+      if (meet)
+        record(rank, 20,
+               trace::Collective{.left_ns = 1, .sequence = 7, .group = "world", .op = "barrier"});
+      of_node("load", read(r));
+    }
+    return trace;
+  };
+  const auto own = [](int rank) { return 300 + static_cast<std::uint64_t>(rank); };
+  const auto same = [](int) { return std::uint64_t{300}; };
+  EXPECT_EQ(state(run(true, own, own), "local-rank-zero-writes"), State::clean);
+  EXPECT_EQ(state(run(true, own, same), "local-rank-zero-writes"), State::found);
+  // Nothing tells: each may have read before another wrote, or they are the same bytes.
+  EXPECT_EQ(state(run(false, own, own), "local-rank-zero-writes"), State::found);
+  EXPECT_EQ(state(run(true, same, same), "local-rank-zero-writes"), State::found);
+}
+
 TEST_P(Checkpoints, SaveThatDiesIsNamedWhereNothingIsLeft) {
   auto trace = job.run();
   record(trace.ranks[0], 20, file("save_begin", 0, 0));
@@ -238,6 +300,40 @@ TEST_P(Checkpoints, SaveThatDiesIsNamedWhereNothingIsLeft) {
   for (auto& rank : trace.ranks)  // an older one of another name
     record(rank, 20, file("load", rank.participant.rank, 7, kOther));
   expect_nothing(trace);
+}
+
+// As two processes leave it that were started one after the other: what was recorded before the load, and after.
+std::vector<trace::Trace> as_attempts(const trace::Trace& whole) {
+  std::vector<trace::Trace> attempts(2, whole);
+  for (std::size_t r = 0; r < whole.ranks.size(); ++r) {
+    auto& first = attempts[0].ranks[r].events;
+    auto& second = attempts[1].ranks[r].events;
+    const auto load = std::find_if(first.begin(), first.end(), [](const trace::Event& event) {
+      const auto* of = std::get_if<CheckpointFile>(&event.payload);
+      return of && of->action == "load";
+    });
+    second.erase(second.begin(), second.begin() + (load - first.begin()));
+    first.erase(load, first.end());
+    const auto steps = second.front().step;
+    for (auto& event : second) event.step -= steps;  // counts anew
+  }
+  return attempts;
+}
+
+TEST_P(Checkpoints, OfAJobThatWasStartedAgainAreJudgedOverItsAttempts) {
+  const auto whole = [](const CheckpointJob& job) {
+    return trace::concatenate(as_attempts(job.run()));
+  };
+  expect_nothing(whole(job));
+  EXPECT_EQ(state(whole(job), "resume-repeats-epoch"), State::clean);
+  auto again = job;
+  again.next_epoch = 0;
+  expect_only(whole(again), "resume-repeats-epoch", all_ranks(GetParam()), -2);
+  auto lost = job;
+  lost.resumed = [](int, trace::TrainingState& state) { state.hashes[1] = 99; };
+  expect_only(whole(lost), "optimizer-state-missing", all_ranks(GetParam()), -2);
+  for (const auto* slug : {"optimizer-state-missing", "resume-repeats-epoch"})
+    EXPECT_EQ(state(as_attempts(lost.run())[1], slug), State::not_triggered) << "alone: " << slug;
 }
 
 }  // namespace

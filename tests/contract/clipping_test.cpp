@@ -302,6 +302,35 @@ TEST_P(Clipping, AnOverflowIn32BitsIsNot16Bits) {
   EXPECT_EQ(state(trace, "low-precision-reduction"), State::clean);
 }
 
+// As by default: nothing is recorded of what comes after the first steps.
+TEST_P(Clipping, SixteenBitsInStepsThatWereNotRecordedAreNotCalledClean) {
+  const auto unseen = [](trace::Trace trace, std::optional<bool> found_nonfinite) {
+    for (auto& rank : trace.ranks) {
+      std::erase_if(rank.events, [](const auto& event) {
+        return event.step >= 1 && (std::holds_alternative<trace::LocalGradients>(event.payload) ||
+                                   std::holds_alternative<trace::ReducedGradients>(event.payload));
+      });
+      if (!found_nonfinite) continue;
+      for (std::size_t i = 0; i < rank.events.size(); ++i)
+        if (std::holds_alternative<trace::Update>(rank.events[i].payload)) {
+          const auto step = rank.events[i].step;
+          rank.events.insert(rank.events.begin() + static_cast<std::ptrdiff_t>(i++),
+                             {0, step, trace::ScaledStep{1024, *found_nonfinite, true}});
+        }
+    }
+    return trace;
+  };
+  const auto narrow = reductions(GetParam(), {{}, {}, {.sum_overflows = true}});
+  EXPECT_EQ(state(unseen(narrow, std::nullopt), "low-precision-reduction"), State::not_triggered);
+  EXPECT_EQ(state(unseen(narrow, true), "low-precision-reduction"), State::not_triggered);
+  EXPECT_EQ(state(unseen(narrow, false), "low-precision-reduction"), State::clean);
+  const auto wide = reductions(GetParam(), {{.dtype = "float32"}, {.dtype = "float32"}});
+  EXPECT_EQ(state(unseen(wide, std::nullopt), "low-precision-reduction"), State::clean);
+  auto killed = narrow;  // inside a step
+  for (auto& rank : killed.ranks) rank.events.resize(rank.events.size() - 3);
+  EXPECT_EQ(state(killed, "low-precision-reduction"), State::not_triggered);
+}
+
 TEST_P(Clipping, SixteenBitsNeedTheGradients) {
   const auto trace = reductions(GetParam(), {{.sum_overflows = true}});
   EXPECT_EQ(state(without<trace::ReducedGradients>(trace), "low-precision-reduction"),

@@ -64,6 +64,7 @@ class Simulation {
     }
     return recorded;
   }
+  bool values_wanted() const { return step_ < job_.recorded_steps; }
   int trained() const { return std::min(job_.frozen_from, 3); }
   int held() const { return std::min(job_.frozen_at_wrapping_from, 3); }
 
@@ -126,10 +127,11 @@ class Simulation {
       rank.counted.clear();
     }
     if (part.no_sync || part.told_late) record(r, trace::SyncGradients{false});
-    record(r, trace::Loss{2 * part.share, 2.0 * static_cast<double>(part.samples), part.samples});
+    if (values_wanted())
+      record(r, trace::Loss{2 * part.share, 2.0 * static_cast<double>(part.samples), part.samples});
     for (const int p : part.reaches) {
       if (p >= trained()) continue;
-      record(r, trace::GradientArrived{p});
+      if (values_wanted()) record(r, trace::GradientArrived{p});
       if (rank.armed && p < held() && !rank.counted.insert(p).second) rank.alive = false;
       if (!rank.alive) return false;
       const auto gradient = draw(r, step_, i, static_cast<std::size_t>(p));
@@ -186,14 +188,16 @@ class Simulation {
     for (auto& gradient : rank.gradients)
       if (gradient)
         for (auto& value : *gradient) value *= job_.gradients_times;
-    record(r, trace::LocalGradients{samples, summarize(rank.local, trained())});
-    record(r, trace::ReducedGradients{summarize(rank.gradients, trained())});
+    if (values_wanted()) {
+      record(r, trace::LocalGradients{samples, summarize(rank.local, trained())});
+      record(r, trace::ReducedGradients{summarize(rank.gradients, trained())});
+    }
     const double lr = job_.lr(static_cast<int>(step_));
     for (std::size_t p = 0; p < 3; ++p)
       if (rank.gradients[p] && job_.optimizer_moves_model(r, static_cast<int>(step_)))
         add(rank.parameters[p], *rank.gradients[p], -lr);
     record(r, trace::Update{{lr}});
-    record(r, trace::Parameters{summarize(rank.parameters, trained())});
+    if (values_wanted()) record(r, trace::Parameters{summarize(rank.parameters, trained())});
   }
 
   const EngineJob& job_;

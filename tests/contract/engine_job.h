@@ -28,6 +28,7 @@ Parts accumulated(int count);
 struct EngineJob {
   int world_size = 2;
   int steps = 4;
+  int recorded_steps = 1'000'000;  // with losses, arrivals and values
   std::function<Parts(int rank, int step)> parts = [](int, int) { return Parts{Part{}}; };
   double gradients_times = 1;  // before the update, by the program
 

@@ -166,6 +166,70 @@ TEST_P(Engine, ItsArrivalsMustBeRecorded) {
   EXPECT_EQ(state(other, "unused-parameter"), State::not_triggered);
 }
 
+// Arrivals are recorded on the first four steps, and the fault comes at the eleventh.
+class LateFault : public Engine {
+ protected:
+  static constexpr int kStep = 10;
+  EngineJob late(std::function<Parts(int rank)> parts) const {
+    EngineJob job(GetParam());
+    job.steps = 14;
+    job.recorded_steps = 4;
+    job.parts = [parts](int rank, int step) { return step == kStep ? parts(rank) : Parts{Part{}}; };
+    return job;
+  }
+  void expect_not_looked_at(const trace::Trace& trace) const {
+    for (const auto* slug : {"unused-parameter", "parameter-ready-twice"})
+      EXPECT_EQ(state(trace, slug), State::not_triggered) << slug;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, LateFault, testing::Values(2, 3, 4, 8),
+                         testing::PrintToStringParamName());
+
+TEST_P(LateFault, OfABranchThatOneRankLeavesOutIsNotCalledClean) {
+  const auto job = late([](int rank) {
+    Part part;
+    if (rank == 0) part.reaches = {0, 1};
+    return Parts{part};
+  });
+  expect_not_looked_at(job.run());
+  // Those that wait for rank 0 tell it where no samples are recorded.
+  expect_not_looked_at(without<trace::Samples>(job.run()));
+}
+
+TEST_P(LateFault, OfABranchThatAllLeaveOutIsNotCalledClean) {
+  expect_not_looked_at(late([](int) { return Parts{{.reaches = {0, 1}}}; }).run());
+}
+
+TEST_P(LateFault, OfAGradientThatComesTwiceIsNotCalledClean) {
+  expect_not_looked_at(late([](int) { return Parts{{.reaches = {2, 0, 1, 0}}}; }).run());
+}
+
+TEST_P(LateFault, InAStepThatIsRecordedIsNamed) {
+  auto job = late([](int) { return Parts{{.reaches = {0, 1}}}; });
+  job.recorded_steps = kStep + 1;
+  expect_only(job.run(), "unused-parameter", all_ranks(GetParam()), kStep);
+}
+
+TEST_P(LateFault, OfARankThatWasKilledIsNotCalledClean) {
+  auto trace = late([](int) { return Parts{Part{}}; }).run();
+  trace.ranks.back().closed = false;
+  expect_not_looked_at(trace);
+}
+
+TEST_P(LateFault, ThatDoesNotComeIsClean) {
+  auto trace = late([](int) { return Parts{Part{}}; }).run();
+  for (const auto* slug : {"unused-parameter", "parameter-ready-twice"})
+    EXPECT_EQ(state(trace, slug), State::clean) << slug;
+  // A batch that is left over at the end of a pass is no step.
+  for (auto& rank : trace.ranks) {
+    rank.events.insert(rank.events.begin(), {0, -1, trace::PassBegin{"train", 0}});
+    record(rank, 14, trace::Samples{"train", {1, 2}});
+    record(rank, 14, trace::PassEnd{"train", 0, 15});
+  }
+  for (const auto* slug : {"unused-parameter", "parameter-ready-twice"})
+    EXPECT_EQ(state(trace, slug), State::clean) << slug;
+}
+
 TEST_P(Engine, AnOptimizerOfOtherParametersIsNamed) {
   EngineJob job(GetParam());
   job.optimizer_moves_model = [](int, int) { return false; };

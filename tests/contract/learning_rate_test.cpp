@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
+#include <lockstep/diagnose/detectors.h>
 
 #include <cmath>
+#include <random>
 
 #include "expect.h"
 #include "job.h"
@@ -124,6 +126,65 @@ TEST_P(LearningRate, WholeFromTheFirstUpdateOnIsNamedWhereTheLossRises) {
   const auto job = declaring(GetParam(), 0.1 / GetParam());
   expect_only(rising(job.run(), 1.5), "no-warmup", all_ranks(GetParam()), 1);
   expect_nothing(rising(job.run(), 1.1));
+}
+
+// Losses of other samples in every step: relative noise of 20 % on the mean over the ranks.
+trace::Trace noisy(trace::Trace trace, unsigned seed) {
+  return changed<trace::Loss>(std::move(trace), [&](auto step, auto& loss) {
+    std::mt19937_64 generator(1000 * seed + static_cast<unsigned>(step));
+    const double times = std::exp(0.2 * std::normal_distribution<double>()(generator));
+    loss.sum *= times;
+    loss.backward_value *= times;
+  });
+}
+
+// As by default: the first four steps alone.
+trace::Trace with_four_losses(trace::Trace trace) {
+  for (auto& rank : trace.ranks)
+    std::erase_if(rank.events, [](const auto& event) {
+      return event.step >= 4 && std::holds_alternative<trace::Loss>(event.payload);
+    });
+  return trace;
+}
+
+trace::Trace of_the_same_samples(trace::Trace trace) {
+  return changed<trace::Samples>(std::move(trace), [](auto, auto& samples) {
+    if (samples.phase == "train") samples.ids = {1, 2, 3, 4};
+  });
+}
+
+TEST_P(LearningRate, WholeFromTheFirstUpdateOnIsRightWhereTheLossIsNoisy) {
+  const auto trace = declaring(GetParam(), 0.1 / GetParam()).run();
+  const auto few = with_four_losses(trace);
+  for (unsigned seed = 0; seed < 2000; ++seed) {
+    EXPECT_EQ(diagnose::no_warmup(noisy(trace, seed)).state, State::clean) << seed;
+    EXPECT_NE(diagnose::no_warmup(noisy(few, seed)).state, State::found) << seed;
+  }
+}
+
+TEST_P(LearningRate, WholeFromTheFirstUpdateOnIsNamedWhereANoisyLossRisesToSeveralTimes) {
+  const auto trace = declaring(GetParam(), 0.1 / GetParam()).run();
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    const auto jumps = noisy(rising(trace, 12), seed);
+    EXPECT_EQ(diagnose::no_warmup(jumps).state, State::found) << seed;
+    EXPECT_EQ(diagnose::no_warmup(with_four_losses(jumps)).state, State::found) << seed;
+  }
+}
+
+// Then the rise is the step's doing.
+TEST_P(LearningRate, WholeFromTheFirstUpdateOnIsNamedWhereTheLossOfTheSameSamplesRises) {
+  const auto trace = with_four_losses(rising(declaring(GetParam(), 0.1 / GetParam()).run(), 1.5));
+  EXPECT_EQ(state(of_the_same_samples(trace), "no-warmup"), State::found);
+  EXPECT_EQ(state(trace, "no-warmup"), State::not_triggered);
+}
+
+TEST_P(LearningRate, WholeFromTheFirstUpdateOnIsNotCalledCleanBeforeItsFirstStepsWereSeen) {
+  const auto trace = with_four_losses(declaring(GetParam(), 0.1 / GetParam()).run());
+  EXPECT_EQ(state(trace, "no-warmup"), State::not_triggered);
+  const auto warmed = changed<trace::Update>(trace, [](auto step, trace::Update& update) {
+    if (step < 3) update.lr = {0.01};
+  });
+  EXPECT_EQ(state(warmed, "no-warmup"), State::clean);
 }
 
 TEST_P(LearningRate, OfAWarmUpIsNotBlamedForALossThatRises) {

@@ -132,6 +132,40 @@ TEST_P(Randomness, CopiesInFourWorkersOfOneRankAreNamed) {
             std::string::npos);
 }
 
+// Passes of five batches: each begins with a new round, and ends inside one.
+trace::Trace run_of_odd_passes(int world_size,
+                               const std::function<std::uint64_t(const Draw&)>& draw) {
+  auto trace = run(world_size, draw);
+  for (auto& rank : trace.ranks) {
+    std::erase_if(rank.events, [](const auto& event) { return event.step % 8 >= 5; });
+    for (const std::ptrdiff_t begin : {5, 0})
+      rank.events.insert(rank.events.begin() + begin, {0, begin, trace::PassBegin{"train", 0}});
+  }
+  return trace;
+}
+
+TEST_P(Randomness, CopiesInWorkersAreNamedWhereAPassEndsInsideARound) {
+  for (const int workers : {2, 3, 4}) {
+    const auto trace = run_of_odd_passes(GetParam(), [workers](const Draw& draw) {
+      return number(draw.rank, (100 * draw.pass + draw.batch / workers) * 6 + draw.place);
+    });
+    expect_only(trace, "worker-streams-copied", all_ranks(GetParam()), -1);
+  }
+}
+
+TEST_P(Randomness, PassesThatEndInsideARoundAreRight) {
+  const auto trace = run_of_odd_passes(GetParam(), of_the_rank);
+  expect_nothing(trace);
+  EXPECT_EQ(state(trace, "worker-streams-copied"), State::clean);
+  // A stream that starts again every pass.
+  expect_nothing(run_of_odd_passes(
+      GetParam(), [](const Draw& draw) { return number(draw.rank, draw.batch * 6 + draw.place); }));
+  // Equal batches at the beginning of one pass alone.
+  expect_nothing(run_of_odd_passes(GetParam(), [](const Draw& draw) {
+    return draw.pass == 0 ? number(draw.rank, draw.place) : of_the_rank(draw);
+  }));
+}
+
 TEST(RandomnessOfOneRank, CopiesInWorkersAreNamed) {
   const auto trace = run(1, [](const Draw& draw) { return of_a_copied_worker(draw, 2); });
   expect_only(trace, "worker-streams-copied", {0}, -1);

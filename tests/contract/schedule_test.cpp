@@ -132,6 +132,40 @@ TEST_P(Schedule, OfManyPassesInAShortRunIsRight) {
   expect_nothing(job.run());
 }
 
+// As many steps as some number of updates, and nothing says that no more passes were to come.
+TEST_P(Schedule, OfManyPassesInARunThatStopsEarlyIsRight) {
+  auto job = right();
+  job.for_update = 0;
+  job.for_pass = 1;
+  for (const std::int64_t length : {31, 50, 100, 50 * GetParam(), 60 * GetParam()}) {
+    job.length = length;
+    expect_nothing(job.run());
+  }
+  job.length = 100;
+  for (job.passes = 2; job.passes <= 10; ++job.passes) {
+    if (job.passes * job.of_pass != job.length)
+      expect_nothing(job.run());  // else it looks the same
+  }
+}
+
+TEST_P(Schedule, OfManyPassesInARunThatIsCutIsRight) {
+  auto job = right();
+  job.for_update = 0;
+  job.for_pass = 1;
+  job.length = 100;
+  for (job.passes = 2; job.passes <= 10; ++job.passes) {
+    auto killed = job.run(), broken_off = job.run();
+    for (auto& rank : killed.ranks) rank.closed = false;
+    for (auto& rank : broken_off.ranks) rank.events.pop_back();  // the end of its last pass
+    expect_nothing(killed);
+    expect_nothing(broken_off);
+  }
+  job.passes = 5;
+  auto trace = job.run();
+  for (auto& rank : trace.ranks) rank.closed = false;
+  EXPECT_EQ(state(trace, "schedule-unit-mismatch"), State::not_triggered);
+}
+
 TEST_P(Schedule, OfPassesSteppedForEveryUpdateIsNamed) {
   auto job = right();
   job.length = 3;

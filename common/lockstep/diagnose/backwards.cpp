@@ -107,6 +107,29 @@ std::vector<UpdateSpan> update_spans(const trace::ParticipantTrace& rank) {
   return SpanReader().read(rank);
 }
 
+bool stopped_unseen(const trace::ParticipantTrace& rank) {
+  std::int64_t begun = 0, ended = 0;  // train passes
+  // Since the last update: a step began, waits for other ranks, had an arrival recorded.
+  bool steps = false, waits = false, arrived = false;
+  for (const auto& event : rank.events) {
+    if (std::holds_alternative<trace::Update>(event.payload)) steps = waits = arrived = false;
+    if (std::holds_alternative<trace::GradientArrived>(event.payload)) arrived = true;
+    if (const auto* drawn = std::get_if<trace::Samples>(&event.payload))
+      steps = steps || drawn->phase == "train";
+    if (const auto* forward = std::get_if<trace::Forward>(&event.payload))
+      steps = steps || forward->training;
+    if (const auto* call = std::get_if<trace::Collective>(&event.payload))
+      waits = waits || call->left_ns == 0 || call->failed != 0;
+    if (const auto* begin = std::get_if<trace::PassBegin>(&event.payload))
+      begun += begin->phase == "train";
+    if (const auto* end = std::get_if<trace::PassEnd>(&event.payload))
+      ended += end->phase == "train";
+  }
+  // A batch that is left over when a pass ends in order is no step.
+  const bool passes_ended = begun > 0 && begun == ended;
+  return !arrived && (!rank.closed || rank.truncated || waits || (steps && !passes_ended));
+}
+
 std::string whole(double count) {
   return std::to_string(static_cast<std::int64_t>(count));
 }

@@ -36,6 +36,10 @@ struct UpdateSpan {
 // Every span of a rank from its first step on. The last one may be unfinished.
 std::vector<UpdateSpan> update_spans(const trace::ParticipantTrace& rank);
 
+// The rank's last step was not ended, as far as can be told, and no gradient's arrival was recorded in it:
+// what its backward brought is not known. A rank that was killed, or whose trace was full, may be in any step.
+bool stopped_unseen(const trace::ParticipantTrace& rank);
+
 // A count, in full: "50890".
 std::string whole(double count);
 

@@ -5,6 +5,11 @@
 
 namespace lockstep::diagnose {
 
+// What is saved and what is resumed are compared within one trace of a rank: one process that saves and goes
+// on from it, or the traces of a job's attempts put together (trace/attempts.h; `lockstep diagnose` given each
+// attempt's folder). Of an attempt alone, in which nothing was saved before it resumed, checkpoint_state.cpp and
+// checkpoint_position.cpp say not_triggered.
+
 // ---- checkpoint_files.cpp ----
 
 // Needs every rank's load and its device; W > 1. Rule: a rank loads to the device that the file was saved
@@ -26,7 +31,10 @@ Verdict read_before_written(const trace::Trace& trace);
 Verdict concurrent_writers(const trace::Trace& trace);
 
 // Needs the same. Rule: the same, and all have LOCAL_RANK 0. Not fooled by a folder a node. With one rank a
-// node, all ranks that write are local rank 0, and this is what is named.
+// node, all ranks that write are local rank 0, and this is what is named. One path on each node's own disk
+// looks the same; it is told where the nodes write different bytes, and each reads its own back after a
+// collective that came after all had written. Where nodes write equal bytes, or read none, it is named though
+// it is right.
 Verdict local_rank_zero_writes(const trace::Trace& trace);
 
 // Needs a save and loads. Rule: the last save of a file never ended, and a rank that looked there last found
@@ -42,7 +50,8 @@ Verdict torn_checkpoint(const trace::Trace& trace);
 // made no update after it. Not fooled by step counts, which live on the CPU.
 Verdict optimizer_state_on_wrong_device(const trace::Trace& trace);
 
-// Rule: the optimizer's state is another one. Not fooled by state that is in a file of its own.
+// Rule: the optimizer's state is another one. Not fooled by state that is in a file of its own. The state is
+// one hash: a run that resumes with another learning rate or weight decay, by choice, is named too.
 Verdict optimizer_state_missing(const trace::Trace& trace);
 
 // Rule: the schedule, or a rank's random generator, is in another state. Not fooled by a schedule that is
@@ -62,7 +71,7 @@ Verdict resume_repeats_epoch(const trace::Trace& trace);
 
 // Rule: the pass had not ended, and the run goes on in the same epoch with W or more samples that had been
 // drawn from it. Not fooled by a sampler that starts over where the program throws away what was drawn, nor
-// by an epoch that is given up.
+// by an epoch that is given up. Where a pass draws with replacement, not_triggered.
 Verdict resume_mid_epoch_replays(const trace::Trace& trace);
 
 }  // namespace lockstep::diagnose

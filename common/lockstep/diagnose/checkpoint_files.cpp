@@ -81,6 +81,65 @@ Writers writers(const Run& run) {
   return all;
 }
 
+// None leaves it before all have entered.
+bool waits_for_all(const trace::Collective& call) {
+  return call.op.starts_with("allreduce") || call.op.starts_with("allgather") ||
+         call.op == "barrier";
+}
+
+// A collective that one rank entered behind `place`, and the other had left when it did what is at `until`.
+bool meet(const trace::ParticipantTrace& one, std::size_t place,
+          const trace::ParticipantTrace& other, std::size_t until) {
+  std::set<std::pair<std::string, std::int64_t>> entered;
+  for (std::size_t i = place; i < one.events.size(); ++i)
+    if (const auto* call = std::get_if<trace::Collective>(&one.events[i].payload))
+      if (waits_for_all(*call)) entered.insert({call->group, call->sequence});
+  for (std::size_t i = 0; i < until; ++i)
+    if (const auto* call = std::get_if<trace::Collective>(&other.events[i].payload))
+      if (call->left_ns > 0 && call->failed == 0 && call->left_ns <= other.events[until].time_ns &&
+          entered.count({call->group, call->sequence}) > 0)
+        return true;
+  return false;
+}
+
+// What a rank did with the file that it began to write.
+struct Written {
+  const trace::ParticipantTrace* rank = nullptr;
+  std::size_t end = 0;                // the place where it had written
+  std::uint64_t content = 0;          // as it was then
+  std::optional<std::size_t> reread;  // the place where it read these very bytes
+};
+Written written(const trace::ParticipantTrace& rank, const Access& save) {
+  Written all{.rank = &rank};
+  for (std::size_t i = save.place + 1; i < rank.events.size(); ++i) {
+    const auto* event = std::get_if<CheckpointFile>(&rank.events[i].payload);
+    if (event == nullptr || event->file != save.event->file) continue;
+    if (event->action == "save_begin") break;
+    if (event->action == "save_end") all.end = i, all.content = event->content;
+    if (event->action == "load" && all.content != 0 && event->content == all.content)
+      all.reread = i;
+  }
+  return all;
+}
+
+// Each writer read its own bytes back when all had written, and they are other ones than the others'.
+bool have_files_of_their_own(const Run& run, const std::vector<Access>& there) {
+  std::vector<Written> all;
+  std::set<std::uint64_t> contents;
+  for (const auto& save : there) {
+    const auto r = std::find(run.numbers.begin(), run.numbers.end(), save.rank);
+    all.push_back(written(*run.ranks[static_cast<std::size_t>(r - run.numbers.begin())], save));
+    contents.insert(all.back().content);
+  }
+  return contents.size() == there.size() &&
+         std::all_of(all.begin(), all.end(), [&](const Written& reader) {
+           return reader.reread && std::all_of(all.begin(), all.end(), [&](const Written& writer) {
+                    return writer.rank == reader.rank ||
+                           meet(*writer.rank, writer.end, *reader.rank, *reader.reread);
+                  });
+         });
+}
+
 Verdict several_writers(const trace::Trace& trace, bool all_local_zero, const char* slug,
                         const std::string& meaning) {
   const Run run(trace);
@@ -92,6 +151,7 @@ Verdict several_writers(const trace::Trace& trace, bool all_local_zero, const ch
     const bool local_zero = std::all_of(
         there.begin(), there.end(), [](const auto& save) { return save.event->local_rank == 0; });
     if (local_zero != all_local_zero) continue;
+    if (local_zero && have_files_of_their_own(run, there)) continue;
     std::vector<int> ranks;
     for (const auto& save : there) ranks.push_back(save.rank);
     return found({.pitfall = slug,

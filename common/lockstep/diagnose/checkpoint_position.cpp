@@ -90,6 +90,32 @@ Draws draws_of(const std::vector<Stretch>& stretches) {
   return draws(std::move(ids));
 }
 
+// Ids come again within a pass, unequally often: some on one rank, or more of them on all ranks together than
+// a sampler repeats that pads. Not so where all ranks draw the same.
+bool draws_again(const std::vector<Draws>& ranks, const Draws& all) {
+  const auto unequal = [](const Draws& some) { return some.least != some.most; };
+  return std::any_of(ranks.begin(), ranks.end(), unequal) ||
+         (unequal(all) && all.total - static_cast<std::int64_t>(all.distinct.size()) >=
+                              static_cast<std::int64_t>(ranks.size()));
+}
+
+bool draws_again(const std::vector<Stretch>& stretches) {
+  std::vector<Draws> ranks;
+  for (const auto& stretch : stretches) ranks.push_back(draws(stretch.ids));
+  return draws_again(ranks, draws_of(stretches));
+}
+
+// With replacement, that is; what a pass repeats of the part before a checkpoint says nothing then.
+bool draws_with_replacement(const Run& run, const Continuation& on) {
+  if (draws_again(on.before) || draws_again(on.after)) return true;
+  const auto passes = finished_passes(run, "train");
+  return std::any_of(passes.begin(), passes.end(), [](const Pass& pass) {
+    std::vector<Draws> ranks;
+    for (const auto& rank : pass.ranks) ranks.push_back(draws(rank));
+    return draws_again(ranks, draws(pass));
+  });
+}
+
 std::optional<Verdict> not_comparable(const Run& run, const std::vector<Continuation>& all) {
   if (!run.complete) return not_triggered("a rank left no trace");
   for (const auto& on : all)
@@ -130,6 +156,8 @@ Verdict resume_mid_epoch_replays(const trace::Trace& trace) {
     std::set_intersection(before.distinct.begin(), before.distinct.end(), after.distinct.begin(),
                           after.distinct.end(), std::back_inserter(twice));
     if (twice.size() < run.ranks.size()) continue;  // a padded sampler repeats fewer
+    if (draws_with_replacement(run, on))
+      return not_triggered("samples come again within a pass: they are drawn with replacement");
     return found(
         {.pitfall = "resume-mid-epoch-replays",
          .ranks = run.numbers,

@@ -208,9 +208,11 @@ Verdict lr_not_scaled(const trace::Trace& trace);
 // (accumulation), nor by weight decay.
 Verdict linear_rule_with_adam(const trace::Trace& trace);
 
-// Needs losses of the first steps in a row. Rule: the first update has the whole scaled rate, and the loss of
-// all ranks rises by a fifth or more. Not fooled by a scaled rate from the first update on that does no
-// harm.
+// Needs losses of the first ten steps in a row; with fewer (the default records four) it finds, and never says
+// clean of a whole rate. Rule: the first update has the whole scaled rate, and the mean loss of all ranks
+// rises: by a fifth where a step has the first one's samples, else to more than four times, or for good
+// and by far more than the ten losses vary. Not fooled by a scaled rate from the first update on that
+// does no harm, nor by losses of other samples that differ by chance.
 Verdict no_warmup(const trace::Trace& trace);
 
 // ---- schedule.cpp: all need updates, and a schedule with the steps it was made for ----
@@ -219,9 +221,11 @@ Verdict no_warmup(const trace::Trace& trace);
 // update of a schedule that is W times as long.
 Verdict scheduler_stepped_per_rank(const trace::Trace& trace);
 
-// Rule: one step a pass, though it is about as long as the run in updates; or one step an update, beyond its
-// end, where the rate goes on changing. Needs passes for the former. Not fooled by a schedule made for
-// passes, nor by a warm-up that ends and leaves the rate alone.
+// Rule: one step a pass, though it has as many as the run has updates, or about as many, over a thousand and
+// over a hundred a pass; or one step an update, beyond its end, where the rate goes on changing. Needs
+// passes, and a run that ended in order, for the former. Not fooled by a schedule made for passes, nor by
+// a warm-up that ends and leaves the rate alone. A run that stopped of itself after as many updates as its
+// plan has passes looks the same; after about as many, not_triggered.
 Verdict schedule_unit_mismatch(const trace::Trace& trace);
 
 // Needs a run that ended in order. Rule: at its pace the schedule would take W times as many updates as the
@@ -289,6 +293,8 @@ Verdict local_overflow_skip(const trace::Trace& trace);
 
 // Needs both gradients, and collectives. Rule: every rank's own gradient is finite, the reduced one is not,
 // and it was reduced in 16 bits. Not fooled by 16 bits that suffice, nor by a rank that overflows by itself.
+// Steps in 16 bits whose gradients were not recorded make it not_triggered, unless a scaled step found
+// nothing in them.
 Verdict low_precision_reduction(const trace::Trace& trace);
 
 // ---- engine.cpp: whose gradients ----
@@ -296,7 +302,9 @@ Verdict low_precision_reduction(const trace::Trace& trace);
 // Needs a distributed gradient engine, and each gradient's arrival. Rule: a rank's backward ended without
 // a gradient of some parameter, fewer elements than the engine holds were all-reduced, and the rank
 // made no further update. Not fooled by engines that look for unused parameters: they reduce all; nor by
-// one that is bypassed: it reduces nothing in any step, and is not waited for.
+// one that is bypassed: it reduces nothing in any step, and is not waited for. Arrivals are recorded in few
+// steps: where a rank stopped in another one, not_triggered. That needs samples, or a training forward; of
+// a trace that has neither and ended in order, nothing tells.
 Verdict unused_parameter(const trace::Trace& trace);
 
 // Needs an engine, and the model recorded again where requires_grad has changed. Rule: the engine took
@@ -312,7 +320,7 @@ Verdict optimizer_built_on_other_parameters(const trace::Trace& trace);
 // Needs an engine, losses, and each gradient's arrival. Rule: in the update that a rank did not live to
 // make, a parameter's gradient came again before a backward had brought or reduced all of them, and
 // no sync_gradients had told the engine to wait. Not fooled by accumulation, nor by a layer that is
-// used twice in one forward.
+// used twice in one forward. not_triggered as unused_parameter.
 Verdict parameter_ready_twice(const trace::Trace& trace);
 
 // Needs zero_grad. Rule: the optimizer was to clear gradients that are views, which LibTorch refuses, and
@@ -326,8 +334,8 @@ Verdict zero_grad_on_bucket_view(const trace::Trace& trace);
 // two ranks draw alike, nor by one draw that all ranks make for a whole batch.
 Verdict same_augmentation_everywhere(const trace::Trace& trace);
 
-// Rule: a rank's batches come in rounds of equally many, two or more, in which each batch has the numbers
-// of the round's first. Not fooled by one draw for a whole batch, by a sample that is drawn again, nor by
+// Rule: a rank's batches of each pass come in rounds of equally many, two or more, in which each batch has the
+// numbers of the round's first; a pass may end inside a round. Not fooled by one draw for a whole batch, by a sample that is drawn again, nor by
 // an epoch that repeats the last one's numbers.
 Verdict worker_streams_copied(const trace::Trace& trace);
 

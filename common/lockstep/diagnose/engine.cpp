@@ -11,6 +11,8 @@ namespace lockstep::diagnose {
 namespace {
 
 const char* const kNoEngine = "no distributed gradient engine took parameters over";
+const char* const kStoppedUnseen =
+    "a rank stopped in a step in which its gradients' arrival was not recorded";
 
 // A span of a rank at fault; ranks are gathered by the caller.
 struct Fault {
@@ -43,6 +45,11 @@ bool is_last(const std::vector<UpdateSpan>& spans, std::size_t i) {
 // Backward ended, and the engine had not reduced all that it holds.
 bool is_unfinished(const UpdateSpan& span) {
   return span.backward_ended && span.reduced < span.engine_elements;
+}
+
+bool any_stopped_unseen(const Run& run) {
+  return std::any_of(run.ranks.begin(), run.ranks.end(),
+                     [](const auto* rank) { return stopped_unseen(*rank); });
 }
 
 bool has_engine(const Run& run) {
@@ -135,7 +142,7 @@ Verdict unused_parameter(const trace::Trace& trace) {
            std::none_of(spans.begin(), here, is_unfinished) && !not_arrived(span).empty();
   });
   if (!looked) return not_triggered("no backward that ended has its gradients' arrival recorded");
-  if (!fault.first) return clean();
+  if (!fault.first) return any_stopped_unseen(run) ? not_triggered(kStoppedUnseen) : clean();
   const auto missing = not_arrived(*fault.first);
   return found({.pitfall = "unused-parameter",
                 .ranks = fault.ranks,
@@ -205,7 +212,7 @@ Verdict parameter_ready_twice(const trace::Trace& trace) {
     return !span.updated && ready_twice(span).has_value();
   });
   if (!looked) return not_triggered("no loss with its gradients' arrival was recorded");
-  if (!fault.first) return clean();
+  if (!fault.first) return any_stopped_unseen(run) ? not_triggered(kStoppedUnseen) : clean();
   const auto twice = *ready_twice(*fault.first);
   return found({.pitfall = "parameter-ready-twice",
                 .ranks = fault.ranks,

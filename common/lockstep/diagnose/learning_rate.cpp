@@ -9,7 +9,10 @@
 namespace lockstep::diagnose {
 namespace {
 
-constexpr double kMoreThanNoise = 1.2;  // a loss this many times the first one has risen
+// A loss of the same samples that is this many times the first one has risen.
+constexpr double kRisen = 1.2;
+// Of other samples, the losses differ by chance, and one low first loss must not look like a rise.
+constexpr double kSeveralTimes = 4;
 constexpr double kClose = 0.05;
 constexpr std::int64_t kFirstSteps = 10;  // a loss that rises later rises for other reasons
 
@@ -66,6 +69,49 @@ std::optional<bool> follows_gradient(const trace::ParticipantTrace& rank) {
   }
   if (!any) return std::nullopt;
   return true;
+}
+
+// What a rank drew for a step.
+std::vector<std::int64_t> samples_of(const trace::ParticipantTrace& rank, std::int64_t step) {
+  std::vector<std::int64_t> ids;
+  for (const auto& at : rank.all<trace::Samples>())
+    if (at.step == step && at.event->phase == "train")
+      ids.insert(ids.end(), at.event->ids.begin(), at.event->ids.end());
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+// Every rank drew for this step what it drew for the first one.
+bool has_the_first_samples(const Run& run, std::int64_t step) {
+  return std::all_of(run.ranks.begin(), run.ranks.end(), [&](const auto* rank) {
+    const auto first = samples_of(*rank, 0);
+    return !first.empty() && first == samples_of(*rank, step);
+  });
+}
+
+// The mean losses over all ranks of the first steps, as far as they were recorded in a row.
+std::vector<double> first_losses(const Run& run) {
+  std::vector<double> losses;
+  for (std::int64_t step = 0; step < kFirstSteps; ++step) {
+    double sum = 0, count = 0;
+    for (const auto* rank : run.ranks)
+      for (const auto& at : rank->all<trace::Loss>())
+        if (at.step == step) sum += at.event->sum, count += static_cast<double>(at.event->count);
+    if (count == 0) break;
+    losses.push_back(sum / count);
+  }
+  return losses;
+}
+
+// Whether they rise by more than other samples would make them. Several times is more; of ten losses, so is
+// a first one that lies further below the others than these lie apart, twice over.
+bool rises(const Run& run, const std::vector<double>& losses) {
+  const double first = losses.front();
+  const auto [lowest, highest] = std::minmax_element(losses.begin() + 1, losses.end());
+  if (*highest > kSeveralTimes * first) return true;
+  if (has_the_first_samples(run, highest - losses.begin())) return *highest > kRisen * first;
+  return losses.size() == kFirstSteps && *lowest > kRisen * first &&
+         *lowest - first > 2 * (*highest - *lowest);
 }
 
 // The rates and what they are to be compared with; nothing, and why, where something is missing.
@@ -165,19 +211,16 @@ Verdict no_warmup(const trace::Trace& trace) {
   Verdict why;
   const auto rates = rates_of(run, &why);
   if (!rates) return why;
-  std::vector<double> losses;  // mean over all ranks, of the first steps in a row
-  for (std::int64_t step = 0; step < kFirstSteps; ++step) {
-    double sum = 0, count = 0;
-    for (const auto* rank : run.ranks)
-      for (const auto& at : rank->all<trace::Loss>())
-        if (at.step == step) sum += at.event->sum, count += static_cast<double>(at.event->count);
-    if (count == 0) break;
-    losses.push_back(sum / count);
-  }
+  const auto losses = first_losses(run);
   if (losses.size() < 2) return not_triggered("the losses of the first steps were not recorded");
   if (rates->first * rates->stretch < 0.9 * rates->growth * rates->reference) return clean();
+  if (!rises(run, losses)) {
+    const auto recorded = static_cast<std::int64_t>(losses.size());
+    if (recorded == kFirstSteps) return clean();
+    return not_triggered("the loss does not rise in the first " + plural(recorded, "step") +
+                         ", and after them it was not recorded");
+  }
   const auto highest = std::max_element(losses.begin(), losses.end());
-  if (!(*highest > kMoreThanNoise * losses.front())) return clean();
   return found({.pitfall = "no-warmup",
                 .ranks = run.numbers,
                 .step = highest - losses.begin(),

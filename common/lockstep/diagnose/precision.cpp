@@ -25,8 +25,13 @@ struct StepEnd {
   std::string narrow;  // the 16-bit dtype of a reduction since the last step's end
 };
 
-std::vector<StepEnd> step_ends(const trace::ParticipantTrace& rank) {
-  std::vector<StepEnd> ends;
+struct Steps {
+  std::vector<StepEnd> ends;  // of steps whose gradients were recorded
+  bool unseen = false;        // others were reduced in 16 bits, and may have overflowed
+};
+
+Steps steps_of(const trace::ParticipantTrace& rank) {
+  Steps steps;
   StepEnd now;
   for (const auto& event : rank.events) {
     if (event.step < 0) continue;
@@ -40,11 +45,19 @@ std::vector<StepEnd> step_ends(const trace::ParticipantTrace& rank) {
     if (const auto* reduced = std::get_if<trace::ReducedGradients>(&event.payload)) {
       now.step = event.step;
       now.reduced_finite = is_finite(reduced->values);
-      if (now.own_recorded) ends.push_back(now);
+      if (now.own_recorded) steps.ends.push_back(now);
       now = {};
     }
+    // Of a step that was recorded nothing is left here. One in which the rank looked, and found nothing that
+    // is not finite, did not overflow.
+    const auto* scaled = std::get_if<trace::ScaledStep>(&event.payload);
+    if (scaled == nullptr && !std::holds_alternative<trace::Update>(event.payload)) continue;
+    const bool looked = scaled != nullptr && !scaled->found_nonfinite;
+    steps.unseen = steps.unseen || (!now.narrow.empty() && !looked);
+    now = {};
   }
-  return ends;
+  steps.unseen = steps.unseen || !now.narrow.empty();  // a step that never ended
+  return steps;
 }
 
 }  // namespace
@@ -88,15 +101,14 @@ Verdict low_precision_reduction(const trace::Trace& trace) {
   if (!run.complete) return not_triggered("a rank left no trace");
   std::vector<std::vector<StepEnd>> ends;
   auto common = static_cast<std::size_t>(-1);
-  bool narrow = false;
+  bool unseen = false;
   for (const auto* rank : run.ranks) {
-    ends.push_back(step_ends(*rank));
+    auto steps = steps_of(*rank);
+    unseen = unseen || steps.unseen;
+    ends.push_back(std::move(steps.ends));
     common = std::min(common, ends.back().size());
-    narrow = narrow || std::any_of(ends.back().begin(), ends.back().end(),
-                                   [](const StepEnd& end) { return !end.narrow.empty(); });
   }
   if (common == 0) return not_triggered("a rank recorded no gradient before and after a reduction");
-  if (!narrow) return clean();  // all is reduced in full
   for (std::size_t n = 0; n < common; ++n) {
     const bool overflows = std::all_of(ends.begin(), ends.end(), [&](const auto& of_rank) {
       return of_rank[n].own_finite && !of_rank[n].reduced_finite && !of_rank[n].narrow.empty();
@@ -109,6 +121,9 @@ Verdict low_precision_reduction(const trace::Trace& trace) {
                   .evidence = "every rank's own gradient is finite, and their sum, reduced in " +
                               first.narrow + ", is not"});
   }
+  if (unseen)
+    return not_triggered(
+        "gradients were reduced in 16 bits in steps in which they were not recorded");
   return clean();
 }
 

@@ -14,11 +14,14 @@ constexpr std::int64_t kEnough = 16;
 
 using Batches = std::vector<const trace::RandomNumbers*>;
 
+bool is_complete(const trace::RandomNumbers& batch) {
+  return !batch.hashes.empty() && batch.hashes.size() == batch.ids.size();
+}
+
 Batches batches_of(const trace::ParticipantTrace& rank) {
   Batches batches;
   for (const auto& at : rank.all<trace::RandomNumbers>())
-    if (!at.event->hashes.empty() && at.event->hashes.size() == at.event->ids.size())
-      batches.push_back(at.event);
+    if (is_complete(*at.event)) batches.push_back(at.event);
   return batches;
 }
 
@@ -49,17 +52,35 @@ std::int64_t shared_in_a_row(const Batches& a, const Batches& b) {
   return most;
 }
 
-// How many batches in a row begin with the same numbers, in rounds of equally many to the end; 1 = no
-// such rounds.
-std::size_t round_length(const Batches& batches, std::int64_t* shared) {
-  std::size_t length = 1;
-  while (length < batches.size() && shared_draws(*batches[0], *batches[length]) > 0) ++length;
-  for (std::size_t k = 0; k < batches.size() && length > 1; ++k) {
-    if (k % length == 0) continue;
-    const auto of_batch = shared_draws(*batches[k - k % length], *batches[k]);
-    if (of_batch == 0) return 1;
-    *shared += of_batch;
+// The same batches, pass by pass: workers begin a new round with each.
+std::vector<Batches> passes_of_batches(const trace::ParticipantTrace& rank) {
+  std::vector<Batches> passes(1);
+  for (const auto& event : rank.events) {
+    if (std::holds_alternative<trace::PassBegin>(event.payload)) passes.emplace_back();
+    const auto* numbers = std::get_if<trace::RandomNumbers>(&event.payload);
+    if (numbers != nullptr && is_complete(*numbers)) passes.back().push_back(numbers);
   }
+  std::erase_if(passes, [](const Batches& batches) { return batches.empty(); });
+  return passes;
+}
+
+// How many batches in a row begin with the same numbers, in rounds of equally many to the end of every pass,
+// whose last round may be shorter; 1 = no such rounds.
+std::size_t round_length(const std::vector<Batches>& passes, std::int64_t* shared) {
+  std::size_t length = 1;
+  for (const auto& batches : passes) {
+    std::size_t first_round = 1;
+    while (first_round < batches.size() && shared_draws(*batches[0], *batches[first_round]) > 0)
+      ++first_round;
+    length = std::max(length, first_round);
+  }
+  for (const auto& batches : passes)
+    for (std::size_t k = 0; k < batches.size(); ++k) {
+      if (k % length == 0) continue;
+      const auto of_batch = shared_draws(*batches[k - k % length], *batches[k]);
+      if (of_batch == 0) return 1;
+      *shared += of_batch;
+    }
   return length;
 }
 
@@ -103,16 +124,17 @@ Verdict worker_streams_copied(const trace::Trace& trace) {
   std::size_t workers = 0, repeats = 0;
   bool any = false;
   for (std::size_t r = 0; r < run.ranks.size(); ++r) {
-    const auto batches = batches_of(*run.ranks[r]);
-    any = any || batches.size() > 1;
+    const auto passes = passes_of_batches(*run.ranks[r]);
+    any = any || std::any_of(passes.begin(), passes.end(),
+                             [](const Batches& batches) { return batches.size() > 1; });
     std::int64_t shared = 0;
-    const auto length = round_length(batches, &shared);
+    const auto length = round_length(passes, &shared);
     if (length < 2 || shared < kEnough) continue;
     at_fault.push_back(run.numbers[r]);
     workers = std::max(workers, length);
     repeats = std::max(repeats, static_cast<std::size_t>(shared));
   }
-  if (!any) return not_triggered("no rank recorded random numbers drawn for two batches");
+  if (!any) return not_triggered("no rank recorded random numbers drawn for two batches of a pass");
   if (at_fault.empty()) return clean();
   return found({.pitfall = "worker-streams-copied",
                 .ranks = at_fault,
