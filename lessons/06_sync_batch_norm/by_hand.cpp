@@ -95,7 +95,7 @@ void train(RankContext& context, const Fault& fault) {
   const auto data = fashion_mnist_or_synthetic(Split::train, global * kSteps);
 
   BatchNormByHand norm(64, context.group(), fault);
-  torch::nn::Sequential net(torch::nn::Linear(784, 64), norm, torch::nn::ReLU(),
+  torch::nn::Sequential net(torch::nn::Linear(784, 64), norm, torch::nn::Tanh(),
                             torch::nn::Linear(64, 10));
   net->to(context.device());
   norm->global_rows = static_cast<double>(global);

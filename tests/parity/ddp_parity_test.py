@@ -20,7 +20,7 @@ CASES = {"mlp": 200, "mlp_view": 200, "conv": 200, "conv_no_buffers": 200, "unus
          "conv_armed": 40, "unused_accumulated": 40, "mlp_join": 40, "mlp_join_shrinking": 40, "conv_join": 40,
          "conv_join_accumulated": 40, "unused_join": 40}
 WORLDS = (2, 4)
-DEADLINE_S = 150
+DEADLINE_S = 300
 
 
 def steps_of(case, steps, rank, world):

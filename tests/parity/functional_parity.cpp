@@ -33,8 +33,11 @@ void run_world(const ProcessGroupPtr& group, const std::string& path) {
   for (int step = 0; step < kSteps; ++step) {
     const auto x = torch::randn({5, 7}, own).requires_grad_();
     const auto everyone = torch::cat(functional::all_gather(group, x));
-    const auto loss =
-        (torch::tanh(everyone) * (rank + 1)).sum() + everyone.mm(everyone.t()).pow(2).mean();
+    // One after the other, as in Python: the order in which a graph is made decides in which order
+    // gradients are added, and C++ leaves open which operand of a sum comes first.
+    const auto first = (torch::tanh(everyone) * (rank + 1)).sum();
+    const auto second = everyone.mm(everyone.t()).pow(2).mean();
+    const auto loss = first + second;
     loss.backward();
     gathered.push_back(x.grad());
     const auto y = torch::randn({5, 7}, own).requires_grad_();

@@ -16,7 +16,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEADLINE = 20  # seconds for one call of the script
-HEADERS = ["gloo/algorithm.h", "nlohmann/json.hpp", "CLI/CLI.hpp", "xxhash.h", "zlib.h", "gtest/gtest.h",
+HEADERS = ["gloo/algorithm.h", "nlohmann/json.hpp", "CLI/CLI.hpp", "xxhash.h", "zlib.h", "libdeflate.h", "gtest/gtest.h",
            "gmock/gmock.h"]
 # What the script itself uses of a Debian's essential packages.
 TOOLS = ["bash", "env", "cat", "mkdir", "rm", "mv", "grep", "sed", "awk", "tail", "head", "df", "flock", "nproc",
