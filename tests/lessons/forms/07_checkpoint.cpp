@@ -15,7 +15,7 @@ std::vector<FormCase> forms_07() {
       right("correct-state"),
       at_least("optimizer-state-missing", 1e-3, 1),
       at_least("scheduler-or-rng-state-missing", 1e-3, 1),
-      at_least("ema-on-one-rank", 1e-5),
+      at_least("ema-on-one-rank", 1e-8),
       right("near-miss-optimizer-in-its-own-file"),
       right("near-miss-schedule-counted-again"),
       right("near-miss-average-is-rank-zeros"),

@@ -13,7 +13,7 @@ std::vector<FormCase> forms_16() {
   return {
       right("correct-evaluation"),
       {.form = "rank-zero-metric",
-       .observed = always(1e-3),
+       .observed = always(1e-7),
        .min_world_size = 2,
        .at_least = true,
        .advice = true},
