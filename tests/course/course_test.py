@@ -6,6 +6,7 @@ usage: course_test.py PROGRAM
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -84,9 +85,15 @@ class Course(unittest.TestCase):
         self.assertEqual(diagnosis.returncode, 1, diagnosis.stderr)
         self.assertEqual([f["pitfall"] for f in json.loads(diagnosis.stdout)["findings"]], ["missing-set-epoch"])
         # Two attempts of a job, in order.
-        again = call("diagnose", *2 * [traces / "05_set_epoch" / "missing-set-epoch"], "--json")
+        first = traces / "05_set_epoch" / "missing-set-epoch"
+        second = shutil.copytree(first, self.folder / "second")
+        self.assertIn("named twice", call("diagnose", first, first).stderr)
+        again = call("diagnose", first, second, "--json")
         self.assertEqual(again.returncode, 1, again.stderr)
         self.assertIn("missing-set-epoch", [f["pitfall"] for f in json.loads(again.stdout)["findings"]])
+        self.assertEqual(again.stderr, "")
+        (second / "rank_0.trace").unlink()
+        self.assertIn("has the traces of 1 of 2 ranks; missing: 0.", call("diagnose", second).stderr)
 
     def test_a_run_that_is_ended_leaves_nobody(self):
         for sent in (signal.SIGTERM, signal.SIGINT):

@@ -16,6 +16,9 @@
 //   set_rng_state(checkpoint.at("rng_state").as_tensor());
 //   const auto next_epoch = checkpoint.at("epoch").as_int() + 1;
 //
+// That is one rank's generator. Where the ranks draw numbers of their own, gather all ranks' states and
+// save them as a list, as lesson 07 does.
+//
 // Nothing in this file is collective: one rank saves, every rank may load. save_on_rank_zero.h has
 // the collective way.
 #pragma once

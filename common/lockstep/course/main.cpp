@@ -13,6 +13,7 @@
 #include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 namespace lockstep::course {
 namespace {
@@ -25,7 +26,7 @@ std::filesystem::path build_folder() {
 
 int list(const std::vector<LessonEntry>& lessons) {
   for (const auto& lesson : lessons)
-    std::cout << std::left << std::setw(20) << lesson.name << lesson.title << "\n";
+    std::cout << std::left << std::setw(34) << lesson.name << lesson.title << "\n";
   return kOk;
 }
 
@@ -82,10 +83,29 @@ nlohmann::json finding_json(const diagnose::Finding& finding) {
           {"sequence", finding.sequence}, {"evidence", finding.evidence}};
 }
 
+// Most detectors need every rank; that they found nothing without one is no comfort.
+void warn_of_missing_ranks(const std::filesystem::path& folder, const trace::Trace& trace) {
+  std::set<int> missing;
+  const bool process = trace.ranks.front().participant.kind == "process";
+  for (int rank = 0; rank < trace.world_size; ++rank) missing.insert(rank);
+  for (const auto& rank : trace.ranks) missing.erase(rank.participant.rank);
+  if (missing.empty()) return;
+  std::cerr << "warning: " << folder.string() << " has the traces of " << trace.ranks.size()
+            << " of " << trace.world_size << (process ? " ranks" : " devices") << "; missing:";
+  for (const int rank : missing) std::cerr << " " << rank;
+  std::cerr << ". Little can be told without them.\n";
+}
+
 int diagnose_folders(const std::vector<std::filesystem::path>& folders, bool as_json,
                      bool export_trace) {
   std::vector<trace::Trace> attempts;
-  for (const auto& folder : folders) attempts.push_back(trace::read(folder));
+  std::set<std::filesystem::path> seen;
+  for (const auto& folder : folders) {
+    if (!seen.insert(std::filesystem::weakly_canonical(folder)).second)
+      throw UsageError(folder.string() + " is named twice; name each attempt's folder once");
+    attempts.push_back(trace::read(folder));
+    warn_of_missing_ranks(folder, attempts.back());
+  }
   const auto trace = trace::concatenate(std::move(attempts));
   if (export_trace) {
     std::cout << trace::to_json(trace) << "\n";

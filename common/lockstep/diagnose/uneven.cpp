@@ -94,7 +94,8 @@ Verdict uneven_batches(const trace::Trace& trace) {
                             std::to_string(now->fewest_of_waiting) + ", in " + call.op +
                             " number " + std::to_string(call.sequence) + "; " +
                             ranks_text(now->ended, "has", "have") + " ended the last pass after " +
-                            plural(static_cast<std::int64_t>(now->most_of_ended), "batch") +
+                            std::to_string(now->most_of_ended) +
+                            (now->most_of_ended == 1 ? " batch" : " batches") +
                             ", counted from the start, and never entered it"});
 }
 
