@@ -62,7 +62,6 @@ Variables with(Variables variables, const std::string& name, const std::string& 
 
 TEST(Placement, NoneWithoutARank) {
   EXPECT_EQ(placement({}), std::vector<int>());
-  EXPECT_EQ(placement({{"WORLD_SIZE", "4"}}), std::vector<int>());
   EXPECT_EQ(placement({{"RANK", ""}}), std::vector<int>());
 }
 
@@ -103,6 +102,19 @@ TEST(Placement, SlurmsTasksPerNode) {
     const auto list = with(kSlurm, "SLURM_STEP_TASKS_PER_NODE", bad);
     EXPECT_THROW(placement(list), UsageError) << bad;
   }
+}
+
+TEST(Placement, AWorldWithoutARankIsRefused) {
+  try {
+    placement({{"WORLD_SIZE", "2"}});
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("WORLD_SIZE is set and RANK is not"));
+  }
+  EXPECT_EQ(placement({{"WORLD_SIZE", "1"}}), std::vector<int>());
+  Variables of_slurm = kSlurm;  // whose batch scripts export it
+  of_slurm["WORLD_SIZE"] = "8";
+  EXPECT_EQ(placement(of_slurm), placement(kSlurm));
 }
 
 TEST(Placement, WrongValuesAreRefusedByName) {

@@ -28,7 +28,7 @@ struct Placement {
 // Slurm's (SLURM_PROCID ... of a task that srun started, which has SLURM_STEP_NUM_TASKS; a batch
 // script is no rank), else Open MPI's (OMPI_COMM_WORLD_RANK ...). Nothing where no rank is named:
 // this process is then to be the launcher. Throws UsageError when a variable is malformed or out of
-// range.
+// range, and for a WORLD_SIZE of several without any rank.
 std::optional<Placement> placement_from_environment();
 
 struct LaunchOptions {

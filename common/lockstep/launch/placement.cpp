@@ -100,6 +100,12 @@ std::optional<Placement> read(const Names& names) {
 std::optional<Placement> placement_from_environment() {
   for (const Names& names : {kTorchrun, kSlurm, kOpenMpi})
     if (const auto place = read(names)) return place;
+  // Several processes that each took themselves for the only one would train apart and write the same files.
+  if (environment_int(kTorchrun.world_size).value_or(1) != 1)
+    throw UsageError(
+        "the environment variable WORLD_SIZE is set and RANK is not: set both for a rank, or "
+        "neither "
+        "for the launcher");
   return std::nullopt;
 }
 
