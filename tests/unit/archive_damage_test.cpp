@@ -2,9 +2,9 @@
 // never memory that the file does not justify.
 #include <gtest/gtest.h>
 #include <lockstep/archive/zip_format.h>
-#include <sys/resource.h>
 #include <zlib.h>
 
+#include "../support/little_memory.h"
 #include "archive_files.h"
 
 namespace lockstep::archive {
@@ -90,21 +90,13 @@ std::string with_pickle(std::string file, const std::string& pickle) {
 // With little memory, no file of a few KB may need more: each of its 32-bit words once says "four
 // billion".
 TEST(DamagedArchive, LyingSizesAllocateNothing) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "a sanitizer reserves more address space than this test allows";
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-  GTEST_SKIP() << "a sanitizer reserves more address space than this test allows";
-#endif
-#endif
+  if (lockstep::test::kSanitized)
+    GTEST_SKIP() << "a sanitizer reserves more address space than this test allows";
   const auto good = every_kind_file();
   const auto good_pickle = pickle(every_kind());
   ASSERT_TRUE(survives(with_pickle(good, good_pickle)));
-  rlimit usual{};
-  getrlimit(RLIMIT_AS, &usual);
-  rlimit small = usual;
-  small.rlim_cur = std::size_t{256} << 20;
-  ASSERT_EQ(setrlimit(RLIMIT_AS, &small), 0);
+  const lockstep::test::LittleMemory little(256);
+  ASSERT_TRUE(little.is_set());
   const auto lie = [](std::string bytes, std::size_t at, std::uint32_t value) {
     for (std::size_t k = 0; k < 4; ++k) bytes[at + k] = static_cast<char>(value >> (8 * k));
     return bytes;
@@ -116,7 +108,6 @@ TEST(DamagedArchive, LyingSizesAllocateNothing) {
     for (std::size_t i = 0; i + 4 <= good_pickle.size(); ++i)
       EXPECT_NO_THROW(survives(with_pickle(good, lie(good_pickle, i, value)))) << "byte " << i;
   }
-  setrlimit(RLIMIT_AS, &usual);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "../support/little_memory.h"
 #include "checkpoint_file.h"
 
 namespace lockstep {
@@ -64,13 +65,7 @@ TEST(CheckpointTensors, SharedMemoryStaysShared) {
 
 // A save needs no second copy of what it saves, a load one copy.
 TEST(CheckpointTensors, MemoryStaysSmall) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "a sanitizer keeps freed memory";
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-  GTEST_SKIP() << "a sanitizer keeps freed memory";
-#endif
-#endif
+  if (lockstep::test::kSanitized) GTEST_SKIP() << "a sanitizer keeps freed memory";
   const auto peak_mib = [] {
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);

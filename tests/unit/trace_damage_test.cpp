@@ -5,12 +5,12 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
 #include <lockstep/trace/reader.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <functional>
 
+#include "../support/little_memory.h"
 #include "trace_events.h"
 
 namespace lockstep::trace {
@@ -145,24 +145,15 @@ TEST_F(DamagedTrace, AnyFlippedByteIsReadOrRefused) {
 // With 512 MiB of memory, no file of a few KB may need more: each of its 32-bit words once says
 // "four billion".
 TEST_F(DamagedTrace, LyingCountsAllocateNothing) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "a sanitizer reserves more address space than this test allows";
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-  GTEST_SKIP() << "a sanitizer reserves more address space than this test allows";
-#endif
-#endif
-  rlimit usual{};
-  getrlimit(RLIMIT_AS, &usual);
-  rlimit small = usual;
-  small.rlim_cur = std::size_t{512} << 20;
-  ASSERT_EQ(setrlimit(RLIMIT_AS, &small), 0);
+  if (lockstep::test::kSanitized)
+    GTEST_SKIP() << "a sanitizer reserves more address space than this test allows";
+  const lockstep::test::LittleMemory little(512);
+  ASSERT_TRUE(little.is_set());
   for (std::size_t i = kHead; i + 4 <= good_.size(); ++i)
     for (const std::uint32_t lie : {0xffffffffu, 0x7fffffffu, 0x10000000u}) {
       put(with(i, lie));
       EXPECT_NO_THROW(survives()) << "byte " << i;  // std::bad_alloc would be no Error
     }
-  setrlimit(RLIMIT_AS, &usual);
 }
 
 TEST_F(DamagedTrace, SaysWhatIsWrongAndWhere) {

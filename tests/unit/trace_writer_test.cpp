@@ -22,6 +22,8 @@
 #include <latch>
 #include <thread>
 
+#include "../support/little_memory.h"
+
 namespace lockstep::trace {
 namespace {
 
@@ -297,26 +299,17 @@ TEST_F(TraceWriter, LeavesWhatWasEnteredLongBefore) {
 
 // Under ulimit -v, with room for a few hundred MB.
 TEST_F(TraceWriter, NeedsLittleAddressSpace) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "a sanitizer reserves more address space than this test allows";
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-  GTEST_SKIP() << "a sanitizer reserves more address space than this test allows";
-#endif
-#endif
-  rlimit usual{};
-  getrlimit(RLIMIT_AS, &usual);
-  rlimit small = usual;
-  small.rlim_cur = std::size_t{512} << 20;
-  ASSERT_EQ(setrlimit(RLIMIT_AS, &small), 0);
+  if (lockstep::test::kSanitized)
+    GTEST_SKIP() << "a sanitizer reserves more address space than this test allows";
   std::string failure;
   try {
+    const lockstep::test::LittleMemory little(512);
+    ASSERT_TRUE(little.is_set());
     for (int rank = 0; rank < 3; ++rank)
       Writer(folder_.path(), {.rank = rank, .world_size = 3}).record(SetEpoch{rank});
   } catch (const Error& error) {
     failure = error.what();
   }
-  setrlimit(RLIMIT_AS, &usual);
   EXPECT_EQ(failure, "");
   EXPECT_EQ(read(folder_.path()).ranks.size(), 3u);
 }

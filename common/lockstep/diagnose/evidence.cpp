@@ -41,6 +41,11 @@ std::string list(const std::vector<int>& ranks) {
   return text;
 }
 
+std::string ranks_text(const std::vector<int>& ranks, const char* one, const char* several) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + list(ranks) + " " +
+         (ranks.size() == 1 ? one : several);
+}
+
 std::string plural(std::int64_t count, const char* one) {
   return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
 }

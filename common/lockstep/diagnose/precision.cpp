@@ -81,15 +81,13 @@ Verdict local_overflow_skip(const trace::Trace& trace) {
       if (steps[r][n].event->found_nonfinite) found_something.push_back(run.numbers[r]);
     }
     if (skip.empty() || skip.size() == steps.size()) continue;
-    const bool one = skip.size() == 1;
-    return found(
-        {.pitfall = "local-overflow-skip",
-         .ranks = skip,
-         .step = steps.front()[n].step,
-         .evidence =
-             "rank" + std::string(one ? " " : "s ") + list(skip) + (one ? " leaves" : " leave") +
-             " a step out that the other ranks take: " + std::to_string(found_something.size()) +
-             " of " + std::to_string(steps.size()) + " ranks found gradients not finite"});
+    return found({.pitfall = "local-overflow-skip",
+                  .ranks = skip,
+                  .step = steps.front()[n].step,
+                  .evidence = ranks_text(skip, "leaves", "leave") +
+                              " a step out that the other ranks take: " +
+                              std::to_string(found_something.size()) + " of " +
+                              std::to_string(steps.size()) + " ranks found gradients not finite"});
   }
   return clean();
 }

@@ -53,11 +53,6 @@ std::optional<Progress> progress(const Run& run) {
   return all;
 }
 
-std::string ranks_text(const std::vector<int>& ranks, const char* one, const char* several) {
-  return (ranks.size() == 1 ? "rank " : "ranks ") + list(ranks) + " " +
-         (ranks.size() == 1 ? one : several);
-}
-
 // Each rank's one loss of a step is the mean of its own samples.
 bool are_own_means(const std::vector<std::vector<UpdateSpan>>& spans, std::int64_t step) {
   return std::all_of(spans.begin(), spans.end(), [&](const auto& of_rank) {

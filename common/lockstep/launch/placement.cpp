@@ -104,8 +104,7 @@ std::optional<Placement> placement_from_environment() {
   if (environment_int(kTorchrun.world_size).value_or(1) != 1)
     throw UsageError(
         "the environment variable WORLD_SIZE is set and RANK is not: set both for a rank, or "
-        "neither "
-        "for the launcher");
+        "neither for the launcher");
   return std::nullopt;
 }
 

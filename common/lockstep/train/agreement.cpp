@@ -53,6 +53,12 @@ void require_agreement(c10d::ProcessGroup& group, const std::string& what, std::
                 "; it must be the same on all of them");
 }
 
+double sum_over_ranks(c10d::ProcessGroup& group, double value) {
+  auto sum = at::full({1}, value, at::device(device_of(group)).dtype(at::kFloat));
+  all_reduce(group, sum);
+  return sum.item<double>();
+}
+
 int highest_rank_of(c10d::ProcessGroup& group, bool candidate) {
   auto rank = at::full({1}, candidate ? group.getRank() : -1,
                        at::device(device_of(group)).dtype(at::kLong));

@@ -27,6 +27,9 @@ Agreement all_agree(c10d::ProcessGroup& group, bool value);
 // about `what` ("batches of an epoch"), and who said what.
 void require_agreement(c10d::ProcessGroup& group, const std::string& what, std::int64_t value);
 
+// Collective, blocks: one all-reduce (SUM) of a float32, so exact for counts of ranks.
+double sum_over_ranks(c10d::ProcessGroup& group, double value);
+
 // Collective, blocks: one all-reduce (MAX). The highest rank that is a candidate; -1 where none is.
 int highest_rank_of(c10d::ProcessGroup& group, bool candidate);
 

@@ -121,7 +121,8 @@ class DdpEngine::Impl {
  public:
   Impl(std::shared_ptr<torch::nn::Module> module, ProcessGroupPtr group, const DdpOptions& options);
 
-  void before_forward(const std::function<c10::intrusive_ptr<c10d::Work>()>& notify,
+  // `still_here`: the count of the ranks that are not done, inside join(); else null.
+  void before_forward(c10::intrusive_ptr<c10d::Work> still_here,
                       const std::optional<JoinOptions>& join);
   std::vector<at::Tensor> after_forward(std::vector<at::Tensor> outputs);
   void shadow_iteration();
@@ -135,9 +136,9 @@ class DdpEngine::Impl {
 
  private:
   void check_module(const detail::ReducedParameters& reduced) const;
-  bool has_buffers() const { return !detail::all_buffers(*module).empty(); }
   void rebuild_buckets();
-  void broadcast_buffers(int root);
+  // Where they are to be synced; find_root, which may be collective, is asked only then.
+  void sync_buffers(const std::function<int()>& find_root);
   bool any_syncs(bool mine);
   void shadow_reduction();
 
@@ -189,25 +190,28 @@ void DdpEngine::Impl::broadcast_state(int root) {
                   [&] { c10d::broadcast_coalesced(group, state, kBroadcastBucketBytes, root); });
 }
 
-void DdpEngine::Impl::broadcast_buffers(int root) {
+void DdpEngine::Impl::sync_buffers(const std::function<int()>& find_root) {
+  if (!options.broadcast_buffers || !sync_buffers_next_) return;
   // Looked up anew each time: a module may replace its buffers.
   const auto buffers = detached(detail::all_buffers(*module));
+  if (buffers.empty()) return;
+  const int root = find_root();
   const torch::NoGradGuard no_grad;
   collective_call(*group, "DistributedDataParallel's broadcast of buffers",
                   [&] { c10d::broadcast_coalesced(group, buffers, kBroadcastBucketBytes, root); });
 }
 
-void DdpEngine::Impl::before_forward(const std::function<c10::intrusive_ptr<c10d::Work>()>& notify,
+void DdpEngine::Impl::before_forward(c10::intrusive_ptr<c10d::Work> still_here,
                                      const std::optional<JoinOptions>& join) {
   const bool grad = torch::GradMode::is_enabled();
   if (grad && require_sync) reducer->prepare_for_forward();
-  if (auto work = notify())
-    reducer->set_forward_pass_work_handle(std::move(work), join->divide_by_initial_world_size);
+  if (still_here)
+    reducer->set_forward_pass_work_handle(std::move(still_here),
+                                          join->divide_by_initial_world_size);
   // A rank that has joined cannot know whether a gradient is wanted, so it rebuilds in any case.
   if (grad || join) rebuild_buckets();
   // Inside join() rank 0 may be done, and its buffers old.
-  if (options.broadcast_buffers && sync_buffers_next_ && has_buffers())
-    broadcast_buffers(join ? highest_rank_of(*group, true) : 0);
+  sync_buffers([&] { return join ? highest_rank_of(*group, true) : 0; });
   if (join) any_syncs(grad && require_sync);
 }
 
@@ -242,15 +246,12 @@ std::vector<at::Tensor> DdpEngine::Impl::after_forward(std::vector<at::Tensor> o
 
 // Whether any rank's backward will reduce. Those that are done ask; the others tell.
 bool DdpEngine::Impl::any_syncs(bool mine) {
-  auto sync = at::full({1}, mine ? 1 : 0, at::device(device_of(*group)).dtype(at::kFloat));
-  all_reduce(*group, sync);
-  return sync.item<float>() != 0;
+  return sum_over_ranks(*group, mine ? 1 : 0) != 0;
 }
 
 void DdpEngine::Impl::shadow_iteration() {
   rebuild_buckets();
-  if (options.broadcast_buffers && sync_buffers_next_ && has_buffers())
-    broadcast_buffers(highest_rank_of(*group, false));
+  sync_buffers([&] { return highest_rank_of(*group, false); });
   sync_buffers_next_ = any_syncs(false);
   if (sync_buffers_next_) shadow_reduction();
 }
@@ -279,7 +280,7 @@ DdpEngine::DdpEngine(std::shared_ptr<torch::nn::Module> module, ProcessGroupPtr 
 DdpEngine::~DdpEngine() = default;
 
 void DdpEngine::before_forward() {
-  impl_->before_forward([this] { return notify_join_context(); }, join_options());
+  impl_->before_forward(notify_join_context(), join_options());
 }
 
 std::vector<at::Tensor> DdpEngine::after_forward(std::vector<at::Tensor> outputs) {

@@ -1,29 +1,15 @@
 #include <lockstep/dist/collective_call.h>
+#include <lockstep/train/agreement.h>
 #include <lockstep/train/join.h>
 #include <torch/torch.h>
 
 namespace lockstep {
-namespace {
-
-at::Tensor one_number(const c10d::ProcessGroup& group, double value) {
-  return at::full({1}, value, at::device(device_of(group)).dtype(at::kFloat));
-}
-
-// Sums one number over the ranks.
-double sum_over_ranks(c10d::ProcessGroup& group, double value) {
-  auto sum = one_number(group, value);
-  all_reduce(group, sum);
-  return sum.item<double>();
-}
-
-}  // namespace
-
 c10::intrusive_ptr<c10d::Work> Joinable::notify_join_context() {
   if (!options_ || !is_first_) return {};
   auto& group = *join_process_group();
   c10::intrusive_ptr<c10d::Work> work;
   collective_call(group, "join's count of the ranks that have a batch", [&] {
-    std::vector<at::Tensor> not_done{one_number(group, 1)};
+    std::vector<at::Tensor> not_done{at::ones({1}, at::device(device_of(group)).dtype(at::kFloat))};
     work = group.allreduce(not_done);
   });
   if (options_->throw_on_early_termination && sum_over_ranks(group, 0) != 0)
