@@ -29,9 +29,14 @@
 #include <sstream>
 #include <thread>
 
+#include "interval.h"
+
 namespace {
 
 using namespace lockstep;
+using benchmark::load_average;
+using benchmark::median_with_interval;
+using benchmark::ratios;
 using nlohmann::json;
 
 constexpr int kRanks = 2;
@@ -59,7 +64,7 @@ class Job {
     InitOptions init;
     init.init_method = "file://" + (folder / (std::string(mode.name) + ".store")).string();
     if (writer_)
-      init.decorate = [this](BackendPtr backend) {
+      init.decorate = [this](BackendPtr backend, const StorePtr&) {
         return record::observe(std::move(backend), writer_);
       };
     group_ = init_process_group(init);
@@ -131,29 +136,6 @@ Times measure(std::vector<std::unique_ptr<Job>>& jobs, int rounds) {
   return times;
 }
 
-// The order statistics around the median that hold it with a probability of at least 95 %.
-json median_with_interval(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const auto n = values.size();
-  double term = std::pow(0.5, static_cast<double>(n)), below = term;  // P(Binomial(n, 1/2) <= k)
-  std::size_t k = 0;
-  while (k + 1 < n / 2) {
-    const double next = term * static_cast<double>(n - k) / static_cast<double>(k + 1);
-    if (below + next > 0.025) break;
-    term = next;
-    below += next;
-    ++k;
-  }
-  const double median = n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-  return {{"median", median}, {"low", values[k]}, {"high", values[n - 1 - k]}};
-}
-
-json ratios(const std::vector<double>& times, const std::vector<double>& base) {
-  std::vector<double> each;
-  for (std::size_t i = 0; i < times.size(); ++i) each.push_back(times[i] / base[i]);
-  return median_with_interval(std::move(each));
-}
-
 // What the probes add to a step in which they run: the modes' difference, round by round.
 json milliseconds_a_probed_step(const Times& times) {
   std::vector<double> each;
@@ -194,13 +176,6 @@ json cost_of_a_collective(const std::filesystem::path& folder) {
   for (int i = 0; i < 15; ++i)
     costs.push_back(microseconds_a_call(observed) - microseconds_a_call(bare));
   return median_with_interval(std::move(costs));
-}
-
-// Processes that ran or wanted to, over the last minute; the benchmark's own 2 ranks are among them.
-double load_average() {
-  double load = -1;
-  getloadavg(&load, 1);
-  return load;
 }
 
 json report(const Times& times, double load_before, const std::filesystem::path& folder) {

@@ -28,14 +28,15 @@ trace::Trace calls(int world_size, const std::string& op,
 }
 
 TEST_P(Collectives, ThatDifferAreNamedAtTheirSequence) {
-  const std::vector<std::function<void(trace::Collective&)>> changes{
-      [](auto& c) { c.op = "broadcast"; }, [](auto& c) { c.reduce_op = "product"; },
-      [](auto& c) { c.root = 1; }, [](auto& c) { c.dtype = "int"; },
-      [](auto& c) { c.sizes = {65}; }};
-  for (const auto& change : changes) {
+  const std::vector<std::pair<std::string, std::function<void(trace::Collective&)>>> changes{
+      {"collective-mismatch", [](auto& c) { c.op = "broadcast"; }},
+      {"reduce-op-mismatch", [](auto& c) { c.reduce_op = "product"; }},
+      {"root-mismatch", [](auto& c) { c.root = 1; }},
+      {"dtype-mismatch", [](auto& c) { c.dtype = "int"; }},
+      {"shape-mismatch", [](auto& c) { c.sizes = {65}; }}};
+  for (const auto& [slug, change] : changes) {
     const auto trace = calls(GetParam(), "allreduce", change);
-    expect_only(trace, "collective-mismatch",
-                GetParam() == 2 ? all_ranks(2) : std::vector<int>{GetParam() - 1}, 1);
+    expect_only(trace, slug, GetParam() == 2 ? all_ranks(2) : std::vector<int>{GetParam() - 1}, 1);
     EXPECT_EQ(diagnose::diagnose(trace).findings.at(0).sequence, 2);
   }
 }

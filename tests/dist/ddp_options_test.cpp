@@ -62,11 +62,12 @@ std::vector<Gradients> by_rank(const ThreadRanksOptions& options) {
 TEST(DdpOptionsTest, ADecoratedBackendDoesNotChangeABit) {
   const TemporaryFolder folder("lockstep-traces");
   const auto plain = by_rank({.world_size = 3});
-  const auto observed = by_rank({.world_size = 3, .decorate = [&](BackendPtr backend) {
-                                   const trace::Participant participant{backend->getRank(), 3};
-                                   return record::observe(backend, std::make_shared<trace::Writer>(
-                                                                       folder.path(), participant));
-                                 }});
+  const auto observed =
+      by_rank({.world_size = 3, .decorate = [&](BackendPtr backend, const StorePtr&) {
+                 const trace::Participant participant{backend->getRank(), 3};
+                 return record::observe(
+                     backend, std::make_shared<trace::Writer>(folder.path(), participant));
+               }});
   for (std::size_t rank = 0; rank < plain.size(); ++rank)
     EXPECT_TRUE(identical(plain[rank], observed[rank])) << "rank " << rank;
 }

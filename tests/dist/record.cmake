@@ -3,3 +3,9 @@ foreach(name backend probes random_numbers scaling state)
   add_lockstep_test(record_${name}_test TORCH SOURCES record_${name}_test.cpp
     DEPENDS lockstep::record lockstep::train LABEL dist TIMEOUT 90)
 endforeach()
+
+# Checked mode.
+foreach(name backend mismatch missing)
+  add_lockstep_test(checked_${name}_test TORCH SOURCES checked_${name}_test.cpp
+    DEPENDS lockstep::record lockstep::train LABEL dist TIMEOUT 90)
+endforeach()

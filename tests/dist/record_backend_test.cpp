@@ -343,7 +343,7 @@ TEST(RecordBackend, ARefusedCallIsLeftAsFailed) {
 TEST(RecordBackend, PassesOnWhatTheGroupSets) {
   BackendPtr inner;
   RecordJob job(1);
-  job.options.decorate = [&](BackendPtr backend) {
+  job.options.decorate = [&](BackendPtr backend, const StorePtr&) {
     inner = backend;
     return record::observe(std::move(backend), job.writer(0));
   };

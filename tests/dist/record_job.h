@@ -20,7 +20,7 @@ class RecordJob {
       writers_.push_back(std::make_shared<trace::Writer>(
           folder_.path(), trace::Participant{.rank = rank, .world_size = world_size}));
     options.world_size = world_size;
-    options.decorate = [this](BackendPtr backend) {
+    options.decorate = [this](BackendPtr backend, const StorePtr&) {
       const int rank = backend->getRank();
       return record::observe(std::move(backend), writer(rank));
     };

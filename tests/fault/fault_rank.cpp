@@ -12,6 +12,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
 #include <lockstep/launch/launch.h>
+#include <lockstep/trace/writer.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -23,6 +24,7 @@
 #include <functional>
 #include <iostream>
 #include <map>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -87,6 +89,31 @@ void flood(const std::string& lines) {
   for (int line = 1; line <= std::stoi(lines); ++line) std::cerr << "line " << line << '\n';
 }
 
+// A trace, as of a rank whose collectives are observed.
+std::unique_ptr<lockstep::trace::Writer> trace_writer;
+std::int64_t entered = 0;     // collectives
+std::uint64_t inside_of = 0;  // the last one
+
+void open_trace(const std::string& folder) {
+  const auto place = lockstep::launch::placement_from_environment().value();
+  trace_writer = std::make_unique<lockstep::trace::Writer>(
+      folder, lockstep::trace::Participant{place.rank, place.world_size});
+}
+
+void enter(const std::string& operation) {
+  inside_of = trace_writer->enter(
+      {.sequence = ++entered, .group = "0", .op = operation, .dtype = "float32", .sizes = {4}});
+}
+
+// Many collectives, each of them short.
+void work(const std::string& count) {
+  for (int i = 0; i < std::stoi(count); ++i) {
+    enter("allreduce");
+    std::this_thread::sleep_for(milliseconds(20));
+    trace_writer->leave(inside_of, false);
+  }
+}
+
 const std::map<std::string, std::function<void(const std::string&)>> kSteps{
     {"exit", [](const std::string& code) { _exit(std::stoi(code)); }},
     {"raise", [](const std::string& text) { throw std::runtime_error(text); }},
@@ -103,6 +130,12 @@ const std::map<std::string, std::function<void(const std::string&)>> kSteps{
     {"orphan", orphan},
     {"complain", [](const std::string& text) { std::cerr << text << std::endl; }},
     {"environment", print_environment},
+    {"trace", open_trace},
+    {"enter", enter},
+    {"leave", [](const std::string&) { trace_writer->leave(inside_of, false); }},
+    {"fail", [](const std::string&) { trace_writer->leave(inside_of, true); }},
+    {"work", work},
+    {"close", [](const std::string&) { trace_writer.reset(); }},
 };
 
 int run_as_rank(const std::vector<std::string>& scripts, int rank) {

@@ -76,8 +76,17 @@ class Launcher {
     posix_spawn_file_actions_addopen(&actions, 1, output_.c_str(), O_WRONLY | O_CREAT | O_TRUNC,
                                      0600);
     posix_spawn_file_actions_adddup2(&actions, 1, 2);
-    if (posix_spawn(&pid_, FAULT_RANK, &actions, nullptr, arguments.data(), environ) != 0)
+    // As from a terminal, whatever the tests themselves were started to ignore.
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    sigset_t heard;
+    sigemptyset(&heard);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&heard, signal);
+    posix_spawnattr_setsigdefault(&attributes, &heard);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+    if (posix_spawn(&pid_, FAULT_RANK, &actions, &attributes, arguments.data(), environ) != 0)
       pid_ = -1;
+    posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
   }
   ~Launcher() {

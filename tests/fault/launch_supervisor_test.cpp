@@ -41,10 +41,10 @@ TEST_P(Interrupted, EndsTheRanksAndExitsAsAShellExpects) {
 }
 INSTANTIATE_TEST_SUITE_P(Signals, Interrupted, ::testing::Values(SIGINT, SIGTERM, SIGHUP));
 
-TEST_F(LaunchFault, TwentyLaunchersAtOnce) {
+TEST_F(LaunchFault, AHundredLaunchersAtOnce) {
   std::vector<std::unique_ptr<TemporaryFolder>> folders;
   std::vector<std::unique_ptr<Launcher>> launchers;
-  for (int i = 0; i < 20; ++i) {
+  for (int i = 0; i < 100; ++i) {
     folders.push_back(std::make_unique<TemporaryFolder>("lockstep-many"));
     const std::string store = (folders.back()->path() / "met").string();
     launchers.push_back(std::make_unique<Launcher>(

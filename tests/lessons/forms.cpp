@@ -36,12 +36,14 @@ std::vector<FormCase> all_forms() {
       {"06_sync_batch_norm", forms_06()},
       {"07_checkpoint", forms_07()},
       {"08_lr_scaling", forms_08()},
+      {"09_hanging_collective", forms_09()},
       {"11_uneven_inputs", forms_11()},
       {"12_gradient_accumulation", forms_12()},
       {"13_clipping_and_mixed_precision", forms_13()},
       {"14_unused_parameters", forms_14()},
       {"15_randomness", forms_15()},
       {"16_metrics", forms_16()},
+      {"18_elastic_restart", forms_18()},
   };
   std::vector<FormCase> all;
   for (const auto& [lesson, forms] : lessons)

@@ -39,12 +39,14 @@ std::vector<FormCase> forms_05();
 std::vector<FormCase> forms_06();
 std::vector<FormCase> forms_07();
 std::vector<FormCase> forms_08();
+std::vector<FormCase> forms_09();
 std::vector<FormCase> forms_11();
 std::vector<FormCase> forms_12();
 std::vector<FormCase> forms_13();
 std::vector<FormCase> forms_14();
 std::vector<FormCase> forms_15();
 std::vector<FormCase> forms_16();
+std::vector<FormCase> forms_18();
 
 std::vector<FormCase> all_forms();
 

@@ -146,21 +146,70 @@ TEST(CommandLine, EndsWhatTakesTooLong) {
   EXPECT_NE(finished.err.find("hang"), std::string::npos) << finished.err;
 }
 
+// What passes in silence otherwise is refused on every rank, with both sides.
+TEST(CommandLine, ChecksEachCollectiveBeforeItRuns) {
+  const auto mixed =
+      run({program("09_hanging_collective"), "--variant", "dtype-mismatch", "--check"});
+  EXPECT_EQ(mixed.exit_code, 1) << "it ends otherwise than it is meant to";
+  EXPECT_NE(mixed.err.find("ended-otherwise"), std::string::npos) << mixed.err;
+  EXPECT_NE(mixed.err.find("rank 1: allreduce sum int32 [10]"), std::string::npos) << mixed.err;
+  EXPECT_NE(mixed.err.find("rank 0: allreduce sum float32 [10]"), std::string::npos) << mixed.err;
+  const auto right = run({program("03_ddp"), "--variant", "correct", "--check"});
+  EXPECT_EQ(right.exit_code, 0) << right.err;
+}
+
 // The same program as a rank of another launcher. Rank 0 judges, and its exit code is the job's.
-TEST(Torchrun, RunsAndJudgesALesson) {
-  if (std::string(LOCKSTEP_PYTHON).empty()) GTEST_SKIP() << "no Python with torch was configured";
-  const TemporaryFolder folder("lockstep-torchrun-test");
-  const auto file = folder.path() / "report.json";
-  const auto finished =
-      run({LOCKSTEP_PYTHON, "-m", "torch.distributed.run", "--nproc-per-node", "2",
-           "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--no-python",
-           program("05_set_epoch"), "--variant", "epoch-differs-by-rank", "--folder",
-           (folder.path() / "run").string(), "--json", file.string()});
+class Torchrun : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (std::string(LOCKSTEP_PYTHON).empty()) GTEST_SKIP() << "no Python with torch was configured";
+  }
+  Finished torchrun(const std::string& lesson, const std::string& form,
+                    std::vector<std::string> more = {}) {
+    std::vector<std::string> command{
+        LOCKSTEP_PYTHON,  "-m",   "torch.distributed.run", "--nproc-per-node", "2",
+        "--rdzv-backend", "c10d", "--rdzv-endpoint",       "127.0.0.1:0"};
+    command.insert(command.end(), more.begin(), more.end());
+    const std::vector<std::string> program_and_options{
+        "--no-python", program(lesson), "--variant",
+        form,          "--folder",      (folder_.path() / "run").string(),
+        "--json",      file_.string()};
+    command.insert(command.end(), program_and_options.begin(), program_and_options.end());
+    return run(command);
+  }
+  json variant() const { return json::parse(read_file(file_)).at("variants").at(0); }
+
+  const TemporaryFolder folder_{"lockstep-torchrun-test"};
+  const std::filesystem::path file_ = folder_.path() / "report.json";
+};
+
+TEST_F(Torchrun, RunsAndJudgesALesson) {
+  const auto finished = torchrun("05_set_epoch", "epoch-differs-by-rank");
   ASSERT_EQ(finished.exit_code, 0) << finished.err;
-  const json variant = json::parse(read_file(file)).at("variants").at(0);
-  EXPECT_EQ(variant.at("verdict"), "as-expected") << variant.dump();
-  EXPECT_EQ(named(variant, "violation"), std::set<std::string>{"epoch-differs-by-rank"});
-  EXPECT_EQ(variant.at("losses").size(), 2U) << "both ranks' losses";
+  EXPECT_EQ(variant().at("verdict"), "as-expected") << variant().dump();
+  EXPECT_EQ(named(variant(), "violation"), std::set<std::string>{"epoch-differs-by-rank"});
+  EXPECT_EQ(variant().at("losses").size(), 2U) << "both ranks' losses";
+}
+
+// A rank is killed, torchrun starts both again, and they go on behind the newest checkpoint.
+TEST_F(Torchrun, RestartsAJobThatGoesOn) {
+  const auto finished = torchrun("18_elastic_restart", "correct", {"--max-restarts", "1"});
+  ASSERT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_EQ(variant().at("verdict"), "as-expected") << variant().dump();
+  EXPECT_TRUE(std::filesystem::exists(folder_.path() / "run" / "attempt_1" / "rank_1.trace"));
+}
+
+TEST_F(Torchrun, RestartsAJobThatDoesNotAndNamesIt) {
+  const auto finished =
+      torchrun("18_elastic_restart", "restart-without-resume", {"--max-restarts", "1"});
+  ASSERT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_EQ(named(variant(), "violation"), std::set<std::string>{"restart-without-resume"});
+}
+
+TEST_F(Torchrun, EndsAtTheFirstFailureByDefault) {
+  const auto finished = torchrun("18_elastic_restart", "correct");
+  EXPECT_EQ(finished.exit_code, 1) << finished.err;
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() / "run" / "attempt_1"));
 }
 
 }  // namespace

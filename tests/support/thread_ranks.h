@@ -24,7 +24,7 @@ inline const int kFlightRecorderOff = ::setenv("TORCH_FR_BUFFER_SIZE", "0", 1);
 struct ThreadRanksOptions {
   int world_size = 2;
   std::chrono::milliseconds timeout{20'000};  // of the rendezvous and of every operation
-  std::function<BackendPtr(BackendPtr)> decorate = {};
+  std::function<BackendPtr(BackendPtr, const StorePtr&)> decorate = {};
 };
 
 // Runs body(group) once a rank, each in its own thread over a Gloo group, and gives back what each

@@ -1,6 +1,6 @@
-// Every virtual of c10d::Backend is overridden by ObservedBackend, or stands in a list with a
-// reason: read from the header of the torch that is built against, so that a new torch says what it
-// adds.
+// Every virtual of c10d::Backend is overridden by ObservedBackend and by CheckedBackend, there or in
+// the DecoratedBackend that both derive from, or stands in a list with a reason: read from the header
+// of the torch that is built against, so that a new torch says what it adds.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/base/file.h>
@@ -65,7 +65,11 @@ std::set<std::string> forgotten(const std::string& header, const std::string& so
 
 const std::string kBackendHeader = read_file(LOCKSTEP_C10D "/Backend.hpp");
 const std::string kWorkHeader = read_file(LOCKSTEP_C10D "/Work.hpp");
-const std::string kObservedBackend = read_file(LOCKSTEP_RECORD "/observed_backend.cpp");
+const std::string kDecoratedBackend = read_file(LOCKSTEP_RECORD "/decorated_backend.h");
+const std::string kObservedBackend =
+    kDecoratedBackend + read_file(LOCKSTEP_RECORD "/observed_backend.cpp");
+const std::string kCheckedBackend =
+    kDecoratedBackend + read_file(LOCKSTEP_RECORD "/checked_backend.cpp");
 const std::string kObservedWork = read_file(LOCKSTEP_RECORD "/observed_work.cpp");
 
 TEST(ObservedVirtuals, AreAllForwardedOrRefused) {
@@ -73,7 +77,9 @@ TEST(ObservedVirtuals, AreAllForwardedOrRefused) {
   ASSERT_GT(declared.size(), 40u) << "the header was not understood";
   EXPECT_TRUE(declared.contains("getBackendName"));
   EXPECT_THAT(forgotten(kBackendHeader, kObservedBackend), ::testing::IsEmpty())
-      << "of c10d::Backend: override them in ObservedBackend, or name them in the list above";
+      << "of c10d::Backend: override them in DecoratedBackend, or name them in the list above";
+  EXPECT_THAT(forgotten(kBackendHeader, kCheckedBackend), ::testing::IsEmpty())
+      << "of c10d::Backend: override them in CheckedBackend too";
   ASSERT_GT(virtuals_of(without_comments(kWorkHeader)).size(), 10u);
   EXPECT_THAT(forgotten(kWorkHeader, kObservedWork), ::testing::IsEmpty())
       << "of c10d::Work: override them in ObservedWork";
@@ -85,11 +91,14 @@ TEST(ObservedVirtuals, APlantedOneIsFound) {
   ASSERT_NE(place, std::string::npos);
   header.insert(place, "virtual c10::intrusive_ptr<Work> all_new(\n    at::Tensor& output);\n  ");
   EXPECT_THAT(forgotten(header, kObservedBackend), ::testing::ElementsAre("all_new"));
-  auto source = kObservedBackend;
-  const auto mine = source.find("void abort() override");
-  ASSERT_NE(mine, std::string::npos);
-  source.replace(mine, 10, "void abort_");
-  EXPECT_THAT(forgotten(kBackendHeader, source), ::testing::ElementsAre("abort"));
+  for (const auto& whole : {kObservedBackend, kCheckedBackend})
+    for (const std::string name : {"abort", "send"}) {
+      auto source = whole;
+      const auto mine = source.find(" " + name + "(");
+      ASSERT_NE(mine, std::string::npos);
+      source.replace(mine, name.size() + 1, " mine");
+      EXPECT_THAT(forgotten(kBackendHeader, source), ::testing::ElementsAre(name));
+    }
 }
 
 TEST(ObservedVirtuals, AreReadAsTheCompilerReadsThem) {

@@ -28,7 +28,7 @@ Ref Objects::add(Object object) {
 
 void Objects::charge(std::size_t bytes) {
   if (bytes > budget_)
-    throw Error("unpacks into far more memory than a checkpoint of its size; refused");
+    throw Error("unpacks into far more memory than an honest file of its size; refused");
   budget_ -= bytes;
 }
 

@@ -77,6 +77,14 @@ class Objects {
 
 const char* kind(const Object& object);  // for messages: "a tuple"
 
+// What unpickle() reads, before values are copied out of it: for a reader that knows what it looks
+// for in a file that refers to the same thing often. unpickler.cpp; throws Error as unpickle() does.
+struct Graph {
+  Objects objects;
+  Ref root;
+};
+Graph unpickle_graph(std::string_view pickle);
+
 // globals.cpp. Throws Error, naming it, for a global that is not one of those above.
 Global find_global(std::string_view module, std::string_view name);
 // What the global gives when applied to the tuple `arguments`: a rebuilt tensor, an empty dict.

@@ -5,6 +5,7 @@
 
 #include <bit>
 #include <cstdio>
+#include <type_traits>
 #include <unordered_map>
 
 namespace lockstep::archive {
@@ -20,7 +21,25 @@ class Unpickler {
     true_ = objects_.add(true);
   }
 
-  FileValue run() try {
+  FileValue value() {
+    return in_place([this] { return objects_.value(root()); });
+  }
+  Graph graph() {
+    return in_place([this] {
+      const auto result = root();
+      return Graph{std::move(objects_), result};
+    });
+  }
+
+ private:
+  template <class Call>
+  std::invoke_result_t<Call> in_place(const Call& call) try {
+    return call();
+  } catch (const Error& error) {
+    throw Error("at byte " + std::to_string(opcode_at_) + " of the pickle: " + error.what());
+  }
+
+  Ref root() {
     while (true) {
       opcode_at_ = at_;
       const char opcode = take(1)[0];
@@ -30,12 +49,9 @@ class Unpickler {
     const auto result = pop();
     if (at_ != pickle_.size())
       throw Error(std::to_string(pickle_.size() - at_) + " bytes follow the end");
-    return objects_.value(result);
-  } catch (const Error& error) {
-    throw Error("at byte " + std::to_string(opcode_at_) + " of the pickle: " + error.what());
+    return result;
   }
 
- private:
   void step(char opcode) {
     switch (opcode) {
       case '\x80':  // PROTO
@@ -239,7 +255,11 @@ class Unpickler {
 }  // namespace
 
 FileValue unpickle(std::string_view pickle) {
-  return Unpickler(pickle).run();
+  return Unpickler(pickle).value();
+}
+
+unpickling::Graph unpickling::unpickle_graph(std::string_view pickle) {
+  return Unpickler(pickle).graph();
 }
 
 }  // namespace lockstep::archive

@@ -1,6 +1,7 @@
 // The program behind ./lockstep: list, run, diagnose.
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
+#include <lockstep/course/flight_diagnosis.h>
 #include <lockstep/course/lessons.h>
 #include <lockstep/diagnose/diagnose.h>
 #include <lockstep/diagnose/text.h>
@@ -100,12 +101,13 @@ int diagnose_folders(const std::vector<std::filesystem::path>& folders, bool as_
                      bool export_trace) {
   std::vector<trace::Trace> attempts;
   std::set<std::filesystem::path> seen;
-  for (const auto& folder : folders) {
-    if (!seen.insert(std::filesystem::weakly_canonical(folder)).second)
-      throw UsageError(folder.string() + " is named twice; name each attempt's folder once");
-    attempts.push_back(trace::read(folder));
-    warn_of_missing_ranks(folder, attempts.back());
-  }
+  for (const auto& job : folders)
+    for (const auto& folder : trace::attempt_folders(job)) {
+      if (!seen.insert(std::filesystem::weakly_canonical(folder)).second)
+        throw UsageError(folder.string() + " is named twice; name each attempt's folder once");
+      attempts.push_back(trace::read(folder));
+      warn_of_missing_ranks(folder, attempts.back());
+    }
   const auto trace = trace::concatenate(std::move(attempts));
   if (export_trace) {
     std::cout << trace::to_json(trace) << "\n";
@@ -151,9 +153,14 @@ int main_of(int argc, char** argv) {
       app.add_subcommand("diagnose",
                          "Name the pitfall from a folder of traces, or from those of a job's "
                          "attempts, in order");
-  diagnose_command->add_option("folder", folders, "Holds rank_*.trace")->required();
+  diagnose_command
+      ->add_option("folder", folders,
+                   "Holds rank_*.trace, or dumps of PyTorch's flight recorder (nccl_trace_rank_*)")
+      ->required();
   diagnose_command->add_flag("--json", as_json, "Findings and every detector's state as JSON");
   diagnose_command->add_flag("--export", export_trace, "The trace itself as JSON");
+  std::optional<std::string> prefix;
+  diagnose_command->add_option("--prefix", prefix, "What the dumps' names have before the rank");
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {
@@ -174,7 +181,10 @@ int main_of(int argc, char** argv) {
     if (help) return run_program(find_lesson(lessons, wanted).program, {"--help"});
     return run(lessons, wanted, reports, rest);
   }
-  if (*diagnose_command) return diagnose_folders(folders, as_json, export_trace);
+  if (*diagnose_command) {
+    if (const auto code = diagnose_flight_dumps(folders, {prefix, as_json})) return *code;
+    return diagnose_folders(folders, as_json, export_trace);
+  }
   return list(lessons);
 }
 

@@ -1,6 +1,7 @@
 #include <lockstep/diagnose/checkpoint_detectors.h>
 #include <lockstep/diagnose/detectors.h>
 #include <lockstep/diagnose/diagnose.h>
+#include <lockstep/diagnose/hang_detectors.h>
 
 #include <algorithm>
 #include <map>
@@ -8,7 +9,45 @@
 namespace lockstep::diagnose {
 namespace {
 
-// Generic findings, and the named ones that account for each.
+using Slugs = std::vector<std::string>;
+
+// Why a job stopped, or mixed up its collectives: findings of a row follow from one of an earlier row,
+// where there is one.
+const std::vector<Slugs>& stops() {
+  static const std::vector<Slugs> kStops{
+      {"parameters-differ-across-ranks",
+       "padding-overruns",
+       "empty-shard",
+       "forward-bypasses-wrapper",
+       "buffer-sync-inside-backward",
+       "sync-bn-after-wrapping",
+       "train-mode-differs-across-ranks",
+       "load-without-map-location",
+       "optimizer-state-on-wrong-device",
+       "module-prefix",
+       "read-before-written",
+       "concurrent-writers",
+       "local-rank-zero-writes",
+       "torn-checkpoint",
+       "uneven-batches",
+       "local-overflow-skip",
+       "unused-parameter",
+       "frozen-after-wrapping",
+       "parameter-ready-twice",
+       "zero-grad-on-bucket-view",
+       "gather-loses-graph",
+       "restart-expected-by-default"},
+      {"rank-skips-init", "subgroup-created-by-members-only", "local-early-stop",
+       "evaluation-through-wrapper-on-one-rank"},
+      {"order-mismatch", "rank-conditional-collective", "dtype-mismatch", "reduce-op-mismatch",
+       "root-mismatch", "shape-mismatch"},
+      {"peer-dies", "one-rank-raises", "slow-rank", "rank-zero-long-work"},
+      {"collective-mismatch", "no-progress"},
+  };
+  return kStops;
+}
+
+// Generic findings of values, and the named ones that account for each.
 const std::map<std::string, std::vector<std::string>>& explained_by() {
   static const std::map<std::string, std::vector<std::string>> kExplained{
       {"replicas-diverged",
@@ -20,14 +59,28 @@ const std::map<std::string, std::vector<std::string>>& explained_by() {
         "double-average", "unequal-chunk-mean", "no-gradient-sync", "forward-bypasses-wrapper",
         "replica-buffers-lost", "frozen-after-wrapping", "unused-parameter",
         "sync-bn-after-wrapping"}},
-      {"collective-mismatch",
-       {"parameters-differ-across-ranks", "empty-shard", "padding-overruns", "uneven-batches"}},
   };
   return kExplained;
 }
 
+bool holds(const Slugs& slugs, const std::string& slug) {
+  return std::find(slugs.begin(), slugs.end(), slug) != slugs.end();
+}
+
 bool is_generic(const std::string& slug) {
-  return explained_by().count(slug) > 0;
+  return explained_by().count(slug) > 0 || holds(stops().back(), slug);
+}
+
+// The findings that would account for this one.
+Slugs accounts_for(const std::string& slug) {
+  const auto generic = explained_by().find(slug);
+  if (generic != explained_by().end()) return generic->second;
+  Slugs earlier;
+  for (const auto& row : stops()) {
+    if (holds(row, slug)) return earlier;
+    earlier.insert(earlier.end(), row.begin(), row.end());
+  }
+  return {};
 }
 
 // Named violations, named advice, generic findings.
@@ -107,6 +160,21 @@ const std::vector<Detector>& detectors() {
       {"scheduler-stepped-per-rank", 1, scheduler_stepped_per_rank},
       {"schedule-unit-mismatch", 1, schedule_unit_mismatch},
       {"schedule-length-ignores-world-size", 1, schedule_length_ignores_world_size},
+      {"rank-conditional-collective", 0, rank_conditional_collective},
+      {"rank-skips-init", 1, rank_skips_init},
+      {"local-early-stop", 2, local_early_stop},
+      {"shape-mismatch", 0, shape_mismatch},
+      {"dtype-mismatch", 0, dtype_mismatch},
+      {"order-mismatch", 0, order_mismatch},
+      {"reduce-op-mismatch", 0, reduce_op_mismatch},
+      {"root-mismatch", 0, root_mismatch},
+      {"peer-dies", 0, peer_dies},
+      {"one-rank-raises", 0, one_rank_raises},
+      {"slow-rank", 0, slow_rank},
+      {"evaluation-through-wrapper-on-one-rank", 2, evaluation_through_wrapper_on_one_rank},
+      {"subgroup-created-by-members-only", 1, subgroup_created_by_members_only},
+      {"rank-zero-long-work", 2, rank_zero_long_work},
+      {"async-work-not-waited", 1, async_work_not_waited},
       {"uneven-batches", 2, uneven_batches},
       {"mean-of-local-means", 1, mean_of_local_means},
       {"sync-every-microbatch", 1, sync_every_microbatch},
@@ -130,9 +198,12 @@ const std::vector<Detector>& detectors() {
       {"local-hits-global-count", 2, local_hits_global_count},
       {"gather-loses-graph", 2, gather_loses_graph},
       {"loss-all-reduced-in-place", 1, loss_all_reduced_in_place},
+      {"restart-without-resume", 2, restart_without_resume},
+      {"restart-expected-by-default", 1, restart_expected_by_default},
       {"replicas-diverged", 1, replicas_diverged},
       {"gradient-not-the-mean", 1, gradient_not_the_mean},
       {"collective-mismatch", 0, collective_mismatch},
+      {"no-progress", 0, no_progress},
   };
   return kDetectors;
 }
@@ -148,10 +219,8 @@ Diagnosis diagnose(const trace::Trace& trace) {
     });
   };
   for (const auto& row : diagnosis.rows) {
-    const auto generic = explained_by().find(row.slug);
-    if (generic != explained_by().end() &&
-        std::any_of(generic->second.begin(), generic->second.end(), was_found))
-      continue;
+    const auto others = accounts_for(row.slug);
+    if (std::any_of(others.begin(), others.end(), was_found)) continue;
     diagnosis.findings.insert(diagnosis.findings.end(), row.verdict.findings.begin(),
                               row.verdict.findings.end());
   }

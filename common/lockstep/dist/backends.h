@@ -5,11 +5,8 @@
 
 #include <chrono>
 #include <string>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 
 namespace lockstep::detail {
-
-using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
 // Where a rank stands, with everything known.
 struct Ranks {
@@ -18,6 +15,14 @@ struct Ranks {
   int local_rank = 0;
   int local_world_size = 1;  // 0: not known
 };
+
+// In a group's store, for groups made from it: "machine" where all ranks are on one, else "network".
+inline constexpr const char* kReachKey = "lockstep/reach";
+
+// Collective over the group's ranks, blocking: a group of that name with its backend, whose ranks
+// meet in `store`. What the rendezvous throws comes out, and says whom it did not see.
+ProcessGroupPtr make_group(const InitOptions& options, const Ranks& ranks, bool loopback,
+                           const StorePtr& store, const std::string& name);
 
 struct BackendRequest {
   StorePtr store;

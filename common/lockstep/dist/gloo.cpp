@@ -4,12 +4,27 @@
 #include <lockstep/base/environment.h>
 #include <lockstep/dist/backends.h>
 
+#include <csignal>
 #include <sstream>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 namespace lockstep::detail {
 
+namespace {
+
+// Gloo writes to sockets without MSG_NOSIGNAL: unless SIGPIPE is ignored, as Python does, the rank that
+// comes to a peer that has gone dies of it and leaves no word.
+void ignore_broken_pipes() {
+  struct sigaction now {};
+  if (sigaction(SIGPIPE, nullptr, &now) != 0 || now.sa_handler != SIG_DFL) return;
+  now.sa_handler = SIG_IGN;
+  sigaction(SIGPIPE, &now, nullptr);
+}
+
+}  // namespace
+
 BackendPtr make_gloo(const BackendRequest& request) {
+  ignore_broken_pipes();
   auto options = c10d::ProcessGroupGloo::Options::create(request.timeout);
   if (const auto interfaces = environment("GLOO_SOCKET_IFNAME")) {
     std::istringstream names(*interfaces);

@@ -55,9 +55,23 @@ void check_options(const InitOptions& options) {
                      std::to_string(options.timeout.count()) + " ms");
 }
 
-ProcessGroupPtr make_group(const InitOptions& options, const Ranks& ranks,
+// Those of whom Gloo's own rendezvous has no word, "rank 2 and rank 3 have not come: "; empty where it
+// cannot be told.
+std::string absent_from(c10d::Store& store, const Ranks& ranks) {
+  const auto came = [&](int rank) { return store.check({"0/" + std::to_string(rank)}); };
+  try {
+    if (!came(ranks.rank)) return "";
+    std::string absent;
+    for (int rank = 0; rank < ranks.world_size; ++rank)
+      if (!came(rank)) absent += (absent.empty() ? "rank " : ", rank ") + std::to_string(rank);
+    return absent.empty() ? "" : "not there: " + absent + ". ";
+  } catch (const std::exception&) {
+    return "";
+  }
+}
+
+ProcessGroupPtr make_world(const InitOptions& options, const Ranks& ranks,
                            const detail::Rendezvous& rendezvous) {
-  const bool nccl = options.backend == "nccl";
   const bool here = one_machine(ranks, rendezvous);
   const auto interfaces = environment("GLOO_SOCKET_IFNAME");
   const auto reach =
@@ -65,15 +79,33 @@ ProcessGroupPtr make_group(const InitOptions& options, const Ranks& ranks,
   auto store = c10::make_intrusive<c10d::PrefixStore>(
       kStorePrefix, detail::open_store(rendezvous, ranks, reach, options.timeout));
   auto group_store = c10::make_intrusive<c10d::PrefixStore>(std::string(kGroupName) + "/", store);
-  auto group = c10::make_intrusive<c10d::ProcessGroup>(group_store, ranks.rank, ranks.world_size);
+  group_store->set(detail::kReachKey, std::string(here ? "machine" : "network"));
+  auto group = detail::make_group(options, ranks, here, group_store, kGroupName);
+  group->setGroupDesc(kStorePrefix);
+  return group;
+}
+
+}  // namespace
+
+ProcessGroupPtr detail::make_group(const InitOptions& options, const Ranks& ranks, bool loopback,
+                                   const StorePtr& store, const std::string& name) {
+  const bool nccl = options.backend == "nccl";
+  auto group = c10::make_intrusive<c10d::ProcessGroup>(store, ranks.rank, ranks.world_size);
   group->setDefaultBackend(nccl ? Type::NCCL : Type::GLOO);
 
-  detail::BackendRequest request;
-  request.store = c10::make_intrusive<c10d::PrefixStore>(nccl ? "cuda/" : "cpu/", group_store);
+  BackendRequest request;
+  request.store = c10::make_intrusive<c10d::PrefixStore>(nccl ? "cuda/" : "cpu/", store);
   request.ranks = ranks;
-  request.loopback = here;
+  request.loopback = loopback;
   request.timeout = options.timeout;
-  BackendPtr backend = nccl ? detail::make_nccl(request) : detail::make_gloo(request);
+  BackendPtr backend;
+  try {
+    backend = nccl ? make_nccl(request) : make_gloo(request);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw std::runtime_error(absent_from(*request.store, ranks) + text_of(error));
+  }
   if (nccl) {
     // Kept with the group: a thread's current device is cuda:0 until it sets another.
     const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(ranks.local_rank));
@@ -83,17 +115,16 @@ ProcessGroupPtr make_group(const InitOptions& options, const Ranks& ranks,
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 15
   backend->setSequenceNumberForGroup();  // later versions count from 0 without asking
 #endif
-  if (options.decorate) backend = options.decorate(std::move(backend));
+  if (options.decorate)
+    backend = options.decorate(std::move(backend),
+                               c10::make_intrusive<c10d::PrefixStore>("decoration/", store));
 
   // Gloo serves CUDA tensors too, as in Python.
   if (!nccl) group->setBackend(c10::DeviceType::CPU, Type::GLOO, backend);
   group->setBackend(c10::DeviceType::CUDA, nccl ? Type::NCCL : Type::GLOO, backend);
-  group->setGroupName(kGroupName);
-  group->setGroupDesc(kStorePrefix);
+  group->setGroupName(name);
   return group;
 }
-
-}  // namespace
 
 void load_backend(const std::string& backend) {
   check_options({.backend = backend});
@@ -106,15 +137,14 @@ ProcessGroupPtr init_process_group(const InitOptions& options) {
   const auto rendezvous = detail::parse_rendezvous(options.init_method, ranks.world_size);
   if (options.backend == "nccl") detail::require_gpus(ranks);
   try {
-    return make_group(options, ranks, rendezvous);
+    return make_world(options, ranks, rendezvous);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    throw Error("the rendezvous of rank " + std::to_string(ranks.rank) + " of " +
-                std::to_string(ranks.world_size) + " through " + rendezvous.text +
-                " failed (timeout " + std::to_string(options.timeout.count()) +
-                " ms). Are all ranks running, with the same method and world size? " +
-                text_of(error));
+    throw CollectiveError(
+        ranks.rank, "init_process_group", 0, options.timeout,
+        "of " + std::to_string(ranks.world_size) + " ranks through " + rendezvous.text +
+            ". Are all running, with the same method and world size? " + text_of(error));
   }
 }
 

@@ -6,12 +6,14 @@
 #include <functional>
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
 namespace lockstep {
 
 using ProcessGroupPtr = c10::intrusive_ptr<c10d::ProcessGroup>;
 using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
 struct InitOptions {
   std::string backend = "gloo";  // "gloo" or "nccl"
@@ -27,8 +29,9 @@ struct InitOptions {
   int world_size = -1;  // likewise
   int local_rank = -1;  // likewise; NCCL's device is cuda:local_rank, set before the group exists
   std::chrono::milliseconds timeout{60'000};  // of the rendezvous, and of every operation
-  // Puts something around the backend before the group gets it (record::observe does).
-  std::function<BackendPtr(BackendPtr)> decorate = {};
+  // Puts something around the backend before the group gets it, as record::observe and record::check
+  // do. The store is one that the group's ranks share, for what is put there to use.
+  std::function<BackendPtr(BackendPtr, const StorePtr&)> decorate = {};
 };
 
 // Not collective. Loads what the backend needs ("gloo" needs nothing; "nccl" the library
@@ -41,7 +44,8 @@ void load_backend(const std::string& backend);
 // Collective; blocks until all ranks are there, at most `timeout`. Stores, prefixes and names are
 // Python's, so that C++ and Python ranks can share a job. Throws UsageError for a malformed method,
 // UnavailableError when "nccl" cannot work here (before anything starts: which GPUs are missing),
-// Error naming the method when the rendezvous fails.
+// Error for a store that cannot be opened, CollectiveError naming the method, and over Gloo the ranks
+// that have not come, when the rendezvous fails.
 //
 // Sockets. A launcher's ranks are on one machine unless it says LOCAL_WORLD_SIZE < WORLD_SIZE; of
 // ranks that the caller numbers, a file or a host of 127.0.0.1, ::1 or localhost says it. On one
@@ -49,8 +53,18 @@ void load_backend(const std::string& backend);
 // stands for (a loopback one where it has any). On several machines, or where GLOO_SOCKET_IFNAME
 // names an interface other than lo, the store listens on every interface, as it does when its host
 // is no address of this machine. c10d's store has no authentication: whoever reaches its port can
-// read and change what is in it, so keep it inside a network that you trust.
+// read and change what is in it, so keep it inside a network that you trust. With Gloo the process
+// ignores SIGPIPE from then on, unless it has a handler for it.
 ProcessGroupPtr init_process_group(const InitOptions& options = {});
+
+// Collective over all ranks of `parent`, which init_process_group made: also those that will be no
+// members must call it, in the same order as the others. A group of `ranks` (of the parent; their order
+// is their rank in it), or null on a rank that is not among them. Of the options, backend, timeout
+// and decorate count. Named "1", "2", ... in the order of the calls. Blocks until all ranks have
+// come, at most `timeout`; then throws CollectiveError, which names those that have not. Throws
+// UsageError for ranks that the parent does not have, or has once and are named twice.
+ProcessGroupPtr new_group(const ProcessGroupPtr& parent, const std::vector<int>& ranks,
+                          const InitOptions& options = {});
 
 // Not collective. Lets go of the group, and empties the pointer; an empty one is left alone. NCCL
 // is shut down for every holder of the group: the operations under way are waited for (where one

@@ -115,11 +115,13 @@ std::string LaunchResult::summary() const {
   if (interrupted != 0)
     text += "interrupted by " + signal_name(interrupted) + " after " + seconds(wall) + "\n";
   if (deadline_expired) text += "the deadline expired after " + seconds(wall) + "\n";
+  if (stood_still) text += "the job stood still, and was ended after " + seconds(wall) + "\n";
   const RankEnd* cause = nullptr;
   for (const RankEnd& rank : ranks)
     if (root_cause && rank.rank == *root_cause) cause = &rank;
   if (cause != nullptr) {
-    text += "first: " + describe(*cause) + "\n";
+    // A collective's failure is rarely a rank's own.
+    text += (cause->collective ? "first to complain: " : "first: ") + describe(*cause) + "\n";
     if (cause->end != End::raised && !cause->output_tail.empty())
       text += "its last output:\n" + indented(cause->output_tail) + "\n";
   }

@@ -39,6 +39,8 @@ LessonOptions parse_command_line(int argc, char** argv, const Lesson& lesson) {
   app.add_option("--backend", options.backend, "gloo, or nccl with one GPU a rank")
       ->check(CLI::IsMember({"gloo", "nccl"}))
       ->capture_default_str();
+  app.add_flag("--check", options.check,
+               "Compare each collective across the ranks before it runs, and say how they differ");
   app.add_option("--seed", options.seed, "Of data order, initial weights and everything random")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 53))
       ->capture_default_str();
@@ -61,6 +63,11 @@ LessonOptions parse_command_line(int argc, char** argv, const Lesson& lesson) {
   return options;
 }
 
+std::chrono::milliseconds operation_timeout(const LessonOptions& options) {
+  return std::chrono::milliseconds(
+      static_cast<std::int64_t>(std::min(30.0, options.timeout_s / 2) * 1000));
+}
+
 std::vector<std::string> rank_arguments(const LessonOptions& options, const std::string& variant,
                                         int world_size, const std::filesystem::path& folder) {
   std::vector<std::string> arguments = {"--variant",    variant,
@@ -70,6 +77,7 @@ std::vector<std::string> rank_arguments(const LessonOptions& options, const std:
                                         "--timeout",    std::to_string(options.timeout_s),
                                         "--folder",     folder.string()};
   if (options.full) arguments.push_back("--full");
+  if (options.check) arguments.push_back("--check");
   return arguments;
 }
 

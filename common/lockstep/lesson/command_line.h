@@ -3,6 +3,7 @@
 
 #include <lockstep/lesson/lesson.h>
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -15,6 +16,7 @@ struct LessonOptions {
   std::string variant = "all";
   std::optional<int> world_size;
   std::string backend = "gloo";
+  bool check = false;  // record::check around the backend
   std::uint64_t seed = 0;
   double timeout_s = 120;
   bool full = false;
@@ -23,6 +25,9 @@ struct LessonOptions {
   std::filesystem::path trace;   // keep the runs' files here, a folder each
   std::filesystem::path folder;  // set for a rank by its launcher: this run's files
 };
+
+// Of the ranks' collectives: short enough for a rank to tell of it before its form's time is over.
+std::chrono::milliseconds operation_timeout(const LessonOptions& options);
 
 // Throws UsageError for what makes no sense: its text is for the user. Exits for --help through
 // CommandLineDone.

@@ -1,9 +1,10 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
 #include <lockstep/launch/interrupt.h>
-#include <lockstep/launch/launch.h>
 #include <lockstep/lesson/compare.h>
 #include <lockstep/lesson/outcome.h>
+#include <lockstep/supervise/attempts.h>
+#include <lockstep/trace/attempts.h>
 #include <lockstep/trace/reader.h>
 #include <lockstep/train/dataset.h>
 
@@ -29,6 +30,19 @@ const Broken& broken_form(const Part& part, const std::string& slug) {
   throw Error("the part " + part.name + " has no pitfall " + slug);
 }
 
+template <class T>
+void append(std::vector<T>& to, const std::vector<T>& more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
+
+// What the same rank saw in a later attempt.
+void append(Outcome& outcome, const Outcome& later) {
+  append(outcome.losses, later.losses);
+  append(outcome.accuracy, later.accuracy);
+  for (const auto& [name, values] : later.figures) append(outcome.figures[name], values);
+  for (const auto& [phase, passes] : later.ids) append(outcome.ids[phase], passes);
+}
+
 // A run that broke off may lack what the oracle reads: then nothing was observed, which is never right.
 Measured measure(const Oracle& oracle, const Outcomes& outcomes) {
   try {
@@ -50,26 +64,42 @@ std::filesystem::path kept_folder(const LessonOptions& options, const Lesson& le
   return folder;
 }
 
-launch::LaunchResult launch_form(const Selected& selected, const LessonOptions& options,
-                                 int world_size, const std::string& program,
-                                 const std::filesystem::path& folder) {
+// A second more than the ranks' own timeout: they may say first what they saw.
+constexpr std::chrono::seconds kAfterTimeout{1};
+
+// One result for each attempt; a part that is not started again has one.
+std::vector<supervise::Result> supervise_form(const Selected& selected,
+                                              const LessonOptions& options, int world_size,
+                                              const std::string& program,
+                                              const std::filesystem::path& folder) {
   launch::LaunchOptions job;
   job.command = rank_arguments(options, selected.name, world_size, folder);
   job.command.insert(job.command.begin(), program);
   job.world_size = selected.part->participants == Participants::devices ? 1 : world_size;
   job.folder = folder;
   job.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(options.timeout_s * 1000));
-  return launch::launch(job);
+  const supervise::Options supervised{job, operation_timeout(options) + kAfterTimeout};
+  if (selected.part->max_restarts != nullptr)
+    return supervise::supervise_attempts(supervised,
+                                         selected.part->max_restarts(Fault(selected.name)));
+  std::vector<supervise::Result> results;
+  results.push_back(supervise::supervise(supervised));
+  return results;
 }
 
-void describe_ending(const launch::LaunchResult& result, report::Variant& variant) {
+// Of several attempts, the last one's ending.
+void describe_ending(const std::vector<supervise::Result>& attempts, report::Variant& variant) {
   using report::Ending;
-  variant.seconds = std::chrono::duration<double>(result.wall).count();
-  if (result.completed()) return;
-  variant.reason = result.summary();
-  variant.ending = result.deadline_expired ? Ending::hang : Ending::crash;
-  if (!result.root_cause) return;
-  const auto& cause = result.ranks.at(static_cast<std::size_t>(*result.root_cause));
+  for (const auto& attempt : attempts)
+    variant.seconds += std::chrono::duration<double>(attempt.launch.wall).count();
+  const auto& last = attempts.back();
+  if (last.launch.completed()) return;
+  variant.reason = last.launch.summary();
+  const bool hung = last.launch.deadline_expired || last.launch.stood_still;
+  variant.ending = hung ? Ending::hang : Ending::crash;
+  if (last.standstill) variant.reason += "\n" + diagnose::to_text(*last.standstill);
+  if (!last.launch.root_cause) return;
+  const auto& cause = last.launch.ranks.at(static_cast<std::size_t>(*last.launch.root_cause));
   if (cause.exit_code == kSkipped) {
     variant.ending = Ending::skipped;
     variant.reason = cause.error;
@@ -89,11 +119,12 @@ report::Variant run_form(const Selected& selected, const Lesson& lesson,
   const TemporaryFolder temporary("lockstep");
   const auto folder =
       options.trace.empty() ? temporary.path() : kept_folder(options, lesson, selected.name);
-  const auto result = launch_form(selected, options, world_size, program, folder);
-  if (result.interrupted != 0) throw Interrupted{result.interrupted};
-  describe_ending(result, variant);
+  const auto attempts = supervise_form(selected, options, world_size, program, folder);
+  const auto& last = attempts.back().launch;
+  if (last.interrupted != 0) throw Interrupted{last.interrupted};
+  describe_ending(attempts, variant);
   if (variant.ending != report::Ending::skipped)
-    judge_run(selected, folder, static_cast<int>(result.ranks.size()), variant);
+    judge_run(selected, folder, static_cast<int>(last.ranks.size()), variant);
   variant.verdict = report::judge(variant);
   return variant;
 }
@@ -144,11 +175,15 @@ std::vector<Selected> select_forms(const Lesson& lesson, const std::string& vari
 
 void judge_run(const Selected& selected, const std::filesystem::path& folder, int outcomes,
                report::Variant& variant) {
+  const auto attempts = trace::attempt_folders(folder);
   Outcomes seen;
   for (int rank = 0; rank < outcomes; ++rank) {
-    const auto file = folder / ("rank_" + std::to_string(rank) + ".outcome.json");
-    // A rank that was killed leaves none: the oracles see an empty one.
-    seen.push_back(std::filesystem::exists(file) ? read_outcome(file) : Outcome{});
+    seen.emplace_back();
+    for (const auto& attempt : attempts) {
+      const auto file = attempt / ("rank_" + std::to_string(rank) + ".outcome.json");
+      // A rank that was killed leaves none: the oracles see an empty one.
+      if (std::filesystem::exists(file)) append(seen.back(), read_outcome(file));
+    }
     variant.losses.push_back(seen.back().losses);
     variant.accuracy.push_back(seen.back().accuracy);
   }
@@ -160,7 +195,9 @@ void judge_run(const Selected& selected, const std::filesystem::path& folder, in
                                measured.tolerance, measured.manifested()});
   }
   try {
-    variant.findings = diagnose::diagnose(trace::read(folder)).findings;
+    std::vector<trace::Trace> traces;
+    for (const auto& attempt : attempts) traces.push_back(trace::read(attempt));
+    variant.findings = diagnose::diagnose(trace::concatenate(std::move(traces))).findings;
   } catch (const Error& error) {
     variant.reason +=
         (variant.reason.empty() ? "" : "\n") + std::string("no diagnosis: ") + error.what();

@@ -62,6 +62,7 @@ struct NearMiss {
 
 enum class Participants {
   processes,  // world_size ranks with a process group
+  strangers,  // world_size ranks without one: the run itself calls RankContext::join()
   devices,    // one process that drives world_size logical devices
 };
 
@@ -72,6 +73,9 @@ struct Part {
   std::vector<Broken> broken;
   std::vector<NearMiss> near_misses = {};
   Participants participants = Participants::processes;
+  // How often the launcher starts the job again when a rank fails. Where it is given, each attempt has a
+  // folder of its own, and an oracle sees what all attempts wrote.
+  int (*max_restarts)(const Fault& fault) = nullptr;
 
   // "correct" where the lesson has one part, else "correct-<name>".
   std::string correct_name(bool only_part) const {

@@ -5,6 +5,7 @@
 #include <lockstep/lesson/compare.h>
 #include <lockstep/lesson/lesson.h>
 #include <lockstep/record/failed_collective.h>
+#include <lockstep/trace/attempts.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -48,10 +49,14 @@ RunSettings settings_of(const LessonOptions& options, const Selected& form,
   settings.world_size = options.world_size.value_or(place.world_size);
   settings.seed = options.seed;
   settings.full = options.full;
-  settings.operation_timeout = std::chrono::milliseconds(
-      static_cast<std::int64_t>(std::min(30.0, options.timeout_s / 2) * 1000));
+  settings.operation_timeout = operation_timeout(options);
   settings.backend = options.backend;
-  settings.folder = options.folder;
+  settings.check = options.check;
+  settings.folder = settings.job_folder = options.folder;
+  if (form.part->max_restarts != nullptr) {  // torchrun and our launcher count alike
+    settings.attempt = environment_int("TORCHELASTIC_RESTART_COUNT").value_or(0);
+    settings.folder = trace::attempt_folder(options.folder, *settings.attempt);
+  }
   return settings;
 }
 
@@ -106,14 +111,15 @@ int run_as_rank(const Lesson& lesson, const LessonOptions& options,
         "under a launcher, name one form with --variant, and with --folder a new folder that "
         "all ranks can reach, for what they record");
   const auto& form = forms.front();
-  const bool with_group = form.part->participants == Participants::processes;
-  if (with_group && options.world_size && *options.world_size != place.world_size)
+  const bool with_ranks = form.part->participants != Participants::devices;
+  if (with_ranks && options.world_size && *options.world_size != place.world_size)
     throw UsageError("--world-size " + std::to_string(*options.world_size) +
                      ", and the launcher started " + std::to_string(place.world_size) +
                      " ranks; leave it out");
   if (!options.json.empty() && place.rank == 0) check_report_path(options.json);
-  std::filesystem::create_directories(options.folder);
-  RankContext context(settings_of(options, form, place), with_group);
+  const auto settings = settings_of(options, form, place);
+  std::filesystem::create_directories(settings.folder);
+  RankContext context(settings, form.part->participants);
   try {
     form.part->run(context, Fault(form.name));
   } catch (...) {

@@ -1,30 +1,76 @@
+#include <lockstep/base/environment.h>
+#include <lockstep/lesson/lesson.h>
 #include <lockstep/lesson/outcome.h>
 #include <lockstep/lesson/rank_context.h>
+#include <lockstep/record/checked_backend.h>
 #include <lockstep/record/observed_backend.h>
+
+#include <numeric>
 
 namespace lockstep {
 
-RankContext::RankContext(const RunSettings& settings, bool with_group) : settings_(settings) {
-  // A rank of a group writes one trace; a process that drives devices writes one for each.
-  const int first = with_group ? settings.rank : 0;
-  const int last = with_group ? settings.rank : settings.world_size - 1;
+namespace {
+
+std::vector<int> all_ranks(int world_size) {
+  std::vector<int> ranks(static_cast<std::size_t>(world_size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+}  // namespace
+
+RankContext::RankContext(const RunSettings& settings, Participants participants)
+    : settings_(settings) {
+  // A rank writes one trace; a process that drives devices writes one for each.
+  const bool devices = participants == Participants::devices;
+  const int first = devices ? 0 : settings.rank;
+  const int last = devices ? settings.world_size - 1 : settings.rank;
   for (int participant = first; participant <= last; ++participant) {
     writers_.push_back(std::make_shared<trace::Writer>(
         settings.folder,
-        trace::Participant{participant, settings.world_size, with_group ? "process" : "device"}));
+        trace::Participant{participant, settings.world_size, devices ? "device" : "process"}));
     probes_.push_back(std::make_unique<record::Probes>(writers_.back()));
   }
-  if (with_group) load_backend(settings.backend);  // before anything of torch is called
+  if (settings.attempt)
+    writers_.front()->record(trace::Attempt{
+        *settings.attempt, environment_int("TORCHELASTIC_MAX_RESTARTS").value_or(0)});
+  if (!devices) load_backend(settings.backend);  // before anything of torch is called
   torch::manual_seed(settings.seed);
-  if (!with_group) return;
+  if (participants == Participants::processes) join(settings.operation_timeout);
+}
+
+InitOptions RankContext::init_options(std::chrono::milliseconds timeout) {
   InitOptions options;
-  options.backend = settings.backend;
-  options.timeout = settings.operation_timeout;
-  options.decorate = [writer = writers_.front()](BackendPtr backend) {
+  options.backend = settings_.backend;
+  options.timeout = timeout;
+  options.decorate = [writer = writers_.front(), check = settings_.check](BackendPtr backend,
+                                                                          const StorePtr& store) {
+    if (check) backend = record::check(std::move(backend), store);
     return record::observe(std::move(backend), writer);
   };
-  group_ = init_process_group(options);
+  return options;
+}
+
+void RankContext::tell(const std::string& action, const std::string& name,
+                       const std::vector<int>& ranks) {
+  writers_.front()->record(trace::Group{action, name, {ranks.begin(), ranks.end()}});
+}
+
+void RankContext::join(std::chrono::milliseconds timeout) {
+  const auto ranks = all_ranks(settings_.world_size);
+  tell("join", "0", ranks);
+  group_ = init_process_group(init_options(timeout));
   device_ = device_of(*group_);
+  tell("joined", "0", ranks);
+}
+
+ProcessGroupPtr RankContext::new_group(const std::vector<int>& ranks,
+                                       std::chrono::milliseconds timeout) {
+  const auto name = std::to_string(++groups_);
+  tell("join", name, ranks);
+  auto group = lockstep::new_group(group_, ranks, init_options(timeout));
+  tell("joined", name, ranks);
+  return group;
 }
 
 RankContext::~RankContext() = default;
@@ -42,6 +88,7 @@ void RankContext::leave() {
   probes_.clear();
   if (group_) {
     barrier(*group_);
+    tell("leave", "0", all_ranks(settings_.world_size));
     destroy_process_group(group_);
   }
   writers_.clear();  // the trace ends here, in order

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,13 +32,19 @@ struct RunSettings {
   bool full = false;  // the article's own size, not the quick one
   std::chrono::milliseconds operation_timeout{30'000};
   std::string backend = "gloo";
+  bool check = false;            // compare each collective across ranks before it runs
   std::filesystem::path folder;  // where this run's files go
+  // Where the job may be started again: which attempt this is, and where all attempts' files go.
+  std::optional<int> attempt;
+  std::filesystem::path job_folder;
 };
+
+enum class Participants;
 
 class RankContext {
  public:
-  // Collective when `with_group`: joins the process group, observed.
-  RankContext(const RunSettings& settings, bool with_group);
+  // Collective for Participants::processes, which join the process group at once.
+  RankContext(const RunSettings& settings, Participants participants);
   ~RankContext();
 
   int rank() const { return settings_.rank; }
@@ -45,8 +52,15 @@ class RankContext {
   std::uint64_t seed() const { return settings_.seed; }
   bool full() const { return settings_.full; }
   const std::filesystem::path& folder() const { return settings_.folder; }
+  // Of a job that may be started again: 0 for the first attempt; and a folder that all of them share.
+  int attempt() const { return settings_.attempt.value_or(0); }
+  const std::filesystem::path& job_folder() const { return settings_.job_folder; }
 
-  const ProcessGroupPtr& group() const { return group_; }
+  // Collective: joins the process group, observed. `timeout` is of this and of every operation.
+  void join(std::chrono::milliseconds timeout);
+  // Collective over the group: lockstep::new_group, observed and recorded.
+  ProcessGroupPtr new_group(const std::vector<int>& ranks, std::chrono::milliseconds timeout);
+  const ProcessGroupPtr& group() const { return group_; }  // null before join()
   c10::Device device() const { return device_; }
 
   // This rank's probes; for a lesson that drives several devices, those of one device.
@@ -56,14 +70,19 @@ class RankContext {
   // Writes the outcome to folder()/rank_<r>.outcome.json. Called after an error too: what a rank saw
   // until then is what an oracle of a crash looks at.
   void write();
-  // Collective: waits until every rank has written, then leaves the group. Not after an error.
+  // Collective where there is a group: waits until every rank has written, then leaves it. Not after
+  // an error.
   void leave();
 
  private:
+  InitOptions init_options(std::chrono::milliseconds timeout);
+  void tell(const std::string& action, const std::string& name, const std::vector<int>& ranks);
+
   RunSettings settings_;
   std::vector<std::shared_ptr<trace::Writer>> writers_;
   std::vector<std::unique_ptr<record::Probes>> probes_;
   ProcessGroupPtr group_;
+  int groups_ = 0;  // made by new_group()
   c10::Device device_{c10::kCPU};
   Outcome outcome_;
 };

@@ -259,6 +259,15 @@ void Probes::metric(const std::string& name, const std::string& phase, double su
   if (impl_) impl_->writer->record(trace::Metric{name, phase, sum, count});
 }
 
+void Probes::decision(const std::string& name, std::int64_t value) {
+  if (impl_) impl_->writer->record(trace::Decision{name, value});
+}
+
+void Probes::async_result(const std::string& name, const std::string& moment,
+                          const at::Tensor& result) {
+  if (impl_) impl_->writer->record(trace::AsyncResult{name, moment, summarize(result).hash});
+}
+
 void Probes::random_numbers(const std::vector<std::int64_t>& ids, const at::Tensor& numbers) {
   if (impl_) impl_->writer->record(trace::RandomNumbers{ids, hash_rows(numbers, ids.size())});
 }

@@ -101,6 +101,12 @@ class Probes {
   void average(const std::string& name, const at::Tensor& own, std::int64_t count,
                const at::Tensor& used);
 
+  // The number by which the program decides what it does next; of "stop": whether its training ends.
+  void decision(const std::string& name, std::int64_t value);
+  // The result of an operation that runs beside the program, as the program has "used" it, and once it
+  // has "waited" for the operation.
+  void async_result(const std::string& name, const std::string& moment, const at::Tensor& result);
+
  private:
   class Impl;
   std::unique_ptr<Impl> impl_;

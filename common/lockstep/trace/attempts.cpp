@@ -21,6 +21,7 @@ void append(ParticipantTrace& rank, ParticipantTrace later, std::int64_t steps,
   const auto end = rank.events.empty() ? 0 : rank.events.back().time_ns;
   const auto begin = later.events.empty() ? end : later.events.front().time_ns;
   const auto pause = std::max<std::int64_t>(0, end - begin);  // another machine's clock
+  rank.last_attempt = rank.events.size();
   for (auto& event : later.events) {
     event.step += steps;
     event.time_ns += pause;
@@ -37,6 +38,19 @@ void append(ParticipantTrace& rank, ParticipantTrace later, std::int64_t steps,
 }
 
 }  // namespace
+
+std::filesystem::path attempt_folder(const std::filesystem::path& job_folder, int attempt) {
+  return job_folder / ("attempt_" + std::to_string(attempt));
+}
+
+std::vector<std::filesystem::path> attempt_folders(const std::filesystem::path& job_folder) {
+  std::vector<std::filesystem::path> folders;
+  for (int attempt = 0; std::filesystem::is_directory(attempt_folder(job_folder, attempt));
+       ++attempt)
+    folders.push_back(attempt_folder(job_folder, attempt));
+  if (folders.empty()) folders.push_back(job_folder);
+  return folders;
+}
 
 Trace concatenate(std::vector<Trace> attempts) {
   if (attempts.empty()) throw UsageError("concatenate: no attempt was given");
@@ -56,7 +70,8 @@ Trace concatenate(std::vector<Trace> attempts) {
       append(of_all, std::move(rank), steps,
              number == 0 ? "" : " of attempt " + std::to_string(number + 1));
     }
-    steps += last + 2;  // -1 of the next one is a step of its own
+    steps += last + 2;                     // -1 of the next one is a step of its own
+    whole.ends = std::move(attempt.ends);  // of the last one
   }
   for (auto& [place, rank] : ranks) whole.ranks.push_back(std::move(rank));
   return whole;

@@ -3,9 +3,15 @@
 
 #include <lockstep/trace/reader.h>
 
+#include <filesystem>
 #include <vector>
 
 namespace lockstep::trace {
+
+// The folder of one attempt's traces, counted from 0.
+std::filesystem::path attempt_folder(const std::filesystem::path& job_folder, int attempt);
+// Those that are there, in order; the job's folder itself where there are none.
+std::vector<std::filesystem::path> attempt_folders(const std::filesystem::path& job_folder);
 
 // What each rank did, attempt after attempt in the order given, so that detectors see what was saved in one
 // and resumed in another. Steps go on counting: a later attempt's come after the last one's, its "before

@@ -5,6 +5,8 @@
 // visit(); the writer, the reader and the JSON export all use that list.
 #pragma once
 
+#include <lockstep/trace/job_event.h>
+
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -363,33 +365,13 @@ struct TrainingState {
   }
 };
 
-// One collective or point-to-point operation. Written when it is entered, with left_ns = 0; the
-// same record is completed in place when its work is done.
-struct Collective {
-  static constexpr const char* kName = "collective";
-  std::int64_t left_ns = 0;   // first, so that it can be completed in place; 0 = still inside
-  std::int64_t failed = 0;    // 1 where the work ended with an error
-  std::int64_t sequence = 0;  // from 1, per group
-  std::string group;
-  std::string op;          // "allreduce", "broadcast", ... as c10d::Backend names it
-  std::string reduce_op;   // "sum", "avg", ... or ""
-  std::int64_t root = -1;  // or peer, for send and recv; -1 = none
-  std::string dtype;
-  std::vector<std::int64_t> sizes;  // numel of each tensor passed in
-  template <class V>
-  void visit(V& v) {
-    v("left_ns", left_ns), v("failed", failed), v("sequence", sequence), v("group", group),
-        v("op", op), v("reduce_op", reduce_op), v("root", root), v("dtype", dtype),
-        v("sizes", sizes);
-  }
-};
-
 // The order of this list is the kind's number in a file: append, never reorder.
 using Payload =
     std::variant<Intent, Model, Engine, Dataset, SetEpoch, PassBegin, PassEnd, Samples, Split,
                  Transfer, Forward, Loss, LocalGradients, ReducedGradients, Parameters, Buffers,
                  Update, Metric, Collective, Average, Schedule, SyncGradients, GradientArrived,
-                 ZeroGrad, RandomNumbers, Clip, ScaledStep, CheckpointFile, TrainingState>;
+                 ZeroGrad, RandomNumbers, Clip, ScaledStep, CheckpointFile, TrainingState, Group,
+                 Decision, AsyncResult, RankEnd, Attempt>;
 
 struct Event {
   std::int64_t time_ns = 0;  // monotonic_ns() when it was recorded

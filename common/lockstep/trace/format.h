@@ -10,6 +10,7 @@ namespace lockstep::trace {
 
 inline constexpr std::array<char, 8> kMagic = {'L', 'K', 'S', 'T', 'R', 'A', 'C', 'E'};
 inline constexpr std::uint32_t kVersion = 1;
+inline constexpr const char* kLauncher = "launcher";  // a participant's kind
 inline constexpr std::uint32_t kByteOrder =
     0x01020304;                                   // reads back as another on the other endianness
 inline constexpr std::size_t kBoard = 64;         // collectives that can be in flight at once

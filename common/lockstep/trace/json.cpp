@@ -74,8 +74,15 @@ std::string to_json(const Trace& trace) {
                      {"closed", rank.closed},
                      {"events", events}});
   }
-  return json{{"schema_version", 1}, {"world_size", trace.world_size}, {"ranks", ranks}}.dump(
-      1, ' ', false, json::error_handler_t::replace);
+  json ends = json::array();
+  for (auto end : trace.ends) {
+    JsonFields visitor;
+    end.visit(visitor);
+    ends.push_back(visitor.fields);
+  }
+  return json{
+      {"schema_version", 1}, {"world_size", trace.world_size}, {"ranks", ranks}, {"ends", ends}}
+      .dump(1, ' ', false, json::error_handler_t::replace);
 }
 
 }  // namespace lockstep::trace

@@ -180,6 +180,10 @@ Trace read(const std::filesystem::path& folder) {
       throw Error(folder.string() + " holds two traces of rank " +
                   std::to_string(participant.rank));
   }
+  if (const auto launcher = folder / "launcher.trace"; std::filesystem::exists(launcher)) {
+    const auto of_launcher = read_file(launcher);
+    for (const auto& end : of_launcher.all<RankEnd>()) trace.ends.push_back(*end.event);
+  }
   return trace;
 }
 

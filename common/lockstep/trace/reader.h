@@ -20,6 +20,8 @@ struct ParticipantTrace {
   std::int64_t started_unix_ns = 0;  // the same moment by the wall clock
   // The writer had no room for more and stopped: what happened after the last event is not known.
   bool truncated = false;
+  // Where several attempts of a job stand one behind the other: the last one's first event.
+  std::size_t last_attempt = 0;
 
   // All events of one kind, in order, with their step and time. They point into this trace.
   template <class T>
@@ -43,9 +45,11 @@ struct ParticipantTrace {
 struct Trace {
   int world_size = 0;
   std::vector<ParticipantTrace> ranks;  // by rank; a rank without a file is absent
+  // How the ranks ended, by their launcher; empty where it wrote no trace (or was killed).
+  std::vector<RankEnd> ends;
 };
 
-// Every rank_*.trace in `folder`. A record that was not committed is ignored. Throws Error, with
+// Every rank_*.trace in `folder`, and launcher.trace where there is one. A record that was not committed is ignored. Throws Error, with
 // the file, the offset and what was expected, for a file that is not a trace, is of another
 // version, or is damaged, and when the folder holds none. Never reads or allocates more than the
 // file's size justifies.

@@ -54,13 +54,17 @@ const Participant& checked(const Participant& participant) {
   return participant;
 }
 
+std::string file_name(const Participant& participant) {
+  if (participant.kind == kLauncher) return "launcher.trace";
+  return "rank_" + std::to_string(participant.rank) + ".trace";
+}
+
 }  // namespace
 
 class Writer::Impl {
  public:
   Impl(const std::filesystem::path& folder, const Participant& participant)
-      : participant_(checked(participant)),
-        path_(folder / ("rank_" + std::to_string(participant.rank) + ".trace")) {
+      : participant_(checked(participant)), path_(folder / file_name(participant)) {
     // Made under another name and linked when its head is complete: whoever finds a trace, finds a
     // whole one.
     const auto draft = path_.string() + ".new." + std::to_string(getpid());

@@ -11,11 +11,12 @@
 
 namespace lockstep::trace {
 
-// Who writes: a rank of a job, or a device of a process that drives several (lesson 02).
+// Who writes: a rank of a job, a device of a process that drives several (lesson 02), or the launcher
+// of the job's ranks.
 struct Participant {
-  int rank = 0;
+  int rank = 0;  // 0 for a launcher
   int world_size = 1;
-  std::string kind = "process";  // or "device"
+  std::string kind = "process";  // or "device", "launcher"
 };
 
 // Thread-safe; not collective; never blocks on a peer. No call makes a system call except when the
@@ -27,7 +28,7 @@ struct Participant {
 // room again.
 class Writer {
  public:
-  // Creates <folder>/rank_<r>.trace; throws Error when it is there already or cannot be made, and
+  // Creates <folder>/rank_<r>.trace, or launcher.trace; throws Error when it is there already or cannot be made, and
   // UsageError for a rank outside 0 .. world_size-1 or a kind of more than 15 bytes.
   Writer(const std::filesystem::path& folder, const Participant& participant);
   ~Writer();  // cuts the file to its length

@@ -28,6 +28,7 @@ constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 // From KILL to the end of launch(): a process that is still there then sits in the kernel.
 constexpr milliseconds kAfterKill{1'800};
 constexpr std::size_t kTailBytes = 4096;
+constexpr std::int64_t kLookEvery = 100'000'000;  // at whether the job stands still
 
 std::int64_t after(std::int64_t start_ns, milliseconds wait) {
   constexpr milliseconds kYear = std::chrono::hours(24 * 365);  // keeps the sum in range
@@ -100,6 +101,7 @@ class Supervisor {
   void collect();
   void record_end(Rank& rank, const siginfo_t& info);
   void take_interrupts();
+  void look();
   void advance();
   void terminate(End reason);
   void kill_groups();
@@ -120,6 +122,7 @@ class Supervisor {
   std::int64_t started_ns_ = monotonic_ns();
   std::int64_t due_ns_ = after(started_ns_, options_.deadline);  // of the next phase
   std::int64_t deadline_ns_ = due_ns_;
+  std::int64_t look_ns_ = options_.stands_still ? started_ns_ : kNever;
   std::int64_t terminated_ns_ = kNever;
   std::int64_t killed_ns_ = kNever;
 };
@@ -148,6 +151,7 @@ LaunchResult Supervisor::watch() {
     wait_for_events();
     collect();
     take_interrupts();
+    look();
     advance();
   }
   end_everything(phase_ == Phase::killing ? after(killed_ns_, kAfterKill)
@@ -164,12 +168,12 @@ bool Supervisor::any_running() const {
   return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.running; });
 }
 
-// Until a rank ends, a signal comes or the next phase is due.
+// Until a rank ends, a signal comes, or the next phase or look is due.
 void Supervisor::wait_for_events() {
   std::vector<pollfd> watched{{interrupt_.fd(), POLLIN, 0}};
   for (const Rank& rank : ranks_)
     if (rank.running) watched.push_back({rank.process.pidfd.get(), POLLIN, 0});
-  const std::int64_t left_ms = (due_ns_ - monotonic_ns()) / 1'000'000 + 1;
+  const std::int64_t left_ms = (std::min(due_ns_, look_ns_) - monotonic_ns()) / 1'000'000 + 1;
   const auto timeout = static_cast<int>(std::clamp<std::int64_t>(left_ms, 0, 60'000));
   if (poll(watched.data(), watched.size(), timeout) < 0 && errno != EINTR)
     throw Error(std::string("cannot wait for the ranks: ") + std::strerror(errno));
@@ -225,6 +229,14 @@ void Supervisor::take_interrupts() {
   }
 }
 
+void Supervisor::look() {
+  if (phase_ != Phase::running || monotonic_ns() < look_ns_ || !any_running()) return;
+  look_ns_ = monotonic_ns() + kLookEvery;
+  if (!options_.stands_still()) return;
+  result_.stood_still = true;
+  terminate(End::stopped);
+}
+
 void Supervisor::advance() {
   const std::int64_t now = monotonic_ns();
   if (now < due_ns_ || !any_running()) return;
@@ -242,6 +254,7 @@ void Supervisor::advance() {
 void Supervisor::terminate(End reason) {
   reason_ = reason;
   phase_ = Phase::terminating;
+  look_ns_ = kNever;
   terminated_ns_ = monotonic_ns();
   due_ns_ = after(terminated_ns_, options_.grace);
   for (Rank& rank : ranks_) {

@@ -1,0 +1,77 @@
+// The detectors of jobs that stop, or that mix up their collectives, and the rule of each. As in
+// detectors.h. All look at the last attempt of a job.
+#pragma once
+
+#include <lockstep/diagnose/diagnose.h>
+
+namespace lockstep::diagnose {
+
+// ---- mismatches.cpp ----
+//
+// They name the first place at which ranks called different collectives (as collective-mismatch
+// does) by how the calls differ:
+//   dtype-, reduce-op-, root-, shape-mismatch
+//                                the operation is the same, and what is named differs (the first of
+//                                these that does)
+//   order-mismatch               from there on the ranks call the same ones in another order; or the
+//                                operations differ, and each side calls the other's elsewhere
+//   rank-conditional-collective  some ranks call one more: theirs is never called by the others,
+//                                whose call is theirs next, or was theirs before. Also where some
+//                                wait in a collective before which the others ended in order
+// One more call of the same operation, with other sizes, cannot be told from a call whose sizes are
+// wrong unless what follows was recorded; both are a shape-mismatch then.
+Verdict order_mismatch(const trace::Trace& trace);
+Verdict rank_conditional_collective(const trace::Trace& trace);
+Verdict dtype_mismatch(const trace::Trace& trace);
+Verdict reduce_op_mismatch(const trace::Trace& trace);
+Verdict root_mismatch(const trace::Trace& trace);
+Verdict shape_mismatch(const trace::Trace& trace);
+
+// ---- joining.cpp ----
+
+// Both need `group` events. A rank began to join a group, and not all of its ranks came.
+// rank-skips-init: the group is the first that was made, and a rank of the job never began to join
+// it. subgroup-created-by-members-only: it is a later one, and ranks that are no members of it never
+// took part in making it.
+Verdict rank_skips_init(const trace::Trace& trace);
+Verdict subgroup_created_by_members_only(const trace::Trace& trace);
+
+// ---- hanging.cpp ----
+
+// Needs `decision`. Rule: by the decision "stop" of the same number, ranks went apart.
+Verdict local_early_stop(const trace::Trace& trace);
+
+// Need the launcher's trace. peer-dies: a rank was ended by a signal, not a frozen one's, while
+// peers were in a collective. one-rank-raises: some ranks left by exceptions of their own while
+// peers were in a collective.
+Verdict peer_dies(const trace::Trace& trace);
+Verdict one_rank_raises(const trace::Trace& trace);
+
+// Need collectives. A rank entered a collective when a peer had given it up. rank-zero-long-work:
+// it is rank 0, and since its collective before it alone evaluated or wrote a checkpoint; else
+// slow-rank.
+Verdict slow_rank(const trace::Trace& trace);
+Verdict rank_zero_long_work(const trace::Trace& trace);
+
+// Needs `pass_begin`, `pass_end` and collectives. Rule: in one place some ranks' call belongs to an
+// evaluation, and the others' to training; or they have none there, and the job stands still.
+Verdict evaluation_through_wrapper_on_one_rank(const trace::Trace& trace);
+
+// Needs `async_result`. Rule: what was used is not what was there after the wait.
+Verdict async_work_not_waited(const trace::Trace& trace);
+
+// ---- restarts.cpp ----
+
+// Needs `attempt` of two attempts, `training_state`, `pass_begin` and `pass_end`. Rule: a later attempt
+// began with an epoch after which the state had been saved, and loaded nothing.
+Verdict restart_without_resume(const trace::Trace& trace);
+// Advice: a job may be meant to end. Needs `attempt`, `training_state` and the launcher's trace. Rule: a
+// job that saves its state ended with a rank's failure, and its launcher was to start it once only.
+Verdict restart_expected_by_default(const trace::Trace& trace);
+
+// ---- hanging.cpp ----
+
+// Generic. Rule: standstill.h.
+Verdict no_progress(const trace::Trace& trace);
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,234 @@
+// Pitfalls after which ranks wait for one that does not come.
+#include <lockstep/diagnose/hang_detectors.h>
+#include <lockstep/diagnose/standstill.h>
+
+#include <algorithm>
+#include <csignal>
+
+namespace lockstep::diagnose {
+namespace {
+
+// Whether there is anything to look at; else why not.
+std::optional<Verdict> unfit(const Run& run) {
+  if (run.devices) return not_triggered("one process drives the devices");
+  if (run.world_size < 2) return not_applicable("one rank waits for nobody");
+  return std::nullopt;
+}
+
+std::vector<int> numbers_of(const std::vector<const RankStand*>& ranks) {
+  std::vector<int> numbers;
+  for (const auto* rank : ranks) numbers.push_back(rank->rank);
+  return numbers;
+}
+
+std::string one_line(std::string text) {
+  for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos;)
+    text.replace(at, 1, "; ");
+  return text;
+}
+
+// A finding at the place where the job stands still.
+Verdict found_at(const Standstill& place, const std::string& slug, std::vector<int> ranks,
+                 const std::string& before = "") {
+  return found({.pitfall = slug,
+                .ranks = std::move(ranks),
+                .step = place.step,
+                .sequence = place.sequence,
+                .evidence = before + one_line(to_text(place))});
+}
+
+// Ranks that ended in this way, where others waited for them in a collective.
+template <class Ended>
+Verdict left_behind(const trace::Trace& trace, const std::string& slug, const Ended& ended) {
+  const Run run(trace);
+  if (auto why = unfit(run)) return *why;
+  if (trace.ends.empty()) return not_triggered("the launcher left no word of how the ranks ended");
+  std::vector<int> ranks;
+  for (const auto& end : trace.ends)
+    if (ended(end)) ranks.push_back(static_cast<int>(end.rank));
+  if (ranks.empty() || ranks.size() == trace.ends.size()) return clean();
+  const auto place = standstill(trace);
+  if (!place) return clean();
+  return found_at(*place, slug, ranks);
+}
+
+// The ranks that came too late to where the job stands still.
+std::vector<int> late_ranks(const Standstill& place) {
+  std::vector<int> late;
+  for (const auto& rank : place.ranks)
+    if (rank.stand == Stand::late) late.push_back(rank.rank);
+  return late;
+}
+
+// Of the events between the rank's collective before this place and its entering it, whether one is
+// of work that a rank may do alone: an evaluation, a checkpoint.
+bool worked_alone(const trace::ParticipantTrace& rank, const RankStand& stand) {
+  bool worked = false;
+  for (const auto& event : rank.events) {
+    if (const auto* call = std::get_if<trace::Collective>(&event.payload)) {
+      if (call == stand.call) return worked;
+      worked = false;
+    }
+    const auto* pass = std::get_if<trace::PassBegin>(&event.payload);
+    const auto* file = std::get_if<trace::CheckpointFile>(&event.payload);
+    worked =
+        worked || (pass && pass->phase == "evaluation") || (file && file->action == "save_begin");
+  }
+  return false;
+}
+
+Verdict late(const trace::Trace& trace, const std::string& slug, bool long_work) {
+  const Run run(trace);
+  if (auto why = unfit(run)) return *why;
+  if (calls_of(run).empty()) return not_triggered("no collective was recorded");
+  const auto place = standstill(trace);
+  if (!place) return clean();
+  const auto ranks = late_ranks(*place);
+  if (ranks.empty() || place->culprits().front()->stand != Stand::late) return clean();
+  const auto* stand = place->culprits().front();
+  const bool of_rank_zero = ranks == std::vector<int>{0} && run.numbers.front() == 0 &&
+                            worked_alone(*run.ranks.front(), *stand);
+  if (of_rank_zero != long_work) return clean();
+  return found_at(*place, slug, ranks,
+                  long_work ? "rank 0 evaluated or saved while the others waited: " : "");
+}
+
+// The phase of the innermost pass that each of the rank's calls was made in; "" outside of any.
+std::map<const trace::Collective*, std::string> phases_of(const trace::ParticipantTrace& rank) {
+  std::map<const trace::Collective*, std::string> phases;
+  std::vector<std::string> open;
+  for (const auto& event : rank.events) {
+    if (const auto* begin = std::get_if<trace::PassBegin>(&event.payload))
+      open.push_back(begin->phase);
+    if (std::holds_alternative<trace::PassEnd>(event.payload) && !open.empty()) open.pop_back();
+    if (const auto* call = std::get_if<trace::Collective>(&event.payload))
+      phases[call] = open.empty() ? "" : open.back();
+  }
+  return phases;
+}
+
+}  // namespace
+
+Verdict local_early_stop(const trace::Trace& trace) {
+  const Run run(trace);
+  if (auto why = unfit(run)) return *why;
+  if (!run.complete) return not_triggered("a rank left no trace");
+  std::vector<std::vector<std::int64_t>> decisions;
+  for (const auto* rank : run.ranks) {
+    auto& of_rank = decisions.emplace_back();
+    for (const auto& at : rank->all<trace::Decision>())
+      if (at.event->name == "stop") of_rank.push_back(at.event->value);
+    if (of_rank.empty()) return not_triggered("a rank recorded no decision to stop or to go on");
+  }
+  std::size_t fewest = decisions.front().size();
+  for (const auto& of_rank : decisions) fewest = std::min(fewest, of_rank.size());
+  for (std::size_t n = 0; n < fewest; ++n) {
+    std::vector<int> stop, go_on;
+    for (std::size_t r = 0; r < decisions.size(); ++r)
+      (decisions[r][n] != 0 ? stop : go_on).push_back(run.numbers[r]);
+    if (stop.empty() || go_on.empty()) continue;
+    const auto place = standstill(trace);
+    return found({.pitfall = "local-early-stop",
+                  .ranks = stop,
+                  .step = place ? place->step : -1,
+                  .sequence = place ? place->sequence : -1,
+                  .evidence = "by decision " + std::to_string(n + 1) + " " +
+                              ranks_text(stop, "ends", "end") + " training, and " +
+                              ranks_text(go_on, "goes", "go") + " on" +
+                              (place ? ": " + one_line(to_text(*place)) : "")});
+  }
+  return clean();
+}
+
+Verdict peer_dies(const trace::Trace& trace) {
+  return left_behind(trace, "peer-dies", [](const trace::RankEnd& end) {
+    return end.how == "signalled" && end.signal != SIGSTOP && end.signal != SIGTSTP;
+  });
+}
+
+Verdict one_rank_raises(const trace::Trace& trace) {
+  return left_behind(trace, "one-rank-raises", [](const trace::RankEnd& end) {
+    return end.how == "raised" && !end.collective;
+  });
+}
+
+Verdict slow_rank(const trace::Trace& trace) {
+  return late(trace, "slow-rank", false);
+}
+
+Verdict rank_zero_long_work(const trace::Trace& trace) {
+  return late(trace, "rank-zero-long-work", true);
+}
+
+Verdict evaluation_through_wrapper_on_one_rank(const trace::Trace& trace) {
+  const Run run(trace);
+  if (auto why = unfit(run)) return *why;
+  std::map<const trace::Collective*, std::string> phases;
+  for (const auto* rank : run.ranks) phases.merge(phases_of(*rank));
+  const auto calls = calls_of(run);
+  if (calls.empty()) return not_triggered("no collective was recorded");
+  const auto still = standstill(trace);
+  const Call* first = nullptr;
+  std::vector<int> ranks;
+  for (const auto& [key, place] : calls) {
+    std::vector<int> evaluating, training;
+    for (const auto& call : place) {
+      const auto& phase = phases.at(call.collective);
+      if (phase == "evaluation") evaluating.push_back(call.rank);
+      if (phase == "train") training.push_back(call.rank);
+    }
+    // Where none of the others has come, it is a fault if they are waited for.
+    const bool waits = still && still->group == key.first && still->sequence == key.second &&
+                       place.size() < still->ranks.size();
+    if (evaluating.empty() || (training.empty() && !waits)) continue;
+    if (first && first->time_ns <= place.front().time_ns) continue;
+    first = &place.front();
+    ranks = evaluating;
+  }
+  if (!first) return clean();
+  return found({.pitfall = "evaluation-through-wrapper-on-one-rank",
+                .ranks = ranks,
+                .step = first->step,
+                .sequence = first->collective->sequence,
+                .evidence = ranks_text(ranks, "evaluates", "evaluate") +
+                            " through what communicates, alone: " + numbered(*first->collective) +
+                            " belongs to no evaluation of the others" +
+                            (still ? ". " + one_line(to_text(*still)) : "")});
+}
+
+Verdict async_work_not_waited(const trace::Trace& trace) {
+  const Run run(trace);
+  if (auto why = unfit(run)) return *why;
+  bool looked = false;
+  std::vector<int> ranks;
+  std::int64_t step = -1;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r) {
+    std::map<std::string, std::uint64_t> used;
+    for (const auto& at : run.ranks[r]->all<trace::AsyncResult>()) {
+      if (at.event->moment == "used") used[at.event->name] = at.event->content;
+      if (at.event->moment != "waited" || !used.count(at.event->name)) continue;
+      looked = true;
+      if (used[at.event->name] == at.event->content) continue;
+      if (ranks.empty()) step = at.step;
+      if (ranks.empty() || ranks.back() != run.numbers[r]) ranks.push_back(run.numbers[r]);
+    }
+  }
+  if (!looked) return not_triggered("no result was both used and waited for, as far as recorded");
+  if (ranks.empty()) return clean();
+  return found({.pitfall = "async-work-not-waited",
+                .ranks = ranks,
+                .step = step,
+                .evidence = ranks_text(ranks, "used", "used") +
+                            " a result that was another one after the wait"});
+}
+
+Verdict no_progress(const trace::Trace& trace) {
+  const Run run(trace);
+  if (auto why = unfit(run)) return *why;
+  if (calls_of(run).empty()) return not_triggered("no collective was recorded");
+  const auto place = standstill(trace);
+  if (!place) return clean();
+  return found_at(*place, "no-progress", numbers_of(place->culprits()));
+}
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,64 @@
+// Where a job stopped making progress: the first collective that not all of its group's ranks
+// completed, and how each of them stands to it. The supervisor's verdict on a hang, and what the
+// detectors of hangs start from.
+#pragma once
+
+#include <lockstep/diagnose/calls.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep::diagnose {
+
+enum class Stand {
+  waiting,     // entered it, as most do
+  mismatched,  // entered another operation in its place, or the same with other sizes, dtype, ...
+  late,        // entered it when a peer had already given up
+  absent,      // has not arrived, though it lives, or how it ended is not known
+  exited,      // ended in order before it: with code 0, or with its trace closed
+  failed,      // ended with another code, without a word
+  raised,      // left by an exception of its own
+  dead,        // ended by a signal that the launcher did not send
+  stopped,     // frozen by a signal (SIGSTOP)
+};
+std::string to_string(Stand stand);
+
+struct RankStand {
+  int rank = 0;
+  Stand stand = Stand::waiting;
+  const trace::Collective* call = nullptr;  // in this place; null where it has not arrived
+  const trace::Collective* last = nullptr;  // its last one of any group; null where it had none
+  const trace::RankEnd* end = nullptr;      // null where the launcher left no word of it
+  std::int64_t entered_ns = 0;              // of call
+};
+
+struct Standstill {
+  std::string group;
+  std::int64_t sequence = 0;
+  std::int64_t step = -1;
+  std::int64_t time_ns = 0;      // when the first rank entered it
+  std::string operation;         // of most of the ranks that entered it
+  std::vector<RankStand> ranks;  // of the group
+
+  // Those to look at first: of what can explain a standstill (a death, a stop, an exception, an
+  // exit, a mismatch, an absence, lateness) the first kind that any rank shows.
+  std::vector<const RankStand*> culprits() const;
+};
+
+// A collective that was under way for longer, when the job ended, is one that somebody waited in.
+inline constexpr std::chrono::milliseconds kStandstill{500};
+
+// Nothing where every collective was completed by all ranks of its group, or the trace has none.
+// A group's ranks are those that its `group` event names; without one, every rank of the job for the
+// group that the ranks used first, and those that used it for any other. What is still under way at
+// the end counts when somebody waited for kStandstill, or a rank of the group has ended.
+std::optional<Standstill> standstill(const trace::Trace& trace);
+
+// "rank 1 has not arrived at allreduce number 7; its last was broadcast number 6", a line for each
+// rank that does not merely wait, then one for those that do.
+std::string to_text(const Standstill& place);
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,75 @@
+#include <lockstep/base/error.h>
+#include <lockstep/dist/backends.h>
+#include <lockstep/dist/collective_call.h>
+#include <lockstep/dist/process_group.h>
+
+#include <algorithm>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+namespace lockstep {
+namespace {
+
+void check(const std::vector<int>& ranks, int world_size) {
+  if (ranks.empty()) throw UsageError("new_group: a group has at least one rank");
+  for (const int rank : ranks) {
+    if (rank < 0 || rank >= world_size)
+      throw UsageError("new_group: there is no rank " + std::to_string(rank) + " in a group of " +
+                       std::to_string(world_size));
+    if (std::count(ranks.begin(), ranks.end(), rank) > 1)
+      throw UsageError("new_group: rank " + std::to_string(rank) + " is named twice");
+  }
+}
+
+std::string key_of(int rank) {
+  return "came/" + std::to_string(rank);
+}
+
+std::string absent_from(c10d::Store& store, int world_size) {
+  std::string absent;
+  for (int rank = 0; rank < world_size; ++rank)
+    if (!store.check({key_of(rank)}))
+      absent += (absent.empty() ? "rank " : ", rank ") + std::to_string(rank);
+  return absent;
+}
+
+// Every rank of the parent says that it is there, and waits for the others.
+void meet(c10d::Store& store, int rank, int world_size, std::chrono::milliseconds timeout) {
+  std::vector<std::string> keys;
+  for (int each = 0; each < world_size; ++each) keys.push_back(key_of(each));
+  store.set(key_of(rank), std::string("1"));
+  try {
+    store.wait(keys, timeout);
+  } catch (const std::exception& error) {
+    throw Error("not there: " + absent_from(store, world_size) +
+                ". Every rank of the parent must call it, members or not. " + text_of(error));
+  }
+}
+
+}  // namespace
+
+ProcessGroupPtr new_group(const ProcessGroupPtr& parent, const std::vector<int>& ranks,
+                          const InitOptions& options) {
+  const int rank = parent->getRank(), world_size = parent->getSize();
+  check(ranks, world_size);
+  const auto parent_store = parent->getStore();
+  // Each rank counts its own calls: all come to the same number.
+  const auto number = parent_store->add("new_group/calls/" + std::to_string(rank), 1);
+  const auto name = std::to_string(number);
+  const auto store =
+      c10::make_intrusive<c10d::PrefixStore>("new_group/" + name + "/", parent_store);
+  try {
+    meet(*store, rank, world_size, options.timeout);
+    const auto place = std::find(ranks.begin(), ranks.end(), rank);
+    if (place == ranks.end()) return nullptr;
+    detail::Ranks of_group;
+    of_group.rank = static_cast<int>(place - ranks.begin());
+    of_group.world_size = static_cast<int>(ranks.size());
+    if (options.backend == "nccl") of_group.local_rank = device_of(*parent).index();
+    const bool here = parent_store->get_to_str(detail::kReachKey) == "machine";
+    return detail::make_group(options, of_group, here, store, name);
+  } catch (const std::exception& error) {
+    throw CollectiveError(rank, "new_group " + name, 0, options.timeout, text_of(error));
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,89 @@
+#include <lockstep/flight/checks.h>
+#include <lockstep/flight/words.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace lockstep::flight {
+namespace {
+
+struct Standing {
+  const Caller* caller;
+  std::int64_t last;
+};
+
+// "; rank 1 did not: its last is all_reduce, sequence 4 (step at train.py:17)".
+std::string what_they_did(const Names& names, const std::vector<Standing>& missing) {
+  std::vector<int> ranks;
+  for (const auto& each : missing) ranks.push_back(each.caller->rank);
+  auto text = ranks_named(ranks) + " did not";
+  const auto& one = missing.front();
+  const auto whose = missing.size() == 1 ? "its" : "their";
+  if (one.caller->collectives.empty())
+    return text + (one.caller->dump->has_holes
+                       ? std::string(": ") + whose + " dump holds no unfinished call of this group"
+                       : std::string(": no call of this group is in ") + whose + " dump");
+  const auto calls = one.caller->at(one.last);
+  return text + ": " + whose + " last is sequence " + std::to_string(one.last) + ", " +
+         call_text(names, calls) + call_site(names, calls);
+}
+
+}  // namespace
+
+std::optional<std::int64_t> last_called(const Group& group, const Caller& caller) {
+  if (!caller.collectives.empty()) return caller.collectives.back().sequence;
+  if (caller.dump->is_cut) return std::nullopt;
+  if (!caller.dump->has_holes) return 0;
+  // All that it called is complete, so it is before everything that others still wait in.
+  auto first = std::numeric_limits<std::int64_t>::max();
+  for (const auto& other : group.callers)
+    if (!other.collectives.empty()) first = std::min(first, other.collectives.front().sequence);
+  return first - 1;
+}
+
+std::optional<Finding> find_missing(const Names& names, const Group& group) {
+  std::vector<Standing> standings;
+  for (const auto& caller : group.callers)
+    if (const auto last = last_called(group, caller)) standings.push_back({&caller, *last});
+  if (standings.empty()) return std::nullopt;
+  const auto [low, high] =
+      std::minmax_element(standings.begin(), standings.end(),
+                          [](const Standing& a, const Standing& b) { return a.last < b.last; });
+  if (low->last == high->last) return std::nullopt;
+
+  const auto sequence = low->last + 1;
+  std::vector<Standing> missing;
+  std::vector<int> joined, behind;
+  std::span<const Entry> calls;
+  for (const auto& standing : standings) {
+    if (standing.last < sequence) {
+      missing.push_back(standing);
+      continue;
+    }
+    joined.push_back(standing.caller->rank);
+    if (standing.last < high->last) behind.push_back(standing.caller->rank);
+    if (calls.empty()) calls = standing.caller->at(sequence);
+  }
+
+  Finding finding;
+  finding.pitfall = "rank-missing";
+  finding.sequence = sequence;
+  for (const auto& each : missing) finding.ranks.push_back(each.caller->rank);
+  if (calls.empty()) {
+    finding.evidence = subject(joined, "has", "have") + " gone on to sequence " +
+                       std::to_string(high->last) + ", and what " + std::to_string(sequence) +
+                       " was is overwritten; ";
+  } else {
+    finding.operation = operation_of(names, calls[0]);
+    finding.evidence = ranks_named(joined) + " called" + " " + call_text(names, calls) +
+                       call_site(names, calls) + "; ";
+  }
+  finding.evidence += what_they_did(names, missing) + ".";
+  if (!behind.empty())
+    finding.evidence += " Later " + subject(behind, "falls", "fall") +
+                        " behind, too: the furthest is at sequence " + std::to_string(high->last) +
+                        ".";
+  return finding;
+}
+
+}  // namespace lockstep::flight

@@ -1,0 +1,33 @@
+// The words of a verdict, and what the texts of a dump say.
+#pragma once
+
+#include <lockstep/flight/groups.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep::flight {
+
+// A text from a file, fit for a terminal: control characters become '?'.
+std::string shown(std::string_view text);
+
+std::string rank_list(const std::vector<int>& ranks);    // ascending: "0-3, 7 and 9"
+std::string ranks_named(const std::vector<int>& ranks);  // "rank 1", "ranks 1 and 2"
+// "rank 1 was", "ranks 1 and 2 were".
+std::string subject(const std::vector<int>& ranks, const char* one, const char* several);
+
+// "all_reduce" of "nccl:all_reduce".
+std::string_view operation_of(const Names& names, const Entry& entry);
+// "all_gather [[2]] -> [[3, 2]] Float"; of a coalesced call, its parts.
+std::string call_text(const Names& names, std::span<const Entry> calls);
+// " (step at train.py:17)", empty where no frame was kept.
+std::string call_site(const Names& names, std::span<const Entry> calls);
+std::string group_text(const Names& names, const Group& group);  // "0 (default_pg)"
+
+// Elements of all tensors of "[[4], [2, 3]]": 10. Wraps around where they do not fit.
+std::uint64_t numel(std::string_view sizes);
+
+}  // namespace lockstep::flight

@@ -1,0 +1,66 @@
+// Lesson 09, part "async": a collective beside the program.
+//
+// Concept:  an asynchronous collective returns at once, and its tensor is the program's again when wait()
+//           has returned. Until then it may hold the old numbers, the new ones, or some of each.
+// Symptom:  none, as long as the network is faster than the program. Here the last rank begins when the
+//           others have read, so that it shows every time.
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "parts.h"
+
+namespace {
+
+using namespace lockstep;
+
+// A seam: rank r has read.
+std::filesystem::path sign_of(const RankContext& context, int rank) {
+  return context.folder() / ("read_" + std::to_string(rank));
+}
+
+void reduce(RankContext& context, const Fault& fault) {
+  const int world_size = context.world_size(), rank = context.rank();
+  const bool is_last = rank == world_size - 1;
+  auto& probes = context.probes();
+  auto sum = at::full({4}, rank + 1.0, at::device(context.device()).dtype(at::kFloat));
+  std::vector<at::Tensor> tensors{sum};
+
+  const bool reads_early = fault("async-work-not-waited");  // PITFALL async-work-not-waited
+  if (is_last && reads_early)
+    for (int other = 0; other + 1 < world_size; ++other)
+      while (!std::filesystem::exists(sign_of(context, other)))
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const auto work = context.group()->allreduce(tensors);
+  if (fault("near-miss-polled-until-done")) {
+    // Near miss: no wait() before the read, and the work says that it is done.
+    while (!work->isCompleted()) std::this_thread::yield();
+  } else if (!reads_early) {
+    work->wait();
+  }
+  const auto used = sum.clone();
+  probes.async_result("sum", "used", used);
+  std::ofstream(sign_of(context, rank)) << "read\n";
+  work->wait();
+  probes.async_result("sum", "waited", sum);
+
+  const double right = world_size * (world_size + 1) / 2.0;
+  add_figure(context, "off", (used - right).abs().max().item().toDouble());
+}
+
+Measured off(const Outcomes& outcomes) {
+  return {.expected = 0, .observed = largest(outcomes, "off"), .tolerance = 0};
+}
+
+}  // namespace
+
+lockstep::Part async_part() {
+  return {.name = "async",
+          .run = reduce,
+          .broken = {{.slug = "async-work-not-waited",
+                      .what = "a sum is read before the collective is waited for",
+                      .oracle = {"what was read, off the sum of all ranks", off}}},
+          .near_misses = {{.name = "near-miss-polled-until-done",
+                           .slug = "async-work-not-waited",
+                           .naive_check = "the result is read with no wait() before"}}};
+}

@@ -1,0 +1,141 @@
+// Lesson 09, part "failures": a rank that does not come, or too late.
+//
+// Concept:  the others cannot know why a rank is missing: it may be dead, in an exception's handler, or
+//           busy. Who started the ranks can: it sees the exit, the signal, and each rank's last collective.
+// Symptom:  the survivors report "connection closed by peer" or a timeout, each its own, and often only
+//           they leave a word.
+#include <lockstep/base/error.h>
+#include <lockstep/train/agreement.h>
+#include <lockstep/train/distributed_data_parallel.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "parts.h"
+
+namespace {
+
+using namespace lockstep;
+
+constexpr std::int64_t kBatch = 16;  // per rank
+constexpr int kSteps = 6;
+constexpr int kAt = 3;  // the step at which it happens
+
+// A seam: the rank that comes late comes when another has given up, never sooner.
+void give_up_sign(const RankContext& context) {
+  std::ofstream(context.folder() / "given_up") << "a rank no longer waits\n";
+}
+void until_others_gave_up(const RankContext& context) {
+  while (!std::filesystem::exists(context.folder() / "given_up"))
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+void train(RankContext& context, const Fault& fault) {
+  const int world_size = context.world_size();
+  const bool is_first = context.rank() == 0, is_last = context.rank() == world_size - 1;
+  context.group()->setTimeout(kPatience);
+  const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * world_size * kSteps);
+  Mlp module(784, 32, 10);
+  module->to(context.device());
+  auto& probes = context.probes();
+  probes.intent({.global_batch = kBatch * world_size, .loss_reduction = "mean"});
+  probes.dataset("train", data.inputs, data.targets, all_ids(data.size()), data.size());
+  probes.attach(*module);
+  DistributedDataParallel<Mlp> model(module, context.group());
+  probes.engine("distributed_data_parallel");
+  torch::optim::SGD optimizer(model.parameters(), 0.05);
+  probes.start();
+  Mean loss_of_epoch, accuracy;
+
+  probes.pass_begin("train", 0);
+  for (int step = 0; step < kSteps; ++step) {
+    std::vector<std::int64_t> ids;
+    for (std::int64_t i = 0; i < kBatch; ++i)
+      ids.push_back((step * world_size + context.rank()) * kBatch + i);
+    if (fault("near-miss-exception-agreed-on")) {
+      // Near miss: a batch cannot be read, and all ranks leave that step out.
+      const bool unreadable = step == kAt && is_last;
+      if (all_agree(*context.group(), unreadable).any_yes()) continue;
+    }
+    probes.samples("train", ids);
+    const auto batch = take(data, ids);
+    if (step == kAt && is_last) {
+      if (fault("peer-dies"))        // PITFALL peer-dies
+        std::raise(SIGKILL);         // as the kernel does where there is no memory left
+      if (fault("one-rank-raises"))  // PITFALL one-rank-raises
+        throw Error("sample " + std::to_string(ids.front()) + " cannot be decoded");
+      if (fault("slow-rank"))  // PITFALL slow-rank
+        until_others_gave_up(context);
+      // Near miss: slow, and within the others' patience.
+      if (fault("near-miss-slow-within-timeout"))
+        std::this_thread::sleep_for(std::chrono::milliseconds(700));
+    }
+    optimizer.zero_grad();
+    try {
+      const auto outputs = model(batch.inputs.to(context.device()));
+      const auto each = torch::cross_entropy_loss(outputs, batch.targets.to(context.device()), {},
+                                                  at::Reduction::None);
+      const auto loss = each.mean();
+      probes.loss(loss, each);
+      loss.backward();
+      loss_of_epoch.add(each);
+      accuracy.add(outputs.argmax(1).cpu() == batch.targets);
+    } catch (...) {
+      give_up_sign(context);
+      throw;
+    }
+    probes.gradients_ready();
+    optimizer.step();
+    probes.updated(optimizer);
+
+    const bool evaluates = fault("near-miss-short-evaluation");
+    if (step == kAt && is_first &&
+        (evaluates || fault("rank-zero-long-work"))) {  // PITFALL rank-zero-long-work
+      const torch::NoGradGuard no_grad;
+      probes.pass_begin("evaluation", 0);
+      module->forward(data.inputs.to(context.device()));
+      probes.pass_end("evaluation", 0, 1);
+      if (!evaluates) until_others_gave_up(context);  // a long evaluation
+    }
+  }
+  probes.pass_end("train", 0, kSteps);
+  context.outcome().losses.push_back(loss_of_epoch.value());
+  context.outcome().accuracy.push_back(accuracy.value());
+  barrier(*context.group());
+  reach_the_end(context);
+}
+
+}  // namespace
+
+lockstep::Part failures_part() {
+  const Oracle oracle{"ranks that came to the end of training", ranks_at_the_end};
+  return {.name = "failures",
+          .run = train,
+          .broken = {{.slug = "peer-dies",
+                      .what = "the last rank is killed in the middle of training",
+                      .oracle = oracle,
+                      .crashes = true},
+                     {.slug = "one-rank-raises",
+                      .what = "the last rank cannot read a sample, and throws",
+                      .oracle = oracle,
+                      .crashes = true},
+                     {.slug = "slow-rank",
+                      .what = "the last rank comes to a step when the others have given up",
+                      .oracle = oracle,
+                      .crashes = true},
+                     {.slug = "rank-zero-long-work",
+                      .what = "rank 0 evaluates for longer than the others wait",
+                      .oracle = oracle,
+                      .crashes = true}},
+          .near_misses = {{.name = "near-miss-exception-agreed-on",
+                           .slug = "one-rank-raises",
+                           .naive_check = "a rank cannot read its batch"},
+                          {.name = "near-miss-slow-within-timeout",
+                           .slug = "slow-rank",
+                           .naive_check = "a step takes one rank a hundred times as long"},
+                          {.name = "near-miss-short-evaluation",
+                           .slug = "rank-zero-long-work",
+                           .naive_check = "rank 0 evaluates while the others wait"}}};
+}

@@ -1,0 +1,70 @@
+// Lesson 09, part "joining": making a process group is a collective.
+//
+// Concept:  init_process_group blocks until all ranks of the job have called it, and a new group is made by
+//           all ranks of its parent, those that will not be in it too: they agree on its name that way.
+// Symptom:  the ranks that call it wait for those that do not, until the rendezvous' timeout is over.
+#include <lockstep/train/agreement.h>
+
+#include "parts.h"
+
+namespace {
+
+using namespace lockstep;
+
+void join(RankContext& context, const Fault& fault) {
+  const int world_size = context.world_size();
+  const bool is_last = context.rank() == world_size - 1;
+  if (fault("rank-skips-init")) {  // PITFALL rank-skips-init
+    // As where a variable that asks for distributed training is not set on one machine.
+    if (!is_last) context.join(kPatience);
+  } else if (fault("near-miss-init-in-each-branch")) {
+    // Near miss: two branches by rank, and each joins.
+    if (is_last)
+      context.join(kPatience);
+    else
+      context.join(kPatience);
+  } else {
+    context.join(kPatience);
+  }
+
+  // The even ranks go on among themselves, all others wait at the end.
+  std::vector<int> even;
+  for (int rank = 0; rank < world_size; rank += 2) even.push_back(rank);
+  const bool is_member = context.rank() % 2 == 0;
+  ProcessGroupPtr group;
+  if (fault("subgroup-created-by-members-only")) {  // PITFALL subgroup-created-by-members-only
+    if (is_member) group = context.new_group(even, kPatience);
+  } else if (context.group()) {
+    group = context.new_group(even, kPatience);
+  }
+  // Near miss: a group that all ranks make is used by its members only.
+  const bool uses_it = is_member && fault("near-miss-used-by-members-only");
+  auto sum = at::ones({1});
+  if (uses_it) all_reduce(*group, sum);
+  if (context.group()) barrier(*context.group());
+  if (uses_it) add_figure(context, "members", sum.item().toDouble());
+  if (context.group()) reach_the_end(context);
+}
+
+}  // namespace
+
+lockstep::Part joining_part() {
+  const Oracle oracle{"ranks that came to the end with a group", ranks_at_the_end};
+  return {.name = "joining",
+          .run = join,
+          .broken = {{.slug = "rank-skips-init",
+                      .what = "the last rank never calls init_process_group",
+                      .oracle = oracle,
+                      .crashes = true},
+                     {.slug = "subgroup-created-by-members-only",
+                      .what = "a group of the even ranks is made by the even ranks",
+                      .oracle = oracle,
+                      .crashes = true}},
+          .near_misses = {{.name = "near-miss-init-in-each-branch",
+                           .slug = "rank-skips-init",
+                           .naive_check = "init_process_group inside of `if (rank == last)`"},
+                          {.name = "near-miss-used-by-members-only",
+                           .slug = "subgroup-created-by-members-only",
+                           .naive_check = "not all ranks call a collective of the group"}},
+          .participants = Participants::strangers};
+}

@@ -1,0 +1,20 @@
+// Lesson 09: collectives that hang. A collective is over when every rank of the group has entered it, the
+// same one, in the same place of the order. Whatever keeps a rank from that leaves the others waiting.
+//
+//   branches.cpp     a branch that not all ranks take: a barrier, an early stop, an evaluation
+//   mismatches.cpp   all ranks come, with different things in mind: sizes, dtypes, operations, roots, order
+//   joining.cpp      making a group is a collective too
+//   failures.cpp     a rank that dies, raises, or comes too late
+//   async.cpp        a collective that runs beside the program: wait before you read
+//
+// Run:  ./lockstep run 09_hanging_collective
+//       09_hanging_collective --variant rank-conditional-collective --world-size 4
+#include "parts.h"
+
+int main(int argc, char** argv) {
+  return lockstep::lesson_main(argc, argv,
+                               {.name = "09_hanging_collective",
+                                .title = "Hanging collectives: who is missing, and where",
+                                .parts = {branches_part(), mismatches_part(), joining_part(),
+                                          failures_part(), async_part()}});
+}

@@ -1,0 +1,142 @@
+// Lesson 09, part "mismatches": all ranks come, with different things in mind.
+//
+// Concept:  a collective is agreed on by its place in the order alone. Nobody compares operation, sizes,
+//           dtype, reduce operation or root before the bytes move; each rank must make the same call.
+// Symptom:  of some differences a hang or an error that names a socket; of others nothing at all, and
+//           wrong numbers: bytes of one dtype are added as those of another.
+#include <lockstep/train/agreement.h>
+
+#include "parts.h"
+
+namespace {
+
+using namespace lockstep;
+
+constexpr std::int64_t kClasses = 10;
+constexpr std::int64_t kSamples = 100;  // of a rank in a round
+constexpr int kRounds = 2;
+
+// Labels of a rank's samples in a round, counted by class.
+at::Tensor labels(const TensorData& data, int round, int rank, int world_size) {
+  const auto own = data.targets.narrow(0, kSamples * (round * world_size + rank), kSamples);
+  return own.bincount({}, kClasses).to(at::kFloat);
+}
+
+// Each rank counts the labels of its own samples. The counts are added, each class's largest count is
+// looked for, and the last rank's most frequent class is sent to all. The faults are in the second round.
+void count(RankContext& context, const Fault& fault) {
+  const int world_size = context.world_size(), rank = context.rank();
+  auto& group = *context.group();
+  group.setTimeout(kPatience);
+  const auto data = fashion_mnist_or_synthetic(Split::train, kRounds * kSamples * world_size);
+  for (int round = 0; round < kRounds; ++round) {
+    const bool is_odd = round + 1 == kRounds && rank == world_size - 1;  // the rank that differs
+    const auto own = labels(data, round, rank, world_size).to(context.device());
+    auto sum = own.clone(), most = own.clone();
+    auto choice = own.argmax().reshape({1}).to(at::kFloat);
+
+    if (fault("shape-mismatch") && is_odd)  // PITFALL shape-mismatch
+      sum = sum.narrow(0, 0, kClasses - 1).contiguous();
+    if (fault("near-miss-filled-up") &&
+        is_odd)  // Near miss: shorter, and filled up with what was cut off.
+      sum = at::cat({sum.narrow(0, 0, 5), own.narrow(0, 5, kClasses - 5)});
+    if (fault("dtype-mismatch") && is_odd)  // PITFALL dtype-mismatch
+      sum = sum.to(at::kInt);               // as many bytes
+    if (fault("near-miss-converted") &&
+        is_odd)  // Near miss: counted in another type, and converted.
+      sum = sum.to(at::kInt).to(at::kFloat);
+
+    int root = world_size - 1;
+    if (fault("root-mismatch") && round + 1 == kRounds) root = rank;  // PITFALL root-mismatch
+    if (fault("order-mismatch") && is_odd) {                          // PITFALL order-mismatch
+      broadcast(group, choice, root);
+      all_reduce(group, sum);
+    } else if (fault("near-miss-waited-in-another-order")) {
+      // Near miss: all ranks begin them in one order, and wait for them in different ones.
+      std::vector<at::Tensor> first{sum}, second{choice};
+      c10d::BroadcastOptions options;
+      options.rootRank = root;
+      const auto adding = group.allreduce(first), sending = group.broadcast(second, options);
+      (is_odd ? sending : adding)->wait();
+      (is_odd ? adding : sending)->wait();
+    } else {
+      all_reduce(group, sum);
+      broadcast(group, choice, root);
+    }
+    auto op = c10d::ReduceOp::MAX;
+    if (fault("reduce-op-mismatch") && is_odd)
+      op = c10d::ReduceOp::SUM;  // PITFALL reduce-op-mismatch
+    all_reduce(group, most, op);
+
+    if (fault(
+            "near-miss-every-root-in-turn"))  // Near miss: each rank is the root once, on all ranks.
+      for (int each = 0; each < world_size; ++each) broadcast(group, choice, each);
+    if (fault("near-miss-two-operations")) {  // Near miss: added too, by all ranks.
+      auto again = own.clone();
+      all_reduce(group, again, c10d::ReduceOp::SUM);
+    }
+
+    // What one process counts.
+    auto right_sum = at::zeros({kClasses}), right_most = at::zeros({kClasses});
+    for (int each = 0; each < world_size; ++each) {
+      right_sum += labels(data, round, each, world_size);
+      right_most = at::max(right_most, labels(data, round, each, world_size));
+    }
+    const auto right_choice = labels(data, round, world_size - 1, world_size).argmax();
+    const bool right = at::equal(sum.cpu().to(at::kFloat), right_sum) &&
+                       at::equal(most.cpu(), right_most) &&
+                       choice.item().toLong() == right_choice.item().toLong();
+    add_figure(context, "right", right ? 1 : 0);
+  }
+}
+
+Measured right_rounds(const Outcomes& outcomes) {
+  double right = 0;
+  for (const auto& outcome : outcomes)
+    if (const auto found = outcome.figures.find("right"); found != outcome.figures.end())
+      for (const double round : found->second) right += round;
+  return {.expected = static_cast<double>(outcomes.size() * kRounds), .observed = right};
+}
+
+}  // namespace
+
+lockstep::Part mismatches_part() {
+  const Oracle oracle{"rounds in which a rank holds what one process counts, over all ranks",
+                      right_rounds};
+  return {
+      .name = "mismatches",
+      .run = count,
+      .broken = {{.slug = "shape-mismatch",
+                  .what = "the last rank counts one class less",
+                  .oracle = oracle,
+                  .crashes = true},
+                 {.slug = "dtype-mismatch",
+                  .what = "the last rank counts in int32, the others in float32",
+                  .oracle = oracle},
+                 {.slug = "order-mismatch",
+                  .what = "the last rank sends before it adds",
+                  .oracle = oracle,
+                  .crashes = true},
+                 {.slug = "root-mismatch",
+                  .what = "every rank names itself the sender",
+                  .oracle = oracle,
+                  .crashes = true},
+                 {.slug = "reduce-op-mismatch",
+                  .what = "the last rank adds where the others look for the largest",
+                  .oracle = oracle}},
+      .near_misses = {{.name = "near-miss-filled-up",
+                       .slug = "shape-mismatch",
+                       .naive_check = "the ranks hold unequally many numbers"},
+                      {.name = "near-miss-converted",
+                       .slug = "dtype-mismatch",
+                       .naive_check = "the ranks' tensors are of different dtypes"},
+                      {.name = "near-miss-waited-in-another-order",
+                       .slug = "order-mismatch",
+                       .naive_check = "the ranks wait for their collectives in different orders"},
+                      {.name = "near-miss-every-root-in-turn",
+                       .slug = "root-mismatch",
+                       .naive_check = "broadcasts with different roots"},
+                      {.name = "near-miss-two-operations",
+                       .slug = "reduce-op-mismatch",
+                       .naive_check = "the same counts are reduced with MAX and with SUM"}}};
+}

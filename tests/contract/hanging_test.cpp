@@ -1,0 +1,260 @@
+// Jobs that stop, by why they do.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <lockstep/diagnose/standstill.h>
+#include <lockstep/trace/attempts.h>
+
+#include <csignal>
+
+#include "expect.h"
+#include "hang_job.h"
+#include "job.h"
+
+namespace lockstep::contract {
+namespace {
+
+using diagnose::Stand;
+using diagnose::State;
+using ::testing::HasSubstr;
+
+class Hanging : public testing::TestWithParam<int> {
+ protected:
+  int world_size() const { return GetParam(); }
+  int last() const { return GetParam() - 1; }
+  // So many steps, each with a broadcast and a reduction.
+  HangJob steps(int count) const {
+    HangJob job(GetParam());
+    for (int step = 0; step < count; ++step)
+      job.all(call("broadcast", 1)).all(call("allreduce", 9));
+    return job;
+  }
+  // The others were ended by the launcher, or told of the collective that failed.
+  void end_others(trace::Trace& trace, int rank) const {
+    for (int other = 0; other < GetParam(); ++other)
+      if (other != rank) end(trace, other, "raised", 0, true);
+  }
+  std::vector<int> differing(int rank) const {
+    return GetParam() == 2 ? all_ranks(2) : std::vector<int>{rank};
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, Hanging, testing::Values(2, 3, 4, 8),
+                         testing::PrintToStringParamName());
+
+std::string evidence(const trace::Trace& trace) {
+  return diagnose::diagnose(trace).findings.at(0).evidence;
+}
+
+TEST_P(Hanging, NothingIsFoundInJobsThatEnd) {
+  auto trace = steps(3).play();
+  expect_nothing(trace);
+  for (int rank = 0; rank < world_size(); ++rank) end(trace, rank, "completed");
+  expect_nothing(trace);
+  EXPECT_EQ(state(trace, "no-progress"), State::clean);
+  EXPECT_EQ(state(trace, "peer-dies"), State::clean);
+}
+
+TEST_P(Hanging, OneMoreCallIsNamedByTheRankThatMakesIt) {
+  auto job = steps(2).only(0, call("barrier", 0));
+  for (int step = 0; step < 2; ++step) job.all(call("broadcast", 1)).all(call("allreduce", 9));
+  expect_only(job.play(), "rank-conditional-collective", {0}, 0);
+  EXPECT_EQ(diagnose::diagnose(job.play()).findings[0].sequence, 5);
+}
+
+TEST_P(Hanging, OneMoreCallAtTheEndIsNamedWhereTheOthersEndedInOrder) {
+  auto trace = steps(2).only(0, call("barrier", 0)).play();
+  end_others(trace, last());
+  for (auto& end : trace.ends) end.how = end.rank == 0 ? "raised" : "completed";
+  if (world_size() == 2) trace.ends.push_back({.rank = 1, .how = "completed", .ended_ns = 1});
+  for (auto& end : trace.ends) end.collective = end.rank == 0;
+  expect_only(trace, "rank-conditional-collective", {0}, 0);
+}
+
+TEST_P(Hanging, AnotherOrderIsNamedByWhatBothSidesCallElsewhere) {
+  auto job = steps(2);
+  for (int rank = 0; rank < last(); ++rank)
+    job.only(rank, call("broadcast", 1)).only(rank, call("allreduce", 9));
+  job.only(last(), call("allreduce", 9)).only(last(), call("broadcast", 1));
+  expect_only(job.play(), "order-mismatch", differing(last()), 0);
+}
+
+TEST_P(Hanging, OperationsThatNobodyKnowsAreLeftUnnamed) {
+  HangJob job(world_size());
+  for (int rank = 0; rank < last(); ++rank) job.only(rank, call("gather", 1));
+  job.only(last(), call("scatter", 1));
+  const auto findings = diagnose::diagnose(job.play()).findings;
+  ASSERT_EQ(findings.size(), 2U);
+  EXPECT_EQ(findings[0].pitfall, "collective-mismatch");
+  EXPECT_EQ(findings[1].pitfall, "no-progress");
+}
+
+TEST_P(Hanging, KilledRanksAreNamedWithTheSignalAndTheirLastCall) {
+  auto job = steps(2);
+  for (int rank = 0; rank < last(); ++rank) job.only(rank, call("broadcast", 1));
+  auto trace = job.play();
+  trace.ranks[last()].closed = false;
+  EXPECT_EQ(state(trace, "peer-dies"), State::not_triggered) << "nobody saw how the ranks ended";
+  expect_only(trace, "no-progress", {last()}, 0);
+  EXPECT_THAT(evidence(trace), HasSubstr("has not arrived at broadcast number 5; its last was "
+                                         "allreduce number 4"));
+  end(trace, last(), "signalled", SIGKILL);
+  end_others(trace, last());
+  expect_only(trace, "peer-dies", {last()}, 0);
+  EXPECT_THAT(evidence(trace), HasSubstr("signal 9 (SIGKILL) before broadcast number 5"));
+}
+
+TEST_P(Hanging, FrozenRanksAreNotDead) {
+  auto job = steps(1);
+  for (int rank = 1; rank < world_size(); ++rank) job.only(rank, call("broadcast", 1));
+  auto trace = job.play();
+  end(trace, 0, "signalled", SIGSTOP);
+  end_others(trace, 0);
+  expect_only(trace, "no-progress", {0}, 0);
+  EXPECT_THAT(evidence(trace), HasSubstr("rank 0 was frozen by signal 19 (SIGSTOP)"));
+}
+
+TEST_P(Hanging, RaisingRanksAreNamedAndTheirPeersAreNot) {
+  auto job = steps(1);
+  for (int rank = 0; rank < last(); ++rank) job.only(rank, call("broadcast", 1));
+  auto trace = job.play();
+  end(trace, last(), "raised");
+  end_others(trace, last());
+  expect_only(trace, "one-rank-raises", {last()}, 0);
+}
+
+TEST_P(Hanging, RanksThatLeaveWithoutAWordAreNamed) {
+  for (const std::string how : {"exited", "completed"}) {
+    auto job = steps(1);
+    for (int rank = 0; rank < last(); ++rank) job.only(rank, call("broadcast", 1));
+    auto trace = job.play();
+    end(trace, last(), how);
+    end_others(trace, last());
+    if (how == "exited") {
+      expect_only(trace, "no-progress", {last()}, 0);
+      EXPECT_THAT(evidence(trace), HasSubstr("exited with code 3 before broadcast number 3"));
+    } else {
+      EXPECT_EQ(diagnose::standstill(trace)->culprits().at(0)->stand, Stand::exited);
+    }
+  }
+}
+
+TEST_P(Hanging, AllAbsentRanksAreNamed) {
+  auto job = steps(1);
+  job.only(0, call("broadcast", 1));
+  for (const bool give_up : {true, false}) {
+    job.give_up = give_up;
+    auto trace = job.play();
+    for (int rank = 0; rank < world_size(); ++rank) end(trace, rank, "deadline");
+    std::vector<int> others;
+    for (int rank = 1; rank < world_size(); ++rank) others.push_back(rank);
+    expect_only(trace, "no-progress", others, 0);
+    EXPECT_THAT(evidence(trace), HasSubstr("has not arrived at broadcast number 3, alive"));
+  }
+}
+
+TEST_P(Hanging, WhoWaitsForAMomentDoesNotHang) {
+  auto job = steps(1);
+  job.only(0, call("broadcast", 1));
+  job.give_up = false;
+  // Ended at a deadline while one rank was a little ahead.
+  expect_nothing(job.play());
+}
+
+TEST_P(Hanging, LateRanksAreToldFromAbsentOnes) {
+  auto job = steps(3);
+  job.late = last();
+  expect_only(job.play(), "slow-rank", {last()}, 0);
+  job.late = 0;
+  expect_only(job.play(), "slow-rank", {0}, 0);
+}
+
+TEST_P(Hanging, RankZerosLongWorkIsNamedWhereItIsWhatMadeItLate) {
+  for (const trace::Payload& work :
+       {trace::Payload(trace::PassBegin{"evaluation", 0}),
+        trace::Payload(trace::CheckpointFile{.action = "save_begin", .file = 7})}) {
+    HangJob job(world_size());
+    job.all(call("broadcast", 1)).only(0, work);
+    if (std::holds_alternative<trace::PassBegin>(work))
+      job.only(0, trace::PassEnd{"evaluation", 0, 1});
+    job.all(call("allreduce", 9));
+    job.late = 0;
+    const auto trace = job.play();
+    EXPECT_EQ(state(trace, "rank-zero-long-work"), State::found);
+    EXPECT_EQ(state(trace, "slow-rank"), State::clean);
+  }
+}
+
+TEST_P(Hanging, DecisionsThatDifferAreNamedByTheRanksThatStop) {
+  auto job = steps(1).all(trace::Decision{"stop", 0});
+  for (int rank = 0; rank < world_size(); ++rank)
+    job.only(rank, trace::Decision{"stop", rank == last()});
+  for (int rank = 0; rank < last(); ++rank) job.only(rank, call("allreduce", 9));
+  job.only(last(), call("barrier", 0));
+  expect_only(job.play(), "local-early-stop", {last()}, 0);
+  auto agreed = steps(1).all(trace::Decision{"stop", 0}).all(trace::Decision{"stop", 1});
+  agreed.all(call("barrier", 0));
+  expect_nothing(agreed.play());
+  auto other = steps(1);
+  for (int rank = 0; rank < world_size(); ++rank)
+    other.only(rank, trace::Decision{"leave the batch out", rank});
+  expect_nothing(other.all(call("allreduce", 9)).play());
+}
+
+TEST_P(Hanging, EvaluationsOfOneRankAreNamedByTheirFirstCall) {
+  auto job = HangJob(world_size()).all(trace::PassBegin{"train", 0});
+  job.all(call("broadcast", 1)).all(call("allreduce", 9));
+  job.only(0, trace::PassBegin{"evaluation", 0}).only(0, call("broadcast", 1));
+  job.only(0, trace::PassEnd{"evaluation", 0, 1});
+  job.all(call("broadcast", 1)).all(call("allreduce", 9));
+  expect_only(job.play(), "evaluation-through-wrapper-on-one-rank", {0}, 0);
+  EXPECT_EQ(diagnose::diagnose(job.play()).findings[0].sequence, 3);
+  auto together = HangJob(world_size()).all(trace::PassBegin{"train", 0});
+  together.all(trace::PassBegin{"evaluation", 0}).all(call("broadcast", 1));
+  together.all(trace::PassEnd{"evaluation", 0, 1}).all(call("allreduce", 9));
+  EXPECT_EQ(state(together.play(), "evaluation-through-wrapper-on-one-rank"), State::clean);
+}
+
+TEST_P(Hanging, ResultsUsedTooEarlyAreNamed) {
+  HangJob job(world_size());
+  for (int rank = 0; rank < world_size(); ++rank)
+    job.only(rank, trace::AsyncResult{"sum", "used", rank == 0 ? 1U : 2U})
+        .only(rank, trace::AsyncResult{"sum", "waited", 2});
+  expect_only(job.play(), "async-work-not-waited", {0}, 0);
+  auto right = HangJob(world_size()).all(trace::AsyncResult{"sum", "used", 2});
+  expect_nothing(right.all(trace::AsyncResult{"sum", "waited", 2}).play());
+  EXPECT_EQ(state(HangJob(world_size()).all(trace::AsyncResult{"sum", "used", 2}).play(),
+                  "async-work-not-waited"),
+            State::not_triggered);
+}
+
+TEST_P(Hanging, GroupsThatNotAllMakeAreNamedByTheRanksThatDoNot) {
+  std::vector<std::int64_t> everyone;
+  for (int rank = 0; rank < world_size(); ++rank) everyone.push_back(rank);
+  HangJob skips(world_size());
+  for (int rank = 0; rank < last(); ++rank) skips.only(rank, trace::Group{"join", "0", everyone});
+  expect_only(skips.play(), "rank-skips-init", {last()}, -1);
+
+  HangJob job(world_size());
+  job.all(trace::Group{"join", "0", everyone}).all(trace::Group{"joined", "0", everyone});
+  auto whole = job;
+  job.only(0, trace::Group{"join", "1", {0}});
+  std::vector<int> others;
+  for (int rank = 1; rank < world_size(); ++rank) others.push_back(rank);
+  expect_only(job.play(), "subgroup-created-by-members-only", others, -1);
+  whole.all(trace::Group{"join", "1", {0}}).all(trace::Group{"joined", "1", {0}});
+  expect_nothing(whole.play());
+}
+
+TEST_P(Hanging, EarlierAttemptsAreOver) {
+  auto job = steps(2);
+  for (int rank = 0; rank < last(); ++rank) job.only(rank, call("broadcast", 1));
+  auto first = job.play();
+  end(first, last(), "signalled", SIGKILL);
+  end_others(first, last());
+  auto second = steps(2).play();
+  for (int rank = 0; rank < world_size(); ++rank) end(second, rank, "completed");
+  expect_nothing(trace::concatenate({first, second}));
+  expect_only(trace::concatenate({second, first}), "peer-dies", {last()}, 2);
+}
+
+}  // namespace
+}  // namespace lockstep::contract

@@ -1,0 +1,91 @@
+// Jobs of several attempts.
+#include <gtest/gtest.h>
+#include <lockstep/trace/attempts.h>
+
+#include <csignal>
+
+#include "expect.h"
+#include "hang_job.h"
+#include "job.h"
+
+namespace lockstep::contract {
+namespace {
+
+using diagnose::Severity;
+using diagnose::State;
+
+class Restarts : public testing::TestWithParam<int> {
+ protected:
+  struct Plan {
+    std::int64_t restart_count = 0, max_restarts = 1;
+    bool resumes = false;
+    std::vector<std::int64_t> epochs = {};  // trained, and saved after each
+    bool saves = true;
+    bool dies = false;  // the last rank, in the epoch behind them
+  };
+
+  trace::Trace attempt(const Plan& plan) const {
+    HangJob job(GetParam());
+    job.all(trace::Attempt{plan.restart_count, plan.max_restarts});
+    if (plan.resumes) job.all(trace::TrainingState{.moment = "resumed"});
+    for (const auto epoch : plan.epochs) {
+      job.all(trace::PassBegin{"train", epoch}).all(call("allreduce", 9));
+      job.all(trace::PassEnd{"train", epoch, 1});
+      if (plan.saves) job.all(trace::TrainingState{.moment = "saved"});
+    }
+    const int last = GetParam() - 1;
+    if (plan.dies)
+      for (int rank = 0; rank < last; ++rank) job.only(rank, call("allreduce", 9));
+    auto trace = job.play();
+    for (int rank = 0; rank < GetParam(); ++rank)
+      if (plan.dies && rank == last)
+        end(trace, rank, "signalled", SIGKILL);
+      else
+        end(trace, rank, plan.dies ? "raised" : "completed", 0, plan.dies);
+    return trace;
+  }
+  trace::Trace job(const Plan& first, const Plan& second) const {
+    return trace::concatenate({attempt(first), attempt(second)});
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, Restarts, testing::Values(2, 3, 4, 8),
+                         testing::PrintToStringParamName());
+
+TEST_P(Restarts, WithoutALoadAreNamedWhereTheyTrainAgainWhatWasSaved) {
+  expect_only(job({.epochs = {0, 1}, .dies = true}, {.restart_count = 1, .epochs = {0, 1, 2}}),
+              "restart-without-resume", all_ranks(GetParam()), 2);
+  const auto trace =
+      job({.epochs = {0, 1}, .dies = true}, {.restart_count = 1, .epochs = {0, 1, 2}});
+  EXPECT_EQ(diagnose::diagnose(trace).findings[0].evidence,
+            "attempt 2 began with epoch 0 and loaded nothing, though the state after epoch 1 had "
+            "been saved");
+}
+
+TEST_P(Restarts, ThatGoOnAreRight) {
+  expect_nothing(job({.epochs = {0, 1}, .dies = true},
+                     {.restart_count = 1, .resumes = true, .epochs = {2, 3}}));
+}
+
+TEST_P(Restarts, BeforeAnythingWasSavedBeginAtTheStart) {
+  expect_nothing(job({.dies = true}, {.restart_count = 1, .epochs = {0, 1}}));
+  const auto trace = job({.epochs = {0}, .saves = false, .dies = true},
+                         {.restart_count = 1, .epochs = {0, 1}, .saves = false});
+  EXPECT_EQ(state(trace, "restart-without-resume"), State::not_triggered);
+}
+
+TEST_P(Restarts, AreToldOfOnce) {
+  EXPECT_EQ(state(attempt({.epochs = {0, 1}}), "restart-without-resume"), State::not_triggered);
+}
+
+TEST_P(Restarts, ThatDoNotComeAreAdviceWhereTheJobCouldHaveGoneOn) {
+  expect_only(attempt({.max_restarts = 0, .epochs = {0, 1}, .dies = true}),
+              "restart-expected-by-default", {GetParam() - 1}, -1, Severity::advice);
+  // It would have been started again; it saves nothing; nothing fails.
+  for (const auto& plan : {Plan{.epochs = {0, 1}, .dies = true},
+                           Plan{.max_restarts = 0, .epochs = {0, 1}, .saves = false, .dies = true},
+                           Plan{.max_restarts = 0, .epochs = {0, 1}}})
+    EXPECT_EQ(state(attempt(plan), "restart-expected-by-default"), State::clean);
+}
+
+}  // namespace
+}  // namespace lockstep::contract
