@@ -88,6 +88,8 @@ doctor_packages() {
       if [[ "$how" != compiler && "$how" != "command:clang++" ]]; then line ok "$name" "$purpose"; fi
     elif [[ "$need" == optional ]]; then
       line optional "$name" "$purpose (package $package)"
+    elif [[ "$need" == launchers ]]; then
+      line optional "$name" "$purpose (package $package; ./lockstep setup --launchers)"
     else
       able=no
       line missing "$name" "$purpose (package $package)"

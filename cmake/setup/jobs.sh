@@ -1,8 +1,15 @@
 # The commands.
 
+# setup [--launchers]
 job_setup() {
-  if (($#)); then usage_error "setup takes no argument: $1"; fi
+  local launchers=""
+  if [[ "${1-}" == --launchers ]]; then
+    launchers=yes
+    shift
+  fi
+  if (($#)); then usage_error "setup takes --launchers, or nothing: $1"; fi
   set_up
+  if [[ "$launchers" ]]; then set_up_launchers; fi
   say "ready: ${BUILD#"$ROOT"/}"
 }
 

@@ -19,6 +19,13 @@ NEEDS=(
   "optional|command:git|git|names the revision in reports"
   "optional|command:clang-format|clang-format|checks the format of the sources"
   "optional|file:/usr/share/datasets/fashion-mnist|dataset-fashion-mnist|real data (else synthetic)"
+  # For the tests of other launchers; only setup --launchers installs them.
+  "launchers|command:srun|slurm-client|tests under srun"
+  "launchers|daemon:slurmctld|slurmctld|tests under srun"
+  "launchers|daemon:slurmd|slurmd|tests under srun"
+  "launchers|daemon:munged|munge|tests under srun"
+  "launchers|command:mpirun|openmpi-bin|tests under mpirun"
+  "launchers|daemon:tc|iproute2|tests over a network that fails"
 )
 # Folders in which headers are looked for, separated by colons.
 HEADER_DIRS="${LOCKSTEP_HEADER_DIRS:-/usr/include:/usr/local/include:$STATE/gloo/include:${CPATH:-}:${CPLUS_INCLUDE_PATH:-}}"
@@ -28,6 +35,7 @@ found() {
   case "$1" in
     compiler) found command:g++ || { found command:clang++ && found command:ar; } ;;
     command:*) command -v "${1#command:}" >/dev/null ;;
+    daemon:*) PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin" found "command:${1#daemon:}" ;; # not on every PATH
     file:*) [[ -e "${1#file:}" ]] ;;
     header:*)
       for dir in $HEADER_DIRS; do
@@ -37,7 +45,7 @@ found() {
   esac
 }
 
-# missing_packages required|optional: fills MISSING with the Debian packages.
+# missing_packages required|optional|launchers: fills MISSING with the Debian packages.
 missing_packages() {
   local row need how package
   MISSING=()
@@ -65,6 +73,13 @@ set_up_packages() {
     install_packages "${MISSING[@]}" || say "going on without $wanted ($INSTALL_ERROR)"
     missing_packages optional
     printf '%s' "${MISSING[*]}" >"$STATE/without"
+  fi
+}
+
+set_up_launchers() {
+  missing_packages launchers
+  if ((${#MISSING[@]})); then
+    install_packages "${MISSING[@]}" || fail "$INSTALL_ERROR" ${INSTALL_ADVICE:+"$INSTALL_ADVICE"}
   fi
 }
 

@@ -87,6 +87,7 @@ void count(RankContext& context, const Fault& fault) {
                        at::equal(most.cpu(), right_most) &&
                        choice.item().toLong() == right_choice.item().toLong();
     add_figure(context, "right", right ? 1 : 0);
+    context.write();  // Gloo may abort the process in the next round
   }
 }
 

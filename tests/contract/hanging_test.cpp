@@ -151,6 +151,18 @@ TEST_P(Hanging, AllAbsentRanksAreNamed) {
   }
 }
 
+// As where the network between them drops everything.
+TEST_P(Hanging, WhereAllWaitTheRanksAreNotToBlame) {
+  auto trace = steps(2).play();
+  for (auto& rank : trace.ranks) {
+    auto& last = std::get<trace::Collective>(rank.events.back().payload);
+    last.left_ns = rank.events.back().time_ns + 2'000'000'000;
+    last.failed = 1;
+  }
+  expect_only(trace, "no-progress", all_ranks(world_size()), 0);
+  EXPECT_THAT(evidence(trace), HasSubstr("every rank has come to it"));
+}
+
 TEST_P(Hanging, WhoWaitsForAMomentDoesNotHang) {
   auto job = steps(1);
   job.only(0, call("broadcast", 1));

@@ -11,7 +11,6 @@
 namespace lockstep::contract {
 namespace {
 
-using diagnose::Severity;
 using diagnose::State;
 
 class Restarts : public testing::TestWithParam<int> {
@@ -77,9 +76,9 @@ TEST_P(Restarts, AreToldOfOnce) {
   EXPECT_EQ(state(attempt({.epochs = {0, 1}}), "restart-without-resume"), State::not_triggered);
 }
 
-TEST_P(Restarts, ThatDoNotComeAreAdviceWhereTheJobCouldHaveGoneOn) {
+TEST_P(Restarts, ThatDoNotComeAreNamedWhereTheJobCouldHaveGoneOn) {
   expect_only(attempt({.max_restarts = 0, .epochs = {0, 1}, .dies = true}),
-              "restart-expected-by-default", {GetParam() - 1}, -1, Severity::advice);
+              "restart-expected-by-default", {GetParam() - 1}, -1);
   // It would have been started again; it saves nothing; nothing fails.
   for (const auto& plan : {Plan{.epochs = {0, 1}, .dies = true},
                            Plan{.max_restarts = 0, .epochs = {0, 1}, .saves = false, .dies = true},

@@ -95,6 +95,19 @@ TEST(InitProcessGroup, SaysWhenTheOtherRankNeverComes) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, 10s);
 }
 
+TEST(InitProcessGroup, NamesAHostThatHasNoAddress) {
+  for (const int rank : {0, 1}) {
+    const auto start = std::chrono::steady_clock::now();
+    const auto text = message_of<Error>({.init_method = "tcp://no-such-host.invalid:29500",
+                                         .rank = rank,
+                                         .world_size = 2,
+                                         .timeout = 700ms});
+    EXPECT_THAT(text, HasSubstr("the host \"no-such-host.invalid\" has no address"));
+    // A look-up may take its own time without a network.
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 15s);
+  }
+}
+
 TEST(InitProcessGroup, FindsTheLaunchersStore) {
   const TemporaryFolder folder("lockstep-test");
   const Variable store("LOCKSTEP_STORE", "file://" + (folder.path() / "store").string());
@@ -179,11 +192,18 @@ bool store_listens_everywhere(const std::string& local_world_size) {
 }
 
 TEST(InitProcessGroup, OfOneMachineListensAtTheNamedAddressOnly) {
+  ::testing::internal::CaptureStderr();
   EXPECT_FALSE(store_listens_everywhere("2"));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr().find("warning"), std::string::npos);
 }
 
-TEST(InitProcessGroup, OfManyMachinesListensEverywhere) {
+TEST(InitProcessGroup, OfManyMachinesListensEverywhereAndWarns) {
+  ::testing::internal::CaptureStderr();
   EXPECT_TRUE(store_listens_everywhere("1"));
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  const auto warning = said.find("no authentication");
+  EXPECT_NE(warning, std::string::npos) << said;
+  EXPECT_EQ(said.find("no authentication", warning + 1), std::string::npos) << said;
 }
 
 TEST(InitProcessGroup, GivesTheBackendToDecorate) {

@@ -53,6 +53,20 @@ TEST(FlightDiagnosis, AMissingRankWithWhatItDidLast) {
             "its last is sequence 4, all_reduce [[4]] Float (step at train.py:13).");
 }
 
+// What one rank has completed, all have called: a dump that does not have it was made earlier.
+TEST(FlightDiagnosis, AnOlderDumpOfAHealthyJobMissesNothing) {
+  auto done = kReduce;
+  done.state = "completed";
+  Ranks job(2, {{"0", "[0, 1]"}}, "nccl");
+  job[0].call(done, 5);
+  job[1].call(done, 3);
+  EXPECT_THAT(job.diagnosis().findings, IsEmpty()) << to_text(job.diagnosis());
+  job[0].call(kReduce);  // and one that it waits in
+  const auto finding = job.finding();
+  EXPECT_THAT(finding, is("rank-missing", {1}, 6));
+  EXPECT_THAT(finding.evidence, HasSubstr("its last is sequence 3"));
+}
+
 TEST(FlightDiagnosis, SeveralMissingAndOneThatNeverCalled) {
   Ranks job(4, kFour, "nccl");
   for (const int rank : {0, 2}) job[rank].call(kReduce, 2);

@@ -20,6 +20,8 @@ struct FormCase {
   std::string ending = "completed";
   bool at_least = false;  // `observed` is a lower bound: the figure depends on the data
   bool advice = false;    // found as advice: the code may be a choice
+  // The ranks that its finding must name; where it is not given, any.
+  std::function<std::vector<int>(int world_size)> ranks = {};
 };
 
 // A correct form or a near miss.

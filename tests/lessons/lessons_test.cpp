@@ -88,6 +88,8 @@ TEST_P(Form, IsWhatItClaims) {
     EXPECT_TRUE(oracle.at("manifested").get<bool>());
     EXPECT_EQ(named(variant, form.advice ? "advice" : "violation"),
               std::set<std::string>{form.form});
+    if (form.ranks)
+      EXPECT_EQ(variant.at("findings").at(0).at("ranks"), json(form.ranks(world_size)));
   }
   EXPECT_EQ(variant.at("verdict"), "as-expected");
   EXPECT_EQ(exit_code, 0);

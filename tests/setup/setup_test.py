@@ -96,9 +96,10 @@ class SetupTest(unittest.TestCase):
                             "STUB_LOG": str(self.log), "STUB_INCLUDE": str(self.include),
                             "LOCKSTEP_PYTHON": str(self.bin / "python3"),
                             "LOCKSTEP_HEADER_DIRS": str(self.include), "LC_ALL": "C"}
-        # Whether this machine has the data must not matter.
+        # Whether this machine has the data, or daemons, must not matter.
         packages = self.tree / "cmake" / "setup" / "packages.sh"
-        packages.write_text(packages.read_text().replace("file:/usr/share/datasets", f"file:{self.folder}"))
+        packages.write_text(packages.read_text().replace("file:/usr/share/datasets", f"file:{self.folder}")
+                            .replace("/usr/local/sbin:/usr/sbin:/sbin", str(self.bin)))
         (self.folder / "fashion-mnist").mkdir()
 
     def stub(self, name, text):
@@ -281,6 +282,23 @@ class SetupTest(unittest.TestCase):
         self.assertIn("install -y -q --no-install-recommends -o DPkg::Lock::Timeout=120 g++ libcli11-dev",
                       self.calls("apt-get")[1])
         self.assertIn("build/gcc-2.11.0", self.calls("ninja")[0])
+
+    def test_launchers_are_installed_when_they_are_asked_for(self):
+        self.assert_ok(self.call("setup"))
+        self.assertNotIn("slurm", " ".join(self.calls("apt-get")))
+        doctor = self.call("doctor")
+        self.assertEqual(doctor.returncode, 0, doctor.stdout)
+        self.assertRegex(doctor.stdout, r"optional +slurmd .*package slurmd; ./lockstep setup --launchers")
+        self.stub("tc", "#!/bin/bash\n")
+        self.assert_ok(self.call("setup", "--launchers"))
+        self.assertTrue(self.calls("apt-get")[1].endswith(" slurm-client slurmctld slurmd munge openmpi-bin"),
+                        self.calls("apt-get"))
+        self.assert_fails(self.call("setup", "--launchers", STUB_UID="1000"), "no permission to install", "openmpi-bin")
+        for name in ("srun", "slurmctld", "slurmd", "munged", "mpirun"):
+            self.stub(name, "#!/bin/bash\n")
+        self.assert_ok(self.call("setup", "--launchers"))
+        self.assertEqual(self.calls("apt-get"), [])
+        self.assertEqual(self.call("setup", "--launcher").returncode, 2)
 
     # Usage.
 

@@ -125,6 +125,33 @@ T at(const std::string& bytes, std::size_t offset) {
 }
 
 // The layout as trace.md has it, by hand: a file of version 1 must stay readable.
+// Each machine's clock begins at its boot.
+TEST(TraceFormat, TimesOfAnotherMachineAreMovedByItsWallClock) {
+  const TemporaryFolder folder("lockstep-trace");
+  for (int rank = 0; rank < 2; ++rank) {
+    Writer writer(folder.path(), {.rank = rank, .world_size = 2});
+    writer.leave(writer.enter({.sequence = 1, .group = "0", .op = "barrier"}), false);
+    writer.enter({.sequence = 2, .group = "0", .op = "barrier"});
+  }
+  const auto before = read(folder.path());
+  // Rank 1's machine was started an hour later: its clock is an hour behind.
+  constexpr std::int64_t kHour = 3'600'000'000'000;
+  const auto file = folder.path() / "rank_1.trace";
+  auto bytes = lockstep::read_file(file);
+  std::int64_t started = 0;
+  std::memcpy(&started, bytes.data() + 48, sizeof started);
+  started -= kHour;
+  std::memcpy(bytes.data() + 48, &started, sizeof started);
+  write_file(file, bytes);
+  const auto after = read(folder.path());
+  const auto calls = before.ranks[1].all<Collective>(), moved = after.ranks[1].all<Collective>();
+  ASSERT_EQ(moved.size(), 2u);
+  EXPECT_EQ(after.ranks[0].events[0].time_ns, before.ranks[0].events[0].time_ns);
+  EXPECT_NEAR(double(moved[0].time_ns - calls[0].time_ns), double(kHour), 1e9);
+  EXPECT_EQ(moved[0].event->left_ns - moved[0].time_ns, calls[0].event->left_ns - calls[0].time_ns);
+  EXPECT_EQ(moved[1].event->left_ns, 0) << "still inside";
+}
+
 TEST(TraceFormat, LayoutIsTheDocumentedOne) {
   const TemporaryFolder folder("lockstep-trace");
   const auto file = folder.path() / "rank_1.trace";

@@ -5,10 +5,6 @@
 namespace lockstep::diagnose {
 namespace {
 
-bool is_point_to_point(const trace::Collective& call) {
-  return call.op.find("send") != std::string::npos || call.op.find("recv") != std::string::npos;
-}
-
 // Not a reduce_scatter: what is recorded of it are the parts, which may be unequal.
 bool needs_equal_sizes(const trace::Collective& call) {
   const auto is = [&](const char* op) { return call.op.find(op) != std::string::npos; };
@@ -16,6 +12,10 @@ bool needs_equal_sizes(const trace::Collective& call) {
 }
 
 }  // namespace
+
+bool is_point_to_point(const trace::Collective& call) {
+  return call.op.find("send") != std::string::npos || call.op.find("recv") != std::string::npos;
+}
 
 Calls calls_of(const Run& run) {
   Calls calls;
@@ -70,6 +70,7 @@ std::optional<Mismatch> first_mismatch(const Calls& calls) {
   const auto ambiguous = ambiguous_groups(calls);
   // Of several the first in time is told: the others may follow from it.
   std::optional<Mismatch> first;
+  std::int64_t first_ns = 0;
   for (const auto& [key, ranks] : calls) {
     if (ambiguous.count(key.first)) continue;
     std::vector<int> numbers;
@@ -79,8 +80,13 @@ std::optional<Mismatch> first_mismatch(const Calls& calls) {
       signatures.push_back(signature(*call.collective));
     }
     auto odd = odd_ones_out(numbers, signatures);
-    if (odd.empty() || (first && first->calls->front().time_ns <= ranks.front().time_ns)) continue;
+    if (odd.empty()) continue;
+    const auto entered = std::min_element(ranks.begin(), ranks.end(), [](auto& a, auto& b) {
+                           return a.time_ns < b.time_ns;
+                         })->time_ns;
+    if (first && first_ns <= entered) continue;
     first = Mismatch{&ranks, std::move(odd)};
+    first_ns = entered;
   }
   return first;
 }

@@ -23,6 +23,8 @@ struct Call {
 };
 using Calls = std::map<std::pair<std::string, std::int64_t>, std::vector<Call>>;  // group, sequence
 
+bool is_point_to_point(const trace::Collective& call);
+
 // Of the last attempt, where there were several.
 Calls calls_of(const Run& run);
 

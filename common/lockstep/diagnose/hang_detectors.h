@@ -41,9 +41,8 @@ Verdict subgroup_created_by_members_only(const trace::Trace& trace);
 // Needs `decision`. Rule: by the decision "stop" of the same number, ranks went apart.
 Verdict local_early_stop(const trace::Trace& trace);
 
-// Need the launcher's trace. peer-dies: a rank was ended by a signal, not a frozen one's, while
-// peers were in a collective. one-rank-raises: some ranks left by exceptions of their own while
-// peers were in a collective.
+// Need the launcher's trace. Rule: what explains where the job stands still (standstill.h) is a rank
+// that was ended by a signal; or, one-rank-raises, ranks that left by exceptions of their own.
 Verdict peer_dies(const trace::Trace& trace);
 Verdict one_rank_raises(const trace::Trace& trace);
 
@@ -65,13 +64,14 @@ Verdict async_work_not_waited(const trace::Trace& trace);
 // Needs `attempt` of two attempts, `training_state`, `pass_begin` and `pass_end`. Rule: a later attempt
 // began with an epoch after which the state had been saved, and loaded nothing.
 Verdict restart_without_resume(const trace::Trace& trace);
-// Advice: a job may be meant to end. Needs `attempt`, `training_state` and the launcher's trace. Rule: a
-// job that saves its state ended with a rank's failure, and its launcher was to start it once only.
+// Needs `attempt` (by which a program says that it is made for restarts), `training_state` and the
+// launcher's trace. Rule: a job that saves its state ended with a rank's failure, and its launcher was to
+// start it once only.
 Verdict restart_expected_by_default(const trace::Trace& trace);
 
 // ---- hanging.cpp ----
 
-// Generic. Rule: standstill.h.
+// Generic. Rule: standstill.h; or, without one, ranks were left in operations with one peer.
 Verdict no_progress(const trace::Trace& trace);
 
 }  // namespace lockstep::diagnose

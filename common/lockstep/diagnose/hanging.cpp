@@ -37,19 +37,16 @@ Verdict found_at(const Standstill& place, const std::string& slug, std::vector<i
                 .evidence = before + one_line(to_text(place))});
 }
 
-// Ranks that ended in this way, where others waited for them in a collective.
-template <class Ended>
-Verdict left_behind(const trace::Trace& trace, const std::string& slug, const Ended& ended) {
+// The ranks that stand in this way to where others wait.
+Verdict left_behind(const trace::Trace& trace, const std::string& slug, Stand stand) {
   const Run run(trace);
   if (auto why = unfit(run)) return *why;
   if (trace.ends.empty()) return not_triggered("the launcher left no word of how the ranks ended");
-  std::vector<int> ranks;
-  for (const auto& end : trace.ends)
-    if (ended(end)) ranks.push_back(static_cast<int>(end.rank));
-  if (ranks.empty() || ranks.size() == trace.ends.size()) return clean();
   const auto place = standstill(trace);
   if (!place) return clean();
-  return found_at(*place, slug, ranks);
+  const auto culprits = place->culprits();
+  if (culprits.empty() || culprits.front()->stand != stand) return clean();
+  return found_at(*place, slug, numbers_of(culprits));
 }
 
 // The ranks that came too late to where the job stands still.
@@ -97,7 +94,8 @@ Verdict late(const trace::Trace& trace, const std::string& slug, bool long_work)
 std::map<const trace::Collective*, std::string> phases_of(const trace::ParticipantTrace& rank) {
   std::map<const trace::Collective*, std::string> phases;
   std::vector<std::string> open;
-  for (const auto& event : rank.events) {
+  for (std::size_t i = rank.last_attempt; i < rank.events.size(); ++i) {
+    const auto& event = rank.events[i];
     if (const auto* begin = std::get_if<trace::PassBegin>(&event.payload))
       open.push_back(begin->phase);
     if (std::holds_alternative<trace::PassEnd>(event.payload) && !open.empty()) open.pop_back();
@@ -116,7 +114,7 @@ Verdict local_early_stop(const trace::Trace& trace) {
   std::vector<std::vector<std::int64_t>> decisions;
   for (const auto* rank : run.ranks) {
     auto& of_rank = decisions.emplace_back();
-    for (const auto& at : rank->all<trace::Decision>())
+    for (const auto& at : rank->latest<trace::Decision>())
       if (at.event->name == "stop") of_rank.push_back(at.event->value);
     if (of_rank.empty()) return not_triggered("a rank recorded no decision to stop or to go on");
   }
@@ -141,15 +139,11 @@ Verdict local_early_stop(const trace::Trace& trace) {
 }
 
 Verdict peer_dies(const trace::Trace& trace) {
-  return left_behind(trace, "peer-dies", [](const trace::RankEnd& end) {
-    return end.how == "signalled" && end.signal != SIGSTOP && end.signal != SIGTSTP;
-  });
+  return left_behind(trace, "peer-dies", Stand::dead);
 }
 
 Verdict one_rank_raises(const trace::Trace& trace) {
-  return left_behind(trace, "one-rank-raises", [](const trace::RankEnd& end) {
-    return end.how == "raised" && !end.collective;
-  });
+  return left_behind(trace, "one-rank-raises", Stand::raised);
 }
 
 Verdict slow_rank(const trace::Trace& trace) {
@@ -165,8 +159,10 @@ Verdict evaluation_through_wrapper_on_one_rank(const trace::Trace& trace) {
   if (auto why = unfit(run)) return *why;
   std::map<const trace::Collective*, std::string> phases;
   for (const auto* rank : run.ranks) phases.merge(phases_of(*rank));
-  const auto calls = calls_of(run);
+  auto calls = calls_of(run);
   if (calls.empty()) return not_triggered("no collective was recorded");
+  for (const auto& group : ambiguous_groups(calls))
+    std::erase_if(calls, [&](const auto& place) { return place.first.first == group; });
   const auto still = standstill(trace);
   const Call* first = nullptr;
   std::vector<int> ranks;
@@ -204,7 +200,7 @@ Verdict async_work_not_waited(const trace::Trace& trace) {
   std::int64_t step = -1;
   for (std::size_t r = 0; r < run.ranks.size(); ++r) {
     std::map<std::string, std::uint64_t> used;
-    for (const auto& at : run.ranks[r]->all<trace::AsyncResult>()) {
+    for (const auto& at : run.ranks[r]->latest<trace::AsyncResult>()) {
       if (at.event->moment == "used") used[at.event->name] = at.event->content;
       if (at.event->moment != "waited" || !used.count(at.event->name)) continue;
       looked = true;
@@ -222,13 +218,41 @@ Verdict async_work_not_waited(const trace::Trace& trace) {
                             " a result that was another one after the wait"});
 }
 
+// Ranks that were left inside of an operation with one peer: how long, and which.
+Verdict left_in_point_to_point(const trace::Trace& trace) {
+  std::vector<int> ranks;
+  std::string evidence;
+  for (const auto& end : trace.ends) {
+    const auto rank = std::find_if(trace.ranks.begin(), trace.ranks.end(), [&](const auto& one) {
+      return one.participant.rank == end.rank;
+    });
+    if (rank == trace.ranks.end() || end.how == "completed") continue;
+    for (const auto& at : rank->latest<trace::Collective>()) {
+      const bool waits = at.event->left_ns == 0 &&
+                         end.ended_ns - at.time_ns >= std::chrono::nanoseconds(kStandstill).count();
+      if (!waits || !is_point_to_point(*at.event)) continue;
+      ranks.push_back(static_cast<int>(end.rank));
+      evidence += (evidence.empty() ? "rank " : "; rank ") + std::to_string(end.rank) +
+                  " waits in " + numbered(*at.event) +
+                  (at.event->root >= 0 ? " with rank " + std::to_string(at.event->root) : "");
+      break;
+    }
+  }
+  if (ranks.empty()) return clean();
+  return found({.pitfall = "no-progress", .ranks = ranks, .evidence = evidence});
+}
+
 Verdict no_progress(const trace::Trace& trace) {
   const Run run(trace);
   if (auto why = unfit(run)) return *why;
-  if (calls_of(run).empty()) return not_triggered("no collective was recorded");
+  const bool recorded = std::any_of(run.ranks.begin(), run.ranks.end(), [](const auto* rank) {
+    return !rank->template latest<trace::Collective>().empty();
+  });
+  if (!recorded) return not_triggered("no collective was recorded");
   const auto place = standstill(trace);
-  if (!place) return clean();
-  return found_at(*place, "no-progress", numbers_of(place->culprits()));
+  if (!place) return left_in_point_to_point(trace);
+  const auto culprits = numbers_of(place->culprits());
+  return found_at(*place, "no-progress", culprits.empty() ? run.numbers : culprits);
 }
 
 }  // namespace lockstep::diagnose

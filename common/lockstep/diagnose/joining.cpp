@@ -18,7 +18,7 @@ struct Making {
 std::vector<Making> makings_of(const Run& run) {
   std::vector<Making> all;
   for (const auto* rank : run.ranks)
-    for (const auto& at : rank->all<trace::Group>())
+    for (const auto& at : rank->latest<trace::Group>())
       if (at.event->action == "join") {
         auto known = std::find_if(all.begin(), all.end(),
                                   [&](const auto& one) { return one.name == at.event->name; });
@@ -32,7 +32,7 @@ std::vector<Making> makings_of(const Run& run) {
   for (auto& making : all)
     for (std::size_t r = 0; r < run.ranks.size(); ++r) {
       bool came = false, joined = false;
-      for (const auto& at : run.ranks[r]->all<trace::Group>())
+      for (const auto& at : run.ranks[r]->latest<trace::Group>())
         if (at.event->name == making.name) {
           came = came || at.event->action == "join";
           joined = joined || at.event->action == "joined";

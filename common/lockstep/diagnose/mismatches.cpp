@@ -48,7 +48,7 @@ bool is_permuted(const Sequels& sequels) {
 std::vector<int> with_one_more(const Run& run, const std::vector<Call>& place) {
   std::map<int, std::set<Signature>> made;
   for (const auto* rank : run.ranks)
-    for (const auto& at : rank->all<trace::Collective>())
+    for (const auto& at : rank->latest<trace::Collective>())
       made[rank->participant.rank].insert(signature(*at.event));
   std::vector<int> ranks;
   for (const auto& call : place) {
@@ -66,7 +66,7 @@ std::vector<int> with_one_more(const Run& run, const std::vector<Call>& place) {
 bool each_is_the_others_too(const Run& run, const std::vector<Call>& place) {
   for (const auto& call : place)
     for (const auto* rank : run.ranks) {
-      const auto made = rank->all<trace::Collective>();
+      const auto made = rank->latest<trace::Collective>();
       const auto mine = signature(*call.collective);
       const bool here = std::any_of(place.begin(), place.end(), [&](const Call& other) {
         return other.rank == rank->participant.rank;

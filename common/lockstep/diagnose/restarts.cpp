@@ -48,6 +48,11 @@ Story story_of(const trace::ParticipantTrace& rank) {
   return story;
 }
 
+std::string how(const trace::RankEnd& end) {
+  if (end.how == "signalled") return "signal " + std::to_string(end.signal);
+  return end.how == "raised" ? "it raised an error" : "exit code " + std::to_string(end.exit_code);
+}
+
 }  // namespace
 
 Verdict restart_without_resume(const trace::Trace& trace) {
@@ -95,11 +100,10 @@ Verdict restart_expected_by_default(const trace::Trace& trace) {
   if (failed == trace.ends.end() || allowed) return clean();
   if (!saved) return clean();  // it could not have gone on
   return found({.pitfall = "restart-expected-by-default",
-                .severity = Severity::advice,
                 .ranks = {static_cast<int>(failed->rank)},
                 .evidence = "the job saves its state to go on from, and ended when rank " +
-                            std::to_string(failed->rank) +
-                            " failed: its launcher would start it again 0 times"});
+                            std::to_string(failed->rank) + " failed (" + how(*failed) +
+                            "): its launcher would start it again 0 times"});
 }
 
 }  // namespace lockstep::diagnose

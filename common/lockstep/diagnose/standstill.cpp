@@ -11,25 +11,71 @@ namespace {
 
 constexpr std::int64_t kPatience = std::chrono::nanoseconds(kStandstill).count();
 
+// What is known of the job's ranks, by number.
+struct Ranks {
+  explicit Ranks(const trace::Trace& trace) {
+    for (const auto& rank : trace.ranks) traces[rank.participant.rank] = &rank;
+    for (const auto& end : trace.ends) ends[static_cast<int>(end.rank)] = &end;
+    for (const auto& rank : trace.ranks)
+      for (std::size_t i = rank.last_attempt; i < rank.events.size(); ++i) {
+        last_ns = std::max(last_ns, rank.events[i].time_ns);
+        if (const auto* call = std::get_if<trace::Collective>(&rank.events[i].payload))
+          last_ns = std::max(last_ns, call->left_ns);
+      }
+    for (const auto& end : trace.ends) last_ns = std::max(last_ns, end.ended_ns);
+  }
+  const trace::ParticipantTrace* trace_of(int rank) const {
+    const auto found = traces.find(rank);
+    return found == traces.end() ? nullptr : found->second;
+  }
+  const trace::RankEnd* end_of(int rank) const {
+    const auto found = ends.find(rank);
+    return found == ends.end() ? nullptr : found->second;
+  }
+  bool ended_in_order(int rank) const {
+    if (const auto* end = end_of(rank)) return end->how == "completed";
+    const auto* trace = trace_of(rank);
+    return trace != nullptr && trace->closed;
+  }
+  // By an end of its own, whatever it was.
+  bool ended_by_itself(int rank) const {
+    const auto* end = end_of(rank);
+    return end != nullptr && end->how != "deadline" && end->how != "stopped";
+  }
+  // Nothing follows from what is missing in its trace.
+  bool is_unknown(int rank) const {
+    const auto* trace = trace_of(rank);
+    if (trace == nullptr) return false;
+    return trace->truncated || (trace->latest<trace::Collective>().empty() && ended_in_order(rank));
+  }
+  // How long it was inside: until it left, else until it ended or the last moment of all.
+  std::int64_t waited_ns(const Call& call) const {
+    auto until = last_ns;
+    if (const auto* end = end_of(call.rank)) until = std::min(until, end->ended_ns);
+    return (call.collective->left_ns != 0 ? call.collective->left_ns : until) - call.time_ns;
+  }
+
+  std::map<int, const trace::ParticipantTrace*> traces;
+  std::map<int, const trace::RankEnd*> ends;
+  std::int64_t last_ns = std::numeric_limits<std::int64_t>::min();
+};
+
 // Groups and their ranks.
 class Members {
  public:
   Members(const trace::Trace& trace, const Run& run, const Calls& calls) {
-    std::int64_t first = std::numeric_limits<std::int64_t>::max();
-    std::string world;
     for (const auto& [key, of_place] : calls)
-      for (const auto& call : of_place) {
-        users_[key.first].insert(call.rank);
-        if (call.time_ns < first) first = call.time_ns, world = key.first;
-      }
-    for (int rank = 0; rank < trace.world_size; ++rank) users_[world].insert(rank);
+      for (const auto& call : of_place) users_[key.first].insert(call.rank);
+    const auto most = std::max_element(
+        users_.begin(), users_.end(),
+        [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+    const auto half = static_cast<std::size_t>(trace.world_size) / 2;
+    if (most->second.size() > half || users_.size() == 1)
+      for (int rank = 0; rank < trace.world_size; ++rank) most->second.insert(rank);
     for (const auto* rank : run.ranks)
-      for (const auto& at : rank->all<trace::Group>())
-        if (!at.event->members.empty()) {
-          auto& named = users_[at.event->name];
-          named.clear();
-          for (const auto member : at.event->members) named.insert(static_cast<int>(member));
-        }
+      for (const auto& at : rank->latest<trace::Group>())
+        if (!at.event->members.empty())
+          users_[at.event->name] = {at.event->members.begin(), at.event->members.end()};
   }
   const std::set<int>& of(const std::string& group) const { return users_.at(group); }
 
@@ -37,87 +83,118 @@ class Members {
   std::map<std::string, std::set<int>> users_;
 };
 
-std::int64_t last_moment(const trace::Trace& trace) {
-  std::int64_t last = 0;
-  for (const auto& end : trace.ends) last = std::max(last, end.ended_ns);
-  for (const auto& rank : trace.ranks)
-    for (const auto& event : rank.events) {
-      last = std::max(last, event.time_ns);
-      if (const auto* call = std::get_if<trace::Collective>(&event.payload))
-        last = std::max(last, call->left_ns);
-    }
-  return last;
-}
-
-const trace::RankEnd* end_of(const trace::Trace& trace, int rank) {
-  for (const auto& end : trace.ends)
-    if (end.rank == rank) return &end;
-  return nullptr;
-}
-
-bool ended_by_itself(const trace::RankEnd* end) {
-  return end != nullptr && end->how != "deadline" && end->how != "stopped";
-}
-
 bool completed(const Call& call) {
   return call.collective->left_ns != 0 && call.collective->failed == 0;
 }
 
-// The rank did not enter the place: why, as far as its end tells.
-Stand stand_of_missing(const trace::RankEnd* end, const trace::ParticipantTrace* rank) {
-  if (end == nullptr) return rank != nullptr && rank->closed ? Stand::exited : Stand::absent;
-  if (end->how == "signalled")
-    return end->signal == SIGSTOP || end->signal == SIGTSTP ? Stand::stopped : Stand::dead;
-  if (end->how == "raised" && !end->collective) return Stand::raised;
-  if (end->how == "exited") return Stand::failed;
-  if (end->how == "completed") return Stand::exited;
-  return Stand::absent;
+const Call* call_of(const std::vector<Call>& calls, int rank) {
+  const auto found =
+      std::find_if(calls.begin(), calls.end(), [&](const auto& call) { return call.rank == rank; });
+  return found == calls.end() ? nullptr : &*found;
 }
 
 struct Place {
   const std::vector<Call>* calls = nullptr;
-  const std::string* group = nullptr;
+  std::string group;
   std::int64_t sequence = 0;
+  std::int64_t time_ns = 0;  // when the first rank entered it
 };
 
-bool arrived(const std::vector<Call>& calls, int rank) {
-  return std::any_of(calls.begin(), calls.end(),
-                     [&](const auto& call) { return call.rank == rank; });
+std::int64_t entered_first(const std::vector<Call>& calls) {
+  return std::min_element(calls.begin(), calls.end(),
+                          [](const auto& a, const auto& b) { return a.time_ns < b.time_ns; })
+      ->time_ns;
 }
 
-// Not all of the group's ranks completed it, and that is for good: somebody has given up or has waited
-// long, or one that is missing has ended.
-bool stands_still(const trace::Trace& trace, const std::vector<Call>& calls,
-                  const std::set<int>& group, std::int64_t end_ns) {
-  if (calls.size() >= group.size() && std::all_of(calls.begin(), calls.end(), completed))
-    return false;
+// Somebody was left inside of it for good, or it failed.
+bool stands_still(const Ranks& ranks, const std::vector<Call>& calls, const std::set<int>& group) {
+  bool under_way = false;
   for (const auto& call : calls) {
     if (call.collective->failed != 0) return true;
-    if (call.collective->left_ns == 0 && end_ns - call.time_ns >= kPatience) return true;
+    if (call.collective->left_ns != 0 || ranks.ended_in_order(call.rank)) continue;
+    if (ranks.waited_ns(call) >= kPatience) return true;
+    under_way = true;
   }
-  return std::any_of(group.begin(), group.end(), [&](int rank) {
-    return !arrived(calls, rank) && ended_by_itself(end_of(trace, rank));
-  });
+  return under_way && std::any_of(group.begin(), group.end(), [&](int rank) {
+           return call_of(calls, rank) == nullptr && ranks.ended_by_itself(rank);
+         });
+}
+
+// All of the group's ranks completed a later one: what was, was mended.
+bool all_got_past(const Calls& calls, const Place& place, const std::set<int>& group) {
+  std::set<int> past;
+  for (auto at = calls.upper_bound({place.group, place.sequence});
+       at != calls.end() && at->first.first == place.group; ++at)
+    for (const auto& call : at->second)
+      if (completed(call)) past.insert(call.rank);
+  return std::includes(past.begin(), past.end(), group.begin(), group.end());
 }
 
 // The first such place in time.
-Place first_incomplete(const trace::Trace& trace, const Calls& calls, const Members& members) {
-  const auto end_ns = last_moment(trace);
+Place first_incomplete(const Ranks& ranks, const Calls& calls, const Members& members) {
   Place first;
   for (const auto& [key, of_place] : calls) {
-    if (first.calls && first.calls->front().time_ns <= of_place.front().time_ns) continue;
-    if (stands_still(trace, of_place, members.of(key.first), end_ns))
-      first = {&of_place, &key.first, key.second};
+    const Place place{&of_place, key.first, key.second, entered_first(of_place)};
+    if (first.calls && first.time_ns <= place.time_ns) continue;
+    const auto& group = members.of(key.first);
+    if (stands_still(ranks, of_place, group) && !all_got_past(calls, place, group)) first = place;
   }
   return first;
 }
 
-// When the first of them gave up.
+// When the first of them gave up: failed after it had waited. A peer that goes cuts off at once.
 std::int64_t given_up_ns(const std::vector<Call>& calls) {
   std::int64_t first = std::numeric_limits<std::int64_t>::max();
   for (const auto& call : calls)
-    if (call.collective->failed != 0) first = std::min(first, call.collective->left_ns);
+    if (call.collective->failed != 0 && call.collective->left_ns - call.time_ns >= kPatience)
+      first = std::min(first, call.collective->left_ns);
   return first;
+}
+
+// How a rank ended, as far as that explains anything; `absent` where it does not.
+Stand stand_by_end(const trace::RankEnd* end) {
+  if (end == nullptr) return Stand::absent;
+  if (end->how == "signalled")
+    return end->signal == SIGSTOP || end->signal == SIGTSTP ? Stand::stopped : Stand::dead;
+  if (end->how == "raised" && !end->collective) return Stand::raised;
+  if (end->how == "exited") return Stand::failed;
+  return Stand::absent;
+}
+
+// The operation that a rank which has not arrived is inside of; null where there is none.
+const trace::Collective* inside_of(const trace::ParticipantTrace* rank) {
+  if (rank == nullptr || rank->closed) return nullptr;
+  const trace::Collective* inside = nullptr;
+  for (const auto& at : rank->latest<trace::Collective>())
+    if (at.event->left_ns == 0) inside = at.event;
+  return inside;
+}
+
+Stand stand_of_missing(const Ranks& ranks, int rank) {
+  const auto by_end = stand_by_end(ranks.end_of(rank));
+  if (by_end != Stand::absent) return by_end;
+  if (ranks.ended_in_order(rank)) return Stand::exited;
+  return inside_of(ranks.trace_of(rank)) != nullptr ? Stand::elsewhere : Stand::absent;
+}
+
+Stand stand_of_present(const Ranks& ranks, const Call& call, const std::vector<Call>& place,
+                       const std::vector<int>& odd) {
+  const auto* end = ranks.end_of(call.rank);
+  const bool left = call.collective->left_ns != 0;
+  const auto by_end = stand_by_end(end);
+  // A rank that ends itself after it has waited, as NCCL's watchdog does, is its peers' victim.
+  const bool gave_up = end != nullptr && end->signal == SIGABRT &&
+                       (call.collective->failed != 0 || ranks.waited_ns(call) >= kPatience);
+  if (by_end == Stand::stopped || (by_end == Stand::dead && !gave_up)) return by_end;
+  if (!left && (by_end == Stand::raised || by_end == Stand::failed)) return by_end;
+  if (std::find(odd.begin(), odd.end(), call.rank) != odd.end()) return Stand::mismatched;
+  if (call.time_ns > given_up_ns(place)) return Stand::late;
+  const auto* trace = ranks.trace_of(call.rank);
+  const bool peers_cut_off = std::any_of(place.begin(), place.end(), [](const Call& other) {
+    return other.collective->failed != 0 && other.collective->left_ns - other.time_ns < kPatience;
+  });
+  if (!left && end == nullptr && trace && !trace->closed && peers_cut_off) return Stand::lost;
+  return Stand::waiting;
 }
 
 std::string signal_name(std::int64_t signal) {
@@ -130,6 +207,13 @@ std::string words(const RankStand& rank, const std::string& place) {
   switch (rank.stand) {
     case Stand::waiting:
       return "waits in " + place;
+    case Stand::elsewhere:
+      return "has not arrived at " + place + "; it is inside of " + numbered(*rank.last) +
+             (rank.last->root >= 0 && is_point_to_point(*rank.last)
+                  ? " with rank " + std::to_string(rank.last->root)
+                  : " of group " + rank.last->group);
+    case Stand::lost:
+      return "entered " + place + ", and is not heard of any more";
     case Stand::mismatched:
       return "entered " + describe(*rank.call) + " as number " +
              std::to_string(rank.call->sequence);
@@ -157,14 +241,15 @@ std::string words(const RankStand& rank, const std::string& place) {
 }  // namespace
 
 std::string to_string(Stand stand) {
-  constexpr std::array kNames{"waiting", "mismatched", "late", "absent", "exited",
-                              "failed",  "raised",     "dead", "stopped"};
+  constexpr std::array kNames{"waiting", "elsewhere", "mismatched", "late", "absent", "exited",
+                              "failed",  "raised",    "lost",       "dead", "stopped"};
   return kNames.at(static_cast<std::size_t>(stand));
 }
 
 std::vector<const RankStand*> Standstill::culprits() const {
-  for (const auto kind : {Stand::dead, Stand::stopped, Stand::raised, Stand::failed, Stand::exited,
-                          Stand::mismatched, Stand::absent, Stand::late}) {
+  for (const auto kind :
+       {Stand::dead, Stand::stopped, Stand::lost, Stand::raised, Stand::failed, Stand::exited,
+        Stand::mismatched, Stand::absent, Stand::late, Stand::elsewhere}) {
     std::vector<const RankStand*> of_kind;
     for (const auto& rank : ranks)
       if (rank.stand == kind) of_kind.push_back(&rank);
@@ -180,14 +265,15 @@ std::optional<Standstill> standstill(const trace::Trace& trace) {
   for (const auto& group : ambiguous_groups(calls))
     std::erase_if(calls, [&](const auto& place) { return place.first.first == group; });
   if (calls.empty()) return std::nullopt;
+  const Ranks ranks(trace);
   const Members members(trace, run, calls);
-  const auto place = first_incomplete(trace, calls, members);
+  const auto place = first_incomplete(ranks, calls, members);
   if (!place.calls) return std::nullopt;
 
-  Standstill result{.group = *place.group,
+  Standstill result{.group = place.group,
                     .sequence = place.sequence,
                     .step = place.calls->front().step,
-                    .time_ns = place.calls->front().time_ns};
+                    .time_ns = place.time_ns};
   std::vector<int> numbers;
   std::vector<Signature> signatures;
   std::map<std::string, int> operations;
@@ -195,31 +281,27 @@ std::optional<Standstill> standstill(const trace::Trace& trace) {
     numbers.push_back(call.rank);
     signatures.push_back(signature(*call.collective));
     ++operations[call.collective->op];
-    result.time_ns = std::min(result.time_ns, call.time_ns);
   }
   result.operation = std::max_element(operations.begin(), operations.end(), [](auto& a, auto& b) {
                        return a.second < b.second;
                      })->first;
   const auto odd = odd_ones_out(numbers, signatures);
-  const auto given_up = given_up_ns(*place.calls);
   for (const int number : members.of(result.group)) {
-    RankStand stand{.rank = number, .end = end_of(trace, number)};
-    const auto of_rank = std::find_if(run.ranks.begin(), run.ranks.end(), [&](const auto* rank) {
-      return rank->participant.rank == number;
-    });
-    const auto* rank = of_rank == run.ranks.end() ? nullptr : *of_rank;
-    if (rank)
-      if (const auto all = rank->all<trace::Collective>(); !all.empty())
+    const auto* call = call_of(*place.calls, number);
+    if (call == nullptr && ranks.is_unknown(number)) continue;
+    RankStand stand{.rank = number, .end = ranks.end_of(number)};
+    const auto* of_rank = ranks.trace_of(number);
+    if (of_rank)
+      if (const auto all = of_rank->latest<trace::Collective>(); !all.empty())
         stand.last = all.back().event;
-    for (const auto& call : *place.calls)
-      if (call.rank == number) stand.call = call.collective, stand.entered_ns = call.time_ns;
-    const auto without = stand_of_missing(stand.end, rank);
-    if (stand.call == nullptr || without == Stand::dead || without == Stand::stopped)
-      stand.stand = without;
-    else if (stand.entered_ns > given_up)
-      stand.stand = Stand::late;
-    else if (std::find(odd.begin(), odd.end(), number) != odd.end())
-      stand.stand = Stand::mismatched;
+    if (call) {
+      stand.call = call->collective;
+      stand.entered_ns = call->time_ns;
+      stand.stand = stand_of_present(ranks, *call, *place.calls, odd);
+    } else {
+      stand.stand = stand_of_missing(ranks, number);
+      if (stand.stand == Stand::elsewhere) stand.last = inside_of(of_rank);
+    }
     result.ranks.push_back(stand);
   }
   return result;
@@ -236,10 +318,13 @@ std::string to_text(const Standstill& place) {
     }
     text +=
         (text.empty() ? "rank " : "\nrank ") + std::to_string(rank.rank) + " " + words(rank, name);
-    if (!rank.call) text += rank.last ? "; its last was " + numbered(*rank.last) : "; it had none";
+    if (!rank.call && rank.stand != Stand::elsewhere)
+      text += rank.last ? "; its last was " + numbered(*rank.last) : "; it had none";
   }
+  const bool all_wait = waiting.size() == place.ranks.size();
   if (!waiting.empty())
     text += (text.empty() ? "" : "\n") + ranks_text(waiting, "waits in ", "wait in ") + name;
+  if (all_wait) text += "\nevery rank has come to it: look at what is between them, the network";
   return text;
 }
 

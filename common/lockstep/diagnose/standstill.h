@@ -14,13 +14,15 @@
 namespace lockstep::diagnose {
 
 enum class Stand {
-  waiting,     // entered it, as most do
+  waiting,    // entered it, as most do
+  elsewhere,  // has not arrived, and is inside of another operation: of another group, or with a peer
   mismatched,  // entered another operation in its place, or the same with other sizes, dtype, ...
   late,        // entered it when a peer had already given up
   absent,      // has not arrived, though it lives, or how it ended is not known
   exited,      // ended in order before it: with code 0, or with its trace closed
   failed,      // ended with another code, without a word
   raised,      // left by an exception of its own
+  lost,        // entered it, and its trace ends there while its peers were cut off at once
   dead,        // ended by a signal that the launcher did not send
   stopped,     // frozen by a signal (SIGSTOP)
 };
@@ -44,21 +46,25 @@ struct Standstill {
   std::vector<RankStand> ranks;  // of the group
 
   // Those to look at first: of what can explain a standstill (a death, a stop, an exception, an
-  // exit, a mismatch, an absence, lateness) the first kind that any rank shows.
+  // exit, a mismatch, an absence, lateness, waiting elsewhere) the first kind that any rank shows.
+  // None where every rank waits.
   std::vector<const RankStand*> culprits() const;
 };
 
 // A collective that was under way for longer, when the job ended, is one that somebody waited in.
 inline constexpr std::chrono::milliseconds kStandstill{500};
 
-// Nothing where every collective was completed by all ranks of its group, or the trace has none.
-// A group's ranks are those that its `group` event names; without one, every rank of the job for the
-// group that the ranks used first, and those that used it for any other. What is still under way at
-// the end counts when somebody waited for kStandstill, or a rank of the group has ended.
+// Nothing where no rank was left inside of a collective, and none failed, but for places that all
+// ranks of the group got past. A group's ranks are those that its `group` event names; without one,
+// those that used it; and every rank of the job for the group that most of them used, if more than
+// half of them did or there is no other. What is still under way at the end counts when somebody
+// waited for kStandstill, or a rank of the group has ended by itself. A rank whose trace is truncated,
+// or that recorded no collective and ended in order, may have been anywhere: it is left out.
 std::optional<Standstill> standstill(const trace::Trace& trace);
 
 // "rank 1 has not arrived at allreduce number 7; its last was broadcast number 6", a line for each
-// rank that does not merely wait, then one for those that do.
+// rank that does not merely wait, then one for those that do. Where all of them do, it is what is
+// between them that does not answer.
 std::string to_text(const Standstill& place);
 
 }  // namespace lockstep::diagnose

@@ -52,6 +52,8 @@ ProcessGroupPtr new_group(const ProcessGroupPtr& parent, const std::vector<int>&
   const int rank = parent->getRank(), world_size = parent->getSize();
   check(ranks, world_size);
   const auto parent_store = parent->getStore();
+  if (!parent_store || !parent_store->check({detail::kReachKey}))
+    throw UsageError("new_group: the parent must be a group that init_process_group made");
   // Each rank counts its own calls: all come to the same number.
   const auto number = parent_store->add("new_group/calls/" + std::to_string(rank), 1);
   const auto name = std::to_string(number);
@@ -67,6 +69,10 @@ ProcessGroupPtr new_group(const ProcessGroupPtr& parent, const std::vector<int>&
     if (options.backend == "nccl") of_group.local_rank = device_of(*parent).index();
     const bool here = parent_store->get_to_str(detail::kReachKey) == "machine";
     return detail::make_group(options, of_group, here, store, name);
+  } catch (const UsageError&) {
+    throw;
+  } catch (const UnavailableError&) {
+    throw;
   } catch (const std::exception& error) {
     throw CollectiveError(rank, "new_group " + name, 0, options.timeout, text_of(error));
   }

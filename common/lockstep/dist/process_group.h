@@ -17,8 +17,8 @@ using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
 struct InitOptions {
   std::string backend = "gloo";  // "gloo" or "nccl"
-  // "env://"           torchrun's MASTER_ADDR and MASTER_PORT; or LOCKSTEP_STORE, where our
-  //                    launcher has set it
+  // "env://"           MASTER_ADDR and MASTER_PORT, set by torchrun, or by you for srun and mpirun; or
+  //                    LOCKSTEP_STORE, where our launcher has set it
   // "file:///path"     a file that all ranks can reach, absent or empty before
   // "tcp://host:port"  rank 0 listens there
   //
@@ -52,9 +52,13 @@ void load_backend(const std::string& backend);
 // machine Gloo is on 127.0.0.1, and rank 0's TCP store listens at one local address that its host
 // stands for (a loopback one where it has any). On several machines, or where GLOO_SOCKET_IFNAME
 // names an interface other than lo, the store listens on every interface, as it does when its host
-// is no address of this machine. c10d's store has no authentication: whoever reaches its port can
-// read and change what is in it, so keep it inside a network that you trust. With Gloo the process
-// ignores SIGPIPE from then on, unless it has a handler for it.
+// is no address of this machine; rank 0 then warns on stderr, since c10d's store has no authentication:
+// whoever reaches its port can read and change what is in it. Keep it inside a network that you trust.
+// With Gloo the process ignores SIGPIPE from then on, unless it has a handler for it.
+//
+// Restarts. torchrun's agents keep one store for all attempts of a job: with --max-restarts the ranks
+// agree on a fresh part of it first. Python's do not; for a job with ranks of both kinds set
+// TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 for torchrun, which gives every attempt a store of its own.
 ProcessGroupPtr init_process_group(const InitOptions& options = {});
 
 // Collective over all ranks of `parent`, which init_process_group made: also those that will be no
@@ -62,7 +66,7 @@ ProcessGroupPtr init_process_group(const InitOptions& options = {});
 // is their rank in it), or null on a rank that is not among them. Of the options, backend, timeout
 // and decorate count. Named "1", "2", ... in the order of the calls. Blocks until all ranks have
 // come, at most `timeout`; then throws CollectiveError, which names those that have not. Throws
-// UsageError for ranks that the parent does not have, or has once and are named twice.
+// UsageError for another parent, and for ranks that the parent does not have or that are named twice.
 ProcessGroupPtr new_group(const ProcessGroupPtr& parent, const std::vector<int>& ranks,
                           const InitOptions& options = {});
 

@@ -1,6 +1,7 @@
 #include <arpa/inet.h>
 #include <lockstep/base/environment.h>
 #include <lockstep/base/error.h>
+#include <lockstep/dist/attempt_store.h>
 #include <lockstep/dist/rendezvous.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -10,8 +11,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <iostream>
+#include <thread>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -76,14 +80,15 @@ Rendezvous parse_environment(int world_size) {
     result.port = parse_port(*port, "MASTER_PORT");
     result.text = "env:// (MASTER_ADDR " + *host + ", MASTER_PORT " + *port + ")";
     result.agent_store = environment("TORCHELASTIC_USE_AGENT_STORE") == "True";
+    result.restarts = environment_int("TORCHELASTIC_MAX_RESTARTS").value_or(0) > 0;
     return result;
   }
   if (const auto store = environment("LOCKSTEP_STORE")) return parse_address(*store);
   if (world_size == 1) return {.kind = Rendezvous::Kind::none, .text = "env://"};
   throw UsageError(
-      "init_method env://: neither MASTER_ADDR nor LOCKSTEP_STORE is set. Start the ranks with a "
-      "launcher (torchrun, srun, mpirun or the program's own), or give file:///path or "
-      "tcp://host:port");
+      "init_method env://: neither MASTER_ADDR nor LOCKSTEP_STORE is set. torchrun and the "
+      "program's own launcher set them; srun and mpirun do not: set MASTER_ADDR (rank 0's host) "
+      "and MASTER_PORT (a free port there) for them. Or give file:///path or tcp://host:port");
 }
 
 struct Address {
@@ -123,6 +128,22 @@ std::vector<Address> addresses_of(const std::string& host, int port) {
   return addresses;
 }
 
+// Blocks, at most so long, until the host has an address: in a cluster a name may come later than those
+// that look for it. Left to itself the store tries for twice its timeout, and prints its stack.
+void await_name(const std::string& host, std::chrono::milliseconds timeout) {
+  const auto until = std::chrono::steady_clock::now() + timeout;
+  for (;;) {
+    addrinfo* found = nullptr;
+    const int failure = ::getaddrinfo(host.c_str(), nullptr, nullptr, &found);
+    if (failure == 0) return ::freeaddrinfo(found);
+    if (std::chrono::steady_clock::now() >= until)
+      throw Error("the host \"" + host + "\" has no address: " + ::gai_strerror(failure) +
+                  " (timeout " + std::to_string(timeout.count()) +
+                  " ms). Is the name right, and known to this machine?");
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+}
+
 // A socket that listens there; -1, with errno, where it cannot.
 int listen_at(const Address& address) {
   const int socket_fd = ::socket(address.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -153,6 +174,7 @@ std::optional<int> listen_on_this_machine(const std::string& host, int port) {
 
 StorePtr open_tcp(const Rendezvous& rendezvous, const Ranks& ranks, Reach reach,
                   std::chrono::milliseconds timeout) {
+  await_name(rendezvous.host, timeout);
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(rendezvous.port);
   options.isServer = ranks.rank == 0 && !rendezvous.agent_store;
@@ -162,6 +184,10 @@ StorePtr open_tcp(const Rendezvous& rendezvous, const Ranks& ranks, Reach reach,
   options.useLibUV = rendezvous.agent_store || environment("USE_LIBUV").value_or("1") == "1";
   if (options.isServer && reach == Reach::machine)
     options.masterListenFd = listen_on_this_machine(rendezvous.host, rendezvous.port);
+  if (options.isServer && !options.masterListenFd)
+    std::cerr << "warning: the job's store listens on every interface of this machine, port " +
+                     std::to_string(rendezvous.port) +
+                     ", and has no authentication: keep the port inside a network that you trust\n";
   return c10::make_intrusive<c10d::TCPStore>(rendezvous.host, options);
 }
 
@@ -181,6 +207,8 @@ StorePtr open_store(const Rendezvous& rendezvous, const Ranks& ranks, Reach reac
   else
     store = open_tcp(rendezvous, ranks, reach, timeout);
   store->setTimeout(timeout);
+  if (rendezvous.agent_store && rendezvous.restarts && ranks.world_size > 1)
+    return part_of_this_attempt(store, ranks, timeout);
   return store;
 }
 

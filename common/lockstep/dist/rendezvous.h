@@ -17,6 +17,7 @@ struct Rendezvous {
   std::string host = {};                                  // tcp
   int port = 0;
   bool agent_store = false;  // torchrun's agent holds the TCP store; every rank is its client
+  bool restarts = false;     // and starts a failed job again, with the same store
 };
 
 // Reads env:// from the environment. Throws UsageError for a malformed or unknown method, or a
@@ -28,7 +29,8 @@ enum class Reach { machine, network };
 
 // Blocks, at most `timeout`, for a TCP store that is not there yet. Rank 0's listens, for
 // Reach::machine, at one local address of the host: a loopback one where it has any. For
-// Reach::network, and where no address of the host is this machine's, on every interface.
+// Reach::network, and where no address of the host is this machine's, on every interface, and says so
+// on stderr.
 StorePtr open_store(const Rendezvous& rendezvous, const Ranks& ranks, Reach reach,
                     std::chrono::milliseconds timeout);
 

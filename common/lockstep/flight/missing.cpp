@@ -2,7 +2,9 @@
 #include <lockstep/flight/words.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <string_view>
 
 namespace lockstep::flight {
 namespace {
@@ -23,9 +25,31 @@ std::string what_they_did(const Names& names, const std::vector<Standing>& missi
     return text + (one.caller->dump->has_holes
                        ? std::string(": ") + whose + " dump holds no unfinished call of this group"
                        : std::string(": no call of this group is in ") + whose + " dump");
-  const auto calls = one.caller->at(one.last);
-  return text + ": " + whose + " last is sequence " + std::to_string(one.last) + ", " +
+  const auto last = std::min(one.last, one.caller->collectives.back().sequence);
+  const auto calls = one.caller->at(last);
+  return text + ": " + whose + " last is sequence " + std::to_string(last) + ", " +
          call_text(names, calls) + call_site(names, calls);
+}
+
+// Whoever completed it has heard from every member.
+bool needs_all(std::string_view operation) {
+  constexpr std::array kNeedAll{"all_reduce", "allreduce",  "all_gather", "allgather",
+                                "alltoall",   "all_to_all", "barrier",    "reduce_scatter"};
+  return std::any_of(kNeedAll.begin(), kNeedAll.end(), [&](const char* name) {
+    return operation.find(name) != std::string_view::npos;
+  });
+}
+
+// The last collective of which somebody's record proves that all members called it; 0 where none does.
+// A member whose dump does not have it was dumped earlier.
+std::int64_t last_proven(const Names& names, const Group& group) {
+  std::int64_t last = 0;
+  for (const auto& caller : group.callers)
+    for (const auto& entry : caller.collectives)
+      if (entry.sequence > last && entry.state == State::completed &&
+          needs_all(operation_of(names, entry)))
+        last = entry.sequence;
+  return last;
 }
 
 }  // namespace
@@ -43,8 +67,10 @@ std::optional<std::int64_t> last_called(const Group& group, const Caller& caller
 
 std::optional<Finding> find_missing(const Names& names, const Group& group) {
   std::vector<Standing> standings;
+  const auto proven = last_proven(names, group);
   for (const auto& caller : group.callers)
-    if (const auto last = last_called(group, caller)) standings.push_back({&caller, *last});
+    if (const auto last = last_called(group, caller))
+      standings.push_back({&caller, std::max(*last, proven)});
   if (standings.empty()) return std::nullopt;
   const auto [low, high] =
       std::minmax_element(standings.begin(), standings.end(),

@@ -209,6 +209,7 @@ void Supervisor::record_end(Rank& rank, const siginfo_t& info) {
   } else if (phase_ != Phase::running &&
              (end.signal == 0 || end.signal == SIGTERM || end.signal == SIGKILL)) {
     end.end = reason_;
+    end.ended_ns = terminated_ns_;  // how long it took to obey says nothing
   } else if (end.exit_code != 0) {
     end.end = end.signal != 0 ? End::signalled : End::exited;
   }

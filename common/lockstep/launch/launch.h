@@ -65,7 +65,7 @@ struct RankEnd {
   int signal = 0;             // 0 where none did
   std::string error;          // raised: the exception's own text
   bool collective = false;    // raised: it was a CollectiveError, rarely the root cause
-  std::int64_t ended_ns = 0;  // monotonic_ns()
+  std::int64_t ended_ns = 0;  // monotonic_ns(); deadline, stopped: when it was told to end
   std::string output_tail;    // the last lines of its stderr, at most 4 KiB
 };
 

@@ -64,8 +64,8 @@ std::filesystem::path kept_folder(const LessonOptions& options, const Lesson& le
   return folder;
 }
 
-// A second more than the ranks' own timeout: they may say first what they saw.
-constexpr std::chrono::seconds kAfterTimeout{1};
+// More than the ranks' own timeout: they may say first what they saw, a checked one after a second.
+constexpr std::chrono::milliseconds kAfterTimeout{1500};
 
 // One result for each attempt; a part that is not started again has one.
 std::vector<supervise::Result> supervise_form(const Selected& selected,

@@ -53,9 +53,15 @@ RunSettings settings_of(const LessonOptions& options, const Selected& form,
   settings.backend = options.backend;
   settings.check = options.check;
   settings.folder = settings.job_folder = options.folder;
-  if (form.part->max_restarts != nullptr) {  // torchrun and our launcher count alike
-    settings.attempt = environment_int("TORCHELASTIC_RESTART_COUNT").value_or(0);
-    settings.folder = trace::attempt_folder(options.folder, *settings.attempt);
+  if (form.part->max_restarts != nullptr) {
+    // Of several agents of torchrun, one may not count a restart that another began (torch 2.11): an
+    // attempt in which this rank has left a trace is over.
+    const auto trace = "rank_" + std::to_string(place.rank) + ".trace";
+    int attempt = environment_int("TORCHELASTIC_RESTART_COUNT").value_or(0);
+    while (std::filesystem::exists(trace::attempt_folder(options.folder, attempt) / trace))
+      ++attempt;
+    settings.attempt = attempt;
+    settings.folder = trace::attempt_folder(options.folder, attempt);
   }
   return settings;
 }
@@ -128,7 +134,7 @@ int run_as_rank(const Lesson& lesson, const LessonOptions& options,
   }
   context.write();
   context.leave();
-  const bool ours = environment("LOCKSTEP_STORE").has_value();
+  const bool ours = environment("LOCKSTEP_ERROR_FILE").has_value();  // our launcher judges
   if (ours || place.rank != 0) return kAsExpected;
   return judge_as_rank_zero(lesson, options, form, place.world_size);
 }
@@ -144,14 +150,17 @@ int run_as_launcher(const Lesson& lesson, const LessonOptions& options) {
 template <class Work>
 int guarded(Work&& work) {
   const auto fail = [](const std::exception& error, int code) {
+    const auto tell = [](const std::exception& told) {
+      launch::report_error(told);
+      std::cerr << "error: " << told.what() << "\n";
+    };
     // What a collective throws inside DDP's backward does not say so; it must not outrank the error of the
     // rank that caused it.
-    if (const auto failed = record::failed_collective_of(std::current_exception()))
-      launch::report_error(
-          CollectiveError(failed->rank, failed->operation, failed->sequence, {}, error.what()));
+    const auto failed = record::failed_collective_of(std::current_exception());
+    if (failed && dynamic_cast<const CollectiveError*>(&error) == nullptr)
+      tell(CollectiveError(failed->rank, failed->operation, failed->sequence, {}, error.what()));
     else
-      launch::report_error(error);
-    std::cerr << "error: " << error.what() << "\n";
+      tell(error);
     return code;
   };
   try {

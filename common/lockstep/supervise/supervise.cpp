@@ -22,6 +22,7 @@ bool has_waited(const launch::LaunchOptions& job, std::chrono::nanoseconds patie
     if (!std::filesystem::exists(file)) continue;  // it has not begun to record
     try {
       const auto board = trace::read_flight_board(file);
+      if (board.closed) continue;  // it has ended in order
       if (std::any_of(board.in_flight.begin(), board.in_flight.end(),
                       [&](const auto& call) { return now - call.time_ns > patience.count(); }))
         return true;

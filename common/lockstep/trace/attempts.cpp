@@ -2,6 +2,7 @@
 #include <lockstep/trace/attempts.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <string>
 
@@ -15,17 +16,41 @@ std::int64_t last_step(const Trace& attempt) {
   return last;
 }
 
+std::int64_t first_moment(const Trace& attempt) {
+  auto first = std::numeric_limits<std::int64_t>::max();
+  for (const auto& rank : attempt.ranks)
+    if (!rank.events.empty()) first = std::min(first, rank.events.front().time_ns);
+  return first;
+}
+
+std::int64_t last_moment(const std::map<int, ParticipantTrace>& ranks) {
+  auto last = std::numeric_limits<std::int64_t>::min();
+  for (const auto& [number, rank] : ranks)
+    for (const auto& event : rank.events) {
+      last = std::max(last, event.time_ns);
+      if (const auto* call = std::get_if<Collective>(&event.payload))
+        last = std::max(last, call->left_ns);
+    }
+  return last;
+}
+
+// What is done to an attempt's events so that they stand behind those of the attempts before.
+struct Shift {
+  std::int64_t steps = 0;
+  std::int64_t time_ns = 0;  // of another machine's clock, or of another boot's
+  std::string groups;        // added to the names of its groups
+};
+
 // Puts `later` behind `rank`.
-void append(ParticipantTrace& rank, ParticipantTrace later, std::int64_t steps,
-            const std::string& name) {
-  const auto end = rank.events.empty() ? 0 : rank.events.back().time_ns;
-  const auto begin = later.events.empty() ? end : later.events.front().time_ns;
-  const auto pause = std::max<std::int64_t>(0, end - begin);  // another machine's clock
-  rank.last_attempt = rank.events.size();
+void append(ParticipantTrace& rank, ParticipantTrace later, const Shift& shift) {
   for (auto& event : later.events) {
-    event.step += steps;
-    event.time_ns += pause;
-    if (auto* call = std::get_if<Collective>(&event.payload)) call->group += name;
+    event.step += shift.steps;
+    event.time_ns += shift.time_ns;
+    if (auto* call = std::get_if<Collective>(&event.payload)) {
+      call->group += shift.groups;
+      if (call->left_ns != 0) call->left_ns += shift.time_ns;
+    }
+    if (auto* group = std::get_if<Group>(&event.payload)) group->name += shift.groups;
     rank.events.push_back(std::move(event));
   }
   if (rank.started_ns == 0) {
@@ -64,12 +89,20 @@ Trace concatenate(std::vector<Trace> attempts) {
       throw Error("the attempts are of " + std::to_string(whole.world_size) + " and of " +
                   std::to_string(attempt.world_size) + " ranks; diagnose them one by one");
     const auto last = last_step(attempt);
+    Shift shift{.steps = steps};
+    if (number > 0) {
+      shift.groups = " of attempt " + std::to_string(number + 1);
+      const auto begin = first_moment(attempt), end = last_moment(ranks);
+      if (begin < end) shift.time_ns = end - begin;
+    }
+    // Also of a rank that left nothing in this one.
+    for (auto& [place, rank] : ranks) rank.last_attempt = rank.events.size();
     for (auto& rank : attempt.ranks) {
       auto& of_all = ranks[rank.participant.rank];
       of_all.participant = rank.participant;
-      append(of_all, std::move(rank), steps,
-             number == 0 ? "" : " of attempt " + std::to_string(number + 1));
+      append(of_all, std::move(rank), shift);
     }
+    for (auto& ended : attempt.ends) ended.ended_ns += shift.time_ns;
     steps += last + 2;                     // -1 of the next one is a step of its own
     whole.ends = std::move(attempt.ends);  // of the last one
   }

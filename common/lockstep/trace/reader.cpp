@@ -95,6 +95,37 @@ std::string read_part(std::ifstream& in, std::uint64_t offset, std::size_t size)
   return bytes;
 }
 
+// Times of a damaged trace may be any numbers: they wrap.
+std::int64_t sum(std::int64_t a, std::int64_t b) {
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+}
+std::int64_t difference(std::int64_t a, std::int64_t b) {
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) - static_cast<std::uint64_t>(b));
+}
+
+// By how much the wall clock is ahead of the clock of the participant's events.
+std::int64_t epoch_of(const ParticipantTrace& trace) {
+  return difference(trace.started_unix_ns, trace.started_ns);
+}
+
+void shift(ParticipantTrace& trace, std::int64_t by_ns) {
+  const auto move = [&](std::int64_t& time) { time = sum(time, by_ns); };
+  move(trace.started_ns);
+  for (auto& event : trace.events) {
+    move(event.time_ns);
+    if (auto* call = std::get_if<Collective>(&event.payload); call && call->left_ns != 0)
+      move(call->left_ns);
+    if (auto* end = std::get_if<RankEnd>(&event.payload)) move(end->ended_ns);
+  }
+}
+
+// On another machine the events' clock began at another boot: the wall clock joins them.
+void to_clock_of(const ParticipantTrace& first, ParticipantTrace& other) {
+  constexpr std::int64_t kSameMachine = 1'000'000'000;
+  const auto apart = difference(epoch_of(other), epoch_of(first));
+  if (apart > kSameMachine || apart < -kSameMachine) shift(other, apart);
+}
+
 }  // namespace
 
 ParticipantTrace read_file(const std::filesystem::path& file) {
@@ -180,8 +211,10 @@ Trace read(const std::filesystem::path& folder) {
       throw Error(folder.string() + " holds two traces of rank " +
                   std::to_string(participant.rank));
   }
+  for (auto& rank : trace.ranks) to_clock_of(trace.ranks.front(), rank);
   if (const auto launcher = folder / "launcher.trace"; std::filesystem::exists(launcher)) {
-    const auto of_launcher = read_file(launcher);
+    auto of_launcher = read_file(launcher);
+    to_clock_of(trace.ranks.front(), of_launcher);
     for (const auto& end : of_launcher.all<RankEnd>()) trace.ends.push_back(*end.event);
   }
   return trace;

@@ -40,6 +40,15 @@ struct ParticipantTrace {
   }
   template <class T>
   std::vector<At<T>> all() const&& = delete;  // of a temporary they would point nowhere
+  // Those of the last attempt.
+  template <class T>
+  std::vector<At<T>> latest() const& {
+    std::vector<At<T>> found;
+    for (std::size_t i = last_attempt; i < events.size(); ++i)
+      if (const auto* payload = std::get_if<T>(&events[i].payload))
+        found.push_back({events[i].step, events[i].time_ns, payload});
+    return found;
+  }
 };
 
 struct Trace {
@@ -49,7 +58,8 @@ struct Trace {
   std::vector<RankEnd> ends;
 };
 
-// Every rank_*.trace in `folder`, and launcher.trace where there is one. A record that was not committed is ignored. Throws Error, with
+// Every rank_*.trace in `folder`, and launcher.trace where there is one. Times are on the first rank's
+// clock: those of other machines are moved by what their wall clocks say, so they are as good as those. A record that was not committed is ignored. Throws Error, with
 // the file, the offset and what was expected, for a file that is not a trace, is of another
 // version, or is damaged, and when the folder holds none. Never reads or allocates more than the
 // file's size justifies.

@@ -1,0 +1,93 @@
+#include <lockstep/base/error.h>
+#include <lockstep/dist/attempt_store.h>
+
+#include <random>
+#include <thread>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <utility>
+
+namespace lockstep::detail {
+namespace {
+
+constexpr std::chrono::milliseconds kPause{5};
+constexpr const char* kList = "list";      // rank 0: the words of all ranks, in rank order
+constexpr const char* kAgreed = "agreed";  // rank 0: the list that all have confirmed
+
+std::string word_key(int rank) {
+  return "word/" + std::to_string(rank);
+}
+
+std::string confirmed_key(int rank) {
+  return "confirmed/" + std::to_string(rank);
+}
+
+std::string random_word() {
+  std::random_device device;
+  return std::to_string(device()) + "-" + std::to_string(device());
+}
+
+// "" where there is none yet.
+std::string value(c10d::Store& store, const std::string& key) {
+  return store.check({key}) ? store.get_to_str(key) : "";
+}
+
+std::string list_of_words(c10d::Store& store, int world_size) {
+  std::string list;
+  for (int rank = 0; rank < world_size; ++rank) {
+    const auto word = value(store, word_key(rank));
+    if (word.empty()) return "";
+    list += word + "\n";
+  }
+  return list;
+}
+
+std::vector<int> not_confirmed(c10d::Store& store, const std::string& list, int world_size) {
+  std::vector<int> missing;
+  for (int rank = 1; rank < world_size; ++rank)
+    if (list.empty() || value(store, confirmed_key(rank)) != list) missing.push_back(rank);
+  return missing;
+}
+
+// Whether the attempt is agreed on; else does what this rank can do for it.
+bool step(c10d::Store& store, const Ranks& ranks, const std::string& word, std::string& list) {
+  if (ranks.rank == 0) {
+    const auto now = list_of_words(store, ranks.world_size);
+    if (now.empty()) return false;
+    if (now != list) store.set(kList, list = now);
+    if (!not_confirmed(store, list, ranks.world_size).empty()) return false;
+    store.set(kAgreed, list);
+    return true;
+  }
+  const auto now = value(store, kList);
+  if (now != list && now.find(word + "\n") != std::string::npos)
+    store.set(confirmed_key(ranks.rank), list = now);
+  return !list.empty() && value(store, kAgreed) == list;
+}
+
+[[noreturn]] void throw_absent(c10d::Store& store, const Ranks& ranks, const std::string& list) {
+  std::string absent = ranks.rank == 0 ? "" : "rank 0";
+  if (ranks.rank == 0)
+    for (const int rank : not_confirmed(store, list, ranks.world_size))
+      absent += (absent.empty() ? "rank " : ", rank ") + std::to_string(rank);
+  throw std::runtime_error("no word in this attempt from: " + absent);
+}
+
+}  // namespace
+
+StorePtr part_of_this_attempt(const StorePtr& store, const Ranks& ranks,
+                              std::chrono::milliseconds timeout) {
+  const auto until = std::chrono::steady_clock::now() + timeout;
+  const auto meeting = c10::make_intrusive<c10d::PrefixStore>("lockstep/attempt", store);
+  const auto word = random_word();
+  meeting->set(word_key(ranks.rank), word);
+  std::string list;
+  while (!step(*meeting, ranks, word, list)) {
+    if (std::chrono::steady_clock::now() >= until) throw_absent(*meeting, ranks, list);
+    std::this_thread::sleep_for(kPause);
+  }
+  // Rank 0's word is of this attempt, and everybody's list begins with it.
+  return c10::make_intrusive<c10d::PrefixStore>("lockstep/" + list.substr(0, list.find('\n')),
+                                                store);
+}
+
+}  // namespace lockstep::detail
