@@ -11,7 +11,8 @@ total = torch.ones(1)
 dist.all_reduce(total)
 reduced = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 assert total.item() == dist.get_world_size()
+rank = dist.get_rank()
 dist.barrier()
 dist.destroy_process_group()
-if dist.get_rank() == 0:
+if rank == 0:
     print(reduced, flush=True)
