@@ -239,7 +239,8 @@ TEST_F(LastAttempt, IsThatOfARankThatLeftNothingInIt) {
   second.ranks.erase(second.ranks.begin() + 1);
   end_at(second, 0, "raised", 2'100, 0, true);
   end_at(second, 1, "exited", 900);
-  const auto found = diagnose::standstill(trace::concatenate({first, second}));
+  const auto whole = trace::concatenate({first, second});
+  const auto found = diagnose::standstill(whole);
   ASSERT_TRUE(found);
   EXPECT_THAT(diagnose::to_text(*found), HasSubstr("rank 1 exited with code 3 before"));
 }

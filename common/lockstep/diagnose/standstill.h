@@ -61,6 +61,7 @@ inline constexpr std::chrono::milliseconds kStandstill{500};
 // waited for kStandstill, or a rank of the group has ended by itself. A rank whose trace is truncated,
 // or that recorded no collective and ended in order, may have been anywhere: it is left out.
 std::optional<Standstill> standstill(const trace::Trace& trace);
+std::optional<Standstill> standstill(trace::Trace&& trace) = delete;  // it points into the trace
 
 // "rank 1 has not arrived at allreduce number 7; its last was broadcast number 6", a line for each
 // rank that does not merely wait, then one for those that do. Where all of them do, it is what is
