@@ -40,6 +40,28 @@ std::set<std::string> ambiguous_groups(const Calls& calls) {
   return groups;
 }
 
+Calls without_ambiguous_groups(Calls calls) {
+  for (const auto& group : ambiguous_groups(calls))
+    std::erase_if(calls, [&](const auto& place) { return place.first.first == group; });
+  return calls;
+}
+
+std::int64_t entered_ns(const std::vector<Call>& place) {
+  return std::min_element(place.begin(), place.end(),
+                          [](const auto& a, const auto& b) { return a.time_ns < b.time_ns; })
+      ->time_ns;
+}
+
+std::vector<int> odd_ranks(const std::vector<Call>& place) {
+  std::vector<int> numbers;
+  std::vector<Signature> signatures;
+  for (const auto& call : place) {
+    numbers.push_back(call.rank);
+    signatures.push_back(signature(*call.collective));
+  }
+  return odd_ones_out(numbers, signatures);
+}
+
 Signature signature(const trace::Collective& call) {
   return {call.op, call.reduce_op, call.root, call.dtype,
           needs_equal_sizes(call) ? call.sizes : std::vector<std::int64_t>{}};
@@ -67,26 +89,14 @@ std::string describe_all(const std::vector<Call>& calls) {
 }
 
 std::optional<Mismatch> first_mismatch(const Calls& calls) {
-  const auto ambiguous = ambiguous_groups(calls);
   // Of several the first in time is told: the others may follow from it.
   std::optional<Mismatch> first;
-  std::int64_t first_ns = 0;
-  for (const auto& [key, ranks] : calls) {
+  const auto ambiguous = ambiguous_groups(calls);
+  for (const auto& [key, place] : calls) {
     if (ambiguous.count(key.first)) continue;
-    std::vector<int> numbers;
-    std::vector<Signature> signatures;
-    for (const auto& call : ranks) {
-      numbers.push_back(call.rank);
-      signatures.push_back(signature(*call.collective));
-    }
-    auto odd = odd_ones_out(numbers, signatures);
-    if (odd.empty()) continue;
-    const auto entered = std::min_element(ranks.begin(), ranks.end(), [](auto& a, auto& b) {
-                           return a.time_ns < b.time_ns;
-                         })->time_ns;
-    if (first && first_ns <= entered) continue;
-    first = Mismatch{&ranks, std::move(odd)};
-    first_ns = entered;
+    auto odd = odd_ranks(place);
+    if (odd.empty() || (first && entered_ns(*first->calls) <= entered_ns(place))) continue;
+    first = Mismatch{&place, std::move(odd)};
   }
   return first;
 }

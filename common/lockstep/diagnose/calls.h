@@ -31,12 +31,19 @@ Calls calls_of(const Run& run);
 // Groups in which one rank has a sequence twice: several groups under one name, or one that began
 // anew. Which of their calls belong together cannot be told.
 std::set<std::string> ambiguous_groups(const Calls& calls);
+Calls without_ambiguous_groups(Calls calls);
+
+// Of the calls of one place: when the first rank entered it.
+std::int64_t entered_ns(const std::vector<Call>& place);
 
 // What must be equal on all ranks: operation, reduce operation, root, dtype, and the sizes where the
 // operation asks for equal ones.
 using Signature =
     std::tuple<std::string, std::string, std::int64_t, std::string, std::vector<std::int64_t>>;
 Signature signature(const trace::Collective& call);
+
+// Of the calls of one place: the ranks in the minority, all that differ where there is none.
+std::vector<int> odd_ranks(const std::vector<Call>& place);
 
 std::string describe(const trace::Collective& call);       // "allreduce sum float32 203530"
 std::string numbered(const trace::Collective& call);       // "allreduce number 7"
@@ -45,7 +52,7 @@ std::string describe_all(const std::vector<Call>& calls);  // "rank 0: ...; rank
 // The first place in time at which ranks called different collectives.
 struct Mismatch {
   const std::vector<Call>* calls;  // of one group and sequence
-  std::vector<int> odd;            // the ranks in the minority; all that differ where there is none
+  std::vector<int> odd;            // odd_ranks() of them
 };
 std::optional<Mismatch> first_mismatch(const Calls& calls);
 

@@ -32,22 +32,8 @@ std::string tensor_text(const char* kind, std::size_t index,
   return index < names.size() ? text + " (\"" + names[index] + "\")" : text;
 }
 
-std::string list(const std::vector<int>& ranks) {
-  std::string text;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
-    text += std::to_string(ranks[i]);
-  }
-  return text;
-}
-
 std::string ranks_text(const std::vector<int>& ranks, const char* one, const char* several) {
-  return (ranks.size() == 1 ? "rank " : "ranks ") + list(ranks) + " " +
-         (ranks.size() == 1 ? one : several);
-}
-
-std::string plural(std::int64_t count, const char* one) {
-  return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
+  return lockstep::ranks_text(ranks) + " " + (ranks.size() == 1 ? one : several);
 }
 
 Run::Run(const trace::Trace& trace) : world_size(trace.world_size) {

@@ -2,6 +2,7 @@
 // can be added, and the words of a verdict. Nothing here reads a name, a path or a message.
 #pragma once
 
+#include <lockstep/base/text.h>
 #include <lockstep/diagnose/diagnose.h>
 
 #include <cstdint>
@@ -17,10 +18,8 @@ Verdict not_applicable(std::string reason);
 Verdict found(Finding finding);
 
 std::string number(double value);  // four significant digits; whole numbers below 10^9 whole
-std::string list(const std::vector<int>& ranks);  // "0, 2 and 3"
 // "rank 1 leaves", "ranks 1 and 2 leave".
 std::string ranks_text(const std::vector<int>& ranks, const char* one, const char* several);
-std::string plural(std::int64_t count, const char* one);  // "1 id", "3 ids"
 // `parameter 2 ("fc1.bias")`, or without the name where none was recorded.
 std::string tensor_text(const char* kind, std::size_t index, const std::vector<std::string>& names);
 

@@ -3,7 +3,7 @@
 #include <lockstep/diagnose/standstill.h>
 
 #include <algorithm>
-#include <csignal>
+#include <utility>
 
 namespace lockstep::diagnose {
 namespace {
@@ -161,8 +161,7 @@ Verdict evaluation_through_wrapper_on_one_rank(const trace::Trace& trace) {
   for (const auto* rank : run.ranks) phases.merge(phases_of(*rank));
   auto calls = calls_of(run);
   if (calls.empty()) return not_triggered("no collective was recorded");
-  for (const auto& group : ambiguous_groups(calls))
-    std::erase_if(calls, [&](const auto& place) { return place.first.first == group; });
+  calls = without_ambiguous_groups(std::move(calls));
   const auto still = standstill(trace);
   const Call* first = nullptr;
   std::vector<int> ranks;

@@ -1,8 +1,9 @@
 // Pitfalls of jobs that are started again, or that are expected to be.
+#include <lockstep/diagnose/evidence.h>
 #include <lockstep/diagnose/hang_detectors.h>
-#include <lockstep/diagnose/standstill.h>
 
 #include <algorithm>
+#include <optional>
 
 namespace lockstep::diagnose {
 namespace {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
-#include <cstring>
 #include <limits>
 
 namespace lockstep::diagnose {
@@ -100,12 +99,6 @@ struct Place {
   std::int64_t time_ns = 0;  // when the first rank entered it
 };
 
-std::int64_t entered_first(const std::vector<Call>& calls) {
-  return std::min_element(calls.begin(), calls.end(),
-                          [](const auto& a, const auto& b) { return a.time_ns < b.time_ns; })
-      ->time_ns;
-}
-
 // Somebody was left inside of it for good, or it failed.
 bool stands_still(const Ranks& ranks, const std::vector<Call>& calls, const std::set<int>& group) {
   bool under_way = false;
@@ -134,7 +127,7 @@ bool all_got_past(const Calls& calls, const Place& place, const std::set<int>& g
 Place first_incomplete(const Ranks& ranks, const Calls& calls, const Members& members) {
   Place first;
   for (const auto& [key, of_place] : calls) {
-    const Place place{&of_place, key.first, key.second, entered_first(of_place)};
+    const Place place{&of_place, key.first, key.second, entered_ns(of_place)};
     if (first.calls && first.time_ns <= place.time_ns) continue;
     const auto& group = members.of(key.first);
     if (stands_still(ranks, of_place, group) && !all_got_past(calls, place, group)) first = place;
@@ -197,12 +190,6 @@ Stand stand_of_present(const Ranks& ranks, const Call& call, const std::vector<C
   return Stand::waiting;
 }
 
-std::string signal_name(std::int64_t signal) {
-  const char* name = sigabbrev_np(static_cast<int>(signal));
-  return "signal " + std::to_string(signal) +
-         (name == nullptr ? "" : " (SIG" + std::string(name) + ")");
-}
-
 std::string words(const RankStand& rank, const std::string& place) {
   switch (rank.stand) {
     case Stand::waiting:
@@ -229,11 +216,11 @@ std::string words(const RankStand& rank, const std::string& place) {
     case Stand::raised:
       return "raised an error of its own before " + place;
     case Stand::dead:
-      return "was ended by " + signal_name(rank.end->signal) + (rank.call ? " in " : " before ") +
-             place;
+      return "was ended by " + signal_name(static_cast<int>(rank.end->signal)) +
+             (rank.call ? " in " : " before ") + place;
     case Stand::stopped:
-      return "was frozen by " + signal_name(rank.end->signal) + (rank.call ? " in " : " before ") +
-             place;
+      return "was frozen by " + signal_name(static_cast<int>(rank.end->signal)) +
+             (rank.call ? " in " : " before ") + place;
   }
   return "";
 }
@@ -261,9 +248,7 @@ std::vector<const RankStand*> Standstill::culprits() const {
 std::optional<Standstill> standstill(const trace::Trace& trace) {
   const Run run(trace);
   if (run.devices || run.world_size < 2) return std::nullopt;
-  auto calls = calls_of(run);
-  for (const auto& group : ambiguous_groups(calls))
-    std::erase_if(calls, [&](const auto& place) { return place.first.first == group; });
+  const auto calls = without_ambiguous_groups(calls_of(run));
   if (calls.empty()) return std::nullopt;
   const Ranks ranks(trace);
   const Members members(trace, run, calls);
@@ -274,18 +259,12 @@ std::optional<Standstill> standstill(const trace::Trace& trace) {
                     .sequence = place.sequence,
                     .step = place.calls->front().step,
                     .time_ns = place.time_ns};
-  std::vector<int> numbers;
-  std::vector<Signature> signatures;
   std::map<std::string, int> operations;
-  for (const auto& call : *place.calls) {
-    numbers.push_back(call.rank);
-    signatures.push_back(signature(*call.collective));
-    ++operations[call.collective->op];
-  }
+  for (const auto& call : *place.calls) ++operations[call.collective->op];
   result.operation = std::max_element(operations.begin(), operations.end(), [](auto& a, auto& b) {
                        return a.second < b.second;
                      })->first;
-  const auto odd = odd_ones_out(numbers, signatures);
+  const auto odd = odd_ranks(*place.calls);
   for (const int number : members.of(result.group)) {
     const auto* call = call_of(*place.calls, number);
     if (call == nullptr && ranks.is_unknown(number)) continue;

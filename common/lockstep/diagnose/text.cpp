@@ -2,25 +2,9 @@
 #include <lockstep/diagnose/text.h>
 
 #include <algorithm>
-#include <sstream>
 
 namespace lockstep::diagnose {
 namespace {
-
-constexpr std::size_t kColumns = 80;
-
-std::string wrapped(const std::string& text, const std::string& indent) {
-  std::istringstream words(text);
-  std::string result, line = indent;
-  for (std::string word; words >> word;) {
-    if (line.size() > indent.size() && line.size() + 1 + word.size() > kColumns) {
-      result += line + "\n";
-      line = indent;
-    }
-    line += (line.size() > indent.size() ? " " : "") + word;
-  }
-  return result + line + "\n";
-}
 
 std::string where(const Finding& finding) {
   std::string text;

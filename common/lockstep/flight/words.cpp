@@ -1,3 +1,4 @@
+#include <lockstep/base/text.h>
 #include <lockstep/flight/words.h>
 
 #include <algorithm>
@@ -48,10 +49,7 @@ std::string rank_list(const std::vector<int>& ranks) {
     i = told = end;
   }
   if (told < ranks.size()) parts.push_back(std::to_string(ranks.size() - told) + " more");
-  std::string text;
-  for (std::size_t i = 0; i < parts.size(); ++i)
-    text += (i == 0 ? "" : i + 1 < parts.size() ? ", " : " and ") + parts[i];
-  return text;
+  return list(parts);
 }
 
 std::string ranks_named(const std::vector<int>& ranks) {

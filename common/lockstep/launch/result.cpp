@@ -1,9 +1,9 @@
+#include <lockstep/base/text.h>
 #include <lockstep/launch/result.h>
 
 #include <array>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <tuple>
 
 namespace lockstep::launch {
@@ -26,12 +26,6 @@ Weight weight(const RankEnd& rank) {
       return Weight::none;
   }
   return Weight::none;
-}
-
-std::string signal_name(int signal) {
-  const char* name = sigabbrev_np(signal);
-  return name == nullptr ? "signal " + std::to_string(signal)
-                         : "signal " + std::to_string(signal) + " (SIG" + name + ")";
 }
 
 std::string describe(const RankEnd& rank) {

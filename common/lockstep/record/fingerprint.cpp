@@ -1,4 +1,5 @@
 #include <lockstep/base/hash.h>
+#include <lockstep/base/text.h>
 #include <lockstep/record/fingerprint.h>
 
 #include <algorithm>
@@ -158,15 +159,6 @@ std::optional<Mismatch> different_parts(const std::vector<Fingerprint>& of_ranks
 
 std::string describe(const Part& part) {
   return std::to_string(part.numel) + " x " + name_of(part.dtype);
-}
-
-std::string ranks_text(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
-    text += std::to_string(ranks[i]);
-  }
-  return text;
 }
 
 Fingerprint fingerprint_of(const Call& call, const std::string& group, int world_size) {

@@ -45,7 +45,4 @@ struct Mismatch {
 // `of_ranks` by rank. Nothing where they fit together.
 std::optional<Mismatch> mismatch_of(const std::vector<Fingerprint>& of_ranks);
 
-// "rank 1", "ranks 0, 1 and 3"
-std::string ranks_text(const std::vector<int>& ranks);
-
 }  // namespace lockstep::record

@@ -1,5 +1,6 @@
 #include <lockstep/base/clock.h>
 #include <lockstep/base/file.h>
+#include <lockstep/base/text.h>
 #include <lockstep/dist/backends.h>
 #include <lockstep/dist/collective_call.h>
 #include <lockstep/record/roll_call.h>

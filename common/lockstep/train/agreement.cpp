@@ -1,4 +1,5 @@
 #include <lockstep/base/error.h>
+#include <lockstep/base/text.h>
 #include <lockstep/train/agreement.h>
 #include <torch/torch.h>
 
@@ -7,15 +8,6 @@
 
 namespace lockstep {
 namespace {
-
-std::string ranks_text(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
-    text += std::to_string(ranks[i]);
-  }
-  return text;
-}
 
 std::string who_said_what(c10d::ProcessGroup& group, const at::Tensor& value) {
   std::map<std::int64_t, std::vector<int>> said;
