@@ -65,11 +65,9 @@ bool step(c10d::Store& store, const Ranks& ranks, const std::string& word, std::
 }
 
 [[noreturn]] void throw_absent(c10d::Store& store, const Ranks& ranks, const std::string& list) {
-  std::string absent = ranks.rank == 0 ? "" : "rank 0";
-  if (ranks.rank == 0)
-    for (const int rank : not_confirmed(store, list, ranks.world_size))
-      absent += (absent.empty() ? "rank " : ", rank ") + std::to_string(rank);
-  throw std::runtime_error("no word in this attempt from: " + absent);
+  const auto absent =
+      ranks.rank == 0 ? not_confirmed(store, list, ranks.world_size) : std::vector<int>{0};
+  throw std::runtime_error("no word in this attempt from: " + each_rank(absent));
 }
 
 }  // namespace

@@ -4,7 +4,9 @@
 #include <lockstep/dist/process_group.h>
 
 #include <chrono>
+#include <functional>
 #include <string>
+#include <vector>
 
 namespace lockstep::detail {
 
@@ -18,6 +20,11 @@ struct Ranks {
 
 // In a group's store, for groups made from it: "machine" where all ranks are on one, else "network".
 inline constexpr const char* kReachKey = "lockstep/reach";
+
+// Ranks of whom the store has no key. Throws what the store throws.
+std::vector<int> absent_ranks(c10d::Store& store, int world_size,
+                              const std::function<std::string(int rank)>& key_of);
+std::string each_rank(const std::vector<int>& ranks);  // "rank 1, rank 3"
 
 // Collective over the group's ranks, blocking: a group of that name with its backend, whose ranks
 // meet in `store`. What the rendezvous throws comes out, and says whom it did not see.

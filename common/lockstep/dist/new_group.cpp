@@ -24,14 +24,6 @@ std::string key_of(int rank) {
   return "came/" + std::to_string(rank);
 }
 
-std::string absent_from(c10d::Store& store, int world_size) {
-  std::string absent;
-  for (int rank = 0; rank < world_size; ++rank)
-    if (!store.check({key_of(rank)}))
-      absent += (absent.empty() ? "rank " : ", rank ") + std::to_string(rank);
-  return absent;
-}
-
 // Every rank of the parent says that it is there, and waits for the others.
 void meet(c10d::Store& store, int rank, int world_size, std::chrono::milliseconds timeout) {
   std::vector<std::string> keys;
@@ -40,7 +32,7 @@ void meet(c10d::Store& store, int rank, int world_size, std::chrono::millisecond
   try {
     store.wait(keys, timeout);
   } catch (const std::exception& error) {
-    throw Error("not there: " + absent_from(store, world_size) +
+    throw Error("not there: " + detail::each_rank(detail::absent_ranks(store, world_size, key_of)) +
                 ". Every rank of the parent must call it, members or not. " + text_of(error));
   }
 }

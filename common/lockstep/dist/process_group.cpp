@@ -55,16 +55,13 @@ void check_options(const InitOptions& options) {
                      std::to_string(options.timeout.count()) + " ms");
 }
 
-// Those of whom Gloo's own rendezvous has no word, "rank 2 and rank 3 have not come: "; empty where it
-// cannot be told.
+// Of whom Gloo's own rendezvous has no word, "not there: rank 2, rank 3. "; empty where it cannot be told.
 std::string absent_from(c10d::Store& store, const Ranks& ranks) {
-  const auto came = [&](int rank) { return store.check({"0/" + std::to_string(rank)}); };
+  const auto key_of = [](int rank) { return "0/" + std::to_string(rank); };
   try {
-    if (!came(ranks.rank)) return "";
-    std::string absent;
-    for (int rank = 0; rank < ranks.world_size; ++rank)
-      if (!came(rank)) absent += (absent.empty() ? "rank " : ", rank ") + std::to_string(rank);
-    return absent.empty() ? "" : "not there: " + absent + ". ";
+    if (!store.check({key_of(ranks.rank)})) return "";
+    const auto absent = detail::absent_ranks(store, ranks.world_size, key_of);
+    return absent.empty() ? "" : "not there: " + detail::each_rank(absent) + ". ";
   } catch (const std::exception&) {
     return "";
   }

@@ -56,10 +56,12 @@ RunSettings settings_of(const LessonOptions& options, const Selected& form,
   if (form.part->max_restarts != nullptr) {
     // Of several agents of torchrun, one may not count a restart that another began (torch 2.11): an
     // attempt in which this rank has left a trace is over.
-    const auto trace = "rank_" + std::to_string(place.rank) + ".trace";
     int attempt = environment_int("TORCHELASTIC_RESTART_COUNT").value_or(0);
-    while (std::filesystem::exists(trace::attempt_folder(options.folder, attempt) / trace))
-      ++attempt;
+    const auto is_over = [&] {
+      const auto folder = trace::attempt_folder(options.folder, attempt);
+      return std::filesystem::exists(trace::trace_file(folder, place.rank));
+    };
+    while (is_over()) ++attempt;
     settings.attempt = attempt;
     settings.folder = trace::attempt_folder(options.folder, attempt);
   }

@@ -45,9 +45,8 @@ bool on_one_machine(c10d::Store& store, int rank, int size, milliseconds timeout
   try {
     store.wait(keys, timeout);
   } catch (const std::exception& error) {
-    std::vector<int> absent;
-    for (int other = 0; other < size; ++other)
-      if (!store.check({keys[static_cast<std::size_t>(other)]})) absent.push_back(other);
+    const auto absent =
+        detail::absent_ranks(store, size, [](int other) { return key_of("network", other); });
     throw UnavailableError("record::check on rank " + std::to_string(rank) + ": after " +
                            std::to_string(timeout.count()) + " ms " + ranks_text(absent) +
                            " had not called it: " + text_of(error));

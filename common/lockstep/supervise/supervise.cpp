@@ -10,15 +10,11 @@
 namespace lockstep::supervise {
 namespace {
 
-std::filesystem::path trace_of(const std::filesystem::path& folder, int rank) {
-  return folder / ("rank_" + std::to_string(rank) + ".trace");
-}
-
 // Whether some rank has been inside of one collective for longer than `patience`.
 bool has_waited(const launch::LaunchOptions& job, std::chrono::nanoseconds patience) {
   const auto now = monotonic_ns();
   for (int rank = 0; rank < job.world_size; ++rank) {
-    const auto file = trace_of(job.folder, rank);
+    const auto file = trace::trace_file(job.folder, rank);
     if (!std::filesystem::exists(file)) continue;  // it has not begun to record
     try {
       const auto board = trace::read_flight_board(file);
@@ -47,7 +43,7 @@ void write_ends(const std::filesystem::path& folder, const launch::LaunchResult&
 
 bool has_traces(const launch::LaunchOptions& job) {
   for (int rank = 0; rank < job.world_size; ++rank)
-    if (std::filesystem::exists(trace_of(job.folder, rank))) return true;
+    if (std::filesystem::exists(trace::trace_file(job.folder, rank))) return true;
   return false;
 }
 
@@ -61,7 +57,7 @@ Result supervise(const Options& options) {
   auto job = options.job;
   if (options.patience.count() > 0)
     job.stands_still = [&] { return has_waited(options.job, options.patience); };
-  std::filesystem::remove(job.folder / "launcher.trace");  // of an earlier job
+  std::filesystem::remove(trace::launcher_file(job.folder));  // of an earlier job
   Result result;
   result.launch = launch::launch(job);
   write_ends(job.folder, result.launch);

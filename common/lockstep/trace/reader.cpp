@@ -128,6 +128,14 @@ void to_clock_of(const ParticipantTrace& first, ParticipantTrace& other) {
 
 }  // namespace
 
+std::filesystem::path trace_file(const std::filesystem::path& folder, int rank) {
+  return folder / ("rank_" + std::to_string(rank) + ".trace");
+}
+
+std::filesystem::path launcher_file(const std::filesystem::path& folder) {
+  return folder / "launcher.trace";
+}
+
 ParticipantTrace read_file(const std::filesystem::path& file) {
   const std::string bytes = lockstep::read_file(file);
   FileHeader head;
@@ -212,7 +220,7 @@ Trace read(const std::filesystem::path& folder) {
                   std::to_string(participant.rank));
   }
   for (auto& rank : trace.ranks) to_clock_of(trace.ranks.front(), rank);
-  if (const auto launcher = folder / "launcher.trace"; std::filesystem::exists(launcher)) {
+  if (const auto launcher = launcher_file(folder); std::filesystem::exists(launcher)) {
     auto of_launcher = read_file(launcher);
     to_clock_of(trace.ranks.front(), of_launcher);
     for (const auto& end : of_launcher.all<RankEnd>()) trace.ends.push_back(*end.event);

@@ -58,6 +58,10 @@ struct Trace {
   std::vector<RankEnd> ends;
 };
 
+// The files of a job's folder.
+std::filesystem::path trace_file(const std::filesystem::path& folder, int rank);
+std::filesystem::path launcher_file(const std::filesystem::path& folder);
+
 // Every rank_*.trace in `folder`, and launcher.trace where there is one. Times are on the first rank's
 // clock: those of other machines are moved by what their wall clocks say, so they are as good as those. A record that was not committed is ignored. Throws Error, with
 // the file, the offset and what was expected, for a file that is not a trace, is of another

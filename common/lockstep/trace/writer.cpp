@@ -3,6 +3,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/trace/codec.h>
 #include <lockstep/trace/format.h>
+#include <lockstep/trace/reader.h>
 #include <lockstep/trace/writer.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -54,9 +55,9 @@ const Participant& checked(const Participant& participant) {
   return participant;
 }
 
-std::string file_name(const Participant& participant) {
-  if (participant.kind == kLauncher) return "launcher.trace";
-  return "rank_" + std::to_string(participant.rank) + ".trace";
+std::filesystem::path file_of(const std::filesystem::path& folder, const Participant& participant) {
+  return participant.kind == kLauncher ? launcher_file(folder)
+                                       : trace_file(folder, participant.rank);
 }
 
 }  // namespace
@@ -64,7 +65,7 @@ std::string file_name(const Participant& participant) {
 class Writer::Impl {
  public:
   Impl(const std::filesystem::path& folder, const Participant& participant)
-      : participant_(checked(participant)), path_(folder / file_name(participant)) {
+      : participant_(checked(participant)), path_(file_of(folder, participant)) {
     // Made under another name and linked when its head is complete: whoever finds a trace, finds a
     // whole one.
     const auto draft = path_.string() + ".new." + std::to_string(getpid());
