@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <future>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
@@ -204,6 +205,74 @@ TEST(InitProcessGroup, OfManyMachinesListensEverywhereAndWarns) {
   const auto warning = said.find("no authentication");
   EXPECT_NE(warning, std::string::npos) << said;
   EXPECT_EQ(said.find("no authentication", warning + 1), std::string::npos) << said;
+}
+
+// What each of two ranks hears of the store, the other rank at another address where one is given.
+std::vector<StoreOpening> openings(const std::string& served_at, const std::string& known_as,
+                                   int port) {
+  std::vector<StoreOpening> heard(2);
+  const auto run = [&](int rank) {
+    const auto host = rank == 0 ? served_at : known_as;
+    try {
+      auto group = init_process_group({.init_method = "tcp://" + host + ":" + std::to_string(port),
+                                       .rank = rank,
+                                       .world_size = 2,
+                                       .local_rank = rank,
+                                       .timeout = served_at == known_as ? 20'000ms : 1'000ms,
+                                       .on_store = [&, rank](const StoreOpening& opening) {
+                                         heard[static_cast<std::size_t>(rank)] = opening;
+                                       }});
+      barrier(*group);
+    } catch (const Error&) {  // of a store that is not reached
+    }
+  };
+  std::thread other(run, 1);
+  run(0);
+  other.join();
+  return heard;
+}
+
+TEST(InitProcessGroup, TellsWhereTheStoreIsServed) {
+  const int port = free_port();
+  const auto heard = openings("localhost", "localhost", port);
+  EXPECT_TRUE(heard[0].serves);
+  EXPECT_FALSE(heard[1].serves);
+  for (const auto& opening : heard) {
+    EXPECT_EQ(opening.address, "127.0.0.1");
+    EXPECT_EQ(opening.port, port);
+    EXPECT_EQ(opening.error, 0);
+  }
+}
+
+TEST(InitProcessGroup, TellsOfAStoreThatIsNotReached) {
+  const auto heard = openings("127.0.0.2", "127.0.0.1", free_port());
+  EXPECT_EQ(heard[0].address, "127.0.0.2");
+  EXPECT_EQ(heard[1].address, "127.0.0.1");
+  EXPECT_EQ(heard[1].error, ETIMEDOUT);
+}
+
+TEST(InitProcessGroup, TellsOfAPortThatIsTaken) {
+  const int socket_fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  auto* at = reinterpret_cast<sockaddr*>(&address);
+  ASSERT_EQ(::bind(socket_fd, at, size), 0);
+  ASSERT_EQ(::listen(socket_fd, 1), 0);
+  ASSERT_EQ(::getsockname(socket_fd, at, &size), 0);
+  StoreOpening heard;
+  const InitOptions options{
+      .init_method = "tcp://127.0.0.1:" + std::to_string(ntohs(address.sin_port)),
+      .rank = 0,
+      .world_size = 2,
+      .timeout = 2s,
+      .on_store = [&](const StoreOpening& opening) { heard = opening; }};
+  EXPECT_THAT(message_of<Error>(options), HasSubstr("Address already in use"));
+  EXPECT_TRUE(heard.serves);
+  EXPECT_EQ(heard.port, ntohs(address.sin_port));
+  EXPECT_EQ(heard.error, EADDRINUSE);
+  ::close(socket_fd);
 }
 
 TEST(InitProcessGroup, GivesTheBackendToDecorate) {

@@ -4,7 +4,9 @@
 #include <lockstep/base/file.h>
 #include <lockstep/record/content.h>
 
+#include <cstdlib>
 #include <set>
+#include <thread>
 
 #include "record_job.h"
 
@@ -111,6 +113,51 @@ TEST(RecordState, OfACheckpointsFileEveryByteCounts) {
   const std::set<std::uint64_t> different(contents.begin() + 3, contents.end() - 1);
   EXPECT_EQ(different.size(), 5u);
   EXPECT_EQ(contents.back(), 0u) << "a folder";
+}
+
+TEST(RecordState, OfADataFileHasItsPathAndItsBytes) {
+  const TemporaryFolder folder("lockstep-record");
+  const auto file = folder.path() / "pixels.bin";
+  RecordJob job(1);
+  record::Probes probes(job.writer(0));
+  probes.data_file("write_begin", file);
+  write_file(file, "all of it");
+  probes.data_file("write_end", file);
+  probes.data_file("read", folder.path() / "." / "pixels.bin");
+  write_file(file, "half");
+  probes.data_file("read", file, false);
+
+  const auto trace = job.trace_of(0);
+  const auto events = trace.all<trace::DataFile>();
+  ASSERT_EQ(events.size(), 4u);
+  for (const auto& at : events) EXPECT_EQ(at.event->file, events[0].event->file) << "one path";
+  EXPECT_EQ(events[0].event->content, 0u) << "not looked at";
+  EXPECT_EQ(events[1].event->content, events[2].event->content);
+  EXPECT_NE(events[2].event->content, events[3].event->content);
+  EXPECT_TRUE(events[2].event->accepted);
+  EXPECT_FALSE(events[3].event->accepted);
+}
+
+TEST(RecordState, OfAPlaceIsTheLaunchersWordAndTorchsThreads) {
+  RecordJob job(1);
+  record::Probes probes(job.writer(0));
+  const int threads = at::get_num_threads();
+  at::set_num_threads(3);
+  ::setenv("RANK", "5", 1), ::setenv("WORLD_SIZE", "8", 1);
+  ::setenv("LOCAL_RANK", "1", 1), ::setenv("LOCAL_WORLD_SIZE", "4", 1);
+  probes.tell(record::place_of_this_process());
+  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"})
+    ::unsetenv(name);
+  at::set_num_threads(threads);
+
+  const auto trace = job.trace_of(0);
+  const auto places = trace.all<trace::Place>();
+  ASSERT_EQ(places.size(), 1u);
+  EXPECT_EQ(places[0].event->local_rank, 1);
+  EXPECT_EQ(places[0].event->local_world_size, 4);
+  EXPECT_EQ(places[0].event->threads, 3);
+  EXPECT_EQ(places[0].event->processors, std::thread::hardware_concurrency());
+  EXPECT_EQ(places[0].event->node, record::place_of_this_process().node);
 }
 
 TEST(RecordState, ShadowedUpdatesMoveTheStepAlone) {

@@ -37,6 +37,7 @@ std::vector<FormCase> all_forms() {
       {"07_checkpoint", forms_07()},
       {"08_lr_scaling", forms_08()},
       {"09_hanging_collective", forms_09()},
+      {"10_launch", forms_10()},
       {"11_uneven_inputs", forms_11()},
       {"12_gradient_accumulation", forms_12()},
       {"13_clipping_and_mixed_precision", forms_13()},

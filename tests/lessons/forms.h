@@ -42,6 +42,7 @@ std::vector<FormCase> forms_06();
 std::vector<FormCase> forms_07();
 std::vector<FormCase> forms_08();
 std::vector<FormCase> forms_09();
+std::vector<FormCase> forms_10();
 std::vector<FormCase> forms_11();
 std::vector<FormCase> forms_12();
 std::vector<FormCase> forms_13();

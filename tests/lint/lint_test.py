@@ -26,7 +26,7 @@ MAY_INCLUDE = {
     "course": {"base", "trace", "diagnose", "flight", "launch", "report"},
     "dist": {"base", "launch"},
     "train": {"base", "dist"},
-    "record": {"base", "dist", "trace"},
+    "record": {"base", "launch", "dist", "trace"},
     "checkpoint": {"base", "archive", "dist", "train"},
     "lesson": {"base", "launch", "trace", "diagnose", "supervise", "report", "dist", "train", "record", "checkpoint"},
 }
@@ -34,7 +34,7 @@ TORCH_FREE = {"base", "launch", "trace", "archive", "flight", "diagnose", "super
 # What an oracle measures with must not rest on what the detectors read.
 ORACLES = {"lesson/reference", "lesson/figures", "lesson/outcome"}
 NOT_FOR_ORACLES = {"trace", "diagnose", "record", "report"}
-NOT_FOR_LESSONS = {"trace", "diagnose", "report", "launch", "course"}
+NOT_FOR_LESSONS = {"trace", "diagnose", "report", "course"}
 MOST_PITFALLS = 6
 MOST_LINES = 400
 

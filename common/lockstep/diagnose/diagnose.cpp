@@ -2,6 +2,7 @@
 #include <lockstep/diagnose/detectors.h>
 #include <lockstep/diagnose/diagnose.h>
 #include <lockstep/diagnose/hang_detectors.h>
+#include <lockstep/diagnose/launch_detectors.h>
 
 #include <algorithm>
 #include <map>
@@ -15,6 +16,10 @@ using Slugs = std::vector<std::string>;
 // where there is one.
 const std::vector<Slugs>& stops() {
   static const std::vector<Slugs> kStops{
+      // What a process finds where it starts.
+      {"rank-as-device-index", "visible-devices-remapped", "duplicate-gpu", "fixed-port",
+       "wrong-network-interface", "spawn-under-launcher", "every-rank-prepares-data",
+       "group-never-destroyed"},
       // Ranks that do not do the same.
       {"parameters-differ-across-ranks", "padding-overruns", "empty-shard",
        "forward-bypasses-wrapper", "buffer-sync-inside-backward", "sync-bn-after-wrapping",
@@ -162,6 +167,17 @@ const std::vector<Detector>& detectors() {
       {"subgroup-created-by-members-only", 1, subgroup_created_by_members_only},
       {"rank-zero-long-work", 2, rank_zero_long_work},
       {"async-work-not-waited", 1, async_work_not_waited},
+      {"rank-as-device-index", 1, rank_as_device_index},
+      {"fixed-port", 1, fixed_port},
+      {"spawn-under-launcher", 1, spawn_under_launcher},
+      {"world-size-from-device-count", 2, world_size_from_device_count},
+      {"duplicate-gpu", 1, duplicate_gpu},
+      {"device-not-set", 1, device_not_set},
+      {"thread-oversubscription", 1, thread_oversubscription},
+      {"every-rank-prepares-data", 2, every_rank_prepares_data},
+      {"group-never-destroyed", 1, group_never_destroyed},
+      {"wrong-network-interface", 1, wrong_network_interface},
+      {"visible-devices-remapped", 1, visible_devices_remapped},
       {"uneven-batches", 2, uneven_batches},
       {"mean-of-local-means", 1, mean_of_local_means},
       {"sync-every-microbatch", 1, sync_every_microbatch},

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 namespace lockstep {
 namespace {
@@ -37,6 +38,19 @@ void meet(c10d::Store& store, int rank, int world_size, std::chrono::millisecond
   }
 }
 
+// Whose store it was, and where, for what the store itself says of a connection that is gone.
+std::string lost(const StorePtr& store, const std::string& said) {
+  auto* prefixed = dynamic_cast<c10d::PrefixStore*>(store.get());
+  const auto plain = prefixed ? prefixed->getUnderlyingNonPrefixStore() : store;
+  const auto* served = dynamic_cast<const c10d::TCPStore*>(plain.get());
+  if (served == nullptr) return said;
+  return "the store at " + served->getHost() + ", port " + std::to_string(served->getPort()) +
+         ", through which the ranks meet, is gone: the process that serves it (rank 0, or "
+         "torchrun's "
+         "agent) has ended, or cannot be reached. " +
+         said;
+}
+
 }  // namespace
 
 ProcessGroupPtr new_group(const ProcessGroupPtr& parent, const std::vector<int>& ranks,
@@ -44,14 +58,14 @@ ProcessGroupPtr new_group(const ProcessGroupPtr& parent, const std::vector<int>&
   const int rank = parent->getRank(), world_size = parent->getSize();
   check(ranks, world_size);
   const auto parent_store = parent->getStore();
-  if (!parent_store || !parent_store->check({detail::kReachKey}))
-    throw UsageError("new_group: the parent must be a group that init_process_group made");
-  // Each rank counts its own calls: all come to the same number.
-  const auto number = parent_store->add("new_group/calls/" + std::to_string(rank), 1);
-  const auto name = std::to_string(number);
-  const auto store =
-      c10::make_intrusive<c10d::PrefixStore>("new_group/" + name + "/", parent_store);
+  std::string name;
   try {
+    if (!parent_store || !parent_store->check({detail::kReachKey}))
+      throw UsageError("new_group: the parent must be a group that init_process_group made");
+    // Each rank counts its own calls: all come to the same number.
+    name = std::to_string(parent_store->add("new_group/calls/" + std::to_string(rank), 1));
+    const auto store =
+        c10::make_intrusive<c10d::PrefixStore>("new_group/" + name + "/", parent_store);
     meet(*store, rank, world_size, options.timeout);
     const auto place = std::find(ranks.begin(), ranks.end(), rank);
     if (place == ranks.end()) return nullptr;
@@ -65,6 +79,9 @@ ProcessGroupPtr new_group(const ProcessGroupPtr& parent, const std::vector<int>&
     throw;
   } catch (const UnavailableError&) {
     throw;
+  } catch (const c10::DistNetworkError& error) {
+    throw CollectiveError(rank, name.empty() ? "new_group" : "new_group " + name, 0,
+                          options.timeout, lost(parent_store, text_of(error)));
   } catch (const std::exception& error) {
     throw CollectiveError(rank, "new_group " + name, 0, options.timeout, text_of(error));
   }

@@ -74,7 +74,8 @@ ProcessGroupPtr make_world(const InitOptions& options, const Ranks& ranks,
   const auto reach =
       here && interfaces.value_or("lo") == "lo" ? detail::Reach::machine : detail::Reach::network;
   auto store = c10::make_intrusive<c10d::PrefixStore>(
-      kStorePrefix, detail::open_store(rendezvous, ranks, reach, options.timeout));
+      kStorePrefix,
+      detail::open_store(rendezvous, ranks, reach, options.timeout, options.on_store));
   auto group_store = c10::make_intrusive<c10d::PrefixStore>(std::string(kGroupName) + "/", store);
   group_store->set(detail::kReachKey, std::string(here ? "machine" : "network"));
   auto group = detail::make_group(options, ranks, here, group_store, kGroupName);

@@ -15,6 +15,14 @@ using ProcessGroupPtr = c10::intrusive_ptr<c10d::ProcessGroup>;
 using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
+// How a rank came to the TCP store of a rendezvous: it serves it, or connects to it.
+struct StoreOpening {
+  bool serves = false;
+  std::string address;  // numeric where it is known; "0.0.0.0" is every interface
+  int port = 0;
+  int error = 0;  // errno's number; ETIMEDOUT where nobody answered in time
+};
+
 struct InitOptions {
   std::string backend = "gloo";  // "gloo" or "nccl"
   // "env://"           MASTER_ADDR and MASTER_PORT, set by torchrun, or by you for srun and mpirun; or
@@ -32,6 +40,8 @@ struct InitOptions {
   // Puts something around the backend before the group gets it, as record::observe and record::check
   // do. The store is one that the group's ranks share, for what is put there to use.
   std::function<BackendPtr(BackendPtr, const StorePtr&)> decorate = {};
+  // Told of the TCP store, when it is open or cannot be opened. A file has none of it.
+  std::function<void(const StoreOpening&)> on_store = {};
 };
 
 // Not collective. Loads what the backend needs ("gloo" needs nothing; "nccl" the library

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -159,36 +160,72 @@ int listen_at(const Address& address) {
   return -1;
 }
 
+using Told = std::function<void(const StoreOpening&)>;
+
+std::string numeric(const Address& address) {
+  std::array<char, NI_MAXHOST> text{};
+  const int failure = ::getnameinfo(reinterpret_cast<const sockaddr*>(&address.bytes), address.size,
+                                    text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
+  return failure == 0 ? text.data() : "";
+}
+
 // At one address of the host, so that a job of one machine is reached through no other: left to
-// itself the store listens on every interface. Nothing where the host is not this machine.
-std::optional<int> listen_on_this_machine(const std::string& host, int port) {
-  for (const auto& address : addresses_of(host, port)) {
+// itself the store listens on every interface. Nothing where the host is not this machine. `opening` is
+// filled in.
+std::optional<int> listen_on_this_machine(const std::string& host, StoreOpening& opening) {
+  for (const auto& address : addresses_of(host, opening.port)) {
+    opening.address = numeric(address);
     const int socket_fd = listen_at(address);
     if (socket_fd >= 0) return socket_fd;
-    if (errno != EADDRNOTAVAIL && errno != EAFNOSUPPORT)
-      throw Error("rank 0 cannot listen on " + host + ", port " + std::to_string(port) + ": " +
-                  std::strerror(errno));
+    if (errno != EADDRNOTAVAIL && errno != EAFNOSUPPORT) {
+      opening.error = errno;
+      throw Error("rank 0 cannot listen on " + host + ", port " + std::to_string(opening.port) +
+                  ": " + std::strerror(opening.error));
+    }
   }
   return std::nullopt;
 }
 
 StorePtr open_tcp(const Rendezvous& rendezvous, const Ranks& ranks, Reach reach,
-                  std::chrono::milliseconds timeout) {
+                  std::chrono::milliseconds timeout, StoreOpening& opening) {
+  opening.port = rendezvous.port;
+  opening.serves = ranks.rank == 0 && !rendezvous.agent_store;
   await_name(rendezvous.host, timeout);
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(rendezvous.port);
-  options.isServer = ranks.rank == 0 && !rendezvous.agent_store;
+  options.isServer = opening.serves;
   options.numWorkers = static_cast<std::size_t>(ranks.world_size);
   options.timeout = timeout;
   options.multiTenant = !rendezvous.agent_store;
   options.useLibUV = rendezvous.agent_store || environment("USE_LIBUV").value_or("1") == "1";
   if (options.isServer && reach == Reach::machine)
-    options.masterListenFd = listen_on_this_machine(rendezvous.host, rendezvous.port);
-  if (options.isServer && !options.masterListenFd)
+    options.masterListenFd = listen_on_this_machine(rendezvous.host, opening);
+  if (options.isServer && !options.masterListenFd) {
+    opening.address = "0.0.0.0";
     std::cerr << "warning: the job's store listens on every interface of this machine, port " +
                      std::to_string(rendezvous.port) +
                      ", and has no authentication: keep the port inside a network that you trust\n";
+  }
+  const auto addresses = addresses_of(rendezvous.host, rendezvous.port);
+  if (!options.isServer && !addresses.empty()) opening.address = numeric(addresses.front());
   return c10::make_intrusive<c10d::TCPStore>(rendezvous.host, options);
+}
+
+// Tells of it, whichever way it goes.
+StorePtr open_tcp_and_tell(const Rendezvous& rendezvous, const Ranks& ranks, Reach reach,
+                           std::chrono::milliseconds timeout, const Told& told) {
+  StoreOpening opening;
+  try {
+    auto store = open_tcp(rendezvous, ranks, reach, timeout, opening);
+    if (told) told(opening);
+    return store;
+  } catch (const std::exception& error) {
+    // Of what c10d throws, its text is all there is.
+    const bool taken = std::string_view(error.what()).find("EADDRINUSE") != std::string_view::npos;
+    if (opening.error == 0) opening.error = taken ? EADDRINUSE : ETIMEDOUT;
+    if (told) told(opening);
+    throw;
+  }
 }
 
 }  // namespace
@@ -198,14 +235,14 @@ Rendezvous parse_rendezvous(const std::string& init_method, int world_size) {
 }
 
 StorePtr open_store(const Rendezvous& rendezvous, const Ranks& ranks, Reach reach,
-                    std::chrono::milliseconds timeout) {
+                    std::chrono::milliseconds timeout, const Told& told) {
   StorePtr store;
   if (rendezvous.kind == Rendezvous::Kind::none || ranks.world_size == 1)
     store = c10::make_intrusive<c10d::HashStore>();
   else if (rendezvous.kind == Rendezvous::Kind::file)
     store = c10::make_intrusive<c10d::FileStore>(rendezvous.path, ranks.world_size);
   else
-    store = open_tcp(rendezvous, ranks, reach, timeout);
+    store = open_tcp_and_tell(rendezvous, ranks, reach, timeout, told);
   store->setTimeout(timeout);
   if (rendezvous.agent_store && rendezvous.restarts && ranks.world_size > 1)
     return part_of_this_attempt(store, ranks, timeout);

@@ -30,8 +30,9 @@ enum class Reach { machine, network };
 // Blocks, at most `timeout`, for a TCP store that is not there yet. Rank 0's listens, for
 // Reach::machine, at one local address of the host: a loopback one where it has any. For
 // Reach::network, and where no address of the host is this machine's, on every interface, and says so
-// on stderr.
+// on stderr. `told` hears of a TCP store, where it is given.
 StorePtr open_store(const Rendezvous& rendezvous, const Ranks& ranks, Reach reach,
-                    std::chrono::milliseconds timeout);
+                    std::chrono::milliseconds timeout,
+                    const std::function<void(const StoreOpening&)>& told = {});
 
 }  // namespace lockstep::detail

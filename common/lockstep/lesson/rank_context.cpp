@@ -56,12 +56,28 @@ void RankContext::tell(const std::string& action, const std::string& name,
   writers_.front()->record(trace::Group{action, name, {ranks.begin(), ranks.end()}});
 }
 
-void RankContext::join(std::chrono::milliseconds timeout) {
+ProcessGroupPtr RankContext::init_process_group(const InitOptions& options) {
   const auto ranks = all_ranks(settings_.world_size);
+  auto all = init_options(options.timeout);
+  all.init_method = options.init_method;
+  all.on_store = [this](const StoreOpening& opening) {
+    writers_.front()->record(trace::StoreCall{opening.serves ? "serve" : "connect", opening.address,
+                                              opening.port, opening.error});
+  };
   tell("join", "0", ranks);
-  group_ = init_process_group(init_options(timeout));
-  device_ = device_of(*group_);
+  auto group = lockstep::init_process_group(all);
+  device_ = device_of(*group);
   tell("joined", "0", ranks);
+  return group;
+}
+
+void RankContext::destroy_process_group(ProcessGroupPtr& group) {
+  tell("leave", "0", all_ranks(settings_.world_size));
+  lockstep::destroy_process_group(group);
+}
+
+void RankContext::join(std::chrono::milliseconds timeout) {
+  group_ = init_process_group({.timeout = timeout});
 }
 
 ProcessGroupPtr RankContext::new_group(const std::vector<int>& ranks,
@@ -88,7 +104,6 @@ void RankContext::leave() {
   probes_.clear();
   if (group_) {
     barrier(*group_);
-    tell("leave", "0", all_ranks(settings_.world_size));
     destroy_process_group(group_);
   }
   writers_.clear();  // the trace ends here, in order

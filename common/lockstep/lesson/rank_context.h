@@ -58,6 +58,10 @@ class RankContext {
 
   // Collective: joins the process group, observed. `timeout` is of this and of every operation.
   void join(std::chrono::milliseconds timeout);
+  // Collective, as lockstep's own, observed and recorded: a run that calls these lets go of its group
+  // itself, and nobody waits for the others at its end. The options' timeout and method count.
+  ProcessGroupPtr init_process_group(const InitOptions& options);
+  void destroy_process_group(ProcessGroupPtr& group);
   // Collective over the group: lockstep::new_group, observed and recorded.
   ProcessGroupPtr new_group(const std::vector<int>& ranks, std::chrono::milliseconds timeout);
   const ProcessGroupPtr& group() const { return group_; }  // null before join()

@@ -296,6 +296,18 @@ void Probes::checkpoint_file(const std::string& action, const std::filesystem::p
   impl_->writer->record(what);
 }
 
+void Probes::tell(const trace::Payload& event) {
+  if (impl_) impl_->writer->record(event);
+}
+
+void Probes::data_file(const std::string& action, const std::filesystem::path& file,
+                       bool accepted) {
+  if (!impl_) return;
+  impl_->writer->record(trace::DataFile{action,
+                                        hash_text(std::filesystem::weakly_canonical(file).string()),
+                                        action == "write_begin" ? 0 : hash_file(file), accepted});
+}
+
 void Probes::training_state(const std::string& moment, const ValueOf<at::Tensor>::Dict& parts) {
   if (!impl_) return;
   trace::TrainingState state;

@@ -107,6 +107,14 @@ class Probes {
   // has "waited" for the operation.
   void async_result(const std::string& name, const std::string& moment, const at::Tensor& result);
 
+  // An event of which the program knows all there is: trace::Place (once, and when the threads change),
+  // Device, Shard, Spawn, StoreCall.
+  void tell(const trace::Payload& event);
+  // Beside the write and the read of a file of the data set: "write_begin", "write_end", "read" (and whether
+  // it was whole).
+  void data_file(const std::string& action, const std::filesystem::path& file,
+                 bool accepted = true);
+
  private:
   class Impl;
   std::unique_ptr<Impl> impl_;
@@ -116,5 +124,8 @@ class Probes {
 // layout and device; a complex number counts as two. Copies nothing of a contiguous float32 or
 // float64 tensor on the CPU.
 trace::Summary summarize(const at::Tensor& tensor);
+
+// This process, by its host's name, the launcher's environment, the processors it may use and torch's threads.
+trace::Place place_of_this_process();
 
 }  // namespace lockstep::record

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <lockstep/trace/job_event.h>
+#include <lockstep/trace/place_event.h>
 
 #include <cstdint>
 #include <string>
@@ -371,7 +372,8 @@ using Payload =
                  Transfer, Forward, Loss, LocalGradients, ReducedGradients, Parameters, Buffers,
                  Update, Metric, Collective, Average, Schedule, SyncGradients, GradientArrived,
                  ZeroGrad, RandomNumbers, Clip, ScaledStep, CheckpointFile, TrainingState, Group,
-                 Decision, AsyncResult, RankEnd, Attempt>;
+                 Decision, AsyncResult, RankEnd, Attempt, Place, Device, Shard, Spawn, DataFile,
+                 StoreCall>;
 
 struct Event {
   std::int64_t time_ns = 0;  // monotonic_ns() when it was recorded

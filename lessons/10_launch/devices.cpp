@@ -1,0 +1,127 @@
+// Lesson 10, part "devices": which device is whose.
+//
+// Concept:  RANK counts through the whole job, LOCAL_RANK anew on every node, and a device's index counts
+//           those that this process sees. One rank, one device: set it before the process group is made.
+// Symptom:  "invalid device ordinal" on the second node only, or where the launcher hides devices. Two ranks
+//           on one device (NCCL: "Duplicate GPU detected"). Or nothing but less memory on device 0 of each
+//           node, where all its ranks have a context.
+//
+// Nodes and devices are here in name, by CUDA's rules, so that it shows without GPUs; training is on the CPU.
+#include <lockstep/base/error.h>
+
+#include <map>
+
+#include "parts.h"
+
+namespace {
+
+using namespace lockstep;
+
+// What a process sees of its node: the devices with these numbers, counted anew from 0.
+class Devices {
+ public:
+  Devices(const Node& node, std::vector<int> shown) : node_(node), shown_(std::move(shown)) {}
+  int count() const { return static_cast<int>(shown_.size()); }
+  int current() const { return current_; }
+  bool has(int index) const { return index >= 0 && index < count(); }
+  void set_device(int index) {
+    if (!has(index))
+      throw Error("invalid device ordinal: there is no device " + std::to_string(index) +
+                  " among the " + std::to_string(count()) + " that this process sees");
+    current_ = index;
+  }
+  // One number for each device of the job, as its UUID is; 0 where there is none.
+  int uuid(int index) const {
+    return has(index)
+               ? 1 + node_.number * node_.devices + shown_.at(static_cast<std::size_t>(index))
+               : 0;
+  }
+
+ private:
+  Node node_;
+  std::vector<int> shown_;
+  int current_ = 0;  // until it is set
+};
+
+void tell(RankContext& context, const std::string& moment, const Devices& devices, int index) {
+  context.probes().tell(trace::Device{moment, index, devices.count(),
+                                      static_cast<std::uint64_t>(devices.uuid(index))});
+}
+
+void train(RankContext& context, const Fault& fault) {
+  const Node node(context);
+  context.probes().tell(node.place());
+
+  // What the launcher shows this rank: its node's devices. Some launchers show each rank one, its own.
+  std::vector<int> shown;
+  for (int device = 0; device < node.devices; ++device) shown.push_back(device);
+  const bool zero_is_mine = fault("near-miss-one-device-each");
+  if (fault("visible-devices-remapped") || zero_is_mine)  // PITFALL visible-devices-remapped
+    shown = {node.local_rank};
+  if (fault("near-miss-shown-in-another-order")) std::reverse(shown.begin(), shown.end());
+  Devices devices(node, shown);
+
+  int mine = node.local_rank;
+  if (fault("rank-as-device-index")) mine = context.rank();  // PITFALL rank-as-device-index
+  if (fault("near-miss-rank-modulo-devices")) mine = context.rank() % devices.count();
+  if (fault("duplicate-gpu") || zero_is_mine) mine = 0;  // PITFALL duplicate-gpu
+  tell(context, "chosen", devices, mine);
+
+  // The group, and what else is not told of a device, takes the current one: 0 until it is set.
+  const bool tells_the_group = fault("near-miss-group-is-told");
+  const bool sets_late = fault("device-not-set");  // PITFALL device-not-set
+  if (!sets_late && !tells_the_group) devices.set_device(mine);
+  const int of_group = tells_the_group ? mine : devices.current();
+  tell(context, "group", devices, of_group);
+  context.join(kPatience);
+  devices.set_device(mine);
+
+  add_figure(context, "memory_on", devices.uuid(of_group));
+  if (of_group != mine) add_figure(context, "memory_on", devices.uuid(mine));
+  train_a_little(context);
+}
+
+// The ranks with memory on one device, at the device that most of them share.
+Measured most_on_one_device(const Outcomes& outcomes) {
+  std::map<double, double> ranks;
+  double most = 0;
+  for (const auto& outcome : outcomes)
+    for (const double uuid : outcome.figures.at("memory_on")) most = std::max(most, ++ranks[uuid]);
+  return {.expected = 1, .observed = most};
+}
+
+}  // namespace
+
+Part devices_part() {
+  const Oracle trained{"ranks that trained on a device", ranks_that_trained};
+  const Oracle sharing{"ranks with memory on the device that most share", most_on_one_device};
+  return {
+      .name = "devices",
+      .run = train,
+      .broken = {{.slug = "rank-as-device-index",
+                  .what = "RANK is taken for the device's index, on two nodes",
+                  .oracle = trained,
+                  .crashes = true,
+                  .min_world_size = 3},
+                 {.slug = "visible-devices-remapped",
+                  .what = "each rank sees its own device only, and indexes by LOCAL_RANK",
+                  .oracle = trained,
+                  .crashes = true},
+                 {.slug = "duplicate-gpu", .what = "every rank takes device 0", .oracle = sharing},
+                 {.slug = "device-not-set",
+                  .what = "the device is set after the process group is made",
+                  .oracle = sharing}},
+      .near_misses = {{.name = "near-miss-rank-modulo-devices",
+                       .slug = "rank-as-device-index",
+                       .naive_check = "the device's index is computed from RANK"},
+                      {.name = "near-miss-shown-in-another-order",
+                       .slug = "visible-devices-remapped",
+                       .naive_check = "the index is not the device's own number on its node"},
+                      {.name = "near-miss-one-device-each",
+                       .slug = "duplicate-gpu",
+                       .naive_check = "all ranks of a node use the index 0"},
+                      {.name = "near-miss-group-is-told",
+                       .slug = "device-not-set",
+                       .naive_check = "set_device is called after init_process_group"}},
+      .participants = Participants::strangers};
+}

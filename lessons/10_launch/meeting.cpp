@@ -1,0 +1,118 @@
+// Lesson 10, part "meeting": how the ranks find each other, and who leaves last.
+//
+// Concept:  rank 0 serves a store at MASTER_ADDR and MASTER_PORT, and all others go there. The port must be free,
+//           the address one that the others reach, and rank 0 the last to leave: its store ends with it.
+// Symptom:  "address already in use", as soon as two jobs share a machine. A connection that times out, where
+//           the host's name stands for an interface that others do not reach. An error at the end of a good
+//           run, on ranks that still had a word to say.
+#include <lockstep/base/error.h>
+#include <lockstep/train/dataset.h>
+#include <lockstep/train/models.h>
+
+#include <cerrno>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "machine.h"
+#include "parts.h"
+
+namespace {
+
+using namespace lockstep;
+
+std::string word_of(int rank) {
+  return "loss_of_rank_" + std::to_string(rank);
+}
+
+// This rank's last word goes through the store, and the answer says that it has come.
+void report(RankContext& context, c10d::Store& store, double loss) {
+  auto& probes = context.probes();
+  try {
+    store.set(word_of(context.rank()), std::to_string(loss));
+    store.add("reported", 1);
+  } catch (const std::exception&) {
+    probes.tell(trace::StoreCall{"use", "", 0, ECONNRESET});
+    throw Error("rank " + std::to_string(context.rank()) +
+                " cannot report: the store is gone, and rank 0 with it");
+  }
+  probes.tell(trace::StoreCall{"use", "", 0, 0});
+  add_figure(context, "reported", 1);
+}
+
+void meet(RankContext& context, const Fault& fault) {
+  const bool is_first = context.rank() == 0;
+  // Another job has its store on this machine. In a near miss it has ended.
+  const bool alone = fault("near-miss-other-job-has-ended");
+  const Machine machine(context, alone ? OtherJob::has_ended : OtherJob::runs);
+
+  int port = machine.free_port();
+  if (fault("fixed-port") || alone) port = machine.other_jobs_port();  // PITFALL fixed-port
+  std::string address = "127.0.0.1";
+  if (fault("wrong-network-interface") && is_first)  // PITFALL wrong-network-interface
+    address = "127.0.0.2";  // rank 0's own name stands for another of its interfaces
+  if (fault("near-miss-another-interface-for-all")) address = "127.0.0.2";
+  auto group = context.init_process_group(
+      {.init_method = "tcp://" + address + ":" + std::to_string(port), .timeout = kPatience});
+
+  // The work: the loss of an untrained model, each rank on its part of the data, and their mean.
+  const auto data = fashion_mnist_or_synthetic(Split::test, 64L * context.world_size());
+  std::vector<std::int64_t> ids;
+  for (std::int64_t i = context.rank(); i < data.size(); i += context.world_size())
+    ids.push_back(i);
+  const auto batch = take(data, ids);
+  auto loss =
+      torch::cross_entropy_loss(Mlp(784, 32, 10)->forward(batch.inputs), batch.targets).detach();
+  const double own = loss.item<double>();
+  all_reduce(*group, loss);
+  context.outcome().losses.push_back(loss.item<double>() / context.world_size());
+
+  const auto store = group->getStore();
+  const bool leaves = fault("group-never-destroyed");          // PITFALL group-never-destroyed
+  if (leaves && !is_first) machine.until_rank_zero_is_gone();  // the others are slower
+  report(context, *store, own);
+  if (leaves) return;  // from main, and rank 0's store with it
+  if (fault("near-miss-rank-zero-leaves-last")) {
+    // Nobody destroys the group; whoever serves the store waits for the others' words.
+    for (int rank = 1; is_first && rank < context.world_size(); ++rank)
+      store->wait({word_of(rank)});
+    return;
+  }
+  barrier(*group);
+  context.destroy_process_group(group);
+}
+
+Measured ranks_that_reported(const Outcomes& outcomes) {
+  double reported = 0;
+  for (const auto& outcome : outcomes) reported += outcome.figures.count("reported") ? 1 : 0;
+  return {.expected = static_cast<double>(outcomes.size()), .observed = reported};
+}
+
+}  // namespace
+
+Part meeting_part() {
+  const Oracle oracle{"ranks that worked, and reported it", ranks_that_reported};
+  return {
+      .name = "meeting",
+      .run = meet,
+      .broken = {{.slug = "fixed-port",
+                  .what = "two jobs on one machine use the same MASTER_PORT",
+                  .oracle = oracle,
+                  .crashes = true},
+                 {.slug = "wrong-network-interface",
+                  .what = "rank 0 serves its store on an interface that the others do not reach",
+                  .oracle = oracle,
+                  .crashes = true},
+                 {.slug = "group-never-destroyed",
+                  .what = "rank 0 leaves without destroying the group, and the others still work",
+                  .oracle = oracle,
+                  .crashes = true}},
+      .near_misses = {{.name = "near-miss-other-job-has-ended",
+                       .slug = "fixed-port",
+                       .naive_check = "MASTER_PORT is a number that another job uses too"},
+                      {.name = "near-miss-another-interface-for-all",
+                       .slug = "wrong-network-interface",
+                       .naive_check = "the store is on another interface than the ranks"},
+                      {.name = "near-miss-rank-zero-leaves-last",
+                       .slug = "group-never-destroyed",
+                       .naive_check = "no rank calls destroy_process_group"}},
+      .participants = Participants::strangers};
+}

@@ -1,0 +1,45 @@
+// The parts of lesson 10, one file each, and what they share.
+#pragma once
+
+#include <lockstep/lesson/figures.h>
+#include <lockstep/lesson/lesson.h>
+
+#include <algorithm>
+#include <chrono>
+
+// How long a rank waits for its peers here; a job has 30 minutes by default.
+inline constexpr std::chrono::seconds kPatience{2};
+
+// The ranks of this machine spread over two nodes, in name; two ranks are on one.
+struct Node {
+  explicit Node(const lockstep::RankContext& context)
+      : devices(std::max(2, (context.world_size() + 1) / 2)),
+        number(context.rank() / devices),
+        local_rank(context.rank() % devices),
+        local_world_size(std::min(devices, context.world_size() - number * devices)) {}
+
+  int devices;  // of each node
+  int number;
+  int local_rank;
+  int local_world_size;
+
+  lockstep::trace::Place place() const {
+    auto place = lockstep::record::place_of_this_process();
+    place.node += static_cast<std::uint64_t>(number);
+    place.local_rank = local_rank;
+    place.local_world_size = local_world_size;
+    return place;
+  }
+};
+
+// What a launched job is for: two steps of training. Collective over context.group().
+void train_a_little(lockstep::RankContext& context);
+// Its ranks that came to the end of that.
+lockstep::Measured ranks_that_trained(const lockstep::Outcomes& outcomes);
+
+lockstep::Part devices_part();
+lockstep::Part shards_part();
+lockstep::Part threads_part();
+lockstep::Part meeting_part();
+lockstep::Part spawning_part();
+lockstep::Part preparing_part();

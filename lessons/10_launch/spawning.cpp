@@ -1,0 +1,62 @@
+// Lesson 10, part "spawning": who starts the ranks.
+//
+// Concept:  a launched program is a rank already: the environment says which. A program that starts its own
+//           ranks (mp.spawn, or a launcher inside it) must look there first, and start none if it is one.
+// Symptom:  W x W processes: W jobs that each train on all the data, on the same devices, into the same files.
+//           Where MASTER_PORT is set, all but one find it taken.
+#include <lockstep/base/environment.h>
+#include <lockstep/launch/launch.h>
+
+#include <filesystem>
+
+#include "parts.h"
+
+namespace {
+
+using namespace lockstep;
+namespace fs = std::filesystem;
+
+constexpr const char* kSpawned = "LOCKSTEP_LESSON_SPAWNED";
+
+// Starts processes of this program from within a rank, told that they are ranks of a job of that size, and
+// waits for them.
+void start(RankContext& context, int world_size, const std::string& what) {
+  context.probes().tell(trace::Spawn{world_size, world_size});
+  const auto folder = context.folder() / ("of_rank_" + std::to_string(context.rank()));
+  const auto of_launch = folder / "launch";
+  fs::create_directories(of_launch);
+  fs::permissions(of_launch, fs::perms::owner_all);
+  const auto result =
+      launch::launch({.command = {fs::read_symlink("/proc/self/exe"), what, "--folder", folder,
+                                  "--seed", std::to_string(context.seed())},
+                      .world_size = world_size,
+                      .environment = {{kSpawned, "1"}},
+                      .folder = of_launch});
+  if (!result.completed()) throw Error("the processes of this rank failed: " + result.summary());
+  // What they trained counts with this rank.
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.path().string().ends_with(".outcome.json")) add_figure(context, "trained", 1);
+}
+
+void train(RankContext& context, const Fault& fault) {
+  const bool is_spawned = environment(kSpawned).has_value();
+  if (fault("spawn-under-launcher") && !is_spawned)  // PITFALL spawn-under-launcher
+    return start(context, context.world_size(), "--variant=spawn-under-launcher");
+  if (fault("near-miss-helper-process")) start(context, 1, "--describe");
+  context.join(kPatience * 10);
+  train_a_little(context);
+}
+
+}  // namespace
+
+Part spawning_part() {
+  return {.name = "spawning",
+          .run = train,
+          .broken = {{.slug = "spawn-under-launcher",
+                      .what = "every rank starts as many ranks again",
+                      .oracle = {"processes that trained", ranks_that_trained}}},
+          .near_misses = {{.name = "near-miss-helper-process",
+                           .slug = "spawn-under-launcher",
+                           .naive_check = "launched ranks start processes"}},
+          .participants = Participants::strangers};
+}
