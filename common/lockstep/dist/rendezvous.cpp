@@ -1,27 +1,19 @@
-#include <arpa/inet.h>
 #include <lockstep/base/environment.h>
 #include <lockstep/base/error.h>
+#include <lockstep/dist/addresses.h>
 #include <lockstep/dist/attempt_store.h>
 #include <lockstep/dist/rendezvous.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <iostream>
-#include <thread>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
-#include <vector>
 
 namespace lockstep::detail {
 namespace {
@@ -92,82 +84,7 @@ Rendezvous parse_environment(int world_size) {
       "and MASTER_PORT (a free port there) for them. Or give file:///path or tcp://host:port");
 }
 
-struct Address {
-  sockaddr_storage bytes{};
-  socklen_t size = 0;
-};
-
-// The loopback addresses first, and of those the IPv4 ones.
-int preference(const addrinfo& found) {
-  if (found.ai_family == AF_INET) {
-    const auto* in = reinterpret_cast<const sockaddr_in*>(found.ai_addr);
-    return ntohl(in->sin_addr.s_addr) >> 24 == 127 ? 0 : 2;
-  }
-  const auto* in = reinterpret_cast<const sockaddr_in6*>(found.ai_addr);
-  return IN6_IS_ADDR_LOOPBACK(&in->sin6_addr) ? 1 : 3;
-}
-
-// What the name stands for; nothing where it cannot be resolved.
-std::vector<Address> addresses_of(const std::string& host, int port) {
-  addrinfo wanted{};
-  wanted.ai_family = AF_UNSPEC;
-  wanted.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &wanted, &found) != 0) return {};
-  std::vector<std::pair<int, Address>> ranked;
-  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
-    if (at->ai_family != AF_INET && at->ai_family != AF_INET6) continue;
-    Address address{.size = at->ai_addrlen};
-    std::memcpy(&address.bytes, at->ai_addr, at->ai_addrlen);
-    ranked.emplace_back(preference(*at), address);
-  }
-  ::freeaddrinfo(found);
-  std::stable_sort(ranked.begin(), ranked.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<Address> addresses;
-  for (const auto& [rank, address] : ranked) addresses.push_back(address);
-  return addresses;
-}
-
-// Blocks, at most so long, until the host has an address: in a cluster a name may come later than those
-// that look for it. Left to itself the store tries for twice its timeout, and prints its stack.
-void await_name(const std::string& host, std::chrono::milliseconds timeout) {
-  const auto until = std::chrono::steady_clock::now() + timeout;
-  for (;;) {
-    addrinfo* found = nullptr;
-    const int failure = ::getaddrinfo(host.c_str(), nullptr, nullptr, &found);
-    if (failure == 0) return ::freeaddrinfo(found);
-    if (std::chrono::steady_clock::now() >= until)
-      throw Error("the host \"" + host + "\" has no address: " + ::gai_strerror(failure) +
-                  " (timeout " + std::to_string(timeout.count()) +
-                  " ms). Is the name right, and known to this machine?");
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  }
-}
-
-// A socket that listens there; -1, with errno, where it cannot.
-int listen_at(const Address& address) {
-  const int socket_fd = ::socket(address.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (socket_fd < 0) return -1;
-  const int on = 1;
-  if (::setsockopt(socket_fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
-      ::bind(socket_fd, reinterpret_cast<const sockaddr*>(&address.bytes), address.size) == 0 &&
-      ::listen(socket_fd, SOMAXCONN) == 0)
-    return socket_fd;
-  const int reason = errno;
-  ::close(socket_fd);
-  errno = reason;
-  return -1;
-}
-
 using Told = std::function<void(const StoreOpening&)>;
-
-std::string numeric(const Address& address) {
-  std::array<char, NI_MAXHOST> text{};
-  const int failure = ::getnameinfo(reinterpret_cast<const sockaddr*>(&address.bytes), address.size,
-                                    text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
-  return failure == 0 ? text.data() : "";
-}
 
 // At one address of the host, so that a job of one machine is reached through no other: left to
 // itself the store listens on every interface. Nothing where the host is not this machine. `opening` is
@@ -206,8 +123,11 @@ StorePtr open_tcp(const Rendezvous& rendezvous, const Ranks& ranks, Reach reach,
                      std::to_string(rendezvous.port) +
                      ", and has no authentication: keep the port inside a network that you trust\n";
   }
-  const auto addresses = addresses_of(rendezvous.host, rendezvous.port);
-  if (!options.isServer && !addresses.empty()) opening.address = numeric(addresses.front());
+  if (!options.isServer) {
+    const auto addresses = addresses_of(rendezvous.host, rendezvous.port);
+    if (!addresses.empty()) opening.address = numeric(addresses.front());
+    await_answer(rendezvous.host, rendezvous.port, timeout);
+  }
   return c10::make_intrusive<c10d::TCPStore>(rendezvous.host, options);
 }
 
