@@ -9,6 +9,7 @@
 #include <lockstep/base/clock.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
+#include <lockstep/base/processors.h>
 #include <lockstep/launch/launch.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/models.h>
@@ -20,7 +21,6 @@
 #include <iomanip>
 #include <iostream>
 #include <sstream>
-#include <thread>
 
 #include "interval.h"
 
@@ -35,7 +35,7 @@ constexpr std::int64_t kBatch = 64;
 using Times = std::array<std::vector<double>, 2>;  // [shared, all][round], milliseconds a step
 
 int processors() {
-  return static_cast<int>(std::max(2U, std::thread::hardware_concurrency()));
+  return std::max(2, static_cast<int>(processors_of_this_process().size()));
 }
 
 void run_rank(const launch::Placement& place, const std::filesystem::path& folder, int rounds) {

@@ -4,7 +4,8 @@
 //           those that this process sees. One rank, one device: set it before the process group is made.
 // Symptom:  "invalid device ordinal" on the second node only, or where the launcher hides devices. Two ranks
 //           on one device (NCCL: "Duplicate GPU detected"). Or nothing but less memory on device 0 of each
-//           node, where all its ranks have a context.
+//           node, where all its ranks have a context. (lockstep::init_process_group sets cuda:LOCAL_RANK
+//           itself; Python's leaves it to you, and the first collective takes the current device.)
 //
 // Nodes and devices are here in name, by CUDA's rules, so that it shows without GPUs; training is on the CPU.
 #include <lockstep/base/error.h>
@@ -22,6 +23,7 @@ class Devices {
  public:
   Devices(const Node& node, std::vector<int> shown) : node_(node), shown_(std::move(shown)) {}
   int count() const { return static_cast<int>(shown_.size()); }
+  int present() const { return node_.devices; }
   int current() const { return current_; }
   bool has(int index) const { return index >= 0 && index < count(); }
   void set_device(int index) {
@@ -44,7 +46,7 @@ class Devices {
 };
 
 void tell(RankContext& context, const std::string& moment, const Devices& devices, int index) {
-  context.probes().tell(trace::Device{moment, index, devices.count(),
+  context.probes().tell(trace::Device{moment, index, devices.count(), devices.present(),
                                       static_cast<std::uint64_t>(devices.uuid(index))});
 }
 
@@ -63,6 +65,7 @@ void train(RankContext& context, const Fault& fault) {
 
   int mine = node.local_rank;
   if (fault("rank-as-device-index")) mine = context.rank();  // PITFALL rank-as-device-index
+  // Near miss: right where ranks fill one node after the other, as here (not under `srun -m cyclic`).
   if (fault("near-miss-rank-modulo-devices")) mine = context.rank() % devices.count();
   if (fault("duplicate-gpu") || zero_is_mine) mine = 0;  // PITFALL duplicate-gpu
   tell(context, "chosen", devices, mine);

@@ -1,10 +1,12 @@
 // Lesson 10, part "meeting": how the ranks find each other, and who leaves last.
 //
-// Concept:  rank 0 serves a store at MASTER_ADDR and MASTER_PORT, and all others go there. The port must be free,
-//           the address one that the others reach, and rank 0 the last to leave: its store ends with it.
+// Concept:  rank 0 serves a store at MASTER_ADDR and MASTER_PORT, and all others go there (under torchrun its agent
+//           does). The port must be free, the address one that the others reach, and rank 0 the last to
+//           leave: its store ends with it.
 // Symptom:  "address already in use", as soon as two jobs share a machine. A connection that times out, where
 //           the host's name stands for an interface that others do not reach. An error at the end of a good
 //           run, on ranks that still had a word to say.
+#include <c10/util/Exception.h>
 #include <lockstep/base/error.h>
 #include <lockstep/train/dataset.h>
 #include <lockstep/train/models.h>
@@ -29,7 +31,7 @@ void report(RankContext& context, c10d::Store& store, double loss) {
   try {
     store.set(word_of(context.rank()), std::to_string(loss));
     store.add("reported", 1);
-  } catch (const std::exception&) {
+  } catch (const c10::DistNetworkError&) {
     probes.tell(trace::StoreCall{"use", "", 0, ECONNRESET});
     throw Error("rank " + std::to_string(context.rank()) +
                 " cannot report: the store is gone, and rank 0 with it");
@@ -48,7 +50,7 @@ void meet(RankContext& context, const Fault& fault) {
   if (fault("fixed-port") || alone) port = machine.other_jobs_port();  // PITFALL fixed-port
   std::string address = "127.0.0.1";
   if (fault("wrong-network-interface") && is_first)  // PITFALL wrong-network-interface
-    address = "127.0.0.2";  // rank 0's own name stands for another of its interfaces
+    address = "127.0.0.2";  // to rank 0 its own name stands for another of its interfaces
   if (fault("near-miss-another-interface-for-all")) address = "127.0.0.2";
   auto group = context.init_process_group(
       {.init_method = "tcp://" + address + ":" + std::to_string(port), .timeout = kPatience});

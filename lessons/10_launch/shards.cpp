@@ -40,7 +40,7 @@ void train(RankContext& context, const Fault& fault) {
   const auto part = take(data, held);
   auto& probes = context.probes();
   probes.dataset("train", part.inputs, part.targets, held, data.size());
-  probes.tell(trace::Shard{num_replicas, rank});
+  probes.tell(trace::Shard{"train", num_replicas, rank});
   const DistributedSampler sampler({.dataset_size = part.size(),
                                     .num_replicas = num_replicas,
                                     .rank = rank,

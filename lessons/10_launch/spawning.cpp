@@ -19,7 +19,8 @@ namespace fs = std::filesystem;
 constexpr const char* kSpawned = "LOCKSTEP_LESSON_SPAWNED";
 
 // Starts processes of this program from within a rank, told that they are ranks of a job of that size, and
-// waits for them.
+// waits for them. (Torch's threads do not get in the way here: between fork and exec nothing of theirs is
+// touched.)
 void start(RankContext& context, int world_size, const std::string& what) {
   context.probes().tell(trace::Spawn{world_size, world_size});
   const auto folder = context.folder() / ("of_rank_" + std::to_string(context.rank()));

@@ -1,13 +1,14 @@
 // Lesson 10, part "threads": the ranks of a node share its processors.
 //
-// Concept:  torch starts a thread for each processor, in every process. W ranks on one node start W times
-//           as many as it has. OMP_NUM_THREADS = processors / ranks, as our launcher sets it (torchrun: 1).
+// Concept:  torch computes with a thread for each core that the process may use, in every process: W ranks on
+//           one node use W times as many as it has. OMP_NUM_THREADS = processors / ranks, as our launcher
+//           sets it (torchrun: 1; srun binds each task to cores of its own).
 // Symptom:  none but time: threads wait for processors in the middle of their work, and all others of the
 //           rank wait with them. What it costs here: ./lockstep bench thread_oversubscription.
+#include <lockstep/base/processors.h>
 #include <lockstep/lesson/training.h>
 
 #include <chrono>
-#include <thread>
 
 #include "parts.h"
 
@@ -21,7 +22,7 @@ constexpr std::int64_t kBatch = 64;  // per rank
 void train(RankContext& context, const Fault& fault) {
   auto& probes = context.probes();
   const int ranks = context.world_size();
-  const int processors = static_cast<int>(std::max(2U, std::thread::hardware_concurrency()));
+  const int processors = std::max(2, static_cast<int>(processors_of_this_process().size()));
   const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * kSteps * ranks);
 
   if (fault("near-miss-all-threads-for-one")) {

@@ -51,7 +51,7 @@ TEST_P(WholeRun, IsCleanAndWasLookedAt) {
                                        "local-early-stop",       "peer-dies",
                                        "one-rank-raises",        "async-work-not-waited",
                                        "restart-without-resume", "restart-expected-by-default"};
-  // How a job is launched is of launching_test.cpp.
+  // How a job is launched is of placing_test.cpp and starting_test.cpp.
   const std::set<std::string> of_launches{"rank-as-device-index",
                                           "visible-devices-remapped",
                                           "duplicate-gpu",

@@ -95,6 +95,18 @@ class Course(unittest.TestCase):
         (second / "rank_0.trace").unlink()
         self.assertIn("has the traces of 1 of 2 ranks; missing: 0.", call("diagnose", second).stderr)
 
+    def test_a_look_at_a_job_that_runs_says_so(self):
+        traces = self.folder / "traces"
+        said = []
+        with subprocess.Popen([PROGRAM, "run", "09", "--variant", "rank-conditional-collective", "--world-size", "3",
+                               "--reports", self.folder, "--trace", traces], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            folder = traces / "09_hanging_collective" / "rank-conditional-collective"
+            while process.poll() is None:
+                said.append(call("diagnose", folder).stderr)
+        self.assertTrue([text for text in said if "note: rank 0, 1, 2 still runs." in text], said)
+        self.assertNotIn("still runs", call("diagnose", folder).stderr)
+
     def test_a_run_that_is_ended_leaves_nobody(self):
         for sent in (signal.SIGTERM, signal.SIGINT):
             with subprocess.Popen([PROGRAM, "run", "05", "--full", "--reports", self.folder], stdin=subprocess.DEVNULL,

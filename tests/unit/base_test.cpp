@@ -6,6 +6,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
 #include <lockstep/base/hash.h>
+#include <lockstep/base/processors.h>
+#include <sched.h>
 #include <sys/stat.h>
 
 #include <cstdlib>
@@ -110,6 +112,19 @@ TEST(Error, CollectiveErrorSaysWhoWhatAndHowLong) {
   EXPECT_STREQ(error.what(),
                "rank 3: collective allreduce number 17 failed (timeout 5000 ms): peer gone");
   EXPECT_EQ(error.sequence, 17);
+}
+
+TEST(Processors, AreThoseThatThisProcessMayUse) {
+  cpu_set_t before;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof(before), &before), 0);
+  const auto all = processors_of_this_process();
+  EXPECT_EQ(static_cast<int>(all.size()), CPU_COUNT(&before));
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(static_cast<std::size_t>(all.back()), &one);
+  ASSERT_EQ(::sched_setaffinity(0, sizeof(one), &one), 0);
+  EXPECT_EQ(processors_of_this_process(), std::vector<int>{all.back()});
+  ::sched_setaffinity(0, sizeof(before), &before);
 }
 
 }  // namespace

@@ -67,6 +67,39 @@ TEST(Judge, CorrectMustCompleteInSilence) {
   EXPECT_EQ(judge(variant), "skipped");
 }
 
+// Rank 0 waits in its 8th call, before which rank 1 was killed.
+diagnose::Standstill two_ranks_that_stopped() {
+  static const trace::Collective waits{.sequence = 8, .group = "0", .op = "allreduce"},
+      before{.sequence = 7, .group = "0", .op = "broadcast"};
+  static const trace::RankEnd killed{.rank = 1, .how = "signalled", .exit_code = 137, .signal = 9};
+  diagnose::Standstill place{.group = "0", .sequence = 8, .step = 2, .operation = "allreduce"};
+  place.ranks.push_back({.rank = 0, .call = &waits, .last = &waits});
+  place.ranks.push_back(
+      {.rank = 1, .stand = diagnose::Stand::dead, .last = &before, .end = &killed});
+  return place;
+}
+
+TEST(Report, SaysWhereTheRanksStoodAndWhoIsToBlame) {
+  Comparison report;
+  report.variants.push_back(broken(true, {}));
+  report.variants[0].stop = stop_of(two_ranks_that_stopped());
+  const auto stop = nlohmann::json::parse(to_json(report)).at("variants").at(0).at("standstill");
+  EXPECT_EQ(stop.at("operation"), "allreduce");
+  EXPECT_EQ(stop.at("sequence"), 8);
+  EXPECT_EQ(stop.at("step"), 2);
+  const auto& waiting = stop.at("ranks").at(0);
+  EXPECT_EQ(waiting.at("stand"), "waiting");
+  EXPECT_EQ(waiting.at("to_blame"), false);
+  EXPECT_EQ(waiting.at("here").at("sequence"), 8);
+  const auto& dead = stop.at("ranks").at(1);
+  EXPECT_EQ(dead.at("stand"), "dead");
+  EXPECT_EQ(dead.at("to_blame"), true);
+  EXPECT_TRUE(dead.at("here").is_null());
+  EXPECT_EQ(dead.at("last").at("operation"), "broadcast");
+  EXPECT_EQ(dead.at("signal"), 9);
+  EXPECT_EQ(dead.at("ended"), "signalled");
+}
+
 Comparison comparison() {
   Comparison report;
   report.lesson = "03_ddp";
@@ -80,6 +113,7 @@ Comparison comparison() {
   nan.losses = {{0.5, std::nan("")}, {}};
   nan.ending = nan.meant = Ending::crash;
   nan.reason = "rank 1 raised: bytes that are no text \xff\xfe <b>\n";
+  nan.stop = stop_of(two_ranks_that_stopped());
   report.variants = {nan};
   Variant skipped;
   skipped.name = "correct";

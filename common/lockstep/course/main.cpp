@@ -97,6 +97,25 @@ void warn_of_missing_ranks(const std::filesystem::path& folder, const trace::Tra
   std::cerr << ". Little can be told without them.\n";
 }
 
+// A snapshot of a job that still runs shows waits that may just not be over.
+void warn_of_running_ranks(const std::filesystem::path& folder, const trace::Trace& trace) {
+  std::string running;
+  for (const auto& rank : trace.ranks) {
+    const auto maps = std::filesystem::path("/proc") / std::to_string(rank.pid) / "maps";
+    if (rank.closed || !std::filesystem::exists(maps)) continue;
+    const auto file = trace::trace_file(std::filesystem::canonical(folder), rank.participant.rank);
+    try {
+      if (read_file(maps).find(file.string()) == std::string::npos) continue;
+    } catch (const Error&) {  // it has just ended, or is another user's
+      continue;
+    }
+    running += (running.empty() ? "" : ", ") + std::to_string(rank.participant.rank);
+  }
+  if (running.empty()) return;
+  std::cerr << "note: rank " << running << " still runs. What is found is of this moment: a wait "
+            << "may just not be over. Look again a little later.\n";
+}
+
 int diagnose_folders(const std::vector<std::filesystem::path>& folders, bool as_json,
                      bool export_trace) {
   std::vector<trace::Trace> attempts;
@@ -107,6 +126,7 @@ int diagnose_folders(const std::vector<std::filesystem::path>& folders, bool as_
         throw UsageError(folder.string() + " is named twice; name each attempt's folder once");
       attempts.push_back(trace::read(folder));
       warn_of_missing_ranks(folder, attempts.back());
+      warn_of_running_ranks(folder, attempts.back());
     }
   const auto trace = trace::concatenate(std::move(attempts));
   if (export_trace) {

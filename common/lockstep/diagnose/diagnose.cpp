@@ -17,9 +17,8 @@ using Slugs = std::vector<std::string>;
 const std::vector<Slugs>& stops() {
   static const std::vector<Slugs> kStops{
       // What a process finds where it starts.
-      {"rank-as-device-index", "visible-devices-remapped", "duplicate-gpu", "fixed-port",
-       "wrong-network-interface", "spawn-under-launcher", "every-rank-prepares-data",
-       "group-never-destroyed"},
+      {"rank-as-device-index", "visible-devices-remapped", "fixed-port", "wrong-network-interface",
+       "every-rank-prepares-data", "group-never-destroyed"},
       // Ranks that do not do the same.
       {"parameters-differ-across-ranks", "padding-overruns", "empty-shard",
        "forward-bypasses-wrapper", "buffer-sync-inside-backward", "sync-bn-after-wrapping",
@@ -216,9 +215,11 @@ Diagnosis diagnose(const trace::Trace& trace) {
   for (const auto& detector : detectors())
     diagnosis.rows.push_back({detector.slug, detector.detect(trace)});
 
+  // What may be a choice accounts for nothing.
   const auto was_found = [&](const std::string& slug) {
     return std::any_of(diagnosis.rows.begin(), diagnosis.rows.end(), [&](const auto& row) {
-      return row.slug == slug && row.verdict.state == State::found;
+      return row.slug == slug && row.verdict.state == State::found &&
+             row.verdict.findings.front().severity == Severity::violation;
     });
   };
   for (const auto& row : diagnosis.rows) {

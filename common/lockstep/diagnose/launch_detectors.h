@@ -8,44 +8,50 @@ namespace lockstep::diagnose {
 
 // ---- placing.cpp ----
 
-// Need `place` and `device`. A rank chose a device that is not there, and its index is
-// rank-as-device-index      its rank, which is not its local rank
-// visible-devices-remapped  its local rank, where it sees fewer devices than its node has ranks
+// Need `place` and `device`. A rank chose a device beyond those it sees, and
+// rank-as-device-index      its index is its rank, which is not its local rank (or is so on no rank but
+//                           by chance: all ranks index by rank)
+// visible-devices-remapped  its index is its local rank, and the node has devices that it does not see;
+//                           also where ranks see one device under different indices, and chose it
 Verdict rank_as_device_index(const trace::Trace& trace);
 Verdict visible_devices_remapped(const trace::Trace& trace);
 
-// Needs `device`. Rule: ranks chose one and the same device.
+// Needs `device`. Rule: ranks chose one and the same device, under one index.
 Verdict duplicate_gpu(const trace::Trace& trace);
 
 // Needs `device` of both moments. Rule: a rank's process group was made on another device than the rank
 // chose, and that one is another rank's too.
 Verdict device_not_set(const trace::Trace& trace);
 
-// Needs `place` and `shard`. Rule: the data are split into as many shards as a node has ranks, of a job
-// on several nodes; and ranks that take the same shard hold the same data (`dataset`, where recorded).
+// Needs `place`, `shard`, `dataset` and `reduced_gradients` of all ranks. Rule: ranks that are replicas (their
+// reduced gradients are equal) on several nodes hold the same data, and each splits them into as many
+// shards as its node has ranks or devices, of which no two ranks of a node share one.
 Verdict world_size_from_device_count(const trace::Trace& trace);
 
-// Needs `place` of every rank. Advice. Rule: at training, the ranks of a node compute with more threads
-// than it has processors, and some with several.
+// Needs `place` of every rank. Advice. Rule: in training, ranks that may use the same processors compute with
+// more threads than those are, and some with several.
 Verdict thread_oversubscription(const trace::Trace& trace);
 
 // ---- starting.cpp ----
 
-// Need `store_call`. fixed-port: a rank could not serve the store, since the port was taken.
-// wrong-network-interface (`group` too): a rank served it, and others, which did not begin to join much
-// before it, could not connect to where they went. To blame is the one that serves, or, where most came
-// through, those that did not.
+// Need `store_call` of a rank that serves (under torchrun none does). Of several tries the last counts, and
+// none of a rank that joined a group all the same.
+// fixed-port               a rank could not serve the store, since the port was taken
+// wrong-network-interface  (`group` too) a rank served it, and others, neither much later nor much
+//                          earlier than it, could not connect to where they went. To blame is the one
+//                          that serves, or, where most came through, those that did not
 Verdict fixed_port(const trace::Trace& trace);
 Verdict wrong_network_interface(const trace::Trace& trace);
 
-// Needs `store_call`, `group` and the launcher's trace. Rule: a use of the store failed after the process of
-// the rank that served it had ended in order, without having let go of its group.
+// Needs `store_call`, uses too, and the launcher's trace. Rule: a use of the store failed after the rank that
+// served it had ended in order.
 Verdict group_never_destroyed(const trace::Trace& trace);
 
-// Needs `spawn`. Rule: a rank of several started processes that are ranks of several again.
+// Needs `spawn`. Rule: several ranks each started all processes of a job of several ranks.
 Verdict spawn_under_launcher(const trace::Trace& trace);
 
-// Needs `data_file`. Rule: a rank wrote or read a file while another was writing it.
+// Needs `data_file`. Rule: several ranks write a file, and one of them, or a reader, came to it while
+// another wrote. Advice where nobody found half a file (and, `place`, both are on one node).
 Verdict every_rank_prepares_data(const trace::Trace& trace);
 
 }  // namespace lockstep::diagnose

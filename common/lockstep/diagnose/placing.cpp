@@ -9,14 +9,12 @@
 namespace lockstep::diagnose {
 namespace {
 
-// A rank by what it recorded, the first of each.
+// A rank by what it recorded; of several the last.
 struct Standing {
   int rank = 0;
   const trace::Place* place = nullptr;
   const trace::Device* chosen = nullptr;
   const trace::Device* of_group = nullptr;
-  const trace::Shard* shard = nullptr;
-  const trace::Dataset* dataset = nullptr;  // of training
 };
 
 std::vector<Standing> standings(const Run& run) {
@@ -24,16 +22,12 @@ std::vector<Standing> standings(const Run& run) {
   for (std::size_t r = 0; r < run.ranks.size(); ++r) {
     const auto& rank = *run.ranks[r];
     Standing standing{.rank = run.numbers[r]};
-    if (const auto places = rank.latest<trace::Place>(); !places.empty())
-      standing.place = places.front().event;
+    for (const auto& at : rank.latest<trace::Place>()) standing.place = at.event;
     for (const auto& at : rank.latest<trace::Device>()) {
-      auto& seen = at.event->moment == "chosen" ? standing.chosen : standing.of_group;
-      if (seen == nullptr) seen = at.event;
+      if (at.event->visible == 0) continue;  // a job on CPUs
+      if (at.event->moment == "chosen") standing.chosen = at.event;
+      if (at.event->moment == "group") standing.of_group = at.event;
     }
-    if (const auto shards = rank.latest<trace::Shard>(); !shards.empty())
-      standing.shard = shards.front().event;
-    for (const auto& at : rank.latest<trace::Dataset>())
-      if (standing.dataset == nullptr && at.event->phase == "train") standing.dataset = at.event;
     all.push_back(standing);
   }
   return all;
@@ -45,59 +39,113 @@ std::optional<Verdict> not_several_ranks(const Run& run) {
   return std::nullopt;
 }
 
-// Ranks that chose a device that they do not have.
-Verdict beyond_the_visible(const trace::Trace& trace, const std::string& slug,
-                           bool (*is_it)(const Standing&)) {
-  const Run run(trace);
-  if (auto verdict = not_several_ranks(run)) return *verdict;
-  bool looked = false;
-  std::vector<int> ranks;
-  std::string evidence;
-  for (const auto& at : standings(run)) {
-    if (at.place == nullptr || at.chosen == nullptr) continue;
-    looked = true;
-    if (at.chosen->index < at.chosen->visible || !is_it(at)) continue;
-    if (ranks.empty())
-      evidence = "rank " + std::to_string(at.rank) + ", local rank " +
-                 std::to_string(at.place->local_rank) + " of " +
-                 std::to_string(at.place->local_world_size) + " on its node, chose device " +
-                 std::to_string(at.chosen->index) + " of the " +
-                 std::to_string(at.chosen->visible) + " that it sees, counted from 0";
-    ranks.push_back(at.rank);
-  }
-  if (!looked) return not_triggered("no rank recorded its place and the device it chose");
-  if (ranks.empty()) return clean();
-  return found({.pitfall = slug, .ranks = ranks, .evidence = evidence});
+bool beyond_the_visible(const Standing& at) {
+  return at.place != nullptr && at.chosen != nullptr && at.chosen->index >= at.chosen->visible;
 }
+
+// Every rank takes its rank for the index, and on some that is not its local rank.
+bool all_index_by_rank(const std::vector<Standing>& all) {
+  bool differs = false;
+  for (const auto& at : all) {
+    if (at.place == nullptr || at.chosen == nullptr) continue;
+    if (at.chosen->index != at.rank) return false;
+    differs = differs || at.rank != at.place->local_rank;
+  }
+  return differs;
+}
+
+// Which ranks chose which device.
+std::map<std::uint64_t, std::vector<const Standing*>> by_device(const std::vector<Standing>& all) {
+  std::map<std::uint64_t, std::vector<const Standing*>> devices;
+  for (const auto& at : all)
+    if (at.chosen != nullptr && at.chosen->id != 0) devices[at.chosen->id].push_back(&at);
+  return devices;
+}
+
+std::string took(const Standing& at) {
+  return "rank " + std::to_string(at.rank) + ", local rank " +
+         std::to_string(at.place->local_rank) + " of " +
+         std::to_string(at.place->local_world_size) + " on its node, chose device " +
+         std::to_string(at.chosen->index) + " of the " + std::to_string(at.chosen->visible) +
+         " that it sees, counted from 0";
+}
+
+const char* const kNoDevice = "no rank recorded its place and the device it chose";
 
 }  // namespace
 
 Verdict rank_as_device_index(const trace::Trace& trace) {
-  return beyond_the_visible(trace, "rank-as-device-index", [](const Standing& at) {
-    return at.chosen->index == at.rank && at.rank != at.place->local_rank;
-  });
+  const Run run(trace);
+  if (auto verdict = not_several_ranks(run)) return *verdict;
+  const auto all = standings(run);
+  if (std::none_of(all.begin(), all.end(), [](const auto& at) { return at.place && at.chosen; }))
+    return not_triggered(kNoDevice);
+  std::vector<int> ranks;
+  std::string evidence;
+  const bool by_rank = all_index_by_rank(all);
+  for (const auto& at : all) {
+    if (!beyond_the_visible(at) || at.chosen->index != at.rank) continue;
+    if (!by_rank && at.rank == at.place->local_rank) continue;
+    if (ranks.empty()) evidence = took(at);
+    ranks.push_back(at.rank);
+  }
+  if (ranks.empty()) return clean();
+  return found({.pitfall = "rank-as-device-index", .ranks = ranks, .evidence = evidence});
 }
 
 Verdict visible_devices_remapped(const trace::Trace& trace) {
-  return beyond_the_visible(trace, "visible-devices-remapped", [](const Standing& at) {
-    return at.chosen->index == at.place->local_rank &&
-           at.chosen->visible < at.place->local_world_size;
-  });
+  const Run run(trace);
+  if (auto verdict = not_several_ranks(run)) return *verdict;
+  const auto all = standings(run);
+  if (std::none_of(all.begin(), all.end(), [](const auto& at) { return at.place && at.chosen; }))
+    return not_triggered(kNoDevice);
+  if (all_index_by_rank(all)) return clean();  // hidden or not, it is the wrong number
+  std::vector<int> ranks;
+  std::string evidence;
+  for (const auto& at : all) {
+    if (!beyond_the_visible(at) || at.chosen->index != at.place->local_rank) continue;
+    if (at.chosen->present <= at.chosen->visible) continue;  // no others that were hidden
+    if (ranks.empty())
+      evidence = took(at) + ", and the node has " + std::to_string(at.chosen->present);
+    ranks.push_back(at.rank);
+  }
+  for (const auto& device : by_device(all)) {
+    const auto& there = device.second;
+    const auto other = std::find_if(there.begin(), there.end(), [&](const auto* at) {
+      return at->chosen->index != there.front()->chosen->index;
+    });
+    if (other == there.end()) continue;
+    if (ranks.empty())
+      evidence = "what rank " + std::to_string(there.front()->rank) + " sees as device " +
+                 std::to_string(there.front()->chosen->index) + " is device " +
+                 std::to_string((*other)->chosen->index) + " to rank " +
+                 std::to_string((*other)->rank) + ", and both chose it";
+    for (const auto* at : there) ranks.push_back(at->rank);
+  }
+  if (ranks.empty()) return clean();
+  std::sort(ranks.begin(), ranks.end());
+  return found({.pitfall = "visible-devices-remapped", .ranks = ranks, .evidence = evidence});
 }
 
 Verdict duplicate_gpu(const trace::Trace& trace) {
   const Run run(trace);
   if (auto verdict = not_several_ranks(run)) return *verdict;
-  std::map<std::uint64_t, std::vector<int>> by_device;
-  for (const auto& at : standings(run))
-    if (at.chosen != nullptr && at.chosen->id != 0) by_device[at.chosen->id].push_back(at.rank);
-  if (by_device.empty()) return not_triggered("no rank recorded the device it chose");
+  const auto all = standings(run);
+  const auto devices = by_device(all);
+  if (devices.empty()) return not_triggered("no rank recorded the device it chose");
   std::vector<int> ranks;
   std::string evidence;
-  for (const auto& [id, there] : by_device) {
-    if (there.size() < 2) continue;
-    evidence += (evidence.empty() ? "" : "; ") + ranks_text(there, "is", "are") + " on one device";
-    ranks.insert(ranks.end(), there.begin(), there.end());
+  for (const auto& device : devices) {
+    const auto& there = device.second;
+    const bool one_index = std::all_of(there.begin(), there.end(), [&](const auto* at) {
+      return at->chosen->index == there.front()->chosen->index;
+    });
+    if (there.size() < 2 || !one_index) continue;
+    std::vector<int> sharing;
+    for (const auto* at : there) sharing.push_back(at->rank);
+    evidence +=
+        (evidence.empty() ? "" : "; ") + ranks_text(sharing, "is", "are") + " on one device";
+    ranks.insert(ranks.end(), sharing.begin(), sharing.end());
   }
   if (ranks.empty()) return clean();
   std::sort(ranks.begin(), ranks.end());
@@ -112,6 +160,7 @@ Verdict device_not_set(const trace::Trace& trace) {
   const auto all = standings(run);
   for (const auto& at : all) {
     if (at.chosen == nullptr || at.of_group == nullptr) continue;
+    if (at.chosen->id == 0 || at.of_group->id == 0) continue;
     looked = true;
     touched_by[at.chosen->id].insert(at.rank);
     touched_by[at.of_group->id].insert(at.rank);
@@ -121,7 +170,8 @@ Verdict device_not_set(const trace::Trace& trace) {
   std::string evidence;
   for (const auto& at : all) {
     if (at.chosen == nullptr || at.of_group == nullptr) continue;
-    if (at.chosen->id == 0 || at.of_group->id == at.chosen->id) continue;
+    if (at.chosen->id == 0 || at.of_group->id == 0) continue;
+    if (at.of_group->id == at.chosen->id) continue;
     if (touched_by[at.of_group->id].size() < 2) continue;
     if (ranks.empty())
       evidence = "the process group of rank " + std::to_string(at.rank) + " was made on device " +
@@ -133,80 +183,131 @@ Verdict device_not_set(const trace::Trace& trace) {
   return found({.pitfall = "device-not-set", .ranks = ranks, .evidence = evidence});
 }
 
+namespace {
+
+// What a rank trains on, and where.
+struct Sharding {
+  const trace::Place* place = nullptr;
+  const trace::Shard* shard = nullptr;
+  const trace::Dataset* dataset = nullptr;
+  std::int64_t visible = 0;          // devices; 0 = not recorded
+  std::vector<std::uint64_t> means;  // hashes of the first reduced gradients
+};
+
+std::vector<Sharding> shardings(const Run& run) {
+  std::vector<Sharding> all;
+  for (const auto* rank : run.ranks) {
+    Sharding one;
+    for (const auto& at : rank->latest<trace::Place>()) one.place = at.event;
+    for (const auto& at : rank->latest<trace::Shard>())
+      if (at.event->phase == "train") one.shard = at.event;
+    for (const auto& at : rank->latest<trace::Dataset>())
+      if (at.event->phase == "train") one.dataset = at.event;
+    for (const auto& at : rank->latest<trace::Device>())
+      if (at.event->moment == "chosen") one.visible = at.event->visible;
+    if (const auto reduced = rank->latest<trace::ReducedGradients>(); !reduced.empty())
+      for (const auto& value : reduced.front().event->values) one.means.push_back(value.hash);
+    all.push_back(one);
+  }
+  return all;
+}
+
+// The ranks of one model, each with its own samples, or parts of one (tensor or pipeline parallel)?
+bool replicas(const std::vector<Sharding>& all) {
+  return std::all_of(all.begin(), all.end(),
+                     [&](const Sharding& one) { return one.means == all.front().means; });
+}
+
+}  // namespace
+
 Verdict world_size_from_device_count(const trace::Trace& trace) {
   const Run run(trace);
   if (auto verdict = not_several_ranks(run)) return *verdict;
   if (!run.complete) return not_triggered("a rank left no trace");
-  const auto all = standings(run);
-  std::set<std::uint64_t> nodes;
+  const auto all = shardings(run);
+  std::map<std::uint64_t, std::set<std::int64_t>> shards_of_node;
+  std::map<std::uint64_t, std::size_t> ranks_of_node;
   std::int64_t most_on_a_node = 0;
-  for (const auto& at : all) {
-    if (at.place == nullptr || at.shard == nullptr)
-      return not_triggered("a rank recorded no place, or no shard of the data");
-    nodes.insert(at.place->node);
-    most_on_a_node = std::max(most_on_a_node, at.place->local_world_size);
+  for (const auto& one : all) {
+    if (!one.place || !one.shard || !one.dataset || one.means.empty())
+      return not_triggered(
+          "a rank recorded no place, no shard of the train data, no data set or no gradients");
+    most_on_a_node = std::max(most_on_a_node, one.place->local_world_size);
+    shards_of_node[one.place->node].insert(one.shard->rank);
+    ++ranks_of_node[one.place->node];
   }
-  if (nodes.size() < 2) return not_applicable("on one node both numbers are the same");
-  const auto replicas = all.front().shard->num_replicas;
-  // Shard and data: ranks that agree in both draw the same samples.
-  std::set<std::pair<std::int64_t, std::uint64_t>> different;
-  for (const auto& at : all) {
-    if (at.shard->num_replicas != replicas) return clean();
-    different.insert({at.shard->rank, at.dataset == nullptr ? 0 : at.dataset->ids_as_set});
+  if (ranks_of_node.size() < 2) return not_applicable("on one node both numbers are the same");
+  if (!replicas(all)) return clean();
+  for (const auto& one : all) {
+    const auto into = one.shard->num_replicas;
+    const bool by_node = into == one.place->local_world_size || into == most_on_a_node ||
+                         (one.visible > 0 && into == one.visible);
+    // Ranks of a node that share a shard are parts of one replica, and data may lie by node.
+    if (!by_node || into >= run.world_size ||
+        shards_of_node[one.place->node].size() < ranks_of_node[one.place->node] ||
+        one.dataset->ids_as_set != all.front().dataset->ids_as_set)
+      return clean();
   }
-  if (replicas != most_on_a_node || replicas >= run.world_size || different.size() == all.size())
-    return clean();
   return found({.pitfall = "world-size-from-device-count",
                 .ranks = run.numbers,
-                .evidence = "the data are split into " + plural(replicas, "shard") +
-                            ", as many as a node has ranks, for " + plural(run.world_size, "rank") +
-                            " on " + plural(static_cast<std::int64_t>(nodes.size()), "node") +
-                            "; a learning rate scaled by that number is off by as much"});
+                .evidence = "rank " + std::to_string(run.numbers.front()) +
+                            " splits the data into " +
+                            plural(all.front().shard->num_replicas, "shard") +
+                            ", as many as its node has ranks or devices, of a job of " +
+                            plural(run.world_size, "rank") + " on " +
+                            plural(static_cast<std::int64_t>(ranks_of_node.size()), "node") +
+                            ": each node goes through all of them"});
 }
 
 namespace {
 
-// The most threads that this rank computed with in training.
+// The most threads that this rank computed with from its first sample on; of a program that
+// recorded no training, those it had last.
 std::int64_t threads_in_training(const trace::ParticipantTrace& rank) {
-  std::int64_t before = 0, during = 0;
-  for (const auto& at : rank.latest<trace::Place>())
-    if (at.step < 0)
-      before = at.event->threads;
-    else
-      during = std::max(during, at.event->threads);
-  return std::max(before, during);
+  std::int64_t now = 0, most = 0;
+  bool trains = false;
+  for (std::size_t i = rank.last_attempt; i < rank.events.size(); ++i) {
+    const auto& payload = rank.events[i].payload;
+    if (const auto* place = std::get_if<trace::Place>(&payload)) now = place->threads;
+    trains = trains || std::holds_alternative<trace::Samples>(payload) ||
+             std::holds_alternative<trace::Update>(payload);
+    if (trains) most = std::max(most, now);
+  }
+  return trains ? most : now;
 }
 
 }  // namespace
 
 Verdict thread_oversubscription(const trace::Trace& trace) {
-  struct Machine {
+  // Ranks that may use the same processors of one machine.
+  struct Sharing {
     std::vector<int> ranks;
     std::int64_t threads = 0, processors = 0;
   };
   const Run run(trace);
   if (auto verdict = not_several_ranks(run)) return *verdict;
   if (!run.complete) return not_triggered("a rank left no trace");
-  std::map<std::uint64_t, Machine> nodes;
+  std::map<std::pair<std::uint64_t, std::uint64_t>, Sharing> sets;
   for (std::size_t r = 0; r < run.ranks.size(); ++r) {
     const auto places = run.ranks[r]->latest<trace::Place>();
     if (places.empty()) return not_triggered("a rank recorded no place");
-    auto& node = nodes[places.front().event->node];
-    node.ranks.push_back(run.numbers[r]);
-    node.threads += threads_in_training(*run.ranks[r]);
-    node.processors = std::max(node.processors, places.front().event->processors);
+    const auto& place = *places.back().event;
+    auto& set = sets[{place.node, place.processor_set}];
+    set.ranks.push_back(run.numbers[r]);
+    set.threads += threads_in_training(*run.ranks[r]);
+    set.processors = place.processors;
   }
   std::vector<int> ranks;
   std::string evidence;
-  for (const auto& [number, node] : nodes) {
-    const auto room = std::max(node.processors, static_cast<std::int64_t>(node.ranks.size()));
-    if (node.threads <= room) continue;
+  for (const auto& [which, set] : sets) {
+    const auto sharing = static_cast<std::int64_t>(set.ranks.size());
+    if (set.threads <= std::max(set.processors, sharing)) continue;
     if (ranks.empty())
-      evidence = ranks_text(node.ranks, "computes", "compute") + " with " +
-                 plural(node.threads, "thread") + " on " + plural(node.processors, "processor") +
+      evidence = ranks_text(set.ranks, "computes", "compute") + " with " +
+                 plural(set.threads, "thread") + " on " + plural(set.processors, "processor") +
                  "; OMP_NUM_THREADS = " +
-                 std::to_string(room / static_cast<std::int64_t>(node.ranks.size())) + " would fit";
-    ranks.insert(ranks.end(), node.ranks.begin(), node.ranks.end());
+                 std::to_string(std::max<std::int64_t>(1, set.processors / sharing)) + " would fit";
+    ranks.insert(ranks.end(), set.ranks.begin(), set.ranks.end());
   }
   if (ranks.empty()) return clean();
   std::sort(ranks.begin(), ranks.end());

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <limits>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -15,7 +15,7 @@ using trace::StoreCall;
 
 struct Call {
   int rank;
-  std::int64_t begun_ns;  // when the rank began to join its group; of others time_ns
+  std::optional<std::int64_t> begun_ns;  // when the rank began to join its group
   std::int64_t time_ns;
   const StoreCall* event;
 };
@@ -26,7 +26,7 @@ std::vector<Call> calls(const Run& run, const std::string& action) {
     const auto groups = run.ranks[r]->latest<trace::Group>();
     for (const auto& at : run.ranks[r]->latest<StoreCall>()) {
       if (at.event->action != action) continue;
-      Call call{run.numbers[r], at.time_ns, at.time_ns, at.event};
+      Call call{run.numbers[r], std::nullopt, at.time_ns, at.event};
       for (const auto& group : groups)
         if (group.event->action == "join" && group.time_ns <= at.time_ns)
           call.begun_ns = group.time_ns;
@@ -41,16 +41,40 @@ std::string where(const StoreCall& call) {
   return (v6 ? "[" + call.address + "]" : call.address) + ", port " + std::to_string(call.port);
 }
 
-const char* const kNoStore = "no call of a TCP store was recorded";
+// Of a rank that tried more than once, the last try.
+std::vector<Call> last_calls(const Run& run, const std::string& action) {
+  std::vector<Call> last;
+  for (const auto& call : calls(run, action))
+    if (!last.empty() && last.back().rank == call.rank)
+      last.back() = call;
+    else
+      last.push_back(call);
+  return last;
+}
+
+const trace::ParticipantTrace& rank_of(const Run& run, int number) {
+  const auto at = std::find(run.numbers.begin(), run.numbers.end(), number);
+  return *run.ranks[static_cast<std::size_t>(at - run.numbers.begin())];
+}
+
+// Whether the rank came to a group behind this call, by whichever way.
+bool joined_after(const Run& run, const Call& call) {
+  const auto groups = rank_of(run, call.rank).latest<trace::Group>();
+  return std::any_of(groups.begin(), groups.end(), [&](const auto& group) {
+    return group.event->action == "joined" && group.time_ns >= call.time_ns;
+  });
+}
+
+const char* const kNoServer = "no rank serves a TCP store, as far as recorded";
 
 }  // namespace
 
 Verdict fixed_port(const trace::Trace& trace) {
   const Run run(trace);
-  const auto served = calls(run, "serve");
-  if (served.empty()) return not_triggered(kNoStore);
+  const auto served = last_calls(run, "serve");
+  if (served.empty()) return not_triggered(kNoServer);
   for (const auto& call : served)
-    if (call.event->error == EADDRINUSE)
+    if (call.event->error == EADDRINUSE && !joined_after(run, call))
       return found({.pitfall = "fixed-port",
                     .ranks = {call.rank},
                     .evidence = "rank " + std::to_string(call.rank) +
@@ -59,20 +83,36 @@ Verdict fixed_port(const trace::Trace& trace) {
   return clean();
 }
 
+namespace {
+
+// The rank went to the server's port for long enough while somebody served it, and did not come through.
+bool was_not_answered(const Run& run, const Call& server, const Call& call) {
+  if (call.event->error == 0 || call.event->port != server.event->port) return false;
+  if (call.event->address.empty() || joined_after(run, call)) return false;
+  // Who comes when the other has given up, or nearly, is late, and no matter of interfaces.
+  const auto waited = call.time_ns - *call.begun_ns;
+  const auto served = server.time_ns - *server.begun_ns;
+  const bool server_late = *server.begun_ns > call.time_ns - waited / 2;
+  const bool client_late = server.event->error != 0 && *call.begun_ns > server.time_ns - served / 2;
+  return !server_late && !client_late;
+}
+
+}  // namespace
+
 Verdict wrong_network_interface(const trace::Trace& trace) {
   const Run run(trace);
   if (run.world_size < 2) return not_applicable("one rank connects to nobody");
-  const auto served = calls(run, "serve"), connected = calls(run, "connect");
-  if (served.empty() || connected.empty()) return not_triggered(kNoStore);
+  const auto served = last_calls(run, "serve"), connected = last_calls(run, "connect");
+  if (served.empty()) return not_triggered(kNoServer);
   const auto& server = served.front();
+  if (!server.begun_ns || connected.empty() ||
+      std::any_of(connected.begin(), connected.end(), [](const auto& c) { return !c.begun_ns; }))
+    return not_triggered("when the ranks began to join was not recorded");
   if (server.event->error != 0 && server.event->error != ETIMEDOUT) return clean();
   std::vector<int> failed;
   const StoreCall* failure = nullptr;
   for (const auto& call : connected) {
-    if (call.event->error == 0 || call.event->port != server.event->port) continue;
-    // Who comes when the others have given up, or nearly, is late, and no matter of interfaces.
-    const auto waited = call.time_ns - call.begun_ns;
-    if (server.begun_ns > call.time_ns - waited / 2) continue;
+    if (!was_not_answered(run, server, call)) continue;
     failed.push_back(call.rank);
     if (failure == nullptr) failure = call.event;
   }
@@ -89,16 +129,15 @@ Verdict wrong_network_interface(const trace::Trace& trace) {
 Verdict group_never_destroyed(const trace::Trace& trace) {
   const Run run(trace);
   if (run.world_size < 2) return not_applicable("one rank leaves nobody behind");
-  const auto served = calls(run, "serve"), uses = calls(run, "use");
-  if (served.empty() || uses.empty())
-    return not_triggered("no rank served a store, or none used it later, as far as recorded");
+  const auto served = last_calls(run, "serve"), uses = calls(run, "use");
+  if (served.empty()) return not_triggered(kNoServer);
+  if (uses.empty()) return not_triggered("no use of the store was recorded");
   const int server = served.front().rank;
   const auto end = std::find_if(trace.ends.begin(), trace.ends.end(),
                                 [&](const auto& one) { return one.rank == server; });
   if (end == trace.ends.end())
     return not_triggered("the launcher left no word of how the ranks ended");
-  const auto at = std::find(run.numbers.begin(), run.numbers.end(), server);
-  const auto& rank = *run.ranks[static_cast<std::size_t>(at - run.numbers.begin())];
+  const auto& rank = rank_of(run, server);
   const auto groups = rank.latest<trace::Group>();
   const bool let_go = std::any_of(groups.begin(), groups.end(),
                                   [](const auto& group) { return group.event->action == "leave"; });
@@ -106,12 +145,13 @@ Verdict group_never_destroyed(const trace::Trace& trace) {
   for (const auto& use : uses)
     if (use.event->error != 0 && use.time_ns > rank.events.back().time_ns)
       cut_off.push_back(use.rank);
-  if (cut_off.empty() || let_go || end->how != "completed") return clean();
+  if (cut_off.empty() || end->how != "completed") return clean();
   return found({.pitfall = "group-never-destroyed",
                 .ranks = {server},
-                .evidence = "rank " + std::to_string(server) +
-                            " served the store and left without letting go of its group; then " +
-                            ranks_text(cut_off, "found", "found") + " the store gone"});
+                .evidence = "rank " + std::to_string(server) + " served the store and left" +
+                            (let_go ? ", without waiting for the others"
+                                    : " without letting go of its group") +
+                            "; then " + ranks_text(cut_off, "found", "found") + " the store gone"});
 }
 
 Verdict spawn_under_launcher(const trace::Trace& trace) {
@@ -124,12 +164,13 @@ Verdict spawn_under_launcher(const trace::Trace& trace) {
   for (std::size_t r = 0; r < run.ranks.size(); ++r)
     for (const auto& at : run.ranks[r]->latest<trace::Spawn>()) {
       any = true;
-      if (at.event->world_size < 2) continue;
+      // A whole job of its own: a node's part of a larger one is started by one rank a node.
+      if (at.event->world_size < 2 || at.event->processes < at.event->world_size) continue;
       if (ranks.empty() || ranks.back() != run.numbers[r]) ranks.push_back(run.numbers[r]);
       processes += at.event->processes;
     }
   if (!any) return not_triggered("no rank started processes, as far as recorded");
-  if (ranks.empty()) return clean();
+  if (ranks.size() < 2) return clean();  // one rank may well serve something
   return found({.pitfall = "spawn-under-launcher",
                 .ranks = ranks,
                 .evidence = ranks_text(ranks, "is a rank", "are ranks") + " of " +
@@ -139,38 +180,55 @@ Verdict spawn_under_launcher(const trace::Trace& trace) {
 
 namespace {
 
-// From write_begin to write_end; without an end it goes on.
-struct Writing {
+struct FileAccess {
   int rank;
-  std::uint64_t file;
-  std::int64_t begin_ns, end_ns;
+  std::optional<std::uint64_t> node;
+  std::int64_t time_ns;
+  const trace::DataFile* event;
 };
 
-std::vector<Writing> writings_of(const Run& run) {
-  std::vector<Writing> all;
-  for (std::size_t r = 0; r < run.ranks.size(); ++r)
-    for (const auto& at : run.ranks[r]->latest<trace::DataFile>()) {
-      if (at.event->action == "write_begin")
-        all.push_back(
-            {run.numbers[r], at.event->file, at.time_ns, std::numeric_limits<std::int64_t>::max()});
-      if (at.event->action != "write_end") continue;
-      const auto begun = std::find_if(all.rbegin(), all.rend(), [&](const Writing& one) {
-        return one.rank == run.numbers[r] && one.file == at.event->file;
-      });
-      if (begun != all.rend()) begun->end_ns = at.time_ns;
-    }
-  return all;
+// By file, those that several ranks write.
+std::vector<std::vector<FileAccess>> files_of_several_writers(const Run& run) {
+  std::map<std::uint64_t, std::vector<FileAccess>> files;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r) {
+    const auto places = run.ranks[r]->latest<trace::Place>();
+    std::optional<std::uint64_t> node;
+    if (!places.empty()) node = places.back().event->node;
+    for (const auto& at : run.ranks[r]->latest<trace::DataFile>())
+      files[at.event->file].push_back({run.numbers[r], node, at.time_ns, at.event});
+  }
+  std::vector<std::vector<FileAccess>> several;
+  for (auto& [file, accesses] : files) {
+    std::set<int> writers;
+    for (const auto& access : accesses)
+      if (access.event->action == "write_begin") writers.insert(access.rank);
+    if (writers.size() > 1) several.push_back(std::move(accesses));
+  }
+  return several;
 }
 
-// Who did that with the file while it was being written; nothing where nobody did.
-std::optional<int> intruder(const Run& run, const Writing& writing, const std::string& action) {
-  for (std::size_t r = 0; r < run.ranks.size(); ++r)
-    for (const auto& at : run.ranks[r]->latest<trace::DataFile>())
-      if (run.numbers[r] != writing.rank && at.event->file == writing.file &&
-          at.event->action == action && at.time_ns > writing.begin_ns &&
-          at.time_ns < writing.end_ns)
-        return run.numbers[r];
+// When this writing ended; nothing where it was broken off.
+std::optional<std::int64_t> end_of(const FileAccess& begin,
+                                   const std::vector<FileAccess>& accesses) {
+  for (const auto& access : accesses)
+    if (access.rank == begin.rank && access.time_ns > begin.time_ns &&
+        access.event->action != "read")
+      return access.event->action == "write_end" ? std::optional(access.time_ns) : std::nullopt;
   return std::nullopt;
+}
+
+// What another rank did with the file while it was being written, if that is certain: it found half of it, or
+// it shares the disk, and the writing that it fell into had its end.
+const FileAccess* intruder(const FileAccess& begin, const std::vector<FileAccess>& accesses) {
+  const auto end = end_of(begin, accesses);
+  for (const auto& access : accesses) {
+    if (access.rank == begin.rank || access.time_ns <= begin.time_ns) continue;
+    if (access.event->action == "write_end" || (end && access.time_ns >= *end)) continue;
+    const bool torn = access.event->action == "read" && !access.event->accepted;
+    const bool one_disk = begin.node && begin.node == access.node;
+    if (torn || (end && one_disk)) return &access;
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -178,24 +236,34 @@ std::optional<int> intruder(const Run& run, const Writing& writing, const std::s
 Verdict every_rank_prepares_data(const trace::Trace& trace) {
   const Run run(trace);
   if (run.world_size < 2) return not_applicable("one rank is alone with its files");
-  const auto writings = writings_of(run);
-  if (writings.empty()) return not_triggered("no rank wrote a file of the data set");
-  for (const std::string action : {"read", "write_begin"})
-    for (const auto& writing : writings) {
-      std::set<int> ranks;
-      for (const auto& other : writings)
-        if (other.file == writing.file) ranks.insert(other.rank);
-      const auto other = intruder(run, writing, action);
-      if (ranks.size() < 2 || !other) continue;
-      const std::vector<int> writers(ranks.begin(), ranks.end());
-      return found({.pitfall = "every-rank-prepares-data",
-                    .ranks = writers,
-                    .evidence = ranks_text(writers, "writes", "write") +
-                                " one file of the data set; rank " + std::to_string(*other) +
-                                (action == "read" ? " read it" : " began to write it") +
-                                " while rank " + std::to_string(writing.rank) + " wrote"});
+  bool any = false;
+  for (const auto* rank : run.ranks) any = any || !rank->latest<trace::DataFile>().empty();
+  if (!any) return not_triggered("no rank wrote a file of the data set");
+  std::optional<Finding> hazard;  // nobody found half a file, this time
+  for (const auto& accesses : files_of_several_writers(run))
+    for (const auto& begin : accesses) {
+      if (begin.event->action != "write_begin") continue;
+      const auto* other = intruder(begin, accesses);
+      if (other == nullptr) continue;
+      std::set<int> writers;
+      for (const auto& access : accesses)
+        if (access.event->action == "write_begin") writers.insert(access.rank);
+      const std::vector<int> ranks(writers.begin(), writers.end());
+      const bool torn = !other->event->accepted;
+      const Finding finding{.pitfall = "every-rank-prepares-data",
+                            .severity = torn ? Severity::violation : Severity::advice,
+                            .ranks = ranks,
+                            .evidence = ranks_text(ranks, "writes", "write") +
+                                        " one file of the data set; rank " +
+                                        std::to_string(other->rank) +
+                                        (torn                             ? " found half of it"
+                                         : other->event->action == "read" ? " read it"
+                                                                          : " began to write it") +
+                                        " while rank " + std::to_string(begin.rank) + " wrote"};
+      if (torn) return found(finding);
+      if (!hazard) hazard = finding;
     }
-  return clean();
+  return hazard ? found(*hazard) : clean();
 }
 
 }  // namespace lockstep::diagnose

@@ -15,12 +15,16 @@ using ProcessGroupPtr = c10::intrusive_ptr<c10d::ProcessGroup>;
 using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-// How a rank came to the TCP store of a rendezvous: it serves it, or connects to it.
+// How a rank came to the TCP store of a rendezvous: it serves it, or connects to it (under torchrun, whose
+// agent serves it, every rank connects).
 struct StoreOpening {
   bool serves = false;
-  std::string address;  // numeric where it is known; "0.0.0.0" is every interface
+  // Numeric: where it listens ("0.0.0.0" is every interface), or the first that it may have connected to.
+  std::string address;
   int port = 0;
-  int error = 0;  // errno's number; ETIMEDOUT where nobody answered in time
+  // errno's number, 0 = none: EADDRINUSE, EHOSTUNREACH where the name has no address, ETIMEDOUT where
+  // nobody answered, or not all ranks came, in time; else EIO.
+  int error = 0;
 };
 
 struct InitOptions {
@@ -40,7 +44,8 @@ struct InitOptions {
   // Puts something around the backend before the group gets it, as record::observe and record::check
   // do. The store is one that the group's ranks share, for what is put there to use.
   std::function<BackendPtr(BackendPtr, const StorePtr&)> decorate = {};
-  // Told of the TCP store, when it is open or cannot be opened. A file has none of it.
+  // Told once of the TCP store, when all ranks have come to it or it has failed; must not throw. Of a
+  // file, and of a rank that is alone, nothing is told.
   std::function<void(const StoreOpening&)> on_store = {};
 };
 

@@ -107,7 +107,9 @@ StorePtr open_tcp(const Rendezvous& rendezvous, const Ranks& ranks, Reach reach,
                   std::chrono::milliseconds timeout, StoreOpening& opening) {
   opening.port = rendezvous.port;
   opening.serves = ranks.rank == 0 && !rendezvous.agent_store;
+  opening.error = EHOSTUNREACH;
   await_name(rendezvous.host, timeout);
+  opening.error = 0;
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(rendezvous.port);
   options.isServer = opening.serves;
@@ -124,28 +126,35 @@ StorePtr open_tcp(const Rendezvous& rendezvous, const Ranks& ranks, Reach reach,
                      ", and has no authentication: keep the port inside a network that you trust\n";
   }
   if (!options.isServer) {
-    const auto addresses = addresses_of(rendezvous.host, rendezvous.port);
-    if (!addresses.empty()) opening.address = numeric(addresses.front());
+    if (const auto found = addresses_of(rendezvous.host, rendezvous.port); !found.empty())
+      opening.address = numeric(found.front());
     await_answer(rendezvous.host, rendezvous.port, timeout);
   }
   return c10::make_intrusive<c10d::TCPStore>(rendezvous.host, options);
+}
+
+// Of what c10d throws, its text is all there is.
+int error_of(const std::string& text) {
+  const auto says = [&](std::string_view words) { return text.find(words) != std::string::npos; };
+  if (says("EADDRINUSE") || says("Address already in use") || says("errno: 98")) return EADDRINUSE;
+  if (says("imed out") || says("timeout")) return ETIMEDOUT;
+  return EIO;
 }
 
 // Tells of it, whichever way it goes.
 StorePtr open_tcp_and_tell(const Rendezvous& rendezvous, const Ranks& ranks, Reach reach,
                            std::chrono::milliseconds timeout, const Told& told) {
   StoreOpening opening;
+  StorePtr store;
   try {
-    auto store = open_tcp(rendezvous, ranks, reach, timeout, opening);
-    if (told) told(opening);
-    return store;
+    store = open_tcp(rendezvous, ranks, reach, timeout, opening);
   } catch (const std::exception& error) {
-    // Of what c10d throws, its text is all there is.
-    const bool taken = std::string_view(error.what()).find("EADDRINUSE") != std::string_view::npos;
-    if (opening.error == 0) opening.error = taken ? EADDRINUSE : ETIMEDOUT;
+    if (opening.error == 0) opening.error = error_of(error.what());
     if (told) told(opening);
     throw;
   }
+  if (told) told(opening);
+  return store;
 }
 
 }  // namespace

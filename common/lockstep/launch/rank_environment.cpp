@@ -1,12 +1,12 @@
 #include <lockstep/base/environment.h>
 #include <lockstep/base/error.h>
+#include <lockstep/base/processors.h>
 #include <lockstep/launch/rank_environment.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <string_view>
-#include <thread>
 
 namespace lockstep::launch {
 namespace {
@@ -66,7 +66,7 @@ std::map<std::string, std::string> rank_environment(const LaunchOptions& options
     result[name] = std::to_string(options.world_size);
   result["LOCKSTEP_STORE"] = "file://" + (folder / "store").string();
   result["LOCKSTEP_ERROR_FILE"] = files_of(folder, rank).error.string();
-  const int processors = static_cast<int>(std::thread::hardware_concurrency());
+  const int processors = static_cast<int>(processors_of_this_process().size());
   result.emplace("OMP_NUM_THREADS", std::to_string(std::max(1, processors / options.world_size)));
   return result;
 }

@@ -97,7 +97,10 @@ void describe_ending(const std::vector<supervise::Result>& attempts, report::Var
   variant.reason = last.launch.summary();
   const bool hung = last.launch.deadline_expired || last.launch.stood_still;
   variant.ending = hung ? Ending::hang : Ending::crash;
-  if (last.standstill) variant.reason += "\n" + diagnose::to_text(*last.standstill);
+  if (last.standstill) {
+    variant.reason += "\n" + diagnose::to_text(*last.standstill);
+    variant.stop = report::stop_of(*last.standstill);
+  }
   if (!last.launch.root_cause) return;
   const auto& cause = last.launch.ranks.at(static_cast<std::size_t>(*last.launch.root_cause));
   if (cause.exit_code == kSkipped) {

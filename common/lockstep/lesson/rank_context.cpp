@@ -60,10 +60,7 @@ ProcessGroupPtr RankContext::init_process_group(const InitOptions& options) {
   const auto ranks = all_ranks(settings_.world_size);
   auto all = init_options(options.timeout);
   all.init_method = options.init_method;
-  all.on_store = [this](const StoreOpening& opening) {
-    writers_.front()->record(trace::StoreCall{opening.serves ? "serve" : "connect", opening.address,
-                                              opening.port, opening.error});
-  };
+  all.on_store = record::tell_of_store(writers_.front());
   tell("join", "0", ranks);
   auto group = lockstep::init_process_group(all);
   device_ = device_of(*group);

@@ -1,24 +1,46 @@
+#include <lockstep/base/file.h>
 #include <lockstep/base/hash.h>
+#include <lockstep/base/processors.h>
 #include <lockstep/launch/launch.h>
 #include <lockstep/record/probes.h>
 #include <unistd.h>
 
 #include <array>
-#include <thread>
+#include <filesystem>
+#include <string>
 
 namespace lockstep::record {
 
-trace::Place place_of_this_process() {
+namespace {
+
+std::string machine() {
+  const std::filesystem::path boot = "/proc/sys/kernel/random/boot_id";
+  if (std::filesystem::exists(boot)) return read_file(boot);
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
+  return host.data();
+}
+
+}  // namespace
+
+trace::Place place_of_this_process() {
   const auto placement = launch::placement_from_environment().value_or(launch::Placement{});
+  const auto processors = processors_of_this_process();
   trace::Place place;
-  place.node = hash_text(host.data());
+  place.node = hash_text(machine());
   place.local_rank = placement.local_rank;
   place.local_world_size = placement.local_world_size;
-  place.processors = std::thread::hardware_concurrency();
+  place.processors = static_cast<std::int64_t>(processors.size());
+  place.processor_set = hash_bytes(processors.data(), processors.size() * sizeof(int));
   place.threads = at::get_num_threads();
   return place;
+}
+
+std::function<void(const StoreOpening&)> tell_of_store(std::shared_ptr<trace::Writer> writer) {
+  return [writer = std::move(writer)](const StoreOpening& opening) {
+    writer->record(trace::StoreCall{opening.serves ? "serve" : "connect", opening.address,
+                                    opening.port, opening.error});
+  };
 }
 
 }  // namespace lockstep::record

@@ -296,16 +296,31 @@ void Probes::checkpoint_file(const std::string& action, const std::filesystem::p
   impl_->writer->record(what);
 }
 
-void Probes::tell(const trace::Payload& event) {
-  if (impl_) impl_->writer->record(event);
+void Probes::tell(const trace::Place& place) {
+  if (impl_) impl_->writer->record(place);
+}
+
+void Probes::tell(const trace::Device& device) {
+  if (impl_) impl_->writer->record(device);
+}
+
+void Probes::tell(const trace::Shard& shard) {
+  if (impl_) impl_->writer->record(shard);
+}
+
+void Probes::tell(const trace::Spawn& spawn) {
+  if (impl_) impl_->writer->record(spawn);
+}
+
+void Probes::tell(const trace::StoreCall& call) {
+  if (impl_) impl_->writer->record(call);
 }
 
 void Probes::data_file(const std::string& action, const std::filesystem::path& file,
                        bool accepted) {
   if (!impl_) return;
-  impl_->writer->record(trace::DataFile{action,
-                                        hash_text(std::filesystem::weakly_canonical(file).string()),
-                                        action == "write_begin" ? 0 : hash_file(file), accepted});
+  impl_->writer->record(trace::DataFile{
+      action, hash_text(std::filesystem::weakly_canonical(file).string()), accepted});
 }
 
 void Probes::training_state(const std::string& moment, const ValueOf<at::Tensor>::Dict& parts) {

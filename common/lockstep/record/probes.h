@@ -15,11 +15,13 @@
 #pragma once
 
 #include <lockstep/base/value.h>
+#include <lockstep/dist/process_group.h>
 #include <lockstep/trace/writer.h>
 #include <torch/torch.h>
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -107,9 +109,13 @@ class Probes {
   // has "waited" for the operation.
   void async_result(const std::string& name, const std::string& moment, const at::Tensor& result);
 
-  // An event of which the program knows all there is: trace::Place (once, and when the threads change),
-  // Device, Shard, Spawn, StoreCall.
-  void tell(const trace::Payload& event);
+  // Events of which the program knows all there is (trace/place_event.h). A place is told once, and again
+  // where the threads change.
+  void tell(const trace::Place& place);
+  void tell(const trace::Device& device);
+  void tell(const trace::Shard& shard);
+  void tell(const trace::Spawn& spawn);
+  void tell(const trace::StoreCall& call);
   // Beside the write and the read of a file of the data set: "write_begin", "write_end", "read" (and whether
   // it was whole).
   void data_file(const std::string& action, const std::filesystem::path& file,
@@ -125,7 +131,12 @@ class Probes {
 // float64 tensor on the CPU.
 trace::Summary summarize(const at::Tensor& tensor);
 
-// This process, by its host's name, the launcher's environment, the processors it may use and torch's threads.
+// This process: its machine, as booted (containers of one machine are one node), where the launcher's
+// environment places it (local rank 0 of 1 without a launcher), the processors it may use, torch's
+// threads. Throws UsageError as launch::placement_from_environment does.
 trace::Place place_of_this_process();
+
+// For InitOptions::on_store: records what it is told.
+std::function<void(const StoreOpening&)> tell_of_store(std::shared_ptr<trace::Writer> writer);
 
 }  // namespace lockstep::record

@@ -21,11 +21,31 @@ json to_json(const OracleResult& oracle) {
           {"tolerance", oracle.tolerance}, {"manifested", oracle.manifested}};
 }
 
+json to_json(const Stop::Call& call) {
+  if (call.operation.empty()) return nullptr;
+  return {{"operation", call.operation}, {"sequence", call.sequence}, {"group", call.group}};
+}
+
+json to_json(const Stop::Rank& rank) {
+  return {{"rank", rank.rank},           {"stand", rank.stand},        {"to_blame", rank.to_blame},
+          {"here", to_json(rank.here)},  {"last", to_json(rank.last)}, {"ended", rank.ended},
+          {"exit_code", rank.exit_code}, {"signal", rank.signal}};
+}
+
 template <class T>
 json list(const std::vector<T>& values) {
   json items = json::array();
   for (const auto& value : values) items.push_back(to_json(value));
   return items;
+}
+
+json to_json(const std::optional<Stop>& stop) {
+  if (!stop) return nullptr;
+  return {{"operation", stop->operation},
+          {"sequence", stop->sequence},
+          {"group", stop->group},
+          {"step", stop->step},
+          {"ranks", list(stop->ranks)}};
 }
 
 json variant_json(const Variant& variant) {
@@ -37,6 +57,7 @@ json variant_json(const Variant& variant) {
           {"participants", variant.participants},
           {"outcome", to_string(variant.ending)},
           {"reason", variant.reason},
+          {"standstill", to_json(variant.stop)},
           {"oracles", list(variant.oracles)},
           {"findings", list(variant.findings)},
           {"losses", variant.losses},

@@ -4,6 +4,7 @@
 
 #include <lockstep/diagnose/diagnose.h>
 #include <lockstep/launch/launch.h>
+#include <lockstep/report/stop.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -59,6 +60,7 @@ struct Variant {
   Ending ending = Ending::completed;
   Ending meant = Ending::completed;  // how a form of this kind ends where it shows what it is for
   std::string reason;                // of a crash, a hang or a skip
+  std::optional<Stop> stop;          // where the ranks stood still, where they did
   std::vector<OracleResult> oracles;
   std::vector<diagnose::Finding> findings;
   std::vector<std::vector<double>> losses;    // [rank][epoch]

@@ -13,37 +13,43 @@ struct Place {
   std::uint64_t node = 0;  // hash of what tells machines apart
   std::int64_t local_rank = 0;
   std::int64_t local_world_size = 1;
-  std::int64_t processors = 0;  // that this process may use
-  std::int64_t threads = 0;     // that its operators compute with
+  std::int64_t processors = 0;      // that this process may use
+  std::uint64_t processor_set = 0;  // hash of which ones
+  std::int64_t threads = 0;         // that its operators compute with
   template <class V>
   void visit(V& v) {
     v("node", node), v("local_rank", local_rank), v("local_world_size", local_world_size),
-        v("processors", processors), v("threads", threads);
+        v("processors", processors), v("processor_set", processor_set), v("threads", threads);
   }
 };
 
-// A device that this process goes by: it has "chosen" it for its tensors, or it was the "current" one when the
-// process group was made, which is what a library takes that is told no other.
+// A device that this process goes by: "chosen", for its tensors; or "group", the one that its process group was
+// made on (the one it was told of, else the current one).
 struct Device {
   static constexpr const char* kName = "device";
   std::string moment;
   std::int64_t index = 0;    // among the visible ones
   std::int64_t visible = 0;  // how many this process sees
-  std::uint64_t id = 0;      // hash of which one it is, wherever it is seen from; 0 = there is none
+  std::int64_t present = 0;  // how many the node has; 0 = not known
+  // Hash of which one it is, wherever it is seen from: its UUID, or its own part's where it is divided (MIG).
+  // 0 = there is no such device.
+  std::uint64_t id = 0;
   template <class V>
   void visit(V& v) {
-    v("moment", moment), v("index", index), v("visible", visible), v("id", id);
+    v("moment", moment), v("index", index), v("visible", visible), v("present", present),
+        v("id", id);
   }
 };
 
-// The program splits its data: into so many shards, of which this rank takes this one.
+// The program splits the data of a phase: into so many shards, of which this rank takes this one.
 struct Shard {
   static constexpr const char* kName = "shard";
+  std::string phase;
   std::int64_t num_replicas = 1;
   std::int64_t rank = 0;
   template <class V>
   void visit(V& v) {
-    v("num_replicas", num_replicas), v("rank", rank);
+    v("phase", phase), v("num_replicas", num_replicas), v("rank", rank);
   }
 };
 
@@ -61,13 +67,12 @@ struct Spawn {
 // A file of the data set: the program begins to write it, has written it, or has read it or tried to.
 struct DataFile {
   static constexpr const char* kName = "data_file";
-  std::string action;         // "write_begin", "write_end", "read"
-  std::uint64_t file = 0;     // hash of its path, the same on all ranks that share the folder
-  std::uint64_t content = 0;  // hash of its bytes as they are then; 0 = not there, or not looked at
-  bool accepted = true;       // read: it was whole
+  std::string action;      // "write_begin", "write_end", "read"
+  std::uint64_t file = 0;  // hash of its path; two nodes may have a file each of one path
+  bool accepted = true;    // read: it was whole
   template <class V>
   void visit(V& v) {
-    v("action", action), v("file", file), v("content", content), v("accepted", accepted);
+    v("action", action), v("file", file), v("accepted", accepted);
   }
 };
 
@@ -76,7 +81,8 @@ struct DataFile {
 struct StoreCall {
   static constexpr const char* kName = "store_call";
   std::string action;
-  std::string address;  // numeric; "" of a use. "0.0.0.0" and "::" are every interface
+  std::string
+      address;  // numeric; "" of a use, or where the name has none. 0.0.0.0: every interface
   std::int64_t port = 0;
   std::int64_t error = 0;  // errno's number; 0 = none
   template <class V>

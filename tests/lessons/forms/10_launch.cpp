@@ -1,5 +1,6 @@
+#include <lockstep/base/processors.h>
+
 #include <algorithm>
-#include <thread>
 
 #include "../forms.h"
 
@@ -58,7 +59,7 @@ double drawn_again(int world_size) {
   return 96.0 * world_size * (world_size - devices) / devices;
 }
 double threads_too_many(int world_size) {
-  const int processors = static_cast<int>(std::max(2U, std::thread::hardware_concurrency()));
+  const int processors = std::max(2, static_cast<int>(processors_of_this_process().size()));
   return world_size * processors - std::max(processors, world_size);
 }
 double squared(int world_size) {

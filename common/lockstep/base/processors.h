@@ -1,0 +1,11 @@
+// The processors that this process may use.
+#pragma once
+
+#include <vector>
+
+namespace lockstep {
+
+// Their numbers, ascending, by the affinity that a launcher or a container has set. At least one.
+std::vector<int> processors_of_this_process();
+
+}  // namespace lockstep
