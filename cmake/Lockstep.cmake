@@ -52,7 +52,8 @@ endfunction()
 
 # add_lockstep_test(NAME [TORCH] SOURCES ... DEPENDS ... LABEL unit [TIMEOUT s] [PROCESSORS n])
 # A GoogleTest program; each of its cases is a test of its own, named LABEL.Suite.Case. A case that skips
-# is reported by CTest as skipped, never as passed.
+# is reported by CTest as skipped, never as passed; one that leaves a process, a listening socket, shared memory
+# or a temporary file behind fails.
 function(add_lockstep_test name)
   cmake_parse_arguments(ARG "TORCH" "LABEL;TIMEOUT;PROCESSORS" "SOURCES;DEPENDS;ENVIRONMENT" ${ARGN})
   if(NOT ARG_TIMEOUT)
@@ -61,8 +62,14 @@ function(add_lockstep_test name)
   if(NOT ARG_PROCESSORS)
     set(ARG_PROCESSORS 1)
   endif()
+  if(NOT TARGET lockstep_test_main)  # once for all of them
+    set(_support ${PROJECT_SOURCE_DIR}/tests/support)
+    add_library(lockstep_test_main STATIC ${_support}/main.cpp ${_support}/nothing_left.cpp)
+    target_link_libraries(lockstep_test_main PUBLIC GTest::gtest GTest::gmock)
+    _lockstep_settings(lockstep_test_main FALSE)
+  endif()
   add_lockstep_program(${name} ${ARG_UNPARSED_ARGUMENTS}
-    SOURCES ${ARG_SOURCES} ${PROJECT_SOURCE_DIR}/tests/support/main.cpp DEPENDS ${ARG_DEPENDS} GTest::gtest GTest::gmock)
+    SOURCES ${ARG_SOURCES} DEPENDS ${ARG_DEPENDS} lockstep_test_main)
   if(ARG_TORCH)
     _lockstep_settings(${name} TRUE)
   endif()

@@ -8,7 +8,8 @@ phase by phase, so that a phase run alone replaces its own entry only.
   world-sizes  every form on 1, 8 and 16 ranks
   gcc          everything built by g++, the quick tier
   newest       everything against LibTorch 2.15.0, the quick tier
-  sanitizers   the torch-free libraries and their tests under address and undefined-behaviour sanitizers
+  sanitizers   the torch-free libraries and their tests under address and undefined-behaviour sanitizers; those with
+               threads and processes under the thread sanitizer
   consumer     another project that takes this one as a subdirectory, as the README shows
 """
 
@@ -101,24 +102,35 @@ def configure(source, folder, *options):
     return code, output, ninja
 
 
+# What each set of sanitizers runs on: nothing of it links torch.
+SANITIZED = {
+    "address,undefined": ("base_test", "trace_test", "archive_test", "archive_corpus_test", "flight_test", "contract_test",
+                          "report_test", "launch_unit_test", "launch_fault_test"),
+    "thread": ("base_test", "trace_test", "contract_test", "launch_unit_test", "launch_fault_test"),
+}
+
+
 def sanitizers():
-    folder = ROOT / "build" / "asan-free"
-    code, log, ninja = configure(ROOT, folder, "-DLOCKSTEP_SANITIZE=address,undefined")
-    if code != 0:
-        return False, "configuring failed", log
-    names = ["base_test", "trace_test", "archive_test", "archive_corpus_test", "contract_test", "report_test", "launch_unit_test"]
-    code, output = run([ninja, "-C", str(folder), *names], 1800)
-    log += output
-    if code != 0:
-        return False, "the build failed", log
-    results = []
-    for name in names:
-        code, output = run([str(folder / "tests" / name)], 600,
-                           UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1", ASAN_OPTIONS="detect_leaks=1")
+    results, log = [], ""
+    for kinds, names in SANITIZED.items():
+        folder = ROOT / "build" / f"free-{kinds.replace(',', '-')}"
+        code, output, ninja = configure(ROOT, folder, f"-DLOCKSTEP_SANITIZE={kinds}")
         log += output
-        results.append((name, code))
-    words = ", ".join(f"{name} {'passed' if code in (0, 77) else f'failed ({code})'}" for name, code in results)
-    return all(code in (0, 77) for _, code in results), words, log
+        if code != 0:
+            return False, f"configuring failed ({kinds})", log
+        code, output = run([ninja, "-C", str(folder), *names], 1800)
+        log += output
+        if code != 0:
+            return False, f"the build failed ({kinds})", log
+        for name in names:
+            code, output = run([str(folder / "tests" / name)], 600, UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1",
+                               ASAN_OPTIONS="detect_leaks=1", TSAN_OPTIONS="halt_on_error=1")
+            log += output
+            results.append((kinds, name, code))
+    words = "; ".join(f"{kinds}: " + ", ".join(
+        f"{name} {'passed' if code in (0, 77) else f'failed ({code})'}" for of, name, code in results if of == kinds)
+        for kinds in SANITIZED)
+    return all(code in (0, 77) for _, _, code in results), words, log
 
 
 def consumer():

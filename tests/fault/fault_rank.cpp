@@ -1,57 +1,32 @@
 // Behaves as told, for the tests of the launcher; no torch.
 //
 //   fault_rank SCRIPT...
-//       as a rank: rank r runs script r, or the last one
+//       as a rank: rank r runs script r, or the last one (script.h)
 //   fault_rank launch WORLD_SIZE FOLDER SCRIPT...
 //       as a launcher of such ranks; prints the summary
-//
-// A script is a list of steps, "name" or "name:argument", separated by ';'. At its end the rank
-// exits 0.
-#include <lockstep/base/clock.h>
 #include <lockstep/base/environment.h>
 #include <lockstep/base/error.h>
-#include <lockstep/base/file.h>
 #include <lockstep/launch/launch.h>
 #include <lockstep/trace/writer.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
-#include <filesystem>
-#include <functional>
 #include <iostream>
-#include <map>
 #include <memory>
 #include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "script.h"
+
 namespace {
 
+using lockstep::fault::await;
+using lockstep::fault::hang;
+using lockstep::fault::write_pid;
 using std::chrono::milliseconds;
-constexpr std::int64_t kPatience = 20'000'000'000;
-
-[[noreturn]] void hang() {
-  for (;;) pause();
-}
-
-// Until the file is there.
-void await(const std::string& path) {
-  for (const std::int64_t end = lockstep::monotonic_ns() + kPatience;
-       lockstep::monotonic_ns() < end;) {
-    if (std::filesystem::exists(path)) return;
-    std::this_thread::sleep_for(milliseconds(2));
-  }
-  throw lockstep::Error("nobody wrote " + path);
-}
-
-void write_pid(const std::string& path) {
-  lockstep::write_file(path, std::to_string(getpid()));
-}
 
 // A process of its own session, whose parent is gone and which minds no signal but KILL.
 void orphan(const std::string& path) {
@@ -77,12 +52,6 @@ void print_environment(const std::string& names) {
 void raise_collective(const std::string& cause) {
   const int rank = lockstep::environment_int("RANK").value_or(0);
   throw lockstep::CollectiveError(rank, "allreduce", 7, milliseconds(5'000), cause);
-}
-
-// Even where a sanitizer would turn it into an exit.
-void segfault(const std::string&) {
-  std::signal(SIGSEGV, SIG_DFL);
-  raise(SIGSEGV);
 }
 
 void flood(const std::string& lines) {
@@ -114,41 +83,22 @@ void work(const std::string& count) {
   }
 }
 
-const std::map<std::string, std::function<void(const std::string&)>> kSteps{
-    {"exit", [](const std::string& code) { _exit(std::stoi(code)); }},
-    {"raise", [](const std::string& text) { throw std::runtime_error(text); }},
-    {"report",
-     [](const std::string& text) { lockstep::launch::report_error(std::runtime_error(text)); }},
-    {"collective", raise_collective},
-    {"flood", flood},
-    {"signal", [](const std::string& signal) { raise(std::stoi(signal)); }},
-    {"segfault", segfault},
-    {"ignore", [](const std::string& signal) { std::signal(std::stoi(signal), SIG_IGN); }},
-    {"hang", [](const std::string&) { hang(); }},
-    {"await", await},
-    {"pid", write_pid},
-    {"orphan", orphan},
-    {"complain", [](const std::string& text) { std::cerr << text << std::endl; }},
-    {"environment", print_environment},
-    {"trace", open_trace},
-    {"enter", enter},
-    {"leave", [](const std::string&) { trace_writer->leave(inside_of, false); }},
-    {"fail", [](const std::string&) { trace_writer->leave(inside_of, true); }},
-    {"work", work},
-    {"close", [](const std::string&) { trace_writer.reset(); }},
-};
-
-int run_as_rank(const std::vector<std::string>& scripts, int rank) {
-  const rlimit no_core{0, 0};
-  setrlimit(RLIMIT_CORE, &no_core);
-  const auto index = std::min(static_cast<std::size_t>(rank), scripts.size() - 1);
-  std::istringstream script(scripts.at(index));
-  for (std::string step; std::getline(script, step, ';');) {
-    const auto colon = step.find(':');
-    const std::string argument = colon == std::string::npos ? "" : step.substr(colon + 1);
-    kSteps.at(step.substr(0, colon))(argument);
-  }
-  return 0;
+lockstep::fault::Steps steps() {
+  auto all = lockstep::fault::common_steps();
+  all["report"] = [](const std::string& text) {
+    lockstep::launch::report_error(std::runtime_error(text));
+  };
+  all["collective"] = raise_collective;
+  all["flood"] = flood;
+  all["orphan"] = orphan;
+  all["environment"] = print_environment;
+  all["trace"] = open_trace;
+  all["enter"] = enter;
+  all["leave"] = [](const std::string&) { trace_writer->leave(inside_of, false); };
+  all["fail"] = [](const std::string&) { trace_writer->leave(inside_of, true); };
+  all["work"] = work;
+  all["close"] = [](const std::string&) { trace_writer.reset(); };
+  return all;
 }
 
 int run_as_launcher(const std::string& program, const std::vector<std::string>& arguments) {
@@ -171,7 +121,10 @@ int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   try {
     const auto place = lockstep::launch::placement_from_environment();
-    if (place) return run_as_rank(arguments, place->rank);
+    if (place) {
+      lockstep::fault::run_script(steps(), arguments, place->rank);
+      return 0;
+    }
     if (!arguments.empty() && arguments.front() == "launch")
       return run_as_launcher(argv[0], arguments);
     std::cerr << "usage: fault_rank [launch WORLD_SIZE FOLDER] SCRIPT...\n";

@@ -1,5 +1,5 @@
-// Ranks and launchers that misbehave as their scripts say (fault_rank.cpp); ordered through files,
-// never through time.
+// Ranks and launchers that misbehave as their scripts say (script.h); ordered through files, never
+// through time. What a test leaves behind is looked for by tests/support/nothing_left.h.
 #pragma once
 
 #include <fcntl.h>
@@ -13,22 +13,16 @@
 
 #include <chrono>
 #include <csignal>
-#include <fstream>
 #include <functional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "script.h"
+
 namespace lockstep::launch {
 
-// Gone, or ended and merely waiting for its parent to notice.
-inline bool gone(pid_t pid) {
-  std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  std::getline(in, text, '\0');
-  const auto bracket = text.rfind(')');
-  return bracket == std::string::npos || text.at(bracket + 2) == 'Z' || text.at(bracket + 2) == 'X';
-}
+using fault::gone;
 
 // Whether it became true within the time.
 inline bool within(std::chrono::milliseconds time, const std::function<bool()>& condition) {
@@ -45,11 +39,12 @@ class LaunchFault : public ::testing::Test {
   std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
   pid_t pid_in(const std::string& name) const { return std::stoi(read_file(path(name))); }
 
-  LaunchOptions ranks_that(std::vector<std::string> scripts) const {
+  LaunchOptions ranks_that(std::vector<std::string> scripts,
+                           const std::string& program = FAULT_RANK) const {
     LaunchOptions options;
     options.world_size = static_cast<int>(scripts.size());
     options.command = std::move(scripts);
-    options.command.insert(options.command.begin(), FAULT_RANK);
+    options.command.insert(options.command.begin(), program);
     options.folder = folder_.path();
     options.deadline = std::chrono::seconds(20);
     options.grace = std::chrono::milliseconds(500);

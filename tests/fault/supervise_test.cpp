@@ -21,11 +21,16 @@ constexpr seconds kBound{2};  // of a verdict, from when it can be known
 
 class Supervise : public LaunchFault {
  protected:
-  // Each rank records; all complete one all-reduce, and then do what their script says.
-  Result of(std::vector<std::string> scripts) {
+  // Each rank records; all meet, complete one all-reduce, and then do what their script says.
+  static std::vector<std::string> recorded(const std::filesystem::path& folder,
+                                           std::vector<std::string> scripts) {
     for (auto& script : scripts)
-      script = "trace:" + folder_.path().string() + ";enter:allreduce;leave;" + script;
-    return supervise({.job = ranks_that(std::move(scripts)), .patience = kPatience});
+      script = "trace:" + folder.string() + ";meet;enter:allreduce;leave;" + script;
+    return scripts;
+  }
+  Result of(std::vector<std::string> scripts) {
+    auto job = ranks_that(recorded(folder_.path(), std::move(scripts)));
+    return supervise({.job = job, .patience = kPatience});
   }
   static std::vector<int> culprits(const Result& result) {
     std::vector<int> ranks;
@@ -95,10 +100,8 @@ TEST_F(Supervise, KilledRanksAreNamedWithTheirLastCollective) {
   for (const std::string fatal : {"signal:9", "segfault"}) {
     SCOPED_TRACE(fatal);
     const TemporaryFolder other("lockstep-fault");
-    std::vector<std::string> scripts{"enter:broadcast;hang", fatal, "enter:broadcast;hang"};
-    for (auto& script : scripts)
-      script = "trace:" + other.path().string() + ";enter:allreduce;leave;" + script;
-    auto job = ranks_that(scripts);
+    auto job =
+        ranks_that(recorded(other.path(), {"enter:broadcast;hang", fatal, "enter:broadcast;hang"}));
     job.folder = other.path();
     const auto result = supervise({.job = job, .patience = seconds(10)});
     EXPECT_LT(result.launch.wall, kBound);
@@ -137,9 +140,8 @@ TEST_F(Supervise, OtherOperationsAreNamedWithBothSides) {
 }
 
 TEST_F(Supervise, TheDeadlineOfTheJobHoldsWithoutPatience) {
-  auto job = ranks_that({"trace:" + folder_.path().string() + ";enter:allreduce;hang",
-                         "trace:" + folder_.path().string() + ";hang"});
-  job.deadline = milliseconds(900);
+  auto job = ranks_that(recorded(folder_.path(), {"enter:broadcast;hang", "hang"}));
+  job.deadline = milliseconds(2'000);
   const auto result = supervise({.job = job});
   EXPECT_TRUE(result.launch.deadline_expired);
   EXPECT_EQ(culprits(result), std::vector<int>{1}) << text(result);

@@ -1,9 +1,5 @@
-"""What the tests of other launchers share: processes with a deadline, ports, reports, and the proof that nothing is
-left. Standard library only.
-
-Every process of a test, and whatever it starts, carries a mark in its environment, and orphans among them become
-children of the test. When the test ends, whoever still has the mark is ended by its id, and the test fails if there
-was anybody.
+"""What the tests of other launchers share: processes with a deadline, ports, reports. What they leave behind is looked
+for by tests/support/nothing_left.py. Standard library only.
 """
 
 import ctypes
@@ -18,16 +14,17 @@ import sys
 import tempfile
 import time
 import unittest
-import uuid
 
-MARK = "LOCKSTEP_LAUNCHERS_TEST"
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import nothing_left  # noqa: E402
+
 # What places a process in a job, or says how it talks: a test sets its own.
 PLACING = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCKSTEP_STORE",
            "GLOO_SOCKET_IFNAME")
 PLACING_PREFIXES = ("SLURM", "OMPI_", "PMIX_", "TORCHELASTIC_")
 POLL_S = 0.02
 LIBC = ctypes.CDLL(None)
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+PR_SET_PDEATHSIG = 1
 
 BIN = None  # the folder of the built lessons; main() sets both
 PYTHON = sys.executable  # one that may have torch
@@ -40,23 +37,23 @@ class Finished:
         self.code, self.text, self.seconds = code, text, seconds
 
 
-class Job(unittest.TestCase):
+class Job(nothing_left.TestCase):
     """A test with a folder of its own, a deadline for all it does, and nothing left behind."""
 
     deadline_s = 45
 
     def setUp(self):
+        super().setUp()
         self.deadline = time.monotonic() + self.deadline_s
-        self.mark = uuid.uuid4().hex
         self.held_ports = []
         self.processes = []
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-launchers-"))
-        self.addCleanup(self.leave_nothing)
+        self.addCleanup(self.clean_up)
 
     def environment(self, **more):
         own = {key: value for key, value in os.environ.items()
                if key not in PLACING and not key.startswith(PLACING_PREFIXES)}
-        return {**own, "OMP_NUM_THREADS": "1", MARK: self.mark, **more}
+        return {**own, "OMP_NUM_THREADS": "1", **more}
 
     def left_s(self):
         """Seconds until the deadline; fails the test when there are none."""
@@ -134,45 +131,17 @@ class Job(unittest.TestCase):
         self.assertIn(finished.returncode, (0, 1), finished.stderr)
         return finished.returncode, json.loads(finished.stdout)["findings"]
 
-    def marked(self):
-        """{pid: what it is} of every process that has the test's mark."""
-        found = {}
-        needle = f"{MARK}={self.mark}".encode()
-        for entry in pathlib.Path("/proc").iterdir():
-            if not entry.name.isdigit():
-                continue
-            try:
-                if needle in (entry / "environ").read_bytes().split(b"\0"):
-                    found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()[:120]
-            except OSError:
-                pass  # it has gone, or is another user's
-        return found
-
     def end_all(self):
         """Ends what was started; what that has started goes with it, or is found by the mark."""
         for process in reversed(self.processes):
             if process.poll() is None:
                 self.stop(process)
 
-    def leave_nothing(self):
+    def clean_up(self):
         self.end_all()
-        # A daemon's helpers need a moment to see that it is over.
-        limit = time.monotonic() + 3
-        while (reap_orphans() or self.marked()) and time.monotonic() < limit:
-            time.sleep(POLL_S)
-        left = self.marked()
-        for pid in left:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        if left:
-            while reap_orphans() and time.monotonic() < limit + 3:
-                time.sleep(POLL_S)
         for held in self.held_ports:
             held.close()
         shutil.rmtree(self.folder)
-        self.assertEqual(left, {}, "processes were left")
 
 
 def said(process):
@@ -182,16 +151,6 @@ def said(process):
 def die_with_parent():
     """In a child: a test that is killed at its deadline leaves no daemon."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-
-
-def reap_orphans():
-    """Whether a child is left that runs."""
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0] != 0:
-            pass
-        return True
-    except ChildProcessError:
-        return False
 
 
 def skip(reason):
@@ -213,5 +172,4 @@ def main():
     if len(sys.argv) < 2:
         sys.exit(f"usage: {sys.argv[0]} BIN   (the folder of the built lessons)")
     BIN = pathlib.Path(sys.argv.pop(1)).resolve()
-    LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     unittest.main(module="__main__", verbosity=2)

@@ -1,11 +1,14 @@
-// GoogleTest's main, with one change: a run in which every case skipped exits with 77, so that CTest says
-// "skipped" and never "passed".
+// GoogleTest's main, with two changes: a run in which every case skipped exits with 77, so that CTest says
+// "skipped" and never "passed"; and after every case it is looked for what the case has left behind.
 #include <gtest/gtest.h>
+
+#include "nothing_left.h"
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
+  auto& all = *::testing::UnitTest::GetInstance();
+  all.listeners().Append(new lockstep::test::NothingLeft);  // which takes it over
   const int failed = RUN_ALL_TESTS();
-  const auto& all = *::testing::UnitTest::GetInstance();
   if (failed == 0 && all.skipped_test_count() > 0 &&
       all.skipped_test_count() == all.test_to_run_count())
     return 77;

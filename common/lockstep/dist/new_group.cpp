@@ -46,8 +46,7 @@ std::string lost(const StorePtr& store, const std::string& said) {
   if (served == nullptr) return said;
   return "the store at " + served->getHost() + ", port " + std::to_string(served->getPort()) +
          ", through which the ranks meet, is gone: the process that serves it (rank 0, or "
-         "torchrun's "
-         "agent) has ended, or cannot be reached. " +
+         "torchrun's agent) has ended, or cannot be reached. " +
          said;
 }
 
@@ -79,11 +78,11 @@ ProcessGroupPtr new_group(const ProcessGroupPtr& parent, const std::vector<int>&
     throw;
   } catch (const UnavailableError&) {
     throw;
-  } catch (const c10::DistNetworkError& error) {
-    throw CollectiveError(rank, name.empty() ? "new_group" : "new_group " + name, 0,
-                          options.timeout, lost(parent_store, text_of(error)));
   } catch (const std::exception& error) {
-    throw CollectiveError(rank, "new_group " + name, 0, options.timeout, text_of(error));
+    const bool gone = dynamic_cast<const c10::DistNetworkError*>(&error) != nullptr;
+    throw CollectiveError(rank, name.empty() ? "new_group" : "new_group " + name, 0,
+                          options.timeout,
+                          gone ? lost(parent_store, text_of(error)) : text_of(error));
   }
 }
 

@@ -4,9 +4,11 @@
 #include <lockstep/launch/error_file.h>
 #include <lockstep/launch/interrupt.h>
 #include <lockstep/launch/launch.h>
+#include <lockstep/launch/meeting_file.h>
 #include <lockstep/launch/rank_environment.h>
 #include <lockstep/launch/result.h>
 #include <lockstep/launch/spawn.h>
+#include <lockstep/launch/waiter.h>
 #include <poll.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -17,6 +19,7 @@
 #include <csignal>
 #include <cstring>
 #include <fstream>
+#include <iostream>
 #include <limits>
 
 namespace lockstep::launch {
@@ -77,11 +80,20 @@ int freezing_signal(pid_t pid) {
   return info.si_status;
 }
 
+std::string still_there(pid_t pid) {
+  return "process " + std::to_string(pid) +
+         " is still there after SIGKILL, in uninterruptible sleep: look at what it waits for "
+         "(/proc/" +
+         std::to_string(pid) + "/stack)";
+}
+
 class Supervisor {
  public:
-  explicit Supervisor(const LaunchOptions& options)
-      : options_(options), folder_(std::filesystem::absolute(options.folder)) {}
-  ~Supervisor() { end_everything(after(monotonic_ns(), kAfterKill)); }
+  Supervisor(const LaunchOptions& options, const Waiter& waiter)
+      : options_(options), waiter_(waiter), folder_(std::filesystem::absolute(options.folder)) {}
+  ~Supervisor() {
+    if (!over_) end_everything(after(monotonic_ns(), kAfterKill));  // it was left by an exception
+  }
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
@@ -106,10 +118,12 @@ class Supervisor {
   void terminate(End reason);
   void kill_groups();
   void abandon_running();
-  void end_everything(std::int64_t until_ns);
+  std::set<pid_t> end_everything(std::int64_t until_ns);
   void read_tails();
+  void look_at_the_meeting();
 
   const LaunchOptions& options_;
+  const Waiter& waiter_;
   const std::filesystem::path folder_;
   const std::set<pid_t> spared_ = children();
   const Subreaper subreaper_;
@@ -119,6 +133,8 @@ class Supervisor {
 
   Phase phase_ = Phase::running;
   End reason_ = End::stopped;  // why the launcher ends ranks, once it does
+  bool torn_ = false;          // the file they meet through, when it did
+  bool over_ = false;
   std::int64_t started_ns_ = monotonic_ns();
   std::int64_t due_ns_ = after(started_ns_, options_.deadline);  // of the next phase
   std::int64_t deadline_ns_ = due_ns_;
@@ -154,9 +170,13 @@ LaunchResult Supervisor::watch() {
     look();
     advance();
   }
-  end_everything(phase_ == Phase::killing ? after(killed_ns_, kAfterKill)
-                                          : after(monotonic_ns(), kAfterKill));
+  auto left = end_everything(phase_ == Phase::killing ? after(killed_ns_, kAfterKill)
+                                                      : after(monotonic_ns(), kAfterKill));
+  over_ = true;  // what is still there now is there to stay
+  for (const Rank& rank : ranks_) left.erase(rank.process.pid);  // told of in its own line
+  for (const pid_t pid : left) std::cerr << "warning: " + still_there(pid) + "\n";
   read_tails();
+  look_at_the_meeting();
   for (Rank& rank : ranks_) result_.ranks.push_back(std::move(rank.end));
   ranks_.clear();
   result_.root_cause = find_root_cause(result_.ranks);
@@ -183,11 +203,7 @@ void Supervisor::collect() {
   for (Rank& rank : ranks_) {
     if (!rank.running) continue;
     siginfo_t info{};
-    const auto pid = static_cast<id_t>(rank.process.pid);
-    if (waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno != EINTR)
-      throw Error("cannot wait for rank " + std::to_string(rank.end.rank) + ": " +
-                  std::strerror(errno));
-    if (info.si_pid != 0) record_end(rank, info);
+    if (waiter_.has_ended(rank.process.pid, info)) record_end(rank, info);
   }
 }
 
@@ -258,6 +274,7 @@ void Supervisor::terminate(End reason) {
   look_ns_ = kNever;
   terminated_ns_ = monotonic_ns();
   due_ns_ = after(terminated_ns_, options_.grace);
+  torn_ = is_torn(folder_ / "store");
   for (Rank& rank : ranks_) {
     if (!rank.running) continue;
     if (const int signal = freezing_signal(rank.process.pid);
@@ -289,30 +306,56 @@ void Supervisor::abandon_running() {
     rank.end.signal = SIGKILL;
     rank.end.exit_code = 128 + SIGKILL;
     rank.end.ended_ns = monotonic_ns();
-    rank.end.error =
-        "process " + std::to_string(rank.process.pid) +
-        " is still there after SIGKILL, in uninterruptible sleep: look at what it waits for "
-        "(/proc/" +
-        std::to_string(rank.process.pid) + "/stack)";
+    rank.end.error = still_there(rank.process.pid);
   }
 }
 
-void Supervisor::end_everything(std::int64_t until_ns) {
+// Those still there.
+std::set<pid_t> Supervisor::end_everything(std::int64_t until_ns) {
   for (const Rank& rank : ranks_) kill(-rank.process.pid, SIGKILL);
-  end_children(spared_, until_ns);
+  return waiter_.end_children(spared_, until_ns);
 }
 
 void Supervisor::read_tails() {
   for (Rank& rank : ranks_) rank.end.output_tail = tail_of(files_of(folder_, rank.end.rank).err);
 }
 
+// What those that the launcher had to end may have been caught in. Now nobody writes to the file any
+// more, and what is torn was torn before anybody was told to end.
+void Supervisor::look_at_the_meeting() {
+  if (!torn_ || !is_torn(folder_ / "store")) return;
+  for (Rank& rank : ranks_) {
+    const bool ended = rank.end.end == End::deadline || rank.end.end == End::stopped;
+    if (!ended || !rank.end.error.empty()) continue;
+    rank.end.error = "the file through which the ranks meet, " + (folder_ / "store").string() +
+                     ", is torn: a rank was killed while it wrote there, and whoever reads it "
+                     "waits for the rest for ever";
+  }
+}
+
+bool has_ended(pid_t pid, siginfo_t& info) {
+  info = {};
+  if (waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 &&
+      errno != EINTR)
+    throw Error("cannot wait for process " + std::to_string(pid) + ": " + std::strerror(errno));
+  return info.si_pid != 0;
+}
+
 }  // namespace
 
-LaunchResult launch(const LaunchOptions& options) {
+Waiter system_waiter() {
+  return {has_ended, end_children};
+}
+
+LaunchResult launch(const LaunchOptions& options, const Waiter& waiter) {
   check(options);
-  Supervisor supervisor(options);
+  Supervisor supervisor(options, waiter);
   supervisor.start();
   return supervisor.watch();
+}
+
+LaunchResult launch(const LaunchOptions& options) {
+  return launch(options, system_waiter());
 }
 
 }  // namespace lockstep::launch

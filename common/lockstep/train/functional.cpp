@@ -17,6 +17,10 @@ ProcessGroupPtr kept_group(AutogradContext* context) {
       context->saved_data["group"].toCapsule());
 }
 
+// The backend's own thread holds an operation's tensors for a moment after wait(). None of them may be of
+// the graph, which leads to the group: that thread would be the last to let go of it, and wait for
+// itself for ever. So operations get, and programs are given, detached ones.
+
 // Part s of the input goes to rank s; part s of the output came from rank s. Its backward sends the
 // parts back.
 class AllToAll : public Function<AllToAll> {
@@ -24,13 +28,13 @@ class AllToAll : public Function<AllToAll> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& parts,
                             const ProcessGroupPtr& group) {
     keep_group(context, group);
-    auto sent = parts.contiguous();
+    auto sent = parts.detach().contiguous();
     auto received = at::empty_like(sent);
     collective_call(*group, "all_to_all", [&] {
       std::vector<std::int64_t> equal;  // empty: parts of one size
       group->alltoall_base(received, sent, equal, equal)->wait();
     });
-    return received;
+    return received.detach();
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     return {AllToAll::apply(gradients[0], kept_group(context)), at::Tensor()};
@@ -42,7 +46,9 @@ class AllGather : public Function<AllGather> {
   static variable_list forward(AutogradContext* context, const at::Tensor& tensor,
                                const ProcessGroupPtr& group) {
     keep_group(context, group);
-    return lockstep::all_gather(*group, tensor);
+    auto gathered = lockstep::all_gather(*group, tensor.detach());
+    for (auto& part : gathered) part = part.detach();
+    return gathered;
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     return {AllToAll::apply(at::stack(gradients), kept_group(context)).sum(0), at::Tensor()};
@@ -54,9 +60,9 @@ class AllReduce : public Function<AllReduce> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& tensor,
                             const ProcessGroupPtr& group) {
     keep_group(context, group);
-    auto sum = tensor.clone(at::MemoryFormat::Contiguous);
+    auto sum = tensor.detach().clone(at::MemoryFormat::Contiguous);
     lockstep::all_reduce(*group, sum);
-    return sum;
+    return sum.detach();
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     return {AllReduce::apply(gradients[0], kept_group(context)), at::Tensor()};
