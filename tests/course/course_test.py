@@ -92,6 +92,15 @@ class Course(unittest.TestCase):
         self.assertEqual(again.returncode, 1, again.stderr)
         self.assertIn("missing-set-epoch", [f["pitfall"] for f in json.loads(again.stdout)["findings"]])
         self.assertEqual(again.stderr, "")
+        # Scored, by its oracle's word; and a checker that says nothing.
+        file = self.folder / "matrix.json"
+        scored = call("matrix", traces, "--json", file)
+        self.assertEqual(scored.returncode, 0, scored.stderr)
+        self.assertIn("exact           05_set_epoch/missing-set-epoch (2 ranks, seed 0)", scored.stdout)
+        self.assertEqual(json.loads(file.read_text())["totals"]["exact"]["successes"], 1)
+        silent = call("matrix", traces, "--checker", """echo '{"findings": []}' #""")
+        self.assertIn("missed          05_set_epoch/missing-set-epoch", silent.stdout, silent.stderr)
+        self.assertIn("no truth.json", call("matrix", self.folder / "new").stderr)
         (second / "rank_0.trace").unlink()
         self.assertIn("has the traces of 1 of 2 ranks; missing: 0.", call("diagnose", second).stderr)
 

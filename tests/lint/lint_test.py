@@ -22,15 +22,16 @@ MAY_INCLUDE = {
     "flight": {"base", "archive"},
     "diagnose": {"base", "trace"},
     "supervise": {"base", "launch", "trace", "diagnose"},
+    "matrix": {"base", "trace", "diagnose", "launch"},
     "report": {"base", "trace", "diagnose", "launch"},
-    "course": {"base", "trace", "diagnose", "flight", "launch", "report"},
+    "course": {"base", "trace", "diagnose", "flight", "launch", "matrix", "report"},
     "dist": {"base", "launch"},
     "train": {"base", "dist"},
     "record": {"base", "launch", "dist", "trace"},
     "checkpoint": {"base", "archive", "dist", "train"},
-    "lesson": {"base", "launch", "trace", "diagnose", "supervise", "report", "dist", "train", "record", "checkpoint"},
+    "lesson": {"base", "launch", "trace", "diagnose", "matrix", "supervise", "report", "dist", "train", "record", "checkpoint"},
 }
-TORCH_FREE = {"base", "launch", "trace", "archive", "flight", "diagnose", "supervise", "report", "course"}
+TORCH_FREE = {"base", "launch", "trace", "archive", "flight", "diagnose", "matrix", "supervise", "report", "course"}
 # What an oracle measures with must not rest on what the detectors read.
 ORACLES = {"lesson/reference", "lesson/figures", "lesson/outcome"}
 NOT_FOR_ORACLES = {"trace", "diagnose", "record", "report"}

@@ -3,6 +3,7 @@
 #include <lockstep/base/file.h>
 #include <lockstep/course/flight_diagnosis.h>
 #include <lockstep/course/lessons.h>
+#include <lockstep/course/matrix_command.h>
 #include <lockstep/diagnose/diagnose.h>
 #include <lockstep/diagnose/text.h>
 #include <lockstep/trace/attempts.h>
@@ -181,6 +182,20 @@ int main_of(int argc, char** argv) {
   diagnose_command->add_flag("--export", export_trace, "The trace itself as JSON");
   std::optional<std::string> prefix;
   diagnose_command->add_option("--prefix", prefix, "What the dumps' names have before the rank");
+  MatrixOptions scored;
+  auto* matrix_command = app.add_subcommand(
+      "matrix", "Score what names pitfalls on recorded runs whose truth is known");
+  matrix_command
+      ->add_option("folder", scored.folders,
+                   "Has cases in or below it, as ./lockstep run all --trace FOLDER makes them")
+      ->required();
+  matrix_command->add_option(
+      "--checker", scored.checker,
+      "A command to score, given a folder of traces, in place of our own detectors");
+  matrix_command->add_option("--deadline", scored.deadline_s, "Seconds for each answer of it")
+      ->check(CLI::Range(1, 3600))
+      ->capture_default_str();
+  matrix_command->add_option("--json", scored.json, "A file for the whole matrix");
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {
@@ -200,6 +215,10 @@ int main_of(int argc, char** argv) {
     }
     if (help) return run_program(find_lesson(lessons, wanted).program, {"--help"});
     return run(lessons, wanted, reports, rest);
+  }
+  if (*matrix_command) {
+    score_checker(scored);
+    return kOk;
   }
   if (*diagnose_command) {
     if (const auto code = diagnose_flight_dumps(folders, {prefix, as_json})) return *code;

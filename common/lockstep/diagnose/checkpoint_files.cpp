@@ -174,9 +174,11 @@ Verdict load_without_map_location(const trace::Trace& trace) {
   if (owners.empty()) return not_triggered("no rank read a checkpoint and told its device");
   std::set<int> ranks;
   std::string device;
+  std::int64_t step = -1;
   for (const auto& load : loads)
     for (const auto& to : load.event->to)
       if (to != load.event->device && owners.count(to) > 0 && holds(load.event->from, to)) {
+        if (ranks.empty()) step = load.step;
         ranks.insert(load.rank);
         device = to;
       }
@@ -184,6 +186,7 @@ Verdict load_without_map_location(const trace::Trace& trace) {
   const std::vector<int> guilty(ranks.begin(), ranks.end());
   return found({.pitfall = "load-without-map-location",
                 .ranks = guilty,
+                .step = step,
                 .evidence = "rank" + std::string(guilty.size() > 1 ? "s " : " ") + list(guilty) +
                             " load to " + device +
                             ", from which the file was saved, and which is " + "another rank's"});

@@ -60,6 +60,14 @@ Verdict forward_bypasses_wrapper(const trace::Trace& trace);
 // unseen, as in no_gradient_sync.
 Verdict replicas_diverged(const trace::Trace& trace);
 
+// ---- updates.cpp ----
+
+// Generic. Needs `update` of every rank, and an engine `distributed_data_parallel` on all. Rule: the first of:
+// ranks update with different learning rates; equal parameters and equal reduced gradients give different
+// parameters; in a pass ranks made different numbers of updates with equally many
+// batches.
+Verdict update_differs(const trace::Trace& trace);
+
 // ---- collectives.cpp ----
 
 // Generic. Needs collectives. Rule: at one (group, sequence), the ranks' operation, reduce

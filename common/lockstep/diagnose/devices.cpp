@@ -57,6 +57,15 @@ Moved moved_bytes(const Run& run) {
   return bytes;
 }
 
+// The step of the first transfer in training; -1 where all come before it.
+std::int64_t first_transfer(const Run& run) {
+  std::int64_t first = -1;
+  for (const auto* device : run.ranks)
+    for (const auto& at : device->all<trace::Transfer>())
+      if (at.step >= 0 && (first < 0 || at.step < first)) first = at.step;
+  return first;
+}
+
 double median_of_others(std::vector<double> values) {
   values.erase(values.begin());
   std::sort(values.begin(), values.end());
@@ -211,6 +220,7 @@ Verdict device_zero_bottleneck(const trace::Trace& trace) {
   return found({.pitfall = "device-zero-bottleneck",
                 .severity = Severity::advice,
                 .ranks = {0},
+                .step = first_transfer(run),
                 .evidence = std::string("device 0 ") +
                             (pair ? "received gradients of " : "moved ") + number(of.front()) +
                             " bytes; the " + (pair ? "other device: " : "median other device: ") +

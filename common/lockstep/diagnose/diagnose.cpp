@@ -41,8 +41,12 @@ const std::vector<Slugs>& stops() {
 // Generic findings of values, and the named ones that account for each.
 const std::map<std::string, std::vector<std::string>>& explained_by() {
   static const std::map<std::string, std::vector<std::string>> kExplained{
+      {"update-differs",
+       {"local-overflow-skip", "uneven-batches", "no-initial-broadcast", "no-gradient-sync",
+        "forward-bypasses-wrapper", "parameters-differ-across-ranks", "frozen-after-wrapping",
+        "optimizer-built-on-other-parameters", "sync-bn-after-wrapping", "unused-parameter"}},
       {"replicas-diverged",
-       {"local-overflow-skip", "no-gradient-sync", "forward-bypasses-wrapper",
+       {"update-differs", "local-overflow-skip", "no-gradient-sync", "forward-bypasses-wrapper",
         "no-initial-broadcast", "parameters-differ-across-ranks", "frozen-after-wrapping",
         "unused-parameter", "sync-bn-after-wrapping"}},
       {"gradient-not-the-mean",
@@ -202,6 +206,7 @@ const std::vector<Detector>& detectors() {
       {"loss-all-reduced-in-place", 1, loss_all_reduced_in_place},
       {"restart-without-resume", 2, restart_without_resume},
       {"restart-expected-by-default", 1, restart_expected_by_default},
+      {"update-differs", 1, update_differs},
       {"replicas-diverged", 1, replicas_diverged},
       {"gradient-not-the-mean", 1, gradient_not_the_mean},
       {"collective-mismatch", 0, collective_mismatch},

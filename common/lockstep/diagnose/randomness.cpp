@@ -12,7 +12,11 @@ namespace {
 // falls alike by chance.
 constexpr std::int64_t kEnough = 16;
 
-using Batches = std::vector<const trace::RandomNumbers*>;
+struct Batch {
+  std::int64_t step;
+  const trace::RandomNumbers* numbers;
+};
+using Batches = std::vector<Batch>;
 
 bool is_complete(const trace::RandomNumbers& batch) {
   return !batch.hashes.empty() && batch.hashes.size() == batch.ids.size();
@@ -21,7 +25,7 @@ bool is_complete(const trace::RandomNumbers& batch) {
 Batches batches_of(const trace::ParticipantTrace& rank) {
   Batches batches;
   for (const auto& at : rank.all<trace::RandomNumbers>())
-    if (is_complete(*at.event)) batches.push_back(at.event);
+    if (is_complete(*at.event)) batches.push_back({at.step, at.event});
   return batches;
 }
 
@@ -32,7 +36,9 @@ bool is_varied(const trace::RandomNumbers& batch) {
 
 // Samples that share their numbers with another one, place by place; nothing where any place differs.
 // A sample that comes twice has its numbers twice. A shorter batch is compared as far as it goes.
-std::int64_t shared_draws(const trace::RandomNumbers& a, const trace::RandomNumbers& b) {
+std::int64_t shared_draws(const Batch& of_a, const Batch& of_b) {
+  const auto& a = *of_a.numbers;
+  const auto& b = *of_b.numbers;
   std::int64_t others = 0;
   for (std::size_t i = 0; i < std::min(a.ids.size(), b.ids.size()); ++i) {
     if (a.hashes[i] != b.hashes[i]) return 0;
@@ -41,13 +47,19 @@ std::int64_t shared_draws(const trace::RandomNumbers& a, const trace::RandomNumb
   return is_varied(a) && is_varied(b) ? others : 0;
 }
 
-// In batches in a row, the most.
-std::int64_t shared_in_a_row(const Batches& a, const Batches& b) {
-  std::int64_t shared = 0, most = 0;
+// In batches in a row, the most; and the step of the first of them.
+struct Shared {
+  std::int64_t samples = 0;
+  std::int64_t step = -1;
+};
+Shared shared_in_a_row(const Batches& a, const Batches& b) {
+  Shared now, most;
   for (std::size_t k = 0; k < std::min(a.size(), b.size()); ++k) {
-    const auto of_batch = shared_draws(*a[k], *b[k]);
-    shared = of_batch == 0 ? 0 : shared + of_batch;
-    most = std::max(most, shared);
+    const auto of_batch = shared_draws(a[k], b[k]);
+    if (of_batch == 0) now = {};
+    if (of_batch > 0 && now.samples == 0) now.step = a[k].step;
+    now.samples += of_batch;
+    if (now.samples > most.samples) most = now;
   }
   return most;
 }
@@ -58,7 +70,7 @@ std::vector<Batches> passes_of_batches(const trace::ParticipantTrace& rank) {
   for (const auto& event : rank.events) {
     if (std::holds_alternative<trace::PassBegin>(event.payload)) passes.emplace_back();
     const auto* numbers = std::get_if<trace::RandomNumbers>(&event.payload);
-    if (numbers != nullptr && is_complete(*numbers)) passes.back().push_back(numbers);
+    if (numbers != nullptr && is_complete(*numbers)) passes.back().push_back({event.step, numbers});
   }
   std::erase_if(passes, [](const Batches& batches) { return batches.empty(); });
   return passes;
@@ -66,19 +78,21 @@ std::vector<Batches> passes_of_batches(const trace::ParticipantTrace& rank) {
 
 // How many batches in a row begin with the same numbers, in rounds of equally many to the end of every pass,
 // whose last round may be shorter; 1 = no such rounds.
-std::size_t round_length(const std::vector<Batches>& passes, std::int64_t* shared) {
+std::size_t round_length(const std::vector<Batches>& passes, std::int64_t* shared,
+                         std::int64_t* step) {
   std::size_t length = 1;
   for (const auto& batches : passes) {
     std::size_t first_round = 1;
-    while (first_round < batches.size() && shared_draws(*batches[0], *batches[first_round]) > 0)
+    while (first_round < batches.size() && shared_draws(batches[0], batches[first_round]) > 0)
       ++first_round;
     length = std::max(length, first_round);
   }
   for (const auto& batches : passes)
     for (std::size_t k = 0; k < batches.size(); ++k) {
       if (k % length == 0) continue;
-      const auto of_batch = shared_draws(*batches[k - k % length], *batches[k]);
+      const auto of_batch = shared_draws(batches[k - k % length], batches[k]);
       if (of_batch == 0) return 1;
+      if (*shared == 0) *step = batches[k].step;
       *shared += of_batch;
     }
   return length;
@@ -101,18 +115,19 @@ Verdict same_augmentation_everywhere(const trace::Trace& trace) {
   // The first rank whose numbers another draws too, and all that do.
   for (std::size_t first = 0; first < ranks.size(); ++first) {
     std::vector<int> alike{run.numbers[first]};
-    std::int64_t shared = 0;
+    Shared shared;
     for (std::size_t r = first + 1; r < ranks.size(); ++r) {
       const auto with_r = shared_in_a_row(ranks[first], ranks[r]);
-      if (with_r < kEnough) continue;
+      if (with_r.samples < kEnough) continue;
+      if (alike.size() == 1 || with_r.samples < shared.samples) shared = with_r;
       alike.push_back(run.numbers[r]);
-      shared = shared == 0 ? with_r : std::min(shared, with_r);
     }
     if (alike.size() < 2) continue;
     return found({.pitfall = "same-augmentation-everywhere",
                   .ranks = alike,
+                  .step = shared.step,
                   .evidence = "ranks " + list(alike) + " drew the same random numbers for " +
-                              plural(shared, "sample") +
+                              plural(shared.samples, "sample") +
                               " in a row, which are other samples on each"});
   }
   return clean();
@@ -122,14 +137,16 @@ Verdict worker_streams_copied(const trace::Trace& trace) {
   const Run run(trace);
   std::vector<int> at_fault;
   std::size_t workers = 0, repeats = 0;
+  std::int64_t step = -1;
   bool any = false;
   for (std::size_t r = 0; r < run.ranks.size(); ++r) {
     const auto passes = passes_of_batches(*run.ranks[r]);
     any = any || std::any_of(passes.begin(), passes.end(),
                              [](const Batches& batches) { return batches.size() > 1; });
-    std::int64_t shared = 0;
-    const auto length = round_length(passes, &shared);
+    std::int64_t shared = 0, repeated_at = -1;
+    const auto length = round_length(passes, &shared, &repeated_at);
     if (length < 2 || shared < kEnough) continue;
+    if (at_fault.empty()) step = repeated_at;
     at_fault.push_back(run.numbers[r]);
     workers = std::max(workers, length);
     repeats = std::max(repeats, static_cast<std::size_t>(shared));
@@ -138,6 +155,7 @@ Verdict worker_streams_copied(const trace::Trace& trace) {
   if (at_fault.empty()) return clean();
   return found({.pitfall = "worker-streams-copied",
                 .ranks = at_fault,
+                .step = step,
                 .evidence = "the same random numbers are drawn for " + std::to_string(workers) +
                             " batches one after another, all through the run; " +
                             plural(static_cast<std::int64_t>(repeats), "sample") +

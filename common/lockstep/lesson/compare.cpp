@@ -3,6 +3,8 @@
 #include <lockstep/launch/interrupt.h>
 #include <lockstep/lesson/compare.h>
 #include <lockstep/lesson/outcome.h>
+#include <lockstep/matrix/cases.h>
+#include <lockstep/matrix/expected.h>
 #include <lockstep/supervise/attempts.h>
 #include <lockstep/trace/attempts.h>
 #include <lockstep/trace/reader.h>
@@ -62,6 +64,21 @@ std::filesystem::path kept_folder(const LessonOptions& options, const Lesson& le
   std::filesystem::create_directories(folder);
   std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
   return folder;
+}
+
+// What is known of this run: its oracles decide whether it has a pitfall, and which.
+matrix::Truth truth_of(const Selected& selected, const Lesson& lesson, const LessonOptions& options,
+                       const report::Variant& variant) {
+  matrix::Truth truth;
+  truth.name = lesson.name + "/" + selected.name + " (" + std::to_string(variant.world_size) + " " +
+               variant.participants + ", seed " + std::to_string(options.seed) + ")";
+  truth.family = lesson.name.substr(0, 2);
+  for (const auto& oracle : variant.oracles)
+    if (oracle.manifested && truth.pitfall.empty()) truth.pitfall = oracle.pitfall;
+  matrix::fill_in_expected(truth,
+                           std::filesystem::path(LOCKSTEP_SOURCE_DIR) / "lessons/truths.json",
+                           lesson.name, variant.world_size);
+  return truth;
 }
 
 // More than the ranks' own timeout: they may say first what they saw, a checked one after a second.
@@ -128,6 +145,8 @@ report::Variant run_form(const Selected& selected, const Lesson& lesson,
   describe_ending(attempts, variant);
   if (variant.ending != report::Ending::skipped)
     judge_run(selected, folder, static_cast<int>(last.ranks.size()), variant);
+  if (!options.trace.empty() && variant.ending != report::Ending::skipped)
+    matrix::write_truth(folder, truth_of(selected, lesson, options, variant));
   variant.verdict = report::judge(variant);
   return variant;
 }

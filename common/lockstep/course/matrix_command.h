@@ -1,0 +1,20 @@
+// ./lockstep matrix: scores a checker on recorded runs whose truth is known.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace lockstep::course {
+
+struct MatrixOptions {
+  std::vector<std::filesystem::path> folders;  // with cases in or below them
+  std::string checker;                         // a command; "" = our own detectors
+  int deadline_s = 60;                         // of the command, for each case
+  std::filesystem::path json;                  // "" = no file
+};
+
+// Prints a line for each case and the totals. Throws UsageError and Error.
+void score_checker(const MatrixOptions& options);
+
+}  // namespace lockstep::course

@@ -1,0 +1,159 @@
+// What the ranks do with equal gradients.
+#include <lockstep/diagnose/detectors.h>
+#include <lockstep/diagnose/gradients.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace lockstep::diagnose {
+namespace {
+
+// The ranks share one model: an engine reduces their gradients.
+bool are_replicas(const Run& run) {
+  return std::all_of(run.ranks.begin(), run.ranks.end(), [](const auto* rank) {
+    const auto engines = rank->template all<trace::Engine>();
+    return std::any_of(engines.begin(), engines.end(), [](const auto& at) {
+      return at.event->kind == "distributed_data_parallel";
+    });
+  });
+}
+
+template <class T>
+using ByStep = std::map<std::int64_t, std::vector<const T*>>;  // every rank's, where all have one
+
+template <class T>
+ByStep<T> by_step(const Run& run) {
+  ByStep<T> steps;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r)
+    for (const auto& at : run.ranks[r]->all<T>())
+      if (auto& there = steps[at.step]; there.size() == r) there.push_back(at.event);
+  std::erase_if(steps, [&](const auto& step) { return step.second.size() < run.ranks.size(); });
+  return steps;
+}
+
+template <class T>
+bool equal_values(const std::vector<const T*>& ranks) {
+  return std::all_of(ranks.begin(), ranks.end(), [&](const T* rank) {
+    return first_difference(rank->values, ranks.front()->values) < 0;
+  });
+}
+
+std::string rates_text(const std::vector<double>& rates) {
+  std::vector<std::string> words;
+  for (const double rate : rates) words.push_back(number(rate));
+  return list(words);
+}
+
+// The first step at which ranks updated with different learning rates.
+std::optional<Finding> rates(const Run& run) {
+  for (const auto& [step, updates] : by_step<trace::Update>(run)) {
+    std::vector<std::vector<double>> of_ranks;
+    for (const auto* update : updates) of_ranks.push_back(update->lr);
+    const auto odd = odd_ones_out(run.numbers, of_ranks);
+    if (odd.empty()) continue;
+    std::size_t other = 1;
+    while (of_ranks[other] == of_ranks[0]) ++other;
+    return Finding{.pitfall = "update-differs",
+                   .ranks = odd,
+                   .step = step,
+                   .evidence = "rank " + std::to_string(run.numbers[0]) +
+                               " updates with the learning rate " + rates_text(of_ranks[0]) +
+                               ", rank " + std::to_string(run.numbers[other]) + " with " +
+                               rates_text(of_ranks[other])};
+  }
+  return std::nullopt;
+}
+
+// The first step that takes equal parameters and equal gradients to different parameters.
+std::optional<Finding> results(const Run& run) {
+  const auto parameters = by_step<trace::Parameters>(run);
+  const auto gradients = by_step<trace::ReducedGradients>(run);
+  for (const auto& [step, after] : parameters) {
+    const auto before = parameters.find(step - 1);
+    const auto reduced = gradients.find(step);
+    if (before == parameters.end() || reduced == gradients.end()) continue;
+    if (equal_values(after) || !equal_values(before->second) || !equal_values(reduced->second))
+      continue;
+    std::vector<std::size_t> group(after.size());
+    for (std::size_t r = 0; r < after.size(); ++r)
+      for (group[r] = 0; first_difference(after[r]->values, after[group[r]]->values) >= 0;)
+        ++group[r];
+    return Finding{.pitfall = "update-differs",
+                   .ranks = odd_ones_out(run.numbers, group),
+                   .step = step,
+                   .evidence =
+                       "equal parameters, equal gradients and equal learning rates gave "
+                       "different parameters: what else the update goes by (weight "
+                       "decay, momentum, its count of steps) differs by rank"};
+  }
+  return std::nullopt;
+}
+
+// What a rank did in one pass over the train data.
+struct PassWork {
+  std::size_t batches = 0;
+  std::int64_t updates = 0;     // of it
+  std::int64_t first_step = 0;  // at its begin
+};
+
+std::vector<PassWork> work_by_pass(const trace::ParticipantTrace& rank) {
+  std::vector<PassWork> passes;
+  std::optional<PassWork> now;
+  for (const auto& event : rank.events) {
+    const auto* begin = std::get_if<trace::PassBegin>(&event.payload);
+    const auto* end = std::get_if<trace::PassEnd>(&event.payload);
+    if (begin != nullptr && begin->phase == "train") now = PassWork{.first_step = event.step};
+    if (end != nullptr && end->phase == "train" && now) {
+      passes.push_back(*now);
+      now.reset();
+    }
+    if (!now) continue;
+    now->batches += std::holds_alternative<trace::Samples>(event.payload) ? 1 : 0;
+    now->updates += std::holds_alternative<trace::Update>(event.payload) ? 1 : 0;
+  }
+  return passes;
+}
+
+// The first pass in which ranks made different numbers of updates with equally many batches. (With unequal
+// ones the others' updates are done for the rank that has fewer: join.)
+std::optional<Finding> counts(const Run& run) {
+  std::vector<std::vector<PassWork>> work;
+  for (const auto* rank : run.ranks) work.push_back(work_by_pass(*rank));
+  std::size_t passes = work.front().size();
+  for (const auto& rank : work) passes = std::min(passes, rank.size());
+  for (std::size_t pass = 0; pass < passes; ++pass) {
+    std::vector<std::int64_t> updates;
+    std::vector<std::size_t> batches;
+    for (const auto& rank : work) {
+      updates.push_back(rank[pass].updates);
+      batches.push_back(rank[pass].batches);
+    }
+    const auto odd = odd_ones_out(run.numbers, updates);
+    if (odd.empty() || !odd_ones_out(run.numbers, batches).empty()) continue;
+    const auto [least, most] = std::minmax_element(updates.begin(), updates.end());
+    return Finding{.pitfall = "update-differs",
+                   .ranks = odd,
+                   .step = work.front()[pass].first_step,
+                   .evidence = "of " + std::to_string(batches.front()) + " batches in pass " +
+                               std::to_string(pass + 1) + " some ranks made " +
+                               plural(*least, "update") + ", others " + std::to_string(*most)};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Verdict update_differs(const trace::Trace& trace) {
+  const Run run(trace);
+  if (run.devices) return not_triggered("one process drives the devices");
+  if (run.world_size < 2) return not_applicable("one rank has no other replica");
+  if (!run.complete) return not_triggered("a rank left no trace");
+  if (!are_replicas(run)) return not_triggered("no gradient engine makes these ranks replicas");
+  if (by_step<trace::Update>(run).empty()) return not_triggered("no step has every rank's update");
+  std::optional<Finding> first;
+  for (auto finding : {rates(run), results(run), counts(run)})
+    if (finding && (!first || finding->step < first->step)) first = std::move(finding);
+  return first ? found(*first) : clean();
+}
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,21 @@
+// Asks a checker about a case. It is given the traces and nothing else: no truth, no name, no path that tells.
+#pragma once
+
+#include <lockstep/matrix/cases.h>
+
+#include <chrono>
+#include <string>
+
+namespace lockstep::matrix {
+
+// Our own detectors (diagnose/). not_triggered: the one of this pitfall lacked what it needs; of a healthy run,
+// all of them did.
+Answer ask_detectors(const Case& one);
+
+// Any program: `command FOLDER`, run by the shell, where FOLDER holds copies of the traces under a name that says
+// nothing. It prints {"findings": [{"pitfall", "ranks", "step", "severity"}]} on stdout (the last three may
+// be missing; severity is "violation" or "advice"), or {"not_triggered": true}. Anything else, an exit code
+// above 1 with nothing on stdout, and no answer within `deadline` is an error.
+Answer ask_program(const Case& one, const std::string& command, std::chrono::seconds deadline);
+
+}  // namespace lockstep::matrix

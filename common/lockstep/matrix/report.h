@@ -1,0 +1,21 @@
+// What a checker was worth: a line for each case, and the totals. For people, and as JSON
+// (reports/schema/matrix.schema.json).
+#pragma once
+
+#include <lockstep/matrix/score.h>
+
+#include <string>
+#include <vector>
+
+namespace lockstep::matrix {
+
+struct Matrix {
+  std::string checker;
+  std::vector<Scored> runs;
+  Families families;
+};
+
+std::string to_text(const Matrix& matrix);
+std::string to_json(const Matrix& matrix);
+
+}  // namespace lockstep::matrix

@@ -1,0 +1,66 @@
+// What the ranks do with equal gradients.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "expect.h"
+#include "job.h"
+
+namespace lockstep::contract {
+namespace {
+
+using diagnose::State;
+
+class Updates : public testing::TestWithParam<int> {
+ protected:
+  std::vector<int> second_or_both() const {
+    return GetParam() == 2 ? all_ranks(2) : std::vector<int>{1};
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, Updates, testing::Values(2, 3, 4, 8),
+                         testing::PrintToStringParamName());
+
+TEST_P(Updates, WithAnotherRateAreNamedAtTheFirstStep) {
+  auto trace = Job(GetParam()).run();
+  for (auto& event : trace.ranks[1].events)
+    if (auto* update = std::get_if<trace::Update>(&event.payload); update && event.step >= 2)
+      update->lr = {0.2};
+  expect_only(trace, "update-differs", second_or_both(), 2);
+  EXPECT_NE(diagnose::diagnose(trace).findings[0].evidence.find("rank 1 with 0.2"),
+            std::string::npos);
+}
+
+TEST_P(Updates, OfEqualGradientsToOtherParametersAreNamed) {
+  auto trace = Job(GetParam()).run();
+  for (auto& event : trace.ranks[1].events)
+    if (auto* parameters = std::get_if<trace::Parameters>(&event.payload);
+        parameters && event.step >= 1)
+      parameters->values[0] = summarize(Values{1, 2, 3, 4, 5, 6});
+  expect_only(trace, "update-differs", second_or_both(), 1);
+  EXPECT_NE(diagnose::diagnose(trace).findings[0].evidence.find("weight decay"), std::string::npos);
+}
+
+TEST_P(Updates, FewerOnOneRankWithAsManyBatchesAreNamed) {
+  auto trace = Job(GetParam()).run();
+  auto& events = trace.ranks[1].events;
+  // It leaves out an update where values are not recorded.
+  const auto left_out = std::find_if(events.begin(), events.end(), [](const auto& event) {
+    return event.step == 5 && std::holds_alternative<trace::Update>(event.payload);
+  });
+  ASSERT_NE(left_out, events.end());
+  for (auto event = left_out; event != events.end(); ++event) --event->step;
+  events.erase(left_out);
+  expect_only(trace, "update-differs", second_or_both(), -2);
+  EXPECT_NE(diagnose::diagnose(trace).findings[0].evidence.find("some ranks made"),
+            std::string::npos);
+}
+
+TEST_P(Updates, OfRanksThatAreNoReplicasAreTheirOwnAffair) {
+  auto trace = without<trace::Engine>(Job(GetParam()).run());
+  for (auto& event : trace.ranks[1].events)
+    if (auto* update = std::get_if<trace::Update>(&event.payload)) update->lr = {0.2};
+  EXPECT_EQ(state(trace, "update-differs"), State::not_triggered);
+}
+
+}  // namespace
+}  // namespace lockstep::contract
