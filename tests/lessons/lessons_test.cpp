@@ -168,9 +168,17 @@ class Torchrun : public ::testing::Test {
   }
   Finished torchrun(const std::string& lesson, const std::string& form,
                     std::vector<std::string> more = {}) {
-    std::vector<std::string> command{
-        LOCKSTEP_PYTHON,  "-m",   "torch.distributed.run", "--nproc-per-node", "2",
-        "--rdzv-backend", "c10d", "--rdzv-endpoint",       "127.0.0.1:0"};
+    std::vector<std::string> command{LOCKSTEP_PYTHON,
+                                     "-m",
+                                     "torch.distributed.run",
+                                     "--nproc-per-node",
+                                     "2",
+                                     "--rdzv-backend",
+                                     "c10d",
+                                     "--rdzv-endpoint",
+                                     "127.0.0.1:0",
+                                     "--log-dir",
+                                     (folder_.path() / "torchrun").string()};
     command.insert(command.end(), more.begin(), more.end());
     const std::vector<std::string> program_and_options{
         "--no-python", program(lesson), "--variant",
