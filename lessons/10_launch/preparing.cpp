@@ -69,7 +69,11 @@ void train(RankContext& context, const Fault& fault) {
     write(context, own, [] {});
     fs::rename(own, file);
   } else {
-    if (context.rank() == 0) write(context, file, [] {});
+    if (context.rank() == 0) {
+      const auto unfinished = file.string() + ".new";
+      write(context, unfinished, [] {});
+      fs::rename(unfinished, file);
+    }
     barrier(*context.group());
   }
   read(context, file);

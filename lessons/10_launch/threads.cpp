@@ -71,7 +71,8 @@ Part threads_part() {
           .run = train,
           .broken = {{.slug = "thread-oversubscription",
                       .what = "every rank uses a thread for each processor",
-                      .oracle = {"threads that find no processor", threads_too_many}}},
+                      .oracle = {"threads beyond one for each processor and each rank",
+                                 threads_too_many}}},
           .near_misses = {{.name = "near-miss-all-threads-for-one",
                            .slug = "thread-oversubscription",
                            .naive_check = "a rank sets its threads to the number of processors"}}};

@@ -7,6 +7,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -37,9 +38,11 @@ class Readme(unittest.TestCase):
 
 class Example(unittest.TestCase):
     def test_it_trains_on_two_ranks_under_torchrun(self):
-        done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--no-python", "--nproc-per-node", "2",
-                               "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", PROGRAM],
-                              capture_output=True, text=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL)
+        with tempfile.TemporaryDirectory() as logs:
+            done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--no-python", "--nproc-per-node", "2",
+                                   "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--log-dir", logs,
+                                   PROGRAM],
+                                  capture_output=True, text=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL)
         self.assertEqual(done.returncode, 0, done.stderr)
         losses = [float(loss) for loss in re.findall(r"^epoch \d: loss ([0-9.]+)$", done.stdout, re.MULTILINE)]
         self.assertEqual(len(losses), 2, done.stdout)  # rank 0 speaks, once an epoch

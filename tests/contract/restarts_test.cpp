@@ -56,7 +56,7 @@ TEST_P(Restarts, WithoutALoadAreNamedWhereTheyTrainAgainWhatWasSaved) {
   const auto trace =
       job({.epochs = {0, 1}, .dies = true}, {.restart_count = 1, .epochs = {0, 1, 2}});
   EXPECT_EQ(diagnose::diagnose(trace).findings[0].evidence,
-            "attempt 2 began with epoch 0 and loaded nothing, though the state after epoch 1 had "
+            "attempt_1 began with epoch 0 and loaded nothing, though the state after epoch 1 had "
             "been saved");
 }
 

@@ -113,8 +113,19 @@ class Course(unittest.TestCase):
             folder = traces / "09_hanging_collective" / "rank-conditional-collective"
             while process.poll() is None:
                 said.append(call("diagnose", folder).stderr)
-        self.assertTrue([text for text in said if "note: rank 0, 1, 2 still runs." in text], said)
-        self.assertNotIn("still runs", call("diagnose", folder).stderr)
+        self.assertTrue([text for text in said if "note: ranks 0, 1 and 2 still run." in text], said)
+        self.assertNotIn("still run", call("diagnose", folder).stderr)
+
+    def test_a_failure_without_a_finding_is_told_of(self):
+        traces = self.folder / "traces"
+        call("run", "10", "--variant", "rank-as-device-index", "--reports", self.folder, "--trace", traces)
+        folder = traces / "10_launch" / "rank-as-device-index"
+        self.assertEqual(call("diagnose", folder).returncode, 1)
+        for rank in (2, 3):
+            (folder / f"rank_{rank}.trace").unlink()
+        result = call("diagnose", folder)
+        self.assertIn("missing: 2 3.", result.stderr)
+        self.assertIn("note: by its launcher's word rank 2 ended otherwise: raised, exit code 3.", result.stderr)
 
     def test_a_run_that_is_ended_leaves_nobody(self):
         for sent in (signal.SIGTERM, signal.SIGINT):

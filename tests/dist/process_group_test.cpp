@@ -275,6 +275,27 @@ TEST(InitProcessGroup, TellsOfAPortThatIsTaken) {
   ::close(socket_fd);
 }
 
+// It accepts connections, and never says a word.
+TEST(InitProcessGroup, SaysWhenWhoAnswersIsNoStore) {
+  const int socket_fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  auto* at = reinterpret_cast<sockaddr*>(&address);
+  ASSERT_EQ(::bind(socket_fd, at, size), 0);
+  ASSERT_EQ(::listen(socket_fd, 8), 0);
+  ASSERT_EQ(::getsockname(socket_fd, at, &size), 0);
+  const auto port = std::to_string(ntohs(address.sin_port));
+  const auto begin = std::chrono::steady_clock::now();
+  const InitOptions options{
+      .init_method = "tcp://127.0.0.1:" + port, .rank = 1, .world_size = 2, .timeout = 1s};
+  EXPECT_THAT(message_of<CollectiveError>(options),
+              HasSubstr("somebody answers at 127.0.0.1, port " + port));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s);
+  ::close(socket_fd);  // which lets the client that was left alone go
+}
+
 TEST(InitProcessGroup, GivesTheBackendToDecorate) {
   std::atomic<int> calls{0};
   test::ThreadRanksOptions options;

@@ -29,6 +29,7 @@ class MixedJob(unittest.TestCase):
             # Port 0: the agent takes a free one.
             group.start([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
                          "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0",
+                         "--log-dir", os.path.join(mixed, "torchrun"),
                          os.path.join(ranks.HERE, "mixed_rank.py"), PROGRAM, mixed, *specs])
             for rank in range(2):
                 group.start([PROGRAM, pure, f"file://{stores}/", str(rank), *specs])

@@ -1,6 +1,7 @@
 // The program behind ./lockstep: list, run, diagnose.
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
+#include <lockstep/base/text.h>
 #include <lockstep/course/flight_diagnosis.h>
 #include <lockstep/course/lessons.h>
 #include <lockstep/course/matrix_command.h>
@@ -12,6 +13,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstring>
 #include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -100,7 +102,7 @@ void warn_of_missing_ranks(const std::filesystem::path& folder, const trace::Tra
 
 // A snapshot of a job that still runs shows waits that may just not be over.
 void warn_of_running_ranks(const std::filesystem::path& folder, const trace::Trace& trace) {
-  std::string running;
+  std::vector<int> running;
   for (const auto& rank : trace.ranks) {
     const auto maps = std::filesystem::path("/proc") / std::to_string(rank.pid) / "maps";
     if (rank.closed || !std::filesystem::exists(maps)) continue;
@@ -110,11 +112,29 @@ void warn_of_running_ranks(const std::filesystem::path& folder, const trace::Tra
     } catch (const Error&) {  // it has just ended, or is another user's
       continue;
     }
-    running += (running.empty() ? "" : ", ") + std::to_string(rank.participant.rank);
+    running.push_back(rank.participant.rank);
   }
   if (running.empty()) return;
-  std::cerr << "note: rank " << running << " still runs. What is found is of this moment: a wait "
-            << "may just not be over. Look again a little later.\n";
+  std::cerr
+      << "note: " << (running.size() > 1 ? "ranks " : "rank ") << lockstep::list(running)
+      << (running.size() > 1 ? " still run" : " still runs")
+      << ". What is found is of this moment: a wait may just not be over. Look again later.\n";
+}
+
+// What is known of a job in which nothing was found, and that failed all the same.
+void note_failures(const trace::Trace& trace) {
+  for (const auto& end : trace.ends)
+    if (end.how != "completed" && end.how != "stopped")
+      std::cerr << "note: by its launcher's word rank " << end.rank
+                << " ended otherwise: " << end.how << ", exit code " << end.exit_code
+                << ". Nothing that was recorded explains it.\n";
+  for (const auto& rank : trace.ranks)
+    for (const auto& at : rank.all<trace::StoreCall>())
+      if (at.event->error != 0)
+        std::cerr << "note: rank " << rank.participant.rank
+                  << " did not come through to the store (" << at.event->action << " "
+                  << at.event->address << ", port " << at.event->port
+                  << "): " << std::strerror(static_cast<int>(at.event->error)) << "\n";
 }
 
 int diagnose_folders(const std::vector<std::filesystem::path>& folders, bool as_json,
@@ -135,6 +155,7 @@ int diagnose_folders(const std::vector<std::filesystem::path>& folders, bool as_
     return kOk;
   }
   const auto diagnosis = diagnose::diagnose(trace);
+  if (diagnosis.findings.empty()) note_failures(trace);
   if (as_json) {
     nlohmann::json findings = nlohmann::json::array(), rows = nlohmann::json::array();
     for (const auto& finding : diagnosis.findings) findings.push_back(finding_json(finding));

@@ -306,7 +306,8 @@ Verdict thread_oversubscription(const trace::Trace& trace) {
       evidence = ranks_text(set.ranks, "computes", "compute") + " with " +
                  plural(set.threads, "thread") + " on " + plural(set.processors, "processor") +
                  "; OMP_NUM_THREADS = " +
-                 std::to_string(std::max<std::int64_t>(1, set.processors / sharing)) + " would fit";
+                 std::to_string(std::max<std::int64_t>(1, set.processors / sharing)) +
+                 (sharing > set.processors ? " is the least" : " would fit");
     ranks.insert(ranks.end(), set.ranks.begin(), set.ranks.end());
   }
   if (ranks.empty()) return clean();

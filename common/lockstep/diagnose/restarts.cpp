@@ -76,8 +76,8 @@ Verdict restart_without_resume(const trace::Trace& trace) {
   return found({.pitfall = "restart-without-resume",
                 .ranks = ranks,
                 .step = first->step,
-                .evidence = "attempt " + std::to_string(first->begun_again + 1) +
-                            " began with epoch " + std::to_string(first->epoch) +
+                .evidence = "attempt_" + std::to_string(first->begun_again) + " began with epoch " +
+                            std::to_string(first->epoch) +
                             " and loaded nothing, though the state after epoch " +
                             std::to_string(first->saved_epoch) + " had been saved"});
 }

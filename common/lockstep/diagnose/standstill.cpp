@@ -268,8 +268,8 @@ std::optional<Standstill> standstill(const trace::Trace& trace) {
   for (const int number : members.of(result.group)) {
     const auto* call = call_of(*place.calls, number);
     if (call == nullptr && ranks.is_unknown(number)) continue;
-    RankStand stand{.rank = number, .end = ranks.end_of(number)};
     const auto* of_rank = ranks.trace_of(number);
+    RankStand stand{.rank = number, .end = ranks.end_of(number), .recorded = of_rank != nullptr};
     if (of_rank)
       if (const auto all = of_rank->latest<trace::Collective>(); !all.empty())
         stand.last = all.back().event;
@@ -298,7 +298,9 @@ std::string to_text(const Standstill& place) {
     text +=
         (text.empty() ? "rank " : "\nrank ") + std::to_string(rank.rank) + " " + words(rank, name);
     if (!rank.call && rank.stand != Stand::elsewhere)
-      text += rank.last ? "; its last was " + numbered(*rank.last) : "; it had none";
+      text += !rank.recorded ? "; its trace is missing"
+              : rank.last    ? "; its last was " + numbered(*rank.last)
+                             : "; it had none";
   }
   const bool all_wait = waiting.size() == place.ranks.size();
   if (!waiting.empty())

@@ -35,6 +35,7 @@ struct RankStand {
   const trace::Collective* last = nullptr;  // its last one of any group; null where it had none
   const trace::RankEnd* end = nullptr;      // null where the launcher left no word of it
   std::int64_t entered_ns = 0;              // of call
+  bool recorded = true;                     // false: it left no trace
 };
 
 struct Standstill {

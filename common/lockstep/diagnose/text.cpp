@@ -32,10 +32,23 @@ std::string to_text(const Diagnosis& diagnosis) {
                       [&](const auto& row) { return row.verdict.state == state; }));
   };
   if (diagnosis.findings.empty()) text += "Nothing found.\n";
-  return text + wrapped("Of " + std::to_string(diagnosis.rows.size()) + " detectors: " +
-                            count(State::found) + " found, " + count(State::clean) + " clean, " +
-                            count(State::not_triggered) + " without the events they need, " +
-                            count(State::not_applicable) + " that do not apply to this run.",
+  const auto named =
+      std::count_if(diagnosis.rows.begin(), diagnosis.rows.end(), [&](const auto& row) {
+        return std::any_of(diagnosis.findings.begin(), diagnosis.findings.end(),
+                           [&](const auto& finding) { return finding.pitfall == row.slug; });
+      });
+  const auto explained =
+      std::count_if(diagnosis.rows.begin(), diagnosis.rows.end(),
+                    [](const auto& row) { return row.verdict.state == State::found; }) -
+      named;
+  return text + wrapped("Of " + std::to_string(diagnosis.rows.size()) +
+                            " detectors: " + std::to_string(named) + " found" +
+                            (explained > 0 ? " and " + std::to_string(explained) +
+                                                 " more that these account for"
+                                           : "") +
+                            ", " + count(State::clean) + " clean, " + count(State::not_triggered) +
+                            " without the events they need, " + count(State::not_applicable) +
+                            " that do not apply to this run.",
                         "");
 }
 

@@ -9,7 +9,10 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <future>
 #include <iostream>
+#include <stdexcept>
+#include <thread>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -103,6 +106,27 @@ std::optional<int> listen_on_this_machine(const std::string& host, StoreOpening&
   return std::nullopt;
 }
 
+// c10d's client waits for ever where somebody answers who is no store. It is then left alone, in a thread that
+// nobody waits for.
+StorePtr connect(const Rendezvous& rendezvous, const c10d::TCPStoreOptions& options,
+                 std::chrono::milliseconds timeout) {
+  std::promise<StorePtr> promise;
+  auto connected = promise.get_future();
+  std::thread([host = rendezvous.host, options, promise = std::move(promise)]() mutable {
+    try {
+      promise.set_value(c10::make_intrusive<c10d::TCPStore>(host, options));
+    } catch (...) {
+      promise.set_exception(std::current_exception());
+    }
+  }).detach();
+  if (connected.wait_for(timeout) != std::future_status::ready)
+    throw std::runtime_error(
+        "somebody answers at " + rendezvous.host + ", port " + std::to_string(rendezvous.port) +
+        ", and not as a store of c10d does (timeout " + std::to_string(timeout.count()) +
+        " ms). Has another program that port?");
+  return connected.get();
+}
+
 StorePtr open_tcp(const Rendezvous& rendezvous, const Ranks& ranks, Reach reach,
                   std::chrono::milliseconds timeout, StoreOpening& opening) {
   opening.port = rendezvous.port;
@@ -130,7 +154,8 @@ StorePtr open_tcp(const Rendezvous& rendezvous, const Ranks& ranks, Reach reach,
       opening.address = numeric(found.front());
     await_answer(rendezvous.host, rendezvous.port, timeout);
   }
-  return c10::make_intrusive<c10d::TCPStore>(rendezvous.host, options);
+  if (options.isServer) return c10::make_intrusive<c10d::TCPStore>(rendezvous.host, options);
+  return connect(rendezvous, options, timeout);
 }
 
 // Of what c10d throws, its text is all there is.

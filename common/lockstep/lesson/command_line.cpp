@@ -51,7 +51,8 @@ LessonOptions parse_command_line(int argc, char** argv, const Lesson& lesson) {
   app.add_option("--json", options.json, "Write the comparison report to this file");
   app.add_option("--trace", options.trace, "Keep every run's traces in this folder");
   app.add_flag("--describe", options.describe, "Print the forms as JSON and leave");
-  app.add_option("--folder", options.folder, "A rank's folder; set by the launcher")->group("");
+  app.add_option("--folder", options.folder,
+                 "Under torchrun, srun or mpirun: a new folder that all ranks reach");
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {
