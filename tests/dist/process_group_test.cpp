@@ -251,49 +251,55 @@ TEST(InitProcessGroup, TellsOfAStoreThatIsNotReached) {
   EXPECT_EQ(heard[1].error, ETIMEDOUT);
 }
 
+// Accepts connections at a port of 127.0.0.1, and never says a word. Its end lets those go that it keeps waiting.
+class Listener {
+ public:
+  Listener() : socket_fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    auto* at = reinterpret_cast<sockaddr*>(&address);
+    const bool listens = ::bind(socket_fd_, at, size) == 0 && ::listen(socket_fd_, 8) == 0 &&
+                         ::getsockname(socket_fd_, at, &size) == 0;
+    port_ = listens ? ntohs(address.sin_port) : 0;
+  }
+  ~Listener() { ::close(socket_fd_); }
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+  int port() const { return port_; }  // 0: it could not
+
+ private:
+  int socket_fd_;
+  int port_ = 0;
+};
+
 TEST(InitProcessGroup, TellsOfAPortThatIsTaken) {
-  const int socket_fd = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  auto* at = reinterpret_cast<sockaddr*>(&address);
-  ASSERT_EQ(::bind(socket_fd, at, size), 0);
-  ASSERT_EQ(::listen(socket_fd, 1), 0);
-  ASSERT_EQ(::getsockname(socket_fd, at, &size), 0);
+  const Listener listener;
+  ASSERT_GT(listener.port(), 0);
   StoreOpening heard;
-  const InitOptions options{
-      .init_method = "tcp://127.0.0.1:" + std::to_string(ntohs(address.sin_port)),
-      .rank = 0,
-      .world_size = 2,
-      .timeout = 2s,
-      .on_store = [&](const StoreOpening& opening) { heard = opening; }};
+  const InitOptions options{.init_method = "tcp://127.0.0.1:" + std::to_string(listener.port()),
+                            .rank = 0,
+                            .world_size = 2,
+                            .timeout = 2s,
+                            .on_store = [&](const StoreOpening& opening) { heard = opening; }};
   EXPECT_THAT(message_of<Error>(options), HasSubstr("Address already in use"));
   EXPECT_TRUE(heard.serves);
-  EXPECT_EQ(heard.port, ntohs(address.sin_port));
+  EXPECT_EQ(heard.port, listener.port());
   EXPECT_EQ(heard.error, EADDRINUSE);
-  ::close(socket_fd);
 }
 
 // It accepts connections, and never says a word.
 TEST(InitProcessGroup, SaysWhenWhoAnswersIsNoStore) {
-  const int socket_fd = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  auto* at = reinterpret_cast<sockaddr*>(&address);
-  ASSERT_EQ(::bind(socket_fd, at, size), 0);
-  ASSERT_EQ(::listen(socket_fd, 8), 0);
-  ASSERT_EQ(::getsockname(socket_fd, at, &size), 0);
-  const auto port = std::to_string(ntohs(address.sin_port));
+  const Listener listener;
+  ASSERT_GT(listener.port(), 0);
+  const auto port = std::to_string(listener.port());
   const auto begin = std::chrono::steady_clock::now();
   const InitOptions options{
       .init_method = "tcp://127.0.0.1:" + port, .rank = 1, .world_size = 2, .timeout = 1s};
   EXPECT_THAT(message_of<CollectiveError>(options),
               HasSubstr("somebody answers at 127.0.0.1, port " + port));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s);
-  ::close(socket_fd);  // which lets the client that was left alone go
 }
 
 TEST(InitProcessGroup, GivesTheBackendToDecorate) {

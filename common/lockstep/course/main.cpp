@@ -116,8 +116,7 @@ void warn_of_running_ranks(const std::filesystem::path& folder, const trace::Tra
   }
   if (running.empty()) return;
   std::cerr
-      << "note: " << (running.size() > 1 ? "ranks " : "rank ") << lockstep::list(running)
-      << (running.size() > 1 ? " still run" : " still runs")
+      << "note: " << ranks_text(running) << (running.size() > 1 ? " still run" : " still runs")
       << ". What is found is of this moment: a wait may just not be over. Look again later.\n";
 }
 

@@ -127,8 +127,7 @@ bool have_files_of_their_own(const Run& run, const std::vector<Access>& there) {
   std::vector<Written> all;
   std::set<std::uint64_t> contents;
   for (const auto& save : there) {
-    const auto r = std::find(run.numbers.begin(), run.numbers.end(), save.rank);
-    all.push_back(written(*run.ranks[static_cast<std::size_t>(r - run.numbers.begin())], save));
+    all.push_back(written(run.rank(save.rank), save));
     contents.insert(all.back().content);
   }
   return contents.size() == there.size() &&
@@ -196,8 +195,7 @@ Verdict module_prefix(const trace::Trace& trace) {
   const Run run(trace);
   bool any = false;
   for (const auto& load : accesses(run, "load")) {
-    const auto r = std::find(run.numbers.begin(), run.numbers.end(), load.rank);
-    const auto& rank = *run.ranks[static_cast<std::size_t>(r - run.numbers.begin())];
+    const auto& rank = run.rank(load.rank);
     const auto models = rank.all<trace::Model>();
     if (!load.event->accepted || load.event->keys.empty() || models.empty()) continue;
     any = true;

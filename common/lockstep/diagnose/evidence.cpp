@@ -47,6 +47,11 @@ Run::Run(const trace::Trace& trace) : world_size(trace.world_size) {
   complete = world_size > 0 && ranks.size() == static_cast<std::size_t>(world_size);
 }
 
+const trace::ParticipantTrace& Run::rank(int number) const {
+  const auto at = std::find(numbers.begin(), numbers.end(), number);
+  return *ranks.at(static_cast<std::size_t>(at - numbers.begin()));
+}
+
 std::int64_t global_size(const Run& run, const std::string& phase) {
   std::int64_t size = 0;
   for (const auto* rank : run.ranks)

@@ -47,6 +47,8 @@ struct Run {
   std::vector<int> numbers;                           // their ranks
 
   explicit Run(const trace::Trace& trace);
+  // The trace of a rank that left one.
+  const trace::ParticipantTrace& rank(int number) const;
 };
 
 // Samples of the whole data set of a phase; 0 where no rank recorded one.

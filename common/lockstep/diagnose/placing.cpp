@@ -156,21 +156,18 @@ Verdict device_not_set(const trace::Trace& trace) {
   const Run run(trace);
   if (auto verdict = not_several_ranks(run)) return *verdict;
   std::map<std::uint64_t, std::set<int>> touched_by;
-  bool looked = false;
-  const auto all = standings(run);
+  auto all = standings(run);
+  std::erase_if(all, [](const auto& at) {
+    return !at.chosen || !at.of_group || at.chosen->id == 0 || at.of_group->id == 0;
+  });
   for (const auto& at : all) {
-    if (at.chosen == nullptr || at.of_group == nullptr) continue;
-    if (at.chosen->id == 0 || at.of_group->id == 0) continue;
-    looked = true;
     touched_by[at.chosen->id].insert(at.rank);
     touched_by[at.of_group->id].insert(at.rank);
   }
-  if (!looked) return not_triggered("no rank recorded its own device and its group's");
+  if (all.empty()) return not_triggered("no rank recorded its own device and its group's");
   std::vector<int> ranks;
   std::string evidence;
   for (const auto& at : all) {
-    if (at.chosen == nullptr || at.of_group == nullptr) continue;
-    if (at.chosen->id == 0 || at.of_group->id == 0) continue;
     if (at.of_group->id == at.chosen->id) continue;
     if (touched_by[at.of_group->id].size() < 2) continue;
     if (ranks.empty())

@@ -52,14 +52,9 @@ std::vector<Call> last_calls(const Run& run, const std::string& action) {
   return last;
 }
 
-const trace::ParticipantTrace& rank_of(const Run& run, int number) {
-  const auto at = std::find(run.numbers.begin(), run.numbers.end(), number);
-  return *run.ranks[static_cast<std::size_t>(at - run.numbers.begin())];
-}
-
 // Whether the rank came to a group behind this call, by whichever way.
 bool joined_after(const Run& run, const Call& call) {
-  const auto groups = rank_of(run, call.rank).latest<trace::Group>();
+  const auto groups = run.rank(call.rank).latest<trace::Group>();
   return std::any_of(groups.begin(), groups.end(), [&](const auto& group) {
     return group.event->action == "joined" && group.time_ns >= call.time_ns;
   });
@@ -137,7 +132,7 @@ Verdict group_never_destroyed(const trace::Trace& trace) {
                                 [&](const auto& one) { return one.rank == server; });
   if (end == trace.ends.end())
     return not_triggered("the launcher left no word of how the ranks ended");
-  const auto& rank = rank_of(run, server);
+  const auto& rank = run.rank(server);
   const auto groups = rank.latest<trace::Group>();
   const bool let_go = std::any_of(groups.begin(), groups.end(),
                                   [](const auto& group) { return group.event->action == "leave"; });

@@ -8,8 +8,7 @@ namespace {
 
 std::string where(const Finding& finding) {
   std::string text;
-  if (!finding.ranks.empty())
-    text = (finding.ranks.size() == 1 ? "rank " : "ranks ") + list(finding.ranks);
+  if (!finding.ranks.empty()) text = lockstep::ranks_text(finding.ranks);
   if (finding.step >= 0)
     text += (text.empty() ? "step " : ", step ") + std::to_string(finding.step);
   if (finding.sequence >= 0)

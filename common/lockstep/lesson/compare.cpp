@@ -217,9 +217,7 @@ void judge_run(const Selected& selected, const std::filesystem::path& folder, in
                                measured.tolerance, measured.manifested()});
   }
   try {
-    std::vector<trace::Trace> traces;
-    for (const auto& attempt : attempts) traces.push_back(trace::read(attempt));
-    variant.findings = diagnose::diagnose(trace::concatenate(std::move(traces))).findings;
+    variant.findings = diagnose::diagnose(trace::read_job(folder)).findings;
   } catch (const Error& error) {
     variant.reason +=
         (variant.reason.empty() ? "" : "\n") + std::string("no diagnosis: ") + error.what();

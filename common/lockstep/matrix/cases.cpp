@@ -31,9 +31,7 @@ Truth parse(const json& text) {
 Truth read_truth(const fs::path& file) {
   try {
     return parse(json::parse(read_file(file)));
-  } catch (const json::exception& error) {
-    throw Error(file.string() + ": " + error.what());
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     throw Error(file.string() + ": " + error.what());
   }
 }

@@ -51,10 +51,7 @@ Answer answer_of(const json& text) {
 }  // namespace
 
 Answer ask_detectors(const Case& one) {
-  std::vector<trace::Trace> attempts;
-  for (const auto& folder : trace::attempt_folders(one.folder))
-    attempts.push_back(trace::read(folder));
-  const auto diagnosis = diagnose::diagnose(trace::concatenate(std::move(attempts)));
+  const auto diagnosis = diagnose::diagnose(trace::read_job(one.folder));
   Answer answer;
   for (const auto& finding : diagnosis.findings)
     answer.findings.push_back({finding.pitfall, finding.severity == diagnose::Severity::advice,

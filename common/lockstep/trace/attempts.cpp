@@ -110,4 +110,10 @@ Trace concatenate(std::vector<Trace> attempts) {
   return whole;
 }
 
+Trace read_job(const std::filesystem::path& job_folder) {
+  std::vector<Trace> attempts;
+  for (const auto& folder : attempt_folders(job_folder)) attempts.push_back(read(folder));
+  return concatenate(std::move(attempts));
+}
+
 }  // namespace lockstep::trace
