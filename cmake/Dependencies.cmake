@@ -4,12 +4,7 @@ find_package(ZLIB REQUIRED)                 # Fashion-MNIST's gzipped files
 find_package(nlohmann_json 3.11 REQUIRED)   # reports, schemas, JSON export
 find_package(CLI11 2 REQUIRED)              # command lines
 find_path(XXHASH_INCLUDE xxhash.h REQUIRED) # content hashes (used header-only)
-# Debian's libdeflate 1.14 brings no CMake package.
-find_path(LIBDEFLATE_INCLUDE libdeflate.h REQUIRED)
-find_library(LIBDEFLATE_LIBRARY deflate REQUIRED)
-add_library(lockstep::libdeflate INTERFACE IMPORTED)   # checksums of checkpoint records, at memory speed
-set_target_properties(lockstep::libdeflate PROPERTIES
-  INTERFACE_INCLUDE_DIRECTORIES ${LIBDEFLATE_INCLUDE} INTERFACE_LINK_LIBRARIES ${LIBDEFLATE_LIBRARY})
+find_package(Libdeflate REQUIRED)           # checksums of checkpoint records, at memory speed
 if(BUILD_TESTING)
   find_package(GTest 1.12 REQUIRED)
 endif()
@@ -24,3 +19,7 @@ if(NOT LOCKSTEP_GLOO_INCLUDE)
     "gloo's headers were not found. Install libgloo-dev, or name the folder that holds gloo/: "
     "cmake -DLOCKSTEP_GLOO_INCLUDE=/path/to/include.")
 endif()
+
+# The Python beside LibTorch, which the parity tests compare with. A plain libtorch folder has none.
+find_program(LOCKSTEP_PYTHON python HINTS ${LOCKSTEP_TORCH_LIB}/../../../../../bin NO_DEFAULT_PATH
+             DOC "A Python with the same torch")

@@ -13,7 +13,8 @@ target_compile_options(lockstep_pch PRIVATE ${LOCKSTEP_WARNINGS})
 
 function(_lockstep_settings target uses_torch)
   target_compile_features(${target} PUBLIC cxx_std_20)
-  target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/common>)
+  target_include_directories(${target} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/common> $<INSTALL_INTERFACE:include>)
   target_compile_options(${target} PRIVATE ${LOCKSTEP_WARNINGS})
   if(uses_torch)
     target_link_libraries(${target} PUBLIC lockstep::torch)
@@ -21,13 +22,14 @@ function(_lockstep_settings target uses_torch)
   endif()
 endfunction()
 
-# add_lockstep_library(NAME [TORCH] SOURCES ... [DEPENDS lockstep::x ...] [PRIVATE ...])
-# The static library lockstep_NAME, alias lockstep::NAME.
+# add_lockstep_library(NAME [TORCH] SOURCES ... [DEPENDS lockstep::x ...] [PRIVATE ...] [HEADERS ...])
+# The static library lockstep_NAME, alias lockstep::NAME. HEADERS are header-only libraries that its sources
+# include: who links the installed library does not need them.
 function(add_lockstep_library name)
-  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPENDS;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPENDS;PRIVATE;HEADERS" ${ARGN})
   add_library(lockstep_${name} STATIC ${ARG_SOURCES})
   add_library(lockstep::${name} ALIAS lockstep_${name})
-  target_link_libraries(lockstep_${name} PUBLIC ${ARG_DEPENDS} PRIVATE ${ARG_PRIVATE})
+  target_link_libraries(lockstep_${name} PUBLIC ${ARG_DEPENDS} PRIVATE ${ARG_PRIVATE} "$<BUILD_INTERFACE:${ARG_HEADERS}>")
   _lockstep_settings(lockstep_${name} "${ARG_TORCH}")
 endfunction()
 

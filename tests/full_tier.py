@@ -10,6 +10,8 @@ phase by phase, so that a phase run alone replaces its own entry only.
   newest       everything against LibTorch 2.15.0, the quick tier
   sanitizers   the torch-free libraries and their tests under address and undefined-behaviour sanitizers; those with
                threads and processes under the thread sanitizer
+  matrix       what our detectors name, of every form on 2, 3, 4 and 8 ranks with seeds 0 to 2, at each level
+               (tests/matrix.py): two hours and more
   consumer     another project that takes this one as a subdirectory, as the README shows
 """
 
@@ -21,6 +23,8 @@ import re
 import subprocess
 import sys
 import time
+
+import matrix
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULT = ROOT / "reports" / "measured" / "full_tier.json"
@@ -135,7 +139,7 @@ def sanitizers():
 
 def consumer():
     folder = ROOT / "build" / "consumer"
-    code, log, ninja = configure(ROOT / "tests" / "consumer", folder, f"-DLOCKSTEP={ROOT}")
+    code, log, ninja = configure(ROOT / "tests" / "consumer" / "subdirectory", folder, f"-DLOCKSTEP={ROOT}")
     if code != 0:
         return False, "configuring failed", log
     code, output = run([ninja, "-C", str(folder), "train"], 1800)
@@ -146,6 +150,11 @@ def consumer():
     return code == 0, "built outside this tree; " + output.strip().splitlines()[-1], log + output
 
 
+def detectors():
+    result, words = matrix.sweep(build_folder(), [2, 3, 4, 8], [0, 1, 2])
+    return matrix.is_good(result), words, ""
+
+
 PHASES = {
     "quick": quick_tier,
     "repeats": repeats,
@@ -153,6 +162,7 @@ PHASES = {
     "gcc": lambda: quick_tier("--compiler", "g++"),
     "newest": lambda: quick_tier("--torch", NEWEST),
     "sanitizers": sanitizers,
+    "matrix": detectors,
     "consumer": consumer,
 }
 

@@ -3,7 +3,8 @@
 // Concept:  either a sampler deals out indices, over one order of files that all ranks agree on; or
 //           each rank reads its own files. Not neither, and not both.
 // Symptom:  every rank trains on everything (W times the work for nothing), or on 1/W of 1/W; or,
-//           where the ranks list the folder in another order, index 7 is another sample on each.
+//           where the ranks list the folder in another order, index 7 is another sample on each; and
+//           where each shuffles with a seed of its own, some samples come twice and others never.
 #include <lockstep/lesson/training.h>
 #include <lockstep/train/distributed_sampler.h>
 
@@ -79,11 +80,20 @@ void train(RankContext& context, const Fault& fault) {
   if (fault("no-sharding")) {  // PITFALL no-sharding
     split_indices = false;     // Every rank deals itself the whole order.
   }
+  std::uint64_t seed = context.seed();
+  if (fault("shards-overlap")) {  // PITFALL shards-overlap
+    seed += context.rank();       // Each rank takes its share of another order.
+  }
   const auto size = static_cast<std::int64_t>(ids.size());
-  DistributedSampler sampler({.dataset_size = size,
-                              .num_replicas = split_indices ? world_size : 1,
-                              .rank = split_indices ? context.rank() : 0,
-                              .seed = context.seed()});
+  const auto sampler_with = [&](std::uint64_t its_seed) {
+    return DistributedSampler({.dataset_size = size,
+                               .num_replicas = split_indices ? world_size : 1,
+                               .rank = split_indices ? context.rank() : 0,
+                               .seed = its_seed});
+  };
+  auto sampler = sampler_with(seed);
+  // A near miss: a new sampler each epoch, with a seed of the epoch's own, the same on all ranks.
+  const bool seeds_by_epoch = fault("near-miss-seed-by-epoch");
 
   const std::int64_t global_size = kSamplesPerFile * kFilesPerRank * world_size;
   const auto data = fashion_mnist_or_synthetic(Split::train, global_size);
@@ -91,8 +101,12 @@ void train(RankContext& context, const Fault& fault) {
   context.probes().dataset("train", held.inputs, held.targets, ids, global_size);
   Trainer trainer(context, held);
   for (std::int64_t epoch = 0; epoch < kEpochs; ++epoch) {
-    sampler.set_epoch(epoch);
-    context.probes().set_epoch(epoch);
+    if (seeds_by_epoch) {
+      sampler = sampler_with(seed + 1000 * epoch);
+    } else {
+      sampler.set_epoch(epoch);
+      context.probes().set_epoch(epoch);
+    }
     trainer.begin_epoch(epoch);
     for (const auto& positions : sampler.batches(kBatch)) {
       std::vector<std::int64_t> batch_ids;
@@ -137,8 +151,14 @@ lockstep::Part sharding_part() {
                   .oracle = {"share of the samples that some rank drew in an epoch", share_seen}},
                  {.slug = "file-order-differs",
                   .what = "files taken in the order the folder lists them",
+                  .oracle = {"share of the samples that some rank drew in an epoch", share_seen}},
+                 {.slug = "shards-overlap",
+                  .what = "each rank's sampler has a seed of its own: seed + rank",
                   .oracle = {"share of the samples that some rank drew in an epoch", share_seen}}},
       .near_misses = {{.name = "near-miss-files-only",
                        .slug = "no-sharding",
-                       .naive_check = "no distributed sampler is used"}}};
+                       .naive_check = "no distributed sampler is used"},
+                      {.name = "near-miss-seed-by-epoch",
+                       .slug = "shards-overlap",
+                       .naive_check = "samplers are made with different seeds"}}};
 }

@@ -6,3 +6,4 @@
 lockstep::Part syncing_part();
 lockstep::Part dividing_part();
 lockstep::Part uneven_part();
+lockstep::Part last_window_part();

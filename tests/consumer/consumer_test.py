@@ -1,4 +1,4 @@
-"""The README's example: the same text as in train.cpp, and it trains.
+"""The README's code is that of subdirectory/ and installed/, and the former's example trains.
 
 usage: consumer_test.py PROGRAM      (PROGRAM is the built train.cpp)
 """
@@ -14,6 +14,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 README = HERE.parent.parent / "README.md"
 PROGRAM = None
 DEADLINE_S = 90
+# How a block of the README's begins, and what it is an excerpt of.
+SHOWN = {"cmake_minimum_required(": "subdirectory/CMakeLists.txt", "#include <lockstep/dist/": "subdirectory/train.cpp",
+         "find_package(": "installed/CMakeLists.txt", "#include <lockstep/record/": "installed/two_lines.cpp"}
 
 
 def blocks(section):
@@ -31,9 +34,10 @@ class Readme(unittest.TestCase):
                             f"README's line is not in {file}, or not in this order: {line}")
 
     def test_its_code_is_what_is_compiled(self):
-        by_start = {block[0].split("(")[0].split(" ")[0]: block for block in blocks("The library")}
-        self.assert_in_order(by_start["cmake_minimum_required"], "CMakeLists.txt")
-        self.assert_in_order(by_start["#include"], "train.cpp")
+        for start, file in SHOWN.items():
+            found = [block for block in blocks("The library") if block[0].startswith(start)]
+            self.assertEqual(len(found), 1, f"blocks in the README that begin with {start}")
+            self.assert_in_order(found[0], file)
 
 
 class Example(unittest.TestCase):

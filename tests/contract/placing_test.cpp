@@ -88,6 +88,19 @@ TEST_P(Placing, OfTwoRanksOnOneDeviceIsNamed) {
   expect_only(trace, "duplicate-gpu", {0, 1}, -1);
 }
 
+// Not of what the devices are called.
+TEST_P(Placing, OfRanksOnSharedDevicesIsToldInTheOrderOfTheRanks) {
+  if (world_size() < 3) return;  // a device each
+  for (const std::uint64_t first : {1u, 9u}) {
+    const auto trace = job([&](int rank) -> std::vector<trace::Payload> {
+      const std::uint64_t id = 2 * rank < world_size() ? first : 10 - first;
+      return {place(rank), Device{"chosen", 0, 1, 1, id}};
+    });
+    const auto evidence = diagnose::diagnose(trace).findings.at(0).evidence;
+    EXPECT_EQ(evidence.substr(0, 7), "ranks 0") << evidence;
+  }
+}
+
 TEST_P(Placing, OfAGroupOnTheCurrentDeviceIsNamed) {
   const auto trace = job([&](int rank) -> std::vector<trace::Payload> {
     return {place(rank), device("chosen", rank, local_rank(rank)), device("group", rank, 0)};

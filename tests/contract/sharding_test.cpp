@@ -238,6 +238,110 @@ TEST_P(Sharding, ByFilesAloneIsRight) {
   EXPECT_EQ(state(by_files(GetParam(), 1).run(), "sharded-twice"), State::clean);
 }
 
+// Each rank shuffles with a seed of its own, and takes its part of that.
+Job own_seeds(int world_size) {
+  Job job(world_size);
+  job.order = [world_size](int rank, int pass) {
+    return deal({101, world_size}, rank, 1000 * rank + pass);
+  };
+  return job;
+}
+
+TEST_P(Sharding, OfAnotherOrderOnEachRankIsNamed) {
+  expect_only(own_seeds(GetParam()).run(), "shards-overlap", all_ranks(GetParam()), 0);
+}
+
+TEST_P(Sharding, OfAnotherOrderOnEachRankThatIsCutIsNamed) {
+  auto job = own_seeds(GetParam());
+  job.order = [w = GetParam()](int rank, int pass) {
+    return deal({101, w, true, true}, rank, 1000 * rank + pass);
+  };
+  expect_only(job.run(), "shards-overlap", all_ranks(GetParam()), 0);
+}
+
+// From the second pass on, as where a checkpoint brought one rank another seed.
+TEST_P(Sharding, OfAnotherOrderOnEachRankIsNamedWhereItBegins) {
+  auto job = own_seeds(GetParam());
+  job.order = [w = GetParam()](int rank, int pass) {
+    return deal({101, w}, rank, pass == 0 ? 0 : 1000 * rank + pass);
+  };
+  const auto batches = (101 + GetParam() - 1) / GetParam();
+  expect_only(job.run(), "shards-overlap", all_ranks(GetParam()), (batches + 3) / 4);
+}
+
+TEST_P(Sharding, OfOneOrderIsRight) {
+  const auto trace = Job(GetParam()).run();
+  expect_nothing(trace);
+  EXPECT_EQ(state(trace, "shards-overlap"), State::clean);
+}
+
+TEST_P(Sharding, OfAnotherSeedInEachPassIsRight) {
+  Job job(GetParam());
+  job.told = [](int, int) { return std::nullopt; };
+  job.order = [w = GetParam()](int rank, int pass) { return deal({101, w}, rank, 77 * pass); };
+  expect_nothing(job.run());
+  EXPECT_EQ(state(job.run(), "shards-overlap"), State::clean);
+}
+
+// A share of samples on each rank, with repeats: a sampler with weights, say.
+TEST_P(Sharding, ByDrawingAShareWithRepeatsIsAChoice) {
+  Job job(GetParam());
+  job.order = [w = GetParam()](int rank, int pass) {
+    std::mt19937_64 generator(static_cast<std::uint64_t>(100 * pass + rank));
+    Ids ids(static_cast<std::size_t>((101 + w - 1) / w));
+    for (auto& id : ids) id = static_cast<std::int64_t>(generator() % 30);
+    return ids;
+  };
+  expect_nothing(job.run());
+  EXPECT_EQ(state(job.run(), "shards-overlap"), State::clean);
+}
+
+TEST_P(Sharding, ByDrawingAnotherNumberThanAShareIsAChoice) {
+  for (const int less : {1, -8}) {
+    auto job = own_seeds(GetParam());
+    job.order = [w = GetParam(), less](int rank, int pass) {
+      auto ids = permutation(101, 10 * pass + rank);
+      ids.resize(static_cast<std::size_t>(101 / w - less * 3));
+      return ids;
+    };
+    expect_nothing(job.run());
+    EXPECT_EQ(state(job.run(), "shards-overlap"), State::clean);
+  }
+}
+
+TEST_P(Sharding, OfAnotherEpochOnEachRankIsTheEpochs) {
+  auto job = own_seeds(GetParam());
+  job.told = [](int rank, int pass) { return 1000 * rank + pass; };
+  const auto trace = job.run();
+  EXPECT_EQ(state(trace, "shards-overlap"), State::clean);
+  EXPECT_EQ(state(trace, "epoch-differs-by-rank"), State::found);
+}
+
+TEST_P(Sharding, OfDataIndexedOtherwiseIsTheFiles) {
+  auto job = own_seeds(GetParam());
+  job.dataset = [](int rank) {
+    return trace::Dataset{"train", 101, 101, 50 + static_cast<std::uint64_t>(rank), 12, 13};
+  };
+  const auto trace = job.run();
+  EXPECT_EQ(state(trace, "shards-overlap"), State::clean);
+  EXPECT_EQ(state(trace, "file-order-differs"), State::found);
+}
+
+TEST_P(Sharding, OfAnotherOrderOnEachRankIsRightForRanksThatTrainOnTheirOwn) {
+  auto job = own_seeds(GetParam());
+  job.has_engine = false;
+  EXPECT_EQ(state(job.run(), "shards-overlap"), State::not_triggered);
+}
+
+TEST_P(Sharding, OfAlmostNoDataCannotOverlap) {
+  auto job = own_seeds(GetParam());
+  job.samples = 2 * GetParam() - 1;
+  job.order = [w = GetParam()](int rank, int pass) {
+    return deal({2 * w - 1, w}, rank, 1000 * rank + pass);
+  };
+  EXPECT_EQ(state(job.run(), "shards-overlap"), State::not_applicable);
+}
+
 TEST_P(Sharding, OfAPassThatStopsEarlyIsRight) {
   Job job(GetParam());
   job.most_batches = 3;
@@ -260,8 +364,8 @@ TEST(ShardingOfTwoRanks, ThatStopsAtTwoThirdsOfAShareIsRight) {
 
 TEST_P(Sharding, NeedsSamples) {
   const auto trace = without<trace::PassBegin>(Job(GetParam()).run());
-  for (const auto* slug :
-       {"no-sharding", "stream-not-sharded", "sharded-twice", "tail-never-seen", "empty-shard"})
+  for (const auto* slug : {"no-sharding", "stream-not-sharded", "sharded-twice", "shards-overlap",
+                           "tail-never-seen", "empty-shard"})
     EXPECT_EQ(state(trace, slug), State::not_triggered) << slug;
 }
 

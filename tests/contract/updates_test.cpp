@@ -55,8 +55,16 @@ TEST_P(Updates, FewerOnOneRankWithAsManyBatchesAreNamed) {
             std::string::npos);
 }
 
-TEST_P(Updates, OfRanksThatAreNoReplicasAreTheirOwnAffair) {
+TEST_P(Updates, WithoutAnEngineDifferOnceTheGradientIsOneOnAllRanks) {
   auto trace = without<trace::Engine>(Job(GetParam()).run());
+  for (auto& event : trace.ranks[1].events)
+    if (auto* update = std::get_if<trace::Update>(&event.payload)) update->lr = {0.2};
+  expect_only(trace, "update-differs", GetParam() == 2 ? all_ranks(2) : std::vector<int>{1}, 0);
+}
+
+TEST_P(Updates, OfRanksThatAreNoReplicasAreTheirOwnAffair) {
+  auto trace = without<trace::Parameters>(
+      without<trace::ReducedGradients>(without<trace::Engine>(Job(GetParam()).run())));
   for (auto& event : trace.ranks[1].events)
     if (auto* update = std::get_if<trace::Update>(&event.payload)) update->lr = {0.2};
   EXPECT_EQ(state(trace, "update-differs"), State::not_triggered);

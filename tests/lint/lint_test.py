@@ -1,5 +1,6 @@
-"""Rules of the sources that no compiler checks: who may include whom, that every test is built, that each
-pitfall is switched in one place, that files stay short. Each rule is a function from a tree to a list of
+"""Rules of the sources that no compiler checks: who may include whom, that detectors go by nothing but the
+trace's own words, that every test is built, that each pitfall is switched in one place and has a near miss or the
+reason why not, that files stay short. Each rule is a function from a tree to a list of
 complaints; the tests plant violations to see each rule fail, then ask for none in this tree.
 
 Run: python3 tests/lint/lint_test.py   (standard library only)
@@ -36,12 +37,32 @@ TORCH_FREE = {"base", "launch", "trace", "archive", "flight", "diagnose", "matri
 ORACLES = {"lesson/reference", "lesson/figures", "lesson/outcome"}
 NOT_FOR_ORACLES = {"trace", "diagnose", "record", "report"}
 NOT_FOR_LESSONS = {"trace", "diagnose", "report", "course"}
+# A detector is a function of the trace: it opens no file, asks no environment, and looks at no clock.
+NOT_FOR_DETECTORS = {"filesystem", "fstream", "iostream", "cstdlib", "ctime", "regex", "thread", "unistd.h", "sys/stat.h",
+                     "lockstep/base/file.h", "lockstep/base/environment.h", "lockstep/base/clock.h",
+                     "lockstep/trace/attempts.h", "lockstep/trace/json.h", "lockstep/trace/writer.h"}
+OUTSIDE_THE_TRACE = re.compile(r"\b(?:std::filesystem|getenv|ifstream|trace::read\w*|trace_file|launcher_file)\b")
+# What a detector may compare a text with: words that the trace's own definition has.
+TRACE_WORDS = ("trace/event.h", "trace/job_event.h", "trace/place_event.h", "trace/trace.md")
+# And names that PyTorch gives operations and types.
+PYTORCH_WORDS = {"allgather", "alltoall", "barrier", "recv", "reduce", "scatter", "send", "bfloat16", "float", "float16"}
+LEAST_NEAR_MISSES = 40
 MOST_PITFALLS = 6
 MOST_LINES = 400
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 PITFALL = re.compile(r"//\s*PITFALL\s+([a-z0-9-]+)")
 FAULT = re.compile(r"""\bfault\(\s*"([a-z0-9-]+)"\s*\)""")
+TEXT = r'"((?:[^"\\\n]|\\.)*)"'
+LITERAL = re.compile(TEXT)
+# phase == "train", "train" == phase, op.find("reduce")
+COMPARED = re.compile(r"(?:[!=]=\s*|\b(?:find|rfind|has|has_word|starts_with|compare|count|contains)\([^()\"]*)" + TEXT +
+                      "|" + TEXT + r"\s*[!=]=")
+ORACLE = re.compile(r"^Measured (\w+)\([^)]*\) \{.*?^\}", re.MULTILINE | re.DOTALL)
+OF_THE_TRACE = re.compile(r"\b(?:trace|record|diagnose|report|probes)(?:::|\(\)|\.)")
+COMMENT = re.compile(r"//[^\n]*")
+NEAR_MISS = re.compile(r'\.name\s*=\s*"(near-miss-[a-z0-9-]+)",\s*\.slug\s*=\s*"([a-z0-9-]+)"')
+NO_NEAR_MISS = re.compile(r"`([a-z0-9-]+)` has no near miss: \w")
 # Homes and work folders that only one person's machine has.
 PRIVATE_PATH = re.compile(r"(?<![\w.$}/-])/(?:work|home|root|Users)/[\w.]+")
 
@@ -89,6 +110,67 @@ def check_lesson_includes(root):
             if lockstep_folder(include) in NOT_FOR_LESSONS:
                 complaints.append(f"{path.relative_to(root)} includes <{include}>: a lesson and its oracle see "
                                   "neither traces nor verdicts")
+    return complaints
+
+
+def check_oracles_use_no_trace(root):
+    """Lessons record events, and their oracles, in the same files, must not touch them."""
+    complaints = []
+    for path in sources(root / "lessons") + sources(root / "common" / "lockstep" / "lesson"):
+        code = COMMENT.sub("", path.read_text(encoding="utf-8"))
+        for oracle in ORACLE.finditer(code):
+            complaints += [f"{path.relative_to(root)}: the oracle {oracle.group(1)} has {word}, which is of the trace"
+                           for word in sorted(set(OF_THE_TRACE.findall(oracle.group(0))))]
+    return complaints
+
+
+def check_detectors_are_blind(root):
+    library = root / "common" / "lockstep"
+    words = set()
+    for name in TRACE_WORDS:
+        text = (library / name).read_text(encoding="utf-8") if (library / name).is_file() else ""
+        words |= set(re.findall(r'"([^"\n]+)"|`([^`\n]+)`', text))
+    words = {word for pair in words for word in pair if word} | PYTORCH_WORDS
+    lessons = {p.name for p in (root / "lessons").iterdir() if p.is_dir()} if (root / "lessons").is_dir() else set()
+    complaints = []
+    for path in sources(library / "diagnose"):
+        code = COMMENT.sub("", path.read_text(encoding="utf-8"))
+        name = f"diagnose/{path.name}"
+        complaints += [f"{name} includes <{include}>: a detector sees the trace, and nothing else"
+                       for include in includes(path) if include in NOT_FOR_DETECTORS]
+        complaints += [f"{name} has {match}: a detector sees the trace, and nothing else"
+                       for match in sorted(set(OUTSIDE_THE_TRACE.findall(code)))]
+        for literal in sorted(set(LITERAL.findall(code))):
+            if any(lesson in literal for lesson in lessons) or "near-miss" in literal:
+                complaints.append(f'{name} has "{literal}": no detector knows a lesson or a form')
+        for pair in sorted(set(COMPARED.findall(code))):
+            literal = pair[0] or pair[1]
+            if re.search(r"[a-z]", literal, re.IGNORECASE) and literal not in words:
+                complaints.append(f'{name} compares with "{literal}", which is no word of the trace\'s definition')
+    return complaints
+
+
+def near_misses(root):
+    """(slugs, those with a near miss, those whose lesson.md says why there is none), each by lesson."""
+    slugs, having, without = set(), set(), set()
+    for lesson in sorted(p for p in (root / "lessons").iterdir() if p.is_dir()):
+        text = "".join(path.read_text(encoding="utf-8") for path in sources(lesson))
+        slugs |= {(lesson.name, slug) for slug in PITFALL.findall(text)}
+        having |= {(lesson.name, slug) for _, slug in NEAR_MISS.findall(text)}
+        page = lesson / "lesson.md"
+        if page.is_file():
+            without |= {(lesson.name, slug) for slug in NO_NEAR_MISS.findall(page.read_text(encoding="utf-8"))}
+    return slugs, having, without
+
+
+def check_near_misses(root):
+    slugs, having, without = near_misses(root)
+    complaints = [f"{lesson}: {slug} has no near miss, and lesson.md does not say why (`{slug}` has no near miss: ...)"
+                  for lesson, slug in sorted(slugs - having - without)]
+    complaints += [f"{lesson}: lesson.md says that {slug} has no near miss, and it has one"
+                   for lesson, slug in sorted(having & without)]
+    complaints += [f"{lesson}: there is no pitfall {slug} for its near miss, or the want of one"
+                   for lesson, slug in sorted((having | without) - slugs)]
     return complaints
 
 
@@ -190,6 +272,14 @@ class ThisTree(unittest.TestCase):
 
     def test_lesson_includes(self):
         self.assert_none(check_lesson_includes(ROOT))
+        self.assert_none(check_oracles_use_no_trace(ROOT))
+
+    def test_detectors_are_blind(self):
+        self.assert_none(check_detectors_are_blind(ROOT))
+
+    def test_near_misses(self):
+        self.assert_none(check_near_misses(ROOT))
+        self.assertGreaterEqual(len(near_misses(ROOT)[1]), LEAST_NEAR_MISSES)
 
     def test_every_test_is_built(self):
         self.assert_none(check_tests_are_built(ROOT))
@@ -249,6 +339,42 @@ class PlantedViolations(unittest.TestCase):
         self.assert_one(check_library_includes(self.root), "an oracle")
         self.plant("lessons/09_x/oracle.cpp", "#include <lockstep/diagnose/diagnose.h>\n")
         self.assert_one(check_lesson_includes(self.root), "oracle.cpp")
+
+    def test_oracle_that_reads_the_trace(self):
+        right = "void train() {\n  probes.loss(x);\n}\nMeasured a(const Outcomes& all) {\n  return {all[0].x};\n}\n"
+        self.plant("lessons/01_a/a.cpp", right)
+        self.assertEqual(check_oracles_use_no_trace(self.root), [])
+        for word in ("trace::read(x)", "diagnose::diagnose(x)", "context.probes()"):
+            self.plant("lessons/01_a/a.cpp", right + "Measured b(const Outcomes& all) {\n  " + word + ";\n}\n")
+            self.assert_one(check_oracles_use_no_trace(self.root), "the oracle b")
+
+    def test_detectors_that_see_more_than_the_trace(self):
+        self.plant("common/lockstep/trace/event.h", 'std::string phase;  // "train"\n')
+        self.plant("lessons/05_set_epoch/lesson.cpp", "")
+        right = '#include <algorithm>\n// 05_set_epoch\nif (phase == "train") return "trains " + name;\n'
+        self.plant("common/lockstep/diagnose/a.cpp", right)
+        self.assertEqual(check_detectors_are_blind(self.root), [])
+        for wrong, text in (("#include <fstream>\n", "<fstream>"),
+                            ("#include <lockstep/base/file.h>\n", "base/file.h"),
+                            ("trace::read(folder);\n", "trace::read"),
+                            ('auto name = "05_set_epoch";\n', "no detector knows a lesson"),
+                            ('auto name = "near-miss-x";\n', "no detector knows a lesson"),
+                            ('if (error == "timed out") {\n', '"timed out"'),
+                            ('if ("timed out" != error) {\n', '"timed out"'),
+                            ('if (what.find("reset by peer") != npos) {\n', '"reset by peer"')):
+            self.plant("common/lockstep/diagnose/a.cpp", right + wrong)
+            self.assert_one(check_detectors_are_blind(self.root), text)
+
+    def test_near_miss_or_the_reason_why_not(self):
+        self.plant("lessons/01_a/a.cpp", '// PITFALL one-thing\n// PITFALL other-thing\n'
+                   '{.name = "near-miss-x",\n .slug = "one-thing",\n')
+        self.assert_one(check_near_misses(self.root), "other-thing has no near miss")
+        self.plant("lessons/01_a/lesson.md", "- `other-thing` has no near miss: it throws.\n")
+        self.assertEqual(check_near_misses(self.root), [])
+        self.plant("lessons/01_a/lesson.md", "`other-thing` has no near miss: it throws. `one-thing` has no near miss: x")
+        self.assert_one(check_near_misses(self.root), "one-thing", "it has one")
+        self.plant("lessons/01_a/lesson.md", "`other-thing` has no near miss: it throws. `third` has no near miss: x")
+        self.assert_one(check_near_misses(self.root), "no pitfall third")
 
     def test_forgotten_test(self):
         self.plant("tests/unit/a_test.cpp", "")

@@ -114,6 +114,22 @@ TEST_F(Matrices, OurDetectorsAnswer) {
   EXPECT_EQ(ask_detectors(make("other", "sum-not-mean")).state, Answer::State::not_triggered);
 }
 
+TEST_F(Matrices, OurDetectorsAreShownALevel) {
+  const auto broken = make("broken", "dataset-unseeded", 8);
+  EXPECT_EQ(level_needed("dataset-unseeded"), 2);
+  EXPECT_EQ(level_needed("peer-dies"), 0);
+  EXPECT_EQ(level_needed("no-such-pitfall"), 0);
+  EXPECT_EQ(ask_detectors(broken, 2).findings.size(), 1u);
+  for (const int level : {0, 1}) {
+    const auto answer = ask_detectors(broken, level);
+    EXPECT_TRUE(answer.findings.empty()) << level;
+    EXPECT_EQ(answer.state, Answer::State::not_triggered) << level;
+  }
+  Matrix matrix{"detectors", {{broken.truth, ask_detectors(broken, 1)}}, {}, 1};
+  EXPECT_THAT(to_text(matrix), HasSubstr("detectors, level 1\n"));
+  EXPECT_EQ(nlohmann::json::parse(to_json(matrix)).at("level"), 1);
+}
+
 TEST_F(Matrices, AnyProgramAnswers) {
   const auto one = make("broken", "dataset-unseeded");
   const auto ask = [&](const std::string& text) { return ask_program(one, script(text), 20s); };

@@ -28,6 +28,17 @@ std::filesystem::path build_folder() {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path();
 }
 
+// The lessons lie in the clone and in the build folder that this program is in; an installed copy has neither.
+std::vector<LessonEntry> lessons_of_clone(const std::filesystem::path& source) {
+  const auto build = build_folder();
+  if (!std::filesystem::exists(source / "lessons") ||
+      !std::filesystem::exists(build / "CMakeCache.txt"))
+    throw Error(
+        "the lessons are not installed: list and run need a clone of Lockstep, where they are "
+        "./lockstep list and ./lockstep run");
+  return find_lessons(source, build);
+}
+
 int list(const std::vector<LessonEntry>& lessons) {
   for (const auto& lesson : lessons)
     std::cout << std::left << std::setw(34) << lesson.name << lesson.title << "\n";
@@ -174,7 +185,7 @@ int main_of(int argc, char** argv) {
   CLI::App app("Lockstep: data-parallel training, its pitfalls, and what names them", "lockstep");
   app.require_subcommand(1);
   app.footer(
-      "Also: ./lockstep test, bench, doctor; see ./lockstep --help.\n"
+      "Also, in a clone: ./lockstep test, bench, doctor; see ./lockstep --help.\n"
       "Exit codes: 0 as expected, 1 a verdict is wrong or a finding, 2 usage, 3 could not run, 77 "
       "skipped.");
   app.add_subcommand("list", "The lessons and what each one teaches");
@@ -215,6 +226,12 @@ int main_of(int argc, char** argv) {
   matrix_command->add_option("--deadline", scored.deadline_s, "Seconds for each answer of it")
       ->check(CLI::Range(1, 3600))
       ->capture_default_str();
+  matrix_command
+      ->add_option("--level", scored.level,
+                   "What our detectors are shown: 0 the backend alone, 1 no samples and metrics, "
+                   "2 everything")
+      ->check(CLI::Range(0, 2))
+      ->capture_default_str();
   matrix_command->add_option("--json", scored.json, "A file for the whole matrix");
   try {
     app.parse(argc, argv);
@@ -223,7 +240,15 @@ int main_of(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     throw UsageError(std::string(error.what()) + "; see --help");
   }
-  const auto lessons = find_lessons(source, build_folder());
+  if (*matrix_command) {
+    score_checker(scored);
+    return kOk;
+  }
+  if (*diagnose_command) {
+    if (const auto code = diagnose_flight_dumps(folders, {prefix, as_json})) return *code;
+    return diagnose_folders(folders, as_json, export_trace);
+  }
+  const auto lessons = lessons_of_clone(source);
   if (*run_command) {
     const auto rest = run_command->remaining();
     const bool help = std::find(rest.begin(), rest.end(), "--help") != rest.end() ||
@@ -235,14 +260,6 @@ int main_of(int argc, char** argv) {
     }
     if (help) return run_program(find_lesson(lessons, wanted).program, {"--help"});
     return run(lessons, wanted, reports, rest);
-  }
-  if (*matrix_command) {
-    score_checker(scored);
-    return kOk;
-  }
-  if (*diagnose_command) {
-    if (const auto code = diagnose_flight_dumps(folders, {prefix, as_json})) return *code;
-    return diagnose_folders(folders, as_json, export_trace);
   }
   return list(lessons);
 }

@@ -12,6 +12,7 @@ struct MatrixOptions {
   std::string checker;                         // a command; "" = our own detectors
   int deadline_s = 60;                         // of the command, for each case
   std::filesystem::path json;                  // "" = no file
+  int level = 2;  // of our own detectors: what they are shown (trace/levels.h)
 };
 
 // Prints a line for each case and the totals. Throws UsageError and Error.

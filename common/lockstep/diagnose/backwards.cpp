@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace lockstep::diagnose {
 namespace {
@@ -81,17 +82,18 @@ class SpanReader {
   }
   void take(const trace::Update&) {
     span_.backward_ended = span_.updated = true;
-    spans_.push_back(span_);
-    begin_span();
+    auto done = begin_span();
+    spans_.push_back(std::move(done));
   }
-  void begin_span() {
+  // The one that it ends.
+  UpdateSpan begin_span() {
     UpdateSpan next;
     next.parameters = span_.parameters;
     next.elements = span_.elements;
     next.engine_parameters = span_.engine_parameters;
     next.engine_elements = span_.engine_elements;
-    span_ = std::move(next);
     any_ = false;
+    return std::exchange(span_, std::move(next));
   }
 
   std::vector<UpdateSpan> spans_;

@@ -11,6 +11,12 @@ bool needs_equal_sizes(const trace::Collective& call) {
   return (is("reduce") && !is("reduce_scatter")) || is("broadcast");
 }
 
+// As equal signatures, without making them.
+bool is_same(const trace::Collective& a, const trace::Collective& b) {
+  return a.op == b.op && a.reduce_op == b.reduce_op && a.root == b.root && a.dtype == b.dtype &&
+         (!needs_equal_sizes(a) || a.sizes == b.sizes);
+}
+
 }  // namespace
 
 bool is_point_to_point(const trace::Collective& call) {
@@ -19,24 +25,74 @@ bool is_point_to_point(const trace::Collective& call) {
 
 Calls calls_of(const Run& run) {
   Calls calls;
-  for (const auto* rank : run.ranks)
+  for (const auto* rank : run.ranks) {
+    auto next = calls.begin();               // a rank's calls mostly come in this order
+    std::vector<const std::string*> passes;  // that have begun
     for (std::size_t i = rank->last_attempt; i < rank->events.size(); ++i) {
       const auto& event = rank->events[i];
+      if (const auto* begin = std::get_if<trace::PassBegin>(&event.payload))
+        passes.push_back(&begin->phase);
+      if (std::holds_alternative<trace::PassEnd>(event.payload) && !passes.empty())
+        passes.pop_back();
       const auto* call = std::get_if<trace::Collective>(&event.payload);
-      if (call != nullptr && !is_point_to_point(*call))
-        calls[{call->group, call->sequence}].push_back(
-            {rank->participant.rank, event.step, event.time_ns, call});
+      if (call == nullptr || is_point_to_point(*call)) continue;
+      const bool is_next = next != calls.end() && next->first.second == call->sequence &&
+                           next->first.first == call->group;
+      const auto place = is_next ? next : calls.try_emplace({call->group, call->sequence}).first;
+      place->second.push_back({rank->participant.rank, event.step, event.time_ns, call,
+                               passes.empty() ? nullptr : passes.back()});
+      next = std::next(place);
     }
+  }
   return calls;
+}
+
+namespace {
+
+// What calls_of() gathers, one after another, until `stop` says so of one.
+template <class Stop>
+bool any_call(const trace::ParticipantTrace& rank, Stop stop) {
+  for (std::size_t i = rank.last_attempt; i < rank.events.size(); ++i)
+    if (const auto* call = std::get_if<trace::Collective>(&rank.events[i].payload))
+      if (!is_point_to_point(*call) && stop(*call)) return true;
+  return false;
+}
+
+}  // namespace
+
+bool has_calls(const Run& run) {
+  return std::any_of(run.ranks.begin(), run.ranks.end(), [](const auto* rank) {
+    return any_call(*rank, [](const auto&) { return true; });
+  });
+}
+
+bool all_call_alike(const Run& run) {
+  std::vector<const trace::Collective*> longest;
+  for (const auto* rank : run.ranks) {
+    std::size_t made = 0;
+    const bool differs = any_call(*rank, [&](const trace::Collective& call) {
+      if (made == longest.size()) longest.push_back(&call);
+      const auto& other = *longest[made++];
+      return call.sequence != other.sequence || call.group != other.group || !is_same(call, other);
+    });
+    if (differs) return false;
+  }
+  std::map<std::string, std::int64_t> last;
+  return std::all_of(longest.begin(), longest.end(), [&](const auto* call) {
+    const auto [before, is_first] = last.emplace(call->group, call->sequence);
+    const bool rises = is_first || before->second < call->sequence;
+    before->second = call->sequence;
+    return rises;
+  });
 }
 
 std::set<std::string> ambiguous_groups(const Calls& calls) {
   std::set<std::string> groups;
-  for (const auto& [key, of_sequence] : calls) {
-    std::set<int> ranks;
-    for (const auto& call : of_sequence)
-      if (!ranks.insert(call.rank).second) groups.insert(key.first);
-  }
+  // A place's calls are in the order of the ranks.
+  const auto one_rank = [](const Call& a, const Call& b) { return a.rank == b.rank; };
+  for (const auto& [key, place] : calls)
+    if (std::adjacent_find(place.begin(), place.end(), one_rank) != place.end())
+      groups.insert(key.first);
   return groups;
 }
 
@@ -53,6 +109,10 @@ std::int64_t entered_ns(const std::vector<Call>& place) {
 }
 
 std::vector<int> odd_ranks(const std::vector<Call>& place) {
+  const auto is_as_the_first = [&](const Call& call) {
+    return is_same(*call.collective, *place.front().collective);
+  };
+  if (std::all_of(place.begin(), place.end(), is_as_the_first)) return {};
   std::vector<int> numbers;
   std::vector<Signature> signatures;
   for (const auto& call : place) {
@@ -94,11 +154,40 @@ std::optional<Mismatch> first_mismatch(const Calls& calls) {
   const auto ambiguous = ambiguous_groups(calls);
   for (const auto& [key, place] : calls) {
     if (ambiguous.count(key.first)) continue;
+    if (first && entered_ns(*first->calls) <= entered_ns(place)) continue;
     auto odd = odd_ranks(place);
-    if (odd.empty() || (first && entered_ns(*first->calls) <= entered_ns(place))) continue;
+    if (odd.empty()) continue;
     first = Mismatch{&place, std::move(odd)};
   }
   return first;
+}
+
+const std::vector<Call>* first_out_of_step(const Calls& calls) {
+  const std::vector<Call>* first = nullptr;
+  for (const auto& at : calls) {
+    const auto& place = at.second;
+    const auto in_step = [&](const Call& call) { return call.step == place.front().step; };
+    if (std::all_of(place.begin(), place.end(), in_step)) continue;
+    if (!first || entered_ns(place) < entered_ns(*first)) first = &place;
+  }
+  return first;
+}
+
+bool all_call_equally_often(const Run& run) {
+  std::vector<std::map<std::int64_t, std::size_t>> of_ranks;  // calls by update
+  for (const auto* rank : run.ranks) {
+    auto& counts = of_ranks.emplace_back();
+    for (std::size_t i = rank->last_attempt; i < rank->events.size(); ++i)
+      if (const auto* call = std::get_if<trace::Collective>(&rank->events[i].payload))
+        counts[rank->events[i].step] += is_point_to_point(*call) ? 0 : 1;
+    if (counts.empty()) return false;
+  }
+  auto last =
+      of_ranks.front().rbegin()->first;  // that all ranks have come to, and may be inside of
+  for (const auto& counts : of_ranks) last = std::min(last, counts.rbegin()->first);
+  for (auto& counts : of_ranks) counts.erase(counts.lower_bound(last), counts.end());
+  return std::all_of(of_ranks.begin(), of_ranks.end(),
+                     [&](const auto& counts) { return counts == of_ranks.front(); });
 }
 
 }  // namespace lockstep::diagnose

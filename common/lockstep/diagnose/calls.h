@@ -20,13 +20,20 @@ struct Call {
   std::int64_t step;
   std::int64_t time_ns;  // entered
   const trace::Collective* collective;
+  const std::string* phase;  // of the innermost pass that it was made in; null outside of any
 };
 using Calls = std::map<std::pair<std::string, std::int64_t>, std::vector<Call>>;  // group, sequence
 
 bool is_point_to_point(const trace::Collective& call);
 
-// Of the last attempt, where there were several.
+// Of the last attempt, where there were several. A place's calls are in the order of the ranks.
 Calls calls_of(const Run& run);
+
+bool has_calls(const Run& run);  // calls_of() has any
+
+// Every rank makes the same calls in the same order, as far as it gets, and in no group one twice: then there
+// is no mismatch and no ambiguous group. Asked before calls_of(), which takes far longer.
+bool all_call_alike(const Run& run);
 
 // Groups in which one rank has a sequence twice: several groups under one name, or one that began
 // anew. Which of their calls belong together cannot be told.
@@ -48,6 +55,14 @@ std::vector<int> odd_ranks(const std::vector<Call>& place);
 std::string describe(const trace::Collective& call);       // "allreduce sum float32 203530"
 std::string numbered(const trace::Collective& call);       // "allreduce number 7"
 std::string describe_all(const std::vector<Call>& calls);  // "rank 0: ...; rank 1: ..."
+
+// Every rank made as many calls in each update, but for the last that all have come to. Asked before calls_of(),
+// which takes far longer.
+bool all_call_equally_often(const Run& run);
+
+// The first place in time at which ranks made one call, each in another update of its own (which of them
+// left one out before, or made one more, follows from what they called in the updates before); null: none.
+const std::vector<Call>* first_out_of_step(const Calls& calls);
 
 // The first place in time at which ranks called different collectives.
 struct Mismatch {

@@ -7,8 +7,9 @@ namespace lockstep::diagnose {
 Verdict collective_mismatch(const trace::Trace& trace) {
   const Run run(trace);
   if (run.world_size < 2) return not_applicable("one rank has nobody to agree with");
+  if (!has_calls(run)) return not_triggered("no collective was recorded");
+  if (all_call_alike(run)) return clean();
   const auto calls = calls_of(run);
-  if (calls.empty()) return not_triggered("no collective was recorded");
   const auto mismatch = first_mismatch(calls);
   if (!mismatch && !ambiguous_groups(calls).empty())
     return not_triggered("a rank has a group's sequence twice: which calls meet cannot be told");

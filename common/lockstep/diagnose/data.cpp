@@ -199,7 +199,7 @@ Verdict empty_shard(const trace::Trace& trace) {
     alone.ranks = {run.ranks[r]};
     for (const auto& pass : finished_passes(alone, "train")) {
       any = true;
-      if (draws(pass).total > 0) continue;
+      if (pass.ranks.front().total() > 0) continue;
       if (empty.empty()) step = pass.step();
       empty.push_back(run.numbers[r]);
       break;

@@ -125,6 +125,12 @@ Verdict stream_not_sharded(const trace::Trace& trace);
 // batches as fit into 1/W may be either (drop_last): not_triggered.
 Verdict sharded_twice(const trace::Trace& trace);
 
+// Needs samples and the size of the data set, of ranks that train together. Rule: in a pass each rank draws a
+// share of the train data, no sample twice, in the same epoch and from an equally indexed set; together they
+// draw samples again though others were not drawn. Not fooled by drawing at random, with repeats or another
+// number of samples, which is a choice.
+Verdict shards_overlap(const trace::Trace& trace);
+
 // Needs data sets, and samples of two train passes in different orders. Rule: every pass draws the
 // same ids, fewer than the data set has by less than W. Not fooled by a sampler that permutes and
 // then cuts: it misses others each time; nor by ids that are no positions.
@@ -244,8 +250,10 @@ Verdict schedule_length_ignores_world_size(const trace::Trace& trace);
 // ---- uneven.cpp: both need W > 1 ranks ----
 
 // Needs train passes and collectives. Rule: some ranks have drawn more batches than others whose last pass
-// has ended, and wait in a collective that those never entered. Not fooled by Join, where the ranks that
-// are done take part; by unequal batches that end in order; nor by a rank that failed in between.
+// has ended, and wait in a collective that those never entered. Named are the odd ones out of the first pass
+// in which their numbers of batches differ, and the step of its first batch that is too many: where they stand
+// may be passes later. Not fooled by Join, where the ranks that are done take part; by unequal batches that end
+// in order; nor by a rank that failed in between.
 Verdict uneven_batches(const trace::Trace& trace);
 
 // Needs a declared mean loss, losses, and both gradients of a step in which the ranks have unequally many
@@ -276,6 +284,17 @@ Verdict accumulation_off_by_one(const trace::Trace& trace);
 // Rule: backwards of unequal numbers of samples start from equal shares of their mean loss. Not fooled by
 // means that are weighted by those numbers.
 Verdict mean_of_microbatch_means(const trace::Trace& trace);
+
+// ---- last_window.cpp ----
+
+// Needs samples, updates, a finished train pass; of the batches that it leaves behind its last update, a loss
+// or a training forward. Rule: on every rank, all updates of the pass take equally many batches, two or more;
+// fewer are left, and either the gradients are cleared before the next update, or there is none and the pass
+// went through the data to its end. A violation: whoever means to leave a tail out spares its backward. Not
+// fooled by a last update of fewer batches, batches that are drawn and not trained on, what is carried over
+// into the next pass, steps left out for infinities, or ranks that others go on without (Join). Where several
+// passes leave batches and no zero_grad was recorded, not_triggered.
+Verdict last_accumulation_window_lost(const trace::Trace& trace);
 
 // ---- clipping.cpp: all need clips ----
 

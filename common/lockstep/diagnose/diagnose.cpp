@@ -53,7 +53,7 @@ const std::map<std::string, std::vector<std::string>>& explained_by() {
        {"clip-before-reduction", "local-overflow-skip", "gradients-not-zeroed", "sum-not-mean",
         "double-average", "unequal-chunk-mean", "no-gradient-sync", "forward-bypasses-wrapper",
         "replica-buffers-lost", "frozen-after-wrapping", "unused-parameter",
-        "sync-bn-after-wrapping"}},
+        "sync-bn-after-wrapping", "last-accumulation-window-lost"}},
   };
   return kExplained;
 }
@@ -125,6 +125,7 @@ const std::vector<Detector>& detectors() {
       {"padding-overruns", 2, padding_overruns},
       {"empty-shard", 2, empty_shard},
       {"sharded-twice", 2, sharded_twice},
+      {"shards-overlap", 2, shards_overlap},
       {"stream-not-sharded", 2, stream_not_sharded},
       {"file-order-differs", 2, file_order_differs},
       {"missing-set-epoch", 2, missing_set_epoch},
@@ -151,9 +152,9 @@ const std::vector<Detector>& detectors() {
       {"torn-checkpoint", 1, torn_checkpoint},
       {"lr-not-scaled", 1, lr_not_scaled},
       {"linear-rule-with-adam", 1, linear_rule_with_adam},
-      {"no-warmup", 1, no_warmup},
+      {"no-warmup", 2, no_warmup},
       {"scheduler-stepped-per-rank", 1, scheduler_stepped_per_rank},
-      {"schedule-unit-mismatch", 1, schedule_unit_mismatch},
+      {"schedule-unit-mismatch", 2, schedule_unit_mismatch},
       {"schedule-length-ignores-world-size", 1, schedule_length_ignores_world_size},
       {"rank-conditional-collective", 0, rank_conditional_collective},
       {"rank-skips-init", 1, rank_skips_init},
@@ -188,6 +189,7 @@ const std::vector<Detector>& detectors() {
       {"accumulation-not-divided", 1, accumulation_not_divided},
       {"accumulation-off-by-one", 1, accumulation_off_by_one},
       {"mean-of-microbatch-means", 1, mean_of_microbatch_means},
+      {"last-accumulation-window-lost", 2, last_accumulation_window_lost},
       {"norm-reduced-twice", 1, norm_reduced_twice},
       {"clip-before-reduction", 1, clip_before_reduction},
       {"clip-before-unscale", 1, clip_before_unscale},

@@ -26,8 +26,7 @@ constexpr std::int64_t kEnoughPairs = 16;  // to tell a shuffled order from an a
 
 std::int64_t pairs_in(const Pass& pass) {
   std::int64_t pairs = 0;
-  for (const auto& rank : pass.ranks)
-    pairs += std::max<std::int64_t>(0, static_cast<std::int64_t>(rank.order().size()) - 1);
+  for (const auto& rank : pass.ranks) pairs += std::max<std::int64_t>(0, rank.total() - 1);
   return pairs;
 }
 
@@ -98,7 +97,7 @@ std::optional<EpochCall> new_epoch_inside(const RankPass& pass) {
 
 bool begins_as(const RankPass& pass, const RankPass& last) {
   return !pass.batches.empty() && !last.batches.empty() &&
-         pass.batches.front() == last.batches.front();
+         is_same(pass.batches.front(), last.batches.front());
 }
 
 // What was drawn before the call repeats no id, nor does what was drawn after it, but for the few
@@ -169,8 +168,9 @@ Verdict epoch_differs_by_rank(const trace::Trace& trace) {
       epochs.push_back(rank.epoch_at_first_batch().value_or(0));
     }
     const auto odd = odd_ones_out(run.numbers, epochs);
+    if (odd.empty()) continue;
     const auto all = draws(pass);
-    if (odd.empty() || !has_overlaps_and_gaps(all, size)) continue;
+    if (!has_overlaps_and_gaps(all, size)) continue;
     const auto [least, most] = std::minmax_element(epochs.begin(), epochs.end());
     return found({.pitfall = "epoch-differs-by-rank",
                   .ranks = odd,

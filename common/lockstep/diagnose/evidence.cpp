@@ -48,8 +48,9 @@ Run::Run(const trace::Trace& trace) : world_size(trace.world_size) {
 }
 
 const trace::ParticipantTrace& Run::rank(int number) const {
-  const auto at = std::find(numbers.begin(), numbers.end(), number);
-  return *ranks.at(static_cast<std::size_t>(at - numbers.begin()));
+  const auto at = std::lower_bound(numbers.begin(), numbers.end(), number);
+  const bool left_one = at != numbers.end() && *at == number;
+  return *ranks.at(left_one ? static_cast<std::size_t>(at - numbers.begin()) : ranks.size());
 }
 
 std::int64_t global_size(const Run& run, const std::string& phase) {

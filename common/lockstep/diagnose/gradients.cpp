@@ -9,6 +9,7 @@ namespace lockstep::diagnose {
 
 std::optional<Vector> vector_of(const std::vector<trace::Summary>& values) {
   Vector vector;
+  vector.reserve(values.size() * trace::kSketch);
   bool any = false;
   for (const auto& value : values) {
     any = any || !value.sketch.empty();
@@ -73,27 +74,80 @@ int first_difference(const std::vector<trace::Summary>& a, const std::vector<tra
   return -1;
 }
 
-std::vector<Vector> GradientStep::means() const {
-  std::vector<Vector> result{mean(local, std::vector<double>(local.size(), 1.0))};
-  const auto [least, most] = std::minmax_element(samples.begin(), samples.end());
-  if (*least > 0 && *least != *most) result.push_back(mean(local, samples));
+namespace {
+
+// Of a tensor that is missing or not finite, a number that no norm is.
+double norm_at(const std::vector<trace::Summary>& values, int tensor) {
+  const auto at = static_cast<std::size_t>(tensor);
+  if (at >= values.size()) return -2;
+  return std::isfinite(values[at].norm) ? values[at].norm : -1;
+}
+
+}  // namespace
+
+Groups groups_of_equal(const std::vector<const std::vector<trace::Summary>*>& replicas) {
+  Groups groups{std::vector<std::size_t>(replicas.size(), 0), -1};
+  for (std::size_t r = 0; r < replicas.size(); ++r) {
+    const int tensor = first_difference(*replicas[r], *replicas.front());
+    if (tensor >= 0) groups.of[r] = r;
+    if (tensor >= 0 && (groups.tensor < 0 || tensor < groups.tensor)) groups.tensor = tensor;
+  }
+  if (groups.tensor < 0) return groups;
+  // Those that may be equal have nearly the same norm of that tensor: each is compared with the first of
+  // such a group, or all pairs would be where all differ.
+  constexpr double kNear = 2e-6;
+  std::multimap<double, std::size_t> firsts;
+  for (std::size_t r = 0; r < replicas.size(); ++r) {
+    if (r > 0 && groups.of[r] == 0) continue;
+    const double norm = norm_at(*replicas[r], groups.tensor);
+    const double margin = kNear * std::abs(norm);
+    const auto end = firsts.upper_bound(norm + margin);
+    for (auto first = firsts.lower_bound(norm - margin); first != end; ++first)
+      if (first->second < groups.of[r] &&
+          first_difference(*replicas[r], *replicas[first->second]) < 0)
+        groups.of[r] = first->second;
+    if (groups.of[r] == r) firsts.emplace(norm, r);
+  }
+  return groups;
+}
+
+namespace {
+
+std::vector<Vector> means_of(const GradientStep& step) {
+  std::vector<Vector> result{mean(step.local, std::vector<double>(step.local.size(), 1.0))};
+  const auto [least, most] = std::minmax_element(step.samples.begin(), step.samples.end());
+  if (*least > 0 && *least != *most) result.push_back(mean(step.local, step.samples));
   return result;
 }
 
+}  // namespace
+
 bool GradientStep::is_mean(const Vector& gradient, double tolerance) const {
-  for (const auto& candidate : means())
+  for (const auto& candidate : means)
     if (distance(gradient, candidate) <= tolerance) return true;
   return false;
 }
 
+double angle(const Vector& a, const Vector& b) {
+  if (a.size() != b.size()) return 1;
+  const double square = std::inner_product(b.begin(), b.end(), b.begin(), 0.0);
+  const double factor = std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
+  if (square == 0 || factor <= 0) return distance(a, b);
+  Vector scaled(b);
+  for (auto& value : scaled) value *= factor / square;
+  return distance(a, scaled);
+}
+
 bool is_unreduced(const GradientStep& step) {
-  double apart = 0;
+  bool whole = true;  // not clipped, or scaled
+  double apart = 0, turned = 0;
   for (std::size_t i = 0; i < step.local.size(); ++i) {
-    if (i >= step.reduced.size() || distance(step.reduced[i], step.local[i]) > kRounding)
-      return false;
+    if (i >= step.reduced.size() || angle(step.reduced[i], step.local[i]) > kRounding) return false;
+    whole = whole && distance(step.reduced[i], step.local[i]) <= kRounding;
     apart = std::max(apart, distance(step.local[i], step.local.front()));
+    turned = std::max(turned, angle(step.local[i], step.local.front()));
   }
-  return apart > kRounding;
+  return (whole ? apart : turned) > kRounding;
 }
 
 namespace {
@@ -142,7 +196,10 @@ std::vector<GradientStep> gradient_steps(const Run& run) {
   }
   std::vector<GradientStep> whole;
   for (auto& [number, step] : steps)
-    if (!broken[number] && is_whole(step, run)) whole.push_back(std::move(step));
+    if (!broken[number] && is_whole(step, run)) {
+      step.means = means_of(step);
+      whole.push_back(std::move(step));
+    }
   return whole;
 }
 
@@ -150,7 +207,7 @@ std::optional<double> reduction_scale(const GradientStep& step, double tolerance
   std::optional<double> scale;
   for (const auto& reduced : step.reduced) {
     std::optional<double> of_rank;
-    for (const auto& mean : step.means()) {
+    for (const auto& mean : step.means) {
       const double square = std::inner_product(mean.begin(), mean.end(), mean.begin(), 0.0);
       if (square == 0 || of_rank) continue;
       const double s = std::inner_product(mean.begin(), mean.end(), reduced.begin(), 0.0) / square;

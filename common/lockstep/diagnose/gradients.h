@@ -19,9 +19,19 @@ Vector mean(const std::vector<Vector>& vectors, const std::vector<double>& weigh
 Vector minus(const Vector& a, const Vector& b);
 // |a - b| over the larger of |a| and |b|; 0 for two zeros, 1 for different lengths.
 double distance(const Vector& a, const Vector& b);
+// The same to the multiple of b that lies nearest to a: 0 where a = c b for some c > 0.
+double angle(const Vector& a, const Vector& b);
 
 // The first tensor in which two replicas differ beyond float32 rounding; -1 = none.
 int first_difference(const std::vector<trace::Summary>& a, const std::vector<trace::Summary>& b);
+
+// For each replica the first one that it equals: its own place where there is none. `tensor` is the
+// first in which one differs from the first replica; -1 = all are equal.
+struct Groups {
+  std::vector<std::size_t> of;
+  int tensor = -1;
+};
+Groups groups_of_equal(const std::vector<const std::vector<trace::Summary>*>& replicas);
 
 // float32 sums in another order differ by 1e-6 or so; a wrong weight by 1e-3 or more.
 constexpr double kRounding = 1e-4;
@@ -34,13 +44,14 @@ struct GradientStep {
   std::vector<Vector> reduced;  // of every rank; of devices, the first one's
   // The plain mean of the local gradients; and, where their samples are known and unequal, the mean
   // weighted by them.
-  std::vector<Vector> means() const;
+  std::vector<Vector> means;
   bool is_mean(const Vector& gradient, double tolerance) const;
 };
 // Steps of which anything needed is missing are left out; all of them where a rank left no trace.
 std::vector<GradientStep> gradient_steps(const Run& run);
 
-// Every rank goes by its own gradient: reduced = local on each, and not all the same.
+// Every rank goes by its own gradient: reduced = local on each, or a multiple of it (clipped), and not all
+// the same.
 bool is_unreduced(const GradientStep& step);
 
 // How many times the mean of the local gradients the reduced one is; nothing where it is no

@@ -77,7 +77,7 @@ bool worked_alone(const trace::ParticipantTrace& rank, const RankStand& stand) {
 Verdict late(const trace::Trace& trace, const std::string& slug, bool long_work) {
   const Run run(trace);
   if (auto why = unfit(run)) return *why;
-  if (calls_of(run).empty()) return not_triggered("no collective was recorded");
+  if (!has_calls(run)) return not_triggered("no collective was recorded");
   const auto place = standstill(trace);
   if (!place) return clean();
   const auto ranks = late_ranks(*place);
@@ -90,19 +90,8 @@ Verdict late(const trace::Trace& trace, const std::string& slug, bool long_work)
                   long_work ? "rank 0 evaluated or saved while the others waited: " : "");
 }
 
-// The phase of the innermost pass that each of the rank's calls was made in; "" outside of any.
-std::map<const trace::Collective*, std::string> phases_of(const trace::ParticipantTrace& rank) {
-  std::map<const trace::Collective*, std::string> phases;
-  std::vector<std::string> open;
-  for (std::size_t i = rank.last_attempt; i < rank.events.size(); ++i) {
-    const auto& event = rank.events[i];
-    if (const auto* begin = std::get_if<trace::PassBegin>(&event.payload))
-      open.push_back(begin->phase);
-    if (std::holds_alternative<trace::PassEnd>(event.payload) && !open.empty()) open.pop_back();
-    if (const auto* call = std::get_if<trace::Collective>(&event.payload))
-      phases[call] = open.empty() ? "" : open.back();
-  }
-  return phases;
+bool is_made_in(const Call& call, const char* phase) {
+  return call.phase != nullptr && *call.phase == phase;
 }
 
 }  // namespace
@@ -157,8 +146,6 @@ Verdict rank_zero_long_work(const trace::Trace& trace) {
 Verdict evaluation_through_wrapper_on_one_rank(const trace::Trace& trace) {
   const Run run(trace);
   if (auto why = unfit(run)) return *why;
-  std::map<const trace::Collective*, std::string> phases;
-  for (const auto* rank : run.ranks) phases.merge(phases_of(*rank));
   auto calls = calls_of(run);
   if (calls.empty()) return not_triggered("no collective was recorded");
   calls = without_ambiguous_groups(std::move(calls));
@@ -168,9 +155,8 @@ Verdict evaluation_through_wrapper_on_one_rank(const trace::Trace& trace) {
   for (const auto& [key, place] : calls) {
     std::vector<int> evaluating, training;
     for (const auto& call : place) {
-      const auto& phase = phases.at(call.collective);
-      if (phase == "evaluation") evaluating.push_back(call.rank);
-      if (phase == "train") training.push_back(call.rank);
+      if (is_made_in(call, "evaluation")) evaluating.push_back(call.rank);
+      if (is_made_in(call, "train")) training.push_back(call.rank);
     }
     // Where none of the others has come, it is a fault if they are waited for.
     const bool waits = still && still->group == key.first && still->sequence == key.second &&
@@ -181,6 +167,14 @@ Verdict evaluation_through_wrapper_on_one_rank(const trace::Trace& trace) {
     ranks = evaluating;
   }
   if (!first) return clean();
+  // Ranks whose calls have been out of step since they trained are ahead of the others, not alone.
+  const auto mismatch = first_mismatch(calls);
+  if (mismatch && entered_ns(*mismatch->calls) < first->time_ns &&
+      std::none_of(mismatch->calls->begin(), mismatch->calls->end(),
+                   [](const Call& call) { return is_made_in(call, "evaluation"); }))
+    return clean();
+  const auto* out_of_step = first_out_of_step(calls);
+  if (out_of_step && entered_ns(*out_of_step) < first->time_ns) return clean();
   return found({.pitfall = "evaluation-through-wrapper-on-one-rank",
                 .ranks = ranks,
                 .step = first->step,

@@ -3,6 +3,7 @@
 #include <lockstep/diagnose/gradients.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -91,15 +92,16 @@ bool has_the_first_samples(const Run& run, std::int64_t step) {
 
 // The mean losses over all ranks of the first steps, as far as they were recorded in a row.
 std::vector<double> first_losses(const Run& run) {
+  std::array<double, kFirstSteps> sum{}, count{};
+  for (const auto* rank : run.ranks)
+    for (const auto& at : rank->all<trace::Loss>()) {
+      if (at.step < 0 || at.step >= kFirstSteps) continue;
+      const auto step = static_cast<std::size_t>(at.step);
+      sum[step] += at.event->sum, count[step] += static_cast<double>(at.event->count);
+    }
   std::vector<double> losses;
-  for (std::int64_t step = 0; step < kFirstSteps; ++step) {
-    double sum = 0, count = 0;
-    for (const auto* rank : run.ranks)
-      for (const auto& at : rank->all<trace::Loss>())
-        if (at.step == step) sum += at.event->sum, count += static_cast<double>(at.event->count);
-    if (count == 0) break;
-    losses.push_back(sum / count);
-  }
+  for (std::size_t step = 0; step < sum.size() && count[step] != 0; ++step)
+    losses.push_back(sum[step] / count[step]);
   return losses;
 }
 

@@ -118,9 +118,9 @@ double mean_of_own(const CommonStep& step) {
 
 // How far the ranks' own losses lie from their mean, at most.
 double spread_of_own(const CommonStep& step) {
+  const double mean = mean_of_own(step);
   double spread = 0;
-  for (const auto& rank : step.ranks)
-    spread = std::max(spread, std::abs(rank.own_mean() - mean_of_own(step)));
+  for (const auto& rank : step.ranks) spread = std::max(spread, std::abs(rank.own_mean() - mean));
   return spread;
 }
 

@@ -33,19 +33,21 @@ std::vector<ReportedPass> reported_passes(const Run& run) {
   std::vector<ReportedPass> result;
   for (const std::string phase : {"train", "evaluation"}) {
     const auto passes = finished_passes(run, phase);
+    std::vector<std::vector<std::vector<const trace::Metric*>>> metrics;  // by rank and pass
+    for (const auto* rank : run.ranks) metrics.push_back(metrics_by_pass(*rank, phase));
     for (std::size_t k = 0; k < passes.size(); ++k) {
       ReportedPass pass;
-      pass.all = static_cast<double>(draws(passes[k]).distinct.size());
       pass.step = passes[k].step();
       bool any = false;
       for (std::size_t r = 0; r < run.ranks.size(); ++r) {
-        pass.own.push_back(static_cast<double>(draws(passes[k].ranks[r]).total));
-        const auto by_pass = metrics_by_pass(*run.ranks[r], phase);
-        pass.metrics.push_back(k < by_pass.size() ? by_pass[k]
-                                                  : std::vector<const trace::Metric*>{});
+        pass.own.push_back(static_cast<double>(passes[k].ranks[r].total()));
+        pass.metrics.push_back(k < metrics[r].size() ? metrics[r][k]
+                                                     : std::vector<const trace::Metric*>{});
         any = any || !pass.metrics.back().empty();
       }
-      if (any) result.push_back(std::move(pass));
+      if (!any) continue;
+      pass.all = static_cast<double>(draws(passes[k]).distinct.size());
+      result.push_back(std::move(pass));
     }
   }
   return result;

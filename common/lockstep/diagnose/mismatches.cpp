@@ -3,6 +3,7 @@
 #include <lockstep/diagnose/standstill.h>
 
 #include <algorithm>
+#include <limits>
 
 namespace lockstep::diagnose {
 namespace {
@@ -16,66 +17,81 @@ struct Difference {
   const std::vector<Call>* calls;
 };
 
-// What each rank of the place calls from there on, in its group.
-using Sequels = std::map<int, std::vector<Signature>>;
+// What the ranks of the place call from there on, in its group: who calls which. Most call the same.
+using Sequel = std::vector<Signature>;
+using Sequels = std::map<Sequel, std::set<int>>;
 
 Sequels sequels_of(const Calls& calls, const std::vector<Call>& place) {
   const auto& group = place.front().collective->group;
   const auto begin = place.front().collective->sequence;
-  Sequels sequels;
+  std::map<int, Sequel> of_ranks;
   for (auto at = calls.find({group, begin}); at != calls.end() && at->first.first == group; ++at) {
     if (at->first.second >= begin + static_cast<std::int64_t>(kWindow)) break;
-    for (const auto& call : at->second) sequels[call.rank].push_back(signature(*call.collective));
+    for (const auto& call : at->second) of_ranks[call.rank].push_back(signature(*call.collective));
   }
+  Sequels sequels;
+  for (auto& [rank, sequel] : of_ranks) sequels[std::move(sequel)].insert(rank);
   return sequels;
 }
 
 // The same calls from there on, in another order.
 bool is_permuted(const Sequels& sequels) {
   std::size_t shortest = kWindow;
-  for (const auto& [rank, sequel] : sequels) shortest = std::min(shortest, sequel.size());
+  for (const auto& [sequel, ranks] : sequels) shortest = std::min(shortest, sequel.size());
   for (std::size_t length = 2; length <= shortest; ++length) {
     std::set<std::multiset<Signature>> different;
-    for (const auto& [rank, sequel] : sequels)
+    for (const auto& [sequel, ranks] : sequels)
       different.insert({sequel.begin(), sequel.begin() + static_cast<std::ptrdiff_t>(length)});
     if (different.size() == 1) return true;
   }
   return false;
 }
 
-// Ranks whose call here is one more: never made by those that differ, whose call is theirs before or
-// next.
-std::vector<int> with_one_more(const Run& run, const std::vector<Call>& place) {
-  std::map<int, std::set<Signature>> made;
-  for (const auto* rank : run.ranks)
-    for (const auto& at : rank->latest<trace::Collective>())
-      made[rank->participant.rank].insert(signature(*at.event));
-  std::vector<int> ranks;
-  for (const auto& call : place) {
-    const auto mine = signature(*call.collective);
-    const bool one_more = std::all_of(place.begin(), place.end(), [&](const Call& other) {
-      const auto theirs = signature(*other.collective);
-      if (theirs == mine) return true;
-      return made[other.rank].count(mine) == 0 && made[call.rank].count(theirs) > 0;
-    });
-    if (one_more) ranks.push_back(call.rank);
-  }
+// The different calls of the place: who makes which.
+std::map<Signature, std::set<int>> callers(const std::vector<Call>& place) {
+  std::map<Signature, std::set<int>> ranks;
+  for (const auto& call : place) ranks[signature(*call.collective)].insert(call.rank);
   return ranks;
 }
 
-bool each_is_the_others_too(const Run& run, const std::vector<Call>& place) {
-  for (const auto& call : place)
-    for (const auto* rank : run.ranks) {
-      const auto made = rank->latest<trace::Collective>();
-      const auto mine = signature(*call.collective);
-      const bool here = std::any_of(place.begin(), place.end(), [&](const Call& other) {
-        return other.rank == rank->participant.rank;
-      });
-      if (here && std::none_of(made.begin(), made.end(),
-                               [&](const auto& at) { return signature(*at.event) == mine; }))
-        return false;
+// Of these calls, those that each rank made, wherever.
+std::map<int, std::set<Signature>> made_of(const Run& run,
+                                           const std::map<Signature, std::set<int>>& here) {
+  std::map<int, std::set<Signature>> made;
+  for (const auto* rank : run.ranks) {
+    auto& of_rank = made[rank->participant.rank];
+    for (const auto& at : rank->latest<trace::Collective>()) {
+      if (of_rank.size() == here.size()) break;
+      if (auto mine = signature(*at.event); here.count(mine) > 0) of_rank.insert(std::move(mine));
     }
-  return true;
+  }
+  return made;
+}
+
+// Ranks whose call here is one more: never made by those that differ, whose call is theirs before or
+// next.
+std::vector<int> with_one_more(const Run& run, const std::vector<Call>& place) {
+  const auto here = callers(place);
+  const auto made = made_of(run, here);
+  std::set<int> ranks;
+  for (const auto& mine : here) {
+    const auto make_it = [&](int rank) { return made.at(rank).count(mine.first) > 0; };
+    const bool others_make_it = std::any_of(here.begin(), here.end(), [&](const auto& theirs) {
+      return theirs.first != mine.first &&
+             std::any_of(theirs.second.begin(), theirs.second.end(), make_it);
+    });
+    if (others_make_it) continue;
+    for (const int rank : mine.second)
+      if (made.at(rank).size() == here.size()) ranks.insert(rank);
+  }
+  return {ranks.begin(), ranks.end()};
+}
+
+bool each_is_the_others_too(const Run& run, const std::vector<Call>& place) {
+  const auto here = callers(place);
+  const auto made = made_of(run, here);
+  return std::all_of(place.begin(), place.end(),
+                     [&](const Call& call) { return made.at(call.rank).size() == here.size(); });
 }
 
 template <class Field>
@@ -95,21 +111,63 @@ Kind field_that_differs(const std::vector<Call>& place) {
 
 // After it, the ranks call the same in the same places again: one call was another, and none more.
 bool goes_on_alike(const Sequels& sequels) {
-  const auto& first = sequels.begin()->second;
-  return first.size() > 1 && std::all_of(sequels.begin(), sequels.end(), [&](const auto& of_rank) {
-           return std::equal(first.begin() + 1, first.end(), of_rank.second.begin() + 1,
-                             of_rank.second.end());
+  const auto& first = sequels.begin()->first;
+  return first.size() > 1 && std::all_of(sequels.begin(), sequels.end(), [&](const auto& other) {
+           return std::equal(first.begin() + 1, first.end(), other.first.begin() + 1,
+                             other.first.end());
          });
 }
 
 // What those that have one more call next is what the others call here.
 bool is_shifted(const Sequels& sequels, const std::vector<int>& one_more) {
-  return std::all_of(one_more.begin(), one_more.end(), [&](int rank) {
-    const auto& mine = sequels.at(rank);
-    return mine.size() > 1 && std::all_of(sequels.begin(), sequels.end(), [&](const auto& other) {
-             return other.second.front() == mine.front() || other.second.front() == mine[1];
-           });
-  });
+  for (const auto& of : sequels) {
+    const auto& mine = of.first;
+    const auto is_mine = [&](int rank) { return of.second.count(rank) > 0; };
+    if (std::none_of(one_more.begin(), one_more.end(), is_mine)) continue;
+    const auto is_here_or_next = [&](const auto& other) {
+      return other.first.front() == mine.front() || other.first.front() == mine[1];
+    };
+    if (mine.size() < 2 || !std::all_of(sequels.begin(), sequels.end(), is_here_or_next))
+      return false;
+  }
+  return true;
+}
+
+// What a rank called in the group within one update, in order.
+Sequel calls_within(const trace::ParticipantTrace& rank, const std::string& group,
+                    std::int64_t step, std::int64_t before_sequence) {
+  Sequel made;
+  for (const auto& at : rank.latest<trace::Collective>())
+    if (at.step == step && at.event->group == group && !is_point_to_point(*at.event) &&
+        at.event->sequence < before_sequence)
+      made.push_back(signature(*at.event));
+  return made;
+}
+
+// The sizes differ since some ranks call what all of them called at another place of the update before:
+// next, so these left a call out, or elsewhere.
+std::optional<Difference> moved_within_the_update(const Run& run, const std::vector<Call>& place) {
+  const auto& first = place.front();
+  const auto& group = first.collective->group;
+  constexpr auto kAll = std::numeric_limits<std::int64_t>::max();
+  const auto pattern = calls_within(*run.ranks.front(), group, first.step - 1, kAll);
+  for (const auto* rank : run.ranks)
+    if (calls_within(*rank, group, first.step - 1, kAll) != pattern) return std::nullopt;
+  const auto at =
+      calls_within(*run.ranks.front(), group, first.step, first.collective->sequence).size();
+  if (at >= pattern.size()) return std::nullopt;
+  std::vector<int> moved;
+  bool left_out = true;
+  for (const auto& call : place) {
+    const auto mine = signature(*call.collective);
+    if (call.step != first.step) return std::nullopt;
+    if (mine == pattern[at]) continue;
+    if (std::find(pattern.begin(), pattern.end(), mine) == pattern.end()) return std::nullopt;
+    moved.push_back(call.rank);
+    left_out = left_out && at + 1 < pattern.size() && mine == pattern[at + 1];
+  }
+  if (moved.empty() || moved.size() == place.size()) return std::nullopt;
+  return Difference{left_out ? Kind::conditional : Kind::order, moved, &place};
 }
 
 std::optional<Difference> difference(const Run& run, const Calls& calls) {
@@ -125,7 +183,68 @@ std::optional<Difference> difference(const Run& run, const Calls& calls) {
   const auto one_more = with_one_more(run, place);
   if (!one_more.empty() && (other_operation || is_shifted(sequels, one_more)))
     return Difference{Kind::conditional, one_more, &place};
+  if (field == Kind::shape)
+    if (auto moved = moved_within_the_update(run, place)) return moved;
   return Difference{field, mismatch->odd, &place};
+}
+
+// A rank had fewer batches than another in a pass that both finished: it may have shadowed the other's.
+bool had_uneven_batches(const Run& run) {
+  std::vector<std::vector<std::int64_t>> of_ranks;  // by pass
+  for (const auto* rank : run.ranks) {
+    auto& batches = of_ranks.emplace_back();
+    for (const auto& at : rank->latest<trace::PassEnd>())
+      if (at.event->phase == "train") batches.push_back(at.event->batches);
+  }
+  std::size_t passes = of_ranks.front().size();
+  for (const auto& batches : of_ranks) passes = std::min(passes, batches.size());
+  for (auto& batches : of_ranks) batches.resize(passes);
+  return std::any_of(of_ranks.begin(), of_ranks.end(),
+                     [&](const auto& batches) { return batches != of_ranks.front(); });
+}
+
+// Ranks of one gradient engine make the same calls, but from some update on each in another update: there some
+// ranks made fewer, though in the update before all made the same. (Steps that a loss scale left out, or that
+// were not to be reduced, are other faults; a rank that shadows the others in join() makes no update.)
+std::optional<Difference> left_out_in_an_update(const Run& run, const Calls& calls) {
+  const auto* place = first_out_of_step(calls);
+  if (!place || place->size() != run.ranks.size() || had_uneven_batches(run)) return std::nullopt;
+  const auto& group = place->front().collective->group;
+  std::int64_t step = place->front().step;
+  for (const auto& call : *place) step = std::min(step, call.step);
+  constexpr auto kAll = std::numeric_limits<std::int64_t>::max();
+  const auto before = calls_within(*run.ranks.front(), group, step - 1, kAll);
+  std::vector<std::size_t> made;
+  for (const auto* rank : run.ranks) {
+    if (rank->latest<trace::Engine>().empty() || !rank->latest<trace::ScaledStep>().empty() ||
+        !rank->latest<trace::SyncGradients>().empty())
+      return std::nullopt;
+    const auto updates = rank->latest<trace::Update>();
+    const auto is_here = [&](const auto& at) { return at.step == step; };
+    if (std::none_of(updates.begin(), updates.end(), is_here)) return std::nullopt;
+    if (step < 1 || calls_within(*rank, group, step - 1, kAll) != before) return std::nullopt;
+    made.push_back(calls_within(*rank, group, step, kAll).size());
+  }
+  const auto odd = odd_ones_out(run.numbers, made);
+  if (odd.empty()) return std::nullopt;
+  return Difference{Kind::conditional, odd, place};
+}
+
+Verdict left_out(const Run& run, const std::string& slug) {
+  if (run.world_size < 2 || !has_calls(run) || all_call_equally_often(run)) return clean();
+  const auto calls = without_ambiguous_groups(calls_of(run));
+  const auto different = left_out_in_an_update(run, calls);
+  if (!different) return clean();
+  const auto& first =
+      *std::min_element(different->calls->begin(), different->calls->end(),
+                        [](const Call& a, const Call& b) { return a.step < b.step; });
+  return found({.pitfall = slug,
+                .ranks = different->ranks,
+                .step = first.step,
+                .sequence = first.collective->sequence,
+                .evidence = "some ranks call " + numbered(*first.collective) + " in update " +
+                            std::to_string(first.step) +
+                            ", and others later: they left a collective out"});
 }
 
 // Nobody differs, and some ranks wait in a collective before which the others ended in order.
@@ -151,8 +270,9 @@ Verdict named(const trace::Trace& trace, Kind kind, const std::string& slug,
               const std::string& what) {
   const Run run(trace);
   if (run.world_size < 2) return not_applicable("one rank has nobody to agree with");
+  if (!has_calls(run)) return not_triggered("no collective was recorded");
+  if (all_call_alike(run)) return clean();
   const auto calls = calls_of(run);
-  if (calls.empty()) return not_triggered("no collective was recorded");
   const auto different = difference(run, calls);
   if (!different && !ambiguous_groups(calls).empty())
     return not_triggered("a rank has a group's sequence twice: which calls meet cannot be told");
@@ -177,7 +297,9 @@ Verdict rank_conditional_collective(const trace::Trace& trace) {
   const std::string slug = "rank-conditional-collective";
   const auto verdict =
       named(trace, Kind::conditional, slug, "some ranks call a collective that the others do not,");
-  return verdict.state == State::clean ? one_more_at_the_end(trace, slug) : verdict;
+  if (verdict.state != State::clean) return verdict;
+  const auto in_an_update = left_out(Run(trace), slug);
+  return in_an_update.state == State::found ? in_an_update : one_more_at_the_end(trace, slug);
 }
 
 Verdict dtype_mismatch(const trace::Trace& trace) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,16 +16,20 @@ struct EpochCall {
   std::int64_t epoch = 0;
   std::size_t batches_before = 0;  // drawn in this pass when set_epoch was called
 };
+using Batch = std::span<const std::int64_t>;  // ids in the order drawn, in the trace
+bool is_same(Batch a, Batch b);
+
 struct RankPass {
   std::int64_t step = -1;  // when the pass began
   bool ended = false;
-  std::vector<std::vector<std::int64_t>> batches;
+  std::vector<Batch> batches;
   std::optional<std::int64_t> epoch_before;  // last one told before the pass began
   std::vector<EpochCall> calls;              // set_epoch inside the pass
   // The counts of the phase's metrics by name, recorded before its next pass began.
   std::map<std::string, double> counts;
 
   std::vector<std::int64_t> order() const;  // all ids as drawn
+  std::int64_t total() const;               // how many those are
   // The epoch in force when the first batch was drawn.
   std::optional<std::int64_t> epoch_at_first_batch() const;
 };

@@ -54,11 +54,17 @@ bool all_index_by_rank(const std::vector<Standing>& all) {
   return differs;
 }
 
-// Which ranks chose which device.
-std::map<std::uint64_t, std::vector<const Standing*>> by_device(const std::vector<Standing>& all) {
-  std::map<std::uint64_t, std::vector<const Standing*>> devices;
-  for (const auto& at : all)
-    if (at.chosen != nullptr && at.chosen->id != 0) devices[at.chosen->id].push_back(&at);
+// Ranks that chose the same device, each device's in a list; in the order of their first ranks, whatever the
+// devices are called.
+std::vector<std::vector<const Standing*>> by_device(const std::vector<Standing>& all) {
+  std::vector<std::vector<const Standing*>> devices;
+  std::map<std::uint64_t, std::size_t> place;
+  for (const auto& at : all) {
+    if (at.chosen == nullptr || at.chosen->id == 0) continue;
+    const auto [known, is_new] = place.emplace(at.chosen->id, devices.size());
+    if (is_new) devices.emplace_back();
+    devices[known->second].push_back(&at);
+  }
   return devices;
 }
 
@@ -109,8 +115,7 @@ Verdict visible_devices_remapped(const trace::Trace& trace) {
       evidence = took(at) + ", and the node has " + std::to_string(at.chosen->present);
     ranks.push_back(at.rank);
   }
-  for (const auto& device : by_device(all)) {
-    const auto& there = device.second;
+  for (const auto& there : by_device(all)) {
     const auto other = std::find_if(there.begin(), there.end(), [&](const auto* at) {
       return at->chosen->index != there.front()->chosen->index;
     });
@@ -135,8 +140,7 @@ Verdict duplicate_gpu(const trace::Trace& trace) {
   if (devices.empty()) return not_triggered("no rank recorded the device it chose");
   std::vector<int> ranks;
   std::string evidence;
-  for (const auto& device : devices) {
-    const auto& there = device.second;
+  for (const auto& there : devices) {
     const bool one_index = std::all_of(there.begin(), there.end(), [&](const auto* at) {
       return at->chosen->index == there.front()->chosen->index;
     });

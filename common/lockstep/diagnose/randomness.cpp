@@ -1,9 +1,11 @@
 // Pitfalls of random numbers that should be independent, and come from one stream.
+#include <lockstep/base/hash.h>
 #include <lockstep/diagnose/detectors.h>
 #include <lockstep/diagnose/evidence.h>
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 namespace lockstep::diagnose {
 namespace {
@@ -64,6 +66,29 @@ Shared shared_in_a_row(const Batches& a, const Batches& b) {
   return most;
 }
 
+// The ranks that begin some batch with the numbers of another rank, as far as the shortest there goes: no
+// others need be compared, pair by pair.
+std::vector<std::size_t> may_share(const std::vector<Batches>& ranks) {
+  std::size_t most = 0;
+  for (const auto& batches : ranks) most = std::max(most, batches.size());
+  std::set<std::size_t> sharing;
+  for (std::size_t k = 0; k < most; ++k) {
+    auto length = static_cast<std::size_t>(kEnough);
+    for (const auto& batches : ranks)
+      if (k < batches.size()) length = std::min(length, batches[k].numbers->hashes.size());
+    std::vector<std::pair<std::uint64_t, std::size_t>> begins;
+    for (std::size_t r = 0; r < ranks.size(); ++r)
+      if (k < ranks[r].size())
+        begins.emplace_back(
+            hash_bytes(ranks[r][k].numbers->hashes.data(), length * sizeof(std::uint64_t)), r);
+    std::sort(begins.begin(), begins.end());
+    for (std::size_t i = 1; i < begins.size(); ++i)
+      if (begins[i].first == begins[i - 1].first)
+        sharing.insert({begins[i - 1].second, begins[i].second});
+  }
+  return {sharing.begin(), sharing.end()};
+}
+
 // The same batches, pass by pass: workers begin a new round with each.
 std::vector<Batches> passes_of_batches(const trace::ParticipantTrace& rank) {
   std::vector<Batches> passes(1);
@@ -113,10 +138,13 @@ Verdict same_augmentation_everywhere(const trace::Trace& trace) {
     if (ranks.back().empty()) return not_triggered(kNoNumbers);
   }
   // The first rank whose numbers another draws too, and all that do.
-  for (std::size_t first = 0; first < ranks.size(); ++first) {
+  const auto candidates = may_share(ranks);
+  for (std::size_t at = 0; at < candidates.size(); ++at) {
+    const auto first = candidates[at];
     std::vector<int> alike{run.numbers[first]};
     Shared shared;
-    for (std::size_t r = first + 1; r < ranks.size(); ++r) {
+    for (std::size_t other = at + 1; other < candidates.size(); ++other) {
+      const auto r = candidates[other];
       const auto with_r = shared_in_a_row(ranks[first], ranks[r]);
       if (with_r.samples < kEnough) continue;
       if (alike.size() == 1 || with_r.samples < shared.samples) shared = with_r;

@@ -42,20 +42,15 @@ struct Difference {
 Difference difference(const Run& run, std::int64_t step, const Replicas& replicas) {
   Difference result;
   result.step = step;
-  // Equal replicas share a group: the first rank they equal.
-  std::vector<std::size_t> group(replicas.size());
-  for (std::size_t r = 0; r < replicas.size(); ++r) {
-    group[r] = r;
-    for (std::size_t other = 0; other < r && group[r] == r; ++other) {
-      const int tensor = first_difference(*replicas[r], *replicas[other]);
-      if (tensor < 0) group[r] = group[other];
-      if (tensor >= 0 && (result.tensor < 0 || tensor < result.tensor)) result.tensor = tensor;
-    }
-    const auto first = vector_of(*replicas.front()), mine = vector_of(*replicas[r]);
+  const auto groups = groups_of_equal(replicas);
+  result.tensor = groups.tensor;
+  const auto first = vector_of(*replicas.front());
+  for (const auto* replica : replicas) {
+    const auto mine = vector_of(*replica);
     if (first && mine) result.distance = std::max(result.distance, distance(*mine, *first));
     result.finite = result.finite && first.has_value() == mine.has_value();
   }
-  result.ranks = odd_ones_out(run.numbers, group);
+  result.ranks = odd_ones_out(run.numbers, groups.of);
   return result;
 }
 

@@ -101,7 +101,7 @@ Verdict restart_expected_by_default(const trace::Trace& trace) {
   if (failed == trace.ends.end() || allowed) return clean();
   if (!saved) return clean();  // it could not have gone on
   return found({.pitfall = "restart-expected-by-default",
-                .ranks = {static_cast<int>(failed->rank)},
+                .ranks = run.numbers,  // how the job was started is no rank's fault
                 .evidence = "the job saves its state to go on from, and ended when rank " +
                             std::to_string(failed->rank) + " failed (" + how(*failed) +
                             "): its launcher would start it again 0 times"});

@@ -1,4 +1,4 @@
-// Pitfalls of sharding: split by nobody, or twice.
+// Pitfalls of sharding: split by nobody, twice, or otherwise on every rank.
 #include <lockstep/diagnose/detectors.h>
 #include <lockstep/diagnose/passes.h>
 
@@ -27,15 +27,11 @@ bool train_together(const Run& run) {
   return false;
 }
 
-bool all_equal(const std::vector<Draws>& ranks) {
-  return std::all_of(ranks.begin(), ranks.end(),
-                     [&](const Draws& drawn) { return drawn == ranks.front(); });
-}
-
-std::vector<Draws> draws_by_rank(const Pass& pass) {
-  std::vector<Draws> result;
-  for (const auto& rank : pass.ranks) result.push_back(draws(rank));
-  return result;
+// Whether `judge` says so of what each rank drew; ranks behind one of which it does not are not counted.
+template <class Judge>
+bool all_drew(const Pass& pass, Judge judge) {
+  return std::all_of(pass.ranks.begin(), pass.ranks.end(),
+                     [&](const RankPass& rank) { return judge(draws(rank)); });
 }
 
 // The batches come in rounds of `workers` equal ones.
@@ -43,7 +39,7 @@ bool in_equal_rounds(const RankPass& pass, std::int64_t workers) {
   const auto round = static_cast<std::size_t>(workers);
   if (pass.batches.empty() || pass.batches.size() % round != 0) return false;
   for (std::size_t b = 0; b < pass.batches.size(); ++b)
-    if (pass.batches[b] != pass.batches[b - b % round]) return false;
+    if (!is_same(pass.batches[b], pass.batches[b - b % round])) return false;
   return true;
 }
 
@@ -61,10 +57,9 @@ Verdict no_sharding(const trace::Trace& trace) {
   if (share >= size) return not_applicable("a share of the data is all of it");
   if (!train_together(run)) return not_triggered("no sign that these ranks train together");
   for (const auto& pass : passes) {
-    const auto ranks = draws_by_rank(pass);
-    const auto& first = ranks.front();
-    if (!all_equal(ranks) || static_cast<std::int64_t>(first.distinct.size()) <= share) continue;
-    if (std::any_of(ranks.begin(), ranks.end(), [](const Draws& d) { return d.most > 1; }))
+    const auto first = draws(pass.ranks.front());
+    if (static_cast<std::int64_t>(first.distinct.size()) <= share) continue;
+    if (!all_drew(pass, [&](const Draws& drawn) { return drawn == first && drawn.most <= 1; }))
       continue;
     return found({.pitfall = "no-sharding",
                   .ranks = run.numbers,
@@ -80,7 +75,8 @@ namespace {
 // Batches of different samples, whatever their order.
 std::int64_t different_batches(const RankPass& pass) {
   std::set<std::vector<std::int64_t>> different;
-  for (auto ids : pass.batches) {
+  for (const auto& batch : pass.batches) {
+    std::vector<std::int64_t> ids(batch.begin(), batch.end());
     std::sort(ids.begin(), ids.end());
     different.insert(std::move(ids));
   }
@@ -96,17 +92,22 @@ Verdict stream_not_sharded(const trace::Trace& trace) {
   if (passes.empty()) return not_triggered(kNoPass);
   const bool together = train_together(run);
   for (const auto& pass : passes) {
-    const auto ranks = draws_by_rank(pass);
-    const auto times = ranks.front().most;
+    const auto first = draws(pass.ranks.front());
+    const auto times = first.most;
+    if (times < 2) continue;
+    bool equal = true, rounds = true, few = false;
+    const bool all_repeat = all_drew(pass, [&](const Draws& drawn) {
+      equal = equal && drawn == first;
+      return drawn.least == times && drawn.most == times;
+    });
+    if (!all_repeat) continue;
     // One batch, or a few, trained again and again are a check that the model can learn at all.
-    bool all_repeat = times > 1, rounds = true, few = false;
-    for (std::size_t r = 0; r < ranks.size(); ++r) {
-      all_repeat = all_repeat && ranks[r].least == times && ranks[r].most == times;
-      rounds = rounds && times > 0 && in_equal_rounds(pass.ranks[r], times);
-      few = few || different_batches(pass.ranks[r]) <= times;
+    for (const auto& rank : pass.ranks) {
+      rounds = rounds && in_equal_rounds(rank, times);
+      few = few || different_batches(rank) <= times;
     }
-    const bool same_on_all = ranks.size() > 1 && all_equal(ranks) && together;
-    if (few || !all_repeat || !(same_on_all || rounds)) continue;
+    const bool same_on_all = pass.ranks.size() > 1 && equal && together;
+    if (few || !(same_on_all || rounds)) continue;
     const auto all = draws(pass);
     return found({.pitfall = "stream-not-sharded",
                   .ranks = run.numbers,
@@ -126,7 +127,7 @@ namespace {
 enum class Share { exact, whole_batches, other };
 
 Share share_drawn(const RankPass& pass, std::int64_t held, std::int64_t world_size) {
-  const auto drawn = draws(pass).total;
+  const auto drawn = pass.total();
   const auto padded = ceil_div(held, world_size), cut = held / world_size;
   if (drawn == 0) return Share::other;
   if (drawn == padded || drawn == cut) return Share::exact;
@@ -177,6 +178,58 @@ Verdict sharded_twice(const trace::Trace& trace) {
                             " samples and drew 1/" + std::to_string(run.world_size) +
                             " of those; all ranks together drew " + of(all.distinct.size(), size) +
                             " in a pass"});
+}
+
+namespace {
+
+// Each rank draws its share, no id of it twice, in an order that was settled before the pass began, and in the
+// same epoch as the others.
+bool draws_whole_shares(const Pass& pass, std::int64_t size) {
+  const auto epoch = pass.ranks.front().epoch_at_first_batch();
+  std::int64_t total = 0;
+  for (const auto& rank : pass.ranks) {
+    if (rank.epoch_at_first_batch() != epoch || !rank.calls.empty()) return false;
+    total += rank.total();
+  }
+  const auto padding =
+      static_cast<std::int64_t>(pass.ranks.size());  // or what is cut: fewer than this
+  return total < size + padding && size < total + padding &&
+         all_drew(pass, [](const Draws& drawn) { return drawn.most <= 1; });
+}
+
+// The ranks index the data set alike, as far as they recorded it.
+bool index_alike(const Run& run) {
+  const auto sets = train_sets(run);
+  return std::all_of(sets.begin(), sets.end(), [&](const auto* set) {
+    return set->ids_in_order == sets.front()->ids_in_order;
+  });
+}
+
+}  // namespace
+
+Verdict shards_overlap(const trace::Trace& trace) {
+  const Run run(trace);
+  if (run.world_size < 2) return not_applicable("one rank has the only shard");
+  if (!run.complete) return not_triggered(kMissingRank);
+  const auto passes = finished_passes(run, "train");
+  if (passes.empty()) return not_triggered(kNoPass);
+  const auto size = global_size(run, "train");
+  if (size == 0) return not_triggered(kNoSize);
+  if (size < 2 * run.world_size) return not_applicable("a share is less than two samples");
+  if (!train_together(run)) return not_triggered("no sign that these ranks train together");
+  if (!index_alike(run)) return clean();
+  for (const auto& pass : passes) {
+    const auto all = draws(pass);
+    if (!draws_whole_shares(pass, size) || !has_overlaps_and_gaps(all, size)) continue;
+    return found({.pitfall = "shards-overlap",
+                  .ranks = run.numbers,
+                  .step = pass.step(),
+                  .evidence = "the ranks drew a share each, of one data set in one epoch, and " +
+                              of(all.distinct.size(), size) + " samples in " +
+                              plural(all.total, "draw") +
+                              ": they do not split it alike (each with a seed of its own?)"});
+  }
+  return clean();
 }
 
 }  // namespace lockstep::diagnose

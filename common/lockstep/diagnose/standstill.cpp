@@ -63,8 +63,15 @@ struct Ranks {
 class Members {
  public:
   Members(const trace::Trace& trace, const Run& run, const Calls& calls) {
-    for (const auto& [key, of_place] : calls)
-      for (const auto& call : of_place) users_[key.first].insert(call.rank);
+    const std::vector<Call>* before = nullptr;  // mostly of the same ranks
+    const auto one_rank = [](const Call& a, const Call& b) { return a.rank == b.rank; };
+    for (const auto& [key, of_place] : calls) {
+      auto& users = users_[key.first];
+      if (before == nullptr || users.empty() ||
+          !std::equal(before->begin(), before->end(), of_place.begin(), of_place.end(), one_rank))
+        for (const auto& call : of_place) users.insert(call.rank);
+      before = &of_place;
+    }
     const auto most = std::max_element(
         users_.begin(), users_.end(),
         [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
@@ -87,9 +94,20 @@ bool completed(const Call& call) {
 }
 
 const Call* call_of(const std::vector<Call>& calls, int rank) {
-  const auto found =
-      std::find_if(calls.begin(), calls.end(), [&](const auto& call) { return call.rank == rank; });
-  return found == calls.end() ? nullptr : &*found;
+  const auto found = std::lower_bound(calls.begin(), calls.end(), rank,
+                                      [](const Call& call, int of) { return call.rank < of; });
+  return found == calls.end() || found->rank != rank ? nullptr : &*found;
+}
+
+// Then nobody stands still, and the places need not be looked at.
+bool all_left_in_order(const Run& run) {
+  return std::all_of(run.ranks.begin(), run.ranks.end(), [](const auto* rank) {
+    const auto& events = rank->events;
+    return std::all_of(events.begin(), events.end(), [](const trace::Event& event) {
+      const auto* call = std::get_if<trace::Collective>(&event.payload);
+      return call == nullptr || (call->left_ns != 0 && call->failed == 0);
+    });
+  });
 }
 
 struct Place {
@@ -135,14 +153,22 @@ Place first_incomplete(const Ranks& ranks, const Calls& calls, const Members& me
   return first;
 }
 
-// When the first of them gave up: failed after it had waited. A peer that goes cuts off at once.
-std::int64_t given_up_ns(const std::vector<Call>& calls) {
-  std::int64_t first = std::numeric_limits<std::int64_t>::max();
-  for (const auto& call : calls)
-    if (call.collective->failed != 0 && call.collective->left_ns - call.time_ns >= kPatience)
-      first = std::min(first, call.collective->left_ns);
-  return first;
-}
+// How those that entered it fared, all together.
+struct Outcome {
+  explicit Outcome(const std::vector<Call>& calls) : odd(odd_ranks(calls)) {
+    for (const auto& call : calls) {
+      if (call.collective->failed == 0) continue;
+      if (call.collective->left_ns - call.time_ns >= kPatience)
+        given_up_ns = std::min(given_up_ns, call.collective->left_ns);
+      else
+        cut_off = true;
+    }
+  }
+  // When the first of them gave up: failed after it had waited. A peer that goes cuts off at once.
+  std::int64_t given_up_ns = std::numeric_limits<std::int64_t>::max();
+  bool cut_off = false;
+  std::vector<int> odd;  // ascending
+};
 
 // How a rank ended, as far as that explains anything; `absent` where it does not.
 Stand stand_by_end(const trace::RankEnd* end) {
@@ -170,8 +196,7 @@ Stand stand_of_missing(const Ranks& ranks, int rank) {
   return inside_of(ranks.trace_of(rank)) != nullptr ? Stand::elsewhere : Stand::absent;
 }
 
-Stand stand_of_present(const Ranks& ranks, const Call& call, const std::vector<Call>& place,
-                       const std::vector<int>& odd) {
+Stand stand_of_present(const Ranks& ranks, const Call& call, const Outcome& outcome) {
   const auto* end = ranks.end_of(call.rank);
   const bool left = call.collective->left_ns != 0;
   const auto by_end = stand_by_end(end);
@@ -180,13 +205,11 @@ Stand stand_of_present(const Ranks& ranks, const Call& call, const std::vector<C
                        (call.collective->failed != 0 || ranks.waited_ns(call) >= kPatience);
   if (by_end == Stand::stopped || (by_end == Stand::dead && !gave_up)) return by_end;
   if (!left && (by_end == Stand::raised || by_end == Stand::failed)) return by_end;
-  if (std::find(odd.begin(), odd.end(), call.rank) != odd.end()) return Stand::mismatched;
-  if (call.time_ns > given_up_ns(place)) return Stand::late;
+  if (std::binary_search(outcome.odd.begin(), outcome.odd.end(), call.rank))
+    return Stand::mismatched;
+  if (call.time_ns > outcome.given_up_ns) return Stand::late;
   const auto* trace = ranks.trace_of(call.rank);
-  const bool peers_cut_off = std::any_of(place.begin(), place.end(), [](const Call& other) {
-    return other.collective->failed != 0 && other.collective->left_ns - other.time_ns < kPatience;
-  });
-  if (!left && end == nullptr && trace && !trace->closed && peers_cut_off) return Stand::lost;
+  if (!left && end == nullptr && trace && !trace->closed && outcome.cut_off) return Stand::lost;
   return Stand::waiting;
 }
 
@@ -248,6 +271,7 @@ std::vector<const RankStand*> Standstill::culprits() const {
 std::optional<Standstill> standstill(const trace::Trace& trace) {
   const Run run(trace);
   if (run.devices || run.world_size < 2) return std::nullopt;
+  if (all_left_in_order(run)) return std::nullopt;
   const auto calls = without_ambiguous_groups(calls_of(run));
   if (calls.empty()) return std::nullopt;
   const Ranks ranks(trace);
@@ -264,7 +288,7 @@ std::optional<Standstill> standstill(const trace::Trace& trace) {
   result.operation = std::max_element(operations.begin(), operations.end(), [](auto& a, auto& b) {
                        return a.second < b.second;
                      })->first;
-  const auto odd = odd_ranks(*place.calls);
+  const Outcome outcome(*place.calls);
   for (const int number : members.of(result.group)) {
     const auto* call = call_of(*place.calls, number);
     if (call == nullptr && ranks.is_unknown(number)) continue;
@@ -276,7 +300,7 @@ std::optional<Standstill> standstill(const trace::Trace& trace) {
     if (call) {
       stand.call = call->collective;
       stand.entered_ns = call->time_ns;
-      stand.stand = stand_of_present(ranks, *call, *place.calls, odd);
+      stand.stand = stand_of_present(ranks, *call, outcome);
     } else {
       stand.stand = stand_of_missing(ranks, number);
       if (stand.stand == Stand::elsewhere) stand.last = inside_of(of_rank);

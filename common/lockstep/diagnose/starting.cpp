@@ -239,7 +239,7 @@ Verdict every_rank_prepares_data(const trace::Trace& trace) {
     for (const auto& begin : accesses) {
       if (begin.event->action != "write_begin") continue;
       const auto* other = intruder(begin, accesses);
-      if (other == nullptr) continue;
+      if (other == nullptr || (other->event->accepted && hazard)) continue;
       std::set<int> writers;
       for (const auto& access : accesses)
         if (access.event->action == "write_begin") writers.insert(access.rank);

@@ -53,6 +53,44 @@ std::optional<Progress> progress(const Run& run) {
   return all;
 }
 
+// Of a rank's n-th train batch; -1 where it drew fewer.
+std::int64_t step_of_batch(const trace::ParticipantTrace& rank, std::size_t n) {
+  for (const auto& at : rank.all<trace::Samples>())
+    if (at.event->phase == "train" && n-- == 0) return at.step;
+  return -1;
+}
+
+// The first pass in which a rank that waits has a batch more than one that has ended.
+struct UnevenPass {
+  std::size_t number = 0;            // from 0
+  std::vector<std::size_t> batches;  // of each rank, in that pass
+  std::size_t least = 0, most = 0;
+  std::int64_t step = -1;  // at which a rank that waits drew the first one that is too many
+};
+
+// There is one where `fewest_of_waiting` is more than `most_of_ended`.
+UnevenPass first_uneven_pass(const Run& run) {
+  std::vector<std::vector<RankPass>> passes;
+  for (const auto* rank : run.ranks) passes.push_back(passes_of(*rank, "train"));
+  std::vector<std::size_t> before(passes.size(), 0);  // batches of earlier passes
+  for (std::size_t number = 0;; ++number) {
+    UnevenPass pass{.number = number, .least = static_cast<std::size_t>(-1)};
+    std::size_t longest = 0;  // place of the rank with the most
+    for (std::size_t r = 0; r < passes.size(); ++r) {
+      pass.batches.push_back(number < passes[r].size() ? passes[r][number].batches.size() : 0);
+      if (passes[r].back().ended)
+        pass.least = std::min(pass.least, pass.batches[r]);
+      else if (pass.batches[r] > pass.most)
+        pass.most = pass.batches[longest = r];
+    }
+    if (pass.most > pass.least) {
+      pass.step = step_of_batch(*run.ranks[longest], before[longest] + pass.least);
+      return pass;
+    }
+    for (std::size_t r = 0; r < passes.size(); ++r) before[r] += pass.batches[r];
+  }
+}
+
 // Each rank's one loss of a step is the mean of its own samples.
 bool are_own_means(const std::vector<std::vector<UpdateSpan>>& spans, std::int64_t step) {
   return std::all_of(spans.begin(), spans.end(), [&](const auto& of_rank) {
@@ -81,11 +119,14 @@ Verdict uneven_batches(const trace::Trace& trace) {
   const auto stays = [&](const auto* rank) { return takes_part(*rank, call); };
   if (std::any_of(now->ended_ranks.begin(), now->ended_ranks.end(), stays))
     return clean();  // it waits for another
+  const auto pass = first_uneven_pass(run);
   return found({.pitfall = "uneven-batches",
-                .ranks = now->waiting,
-                .step = now->waiting_ranks.front()->events.back().step,
+                .ranks = odd_ones_out(run.numbers, pass.batches),
+                .step = pass.step,
                 .sequence = call.sequence,
-                .evidence = ranks_text(now->waiting, "is", "are") + " at batch " +
+                .evidence = "in pass " + std::to_string(pass.number + 1) + " ranks have from " +
+                            std::to_string(pass.least) + " to " + std::to_string(pass.most) +
+                            " batches; " + ranks_text(now->waiting, "is", "are") + " at batch " +
                             std::to_string(now->fewest_of_waiting) + ", in " + call.op +
                             " number " + std::to_string(call.sequence) + "; " +
                             ranks_text(now->ended, "has", "have") + " ended the last pass after " +
@@ -105,7 +146,7 @@ Verdict mean_of_local_means(const trace::Trace& trace) {
   for (const auto* rank : run.ranks) spans.push_back(update_spans(*rank));
   bool looked = false;
   for (const auto& step : steps) {
-    const auto means = step.means();
+    const auto& means = step.means;
     if (means.size() < 2) continue;  // equally many samples on all ranks, or not known
     looked = true;
     const auto& plain = means.front();

@@ -8,13 +8,25 @@
 namespace lockstep::diagnose {
 namespace {
 
-// The ranks share one model: an engine reduces their gradients.
-bool are_replicas(const Run& run) {
+bool have_engine(const Run& run) {
   return std::all_of(run.ranks.begin(), run.ranks.end(), [](const auto* rank) {
     const auto engines = rank->template all<trace::Engine>();
     return std::any_of(engines.begin(), engines.end(), [](const auto& at) {
       return at.event->kind == "distributed_data_parallel";
     });
+  });
+}
+
+// In some step the ranks' own gradients differ, and what they go by does not.
+bool share_a_gradient(const Run& run) {
+  const auto steps = gradient_steps(run);
+  return std::any_of(steps.begin(), steps.end(), [](const GradientStep& step) {
+    const auto all_like_first = [](const std::vector<Vector>& vectors) {
+      return std::all_of(vectors.begin(), vectors.end(), [&](const Vector& vector) {
+        return distance(vector, vectors.front()) <= kRounding;
+      });
+    };
+    return !all_like_first(step.local) && all_like_first(step.reduced);
   });
 }
 
@@ -38,6 +50,19 @@ bool equal_values(const std::vector<const T*>& ranks) {
   });
 }
 
+// The ranks were equal at the start and after two updates, or more, of which each moved them.
+bool stay_equal(const ByStep<trace::Parameters>& steps) {
+  const std::vector<trace::Summary>* before = nullptr;
+  int moves = 0;
+  for (const auto& [step, replicas] : steps) {
+    const auto& now = replicas.front()->values;
+    if (!equal_values(replicas)) return false;
+    moves += before != nullptr && first_difference(*before, now) >= 0 ? 1 : 0;
+    before = &now;
+  }
+  return moves >= 2;
+}
+
 std::string rates_text(const std::vector<double>& rates) {
   std::vector<std::string> words;
   for (const double rate : rates) words.push_back(number(rate));
@@ -45,8 +70,12 @@ std::string rates_text(const std::vector<double>& rates) {
 }
 
 // The first step at which ranks updated with different learning rates.
-std::optional<Finding> rates(const Run& run) {
-  for (const auto& [step, updates] : by_step<trace::Update>(run)) {
+std::optional<Finding> rates(const Run& run, const ByStep<trace::Update>& steps) {
+  for (const auto& [step, updates] : steps) {
+    const auto& first = updates.front()->lr;
+    if (std::all_of(updates.begin(), updates.end(),
+                    [&](const auto* update) { return update->lr == first; }))
+      continue;
     std::vector<std::vector<double>> of_ranks;
     for (const auto* update : updates) of_ranks.push_back(update->lr);
     const auto odd = odd_ones_out(run.numbers, of_ranks);
@@ -74,12 +103,10 @@ std::optional<Finding> results(const Run& run) {
     if (before == parameters.end() || reduced == gradients.end()) continue;
     if (equal_values(after) || !equal_values(before->second) || !equal_values(reduced->second))
       continue;
-    std::vector<std::size_t> group(after.size());
-    for (std::size_t r = 0; r < after.size(); ++r)
-      for (group[r] = 0; first_difference(after[r]->values, after[group[r]]->values) >= 0;)
-        ++group[r];
+    std::vector<const std::vector<trace::Summary>*> replicas;
+    for (const auto* rank : after) replicas.push_back(&rank->values);
     return Finding{.pitfall = "update-differs",
-                   .ranks = odd_ones_out(run.numbers, group),
+                   .ranks = odd_ones_out(run.numbers, groups_of_equal(replicas).of),
                    .step = step,
                    .evidence =
                        "equal parameters, equal gradients and equal learning rates gave "
@@ -148,10 +175,12 @@ Verdict update_differs(const trace::Trace& trace) {
   if (run.devices) return not_triggered("one process drives the devices");
   if (run.world_size < 2) return not_applicable("one rank has no other replica");
   if (!run.complete) return not_triggered("a rank left no trace");
-  if (!are_replicas(run)) return not_triggered("no gradient engine makes these ranks replicas");
-  if (by_step<trace::Update>(run).empty()) return not_triggered("no step has every rank's update");
+  if (!have_engine(run) && !share_a_gradient(run) && !stay_equal(by_step<trace::Parameters>(run)))
+    return not_triggered("no sign that these ranks are replicas of one model");
+  const auto updates = by_step<trace::Update>(run);
+  if (updates.empty()) return not_triggered("no step has every rank's update");
   std::optional<Finding> first;
-  for (auto finding : {rates(run), results(run), counts(run)})
+  for (auto finding : {rates(run, updates), results(run), counts(run)})
     if (finding && (!first || finding->step < first->step)) first = std::move(finding);
   return first ? found(*first) : clean();
 }

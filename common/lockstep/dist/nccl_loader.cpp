@@ -21,8 +21,7 @@ std::vector<std::filesystem::path> candidates() {
   // A name that is given is the only one tried: falling back in silence would hide a wrong name.
   if (const auto named = environment("LOCKSTEP_NCCL_LIBRARY")) return {*named};
   const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
-  return {folder / kLibraryName, folder / ".." / "lib" / kLibraryName,
-          std::filesystem::path(LOCKSTEP_NCCL_FOLDER) / kLibraryName};
+  return {folder / kLibraryName, folder / ".." / "lib" / kLibraryName};
 }
 
 void* find_symbol(void* handle, const char* name) {
@@ -33,19 +32,31 @@ void* find_symbol(void* handle, const char* name) {
   return symbol;
 }
 
+Library symbols_of(void* handle) {
+  return {reinterpret_cast<RequireGpusFunction*>(find_symbol(handle, kRequireGpusSymbol)),
+          reinterpret_cast<MakeNcclFunction*>(find_symbol(handle, kMakeNcclSymbol))};
+}
+
+std::string reason_of_failure() {
+  const char* reason = ::dlerror();
+  return reason != nullptr ? reason : "no reason given";
+}
+
 Library open_library() {
   std::string tried;
   for (const auto& path : candidates()) {
     tried += "\n  " + path.string();
     if (!std::filesystem::exists(path)) continue;
     void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle == nullptr) {
-      const char* reason = ::dlerror();
-      throw UnavailableError("backend nccl: " + path.string() + " cannot be loaded: " +
-                             (reason != nullptr ? reason : "no reason given"));
-    }
-    return {reinterpret_cast<RequireGpusFunction*>(find_symbol(handle, kRequireGpusSymbol)),
-            reinterpret_cast<MakeNcclFunction*>(find_symbol(handle, kMakeNcclSymbol))};
+    if (handle == nullptr)
+      throw UnavailableError("backend nccl: " + path.string() +
+                             " cannot be loaded: " + reason_of_failure());
+    return symbols_of(handle);
+  }
+  // By its name alone it is looked for where the RUNPATH says that it was built or installed.
+  if (!environment("LOCKSTEP_NCCL_LIBRARY")) {
+    if (void* handle = ::dlopen(kLibraryName, RTLD_NOW | RTLD_LOCAL)) return symbols_of(handle);
+    tried += "\n  the program's RUNPATH and the system's libraries: " + reason_of_failure();
   }
   throw UnavailableError(
       "backend nccl is not part of this build: it needs a LibTorch with CUDA, nccl.h and the CUDA "

@@ -50,8 +50,14 @@ Answer answer_of(const json& text) {
 
 }  // namespace
 
-Answer ask_detectors(const Case& one) {
-  const auto diagnosis = diagnose::diagnose(trace::read_job(one.folder));
+int level_needed(const std::string& pitfall) {
+  for (const auto& detector : diagnose::detectors())
+    if (detector.slug == pitfall) return detector.level;
+  return 0;
+}
+
+Answer ask_detectors(const Case& one, int level) {
+  const auto diagnosis = diagnose::diagnose(trace::at_level(trace::read_job(one.folder), level));
   Answer answer;
   for (const auto& finding : diagnosis.findings)
     answer.findings.push_back({finding.pitfall, finding.severity == diagnose::Severity::advice,

@@ -2,15 +2,19 @@
 #pragma once
 
 #include <lockstep/matrix/cases.h>
+#include <lockstep/trace/levels.h>
 
 #include <chrono>
 #include <string>
 
 namespace lockstep::matrix {
 
-// Our own detectors (diagnose/). not_triggered: the one of this pitfall lacked what it needs; of a healthy run,
-// all of them did.
-Answer ask_detectors(const Case& one);
+// Our own detectors (diagnose/), of what a run of this level would have recorded (trace/levels.h). not_triggered:
+// the one of this pitfall lacked what it needs; of a healthy run, all of them did.
+Answer ask_detectors(const Case& one, int level = trace::kLevels - 1);
+
+// The level from which on our detector of this pitfall can see it; 0 for one that there is none of.
+int level_needed(const std::string& pitfall);
 
 // Any program: `command FOLDER`, run by the shell, where FOLDER holds copies of the traces under a name that says
 // nothing. It prints {"findings": [{"pitfall", "ranks", "step", "severity"}]} on stdout (the last three may

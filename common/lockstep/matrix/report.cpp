@@ -66,7 +66,7 @@ std::string to_text(const Matrix& matrix) {
     text << std::left << std::setw(16) << to_string(judge(run.truth, run.answer, matrix.families))
          << run.truth.name << (run.answer.findings.empty() ? "" : ": " + said(run.answer)) << "\n";
   const auto totals = score(matrix.runs, matrix.families);
-  text << matrix.checker << "\n";
+  text << matrix.checker << ", level " << matrix.level << "\n";
   for (const auto& [cell, times] : totals.cells)
     text << "  " << std::setw(16) << to_string(cell) << times << "\n";
   text << "  exact           " << share_text(totals.exact)
@@ -87,6 +87,7 @@ std::string to_json(const Matrix& matrix) {
   const json text = {
       {"schema_version", 1},
       {"checker", matrix.checker},
+      {"level", matrix.level},
       {"runs", runs},
       {"totals",
        {{"cells", cells},

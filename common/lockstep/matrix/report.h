@@ -13,6 +13,7 @@ struct Matrix {
   std::string checker;
   std::vector<Scored> runs;
   Families families;
+  int level = 2;  // how much of the runs it was shown (trace/levels.h)
 };
 
 std::string to_text(const Matrix& matrix);

@@ -2,6 +2,7 @@
 #include <lockstep/trace/attempts.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <string>
@@ -51,8 +52,11 @@ void append(ParticipantTrace& rank, ParticipantTrace later, const Shift& shift) 
       if (call->left_ns != 0) call->left_ns += shift.time_ns;
     }
     if (auto* group = std::get_if<Group>(&event.payload)) group->name += shift.groups;
-    rank.events.push_back(std::move(event));
   }
+  if (rank.events.empty())
+    rank.events = std::move(later.events);
+  else
+    std::move(later.events.begin(), later.events.end(), std::back_inserter(rank.events));
   if (rank.started_ns == 0) {
     rank.started_ns = later.started_ns;
     rank.started_unix_ns = later.started_unix_ns;

@@ -103,7 +103,12 @@ class Decoder {
   template <class T>
   void get(std::vector<T>& list) {
     list.resize(count(std::is_arithmetic_v<T> ? 8 : 4));
-    for (auto& item : list) get(item);
+    if constexpr (std::is_arithmetic_v<T>) {
+      static_assert(sizeof(T) == 8);
+      bytes(list.data(), list.size() * sizeof(T));
+    } else {
+      for (auto& item : list) get(item);
+    }
   }
   template <class T>
   requires std::is_class_v<T>

@@ -45,20 +45,18 @@ void load_head(const std::filesystem::path& file, const std::string& bytes, std:
 }
 
 template <std::size_t... I>
-Payload make(std::size_t kind, std::index_sequence<I...>) {
-  Payload payload;
+void make(std::size_t kind, Payload& payload, std::index_sequence<I...>) {
   ((kind == I ? void(payload.emplace<I>()) : void()), ...);
-  return payload;
 }
 
-Event decode(const std::uint8_t* record, const RecordHeader& head) {
-  Event event{head.time_ns, head.step,
-              make(head.kind, std::make_index_sequence<std::variant_size_v<Payload>>{})};
+void decode(const std::uint8_t* record, const RecordHeader& head, Event& event) {
+  event.time_ns = head.time_ns;
+  event.step = head.step;
+  make(head.kind, event.payload, std::make_index_sequence<std::variant_size_v<Payload>>{});
   Decoder decoder(record + sizeof head, record + head.size);
   std::visit([&](auto& payload) { payload.visit(decoder); }, event.payload);
   if (decoder.remaining() >= 8)
     throw Error(std::to_string(decoder.remaining()) + " bytes after the last field");
-  return event;
 }
 
 // The record's head at `record`, which stands at `offset` of the file with `left` bytes from there.
@@ -76,13 +74,25 @@ RecordHeader record_head(const std::filesystem::path& file, std::uint64_t offset
   return head;
 }
 
-Event decode_at(const std::filesystem::path& file, std::uint64_t offset, const std::uint8_t* record,
-                const RecordHeader& head) {
+void decode_at(const std::filesystem::path& file, std::uint64_t offset, const std::uint8_t* record,
+               const RecordHeader& head, Event& event) {
   try {
-    return decode(record, head);
+    decode(record, head, event);
   } catch (const Error& error) {
     refuse(file, offset, error.what());
   }
+}
+
+// How many records there seem to be, so that room for them is made once. Damage is found later.
+std::size_t count_records(const std::uint8_t* data, std::uint64_t length) {
+  std::size_t count = 0;
+  RecordHeader head{};
+  for (std::uint64_t offset = kHeaderSize; length - offset >= sizeof head; offset += head.size) {
+    std::memcpy(&head, data + offset, sizeof head);
+    if (head.size < sizeof head || head.size > length - offset) break;
+    ++count;
+  }
+  return count;
 }
 
 // Up to `size` bytes from `offset`; fewer where the file ends.
@@ -149,9 +159,10 @@ ParticipantTrace read_file(const std::filesystem::path& file) {
   trace.truncated = head.truncated.load() == 1;
   const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
   const auto length = head.length.load();
+  trace.events.reserve(count_records(data, length));
   for (std::uint64_t offset = kHeaderSize; offset < length;) {
     const auto record = record_head(file, offset, data + offset, length - offset);
-    trace.events.push_back(decode_at(file, offset, data + offset, record));
+    decode_at(file, offset, data + offset, record, trace.events.emplace_back());
     offset += record.size;
   }
   return trace;
@@ -185,7 +196,8 @@ FlightBoard read_flight_board(const std::filesystem::path& file) {
     const auto record = record_head(file, offset, data(), left);
     bytes = read_part(in, offset, record.size);
     if (bytes.size() < record.size) refuse(file, offset, "ends inside a record");
-    auto event = decode_at(file, offset, data(), record);
+    Event event;
+    decode_at(file, offset, data(), record, event);
     const auto* collective = std::get_if<Collective>(&event.payload);
     if (collective == nullptr) refuse(file, offset, "a collective should stand here");
     if (collective->left_ns == 0) board.in_flight.push_back(std::move(event));

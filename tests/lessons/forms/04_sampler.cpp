@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "../forms.h"
 
 namespace lockstep::testing {
@@ -6,6 +8,11 @@ namespace {
 // 4 files of 32 samples a rank, of which the sampler deals each rank one W-th, rounded up.
 double own_share_of_own_files(int world_size) {
   return (128 + world_size - 1) / world_size / 128.0;
+}
+
+// W shares of 1/W, each drawn for itself: a sample is in none of them with probability (1 - 1/W)^W.
+double seen_by_some(int world_size) {
+  return 1 - std::pow(1 - 1.0 / world_size, world_size);
 }
 
 double padded(int world_size) {
@@ -21,7 +28,9 @@ std::vector<FormCase> forms_04() {
       exactly("sharded-twice", own_share_of_own_files, 2, 1e-9),
       exactly(
           "file-order-differs", [](int w) { return w == 2 ? 0.6 : 0.5; }, 2, 0.35),
+      exactly("shards-overlap", seen_by_some, 2, 0.08),
       right("near-miss-files-only"),
+      right("near-miss-seed-by-epoch"),
       right("correct-stream"),
       exactly(
           "stream-not-sharded", [](int w) { return 2.0 * w; }, 1),

@@ -17,6 +17,12 @@ std::vector<FormCase> forms_12() {
       right("correct-uneven"),
       at_least("mean-of-microbatch-means", 0.1, 1),
       right("near-miss-weighted-means"),
+      right("correct-last-window"),
+      // Two microbatches of 16 samples a rank, in each of two epochs.
+      exactly(
+          "last-accumulation-window-lost", [](int w) { return 64.0 * w; }, 1),
+      right("near-miss-carried-over"),
+      right("near-miss-tail-not-drawn"),
   };
 }
 

@@ -1,0 +1,127 @@
+// What is done to a gradient between backward and the update: clipped, scaled, left out, sent in 16 bits. The
+// reduction is by hand.
+#include <lockstep/train/grad_scaler.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "silence.h"
+
+namespace lockstep::silence {
+namespace {
+
+constexpr double kMaxNorm = 0.5;
+
+at::Tensor clip(const at::Tensor& gradient, double norm) {
+  return gradient * std::min(1.0, kMaxNorm / (norm + 1e-6));
+}
+
+double norm_of(const at::Tensor& gradient) {
+  return gradient.norm().item<double>();
+}
+
+at::Tensor average(const Job& job, const at::Tensor& own) {
+  auto sum = own.clone();
+  all_reduce(*job.group, sum);
+  return sum / job.world_size();
+}
+
+// Trains; after each backward `update(net, optimizer, loss)` has the rest to do.
+template <class Update>
+double train(const Job& job, const Update& update) {
+  auto net = make_model();
+  DecayingSgd sgd(net->parameters(), job.rate, job.updates());
+  for_updates(job.updates(), epochs_of(DistributedSampler(job.sampler()), job.batch),
+              [&](const Ids& ids) {
+                const auto batch = take(job.train, ids);
+                net->zero_grad();
+                update(net, sgd.optimizer, mean_loss(net->forward(batch.inputs), batch.targets));
+                sgd.schedule.step();
+              });
+  return accuracy(net, job.test);
+}
+
+double clipping(const Job& job, const Fault& fault) {
+  return train(job, [&](Mlp& net, torch::optim::SGD& optimizer, const at::Tensor& loss) {
+    loss.backward();
+    auto gradient = flat_gradients(*net);
+    if (fault("clip-before-reduction")) {
+      gradient = average(job, clip(gradient, norm_of(gradient)));
+    } else {
+      gradient = average(job, gradient);
+      double norm = norm_of(gradient);
+      if (fault("norm-reduced-twice")) {
+        auto squares = at::full({1}, norm * norm);
+        all_reduce(*job.group, squares);
+        norm = squares.sqrt().item<double>();
+      }
+      gradient = clip(gradient, norm);
+    }
+    set_gradients(*net, gradient);
+    optimizer.step();
+  });
+}
+
+double scaling(const Job& job, const Fault& fault) {
+  GradScaler scaler({.init_scale = 1024});
+  return train(job, [&](Mlp& net, torch::optim::SGD& optimizer, const at::Tensor& loss) {
+    scaler.scale(loss).backward();
+    set_gradients(*net, average(job, flat_gradients(*net)));
+    const auto clip_now = [&] {
+      const auto gradient = flat_gradients(*net);
+      set_gradients(*net, clip(gradient, norm_of(gradient)));
+    };
+    if (fault("clip-before-unscale")) clip_now();
+    scaler.unscale_(optimizer);
+    if (!fault("clip-before-unscale")) clip_now();
+    scaler.step(optimizer);
+    scaler.update();
+  });
+}
+
+// Every eighth update one rank's gradient overflows, the ranks in turn.
+double overflow(const Job& job, const Fault& fault) {
+  std::int64_t step = 0;
+  return train(job, [&](Mlp& net, torch::optim::SGD& optimizer, const at::Tensor& loss) {
+    loss.backward();
+    auto gradient = flat_gradients(*net);
+    if (step % 8 == 7 && step / 8 % job.world_size() == job.rank())
+      gradient.fill_(std::numeric_limits<float>::infinity());
+    ++step;
+    const bool found = !at::isfinite(gradient).all().item<bool>();
+    auto skip = at::full({1}, found ? 1 : 0);
+    if (!fault("local-overflow-skip")) all_reduce(*job.group, skip, c10d::ReduceOp::MAX);
+    if (found) gradient.zero_();
+    set_gradients(*net, average(job, gradient));  // everyone takes part, whatever it has found
+    if (skip.item<float>() == 0) optimizer.step();
+  });
+}
+
+double precision(const Job& job, const Fault& fault) {
+  GradScaler
+      scaler;  // 65536: the sum of the ranks' gradients may leave float16 where their mean does not
+  return train(job, [&](Mlp& net, torch::optim::SGD& optimizer, const at::Tensor& loss) {
+    scaler.scale(loss).backward();
+    const auto own = flat_gradients(*net);
+    if (fault("low-precision-reduction")) {
+      auto sum = own.to(at::kHalf);
+      all_reduce(*job.group, sum);
+      set_gradients(*net, sum.to(at::kFloat) / job.world_size());
+    } else {
+      set_gradients(*net, average(job, own));
+    }
+    scaler.step(optimizer);
+    scaler.update();
+  });
+}
+
+}  // namespace
+
+std::vector<Setting> clipping_settings() {
+  return {{"clipping", {"norm-reduced-twice", "clip-before-reduction"}, clipping},
+          {"scaling", {"clip-before-unscale"}, scaling},
+          {"overflow", {"local-overflow-skip"}, overflow},
+          {"precision", {"low-precision-reduction"}, precision}};
+}
+
+}  // namespace lockstep::silence

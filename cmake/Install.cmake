@@ -1,0 +1,28 @@
+# What `cmake --install` puts down: the libraries with their headers, the package for find_package(Lockstep), and
+# the torch-free program as bin/lockstep. Nothing else has to be built: `libraries` builds just that.
+include(CMakePackageConfigHelpers)
+
+set(_folders base launch trace archive flight diagnose supervise dist train record checkpoint)
+set(_package ${CMAKE_INSTALL_LIBDIR}/cmake/Lockstep)
+foreach(_folder IN LISTS _folders)
+  set_target_properties(lockstep_${_folder} PROPERTIES EXPORT_NAME ${_folder})
+  install(TARGETS lockstep_${_folder} EXPORT LockstepTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(DIRECTORY common/lockstep/${_folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep
+          FILES_MATCHING PATTERN "*.h")
+endforeach()
+list(TRANSFORM _folders PREPEND lockstep_)
+add_custom_target(libraries DEPENDS ${_folders} lockstep-course)
+install(PROGRAMS $<TARGET_FILE:lockstep-course> DESTINATION ${CMAKE_INSTALL_BINDIR} RENAME lockstep OPTIONAL)
+if(TARGET lockstep_nccl)
+  add_dependencies(libraries lockstep_nccl)
+  # It finds torch_cuda where the build did; elsewhere LD_LIBRARY_PATH names LibTorch's lib/.
+  set_target_properties(lockstep_nccl PROPERTIES INSTALL_RPATH ${LOCKSTEP_TORCH_LIB})
+  install(TARGETS lockstep_nccl LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} OPTIONAL)
+endif()
+
+install(EXPORT LockstepTargets NAMESPACE lockstep:: DESTINATION ${_package})
+configure_package_config_file(cmake/LockstepConfig.cmake.in ${PROJECT_BINARY_DIR}/LockstepConfig.cmake
+  INSTALL_DESTINATION ${_package} NO_SET_AND_CHECK_MACRO)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/LockstepConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/LockstepConfig.cmake ${PROJECT_BINARY_DIR}/LockstepConfigVersion.cmake
+        cmake/Torch.cmake cmake/FindLibdeflate.cmake DESTINATION ${_package})

@@ -1,0 +1,19 @@
+# Where LibTorch has CUDA and the headers are there: lockstep::torch_cuda, which only lockstep_nccl links.
+set(LOCKSTEP_HAVE_NCCL OFF)
+find_library(LOCKSTEP_TORCH_CUDA torch_cuda PATHS ${LOCKSTEP_TORCH_LIB} NO_DEFAULT_PATH)
+find_library(LOCKSTEP_C10_CUDA c10_cuda PATHS ${LOCKSTEP_TORCH_LIB} NO_DEFAULT_PATH)
+# The wheel's dependencies hold these headers beside torch; a toolkit holds them in its own place.
+get_filename_component(_site ${LOCKSTEP_TORCH_INCLUDE}/../.. ABSOLUTE)
+find_path(LOCKSTEP_NCCL_INCLUDE nccl.h HINTS ${_site}/nvidia/nccl/include PATHS /usr/local/cuda/include)
+find_path(LOCKSTEP_CUDA_INCLUDE cuda_runtime_api.h HINTS ${_site}/nvidia/cu13/include
+          PATHS /usr/local/cuda/include)
+if(LOCKSTEP_NCCL AND LOCKSTEP_TORCH_CUDA AND LOCKSTEP_NCCL_INCLUDE AND LOCKSTEP_CUDA_INCLUDE)
+  set(LOCKSTEP_HAVE_NCCL ON)
+  add_library(lockstep_torch_cuda INTERFACE)
+  add_library(lockstep::torch_cuda ALIAS lockstep_torch_cuda)
+  target_include_directories(lockstep_torch_cuda SYSTEM INTERFACE
+    ${LOCKSTEP_NCCL_INCLUDE} ${LOCKSTEP_CUDA_INCLUDE})
+  target_compile_definitions(lockstep_torch_cuda INTERFACE USE_C10D_NCCL)
+  target_link_libraries(lockstep_torch_cuda INTERFACE lockstep::torch ${LOCKSTEP_TORCH_CUDA} ${LOCKSTEP_C10_CUDA})
+endif()
+message(STATUS "LibTorch ${LOCKSTEP_TORCH_VERSION} in ${LOCKSTEP_TORCH_LIB}; NCCL: ${LOCKSTEP_HAVE_NCCL}")

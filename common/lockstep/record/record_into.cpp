@@ -1,0 +1,68 @@
+#include <lockstep/base/environment.h>
+#include <lockstep/base/error.h>
+#include <lockstep/launch/launch.h>
+#include <lockstep/record/observed_backend.h>
+#include <lockstep/record/probes.h>
+#include <lockstep/record/record_into.h>
+#include <lockstep/trace/attempts.h>
+
+#include <atomic>
+#include <string>
+#include <utility>
+
+namespace lockstep::record {
+namespace {
+
+// Whom init_process_group will take this process for.
+trace::Participant participant_of(const InitOptions& options) {
+  const bool given = options.rank >= 0 && options.world_size >= 1;
+  const auto place = given ? launch::Placement{}
+                           : launch::placement_from_environment().value_or(launch::Placement{});
+  return {.rank = options.rank >= 0 ? options.rank : place.rank,
+          .world_size = options.world_size >= 1 ? options.world_size : place.world_size};
+}
+
+std::shared_ptr<trace::Writer> writer_in(std::filesystem::path folder,
+                                         const trace::Participant& participant) {
+  const int restarts = environment_int("TORCHELASTIC_MAX_RESTARTS").value_or(0);
+  const int attempt = environment_int("TORCHELASTIC_RESTART_COUNT").value_or(0);
+  if (restarts > 0) folder = trace::attempt_folder(folder, attempt);
+  std::error_code failure;
+  std::filesystem::create_directories(folder, failure);
+  if (failure)
+    throw Error("record_into: cannot make the folder " + folder.string() + ": " +
+                failure.message());
+  auto writer = std::make_shared<trace::Writer>(folder, participant);
+  if (restarts > 0) writer->record(trace::Attempt{attempt, restarts});
+  return writer;
+}
+
+void check_size(const c10d::Backend& backend, const trace::Participant& participant) {
+  if (backend.getSize() <= participant.world_size) return;
+  throw UsageError("record_into: a group of " + std::to_string(backend.getSize()) +
+                   " ranks, and it was told of " + std::to_string(participant.world_size) +
+                   ". Call it after options.rank and options.world_size are set");
+}
+
+}  // namespace
+
+std::shared_ptr<trace::Writer> record_into(InitOptions& options,
+                                           const std::filesystem::path& folder) {
+  auto writer = writer_in(folder, participant_of(options));
+  const auto placed = std::make_shared<std::atomic<bool>>(false);
+  options.decorate = [writer, placed, before = std::move(options.decorate)](BackendPtr backend,
+                                                                            const StorePtr& store) {
+    check_size(*backend, writer->participant());
+    if (!placed->exchange(true)) writer->record(place_of_this_process());
+    if (before) backend = before(std::move(backend), store);
+    return observe(std::move(backend), writer);
+  };
+  options.on_store = [tell = tell_of_store(writer),
+                      before = std::move(options.on_store)](const StoreOpening& opening) {
+    if (before) before(opening);
+    tell(opening);
+  };
+  return writer;
+}
+
+}  // namespace lockstep::record

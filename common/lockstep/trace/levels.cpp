@@ -1,0 +1,41 @@
+#include <lockstep/base/error.h>
+#include <lockstep/trace/levels.h>
+
+#include <algorithm>
+#include <string>
+
+namespace lockstep::trace {
+namespace {
+
+template <class... Kinds>
+bool is_one_of(const Payload& payload) {
+  return (std::holds_alternative<Kinds>(payload) || ...);
+}
+
+void cut(ParticipantTrace& rank, int level) {
+  const auto above = [&](const Event& event) { return level_of(event.payload) > level; };
+  const auto latest = rank.events.begin() + static_cast<std::ptrdiff_t>(rank.last_attempt);
+  const auto gone = std::count_if(rank.events.begin(), latest, above);
+  rank.last_attempt -= static_cast<std::size_t>(gone);
+  rank.events.erase(std::remove_if(rank.events.begin(), rank.events.end(), above),
+                    rank.events.end());
+}
+
+}  // namespace
+
+int level_of(const Payload& payload) {
+  if (is_one_of<Collective, RankEnd>(payload)) return 0;
+  if (is_one_of<Dataset, DataFile, Shard, SetEpoch, PassBegin, PassEnd, Samples, RandomNumbers,
+                Metric, Decision>(payload))
+    return 2;
+  return 1;
+}
+
+Trace at_level(Trace trace, int level) {
+  if (level < 0 || level >= kLevels)
+    throw UsageError("there is no level " + std::to_string(level) + "; there are 0, 1 and 2");
+  for (auto& rank : trace.ranks) cut(rank, level);
+  return trace;
+}
+
+}  // namespace lockstep::trace

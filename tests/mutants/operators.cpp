@@ -1,0 +1,53 @@
+#include "operators.h"
+
+#include <lockstep/base/error.h>
+#include <lockstep/base/hash.h>
+
+#include <algorithm>
+
+namespace lockstep::mutants {
+
+bool Operator::fits(Engine engine) const {
+  return std::find(engines.begin(), engines.end(), engine) != engines.end();
+}
+
+bool Operator::held_out() const {
+  return hash_text(name) % 2 == 1;
+}
+
+std::string Operator::label(Engine engine, const std::map<std::string, std::string>& failed) const {
+  const auto shows = [&](const Fault& one) {
+    return std::any_of(failed.begin(), failed.end(),
+                       [&](const auto& check) { return one.shows_in.count(check.first) > 0; });
+  };
+  for (const auto* of_two : {&fault, &second}) {
+    if (!shows(*of_two)) continue;
+    const auto other = of_two->other_labels.find(engine);
+    return other == of_two->other_labels.end() ? of_two->label : other->second;
+  }
+  return failed.empty() ? "" : "unexpected";
+}
+
+std::vector<Operator> shown_in(const std::set<std::string>& checks, std::vector<Operator> all) {
+  for (auto& one : all) one.fault.shows_in = checks;
+  return all;
+}
+
+std::vector<Operator> operators() {
+  std::vector<Operator> all;
+  for (const auto& some : {collective_operators(), gradient_operators(), update_operators(),
+                           data_operators(), benign_operators(), double_operators()})
+    all.insert(all.end(), some.begin(), some.end());
+  return all;
+}
+
+const Operator& find_operator(const std::string& name) {
+  static const auto kAll = operators();
+  const auto found =
+      std::find_if(kAll.begin(), kAll.end(), [&](const auto& one) { return one.name == name; });
+  if (found == kAll.end())
+    throw UsageError("there is no operator " + name + ": mutant list names them");
+  return *found;
+}
+
+}  // namespace lockstep::mutants

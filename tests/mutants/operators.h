@@ -1,0 +1,56 @@
+// The library of mutations: each changes one step of a program, or one of its choices.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "oracle.h"
+#include "parts.h"
+
+namespace lockstep::mutants {
+
+// What the oracle's checks that fail make of a change.
+struct Fault {
+  // The pitfall, or the generic finding, that the change is where it makes the program wrong; "" of a change that
+  // must not. And where an engine makes another pitfall of it.
+  std::string label;
+  std::map<Engine, std::string> other_labels = {};
+  std::set<std::string> shows_in = {};  // the checks that this fault can make fail
+};
+
+struct Operator {
+  std::string name;
+  Fault fault;
+  std::function<void(Parts&)> apply;  // on the ranks
+  std::function<void(Program&)> choose =
+      {};  // before anything is made, the oracle's program too; may be empty
+  std::vector<Engine> engines = {Engine::ddp, Engine::by_hand, Engine::sharded};  // that it fits
+  Tolerance tolerance = {};
+  Fault second = {};  // of two at once
+
+  bool fits(Engine engine) const;
+  // Half of the operators are held out: nothing in the detectors was chosen by looking at what they do. By
+  // the hash of the name, so nobody chooses.
+  bool held_out() const;
+  // By the oracle: the label of the fault that shows (of two, the first that does), "" where none does, and
+  // "unexpected" where a check fails that no fault of this change accounts for.
+  std::string label(Engine engine, const std::map<std::string, std::string>& failed) const;
+};
+
+std::vector<Operator> collective_operators();
+std::vector<Operator> gradient_operators();
+std::vector<Operator> update_operators();
+std::vector<Operator> data_operators();
+std::vector<Operator> benign_operators();
+std::vector<Operator> double_operators();  // two at once
+
+// They all show in these checks.
+std::vector<Operator> shown_in(const std::set<std::string>& checks, std::vector<Operator> all);
+
+std::vector<Operator> operators();                       // all of them
+const Operator& find_operator(const std::string& name);  // throws UsageError
+
+}  // namespace lockstep::mutants
