@@ -6,6 +6,7 @@
 namespace lockstep::contract {
 namespace {
 
+using diagnose::Severity;
 using diagnose::State;
 
 class Gradient : public testing::TestWithParam<int> {};
@@ -112,10 +113,49 @@ TEST(GradientOfOneRank, HasNoReductionToGetWrong) {
   EXPECT_EQ(state(Job(1).run(), "double-average"), State::not_applicable);
 }
 
+// Clipping takes away another part in each step.
 TEST_P(Gradient, ClippedIsNoFinding) {
+  auto trace = Job(GetParam()).run();
+  for (auto& rank : trace.ranks)
+    for (auto& event : rank.events)
+      if (auto* reduced = std::get_if<trace::ReducedGradients>(&event.payload))
+        for (auto& value : reduced->values) {
+          const double factor = 1.0 / static_cast<double>(2 + event.step);
+          value.norm *= factor;
+          for (auto& projection : value.sketch) projection *= factor;
+        }
+  expect_nothing(trace);
+}
+
+TEST_P(Gradient, OfOneOtherMultipleInAllStepsIsAdvisedAgainst) {
   Job job(GetParam());
   job.reduced_times = 0.3;
-  expect_nothing(job.run());
+  expect_only(job.run(), "gradient-not-the-mean", all_ranks(GetParam()), 0, Severity::advice);
+  // Clipped by a factor that happens to stay the same, and said so.
+  auto clipped = job.run();
+  for (auto& rank : clipped.ranks) record(rank, 0, trace::Clip{1.0, 0.5, {}});
+  expect_nothing(clipped);
+}
+
+TEST_P(Gradient, OfALossThatIsSummedOverTheSamplesIsNamed) {
+  Job job(GetParam());
+  job.loss_times = static_cast<double>(job.batch);
+  if (job.batch != GetParam()) expect_only(job.run(), "sum-not-mean", all_ranks(GetParam()), 0);
+}
+
+TEST_P(Gradient, NotZeroedIsNamedThoughItIsClipped) {
+  Job job(GetParam());
+  job.zero_gradients = false;
+  auto trace = job.run();
+  for (auto& rank : trace.ranks)
+    for (auto& event : rank.events)
+      if (auto* reduced = std::get_if<trace::ReducedGradients>(&event.payload);
+          reduced && event.step == 1)
+        for (auto& value : reduced->values) {
+          value.norm /= 2;
+          for (auto& projection : value.sketch) projection /= 2;
+        }
+  EXPECT_EQ(state(trace, "gradients-not-zeroed"), State::found);
 }
 
 // The gradient of one step is another one on those ranks.

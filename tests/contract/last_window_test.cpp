@@ -25,10 +25,11 @@ struct Passes {
   Clear clear = Clear::before_pass;
   bool tells_clearing = true;
   std::int64_t trained_batches = 1'000'000;  // of a pass; what comes after is drawn only
-  std::int64_t steps_with_losses = 1'000'000;
+  std::function<bool(std::int64_t step)> tells_losses = [](std::int64_t) { return true; };
   bool tells_forwards = false;
   std::function<bool(std::int64_t update)> skipped = [](std::int64_t) { return false; };
   int updates_a_window = 1;
+  std::int64_t declared = 4;  // batches that an update has, as the program says; 0: it says nothing
 
   explicit Passes(int ranks) : world_size(ranks) {}
 
@@ -46,7 +47,8 @@ struct Passes {
 
     void run() {
       const auto size = how_.samples_of_rank * how_.world_size;
-      tell(trace::Intent{.loss_reduction = "mean"});
+      tell(trace::Intent{.global_batch = how_.declared * 4 * how_.world_size,
+                         .loss_reduction = "mean"});
       tell(trace::Engine{"distributed_data_parallel", 2});
       tell(trace::Dataset{"train", size, size, 11, 12, 13});
       step_ = 0;
@@ -83,7 +85,7 @@ struct Passes {
     void backward() {
       const double share = 1.0 / static_cast<double>(how_.window(updates_));
       if (how_.tells_forwards) tell(trace::Forward{true});
-      if (step_ < how_.steps_with_losses) tell(trace::Loss{2 * share, 2.0 * 4, 4});
+      if (how_.tells_losses(step_)) tell(trace::Loss{2 * share, 2.0 * 4, 4});
       ++in_window_;
     }
     void update() {
@@ -137,7 +139,7 @@ TEST_P(LastWindow, OfTheOnlyPassIsNamed) {
 
 TEST_P(LastWindow, WhoseForwardsAreRecordedIsNamed) {
   auto lost = job();
-  lost.steps_with_losses = 0;
+  lost.tells_losses = [](std::int64_t) { return false; };
   lost.tells_forwards = true;
   expect_only(lost.run(), kSlug, all_ranks(GetParam()), 3);
 }
@@ -168,8 +170,17 @@ TEST_P(LastWindow, DrawnAndNotTrainedOnIsAChoice) {
 
 TEST_P(LastWindow, OfWhichNoLossWasSampledIsNotKnown) {
   auto sampled = job();
-  sampled.steps_with_losses = 3;
+  sampled.tells_losses = [](std::int64_t step) { return step < 3; };
   expect_unnamed(sampled.run(), State::not_triggered);
+}
+
+// The first pass ends at step 3, the second at step 6.
+TEST_P(LastWindow, IsNamedWhereItsLossesWereSampled) {
+  auto sampled = job();
+  sampled.passes = 3;
+  sampled.clear = Passes::Clear::after_first_draw;
+  sampled.tells_losses = [](std::int64_t step) { return step >= 4; };
+  expect_only(sampled.run(), kSlug, all_ranks(GetParam()), 6);
 }
 
 TEST_P(LastWindow, IsNotKnownWhereNobodyTellsOfClearing) {
@@ -180,8 +191,7 @@ TEST_P(LastWindow, IsNotKnownWhereNobodyTellsOfClearing) {
 
 // A step that is left out for its infinities ends its window.
 TEST_P(LastWindow, LeftOutByALossScalerIsRight) {
-  auto scaled = job();
-  scaled.batches = [](int) { return 16; };
+  auto scaled = job(Passes::Tail::updated);
   scaled.skipped = [](std::int64_t update) { return update % 4 == 3; };
   expect_unnamed(scaled.run(), State::clean);
 }
@@ -191,6 +201,13 @@ TEST_P(LastWindow, OfARunThatStopsInsideAPassIsAChoice) {
   early.passes = 1;
   early.samples_of_rank = 20 * 4;
   expect_unnamed(early.run(), State::clean);
+}
+
+TEST_P(LastWindow, OfARunThatUpdatesNoMoreIsAnotherMatter) {
+  auto stopped = job();
+  stopped.passes = 1;
+  stopped.window = [](std::int64_t update) { return update < 2 ? 4 : 100; };
+  expect_unnamed(stopped.run(), State::clean);
 }
 
 TEST_P(LastWindow, OfOneBatchCannotBeCutShort) {
@@ -291,6 +308,15 @@ TEST_P(LastWindow, CutAnywhereStaysClean) {
       EXPECT_NE(state(cut, kSlug), State::found) << length;
     }
   }
+}
+
+// The other batches may be another model's, as a critic's are.
+TEST_P(LastWindow, IsAdviceWhereNoWindowIsDeclaredAndNoneWhereAnUpdateHasOneBatch) {
+  Passes passes(GetParam());
+  passes.declared = 0;
+  expect_only(passes.run(), kSlug, all_ranks(GetParam()), 3, diagnose::Severity::advice);
+  passes.declared = 1;
+  EXPECT_EQ(state(passes.run(), kSlug), State::not_applicable);
 }
 
 }  // namespace

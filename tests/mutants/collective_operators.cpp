@@ -175,7 +175,7 @@ std::vector<Operator> collective_operators() {
            })},
           {"one-rank-leaves", {"no-progress"}, on_rank_1_instead([](Parts&) { std::_Exit(0); })},
           {"one-rank-takes-too-long", {"slow-rank"}, on_rank_1_instead([](Parts& parts) {
-             std::this_thread::sleep_for(parts.place.timeout * 3 / 2);  // the fault itself
+             std::this_thread::sleep_for(parts.place.timeout * 9 / 8);  // the fault itself
            })},
       });
 }

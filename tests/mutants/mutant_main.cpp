@@ -64,10 +64,8 @@ void list() {
     json fits = json::array();
     for (const auto& program : programs())
       if (one.fits(program.engine)) fits.push_back(program.name);
-    all["operators"].push_back({{"name", one.name},
-                                {"label", one.fault.label},
-                                {"held_out", one.held_out()},
-                                {"programs", fits}});
+    all["operators"].push_back(
+        {{"name", one.name}, {"label", one.fault.label}, {"half", one.half()}, {"programs", fits}});
   }
   std::cout << all.dump(1) << "\n";
 }

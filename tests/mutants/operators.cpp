@@ -11,8 +11,12 @@ bool Operator::fits(Engine engine) const {
   return std::find(engines.begin(), engines.end(), engine) != engines.end();
 }
 
-bool Operator::held_out() const {
-  return hash_text(name) % 2 == 1;
+std::string Operator::half() const {
+  if (later) return "later";
+  auto words = name;
+  if (const auto plus = name.find('+'); plus != std::string::npos)
+    words = std::min(name, name.substr(plus + 1) + "+" + name.substr(0, plus));
+  return hash_text(words) % 2 == 1 ? "held_out" : "known";
 }
 
 std::string Operator::label(Engine engine, const std::map<std::string, std::string>& failed) const {
@@ -35,8 +39,9 @@ std::vector<Operator> shown_in(const std::set<std::string>& checks, std::vector<
 
 std::vector<Operator> operators() {
   std::vector<Operator> all;
-  for (const auto& some : {collective_operators(), gradient_operators(), update_operators(),
-                           data_operators(), benign_operators(), double_operators()})
+  for (const auto& some :
+       {collective_operators(), gradient_operators(), update_operators(), data_operators(),
+        benign_operators(), double_operators(), later_operators()})
     all.insert(all.end(), some.begin(), some.end());
   return all;
 }

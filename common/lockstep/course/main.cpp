@@ -99,16 +99,37 @@ nlohmann::json finding_json(const diagnose::Finding& finding) {
 }
 
 // Most detectors need every rank; that they found nothing without one is no comfort.
-void warn_of_missing_ranks(const std::filesystem::path& folder, const trace::Trace& trace) {
+std::set<int> warn_of_missing_ranks(const std::filesystem::path& folder,
+                                    const trace::Trace& trace) {
   std::set<int> missing;
   const bool process = trace.ranks.front().participant.kind == "process";
   for (int rank = 0; rank < trace.world_size; ++rank) missing.insert(rank);
   for (const auto& rank : trace.ranks) missing.erase(rank.participant.rank);
-  if (missing.empty()) return;
+  if (missing.empty()) return missing;
   std::cerr << "warning: " << folder.string() << " has the traces of " << trace.ranks.size()
             << " of " << trace.world_size << (process ? " ranks" : " devices") << "; missing:";
   for (const int rank : missing) std::cerr << " " << rank;
   std::cerr << ". Little can be told without them.\n";
+  return missing;
+}
+
+// Folders that are named one by one are read as one job's: two jobs' would hide each other's faults.
+void check_attempts(const std::vector<std::filesystem::path>& folders,
+                    const std::vector<trace::Trace>& first_attempts) {
+  std::int64_t before = -1;
+  for (std::size_t i = 0; folders.size() > 1 && i < folders.size(); ++i) {
+    std::int64_t number = -1;
+    for (const auto& rank : first_attempts[i].ranks)
+      for (const auto& at : rank.all<trace::Attempt>()) number = at.event->restart_count;
+    if (number <= before)
+      throw UsageError(
+          folders[i].string() +
+          (number < 0 ? " records no number of an attempt"
+                      : " is of attempt " + std::to_string(number)) +
+          ": several folders are read as the attempts of one job, in order. Diagnose other "
+          "jobs one at a time");
+    before = number;
+  }
 }
 
 // A snapshot of a job that still runs shows waits that may just not be over.
@@ -149,16 +170,20 @@ void note_failures(const trace::Trace& trace) {
 
 int diagnose_folders(const std::vector<std::filesystem::path>& folders, bool as_json,
                      bool export_trace) {
-  std::vector<trace::Trace> attempts;
+  std::vector<trace::Trace> attempts, first_attempts;
   std::set<std::filesystem::path> seen;
-  for (const auto& job : folders)
+  std::set<int> missing;
+  for (const auto& job : folders) {
     for (const auto& folder : trace::attempt_folders(job)) {
       if (!seen.insert(std::filesystem::weakly_canonical(folder)).second)
         throw UsageError(folder.string() + " is named twice; name each attempt's folder once");
       attempts.push_back(trace::read(folder));
-      warn_of_missing_ranks(folder, attempts.back());
+      missing.merge(warn_of_missing_ranks(folder, attempts.back()));
       warn_of_running_ranks(folder, attempts.back());
     }
+    first_attempts.push_back(trace::read(trace::attempt_folders(job).front()));
+  }
+  check_attempts(folders, first_attempts);
   const auto trace = trace::concatenate(std::move(attempts));
   if (export_trace) {
     std::cout << trace::to_json(trace) << "\n";
@@ -173,11 +198,16 @@ int diagnose_folders(const std::vector<std::filesystem::path>& folders, bool as_
       rows.push_back({{"slug", row.slug},
                       {"state", diagnose::to_string(row.verdict.state)},
                       {"reason", row.verdict.reason}});
-    std::cout << nlohmann::json{{"findings", findings}, {"detectors", rows}}.dump(2) << "\n";
+    std::cout << nlohmann::json{{"findings", findings},
+                                {"missing_ranks", missing},
+                                {"detectors", rows}}
+                     .dump(2)
+              << "\n";
   } else {
     std::cout << diagnose::to_text(diagnosis);
   }
-  return diagnosis.findings.empty() ? kOk : kFinding;
+  if (!diagnosis.findings.empty()) return kFinding;
+  return missing.empty() ? kOk : kCouldNotRun;  // nothing found of a part is no good news
 }
 
 int main_of(int argc, char** argv) {
@@ -241,6 +271,8 @@ int main_of(int argc, char** argv) {
     throw UsageError(std::string(error.what()) + "; see --help");
   }
   if (*matrix_command) {
+    if (matrix_command->count("--checker") > 0 && scored.checker.empty())
+      throw UsageError("--checker names no command");
     score_checker(scored);
     return kOk;
   }

@@ -21,7 +21,7 @@ Verdict gradients_not_zeroed(const trace::Trace& trace);
 // Needs W > 1 ranks, both gradients, losses, and a declared mean loss. Rule: the reduced gradient
 // is W times the mean of the local ones, and the loss is not divided. Not fooled by a loss that is
 // divided by W before a sum (scales W and 1/W), nor by Adam, which hides the scale in the
-// parameters.
+// parameters. The same where the loss is the sum over a rank's samples.
 Verdict sum_not_mean(const trace::Trace& trace);
 
 // Needs as sum_not_mean. Rule: loss scale times reduction scale is 1/W: one of the two divided
@@ -31,9 +31,10 @@ Verdict double_average(const trace::Trace& trace);
 
 // Generic. Needs both gradients. Rule: the reduced gradient is not a multiple of the mean of the
 // local ones, plain or weighted by samples, within 1 %. Multiples are left alone (clipping by norm,
-// loss scaling), and so are ranks that do not reduce at all (see replicas_diverged). Advice while
-// all ranks have the same gradient or stay equal (clipping by value does that, and a sharded
-// optimizer); a violation where neither holds.
+// loss scaling), and so are ranks that do not reduce at all (see replicas_diverged), but for one step between
+// others that are reduced. Advice while all ranks have the same gradient or stay equal (clipping by value does
+// that, and a sharded optimizer); a violation where neither holds. Advice, too, where it is one multiple in all
+// steps of what the run declares, and where ranks that never reduce stay equal by broadcasts alone.
 Verdict gradient_not_the_mean(const trace::Trace& trace);
 
 // ---- replicas.cpp ----
@@ -108,8 +109,8 @@ Verdict dataset_unseeded(const trace::Trace& trace);
 Verdict file_order_differs(const trace::Trace& trace);
 
 // Needs samples of ranks that train together (a collective after training began, or an engine).
-// Rule: in a pass, all ranks draw the same ids, more than a share of N/W, each once. Not fooled by
-// evaluation on all ranks, nor by ranks that draw at random with replacement.
+// Rule: in a pass, all ranks draw the same ids, more than a share of N/W, each once; or all of them the same
+// share. Not fooled by evaluation on all ranks, nor by ranks that draw at random with replacement.
 Verdict no_sharding(const trace::Trace& trace);
 
 // Needs samples. Rule: within a pass each rank draws each of its ids equally often, more than once;
@@ -122,13 +123,14 @@ Verdict stream_not_sharded(const trace::Trace& trace);
 // Needs data sets and samples. Rule: each rank holds only a part of the data set and draws exactly
 // 1/W of that part in every pass, rounded up or down, no id on two ranks. Not fooled by ranks that
 // draw all of their own part, nor by passes that stop early, unless at exactly 1/W. As many whole
-// batches as fit into 1/W may be either (drop_last): not_triggered.
+// batches as fit into 1/W may be either (drop_last): not_triggered. Advice where each rank can reach all
+// samples, and draws exactly 1/W of its share in every pass, the last batch smaller than the others.
 Verdict sharded_twice(const trace::Trace& trace);
 
 // Needs samples and the size of the data set, of ranks that train together. Rule: in a pass each rank draws a
 // share of the train data, no sample twice, in the same epoch and from an equally indexed set; together they
-// draw samples again though others were not drawn. Not fooled by drawing at random, with repeats or another
-// number of samples, which is a choice.
+// draw samples again though others were not drawn. Advice: that each rank shuffles for itself may be a choice. Not
+// fooled by ranks that draw with repeats in any pass, or another number of samples.
 Verdict shards_overlap(const trace::Trace& trace);
 
 // Needs data sets, and samples of two train passes in different orders. Rule: every pass draws the

@@ -51,9 +51,11 @@ const std::map<std::string, std::vector<std::string>>& explained_by() {
         "unused-parameter", "sync-bn-after-wrapping"}},
       {"gradient-not-the-mean",
        {"clip-before-reduction", "local-overflow-skip", "gradients-not-zeroed", "sum-not-mean",
-        "double-average", "unequal-chunk-mean", "no-gradient-sync", "forward-bypasses-wrapper",
-        "replica-buffers-lost", "frozen-after-wrapping", "unused-parameter",
-        "sync-bn-after-wrapping", "last-accumulation-window-lost"}},
+        "double-average", "accumulation-not-divided", "accumulation-off-by-one",
+        "mean-of-local-means", "mean-of-microbatch-means", "gather-loses-graph",
+        "loss-all-reduced-in-place", "unequal-chunk-mean", "no-gradient-sync",
+        "forward-bypasses-wrapper", "replica-buffers-lost", "frozen-after-wrapping",
+        "unused-parameter", "sync-bn-after-wrapping", "last-accumulation-window-lost"}},
   };
   return kExplained;
 }

@@ -240,6 +240,29 @@ std::optional<double> loss_scale(const Run& run, std::int64_t step) {
   return scale;
 }
 
+namespace {
+
+double samples_of_a_rank(const Run& run, std::int64_t step) {
+  double count = 0;
+  for (const auto* rank : run.ranks)
+    for (const auto& at : rank->all<trace::Loss>())
+      if (at.step == step) count += static_cast<double>(at.event->count);
+  return count / static_cast<double>(run.ranks.size());
+}
+
+}  // namespace
+
+std::vector<Scales> scales(const Run& run) {
+  std::vector<Scales> result;
+  for (const auto& step : gradient_steps(run)) {
+    const auto reduction = reduction_scale(step, kRounding);
+    const auto loss = loss_scale(run, step.step);
+    if (reduction && loss)
+      result.push_back({step.step, *reduction, *loss, samples_of_a_rank(run, step.step)});
+  }
+  return result;
+}
+
 bool declares_mean_loss(const Run& run) {
   return std::any_of(run.ranks.begin(), run.ranks.end(), [](const auto* rank) {
     const auto intents = rank->template all<trace::Intent>();

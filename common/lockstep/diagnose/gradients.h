@@ -62,6 +62,14 @@ std::optional<double> reduction_scale(const GradientStep& step, double tolerance
 // loss, 1/W for one divided by W. Several backwards of a step add up, as their gradients do.
 std::optional<double> loss_scale(const Run& run, std::int64_t step);
 
+// The steps of which both are known: how many times the mean of the local gradients the reduced one is, how many
+// times the mean loss what backward() was called on, and a rank's samples behind it, on average.
+struct Scales {
+  std::int64_t step = 0;
+  double reduction = 1, loss = 1, samples = 0;
+};
+std::vector<Scales> scales(const Run& run);
+
 // Some rank says that its losses are to count as the mean over the global batch.
 bool declares_mean_loss(const Run& run);
 

@@ -145,8 +145,23 @@ bool is_whole(const std::vector<PassWindows>& ranks, std::int64_t size) {
   return size > 0 && drawn > size;
 }
 
-Finding finding_of(const PassWindows& pass, const std::vector<int>& ranks) {
+// What the program says an update has: the batches of a window, which are then one gradient's; other batches, as
+// those of a second model are; or nothing.
+enum class Declared { window, other, nothing };
+
+Declared declared_of(const Run& run, const std::vector<PassWindows>& ranks) {
+  std::int64_t batches = 0;  // one of each rank
+  for (const auto& rank : ranks) batches += rank.largest_batch;
+  for (const auto* rank : run.ranks)
+    for (const auto& at : rank->all<trace::Intent>())
+      if (at.event->global_batch > 0)
+        return at.event->global_batch > batches ? Declared::window : Declared::other;
+  return Declared::nothing;
+}
+
+Finding finding_of(const PassWindows& pass, const std::vector<int>& ranks, Declared declared) {
   return {.pitfall = "last-accumulation-window-lost",
+          .severity = declared == Declared::window ? Severity::violation : Severity::advice,
           .ranks = ranks,
           .step = pass.step,
           .evidence =
@@ -167,6 +182,7 @@ Verdict last_accumulation_window_lost(const trace::Trace& trace) {
 
   bool accumulates = false, one_batch_each = true;
   std::string untold;  // why what a pass left could not be judged
+  Declared declared = Declared::nothing;
   const PassWindows* cleared = nullptr;
   const PassWindows* at_end = nullptr;
   for (const auto& ranks : passes) {
@@ -174,6 +190,9 @@ Verdict last_accumulation_window_lost(const trace::Trace& trace) {
     for (const auto& rank : ranks)
       one_batch_each = one_batch_each && !rank.windows.empty() && rank.window() == 1;
     if (!alike(ranks) || pass.window() < 2) continue;
+    declared = declared_of(run, ranks);
+    if (declared == Declared::other)
+      return not_applicable("the run declares that an update has one batch of each rank");
     accumulates = true;
     if (pass.left == 0 || pass.left >= pass.window() || pass.shadowed) continue;
     if (pass.fate == Fate::applied) return clean();  // what is left over is carried over, by choice
@@ -188,9 +207,9 @@ Verdict last_accumulation_window_lost(const trace::Trace& trace) {
     else if (pass.fate == Fate::never_applied && is_whole(ranks, global_size(run, "train")))
       at_end = &pass;
   }
-  if (cleared != nullptr) return found(finding_of(*cleared, run.numbers));
+  if (cleared != nullptr) return found(finding_of(*cleared, run.numbers, declared));
   if (!untold.empty()) return not_triggered(untold);
-  if (at_end != nullptr) return found(finding_of(*at_end, run.numbers));
+  if (at_end != nullptr) return found(finding_of(*at_end, run.numbers, declared));
   if (accumulates) return clean();
   if (one_batch_each)
     return not_applicable("every update has one batch: no window can be cut short");

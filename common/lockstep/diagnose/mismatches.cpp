@@ -188,19 +188,46 @@ std::optional<Difference> difference(const Run& run, const Calls& calls) {
   return Difference{field, mismatch->odd, &place};
 }
 
-// A rank had fewer batches than another in a pass that both finished: it may have shadowed the other's.
-bool had_uneven_batches(const Run& run) {
-  std::vector<std::vector<std::int64_t>> of_ranks;  // by pass
-  for (const auto* rank : run.ranks) {
-    auto& batches = of_ranks.emplace_back();
-    for (const auto& at : rank->latest<trace::PassEnd>())
-      if (at.event->phase == "train") batches.push_back(at.event->batches);
+// The batches of a rank's train passes; the last may not have ended.
+struct Batches {
+  std::vector<std::int64_t> drawn;
+  bool in_a_pass = false;
+};
+
+Batches batches_of(const trace::ParticipantTrace& rank) {
+  Batches batches;
+  for (std::size_t i = rank.last_attempt; i < rank.events.size(); ++i) {
+    const auto& payload = rank.events[i].payload;
+    if (const auto* begin = std::get_if<trace::PassBegin>(&payload);
+        begin && begin->phase == "train") {
+      batches.drawn.push_back(0);
+      batches.in_a_pass = true;
+    }
+    if (const auto* end = std::get_if<trace::PassEnd>(&payload); end && end->phase == "train")
+      batches.in_a_pass = false;
+    if (const auto* batch = std::get_if<trace::Samples>(&payload); batch && batch->phase == "train")
+      if (batches.in_a_pass) ++batches.drawn.back();
   }
-  std::size_t passes = of_ranks.front().size();
-  for (const auto& batches : of_ranks) passes = std::min(passes, batches.size());
-  for (auto& batches : of_ranks) batches.resize(passes);
-  return std::any_of(of_ranks.begin(), of_ranks.end(),
-                     [&](const auto& batches) { return batches != of_ranks.front(); });
+  return batches;
+}
+
+// As far as all ranks have recorded it, each drew as many batches in each pass; one that is in a pass may have
+// more to come. Where some drew fewer, they may have shadowed the others' updates (join).
+bool drew_equally_many_batches(const Run& run) {
+  std::vector<Batches> of_ranks;
+  for (const auto* rank : run.ranks) of_ranks.push_back(batches_of(*rank));
+  std::size_t passes = of_ranks.front().drawn.size();
+  for (const auto& rank : of_ranks) passes = std::min(passes, rank.drawn.size());
+  if (passes == 0) return false;
+  for (std::size_t pass = 0; pass < passes; ++pass) {
+    std::int64_t most = 0;
+    for (const auto& rank : of_ranks) most = std::max(most, rank.drawn[pass]);
+    for (const auto& rank : of_ranks) {
+      const bool ended = pass + 1 < rank.drawn.size() || !rank.in_a_pass;
+      if (ended && rank.drawn[pass] != most) return false;
+    }
+  }
+  return true;
 }
 
 // Ranks of one gradient engine make the same calls, but from some update on each in another update: there some
@@ -208,12 +235,14 @@ bool had_uneven_batches(const Run& run) {
 // were not to be reduced, are other faults; a rank that shadows the others in join() makes no update.)
 std::optional<Difference> left_out_in_an_update(const Run& run, const Calls& calls) {
   const auto* place = first_out_of_step(calls);
-  if (!place || place->size() != run.ranks.size() || had_uneven_batches(run)) return std::nullopt;
+  if (!place || place->size() != run.ranks.size() || !drew_equally_many_batches(run))
+    return std::nullopt;
   const auto& group = place->front().collective->group;
   std::int64_t step = place->front().step;
   for (const auto& call : *place) step = std::min(step, call.step);
   constexpr auto kAll = std::numeric_limits<std::int64_t>::max();
   const auto before = calls_within(*run.ranks.front(), group, step - 1, kAll);
+  if (before.empty()) return std::nullopt;  // a group that is not used in every update
   std::vector<std::size_t> made;
   for (const auto* rank : run.ranks) {
     if (rank->latest<trace::Engine>().empty() || !rank->latest<trace::ScaledStep>().empty() ||
@@ -257,6 +286,10 @@ Verdict one_more_at_the_end(const trace::Trace& trace, const std::string& slug) 
   for (const auto& rank : place->ranks)
     if (rank.stand == Stand::waiting) waiting.push_back(rank.rank);
   if (waiting.empty()) return clean();
+  // Without its launcher's word a rank that closed its trace may have raised; most of them will not have.
+  const auto untold = [](const auto* rank) { return !rank->end; };
+  if (last.size() <= waiting.size() && std::any_of(last.begin(), last.end(), untold))
+    return clean();
   return found({.pitfall = slug,
                 .ranks = waiting,
                 .step = place->step,

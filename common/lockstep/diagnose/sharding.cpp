@@ -43,6 +43,21 @@ bool in_equal_rounds(const RankPass& pass, std::int64_t workers) {
   return true;
 }
 
+// Each rank draws its share, no id of it twice, in an order that was settled before the pass began, and in the
+// same epoch as the others.
+bool draws_whole_shares(const Pass& pass, std::int64_t size) {
+  const auto epoch = pass.ranks.front().epoch_at_first_batch();
+  std::int64_t total = 0;
+  for (const auto& rank : pass.ranks) {
+    if (rank.epoch_at_first_batch() != epoch || !rank.calls.empty()) return false;
+    total += rank.total();
+  }
+  const auto padding =
+      static_cast<std::int64_t>(pass.ranks.size());  // or what is cut: fewer than this
+  return total < size + padding && size < total + padding &&
+         all_drew(pass, [](const Draws& drawn) { return drawn.most <= 1; });
+}
+
 }  // namespace
 
 Verdict no_sharding(const trace::Trace& trace) {
@@ -58,7 +73,9 @@ Verdict no_sharding(const trace::Trace& trace) {
   if (!train_together(run)) return not_triggered("no sign that these ranks train together");
   for (const auto& pass : passes) {
     const auto first = draws(pass.ranks.front());
-    if (static_cast<std::int64_t>(first.distinct.size()) <= share) continue;
+    // More than a share each; or one share, which all of them drew instead of one each.
+    const bool more = static_cast<std::int64_t>(first.distinct.size()) > share;
+    if (!more && (!draws_whole_shares(pass, size) || size < 2 * run.world_size)) continue;
     if (!all_drew(pass, [&](const Draws& drawn) { return drawn == first && drawn.most <= 1; }))
       continue;
     return found({.pitfall = "no-sharding",
@@ -140,6 +157,32 @@ Share share_drawn(const RankPass& pass, std::int64_t held, std::int64_t world_si
 
 }  // namespace
 
+namespace {
+
+// In every pass each rank drew exactly 1/W of its share of a data set that all of it can reach, none of another
+// rank's, and ended with a smaller batch, as one does that has no more samples: somebody had split them already, and
+// the sampler did again. A pass that ends after a number of batches has whole ones.
+bool draws_a_share_of_its_share(const Run& run, const std::vector<Pass>& passes,
+                                std::int64_t size) {
+  const std::int64_t w = run.world_size;
+  const std::set<std::int64_t> shares{ceil_div(ceil_div(size, w), w), ceil_div(size / w, w),
+                                      ceil_div(size, w) / w, size / w / w};
+  return size >= 4 * w * w && std::all_of(passes.begin(), passes.end(), [&](const Pass& pass) {
+           const auto is_one = [&](const RankPass& rank) {
+             return shares.count(rank.total()) > 0 &&
+                    rank.batches.back().size() < rank.batches.front().size();
+           };
+           return draws(pass).most == 1 &&
+                  std::all_of(pass.ranks.begin(), pass.ranks.end(), is_one);
+         });
+}
+
+bool reach_all(const std::vector<const trace::Dataset*>& sets, std::int64_t size) {
+  return std::all_of(sets.begin(), sets.end(), [&](const auto* set) { return set->size == size; });
+}
+
+}  // namespace
+
 Verdict sharded_twice(const trace::Trace& trace) {
   const Run run(trace);
   if (run.world_size < 2) return not_applicable("one rank has one shard");
@@ -151,6 +194,17 @@ Verdict sharded_twice(const trace::Trace& trace) {
   if (size == 0) return not_triggered(kNoSize);
   if (size <= run.world_size) return not_applicable("a share of the data is one sample");
 
+  if (reach_all(sets, size) && train_together(run) && draws_a_share_of_its_share(run, passes, size))
+    return found(
+        {.pitfall = "sharded-twice",
+         .severity = Severity::advice,
+         .ranks = run.numbers,
+         .step = passes.front().step(),
+         .evidence = "each rank can reach all samples and drew " +
+                     of(static_cast<std::size_t>(passes.front().ranks.front().total()), size) +
+                     " in every pass, 1/" + std::to_string(run.world_size) +
+                     " of its share, all ranks together " +
+                     of(draws(passes.front()).distinct.size(), size)});
   bool exact = true;
   for (const auto& pass : passes) {
     for (std::size_t r = 0; r < sets.size(); ++r) {
@@ -182,20 +236,7 @@ Verdict sharded_twice(const trace::Trace& trace) {
 
 namespace {
 
-// Each rank draws its share, no id of it twice, in an order that was settled before the pass began, and in the
-// same epoch as the others.
-bool draws_whole_shares(const Pass& pass, std::int64_t size) {
-  const auto epoch = pass.ranks.front().epoch_at_first_batch();
-  std::int64_t total = 0;
-  for (const auto& rank : pass.ranks) {
-    if (rank.epoch_at_first_batch() != epoch || !rank.calls.empty()) return false;
-    total += rank.total();
-  }
-  const auto padding =
-      static_cast<std::int64_t>(pass.ranks.size());  // or what is cut: fewer than this
-  return total < size + padding && size < total + padding &&
-         all_drew(pass, [](const Draws& drawn) { return drawn.most <= 1; });
-}
+constexpr std::int64_t kEnoughToTellRepeats = 32;
 
 // The ranks index the data set alike, as far as they recorded it.
 bool index_alike(const Run& run) {
@@ -218,18 +259,28 @@ Verdict shards_overlap(const trace::Trace& trace) {
   if (size < 2 * run.world_size) return not_applicable("a share is less than two samples");
   if (!train_together(run)) return not_triggered("no sign that these ranks train together");
   if (!index_alike(run)) return clean();
+  // By chance a rank that draws with repeats has none in a short pass.
+  if (size / run.world_size * static_cast<std::int64_t>(passes.size()) < kEnoughToTellRepeats)
+    return not_triggered("too few samples to tell a share from a draw with repeats");
+  const Pass* told = nullptr;
   for (const auto& pass : passes) {
-    const auto all = draws(pass);
-    if (!draws_whole_shares(pass, size) || !has_overlaps_and_gaps(all, size)) continue;
-    return found({.pitfall = "shards-overlap",
-                  .ranks = run.numbers,
-                  .step = pass.step(),
-                  .evidence = "the ranks drew a share each, of one data set in one epoch, and " +
-                              of(all.distinct.size(), size) + " samples in " +
-                              plural(all.total, "draw") +
-                              ": they do not split it alike (each with a seed of its own?)"});
+    if (!all_drew(pass, [](const Draws& drawn) { return drawn.most <= 1; })) return clean();
+    const auto first = draws(pass.ranks.front());
+    const bool all_the_same = all_drew(pass, [&](const Draws& drawn) { return drawn == first; });
+    if (!told && !all_the_same && draws_whole_shares(pass, size) &&
+        has_overlaps_and_gaps(draws(pass), size))
+      told = &pass;
   }
-  return clean();
+  if (!told) return clean();
+  const auto all = draws(*told);
+  return found({.pitfall = "shards-overlap",
+                .severity = Severity::advice,
+                .ranks = run.numbers,
+                .step = told->step(),
+                .evidence = "the ranks drew a share each, of one data set in one epoch, and " +
+                            of(all.distinct.size(), size) + " samples in " +
+                            plural(all.total, "draw") +
+                            ": they do not split it alike (each with a seed of its own?)"});
 }
 
 }  // namespace lockstep::diagnose

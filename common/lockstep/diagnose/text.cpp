@@ -2,6 +2,7 @@
 #include <lockstep/diagnose/text.h>
 
 #include <algorithm>
+#include <set>
 
 namespace lockstep::diagnose {
 namespace {
@@ -14,6 +15,23 @@ std::string where(const Finding& finding) {
   if (finding.sequence >= 0)
     text += (text.empty() ? "sequence " : ", sequence ") + std::to_string(finding.sequence);
   return text;
+}
+
+}  // namespace
+
+namespace {
+
+// No detector of what training does had what it needs.
+bool only_collectives(const Diagnosis& diagnosis) {
+  const std::set<std::string> of_training{"gradient-not-the-mean", "replicas-diverged",
+                                          "no-sharding", "gradients-not-zeroed"};
+  int asked = 0, looked = 0;
+  for (const auto& row : diagnosis.rows) {
+    if (of_training.count(row.slug) == 0) continue;
+    ++asked;
+    looked += row.verdict.state == State::not_triggered ? 0 : 1;
+  }
+  return asked > 0 && looked == 0;
 }
 
 }  // namespace
@@ -31,6 +49,12 @@ std::string to_text(const Diagnosis& diagnosis) {
                       [&](const auto& row) { return row.verdict.state == state; }));
   };
   if (diagnosis.findings.empty()) text += "Nothing found.\n";
+  if (diagnosis.findings.empty() && only_collectives(diagnosis))
+    text += wrapped(
+        "Only collectives were looked at. For gradients and updates add Probes, for data and "
+        "figures "
+        "also its samples and metrics.",
+        "");
   const auto named =
       std::count_if(diagnosis.rows.begin(), diagnosis.rows.end(), [&](const auto& row) {
         return std::any_of(diagnosis.findings.begin(), diagnosis.findings.end(),

@@ -91,6 +91,13 @@ UnevenPass first_uneven_pass(const Run& run) {
   }
 }
 
+// A rank that has not begun the pass, and stands in a collective before it, may have as many batches as the others.
+bool some_may_still_begin(const Run& run, const UnevenPass& pass) {
+  return std::any_of(run.ranks.begin(), run.ranks.end(), [&](const auto* rank) {
+    return passes_of(*rank, "train").size() <= pass.number && stuck_in(*rank) != nullptr;
+  });
+}
+
 // Each rank's one loss of a step is the mean of its own samples.
 bool are_own_means(const std::vector<std::vector<UpdateSpan>>& spans, std::int64_t step) {
   return std::all_of(spans.begin(), spans.end(), [&](const auto& of_rank) {
@@ -120,6 +127,7 @@ Verdict uneven_batches(const trace::Trace& trace) {
   if (std::any_of(now->ended_ranks.begin(), now->ended_ranks.end(), stays))
     return clean();  // it waits for another
   const auto pass = first_uneven_pass(run);
+  if (some_may_still_begin(run, pass)) return clean();
   return found({.pitfall = "uneven-batches",
                 .ranks = odd_ones_out(run.numbers, pass.batches),
                 .step = pass.step,

@@ -180,8 +180,12 @@ Verdict update_differs(const trace::Trace& trace) {
   const auto updates = by_step<trace::Update>(run);
   if (updates.empty()) return not_triggered("no step has every rank's update");
   std::optional<Finding> first;
+  const bool shares =
+      !have_engine(run);  // of one optimizer: each rank's may go by rates of its own
   for (auto finding : {rates(run, updates), results(run), counts(run)})
     if (finding && (!first || finding->step < first->step)) first = std::move(finding);
+  if (first && shares && stay_equal(by_step<trace::Parameters>(run)))
+    first->severity = Severity::advice;
   return first ? found(*first) : clean();
 }
 

@@ -74,12 +74,17 @@ Answer ask_program(const Case& one, const std::string& command, std::chrono::sec
                       .folder = run.path(),
                       .deadline = deadline});
   const auto& end = result.ranks.at(0);
+  if (end.end == launch::End::deadline)
+    return {Answer::State::error, {}, "no answer in " + std::to_string(deadline.count()) + " s"};
+  if (end.end != launch::End::completed && end.exit_code != 1)
+    return {Answer::State::error,
+            {},
+            "exit code " + std::to_string(end.exit_code) + " " + end.output_tail};
   try {
-    if (end.end == launch::End::completed || end.exit_code == 1)
-      return answer_of(json::parse(read_file(run.path() / "rank_0.out")));
-  } catch (const json::exception&) {
+    return answer_of(json::parse(read_file(run.path() / "rank_0.out")));
+  } catch (const json::exception& error) {
+    return {Answer::State::error, {}, std::string("what it printed: ") + error.what()};
   }
-  return {Answer::State::error, {}};
 }
 
 }  // namespace lockstep::matrix

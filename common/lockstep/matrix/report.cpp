@@ -38,6 +38,7 @@ json run_json(const Scored& run, const Families& families) {
           {"step", truth.step ? json(*truth.step) : json(nullptr)},
           {"cell", to_string(judge(truth, answer, families))},
           {"findings", findings},
+          {"reason", answer.reason},
           {"noise", noise(truth, answer)},
           {"steps_until_found", steps ? json(*steps) : json(nullptr)}};
 }
@@ -64,7 +65,8 @@ std::string to_text(const Matrix& matrix) {
   std::ostringstream text;
   for (const auto& run : matrix.runs)
     text << std::left << std::setw(16) << to_string(judge(run.truth, run.answer, matrix.families))
-         << run.truth.name << (run.answer.findings.empty() ? "" : ": " + said(run.answer)) << "\n";
+         << run.truth.name << (run.answer.findings.empty() ? "" : ": " + said(run.answer))
+         << (run.answer.reason.empty() ? "" : ": " + run.answer.reason) << "\n";
   const auto totals = score(matrix.runs, matrix.families);
   text << matrix.checker << ", level " << matrix.level << "\n";
   for (const auto& [cell, times] : totals.cells)

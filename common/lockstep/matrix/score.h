@@ -36,13 +36,14 @@ struct Answer {
   };
   State state = State::answered;
   std::vector<Named> findings;
+  std::string reason = {};  // of an error
 };
 
 enum class Cell {
   // Of a run with a pitfall.
   exact,        // the slug, and the ranks and the step where the truth says them
   slug_only,    // the slug, with other ranks or another step
-  family_only,  // another slug of its family, or a generic finding
+  family_only,  // another slug of its family, or one of the generic findings
   wrong_name,   // only other slugs
   missed,       // nothing, though it looked
   // Of a healthy run.
@@ -56,7 +57,7 @@ enum class Cell {
 };
 std::string to_string(Cell cell);
 
-// Slug to family. A slug that is not there, such as `replicas-diverged`, is generic.
+// Slug to family. The generic findings (`replicas-diverged` ...) belong to none.
 using Families = std::map<std::string, std::string>;
 
 Cell judge(const Truth& truth, const Answer& answer, const Families& families);
