@@ -12,6 +12,9 @@ phase by phase, so that a phase run alone replaces its own entry only.
                threads and processes under the thread sanitizer
   matrix       what our detectors name, of every form on 2, 3, 4 and 8 ranks with seeds 0 to 2, at each level
                (tests/matrix.py): two hours and more
+  mutants      three programs under every operator, on 2 and 3 ranks: what is found of faults without a lesson
+  side-by-side 53 pitfalls as Python programs under PyTorch's own means
+  silence      what each silent pitfall costs, ten seeds
   consumer     another project that takes this one as a subdirectory, as the README shows
 """
 
@@ -155,10 +158,37 @@ def detectors():
     return matrix.is_good(result), words, ""
 
 
+def script(*words):
+    """A Python script of the tree that measures, and exits with 0 where all is well."""
+    code, output = run([sys.executable, *words], 5400)
+    return code == 0, (output.strip().splitlines() or ["nothing was printed"])[-1][:200], output
+
+
+def mutants():
+    measured = ROOT / "reports" / "measured" / "mutants.json"
+    passed, _, output = script("tests/mutants/mutants.py", str(ROOT / "reports" / "out" / "mutants"),
+                               "--build", str(build_folder()), "--json", str(measured))
+    return passed, f"see {measured.relative_to(ROOT)}", output
+
+
+def side_by_side():
+    measured = ROOT / "reports" / "measured" / "side_by_side.json"
+    passed, _, output = script("tests/side_by_side/side_by_side.py", "--build", str(build_folder()), "--out", str(measured))
+    return passed, f"see {measured.relative_to(ROOT)}", output
+
+
+def silence():
+    code, output = run([LOCKSTEP, "bench", "silence_cost"], 5400)
+    return code == 0, "see reports/measured/silence_cost.md", output
+
+
 PHASES = {
     "quick": quick_tier,
     "repeats": repeats,
     "world-sizes": world_sizes,
+    "mutants": mutants,
+    "side-by-side": side_by_side,
+    "silence": silence,
     "gcc": lambda: quick_tier("--compiler", "g++"),
     "newest": lambda: quick_tier("--torch", NEWEST),
     "sanitizers": sanitizers,

@@ -193,8 +193,12 @@ class TwoLines(Program):
         self.assert_findings([("shape-mismatch", [0])])
 
     def test_a_last_loss_reduced_on_rank_0_alone_meets_nobody(self):
-        self.assertNotEqual(self.train("two_lines", 2, "last-loss-on-rank-0")[0][0], 0)
+        self.assertNotEqual(self.train("two_lines", 3, "last-loss-on-rank-0")[0][0], 0)
         self.assert_findings([("rank-conditional-collective", [0])])
+
+    def test_of_two_ranks_nobody_says_whether_the_one_that_left_had_to(self):
+        self.assertNotEqual(self.train("two_lines", 2, "last-loss-on-rank-0")[0][0], 0)
+        self.assert_findings([("no-progress", [1])])
 
     def test_the_nccl_library_is_found_where_it_was_installed(self):
         installed = (PREFIX / "lib" / "liblockstep_nccl.so").exists()

@@ -145,6 +145,33 @@ TEST_P(Uneven, BatchesAreNotToBlameForAnExceptionOfTheRankThatHasMore) {
   EXPECT_EQ(state(unlucky.run(), "uneven-batches"), State::clean);
 }
 
+// It ended between two passes, of which the others have begun the second.
+TEST_P(Uneven, BatchesAreNotToBlameForARankThatEndsBeforeItsNextPass) {
+  const int w = GetParam();
+  UnevenJob even{.world_size = w};
+  even.batches.assign(static_cast<std::size_t>(w), {3});
+  auto trace = even.run();
+  for (int r = 0; r < w; ++r) {
+    auto& rank = trace.ranks[static_cast<std::size_t>(r)];
+    rank.closed = r != 1;
+    std::erase_if(rank.events, [](const auto& event) {
+      const auto* call = std::get_if<trace::Collective>(&event.payload);
+      return call != nullptr && call->op == "barrier";
+    });
+    if (r == 1) continue;
+    record(rank, 3, trace::PassBegin{"train", 1});
+    record(rank, 3, trace::Samples{"train", {100 * r + 3}});
+    record(rank, 3,
+           trace::Collective{.left_ns = 0,
+                             .sequence = 4,
+                             .group = "world",
+                             .op = "allreduce",
+                             .dtype = "float",
+                             .sizes = {kElements}});
+  }
+  EXPECT_EQ(state(trace, "uneven-batches"), State::clean);
+}
+
 TEST_P(Uneven, EqualBatchesAreRight) {
   auto right = job(2);
   for (auto& of_rank : right.batches) of_rank = {3, 3};

@@ -88,10 +88,21 @@ class Course(unittest.TestCase):
         first = traces / "05_set_epoch" / "missing-set-epoch"
         second = shutil.copytree(first, self.folder / "second")
         self.assertIn("named twice", call("diagnose", first, first).stderr)
-        again = call("diagnose", first, second, "--json")
+        self.assert_usage(call("diagnose", first, second), "records no number of an attempt")
+        job = self.folder / "job"
+        shutil.copytree(first, job / "attempt_0")
+        shutil.copytree(first, job / "attempt_1")
+        again = call("diagnose", job, "--json")
         self.assertEqual(again.returncode, 1, again.stderr)
         self.assertIn("missing-set-epoch", [f["pitfall"] for f in json.loads(again.stdout)["findings"]])
         self.assertEqual(again.stderr, "")
+        # Half of a job's traces: nothing found is no good news.
+        half = self.folder / "half"
+        half.mkdir()
+        shutil.copy(first / "rank_0.trace", half)
+        partial = call("diagnose", half, "--json")
+        self.assertEqual(partial.returncode, 3, partial.stderr)
+        self.assertEqual(json.loads(partial.stdout)["missing_ranks"], [1])
         # Scored, by its oracle's word; and a checker that says nothing.
         file = self.folder / "matrix.json"
         scored = call("matrix", traces, "--json", file)

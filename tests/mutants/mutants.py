@@ -101,7 +101,7 @@ def summary(checker, verdicts):
             alarms.append({"mutant": name, "found": found})
         elif not verdict["label"] and verdict["fault"]:
             equivalent.append(name)
-        elif verdict["label"] and cell not in ("exact", "slug-only"):
+        elif verdict["label"] not in ("", "unexpected") and cell not in ("exact", "slug-only"):
             entry = {"mutant": name, "label": verdict["label"], "oracle": sorted(verdict["failed"]), "found": found}
             alike += is_alike(verdict["label"], found)
             (unnamed if is_noticed(verdict["label"], found) else silent).append(entry)

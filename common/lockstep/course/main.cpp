@@ -127,7 +127,8 @@ void check_attempts(const std::vector<std::filesystem::path>& folders,
           (number < 0 ? " records no number of an attempt"
                       : " is of attempt " + std::to_string(number)) +
           ": several folders are read as the attempts of one job, in order. Diagnose other "
-          "jobs one at a time");
+          "jobs one at a time; attempts without numbers go into one folder, as attempt_0, "
+          "attempt_1 ...");
     before = number;
   }
 }

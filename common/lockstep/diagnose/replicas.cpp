@@ -3,6 +3,8 @@
 #include <lockstep/diagnose/gradients.h>
 
 #include <algorithm>
+#include <optional>
+#include <set>
 
 namespace lockstep::diagnose {
 namespace {
@@ -88,16 +90,43 @@ double parameter_elements(const Run& run, const Replicas& replicas) {
   return elements;
 }
 
+// Operation and sizes of a collective.
+using Shape = std::pair<std::string, std::vector<std::int64_t>>;
+
+// What ran between the gradients of an update and the parameters that were recorded after it, which differ by rank
+// all the same: whatever that was for, it averages no parameters.
+std::set<Shape> not_averaging(const Run& run) {
+  std::set<std::int64_t> apart;
+  for (const auto& [step, replicas] : replicas_by_step(run))
+    if (step >= 0 && groups_of_equal(replicas).tensor >= 0) apart.insert(step);
+  std::set<Shape> shapes;
+  for (const auto* rank : run.ranks) {
+    std::optional<std::vector<Shape>> since_gradients;
+    for (const auto& event : rank->events) {
+      if (std::holds_alternative<trace::ReducedGradients>(event.payload)) since_gradients.emplace();
+      if (const auto* call = std::get_if<trace::Collective>(&event.payload);
+          call && since_gradients)
+        since_gradients->emplace_back(call->op, call->sizes);
+      if (!std::holds_alternative<trace::Parameters>(event.payload) || !since_gradients) continue;
+      if (apart.count(event.step) > 0)
+        shapes.insert(since_gradients->begin(), since_gradients->end());
+      since_gradients.reset();
+    }
+  }
+  return shapes;
+}
+
 // Enough went between the ranks after an update to average `elements` parameters where they were
 // not recorded: all of them between two updates, or by and by in large pieces. What metrics need is
 // neither.
 bool may_be_averaged_unseen(const Run& run, double elements) {
   const double large = std::max(64.0, elements / 100);
+  const auto others = not_averaging(run);
   for (const auto* rank : run.ranks) {
     std::map<std::int64_t, double> by_step;
     double pieces = 0;
     for (const auto& at : rank->all<trace::Collective>()) {
-      if (at.step < 1) continue;
+      if (at.step < 1 || others.count({at.event->op, at.event->sizes}) > 0) continue;
       double moved = 0;
       for (const auto size : at.event->sizes) moved += static_cast<double>(size);
       by_step[at.step] += moved;

@@ -91,10 +91,15 @@ UnevenPass first_uneven_pass(const Run& run) {
   }
 }
 
-// A rank that has not begun the pass, and stands in a collective before it, may have as many batches as the others.
-bool some_may_still_begin(const Run& run, const UnevenPass& pass) {
+// A rank that has not begun the pass may have as many batches as the others, where it stands in a collective before
+// it, or was ended before it.
+bool some_may_still_begin(const trace::Trace& trace, const Run& run, const UnevenPass& pass) {
   return std::any_of(run.ranks.begin(), run.ranks.end(), [&](const auto* rank) {
-    return passes_of(*rank, "train").size() <= pass.number && stuck_in(*rank) != nullptr;
+    if (passes_of(*rank, "train").size() > pass.number) return false;
+    const bool failed = std::any_of(trace.ends.begin(), trace.ends.end(), [&](const auto& end) {
+      return end.rank == rank->participant.rank && end.how != "completed";
+    });
+    return failed || !rank->closed || stuck_in(*rank) != nullptr;
   });
 }
 
@@ -127,7 +132,7 @@ Verdict uneven_batches(const trace::Trace& trace) {
   if (std::any_of(now->ended_ranks.begin(), now->ended_ranks.end(), stays))
     return clean();  // it waits for another
   const auto pass = first_uneven_pass(run);
-  if (some_may_still_begin(run, pass)) return clean();
+  if (some_may_still_begin(trace, run, pass)) return clean();
   return found({.pitfall = "uneven-batches",
                 .ranks = odd_ones_out(run.numbers, pass.batches),
                 .step = pass.step,
