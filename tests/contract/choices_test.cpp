@@ -91,6 +91,35 @@ TEST(LocalSteps, ThatNothingBringsTogetherAgainAreNamed) {
   EXPECT_EQ(state(trace, "replicas-diverged"), State::found);
 }
 
+// Gradients that nobody reduces before the update, and an all-reduce as large as the parameters in each: between the
+// gradients and the parameters after the update, or behind those.
+trace::Trace with_all_reduces(bool behind) {
+  auto trace = train(
+      8, [](auto) { return false; }, [](auto) { return false; });
+  for (auto& rank : trace.ranks) {
+    std::vector<trace::Event> events;
+    std::int64_t sequence = 0;
+    for (const auto& event : rank.events) {
+      events.push_back(event);
+      const bool here = behind ? std::holds_alternative<trace::Parameters>(event.payload)
+                               : std::holds_alternative<trace::ReducedGradients>(event.payload);
+      if (here && event.step >= 0)
+        events.push_back({event.time_ns, event.step + (behind ? 1 : 0),
+                          call(++sequence, "0", "allreduce", -1, 9)});
+    }
+    rank.events = std::move(events);
+  }
+  return trace;
+}
+
+TEST(Gradients, ThatAreReducedOnceTheUpdateIsDoneAreNotSynchronised) {
+  EXPECT_EQ(state(with_all_reduces(false), "no-gradient-sync"), State::found);
+}
+
+TEST(Parameters, MayBeAveragedBehindTheLastLookAtThem) {
+  EXPECT_EQ(state(with_all_reduces(true), "no-gradient-sync"), State::not_triggered);
+}
+
 // Whose gradients are of one data-parallel engine: an all-reduce in each update.
 trace::Trace with_reductions(trace::Trace trace) {
   for (auto& rank : trace.ranks) {
