@@ -137,6 +137,43 @@ TEST_P(Gradient, OfOneOtherMultipleInAllStepsIsAdvisedAgainst) {
   expect_nothing(clipped);
 }
 
+trace::Trace divided_twice(int world_size) {
+  Job job(world_size);
+  job.loss_times = 1.0 / world_size;
+  return job.run();
+}
+
+// To so many times the norm that the clipping meets; what is left of the gradient is another part in each step.
+trace::Trace clipped(trace::Trace trace, double allowed) {
+  for (auto& rank : trace.ranks) {
+    std::vector<trace::Event> events;
+    for (auto& event : rank.events) {
+      if (auto* reduced = std::get_if<trace::ReducedGradients>(&event.payload)) {
+        const double met = 2.0 + static_cast<double>(event.step);
+        events.push_back(
+            {event.time_ns, event.step, trace::Clip{allowed * met, met, reduced->values}});
+        for (auto& value : reduced->values) {
+          value.norm /= met;
+          for (auto& projection : value.sketch) projection /= met;
+        }
+      }
+      events.push_back(event);
+    }
+    rank.events = std::move(events);
+  }
+  return trace;
+}
+
+TEST_P(Gradient, DividedTwiceIsNamedThoughItIsClipped) {
+  // The norm that was met is below what is allowed for, and W times that is above.
+  expect_only(clipped(divided_twice(GetParam()), 1.5), "double-average", all_ranks(GetParam()), 0);
+}
+
+TEST_P(Gradient, DividedTwiceIsAdviceWhereClippingMakesItTheSame) {
+  expect_only(clipped(divided_twice(GetParam()), 0.5), "double-average", all_ranks(GetParam()), 0,
+              Severity::advice);
+}
+
 TEST_P(Gradient, OfALossThatIsSummedOverTheSamplesIsNamed) {
   Job job(GetParam());
   job.loss_times = static_cast<double>(job.batch);

@@ -1,20 +1,10 @@
 #include <lockstep/diagnose/backwards.h>
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 namespace lockstep::diagnose {
 namespace {
-
-double elements_of(const trace::Model& model) {
-  double sum = 0;
-  for (const auto& shape : model.shapes)
-    sum += std::accumulate(shape.begin(), shape.end(), 1.0, [](double product, std::int64_t size) {
-      return product * static_cast<double>(size);
-    });
-  return sum;
-}
 
 // Gradients travel as floating-point numbers; the engine's note of what was used does not.
 bool may_carry_gradients(const trace::Collective& call) {
@@ -39,7 +29,7 @@ class SpanReader {
   void take(const T&) {}
   void take(const trace::Model& model) {
     span_.parameters = static_cast<std::int64_t>(model.shapes.size());
-    span_.elements = elements_of(model);
+    span_.elements = static_cast<double>(elements_of(model));
   }
   void take(const trace::Engine& engine) {
     if (engine.kind != "distributed_data_parallel") return;
@@ -65,8 +55,7 @@ class SpanReader {
   }
   void take(const trace::Collective& call) {
     if (!started_ || !may_carry_gradients(call)) return;
-    const auto elements =
-        static_cast<double>(std::accumulate(call.sizes.begin(), call.sizes.end(), std::int64_t{0}));
+    const auto elements = static_cast<double>(elements_of(call));
     span_.reduced += elements;
     if (span_.backwards.empty()) return;
     span_.backwards.back().reduced += elements;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <functional>
+#include <numeric>
 
 namespace lockstep::diagnose {
 
@@ -51,6 +53,18 @@ const trace::ParticipantTrace& Run::rank(int number) const {
   const auto at = std::lower_bound(numbers.begin(), numbers.end(), number);
   const bool left_one = at != numbers.end() && *at == number;
   return *ranks.at(left_one ? static_cast<std::size_t>(at - numbers.begin()) : ranks.size());
+}
+
+std::int64_t elements_of(const std::vector<std::int64_t>& shape) {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+std::int64_t elements_of(const trace::Model& model) {
+  std::int64_t elements = 0;
+  for (const auto& shape : model.shapes) elements += elements_of(shape);
+  return elements;
+}
+std::int64_t elements_of(const trace::Collective& call) {
+  return std::accumulate(call.sizes.begin(), call.sizes.end(), std::int64_t{0});
 }
 
 std::int64_t global_size(const Run& run, const std::string& phase) {

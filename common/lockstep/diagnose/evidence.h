@@ -51,6 +51,10 @@ struct Run {
   const trace::ParticipantTrace& rank(int number) const;
 };
 
+std::int64_t elements_of(const std::vector<std::int64_t>& shape);
+std::int64_t elements_of(const trace::Model& model);      // its parameters
+std::int64_t elements_of(const trace::Collective& call);  // over all its tensors
+
 // Samples of the whole data set of a phase; 0 where no rank recorded one.
 std::int64_t global_size(const Run& run, const std::string& phase);
 

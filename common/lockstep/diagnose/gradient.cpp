@@ -7,9 +7,14 @@
 namespace lockstep::diagnose {
 namespace {
 
-// What the two scale detectors have in common; `wrong` judges one step.
-Verdict judge_scales(const trace::Trace& trace, const char* slug, const std::string& meaning,
-                     bool (*wrong)(const Scales&, double world_size)) {
+// A way to be wrong, and what it means; told of one step.
+struct Wrong {
+  std::string meaning;
+  bool (*is)(const Scales&, double world_size);
+};
+
+// What the two scale detectors have in common: a run is wrong in one of these ways in all its steps.
+Verdict judge_scales(const trace::Trace& trace, const char* slug, const std::vector<Wrong>& ways) {
   const Run run(trace);
   if (run.devices) return not_triggered("no ranks here reduce gradients with each other");
   if (run.world_size < 2) return not_applicable("one rank has nothing to average");
@@ -21,16 +26,23 @@ Verdict judge_scales(const trace::Trace& trace, const char* slug, const std::str
         "no step has every rank's losses, and a reduced gradient that is a multiple "
         "of the mean of the local ones");
   const double world_size = run.world_size;
-  for (const auto& step : steps)
-    if (!wrong(step, world_size)) return clean();
+  const auto way = std::find_if(ways.begin(), ways.end(), [&](const Wrong& wrong) {
+    return std::all_of(steps.begin(), steps.end(),
+                       [&](const Scales& step) { return wrong.is(step, world_size); });
+  });
+  if (way == ways.end()) return clean();
   const auto& first = steps.front();
+  const bool hidden =
+      std::all_of(steps.begin(), steps.end(), [](const Scales& step) { return step.hidden; });
   return found({.pitfall = slug,
+                .severity = hidden ? Severity::advice : Severity::violation,
                 .ranks = run.numbers,
                 .step = first.step,
                 .evidence = "the reduced gradient is " + number(first.reduction) +
                             " times the mean of the ranks' own, and the loss " +
-                            number(first.loss) + " times the mean loss: " + meaning + " (" +
-                            plural(static_cast<std::int64_t>(steps.size()), "step") + ")"});
+                            number(first.loss) + " times the mean loss: " + way->meaning + " (" +
+                            plural(static_cast<std::int64_t>(steps.size()), "step") + ")" +
+                            (hidden ? "; clipping has hidden it so far" : "")});
 }
 
 // The gradient is this step's mean and the one before, together, or a multiple of both (clipped); and not of
@@ -74,28 +86,26 @@ Verdict gradients_not_zeroed(const trace::Trace& trace) {
 }
 
 Verdict sum_not_mean(const trace::Trace& trace) {
-  auto over_ranks =
-      judge_scales(trace, "sum-not-mean", "summed over the ranks and not divided",
-                   [](const Scales& s, double world_size) {
-                     return is_near(s.reduction, world_size, 0.01) && is_near(s.loss, 1, 0.05);
-                   });
-  if (over_ranks.state != State::clean) return over_ranks;
-  return judge_scales(trace, "sum-not-mean", "summed over a rank's samples and not divided",
-                      [](const Scales& s, double world_size) {
-                        // A loss times W makes the mean over the ranks a sum, on purpose.
-                        const bool tells = s.samples > 1 && !is_near(s.samples, world_size, 0.1);
-                        return tells && is_near(s.reduction, 1, 0.01) &&
-                               is_near(s.loss, s.samples, 0.05);
-                      });
+  const Wrong over_ranks{
+      "summed over the ranks and not divided", [](const Scales& s, double world_size) {
+        return is_near(s.reduction, world_size, 0.01) && is_near(s.loss, 1, 0.05);
+      }};
+  const Wrong over_samples{
+      "summed over a rank's samples and not divided", [](const Scales& s, double world_size) {
+        // A loss times W makes the mean over the ranks a sum, on purpose.
+        const bool tells = s.samples > 1 && !is_near(s.samples, world_size, 0.1);
+        return tells && is_near(s.reduction, 1, 0.01) && is_near(s.loss, s.samples, 0.05);
+      }};
+  return judge_scales(trace, "sum-not-mean", {over_ranks, over_samples});
 }
 
 Verdict double_average(const trace::Trace& trace) {
-  return judge_scales(trace, "double-average", "divided by the number of ranks twice",
-                      [](const Scales& s, double world_size) {
-                        const double once = 1 / world_size;
-                        return (is_near(s.reduction, 1, 0.01) && is_near(s.loss, once, 0.05)) ||
-                               (is_near(s.reduction, once, 0.01) && is_near(s.loss, 1, 0.05));
-                      });
+  const Wrong twice{"divided by the number of ranks twice", [](const Scales& s, double world_size) {
+                      const double once = 1 / world_size;
+                      return (is_near(s.reduction, 1, 0.01) && is_near(s.loss, once, 0.05)) ||
+                             (is_near(s.reduction, once, 0.01) && is_near(s.loss, 1, 0.05));
+                    }};
+  return judge_scales(trace, "double-average", {twice});
 }
 
 }  // namespace lockstep::diagnose

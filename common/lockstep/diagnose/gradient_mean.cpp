@@ -1,11 +1,10 @@
 // The generic finding of gradients: no mean of what the ranks computed, in a way that no pitfall has a name for.
 #include <lockstep/diagnose/detectors.h>
 #include <lockstep/diagnose/gradients.h>
+#include <lockstep/diagnose/moves.h>
 
 #include <algorithm>
-#include <functional>
 #include <map>
-#include <numeric>
 
 namespace lockstep::diagnose {
 namespace {
@@ -25,25 +24,9 @@ bool ranks_go_apart(const Run& run, const GradientStep& step, double tolerance) 
   if (std::all_of(step.reduced.begin(), step.reduced.end(),
                   [&](const Vector& reduced) { return distance(reduced, first) <= tolerance; }))
     return false;
-  std::vector<const std::vector<trace::Summary>*> replicas;
-  for (const auto* rank : run.ranks)
-    for (const auto& at : rank->all<trace::Parameters>())
-      if (at.step == step.step) replicas.push_back(&at.event->values);
-  return replicas.size() != run.ranks.size() ||
-         std::any_of(replicas.begin(), replicas.end(), [&](const auto* replica) {
-           return first_difference(*replica, *replicas.front()) >= 0;
-         });
-}
-
-// Every rank's parameters, by the update that they were recorded after; where all did.
-std::map<std::int64_t, std::vector<const std::vector<trace::Summary>*>> replicas_after_updates(
-    const Run& run) {
-  std::map<std::int64_t, std::vector<const std::vector<trace::Summary>*>> steps;
-  for (const auto* rank : run.ranks)
-    for (const auto& at : rank->all<trace::Parameters>())
-      if (at.step >= 0) steps[at.step].push_back(&at.event->values);
-  std::erase_if(steps, [&](const auto& step) { return step.second.size() != run.ranks.size(); });
-  return steps;
+  const auto replicas = replicas_by_step(run);
+  const auto after = replicas.find(step.step);
+  return after == replicas.end() || groups_of_equal(after->second).tensor >= 0;
 }
 
 // Every rank went by its own gradient once, and by one that was reduced before and after it. Not where the replicas
@@ -51,7 +34,8 @@ std::map<std::int64_t, std::vector<const std::vector<trace::Summary>*>> replicas
 bool is_unreduced_once(const Run& run, const std::vector<GradientStep>& steps,
                        const GradientStep& step) {
   bool apart_before = false, apart = false;
-  for (const auto& [number, replicas] : replicas_after_updates(run)) {
+  for (const auto& [number, replicas] : replicas_by_step(run)) {
+    if (number < 0) continue;
     const bool equal = groups_of_equal(replicas).tensor < 0;
     if (number < step.step) apart_before = !equal;
     if (number == step.step) apart = !equal;
@@ -61,17 +45,6 @@ bool is_unreduced_once(const Run& run, const std::vector<GradientStep>& steps,
   const auto at = std::find_if(steps.begin(), steps.end(),
                                [&](const auto& other) { return other.step == step.step; });
   return std::any_of(steps.begin(), at, was_reduced) && std::any_of(at, steps.end(), was_reduced);
-}
-
-std::int64_t sum_of(const std::vector<std::int64_t>& sizes) {
-  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
-}
-
-std::int64_t elements_of(const trace::Model& model) {
-  std::int64_t elements = 0;
-  for (const auto& shape : model.shapes)
-    elements += std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
-  return elements;
 }
 
 // No rank can have learned of another's gradient: but for a few numbers, all that went between them in an update
@@ -91,7 +64,7 @@ bool only_broadcasts(const Run& run) {
       any = true;
       const bool broadcast = at.event->op == "broadcast";
       auto& sum = broadcast ? sent[{at.step, at.event->root}] : moved[at.step];
-      sum += sum_of(at.event->sizes);
+      sum += elements_of(*at.event);
       if (!broadcast && sum >= kFew) return false;
     }
     std::map<std::int64_t, int> whole;  // by step: roots that sent all of them
@@ -104,7 +77,8 @@ bool only_broadcasts(const Run& run) {
 
 // After every update that was recorded, and of them two at least.
 bool replicas_stay_equal(const Run& run) {
-  const auto steps = replicas_after_updates(run);
+  auto steps = replicas_by_step(run);
+  steps.erase(-1);
   return steps.size() >= 2 && std::all_of(steps.begin(), steps.end(), [](const auto& step) {
            return groups_of_equal(step.second).tensor < 0;
          });
@@ -114,14 +88,16 @@ bool replicas_stay_equal(const Run& run) {
 // over, the gradients of the others are lost.
 std::optional<Finding> never_reduced(const Run& run, const std::vector<GradientStep>& steps) {
   if (!std::all_of(steps.begin(), steps.end(), is_unreduced)) return std::nullopt;
-  if (run.devices || !only_broadcasts(run) || !replicas_stay_equal(run)) return std::nullopt;
-  return Finding{.pitfall = "gradient-not-the-mean",
-                 .severity = Severity::advice,
-                 .ranks = run.numbers,
-                 .step = steps.front().step,
-                 .evidence =
-                     "each rank updates with its own gradient, and the replicas stay equal by "
-                     "broadcasts alone: no parameter has learned from all ranks' samples"};
+  if (run.devices || !replicas_stay_equal(run)) return std::nullopt;
+  if (!only_broadcasts(run) && !moves_by_one_rank_each(run)) return std::nullopt;
+  return Finding{
+      .pitfall = "gradient-not-the-mean",
+      .severity = Severity::advice,
+      .ranks = run.numbers,
+      .step = steps.front().step,
+      .evidence =
+          "each rank updates with its own gradient, and the replicas stay equal by taking "
+          "over one rank's parameters: none has learned from all ranks' samples"};
 }
 
 // Of an update: microbatches, or several losses of the same samples.

@@ -85,7 +85,14 @@ double norm_at(const std::vector<trace::Summary>& values, int tensor) {
 
 }  // namespace
 
-Groups groups_of_equal(const std::vector<const std::vector<trace::Summary>*>& replicas) {
+std::map<std::int64_t, Replicas> replicas_by_step(const Run& run) {
+  std::map<std::int64_t, Replicas> steps;
+  for (const auto& [step, ranks] : by_step<trace::Parameters>(run))
+    for (const auto* rank : ranks) steps[step].push_back(&rank->values);
+  return steps;
+}
+
+Groups groups_of_equal(const Replicas& replicas) {
   Groups groups{std::vector<std::size_t>(replicas.size(), 0), -1};
   for (std::size_t r = 0; r < replicas.size(); ++r) {
     const int tensor = first_difference(*replicas[r], *replicas.front());
@@ -250,15 +257,32 @@ double samples_of_a_rank(const Run& run, std::int64_t step) {
   return count / static_cast<double>(run.ranks.size());
 }
 
+using Clips = std::vector<const trace::Clip*>;  // every rank's, of a step
+
+// Of a step that was clipped, the gradients that the clipping met.
+GradientStep before_clipping(GradientStep step, const Clips& clips) {
+  for (std::size_t r = 0; r < step.reduced.size(); ++r)
+    if (auto met = vector_of(clips[r]->values); met) step.reduced[r] = *std::move(met);
+  return step;
+}
+
 }  // namespace
 
 std::vector<Scales> scales(const Run& run) {
   std::vector<Scales> result;
+  const auto all_clips = run.devices ? std::map<std::int64_t, Clips>{} : by_step<trace::Clip>(run);
   for (const auto& step : gradient_steps(run)) {
-    const auto reduction = reduction_scale(step, kRounding);
+    const auto clips = all_clips.find(step.step);
+    const bool clipped = clips != all_clips.end();
+    const auto reduction =
+        reduction_scale(clipped ? before_clipping(step, clips->second) : step, kRounding);
     const auto loss = loss_scale(run, step.step);
-    if (reduction && loss)
-      result.push_back({step.step, *reduction, *loss, samples_of_a_rank(run, step.step)});
+    if (!reduction || !loss) continue;
+    result.push_back({step.step, *reduction, *loss, samples_of_a_rank(run, step.step)});
+    if (!clipped) continue;
+    const auto& clip = *clips->second.front();
+    const double right_norm = clip.norm / (*reduction * *loss);
+    result.back().hidden = std::min(clip.norm, right_norm) >= clip.max_norm;
   }
   return result;
 }

@@ -4,6 +4,7 @@
 #include <lockstep/diagnose/evidence.h>
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -25,13 +26,29 @@ double angle(const Vector& a, const Vector& b);
 // The first tensor in which two replicas differ beyond float32 rounding; -1 = none.
 int first_difference(const std::vector<trace::Summary>& a, const std::vector<trace::Summary>& b);
 
+// Every rank's parameters at one point.
+using Replicas = std::vector<const std::vector<trace::Summary>*>;
+// By the update that they were recorded after (-1: before the first), where all ranks recorded them.
+std::map<std::int64_t, Replicas> replicas_by_step(const Run& run);
+
 // For each replica the first one that it equals: its own place where there is none. `tensor` is the
 // first in which one differs from the first replica; -1 = all are equal.
 struct Groups {
   std::vector<std::size_t> of;
   int tensor = -1;
 };
-Groups groups_of_equal(const std::vector<const std::vector<trace::Summary>*>& replicas);
+Groups groups_of_equal(const Replicas& replicas);
+
+// Every rank's events of a kind of which an update has one, by update, where all ranks have it.
+template <class T>
+std::map<std::int64_t, std::vector<const T*>> by_step(const Run& run) {
+  std::map<std::int64_t, std::vector<const T*>> steps;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r)
+    for (const auto& at : run.ranks[r]->all<T>())
+      if (auto& there = steps[at.step]; there.size() == r) there.push_back(at.event);
+  std::erase_if(steps, [&](const auto& step) { return step.second.size() < run.ranks.size(); });
+  return steps;
+}
 
 // float32 sums in another order differ by 1e-6 or so; a wrong weight by 1e-3 or more.
 constexpr double kRounding = 1e-4;
@@ -63,10 +80,12 @@ std::optional<double> reduction_scale(const GradientStep& step, double tolerance
 std::optional<double> loss_scale(const Run& run, std::int64_t step);
 
 // The steps of which both are known: how many times the mean of the local gradients the reduced one is, how many
-// times the mean loss what backward() was called on, and a rank's samples behind it, on average.
+// times the mean loss what backward() was called on, and a rank's samples behind it, on average. A gradient that is
+// clipped counts as it was before.
 struct Scales {
   std::int64_t step = 0;
   double reduction = 1, loss = 1, samples = 0;
+  bool hidden = false;  // the gradient of the mean loss would have been clipped to the same
 };
 std::vector<Scales> scales(const Run& run);
 

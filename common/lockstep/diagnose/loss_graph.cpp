@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <optional>
 
 namespace lockstep::diagnose {
@@ -69,10 +68,6 @@ std::vector<CommonStep> common_steps(const Run& run) {
   return result;
 }
 
-std::int64_t elements(const trace::Collective& call) {
-  return std::accumulate(call.sizes.begin(), call.sizes.end(), std::int64_t{0});
-}
-
 bool has(const std::string& op, const char* part) {
   return op.find(part) != std::string::npos;
 }
@@ -84,7 +79,7 @@ bool has(const std::string& op, const char* part) {
 bool gradients_went_back(const LossStep& step, std::int64_t gathered) {
   return std::any_of(step.after.begin(), step.after.end(), [&](const trace::Collective* call) {
     if (has(call->op, "alltoall") || has(call->op, "scatter") || has(call->op, "recv")) return true;
-    return has(call->op, "allreduce") && elements(*call) == gathered;
+    return has(call->op, "allreduce") && elements_of(*call) == gathered;
   });
 }
 
@@ -96,7 +91,8 @@ bool gathered_in_vain(const CommonStep& step) {
   return step.on_all([&](const LossStep& rank) {
     std::int64_t gathered = 0;  // the largest, from all ranks
     for (const auto* call : rank.before)
-      if (has(call->op, "allgather")) gathered = std::max(gathered, world_size * elements(*call));
+      if (has(call->op, "allgather"))
+        gathered = std::max(gathered, world_size * elements_of(*call));
     const bool of_all = rank.loss.count == samples && rank.samples < samples;
     return gathered > 0 && of_all && is_near(rank.loss.sum, first, 1e-4) &&
            is_near(rank.loss.backward_value, rank.own_mean(), 0.05) &&
@@ -107,7 +103,7 @@ bool gathered_in_vain(const CommonStep& step) {
 // ---- loss-all-reduced-in-place ----
 
 bool sums_a_scalar(const trace::Collective* call) {
-  return has(call->op, "allreduce") && call->reduce_op == "sum" && elements(*call) == 1;
+  return has(call->op, "allreduce") && call->reduce_op == "sum" && elements_of(*call) == 1;
 }
 
 double mean_of_own(const CommonStep& step) {

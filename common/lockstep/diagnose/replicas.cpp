@@ -17,22 +17,6 @@ std::optional<Verdict> not_comparable(const Run& run) {
   return std::nullopt;
 }
 
-// Every rank's parameters at one step.
-using Replicas = std::vector<const std::vector<trace::Summary>*>;
-
-// Those steps that all ranks recorded. The start is step -1.
-std::map<std::int64_t, Replicas> replicas_by_step(const Run& run) {
-  std::map<std::int64_t, Replicas> steps;
-  for (std::size_t r = 0; r < run.ranks.size(); ++r)
-    for (const auto& at : run.ranks[r]->all<trace::Parameters>()) {
-      auto& replicas = steps[at.step];
-      if (replicas.size() == r) replicas.push_back(&at.event->values);
-    }
-  for (auto it = steps.begin(); it != steps.end();)
-    it = it->second.size() == run.ranks.size() ? std::next(it) : steps.erase(it);
-  return steps;
-}
-
 struct Difference {
   std::int64_t step = -1;
   int tensor = -1;         // the first that differs; -1 = all are equal
@@ -81,13 +65,7 @@ bool has_wrapper(const Run& run) {
 double parameter_elements(const Run& run, const Replicas& replicas) {
   const auto models = run.ranks.front()->all<trace::Model>();
   if (models.empty()) return static_cast<double>(replicas.front()->size());
-  double elements = 0;
-  for (const auto& shape : models.front().event->shapes) {
-    double of_tensor = 1;
-    for (const auto size : shape) of_tensor *= static_cast<double>(size);
-    elements += of_tensor;
-  }
-  return elements;
+  return static_cast<double>(elements_of(*models.front().event));
 }
 
 // Operation and sizes of a collective.
@@ -127,8 +105,7 @@ bool may_be_averaged_unseen(const Run& run, double elements) {
     double pieces = 0;
     for (const auto& at : rank->all<trace::Collective>()) {
       if (at.step < 1 || others.count({at.event->op, at.event->sizes}) > 0) continue;
-      double moved = 0;
-      for (const auto size : at.event->sizes) moved += static_cast<double>(size);
+      const auto moved = static_cast<double>(elements_of(*at.event));
       by_step[at.step] += moved;
       if (moved >= large) pieces += moved;
       if (by_step[at.step] >= elements || pieces >= elements) return true;

@@ -155,10 +155,6 @@ Share share_drawn(const RankPass& pass, std::int64_t held, std::int64_t world_si
                                                                          : Share::other;
 }
 
-}  // namespace
-
-namespace {
-
 // In every pass each rank drew exactly 1/W of its share of a data set that all of it can reach, none of another
 // rank's, and ended with a smaller batch, as one does that has no more samples: somebody had split them already, and
 // the sampler did again. A pass that ends after a number of batches has whole ones.

@@ -1,6 +1,7 @@
 // What the ranks do with equal gradients.
 #include <lockstep/diagnose/detectors.h>
 #include <lockstep/diagnose/gradients.h>
+#include <lockstep/diagnose/moves.h>
 
 #include <algorithm>
 #include <optional>
@@ -31,17 +32,7 @@ bool share_a_gradient(const Run& run) {
 }
 
 template <class T>
-using ByStep = std::map<std::int64_t, std::vector<const T*>>;  // every rank's, where all have one
-
-template <class T>
-ByStep<T> by_step(const Run& run) {
-  ByStep<T> steps;
-  for (std::size_t r = 0; r < run.ranks.size(); ++r)
-    for (const auto& at : run.ranks[r]->all<T>())
-      if (auto& there = steps[at.step]; there.size() == r) there.push_back(at.event);
-  std::erase_if(steps, [&](const auto& step) { return step.second.size() < run.ranks.size(); });
-  return steps;
-}
+using ByStep = std::map<std::int64_t, std::vector<const T*>>;
 
 template <class T>
 bool equal_values(const std::vector<const T*>& ranks) {
@@ -182,7 +173,8 @@ Verdict update_differs(const trace::Trace& trace) {
   std::optional<Finding> first;
   const bool shares =
       !have_engine(run);  // of one optimizer: each rank's may go by rates of its own
-  for (auto finding : {rates(run, updates), results(run), counts(run)})
+  for (auto finding :
+       {rates(run, updates), results(run), counts(run), part_that_moves_otherwise(run)})
     if (finding && (!first || finding->step < first->step)) first = std::move(finding);
   if (first && shares && stay_equal(by_step<trace::Parameters>(run)))
     first->severity = Severity::advice;

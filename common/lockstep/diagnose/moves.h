@@ -1,0 +1,19 @@
+// What the updates did to the parameters, held against the gradients that were recorded before them. A sketch is
+// linear: p' = p - lr g can be seen tensor by tensor from sketches of p, p' and g, which is what plain SGD does.
+#pragma once
+
+#include <lockstep/diagnose/evidence.h>
+
+#include <optional>
+
+namespace lockstep::diagnose {
+
+// Replicas that stay equal, of which a part moves by another rule than the rest: in one update, against the others
+// before and after it; or in all, where the part is what one rank updates and broadcasts. Nothing where no part
+// moves as plain SGD does.
+std::optional<Finding> part_that_moves_otherwise(const Run& run);
+
+// Each tensor moves in every update as plain SGD moves it by one rank's own gradient, and not by their mean.
+bool moves_by_one_rank_each(const Run& run);
+
+}  // namespace lockstep::diagnose
