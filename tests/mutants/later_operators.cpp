@@ -170,8 +170,7 @@ std::vector<Operator> choices() {
 std::vector<Operator> later_operators() {
   auto all = faults();
   for (auto& one : choices()) all.push_back(std::move(one));
-  for (auto& one : all) one.later = true;
-  return all;
+  return one_set("later", std::move(all));
 }
 
 }  // namespace lockstep::mutants

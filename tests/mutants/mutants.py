@@ -1,6 +1,6 @@
 """Every program under every operator, judged by the oracle and scored against the detectors.
 
-  python3 mutants.py FOLDER [--build BUILD] [--world-sizes 2 3] [--half known|held_out|later|all] [--only WORDS ...]
+  python3 mutants.py FOLDER [--build BUILD] [--world-sizes 2 3] [--half known|held_out|later|unseen|all] [--only WORDS ...]
                             [--jobs 2] [--json FILE]
 
 FOLDER keeps a folder for each mutant, so that an interrupted run goes on where it was. The halves are scored apart
@@ -18,8 +18,12 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+import detectors  # noqa: E402
+from wilson import share  # noqa: E402
+
 DEADLINE = 90  # s, of one mutant; its own launcher ends it before
-HALVES = ("known", "held_out", "later")
+HALVES = ("known", "held_out", "later", "unseen")
 
 
 # What no event of these programs can tell apart. A replica that has become another one: by its update, or by
@@ -58,26 +62,11 @@ def run(program, folder, half, name, operator, size):
         tensors.unlink()
 
 
-def score(course, folder):
+def score(build, folder):
     """What lockstep matrix says of a half, and what the oracle said of each of its mutants."""
-    report = folder / "matrix.json"
-    done = subprocess.run([course, "matrix", folder, "--json", report], stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, timeout=300)
-    if done.returncode not in (0, 1):
-        raise RuntimeError(done.stdout)
+    scored = detectors.score(build, folder, folder / "matrix.json", timeout=300)
     verdicts = {path.parent.name: json.loads(path.read_text()) for path in folder.glob("*/verdict.json")}
-    return json.loads(report.read_text()), verdicts
-
-
-def wilson(successes, trials):
-    """Share with its 95 % interval."""
-    if trials == 0:
-        return None
-    z, p = 1.959964, successes / trials
-    middle, half = p + z * z / (2 * trials), z * (p * (1 - p) / trials + z * z / (4 * trials * trials)) ** 0.5
-    scale = 1 + z * z / trials
-    return {"successes": successes, "trials": trials, "value": p, "low": max(0.0, (middle - half) / scale),
-            "high": min(1.0, (middle + half) / scale)}
+    return scored, verdicts
 
 
 def is_alike(label, found):
@@ -108,8 +97,8 @@ def summary(checker, verdicts):
     wrong = [name for name, verdict in verdicts.items() if verdict["label"] == "unexpected"]
     slug = checker["totals"]["slug"]
     return {"mutants": len(checker["runs"]), "cells": dict(cells), "totals": checker["totals"],
-            "slug_or_class": wilson(slug["successes"] + alike, slug["trials"]),
-            "noticed": wilson(slug["trials"] - len(silent), slug["trials"]),
+            "slug_or_class": share(slug["successes"] + alike, slug["trials"]),
+            "noticed": share(slug["trials"] - len(silent), slug["trials"]),
             "not_benign": sorted(wrong), "equivalent": sorted(equivalent), "false_alarms": alarms,
             "named_otherwise": unnamed, "silent": silent}
 
@@ -125,7 +114,7 @@ def main():
     parser.add_argument("--json", type=pathlib.Path, help="where to write the result")
     options = parser.parse_args()
     halves = HALVES if options.half == "all" else (options.half,)
-    program, course = options.build / "tests" / "mutant", options.build / "lockstep-course"
+    program = options.build / "tests" / "mutant"
     chosen = list(mutants(program, options.world_sizes, halves, options.only))
     if not chosen:
         parser.error("no mutant has such a name")
@@ -135,7 +124,7 @@ def main():
     result = {"schema_version": 1, "world_sizes": options.world_sizes, "halves": {}}
     for half in halves:
         if (options.folder / half).is_dir():
-            result["halves"][half] = summary(*score(course, options.folder / half))
+            result["halves"][half] = summary(*score(options.build, options.folder / half))
     text = json.dumps(result, indent=1)
     print(text)
     if options.json:

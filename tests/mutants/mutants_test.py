@@ -94,7 +94,7 @@ class Library(unittest.TestCase):
         self.assertEqual([], [one["name"] for one in self.operators if not one["programs"]])
 
     def test_about_half_is_held_out_and_for_ever(self):
-        first = [one for one in self.operators if one["half"] != "later"]
+        first = [one for one in self.operators if one["half"] in ("known", "held_out")]
         held_out = {one["name"] for one in first if one["half"] == "held_out"}
         self.assertTrue(0.35 < len(held_out) / len(first) < 0.65)
         # By the hash of the name: whoever changes that moves operators between the halves.
@@ -129,12 +129,6 @@ class Summary(unittest.TestCase):
         self.assertEqual([one["mutant"] for one in told["false_alarms"]], ["e.2.0"])
         self.assertEqual(told["equivalent"], ["f.2.0"])
         self.assertEqual(told["not_benign"], ["g.2"])
-
-    def test_interval(self):
-        self.assertIsNone(mutants.wilson(0, 0))
-        half = mutants.wilson(5, 10)
-        self.assertAlmostEqual(half["low"], 0.2366, places=4)
-        self.assertAlmostEqual(half["high"], 0.7634, places=4)
 
 
 if __name__ == "__main__":

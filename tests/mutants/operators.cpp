@@ -12,7 +12,7 @@ bool Operator::fits(Engine engine) const {
 }
 
 std::string Operator::half() const {
-  if (later) return "later";
+  if (!set.empty()) return set;
   auto words = name;
   if (const auto plus = name.find('+'); plus != std::string::npos)
     words = std::min(name, name.substr(plus + 1) + "+" + name.substr(0, plus));
@@ -37,11 +37,24 @@ std::vector<Operator> shown_in(const std::set<std::string>& checks, std::vector<
   return all;
 }
 
+std::vector<Operator> one_set(const std::string& name, std::vector<Operator> all) {
+  for (auto& one : all) one.set = name;
+  return all;
+}
+
+std::vector<Operator> unseen_operators() {
+  std::vector<Operator> all;
+  for (const auto& some :
+       {unseen_gradient_operators(), unseen_data_operators(), unseen_benign_operators()})
+    all.insert(all.end(), some.begin(), some.end());
+  return one_set("unseen", std::move(all));
+}
+
 std::vector<Operator> operators() {
   std::vector<Operator> all;
   for (const auto& some :
        {collective_operators(), gradient_operators(), update_operators(), data_operators(),
-        benign_operators(), double_operators(), later_operators()})
+        benign_operators(), double_operators(), later_operators(), unseen_operators()})
     all.insert(all.end(), some.begin(), some.end());
   return all;
 }

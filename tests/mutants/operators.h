@@ -29,12 +29,12 @@ struct Operator {
       {};  // before anything is made, the oracle's program too; may be empty
   std::vector<Engine> engines = {Engine::ddp, Engine::by_hand, Engine::sharded};  // that it fits
   Tolerance tolerance = {};
-  Fault second = {};   // of two at once
-  bool later = false;  // of later_operators()
+  Fault second = {};     // of two at once
+  std::string set = {};  // "later", "unseen": written together after the halves had been looked at
 
   bool fits(Engine engine) const;
-  // "known", "held_out" or "later". Half of the operators were held out until their first run was published: by the
-  // hash of the name, so that nobody chooses. Two at once are in one half, whichever comes first.
+  // Its set, or "known" or "held_out". Half of the first operators were held out until their first run was published:
+  // by the hash of the name, so that nobody chooses. Two at once are in one half, whichever comes first.
   std::string half() const;
   // By the oracle: the label of the fault that shows (of two, the first that does), "" where none does, and
   // "unexpected" where a check fails that no fault of this change accounts for.
@@ -48,6 +48,13 @@ std::vector<Operator> data_operators();
 std::vector<Operator> benign_operators();
 std::vector<Operator> double_operators();  // two at once
 std::vector<Operator> later_operators();
+std::vector<Operator> unseen_operators();  // the three below
+
+std::vector<Operator> unseen_gradient_operators();
+std::vector<Operator> unseen_data_operators();
+std::vector<Operator> unseen_benign_operators();
+
+std::vector<Operator> one_set(const std::string& name, std::vector<Operator> all);
 
 // They all show in these checks.
 std::vector<Operator> shown_in(const std::set<std::string>& checks, std::vector<Operator> all);
