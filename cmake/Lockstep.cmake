@@ -41,12 +41,34 @@ function(add_lockstep_program name)
   _lockstep_settings(${name} "${ARG_TORCH}")
 endfunction()
 
-# add_lesson(NN_name SOURCES ...): the lesson's program, in the build folder's bin/.
+# The lesson once more, with somebody's exercise in place of one of its sources: `lockstep exercise check` writes that
+# file and builds this target, which no other build does.
+function(_add_exercise lesson source)
+  cmake_path(GET source STEM stem)
+  set(target exercise_${lesson}_${stem})
+  set(woven ${PROJECT_BINARY_DIR}/exercises/${lesson}/${stem}.cpp)
+  set_source_files_properties(${woven} PROPERTIES GENERATED TRUE)
+  add_executable(${target} EXCLUDE_FROM_ALL ${woven}
+    $<FILTER:$<TARGET_OBJECTS:${lesson}>,EXCLUDE,/${stem}\\.cpp\\.o$>)
+  target_link_libraries(${target} PRIVATE lockstep::lesson)
+  target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+  _lockstep_settings(${target} TRUE)
+  target_compile_options(${target} PRIVATE -Wno-error -Wno-unused -Wno-unused-parameter)
+  set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/exercises)
+endfunction()
+
+# add_lesson(NN_name SOURCES ...): the lesson's program, in the build folder's bin/, and what exercises are built as.
 function(add_lesson name)
   cmake_parse_arguments(ARG "" "" "SOURCES" ${ARGN})
   add_lockstep_program(${name} TORCH SOURCES ${ARG_SOURCES} DEPENDS lockstep::lesson)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LESSONS ${name})
+  foreach(source IN LISTS ARG_SOURCES)
+    file(STRINGS ${source} pitfalls REGEX "// PITFALL ")
+    if(pitfalls)
+      _add_exercise(${name} ${source})
+    endif()
+  endforeach()
   if(TARGET lockstep_nccl)
     add_dependencies(${name} lockstep_nccl)  # loaded at run time, by --backend nccl
   endif()

@@ -2,12 +2,14 @@
 
   --world-sizes 2,3,4,8   --seeds 0,1,2   --only 05_set_epoch,16_metrics
   --build FOLDER          a build of this tree (default: the one that ./lockstep build makes)
-  --kept FOLDER           score the runs that are there in w<W>_s<S>/, and run nothing
+  --kept FOLDER           score the runs that are there in w<W>_s<S>/, each that is asked for, and run nothing; the
+                          commit in the result is then the one that scored them
 
 A setting (a world size and a seed) is run with --trace into a folder, scored by `lockstep-course matrix` at levels
 0 to 2, judged again under other names (recorded_test), and its traces are deleted. Its scores stay in
-reports/out/matrix/, and a setting that has them is not run again: delete the folder to begin anew. All that are
-there make reports/measured/matrix.json (reports/schema/matrix_sweep.schema.json).
+reports/out/matrix/KEY/, where KEY is a hash of lockstep-course: a setting that has scores of these detectors is not run
+again (delete the folder to begin anew), those of other builds are not taken. All that are there make
+reports/measured/matrix.json (reports/schema/matrix_sweep.schema.json).
 Exit code: 0 every cell exact, nothing false; 1 otherwise; 3 something could not be run.
 """
 
@@ -15,7 +17,6 @@ import argparse
 import collections
 import datetime
 import json
-import math
 import os
 import pathlib
 import re
@@ -25,24 +26,16 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+import detectors  # noqa: E402
+from wilson import share  # noqa: E402
+
 SCORES = ROOT / "reports" / "out" / "matrix"
 RESULT = ROOT / "reports" / "measured" / "matrix.json"
 LEVELS = (0, 1, 2)
 RUNS_OF_A_PROGRAM = 5  # at most so many healthy runs of one program count: more would be no new evidence
 NOT_ASKED = {"not-applicable", "skipped"}
 FAULTY = {"exact", "slug-only", "family-only", "wrong-name", "missed", "not-triggered", "error"}
-
-
-def share(successes, trials):
-    """Of trials, with Wilson's 95 % interval, as score.cpp has it."""
-    if trials == 0:
-        return {"successes": 0, "trials": 0, "value": None, "low": None, "high": None}
-    z, p = 1.959963984540054, successes / trials
-    center = p + z * z / (2 * trials)
-    spread = z * math.sqrt(p * (1 - p) / trials + z * z / (4 * trials * trials))
-    low, high = ((center + sign * spread) / (1 + z * z / trials) for sign in (-1, 1))
-    return {"successes": successes, "trials": trials, "value": p, "low": 0.0 if successes == 0 else low,
-            "high": 1.0 if successes == trials else high}
 
 
 def program_of(run):
@@ -136,13 +129,9 @@ def cannot_show(traces):
 
 def measure(build, traces, world_size, seed):
     """Scores the runs in a folder at every level, and judges them again under other names."""
-    levels = []
     with tempfile.TemporaryDirectory() as folder:
-        for level in LEVELS:
-            file = pathlib.Path(folder) / "matrix.json"
-            subprocess.run([build / "lockstep-course", "matrix", traces, "--level", str(level), "--json", file],
-                           check=True, stdout=subprocess.DEVNULL, timeout=1800)
-            levels.append(json.loads(file.read_text(encoding="utf-8")))
+        levels = [detectors.score(build, traces, pathlib.Path(folder) / "matrix.json", "--level", str(level))
+                  for level in LEVELS]
     blind = subprocess.run([build / "tests" / "recorded_test", "--gtest_also_run_disabled_tests",
                             "--gtest_filter=*RunsThatAreKept*"],
                            env={**os.environ, "LOCKSTEP_TEST_RUNS": str(traces)}, capture_output=True, text=True,
@@ -154,9 +143,13 @@ def measure(build, traces, world_size, seed):
             "blind": blind.returncode == 0, "cannot_show": cannot_show(traces), "levels": levels}
 
 
+def kept_folder(kept, world_size, seed):
+    return kept / f"w{world_size}_s{seed}"
+
+
 def setting(build, world_size, seed, only, kept):
     if kept:
-        return measure(build, kept / f"w{world_size}_s{seed}", world_size, seed)
+        return measure(build, kept_folder(kept, world_size, seed), world_size, seed)
     with tempfile.TemporaryDirectory(prefix="lockstep-matrix-") as folder:
         traces = pathlib.Path(folder)
         run_lessons(build, traces, world_size, seed, only)
@@ -182,18 +175,28 @@ def in_words(result):
 
 def sweep(build, world_sizes, seeds, only=(), kept=None):
     """Runs what is missing, and returns the result over all settings that are there; (result, words)."""
-    SCORES.mkdir(parents=True, exist_ok=True)
     part = "".join(f"_{lesson}" for lesson in only)
-    for seed in seeds:
-        for world_size in world_sizes:
-            file = SCORES / f"w{world_size}_s{seed}{part}.json"
-            if file.exists():
-                continue
-            print(f"{file.stem} ...", file=sys.stderr, flush=True)
-            scores = setting(build, world_size, seed, only, kept)
-            file.with_suffix(".new").write_text(json.dumps(scores), encoding="utf-8")
-            file.with_suffix(".new").replace(file)
-    there = [file for file in SCORES.glob("*.json") if re.fullmatch(rf"w\d+_s\d+{part}", file.stem)]
+    asked = [(f"w{world_size}_s{seed}{part}", world_size, seed) for seed in seeds for world_size in world_sizes]
+    missing = [kept_folder(kept, *at) for _, *at in asked if kept and not kept_folder(kept, *at).is_dir()]
+    if missing:
+        raise RuntimeError(f"there is no folder {', '.join(map(str, missing))}: ask for the --world-sizes and --seeds "
+                           "that are kept")
+    key = detectors.key(build)
+    scored = SCORES / key
+    scored.mkdir(parents=True, exist_ok=True)
+    for name, world_size, seed in asked:
+        file = scored / f"{name}.json"
+        if file.exists() and not kept:
+            continue
+        others = [other for other in SCORES.rglob(file.name) if other != file]
+        print(f"{name} ..." + (" (it has scores of other detectors, which are not taken)" if others else ""),
+              file=sys.stderr, flush=True)
+        scores = setting(build, world_size, seed, only, kept)
+        if detectors.key(build) != key:
+            raise RuntimeError(f"{build / 'lockstep-course'} was built anew while {name} ran; start again")
+        file.with_suffix(".new").write_text(json.dumps(scores), encoding="utf-8")
+        file.with_suffix(".new").replace(file)
+    there = [file for file in scored.glob("*.json") if re.fullmatch(rf"w\d+_s\d+{part}", file.stem)]
     result = summary([json.loads(file.read_text(encoding="utf-8")) for file in there])
     if not only:  # a part is no measurement of the whole
         RESULT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

@@ -240,7 +240,7 @@ class Installed(Folder):
         for command in ("list", "run"):
             done = lockstep(command)
             self.assertEqual((done.returncode, done.stdout), (3, ""))
-            self.assertIn("need a clone of Lockstep", done.stderr)
+            self.assertIn("needs a clone of Lockstep", done.stderr)
 
 
 if __name__ == "__main__":

@@ -39,10 +39,10 @@ class Corpus(unittest.TestCase):
             tar.extractall(cls.top)
         cls.corpus = cls.top / "lockstep-corpus-1"
 
-    def scored(self, folder, *options):
+    def scored(self, folder, *options, code=0):
         file = self.top / "scored.json"
         done = run(COURSE, "matrix", folder, "--json", file, *options)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.returncode, code, done.stderr)
         return {each["name"]: each for each in json.loads(file.read_text(encoding="utf-8"))["runs"]}
 
     def test_scores_the_same_when_unpacked(self):
@@ -83,7 +83,7 @@ class Corpus(unittest.TestCase):
 
     def test_the_example_checker_names_its_pitfall(self):
         command = f"'{sys.executable}' '{self.corpus / 'example_checker.py'}'"
-        cells = {each["pitfall"]: each["cell"] for each in self.scored(self.corpus, "--checker", command).values()}
+        cells = {each["pitfall"]: each["cell"] for each in self.scored(self.corpus, "--checker", command, code=1).values()}
         self.assertEqual(cells, {"missing-set-epoch": "exact", "restart-without-resume": "missed", None: "clean"})
 
     def test_says_what_is_wrong(self):

@@ -1,10 +1,14 @@
-"""How tests/matrix.py adds up settings: python3 matrix_sweep_test.py"""
+"""How tests/matrix.py adds up settings, and whose scores it and side_by_side.py keep: python3 matrix_sweep_test.py"""
 
+import contextlib
+import importlib.util
+import io
 import json
 import pathlib
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -31,6 +35,39 @@ def good(size, seed):
             run("near-miss-x", "clean", None, size, seed)]
 
 
+class Sweeping:
+    """Sweeps of settings that are made by hand, of a build that is a file."""
+
+    def __enter__(self):
+        self.patched = matrix.SCORES, matrix.RESULT, matrix.setting
+        self.folder = tempfile.TemporaryDirectory(prefix="lockstep-sweep-")
+        top = pathlib.Path(self.folder.name)
+        matrix.SCORES, matrix.RESULT, matrix.setting = top / "scores", top / "result.json", self.setting
+        self.build, self.run, self.said, self.before_scoring = top / "build", [], "", lambda: None
+        self.build.mkdir()
+        self.build_anew("detectors")
+        return self
+
+    def __exit__(self, *_):
+        matrix.SCORES, matrix.RESULT, matrix.setting = self.patched
+        self.folder.cleanup()
+
+    def build_anew(self, text):
+        (self.build / "lockstep-course").write_text(text, encoding="utf-8")
+
+    def setting(self, build, world_size, seed, only, kept):
+        self.run.append((world_size, seed))
+        self.before_scoring()
+        return setting(world_size, seed, good)
+
+    def sweep(self, *arguments):
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            try:
+                return matrix.sweep(self.build, *arguments)
+            finally:
+                self.said = said.getvalue()
+
+
 class Sweep(unittest.TestCase):
     def test_shares_are_the_scorers(self):
         # score_test.cpp has the same figures.
@@ -38,6 +75,8 @@ class Sweep(unittest.TestCase):
         self.assertEqual(matrix.share(0, 0)["value"], None)
         self.assertAlmostEqual(matrix.share(0, 300)["high"], 0.01264302, places=6)
         self.assertEqual(matrix.share(0, 300)["low"], 0.0)
+        self.assertAlmostEqual(matrix.share(45, 50)["low"], 0.786398, places=6)
+        self.assertAlmostEqual(matrix.share(45, 50)["high"], 0.956524, places=6)
 
     def test_a_good_sweep(self):
         result = matrix.summary([setting(size, seed, good) for size in (3, 2) for seed in range(3)])
@@ -78,12 +117,48 @@ class Sweep(unittest.TestCase):
         self.assertEqual((level["exact"]["trials"], level["healthy"]["false_alarms"]["trials"]), (0, 0))
         self.assertTrue(matrix.is_good(result))
 
+    def test_a_part_is_no_measurement(self):
+        with Sweeping() as sweeping:
+            sweeping.sweep([2], [0], ["05_a"])
+            self.assertEqual(sweeping.run, [(2, 0)])
+            self.assertFalse(matrix.RESULT.exists())
+
     def test_settings_that_are_there_are_not_run_again(self):
-        with tempfile.TemporaryDirectory() as folder:
-            matrix.SCORES, matrix.RESULT = pathlib.Path(folder), pathlib.Path(folder) / "result.json"
-            (matrix.SCORES / "w2_s0.json").write_text(json.dumps(setting(2, 0, good)), encoding="utf-8")
-            result, _ = matrix.sweep(pathlib.Path("nowhere"), [2], [0])
+        with Sweeping() as sweeping:
+            result, _ = sweeping.sweep([2, 3], [0])
             self.assertEqual(json.loads(matrix.RESULT.read_text(encoding="utf-8")), result)
+            again, _ = sweeping.sweep([3, 4], [0])
+            self.assertEqual(sweeping.run, [(2, 0), (3, 0), (4, 0)])
+            self.assertEqual([it["world_size"] for it in again["settings"]], [2, 3, 4])
+
+    def test_scores_of_other_detectors_are_not_taken(self):
+        with Sweeping() as sweeping:
+            sweeping.sweep([2, 3], [0])
+            (matrix.SCORES / "w2_s0.json").write_text("from before there were keys", encoding="utf-8")
+            sweeping.build_anew("other detectors")
+            result, _ = sweeping.sweep([2], [0])
+            self.assertEqual(sweeping.run, [(2, 0), (3, 0), (2, 0)])
+            self.assertEqual([it["world_size"] for it in result["settings"]], [2])
+            self.assertIn("w2_s0 ... (it has scores of other detectors, which are not taken)", sweeping.said)
+
+    def test_a_build_that_changes_meanwhile_is_no_ones_score(self):
+        with Sweeping() as sweeping:
+            sweeping.before_scoring = lambda: sweeping.build_anew("other detectors")
+            with self.assertRaisesRegex(RuntimeError, "was built anew while w2_s0 ran"):
+                sweeping.sweep([2], [0])
+            self.assertEqual(list(matrix.SCORES.rglob("*.json")), [])
+
+    def test_kept_runs_are_scored_whatever_is_there(self):
+        with Sweeping() as sweeping:
+            sweeping.sweep([2], [0, 1])
+            kept = matrix.SCORES.parent / "kept"
+            for name in ("w2_s0", "w3_s0"):
+                (kept / name).mkdir(parents=True)
+            sweeping.sweep([2, 3], [0], [], kept)
+            self.assertEqual(sweeping.run, [(2, 0), (2, 1), (2, 0), (3, 0)])
+            with self.assertRaisesRegex(RuntimeError, "there is no folder .*w4_s0"):
+                sweeping.sweep([2, 4], [0], [], kept)
+            self.assertEqual(len(sweeping.run), 4)
 
     @unittest.skipIf(jsonschema is None, "jsonschema is not installed")
     def test_results_fit_their_schema(self):
@@ -93,6 +168,29 @@ class Sweep(unittest.TestCase):
         measured = ROOT / "reports/measured/matrix.json"
         if measured.exists():
             jsonschema.validate(json.loads(measured.read_text(encoding="utf-8")), schema)
+
+
+@unittest.skipIf(importlib.util.find_spec("torch") is None, "this Python has no torch")
+class SideBySide(unittest.TestCase):
+    def test_keeps_scores_by_their_detectors(self):
+        sys.path.insert(0, str(ROOT / "tests" / "side_by_side"))
+        import side_by_side
+        asked = []
+        def ours(_, slugs):
+            asked.append(list(slugs))
+            return {slug: {"broken": "exact", "correct": "clean"} for slug in slugs}
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.object(side_by_side, "ours", ours), \
+                contextlib.redirect_stderr(io.StringIO()) as said:
+            cache = pathlib.Path(folder)
+            kept = lambda *slugs: set(side_by_side.ours_kept(cache, list(slugs), cache))
+            (cache / "lockstep.json").write_text('{"a": {"broken": "missed", "correct": "clean"}}', encoding="utf-8")
+            self.assertEqual((kept("a"), asked), (set(), []))  # nothing is built
+            (cache / "lockstep-course").write_text("detectors", encoding="utf-8")
+            self.assertEqual((kept("a"), asked), ({"a"}, [["a"]]))
+            self.assertIn("scores of other detectors in the cache, which are not taken", said.getvalue())
+            self.assertEqual((kept("a", "b"), asked[1:]), ({"a", "b"}, [["b"]]))
+            (cache / "lockstep-course").write_text("other detectors", encoding="utf-8")
+            self.assertEqual((kept("a"), asked[2:]), ({"a"}, [["a"]]))
 
 
 if __name__ == "__main__":

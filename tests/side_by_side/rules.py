@@ -22,10 +22,15 @@ The loss curve (and the metric, where the program prints one), against five othe
 
 import dataclasses
 import math
+import pathlib
 import re
 import statistics
+import sys
 
 from vocabulary import NAMES
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from wilson import share  # noqa: E402
 
 FAULTY = ("exact", "slug-only", "family-only", "wrong-name", "missed")  # best first
 HEALTHY = ("clean", "false-alarm")
@@ -181,24 +186,13 @@ def best(cells):
     return min(cells, key=lambda cell: FAULTY.index(cell) if cell in FAULTY else len(FAULTY))
 
 
-def wilson(successes, trials):
-    """A share with Wilson's 95 % interval, as matrix/score.h has it."""
-    if not trials:
-        return {"successes": 0, "trials": 0, "value": None, "low": None, "high": None}
-    z, p = 1.959963984540054, successes / trials
-    center, spread = p + z * z / (2 * trials), z * math.sqrt(p * (1 - p) / trials + z * z / (4 * trials * trials))
-    low, high = ((center + sign * spread) / (1 + z * z / trials) for sign in (-1, 1))
-    return {"successes": successes, "trials": trials, "value": p, "low": low if successes else 0.0,
-            "high": high if successes < trials else 1.0}
-
-
 def totals(broken, correct):
     """As `lockstep matrix` counts: an error and a fault that a means cannot see are failures."""
     asked = [cell for cell in broken if cell not in ("skipped", "not-applicable")]
     heard = [cell for cell in correct if cell in HEALTHY]
-    return {"exact": wilson(sum(cell == "exact" for cell in asked), len(asked)),
-            "slug": wilson(sum(cell in FAULTY[:2] for cell in asked), len(asked)),
-            "family": wilson(sum(cell in FAULTY[:3] for cell in asked), len(asked)),
-            "false_alarms": wilson(heard.count("false-alarm"), len(heard)),
+    return {"exact": share(sum(cell == "exact" for cell in asked), len(asked)),
+            "slug": share(sum(cell in FAULTY[:2] for cell in asked), len(asked)),
+            "family": share(sum(cell in FAULTY[:3] for cell in asked), len(asked)),
+            "false_alarms": share(heard.count("false-alarm"), len(heard)),
             "cells": {cell: (broken + correct).count(cell) for cell in (*FAULTY, *HEALTHY, *OTHER)
                       if cell in broken + correct}}

@@ -150,12 +150,6 @@ class Totals(unittest.TestCase):
         self.assertEqual([(totals[key]["successes"], totals[key]["trials"]) for key in
                           ("exact", "slug", "family", "false_alarms")], [(1, 6), (2, 6), (3, 6), (1, 2)])
 
-    def test_wilson(self):
-        self.assertEqual(rules.wilson(0, 0)["value"], None)
-        share = rules.wilson(1, 1)
-        self.assertAlmostEqual(share["low"], 0.2065, places=4)  # as tests/unit/score_test.cpp
-        self.assertEqual(share["high"], 1.0)
-
     def test_the_best_of_several(self):
         self.assertEqual(rules.best(["missed", "error", "slug-only", "family-only"]), "slug-only")
         self.assertEqual(rules.best(["error", "not-triggered"]), "error")

@@ -6,7 +6,8 @@ usage: side_by_side.py [--only SLUG,...] [--build DIR] [--cache DIR] [--fresh] [
 Runs every Python twin (twins/) in both forms under each of PyTorch's means (means.py), for real, and judges what they
 gave by written rules (rules.py). Beside it stand our detectors, on the C++ lesson's form of the same pitfall, scored
 by `lockstep matrix`; without a built DIR they are skipped. What has been run is kept in the cache, raw output
-included, and not run again: a stopped run goes on, and judging again runs nothing. Exit codes: 0, 1 where a
+included, and not run again: a stopped run goes on, and judging again runs nothing. What our detectors scored is kept
+by a hash of lockstep-course, so that no other build's scores are taken. Exit codes: 0, 1 where a
 twin's oracle does not hold on the correct form or holds on the broken one, 2 usage.
 """
 
@@ -27,6 +28,9 @@ from job import load_data
 from twins import load_all
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+import detectors  # noqa: E402
+
 AT_ONCE = 3  # twins; they wait a lot
 SEEDS = range(1, 6)  # of the correct form, for the spread of its curve
 LESSON_DEADLINE_S = 120
@@ -68,18 +72,15 @@ def lesson_traces(build, slugs, folder):
 
 
 def ours(build, slugs):
-    """{slug: {form: cell}} of our detectors on the lessons; nothing for what is not built."""
-    program = build / "lockstep-course"
-    if not slugs or not program.exists():
+    """{slug: {form: cell}} of our detectors on the lessons; nothing for lessons that are not built."""
+    if not slugs:
         return {}
     with tempfile.TemporaryDirectory(prefix="lockstep-side-by-side-") as name:
         folder = pathlib.Path(name)
         lesson_traces(build, slugs, folder)
         if not any(folder.iterdir()):
             return {}
-        subprocess.run([program, "matrix", folder, "--json", folder / "matrix.json"], check=True, timeout=120,
-                       stdout=subprocess.DEVNULL)
-        scored = json.loads((folder / "matrix.json").read_text())["runs"]
+        scored = detectors.score(build, folder, folder / "matrix.json", timeout=120)["runs"]
     cells = {}
     for slug in slugs:
         broken = [run["cell"] for run in scored if run["pitfall"] == slug]
@@ -91,7 +92,12 @@ def ours(build, slugs):
 
 
 def ours_kept(build, slugs, cache):
-    file = cache / "lockstep.json"
+    """What these detectors scored, and nothing without any."""
+    if not (build / "lockstep-course").exists():
+        return {}
+    file = cache / f"lockstep.{detectors.key(build)}.json"
+    if not file.exists() and any(cache.glob("lockstep*.json")):
+        print("there are scores of other detectors in the cache, which are not taken", file=sys.stderr)
     kept = json.loads(file.read_text()) if file.exists() else {}
     kept |= ours(build, [slug for slug in slugs if slug not in kept])
     if kept:

@@ -6,9 +6,10 @@
 #include <lockstep/matrix/checkers.h>
 #include <lockstep/matrix/expected.h>
 #include <lockstep/matrix/report.h>
-#include <lockstep/trace/writer.h>
 
 #include <nlohmann/json.hpp>
+
+#include "matrix_case.h"
 
 namespace lockstep::matrix {
 namespace {
@@ -19,18 +20,8 @@ namespace fs = std::filesystem;
 
 class Matrices : public ::testing::Test {
  protected:
-  // Two ranks that were given other data: what dataset-unseeded is.
   Case make(const std::string& name, const std::string& pitfall, std::uint64_t other = 7) {
-    const auto folder = folder_.path() / name;
-    fs::create_directories(folder);
-    for (int rank = 0; rank < 2; ++rank) {
-      trace::Writer writer(folder, {rank, 2, "process"});
-      trace::Dataset data{"train", 8, 8, 1, 2, rank == 0 ? 7 : other};
-      writer.record(data);
-    }
-    const Truth truth{name, "03", pitfall, {0, 1}, std::nullopt, true};
-    write_truth(folder, truth);
-    return {truth, folder};
+    return make_case(folder_.path(), name, {.pitfall = pitfall, .other = other});
   }
   // A checker: what it runs, with the folder of traces as $1.
   std::string script(const std::string& text) const {

@@ -67,6 +67,19 @@ TEST(Score, WhatWasNotLookedAtIsNoPass) {
             Cell::wrong_name);
 }
 
+TEST(Score, WhatIsAskedAndNotAsItShouldBeIsWrong) {
+  for (const auto cell : {Cell::slug_only, Cell::family_only, Cell::wrong_name, Cell::missed,
+                          Cell::not_triggered, Cell::error})
+    EXPECT_TRUE(is_wrong(faulty(), cell)) << to_string(cell);
+  EXPECT_TRUE(is_wrong(healthy(), Cell::false_alarm));
+  EXPECT_TRUE(is_wrong(healthy(), Cell::error));
+  EXPECT_FALSE(is_wrong(faulty(), Cell::exact));
+  for (const auto cell : {Cell::clean, Cell::not_triggered})
+    EXPECT_FALSE(is_wrong(healthy(), cell)) << to_string(cell);
+  for (const auto cell : {Cell::not_applicable, Cell::skipped})
+    EXPECT_FALSE(is_wrong(faulty(), cell)) << to_string(cell);
+}
+
 TEST(Score, CountsWhatIsSaidBesideTheAnswer) {
   EXPECT_EQ(noise(faulty(), said({{"sum-not-mean", false, {1}, 2}})), 0);
   EXPECT_EQ(noise(faulty(), said({{"sum-not-mean", false, {1}, 2},
@@ -129,6 +142,9 @@ TEST(Score, AMatrixAddsUp) {
   EXPECT_DOUBLE_EQ(totals.median_steps.value(), 1);
   EXPECT_EQ(totals.cells.at(Cell::not_triggered), 2);
   EXPECT_EQ(totals.cells.at(Cell::not_applicable), 1);
+  EXPECT_EQ(totals.right, 2);
+  EXPECT_EQ(totals.wrong, 7);
+  EXPECT_EQ(totals.not_looked_at, 1);
   int all = 0;
   for (const auto& [kind, times] : totals.cells) all += times;
   EXPECT_EQ(all, static_cast<int>(runs.size()));

@@ -72,6 +72,21 @@ std::vector<LessonEntry> find_lessons(const std::filesystem::path& source,
   return lessons;
 }
 
+std::filesystem::path source_folder() {
+  return LOCKSTEP_SOURCE_DIR;
+}
+
+std::vector<LessonEntry> lessons_of_clone() {
+  const auto source = source_folder();
+  const auto build = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  if (!std::filesystem::exists(source / "lessons") ||
+      !std::filesystem::exists(build / "CMakeCache.txt"))
+    throw Error(
+        "the lessons are not installed: this command needs a clone of Lockstep; call ./lockstep "
+        "there");
+  return find_lessons(source, build);
+}
+
 LessonEntry find_lesson(const std::vector<LessonEntry>& lessons, const std::string& wanted) {
   std::string all;
   for (const auto& lesson : lessons) {

@@ -17,6 +17,11 @@ struct LessonEntry {
 std::vector<LessonEntry> find_lessons(const std::filesystem::path& source,
                                       const std::filesystem::path& build);
 
+// The sources that this program was built from.
+std::filesystem::path source_folder();
+// The lessons of those, built beside this program. Throws Error where it is an installed copy, which has none.
+std::vector<LessonEntry> lessons_of_clone();
+
 // The one that `wanted` names: "05_set_epoch", "05", "5" or "set_epoch". Throws UsageError listing
 // all.
 LessonEntry find_lesson(const std::vector<LessonEntry>& lessons, const std::string& wanted);

@@ -1,6 +1,7 @@
 #include <lockstep/diagnose/checkpoint_detectors.h>
 #include <lockstep/diagnose/detectors.h>
 #include <lockstep/diagnose/diagnose.h>
+#include <lockstep/diagnose/generic.h>
 #include <lockstep/diagnose/hang_detectors.h>
 #include <lockstep/diagnose/launch_detectors.h>
 
@@ -64,10 +65,6 @@ bool holds(const Slugs& slugs, const std::string& slug) {
   return std::find(slugs.begin(), slugs.end(), slug) != slugs.end();
 }
 
-bool is_generic(const std::string& slug) {
-  return explained_by().count(slug) > 0 || holds(stops().back(), slug);
-}
-
 // The findings that would account for this one.
 Slugs accounts_for(const std::string& slug) {
   const auto generic = explained_by().find(slug);
@@ -87,6 +84,10 @@ int place(const Finding& finding) {
 }
 
 }  // namespace
+
+bool is_generic(const std::string& slug) {
+  return explained_by().count(slug) > 0 || holds(stops().back(), slug);
+}
 
 std::string to_string(Severity severity) {
   return severity == Severity::violation ? "violation" : "advice";

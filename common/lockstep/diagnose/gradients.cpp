@@ -92,6 +92,17 @@ std::map<std::int64_t, Replicas> replicas_by_step(const Run& run) {
   return steps;
 }
 
+Spread spread_of(const Replicas& replicas) {
+  Spread spread;
+  const auto first = vector_of(*replicas.front());
+  for (const auto* replica : replicas) {
+    const auto mine = vector_of(*replica);
+    if (mine) ++spread.finite;
+    if (first && mine) spread.distance = std::max(spread.distance, distance(*mine, *first));
+  }
+  return spread;
+}
+
 Groups groups_of_equal(const Replicas& replicas) {
   Groups groups{std::vector<std::size_t>(replicas.size(), 0), -1};
   for (std::size_t r = 0; r < replicas.size(); ++r) {

@@ -31,6 +31,13 @@ using Replicas = std::vector<const std::vector<trace::Summary>*>;
 // By the update that they were recorded after (-1: before the first), where all ranks recorded them.
 std::map<std::int64_t, Replicas> replicas_by_step(const Run& run);
 
+// How far replicas are apart.
+struct Spread {
+  double distance = 0;     // relative; of those that are finite, the largest from the first one
+  std::size_t finite = 0;  // how many hold finite values only
+};
+Spread spread_of(const Replicas& replicas);
+
 // For each replica the first one that it equals: its own place where there is none. `tensor` is the
 // first in which one differs from the first replica; -1 = all are equal.
 struct Groups {

@@ -58,6 +58,7 @@ class PassReader {
     }
     RankPass pass;
     pass.step = step;
+    pass.epoch = begin.epoch;
     pass.epoch_before = epoch_;
     passes_.push_back(std::move(pass));
     inside_ = true;

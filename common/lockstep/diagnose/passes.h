@@ -21,6 +21,7 @@ bool is_same(Batch a, Batch b);
 
 struct RankPass {
   std::int64_t step = -1;  // when the pass began
+  std::int64_t epoch = 0;  // as the program counts
   bool ended = false;
   std::vector<Batch> batches;
   std::optional<std::int64_t> epoch_before;  // last one told before the pass began

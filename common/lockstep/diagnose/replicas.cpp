@@ -30,12 +30,9 @@ Difference difference(const Run& run, std::int64_t step, const Replicas& replica
   result.step = step;
   const auto groups = groups_of_equal(replicas);
   result.tensor = groups.tensor;
-  const auto first = vector_of(*replicas.front());
-  for (const auto* replica : replicas) {
-    const auto mine = vector_of(*replica);
-    if (first && mine) result.distance = std::max(result.distance, distance(*mine, *first));
-    result.finite = result.finite && first.has_value() == mine.has_value();
-  }
+  const auto spread = spread_of(replicas);
+  result.distance = spread.distance;
+  result.finite = spread.finite == 0 || spread.finite == replicas.size();
   result.ranks = odd_ones_out(run.numbers, groups.of);
   return result;
 }

@@ -53,14 +53,14 @@ void write_truth(const fs::path& folder, const Truth& truth) {
 std::vector<Case> find_cases(const std::vector<fs::path>& folders) {
   std::vector<Case> cases;
   for (const auto& folder : folders) {
-    if (!fs::is_directory(folder)) throw UsageError("there is no folder " + folder.string());
+    if (!fs::is_directory(folder)) throw Error("there is no folder " + folder.string());
     for (const auto& entry : fs::recursive_directory_iterator(folder))
       if (entry.path().filename() == kFile)
         cases.push_back({read_truth(entry.path()), entry.path().parent_path()});
   }
   if (cases.empty())
-    throw UsageError("no truth.json in or below " + folders.front().string() +
-                     ": ./lockstep run all --trace FOLDER makes one for each form");
+    throw Error("no truth.json in or below " + folders.front().string() +
+                ": ./lockstep run all --trace FOLDER makes one for each form");
   std::sort(cases.begin(), cases.end(),
             [](const Case& a, const Case& b) { return a.truth.name < b.truth.name; });
   for (std::size_t i = 1; i < cases.size(); ++i)

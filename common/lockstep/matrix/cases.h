@@ -17,8 +17,8 @@ struct Case {
 // Writes folder/truth.json (reports/schema/truth.schema.json).
 void write_truth(const std::filesystem::path& folder, const Truth& truth);
 
-// Every folder with a truth.json in or below these, by name. Throws Error, with the file and what is wrong
-// with it, for one that cannot be read, and UsageError where there is none or two have one name.
+// Every folder with a truth.json in or below these, by name. Throws Error where there is none and, with the file
+// and what is wrong with it, for one that cannot be read; UsageError where two have one name.
 std::vector<Case> find_cases(const std::vector<std::filesystem::path>& folders);
 
 // The slugs of the cases, by family.

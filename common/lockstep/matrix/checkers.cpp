@@ -14,6 +14,9 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
+// By which a shell says that it has started nothing.
+constexpr int kNotExecutable = 126, kNotFound = 127;
+
 bool looked(const diagnose::Diagnosis& diagnosis, const std::string& pitfall) {
   return std::any_of(diagnosis.rows.begin(), diagnosis.rows.end(), [&](const auto& row) {
     return (pitfall.empty() || row.slug == pitfall) &&
@@ -69,6 +72,7 @@ Answer ask_detectors(const Case& one, int level) {
 Answer ask_program(const Case& one, const std::string& command, std::chrono::seconds deadline) {
   const TemporaryFolder run("lockstep-checker"), traces("lockstep-case");
   copy_blinded(one.folder, traces.path());
+  if (fs::is_empty(traces.path())) throw Error(one.folder.string() + ": a truth.json and no trace");
   const auto result =
       launch::launch({.command = {"/bin/sh", "-c", command + " \"$0\"", traces.path()},
                       .folder = run.path(),
@@ -77,9 +81,9 @@ Answer ask_program(const Case& one, const std::string& command, std::chrono::sec
   if (end.end == launch::End::deadline)
     return {Answer::State::error, {}, "no answer in " + std::to_string(deadline.count()) + " s"};
   if (end.end != launch::End::completed && end.exit_code != 1)
-    return {Answer::State::error,
-            {},
-            "exit code " + std::to_string(end.exit_code) + " " + end.output_tail};
+    return {.state = Answer::State::error,
+            .reason = "exit code " + std::to_string(end.exit_code) + " " + end.output_tail,
+            .not_started = end.exit_code == kNotFound || end.exit_code == kNotExecutable};
   try {
     return answer_of(json::parse(read_file(run.path() / "rank_0.out")));
   } catch (const json::exception& error) {

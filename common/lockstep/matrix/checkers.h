@@ -19,7 +19,8 @@ int level_needed(const std::string& pitfall);
 // Any program: `command FOLDER`, run by the shell, where FOLDER holds copies of the traces under a name that says
 // nothing. It prints {"findings": [{"pitfall", "ranks", "step", "severity"}]} on stdout (the last three may
 // be missing; severity is "violation" or "advice"), or {"not_triggered": true}. Anything else, an exit code
-// above 1 with nothing on stdout, and no answer within `deadline` is an error.
+// above 1, and no answer within `deadline` is an error; of 126 and 127, by which a shell says that it has started
+// nothing, it is `not_started`. Throws Error for a case without traces.
 Answer ask_program(const Case& one, const std::string& command, std::chrono::seconds deadline);
 
 }  // namespace lockstep::matrix

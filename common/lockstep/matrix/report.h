@@ -2,8 +2,10 @@
 // (reports/schema/matrix.schema.json).
 #pragma once
 
+#include <lockstep/matrix/beside.h>
 #include <lockstep/matrix/score.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,7 @@ struct Matrix {
   std::vector<Scored> runs;
   Families families;
   int level = 2;  // how much of the runs it was shown (trace/levels.h)
+  std::optional<Beside> beside = {};
 };
 
 std::string to_text(const Matrix& matrix);

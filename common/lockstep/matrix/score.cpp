@@ -1,15 +1,11 @@
+#include <lockstep/diagnose/generic.h>
 #include <lockstep/matrix/score.h>
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 namespace lockstep::matrix {
 namespace {
-
-// Findings of what no pitfall has a name for; trace.md lists them.
-const std::set<std::string> kGeneric{"update-differs", "replicas-diverged", "gradient-not-the-mean",
-                                     "collective-mismatch", "no-progress"};
 
 const Named* named(const Truth& truth, const Answer& answer) {
   for (const auto& finding : answer.findings)
@@ -40,7 +36,7 @@ Cell judge_faulty(const Truth& truth, const Answer& answer, const Families& fami
     return is_exact(truth, *found) ? Cell::exact : Cell::slug_only;
   const auto is_kin = [&](const Named& finding) {
     const auto family = families.find(finding.pitfall);
-    return family == families.end() ? kGeneric.count(finding.pitfall) > 0
+    return family == families.end() ? diagnose::is_generic(finding.pitfall)
                                     : family->second == truth.family;
   };
   if (std::any_of(answer.findings.begin(), answer.findings.end(), is_kin)) return Cell::family_only;
@@ -55,11 +51,6 @@ double wilson(const Share& share, double sign) {
   const double center = p + z * z / (2 * n);
   const double spread = z * std::sqrt(p * (1 - p) / n + z * z / (4 * n * n));
   return (center + sign * spread) / (1 + z * z / n);
-}
-
-void count(Share& share, bool success) {
-  share.successes += success ? 1 : 0;
-  ++share.trials;
 }
 
 double median(std::vector<std::int64_t> values) {
@@ -106,6 +97,20 @@ Cell judge(const Truth& truth, const Answer& answer, const Families& families) {
   return truth.pitfall.empty() ? judge_healthy(answer) : judge_faulty(truth, answer, families);
 }
 
+bool is_wrong(const Truth& truth, Cell cell) {
+  switch (cell) {
+    case Cell::exact:
+    case Cell::clean:
+    case Cell::not_applicable:
+    case Cell::skipped:
+      return false;
+    case Cell::not_triggered:
+      return !truth.pitfall.empty();
+    default:
+      return true;
+  }
+}
+
 int noise(const Truth& truth, const Answer& answer) {
   return static_cast<int>(
       std::count_if(answer.findings.begin(), answer.findings.end(), [&](const Named& finding) {
@@ -134,6 +139,11 @@ std::optional<double> Share::high() const {
   return successes == trials ? 1 : wilson(*this, +1);
 }
 
+void Share::count(bool success) {
+  successes += success ? 1 : 0;
+  ++trials;
+}
+
 Totals score(const std::vector<Scored>& runs, const Families& families) {
   Totals totals;
   std::vector<std::int64_t> steps;
@@ -144,19 +154,22 @@ Totals score(const std::vector<Scored>& runs, const Families& families) {
     if (cell == Cell::not_applicable || cell == Cell::skipped) continue;
     const int beside = noise(truth, answer);
     findings_beside += beside;
-    count(totals.noisy, beside > 0);
+    totals.noisy.count(beside > 0);
+    totals.right += cell == Cell::exact || cell == Cell::clean ? 1 : 0;
+    totals.wrong += is_wrong(truth, cell) ? 1 : 0;
     if (truth.pitfall.empty()) {
       // A run that it could not look at is no proof of its silence.
       if (cell == Cell::clean || cell == Cell::false_alarm)
-        count(totals.false_alarms, cell == Cell::false_alarm);
+        totals.false_alarms.count(cell == Cell::false_alarm);
       continue;
     }
-    count(totals.exact, cell == Cell::exact);
-    count(totals.slug, cell == Cell::exact || cell == Cell::slug_only);
-    count(totals.family,
-          cell == Cell::exact || cell == Cell::slug_only || cell == Cell::family_only);
+    totals.exact.count(cell == Cell::exact);
+    totals.slug.count(cell == Cell::exact || cell == Cell::slug_only);
+    totals.family.count(cell == Cell::exact || cell == Cell::slug_only ||
+                        cell == Cell::family_only);
     if (const auto needed = steps_until_found(truth, answer)) steps.push_back(*needed);
   }
+  totals.not_looked_at = totals.noisy.trials - totals.right - totals.wrong;
   if (totals.noisy.trials > 0)
     totals.noise_a_run = static_cast<double>(findings_beside) / totals.noisy.trials;
   if (!steps.empty()) totals.median_steps = median(steps);

@@ -36,7 +36,8 @@ struct Answer {
   };
   State state = State::answered;
   std::vector<Named> findings;
-  std::string reason = {};  // of an error
+  std::string reason = {};   // of an error
+  bool not_started = false;  // error: it could not even be started
 };
 
 enum class Cell {
@@ -61,6 +62,9 @@ std::string to_string(Cell cell);
 using Families = std::map<std::string, std::string>;
 
 Cell judge(const Truth& truth, const Answer& answer, const Families& families);
+// Whether that is held against the checker. What was not asked is not, and neither is a healthy run that it could
+// not look at, which proves nothing either way.
+bool is_wrong(const Truth& truth, Cell cell);
 // Findings beside the one asked for: all violations of a healthy run.
 int noise(const Truth& truth, const Answer& answer);
 // Between the first step at which it can be seen and the one named; nothing where either is not said.
@@ -72,10 +76,13 @@ struct Share {
   std::optional<double> value() const;
   std::optional<double> low() const;
   std::optional<double> high() const;
+  void count(bool success);
 };
 
 struct Totals {
   std::map<Cell, int> cells;
+  int right = 0, wrong = 0;  // of what was asked: exact or clean; and is_wrong
+  int not_looked_at = 0;     // the rest of it: healthy runs that it could not look at
   // Of the runs with a pitfall that could show and that the checker was run on: an error and a pitfall
   // that it lacked the events for are failures.
   Share exact, slug, family;

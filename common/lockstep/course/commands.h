@@ -1,0 +1,14 @@
+// The commands of ./lockstep that this program answers, each in a file of its name. They add themselves, with their
+// options, to what the command line may say; the one that was asked for writes its ExitCode when all is parsed.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace lockstep::course {
+
+void add_list_command(CLI::App& app, int& exit_code);
+void add_run_command(CLI::App& app, int& exit_code);
+void add_diagnose_command(CLI::App& app, int& exit_code);
+void add_matrix_command(CLI::App& app, int& exit_code);
+
+}  // namespace lockstep::course

@@ -1,0 +1,180 @@
+// ./lockstep diagnose: names what went wrong in a recorded run, or in the attempts of a job.
+#include <lockstep/base/error.h>
+#include <lockstep/base/file.h>
+#include <lockstep/base/text.h>
+#include <lockstep/course/commands.h>
+#include <lockstep/course/exit_code.h>
+#include <lockstep/course/flight_diagnosis.h>
+#include <lockstep/diagnose/diagnose.h>
+#include <lockstep/diagnose/text.h>
+#include <lockstep/trace/attempts.h>
+#include <lockstep/trace/json.h>
+#include <lockstep/trace/reader.h>
+
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace lockstep::course {
+namespace {
+
+nlohmann::json finding_json(const diagnose::Finding& finding) {
+  return {{"pitfall", finding.pitfall},   {"severity", diagnose::to_string(finding.severity)},
+          {"ranks", finding.ranks},       {"step", finding.step},
+          {"sequence", finding.sequence}, {"evidence", finding.evidence}};
+}
+
+// Most detectors need every rank; that they found nothing without one is no comfort.
+std::set<int> warn_of_missing_ranks(const std::filesystem::path& folder,
+                                    const trace::Trace& trace) {
+  std::set<int> missing;
+  const bool process = trace.ranks.front().participant.kind == "process";
+  for (int rank = 0; rank < trace.world_size; ++rank) missing.insert(rank);
+  for (const auto& rank : trace.ranks) missing.erase(rank.participant.rank);
+  if (missing.empty()) return missing;
+  std::cerr << "warning: " << folder.string() << " has the traces of " << trace.ranks.size()
+            << " of " << trace.world_size << (process ? " ranks" : " devices") << "; missing:";
+  for (const int rank : missing) std::cerr << " " << rank;
+  std::cerr << ". Little can be told without them.\n";
+  return missing;
+}
+
+// The number that an attempt's ranks have recorded; -1 = none.
+std::int64_t attempt_number(const trace::Trace& trace) {
+  std::int64_t number = -1;
+  for (const auto& rank : trace.ranks)
+    for (const auto& at : rank.all<trace::Attempt>()) number = at.event->restart_count;
+  return number;
+}
+
+// Folders that are named one by one are read as one job's: two jobs' would hide each other's faults.
+void check_attempts(const std::vector<std::filesystem::path>& folders,
+                    const std::vector<std::int64_t>& first_attempts) {
+  std::int64_t before = -1;
+  for (std::size_t i = 0; folders.size() > 1 && i < folders.size(); ++i) {
+    const auto number = first_attempts[i];
+    if (number <= before)
+      throw UsageError(
+          folders[i].string() +
+          (number < 0 ? " records no number of an attempt"
+                      : " is of attempt " + std::to_string(number)) +
+          ": several folders are read as the attempts of one job, in order. Diagnose other "
+          "jobs one at a time; attempts without numbers go into one folder, as attempt_0, "
+          "attempt_1 ...");
+    before = number;
+  }
+}
+
+// A snapshot of a job that still runs shows waits that may just not be over.
+void warn_of_running_ranks(const std::filesystem::path& folder, const trace::Trace& trace) {
+  std::vector<int> running;
+  for (const auto& rank : trace.ranks) {
+    const auto maps = std::filesystem::path("/proc") / std::to_string(rank.pid) / "maps";
+    if (rank.closed || !std::filesystem::exists(maps)) continue;
+    const auto file = trace::trace_file(std::filesystem::canonical(folder), rank.participant.rank);
+    try {
+      if (read_file(maps).find(file.string()) == std::string::npos) continue;
+    } catch (const Error&) {  // it has just ended, or is another user's
+      continue;
+    }
+    running.push_back(rank.participant.rank);
+  }
+  if (running.empty()) return;
+  std::cerr
+      << "note: " << ranks_text(running) << (running.size() > 1 ? " still run" : " still runs")
+      << ". What is found is of this moment: a wait may just not be over. Look again later.\n";
+}
+
+// What is known of a job in which nothing was found, and that failed all the same.
+void note_failures(const trace::Trace& trace) {
+  for (const auto& end : trace.ends)
+    if (end.how != "completed" && end.how != "stopped")
+      std::cerr << "note: by its launcher's word rank " << end.rank
+                << " ended otherwise: " << end.how << ", exit code " << end.exit_code
+                << ". Nothing that was recorded explains it.\n";
+  for (const auto& rank : trace.ranks)
+    for (const auto& at : rank.all<trace::StoreCall>())
+      if (at.event->error != 0)
+        std::cerr << "note: rank " << rank.participant.rank
+                  << " did not come through to the store (" << at.event->action << " "
+                  << at.event->address << ", port " << at.event->port
+                  << "): " << std::strerror(static_cast<int>(at.event->error)) << "\n";
+}
+
+int diagnose_folders(const std::vector<std::filesystem::path>& folders, bool as_json,
+                     bool export_trace) {
+  std::vector<trace::Trace> attempts;
+  std::vector<std::int64_t> first_attempts;  // of each folder, by number
+  std::set<std::filesystem::path> seen;
+  std::set<int> missing;
+  for (const auto& job : folders) {
+    const auto first = attempts.size();
+    for (const auto& folder : trace::attempt_folders(job)) {
+      if (!seen.insert(std::filesystem::weakly_canonical(folder)).second)
+        throw UsageError(folder.string() + " is named twice; name each attempt's folder once");
+      attempts.push_back(trace::read(folder));
+      missing.merge(warn_of_missing_ranks(folder, attempts.back()));
+      warn_of_running_ranks(folder, attempts.back());
+    }
+    first_attempts.push_back(attempt_number(attempts[first]));
+  }
+  check_attempts(folders, first_attempts);
+  const auto trace = trace::concatenate(std::move(attempts));
+  if (export_trace) {
+    std::cout << trace::to_json(trace) << "\n";
+    return kOk;
+  }
+  const auto diagnosis = diagnose::diagnose(trace);
+  if (diagnosis.findings.empty()) note_failures(trace);
+  if (as_json) {
+    nlohmann::json findings = nlohmann::json::array(), rows = nlohmann::json::array();
+    for (const auto& finding : diagnosis.findings) findings.push_back(finding_json(finding));
+    for (const auto& row : diagnosis.rows)
+      rows.push_back({{"slug", row.slug},
+                      {"state", diagnose::to_string(row.verdict.state)},
+                      {"reason", row.verdict.reason}});
+    std::cout << nlohmann::json{{"findings", findings},
+                                {"missing_ranks", missing},
+                                {"detectors", rows}}
+                     .dump(2)
+              << "\n";
+  } else {
+    std::cout << diagnose::to_text(diagnosis);
+  }
+  if (!diagnosis.findings.empty()) return kFinding;
+  return missing.empty() ? kOk : kCouldNotRun;  // nothing found of a part is no good news
+}
+
+struct Options {
+  std::vector<std::filesystem::path> folders;
+  bool as_json = false, export_trace = false;
+  std::optional<std::string> prefix;
+};
+
+}  // namespace
+
+void add_diagnose_command(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<Options>();
+  auto* command =
+      app.add_subcommand("diagnose",
+                         "Name the pitfall from a folder of traces, or from those of a job's "
+                         "attempts, in order");
+  command
+      ->add_option("folder", options->folders,
+                   "Holds rank_*.trace, or dumps of PyTorch's flight recorder (nccl_trace_rank_*)")
+      ->required();
+  command->add_flag("--json", options->as_json, "Findings and every detector's state as JSON");
+  command->add_flag("--export", options->export_trace, "The trace itself as JSON");
+  command->add_option("--prefix", options->prefix, "What the dumps' names have before the rank");
+  command->callback([options, &exit_code] {
+    const auto flight =
+        diagnose_flight_dumps(options->folders, {options->prefix, options->as_json});
+    exit_code = flight
+                    ? *flight
+                    : diagnose_folders(options->folders, options->as_json, options->export_trace);
+  });
+}
+
+}  // namespace lockstep::course
