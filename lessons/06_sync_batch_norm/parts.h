@@ -9,7 +9,7 @@ lockstep::Part modes_part();
 lockstep::Part two_views_part();
 lockstep::Part conversion_part();
 
-// Linear(784, 64) - BatchNorm - ReLU - Linear(64, 10).
+// Linear(784, 64) - BatchNorm - Tanh - Linear(64, 10).
 torch::nn::Sequential batch_norm_mlp();
 
 // The ids of this rank's samples of a step: `batch` of them, the ranks' side by side.

@@ -4,7 +4,7 @@
 //           number that differs by rank, must hold no collective; nor may it lead out of the loop. DDP's
 //           forward (with buffers) and backward are collectives.
 // Symptom:  the ranks that took the branch wait for those that did not, or the other way round, until the
-//           timeout is over: 30 minutes by default.
+//           timeout is over: 30 minutes by default in PyTorch with Gloo, 10 with NCCL.
 #include <lockstep/train/agreement.h>
 #include <lockstep/train/distributed_data_parallel.h>
 

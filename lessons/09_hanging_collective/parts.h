@@ -6,7 +6,7 @@
 
 #include <chrono>
 
-// How long a rank waits for its peers here; a job has 30 minutes by default.
+// How long a rank waits for its peers here; PyTorch's default is 30 minutes with Gloo.
 inline constexpr std::chrono::seconds kPatience{2};
 
 // Every part's oracle of a hang: ranks that came to the end of their work.

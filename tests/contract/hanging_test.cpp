@@ -225,6 +225,45 @@ TEST_P(Hanging, EvaluationsOfOneRankAreNamedByTheirFirstCall) {
   EXPECT_EQ(state(together.play(), "evaluation-through-wrapper-on-one-rank"), State::clean);
 }
 
+// All evaluate, and one rank reduces its score alone: the others' next call is of their next pass.
+TEST_P(Hanging, ACallOfOneRankInAnEvaluationOfAllIsNoEvaluationOfOneRank) {
+  auto job = HangJob(world_size()).all(trace::PassBegin{"train", 0}).all(call("allreduce", 9));
+  job.all(trace::PassEnd{"train", 0, 1}).all(trace::PassBegin{"evaluation", 0});
+  auto score = call("allreduce", 2);
+  score.dtype = "double";
+  job.only(0, score).all(trace::PassEnd{"evaluation", 0, 1}).all(trace::PassBegin{"train", 1});
+  job.all(call("allreduce", 9));
+  const auto trace = job.play();
+  EXPECT_EQ(state(trace, "evaluation-through-wrapper-on-one-rank"), State::clean);
+  EXPECT_EQ(state(trace, "rank-conditional-collective"), State::found);
+  EXPECT_EQ(state(trace, "dtype-mismatch"), State::clean);
+}
+
+TEST_P(Hanging, EvaluationsThatADeadRankDidNotComeToAreNotAlone) {
+  auto job = HangJob(world_size()).all(trace::PassBegin{"train", 0}).all(call("allreduce", 9));
+  job.all(trace::PassEnd{"train", 0, 1});
+  for (int rank = 0; rank < last(); ++rank)
+    job.only(rank, trace::PassBegin{"evaluation", 0}).only(rank, call("allreduce", 2));
+  auto trace = job.play();
+  end(trace, last(), "signalled", SIGABRT);
+  EXPECT_EQ(state(trace, "evaluation-through-wrapper-on-one-rank"), State::clean);
+}
+
+TEST_P(Hanging, AGatherOfUnequalSizesIsNamedWhereARankDiesInIt) {
+  auto job = steps(1);
+  for (int rank = 0; rank < world_size(); ++rank)
+    job.only(rank, call("allgather", rank == last() ? 7 : 8));
+  auto whole = job.play();
+  EXPECT_EQ(state(whole, "shape-mismatch"), State::clean);  // some backends take it
+  for (auto& rank : whole.ranks)
+    for (auto& event : rank.events)
+      if (auto* made = std::get_if<trace::Collective>(&event.payload);
+          made != nullptr && made->op == "allgather")
+        made->left_ns = 0;
+  end(whole, last(), "signalled", SIGABRT);
+  EXPECT_EQ(state(whole, "shape-mismatch"), State::found);
+}
+
 TEST_P(Hanging, ResultsUsedTooEarlyAreNamed) {
   HangJob job(world_size());
   for (int rank = 0; rank < world_size(); ++rank)

@@ -75,6 +75,15 @@ TEST_P(LossGraph, OfGatheredValuesWithoutAWayBackIsNamed) {
   expect_only(of_gathered(GetParam()).run(), "gather-loses-graph", all_ranks(GetParam()), 0);
 }
 
+// A loss for each sample is gathered, and backward starts from the mean of all of them.
+TEST_P(LossGraph, FromGatheredLossesIsNamed) {
+  Steps job{.world_size = GetParam(), .from_the_mean = true};
+  job.before = {{.op = "allgather", .dtype = "Float", .sizes = {kBatch}}};
+  expect_only(job.run(), "gather-loses-graph", all_ranks(GetParam()), 0);
+  job.from_the_mean = false;  // gathered for the log
+  expect_nothing(job.run());
+}
+
 TEST_P(LossGraph, OfGatheredValuesWhoseGradientsGoBackIsRight) {
   const std::int64_t all = GetParam() * kBatch * kFeatures;
   const trace::Collective ways[] = {

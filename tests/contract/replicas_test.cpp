@@ -46,6 +46,14 @@ TEST_P(Replicas, ThatNobodyReducesAreNamedAtTheFirstUpdate) {
   expect_only(job.run(), "no-gradient-sync", all_ranks(GetParam()), 0);
 }
 
+TEST_P(Replicas, OfAnEngineThatIsToldNotToReduceAreNotSynchronised) {
+  Job job(GetParam());
+  job.reduce = false;
+  auto trace = job.run();
+  for (auto& rank : trace.ranks) record(rank, 0, trace::SyncGradients{false});
+  expect_only(trace, "no-gradient-sync", all_ranks(GetParam()), 0);
+}
+
 TEST_P(Replicas, ThatAnEngineHoldsAndNobodyReducesAreTheWrappers) {
   Job job(GetParam());
   job.reduce = false;

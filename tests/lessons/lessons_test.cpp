@@ -148,6 +148,60 @@ TEST(CommandLine, EndsWhatTakesTooLong) {
   EXPECT_NE(finished.err.find("hang"), std::string::npos) << finished.err;
 }
 
+json pictures_of(const std::string& lesson, const std::string& form) {
+  const TemporaryFolder folder("lockstep-pictures-test");
+  const auto file = folder.path() / "report.json";
+  const auto finished = run({program(lesson), "--variant", form, "--json", file.string()});
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  const std::string python(LOCKSTEP_PYTHON);
+  if (!python.empty()) {
+    const auto fits = run({python, LOCKSTEP_SUPPORT_FOLDER "/validate.py",
+                           LOCKSTEP_SCHEMA_FOLDER "/comparison.schema.json", file.string()});
+    EXPECT_EQ(fits.exit_code, 0) << fits.out << fits.err;
+  }
+  return json::parse(read_file(file)).at("variants").at(0).at("pictures");
+}
+
+std::set<int> ids_of(const json& pass) {
+  std::set<int> ids;
+  for (const auto& rank : pass.at("ranks"))
+    for (const auto& id : rank) ids.insert(id.get<int>());
+  return ids;
+}
+
+TEST(Report, ShowsWhoDrewWhichSamples) {
+  const auto right = pictures_of("05_set_epoch", "correct").at("owners");
+  const auto broken = pictures_of("05_set_epoch", "missing-set-epoch").at("owners");
+  ASSERT_EQ(right.size(), 2U);
+  EXPECT_NE(right[0].at("ranks"), right[1].at("ranks"));
+  EXPECT_EQ(broken[0].at("ranks"), broken[1].at("ranks")) << "the same order again";
+  const auto shown =
+      (right[0].at("samples").get<std::size_t>() - 1) / right[0].at("every").get<std::size_t>() + 1;
+  EXPECT_EQ(ids_of(right[0]).size(), shown) << "every so manieth of the whole data set";
+}
+
+TEST(Report, ShowsReplicasThatPart) {
+  const auto pictures = pictures_of("03_ddp", "correct-by-hand");
+  const auto& right = pictures.at("divergence");
+  const auto broken = pictures_of("03_ddp", "no-gradient-sync").at("divergence");
+  ASSERT_GE(right.size(), 4U);
+  for (const auto& point : right) EXPECT_LE(point.at("distance"), pictures.at("tolerance"));
+  EXPECT_EQ(broken.front().at("step"), -1);
+  EXPECT_EQ(broken.front().at("distance"), 0.0);
+  EXPECT_GT(broken.back().at("distance"), 1000 * pictures.at("tolerance").get<double>());
+}
+
+TEST(Report, ShowsWhereRanksStoodStill) {
+  const auto timeline =
+      pictures_of("09_hanging_collective", "rank-conditional-collective").at("timeline");
+  ASSERT_TRUE(timeline.at("first_difference").is_object());
+  const auto& first = timeline.at("first_difference");
+  int entered = 0;
+  for (const auto& call : timeline.at("calls"))
+    entered += call.at("sequence") == first.at("sequence") && call.at("group") == first.at("group");
+  EXPECT_GE(entered, 1) << "it is among the calls shown";
+}
+
 // What passes in silence otherwise is refused on every rank, with both sides.
 TEST(CommandLine, ChecksEachCollectiveBeforeItRuns) {
   const auto mixed =

@@ -114,6 +114,13 @@ Comparison comparison() {
   nan.ending = nan.meant = Ending::crash;
   nan.reason = "rank 1 raised: bytes that are no text \xff\xfe <b>\n";
   nan.stop = stop_of(two_ranks_that_stopped());
+  nan.pictures = Pictures{.divergence = {{-1, 0}, {0, 0.1961}, {1, std::nan("")}},
+                          .tolerance = 1e-6,
+                          .calls = {{0, 8, "allreduce \xff<b>", "0", 0, 0.001, true},
+                                    {1, 8, "broadcast", "0", 1e-6, {}}},
+                          .truncated = true,
+                          .first_difference = Pictures::Difference{"0", 8, {1}},
+                          .passes = {{3, 101, 2, {{1, 2, 3}, {}}}}};
   report.variants = {nan};
   Variant skipped;
   skipped.name = "correct";
@@ -132,6 +139,25 @@ TEST(Report, IsJsonWhateverARankSaid) {
   EXPECT_EQ(text.at("environment").at("git_revision"), "unknown");
 }
 
+TEST(Report, HasThePicturesOfARun) {
+  const auto text = to_json(comparison());
+  const auto variants = nlohmann::json::parse(text).at("variants");
+  EXPECT_FALSE(variants.at(1).contains("pictures")) << "it did not run";
+  const auto& pictures = variants.at(0).at("pictures");
+  EXPECT_EQ(pictures.at("tolerance"), 1e-6);
+  EXPECT_TRUE(pictures.at("divergence").at(2).at("distance").is_null()) << "not finite";
+  const auto& timeline = pictures.at("timeline");
+  EXPECT_EQ(timeline.at("calls").at(0).at("left_s"), 0.001);
+  EXPECT_EQ(timeline.at("calls").at(0).at("failed"), true);
+  EXPECT_TRUE(timeline.at("calls").at(1).at("left_s").is_null());
+  EXPECT_FALSE(timeline.at("calls").at(1).contains("failed"));
+  EXPECT_EQ(timeline.at("first_difference"),
+            nlohmann::json({{"group", "0"}, {"sequence", 8}, {"ranks", {1}}}));
+  EXPECT_EQ(pictures.at("owners").at(0).at("every"), 2);
+  EXPECT_EQ(pictures.at("owners").at(0).at("ranks"), nlohmann::json::parse("[[1, 2, 3], []]"));
+  EXPECT_NE(text.find("[1,2,3]"), std::string::npos) << "thousands of ids have no line each";
+}
+
 // The schema must accept what is written, and refuse what is not a report.
 TEST(Report, FitsItsSchema) {
   if (std::string(LOCKSTEP_PYTHON).empty())
@@ -142,6 +168,7 @@ TEST(Report, FitsItsSchema) {
   auto damaged = nlohmann::json::parse(to_json(comparison()));
   damaged["variants"][0]["verdict"] = "wonderful";
   damaged["variants"][1]["reason"] = "";
+  damaged["variants"][0]["pictures"]["timeline"]["calls"][0].erase("left_s");
   write_file(bad, damaged.dump());
   const std::string script = std::string(LOCKSTEP_SUPPORT_FOLDER) + "/validate.py";
   const std::string schema = std::string(LOCKSTEP_SCHEMA_FOLDER) + "/comparison.schema.json";
@@ -151,6 +178,7 @@ TEST(Report, FitsItsSchema) {
   EXPECT_EQ(refused.exit_code, 1) << refused.err;
   EXPECT_NE(refused.out.find("variants[0].verdict"), std::string::npos) << refused.out;
   EXPECT_NE(refused.out.find("variants[1].reason"), std::string::npos) << refused.out;
+  EXPECT_NE(refused.out.find("pictures.timeline.calls[0]"), std::string::npos) << refused.out;
 }
 
 }  // namespace

@@ -48,21 +48,18 @@ double distance(const Vector& a, const Vector& b) {
 
 namespace {
 
-// Replicas that took the same steps are equal to the bit. What is looked for here is more than the
-// 6e-8 of one float32 rounding, since ranks on different hardware may round differently.
 bool same_tensor(const trace::Summary& a, const trace::Summary& b) {
-  constexpr double kSame = 1e-6;
   if (a.hash == b.hash && a.norm == b.norm) return true;
   // Of two that are not finite nothing can be told; one alone has left the other.
   if (std::isfinite(a.norm) != std::isfinite(b.norm)) return false;
   if (!std::isfinite(a.norm)) return true;
-  if (std::abs(a.norm - b.norm) > kSame * std::max(a.norm, b.norm)) return false;
+  if (std::abs(a.norm - b.norm) > kReplicaTolerance * std::max(a.norm, b.norm)) return false;
   if (a.sketch.size() != b.sketch.size()) return false;
   double square = 0;
   for (std::size_t i = 0; i < a.sketch.size(); ++i)
     square += (a.sketch[i] - b.sketch[i]) * (a.sketch[i] - b.sketch[i]);
   // The mean square of the projections of a difference estimates its squared norm.
-  return std::sqrt(square / trace::kSketch) <= kSame * std::max(a.norm, b.norm);
+  return std::sqrt(square / trace::kSketch) <= kReplicaTolerance * std::max(a.norm, b.norm);
 }
 
 }  // namespace

@@ -23,7 +23,11 @@ double distance(const Vector& a, const Vector& b);
 // The same to the multiple of b that lies nearest to a: 0 where a = c b for some c > 0.
 double angle(const Vector& a, const Vector& b);
 
-// The first tensor in which two replicas differ beyond float32 rounding; -1 = none.
+// Replicas that took the same steps are equal to the bit. What is looked for, tensor by tensor, is more than
+// the 6e-8 (relative) of one float32 rounding, since ranks on different hardware may round differently.
+constexpr double kReplicaTolerance = 1e-6;
+
+// The first tensor in which two replicas differ by more; -1 = none.
 int first_difference(const std::vector<trace::Summary>& a, const std::vector<trace::Summary>& b);
 
 // Every rank's parameters at one point.

@@ -3,6 +3,7 @@
 #include <lockstep/diagnose/standstill.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace lockstep::diagnose {
@@ -94,6 +95,40 @@ bool is_made_in(const Call& call, const char* phase) {
   return call.phase != nullptr && *call.phase == phase;
 }
 
+// How many evaluations a rank had begun by then.
+std::ptrdiff_t evaluations_by(const trace::ParticipantTrace& rank, std::int64_t time_ns) {
+  const auto passes = rank.latest<trace::PassBegin>();
+  return std::count_if(passes.begin(), passes.end(), [&](const auto& at) {
+    return at.event->phase == "evaluation" && at.time_ns <= time_ns;
+  });
+}
+
+// Another rank has begun the evaluation that a rank makes this call in, and made no call in it: nobody evaluates alone.
+bool all_evaluate(const Run& run, const std::vector<Call>& place, const std::vector<int>& callers) {
+  std::ptrdiff_t evaluation = 0;
+  std::map<int, std::int64_t> entered;
+  for (const auto& call : place) {
+    entered[call.rank] = call.time_ns;
+    if (std::find(callers.begin(), callers.end(), call.rank) != callers.end())
+      evaluation = std::max(evaluation, evaluations_by(run.rank(call.rank), call.time_ns));
+  }
+  return std::any_of(run.ranks.begin(), run.ranks.end(), [&](const auto* rank) {
+    const int number = rank->participant.rank;
+    if (std::find(callers.begin(), callers.end(), number) != callers.end()) return false;
+    const auto at = entered.find(number);
+    constexpr auto kEver = std::numeric_limits<std::int64_t>::max();
+    return evaluations_by(*rank, at == entered.end() ? kEver : at->second) >= evaluation;
+  });
+}
+
+// Ranks have not come because something ended them.
+bool are_missing_for_a_reason(const Standstill& still) {
+  return std::any_of(still.ranks.begin(), still.ranks.end(), [](const RankStand& rank) {
+    return rank.call == nullptr && (rank.stand == Stand::dead || rank.stand == Stand::raised ||
+                                    rank.stand == Stand::stopped);
+  });
+}
+
 }  // namespace
 
 Verdict local_early_stop(const trace::Trace& trace) {
@@ -160,9 +195,10 @@ Verdict evaluation_through_wrapper_on_one_rank(const trace::Trace& trace) {
     }
     // Where none of the others has come, it is a fault if they are waited for.
     const bool waits = still && still->group == key.first && still->sequence == key.second &&
-                       place.size() < still->ranks.size();
+                       place.size() < still->ranks.size() && !are_missing_for_a_reason(*still);
     if (evaluating.empty() || (training.empty() && !waits)) continue;
     if (first && first->time_ns <= place.front().time_ns) continue;
+    if (all_evaluate(run, place, evaluating)) continue;
     first = &place.front();
     ranks = evaluating;
   }

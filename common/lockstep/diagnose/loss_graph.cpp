@@ -72,6 +72,21 @@ bool has(const std::string& op, const char* part) {
   return op.find(part) != std::string::npos;
 }
 
+// Of the ranks' own mean losses.
+double mean_of_own(const CommonStep& step) {
+  double sum = 0;
+  for (const auto& rank : step.ranks) sum += rank.own_mean();
+  return sum / static_cast<double>(step.ranks.size());
+}
+
+// How far the ranks' own losses lie from their mean, at most.
+double spread_of_own(const CommonStep& step) {
+  const double mean = mean_of_own(step);
+  double spread = 0;
+  for (const auto& rank : step.ranks) spread = std::max(spread, std::abs(rank.own_mean() - mean));
+  return spread;
+}
+
 // ---- gather-loses-graph ----
 
 // Whether the gradients for what was gathered went back to the ranks it came from: by an operation
@@ -83,11 +98,29 @@ bool gradients_went_back(const LossStep& step, std::int64_t gathered) {
   });
 }
 
+// Backward starts from the mean of all ranks' losses, which were gathered one for each sample; each rank's own losses
+// are all that it has gradients of.
+bool gathered_losses_in_vain(const CommonStep& step) {
+  const double mean = mean_of_own(step), spread = spread_of_own(step);
+  if (spread <= 1e-5 * std::abs(mean)) return false;
+  return step.on_all([&](const LossStep& rank) {
+    const auto gathers = [&](const auto* call) {
+      return has(call->op, "allgather") && elements_of(*call) == rank.samples;
+    };
+    const auto gathered = rank.samples * static_cast<std::int64_t>(step.ranks.size());
+    return rank.samples > 1 && rank.loss.count == rank.samples &&
+           std::any_of(rank.before.begin(), rank.before.end(), gathers) &&
+           std::abs(rank.loss.backward_value - mean) <= 0.01 * spread + 1e-6 * std::abs(mean) &&
+           !gradients_went_back(rank, gathered);
+  });
+}
+
 bool gathered_in_vain(const CommonStep& step) {
   std::int64_t samples = 0;
   for (const auto& rank : step.ranks) samples += rank.samples;
   const auto world_size = static_cast<std::int64_t>(step.ranks.size());
   const double first = step.ranks.front().loss.sum;
+  if (gathered_losses_in_vain(step)) return true;
   return step.on_all([&](const LossStep& rank) {
     std::int64_t gathered = 0;  // the largest, from all ranks
     for (const auto* call : rank.before)
@@ -104,20 +137,6 @@ bool gathered_in_vain(const CommonStep& step) {
 
 bool sums_a_scalar(const trace::Collective* call) {
   return has(call->op, "allreduce") && call->reduce_op == "sum" && elements_of(*call) == 1;
-}
-
-double mean_of_own(const CommonStep& step) {
-  double sum = 0;
-  for (const auto& rank : step.ranks) sum += rank.own_mean();
-  return sum / static_cast<double>(step.ranks.size());
-}
-
-// How far the ranks' own losses lie from their mean, at most.
-double spread_of_own(const CommonStep& step) {
-  const double mean = mean_of_own(step);
-  double spread = 0;
-  for (const auto& rank : step.ranks) spread = std::max(spread, std::abs(rank.own_mean() - mean));
-  return spread;
 }
 
 // Where all ranks' losses are equal but for rounding, each is their mean.
@@ -170,7 +189,9 @@ Verdict gather_loses_graph(const trace::Trace& trace) {
   const auto any_step = [](const CommonStep&) { return true; };
   const auto describe = [](const CommonStep& step) {
     const auto& rank = step.ranks.front();
-    return "every rank's loss is of all ranks' " + std::to_string(rank.loss.count) + " samples, " +
+    std::int64_t samples = 0;
+    for (const auto& each : step.ranks) samples += each.samples;
+    return "every rank's loss is of all ranks' " + std::to_string(samples) + " samples, " +
            std::to_string(rank.samples) +
            " of them its own, and no gradient for the gathered ones goes back to the ranks they "
            "came from: averaged, the gradient is 1/" +

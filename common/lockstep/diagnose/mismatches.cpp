@@ -170,10 +170,20 @@ std::optional<Difference> moved_within_the_update(const Run& run, const std::vec
   return Difference{left_out ? Kind::conditional : Kind::order, moved, &place};
 }
 
+// Some ranks call from a pass of one phase, others from one of another: these have left out a call of that one.
+bool are_of_other_phases(const std::vector<Call>& place) {
+  const auto phase_of = [](const Call& call) { return call.phase ? *call.phase : std::string(); };
+  return std::any_of(place.begin(), place.end(), [&](const Call& call) {
+    return !phase_of(call).empty() && !phase_of(place.front()).empty() &&
+           phase_of(call) != phase_of(place.front());
+  });
+}
+
 std::optional<Difference> difference(const Run& run, const Calls& calls) {
   const auto mismatch = first_mismatch(calls);
   if (!mismatch) return std::nullopt;
   const auto& place = *mismatch->calls;
+  if (are_of_other_phases(place)) return Difference{Kind::conditional, mismatch->odd, &place};
   const auto sequels = sequels_of(calls, place);
   const auto field = field_that_differs(place);
   if (goes_on_alike(sequels)) return Difference{field, mismatch->odd, &place};
@@ -299,6 +309,32 @@ Verdict one_more_at_the_end(const trace::Trace& trace, const std::string& slug) 
                             ", before which the others ended in order"});
 }
 
+// A gather may be of unequal sizes on some backends. Where a rank did not survive one, it was not.
+Verdict unequal_where_it_ended(const trace::Trace& trace) {
+  const auto place = standstill(trace);
+  if (!place) return clean();
+  std::vector<int> ranks;
+  std::vector<std::vector<std::int64_t>> sizes;
+  std::string evidence;
+  bool ended_in_it = false;
+  for (const auto& rank : place->ranks) {
+    if (rank.call == nullptr || rank.call->op.find("allgather") == std::string::npos) return clean();
+    ranks.push_back(rank.rank);
+    sizes.push_back(rank.call->sizes);
+    ended_in_it = ended_in_it || rank.stand == Stand::dead || rank.stand == Stand::raised;
+    evidence += (evidence.empty() ? "rank " : "; rank ") + std::to_string(rank.rank) + ": " +
+                describe(*rank.call);
+  }
+  const auto odd = odd_ones_out(ranks, sizes);
+  if (odd.empty() || !ended_in_it) return clean();
+  return found({.pitfall = "shape-mismatch",
+                .ranks = odd,
+                .step = place->step,
+                .sequence = place->sequence,
+                .evidence = "the ranks' sizes differ, and a rank ended in it, at number " +
+                            std::to_string(place->sequence) + ": " + evidence});
+}
+
 Verdict named(const trace::Trace& trace, Kind kind, const std::string& slug,
               const std::string& what) {
   const Run run(trace);
@@ -348,7 +384,8 @@ Verdict root_mismatch(const trace::Trace& trace) {
 }
 
 Verdict shape_mismatch(const trace::Trace& trace) {
-  return named(trace, Kind::shape, "shape-mismatch", "the ranks' sizes differ");
+  const auto verdict = named(trace, Kind::shape, "shape-mismatch", "the ranks' sizes differ");
+  return verdict.state == State::clean ? unequal_where_it_ended(trace) : verdict;
 }
 
 }  // namespace lockstep::diagnose

@@ -21,10 +21,10 @@ std::int64_t RankPass::total() const {
 }
 
 std::optional<std::int64_t> RankPass::epoch_at_first_batch() const {
-  auto epoch = epoch_before;
+  auto told = epoch_before;
   for (const auto& call : calls)
-    if (call.batches_before == 0) epoch = call.epoch;
-  return epoch;
+    if (call.batches_before == 0) told = call.epoch;
+  return told;
 }
 
 namespace {

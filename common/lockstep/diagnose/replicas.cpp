@@ -58,6 +58,15 @@ bool has_wrapper(const Run& run) {
   return false;
 }
 
+// The engine was told, as often as it was told anything, to leave the gradients as they are.
+bool is_told_not_to_reduce(const Run& run) {
+  return std::all_of(run.ranks.begin(), run.ranks.end(), [](const auto* rank) {
+    const auto told = rank->template all<trace::SyncGradients>();
+    return !told.empty() &&
+           std::none_of(told.begin(), told.end(), [](const auto& at) { return at.event->wanted; });
+  });
+}
+
 // Elements of the parameters; where no rank recorded them, as many as there are tensors.
 double parameter_elements(const Run& run, const Replicas& replicas) {
   const auto models = run.ranks.front()->all<trace::Model>();
@@ -155,7 +164,7 @@ Verdict unreduced_gradients(const trace::Trace& trace, bool with_wrapper, const 
                             const std::string& meaning) {
   const Run run(trace);
   if (auto verdict = not_comparable(run)) return *verdict;
-  if (has_wrapper(run) != with_wrapper)
+  if ((has_wrapper(run) && !is_told_not_to_reduce(run)) != with_wrapper)
     return with_wrapper ? not_triggered("no distributed gradient engine took the parameters over")
                         : not_applicable("a distributed gradient engine reduces the gradients");
   const auto replicas = replicas_by_step(run);

@@ -217,7 +217,9 @@ void judge_run(const Selected& selected, const std::filesystem::path& folder, in
                                measured.tolerance, measured.manifested()});
   }
   try {
-    variant.findings = diagnose::diagnose(trace::read_job(folder)).findings;
+    const auto trace = trace::read_job(folder);
+    variant.findings = diagnose::diagnose(trace).findings;
+    variant.pictures = report::pictures_of(trace);
   } catch (const Error& error) {
     variant.reason +=
         (variant.reason.empty() ? "" : "\n") + std::string("no diagnosis: ") + error.what();

@@ -22,7 +22,7 @@ struct Selected {
 // unknown one.
 std::vector<Selected> select_forms(const Lesson& lesson, const std::string& variant);
 
-// Fills in a variant's oracles, findings and verdict from the files its ranks left in `folder`.
+// Fills in a variant's oracles, findings and pictures from the files its ranks left in `folder`.
 void judge_run(const Selected& selected, const std::filesystem::path& folder, int outcomes,
                report::Variant& variant);
 

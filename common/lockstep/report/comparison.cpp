@@ -32,6 +32,31 @@ json to_json(const Stop::Rank& rank) {
           {"exit_code", rank.exit_code}, {"signal", rank.signal}};
 }
 
+json to_json(const Pictures::Apart& apart) {
+  return {{"step", apart.step}, {"distance", apart.distance}};
+}
+
+json to_json(const Pictures::Call& call) {
+  json result = {{"rank", call.rank},   {"sequence", call.sequence},   {"op", call.operation},
+                 {"group", call.group}, {"entered_s", call.entered_s}, {"left_s", nullptr}};
+  if (call.left_s) result["left_s"] = *call.left_s;
+  if (call.failed) result["failed"] = true;
+  return result;
+}
+
+json to_json(const std::optional<Pictures::Difference>& first) {
+  if (!first) return nullptr;
+  return {{"group", first->group}, {"sequence", first->sequence}, {"ranks", first->ranks}};
+}
+
+json to_json(const Pictures::Pass& pass) {
+  return {{"phase", "train"},
+          {"epoch", pass.epoch},
+          {"samples", pass.samples},
+          {"every", pass.every},
+          {"ranks", pass.drawn}};
+}
+
 template <class T>
 json list(const std::vector<T>& values) {
   json items = json::array();
@@ -48,22 +73,34 @@ json to_json(const std::optional<Stop>& stop) {
           {"ranks", list(stop->ranks)}};
 }
 
+json to_json(const Pictures& pictures) {
+  return {{"divergence", list(pictures.divergence)},
+          {"tolerance", pictures.tolerance},
+          {"timeline",
+           {{"calls", list(pictures.calls)},
+            {"truncated", pictures.truncated},
+            {"first_difference", to_json(pictures.first_difference)}}},
+          {"owners", list(pictures.passes)}};
+}
+
 json variant_json(const Variant& variant) {
-  return {{"name", variant.name},
-          {"part", variant.part},
-          {"form", to_string(variant.form)},
-          {"what", variant.what},
-          {"world_size", variant.world_size},
-          {"participants", variant.participants},
-          {"outcome", to_string(variant.ending)},
-          {"reason", variant.reason},
-          {"standstill", to_json(variant.stop)},
-          {"oracles", list(variant.oracles)},
-          {"findings", list(variant.findings)},
-          {"losses", variant.losses},
-          {"accuracy", variant.accuracy},
-          {"timings", {{"seconds", variant.seconds}}},
-          {"verdict", variant.verdict}};
+  json result = {{"name", variant.name},
+                 {"part", variant.part},
+                 {"form", to_string(variant.form)},
+                 {"what", variant.what},
+                 {"world_size", variant.world_size},
+                 {"participants", variant.participants},
+                 {"outcome", to_string(variant.ending)},
+                 {"reason", variant.reason},
+                 {"standstill", to_json(variant.stop)},
+                 {"oracles", list(variant.oracles)},
+                 {"findings", list(variant.findings)},
+                 {"losses", variant.losses},
+                 {"accuracy", variant.accuracy},
+                 {"timings", {{"seconds", variant.seconds}}},
+                 {"verdict", variant.verdict}};
+  if (variant.pictures) result["pictures"] = to_json(*variant.pictures);
+  return result;
 }
 
 json environment_json(const Environment& environment) {
@@ -77,6 +114,29 @@ json environment_json(const Environment& environment) {
           {"processors", environment.processors},
           {"gpus", environment.gpus},
           {"data", environment.data}};
+}
+
+std::string on_one_line(const json& value) {
+  // A rank's own text may hold any bytes; JSON holds UTF-8 only.
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+// What holds no list or object stays on one line: thousands of numbers and calls would have one each.
+void print(const json& value, const std::string& line, std::string& text) {
+  const auto holds_more = [](const json& item) { return item.is_structured() && !item.empty(); };
+  if (!value.is_structured() || std::none_of(value.begin(), value.end(), holds_more)) {
+    text += on_one_line(value);
+    return;
+  }
+  const bool named = value.is_object();
+  const char* separator = named ? "{" : "[";
+  for (const auto& [key, item] : value.items()) {
+    text += separator + line + "  ";
+    if (named) text += on_one_line(key) + ": ";
+    print(item, line + "  ", text);
+    separator = ",";
+  }
+  text += line + (named ? "}" : "]");
 }
 
 // The names found: those of violations, or of advice where there is no violation.
@@ -156,8 +216,9 @@ std::string to_json(const Comparison& comparison) {
                        {"environment", environment_json(comparison.environment)},
                        {"as_expected", comparison.as_expected()},
                        {"variants", variants}};
-  // A rank's own text may hold any bytes; JSON holds UTF-8 only.
-  return report.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+  std::string text;
+  print(report, "\n", text);
+  return text + "\n";
 }
 
 }  // namespace lockstep::report

@@ -4,6 +4,7 @@
 
 #include <lockstep/diagnose/diagnose.h>
 #include <lockstep/launch/launch.h>
+#include <lockstep/report/pictures.h>
 #include <lockstep/report/stop.h>
 
 #include <cstdint>
@@ -65,6 +66,7 @@ struct Variant {
   std::vector<diagnose::Finding> findings;
   std::vector<std::vector<double>> losses;    // [rank][epoch]
   std::vector<std::vector<double>> accuracy;  // [rank][epoch]
+  std::optional<Pictures> pictures;           // where its trace could be read
   double seconds = 0;                         // start to finish, processes included
   // "as-expected", "false-alarm", "not-manifested", "not-named", "misnamed", "not-completed",
   // "ended-otherwise", "manifested", "skipped"
