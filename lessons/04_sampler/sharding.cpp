@@ -63,10 +63,10 @@ void train(RankContext& context, const Fault& fault) {
   } else {
     std::sort(files.begin(), files.end());
   }
-  bool own_files =
-      fault("near-miss-files-only");  // right by itself: split by files, and by nothing else
-  if (fault("sharded-twice")) {       // PITFALL sharded-twice
-    own_files = true;                 // The sampler below splits what was split here already.
+  // A near miss: split by files, and by nothing else.
+  bool own_files = fault("near-miss-files-only");
+  if (fault("sharded-twice")) {  // PITFALL sharded-twice
+    own_files = true;            // The sampler below splits what was split here already.
   }
   if (own_files) {
     std::vector<std::filesystem::path> mine;

@@ -65,7 +65,7 @@ void train(RankContext& context, const Fault& fault) {
     Batches batches, of_loader;
     if (fault("epoch-set-after-prefetch")) {  // PITFALL epoch-set-after-prefetch
       trainer.begin_epoch(epoch);
-      batches = {sampler.batches(kBatch).front()};  // The loader draws ahead ...
+      batches = {sampler.batches(kBatch).front()};  // The loader draws ahead of set_epoch.
       trainer.step(batches.front());
     }
     if (fault("missing-set-epoch")) {  // PITFALL missing-set-epoch
@@ -76,7 +76,7 @@ void train(RankContext& context, const Fault& fault) {
             static_cast<std::size_t>(told));  // The loader has its own copy, and stays at 0.
         of_loader = {loader->begin(), loader->end()};
       } else {
-        sampler.set_epoch(told);  // ... and this comes too late for what is drawn.
+        sampler.set_epoch(told);
       }
       probes.set_epoch(told);
     }

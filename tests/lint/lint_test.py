@@ -1,6 +1,6 @@
 """Rules of the sources that no compiler checks: who may include whom, that detectors go by nothing but the
 trace's own words, that every test is built, that each pitfall is switched in one place and has a near miss or the
-reason why not, that files stay short. Each rule is a function from a tree to a list of
+reason why not, that files stay short, that every pitfall has a page and every link leads somewhere. Each rule is a function from a tree to a list of
 complaints; the tests plant violations to see each rule fail, then ask for none in this tree.
 
 Run: python3 tests/lint/lint_test.py   (standard library only)
@@ -63,6 +63,11 @@ OF_THE_TRACE = re.compile(r"\b(?:trace|record|diagnose|report|probes)(?:::|\(\)|
 COMMENT = re.compile(r"//[^\n]*")
 NEAR_MISS = re.compile(r'\.name\s*=\s*"(near-miss-[a-z0-9-]+)",\s*\.slug\s*=\s*"([a-z0-9-]+)"')
 NO_NEAR_MISS = re.compile(r"`([a-z0-9-]+)` has no near miss: \w")
+PAGE_SECTIONS = ["Symptom", "Why", "Fix", "In your own job", "Hints", "Links"]
+PAGE_COLUMNS = 80
+HINTS = 3
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 # Homes and work folders that only one person's machine has.
 PRIVATE_PATH = re.compile(r"(?<![\w.$}/-])/(?:work|home|root|Users)/[\w.]+")
 
@@ -242,6 +247,63 @@ def own_files(root):
         return [p for p in root.rglob("*") if not {"build", ".lockstep", "out", ".git"} & set(p.relative_to(root).parts)]
 
 
+def sections(text):
+    """[heading of the second level, what stands under it]"""
+    parts = re.split(r"^## (.*)$", text, flags=re.MULTILINE)
+    return [(name.strip(), body.strip()) for name, body in zip(parts[1::2], parts[2::2])]
+
+
+def page_faults(slug, text):
+    faults = [] if text.startswith(f"# {slug}: ") else [f'does not begin with "# {slug}: "']
+    named = sections(text)
+    if [name for name, _ in named] != PAGE_SECTIONS:
+        faults.append("has other sections than " + ", ".join(PAGE_SECTIONS))
+    faults += [f"says nothing under {name}" for name, body in named if not body]
+    hints = re.findall(r"^(\d+)\. +\S", dict(named).get("Hints", ""), re.MULTILINE)
+    if hints != [str(i) for i in range(1, HINTS + 1)]:
+        faults.append(f"has hints {hints}; {HINTS}, numbered and filled, are right")
+    # A URL cannot be broken.
+    faults += [f"line {number} is longer than {PAGE_COLUMNS} columns" for number, line in enumerate(text.splitlines(), 1)
+               if len(line) > PAGE_COLUMNS and "https://" not in line]
+    return faults
+
+
+def check_pages(root):
+    """`explain` and the hints of exercises have something to say about every pitfall, and of nothing else."""
+    complaints = []
+    for lesson in sorted(p for p in (root / "lessons").iterdir() if p.is_dir()):
+        slugs = {slug for path in sources(lesson) for slug in PITFALL.findall(path.read_text(encoding="utf-8"))}
+        pages = {path.stem: path for path in lesson.glob("pitfalls/*.md")}
+        complaints += [f"{lesson.name}: {slug} has no page pitfalls/{slug}.md" for slug in sorted(slugs - set(pages))]
+        complaints += [f"{lesson.name}: pitfalls/{slug}.md is no pitfall's" for slug in sorted(set(pages) - slugs)]
+        complaints += [f"{lesson.name}/pitfalls/{slug}.md {fault}" for slug in sorted(slugs & set(pages))
+                       for fault in page_faults(slug, pages[slug].read_text(encoding="utf-8"))]
+    return complaints
+
+
+def anchors(path):
+    """What GitHub calls the headings of a page."""
+    text = FENCED.sub("", path.read_text(encoding="utf-8"))
+    titles = re.findall(r"^#+ +(.*?) *$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def check_links(root):
+    """Links between the repository's own pages."""
+    complaints = []
+    for path in (path for path in own_files(root) if path.suffix == ".md" and path.is_file()):
+        for target in LINK.findall(FENCED.sub("", path.read_text(encoding="utf-8"))):
+            if re.match(r"[a-z]+:", target):
+                continue
+            name, _, anchor = target.partition("#")
+            to = path.parent / name if name else path
+            if not to.exists():
+                complaints.append(f"{path.relative_to(root)}: there is no {target}")
+            elif anchor and to.suffix == ".md" and anchor not in anchors(to):
+                complaints.append(f"{path.relative_to(root)}: {name or path.name} has no heading for #{anchor}")
+    return complaints
+
+
 def check_private_paths(root):
     complaints = []
     for path in own_files(root):
@@ -287,6 +349,13 @@ class ThisTree(unittest.TestCase):
     def test_pitfalls(self):
         self.assert_none(check_pitfalls(ROOT))
         self.assert_none(check_faults_are_asked_once(ROOT))
+
+    def test_pages(self):
+        self.assert_none(check_pages(ROOT))
+
+    def test_links(self):
+        self.assert_none(check_links(ROOT))
+        self.assertTrue(any(LINK.search(p.read_text(encoding="utf-8")) for p in own_files(ROOT) if p.suffix == ".md"))
 
     def test_lengths(self):
         self.assert_none(check_lengths(ROOT))
@@ -406,6 +475,33 @@ class PlantedViolations(unittest.TestCase):
                            ("// PITFALL third\n", "0 times"), ("fault.variant() == x;\n", "hides")):
             self.plant("lessons/01_a/a.cpp", once + more)
             self.assert_one(check_faults_are_asked_once(self.root), text)
+
+    def test_page_that_is_missing_nobodys_or_not_filled(self):
+        self.plant("lessons/01_a/a.cpp", "// PITFALL one-thing\n")
+        self.assert_one(check_pages(self.root), "one-thing has no page")
+        right = ("# one-thing: goes wrong\n" + "".join(f"\n## {name}\ntext\n" for name in PAGE_SECTIONS)).replace(
+            "## Hints\ntext", "## Hints\n1. Look.\n2. It is\n   there.\n3. Do.")
+        page = "lessons/01_a/pitfalls/one-thing.md"
+        self.plant(page, right + f"- https://{'x' * PAGE_COLUMNS}\n")
+        self.assertEqual(check_pages(self.root), [])
+        for before, after, text in (("# one-thing: ", "# another: ", "does not begin"),
+                                    ("## Fix\ntext\n", "", "other sections"), ("## Fix\ntext", "## Fix\n", "under Fix"),
+                                    ("3. Do.", "", "hints ['1', '2']"), ("3. Do.", "3. ", "hints ['1', '2']"),
+                                    ("text", "x" * (PAGE_COLUMNS + 1) + " text", "longer than")):
+            self.plant(page, right.replace(before, after, 1))
+            self.assert_one(check_pages(self.root), "one-thing.md", text)
+        self.plant(page, right)
+        self.plant("lessons/01_a/pitfalls/other.md", right)
+        self.assert_one(check_pages(self.root), "other.md is no pitfall's")
+
+    def test_dead_link(self):
+        self.plant("docs/a.md", "# One `two` three\n[b](../b.md), [web](https://a.example/x), [here](#one-two-three)\n")
+        self.plant("b.md", "[a](docs/a.md#one-two-three)\n```\n[in code](nowhere)\n```\n")
+        self.assertEqual(check_links(self.root), [])
+        self.plant("b.md", "[a](docs/no.md)")
+        self.assert_one(check_links(self.root), "b.md", "docs/no.md")
+        self.plant("b.md", "[a](docs/a.md#four)")
+        self.assert_one(check_links(self.root), "b.md", "#four")
 
     def test_long_file(self):
         self.plant("lessons/01_a/a.cpp", "\n" * MOST_LINES)

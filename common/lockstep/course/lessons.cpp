@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <lockstep/base/error.h>
 #include <lockstep/course/lessons.h>
 #include <spawn.h>
@@ -12,6 +13,7 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 
 namespace lockstep::course {
@@ -32,29 +34,43 @@ bool names(const LessonEntry& lesson, const std::string& wanted) {
          wanted == lesson.name.substr(3);
 }
 
-// While it lives, SIGINT and SIGTERM that somebody sends to this process reach the child, too. The
-// terminal's Ctrl-C goes to the whole group: the child has it already.
+// While it lives, SIGINT and SIGTERM that somebody sends to this process reach the child, too. The terminal's Ctrl-C goes
+// to the whole group: the child has it already. Several may live at once, on several threads.
 class PassOn {
  public:
   explicit PassOn(pid_t child) {
-    child_ = child;
+    const std::lock_guard lock(mutex_);
+    place_ = std::find(children_.begin(), children_.end(), 0);
+    if (place_ == children_.end())
+      throw Error("more programs at once than this one can look after");
+    *place_ = child;
+    if (living_++ > 0) return;
     struct sigaction action {};
-    action.sa_sigaction = [](int signal, siginfo_t* info, void*) {
-      if (info->si_code <= 0) kill(child_, signal);
-    };
     action.sa_flags = SA_SIGINFO;
+    action.sa_sigaction = [](int signal, siginfo_t* info, void*) {
+      if (info->si_code > 0) return;
+      for (const pid_t each : children_)
+        if (each != 0) kill(each, signal);
+    };
     for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &before_[i]);
   }
   ~PassOn() {
+    const std::lock_guard lock(mutex_);
+    *place_ = 0;
+    if (--living_ > 0) return;
     for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
   }
   PassOn(const PassOn&) = delete;
   PassOn& operator=(const PassOn&) = delete;
 
  private:
+  using Children = std::array<volatile sig_atomic_t, 4>;
   static constexpr std::array<int, 2> kSignals = {SIGINT, SIGTERM};
-  static inline volatile sig_atomic_t child_ = 0;
-  std::array<struct sigaction, 2> before_{};
+  static inline Children children_{};
+  static inline std::array<struct sigaction, 2> before_{};
+  static inline std::mutex mutex_;
+  static inline int living_ = 0;
+  Children::iterator place_;
 };
 
 }  // namespace
@@ -96,7 +112,7 @@ LessonEntry find_lesson(const std::vector<LessonEntry>& lessons, const std::stri
   throw UsageError("there is no lesson \"" + wanted + "\"; there are:" + all);
 }
 
-bool has_form(const LessonEntry& lesson, const std::string& form) {
+Description describe(const LessonEntry& lesson) {
   const std::string command = "'" + lesson.program.string() + "' --describe";
   const auto close = [](FILE* pipe) { pclose(pipe); };
   const std::unique_ptr<FILE, decltype(close)> pipe(popen(command.c_str(), "re"), close);
@@ -108,12 +124,20 @@ bool has_form(const LessonEntry& lesson, const std::string& form) {
   if (described.is_discarded())
     throw Error(lesson.program.string() +
                 " --describe did not answer; build it with ./lockstep run");
-  const auto& forms = described.at("forms");
-  return std::any_of(forms.begin(), forms.end(),
-                     [&](const auto& each) { return each.at("name") == form; });
+  Description result{.default_world_size = described.at("default_world_size").get<int>(),
+                     .forms = {}};
+  for (const auto& form : described.at("forms"))
+    result.forms.push_back({form.at("name").get<std::string>(), form.at("form").get<std::string>(),
+                            form.at("part").get<std::string>(),
+                            form.at("min_world_size").get<int>()});
+  return result;
 }
 
-int run_program(const std::filesystem::path& program, const std::vector<std::string>& arguments) {
+namespace {
+
+// Starts a program, with this terminal or with its output in a file, and waits.
+int run_and_wait(const std::filesystem::path& program, const std::vector<std::string>& arguments,
+                 const posix_spawn_file_actions_t* actions) {
   std::vector<std::string> words = {program.string()};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
@@ -121,7 +145,7 @@ int run_program(const std::filesystem::path& program, const std::vector<std::str
   argv.push_back(nullptr);
   pid_t child = 0;
   if (const int error =
-          posix_spawn(&child, program.c_str(), nullptr, nullptr, argv.data(), environ);
+          posix_spawn(&child, program.c_str(), actions, nullptr, argv.data(), environ);
       error != 0)
     throw Error("cannot start " + program.string() + ": " + std::strerror(error) +
                 "; build it with ./lockstep run");
@@ -130,6 +154,25 @@ int run_program(const std::filesystem::path& program, const std::vector<std::str
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+}  // namespace
+
+int run_program(const std::filesystem::path& program, const std::vector<std::string>& arguments) {
+  return run_and_wait(program, arguments, nullptr);
+}
+
+int run_quietly(const std::filesystem::path& program, const std::vector<std::string>& arguments,
+                const std::filesystem::path& log) {
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log.c_str(),
+                                   O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+  const int code = run_and_wait(program, arguments, &actions);
+  posix_spawn_file_actions_destroy(&actions);
+  return code;
 }
 
 }  // namespace lockstep::course

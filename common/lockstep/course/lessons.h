@@ -26,11 +26,22 @@ std::vector<LessonEntry> lessons_of_clone();
 // all.
 LessonEntry find_lesson(const std::vector<LessonEntry>& lessons, const std::string& wanted);
 
-// Whether the lesson's program, which must be built, describes a form of this name.
-bool has_form(const LessonEntry& lesson, const std::string& form);
+// What the lesson's program, which must be built, says of itself (--describe). Throws Error.
+struct LessonForm {
+  std::string name, form, part;  // "missing-set-epoch", "broken", "epochs"
+  int min_world_size = 1;        // cannot show on fewer
+};
+struct Description {
+  int default_world_size = 1;
+  std::vector<LessonForm> forms;
+};
+Description describe(const LessonEntry& lesson);
 
 // Runs a program with this terminal, waits, and returns its exit code (128 + signal where one ended
 // it). SIGINT and SIGTERM sent to this process are passed on to it.
 int run_program(const std::filesystem::path& program, const std::vector<std::string>& arguments);
+// The same with no terminal: what it says goes to the file `log`.
+int run_quietly(const std::filesystem::path& program, const std::vector<std::string>& arguments,
+                const std::filesystem::path& log);
 
 }  // namespace lockstep::course

@@ -1,19 +1,71 @@
-// ./lockstep list: the lessons.
+// ./lockstep list: the lessons, what is done of them, and what comes next.
+#include <lockstep/base/file.h>
+#include <lockstep/base/text.h>
 #include <lockstep/course/commands.h>
 #include <lockstep/course/exit_code.h>
 #include <lockstep/course/lessons.h>
+#include <lockstep/course/progress.h>
 
+#include <algorithm>
 #include <iomanip>
 #include <iostream>
+#include <sstream>
 
 namespace lockstep::course {
+namespace {
+
+std::int64_t words_in(const std::filesystem::path& file) {
+  std::istringstream text(read_file(file));
+  std::int64_t count = 0;
+  for (std::string word; text >> word;) ++count;
+  return count;
+}
+
+// Of somebody who reads the lesson's page, its code and the pages of its pitfalls once, and mends the exercise.
+std::int64_t minutes_of(const std::filesystem::path& lesson) {
+  constexpr std::int64_t kWordsAMinute = 150, kExercise = 10;
+  std::int64_t words = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(lesson))
+    if (entry.path().extension() == ".md" || entry.path().extension() == ".cpp")
+      words += words_in(entry.path());
+  return (words / kWordsAMinute + kExercise + 4) / 5 * 5;
+}
+
+std::string state_of(const LessonProgress& done) {
+  if (!done.passed.empty()) return "done";
+  if (done.changed) return "changed since";
+  return done.ran.empty() ? "" : "run";
+}
+
+int list_lessons() {
+  const Progress progress;
+  const LessonEntry* next = nullptr;
+  int count = 0, done_count = 0;
+  const auto lessons = lessons_of_clone();
+  for (const auto& lesson : lessons) {
+    const auto folder = source_folder() / "lessons" / lesson.name;
+    const auto done = progress.of(lesson.name, hash_of_sources(folder));
+    ++count;
+    done_count += done.passed.empty() ? 0 : 1;
+    if (done.passed.empty() && next == nullptr) next = &lesson;
+    std::cout << std::left << std::setw(34) << lesson.name << std::setw(15) << state_of(done)
+              << std::right << std::setw(4) << minutes_of(folder) << " min"
+              << (next == &lesson ? "   next" : "") << "\n"
+              << wrapped(lesson.title, "    ");
+  }
+  std::cout << "\n" << done_count << " of " << count << " exercises done.";
+  if (next != nullptr)
+    std::cout << " Next: ./lockstep run " << next->name.substr(0, 2)
+              << ", then ./lockstep exercise start " << next->name.substr(0, 2);
+  std::cout << "\n";
+  return kOk;
+}
+
+}  // namespace
 
 void add_list_command(CLI::App& app, int& exit_code) {
-  app.add_subcommand("list", "The lessons and what each one teaches")->callback([&exit_code] {
-    for (const auto& lesson : lessons_of_clone())
-      std::cout << std::left << std::setw(34) << lesson.name << lesson.title << "\n";
-    exit_code = kOk;
-  });
+  app.add_subcommand("list", "The lessons, what each one teaches, and what you have done")
+      ->callback([&exit_code] { exit_code = list_lessons(); });
 }
 
 }  // namespace lockstep::course

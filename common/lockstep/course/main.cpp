@@ -18,6 +18,8 @@ int main_of(int argc, char** argv) {
       "skipped.");
   add_list_command(app, exit_code);
   add_run_command(app, exit_code);
+  add_explain_command(app, exit_code);
+  add_exercise_command(app, exit_code);
   add_diagnose_command(app, exit_code);
   add_matrix_command(app, exit_code);
   try {

@@ -1,8 +1,11 @@
 // ./lockstep run: lessons, each in all its forms.
 #include <lockstep/base/error.h>
+#include <lockstep/base/file.h>
 #include <lockstep/course/commands.h>
 #include <lockstep/course/exit_code.h>
 #include <lockstep/course/lessons.h>
+#include <lockstep/course/progress.h>
+#include <lockstep/course/run_sections.h>
 
 #include <algorithm>
 #include <iostream>
@@ -25,7 +28,8 @@ std::vector<LessonEntry> with_form(const std::vector<LessonEntry>& lessons,
                                    const std::string& form) {
   std::vector<LessonEntry> having;
   for (const auto& lesson : lessons)
-    if (has_form(lesson, form)) having.push_back(lesson);
+    for (const auto& each : describe(lesson).forms)
+      if (each.name == form) having.push_back(lesson);
   if (having.empty())
     throw UsageError("no lesson has a form \"" + form +
                      "\"; ./lockstep run LESSON --help lists a lesson's forms");
@@ -58,6 +62,58 @@ int run(const std::vector<LessonEntry>& lessons, const std::string& wanted,
   return skipped == static_cast<int>(chosen.size()) ? static_cast<int>(kSkipped) : worst;
 }
 
+// The same arguments with another form and another file for the report.
+std::vector<std::string> other_form(const std::vector<std::string>& rest, const std::string& form,
+                                    const std::filesystem::path& report) {
+  std::vector<std::string> arguments;
+  for (std::size_t i = 0; i < rest.size(); ++i) {
+    const bool taken = rest[i] == "--variant" || rest[i] == "--json";
+    if (taken) ++i;
+    if (taken || rest[i].rfind("--variant=", 0) == 0 || rest[i].rfind("--json=", 0) == 0) continue;
+    arguments.push_back(rest[i]);
+  }
+  arguments.insert(arguments.end(), {"--variant", form, "--json", report.string()});
+  return arguments;
+}
+
+// The correct form of the part that has this broken one; "" where the form is not broken.
+std::string correct_beside(const LessonEntry& lesson, const std::string& broken) {
+  const auto described = describe(lesson);
+  std::string part, correct;
+  for (const auto& form : described.forms)
+    if (form.name == broken && form.form == "broken") part = form.part;
+  for (const auto& form : described.forms)
+    if (form.form == "correct" && form.part == part) correct = form.name;
+  return part.empty() ? "" : correct;
+}
+
+// One lesson, told as one: what it is about, its runs, what was seen and why.
+int tell(const LessonEntry& lesson, const std::filesystem::path& reports,
+         const std::vector<std::string>& rest) {
+  const auto form = value_of(rest, "--variant");
+  const auto named = value_of(rest, "--json");
+  const auto report =
+      named.empty() ? reports / (lesson.name + ".json") : std::filesystem::path(named);
+  const auto correct = form.empty() ? "" : correct_beside(lesson, form);
+  say_before(lesson);
+  const int code = run({lesson}, lesson.name, reports, rest);
+  if (code != kOk && code != kFinding) return code;
+  std::vector<std::filesystem::path> seen{report};
+  const TemporaryFolder beside("lockstep-run");
+  if (!correct.empty()) {
+    seen.push_back(beside.path() / "correct.json");
+    std::cerr << "the right form, to compare with ...\n";
+    const int right = run_quietly(lesson.program, other_form(rest, correct, seen.back()),
+                                  beside.path() / "log");
+    if (right != kOk && right != kFinding) return right;
+  }
+  say_after(lesson, seen, correct.empty() ? "" : form);
+  if (form.empty() || form == "all")
+    Progress().change(lesson.name, hash_of_sources(source_folder() / "lessons" / lesson.name),
+                      [](LessonProgress& done) { done.ran = today(); });
+  return code;
+}
+
 struct Options {
   std::string lesson = "all";
   std::filesystem::path reports = source_folder() / "reports" / "out";
@@ -85,8 +141,12 @@ void add_run_command(CLI::App& app, int& exit_code) {
       return;
     }
     const auto lessons = lessons_of_clone();
-    exit_code = help ? run_program(find_lesson(lessons, options->lesson).program, {"--help"})
-                     : run(lessons, options->lesson, options->reports, rest);
+    if (options->lesson == "all")
+      exit_code = run(lessons, options->lesson, options->reports, rest);
+    else if (const auto lesson = find_lesson(lessons, options->lesson); help)
+      exit_code = run_program(lesson.program, {"--help"});
+    else
+      exit_code = tell(lesson, options->reports, rest);
   });
 }
 

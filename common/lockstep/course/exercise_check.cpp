@@ -1,0 +1,125 @@
+#include <lockstep/base/error.h>
+#include <lockstep/base/file.h>
+#include <lockstep/course/exercise_check.h>
+#include <lockstep/course/judge.h>
+
+#include <algorithm>
+#include <future>
+#include <random>
+
+namespace lockstep::course {
+namespace {
+
+constexpr int kTimeout = 40;  // s, of one run: one that hangs is ended by its own launcher
+
+// The correct form of the part that has the pitfall, and the least ranks it can show on.
+struct Form {
+  std::string name;
+  int least_ranks = 1, default_ranks = 1;
+};
+
+Form form_of(const Exercise& exercise) {
+  const auto described = describe(exercise.lesson);
+  Form form{.name = {}, .default_ranks = described.default_world_size};
+  std::string part;
+  for (const auto& each : described.forms)
+    if (each.name == exercise.pitfall.slug) {
+      part = each.part;
+      form.least_ranks = each.min_world_size;
+    }
+  for (const auto& each : described.forms)
+    if (each.form == "correct" && each.part == part) form.name = each.name;
+  if (form.name.empty())
+    throw Error(exercise.lesson.name + " has no correct form beside " + exercise.pitfall.slug);
+  return form;
+}
+
+struct Setting {
+  int world_size = 2;
+  unsigned seed = 0;
+};
+
+std::string text_of(const Setting& setting) {
+  return std::to_string(setting.world_size) + (setting.world_size == 1 ? " rank" : " ranks") +
+         ", seed " + std::to_string(setting.seed);
+}
+
+std::vector<Setting> settings_of(const Form& form) {
+  std::random_device dice;
+  const int fewest = std::max(form.least_ranks, form.default_ranks);
+  const int more = fewest == 1 ? 1 : fewest + 1;
+  return {{fewest, dice() % 1000 + 1}, {more, dice() % 1000 + 1}};
+}
+
+FormRun run_form(const std::filesystem::path& program, const Exercise& exercise, const Form& form,
+                 const Setting& setting, const std::filesystem::path& folder) {
+  std::filesystem::create_directories(folder);
+  const FormRun run{folder / "report.json", folder / exercise.lesson.name / form.name};
+  const int code =
+      run_quietly(program,
+                  {"--variant", form.name, "--world-size", std::to_string(setting.world_size),
+                   "--seed", std::to_string(setting.seed), "--timeout", std::to_string(kTimeout),
+                   "--json", run.report.string(), "--trace", folder.string()},
+                  folder / "log");
+  if (!std::filesystem::exists(run.report))
+    throw Error(program.filename().string() + " ended with exit code " + std::to_string(code) +
+                " and left no report:\n" + read_file(folder / "log"));
+  return run;
+}
+
+// The lines that say what is wrong, not the commands that were run.
+std::string errors_in(const std::string& log) {
+  std::string errors, line;
+  int left = 0;
+  for (const char c : log) {
+    line += c;
+    if (c != '\n') continue;
+    if (line.find("error:") != std::string::npos) left = 4;  // with the line of code and the caret
+    if (left > 0 && errors.size() < 2000) errors += line;
+    left -= left > 0 ? 1 : 0;
+    line.clear();
+  }
+  return errors.empty() ? log.substr(log.size() > 2000 ? log.size() - 2000 : 0) : errors;
+}
+
+}  // namespace
+
+CheckResult check(const Exercise& exercise, const std::string& mended,
+                  const std::function<void(const std::string&)>& tell) {
+  const auto build = exercise.lesson.program.parent_path().parent_path();
+  const auto stem = exercise.pitfall.file.stem().string();
+  const auto target = "exercise_" + exercise.lesson.name + "_" + stem;
+  const TemporaryFolder folder("lockstep-exercise");
+  const auto log = folder.path() / "build.log";
+  const auto build_target = [&](const std::string& name) {
+    return run_quietly(LOCKSTEP_CMAKE,
+                       {"--build", build.string(), "--target", name, "--parallel", "2"}, log);
+  };
+  if (!std::filesystem::exists(exercise.lesson.program)) tell("building the lesson, once");
+  if (build_target(exercise.lesson.name) != 0)
+    throw Error(exercise.lesson.name + " cannot be built:\n" + errors_in(read_file(log)));
+  const auto form = form_of(exercise);
+  const auto settings = settings_of(form);
+
+  write_file(build / "exercises" / exercise.lesson.name / (stem + ".cpp"), woven(exercise, mended));
+  tell("building your form, and running the lesson's own");
+  auto building = std::async(std::launch::async, [&] { return build_target(target); });
+  std::vector<FormRun> references;
+  for (std::size_t i = 0; i < settings.size(); ++i)
+    references.push_back(run_form(exercise.lesson.program, exercise, form, settings[i],
+                                  folder.path() / ("reference_" + std::to_string(i))));
+  if (building.get() != 0) return {{}, errors_in(read_file(log))};
+
+  CheckResult result;
+  for (std::size_t i = 0; i < settings.size() && result.wrong.empty(); ++i) {
+    tell("running your form: " + text_of(settings[i]) + " (" + std::to_string(i + 1) + " of " +
+         std::to_string(settings.size()) + ")");
+    const auto run = run_form(build / "exercises" / target, exercise, form, settings[i],
+                              folder.path() / ("mended_" + std::to_string(i)));
+    for (const auto& each : judge(exercise.pitfall.slug, run, references[i]))
+      result.wrong.push_back("on " + text_of(settings[i]) + ": " + each);
+  }
+  return result;
+}
+
+}  // namespace lockstep::course

@@ -1,0 +1,22 @@
+// Builds a mended exercise and runs it beside the lesson's own correct form.
+#pragma once
+
+#include <lockstep/course/exercise.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace lockstep::course {
+
+struct CheckResult {
+  std::vector<std::string> wrong;  // empty: it is solved
+  std::string compiler;            // what it said, where it could not be built
+};
+
+// On two world sizes and seeds that are drawn anew each time. `tell` hears what is being done. Throws Error where the
+// check itself cannot be made.
+CheckResult check(const Exercise& exercise, const std::string& mended,
+                  const std::function<void(const std::string&)>& tell);
+
+}  // namespace lockstep::course

@@ -1,0 +1,165 @@
+// ./lockstep exercise: start, hint, check, reset.
+#include <lockstep/base/error.h>
+#include <lockstep/base/file.h>
+#include <lockstep/base/text.h>
+#include <lockstep/course/commands.h>
+#include <lockstep/course/exercise_check.h>
+#include <lockstep/course/exit_code.h>
+#include <lockstep/course/page.h>
+#include <lockstep/course/progress.h>
+
+#include <algorithm>
+#include <iostream>
+#include <memory>
+
+namespace lockstep::course {
+namespace {
+
+std::string shown(const std::filesystem::path& file) {
+  return std::filesystem::relative(file).string();
+}
+
+std::string sources_of(const Exercise& exercise) {
+  return hash_of_sources(source_folder() / "lessons" / exercise.lesson.name);
+}
+
+void say_what_next(const Exercise& exercise) {
+  const auto& slug = exercise.pitfall.slug;
+  std::cout << "  mend it:     " << shown(exercise.file) << "\n"
+            << "  a hint:      ./lockstep exercise hint " << slug << "\n"
+            << "  is it right: ./lockstep exercise check " << slug << "\n";
+}
+
+int start(const Exercise& exercise) {
+  const auto page = read_page(source_folder(), exercise.lesson.name, exercise.pitfall.slug);
+  if (std::filesystem::exists(exercise.file))
+    throw UsageError(shown(exercise.file) +
+                     " is there already: go on with it, or begin anew with "
+                     "./lockstep exercise reset " +
+                     exercise.pitfall.slug);
+  write_file(exercise.file, handed_out(exercise));
+  std::cout << "Exercise of " << exercise.lesson.name << "\n"
+            << wrapped(page.title, "  ") << wrapped(page.section("Symptom"), "  ");
+  say_what_next(exercise);
+  return kOk;
+}
+
+int hint(const Exercise& exercise) {
+  const auto& slug = exercise.pitfall.slug;
+  const auto hints = hints_of(read_page(source_folder(), exercise.lesson.name, slug));
+  if (hints.empty()) throw Error("the page of " + slug + " has no hints");
+  std::size_t level = 0;
+  Progress().change(exercise.lesson.name, sources_of(exercise), [&](LessonProgress& done) {
+    auto& given = done.hints[slug];
+    given = std::min<int>(given + 1, static_cast<int>(hints.size()));
+    level = static_cast<std::size_t>(given);
+  });
+  for (std::size_t i = 0; i < level; ++i)
+    std::cout << "Hint " << i + 1 << " of " << hints.size() << "\n" << wrapped(hints[i], "  ");
+  if (level == hints.size())
+    std::cout << "That is all of them. The whole story: ./lockstep explain " << slug << "\n";
+  return kOk;
+}
+
+int reset(const Exercise& exercise) {
+  if (std::filesystem::exists(exercise.file)) {
+    std::filesystem::path kept;
+    for (int number = 1; kept.empty() || std::filesystem::exists(kept); ++number)
+      kept = exercise.file.string() + ".old-" + std::to_string(number);
+    std::filesystem::rename(exercise.file, kept);
+    std::cout << "What you had is kept as " << shown(kept) << ".\n";
+  }
+  return start(exercise);
+}
+
+int check(const Exercise& exercise) {
+  const auto& slug = exercise.pitfall.slug;
+  if (!std::filesystem::exists(exercise.file))
+    throw UsageError("there is no " + shown(exercise.file) +
+                     " to check: ./lockstep exercise start " + slug + " makes it");
+  const auto page = read_page(source_folder(), exercise.lesson.name, slug);
+  const auto result = check(exercise, read_file(exercise.file),
+                            [](const std::string& what) { std::cerr << what << " ...\n"; });
+  if (!result.compiler.empty()) {
+    std::cout << "It cannot be built:\n" << result.compiler;
+    return kFinding;
+  }
+  if (!result.wrong.empty()) {
+    std::cout << "Not yet right.\n";
+    for (const auto& each : result.wrong) std::cout << wrapped(each, "  ");
+    std::cout << "A hint: ./lockstep exercise hint " << slug << "\n";
+    return kFinding;
+  }
+  Progress().change(exercise.lesson.name, sources_of(exercise),
+                    [](LessonProgress& done) { done.passed = today(); });
+  std::cout << "Right: the oracles hold, the detectors find nothing, and no work was left out.\n"
+               "The lesson's own way:\n\n"
+            << forms_of(exercise.pitfall).right << "\nWhy\n"
+            << wrapped(page.section("Why"), "  ") << "\nMore: ./lockstep explain " << slug << "\n";
+  return kOk;
+}
+
+// Of one exercise: whether it fails as it is handed out, and passes with the lesson's own form.
+bool is_sound(const Exercise& exercise) {
+  const auto quiet = [](const std::string&) {};
+  const auto& slug = exercise.pitfall.slug;
+  const auto shipped = check(exercise, handed_out(exercise), quiet);
+  const auto solved = check(exercise, forms_of(exercise.pitfall).right, quiet);
+  std::cout << exercise.lesson.name << " " << slug << ": ";
+  if (!shipped.compiler.empty())
+    std::cout << "cannot be built as it is handed out:\n" << shipped.compiler;
+  else if (shipped.wrong.empty())
+    std::cout << "passes as it is handed out\n";
+  else if (!solved.compiler.empty())
+    std::cout << "its solution cannot be built:\n" << solved.compiler;
+  else if (!solved.wrong.empty())
+    std::cout << "its solution does not pass:\n" << wrapped(list(solved.wrong), "  ");
+  else
+    std::cout << "sound\n";
+  std::cout << std::flush;
+  return shipped.compiler.empty() && !shipped.wrong.empty() && solved.compiler.empty() &&
+         solved.wrong.empty();
+}
+
+int author_check(const std::vector<std::string>& wanted) {
+  bool all = true;
+  if (!wanted.empty()) {
+    for (const auto& each : wanted) all = is_sound(find_exercise(each, exercise_folder())) && all;
+  } else {
+    for (const auto& lesson : lessons_of_clone())
+      all = is_sound(find_exercise(lesson.name, exercise_folder())) && all;
+  }
+  return all ? kOk : kFinding;
+}
+
+}  // namespace
+
+void add_exercise_command(CLI::App& app, int& exit_code) {
+  auto* command = app.add_subcommand("exercise", "Mend a broken form, and have it checked");
+  command->require_subcommand(1);
+  const auto add = [&](const std::string& name, const std::string& what,
+                       int (*act)(const Exercise&)) {
+    auto wanted = std::make_shared<std::string>();
+    auto folder = std::make_shared<std::filesystem::path>(exercise_folder());
+    auto* each = command->add_subcommand(name, what);
+    each->add_option("exercise", *wanted,
+                     "A lesson (05, set_epoch), or a pitfall (missing-set-epoch)")
+        ->required();
+    each->add_option("--folder", *folder, "Where the file is that you mend")->capture_default_str();
+    each->callback(
+        [wanted, folder, act, &exit_code] { exit_code = act(find_exercise(*wanted, *folder)); });
+  };
+  add("start", "Write the broken function to exercises/PITFALL.cpp", start);
+  add("hint", "The next of three hints", hint);
+  add("check", "Build what you mended, run it on hidden seeds and world sizes, and judge it",
+      check);
+  add("reset", "Begin anew; what you had is kept beside", reset);
+  auto wanted = std::make_shared<std::vector<std::string>>();
+  auto* authors = command->add_subcommand(
+      "author-check",
+      "For authors: an exercise fails as handed out, and passes as the lesson has it");
+  authors->add_option("exercises", *wanted, "Default: every lesson's");
+  authors->callback([wanted, &exit_code] { exit_code = author_check(*wanted); });
+}
+
+}  // namespace lockstep::course

@@ -1,0 +1,92 @@
+// ./lockstep explain: what a pitfall is, with its code from the lesson's own source.
+#include <lockstep/base/text.h>
+#include <lockstep/course/commands.h>
+#include <lockstep/course/exit_code.h>
+#include <lockstep/course/forms.h>
+#include <lockstep/course/lessons.h>
+#include <lockstep/course/page.h>
+#include <lockstep/course/prose.h>
+#include <lockstep/course/terminal.h>
+
+#include <iostream>
+#include <memory>
+
+namespace lockstep::course {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string name_of(const fs::path& file) {
+  return fs::relative(file, source_folder()).string();
+}
+
+void explain(const Pitfall& pitfall) {
+  const auto page = read_page(source_folder(), pitfall.lesson, pitfall.slug);
+  const auto forms = forms_of(pitfall);
+  const auto number = pitfall.lesson.substr(0, 2);
+  const auto say = [&](const char* name) {
+    say_heading(name);
+    say_section(page.section(name), pitfall.file.parent_path() / "pitfalls");
+  };
+  std::cout << coloured(wrapped(pitfall.slug + ": " + page.title, ""), Colour::bold);
+  say_heading("Broken code");
+  std::cout << "  " << name_of(pitfall.file) << ":" << pitfall.line << "\n\n";
+  say_code(forms, '-');
+  say("Symptom");
+  say("Why");
+  say("Fix");
+  std::cout << "\n";
+  say_code(forms, '+');
+  say("In your own job");
+  say("Links");
+  say_heading("More");
+  std::cout << "  ./lockstep explain " << pitfall.slug << " --diff\n"
+            << "  ./lockstep run " << number << " --variant " << pitfall.slug << "\n"
+            << "  ./lockstep exercise start " << pitfall.slug << "\n";
+}
+
+void list_all(const std::vector<Pitfall>& pitfalls) {
+  constexpr std::size_t kTitle = 41;  // the column at which titles begin
+  std::string lesson;
+  for (const auto& pitfall : pitfalls) {
+    if (pitfall.lesson != lesson) {
+      std::cout << (lesson.empty() ? "" : "\n") << coloured(pitfall.lesson, Colour::bold) << "\n";
+      lesson = pitfall.lesson;
+    }
+    auto lines =
+        wrapped(read_page(source_folder(), lesson, pitfall.slug).title, std::string(kTitle, ' '));
+    std::cout << lines.replace(2, pitfall.slug.size(), pitfall.slug);
+  }
+  std::cout << "\n./lockstep explain SLUG tells all about one of these " << pitfalls.size()
+            << ".\n";
+}
+
+struct Options {
+  std::string slug;
+  bool diff = false;
+};
+
+}  // namespace
+
+void add_explain_command(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<Options>();
+  auto* command = app.add_subcommand("explain", "What a pitfall is; without a name, all pitfalls");
+  auto* slug =
+      command->add_option("slug", options->slug, "As ./lockstep diagnose and --variant call it");
+  command
+      ->add_flag("--diff", options->diff, "Only what differs between the broken and the right code")
+      ->needs(slug);
+  command->callback([options, &exit_code] {
+    lessons_of_clone();
+    const auto pitfalls = find_pitfalls(source_folder());
+    if (options->slug.empty())
+      list_all(pitfalls);
+    else if (options->diff)
+      say_difference(options->slug, forms_of(find_pitfall(pitfalls, options->slug)));
+    else
+      explain(find_pitfall(pitfalls, options->slug));
+    exit_code = kOk;
+  });
+}
+
+}  // namespace lockstep::course

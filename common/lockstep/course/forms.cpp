@@ -1,0 +1,97 @@
+#include <lockstep/base/error.h>
+#include <lockstep/base/file.h>
+#include <lockstep/base/text.h>
+#include <lockstep/course/cpp_text.h>
+#include <lockstep/course/fold.h>
+#include <lockstep/course/forms.h>
+#include <lockstep/course/nearest.h>
+
+#include <algorithm>
+#include <regex>
+
+namespace lockstep::course {
+namespace {
+
+namespace fs = std::filesystem;
+
+// From the comment directly above a function's head.
+std::size_t with_comment(const std::string& text, std::size_t head) {
+  auto begin = line_begin(text, head);
+  while (begin > 0) {
+    const auto above = line_begin(text, begin - 1);
+    if (text.compare(above + indent_at(text, above), 2, "//") != 0) break;
+    begin = above;
+  }
+  return begin;
+}
+
+// The first brace around `at` that is no namespace's and no type's is a function's.
+void find_function(const std::string& text, const std::string& code, std::size_t at,
+                   Pitfall& pitfall) {
+  static const std::regex scope(R"(\b(namespace|struct|class|union|enum)\b)");
+  static const std::regex access(R"(^\s*(public|protected|private)\s*:)");
+  for (auto open = opening_around(code, at); open != kNowhere; open = opening_around(code, open)) {
+    auto head = open;
+    while (head > 0 && std::string_view(";{}").find(code[head - 1]) == kNowhere)
+      head = code[head - 1] == ')' ? opening_around(code, head - 1) : head - 1;
+    auto words = code.substr(head, open - head);
+    if (std::regex_search(words, scope)) break;
+    std::smatch found;
+    if (std::regex_search(words, found, access)) head += found.length();
+    pitfall.begin = with_comment(text, next_code(code, head));
+    pitfall.end = line_end(text, closing(code, open));
+  }
+  if (pitfall.end == 0)
+    throw Error(pitfall.file.string() + ":" + std::to_string(pitfall.line) + ": PITFALL " +
+                pitfall.slug + " stands in no function");
+}
+
+void find_in(const fs::path& file, const std::string& lesson, std::vector<Pitfall>& pitfalls) {
+  static const std::regex mark(R"(// PITFALL ([a-z0-9-]+))");
+  const auto text = read_file(file);
+  const auto code = code_only(text);
+  for (std::sregex_iterator it(text.begin(), text.end(), mark), none; it != none; ++it) {
+    const auto at = static_cast<std::size_t>(it->position());
+    Pitfall pitfall{.slug = (*it)[1], .lesson = lesson, .file = file};
+    pitfall.line =
+        1 + static_cast<int>(std::count(text.begin(), text.begin() + it->position(), '\n'));
+    find_function(text, code, at, pitfall);
+    pitfalls.push_back(pitfall);
+  }
+}
+
+}  // namespace
+
+std::vector<Pitfall> find_pitfalls(const fs::path& source) {
+  std::vector<fs::path> files;
+  for (const auto& lesson : fs::directory_iterator(source / "lessons"))
+    if (lesson.is_directory())
+      for (const auto& file : fs::directory_iterator(lesson))
+        if (file.path().extension() == ".cpp" || file.path().extension() == ".h")
+          files.push_back(file);
+  std::sort(files.begin(), files.end());
+  std::vector<Pitfall> pitfalls;
+  for (const auto& file : files) find_in(file, file.parent_path().filename(), pitfalls);
+  return pitfalls;
+}
+
+Pitfall find_pitfall(const std::vector<Pitfall>& pitfalls, const std::string& slug) {
+  std::vector<std::string> slugs;
+  for (const auto& pitfall : pitfalls) {
+    if (pitfall.slug == slug) return pitfall;
+    slugs.push_back(pitfall.slug);
+  }
+  throw UsageError("there is no pitfall \"" + slug + "\"; the nearest: " +
+                   list(nearest(slug, slugs)) + ". ./lockstep explain lists all");
+}
+
+Forms forms_of(const Pitfall& pitfall) {
+  const auto function = read_file(pitfall.file).substr(pitfall.begin, pitfall.end - pitfall.begin);
+  Forms forms{.broken = fold(function, pitfall.slug), .right = fold(function, "")};
+  if (forms.broken == forms.right)
+    throw Error(pitfall.file.string() + ":" + std::to_string(pitfall.line) + ": with and without " +
+                pitfall.slug + " the function is the same");
+  return forms;
+}
+
+}  // namespace lockstep::course

@@ -1,0 +1,134 @@
+#include <lockstep/base/error.h>
+#include <lockstep/base/file.h>
+#include <lockstep/base/text.h>
+#include <lockstep/course/judge.h>
+#include <lockstep/diagnose/diagnose.h>
+#include <lockstep/trace/attempts.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace lockstep::course {
+namespace {
+
+nlohmann::json variant_of(const FormRun& run) {
+  return nlohmann::json::parse(read_file(run.report)).at("variants").at(0);
+}
+
+std::string figure(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", value);
+  return text;
+}
+
+// What a rank did, as often as it did it.
+struct Work {
+  std::size_t updates = 0, samples = 0, collectives = 0, metrics = 0;
+};
+
+Work work_of(const trace::ParticipantTrace& rank) {
+  Work work;
+  for (const auto& event : rank.events) {
+    work.updates += std::holds_alternative<trace::Update>(event.payload) ? 1 : 0;
+    work.collectives += std::holds_alternative<trace::Collective>(event.payload) ? 1 : 0;
+    work.metrics += std::holds_alternative<trace::Metric>(event.payload) ? 1 : 0;
+    if (const auto* samples = std::get_if<trace::Samples>(&event.payload))
+      work.samples += samples->ids.size();
+  }
+  return work;
+}
+
+void compare_work(const trace::Trace& mended, const trace::Trace& reference,
+                  std::vector<std::string>& wrong) {
+  for (std::size_t r = 0; r < reference.ranks.size(); ++r) {
+    if (r >= mended.ranks.size()) {
+      wrong.push_back("rank " + std::to_string(r) + " left no trace");
+      continue;
+    }
+    const auto mine = work_of(mended.ranks[r]), theirs = work_of(reference.ranks[r]);
+    const auto at_least = [&](std::size_t made, std::size_t wanted, const std::string& what) {
+      if (made < wanted)
+        wrong.push_back("rank " + std::to_string(r) + " made " + std::to_string(made) + " " + what +
+                        ", and " + std::to_string(wanted) + " are to be made: was work left out?");
+    };
+    at_least(mine.updates, theirs.updates, "updates");
+    at_least(mine.samples, theirs.samples, "draws of a sample");
+    at_least(mine.collectives, theirs.collectives, "collective calls");
+    at_least(mine.metrics, theirs.metrics, "reports of a metric");
+  }
+}
+
+// Of all ranks, the mean; nothing where there are none or one is no number.
+std::optional<double> last_loss(const nlohmann::json& variant) {
+  double sum = 0;
+  int count = 0;
+  for (const auto& rank : variant.at("losses")) {
+    if (rank.empty()) continue;
+    if (!rank.back().is_number()) return std::nullopt;
+    sum += rank.back().get<double>();
+    ++count;
+  }
+  if (count == 0) return std::nullopt;
+  return sum / count;
+}
+
+void compare_losses(const nlohmann::json& mended, const nlohmann::json& reference,
+                    std::vector<std::string>& wrong) {
+  constexpr double kTolerance = 0.15;  // relative: another way to mend may draw in another order
+  const auto right = last_loss(reference);
+  if (!right) return;
+  const auto mine = last_loss(mended);
+  if (!mine || std::abs(*mine - *right) > kTolerance * std::max(std::abs(*right), 0.1))
+    wrong.push_back("the last loss is " + (mine ? figure(*mine) : "no number") +
+                    "; a right form has " + figure(*right));
+}
+
+void judge_oracles(const nlohmann::json& variant, std::vector<std::string>& wrong) {
+  const auto outcome = variant.at("outcome").get<std::string>();
+  if (outcome != "completed")
+    wrong.push_back("it did not complete: " + outcome + ". " + variant.value("reason", ""));
+  for (const auto& oracle : variant.at("oracles"))
+    if (oracle.at("manifested").get<bool>())
+      wrong.push_back(oracle.at("metric").get<std::string>() + ": expected " +
+                      oracle.at("expected").dump() + ", observed " + oracle.at("observed").dump());
+}
+
+void judge_findings(const std::string& slug, const diagnose::Diagnosis& mended,
+                    const diagnose::Diagnosis& reference, std::vector<std::string>& wrong) {
+  std::set<std::string> accepted;  // advice that the right form has, too
+  for (const auto& finding : reference.findings) accepted.insert(finding.pitfall);
+  for (const auto& finding : mended.findings)
+    if (accepted.count(finding.pitfall) == 0)
+      wrong.push_back("found: " + finding.pitfall + ", " + ranks_text(finding.ranks) + ": " +
+                      finding.evidence);
+  const auto state_of = [&](const diagnose::Diagnosis& diagnosis) {
+    const auto row = std::find_if(diagnosis.rows.begin(), diagnosis.rows.end(),
+                                  [&](const auto& each) { return each.slug == slug; });
+    return row == diagnosis.rows.end() ? diagnose::State::not_triggered : row->verdict.state;
+  };
+  if (state_of(reference) == diagnose::State::clean &&
+      state_of(mended) == diagnose::State::not_triggered)
+    wrong.push_back("it no longer tells what " + slug +
+                    " is seen by: keep the calls of context.probes()");
+}
+
+}  // namespace
+
+std::vector<std::string> judge(const std::string& slug, const FormRun& mended,
+                               const FormRun& reference) {
+  std::vector<std::string> wrong;
+  const auto mine = variant_of(mended), theirs = variant_of(reference);
+  if (theirs.at("outcome") != "completed")
+    throw Error("the lesson's own correct form did not complete: " + theirs.value("reason", ""));
+  judge_oracles(mine, wrong);
+  if (!wrong.empty()) return wrong;
+  const auto trace = trace::read_job(mended.traces), right = trace::read_job(reference.traces);
+  judge_findings(slug, diagnose::diagnose(trace), diagnose::diagnose(right), wrong);
+  compare_work(trace, right, wrong);
+  compare_losses(mine, theirs, wrong);
+  return wrong;
+}
+
+}  // namespace lockstep::course

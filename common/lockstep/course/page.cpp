@@ -1,0 +1,51 @@
+#include <lockstep/base/error.h>
+#include <lockstep/base/file.h>
+#include <lockstep/course/page.h>
+
+#include <cctype>
+#include <sstream>
+
+namespace lockstep::course {
+
+std::string section_of(const std::string& page, const std::string& name) {
+  std::istringstream lines(page);
+  std::string text, line;
+  bool inside = false;
+  while (std::getline(lines, line)) {
+    if (line.rfind("## ", 0) == 0 || line.rfind("# ", 0) == 0) {
+      inside = line == "## " + name;
+    } else if (inside && !(text.empty() && line.empty())) {
+      text += line + "\n";
+    }
+  }
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+Page read_page(const std::filesystem::path& source, const std::string& lesson,
+               const std::string& slug) {
+  const auto file = source / "lessons" / lesson / "pitfalls" / (slug + ".md");
+  if (!std::filesystem::exists(file))
+    throw Error(slug + " has no page: " + file.string() + " is missing");
+  const auto text = read_file(file);
+  const std::string begin = "# " + slug + ": ";
+  if (text.rfind(begin, 0) != 0) throw Error(file.string() + ":1: expected \"" + begin + "...\"");
+  return {.title = text.substr(begin.size(), text.find('\n') - begin.size()), .text = text};
+}
+
+std::vector<std::string> hints_of(const Page& page) {
+  std::istringstream lines(page.section("Hints"));
+  std::vector<std::string> hints;
+  std::string line;
+  while (std::getline(lines, line)) {
+    const bool begins =
+        line.size() > 2 && std::isdigit(static_cast<unsigned char>(line[0])) != 0 && line[1] == '.';
+    if (begins)
+      hints.push_back(line.substr(3));
+    else if (!hints.empty())
+      hints.back() += " " + line.substr(std::min(line.find_first_not_of(' '), line.size()));
+  }
+  return hints;
+}
+
+}  // namespace lockstep::course

@@ -1,0 +1,148 @@
+#include <fcntl.h>
+#include <lockstep/base/error.h>
+#include <lockstep/base/file.h>
+#include <lockstep/base/hash.h>
+#include <lockstep/course/progress.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+namespace lockstep::course {
+namespace {
+
+constexpr int kVersion = 1;
+
+// Keeps other processes from changing the file, by a lock of its own beside it.
+class Lock {
+ public:
+  explicit Lock(const std::filesystem::path& file) {
+    std::filesystem::create_directories(file.parent_path());
+    const auto name = file.string() + ".lock";
+    fd_ = open(name.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
+    if (fd_ < 0 || flock(fd_, LOCK_EX) != 0) {
+      const std::string reason = std::strerror(errno);
+      if (fd_ >= 0) close(fd_);
+      throw Error("progress cannot be kept: " + name + ": " + reason);
+    }
+  }
+  ~Lock() { close(fd_); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+ private:
+  int fd_ = -1;
+};
+
+LessonProgress lesson_of(const nlohmann::json& json) {
+  return {.ran = json.value("ran", ""),
+          .passed = json.value("passed", ""),
+          .hints = json.value("hints", std::map<std::string, int>{})};
+}
+
+nlohmann::json json_of(const LessonProgress& done) {
+  return {{"ran", done.ran}, {"passed", done.passed}, {"hints", done.hints}};
+}
+
+// A name beside the file that is not taken.
+std::filesystem::path put_aside(const std::filesystem::path& file) {
+  for (int number = 1;; ++number) {
+    const std::filesystem::path name = file.string() + ".unreadable-" + std::to_string(number);
+    if (std::filesystem::exists(name)) continue;
+    std::filesystem::rename(file, name);
+    return name;
+  }
+}
+
+}  // namespace
+
+std::filesystem::path progress_file() {
+  const char* state = std::getenv("XDG_STATE_HOME");
+  const char* home = std::getenv("HOME");
+  if (state != nullptr && *state == '/')
+    return std::filesystem::path(state) / "lockstep" / "progress.json";
+  if (home == nullptr || *home == '\0')
+    throw Error("there is no place for your progress: set HOME, or XDG_STATE_HOME to a folder");
+  return std::filesystem::path(home) / ".local" / "state" / "lockstep" / "progress.json";
+}
+
+Progress::Progress(std::filesystem::path file) : file_(std::move(file)) {
+  read();
+}
+
+void Progress::read() {
+  entries_.clear();
+  if (!std::filesystem::exists(file_)) return;
+  try {
+    const auto json = nlohmann::json::parse(read_file(file_));
+    newer_ = json.at("schema_version").get<int>() > kVersion;
+    if (newer_) {
+      std::cerr << "note: " << file_.string()
+                << " is of a newer Lockstep: it is left as it is, and nothing is recorded\n";
+      return;
+    }
+    for (const auto& [name, entry] : json.at("lessons").items())
+      entries_[name] = {entry.at("sources").get<std::string>(), lesson_of(entry)};
+  } catch (const nlohmann::json::exception& error) {
+    const auto kept = put_aside(file_);
+    std::cerr << "note: your progress could not be read (" << error.what() << "); it is kept as "
+              << kept.string() << ", and begun anew\n";
+    entries_.clear();
+  }
+}
+
+LessonProgress Progress::of(const std::string& lesson, const std::string& sources) const {
+  const auto found = entries_.find(lesson);
+  if (found == entries_.end()) return {};
+  if (found->second.sources == sources) return found->second.done;
+  const auto& done = found->second.done;
+  return {.changed = !done.ran.empty() || !done.passed.empty()};
+}
+
+void Progress::change(const std::string& lesson, const std::string& sources,
+                      const std::function<void(LessonProgress&)>& apply) {
+  if (newer_) return;
+  const Lock lock(file_);
+  read();
+  auto now = of(lesson, sources);
+  apply(now);
+  entries_[lesson] = {sources, now};
+  auto lessons = nlohmann::json::object();
+  for (const auto& [name, entry] : entries_) {
+    lessons[name] = json_of(entry.done);
+    lessons[name]["sources"] = entry.sources;
+  }
+  write_file(file_,
+             nlohmann::json{{"schema_version", kVersion}, {"lessons", lessons}}.dump(1) + "\n");
+}
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  char text[16];
+  std::strftime(text, sizeof text, "%Y-%m-%d", &local);
+  return text;
+}
+
+std::string hash_of_sources(const std::filesystem::path& lesson_folder) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(lesson_folder))
+    if (entry.path().extension() == ".cpp" || entry.path().extension() == ".h")
+      files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  std::uint64_t hash = 0;
+  for (const auto& file : files)
+    hash = hash_text(read_file(file), hash_text(file.filename().string(), hash));
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
+  return text;
+}
+
+}  // namespace lockstep::course

@@ -1,0 +1,113 @@
+#include <lockstep/base/text.h>
+#include <lockstep/course/cpp_text.h>
+#include <lockstep/course/diff.h>
+#include <lockstep/course/lessons.h>
+#include <lockstep/course/prose.h>
+#include <lockstep/course/terminal.h>
+#include <lockstep/course/tidy.h>
+
+#include <algorithm>
+#include <iostream>
+#include <regex>
+#include <utility>
+
+namespace lockstep::course {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kColumns = 80;
+constexpr std::size_t kContext = 3;  // lines around what differs
+
+// "[Lesson 05](../lesson.md)" gives "Lesson 05 (lessons/05_set_epoch/lesson.md)".
+std::string without_links(const std::string& text, const fs::path& folder) {
+  static const std::regex link(R"(\[([^\]]*)\]\(([^)]*)\))");
+  std::string result;
+  auto rest = text.begin();
+  for (std::sregex_iterator it(text.begin(), text.end(), link), none; it != none; ++it) {
+    const std::string target = (*it)[2];
+    result.append(rest, (*it)[0].first);
+    result += (*it)[1].str() + " (" +
+              (target.find("://") == kNowhere
+                   ? fs::relative((folder / target).lexically_normal(), source_folder()).string()
+                   : target) +
+              ")";
+    rest = (*it)[0].second;
+  }
+  return result.append(rest, text.end());
+}
+
+// A paragraph, or an item of a list, which hangs by its mark.
+void say_paragraph(const std::string& text) {
+  static const std::regex mark(R"(^(- |\d+\. ))");
+  std::smatch found;
+  const std::string item = std::regex_search(text, found, mark) ? found.str() : "";
+  auto lines = wrapped(text.substr(item.size()), std::string(2 + item.size(), ' '));
+  std::cout << lines.replace(2, item.size(), item);
+}
+
+}  // namespace
+
+void say_heading(const std::string& text) {
+  std::cout << "\n" << coloured(text, Colour::bold) << "\n";
+}
+
+void say_section(const std::string& markdown, const fs::path& folder) {
+  const auto text = without_links(markdown, folder);
+  static const std::regex begins_item(R"(^(- |\d+\. ))");
+  std::string paragraph;
+  const auto finish = [&] {
+    if (!paragraph.empty()) say_paragraph(std::exchange(paragraph, ""));
+  };
+  for (const auto& line : lines_of(text)) {
+    const bool code = indent_at(line, 0) >= 4 && !line.empty();
+    if (line.empty() || code || std::regex_search(line, begins_item)) finish();
+    if (line.empty() || code)
+      std::cout << (code ? line : "") << "\n";
+    else
+      paragraph += line + "\n";
+  }
+  finish();
+}
+
+void say_code(const Forms& forms, char side) {
+  bool first = true, any = false;
+  for (const auto& hunk : hunks_between(forms.broken, forms.right, kContext)) {
+    std::size_t indent = kNowhere;
+    for (const auto& line : hunk.lines)
+      if (!line.text.empty()) indent = std::min(indent, indent_at(line.text, 0));
+    if (!std::exchange(first, false)) std::cout << "      ...\n";
+    for (const auto& line : hunk.lines) {
+      if (line.sign != ' ' && line.sign != side) continue;
+      any = any || line.sign == side;
+      for (const auto& narrow :
+           lines_of(narrowed(dedented(line.text + "\n", indent), kColumns - 6))) {
+        const auto text = std::string("    ") + line.sign + (narrow.empty() ? "" : " ") + narrow;
+        if (line.sign == ' ')
+          std::cout << (narrow.empty() ? "" : text) << "\n";
+        else
+          std::cout << coloured(text, side == '-' ? Colour::red : Colour::green) << "\n";
+      }
+    }
+  }
+  if (!any)
+    std::cout << (side == '-' ? "\n  A part is missing here, which the fix has.\n"
+                              : "\n  The marked lines are gone.\n");
+}
+
+void say_difference(const std::string& slug, const Forms& forms) {
+  std::cout << coloured("--- " + slug + "\n+++ right", Colour::bold) << "\n";
+  for (const auto& hunk : hunks_between(narrowed(forms.broken, kColumns - 1),
+                                        narrowed(forms.right, kColumns - 1), kContext)) {
+    std::cout << coloured(head_of(hunk), Colour::cyan) << "\n";
+    for (const auto& line : hunk.lines) {
+      const auto text = line.sign + line.text;
+      std::cout << (line.sign == '-'   ? coloured(text, Colour::red)
+                    : line.sign == '+' ? coloured(text, Colour::green)
+                                       : text)
+                << "\n";
+    }
+  }
+}
+
+}  // namespace lockstep::course

@@ -1,0 +1,20 @@
+// The course's pages as they look in a terminal of 80 columns.
+#pragma once
+
+#include <lockstep/course/forms.h>
+
+#include <filesystem>
+#include <string>
+
+namespace lockstep::course {
+
+void say_heading(const std::string& text);
+// Markdown: prose is filled anew, lines that are indented by four are code and stay. A link to a file says where that
+// lies; `folder` is the page's.
+void say_section(const std::string& text, const std::filesystem::path& folder);
+// One side of what differs: '-' the broken form, '+' the right one; the other side's lines are left out.
+void say_code(const Forms& forms, char side);
+// A unified diff of the whole function.
+void say_difference(const std::string& slug, const Forms& forms);
+
+}  // namespace lockstep::course

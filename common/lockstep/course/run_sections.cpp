@@ -1,0 +1,121 @@
+#include <lockstep/base/file.h>
+#include <lockstep/base/text.h>
+#include <lockstep/course/forms.h>
+#include <lockstep/course/page.h>
+#include <lockstep/course/prose.h>
+#include <lockstep/course/run_sections.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace lockstep::course {
+namespace {
+
+std::filesystem::path folder_of(const LessonEntry& lesson) {
+  return source_folder() / "lessons" / lesson.name;
+}
+
+std::string figure(const nlohmann::json& value) {
+  if (!value.is_number()) return "none";
+  char text[32];
+  std::snprintf(text, sizeof text, "%.5g", value.get<double>());
+  return text;
+}
+
+// A cell of its own width, or wider.
+std::string cell(const std::string& text, std::size_t width) {
+  return text + std::string(text.size() < width ? width - text.size() : 1, ' ');
+}
+
+// Losses and accuracies: a line for each rank, a column for each epoch (the last ones, where there are many).
+void say_ranks(const nlohmann::json& variant) {
+  constexpr std::size_t kMost = 4;
+  const auto& losses = variant.at("losses");
+  const auto& accuracy = variant.at("accuracy");
+  if (losses.empty()) return;
+  const std::string who = variant.value("participants", "ranks") == "devices" ? "device" : "rank";
+  std::cout << "    " << cell(who, 8) << cell("loss by epoch", 10 * kMost) << "accuracy\n";
+  for (std::size_t rank = 0; rank < losses.size(); ++rank) {
+    std::string by_epoch;
+    const auto& of_rank = losses[rank];
+    for (std::size_t e = of_rank.size() - std::min(of_rank.size(), kMost); e < of_rank.size(); ++e)
+      by_epoch += cell(figure(of_rank[e]), 10);
+    const bool has_accuracy = rank < accuracy.size() && !accuracy[rank].empty();
+    std::cout << "    " << cell(std::to_string(rank), 8) << cell(by_epoch, 10 * kMost)
+              << (has_accuracy ? figure(accuracy[rank].back()) : "") << "\n";
+  }
+}
+
+void say_variant(const nlohmann::json& variant) {
+  const auto what = variant.at("what").get<std::string>();
+  const auto name = variant.at("name").get<std::string>();
+  const auto form = variant.at("form").get<std::string>();
+  std::cout << wrapped(
+      name + (name == form ? "" : " (" + form + ")") + (what.empty() ? "" : ": " + what), "  ");
+  say_ranks(variant);
+  const auto outcome = variant.at("outcome").get<std::string>();
+  if (outcome != "completed") std::cout << wrapped("It ended otherwise: " + outcome, "    ");
+  std::set<std::string> said;  // several pitfalls may have one oracle
+  for (const auto& oracle : variant.at("oracles")) {
+    const auto tolerance = figure(oracle.at("tolerance"));
+    auto line = "expected " + figure(oracle.at("expected")) +
+                (tolerance == "0" ? "" : " within " + tolerance) + ", observed " +
+                figure(oracle.at("observed")) + ": " + oracle.at("metric").get<std::string>();
+    if (said.insert(line).second) std::cout << wrapped(line, "    ");
+  }
+  if (variant.at("findings").empty()) std::cout << "    found: nothing\n";
+  for (const auto& finding : variant.at("findings"))
+    std::cout << wrapped("found: " + finding.at("pitfall").get<std::string>() + ", " +
+                             ranks_text(finding.at("ranks").get<std::vector<int>>()) + ": " +
+                             finding.at("evidence").get<std::string>(),
+                         "    ");
+}
+
+}  // namespace
+
+void say_before(const LessonEntry& lesson) {
+  const auto folder = folder_of(lesson);
+  const auto page = read_file(folder / "lesson.md");
+  for (const std::string name : {"Story", "A question before you run it"}) {
+    say_heading(name);
+    say_section(section_of(page, name), folder);
+  }
+  say_heading("The runs");
+  std::cout << std::flush;
+}
+
+void say_after(const LessonEntry& lesson, const std::vector<std::filesystem::path>& reports,
+               const std::string& slug) {
+  const auto folder = folder_of(lesson);
+  const auto page = read_file(folder / "lesson.md");
+  const auto pitfalls = find_pitfalls(source_folder());
+  say_heading("By rank, expected against observed, and the diagnosis");
+  for (const auto& report : reports) {
+    const auto json = nlohmann::json::parse(read_file(report));
+    for (const auto& variant : json.at("variants")) say_variant(variant);
+  }
+  say_heading("Why");
+  if (slug.empty()) {
+    say_section(section_of(page, "Why"), folder);
+    say_heading("The fix");
+    for (const auto& pitfall : pitfalls)
+      if (pitfall.lesson == lesson.name)
+        std::cout << "  ./lockstep explain " << pitfall.slug << " --diff\n";
+  } else {
+    const auto own = read_page(source_folder(), lesson.name, slug);
+    say_section(own.section("Why"), folder / "pitfalls");
+    say_heading("The fix");
+    say_section(own.section("Fix"), folder / "pitfalls");
+    std::cout << "\n";
+    say_difference(slug, forms_of(find_pitfall(pitfalls, slug)));
+  }
+  say_heading("Try next");
+  say_section(section_of(page, "Try next"), folder);
+  std::cout << "  ./lockstep exercise start " << (slug.empty() ? lesson.name.substr(0, 2) : slug)
+            << "\n";
+}
+
+}  // namespace lockstep::course

@@ -1,0 +1,123 @@
+#include <lockstep/course/cpp_text.h>
+#include <lockstep/course/tidy.h>
+
+#include <algorithm>
+#include <regex>
+#include <sstream>
+#include <tuple>
+
+namespace lockstep::course {
+namespace {
+
+constexpr std::size_t kContinued = 4;  // columns that what follows a break is indented by
+
+// Words in lines that begin with `prefix`.
+std::string comment_lines(const std::string& words, const std::string& prefix, std::size_t width) {
+  std::istringstream in(words);
+  std::string result, line = prefix;
+  for (std::string word; in >> word; line += " " + word)
+    if (line.size() > prefix.size() && line.size() + 1 + word.size() > width) {
+      result += line + "\n";
+      line = prefix;
+    }
+  return result + line + "\n";
+}
+
+// The space at which a line is best broken: as far outside of brackets as can be, rather behind a comma or `=` than
+// before an operator, and at any other only where there is none of these. kNowhere if there is no space.
+std::size_t break_of(const std::string& line, std::size_t width) {
+  const auto code = code_only(line);
+  std::size_t found = kNowhere;
+  auto least = std::tuple(kNowhere, kNowhere, kNowhere);
+  bool in_literal = false;
+  std::size_t depth = 0;
+  for (std::size_t i = indent_at(line, 0); i <= width && i + 1 < line.size(); ++i) {
+    if (code[i] == '"') in_literal = !in_literal;
+    depth += std::string_view("({[").find(code[i]) != kNowhere;
+    depth -= std::string_view(")}]").find(code[i]) != kNowhere && depth > 0;
+    if (code[i] != ' ' || in_literal || i < 2 || code[i - 1] == ' ') continue;
+    const char last = code[i - 1], next = code[i + 1];
+    const bool assigns = last == '=' && std::string_view("=!<>").find(code[i - 2]) == kNowhere;
+    const bool good = assigns || last == ',' || last == ';';
+    const bool fair = std::string_view("&|?:+<").find(next) != kNowhere;
+    const auto badness =
+        std::tuple<std::size_t, std::size_t, std::size_t>(!good && !fair, depth, !good);
+    if (badness > least) continue;
+    least = badness;
+    found = i;
+  }
+  return found;
+}
+
+}  // namespace
+
+std::string without_marks(const std::string& function) {
+  static const std::regex mark(R"( *// PITFALL [a-z0-9-]+)");
+  std::string result;
+  std::size_t column = kNowhere;  // of the mark in the lines before
+  for (const auto& line : lines_of(function)) {
+    std::smatch found;
+    if (std::regex_search(line, found, mark)) {
+      column = line.find("//");
+      result += std::string(found.prefix()) + "\n";
+    } else if (const auto begin = line.find("  //", indent_at(line, 0) + 1);
+               begin != kNowhere && line.find("//") == column) {
+      result +=
+          line.substr(0, line.find_last_not_of(' ', begin) + 1) + "  " + line.substr(column) + "\n";
+    } else {
+      column = kNowhere;
+      result += line + "\n";
+    }
+  }
+  return result;
+}
+
+std::string without_near_misses(const std::string& text) {
+  static const std::regex near_miss("near miss", std::regex::icase);
+  std::string result, comment;
+  for (const auto& line : lines_of(text)) {
+    if (line.compare(indent_at(line, 0), 2, "//") == 0) {
+      comment += line + "\n";
+      continue;
+    }
+    if (!std::regex_search(comment, near_miss)) result += comment;
+    comment.clear();
+    result += line + "\n";
+  }
+  return result + comment;
+}
+
+std::string without_gaps(const std::string& text) {
+  std::string result;
+  for (const auto& line : lines_of(text)) {
+    if (line.compare(indent_at(line, 0), 1, "}") == 0 && result.ends_with("\n\n"))
+      result.pop_back();
+    if (line.empty() && (result.ends_with("\n\n") || result.ends_with("{\n"))) continue;
+    result += line + "\n";
+  }
+  return result;
+}
+
+std::string narrowed(const std::string& code, std::size_t width) {
+  std::string result;
+  for (auto line : lines_of(code)) {
+    const std::string indent(indent_at(line, 0), ' ');
+    if (line.size() > width) {  // a comment first, in lines of its own
+      const auto end = code_only(line).find_last_not_of(' ');
+      const auto begin = line.find("//", end == kNowhere ? 0 : end + 1);
+      if (begin != kNowhere) {
+        result += comment_lines(line.substr(begin + 2), indent + "//", width);
+        line.resize(end == kNowhere ? 0 : end + 1);
+        if (line.empty()) continue;
+      }
+    }
+    for (std::size_t at; line.size() > width && (at = break_of(line, width)) != kNowhere;) {
+      result += line.substr(0, at) + "\n";
+      line = indent + std::string(kContinued, ' ') + line.substr(at + 1);
+    }
+    result += line + "\n";
+  }
+  return result;
+}
+
+}  // namespace lockstep::course

@@ -1,0 +1,140 @@
+"""Exercises from the command line: handed out, hinted at, mended, and not to be cheated. A state folder of their own.
+
+usage: exercise_test.py PROGRAM
+"""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = None
+DEADLINE_S = 150
+SLUG = "sum-not-mean"  # of lesson 03, by hand: all_reduce, and no division
+REDUCE = "all_reduce(group, parameter.mutable_grad());"
+
+
+class Home(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="lockstep-exercise-test-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.file = self.folder / f"{SLUG}.cpp"
+        self.progress = self.folder / "state" / "lockstep" / "progress.json"
+
+    def call(self, *arguments):
+        environment = {**os.environ, "XDG_STATE_HOME": str(self.folder / "state")}
+        folder = ("--folder", str(self.folder)) if arguments[0] == "exercise" else ()
+        return subprocess.run([PROGRAM, *arguments, *folder], capture_output=True, text=True, timeout=DEADLINE_S,
+                              stdin=subprocess.DEVNULL, env=environment, cwd=self.folder)
+
+    def start(self):
+        result = self.call("exercise", "start", SLUG)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return self.file.read_text()
+
+    def check(self, text):
+        self.file.write_text(text)
+        return self.call("exercise", "check", SLUG)
+
+
+class Exercise(Home):
+    def test_what_is_handed_out_has_the_fault_and_not_the_answer(self):
+        text = self.start()
+        self.assertIn(REDUCE, text)
+        self.assertNotIn("/= world_size", text)
+        self.assertNotIn("fault(", text)
+        self.assertNotIn("times too long", text)  # the comment that stands beside the fault in the lesson
+        self.assertIn(f"./lockstep exercise check {SLUG}", text)
+
+    def test_what_was_done_is_never_overwritten(self):
+        self.start()
+        self.file.write_text("// mine\n")
+        again = self.call("exercise", "start", SLUG)
+        self.assertEqual(again.returncode, 2)
+        self.assertIn("reset", again.stderr)
+        self.assertEqual(self.file.read_text(), "// mine\n")
+        for number in (1, 2):
+            self.assertEqual(self.call("exercise", "reset", SLUG).returncode, 0)
+            self.assertIn(REDUCE, self.file.read_text())
+            self.assertTrue((self.folder / f"{SLUG}.cpp.old-{number}").exists())
+        self.assertEqual((self.folder / f"{SLUG}.cpp.old-1").read_text(), "// mine\n")
+
+    def test_hints_come_one_by_one(self):
+        for number in (1, 2, 3, 3):
+            told = self.call("exercise", "hint", "03").stdout
+            self.assertEqual(re.findall(r"^Hint (\d) of 3$", told, re.MULTILINE), [str(n + 1) for n in range(number)])
+
+    def test_wrong_use(self):
+        for arguments, words in ((("exercise", "start", "no-such-thing"), "no-such-thing"),
+                                 (("exercise", "check", SLUG), "exercise start"),
+                                 (("exercise",), "subcommand")):
+            result = self.call(*arguments)
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn(words, result.stderr)
+
+    def test_only_what_is_mended_passes(self):
+        broken = self.start()
+        mended = broken.replace(REDUCE, f"{{\n      {REDUCE}\n      parameter.mutable_grad() /= world_size;\n    }}")
+        for text, why in (
+                (broken, "expected 1"),
+                (broken.replace(REDUCE, ";"), "expected"),  # the collective is gone
+                (re.sub(r"kSteps; \+\+step", "0; ++step", broken), ""),  # so is the work
+                # The figures that the oracle looks at, written down: the detectors look at the gradients.
+                (re.sub(r'"gradient_scale",\s*scale_of\(.*?\)\);', '"gradient_scale", 1.0);', re.sub(
+                    r'"final_distance",\s*relative_distance\(.*?\)\)\);', '"final_distance", 0.0);', broken, flags=re.DOTALL),
+                        flags=re.DOTALL), "found: sum-not-mean"),
+                # And the program no longer tells what they look at.
+                (re.sub(r"probes\.gradients_ready\(\);", "", mended), "context.probes()")):
+            result = self.check(text)
+            self.assertEqual(result.returncode, 1, text + result.stdout + result.stderr)
+            self.assertIn("Not yet right", result.stdout)
+            self.assertIn(why, re.sub(r"\s+", " ", result.stdout))
+        self.assertFalse(self.progress.exists())
+        result = self.check(mended)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertIn("Right", result.stdout)
+        lesson = json.loads(self.progress.read_text())["lessons"]["03_ddp"]
+        self.assertRegex(lesson["passed"], r"^\d{4}-\d\d-\d\d$")
+        self.assertRegex(self.call("list").stdout, r"03_ddp +done")
+
+    def test_an_error_is_at_the_line_of_the_exercise(self):
+        lines = self.start().splitlines()
+        line = next(i for i, text in enumerate(lines) if REDUCE in text)
+        lines[line] = "    this is no C++;"
+        result = self.check("\n".join(lines))
+        self.assertEqual(result.returncode, 1)
+        self.assertIn(f"{SLUG}.cpp:{line + 1}:", result.stdout)
+
+
+class Progress(Home):
+    def write(self, text):
+        self.progress.parent.mkdir(parents=True)
+        self.progress.write_text(text)
+
+    def test_expires_where_the_lesson_is_another(self):
+        self.write(json.dumps({"schema_version": 1, "lessons": {
+            "03_ddp": {"sources": "0" * 16, "ran": "2026-01-01", "passed": "2026-01-01", "hints": {}}}}))
+        self.assertRegex(self.call("list").stdout, r"03_ddp +changed since")
+
+    def test_what_cannot_be_read_is_put_aside(self):
+        self.write("{ torn")
+        result = self.call("list")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("unreadable-1", result.stderr)
+        self.assertEqual((self.progress.parent / "progress.json.unreadable-1").read_text(), "{ torn")
+
+    def test_what_a_newer_program_wrote_is_left_alone(self):
+        text = json.dumps({"schema_version": 99, "anything": True})
+        self.write(text)
+        self.assertIn("newer", self.call("exercise", "hint", SLUG).stderr)
+        self.assertEqual(self.progress.read_text(), text)
+
+
+if __name__ == "__main__":
+    PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
+    unittest.main(verbosity=2)

@@ -1,0 +1,148 @@
+"""explain, as a reader sees it: every pitfall, at 80 columns, with and without a terminal, at once.
+
+usage: explain_test.py PROGRAM
+"""
+
+import errno
+import os
+import pathlib
+import pty
+import re
+import statistics
+import subprocess
+import sys
+import time
+import unittest
+
+PROGRAM = None
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DEADLINE_S = 30
+COLUMNS = 80
+PROMISED_S = 0.2
+SECTIONS = ["Broken code", "Symptom", "Why", "Fix", "In your own job", "Links", "More"]
+SLUGS = {slug: path.parent.name for path in sorted((ROOT / "lessons").glob("*/*.cpp"))
+         for slug in re.findall(r"// PITFALL ([a-z0-9-]+)", path.read_text(encoding="utf-8"))}
+
+
+def call(*arguments, **environment):
+    return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=DEADLINE_S,
+                          stdin=subprocess.DEVNULL, env={**os.environ, "TERM": "xterm", "NO_COLOR": "", **environment})
+
+
+def on_a_terminal(*arguments, **environment):
+    """What the program writes to a terminal."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([PROGRAM, *arguments], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs,
+                          env={**os.environ, "TERM": "xterm", "NO_COLOR": "", **environment}) as process:
+        os.close(theirs)
+        text = b""
+        try:
+            while part := os.read(ours, 65536):
+                text += part
+        except OSError as error:
+            if error.errno != errno.EIO:  # the other side has been closed
+                raise
+        os.close(ours)
+        process.wait(DEADLINE_S)
+    return text.decode().replace("\r\n", "\n")
+
+
+def without_colours(text):
+    return re.sub(r"\x1b\[\d+m", "", text)
+
+
+class Explain(unittest.TestCase):
+    def assert_plain(self, text, blank=""):
+        self.assertNotIn("\x1b", text)
+        for line in text.splitlines():
+            # A URL cannot be broken.
+            if "https://" not in line:
+                self.assertLessEqual(len(line), COLUMNS, line)
+            self.assertTrue(line == line.rstrip() or line == blank, line)
+
+    def test_every_pitfall_is_explained(self):
+        self.assertGreaterEqual(len(SLUGS), 100)
+        for slug, lesson in SLUGS.items():
+            with self.subTest(slug):
+                result = call("explain", slug)
+                self.assertEqual((result.returncode, result.stderr), (0, ""))
+                self.assert_plain(result.stdout)
+                lines = result.stdout.splitlines()
+                self.assertTrue(lines[0].startswith(f"{slug}: "), lines[0])
+                places = [lines.index(name) for name in SECTIONS]
+                self.assertEqual(places, sorted(places))
+                for begin, end in zip(places, places[1:] + [len(lines)]):
+                    self.assertTrue(any(line.strip() for line in lines[begin + 1:end]), lines[begin])
+                place = lines[places[0] + 1].strip()
+                file, number = place.rsplit(":", 1)
+                marked = (ROOT / file).read_text(encoding="utf-8").splitlines()[int(number) - 1]
+                self.assertIn(f"PITFALL {slug}", marked)
+                self.assertTrue(file.startswith(f"lessons/{lesson}/"), file)
+                # The code tells the forms apart.
+                code = [lines[begin:end] for begin, end in ((places[0], places[1]), (places[3], places[4]))]
+                signs = [any(line.startswith(f"    {sign} ") for line in part) for sign, part in zip("-+", code)]
+                self.assertTrue(any(signs), code)
+                self.assertNotIn('fault("', result.stdout)
+                self.assertIn(f"./lockstep run {lesson[:2]} --variant {slug}", result.stdout)
+
+    def test_every_difference_is_shown(self):
+        for slug in SLUGS:
+            with self.subTest(slug):
+                result = call("explain", slug, "--diff")
+                self.assertEqual((result.returncode, result.stderr), (0, ""))
+                self.assert_plain(result.stdout, blank=" ")
+                lines = result.stdout.splitlines()
+                self.assertEqual(lines[:2], [f"--- {slug}", "+++ right"])
+                self.assertRegex(lines[2], r"^@@ -\d+,\d+ \+\d+,\d+ @@$")
+                self.assertTrue(any(line[:1] in ("-", "+") for line in lines[3:]))
+                self.assertEqual([line for line in lines[3:] if line[:1] not in ("", " ", "-", "+", "@")], [])
+
+    def test_all_are_listed_by_lesson(self):
+        result = call("explain")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assert_plain(result.stdout)
+        listed = {}
+        for line in result.stdout.splitlines():
+            if re.match(r"\d\d_", line):
+                lesson = line
+            elif found := re.match(r"  ([a-z0-9-]+) +\S", line):
+                listed[found.group(1)] = lesson
+        self.assertEqual(listed, SLUGS)
+
+    def test_wrong_use(self):
+        for arguments, text in ((("no-such",), "no-such"), (("mising-set-epoch", "--diff"), "missing-set-epoch"),
+                                (("--diff",), "slug"), (("missing-set-epoch", "other"), "other")):
+            result = call("explain", *arguments)
+            self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
+            self.assertEqual(result.stderr.count("error:"), 1)
+            self.assertIn(text, result.stderr)
+
+    def test_colours_are_for_terminals_and_say_nothing_more(self):
+        for arguments in (("explain",), ("explain", "missing-set-epoch"), ("explain", "missing-set-epoch", "--diff")):
+            plain = call(*arguments).stdout
+            colours = on_a_terminal(*arguments)
+            self.assertIn("\x1b[1m", colours)
+            self.assertEqual(without_colours(colours), plain)
+            for environment in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+                self.assertEqual(on_a_terminal(*arguments, **environment), plain)
+        self.assertRegex(on_a_terminal("explain", "missing-set-epoch", "--diff"), "\x1b\\[31m-.*\x1b\\[0m\n\x1b\\[32m\\+")
+
+    def test_it_answers_at_once(self):
+        for arguments in (("explain",), ("explain", "missing-set-epoch"), ("explain", "missing-set-epoch", "--diff"),
+                          ("list",)):
+            times = []
+            for _ in range(5):
+                start = time.monotonic()
+                self.assertEqual(call(*arguments).returncode, 0)
+                times.append(time.monotonic() - start)
+            print(" ".join(arguments), f"{statistics.median(times):.3f} s")
+            self.assertLess(statistics.median(times), PROMISED_S, (arguments, times))
+
+    def test_it_loads_no_torch(self):
+        libraries = subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, timeout=DEADLINE_S, check=True).stdout
+        self.assertNotRegex(libraries, r"torch|c10")
+
+
+if __name__ == "__main__":
+    PROGRAM = sys.argv.pop(1)
+    unittest.main()
