@@ -88,8 +88,8 @@ doctor_packages() {
       if [[ "$how" != compiler && "$how" != "command:clang++" ]]; then line ok "$name" "$purpose"; fi
     elif [[ "$need" == optional ]]; then
       line optional "$name" "$purpose (package $package)"
-    elif [[ "$need" == launchers ]]; then
-      line optional "$name" "$purpose (package $package; ./lockstep setup --launchers)"
+    elif [[ "$need" == launchers || "$need" == browser ]]; then
+      line optional "$name" "$purpose (package $package; ./lockstep setup --$need)"
     else
       able=no
       line missing "$name" "$purpose (package $package)"

@@ -1,15 +1,16 @@
 # The commands.
 
-# setup [--launchers]
+# setup [--launchers] [--browser]
 job_setup() {
-  local launchers=""
-  if [[ "${1-}" == --launchers ]]; then
-    launchers=yes
-    shift
-  fi
-  if (($#)); then usage_error "setup takes --launchers, or nothing: $1"; fi
+  local option for_tests=()
+  for option in "$@"; do
+    case "$option" in
+      --launchers | --browser) for_tests+=("${option#--}") ;;
+      *) usage_error "setup takes --launchers, --browser, or nothing: $option" ;;
+    esac
+  done
   set_up
-  if [[ "$launchers" ]]; then set_up_launchers; fi
+  for option in ${for_tests[@]+"${for_tests[@]}"}; do set_up_for_tests "$option"; done
   say "ready: ${BUILD#"$ROOT"/}"
 }
 
@@ -37,13 +38,33 @@ job_run() {
 }
 
 # The commands of the built program that need no lesson built. While another call sets up or builds here,
-# what is built already answers at once.
+# what is built already answers at once; and Ninja is not asked where nothing can have changed.
 job_course() {
   choose_compiler
   if [[ -x "$BUILD/lockstep-course" ]] && set_up_elsewhere; then run_course "$@"; fi
   set_up
-  build lockstep-course
+  if ! course_is_fresh; then
+    touch -- "$BUILD/course-checked.new"
+    build lockstep-course
+    mv -f -- "$BUILD/course-checked.new" "$BUILD/course-checked"
+  fi
   run_course "$@"
+}
+
+# Whether no source is newer than the last time that Ninja was asked.
+course_is_fresh() {
+  [[ -x "$BUILD/lockstep-course" && -e "$BUILD/course-checked" ]] &&
+    [[ -z "$(find "$ROOT/common" "$ROOT/cmake" "$ROOT/CMakeLists.txt" "$BUILD/configured" -type f \
+      -newer "$BUILD/course-checked" -print -quit 2>&1)" ]]
+}
+
+# report [options]: Python alone, so that nothing is configured or built where the environment is there.
+job_report() {
+  if ! environment_ready; then
+    set_up
+    set_up_done
+  fi
+  exec "$PYTHON" "$ROOT/reports/html/report.py" "$@"
 }
 
 run_course() {

@@ -26,6 +26,9 @@ NEEDS=(
   "launchers|daemon:munged|munge|tests under srun"
   "launchers|command:mpirun|openmpi-bin|tests under mpirun"
   "launchers|daemon:tc|iproute2|tests over a network that fails"
+  # For the tests of the HTML report; only setup --browser installs them.
+  "browser|command:chromium|chromium|tests of the HTML report"
+  "browser|command:chromedriver|chromium-driver|tests of the HTML report"
 )
 # Folders in which headers are looked for, separated by colons.
 HEADER_DIRS="${LOCKSTEP_HEADER_DIRS:-/usr/include:/usr/local/include:$STATE/gloo/include:${CPATH:-}:${CPLUS_INCLUDE_PATH:-}}"
@@ -45,7 +48,7 @@ found() {
   esac
 }
 
-# missing_packages required|optional|launchers: fills MISSING with the Debian packages.
+# missing_packages required|optional|launchers|browser: fills MISSING with the Debian packages.
 missing_packages() {
   local row need how package
   MISSING=()
@@ -76,8 +79,9 @@ set_up_packages() {
   fi
 }
 
-set_up_launchers() {
-  missing_packages launchers
+# set_up_for_tests launchers|browser
+set_up_for_tests() {
+  missing_packages "$1"
   if ((${#MISSING[@]})); then
     install_packages "${MISSING[@]}" || fail "$INSTALL_ERROR" ${INSTALL_ADVICE:+"$INSTALL_ADVICE"}
   fi

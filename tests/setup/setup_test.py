@@ -20,7 +20,7 @@ HEADERS = ["gloo/algorithm.h", "nlohmann/json.hpp", "CLI/CLI.hpp", "xxhash.h", "
            "gmock/gmock.h"]
 # What the script itself uses of a Debian's essential packages.
 TOOLS = ["bash", "env", "cat", "mkdir", "rm", "mv", "grep", "sed", "awk", "tail", "head", "df", "flock", "nproc",
-         "readlink", "timeout", "sleep", "touch", "chmod", "cp", "echo", "true", "sort"]
+         "readlink", "timeout", "sleep", "touch", "chmod", "cp", "echo", "true", "sort", "find"]
 
 # A Python that makes a "virtual environment" of itself; its pip writes the files that set-up looks for.
 PYTHON = r"""#!/bin/bash
@@ -140,6 +140,19 @@ class SetupTest(unittest.TestCase):
         self.assert_ok(second)
         self.assertEqual(second.stderr, "")
         self.assertEqual(self.calls("python") + self.calls("cmake") + self.calls("apt-get"), [])
+        self.assertEqual(len(self.calls("ninja")), 1)
+
+    def test_ninja_is_not_asked_where_no_source_has_changed(self):
+        source = self.tree / "common" / "main.cpp"
+        source.parent.mkdir()
+        for path in (source, self.tree / "CMakeLists.txt"):
+            path.touch()
+        for command, asked in (("list", 1), ("list", 0), ("explain", 0)):
+            self.assert_ok(self.call(command))
+            self.assertEqual(len(self.calls("ninja")), asked, command)
+        os.utime(source, (time.time() + 1, time.time() + 1))
+        self.assert_fails(self.call("list", NINJA_FAILS="1"), "build failed")
+        self.assert_ok(self.call("list"))  # a failed build is tried again
         self.assertEqual(len(self.calls("ninja")), 1)
 
     def test_a_second_call_adds_little(self):

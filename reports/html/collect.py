@@ -1,0 +1,87 @@
+"""What there is to show: the comparison reports of a folder and the results that are committed."""
+
+import dataclasses
+import json
+import pathlib
+
+import jsonschema
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SCHEMA = ROOT / "reports" / "schema" / "comparison.schema.json"
+
+
+@dataclasses.dataclass
+class Collected:
+    comparisons: list  # by lesson's name
+    measured: dict     # file's stem -> its content
+    left_out: list     # (file, why)
+
+
+def read(file):
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+def why_not(error):
+    """In a line: where a report is not as its schema says, and how."""
+    place = "/".join(str(part) for part in error.absolute_path)
+    return f"not as comparison.schema.json says{', at ' + place if place else ''}: {error.message[:200]}"
+
+
+def shortened(pictures):
+    """The first few of every list: thousands of calls and ids, each written as the last, take longer to check than to draw."""
+    if isinstance(pictures, dict):
+        return {key: shortened(value) for key, value in pictures.items()}
+    return [shortened(value) for value in pictures[:3]] if isinstance(pictures, list) else pictures
+
+
+def to_check(comparison):
+    if not isinstance(comparison.get("variants"), list):
+        return comparison
+    return {**comparison, "variants": [
+        {**variant, "pictures": shortened(variant["pictures"])}
+        if isinstance(variant, dict) and "pictures" in variant else variant for variant in comparison["variants"]]}
+
+
+def why_left_out(validator, comparison):
+    """None where a report can be shown."""
+    error = jsonschema.exceptions.best_match(validator.iter_errors(to_check(comparison)))
+    if error:
+        return why_not(error)
+    names = [variant["name"] for variant in comparison["variants"]]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    return f"two forms have the name {twice[0]}" if twice else None
+
+
+def collect(reports, measured):
+    """Comparison reports of the folder `reports`, and every result in `measured`.
+
+    Other results lie among the reports; those name no lesson. A file that cannot be read is left out, with the reason;
+    of two reports of one lesson the newer one is shown.
+    """
+    result = Collected([], {}, [])
+    schema = read(SCHEMA)
+    validator = jsonschema.validators.validator_for(schema)(schema)
+    shown = {}
+    for file in sorted(reports.glob("*.json"), key=lambda file: file.stat().st_mtime_ns, reverse=True):
+        try:
+            content = read(file)
+        except (OSError, ValueError) as error:
+            result.left_out.append((file.name, f"cannot be read: {error}"))
+            continue
+        if not isinstance(content, dict) or "lesson" not in content:
+            continue
+        why = why_left_out(validator, content)
+        if not why and content["lesson"] in shown:
+            why = f"{shown[content['lesson']]} is a newer report of {content['lesson']}"
+        if why:
+            result.left_out.append((file.name, why))
+        else:
+            shown[content["lesson"]] = file.name
+            result.comparisons.append(content)
+    result.comparisons.sort(key=lambda comparison: comparison["lesson"])
+    for file in sorted(measured.glob("*.json")):
+        try:
+            result.measured[file.stem] = read(file)
+        except (OSError, ValueError) as error:
+            result.left_out.append((file.name, f"cannot be read: {error}"))
+    return result

@@ -1,0 +1,131 @@
+"""One page of everything that the last runs reported: ./lockstep report
+
+Reads the comparison reports of a folder (./lockstep run leaves them in reports/out) and the committed results in
+reports/measured, and writes one HTML file that needs no network and no other file.
+Exit codes: 0 written; 2 usage; 3 nothing to show, or it could not be written.
+"""
+
+import argparse
+import os
+import pathlib
+import sys
+import tempfile
+import time
+
+import jinja2
+import markupsafe
+
+import chart_library
+import charts
+import collect
+import matrix
+import measured
+import pictures
+import summary
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+class NothingToShow(Exception):
+    pass
+
+
+def number(value, style=".4g"):
+    """A figure as text with its whole value beside it, for whoever reads the page by program."""
+    if value is None:
+        return "not a number"
+    text = format(value, style) if isinstance(value, float) else str(value)
+    return markupsafe.Markup('<data value="{}">{}</data>').format(value, text)
+
+
+def listed(values):
+    return ", ".join(map(str, values)) or "none"
+
+
+def template_of(name):
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(HERE / "templates"), autoescape=True,
+                                     undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
+    environment.globals.update(run_id=pictures.run_id)
+    environment.filters.update(number=number, listed=listed, verdict=summary.in_words)
+    return environment.get_template(name)
+
+
+def run_of(drawn, comparison, variant):
+    """What a run's place in the page needs."""
+    figures, missing = pictures.run_charts(drawn, comparison, variant)
+    return {"id": pictures.run_id(comparison["lesson"], variant["name"]), "variant": variant, "charts": figures,
+            "missing": missing, "right": variant["verdict"] in summary.RIGHT}
+
+
+def page(collected):
+    """The page's text."""
+    drawn = charts.Charts()
+    comparisons = collected.comparisons
+    lessons = [{**summary.of_lesson(comparison), "losses": pictures.lesson_losses(drawn, comparison),
+                "runs": [run_of(drawn, comparison, variant) for variant in comparison["variants"]]}
+               for comparison in comparisons]
+    timings, not_measured = measured.add(drawn, collected.measured)
+    return template_of("page.html.j2").render(
+        lessons=lessons, total=summary.total(lessons), forms_matrix=matrix.planted_and_named(drawn, comparisons),
+        sweep=matrix.sweep(drawn, collected.measured), wrong_in_sweep=matrix.wrong_in_sweep(collected.measured),
+        timings=timings, not_measured=not_measured, environments=summary.environments(comparisons),
+        skips=summary.skips(comparisons), left_out=collected.left_out, chart_data=drawn.for_page(),
+        chart_library=markupsafe.Markup(chart_library.script()))
+
+
+def write(file, text):
+    """Whole or not at all."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=file.parent, delete=False) as new:
+        new.write(text)
+    os.chmod(new.name, 0o644)
+    os.replace(new.name, file)
+
+
+def arguments_of(line):
+    parser = argparse.ArgumentParser(prog="lockstep report", description=__doc__.split("\n\n")[0],
+                                     epilog="Exit codes: 0 written; 2 usage; 3 nothing to show, or it could not be written.")
+    parser.add_argument("--reports", type=pathlib.Path, metavar="DIR", default=collect.ROOT / "reports" / "out",
+                        help="the folder with the lessons' JSON reports (default: reports/out)")
+    parser.add_argument("--out", type=pathlib.Path, metavar="FILE",
+                        help="the page to write (default: report.html in the reports' folder)")
+    parser.add_argument("--measured", type=pathlib.Path, metavar="DIR", default=collect.ROOT / "reports" / "measured",
+                        help="the folder with benchmarks' results (default: reports/measured)")
+    return parser.parse_args(line)
+
+
+def make(arguments):
+    """(the written file, what was collected)."""
+    for folder in (arguments.reports, arguments.measured):
+        if not folder.is_dir():
+            raise NothingToShow(f"there is no folder {folder}")
+    collected = collect.collect(arguments.reports, arguments.measured)
+    if not collected.comparisons:
+        why = "".join(f"\n          {file}: {reason}" for file, reason in collected.left_out)
+        raise NothingToShow(f"there is no lesson's report in {arguments.reports}{why}")
+    file = arguments.out or arguments.reports / "report.html"
+    write(file, page(collected))
+    return file, collected
+
+
+def main(line):
+    started = time.monotonic()
+    arguments = arguments_of(line)
+    try:
+        file, collected = make(arguments)
+    except NothingToShow as error:
+        print(f"lockstep report: {error}.\n          Run lessons first: ./lockstep run all", file=sys.stderr)
+        return 3
+    except OSError as error:
+        print(f"lockstep report: {error.filename or arguments.out}: {error.strerror}.", file=sys.stderr)
+        return 3
+    for name, why in collected.left_out:
+        print(f"lockstep report: left out {name}: {why}", file=sys.stderr)
+    print(f"{file}: {len(collected.comparisons)} lessons, {file.stat().st_size / 1e6:.1f} MB, "
+          f"{time.monotonic() - started:.1f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
