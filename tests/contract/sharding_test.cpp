@@ -238,6 +238,27 @@ TEST_P(Sharding, ByFilesAloneIsRight) {
   EXPECT_EQ(state(by_files(GetParam(), 1).run(), "sharded-twice"), State::clean);
 }
 
+// 4 batches of 4 to each rank in a pass, of 16 W W samples: a W-th of a W-th, in whole batches.
+Job a_share_of_a_share(int world_size, int passes) {
+  Job job(world_size);
+  job.samples = 16 * world_size * world_size;
+  job.passes = passes;
+  job.order = [world_size, samples = job.samples](int rank, int pass) {
+    const auto share = deal({samples, world_size}, rank, pass);
+    Ids ids;
+    for (std::size_t i = 0; i < share.size(); i += static_cast<std::size_t>(world_size))
+      ids.push_back(share[i]);
+    return ids;
+  };
+  return job;
+}
+
+TEST_P(Sharding, OfAShareInEveryPassIsAdvisedAgainst) {
+  expect_only(a_share_of_a_share(GetParam(), 2).run(), "sharded-twice", all_ranks(GetParam()), 0,
+              diagnose::Severity::advice);
+  expect_nothing(a_share_of_a_share(GetParam(), 1).run());  // it may have been told to stop there
+}
+
 // Each rank shuffles with a seed of its own, and takes its part of that.
 Job own_seeds(int world_size) {
   Job job(world_size);

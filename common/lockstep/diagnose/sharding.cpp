@@ -156,8 +156,9 @@ Share share_drawn(const RankPass& pass, std::int64_t held, std::int64_t world_si
 }
 
 // In every pass each rank drew exactly 1/W of its share of a data set that all of it can reach, none of another
-// rank's, and ended with a smaller batch, as one does that has no more samples: somebody had split them already, and
-// the sampler did again. A pass that ends after a number of batches has whole ones.
+// rank's: somebody had split them already, and the sampler did again. One that ends with a smaller batch has no more
+// samples; one of whole batches may have been told to stop there: it takes two, of a data set that W x W shares leave
+// no rest of.
 bool draws_a_share_of_its_share(const Run& run, const std::vector<Pass>& passes,
                                 std::int64_t size) {
   const std::int64_t w = run.world_size;
@@ -165,8 +166,9 @@ bool draws_a_share_of_its_share(const Run& run, const std::vector<Pass>& passes,
                                       ceil_div(size, w) / w, size / w / w};
   return size >= 4 * w * w && std::all_of(passes.begin(), passes.end(), [&](const Pass& pass) {
            const auto is_one = [&](const RankPass& rank) {
-             return shares.count(rank.total()) > 0 &&
-                    rank.batches.back().size() < rank.batches.front().size();
+             const bool ran_out = rank.batches.back().size() < rank.batches.front().size();
+             const bool fits = size % (w * w) == 0 && passes.size() > 1;
+             return shares.count(rank.total()) > 0 && (ran_out || fits);
            };
            return draws(pass).most == 1 &&
                   std::all_of(pass.ranks.begin(), pass.ranks.end(), is_one);
