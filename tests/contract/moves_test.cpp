@@ -103,6 +103,8 @@ TEST(Moves, LeftOutOrMadeTwiceInOneUpdateByTheOwnerAreNamed) {
 
 TEST(Moves, WithoutOwnersAreOfAllRanks) {
   expect_advice(train({.broadcasts = false}, times_in_step(2, 1, 2)), "update-differs", {0, 1}, 2);
+  expect_nothing(
+      train({.broadcasts = false}, times_in_step(2, 1, 0)));  // as two optimizers in turn
 }
 
 Rule with_decay_of(std::size_t which) {
@@ -114,8 +116,41 @@ Rule with_decay_of(std::size_t which) {
   };
 }
 
-TEST(Moves, WithADecayOfTheOwnersAreNamed) {
-  expect_advice(train({}, with_decay_of(1)), "update-differs", {1}, 0);
+// The decay of a bias is never that of a matrix: which tensors, and whose they are, is one thing here.
+TEST(Moves, WithADecayOfOneKindOfTensorsAreAChoice) {
+  expect_nothing(train({}, with_decay_of(0)));
+  expect_nothing(train({}, with_decay_of(1)));
+}
+
+TEST(Moves, WithASmallDecayAreRight) {
+  for (const double decay : {1e-4, 5e-4, 1e-3, 1e-2})
+    for (const bool broadcasts : {false, true})
+      expect_nothing(
+          train({.broadcasts = broadcasts, .updates = 6},
+                [decay](std::int64_t, std::size_t, Values& parameter, const Values& gradient) {
+                  const auto before = parameter;
+                  sgd(parameter, gradient);
+                  for (std::size_t i = 0; i < parameter.size(); ++i)
+                    parameter[i] -= kRate * decay * before[i];
+                }));
+}
+
+// Two optimizers in turn.
+TEST(Moves, OfAPartThatIsLeftOutNowAndThenAreRight) {
+  for (const int every : {2, 4})
+    expect_nothing(train(
+        {.broadcasts = false, .updates = 8},
+        [every](std::int64_t step, std::size_t tensor, Values& parameter, const Values& gradient) {
+          if ((step % every == 0) == (tensor == 0)) sgd(parameter, gradient);
+        }));
+}
+
+TEST(Moves, WithADecayOfTheOwnersAreNamedWhereOthersHaveTensorsOfTheKind) {
+  auto trace = train({}, with_decay_of(1));
+  for (auto& rank : trace.ranks)
+    for (auto& event : rank.events)
+      if (auto* model = std::get_if<trace::Model>(&event.payload)) model->shapes = {{6}, {3}};
+  expect_advice(trace, "update-differs", {1}, 0);
 }
 
 TEST(Moves, WithADecayOfSomeTensorsOfReplicasAreAChoice) {

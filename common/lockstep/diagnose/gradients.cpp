@@ -270,7 +270,8 @@ using Clips = std::vector<const trace::Clip*>;  // every rank's, of a step
 // Of a step that was clipped, the gradients that the clipping met.
 GradientStep before_clipping(GradientStep step, const Clips& clips) {
   for (std::size_t r = 0; r < step.reduced.size(); ++r)
-    if (auto met = vector_of(clips[r]->values); met) step.reduced[r] = *std::move(met);
+    if (auto met = vector_of(clips[r]->values); met && met->size() == step.reduced[r].size())
+      step.reduced[r] = *std::move(met);
   return step;
 }
 

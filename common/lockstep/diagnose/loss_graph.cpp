@@ -1,6 +1,6 @@
 // Pitfalls of losses that other ranks' values go into, and their gradients do not come back from.
 #include <lockstep/diagnose/detectors.h>
-#include <lockstep/diagnose/evidence.h>
+#include <lockstep/diagnose/gradients.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 namespace lockstep::diagnose {
 namespace {
 
-bool is_near(double value, double target, double tolerance) {
+bool is_close(double value, double target, double tolerance) {
   return std::abs(value - target) <= tolerance * std::max(std::abs(value), std::abs(target));
 }
 
@@ -120,15 +120,14 @@ bool gathered_in_vain(const CommonStep& step) {
   for (const auto& rank : step.ranks) samples += rank.samples;
   const auto world_size = static_cast<std::int64_t>(step.ranks.size());
   const double first = step.ranks.front().loss.sum;
-  if (gathered_losses_in_vain(step)) return true;
   return step.on_all([&](const LossStep& rank) {
     std::int64_t gathered = 0;  // the largest, from all ranks
     for (const auto* call : rank.before)
       if (has(call->op, "allgather"))
         gathered = std::max(gathered, world_size * elements_of(*call));
     const bool of_all = rank.loss.count == samples && rank.samples < samples;
-    return gathered > 0 && of_all && is_near(rank.loss.sum, first, 1e-4) &&
-           is_near(rank.loss.backward_value, rank.own_mean(), 0.05) &&
+    return gathered > 0 && of_all && is_close(rank.loss.sum, first, 1e-4) &&
+           is_close(rank.loss.backward_value, rank.own_mean(), 0.05) &&
            !gradients_went_back(rank, gathered);
   });
 }
@@ -152,6 +151,13 @@ bool starts_from_the_mean(const CommonStep& step) {
            std::none_of(rank.after.begin(), rank.after.end(), sums_a_scalar) &&  // its backward's
            std::abs(rank.loss.backward_value - mean) <= near;
   });
+}
+
+// How many times the mean of the ranks' own gradients the reduced one is, in the first step that tells.
+std::optional<double> times_the_mean(const Run& run) {
+  for (const auto& step : gradient_steps(run))
+    if (const auto times = reduction_scale(step, 0.01)) return times;
+  return std::nullopt;
 }
 
 // What one of the two looks for: in every step that can tell.
@@ -197,7 +203,17 @@ Verdict gather_loses_graph(const trace::Trace& trace) {
            "came from: averaged, the gradient is 1/" +
            std::to_string(step.ranks.size()) + " of the loss's";
   };
-  return judge(trace, {"gather-loses-graph", any_step, "", gathered_in_vain, describe});
+  const auto verdict =
+      judge(trace, {"gather-loses-graph", any_step, "", gathered_in_vain, describe});
+  if (verdict.state != State::clean) return verdict;
+  auto of_losses =
+      judge(trace, {"gather-loses-graph", any_step, "", gathered_losses_in_vain, describe});
+  if (of_losses.state != State::found) return verdict;
+  // Gradients that are summed, or that nobody has recorded, may make up for it.
+  const auto times = times_the_mean(Run(trace));
+  if (times && *times > 1.5) return verdict;
+  if (!times) of_losses.findings.front().severity = Severity::advice;
+  return of_losses;
 }
 
 Verdict loss_all_reduced_in_place(const trace::Trace& trace) {

@@ -1,6 +1,7 @@
 // How the collectives differ that ranks called in the same place.
 #include <lockstep/diagnose/hang_detectors.h>
 #include <lockstep/diagnose/standstill.h>
+#include <lockstep/diagnose/unequal_gather.h>
 
 #include <algorithm>
 #include <limits>
@@ -309,32 +310,6 @@ Verdict one_more_at_the_end(const trace::Trace& trace, const std::string& slug) 
                             ", before which the others ended in order"});
 }
 
-// A gather may be of unequal sizes on some backends. Where a rank did not survive one, it was not.
-Verdict unequal_where_it_ended(const trace::Trace& trace) {
-  const auto place = standstill(trace);
-  if (!place) return clean();
-  std::vector<int> ranks;
-  std::vector<std::vector<std::int64_t>> sizes;
-  std::string evidence;
-  bool ended_in_it = false;
-  for (const auto& rank : place->ranks) {
-    if (rank.call == nullptr || rank.call->op.find("allgather") == std::string::npos) return clean();
-    ranks.push_back(rank.rank);
-    sizes.push_back(rank.call->sizes);
-    ended_in_it = ended_in_it || rank.stand == Stand::dead || rank.stand == Stand::raised;
-    evidence += (evidence.empty() ? "rank " : "; rank ") + std::to_string(rank.rank) + ": " +
-                describe(*rank.call);
-  }
-  const auto odd = odd_ones_out(ranks, sizes);
-  if (odd.empty() || !ended_in_it) return clean();
-  return found({.pitfall = "shape-mismatch",
-                .ranks = odd,
-                .step = place->step,
-                .sequence = place->sequence,
-                .evidence = "the ranks' sizes differ, and a rank ended in it, at number " +
-                            std::to_string(place->sequence) + ": " + evidence});
-}
-
 Verdict named(const trace::Trace& trace, Kind kind, const std::string& slug,
               const std::string& what) {
   const Run run(trace);
@@ -385,7 +360,7 @@ Verdict root_mismatch(const trace::Trace& trace) {
 
 Verdict shape_mismatch(const trace::Trace& trace) {
   const auto verdict = named(trace, Kind::shape, "shape-mismatch", "the ranks' sizes differ");
-  return verdict.state == State::clean ? unequal_where_it_ended(trace) : verdict;
+  return verdict.state == State::clean ? unequal_gather(trace) : verdict;
 }
 
 }  // namespace lockstep::diagnose

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <set>
 
 namespace lockstep::diagnose {
@@ -19,6 +20,16 @@ struct Step {
   std::vector<double> rates;                          // of the first rank's parameter groups
 };
 
+// Of 16 bits every update is rounded by more than can be told from another rule.
+bool has_narrow_parameters(const Run& run) {
+  const auto models = run.ranks.front()->all<trace::Model>();
+  return std::any_of(models.begin(), models.end(), [](const auto& at) {
+    return std::any_of(at.event->dtypes.begin(), at.event->dtypes.end(), [](const auto& dtype) {
+      return dtype.find("16") != std::string::npos || dtype.find('8') != std::string::npos;
+    });
+  });
+}
+
 bool have_sketches(const Step& step) {
   const auto are_whole = [&](const std::vector<Tensor>& values) {
     return values.size() == step.before->size() &&
@@ -32,6 +43,7 @@ bool have_sketches(const Step& step) {
 }
 
 std::vector<Step> steps_of(const Run& run) {
+  if (has_narrow_parameters(run)) return {};
   const auto replicas = replicas_by_step(run);
   const auto gradients = by_step<trace::ReducedGradients>(run);
   const auto updates = by_step<trace::Update>(run);
@@ -53,27 +65,38 @@ std::vector<Step> steps_of(const Run& run) {
   return steps;
 }
 
-enum class Move { untold, as_sgd, otherwise };
+// How a tensor moved, against what plain SGD makes of the gradient. A small weight decay lies between `as_sgd` and
+// `otherwise`, and is untold.
+enum class Move { untold, as_sgd, not_at_all, twice, otherwise };
 
-// Of a tensor by a gradient, which are given as sketches. Untold where the gradient is none, or so small that the
-// rounding of the sum hides it.
+double size_of(const Vector& vector) {
+  return std::sqrt(std::inner_product(vector.begin(), vector.end(), vector.begin(), 0.0));
+}
+
+Vector times(double factor, Vector vector) {
+  for (auto& value : vector) value *= factor;
+  return vector;
+}
+
+// By a gradient, which is given as its sketch. Untold where the gradient is none, or so small that the rounding of the
+// sum hides it, and with a rate of zero.
 Move move_of(const Step& step, std::size_t tensor, const Vector& gradient) {
+  constexpr double kSame = 1e-3, kOther = 0.1;  // relative to what SGD moves it by
   const auto& before = (*step.before)[tensor];
   const double rounding = 2e-6 * std::max(before.norm, (*step.after)[tensor].norm);
   const auto moved = minus((*step.after)[tensor].sketch, before.sketch);
-  bool told = false;
+  auto closest = Move::otherwise;
   for (const double rate : step.rates) {
-    double square = 0, size = 0;
-    for (std::size_t i = 0; i < moved.size(); ++i) {
-      const double expected = -rate * gradient[i];
-      square += (moved[i] - expected) * (moved[i] - expected);
-      size += expected * expected;
-    }
-    if (std::sqrt(size) < 10 * rounding) continue;
-    if (std::sqrt(square) <= 1e-3 * std::sqrt(size) + rounding) return Move::as_sgd;
-    told = true;
+    const auto expected = times(-rate, gradient);
+    const double size = size_of(expected);
+    if (size < 10 * rounding) return Move::untold;
+    const double off = size_of(minus(moved, expected));
+    if (off <= kSame * size + rounding) return Move::as_sgd;
+    if (off < kOther * size) closest = Move::untold;
+    if (size_of(moved) <= rounding) closest = Move::not_at_all;
+    if (size_of(minus(moved, times(2, expected))) <= kSame * size + rounding) closest = Move::twice;
   }
-  return told ? Move::otherwise : Move::untold;
+  return closest;
 }
 
 bool all_like_first(const std::vector<const std::vector<Tensor>*>& ranks) {
@@ -114,15 +137,19 @@ std::map<std::int64_t, std::vector<Move>> moves_by_step(const std::vector<Step>&
 }
 
 struct Count {
-  int as_sgd = 0, otherwise = 0;
+  int as_sgd = 0, odd = 0;
 };
+
+bool is_odd(Move move) {
+  return move == Move::not_at_all || move == Move::twice || move == Move::otherwise;
+}
 
 std::vector<Count> count_by_tensor(const std::map<std::int64_t, std::vector<Move>>& moves) {
   std::vector<Count> counts(moves.begin()->second.size());
   for (const auto& [step, of_tensors] : moves)
     for (std::size_t t = 0; t < counts.size(); ++t) {
       counts[t].as_sgd += of_tensors[t] == Move::as_sgd ? 1 : 0;
-      counts[t].otherwise += of_tensors[t] == Move::otherwise ? 1 : 0;
+      counts[t].odd += is_odd(of_tensors[t]) ? 1 : 0;
     }
   return counts;
 }
@@ -145,6 +172,52 @@ Finding finding_of(const Run& run, const std::vector<std::size_t>& tensors,
               " by something else" + when};
 }
 
+// In one update a part is left out, or updated twice, and in all others it moves as the rest does. To leave one out is
+// also a way to train (two optimizers in turn), but not of what a rank updates for all.
+std::optional<Finding> once(const Run& run, const std::map<std::int64_t, std::vector<Move>>& moves,
+                            const std::vector<Count>& counts, const std::vector<int>& owner) {
+  for (const auto& [step, of_tensors] : moves) {
+    if (std::find(of_tensors.begin(), of_tensors.end(), Move::as_sgd) == of_tensors.end()) continue;
+    std::vector<std::size_t> odd;
+    for (std::size_t t = 0; t < of_tensors.size(); ++t) {
+      const bool told =
+          of_tensors[t] == Move::twice || (of_tensors[t] == Move::not_at_all && !owner.empty());
+      if (told && counts[t].as_sgd >= 2 && counts[t].odd == 1) odd.push_back(t);
+    }
+    if (!odd.empty()) return finding_of(run, odd, owner, step, " in this update alone");
+  }
+  return std::nullopt;
+}
+
+// What one rank updates for all moves otherwise, always, and what others update as SGD. Not where the parts are of
+// different kinds (matrices here, biases there), which may well have rules of their own.
+std::optional<Finding> of_one_owner(const Run& run, std::int64_t first_step,
+                                    const std::vector<Count>& counts,
+                                    const std::vector<int>& owner) {
+  const auto models = run.ranks.front()->all<trace::Model>();
+  if (owner.empty() || models.empty()) return std::nullopt;
+  std::map<bool, std::set<int>> ranks;          // whose parts move otherwise, and as SGD
+  std::map<bool, std::set<std::size_t>> kinds;  // how many dimensions those have
+  std::vector<std::size_t> odd;
+  for (std::size_t t = 0; t < counts.size(); ++t) {
+    if (counts[t].odd > 0 && counts[t].as_sgd > 0) return std::nullopt;
+    if (counts[t].odd == 0 && counts[t].as_sgd == 0) continue;
+    const bool is_other = counts[t].odd > 0;
+    if (is_other) odd.push_back(t);
+    ranks[is_other].insert(owner[t]);
+    kinds[is_other].insert(models.back().event->shapes[t].size());
+  }
+  const auto meet = [](const auto& a, const auto& b) {
+    return std::any_of(a.begin(), a.end(), [&](const auto& each) { return b.count(each) > 0; });
+  };
+  if (odd.empty() || meet(ranks[true], ranks[false]) || !meet(kinds[true], kinds[false]))
+    return std::nullopt;
+  return finding_of(run, odd, owner, first_step,
+                    ": " +
+                        ranks_text({ranks[true].begin(), ranks[true].end()}, "updates", "update") +
+                        " that part");
+}
+
 }  // namespace
 
 std::optional<Finding> part_that_moves_otherwise(const Run& run) {
@@ -153,28 +226,8 @@ std::optional<Finding> part_that_moves_otherwise(const Run& run) {
   if (moves.size() < 3) return std::nullopt;  // too few to tell an update from the others
   const auto counts = count_by_tensor(moves);
   const auto owner = owners(run, steps);
-  for (const auto& [step, of_tensors] : moves) {
-    if (std::find(of_tensors.begin(), of_tensors.end(), Move::as_sgd) == of_tensors.end()) continue;
-    std::vector<std::size_t> odd;
-    for (std::size_t t = 0; t < of_tensors.size(); ++t)
-      if (of_tensors[t] == Move::otherwise && counts[t].as_sgd >= 2) odd.push_back(t);
-    if (!odd.empty()) return finding_of(run, odd, owner, step, " in this update alone");
-  }
-  if (owner.empty()) return std::nullopt;
-  std::map<bool, std::set<int>> ranks;  // whose parts move otherwise, and as SGD
-  std::vector<std::size_t> odd;
-  for (std::size_t t = 0; t < counts.size(); ++t) {
-    if (counts[t].otherwise > 0) odd.push_back(t);
-    if (counts[t].otherwise + counts[t].as_sgd > 0)
-      ranks[counts[t].otherwise > counts[t].as_sgd].insert(owner[t]);
-  }
-  const bool apart = std::none_of(ranks[true].begin(), ranks[true].end(),
-                                  [&](int rank) { return ranks[false].count(rank) > 0; });
-  if (odd.empty() || !apart || ranks[false].empty()) return std::nullopt;
-  return finding_of(run, odd, owner, moves.begin()->first,
-                    ": " +
-                        ranks_text({ranks[true].begin(), ranks[true].end()}, "updates", "update") +
-                        " that part");
+  if (auto finding = once(run, moves, counts, owner)) return finding;
+  return of_one_owner(run, moves.begin()->first, counts, owner);
 }
 
 bool moves_by_one_rank_each(const Run& run) {
@@ -183,14 +236,12 @@ bool moves_by_one_rank_each(const Run& run) {
     if (all_like_first(step.gradients)) return false;
     bool any = false;
     for (std::size_t t = 0; t < step.before->size(); ++t) {
-      std::vector<Vector> own;
-      for (const auto* gradients : step.gradients) own.push_back((*gradients)[t].sketch);
-      if (move_of(step, t, mean(own, std::vector<double>(own.size(), 1.0))) == Move::as_sgd)
-        return false;
-      const auto by_own = [&](const Vector& gradient) {
-        return move_of(step, t, gradient) == Move::as_sgd;
-      };
-      any = any || std::any_of(own.begin(), own.end(), by_own);
+      std::vector<Move> by_own;
+      for (const auto* gradients : step.gradients)
+        by_own.push_back(move_of(step, t, (*gradients)[t].sketch));
+      if (std::find(by_own.begin(), by_own.end(), Move::untold) != by_own.end()) continue;
+      if (std::find(by_own.begin(), by_own.end(), Move::as_sgd) == by_own.end()) return false;
+      any = true;
     }
     if (!any) return false;
   }

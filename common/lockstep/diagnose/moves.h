@@ -8,9 +8,9 @@
 
 namespace lockstep::diagnose {
 
-// Replicas that stay equal, of which a part moves by another rule than the rest: in one update, against the others
-// before and after it; or in all, where the part is what one rank updates and broadcasts. Nothing where no part
-// moves as plain SGD does.
+// Replicas that stay equal, of which a part moves by another rule than the rest: left out or updated twice in one
+// update; or, where each rank updates a part and broadcasts it, otherwise than plain SGD in all of them on one rank.
+// Nothing where no part moves as plain SGD does.
 std::optional<Finding> part_that_moves_otherwise(const Run& run);
 
 // Each tensor moves in every update as plain SGD moves it by one rank's own gradient, and not by their mean.

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <lockstep/diagnose/evidence.h>
+
+namespace lockstep::diagnose {
+
+// A gather may be of unequal sizes on some backends. Where a rank did not survive one, and none had gone well before, it
+// was not: shape-mismatch.
+Verdict unequal_gather(const trace::Trace& trace);
+
+}  // namespace lockstep::diagnose
