@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -71,6 +72,7 @@ class Exercise(Home):
 
     def test_wrong_use(self):
         for arguments, words in ((("exercise", "start", "no-such-thing"), "no-such-thing"),
+                                 (("exercise", "start", "peer-dies"), "no exercise"),
                                  (("exercise", "check", SLUG), "exercise start"),
                                  (("exercise",), "subcommand")):
             result = self.call(*arguments)
@@ -95,7 +97,27 @@ class Exercise(Home):
             self.assertIn("Not yet right", result.stdout)
             self.assertIn(why, re.sub(r"\s+", " ", result.stdout))
         self.assertFalse(self.progress.exists())
-        result = self.check(mended)
+        # Right for the probes alone, and wrong again before the update.
+        cheat = re.sub(r"(probes\.gradients_ready\(\);)", r"\1\n    for (auto& parameter : model->parameters()) "
+                       r"parameter.mutable_grad() *= world_size;", mended)
+        cheat = re.sub(r'"final_distance",\s*relative_distance\(.*?\)\)\);', '"final_distance", 0.0);', cheat,
+                       flags=re.DOTALL)
+        result = self.check(cheat)
+        self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
+        self.assertIn("do not move by the gradient", re.sub(r"\s+", " ", result.stdout))
+        self.assertFalse(self.progress.exists())
+        # In another way than the lesson: one call for all gradients.
+        flat = broken.replace(f"for (auto& parameter : model->parameters()) {REDUCE}", """
+    auto all = flat_gradients(*model);
+    all_reduce(group, all);
+    all /= world_size;
+    std::int64_t at = 0;
+    for (auto& parameter : model->parameters()) {
+      parameter.mutable_grad().copy_(all.narrow(0, at, parameter.numel()).view_as(parameter));
+      at += parameter.numel();
+    }""")
+        self.assertNotEqual(flat, broken)
+        result = self.check(flat)
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         self.assertIn("Right", result.stdout)
         lesson = json.loads(self.progress.read_text())["lessons"]["03_ddp"]
@@ -131,8 +153,37 @@ class Progress(Home):
     def test_what_a_newer_program_wrote_is_left_alone(self):
         text = json.dumps({"schema_version": 99, "anything": True})
         self.write(text)
-        self.assertIn("newer", self.call("exercise", "hint", SLUG).stderr)
+        result = self.call("exercise", "hint", SLUG)
+        self.assertIn("newer", result.stderr)
+        self.assertIn("Hint 1 of 3", result.stdout)
         self.assertEqual(self.progress.read_text(), text)
+
+    def test_there_may_be_no_place_for_it(self):
+        (self.folder / "state").write_text("a file")
+        result = self.call("list")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        result = self.call("exercise", "hint", SLUG)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("Hint 1 of 3", result.stdout)
+        self.assertIn("not kept", result.stderr)
+
+
+class Interruption(Home):
+    def test_ctrl_c_is_no_verdict(self):
+        self.call("exercise", "start", SLUG)
+        environment = {**os.environ, "XDG_STATE_HOME": str(self.folder / "state")}
+        check = subprocess.Popen([PROGRAM, "exercise", "check", SLUG, "--folder", str(self.folder)], env=environment,
+                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                 start_new_session=True)
+        try:
+            self.assertIn("building", check.stderr.readline())
+            os.killpg(check.pid, signal.SIGINT)
+            told, _ = check.communicate(timeout=DEADLINE_S)
+        finally:
+            if check.poll() is None:
+                os.killpg(check.pid, signal.SIGKILL)
+        self.assertNotIn("right", told.lower())
+        self.assertIn(check.returncode, (130, -signal.SIGINT))
 
 
 if __name__ == "__main__":

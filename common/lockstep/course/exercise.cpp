@@ -62,6 +62,10 @@ std::string exercise_of(const std::filesystem::path& lesson_page) {
   return text.substr(begin + 1, end - begin - 1);
 }
 
+bool is_exercise(const Pitfall& pitfall) {
+  return exercise_of(source_folder() / "lessons" / pitfall.lesson / "lesson.md") == pitfall.slug;
+}
+
 std::filesystem::path exercise_folder() {
   return source_folder() / "exercises";
 }
@@ -76,6 +80,9 @@ Exercise find_exercise(const std::string& wanted, const std::filesystem::path& f
       is_slug ? wanted
               : exercise_of(source / "lessons" / find_lesson(lessons, wanted).name / "lesson.md");
   const auto pitfall = find_pitfall(pitfalls, slug);
+  if (!is_exercise(pitfall))
+    throw UsageError(slug + " is no exercise; that of its lesson is ./lockstep exercise start " +
+                     pitfall.lesson.substr(0, 2) + ". About it: ./lockstep explain " + slug);
   return {find_lesson(lessons, pitfall.lesson), pitfall,
           std::filesystem::absolute(folder) / (pitfall.slug + ".cpp")};
 }

@@ -25,6 +25,8 @@ Exercise find_exercise(const std::string& wanted, const std::filesystem::path& f
 // The pitfall that a lesson's page names for its exercise: the first word in backticks of "## Exercise". Throws Error.
 std::string exercise_of(const std::filesystem::path& lesson_page);
 
+bool is_exercise(const Pitfall& pitfall);
+
 // What is handed out: who it is, what goes wrong, how to check it, and the function with the fault.
 std::string handed_out(const Exercise& exercise);
 

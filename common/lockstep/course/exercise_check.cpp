@@ -1,10 +1,13 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
 #include <lockstep/course/exercise_check.h>
+#include <lockstep/course/file_lock.h>
 #include <lockstep/course/judge.h>
 
 #include <algorithm>
+#include <csignal>
 #include <future>
+#include <optional>
 #include <random>
 
 namespace lockstep::course {
@@ -61,13 +64,14 @@ FormRun run_form(const std::filesystem::path& program, const Exercise& exercise,
                    "--seed", std::to_string(setting.seed), "--timeout", std::to_string(kTimeout),
                    "--json", run.report.string(), "--trace", folder.string()},
                   folder / "log");
+  if (code > 128 && code != 128 + SIGABRT) throw Interrupted();
   if (!std::filesystem::exists(run.report))
     throw Error(program.filename().string() + " ended with exit code " + std::to_string(code) +
                 " and left no report:\n" + read_file(folder / "log"));
   return run;
 }
 
-// The lines that say what is wrong, not the commands that were run.
+// What the compiler says is wrong, not the commands that were run; "" where it says nothing.
 std::string errors_in(const std::string& log) {
   std::string errors, line;
   int left = 0;
@@ -79,7 +83,39 @@ std::string errors_in(const std::string& log) {
     left -= left > 0 ? 1 : 0;
     line.clear();
   }
-  return errors.empty() ? log.substr(log.size() > 2000 ? log.size() - 2000 : 0) : errors;
+  return errors;
+}
+
+// The build tool's exit code; what it said is in `log`.
+int build_target(const std::filesystem::path& build, const std::string& target,
+                 const std::filesystem::path& log) {
+  const int code = run_quietly(
+      LOCKSTEP_CMAKE, {"--build", build.string(), "--target", target, "--parallel", "2"}, log);
+  if (code > 128 || read_file(log).find("interrupted by user") != std::string::npos)
+    throw Interrupted();
+  return code;
+}
+
+// The mended program, in a folder of its own: another check may build the same target for another text meanwhile.
+// Nothing, and what the compiler said, where the text is no program.
+std::optional<std::filesystem::path> build_mended(const Exercise& exercise,
+                                                  const std::string& mended,
+                                                  const std::filesystem::path& folder,
+                                                  std::string& compiler) {
+  const auto build = exercise.lesson.program.parent_path().parent_path();
+  const auto stem = exercise.pitfall.file.stem().string();
+  const auto target = "exercise_" + exercise.lesson.name + "_" + stem;
+  const FileLock lock(build / "exercises" / "lock");
+  write_file(build / "exercises" / exercise.lesson.name / (stem + ".cpp"), woven(exercise, mended));
+  const auto log = folder / "build.log";
+  if (build_target(build, target, log) != 0) {
+    compiler = errors_in(read_file(log));
+    if (compiler.empty())
+      throw Error("the exercise could not be built, and no compiler says why:\n" + read_file(log));
+    return std::nullopt;
+  }
+  std::filesystem::copy_file(build / "exercises" / target, folder / target);
+  return folder / target;
 }
 
 }  // namespace
@@ -87,34 +123,31 @@ std::string errors_in(const std::string& log) {
 CheckResult check(const Exercise& exercise, const std::string& mended,
                   const std::function<void(const std::string&)>& tell) {
   const auto build = exercise.lesson.program.parent_path().parent_path();
-  const auto stem = exercise.pitfall.file.stem().string();
-  const auto target = "exercise_" + exercise.lesson.name + "_" + stem;
   const TemporaryFolder folder("lockstep-exercise");
-  const auto log = folder.path() / "build.log";
-  const auto build_target = [&](const std::string& name) {
-    return run_quietly(LOCKSTEP_CMAKE,
-                       {"--build", build.string(), "--target", name, "--parallel", "2"}, log);
-  };
   if (!std::filesystem::exists(exercise.lesson.program)) tell("building the lesson, once");
-  if (build_target(exercise.lesson.name) != 0)
-    throw Error(exercise.lesson.name + " cannot be built:\n" + errors_in(read_file(log)));
+  {
+    const FileLock lock(build / "exercises" / "lock");
+    const auto log = folder.path() / "lesson.log";
+    if (build_target(build, exercise.lesson.name, log) != 0)
+      throw Error(exercise.lesson.name + " cannot be built:\n" + read_file(log));
+  }
   const auto form = form_of(exercise);
   const auto settings = settings_of(form);
 
-  write_file(build / "exercises" / exercise.lesson.name / (stem + ".cpp"), woven(exercise, mended));
   tell("building your form, and running the lesson's own");
-  auto building = std::async(std::launch::async, [&] { return build_target(target); });
+  CheckResult result;
+  auto building = std::async(std::launch::async, [&] {
+    return build_mended(exercise, mended, folder.path(), result.compiler);
+  });
   std::vector<FormRun> references;
   for (std::size_t i = 0; i < settings.size(); ++i)
     references.push_back(run_form(exercise.lesson.program, exercise, form, settings[i],
                                   folder.path() / ("reference_" + std::to_string(i))));
-  if (building.get() != 0) return {{}, errors_in(read_file(log))};
-
-  CheckResult result;
-  for (std::size_t i = 0; i < settings.size() && result.wrong.empty(); ++i) {
+  const auto program = building.get();
+  for (std::size_t i = 0; program && i < settings.size() && result.wrong.empty(); ++i) {
     tell("running your form: " + text_of(settings[i]) + " (" + std::to_string(i + 1) + " of " +
          std::to_string(settings.size()) + ")");
-    const auto run = run_form(build / "exercises" / target, exercise, form, settings[i],
+    const auto run = run_form(*program, exercise, form, settings[i],
                               folder.path() / ("mended_" + std::to_string(i)));
     for (const auto& each : judge(exercise.pitfall.slug, run, references[i]))
       result.wrong.push_back("on " + text_of(settings[i]) + ": " + each);

@@ -3,11 +3,17 @@
 
 #include <lockstep/course/exercise.h>
 
+#include <exception>
 #include <functional>
 #include <string>
 #include <vector>
 
 namespace lockstep::course {
+
+// Somebody pressed Ctrl-C: there is no verdict.
+struct Interrupted : std::exception {
+  const char* what() const noexcept override { return "interrupted; nothing was judged"; }
+};
 
 struct CheckResult {
   std::vector<std::string> wrong;  // empty: it is solved

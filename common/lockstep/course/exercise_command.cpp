@@ -23,8 +23,14 @@ std::string sources_of(const Exercise& exercise) {
   return hash_of_sources(source_folder() / "lessons" / exercise.lesson.name);
 }
 
+// Where the exercise is, if it is not where it would be looked for.
+std::string folder_option(const Exercise& exercise) {
+  const auto folder = exercise.file.parent_path();
+  return folder == exercise_folder() ? "" : " --folder " + shown(folder);
+}
+
 void say_what_next(const Exercise& exercise) {
-  const auto& slug = exercise.pitfall.slug;
+  const auto slug = exercise.pitfall.slug + folder_option(exercise);
   std::cout << "  mend it:     " << shown(exercise.file) << "\n"
             << "  a hint:      ./lockstep exercise hint " << slug << "\n"
             << "  is it right: ./lockstep exercise check " << slug << "\n";
@@ -48,12 +54,12 @@ int hint(const Exercise& exercise) {
   const auto& slug = exercise.pitfall.slug;
   const auto hints = hints_of(read_page(source_folder(), exercise.lesson.name, slug));
   if (hints.empty()) throw Error("the page of " + slug + " has no hints");
-  std::size_t level = 0;
-  Progress().change(exercise.lesson.name, sources_of(exercise), [&](LessonProgress& done) {
-    auto& given = done.hints[slug];
-    given = std::min<int>(given + 1, static_cast<int>(hints.size()));
-    level = static_cast<std::size_t>(given);
-  });
+  const auto done =
+      Progress().change(exercise.lesson.name, sources_of(exercise), [&](LessonProgress& progress) {
+        auto& given = progress.hints[slug];
+        given = std::min<int>(given + 1, static_cast<int>(hints.size()));
+      });
+  const auto level = static_cast<std::size_t>(done.hints.at(slug));
   for (std::size_t i = 0; i < level; ++i)
     std::cout << "Hint " << i + 1 << " of " << hints.size() << "\n" << wrapped(hints[i], "  ");
   if (level == hints.size())
@@ -87,7 +93,7 @@ int check(const Exercise& exercise) {
   if (!result.wrong.empty()) {
     std::cout << "Not yet right.\n";
     for (const auto& each : result.wrong) std::cout << wrapped(each, "  ");
-    std::cout << "A hint: ./lockstep exercise hint " << slug << "\n";
+    std::cout << "A hint: ./lockstep exercise hint " << slug << folder_option(exercise) << "\n";
     return kFinding;
   }
   Progress().change(exercise.lesson.name, sources_of(exercise),

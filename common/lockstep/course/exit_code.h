@@ -9,7 +9,8 @@ enum ExitCode {
   kUsage = 2,
   kCouldNotRun = 3,
   kSkipped = 77,
-  kDeadline = 124
+  kDeadline = 124,
+  kInterrupted = 130
 };
 
 }  // namespace lockstep::course

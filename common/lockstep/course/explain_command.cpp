@@ -1,6 +1,7 @@
 // ./lockstep explain: what a pitfall is, with its code from the lesson's own source.
 #include <lockstep/base/text.h>
 #include <lockstep/course/commands.h>
+#include <lockstep/course/exercise.h>
 #include <lockstep/course/exit_code.h>
 #include <lockstep/course/forms.h>
 #include <lockstep/course/lessons.h>
@@ -42,7 +43,7 @@ void explain(const Pitfall& pitfall) {
   say_heading("More");
   std::cout << "  ./lockstep explain " << pitfall.slug << " --diff\n"
             << "  ./lockstep run " << number << " --variant " << pitfall.slug << "\n"
-            << "  ./lockstep exercise start " << pitfall.slug << "\n";
+            << (is_exercise(pitfall) ? "  ./lockstep exercise start " + pitfall.slug + "\n" : "");
 }
 
 void list_all(const std::vector<Pitfall>& pitfalls) {

@@ -55,7 +55,7 @@ int list_lessons() {
   }
   std::cout << "\n" << done_count << " of " << count << " exercises done.";
   if (next != nullptr)
-    std::cout << " Next: ./lockstep run " << next->name.substr(0, 2)
+    std::cout << "\nNext: ./lockstep run " << next->name.substr(0, 2)
               << ", then ./lockstep exercise start " << next->name.substr(0, 2);
   std::cout << "\n";
   return kOk;

@@ -1,6 +1,7 @@
 // The program behind ./lockstep.
 #include <lockstep/base/error.h>
 #include <lockstep/course/commands.h>
+#include <lockstep/course/exercise_check.h>
 #include <lockstep/course/exit_code.h>
 
 #include <iostream>
@@ -39,6 +40,9 @@ int main(int argc, char** argv) {
   using namespace lockstep;
   try {
     return course::main_of(argc, argv);
+  } catch (const course::Interrupted& interrupted) {
+    std::cerr << interrupted.what() << "\n";
+    return course::kInterrupted;
   } catch (const UsageError& error) {
     std::cerr << "error: " << error.what() << "\n";
     return course::kUsage;

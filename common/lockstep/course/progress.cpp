@@ -1,14 +1,11 @@
-#include <fcntl.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
 #include <lockstep/base/hash.h>
+#include <lockstep/course/file_lock.h>
 #include <lockstep/course/progress.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <ctime>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -18,27 +15,6 @@ namespace lockstep::course {
 namespace {
 
 constexpr int kVersion = 1;
-
-// Keeps other processes from changing the file, by a lock of its own beside it.
-class Lock {
- public:
-  explicit Lock(const std::filesystem::path& file) {
-    std::filesystem::create_directories(file.parent_path());
-    const auto name = file.string() + ".lock";
-    fd_ = open(name.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
-    if (fd_ < 0 || flock(fd_, LOCK_EX) != 0) {
-      const std::string reason = std::strerror(errno);
-      if (fd_ >= 0) close(fd_);
-      throw Error("progress cannot be kept: " + name + ": " + reason);
-    }
-  }
-  ~Lock() { close(fd_); }
-  Lock(const Lock&) = delete;
-  Lock& operator=(const Lock&) = delete;
-
- private:
-  int fd_ = -1;
-};
 
 LessonProgress lesson_of(const nlohmann::json& json) {
   return {.ran = json.value("ran", ""),
@@ -67,33 +43,51 @@ std::filesystem::path progress_file() {
   const char* home = std::getenv("HOME");
   if (state != nullptr && *state == '/')
     return std::filesystem::path(state) / "lockstep" / "progress.json";
-  if (home == nullptr || *home == '\0')
-    throw Error("there is no place for your progress: set HOME, or XDG_STATE_HOME to a folder");
+  if (home == nullptr || *home == '\0') return {};
   return std::filesystem::path(home) / ".local" / "state" / "lockstep" / "progress.json";
 }
 
 Progress::Progress(std::filesystem::path file) : file_(std::move(file)) {
-  read();
+  if (read()) return;
+  // Looked at again under the lock: somebody may have mended it by now.
+  with_lock([&] {
+    if (read()) return;
+    const auto kept = put_aside(file_);
+    std::cerr << "note: your progress could not be read; it is kept as " << kept.string()
+              << ", and begun anew\n";
+  });
 }
 
-void Progress::read() {
+// Progress is a convenience: where there is no place for it the rest goes on without.
+void Progress::with_lock(const std::function<void()>& act) {
+  try {
+    if (file_.empty()) throw Error("neither HOME nor XDG_STATE_HOME is set");
+    const FileLock lock(file_.string() + ".lock");
+    act();
+  } catch (const std::exception& error) {
+    std::cerr << "note: your progress is not kept: " << error.what() << "\n";
+  }
+}
+
+bool Progress::read() {
   entries_.clear();
-  if (!std::filesystem::exists(file_)) return;
+  newer_ = false;
+  std::error_code none;
+  if (file_.empty() || !std::filesystem::exists(file_, none)) return true;
   try {
     const auto json = nlohmann::json::parse(read_file(file_));
     newer_ = json.at("schema_version").get<int>() > kVersion;
     if (newer_) {
       std::cerr << "note: " << file_.string()
                 << " is of a newer Lockstep: it is left as it is, and nothing is recorded\n";
-      return;
+      return true;
     }
     for (const auto& [name, entry] : json.at("lessons").items())
       entries_[name] = {entry.at("sources").get<std::string>(), lesson_of(entry)};
-  } catch (const nlohmann::json::exception& error) {
-    const auto kept = put_aside(file_);
-    std::cerr << "note: your progress could not be read (" << error.what() << "); it is kept as "
-              << kept.string() << ", and begun anew\n";
+    return true;
+  } catch (const nlohmann::json::exception&) {
     entries_.clear();
+    return false;
   }
 }
 
@@ -105,21 +99,26 @@ LessonProgress Progress::of(const std::string& lesson, const std::string& source
   return {.changed = !done.ran.empty() || !done.passed.empty()};
 }
 
-void Progress::change(const std::string& lesson, const std::string& sources,
-                      const std::function<void(LessonProgress&)>& apply) {
-  if (newer_) return;
-  const Lock lock(file_);
-  read();
+LessonProgress Progress::change(const std::string& lesson, const std::string& sources,
+                                const std::function<void(LessonProgress&)>& apply) {
   auto now = of(lesson, sources);
   apply(now);
-  entries_[lesson] = {sources, now};
-  auto lessons = nlohmann::json::object();
-  for (const auto& [name, entry] : entries_) {
-    lessons[name] = json_of(entry.done);
-    lessons[name]["sources"] = entry.sources;
-  }
-  write_file(file_,
-             nlohmann::json{{"schema_version", kVersion}, {"lessons", lessons}}.dump(1) + "\n");
+  if (newer_) return now;
+  with_lock([&] {
+    read();
+    if (newer_) return;
+    now = of(lesson, sources);
+    apply(now);
+    entries_[lesson] = {sources, now};
+    auto lessons = nlohmann::json::object();
+    for (const auto& [name, entry] : entries_) {
+      lessons[name] = json_of(entry.done);
+      lessons[name]["sources"] = entry.sources;
+    }
+    write_file(file_,
+               nlohmann::json{{"schema_version", kVersion}, {"lessons", lessons}}.dump(1) + "\n");
+  });
+  return now;
 }
 
 std::string today() {

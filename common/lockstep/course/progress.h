@@ -17,28 +17,29 @@ struct LessonProgress {
       false;  // something was done, of sources that are others by now: ran and passed are ""
 };
 
-// Where it is kept. Throws Error where neither XDG_STATE_HOME nor HOME is set.
+// Where it is kept; empty where neither XDG_STATE_HOME nor HOME is set.
 std::filesystem::path progress_file();
 
 // Of lessons by name, each with the hash of its sources as they are.
 class Progress {
  public:
-  // A file that cannot be read is put aside, with a word on stderr; one of a newer version is left alone, and
-  // nothing is recorded then.
+  // A file that cannot be read is put aside, and one of a newer version left alone. Where nothing can be kept there is a
+  // word on stderr, and no exception.
   explicit Progress(std::filesystem::path file = progress_file());
 
   LessonProgress of(const std::string& lesson, const std::string& sources) const;
-  // Changes one lesson's entry in the file as it is by then: other processes may change it, too. It is whole at any
-  // moment. Throws Error where it cannot be written.
-  void change(const std::string& lesson, const std::string& sources,
-              const std::function<void(LessonProgress&)>& apply);
+  // Changes one lesson's entry in the file as it is by then (other processes may change it, too), and returns it. The
+  // file is whole at any moment. `apply` may be called twice, on different entries.
+  LessonProgress change(const std::string& lesson, const std::string& sources,
+                        const std::function<void(LessonProgress&)>& apply);
 
  private:
   struct Entry {
     std::string sources;  // the hash of what `done` was done with
     LessonProgress done;
   };
-  void read();
+  bool read();  // false: what is there is no progress
+  void with_lock(const std::function<void()>& act);
 
   std::filesystem::path file_;
   std::map<std::string, Entry> entries_;

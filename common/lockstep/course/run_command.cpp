@@ -8,6 +8,7 @@
 #include <lockstep/course/run_sections.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <iostream>
 #include <memory>
 
@@ -87,6 +88,31 @@ std::string correct_beside(const LessonEntry& lesson, const std::string& broken)
   return part.empty() ? "" : correct;
 }
 
+bool has(const std::vector<std::string>& arguments, const std::string& option) {
+  return std::find(arguments.begin(), arguments.end(), option) != arguments.end();
+}
+
+// Under torchrun and its like every rank comes here: no story is told W times.
+bool is_a_rank() {
+  return std::getenv("RANK") != nullptr || std::getenv("SLURM_PROCID") != nullptr ||
+         std::getenv("OMPI_COMM_WORLD_RANK") != nullptr;
+}
+
+// Whether the lesson will take these arguments: nothing is told before an error in them.
+bool will_run(const LessonEntry& lesson, const std::vector<std::string>& rest,
+              const std::filesystem::path& scratch) {
+  auto dry = rest;
+  dry.emplace_back("--describe");
+  if (run_quietly(lesson.program, dry, scratch / "log") != kOk) return false;
+  const auto form = value_of(rest, "--variant"), file = value_of(rest, "--json");
+  const auto forms = describe(lesson).forms;
+  const bool is_form =
+      form.empty() || form == "all" || form == "correct" ||
+      std::any_of(forms.begin(), forms.end(), [&](const auto& each) { return each.name == form; });
+  return is_form && (file.empty() ||
+                     std::filesystem::is_directory(std::filesystem::absolute(file).parent_path()));
+}
+
 // One lesson, told as one: what it is about, its runs, what was seen and why.
 int tell(const LessonEntry& lesson, const std::filesystem::path& reports,
          const std::vector<std::string>& rest) {
@@ -94,17 +120,20 @@ int tell(const LessonEntry& lesson, const std::filesystem::path& reports,
   const auto named = value_of(rest, "--json");
   const auto report =
       named.empty() ? reports / (lesson.name + ".json") : std::filesystem::path(named);
+  const TemporaryFolder beside("lockstep-run");
+  if (!will_run(lesson, rest, beside.path()))
+    return run_program(lesson.program, rest);  // which says what is wrong
   const auto correct = form.empty() ? "" : correct_beside(lesson, form);
   say_before(lesson);
+  std::filesystem::remove(report);  // of another run
   const int code = run({lesson}, lesson.name, reports, rest);
-  if (code != kOk && code != kFinding) return code;
+  if ((code != kOk && code != kFinding) || !std::filesystem::exists(report)) return code;
   std::vector<std::filesystem::path> seen{report};
-  const TemporaryFolder beside("lockstep-run");
   if (!correct.empty()) {
     seen.push_back(beside.path() / "correct.json");
     std::cerr << "the right form, to compare with ...\n";
-    const int right = run_quietly(lesson.program, other_form(rest, correct, seen.back()),
-                                  beside.path() / "log");
+    const int right =
+        run_quietly(lesson.program, other_form(rest, correct, seen.back()), beside.path() / "log");
     if (right != kOk && right != kFinding) return right;
   }
   say_after(lesson, seen, correct.empty() ? "" : form);
@@ -145,6 +174,8 @@ void add_run_command(CLI::App& app, int& exit_code) {
       exit_code = run(lessons, options->lesson, options->reports, rest);
     else if (const auto lesson = find_lesson(lessons, options->lesson); help)
       exit_code = run_program(lesson.program, {"--help"});
+    else if (has(rest, "--describe") || is_a_rank())
+      exit_code = run({lesson}, lesson.name, options->reports, rest);
     else
       exit_code = tell(lesson, options->reports, rest);
   });

@@ -114,8 +114,7 @@ void say_after(const LessonEntry& lesson, const std::vector<std::filesystem::pat
   }
   say_heading("Try next");
   say_section(section_of(page, "Try next"), folder);
-  std::cout << "  ./lockstep exercise start " << (slug.empty() ? lesson.name.substr(0, 2) : slug)
-            << "\n";
+  std::cout << "  ./lockstep exercise start " << lesson.name.substr(0, 2) << "\n";
 }
 
 }  // namespace lockstep::course

@@ -248,4 +248,24 @@ bool moves_by_one_rank_each(const Run& run) {
   return steps.size() >= 2;
 }
 
+std::optional<double> sgd_factor(const Run& run) {
+  for (const auto& step : steps_of(run)) {
+    if (step.rates.size() != 1) continue;
+    Vector moved, expected;
+    for (std::size_t t = 0; t < step.before->size(); ++t) {
+      const auto by = times(-step.rates.front(), (*step.gradients.front())[t].sketch);
+      const auto of_tensor = minus((*step.after)[t].sketch, (*step.before)[t].sketch);
+      expected.insert(expected.end(), by.begin(), by.end());
+      moved.insert(moved.end(), of_tensor.begin(), of_tensor.end());
+    }
+    if (size_of(expected) == 0) continue;
+    const double factor =
+        std::inner_product(moved.begin(), moved.end(), expected.begin(), 0.0) /
+        std::inner_product(expected.begin(), expected.end(), expected.begin(), 0.0);
+    if (distance(moved, times(factor, expected)) > 0.01) return std::nullopt;
+    return factor;
+  }
+  return std::nullopt;
+}
+
 }  // namespace lockstep::diagnose

@@ -16,4 +16,8 @@ std::optional<Finding> part_that_moves_otherwise(const Run& run);
 // Each tensor moves in every update as plain SGD moves it by one rank's own gradient, and not by their mean.
 bool moves_by_one_rank_each(const Run& run);
 
+// How many times the learning rate and the recorded gradient the whole model moves by, in the first update that tells;
+// nothing where it does not move as plain SGD moves it by any factor.
+std::optional<double> sgd_factor(const Run& run);
+
 }  // namespace lockstep::diagnose
