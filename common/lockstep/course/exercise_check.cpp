@@ -9,6 +9,7 @@
 #include <future>
 #include <optional>
 #include <random>
+#include <sstream>
 
 namespace lockstep::course {
 namespace {
@@ -96,6 +97,15 @@ int build_target(const std::filesystem::path& build, const std::string& target,
   return code;
 }
 
+// "train(" of a function: what the rest of the lesson calls.
+std::string signature_of(const std::string& function) {
+  std::istringstream lines(function);
+  for (std::string line; std::getline(lines, line);)
+    if (const auto at = line.find('('); at != std::string::npos && line.rfind("//", 0) != 0)
+      return line.substr(line.rfind(' ', at) + 1, at - line.rfind(' ', at));
+  return "";
+}
+
 // The mended program, in a folder of its own: another check may build the same target for another text meanwhile.
 // Nothing, and what the compiler said, where the text is no program.
 std::optional<std::filesystem::path> build_mended(const Exercise& exercise,
@@ -123,6 +133,10 @@ std::optional<std::filesystem::path> build_mended(const Exercise& exercise,
 CheckResult check(const Exercise& exercise, const std::string& mended,
                   const std::function<void(const std::string&)>& tell) {
   const auto build = exercise.lesson.program.parent_path().parent_path();
+  const auto head = signature_of(forms_of(exercise.pitfall).right);
+  if (mended.find(head) == std::string::npos)
+    return {{exercise.file.filename().string() + " no longer has the function " + head + "...)"},
+            ""};
   const TemporaryFolder folder("lockstep-exercise");
   if (!std::filesystem::exists(exercise.lesson.program)) tell("building the lesson, once");
   {

@@ -7,6 +7,7 @@
 #include <lockstep/course/exit_code.h>
 #include <lockstep/course/page.h>
 #include <lockstep/course/progress.h>
+#include <lockstep/course/prose.h>
 
 #include <algorithm>
 #include <iostream>
@@ -98,10 +99,14 @@ int check(const Exercise& exercise) {
   }
   Progress().change(exercise.lesson.name, sources_of(exercise),
                     [](LessonProgress& done) { done.passed = today(); });
-  std::cout << "Right: the oracles hold, the detectors find nothing, and no work was left out.\n"
-               "The lesson's own way:\n\n"
-            << forms_of(exercise.pitfall).right << "\nWhy\n"
-            << wrapped(page.section("Why"), "  ") << "\nMore: ./lockstep explain " << slug << "\n";
+  const auto forms = forms_of(exercise.pitfall);
+  std::cout << "The lesson's own way:\n";
+  say_code(forms, '-');
+  say_code(forms, '+');
+  say_heading("Why");
+  say_section(page.section("Why"), exercise.pitfall.file.parent_path() / "pitfalls");
+  std::cout << "\nMore: ./lockstep explain " << slug
+            << "\nRight: the oracles hold, the detectors find nothing, and no work was left out.\n";
   return kOk;
 }
 
@@ -164,6 +169,7 @@ void add_exercise_command(CLI::App& app, int& exit_code) {
   auto* authors = command->add_subcommand(
       "author-check",
       "For authors: an exercise fails as handed out, and passes as the lesson has it");
+  authors->group("");  // not in a learner's help
   authors->add_option("exercises", *wanted, "Default: every lesson's");
   authors->callback([wanted, &exit_code] { exit_code = author_check(*wanted); });
 }

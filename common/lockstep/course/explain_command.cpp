@@ -62,6 +62,19 @@ void list_all(const std::vector<Pitfall>& pitfalls) {
             << ".\n";
 }
 
+std::string lesson_named(const std::string& wanted) {
+  for (const auto& lesson : lessons_of_clone())
+    if (wanted == lesson.name || wanted == lesson.name.substr(0, 2) ||
+        wanted == lesson.name.substr(3))
+      return lesson.name;
+  return "";
+}
+
+std::vector<Pitfall> of_lesson(std::vector<Pitfall> pitfalls, const std::string& lesson) {
+  std::erase_if(pitfalls, [&](const Pitfall& each) { return each.lesson != lesson; });
+  return pitfalls;
+}
+
 struct Options {
   std::string slug;
   bool diff = false;
@@ -82,6 +95,8 @@ void add_explain_command(CLI::App& app, int& exit_code) {
     const auto pitfalls = find_pitfalls(source_folder());
     if (options->slug.empty())
       list_all(pitfalls);
+    else if (const auto lesson = lesson_named(options->slug); !lesson.empty())
+      list_all(of_lesson(pitfalls, lesson));
     else if (options->diff)
       say_difference(options->slug, forms_of(find_pitfall(pitfalls, options->slug)));
     else

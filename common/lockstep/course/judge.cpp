@@ -18,6 +18,10 @@ nlohmann::json variant_of(const FormRun& run) {
   return nlohmann::json::parse(read_file(run.report)).at("variants").at(0);
 }
 
+std::string figure(double value);
+std::string figure(const nlohmann::json& value) {
+  return value.is_number() ? figure(value.get<double>()) : "none";
+}
 std::string figure(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.6g", value);
@@ -107,10 +111,14 @@ void judge_oracles(const nlohmann::json& variant, std::vector<std::string>& wron
   const auto outcome = variant.at("outcome").get<std::string>();
   if (outcome != "completed")
     wrong.push_back("it did not complete: " + outcome + ". " + variant.value("reason", ""));
+  std::set<std::string> told;  // several pitfalls may have one oracle
   for (const auto& oracle : variant.at("oracles"))
-    if (oracle.at("manifested").get<bool>())
-      wrong.push_back(oracle.at("metric").get<std::string>() + ": expected " +
-                      oracle.at("expected").dump() + ", observed " + oracle.at("observed").dump());
+    if (oracle.at("manifested").get<bool>() && outcome == "completed")
+      told.insert(oracle.at("metric").get<std::string>() + ": expected " +
+                  figure(oracle.at("expected")) +
+                  (oracle.at("tolerance") == 0 ? "" : " within " + figure(oracle.at("tolerance"))) +
+                  ", observed " + figure(oracle.at("observed")));
+  wrong.insert(wrong.end(), told.begin(), told.end());
 }
 
 void judge_findings(const std::string& slug, const diagnose::Diagnosis& mended,

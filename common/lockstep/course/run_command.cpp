@@ -3,6 +3,7 @@
 #include <lockstep/base/file.h>
 #include <lockstep/course/commands.h>
 #include <lockstep/course/exit_code.h>
+#include <lockstep/course/forms.h>
 #include <lockstep/course/lessons.h>
 #include <lockstep/course/progress.h>
 #include <lockstep/course/run_sections.h>
@@ -118,15 +119,18 @@ int tell(const LessonEntry& lesson, const std::filesystem::path& reports,
          const std::vector<std::string>& rest) {
   const auto form = value_of(rest, "--variant");
   const auto named = value_of(rest, "--json");
+  // A single form's report is no report of the lesson.
+  const bool whole = form.empty() || form == "all";
+  const auto folder = whole ? reports : reports / "forms";
   const auto report =
-      named.empty() ? reports / (lesson.name + ".json") : std::filesystem::path(named);
+      named.empty() ? folder / (lesson.name + ".json") : std::filesystem::path(named);
   const TemporaryFolder beside("lockstep-run");
   if (!will_run(lesson, rest, beside.path()))
     return run_program(lesson.program, rest);  // which says what is wrong
   const auto correct = form.empty() ? "" : correct_beside(lesson, form);
   say_before(lesson);
   std::filesystem::remove(report);  // of another run
-  const int code = run({lesson}, lesson.name, reports, rest);
+  const int code = run({lesson}, lesson.name, folder, rest);
   if ((code != kOk && code != kFinding) || !std::filesystem::exists(report)) return code;
   std::vector<std::filesystem::path> seen{report};
   if (!correct.empty()) {
@@ -137,10 +141,22 @@ int tell(const LessonEntry& lesson, const std::filesystem::path& reports,
     if (right != kOk && right != kFinding) return right;
   }
   say_after(lesson, seen, correct.empty() ? "" : form);
-  if (form.empty() || form == "all")
+  if (whole)
     Progress().change(lesson.name, hash_of_sources(source_folder() / "lessons" / lesson.name),
                       [](LessonProgress& done) { done.ran = today(); });
+  std::cout << "\n"
+            << (code == kOk ? "Every form ended as expected."
+                            : "A form did not end as expected: see above.")
+            << " The report: " << report.string() << "\n";
   return code;
+}
+
+// Somebody who names a pitfall means its form.
+void refuse_pitfall(const std::string& wanted) {
+  for (const auto& pitfall : find_pitfalls(source_folder()))
+    if (pitfall.slug == wanted)
+      throw UsageError("\"" + wanted + "\" is a form: ./lockstep run " +
+                       pitfall.lesson.substr(0, 2) + " --variant " + wanted);
 }
 
 struct Options {
@@ -170,6 +186,7 @@ void add_run_command(CLI::App& app, int& exit_code) {
       return;
     }
     const auto lessons = lessons_of_clone();
+    refuse_pitfall(options->lesson);
     if (options->lesson == "all")
       exit_code = run(lessons, options->lesson, options->reports, rest);
     else if (const auto lesson = find_lesson(lessons, options->lesson); help)
