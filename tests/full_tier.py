@@ -15,6 +15,7 @@ phase by phase, so that a phase run alone replaces its own entry only.
   mutants      three programs under every operator, on 2 and 3 ranks: what is found of faults without a lesson
   side-by-side 53 pitfalls as Python programs under PyTorch's own means
   silence      what each silent pitfall costs, ten seeds
+  exercises    every lesson's exercise fails as it is handed out, and passes as the lesson has it
   consumer     another project that takes this one as a subdirectory, as the README shows
 """
 
@@ -182,6 +183,12 @@ def silence():
     return code == 0, "see reports/measured/silence_cost.md", output
 
 
+def exercises():
+    folder = build_folder()
+    code, output = run([str(folder / "lockstep-course"), "exercise", "author-check"], 3600)
+    return code == 0, f"{len(re.findall(r': sound$', output, re.MULTILINE))} sound", output
+
+
 PHASES = {
     "quick": quick_tier,
     "repeats": repeats,
@@ -193,6 +200,7 @@ PHASES = {
     "newest": lambda: quick_tier("--torch", NEWEST),
     "sanitizers": sanitizers,
     "matrix": detectors,
+    "exercises": exercises,
     "consumer": consumer,
 }
 
