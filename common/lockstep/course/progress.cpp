@@ -96,7 +96,9 @@ LessonProgress Progress::of(const std::string& lesson, const std::string& source
   if (found == entries_.end()) return {};
   if (found->second.sources == sources) return found->second.done;
   const auto& done = found->second.done;
-  return {.changed = !done.ran.empty() || !done.passed.empty()};
+  LessonProgress of_others;
+  of_others.changed = !done.ran.empty() || !done.passed.empty();
+  return of_others;
 }
 
 LessonProgress Progress::change(const std::string& lesson, const std::string& sources,
