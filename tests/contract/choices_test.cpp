@@ -13,18 +13,6 @@ namespace {
 
 using diagnose::State;
 
-trace::Collective call(std::int64_t sequence, const std::string& group, const std::string& op,
-                       std::int64_t root, std::int64_t elements) {
-  return {.left_ns = 1,
-          .sequence = sequence,
-          .group = group,
-          .op = op,
-          .reduce_op = op == "broadcast" ? "" : "sum",
-          .root = root,
-          .dtype = "float",
-          .sizes = {elements}};
-}
-
 using Tensors = std::vector<Values>;
 
 void add(Tensors& sum, const Tensors& other, double factor) {

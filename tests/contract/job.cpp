@@ -212,6 +212,18 @@ std::vector<trace::Summary> summarize(const std::vector<Values>& tensors) {
   return summaries;
 }
 
+trace::Collective call(std::int64_t sequence, const std::string& group, const std::string& op,
+                       std::int64_t root, std::int64_t elements) {
+  return {.left_ns = 1,
+          .sequence = sequence,
+          .group = group,
+          .op = op,
+          .reduce_op = op == "broadcast" ? "" : "sum",
+          .root = root,
+          .dtype = "float",
+          .sizes = {elements}};
+}
+
 std::uint64_t hash_of_positions(std::int64_t samples) {
   Ids ids(static_cast<std::size_t>(samples));
   std::iota(ids.begin(), ids.end(), 0);

@@ -24,6 +24,10 @@ std::vector<trace::Summary> summarize(const std::vector<Values>& tensors);
 // Adds events to one rank's trace, at a step.
 void record(trace::ParticipantTrace& rank, std::int64_t step, trace::Payload payload);
 
+// A call that every rank has come through: of sum, where it reduces.
+trace::Collective call(std::int64_t sequence, const std::string& group, const std::string& op,
+                       std::int64_t root, std::int64_t elements);
+
 // Dataset::ids_in_order where ids are positions.
 std::uint64_t hash_of_positions(std::int64_t samples);
 

@@ -22,18 +22,6 @@ void sgd(Values& parameter, const Values& gradient) {
   for (std::size_t i = 0; i < parameter.size(); ++i) parameter[i] -= kRate * gradient[i];
 }
 
-trace::Collective call(std::int64_t sequence, const std::string& op, std::int64_t root,
-                       std::int64_t elements) {
-  return {.left_ns = 1,
-          .sequence = sequence,
-          .group = "0",
-          .op = op,
-          .reduce_op = op == "broadcast" ? "" : "sum",
-          .root = root,
-          .dtype = "float",
-          .sizes = {elements}};
-}
-
 struct How {
   bool reduces = true;
   bool broadcasts = true;  // tensor t from rank t, else every rank updates all by itself
@@ -61,10 +49,10 @@ trace::Trace train(const How& how, const Rule& rule) {
       auto& rank = trace.ranks[r];
       std::int64_t sequence = calls;
       record(rank, step, trace::LocalGradients{4, summarize(own[r])});
-      record(rank, step, call(++sequence, "allreduce", -1, 9));
+      record(rank, step, call(++sequence, "0", "allreduce", -1, 9));
       record(rank, step, trace::ReducedGradients{summarize(used[r])});
-      if (how.broadcasts) record(rank, step, call(++sequence, "broadcast", 0, 6));
-      if (how.broadcasts) record(rank, step, call(++sequence, "broadcast", 1, 3));
+      if (how.broadcasts) record(rank, step, call(++sequence, "0", "broadcast", 0, 6));
+      if (how.broadcasts) record(rank, step, call(++sequence, "0", "broadcast", 1, 3));
       record(rank, step, trace::Update{{kRate}});
       record(rank, step, trace::Parameters{summarize(parameters)});
     }

@@ -1,5 +1,6 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
+#include <lockstep/base/text.h>
 #include <lockstep/course/exercise.h>
 #include <lockstep/course/page.h>
 
@@ -10,26 +11,8 @@
 namespace lockstep::course {
 namespace {
 
-// Lines of a comment, of 80 columns at most.
 std::string comment(const std::string& text) {
-  std::string lines, line = "//";
-  std::string word;
-  const auto put = [&] {
-    if (line.size() + 1 + word.size() > 80) {
-      lines += line + "\n";
-      line = "//";
-    }
-    line += " " + word;
-    word.clear();
-  };
-  for (const char c : text) {
-    if (c != ' ' && c != '\n')
-      word += c;
-    else if (!word.empty())
-      put();
-  }
-  if (!word.empty()) put();
-  return lines + line + "\n";
+  return wrapped(text, "// ");
 }
 
 // The broken form without what its comments say of the fault: those on the lines that the right form has not.
@@ -77,8 +60,7 @@ Exercise find_exercise(const std::string& wanted, const std::filesystem::path& f
   const bool is_slug = std::any_of(pitfalls.begin(), pitfalls.end(),
                                    [&](const Pitfall& each) { return each.slug == wanted; });
   const auto slug =
-      is_slug ? wanted
-              : exercise_of(source / "lessons" / find_lesson(lessons, wanted).name / "lesson.md");
+      is_slug ? wanted : exercise_of(find_lesson(lessons, wanted).folder / "lesson.md");
   const auto pitfall = find_pitfall(pitfalls, slug);
   if (!is_exercise(pitfall))
     throw UsageError(slug + " is no exercise; that of its lesson is ./lockstep exercise start " +

@@ -24,15 +24,10 @@ struct Form {
 
 Form form_of(const Exercise& exercise) {
   const auto described = describe(exercise.lesson);
-  Form form{.name = {}, .default_ranks = described.default_world_size};
-  std::string part;
+  Form form{.name = correct_form_beside(described, exercise.pitfall.slug),
+            .default_ranks = described.default_world_size};
   for (const auto& each : described.forms)
-    if (each.name == exercise.pitfall.slug) {
-      part = each.part;
-      form.least_ranks = each.min_world_size;
-    }
-  for (const auto& each : described.forms)
-    if (each.form == "correct" && each.part == part) form.name = each.name;
+    if (each.name == exercise.pitfall.slug) form.least_ranks = each.min_world_size;
   if (form.name.empty())
     throw Error(exercise.lesson.name + " has no correct form beside " + exercise.pitfall.slug);
   return form;

@@ -21,7 +21,7 @@ std::string shown(const std::filesystem::path& file) {
 }
 
 std::string sources_of(const Exercise& exercise) {
-  return hash_of_sources(source_folder() / "lessons" / exercise.lesson.name);
+  return hash_of_sources(exercise.lesson.folder);
 }
 
 // Where the exercise is, if it is not where it would be looked for.

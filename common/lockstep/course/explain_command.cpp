@@ -9,6 +9,7 @@
 #include <lockstep/course/prose.h>
 #include <lockstep/course/terminal.h>
 
+#include <algorithm>
 #include <iostream>
 #include <memory>
 
@@ -62,14 +63,6 @@ void list_all(const std::vector<Pitfall>& pitfalls) {
             << ".\n";
 }
 
-std::string lesson_named(const std::string& wanted) {
-  for (const auto& lesson : lessons_of_clone())
-    if (wanted == lesson.name || wanted == lesson.name.substr(0, 2) ||
-        wanted == lesson.name.substr(3))
-      return lesson.name;
-  return "";
-}
-
 std::vector<Pitfall> of_lesson(std::vector<Pitfall> pitfalls, const std::string& lesson) {
   std::erase_if(pitfalls, [&](const Pitfall& each) { return each.lesson != lesson; });
   return pitfalls;
@@ -91,12 +84,15 @@ void add_explain_command(CLI::App& app, int& exit_code) {
       ->add_flag("--diff", options->diff, "Only what differs between the broken and the right code")
       ->needs(slug);
   command->callback([options, &exit_code] {
-    lessons_of_clone();
+    const auto lessons = lessons_of_clone();
+    const auto lesson = std::find_if(lessons.begin(), lessons.end(), [&](const auto& each) {
+      return is_named(each, options->slug);
+    });
     const auto pitfalls = find_pitfalls(source_folder());
     if (options->slug.empty())
       list_all(pitfalls);
-    else if (const auto lesson = lesson_named(options->slug); !lesson.empty())
-      list_all(of_lesson(pitfalls, lesson));
+    else if (lesson != lessons.end())
+      list_all(of_lesson(pitfalls, lesson->name));
     else if (options->diff)
       say_difference(options->slug, forms_of(find_pitfall(pitfalls, options->slug)));
     else

@@ -28,12 +28,6 @@ std::string title_of(const std::filesystem::path& page) {
   return colon == std::string::npos ? "" : line.substr(colon + 2);
 }
 
-bool names(const LessonEntry& lesson, const std::string& wanted) {
-  const std::string number = lesson.name.substr(0, 2);
-  return wanted == lesson.name || wanted == number || "0" + wanted == number ||
-         wanted == lesson.name.substr(3);
-}
-
 // While it lives, SIGINT and SIGTERM that somebody sends to this process reach the child, too. The terminal's Ctrl-C goes
 // to the whole group: the child has it already. Several may live at once, on several threads.
 class PassOn {
@@ -81,7 +75,8 @@ std::vector<LessonEntry> find_lessons(const std::filesystem::path& source,
   for (const auto& entry : std::filesystem::directory_iterator(source / "lessons")) {
     const std::string name = entry.path().filename();
     if (!entry.is_directory() || name.size() < 4 || name[2] != '_') continue;
-    lessons.push_back({name, title_of(entry.path() / "lesson.md"), build / "bin" / name});
+    lessons.push_back(
+        {name, title_of(entry.path() / "lesson.md"), entry.path(), build / "bin" / name});
   }
   std::sort(lessons.begin(), lessons.end(),
             [](const auto& a, const auto& b) { return a.name < b.name; });
@@ -103,10 +98,16 @@ std::vector<LessonEntry> lessons_of_clone() {
   return find_lessons(source, build);
 }
 
+bool is_named(const LessonEntry& lesson, const std::string& wanted) {
+  const std::string number = lesson.name.substr(0, 2);
+  return wanted == lesson.name || wanted == number || "0" + wanted == number ||
+         wanted == lesson.name.substr(3);
+}
+
 LessonEntry find_lesson(const std::vector<LessonEntry>& lessons, const std::string& wanted) {
   std::string all;
   for (const auto& lesson : lessons) {
-    if (names(lesson, wanted)) return lesson;
+    if (is_named(lesson, wanted)) return lesson;
     all += "\n  " + lesson.name;
   }
   throw UsageError("there is no lesson \"" + wanted + "\"; there are:" + all);
@@ -131,6 +132,15 @@ Description describe(const LessonEntry& lesson) {
                             form.at("part").get<std::string>(),
                             form.at("min_world_size").get<int>()});
   return result;
+}
+
+std::string correct_form_beside(const Description& description, const std::string& broken) {
+  std::string part, correct;
+  for (const auto& form : description.forms)
+    if (form.name == broken && form.form == "broken") part = form.part;
+  for (const auto& form : description.forms)
+    if (form.form == "correct" && form.part == part) correct = form.name;
+  return correct;
 }
 
 namespace {

@@ -10,6 +10,7 @@ namespace lockstep::course {
 struct LessonEntry {
   std::string name;               // "05_set_epoch"
   std::string title;              // the first heading of its lesson.md
+  std::filesystem::path folder;   // its sources and pages
   std::filesystem::path program;  // where it is, or would be, built
 };
 
@@ -22,8 +23,10 @@ std::filesystem::path source_folder();
 // The lessons of those, built beside this program. Throws Error where it is an installed copy, which has none.
 std::vector<LessonEntry> lessons_of_clone();
 
-// The one that `wanted` names: "05_set_epoch", "05", "5" or "set_epoch". Throws UsageError listing
-// all.
+// "05_set_epoch", "05", "5" or "set_epoch".
+bool is_named(const LessonEntry& lesson, const std::string& wanted);
+
+// The one that is named so. Throws UsageError listing all.
 LessonEntry find_lesson(const std::vector<LessonEntry>& lessons, const std::string& wanted);
 
 // What the lesson's program, which must be built, says of itself (--describe). Throws Error.
@@ -36,6 +39,8 @@ struct Description {
   std::vector<LessonForm> forms;
 };
 Description describe(const LessonEntry& lesson);
+// The correct form of the part that has this broken one; "" where no form is broken under this name.
+std::string correct_form_beside(const Description& description, const std::string& broken);
 
 // Runs a program with this terminal, waits, and returns its exit code (128 + signal where one ended
 // it). SIGINT and SIGTERM sent to this process are passed on to it.

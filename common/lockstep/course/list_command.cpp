@@ -43,13 +43,12 @@ int list_lessons() {
   int count = 0, done_count = 0;
   const auto lessons = lessons_of_clone();
   for (const auto& lesson : lessons) {
-    const auto folder = source_folder() / "lessons" / lesson.name;
-    const auto done = progress.of(lesson.name, hash_of_sources(folder));
+    const auto done = progress.of(lesson.name, hash_of_sources(lesson.folder));
     ++count;
     done_count += done.passed.empty() ? 0 : 1;
     if (done.passed.empty() && next == nullptr) next = &lesson;
     std::cout << std::left << std::setw(34) << lesson.name << std::setw(15) << state_of(done)
-              << std::right << std::setw(4) << minutes_of(folder) << " min"
+              << std::right << std::setw(4) << minutes_of(lesson.folder) << " min"
               << (next == &lesson ? "   next" : "") << "\n"
               << wrapped(lesson.title, "    ");
   }

@@ -78,17 +78,6 @@ std::vector<std::string> other_form(const std::vector<std::string>& rest, const 
   return arguments;
 }
 
-// The correct form of the part that has this broken one; "" where the form is not broken.
-std::string correct_beside(const LessonEntry& lesson, const std::string& broken) {
-  const auto described = describe(lesson);
-  std::string part, correct;
-  for (const auto& form : described.forms)
-    if (form.name == broken && form.form == "broken") part = form.part;
-  for (const auto& form : described.forms)
-    if (form.form == "correct" && form.part == part) correct = form.name;
-  return part.empty() ? "" : correct;
-}
-
 bool has(const std::vector<std::string>& arguments, const std::string& option) {
   return std::find(arguments.begin(), arguments.end(), option) != arguments.end();
 }
@@ -100,13 +89,13 @@ bool is_a_rank() {
 }
 
 // Whether the lesson will take these arguments: nothing is told before an error in them.
-bool will_run(const LessonEntry& lesson, const std::vector<std::string>& rest,
-              const std::filesystem::path& scratch) {
+bool will_run(const LessonEntry& lesson, const Description& description,
+              const std::vector<std::string>& rest, const std::filesystem::path& scratch) {
   auto dry = rest;
   dry.emplace_back("--describe");
   if (run_quietly(lesson.program, dry, scratch / "log") != kOk) return false;
   const auto form = value_of(rest, "--variant"), file = value_of(rest, "--json");
-  const auto forms = describe(lesson).forms;
+  const auto& forms = description.forms;
   const bool is_form =
       form.empty() || form == "all" || form == "correct" ||
       std::any_of(forms.begin(), forms.end(), [&](const auto& each) { return each.name == form; });
@@ -125,9 +114,10 @@ int tell(const LessonEntry& lesson, const std::filesystem::path& reports,
   const auto report =
       named.empty() ? folder / (lesson.name + ".json") : std::filesystem::path(named);
   const TemporaryFolder beside("lockstep-run");
-  if (!will_run(lesson, rest, beside.path()))
+  const auto description = describe(lesson);
+  if (!will_run(lesson, description, rest, beside.path()))
     return run_program(lesson.program, rest);  // which says what is wrong
-  const auto correct = form.empty() ? "" : correct_beside(lesson, form);
+  const auto correct = correct_form_beside(description, form);
   say_before(lesson);
   std::filesystem::remove(report);  // of another run
   const int code = run({lesson}, lesson.name, folder, rest);
@@ -142,7 +132,7 @@ int tell(const LessonEntry& lesson, const std::filesystem::path& reports,
   }
   say_after(lesson, seen, correct.empty() ? "" : form);
   if (whole)
-    Progress().change(lesson.name, hash_of_sources(source_folder() / "lessons" / lesson.name),
+    Progress().change(lesson.name, hash_of_sources(lesson.folder),
                       [](LessonProgress& done) { done.ran = today(); });
   std::cout << "\n"
             << (code == kOk ? "Every form ended as expected."
@@ -152,7 +142,10 @@ int tell(const LessonEntry& lesson, const std::filesystem::path& reports,
 }
 
 // Somebody who names a pitfall means its form.
-void refuse_pitfall(const std::string& wanted) {
+void refuse_pitfall(const std::vector<LessonEntry>& lessons, const std::string& wanted) {
+  if (std::any_of(lessons.begin(), lessons.end(),
+                  [&](const auto& lesson) { return is_named(lesson, wanted); }))
+    return;
   for (const auto& pitfall : find_pitfalls(source_folder()))
     if (pitfall.slug == wanted)
       throw UsageError("\"" + wanted + "\" is a form: ./lockstep run " +
@@ -186,7 +179,7 @@ void add_run_command(CLI::App& app, int& exit_code) {
       return;
     }
     const auto lessons = lessons_of_clone();
-    refuse_pitfall(options->lesson);
+    if (options->lesson != "all") refuse_pitfall(lessons, options->lesson);
     if (options->lesson == "all")
       exit_code = run(lessons, options->lesson, options->reports, rest);
     else if (const auto lesson = find_lesson(lessons, options->lesson); help)

@@ -14,10 +14,6 @@
 namespace lockstep::course {
 namespace {
 
-std::filesystem::path folder_of(const LessonEntry& lesson) {
-  return source_folder() / "lessons" / lesson.name;
-}
-
 std::string figure(const nlohmann::json& value) {
   if (!value.is_number()) return "none";
   char text[32];
@@ -77,7 +73,7 @@ void say_variant(const nlohmann::json& variant) {
 }  // namespace
 
 void say_before(const LessonEntry& lesson) {
-  const auto folder = folder_of(lesson);
+  const auto& folder = lesson.folder;
   const auto page = read_file(folder / "lesson.md");
   for (const std::string name : {"Story", "A question before you run it"}) {
     say_heading(name);
@@ -89,7 +85,7 @@ void say_before(const LessonEntry& lesson) {
 
 void say_after(const LessonEntry& lesson, const std::vector<std::filesystem::path>& reports,
                const std::string& slug) {
-  const auto folder = folder_of(lesson);
+  const auto& folder = lesson.folder;
   const auto page = read_file(folder / "lesson.md");
   const auto pitfalls = find_pitfalls(source_folder());
   say_heading("By rank, expected against observed, and the diagnosis");

@@ -33,11 +33,6 @@ double norm_of(const std::vector<trace::Summary>& values) {
   return std::sqrt(square);
 }
 
-Vector times(Vector vector, double factor) {
-  for (auto& value : vector) value *= factor;
-  return vector;
-}
-
 // A rank's last clip of each step. One of gradients that are not finite tells nothing.
 std::map<std::int64_t, ClipOfRank> clips_of(const trace::ParticipantTrace& rank) {
   std::map<std::int64_t, ClipOfRank> clips;
@@ -80,7 +75,7 @@ bool is_meant_for_unscaled(const ClipOfRank& clip) {
 }
 
 bool is_divided_later(const ClipOfRank& clip) {
-  return distance(*clip.reduced, times(clip.before, clip.factor() / clip.scale)) <= kSameFactor;
+  return distance(*clip.reduced, times(clip.factor() / clip.scale, clip.before)) <= kSameFactor;
 }
 
 const char* const kNoClip = "no step has a clip of every rank's gradients";
@@ -125,7 +120,7 @@ Verdict clip_before_reduction(const trace::Trace& trace) {
     std::vector<Vector> left;
     for (const auto& clip : step.ranks) {
       unequal = unequal || !is_near(clip.factor(), first.factor(), kSameFactor);
-      left.push_back(times(clip.before, clip.factor()));
+      left.push_back(times(clip.factor(), clip.before));
     }
     if (!unequal) continue;  // a common factor changes places with the mean
     const auto of_the_left = mean(left, std::vector<double>(left.size(), 1.0));

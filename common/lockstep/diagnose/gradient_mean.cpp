@@ -9,6 +9,8 @@
 namespace lockstep::diagnose {
 namespace {
 
+using ReplicasByStep = std::map<std::int64_t, Replicas>;
+
 bool is_zero(const GradientStep& step) {
   const auto none = [](const Vector& vector) {
     return std::all_of(vector.begin(), vector.end(), [](double value) { return value == 0; });
@@ -19,22 +21,21 @@ bool is_zero(const GradientStep& step) {
 
 // The ranks go by other gradients, and are apart after the update or it was not recorded: whatever
 // changed the gradients on the way, it was not the same everywhere.
-bool ranks_go_apart(const Run& run, const GradientStep& step, double tolerance) {
+bool ranks_go_apart(const ReplicasByStep& replicas, const GradientStep& step, double tolerance) {
   const auto& first = step.reduced.front();
   if (std::all_of(step.reduced.begin(), step.reduced.end(),
                   [&](const Vector& reduced) { return distance(reduced, first) <= tolerance; }))
     return false;
-  const auto replicas = replicas_by_step(run);
   const auto after = replicas.find(step.step);
   return after == replicas.end() || groups_of_equal(after->second).tensor >= 0;
 }
 
 // Every rank went by its own gradient once, and by one that was reduced before and after it. Not where the replicas
 // were brought together again afterwards, which is a way to train (local steps, then a mean of the parameters).
-bool is_unreduced_once(const Run& run, const std::vector<GradientStep>& steps,
+bool is_unreduced_once(const ReplicasByStep& all, const std::vector<GradientStep>& steps,
                        const GradientStep& step) {
   bool apart_before = false, apart = false;
-  for (const auto& [number, replicas] : replicas_by_step(run)) {
+  for (const auto& [number, replicas] : all) {
     if (number < 0) continue;
     const bool equal = groups_of_equal(replicas).tensor < 0;
     if (number < step.step) apart_before = !equal;
@@ -76,8 +77,7 @@ bool only_broadcasts(const Run& run) {
 }
 
 // After every update that was recorded, and of them two at least.
-bool replicas_stay_equal(const Run& run) {
-  auto steps = replicas_by_step(run);
+bool replicas_stay_equal(ReplicasByStep steps) {
   steps.erase(-1);
   return steps.size() >= 2 && std::all_of(steps.begin(), steps.end(), [](const auto& step) {
            return groups_of_equal(step.second).tensor < 0;
@@ -86,9 +86,10 @@ bool replicas_stay_equal(const Run& run) {
 
 // Each rank goes by its own gradient in all steps, and yet the replicas are one: whoever's parameters they take
 // over, the gradients of the others are lost.
-std::optional<Finding> never_reduced(const Run& run, const std::vector<GradientStep>& steps) {
+std::optional<Finding> never_reduced(const Run& run, const ReplicasByStep& replicas,
+                                     const std::vector<GradientStep>& steps) {
   if (!std::all_of(steps.begin(), steps.end(), is_unreduced)) return std::nullopt;
-  if (run.devices || !replicas_stay_equal(run)) return std::nullopt;
+  if (run.devices || !replicas_stay_equal(replicas)) return std::nullopt;
   if (!only_broadcasts(run) && !moves_by_one_rank_each(run)) return std::nullopt;
   return Finding{
       .pitfall = "gradient-not-the-mean",
@@ -146,21 +147,22 @@ Verdict gradient_not_the_mean(const trace::Trace& trace) {
   const Run run(trace);
   const auto steps = gradient_steps(run);
   if (steps.empty()) return not_triggered("no step has every rank's local and reduced gradients");
+  const auto replicas = replicas_by_step(run);
   const GradientStep* told = nullptr;
   Severity severity = Severity::advice;
   for (const auto& step : steps) {
     if (is_zero(step)) continue;
-    if (is_unreduced(step) ? !is_unreduced_once(run, steps, step)
+    if (is_unreduced(step) ? !is_unreduced_once(replicas, steps, step)
                            : reduction_scale(step, kTolerance).has_value())
       continue;
-    const bool wrong = ranks_go_apart(run, step, kTolerance);
+    const bool wrong = ranks_go_apart(replicas, step, kTolerance);
     if (told && !wrong) continue;
     told = &step;
     if (wrong) severity = Severity::violation;
     if (wrong) break;
   }
   if (!told) {
-    auto other = never_reduced(run, steps);
+    auto other = never_reduced(run, replicas, steps);
     if (!other) other = other_multiple(run);
     return other ? found(*other) : clean();
   }

@@ -37,11 +37,17 @@ Vector minus(const Vector& a, const Vector& b) {
   return result;
 }
 
+Vector times(double factor, Vector vector) {
+  for (auto& value : vector) value *= factor;
+  return vector;
+}
+
+double norm(const Vector& vector) {
+  return std::sqrt(std::inner_product(vector.begin(), vector.end(), vector.begin(), 0.0));
+}
+
 double distance(const Vector& a, const Vector& b) {
   if (a.size() != b.size()) return 1;
-  const auto norm = [](const Vector& v) {
-    return std::sqrt(std::inner_product(v.begin(), v.end(), v.begin(), 0.0));
-  };
   const double scale = std::max(norm(a), norm(b));
   return scale == 0 ? 0 : norm(minus(a, b)) / scale;
 }
@@ -148,9 +154,7 @@ double angle(const Vector& a, const Vector& b) {
   const double square = std::inner_product(b.begin(), b.end(), b.begin(), 0.0);
   const double factor = std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
   if (square == 0 || factor <= 0) return distance(a, b);
-  Vector scaled(b);
-  for (auto& value : scaled) value *= factor / square;
-  return distance(a, scaled);
+  return distance(a, times(factor / square, b));
 }
 
 bool is_unreduced(const GradientStep& step) {
@@ -226,9 +230,7 @@ std::optional<double> reduction_scale(const GradientStep& step, double tolerance
       const double square = std::inner_product(mean.begin(), mean.end(), mean.begin(), 0.0);
       if (square == 0 || of_rank) continue;
       const double s = std::inner_product(mean.begin(), mean.end(), reduced.begin(), 0.0) / square;
-      Vector scaled(mean);
-      for (auto& value : scaled) value *= s;
-      if (distance(scaled, reduced) <= tolerance) of_rank = s;
+      if (distance(times(s, mean), reduced) <= tolerance) of_rank = s;
     }
     if (!of_rank || (scale && std::abs(*of_rank - *scale) > 0.01 * std::abs(*scale)))
       return std::nullopt;

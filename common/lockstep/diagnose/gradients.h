@@ -18,6 +18,8 @@ using Vector = std::vector<double>;
 std::optional<Vector> vector_of(const std::vector<trace::Summary>& values);
 Vector mean(const std::vector<Vector>& vectors, const std::vector<double>& weights);
 Vector minus(const Vector& a, const Vector& b);
+Vector times(double factor, Vector vector);
+double norm(const Vector& vector);  // Euclidean
 // |a - b| over the larger of |a| and |b|; 0 for two zeros, 1 for different lengths.
 double distance(const Vector& a, const Vector& b);
 // The same to the multiple of b that lies nearest to a: 0 where a = c b for some c > 0.

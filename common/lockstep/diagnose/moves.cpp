@@ -16,8 +16,8 @@ struct Step {
   std::int64_t step = 0;
   const std::vector<Tensor>* before = nullptr;
   const std::vector<Tensor>* after = nullptr;
-  std::vector<const std::vector<Tensor>*> gradients;  // of every rank, as its optimizer got them
-  std::vector<double> rates;                          // of the first rank's parameter groups
+  Replicas gradients;         // of every rank, as its optimizer got them
+  std::vector<double> rates;  // of the first rank's parameter groups
 };
 
 // Of 16 bits every update is rounded by more than can be told from another rule.
@@ -69,15 +69,6 @@ std::vector<Step> steps_of(const Run& run) {
 // `otherwise`, and is untold.
 enum class Move { untold, as_sgd, not_at_all, twice, otherwise };
 
-double size_of(const Vector& vector) {
-  return std::sqrt(std::inner_product(vector.begin(), vector.end(), vector.begin(), 0.0));
-}
-
-Vector times(double factor, Vector vector) {
-  for (auto& value : vector) value *= factor;
-  return vector;
-}
-
 // By a gradient, which is given as its sketch. Untold where the gradient is none, or so small that the rounding of the
 // sum hides it, and with a rate of zero.
 Move move_of(const Step& step, std::size_t tensor, const Vector& gradient) {
@@ -88,20 +79,15 @@ Move move_of(const Step& step, std::size_t tensor, const Vector& gradient) {
   auto closest = Move::otherwise;
   for (const double rate : step.rates) {
     const auto expected = times(-rate, gradient);
-    const double size = size_of(expected);
+    const double size = norm(expected);
     if (size < 10 * rounding) return Move::untold;
-    const double off = size_of(minus(moved, expected));
+    const double off = norm(minus(moved, expected));
     if (off <= kSame * size + rounding) return Move::as_sgd;
     if (off < kOther * size) closest = Move::untold;
-    if (size_of(moved) <= rounding) closest = Move::not_at_all;
-    if (size_of(minus(moved, times(2, expected))) <= kSame * size + rounding) closest = Move::twice;
+    if (norm(moved) <= rounding) closest = Move::not_at_all;
+    if (norm(minus(moved, times(2, expected))) <= kSame * size + rounding) closest = Move::twice;
   }
   return closest;
-}
-
-bool all_like_first(const std::vector<const std::vector<Tensor>*>& ranks) {
-  return std::all_of(ranks.begin(), ranks.end(),
-                     [&](const auto* rank) { return first_difference(*rank, *ranks.front()) < 0; });
 }
 
 // Of each tensor the rank that broadcasts it in every one of these updates; empty where they are not broadcast one
@@ -129,7 +115,7 @@ std::vector<int> owners(const Run& run, const std::vector<Step>& steps) {
 std::map<std::int64_t, std::vector<Move>> moves_by_step(const std::vector<Step>& steps) {
   std::map<std::int64_t, std::vector<Move>> moves;
   for (const auto& step : steps) {
-    if (!all_like_first(step.gradients)) continue;
+    if (groups_of_equal(step.gradients).tensor >= 0) continue;
     for (std::size_t t = 0; t < step.before->size(); ++t)
       moves[step.step].push_back(move_of(step, t, (*step.gradients.front())[t].sketch));
   }
@@ -233,7 +219,7 @@ std::optional<Finding> part_that_moves_otherwise(const Run& run) {
 bool moves_by_one_rank_each(const Run& run) {
   const auto steps = steps_of(run);
   for (const auto& step : steps) {
-    if (all_like_first(step.gradients)) return false;
+    if (groups_of_equal(step.gradients).tensor < 0) return false;
     bool any = false;
     for (std::size_t t = 0; t < step.before->size(); ++t) {
       std::vector<Move> by_own;
@@ -258,7 +244,7 @@ std::optional<double> sgd_factor(const Run& run) {
       expected.insert(expected.end(), by.begin(), by.end());
       moved.insert(moved.end(), of_tensor.begin(), of_tensor.end());
     }
-    if (size_of(expected) == 0) continue;
+    if (norm(expected) == 0) continue;
     const double factor =
         std::inner_product(moved.begin(), moved.end(), expected.begin(), 0.0) /
         std::inner_product(expected.begin(), expected.end(), expected.begin(), 0.0);

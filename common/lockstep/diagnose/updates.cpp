@@ -166,18 +166,18 @@ Verdict update_differs(const trace::Trace& trace) {
   if (run.devices) return not_triggered("one process drives the devices");
   if (run.world_size < 2) return not_applicable("one rank has no other replica");
   if (!run.complete) return not_triggered("a rank left no trace");
-  if (!have_engine(run) && !share_a_gradient(run) && !stay_equal(by_step<trace::Parameters>(run)))
+  const bool shares =
+      !have_engine(run);  // of one optimizer: each rank's may go by rates of its own
+  const bool are_equal = shares && stay_equal(by_step<trace::Parameters>(run));
+  if (shares && !are_equal && !share_a_gradient(run))
     return not_triggered("no sign that these ranks are replicas of one model");
   const auto updates = by_step<trace::Update>(run);
   if (updates.empty()) return not_triggered("no step has every rank's update");
   std::optional<Finding> first;
-  const bool shares =
-      !have_engine(run);  // of one optimizer: each rank's may go by rates of its own
   for (auto finding :
        {rates(run, updates), results(run), counts(run), part_that_moves_otherwise(run)})
     if (finding && (!first || finding->step < first->step)) first = std::move(finding);
-  if (first && shares && stay_equal(by_step<trace::Parameters>(run)))
-    first->severity = Severity::advice;
+  if (first && are_equal) first->severity = Severity::advice;
   return first ? found(*first) : clean();
 }
 
