@@ -95,7 +95,6 @@ std::set<std::string> own_listening_sockets() {
   return found;
 }
 
-// A segment that another process still maps is that process's affair.
 bool is_used(const std::string& segment) {
   for (const auto& pid : all_pids())
     if (std::stoi(pid) != getpid() &&
@@ -103,6 +102,14 @@ bool is_used(const std::string& segment) {
             std::string::npos)
       return true;
   return false;
+}
+
+// A segment that another process still maps is that process's affair.
+std::set<std::string> unused(const std::set<std::string>& segments) {
+  std::set<std::string> found;
+  for (const auto& segment : segments)
+    if (!is_used(segment)) found.insert(segment);
+  return found;
 }
 
 template <class Set>
@@ -199,8 +206,9 @@ void NothingLeft::OnTestEnd(const ::testing::TestInfo&) {
   soon([&] { return (sockets = added(sockets_, own_listening_sockets())).empty(); });
   for (const auto& socket : sockets)
     ADD_FAILURE() << "the test leaves a socket that listens on " << socket;
-  for (const auto& segment : added(segments_, names_in(kSegments))) {
-    if (is_used(segment)) continue;
+  std::set<std::string> segments;
+  soon([&] { return (segments = unused(added(segments_, names_in(kSegments)))).empty(); });
+  for (const auto& segment : segments) {
     ADD_FAILURE() << "the test leaves shared memory: " << segment;
     fs::remove(fs::path(kSegments) / segment);
   }

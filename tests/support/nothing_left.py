@@ -57,7 +57,8 @@ class TestCase(unittest.TestCase):
             time.sleep(POLL_S)
         files = sorted(str(path.relative_to(self.own_temporary)) for path in self.own_temporary.iterdir())
         shutil.rmtree(self.own_temporary)
-        memory = {name for name in segments() - self.segments_before if not is_used(name)}
+        while (memory := unused(segments() - self.segments_before)) and time.monotonic() < limit:
+            time.sleep(POLL_S)
         for name in memory:
             (SEGMENTS / name).unlink()
         left = {"processes": processes, "temporary files": files, "shared memory": memory,
@@ -90,9 +91,10 @@ def segments():
     return {path.name for path in SEGMENTS.iterdir()} if SEGMENTS.is_dir() else set()
 
 
-def is_used(segment):
-    """A segment that another process still maps is that process's affair."""
-    return any(f"{SEGMENTS}/{segment}".encode() in read(pid, "maps") for pid in pids() if pid != os.getpid())
+def unused(names):
+    """Of these segments those that no other process maps: one that does makes it its own affair."""
+    maps = [read(pid, "maps") for pid in pids() if pid != os.getpid()] if names else []
+    return {name for name in names if not any(f"{SEGMENTS}/{name}".encode() in one for one in maps)}
 
 
 def own_listening_sockets():
