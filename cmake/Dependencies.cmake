@@ -5,6 +5,9 @@ find_package(nlohmann_json 3.11 REQUIRED)   # reports, schemas, JSON export
 find_package(CLI11 2 REQUIRED)              # command lines
 find_path(XXHASH_INCLUDE xxhash.h REQUIRED) # content hashes (used header-only)
 find_package(Libdeflate REQUIRED)           # checksums of checkpoint records, at memory speed
+if(NOT LOCKSTEP_TORCH)
+  return()
+endif()
 if(BUILD_TESTING)
   find_package(GTest 1.12 REQUIRED)
 endif()

@@ -6,10 +6,12 @@ if(LOCKSTEP_WERROR)
 endif()
 
 # One precompiled header for everything that includes torch: 26 s once, against 20 s a file without.
-add_library(lockstep_pch OBJECT ${PROJECT_SOURCE_DIR}/cmake/pch.cpp)
-target_precompile_headers(lockstep_pch PRIVATE <torch/torch.h> <torch/csrc/distributed/c10d/reducer.hpp>)
-target_link_libraries(lockstep_pch PRIVATE lockstep::torch)
-target_compile_options(lockstep_pch PRIVATE ${LOCKSTEP_WARNINGS})
+if(LOCKSTEP_TORCH)
+  add_library(lockstep_pch OBJECT ${PROJECT_SOURCE_DIR}/cmake/pch.cpp)
+  target_precompile_headers(lockstep_pch PRIVATE <torch/torch.h> <torch/csrc/distributed/c10d/reducer.hpp>)
+  target_link_libraries(lockstep_pch PRIVATE lockstep::torch)
+  target_compile_options(lockstep_pch PRIVATE ${LOCKSTEP_WARNINGS})
+endif()
 
 function(_lockstep_settings target uses_torch)
   target_compile_features(${target} PUBLIC cxx_std_20)
@@ -43,31 +45,33 @@ endfunction()
 
 # The lesson once more, with somebody's exercise in place of one of its sources: `lockstep exercise check` writes that
 # file and builds this target, which no other build does.
-function(_add_exercise lesson source)
+function(_add_exercise lesson source depends)
   cmake_path(GET source STEM stem)
   set(target exercise_${lesson}_${stem})
   set(woven ${PROJECT_BINARY_DIR}/exercises/${lesson}/${stem}.cpp)
   set_source_files_properties(${woven} PROPERTIES GENERATED TRUE)
   add_executable(${target} EXCLUDE_FROM_ALL ${woven}
     $<FILTER:$<TARGET_OBJECTS:${lesson}>,EXCLUDE,/${stem}\\.cpp\\.o$>)
-  target_link_libraries(${target} PRIVATE lockstep::lesson)
+  target_link_libraries(${target} PRIVATE ${depends})
   target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
   _lockstep_settings(${target} TRUE)
   target_compile_options(${target} PRIVATE -Wno-error -Wno-unused -Wno-unused-parameter)
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/exercises)
 endfunction()
 
-# add_lesson(NN_name SOURCES ...): the lesson's program, in the build folder's bin/, and what exercises are built as.
+# add_lesson(NN_name SOURCES ... [DEPENDS ...]): the lesson's program, in the build folder's bin/, and what exercises
+# are built as.
 function(add_lesson name)
-  cmake_parse_arguments(ARG "" "" "SOURCES" ${ARGN})
-  add_lockstep_program(${name} TORCH SOURCES ${ARG_SOURCES} DEPENDS lockstep::lesson)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  list(APPEND ARG_DEPENDS lockstep::lesson)
+  add_lockstep_program(${name} TORCH SOURCES ${ARG_SOURCES} DEPENDS ${ARG_DEPENDS})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LESSONS ${name})
   foreach(source IN LISTS ARG_SOURCES)
     file(STRINGS ${source} pitfalls REGEX "// PITFALL ")
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
     if(pitfalls)
-      _add_exercise(${name} ${source})
+      _add_exercise(${name} ${source} "${ARG_DEPENDS}")
     endif()
   endforeach()
   if(TARGET lockstep_nccl)

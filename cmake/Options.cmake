@@ -6,6 +6,7 @@ option(LOCKSTEP_FUZZ "Build the fuzzers; needs clang" OFF)
 option(LOCKSTEP_LESSONS "Build the lessons" ${PROJECT_IS_TOP_LEVEL})
 option(LOCKSTEP_BENCHMARKS "Build the benchmark programs" ${PROJECT_IS_TOP_LEVEL})
 option(LOCKSTEP_INSTALL "cmake --install puts down the libraries" ${PROJECT_IS_TOP_LEVEL})
+option(LOCKSTEP_TORCH "Build what is on LibTorch; OFF leaves the program behind ./lockstep" ON)
 set(LOCKSTEP_SANITIZE "" CACHE STRING "Sanitizers for every target, for example address,undefined")
 
 if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE)

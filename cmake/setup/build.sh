@@ -10,12 +10,16 @@ set_up() {
   fi
   { exec 9>>"$STATE/lock"; } 2>/dev/null || fail "no permission to write $STATE/lock."
   if ! flock -n 9; then
+    read_lock_holder
     say "another ./lockstep is setting up or building here: waiting for it"
+    if [[ -n "$LOCK_HOLDER" ]]; then say "  $LOCK_HOLDER"; fi
     flock 9
   fi
+  printf '%s %(%F %T)T\n' "$$" -1 >"$STATE/lock"
   if environment_ready; then
     set_up_packages
   else
+    say_what_will_be_done
     set_up_packages with-python
     set_up_environment
   fi
@@ -24,6 +28,25 @@ set_up() {
 }
 
 set_up_done() { exec 9>&-; }
+
+# What a first call will do, before it does it. Minutes are of 2 cores and a fast network.
+say_what_will_be_done() {
+  if [[ -n "$TORCH_FREE" ]]; then
+    say "first call here: building the program that answers, 3 minutes, once"
+    say "  (run, test, build and exercise check set up LibTorch, this does not)"
+  elif [[ -z "$PREFIX" && ! -r "$STAMP" ]]; then
+    say "first call here: setting up LibTorch takes 2 minutes, then the build of a"
+    say "  lesson and what it stands on 6, once; of everything longer"
+  fi
+}
+
+# Sets LOCK_HOLDER: who holds the lock, as far as that is known.
+read_lock_holder() {
+  local process day time
+  LOCK_HOLDER=""
+  read -r process day time <"$STATE/lock" 2>/dev/null
+  if [[ -n "$time" ]]; then LOCK_HOLDER="process $process, since $day $time"; fi
+}
 
 # Whether another call holds the lock.
 set_up_elsewhere() {
@@ -39,16 +62,18 @@ choose_compiler() {
   if [[ "$COMPILER" == clang ]]; then CC=clang CXX=clang++; else CC=gcc CXX=g++; fi
   BUILD="$ROOT/build/$COMPILER-$TORCH"
   if [[ -n "$PREFIX" ]]; then BUILD="$ROOT/build/$COMPILER-prefix"; fi
+  if [[ -n "$TORCH_FREE" ]]; then BUILD="$ROOT/build/$COMPILER-course"; fi
   WERROR=OFF
   case "${LOCKSTEP_WERROR:-}" in 1 | ON | on) WERROR=ON BUILD+=-strict ;; esac
 }
 
 configure() {
   local log="$STATE/log/configure.log" python=""
-  if [[ -z "$PREFIX" ]]; then python="$PYTHON"; fi
+  if [[ -z "$PREFIX$TORCH_FREE" ]]; then python="$PYTHON"; fi
   local arguments=(-S "$ROOT" -B "$BUILD" -G Ninja
     "-DCMAKE_MAKE_PROGRAM=$NINJA" "-DCMAKE_C_COMPILER=$CC" "-DCMAKE_CXX_COMPILER=$CXX"
     "-DCMAKE_PREFIX_PATH=$TORCH_ROOT" "-DLOCKSTEP_WERROR=$WERROR" "-DLOCKSTEP_PYTHON=$python")
+  if [[ -n "$TORCH_FREE" ]]; then arguments+=(-DLOCKSTEP_TORCH=OFF); fi
   if [[ -e "$BUILD/build.ninja" && -r "$BUILD/configured" && "$(<"$BUILD/configured")" == "${arguments[*]}" ]]; then
     return
   fi

@@ -15,16 +15,22 @@ line() { # STATE NAME TEXT
 
 job_doctor() {
   if (($#)); then usage_error "doctor takes no argument: $1"; fi
-  local able=yes
+  local able=yes set_up_runs=""
+  if set_up_running; then set_up_runs=yes; fi
   doctor_environment
   doctor_packages
   doctor_gpus
   doctor_machine
   doctor_build
+  doctor_set_up
   echo
   if [[ "$able" == yes ]]; then
     echo "The course can run:  ./lockstep run all"
     return 0
+  fi
+  if [[ -n "$set_up_runs" ]]; then
+    echo "The course cannot run yet: wait for the set-up that is running."
+    return 3
   fi
   echo "The course cannot run yet. What to do:"
   echo "  ./lockstep setup     installs everything that is missing (as root or with sudo), then ./lockstep run all"
@@ -50,6 +56,8 @@ doctor_environment() {
   text="$TORCH, to be put in $ENVIRONMENT (2.5 GB to download, 4.7 GB on disk)"
   if [[ -n "$PREFIX" ]]; then
     line ok torch "your own, in $PREFIX"
+  elif [[ -e "$ENVIRONMENT" && ! -r "$STAMP" && -n "$set_up_runs" ]]; then
+    line missing torch "$ENVIRONMENT is not whole yet: a set-up is running"
   elif [[ -e "$ENVIRONMENT" && ! -r "$STAMP" ]]; then
     line missing torch "$ENVIRONMENT is half made; set-up makes it again"
   elif [[ -r "$STAMP" ]]; then
@@ -63,6 +71,15 @@ doctor_environment() {
   else
     line missing python "3.11 or newer with venv (packages python3, python3-venv)"
   fi
+}
+
+# Whether a call sets up or builds at this moment; LOCK_HOLDER is then which.
+set_up_running() {
+  [[ -r "$STATE/lock" ]] && ! flock --nonblock --shared "$STATE/lock" true && read_lock_holder
+}
+
+doctor_set_up() {
+  if [[ -n "$set_up_runs" ]]; then line optional set-up "running: ${LOCK_HOLDER:-another ./lockstep}"; fi
 }
 
 doctor_packages() {

@@ -10,9 +10,11 @@ read_requirements() {
   while IFS= read -r line; do
     case "$line" in
       '' | '#'*) continue ;;
+      cmake==* | ninja==*) ;;
       torch==*)
-        if [[ -n "$PREFIX" ]]; then continue; fi
+        if [[ -n "$PREFIX$TORCH_FREE" ]]; then continue; fi
         line="torch==$TORCH" ;;
+      *) if [[ -n "$TORCH_FREE" ]]; then continue; fi ;;
     esac
     REQUIREMENTS+="$line"$'\n'
   done <"$ROOT/requirements.txt"
@@ -31,8 +33,8 @@ environment_places() {
 
 environment_whole() {
   environment_places
-  [[ -x "$PYTHON" && -x "$CMAKE_BIN/cmake" && -x "$CMAKE_BIN/ctest" && -x "$NINJA" &&
-    -e "$TORCH_ROOT/lib/libtorch_cpu.so" ]]
+  [[ -x "$PYTHON" && -x "$CMAKE_BIN/cmake" && -x "$CMAKE_BIN/ctest" && -x "$NINJA" ]] &&
+    [[ -n "$TORCH_FREE" || -e "$TORCH_ROOT/lib/libtorch_cpu.so" ]]
 }
 
 environment_ready() {
@@ -71,7 +73,7 @@ set_up_environment() {
     logged "$log" '^$' "$BASE_PYTHON" -m venv "$ENVIRONMENT" || environment_failed "$log"
   fi
   printf '%s' "$REQUIREMENTS" >"$ENVIRONMENT/requirements.txt" || environment_failed "$log"
-  if [[ -z "$PREFIX" ]]; then say "downloading LibTorch $TORCH and tools (about 2.5 GB; 4.7 GB on disk)"; fi
+  if [[ -z "$PREFIX$TORCH_FREE" ]]; then say "downloading LibTorch $TORCH and tools (about 2.5 GB; 4.7 GB on disk)"; fi
   logged "$log" '^ *(Downloading .*[0-9] [GM]B|Installing collected)' \
     "$PYTHON" -m pip install --disable-pip-version-check --no-input --progress-bar off \
     -r "$ENVIRONMENT/requirements.txt" || environment_failed "$log"
@@ -81,7 +83,7 @@ set_up_environment() {
 
 check_space() {
   local need=7000 free
-  if [[ -n "$PREFIX" ]]; then need=500; fi
+  if [[ -n "$PREFIX$TORCH_FREE" ]]; then need=500; fi
   free="$(free_megabytes)"
   if [[ "$free" =~ ^[0-9]+$ ]] && ((free < need)); then
     fail "the disk has too little space: $free MB free in $STATE, about $need MB needed." \

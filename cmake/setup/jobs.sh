@@ -21,25 +21,53 @@ job_build() {
   say "built: ${BUILD#"$ROOT"/}"
 }
 
-# run [LESSON|all] [options]: builds only the lesson that comes first, by name or number; else all.
+# run [LESSON|all] [options]: builds only the lesson that comes first; else all.
 job_run() {
-  local targets=(lockstep-course lessons/all) lesson
+  local targets=(lockstep-course lessons/all)
   case "${1-}" in
     -h | --help) targets=(lockstep-course) ;;
-    [0-9]*)
-      for lesson in "$ROOT/lessons/$1"/ "$ROOT/lessons/$1"_*/; do
-        lesson="${lesson%/}"
-        if [[ -d "$lesson" ]]; then targets=(lockstep-course "${lesson##*/}"); fi
-      done ;;
+    '' | all | -*) ;;
+    *)
+      find_lesson "$1"
+      targets=(lockstep-course "$LESSON") ;;
   esac
   set_up
   build "${targets[@]}"
   run_course run "$@"
 }
 
-# The commands of the built program that need no lesson built. While another call sets up or builds here,
-# what is built already answers at once; and Ninja is not asked where nothing can have changed.
+# Sets LESSON to the folder of 05_set_epoch, 05, 5 or set_epoch. Who names something else is told so before anything is
+# set up, in the words of the built program (course/lessons.cpp, course/run_command.cpp).
+find_lesson() {
+  local folder page all=""
+  for folder in "$ROOT"/lessons/[0-9][0-9]_*/; do
+    folder="${folder%/}"
+    LESSON="${folder##*/}"
+    case "$1" in "$LESSON" | "${LESSON%%_*}" | "${LESSON#*_}") return ;; esac
+    if [[ "0$1" == "${LESSON%%_*}" ]]; then return; fi
+    all+=$'\n'"  $LESSON"
+  done
+  for page in "$ROOT"/lessons/[0-9][0-9]_*/pitfalls/*.md; do
+    if [[ "${page##*/}" == "$1.md" ]]; then
+      folder="${page%/pitfalls/*}"
+      folder="${folder##*/}"
+      wrong_use "\"$1\" is a form: ./lockstep run ${folder%%_*} --variant $1"
+    fi
+  done
+  wrong_use "there is no lesson \"$1\"; there are:$all"
+}
+
+# Whether a command of the built program also needs lessons, built or to be built.
+needs_lessons() {
+  [[ "$1" == exercise && " ${*:2} " == *[\ -]check\ * ]]
+}
+
+# The commands of the built program. Those that need no lesson do not wait for LibTorch, either: where it was never set
+# up they have a build of their own. While another call sets up or builds here, what is built already answers at once;
+# and Ninja is not asked where nothing can have changed.
 job_course() {
+  environment_places
+  if [[ -z "$PREFIX" && ! -r "$STAMP" ]] && ! needs_lessons "$@"; then leave_torch_out; fi
   choose_compiler
   if [[ -x "$BUILD/lockstep-course" ]] && set_up_elsewhere; then run_course "$@"; fi
   set_up

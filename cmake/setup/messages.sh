@@ -15,6 +15,12 @@ usage_error() {
   exit 2
 }
 
+# In the built program's own words.
+wrong_use() {
+  printf 'error: %s\n' "$1" >&2
+  exit 2
+}
+
 # The last lines of a log, indented: what a stranger needs to ask for help with.
 show_end_of() { tail -n "${2:-12}" -- "$1" 2>/dev/null | sed 's/^/    /' >&2; }
 
@@ -36,7 +42,7 @@ logged() {
       line="${line#"${line%%[! ]*}"}"
       line="${line/-[cp][py][0-9]*.whl/}" # a wheel's tags say nothing to a reader
       case "$line" in
-        'Installing collected packages'*) line="unpacking and installing: a minute or two without a word" ;;
+        'Installing collected packages'*) line="unpacking and installing; LibTorch takes minutes without a word" ;;
       esac
       printf 'lockstep:   %s\n' "$line" >&2
     fi

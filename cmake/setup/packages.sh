@@ -18,6 +18,7 @@ NEEDS=(
   "optional|header:benchmark/benchmark.h|libbenchmark-dev|benchmarks"
   "optional|command:git|git|names the revision in reports"
   "optional|command:clang-format|clang-format|checks the format of the sources"
+  "optional|command:tmux|tmux|tests of the course in a terminal"
   "optional|file:/usr/share/datasets/fashion-mnist|dataset-fashion-mnist|real data (else synthetic)"
   # For the tests of other launchers; only setup --launchers installs them.
   "launchers|command:srun|slurm-client|tests under srun"

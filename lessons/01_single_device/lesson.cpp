@@ -52,11 +52,8 @@ void train(RankContext& context, const Fault& fault) {
       } else {
         optimizer.zero_grad();
       }
-      // A near miss: two half batches whose gradients are meant to add up.
-      const int parts = fault("near-miss-accumulation") ? 2 : 1;
-      for (int part = 0; part < parts; ++part) {
-        const auto inputs = batch.inputs.chunk(parts)[part].to(device);
-        const auto targets = batch.targets.chunk(parts)[part].to(device);
+      const auto add_gradient_of = [&](const TensorData& samples) {
+        const auto inputs = samples.inputs.to(device), targets = samples.targets.to(device);
         const auto outputs = model->forward(inputs);
         const auto each = torch::cross_entropy_loss(outputs, targets, {}, at::Reduction::None);
         const auto loss = each.sum() / static_cast<double>(ids.size());
@@ -64,6 +61,13 @@ void train(RankContext& context, const Fault& fault) {
         loss.backward();
         loss_of_epoch.add(each);
         accuracy.add(outputs.argmax(1) == targets);
+      };
+      // A near miss: two half batches whose gradients are meant to add up.
+      if (fault("near-miss-accumulation")) {
+        for (int half = 0; half < 2; ++half)
+          add_gradient_of({batch.inputs.chunk(2)[half], batch.targets.chunk(2)[half]});
+      } else {
+        add_gradient_of(batch);
       }
       if (expected.defined())
         add_figure(context, "gradient_error", relative_distance(flat_gradients(*model), expected));

@@ -51,7 +51,7 @@ void train(RankContext& context, const Fault& fault) {
   probes.dataset("train", data.inputs, data.targets, all_ids(data.size()), data.size());
   probes.attach(*model);
   probes.start();
-  Mean loss_of_epoch, accuracy;
+  Mean loss_of_epoch, loss_of_reference, accuracy;
 
   for (int step = 0; step < kSteps; ++step) {
     // Step k's global batch is the next kBatch * world_size samples; each rank takes every W-th of
@@ -102,12 +102,16 @@ void train(RankContext& context, const Fault& fault) {
     accuracy.add(outputs.argmax(1).cpu() == batch.targets);
     reference_optimizer.zero_grad();
     const auto whole = take(data, everyone);
-    torch::cross_entropy_loss(reference->forward(whole.inputs), whole.targets).backward();
+    const auto reference_loss =
+        torch::cross_entropy_loss(reference->forward(whole.inputs), whole.targets);
+    reference_loss.backward();
+    loss_of_reference.add(reference_loss);
     reference_optimizer.step();
   }
   add_figure(context, "final_distance",
              relative_distance(flat_parameters(*model), flat_parameters(*reference)));
   context.outcome().losses.push_back(loss_of_epoch.value());
+  context.outcome().reference_losses.push_back(loss_of_reference.value());
   context.outcome().accuracy.push_back(accuracy.value());
 }
 

@@ -42,7 +42,7 @@ void train(RankContext& context, const Fault& fault) {
   torch::optim::SGD reference_optimizer(reference->parameters(), kLearningRate);
   probes.dataset("train", data.inputs, data.targets, all_ids(data.size()), data.size());
   probes.start();
-  Mean loss_of_epoch, accuracy;
+  Mean loss_of_epoch, loss_of_reference, accuracy;
 
   for (int step = 0; step < kSteps; ++step) {
     std::vector<std::int64_t> mine, everyone;
@@ -75,7 +75,10 @@ void train(RankContext& context, const Fault& fault) {
 
     const auto whole = take(data, everyone);
     reference_optimizer.zero_grad();
-    torch::cross_entropy_loss(reference->forward(whole.inputs), whole.targets).backward();
+    const auto reference_loss =
+        torch::cross_entropy_loss(reference->forward(whole.inputs), whole.targets);
+    reference_loss.backward();
+    loss_of_reference.add(reference_loss);
     if (step == 0)
       add_figure(context, "gradient_scale",
                  scale_of(flat_gradients(*module), flat_gradients(*reference)));
@@ -89,6 +92,7 @@ void train(RankContext& context, const Fault& fault) {
                relative_distance(flat_parameters(*module), flat_parameters(*reference)));
   }
   context.outcome().losses.push_back(loss_of_epoch.value());
+  context.outcome().reference_losses.push_back(loss_of_reference.value());
   context.outcome().accuracy.push_back(accuracy.value());
 }
 

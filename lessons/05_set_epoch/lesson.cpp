@@ -14,6 +14,8 @@
 #include <torch/data.h>
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <set>
 
 namespace {
@@ -33,6 +35,18 @@ struct Ids : torch::data::datasets::BatchDataset<Ids, std::vector<std::int64_t>>
   std::optional<std::size_t> size() const override { return kSamples; }
 };
 
+// LibTorch's sampler and loader, which takes it by value.
+struct LibtorchLoader {
+  LibtorchLoader(int world_size, int rank)
+      : sampler(kSamples, world_size, rank),
+        loader(torch::data::make_data_loader(Ids{}, sampler, kBatch)) {}
+  Batches batches() { return {loader->begin(), loader->end()}; }
+
+  using Sampler = torch::data::samplers::DistributedRandomSampler;
+  Sampler sampler;
+  std::unique_ptr<torch::data::StatelessDataLoader<Ids, Sampler>> loader;
+};
+
 void train(RankContext& context, const Fault& fault) {
   const auto data = fashion_mnist_or_synthetic(Split::train, kSamples);
   auto& probes = context.probes();
@@ -42,9 +56,9 @@ void train(RankContext& context, const Fault& fault) {
                                     .rank = context.rank(),
                                     .seed = context.seed()};
   DistributedSampler sampler(options);
-  torch::data::samplers::DistributedRandomSampler theirs(kSamples, context.world_size(),
-                                                         context.rank());
-  const auto loader = torch::data::make_data_loader(Ids{}, theirs, kBatch);
+  const bool uses_loader = fault("set-epoch-on-copy");  // PITFALL set-epoch-on-copy
+  std::optional<LibtorchLoader> loader;
+  if (uses_loader) loader.emplace(context.world_size(), context.rank());
   Trainer trainer(context, data);
 
   for (std::int64_t epoch = 0; epoch < (context.full() ? 10 : 3); ++epoch) {
@@ -59,31 +73,31 @@ void train(RankContext& context, const Fault& fault) {
       options.seed = context.seed() + static_cast<std::uint64_t>(epoch);
       sampler = DistributedSampler(options);
     }
+    // Another near miss: the pass is under way, but nothing has been drawn.
     const bool begin_first = fault("near-miss-begun-before-set-epoch");
     if (begin_first) trainer.begin_epoch(epoch);
 
-    Batches batches, of_loader;
-    if (fault("epoch-set-after-prefetch")) {  // PITFALL epoch-set-after-prefetch
+    const bool draws_ahead = fault("epoch-set-after-prefetch");  // PITFALL epoch-set-after-prefetch
+    if (draws_ahead) {
       trainer.begin_epoch(epoch);
-      batches = {sampler.batches(kBatch).front()};  // The loader draws ahead of set_epoch.
-      trainer.step(batches.front());
+      // The loader has its first batch before set_epoch.
+      trainer.step(sampler.batches(kBatch).front());
     }
     if (fault("missing-set-epoch")) {  // PITFALL missing-set-epoch
       // Nothing: the sampler deals epoch 0 for ever.
     } else if (!reseeded) {
-      if (fault("set-epoch-on-copy")) {  // PITFALL set-epoch-on-copy
-        theirs.set_epoch(
-            static_cast<std::size_t>(told));  // The loader has its own copy, and stays at 0.
-        of_loader = {loader->begin(), loader->end()};
+      if (uses_loader) {
+        // The loader has its own copy, and stays at 0.
+        loader->sampler.set_epoch(static_cast<std::size_t>(told));
       } else {
         sampler.set_epoch(told);
       }
       probes.set_epoch(told);
     }
-    if (!begin_first && batches.empty()) trainer.begin_epoch(epoch);
-    const std::size_t already = batches.size();
-    batches = of_loader.empty() ? sampler.batches(kBatch) : of_loader;
-    for (std::size_t i = already; i < batches.size(); ++i) trainer.step(batches[i]);
+    if (!begin_first && !draws_ahead) trainer.begin_epoch(epoch);
+    auto batches = uses_loader ? loader->batches() : sampler.batches(kBatch);
+    if (draws_ahead) batches.erase(batches.begin());  // trained on already
+    for (const auto& batch : batches) trainer.step(batch);
     trainer.end_epoch();
   }
 }

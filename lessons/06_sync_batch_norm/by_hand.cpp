@@ -114,7 +114,7 @@ void train(RankContext& context, const Fault& fault) {
   torch::optim::SGD optimizer(net->parameters(), 0.05);
   torch::optim::SGD reference_optimizer(reference->parameters(), 0.05);
   probes.start();
-  Mean loss_of_epoch;
+  Mean loss_of_epoch, loss_of_reference;
 
   for (int step = 0; step < kSteps; ++step) {
     auto everyone = all_ids(global);
@@ -137,7 +137,10 @@ void train(RankContext& context, const Fault& fault) {
 
     const auto whole = take(data, everyone);
     reference_optimizer.zero_grad();
-    torch::cross_entropy_loss(reference->forward(whole.inputs), whole.targets).backward();
+    const auto reference_loss =
+        torch::cross_entropy_loss(reference->forward(whole.inputs), whole.targets);
+    reference_loss.backward();
+    loss_of_reference.add(reference_loss);
     if (step == 0)
       add_figure(context, "gradient_distance",
                  relative_distance(flat_gradients(*net), flat_gradients(*reference)));
@@ -151,6 +154,7 @@ void train(RankContext& context, const Fault& fault) {
   add_figure(context, "variance_distance",
              relative_distance(norm->running_var.cpu(), plain.running_var));
   context.outcome().losses.push_back(loss_of_epoch.value());
+  context.outcome().reference_losses.push_back(loss_of_reference.value());
 }
 
 // float32 in another order of summation: the correct form is 5e-7 away, in both.

@@ -62,7 +62,7 @@ void train(RankContext& context, const Fault& fault) {
   torch::optim::SGD optimizer(net->parameters(), kLearningRate);
   torch::optim::SGD reference_optimizer(reference->parameters(), kLearningRate);
   probes.start();
-  Mean loss_of_epoch;
+  Mean loss_of_epoch, loss_of_reference;
 
   for (int step = 0; step < kSteps; ++step) {
     const auto mine = own_batch(context, step, kBatch);
@@ -85,12 +85,16 @@ void train(RankContext& context, const Fault& fault) {
     for (auto& id : everyone) id += step * global;
     const auto whole = take(data, everyone);
     reference_optimizer.zero_grad();
-    torch::cross_entropy_loss(reference->forward(whole.inputs), whole.targets).backward();
+    const auto reference_loss =
+        torch::cross_entropy_loss(reference->forward(whole.inputs), whole.targets);
+    reference_loss.backward();
+    loss_of_reference.add(reference_loss);
     reference_optimizer.step();
   }
   add_figure(context, "final_distance",
              relative_distance(flat_parameters(*net), flat_parameters(*reference)));
   context.outcome().losses.push_back(loss_of_epoch.value());
+  context.outcome().reference_losses.push_back(loss_of_reference.value());
 }
 
 // Eight float32 steps in another order of summation: the correct form is 1e-7 away.

@@ -57,9 +57,10 @@ Devices devices_of(RankContext& context, const Fault& fault) {
 void restore_optimizer(RankContext& context, Run& run, const Value& saved, const Fault& fault) {
   load_state_dict(run.optimizer, saved);  // the options too; puts copies where the parameters are
   if (fault("near-miss-load-state-dict-moves")) return;
-  // The same by hand. Where there are no GPUs, "meta" stands for another device: torch's kernels refuse it
-  // beside the CPU as they refuse one GPU's tensor beside another's.
+  // Where there are no GPUs, "meta" stands for another device: torch's kernels refuse it beside the CPU as
+  // they refuse one GPU's tensor beside another's.
   const auto in_the_file = context.device().is_cpu() ? at::Device(at::kMeta) : at::Device(at::kCPU);
+  // The same by hand.
   for (const auto& parameter : run.model->parameters()) {
     auto state = run.optimizer.state_of(parameter);
     for (const char* name : {"exp_avg", "exp_avg_sq"}) {

@@ -57,13 +57,10 @@ void train(RankContext& context, const Fault& fault) {
   torch::optim::SGD optimizer(model.parameters(), kScaledRate);
   // A near miss has no warm-up either: it bounds the step by clipping the gradient.
   const bool clipped = fault("near-miss-clipped");
-  std::int64_t warmup = 1;
-  if (fault("no-warmup")) {  // PITFALL no-warmup
-    // Nothing: the full rate from the first update on.
-  } else if (!clipped) {
-    warmup = kWarmup;
-  }
-  LinearLR schedule(optimizer, {.start_factor = warmup == 1 ? 1 : 0.1, .total_iters = warmup});
+  const bool at_once = fault("no-warmup") || clipped;  // PITFALL no-warmup
+  const double start_factor = at_once ? 1 : 0.1;
+  const std::int64_t warmup = at_once ? 1 : kWarmup;
+  LinearLR schedule(optimizer, {.start_factor = start_factor, .total_iters = warmup});
   probes.schedule(0, warmup);
   probes.start();
 

@@ -36,7 +36,8 @@ TORCH_MODULE(CountingMlp);
 
 void train(RankContext& context, const Fault& fault) {
   const int world_size = context.world_size();
-  const bool is_first = context.rank() == 0, is_last = context.rank() == world_size - 1;
+  const bool is_first = context.rank() == 0;
+  const bool is_last = context.rank() == world_size - 1;
   context.group()->setTimeout(kPatience);
   const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * world_size * kSteps);
   CountingMlp module;
@@ -49,12 +50,14 @@ void train(RankContext& context, const Fault& fault) {
   // own batch out, and take part in the step all the same.
   const bool sends_no_buffers = fault("near-miss-wrapper-without-buffers");
   const bool leaves_batch_out = fault("near-miss-batch-left-out");
-  DistributedDataParallel<CountingMlp> model(module, context.group(),
-                                             {.broadcast_buffers = !sends_no_buffers});
+  DdpOptions options;
+  if (sends_no_buffers) options.broadcast_buffers = false;
+  DistributedDataParallel<CountingMlp> model(module, context.group(), options);
   probes.engine("distributed_data_parallel");
   torch::optim::SGD optimizer(model.parameters(), 0.05);
   // Near miss: rank 0 has a group to itself, where it waits for nobody.
-  const auto alone = context.new_group({0}, kPatience);
+  const bool has_own_group = fault("near-miss-group-of-one");
+  const auto alone = has_own_group ? context.new_group({0}, kPatience) : nullptr;
   probes.start();
   Mean loss_of_epoch, accuracy;
 
@@ -93,15 +96,15 @@ void train(RankContext& context, const Fault& fault) {
     if (!damaged) loss_of_epoch.add(each);
 
     if (step == kEvaluateAt && is_first) {
-      // Not under no_grad: there DDP would leave out the next forward's buffers, and by luck the broadcast
-      // that rank 0 sends here would be taken for that one.
       module->eval();
       probes.pass_begin("evaluation", 0);
       at::Tensor scores;
       if (fault(
               "evaluation-through-wrapper-on-one-rank") ||  // PITFALL evaluation-through-wrapper-on-one-rank
           sends_no_buffers) {
-        scores = model(data.inputs.to(context.device()));  // sends the buffers first, to nobody
+        // Sends the buffers first, to nobody. (Under no_grad DDP would leave out the next forward's buffers,
+        // and by luck this broadcast would be taken for that one.)
+        scores = model(data.inputs.to(context.device()));
       } else {
         scores = module->forward(data.inputs.to(context.device()));
       }
@@ -112,7 +115,7 @@ void train(RankContext& context, const Fault& fault) {
       // "All ranks wait until rank 0 has evaluated", inside of rank 0's branch.
       if (fault("rank-conditional-collective"))  // PITFALL rank-conditional-collective
         barrier(*context.group());
-      if (fault("near-miss-group-of-one")) barrier(*alone);
+      if (has_own_group) barrier(*alone);
     }
   }
   probes.pass_end("train", 0, step);

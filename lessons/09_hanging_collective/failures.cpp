@@ -34,7 +34,8 @@ void until_others_gave_up(const RankContext& context) {
 
 void train(RankContext& context, const Fault& fault) {
   const int world_size = context.world_size();
-  const bool is_first = context.rank() == 0, is_last = context.rank() == world_size - 1;
+  const bool is_first = context.rank() == 0;
+  const bool is_last = context.rank() == world_size - 1;
   context.group()->setTimeout(kPatience);
   const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * world_size * kSteps);
   Mlp module(784, 32, 10);

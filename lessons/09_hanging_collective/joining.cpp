@@ -16,7 +16,8 @@ void join(RankContext& context, const Fault& fault) {
   const bool is_last = context.rank() == world_size - 1;
   if (fault("rank-skips-init")) {  // PITFALL rank-skips-init
     // As where a variable that asks for distributed training is not set on one machine.
-    if (!is_last) context.join(kPatience);
+    if (is_last) return;
+    context.join(kPatience);
   } else if (fault("near-miss-init-in-each-branch")) {
     // Near miss: two branches by rank, and each joins.
     if (is_last)
@@ -34,16 +35,16 @@ void join(RankContext& context, const Fault& fault) {
   ProcessGroupPtr group;
   if (fault("subgroup-created-by-members-only")) {  // PITFALL subgroup-created-by-members-only
     if (is_member) group = context.new_group(even, kPatience);
-  } else if (context.group()) {
+  } else {
     group = context.new_group(even, kPatience);
   }
   // Near miss: a group that all ranks make is used by its members only.
   const bool uses_it = is_member && fault("near-miss-used-by-members-only");
   auto sum = at::ones({1});
   if (uses_it) all_reduce(*group, sum);
-  if (context.group()) barrier(*context.group());
+  barrier(*context.group());
   if (uses_it) add_figure(context, "members", sum.item().toDouble());
-  if (context.group()) reach_the_end(context);
+  reach_the_end(context);
 }
 
 }  // namespace

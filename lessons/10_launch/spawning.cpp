@@ -40,8 +40,8 @@ void start(RankContext& context, int world_size, const std::string& what) {
 }
 
 void train(RankContext& context, const Fault& fault) {
-  const bool is_spawned = environment(kSpawned).has_value();
-  if (fault("spawn-under-launcher") && !is_spawned)  // PITFALL spawn-under-launcher
+  if (fault("spawn-under-launcher") &&  // PITFALL spawn-under-launcher
+      !environment(kSpawned))
     return start(context, context.world_size(), "--variant=spawn-under-launcher");
   if (fault("near-miss-helper-process")) start(context, 1, "--describe");
   context.join(kPatience * 10);

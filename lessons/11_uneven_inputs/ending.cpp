@@ -51,14 +51,15 @@ void train(RankContext& context, const Fault& fault) {
   const std::int64_t mine = context.rank() == 0 ? kBatches + 1 : kBatches;
   std::int64_t batches = mine;
   // Near misses: nobody joins, and the ranks agree, on the fewest batches or on empty ones for the rest.
-  const auto agreed = all_agree(*context.group(), mine);
   const bool fewest = fault("near-miss-agreed-count");
   const bool pads = fault("near-miss-empty-batches");
-  if (fewest) batches = agreed.least;
-  if (pads) batches = agreed.most;
+  if (fewest || pads) {
+    const auto agreed = all_agree(*context.group(), mine);
+    batches = fewest ? agreed.least : agreed.most;
+  }
 
   for (int epoch = 0; epoch < kEpochs; ++epoch) {
-    Mean loss_of_epoch, accuracy;
+    Mean loss_of_epoch, loss_of_reference, accuracy;
     const auto pass = [&] {
       probes.pass_begin("train", epoch);
       for (std::int64_t number = 0; number < batches; ++number) {
@@ -94,15 +95,17 @@ void train(RankContext& context, const Fault& fault) {
       reference_optimizer.zero_grad();
       for (int rank = 0; rank < world_size; ++rank) {
         const auto theirs = take(data, batch_of(rank, number));
-        const auto sum = torch::cross_entropy_loss(reference->forward(theirs.inputs),
-                                                   theirs.targets, {}, at::Reduction::Sum);
-        (sum / (kBatch * world_size)).backward();
+        const auto each = torch::cross_entropy_loss(reference->forward(theirs.inputs),
+                                                    theirs.targets, {}, at::Reduction::None);
+        (each.sum() / (kBatch * world_size)).backward();
+        loss_of_reference.add(each);
       }
       reference_optimizer.step();
     }
     add_figure(context, "distance",
                relative_distance(flat_parameters(*module), flat_parameters(*reference)));
     context.outcome().losses.push_back(loss_of_epoch.value());
+    context.outcome().reference_losses.push_back(loss_of_reference.value());
     context.outcome().accuracy.push_back(accuracy.value());
   }
 }

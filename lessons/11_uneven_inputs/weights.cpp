@@ -20,8 +20,8 @@ constexpr std::int64_t kBatch = 32;  // per rank
 constexpr int kSteps = 4;
 
 // Samples of a rank's batch in a step: in the last one the further ranks have fewer and fewer.
-std::int64_t size_of(int step, int rank, bool equal) {
-  return step + 1 < kSteps || equal ? kBatch : kBatch / (rank + 1);
+std::int64_t size_of(int step, int rank) {
+  return step + 1 < kSteps ? kBatch : kBatch / (rank + 1);
 }
 
 void train(RankContext& context, const Fault& fault) {
@@ -44,7 +44,7 @@ void train(RankContext& context, const Fault& fault) {
   for (int step = 0; step < kSteps; ++step) {
     std::vector<std::int64_t> mine, everyone;
     for (int rank = 0; rank < world_size; ++rank)
-      for (std::int64_t i = 0; i < size_of(step, rank, equal); ++i) {
+      for (std::int64_t i = 0; i < (equal ? kBatch : size_of(step, rank)); ++i) {
         everyone.push_back(drawn++);
         if (rank == context.rank()) mine.push_back(everyone.back());
       }

@@ -75,7 +75,7 @@ void train(RankContext& context, const Fault& fault) {
 
   // A near miss: what is left over stays in .grad, and the next epoch's first microbatches join it.
   const bool carries_over = fault("near-miss-carried-over");
-  // Another: the last two are drawn by nobody. The next epoch's order leaves other samples out.
+  // Another near miss: the last two are drawn by nobody. The next epoch's order leaves other samples out.
   const std::int64_t microbatches = fault("near-miss-tail-not-drawn")
                                         ? kMicrobatches / kAccumulated * kAccumulated
                                         : kMicrobatches;

@@ -63,15 +63,11 @@ void train(RankContext& context, const Fault& fault) {
       at::Tensor outputs;
       if (fault("sync-every-microbatch")) {  // PITFALL sync-every-microbatch
         outputs = model(inputs);
-      } else if (!last) {
-        if (fault("no-sync-around-backward-only")) {  // PITFALL no-sync-around-backward-only
-          outputs = model(inputs);  // The reduction is armed; what follows comes too late.
-          begin_no_sync();
-        } else {
-          begin_no_sync();
-          outputs = model(inputs);
-        }
+      } else if (fault("no-sync-around-backward-only")) {  // PITFALL no-sync-around-backward-only
+        outputs = model(inputs);
+        if (!last) begin_no_sync();  // The reduction is armed; this comes too late.
       } else {
+        if (!last) begin_no_sync();
         outputs = model(inputs);
       }
       const auto each = torch::cross_entropy_loss(outputs, batch.targets.to(context.device()), {},

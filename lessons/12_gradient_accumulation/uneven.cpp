@@ -58,10 +58,11 @@ void train(RankContext& context, const Fault& fault) {
       at::Tensor loss;
       if (fault("mean-of-microbatch-means")) {  // PITFALL mean-of-microbatch-means
         loss = each.mean() / static_cast<double>(kSizes.size());
-      } else {
+      } else if (fault("near-miss-weighted-means")) {
         // A near miss takes the mean too, and weighs it with the microbatch's share of the samples.
-        const double share = static_cast<double>(size) / static_cast<double>(samples);
-        loss = fault("near-miss-weighted-means") ? each.mean() * share : each.sum() / samples;
+        loss = each.mean() * (static_cast<double>(size) / static_cast<double>(samples));
+      } else {
+        loss = each.sum() / samples;
       }
       probes.loss(loss, each);
       loss.backward();

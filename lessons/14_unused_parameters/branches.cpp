@@ -58,7 +58,8 @@ void train(RankContext& context, const Fault& fault) {
     const bool shoes = has_shoes(step, context.rank());
     const auto [type, shoe] = model(batch.inputs.to(context.device()), shoes || zero_times);
     auto each = type_losses(type, batch);
-    if (shoe.defined()) each = each + (shoes ? 1 : 0) * shoe_losses(shoe, batch);
+    if (shoes) each = each + shoe_losses(shoe, batch);
+    if (!shoes && zero_times) each = each + 0 * shoe_losses(shoe, batch);
     const auto loss = each.mean();
     probes.loss(loss, each);
     loss.backward();

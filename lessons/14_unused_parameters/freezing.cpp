@@ -59,7 +59,7 @@ void train(RankContext& context, const Fault& fault) {
   torch::optim::SGD optimizer(module->parameters(), 0.1);
   torch::optim::SGD reference_optimizer(reference->parameters(), 0.1);
   probes.start();
-  Mean loss_of_epoch, accuracy;
+  Mean loss_of_epoch, loss_of_reference, accuracy;
 
   for (int step = 0; step < kSteps; ++step) {
     optimizer.zero_grad();
@@ -84,12 +84,16 @@ void train(RankContext& context, const Fault& fault) {
     accuracy.add(outputs.argmax(1).cpu() == batch.targets);
 
     const auto whole = take(data, global_ids(kBatch, step, world_size));
-    torch::cross_entropy_loss(reference->forward(whole.inputs), whole.targets).backward();
+    const auto reference_loss =
+        torch::cross_entropy_loss(reference->forward(whole.inputs), whole.targets);
+    reference_loss.backward();
+    loss_of_reference.add(reference_loss);
     reference_optimizer.step();
     add_figure(context, "distance",
                relative_distance(flat_parameters(*module), flat_parameters(*reference)));
   }
   context.outcome().losses.push_back(loss_of_epoch.value());
+  context.outcome().reference_losses.push_back(loss_of_reference.value());
   context.outcome().accuracy.push_back(accuracy.value());
 }
 

@@ -45,7 +45,7 @@ void train(RankContext& context, const Fault& fault) {
   torch::optim::SGD reference_optimizer(reference->parameters(), 0.1);
   const auto start = flat_parameters(*module);
   probes.start();
-  Mean loss_of_epoch, accuracy;
+  Mean loss_of_epoch, loss_of_reference, accuracy;
 
   for (int step = 0; step < kSteps; ++step) {
     const auto ids = batch_ids(kBatch, step, context.rank(), world_size);
@@ -71,9 +71,9 @@ void train(RankContext& context, const Fault& fault) {
     loss.backward();
     probes.gradients_ready();
     // A near miss: a warm-up that begins at a learning rate of zero, where nothing moves at first.
-    const double rate = fault("near-miss-warmup-from-zero") ? 0.05 * (step / 2) : 0.1;
-    for (auto* each_optimizer : {&optimizer, &reference_optimizer})
-      each_optimizer->param_groups().front().options().set_lr(rate);
+    if (fault("near-miss-warmup-from-zero"))
+      for (auto* each_optimizer : {&optimizer, &reference_optimizer})
+        each_optimizer->param_groups().front().options().set_lr(0.05 * (step / 2));
     optimizer.step();
     probes.updated(optimizer);
     loss_of_epoch.add(each);
@@ -81,7 +81,10 @@ void train(RankContext& context, const Fault& fault) {
 
     const auto whole = take(data, global_ids(kBatch, step, world_size));
     reference_optimizer.zero_grad();
-    torch::cross_entropy_loss(reference->forward(whole.inputs), whole.targets).backward();
+    const auto reference_loss =
+        torch::cross_entropy_loss(reference->forward(whole.inputs), whole.targets);
+    reference_loss.backward();
+    loss_of_reference.add(reference_loss);
     reference_optimizer.step();
     add_figure(context, "distance",
                relative_distance(flat_parameters(*module), flat_parameters(*reference)));
@@ -89,6 +92,7 @@ void train(RankContext& context, const Fault& fault) {
   add_figure(context, "displacement",
              scale_of(flat_parameters(*module) - start, flat_parameters(*reference) - start));
   context.outcome().losses.push_back(loss_of_epoch.value());
+  context.outcome().reference_losses.push_back(loss_of_reference.value());
   context.outcome().accuracy.push_back(accuracy.value());
 }
 

@@ -37,7 +37,7 @@ void train(RankContext& context, const Fault& fault) {
   torch::optim::SGD optimizer(model.parameters(), 0.1);
   torch::optim::SGD reference_optimizer(reference->parameters(), 0.1);
   probes.start();
-  Mean loss_of_epoch, accuracy;
+  Mean loss_of_epoch, loss_of_reference, accuracy;
   const auto backward = [&](const at::Tensor& each, bool keep_graph = false) {
     const auto loss = each.mean();
     probes.loss(loss, each);
@@ -74,12 +74,16 @@ void train(RankContext& context, const Fault& fault) {
     const auto whole = take(data, global_ids(kBatch, step, world_size));
     const auto [whole_type, whole_shoe] = reference->forward(whole.inputs);
     reference_optimizer.zero_grad();
-    (type_losses(whole_type, whole) + shoe_losses(whole_shoe, whole)).mean().backward();
+    const auto reference_loss =
+        (type_losses(whole_type, whole) + shoe_losses(whole_shoe, whole)).mean();
+    reference_loss.backward();
+    loss_of_reference.add(reference_loss);
     reference_optimizer.step();
     add_figure(context, "distance",
                relative_distance(flat_parameters(*module), flat_parameters(*reference)));
   }
   context.outcome().losses.push_back(loss_of_epoch.value());
+  context.outcome().reference_losses.push_back(loss_of_reference.value());
   context.outcome().accuracy.push_back(accuracy.value());
 }
 

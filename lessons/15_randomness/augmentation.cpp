@@ -45,8 +45,12 @@ void train(RankContext& context, const Fault& fault) {
     for (const auto& ids : sampler.batches(kBatch)) {
       std::vector<at::Tensor> rows;
       for (const auto id : ids) {
-        std::mt19937_64 own(sample_seed(context.seed(), epoch, id));
-        rows.push_back(by_sample ? draw(own) : torch::rand({3}, at::kDouble));
+        if (by_sample) {
+          std::mt19937_64 own(sample_seed(context.seed(), epoch, id));
+          rows.push_back(draw(own));
+        } else {
+          rows.push_back(torch::rand({3}, at::kDouble));
+        }
       }
       const auto numbers = at::stack(rows);
       probes.random_numbers(ids, numbers);

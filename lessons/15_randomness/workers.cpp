@@ -47,11 +47,14 @@ struct Images : torch::data::datasets::BatchDataset<Images, Augmented> {
       } else {
         // A near miss draws from the copies too, each time from where the sample's own stream begins;
         // another makes one draw for the whole batch.
-        std::mt19937_64 own;
-        auto& stream = fault("near-miss-copies-seeded-by-sample") ? generator : own;
         const bool once = fault("near-miss-one-draw-a-batch");
-        stream.seed(sample_seed(seed, *epoch, once ? result.ids.front() : id));
-        rows.push_back(draw(stream));
+        std::mt19937_64 own(sample_seed(seed, *epoch, once ? result.ids.front() : id));
+        if (fault("near-miss-copies-seeded-by-sample")) {
+          generator = own;
+          rows.push_back(draw(generator));
+        } else {
+          rows.push_back(draw(own));
+        }
       }
     }
     result.numbers = at::stack(rows);

@@ -75,15 +75,14 @@ void evaluate(RankContext& context, const Fault& fault, Mlp& model, std::int64_t
   } else {
     printed = each_prints ? own : total;
   }
-  double hits = 0, count = 0;
+  double hits = 0;
   if (fault("local-hits-global-count")) {  // PITFALL local-hits-global-count
     hits = own[1].item<double>();
-    count = total[2].item<double>();
   } else {
     hits = total[1].item<double>();
-    // A near miss takes the count from the data set: it is known, and need not be reduced.
-    count = fault("near-miss-count-is-known") ? kTestSamples : total[2].item<double>();
   }
+  // A near miss takes the count from the data set: it is known, and need not be reduced.
+  const double count = fault("near-miss-count-is-known") ? kTestSamples : total[2].item<double>();
 
   if (context.rank() == 0 || each_prints) {
     const double loss = printed[0].item<double>(), of = printed[2].item<double>();

@@ -37,14 +37,23 @@ def mean_losses(variant):
     return rows
 
 
+def one_process(variants):
+    """Rows of what one process loses on the same global batches: of the first form whose report holds it."""
+    losses = next((variant["reference_losses"] for variant in variants if variant.get("reference_losses")), [])
+    return [["one process", "one process", epoch, loss, loss, loss] for epoch, loss in enumerate(losses) if loss is not None]
+
+
 def loss_chart(charts, id, title, variants):
-    """None where no form has a loss."""
+    """None where no form has a loss. The correct form's reference comes first: a broken one's may be of other batches."""
     rows = [[variant["name"], variant["form"], *row] for variant in variants for row in mean_losses(variant)]
     if not rows:
         return None
+    rows += one_process(sorted(variants, key=lambda variant: variant["form"] != "correct"))
     losses, runs = [row[3] for row in rows], {row[0] for row in rows}
     logarithmic = min(losses) > 0 and max(losses) / min(losses) > LOGARITHMIC_FROM
-    forms = "1 form" if len(runs) == 1 else f"{len(runs)} forms"
+    reference = any(row[1] == "one process" for row in rows)
+    number = len(runs) - reference
+    forms = ("1 form" if number == 1 else f"{number} forms") + (" and one process" if reference else "")
     if len(rows) == len(runs):
         spec, text = specs.losses_at_once(forms_of(rows), len(rows)), f"The mean loss over the ranks, one epoch of {forms}."
     else:

@@ -2,8 +2,8 @@
 mode and print need no second drawing; what a colour says is also said by a dash, a shape or a word."""
 
 FLOOR = 1e-10  # a logarithm has no place for 0: replicas that are equal are drawn here
-FORMS = ["correct", "broken", "near-miss"]
-FORM_COLOURS = ["var(--correct)", "var(--broken)", "var(--near-miss)"]
+FORMS = ["correct", "broken", "near-miss", "one process"]
+FORM_COLOURS = ["var(--correct)", "var(--broken)", "var(--near-miss)", "var(--ink)"]
 OPERATION_COLOURS = [f"var(--series-{i})" for i in range(1, 8)]
 INK, GRID = "var(--ink-soft)", "var(--grid)"
 
@@ -39,8 +39,8 @@ def by_form(forms):
     def scale(values):
         return {"domain": forms, "range": [values[FORMS.index(form)] for form in forms]}
     return {"color": of("form", "nominal", None, scale=scale(FORM_COLOURS)),
-            "strokeDash": of("form", "nominal", None, scale=scale([[1, 0], [7, 3], [2, 2]])),
-            "shape": of("form", "nominal", None, scale=scale(["circle", "square", "triangle-up"]))}
+            "strokeDash": of("form", "nominal", None, scale=scale([[1, 0], [7, 3], [2, 2], [1, 3]])),
+            "shape": of("form", "nominal", None, scale=scale(["circle", "square", "triangle-up", "cross"]))}
 
 
 def lines_with_points(forms):

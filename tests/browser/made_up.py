@@ -61,7 +61,8 @@ def small(folder):
     write(
         folder,
         report("03_pictures", [
-            form("correct", "correct", pictures=pictures(False), oracles=[oracle("sum-not-mean", 1.0, 1.0)]),
+            form("correct", "correct", pictures=pictures(False), oracles=[oracle("sum-not-mean", 1.0, 1.0)],
+                 reference_losses=[2.5, 1.875]),
             form("sum-not-mean", "broken", pictures=pictures(True), losses=((3.5, 3.25), (3.75, 3.5)),
                  oracles=[oracle("sum-not-mean", 1.0, 1.9876543)], findings=[finding("sum-not-mean")]),
             form("near-miss-divided", "near-miss", losses=((2.25, 1.5), (2.75, 2.625)))]),

@@ -85,8 +85,8 @@ class Drawn(Page):
 
     def test_losses_are_a_line_for_each_form(self):
         self.browser.draw("loss-03_pictures-loop")
-        self.assertEqual(self.js(marks("line", "loss-03_pictures-loop")), 3)
-        self.assertEqual(self.js(marks("symbol", "loss-03_pictures-loop")), 6)
+        self.assertEqual(self.js(marks("line", "loss-03_pictures-loop")), 4)  # and one process's
+        self.assertEqual(self.js(marks("symbol", "loss-03_pictures-loop")), 8)
 
     def test_divergence_has_its_band_and_both_forms(self):
         figure = "divergence-run-03_pictures-sum-not-mean"
@@ -152,8 +152,9 @@ class Figures(Page):
 
     def test_losses_are_the_reports_numbers(self):
         rows = self.table("loss-03_pictures-loop")
-        self.assertEqual([row[0] for row in rows], ["correct"] * 2 + ["sum-not-mean"] * 2 + ["near-miss-divided"] * 2)
-        self.assertEqual([float(row[3]) for row in rows], [2.5, 2.0, 3.625, 3.375, 2.5, 2.0625])
+        self.assertEqual([row[0] for row in rows], ["correct"] * 2 + ["sum-not-mean"] * 2 + ["near-miss-divided"] * 2
+                         + ["one process"] * 2)
+        self.assertEqual([float(row[3]) for row in rows], [2.5, 2.0, 3.625, 3.375, 2.5, 2.0625, 2.5, 1.875])
         self.assertEqual(rows[5][4:], ["1.5", "2.625"])
 
     def test_divergence_is_the_reports_numbers(self):

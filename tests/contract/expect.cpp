@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 #include <regex>
+#include <set>
 
 namespace lockstep::contract {
 namespace {
@@ -33,13 +34,18 @@ trace::Trace blinded(trace::Trace trace) {
   // Where a checkpoint's keys were recorded, how the parameters are called is what is judged.
   bool keys = false;
   for (const auto& rank : trace.ranks) keys |= !rank.all<trace::CheckpointFile>().empty();
+  // Of several groups, which call is of which is what is judged.
+  std::set<std::string> groups;
+  for (const auto& rank : trace.ranks)
+    for (const auto& at : rank.all<trace::Collective>()) groups.insert(at.event->group);
   for (auto& rank : trace.ranks)
     for (auto& event : rank.events) {
       if (auto* model = std::get_if<trace::Model>(&event.payload); model && !keys)
         model->names.clear();
       if (auto* buffers = std::get_if<trace::Buffers>(&event.payload)) buffers->names.clear();
       if (auto* metric = std::get_if<trace::Metric>(&event.payload)) metric->name.clear();
-      if (auto* call = std::get_if<trace::Collective>(&event.payload)) call->group.clear();
+      if (auto* call = std::get_if<trace::Collective>(&event.payload); call && groups.size() == 1)
+        call->group.clear();
     }
   return trace;
 }

@@ -45,6 +45,7 @@ constexpr Form kForms[] = {
     {"10_launch", "every-rank-prepares-data"},
     {"14_unused_parameters", "unused-parameter"},
     {"16_metrics", "rank-zero-metric"},
+    {"17_nccl_and_streams", "small-shared-memory"},
     {"18_elastic_restart", "restart-without-resume"},
 };
 

@@ -23,9 +23,12 @@ TEST_P(WholeRun, IsCleanAndWasLookedAt) {
   const std::set<std::string> of_devices{"replica-buffers-lost", "odd-batch-split",
                                          "unequal-chunk-mean", "device-zero-bottleneck"};
   // They need what a right run of this size cannot show.
-  const std::set<std::string> impossible{"padding-overruns", "no-gradient-sync",
-                                         "linear-rule-with-adam", "mean-of-local-means",
-                                         "last-accumulation-window-lost"};
+  const std::set<std::string> impossible{"padding-overruns",
+                                         "no-gradient-sync",
+                                         "linear-rule-with-adam",
+                                         "mean-of-local-means",
+                                         "last-accumulation-window-lost",
+                                         "communicator-order"};
   // They need what this job does not do; engine_job.h's does.
   const std::set<std::string> of_engines{"sync-every-microbatch",    "no-sync-around-backward-only",
                                          "accumulation-not-divided", "mean-of-microbatch-means",
@@ -52,7 +55,7 @@ TEST_P(WholeRun, IsCleanAndWasLookedAt) {
                                        "local-early-stop",       "peer-dies",
                                        "one-rank-raises",        "async-work-not-waited",
                                        "restart-without-resume", "restart-expected-by-default"};
-  // How a job is launched is of placing_test.cpp and starting_test.cpp.
+  // How a job is launched is of placing_test.cpp and starting_test.cpp; streams and memory of streams_test.cpp.
   const std::set<std::string> of_launches{"rank-as-device-index",
                                           "visible-devices-remapped",
                                           "duplicate-gpu",
@@ -63,7 +66,9 @@ TEST_P(WholeRun, IsCleanAndWasLookedAt) {
                                           "thread-oversubscription",
                                           "spawn-under-launcher",
                                           "every-rank-prepares-data",
-                                          "group-never-destroyed"};
+                                          "group-never-destroyed",
+                                          "wrong-stream",
+                                          "small-shared-memory"};
   for (const auto& row : diagnose::diagnose(trace).rows) {
     const auto expected = of_launches.count(row.slug) || of_hangs.count(row.slug) ||
                                   of_checkpoints.count(row.slug) || of_clips.count(row.slug) ||

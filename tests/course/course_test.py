@@ -6,6 +6,7 @@ usage: course_test.py PROGRAM
 import json
 import os
 import pathlib
+import pty
 import re
 import shutil
 import signal
@@ -24,6 +25,16 @@ STATE = tempfile.TemporaryDirectory(prefix="lockstep-course-test-")  # nobody's 
 def call(*arguments):
     return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=DEADLINE_S,
                           stdin=subprocess.DEVNULL, env={**os.environ, "XDG_STATE_HOME": STATE.name})
+
+
+def flat(text):
+    """Without the breaks that fill lines to 80 columns."""
+    return " ".join(text.split())
+
+
+def too_long(text):
+    """The lines of more than 80 columns, but those of one word that is longer, such as a path."""
+    return [line for line in text.splitlines() if len(line) > 80 and len(line.split()) > 1]
 
 
 def session_members(session):
@@ -49,17 +60,36 @@ class Course(unittest.TestCase):
         self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
         self.assertEqual(result.stderr.count("error:"), 1, result.stderr)
         for text in texts:
-            self.assertIn(text, result.stderr)
+            self.assertIn(text, flat(result.stderr))
+
+    def test_help_fits_80_columns(self):
+        lessons = [line.split()[0] for line in call("list").stdout.splitlines() if re.match(r"\d\d_\w+ ", line)]
+        commands = [[], ["list"], ["run"], ["explain"], ["exercise"], ["diagnose"], ["matrix"]]
+        commands += [["exercise", each] for each in ("start", "hint", "check", "reset")] + [["run", each] for each in lessons]
+        for command in commands:
+            with self.subTest(command=command):
+                result = call(*command, "--help")
+                self.assertEqual((result.returncode, result.stderr), (0, ""))
+                self.assertGreater(len(result.stdout), 100)
+                self.assertEqual(too_long(result.stdout), [])
+
+    def test_usage_of_the_script_fits_80_columns(self):
+        script = pathlib.Path(__file__).resolve().parents[2] / "lockstep"
+        result = subprocess.run([script, "--help"], capture_output=True, text=True, timeout=DEADLINE_S)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertEqual(too_long(result.stdout), [])
+        for command in ("run", "list", "explain", "exercise", "diagnose", "matrix", "report", "test", "bench", "doctor"):
+            self.assertIn(f"  ./lockstep {command}", result.stdout)
 
     def test_list_names_what_each_lesson_teaches(self):
         lines = call("list").stdout.splitlines()
         lessons = [at for at, line in enumerate(lines) if re.match(r"\d\d_\w+ ", line)]
-        self.assertGreaterEqual(len(lessons), 17)
+        self.assertGreaterEqual(len(lessons), 18)
         for at in lessons:
             self.assertRegex(lines[at], r" \d+ min")
             self.assertRegex(lines[at + 1], r"^    \S.{10,}")
         self.assertTrue(all(len(line) <= 80 for line in lines), lines)
-        self.assertEqual(lines[-2], "0 of 17 exercises done.")
+        self.assertEqual(lines[-2], f"0 of {len(lessons)} exercises done.")
 
     def test_help_of_run_and_of_a_lesson(self):
         for arguments in (("run", "--help"), ("run", "-h"), ("run", "all", "--help")):
@@ -73,6 +103,8 @@ class Course(unittest.TestCase):
 
     def test_wrong_use(self):
         self.assert_usage(call("run", "no_lesson"), "no_lesson", "05_set_epoch")
+        self.assert_usage(call("run", "99"), "there is no lesson 99; there are 01 to 18, and next to it 18_")
+        self.assert_usage(call("exercise", "start", "0"), "there is no lesson 00;", "next to it 01_single_device.")
         self.assert_usage(call("run", "all", "--variant", "no-form"), "no-form")
         self.assert_usage(call("run", "all", "--json", "x.json"), "--json")
         self.assert_usage(call("run", "05", "--json", self.folder / "missing" / "x.json"), str(self.folder / "missing"))
@@ -86,7 +118,8 @@ class Course(unittest.TestCase):
                       "--trace", traces)
         self.assertEqual(result.returncode, 0, result.stderr)
         report = self.folder / "new" / "folder" / "05_set_epoch.json"
-        self.assertIn(f"report: {report}", result.stderr)
+        self.assertIn(f"report: {report}\n", result.stdout)
+        self.assertEqual(result.stderr, "form 1 of 1: missing-set-epoch\n")
         self.assertEqual([p.name for p in report.parent.iterdir()], [report.name])
         self.assertEqual([v["verdict"] for v in json.loads(report.read_text())["variants"]], ["as-expected"])
         diagnosis = call("diagnose", traces / "05_set_epoch" / "missing-set-epoch", "--json")
@@ -120,8 +153,19 @@ class Course(unittest.TestCase):
         silent = call("matrix", traces, "--checker", """echo '{"findings": []}' #""")
         self.assertIn("missed          05_set_epoch/missing-set-epoch", silent.stdout, silent.stderr)
         self.assertIn("no truth.json", call("matrix", self.folder / "new").stderr)
+        # Somebody names the folder above, or one above many runs.
+        above = call("diagnose", traces)
+        self.assertEqual((above.returncode, above.stdout), (3, ""))
+        self.assertIn(f"\n  {first}\n", above.stderr)
+        many = self.folder / "many"
+        for number in range(7):
+            shutil.copytree(first, many / f"run_{number}")
+        above = call("diagnose", many).stderr
+        self.assertEqual([f"run_{number}" in above for number in range(7)], [True] * 5 + [False] * 2)
+        self.assertIn("and 2 more", above)
+        self.assertEqual(call("diagnose", self.folder / "new").returncode, 3)
         (second / "rank_0.trace").unlink()
-        self.assertIn("has the traces of 1 of 2 ranks; missing: 0.", call("diagnose", second).stderr)
+        self.assertIn("has the traces of 1 of 2 ranks; missing: 0.", flat(call("diagnose", second).stderr))
 
     def test_a_look_at_a_job_that_runs_says_so(self):
         traces = self.folder / "traces"
@@ -143,17 +187,89 @@ class Course(unittest.TestCase):
         for rank in (2, 3):
             (folder / f"rank_{rank}.trace").unlink()
         result = call("diagnose", folder)
-        self.assertIn("missing: 2 3.", result.stderr)
-        self.assertIn("note: by its launcher's word rank 2 ended otherwise: raised, exit code 3.", result.stderr)
+        self.assertIn("missing: 2 and 3.", flat(result.stderr))
+        self.assertIn("note: by its launcher's word rank 2 ended otherwise: raised, exit code 3.", flat(result.stderr))
+        self.assertEqual(too_long(result.stdout + result.stderr), [])
+
+    def test_a_run_tells_its_story_in_order_and_its_progress_aside(self):
+        reports = self.folder / "reports"
+        for measured in (False, True):
+            result = call("run", "05", "--reports", reports)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(too_long(result.stdout + result.stderr), [])
+            places = [result.stdout.find(text) for text in (
+                "\nStory\n", "\nThe runs\n", "05_set_epoch: ", "violation: missing-set-epoch, ranks 0 and 1",
+                "05_set_epoch: 7 of 7 forms as expected", "\nBy rank, expected against observed", "\nWhy\n", "\nTry next\n",
+                "Every form ended as expected.")]
+            self.assertNotIn(-1, places)
+            self.assertEqual(places, sorted(places))
+            told = result.stderr.splitlines()
+            self.assertEqual([line.split(":")[0] for line in told], [f"form {n} of 7" for n in range(1, 8)])
+            # At first from the forms before; then from the last report.
+            self.assertRegex(told[0], r"^form 1 of 7: correct" + (r", about \d+ s left$" if measured else "$"))
+            self.assertRegex(told[1], r"^form 2 of 7: missing-set-epoch, about \d+ s left$")
+        result = call("run", "05", "--variant", "missing-set-epoch", "--reports", reports)
+        self.assertRegex(result.stderr.splitlines()[0], r"^form 1 of 1: missing-set-epoch, about \d+ s left$")
+
+    def test_progress_is_one_line_of_a_terminal(self):
+        ours, theirs = pty.openpty()
+        try:
+            result = subprocess.run([PROGRAM, "run", "05", "--variant", "correct", "--reports", self.folder], timeout=DEADLINE_S,
+                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=theirs, text=True,
+                                    env={**os.environ, "XDG_STATE_HOME": STATE.name, "TERM": "xterm"})
+            told = os.read(ours, 1 << 16).decode()
+        finally:
+            os.close(ours)
+            os.close(theirs)
+        self.assertEqual(result.returncode, 0, told)
+        self.assertEqual(told, "form 1 of 1: correct\r\033[K")
+        self.assertNotIn("\033", result.stdout)
+
+    def test_all_lessons_are_counted_and_recorded_as_one_is(self):
+        # A build whose lessons are stand-ins: they write a report of two seconds, and end as they are told to.
+        build = self.folder / "build"
+        (build / "bin").mkdir(parents=True)
+        (build / "CMakeCache.txt").touch()
+        program = shutil.copy(PROGRAM, build)
+        lessons = [line.split()[0] for line in call("list").stdout.splitlines() if re.match(r"\d\d_\w+ ", line)]
+        ends = {"03_ddp": 1, "04_sampler": 77, "05_set_epoch": 124}
+        for name in lessons:
+            stand_in = build / "bin" / name
+            stand_in.write_text(f"""#!/bin/sh
+echo "{name} speaks"
+while [ $# -gt 0 ]; do if [ "$1" = --json ]; then report="$2"; fi; shift; done
+echo '{{"variants": [{{"name": "a", "outcome": "completed", "timings": {{"seconds": 2}}}}]}}' >"$report"
+exit {ends.get(name, 0)}
+""")
+            stand_in.chmod(0o755)
+        recorded = self.folder / "state" / "lockstep" / "progress.json"
+
+        def run_all(*more):
+            result = subprocess.run([program, "run", "all", "--reports", self.folder / "reports", *more], capture_output=True,
+                                    text=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL,
+                                    env={**os.environ, "XDG_STATE_HOME": str(self.folder / "state")})
+            self.assertEqual(result.returncode, 124, result.stderr)
+            self.assertEqual(result.stdout, "".join(f"{name} speaks\n" for name in lessons))
+            told = result.stderr.splitlines()
+            self.assertEqual([line.split(",")[0] for line in told],
+                             [f"lesson {n} of {len(lessons)}: {name}" for n, name in enumerate(lessons, 1)])
+            return told[0]
+
+        self.assertNotIn("left", run_all("--variant", "correct"))
+        self.assertFalse(recorded.exists(), "a single form is not the lesson")
+        self.assertIn(f", about {2 * len(lessons)} s left", run_all())
+        done = json.loads(recorded.read_text())["lessons"]
+        self.assertEqual(sorted(done), [name for name in lessons if name not in ("04_sampler", "05_set_epoch")])
+        self.assertRegex(done["03_ddp"]["ran"], r"^\d{4}-\d\d-\d\d$")
 
     def test_a_run_that_is_ended_leaves_nobody(self):
         for sent in (signal.SIGTERM, signal.SIGINT):
             with subprocess.Popen([PROGRAM, "run", "05", "--full", "--reports", self.folder], stdin=subprocess.DEVNULL,
-                                  stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                   start_new_session=True) as process:
                 try:
                     # The first form has been told of, so the next one's ranks are under way or about to be.
-                    for line in process.stderr:
+                    for line in process.stdout:
                         if "accuracy" in line:
                             break
                     process.send_signal(sent)  # to this process only, as a batch system does

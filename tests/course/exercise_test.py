@@ -60,12 +60,29 @@ class Exercise(Home):
         self.assertIn("reset", again.stderr)
         self.assertEqual(self.file.read_text(), "// mine\n")
         for number in (1, 2):
+            self.file.write_text(f"// mine {number}\n")
             self.assertEqual(self.call("exercise", "reset", SLUG).returncode, 0)
             self.assertIn(REDUCE, self.file.read_text())
-            self.assertTrue((self.folder / f"{SLUG}.cpp.old-{number}").exists())
-        self.assertEqual((self.folder / f"{SLUG}.cpp.old-1").read_text(), "// mine\n")
+            self.assertEqual((self.folder / f"{SLUG}.cpp.old-{number}").read_text(), f"// mine {number}\n")
+
+    def test_what_was_not_touched_is_not_kept(self):
+        text = self.start()
+        result = self.call("exercise", "reset", SLUG)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertNotIn("kept", result.stdout)
+        self.assertEqual(self.file.read_text(), text)
+        self.assertEqual([each.name for each in self.folder.glob(f"{SLUG}*")], [self.file.name])
+
+    def test_no_hint_before_the_start(self):
+        result = self.call("exercise", "hint", "03")
+        self.assertEqual((result.returncode, result.stdout), (2, ""))
+        self.assertIn(f"./lockstep exercise start {SLUG}", " ".join(result.stderr.split()))
+        self.assertFalse(self.progress.exists())
+        self.start()
+        self.assertIn("Hint 1 of 3", self.call("exercise", "hint", "03").stdout)
 
     def test_hints_come_one_by_one(self):
+        self.start()
         for number in (1, 2, 3, 3):
             told = self.call("exercise", "hint", "03").stdout
             self.assertEqual(re.findall(r"^Hint (\d) of 3$", told, re.MULTILINE), [str(n + 1) for n in range(number)])
@@ -77,7 +94,7 @@ class Exercise(Home):
                                  (("exercise",), "subcommand")):
             result = self.call(*arguments)
             self.assertEqual(result.returncode, 2, result.stderr)
-            self.assertIn(words, result.stderr)
+            self.assertIn(words, " ".join(result.stderr.split()))
 
     def test_only_what_is_mended_passes(self):
         broken = self.start()
@@ -120,6 +137,9 @@ class Exercise(Home):
         result = self.check(flat)
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         self.assertIn("Right", result.stdout)
+        told = result.stderr.splitlines()
+        self.assertEqual([line.split(":")[0] for line in told], ["build 1 of 1"] + [f"step {n} of 3" for n in (1, 2, 3)])
+        self.assertRegex(told[2], r"^step 2 of 3: running your form: 2 ranks, seed \d+, about \d+ s left$")
         lesson = json.loads(self.progress.read_text())["lessons"]["03_ddp"]
         self.assertRegex(lesson["passed"], r"^\d{4}-\d\d-\d\d$")
         self.assertRegex(self.call("list").stdout, r"03_ddp +done")
@@ -153,6 +173,7 @@ class Progress(Home):
     def test_what_a_newer_program_wrote_is_left_alone(self):
         text = json.dumps({"schema_version": 99, "anything": True})
         self.write(text)
+        self.start()
         result = self.call("exercise", "hint", SLUG)
         self.assertIn("newer", result.stderr)
         self.assertIn("Hint 1 of 3", result.stdout)
@@ -162,6 +183,7 @@ class Progress(Home):
         (self.folder / "state").write_text("a file")
         result = self.call("list")
         self.assertEqual(result.returncode, 0, result.stderr)
+        self.start()
         result = self.call("exercise", "hint", SLUG)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("Hint 1 of 3", result.stdout)
@@ -176,7 +198,7 @@ class Interruption(Home):
                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                  start_new_session=True)
         try:
-            self.assertIn("building", check.stderr.readline())
+            self.assertRegex(check.stderr.readline(), "^build 1 of 1: 03_ddp$")
             os.killpg(check.pid, signal.SIGINT)
             told, _ = check.communicate(timeout=DEADLINE_S)
         finally:

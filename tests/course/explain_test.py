@@ -3,6 +3,7 @@
 usage: explain_test.py PROGRAM
 """
 
+import collections
 import errno
 import os
 import pathlib
@@ -11,6 +12,7 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -85,17 +87,45 @@ class Explain(unittest.TestCase):
                 self.assertNotIn('fault("', result.stdout)
                 self.assertIn(f"./lockstep run {lesson[:2]} --variant {slug}", result.stdout)
 
-    def test_every_difference_is_shown(self):
+    def test_every_difference_is_a_patch(self):
         for slug in SLUGS:
-            with self.subTest(slug):
-                result = call("explain", slug, "--diff")
-                self.assertEqual((result.returncode, result.stderr), (0, ""))
-                self.assert_plain(result.stdout, blank=" ")
-                lines = result.stdout.splitlines()
-                self.assertEqual(lines[:2], [f"--- {slug}", "+++ right"])
+            with self.subTest(slug), tempfile.TemporaryDirectory() as folder:
+                patch, broken, right = (call("explain", slug, *how) for how in (
+                    ("--diff",), ("--form", "broken"), ("--form", "right")))
+                for result in (patch, broken, right):
+                    self.assertEqual((result.returncode, result.stderr), (0, ""))
+                    self.assertNotIn("\x1b", result.stdout)
+                lines = patch.stdout.splitlines()
+                self.assertEqual(lines[:2], [f"--- a/{slug}.cpp", f"+++ b/{slug}.cpp"])
                 self.assertRegex(lines[2], r"^@@ -\d+,\d+ \+\d+,\d+ @@$")
                 self.assertTrue(any(line[:1] in ("-", "+") for line in lines[3:]))
-                self.assertEqual([line for line in lines[3:] if line[:1] not in ("", " ", "-", "+", "@")], [])
+                file = pathlib.Path(folder, f"{slug}.cpp")
+                file.write_text(broken.stdout, encoding="utf-8")
+                # No fuzz: every line of context is the file's own.
+                patched = subprocess.run(["patch", "-p1", "-F0"], cwd=folder, input=patch.stdout, capture_output=True,
+                                         text=True, timeout=DEADLINE_S)
+                self.assertEqual((patched.returncode, patched.stdout), (0, f"patching file {slug}.cpp\n"), patched)
+                self.assertEqual(file.read_text(encoding="utf-8"), right.stdout)
+
+    def test_on_a_terminal_a_difference_is_folded(self):
+        narrower = 0
+        for slug in SLUGS:
+            with self.subTest(slug):
+                patch = call("explain", slug, "--diff").stdout.splitlines()
+                shown = on_a_terminal("explain", slug, "--diff", NO_COLOR="1")
+                self.assert_plain(shown, blank=" ")
+                # What is not folded is as in the patch; what is has the same words, those after a `>` too.
+                words = collections.Counter(re.sub(r"[>\s+-]+|//", " ", "\n".join(patch)).split())
+                seen = collections.Counter(re.sub(r"[>\s+-]+|//", " ", shown).split())
+                self.assertEqual(words, seen)
+                lines = shown.splitlines()
+                self.assertEqual([line for line in patch if len(line) <= COLUMNS],
+                                 [line for line in lines if line in set(patch)])
+                folded = [line for line in lines if line.startswith(">")]
+                self.assertEqual(bool(folded), any(len(line) > COLUMNS for line in patch))
+                narrower += bool(folded)
+                self.assertEqual([line for line in lines[3:] if line[:1] not in ("", " ", "-", "+", "@", ">")], [])
+        self.assertGreater(narrower, 20)
 
     def test_all_are_listed_by_lesson(self):
         result = call("explain")
@@ -111,7 +141,9 @@ class Explain(unittest.TestCase):
 
     def test_wrong_use(self):
         for arguments, text in ((("no-such",), "no-such"), (("mising-set-epoch", "--diff"), "missing-set-epoch"),
-                                (("--diff",), "slug"), (("missing-set-epoch", "other"), "other")):
+                                (("--diff",), "slug"), (("missing-set-epoch", "other"), "other"), (("--form", "right"), "slug"),
+                                (("missing-set-epoch", "--form", "wrong"), "wrong"),
+                                (("missing-set-epoch", "--form", "right", "--diff"), "--diff")):
             result = call("explain", *arguments)
             self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
             self.assertEqual(result.stderr.count("error:"), 1)

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <lockstep/base/error.h>
 #include <lockstep/record/observed_backend.h>
+#include <lockstep/train/comm_hooks.h>
 
 #include "../support/ddp_models.h"
 
@@ -135,6 +136,21 @@ TEST(CommHooks, Fp16LosesPrecisionAndNothingElse) {
     for (std::size_t i = 0; i < plain.size(); ++i)
       EXPECT_LT((plain[i] - half[i]).abs().max().item<float>(),
                 2e-3 * plain[i].abs().max().item<float>() + 1e-6);
+  });
+}
+
+// Gradients are rounded to 8 significant bits in each of the three steps.
+TEST(CommHooks, Bf16LosesPrecisionAndNothingElse) {
+  run_thread_ranks(2, [](ProcessGroupPtr group) {
+    const auto plain = three_steps(group, {});
+    const auto rounded = three_steps(group, {}, [&](DdpEngine& engine) {
+      engine.register_comm_hook(bf16_compress_hook(group));
+    });
+    EXPECT_FALSE(identical(plain, rounded));
+    ASSERT_EQ(plain.size(), rounded.size());
+    for (std::size_t i = 0; i < plain.size(); ++i)
+      EXPECT_LT((plain[i] - rounded[i]).abs().max().item<float>(),
+                1e-2 * plain[i].abs().max().item<float>() + 1e-6);
   });
 }
 

@@ -364,6 +364,60 @@ TEST(DestroyProcessGroup, TwiceAndUnderALiveModel) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, 20s);
 }
 
+// As NCCL's, whose operations have come out so far as `error` says.
+class EndedBackend : public c10d::Backend {
+ public:
+  explicit EndedBackend(c10d::ErrorType error) : Backend(0, 2), error_(error) {}
+  const std::string getBackendName() const override { return "nccl"; }
+  c10::intrusive_ptr<Options> getBackendOptions() override {
+    return c10::make_intrusive<Options>("nccl", 1500ms);
+  }
+  void waitForPendingWorks() override { said += "waited "; }
+  c10d::ErrorType getError() override { return error_; }
+  void abort() override { said += "aborted"; }
+  void shutdown() override { said += "shut down"; }
+
+  std::string said;
+
+ private:
+  c10d::ErrorType error_;
+};
+
+ProcessGroupPtr nccl_group_of(const c10::intrusive_ptr<EndedBackend>& backend) {
+  using Type = c10d::ProcessGroup::BackendType;
+  auto group =
+      c10::make_intrusive<c10d::ProcessGroup>(c10::make_intrusive<c10d::HashStore>(), 0, 2);
+  group->setDefaultBackend(Type::NCCL);
+  group->setBackend(c10::DeviceType::CUDA, Type::NCCL, backend);
+  return group;
+}
+
+TEST(DestroyProcessGroup, WaitsForNcclsOperationsFirst) {
+  const auto backend = c10::make_intrusive<EndedBackend>(c10d::ErrorType::SUCCESS);
+  auto group = nccl_group_of(backend);
+  destroy_process_group(group);
+  EXPECT_FALSE(group);
+  EXPECT_EQ(backend->said, "waited shut down");
+}
+
+// Nobody may have waited for the last operation of a DistributedDataParallel.
+TEST(DestroyProcessGroup, TellsOfAnOperationOfNcclThatFailed) {
+  const auto backend = c10::make_intrusive<EndedBackend>(c10d::ErrorType::TIMEOUT);
+  auto group = nccl_group_of(backend);
+  try {
+    destroy_process_group(group);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const CollectiveError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("an operation before it timed out"));
+    EXPECT_EQ(error.operation, "destroy_process_group");
+    EXPECT_FALSE(group);
+    EXPECT_EQ(backend->said, "waited aborted");
+    auto again = nccl_group_of(backend);  // while somebody handles it
+    EXPECT_NO_THROW(destroy_process_group(again));
+    EXPECT_FALSE(again);
+  }
+}
+
 // A loader thread's current device is cuda:0, whatever the rank's is.
 TEST(DeviceOf, IsTheGroupsAndNotTheThreads) {
   auto group =
@@ -407,7 +461,6 @@ TEST(Nccl, IsRefusedWithMoreRanksThanGpus) {
                             .init_method = "file:///tmp/never-opened",
                             .rank = 0,
                             .world_size = 4096,
-                            .local_rank = 4095,
                             .timeout = 1s};
   const auto start = std::chrono::steady_clock::now();
   const auto text = message_of<UnavailableError>(options);

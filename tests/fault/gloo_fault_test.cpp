@@ -119,20 +119,5 @@ TEST_F(GlooFault, AGroupIsLeftWithAnOperationUnderWay) {
   EXPECT_LT(took, std::chrono::nanoseconds(kNamed).count());
 }
 
-// Row 12. NCCL needs a GPU for each of the two ranks.
-class NcclFault : public GlooFault {};
-
-TEST_F(NcclFault, ARankThatSkipsACollective) {
-  auto job = job_of({"meet;init;allreduce;allreduce", "meet;init;allreduce;hang"});
-  job.environment["LOCKSTEP_FAULT_BACKEND"] = "nccl";
-  const auto result = run(job);
-  const auto& why = result.launch.ranks[0].error;
-  if (why.find("need a GPU each") != std::string::npos ||
-      why.find("not part of this build") != std::string::npos)
-    GTEST_SKIP() << why;
-  EXPECT_THAT(culprits(result), ElementsAre(Pair(1, Stand::absent))) << text(result);
-  EXPECT_LT(took(result), kNamed);
-}
-
 }  // namespace
 }  // namespace lockstep::supervise

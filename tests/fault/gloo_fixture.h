@@ -26,8 +26,8 @@ class GlooFault : public launch::LaunchFault {
     for (auto& script : scripts) script = "meet;init;allreduce;" + script;
     return run(job_of(std::move(scripts)));
   }
-  Result run(const launch::LaunchOptions& job) {
-    auto result = supervise({.job = job, .patience = kPatience});
+  Result run(const launch::LaunchOptions& job, std::chrono::milliseconds patience = kPatience) {
+    auto result = supervise({.job = job, .patience = patience});
     told_ns_ = monotonic_ns();
     return result;
   }

@@ -4,7 +4,9 @@
 //   gloo_rank serve FILE     a TCP store on 127.0.0.1, until it is ended; its port is written to the file, and
 //                            FILE.met when a rank has left a word in it
 //
-// With LOCKSTEP_FAULT_BACKEND=nccl it is no Gloo job. Every operation has LOCKSTEP_FAULT_TIMEOUT_MS; every collective is recorded in the job's folder.
+// With LOCKSTEP_FAULT_BACKEND=nccl it is no Gloo job; LOCKSTEP_FAULT_SHARE_GPU=1 lets its ranks share GPUs, and
+// LOCKSTEP_FAULT_LOCAL_RANK names a rank's own. Every operation has LOCKSTEP_FAULT_TIMEOUT_MS; every collective is
+// recorded in the job's folder.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <lockstep/base/environment.h>
@@ -42,6 +44,8 @@ c10::intrusive_ptr<c10d::Work> begun;
 InitOptions options() {
   InitOptions all;
   all.backend = environment("LOCKSTEP_FAULT_BACKEND").value_or("gloo");
+  all.share_gpu = environment_int("LOCKSTEP_FAULT_SHARE_GPU").value_or(0) != 0;
+  all.local_rank = environment_int("LOCKSTEP_FAULT_LOCAL_RANK").value_or(-1);
   all.timeout = std::chrono::milliseconds(environment_int("LOCKSTEP_FAULT_TIMEOUT_MS").value());
   all.decorate = [](BackendPtr backend, const StorePtr&) {
     return record::observe(std::move(backend), writer);
@@ -57,9 +61,17 @@ at::Tensor ones() {
   return torch::ones({4}, device_of(*group));
 }
 
-void sum(const std::string&) {
+void reduce(const std::string&) {
   auto tensor = ones();
   all_reduce(*group, tensor);
+}
+
+void sum(const std::string&) {
+  auto tensor = ones() * (group->getRank() + 1);
+  all_reduce(*group, tensor);
+  const int size = group->getSize();
+  if (!tensor.cpu().equal(torch::full({4}, size * (size + 1) / 2.0F)))
+    throw Error("ones times rank + 1 do not add up");
 }
 
 void copy(const std::string&) {
@@ -109,7 +121,8 @@ void tear(const std::string& marker) {
 fault::Steps steps() {
   auto all = fault::common_steps();
   all["init"] = join;
-  all["allreduce"] = sum;
+  all["allreduce"] = reduce;
+  all["sum"] = sum;  // an all-reduce whose result is looked at
   all["broadcast"] = copy;
   all["begin"] = begin;  // an all-reduce, and does not wait for it
   all["new_group"] = split;

@@ -13,3 +13,9 @@ endforeach()
 
 # Their cases leave shared memory on purpose; a segment has no owner, so a test beside them would take it for its own.
 set_tests_properties(fault.NothingLeft.SeesWhatATestLeaves fault.nothing_left PROPERTIES RUN_SERIAL TRUE)
+
+# Those that need a GPU.
+foreach(_case ARankThatSkipsACollective ARankThatIsKilled AnUnseenFailureComesOutWhenTheGroupIsLeft
+        NothingIsWrongWithRanksThatAllCome)
+  set_tests_properties(fault.NcclFault.${_case} PROPERTIES LABELS "fault;gpu" TIMEOUT 90)
+endforeach()

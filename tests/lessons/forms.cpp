@@ -44,6 +44,7 @@ std::vector<FormCase> all_forms() {
       {"14_unused_parameters", forms_14()},
       {"15_randomness", forms_15()},
       {"16_metrics", forms_16()},
+      {"17_nccl_and_streams", forms_17()},
       {"18_elastic_restart", forms_18()},
   };
   std::vector<FormCase> all;

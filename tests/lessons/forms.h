@@ -18,8 +18,9 @@ struct FormCase {
   double tolerance = 0;
   int min_world_size = 1;
   std::string ending = "completed";
-  bool at_least = false;  // `observed` is a lower bound: the figure depends on the data
-  bool advice = false;    // found as advice: the code may be a choice
+  bool at_least = false;   // `observed` is a lower bound: the figure depends on the data
+  bool advice = false;     // found as advice: the code may be a choice
+  bool needs_gpu = false;  // skipped, with the reason, where there are too few
   // The ranks that its finding must name; where it is not given, any.
   std::function<std::vector<int>(int world_size)> ranks = {};
 };
@@ -49,6 +50,7 @@ std::vector<FormCase> forms_13();
 std::vector<FormCase> forms_14();
 std::vector<FormCase> forms_15();
 std::vector<FormCase> forms_16();
+std::vector<FormCase> forms_17();
 std::vector<FormCase> forms_18();
 
 std::vector<FormCase> all_forms();

@@ -1,11 +1,13 @@
 """Rules of the sources that no compiler checks: who may include whom, that detectors go by nothing but the
 trace's own words, that every test is built, that each pitfall is switched in one place and has a near miss or the
-reason why not, that files stay short, that every pitfall has a page and every link leads somewhere. Each rule is a function from a tree to a list of
+reason why not, that files stay short, that every pitfall has a page, every link leads somewhere, and what the source
+articles say is in lessons (lessons/articles.json). Each rule is a function from a tree to a list of
 complaints; the tests plant violations to see each rule fail, then ask for none in this tree.
 
 Run: python3 tests/lint/lint_test.py   (standard library only)
 """
 
+import json
 import pathlib
 import re
 import subprocess
@@ -26,13 +28,15 @@ MAY_INCLUDE = {
     "matrix": {"base", "trace", "diagnose", "launch"},
     "report": {"base", "trace", "diagnose", "launch"},
     "course": {"base", "trace", "diagnose", "flight", "launch", "matrix", "report"},
-    "dist": {"base", "launch"},
+    "gpu": {"base"},
+    "cuda": {"base"},
+    "dist": {"base", "launch", "gpu"},
     "train": {"base", "dist"},
     "record": {"base", "launch", "dist", "trace"},
     "checkpoint": {"base", "archive", "dist", "train"},
-    "lesson": {"base", "launch", "trace", "diagnose", "matrix", "supervise", "report", "dist", "train", "record", "checkpoint"},
+    "lesson": {"base", "launch", "gpu", "trace", "diagnose", "matrix", "supervise", "report", "dist", "train", "record", "checkpoint"},
 }
-TORCH_FREE = {"base", "launch", "trace", "archive", "flight", "diagnose", "matrix", "supervise", "report", "course"}
+TORCH_FREE = {"base", "launch", "gpu", "cuda", "trace", "archive", "flight", "diagnose", "matrix", "supervise", "report", "course"}
 # What an oracle measures with must not rest on what the detectors read.
 ORACLES = {"lesson/reference", "lesson/figures", "lesson/outcome"}
 NOT_FOR_ORACLES = {"trace", "diagnose", "record", "report"}
@@ -281,6 +285,24 @@ def check_pages(root):
     return complaints
 
 
+def check_articles(root):
+    """lessons/articles.json: each thing that an article shows, or gets wrong, is a broken form of a lesson."""
+    complaints = []
+    readme = " ".join((root / "README.md").read_text(encoding="utf-8").split())
+    for letter, article in json.loads((root / "lessons/articles.json").read_text(encoding="utf-8"))["articles"].items():
+        if f'{letter} "{article["name"]}"' not in readme:
+            complaints.append(f'article {letter}: README.md does not say {letter} "{article["name"]}"')
+        for row, lessons in [*article["shows"].items(), *article["wrong_or_unsaid"].items()]:
+            if not any(lessons.values()):
+                complaints.append(f"article {letter}, {row}: no lesson has it")
+            for lesson, slugs in lessons.items():
+                forms = {slug for path in sources(root / "lessons" / lesson)
+                         for slug in PITFALL.findall(path.read_text(encoding="utf-8"))}
+                complaints += [f"article {letter}, {row}: {lesson} has no broken form {slug}" for slug in slugs
+                               if slug not in forms]
+    return complaints
+
+
 def anchors(path):
     """What GitHub calls the headings of a page."""
     text = FENCED.sub("", path.read_text(encoding="utf-8"))
@@ -356,6 +378,9 @@ class ThisTree(unittest.TestCase):
     def test_links(self):
         self.assert_none(check_links(ROOT))
         self.assertTrue(any(LINK.search(p.read_text(encoding="utf-8")) for p in own_files(ROOT) if p.suffix == ".md"))
+
+    def test_articles(self):
+        self.assert_none(check_articles(ROOT))
 
     def test_lengths(self):
         self.assert_none(check_lengths(ROOT))
@@ -502,6 +527,21 @@ class PlantedViolations(unittest.TestCase):
         self.assert_one(check_links(self.root), "b.md", "docs/no.md")
         self.plant("b.md", "[a](docs/a.md#four)")
         self.assert_one(check_links(self.root), "b.md", "#four")
+
+    def test_article_that_no_lesson_has(self):
+        self.plant("lessons/01_a/a.cpp", "// PITFALL one-thing\n")
+        self.plant("README.md", 'A "How\nto"\n')
+        for name, row, text in (("How to", {"01_a": ["one-thing"]}, None), ("How", {"01_a": ["one-thing"]}, "README.md"),
+                                ("How to", {}, "no lesson has it"), ("How to", {"01_a": []}, "no lesson has it"),
+                                ("How to", {"02_b": ["one-thing"]}, "02_b has no"),
+                                ("How to", {"01_a": ["other-thing"]}, "no broken form other-thing")):
+            for kind in ("shows", "wrong_or_unsaid"):
+                rows = {"shows": {}, "wrong_or_unsaid": {}, kind: {"a row": row}}
+                self.plant("lessons/articles.json", json.dumps({"articles": {"A": {"name": name, **rows}}}))
+                if text:
+                    self.assert_one(check_articles(self.root), "article A", text)
+                else:
+                    self.assertEqual(check_articles(self.root), [])
 
     def test_long_file(self):
         self.plant("lessons/01_a/a.cpp", "\n" * MOST_LINES)

@@ -10,6 +10,7 @@
 // after each step, the parameters, the buffers.
 #include <ATen/CPUGeneratorImpl.h>
 #include <lockstep/base/error.h>
+#include <lockstep/train/comm_hooks.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/models.h>
 
@@ -53,6 +54,7 @@ struct Case {
   bool armed = false;                    // no_sync begins after forward: too late
   std::optional<JoinOptions> join = {};  // two epochs of unequal numbers of steps
   double momentum = 0.9;
+  bool bf16_hook = false;
 };
 
 const std::vector<Case>& cases() {
@@ -92,6 +94,8 @@ const std::vector<Case>& cases() {
        false,
        JoinOptions{},
        0},
+      {"mlp_bf16_hook", {.bucket_cap_mb = 0.01}, 32, 40, 1, false, {}, 0.9, /*bf16_hook=*/true},
+      {"conv_bf16_hook", {.gradient_as_bucket_view = true}, 4, 40, 1, false, {}, 0.9, true},
   };
   return all;
 }
@@ -119,6 +123,7 @@ void train(const Case& the_case, Holder net, const ProcessGroupPtr& group, const
   };
   const auto before = entered();
   auto model = DistributedDataParallel(net, group, the_case.options);
+  if (the_case.bf16_hook) model.engine().register_comm_hook(bf16_compress_hook(group));
   auto generator = at::make_generator<at::CPUGeneratorImpl>(
       kSeed + 1 + static_cast<std::uint64_t>(group->getRank()));
   const auto inputs = torch::randn({kSamples, 784}, generator);

@@ -13,6 +13,7 @@ import warnings
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
@@ -22,7 +23,7 @@ SAMPLES = 512  # a rank's
 SEED = 1234
 
 # name: (arguments of DistributedDataParallel, batch size, steps[, accumulated microbatches[, armed]]). A name
-# that says join has two epochs of unequal numbers of steps, inside Join.
+# that says join has two epochs of unequal numbers of steps, inside Join; one that says bf16_hook has that hook.
 CASES = {
     "mlp": ({}, 32, 200),
     "mlp_view": ({"gradient_as_bucket_view": True}, 32, 200),
@@ -45,6 +46,8 @@ CASES = {
     "conv_join": ({}, 4, 40),
     "conv_join_accumulated": ({}, 4, 40, 3),
     "unused_join": ({"find_unused_parameters": True, "bucket_cap_mb": 0.01}, 32, 40),
+    "mlp_bf16_hook": ({"bucket_cap_mb": 0.01}, 32, 40),
+    "conv_bf16_hook": ({"gradient_as_bucket_view": True}, 4, 40),
 }
 
 
@@ -87,6 +90,8 @@ def run_case(name, path):
     entered = dist.distributed_c10d._get_default_group()._get_sequence_number_for_group
     before = entered()
     model = DistributedDataParallel(net, **arguments)
+    if "bf16_hook" in name:
+        model.register_comm_hook(None, bf16_compress_hook)
     generator = torch.Generator().manual_seed(SEED + 1 + rank)
     inputs = torch.randn(SAMPLES, 784, generator=generator)
     targets = torch.randint(0, 10, (SAMPLES,), generator=generator)

@@ -18,7 +18,8 @@ CASES = {"mlp": 200, "mlp_view": 200, "conv": 200, "conv_no_buffers": 200, "unus
          "mlp_buckets": 40, "mlp_static": 40, "conv_view": 40, "unused_buckets": 40,
          "mlp_accumulated": 40, "mlp_view_accumulated": 40, "mlp_armed": 40, "conv_accumulated": 40,
          "conv_armed": 40, "unused_accumulated": 40, "mlp_join": 40, "mlp_join_shrinking": 40, "conv_join": 40,
-         "conv_join_accumulated": 40, "unused_join": 40}
+         "conv_join_accumulated": 40, "unused_join": 40, "mlp_bf16_hook": 40,
+         "conv_bf16_hook": 40}
 WORLDS = (2, 4)
 DEADLINE_S = 300
 

@@ -86,7 +86,7 @@ class SetupTest(unittest.TestCase):
         for name, text in {"python3": PYTHON, "cmake": CMAKE, "ninja": NINJA, "ctest": CTEST, "apt-get": APT}.items():
             self.stub(name, text)
         self.stub("id", "#!/bin/bash\necho ${STUB_UID:-0}\n")
-        for name in ("dpkg", "clang", "clang++", "g++", "gcc", "ld.lld", "ccache", "git", "clang-format"):
+        for name in ("dpkg", "clang", "clang++", "g++", "gcc", "ld.lld", "ccache", "git", "clang-format", "tmux"):
             self.stub(name, "#!/bin/bash\n")
         for header in HEADERS:
             path = self.include / header
@@ -132,11 +132,11 @@ class SetupTest(unittest.TestCase):
     # What it does when all is well.
 
     def test_first_call_sets_up_and_second_only_asks_ninja(self):
-        first = self.call("list", "--json")
+        first = self.call("run", "--json")
         self.assert_ok(first)
-        self.assertEqual(first.stdout, "course list --json\n")
+        self.assertEqual(first.stdout, "course run --json\n")
         self.assertEqual(len(self.calls("cmake")), 1)
-        second = self.call("list", "--json")
+        second = self.call("run", "--json")
         self.assert_ok(second)
         self.assertEqual(second.stderr, "")
         self.assertEqual(self.calls("python") + self.calls("cmake") + self.calls("apt-get"), [])
@@ -171,15 +171,59 @@ class SetupTest(unittest.TestCase):
         self.assertEqual(result.stdout, "course run 03_ddp --variant two words\n")
         self.assertIn("lockstep-course 03_ddp", self.calls("ninja")[0])
 
+    def test_what_needs_no_lesson_does_not_wait_for_torch(self):
+        for command in (["list"], ["explain", "x"], ["exercise", "hint", "05"], ["diagnose", "x"], ["matrix", "x"]):
+            first = self.call(*command)
+            self.assert_ok(first)
+            self.assertEqual(first.stdout, f"course {' '.join(command)}\n")
+        self.assertEqual(os.listdir(self.tree / "build"), ["clang-course"])
+        self.assertFalse((self.tree / ".lockstep/torch-2.11.0").exists())
+        installed = (self.tree / ".lockstep/course/requirements.txt").read_text()
+        self.assertRegex(installed, r"\Acmake==\S+\nninja==\S+\n\Z")
+        again = self.call("list")
+        self.assertEqual((again.stderr, self.calls("python") + self.calls("cmake")), ("", []))
+        # What builds lessons sets up the rest, and from then on there is one program.
+        self.assert_ok(self.call("exercise", "--folder", "x", "check", "05"))
+        self.assertTrue((self.tree / "build/clang-2.11.0/lockstep-course").exists())
+        self.assertNotIn("-DLOCKSTEP_TORCH=OFF", self.calls("cmake")[0])
+        self.assert_ok(self.call("list"))
+        self.assertEqual(self.calls("cmake"), [])
+        self.assertTrue(all("build/clang-2.11.0" in call for call in self.calls("ninja")), self.calls("ninja"))
+
+    def test_the_program_without_torch_is_configured_so_and_said_so(self):
+        result = self.call("list")
+        self.assertIn("-DLOCKSTEP_TORCH=OFF", self.calls("cmake")[0])
+        self.assertIn("first call here: building the program that answers", result.stderr)
+        self.assertNotIn("setting up LibTorch", result.stderr)
+        self.assertIn("setting up LibTorch", self.call("run").stderr.split("making")[0])  # before it begins
+        self.assertNotIn("first call", self.call("run", LOCKSTEP_WERROR="1").stderr)
+
+    def test_what_is_no_lesson_is_refused_before_anything_is_set_up(self):
+        page = self.tree / "lessons/05_set_epoch/pitfalls/missing-set-epoch.md"
+        page.parent.mkdir()
+        page.touch()
+        for wanted, texts in (("99", ['there is no lesson "99"; there are:\n  03_ddp\n  05_set_epoch\n']),
+                              ("no_such", ['no lesson "no_such"']), ("0", ['no lesson "0"']), ("set", ['no lesson "set"']),
+                              ("*", ['no lesson "*"']), ("../lessons/03_ddp", ["no lesson"]),
+                              ("missing-set-epoch", ["./lockstep run 05 --variant missing-set-epoch\n"])):
+            result = self.call("run", wanted)
+            self.assertEqual((result.returncode, result.stdout), (2, ""), wanted)
+            self.assertEqual(result.stderr.count("error: "), 1, result.stderr)
+            for text in texts:
+                self.assertIn(text, result.stderr)
+        self.assertFalse((self.tree / ".lockstep").exists())
+
     def test_run_builds_what_is_asked_for(self):
         for arguments, targets in ((["run"], "lessons/all"), (["run", "all"], "lessons/all"),
-                                   (["run", "--seed", "05"], "lessons/all"), (["run", "05"], "05_set_epoch")):
+                                   (["run", "--seed", "05"], "lessons/all"), (["run", "05"], "05_set_epoch"),
+                                   (["run", "5"], "05_set_epoch"), (["run", "set_epoch"], "05_set_epoch"),
+                                   (["run", "05_set_epoch"], "05_set_epoch")):
             self.call(*arguments)
             self.assertTrue(self.calls("ninja")[0].endswith("lockstep-course " + targets), self.calls("ninja"))
 
     def test_another_torch_has_places_of_its_own(self):
-        self.assert_ok(self.call("list"))
-        self.assert_ok(self.call("list", "--torch", "2.15.0"))
+        self.assert_ok(self.call("run"))
+        self.assert_ok(self.call("run", "--torch", "2.15.0"))
         installed = (self.tree / ".lockstep/torch-2.15.0/requirements.txt").read_text()
         self.assertIn("torch==2.15.0\n", installed)
         self.assertEqual(installed.count("torch=="), 1)
@@ -188,50 +232,50 @@ class SetupTest(unittest.TestCase):
         self.assertTrue((self.tree / "build/clang-2.11.0").is_dir())
 
     def test_gcc_has_a_build_folder_of_its_own_and_serves_where_clang_is_absent(self):
-        self.assert_ok(self.call("list", "--compiler", "g++"))
+        self.assert_ok(self.call("run", "--compiler", "g++"))
         self.assertIn("-DCMAKE_CXX_COMPILER=g++", self.calls("cmake")[0])
         for name in ("clang", "clang++"):
             (self.bin / name).unlink()
-        result = self.call("list", STUB_UID="1000")
+        result = self.call("run", STUB_UID="1000")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("going on without clang", result.stderr)
         self.assertIn("build/gcc-2.11.0", self.calls("ninja")[0])
-        self.assertNotIn("going on", self.call("list", STUB_UID="1000").stderr)  # said once
+        self.assertNotIn("going on", self.call("run", STUB_UID="1000").stderr)  # said once
 
     def test_own_libtorch_makes_no_torch_environment(self):
         own = self.folder / "own torch"
         (own / "include/torch").mkdir(parents=True)
         (own / "lib").mkdir()
         (own / "lib/libtorch_cpu.so").touch()
-        self.assert_ok(self.call("list", "--prefix", str(own)))
+        self.assert_ok(self.call("run", "--prefix", str(own)))
         self.assertFalse((self.tree / ".lockstep/torch-2.11.0").exists())
         self.assertNotIn("torch==", (self.tree / ".lockstep/tools/requirements.txt").read_text())
         self.assertIn(f"-DCMAKE_PREFIX_PATH={own}", self.calls("cmake")[0])
-        self.assert_fails(self.call("list", "--prefix", str(self.folder)), "no LibTorch")
+        self.assert_fails(self.call("run", "--prefix", str(self.folder)), "no LibTorch")
 
     def test_changed_requirements_update_the_environment_in_place(self):
-        self.assert_ok(self.call("list"))
+        self.assert_ok(self.call("run"))
         path = self.tree / "requirements.txt"
         path.write_text("# a comment changes nothing\n" + path.read_text())
-        self.assert_ok(self.call("list"))
+        self.assert_ok(self.call("run"))
         self.assertEqual(self.calls("python"), [])
         path.write_text(path.read_text() + "extra==1.0\n")
-        self.assert_ok(self.call("list"))
+        self.assert_ok(self.call("run"))
         self.assertEqual(len([c for c in self.calls("python") if "pip install" in c]), 1)
         self.assertEqual([c for c in self.calls("python") if "-m venv" in c], [])
 
     def test_changed_configuration_configures_again(self):
-        self.assert_ok(self.call("list"))
+        self.assert_ok(self.call("run"))
         (self.tree / "build/clang-2.11.0/configured").write_text("otherwise")
-        self.assert_ok(self.call("list"))
+        self.assert_ok(self.call("run"))
         self.assertIn("-DLOCKSTEP_WERROR=OFF", self.calls("cmake")[0])
 
     def test_warnings_as_errors_have_a_build_folder_of_their_own(self):
-        self.assert_ok(self.call("list"))
-        self.assert_ok(self.call("list", LOCKSTEP_WERROR="1"))
+        self.assert_ok(self.call("run"))
+        self.assert_ok(self.call("run", LOCKSTEP_WERROR="1"))
         self.assertIn("-DLOCKSTEP_WERROR=ON", self.calls("cmake")[0])
         self.assertIn("build/clang-2.11.0-strict", self.calls("ninja")[0])
-        self.assert_ok(self.call("list"))
+        self.assert_ok(self.call("run"))
         self.assertEqual(self.calls("cmake"), [])
 
     def test_ctest_is_run_with_its_exit_code(self):
@@ -290,7 +334,7 @@ class SetupTest(unittest.TestCase):
         (self.include / "CLI/CLI.hpp").unlink()
         for name in ("clang", "clang++", "g++", "gcc"):
             (self.bin / name).unlink()
-        result = self.call("list")
+        result = self.call("run")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("install -y -q --no-install-recommends -o DPkg::Lock::Timeout=120 g++ libcli11-dev",
                       self.calls("apt-get")[1])
@@ -313,6 +357,21 @@ class SetupTest(unittest.TestCase):
         self.assertEqual(self.calls("apt-get"), [])
         self.assertEqual(self.call("setup", "--launcher").returncode, 2)
 
+    def test_a_browser_is_installed_for_those_who_ask(self):
+        self.assert_ok(self.call("setup"))
+        self.assertNotIn("chromium", " ".join(self.calls("apt-get")))
+        self.assertRegex(self.call("doctor").stdout,
+                         r"optional +chromedriver .*package chromium-driver; ./lockstep setup --browser")
+        self.stub("chromium", "#!/bin/bash\n")  # half of it is there
+        self.assert_ok(self.call("setup", "--browser"))
+        self.assertTrue(self.calls("apt-get")[1].endswith(" -o DPkg::Lock::Timeout=120 chromium-driver"),
+                        self.calls("apt-get"))
+        self.assert_fails(self.call("setup", "--browser", APT_MESSAGE="E: Unable to fetch some archives"),
+                          "a download failed", "chromium-driver")
+        self.stub("chromedriver", "#!/bin/bash\n")
+        self.assert_ok(self.call("setup", "--browser"))
+        self.assertEqual(self.calls("apt-get"), [])
+
     # Usage.
 
     def test_usage(self):
@@ -326,33 +385,33 @@ class SetupTest(unittest.TestCase):
     # What can go wrong. Each: one message, exit 3; and the next call repairs it.
 
     def test_failed_download(self):
-        result = self.call("list", PIP_MESSAGE="NewConnectionError: Failed to establish a new connection")
+        result = self.call("run", PIP_MESSAGE="NewConnectionError: Failed to establish a new connection")
         self.assert_fails(result, "a download failed", "Check the network")
-        repaired = self.call("list")
+        repaired = self.call("run")
         self.assertEqual(repaired.returncode, 0, repaired.stderr)
         self.assertIn("half made", repaired.stderr)
 
     def test_pip_finds_the_disk_full(self):
-        result = self.call("list", PIP_MESSAGE="ERROR: [Errno 28] No space left on device")
+        result = self.call("run", PIP_MESSAGE="ERROR: [Errno 28] No space left on device")
         self.assert_fails(result, "the disk is full", "7 GB")
-        self.assertEqual(self.call("list").returncode, 0)
+        self.assertEqual(self.call("run").returncode, 0)
 
     def test_too_little_space_is_seen_before(self):
         self.stub("df", "#!/bin/bash\necho header\necho disk 9000 5000 4000 50% /\n")
-        self.assert_fails(self.call("list"), "4000 MB free", "7000 MB needed")
+        self.assert_fails(self.call("run"), "4000 MB free", "7000 MB needed")
         self.assertEqual([c for c in self.calls("python") if "-m" in c], [])
 
     def test_no_such_version(self):
-        result = self.call("list", PIP_MESSAGE="ERROR: No matching distribution found for torch==9.9.9")
+        result = self.call("run", PIP_MESSAGE="ERROR: No matching distribution found for torch==9.9.9")
         self.assert_fails(result, "no package for this version")
 
     def test_unknown_failure_shows_the_end_of_the_log(self):
-        self.assert_fails(self.call("list", PIP_MESSAGE="something odd"), "something odd", "pip.log")
+        self.assert_fails(self.call("run", PIP_MESSAGE="something odd"), "something odd", "pip.log")
 
     def test_killed_in_the_middle(self):
         marker = self.folder / "pip runs"
         self.log.write_text("")
-        process = subprocess.Popen([str(self.tree / "lockstep"), "list"], stdin=subprocess.DEVNULL,
+        process = subprocess.Popen([str(self.tree / "lockstep"), "run"], stdin=subprocess.DEVNULL,
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
                                    env={**self.environment, "PIP_HANG": str(marker)})
         try:
@@ -363,73 +422,103 @@ class SetupTest(unittest.TestCase):
         finally:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait(DEADLINE)
-        result = self.call("list")
+        result = self.call("run")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("half made", result.stderr)
 
     def test_a_damaged_environment_is_made_again(self):
-        self.assert_ok(self.call("list"))
+        self.assert_ok(self.call("run"))
         next(self.tree.glob(".lockstep/torch-*/lib/*/site-packages/torch/lib/libtorch_cpu.so")).unlink()
-        self.assert_ok(self.call("list"))
+        self.assert_ok(self.call("run"))
         self.assertEqual(len([c for c in self.calls("python") if "-m venv" in c]), 1)
 
     def test_no_permission_to_install(self):
         (self.include / "CLI/CLI.hpp").unlink()
-        result = self.call("list", STUB_UID="1000")
+        result = self.call("run", STUB_UID="1000")
         self.assert_fails(result, "no permission to install", "sudo apt-get install libcli11-dev")
         self.stub("sudo", '#!/bin/bash\nshift\nexec "$@"\n')  # without a password
-        self.assertEqual(self.call("list", STUB_UID="1000").returncode, 0)
+        self.assertEqual(self.call("run", STUB_UID="1000").returncode, 0)
 
     def test_no_compiler_and_no_debian(self):
         for name in ("clang", "clang++", "g++", "gcc", "dpkg"):
             (self.bin / name).unlink()
-        self.assert_fails(self.call("list"), "g++", "no Debian system", "your own package manager")
+        self.assert_fails(self.call("run"), "g++", "no Debian system", "your own package manager")
 
     def test_apt_without_network_and_with_a_full_disk(self):
         (self.include / "xxhash.h").unlink()
-        self.assert_fails(self.call("list", APT_MESSAGE="E: Failed to fetch http://x Could not resolve 'x'"),
+        self.assert_fails(self.call("run", APT_MESSAGE="E: Failed to fetch http://x Could not resolve 'x'"),
                           "a download failed", "libxxhash-dev")
-        self.assert_fails(self.call("list", APT_MESSAGE="E: You don't have enough free space"), "the disk is full")
+        self.assert_fails(self.call("run", APT_MESSAGE="E: You don't have enough free space"), "the disk is full")
 
     def test_no_python(self):
         self.stub("python3", "#!/bin/bash\nexit 1\n")
-        self.assert_fails(self.call("list"), "no Python 3.11")
+        self.assert_fails(self.call("run"), "no Python 3.11")
         self.assertIn("python3-venv", self.calls("apt-get")[1])
 
     def test_configure_and_build_failures(self):
-        self.assert_fails(self.call("list", CMAKE_FAILS="1"), "CMake Error: planted", "configuring failed")
-        self.assert_fails(self.call("list", NINJA_FAILS="1"), "error: planted", "the build failed")
-        self.assertEqual(self.call("list").returncode, 0)
+        self.assert_fails(self.call("run", CMAKE_FAILS="1"), "CMake Error: planted", "configuring failed")
+        self.assert_fails(self.call("run", NINJA_FAILS="1"), "error: planted", "the build failed")
+        self.assertEqual(self.call("run").returncode, 0)
 
     def test_two_calls_do_not_set_up_at_once(self):
         (self.tree / ".lockstep").mkdir()
         with open(self.tree / ".lockstep/lock", "w") as lock:
             holder = subprocess.Popen(["flock", str(lock.fileno())], pass_fds=[lock.fileno()])
             self.assertEqual(holder.wait(DEADLINE), 0)
-            process = subprocess.Popen([str(self.tree / "lockstep"), "list"], stdin=subprocess.DEVNULL, text=True,
+            process = subprocess.Popen([str(self.tree / "lockstep"), "run"], stdin=subprocess.DEVNULL, text=True,
                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment)
             self.assertIn("waiting for it", process.stderr.readline())
             self.assertEqual(list((self.tree / ".lockstep").glob("torch-*")), [])
         out, error = process.communicate(timeout=DEADLINE)
-        self.assertEqual((process.returncode, out), (0, "course list\n"), error)
+        self.assertEqual((process.returncode, out), (0, "course run\n"), error)
+
+    def test_who_sets_up_is_named_to_those_who_ask_or_wait(self):
+        marker = self.folder / "pip runs"
+        process = subprocess.Popen([str(self.tree / "lockstep"), "run"], stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+                                   env={**self.environment, "PIP_HANG": str(marker)})
+        try:
+            deadline = time.monotonic() + DEADLINE
+            while not marker.exists() and time.monotonic() < deadline:
+                time.sleep(0.02)
+            holder = rf"process {process.pid}, since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d\n"
+            doctor = self.call("doctor")
+            self.assertEqual(doctor.returncode, 3)
+            self.assertRegex(doctor.stdout, r"missing +torch .* not whole yet: a set-up is running\n")
+            self.assertRegex(doctor.stdout, rf"\noptional +set-up +running: {holder}")
+            self.assertIn("cannot run yet: wait for the set-up", doctor.stdout)
+            self.assertNotIn("half made", doctor.stdout)
+            with subprocess.Popen([str(self.tree / "lockstep"), "setup"], stdin=subprocess.DEVNULL, text=True,
+                                  stderr=subprocess.PIPE, env=self.environment) as waiting:
+                try:
+                    self.assertIn("waiting for it", waiting.stderr.readline())
+                    self.assertRegex(waiting.stderr.readline(), rf"\Alockstep: +{holder}\Z")
+                finally:
+                    waiting.kill()
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(DEADLINE)
+        doctor = self.call("doctor")
+        self.assertIn("half made", doctor.stdout)
+        self.assertNotIn("running", doctor.stdout)
 
     def test_the_job_does_not_hold_the_lock(self):
-        self.assert_ok(self.call("list"))
+        self.assert_ok(self.call("run"))
         self.stub("ninja", "")
         ninja = next(self.tree.glob(".lockstep/torch-*/bin/ninja"))
         ninja.write_text('#!/bin/bash\nprintf \'#!/bin/bash\\nflock -n "%s" echo free\\n\' "$LOCK" '
                          '>"$2/lockstep-course"\n')
-        result = self.call("list", LOCK=str(self.tree / ".lockstep/lock"))
+        result = self.call("run", LOCK=str(self.tree / ".lockstep/lock"))
         self.assertEqual(result.stdout, "free\n", result.stderr)
 
     def test_no_permission_to_write(self):
         (self.tree / ".lockstep").touch()  # stands in the way, as a read-only folder does for a user
-        self.assert_fails(self.call("list"), "no permission to write", "folder of your own")
+        self.assert_fails(self.call("run"), "no permission to write", "folder of your own")
 
     def test_requested_compiler_is_missing(self):
         for name in ("clang", "clang++"):
             (self.bin / name).unlink()
-        self.assert_fails(self.call("list", "--compiler", "clang", STUB_UID="1000"), "missing: clang")
+        self.assert_fails(self.call("run", "--compiler", "clang", STUB_UID="1000"), "missing: clang")
 
     # doctor
 
@@ -445,7 +534,7 @@ class SetupTest(unittest.TestCase):
         self.assertEqual(self.calls("apt-get"), [])
 
     def test_doctor_of_a_set_up_machine(self):
-        self.assert_ok(self.call("list"))
+        self.assert_ok(self.call("run"))
         result = self.call("doctor")
         self.assertEqual(result.returncode, 0, result.stdout)
         self.assertEqual(result.stderr, "")

@@ -88,7 +88,6 @@ TEST(Fold, ConditionsOfSeveralParts) {
 }
 )";
   const std::string right = R"(void train() {
-  const auto own = kMax;
   reduce();
   stop = agree(stop);
   epoch = last + 1;
@@ -99,7 +98,8 @@ TEST(Fold, ConditionsOfSeveralParts) {
     auto text = right;
     return text.replace(text.find(before), before.size(), after);
   };
-  EXPECT_EQ(fold(function, "clip-early"), with("reduce();", "clip(own);  // of this rank"));
+  EXPECT_EQ(fold(function, "clip-early"),
+            with("reduce();", "const auto own = kMax;\n  clip(own);  // of this rank"));
   EXPECT_EQ(fold(function, "of-one-rank"), with("reduce();", "reduce();\n  evaluate();"));
   EXPECT_EQ(fold(function, "long-work"),
             with("reduce();", "reduce();\n  if (step == 3) {\n    work();\n  }"));
@@ -137,7 +137,7 @@ TEST(Fold, WhatIsNotReachedOrReplacedAtOnceGoes) {
 
 TEST(Fold, BracesThatEndALifeOrHideANameStay) {
   const std::string function = R"(void train() {
-  double norm = 0;
+  double norm = measured();
   if (fault("a")) {  // PITFALL a
     const torch::NoGradGuard no_grad;
     broadcast();
@@ -149,7 +149,7 @@ TEST(Fold, BracesThatEndALifeOrHideANameStay) {
 }
 )";
   EXPECT_EQ(fold(function, "a"), R"(void train() {
-  double norm = 0;
+  double norm = measured();
   {
     const torch::NoGradGuard no_grad;
     broadcast();
@@ -159,6 +159,95 @@ TEST(Fold, BracesThatEndALifeOrHideANameStay) {
 )");
   EXPECT_NE(fold(function, "").find("  {\n    const double norm = 2;\n    say(norm);\n  }\n"),
             std::string::npos);
+}
+
+TEST(Fold, WhatIsThereForOtherFormsGoes) {
+  const std::string function = R"(void train() {
+  const bool is_last = rank == world_size() - 1;
+  const bool is_first = rank == 0;  // no switch is about it
+  // Only for the copy.
+  std::optional<Loader> loader;
+  const auto tell = [&](int epoch) {
+    say(epoch);
+  };
+  for (int epoch = 0; epoch < kEpochs; ++epoch) {
+    int told = epoch;
+    if (fault("drifted")) told = epoch + rank;  // PITFALL drifted
+    bool split = true;
+    if (fault("whole")) {  // PITFALL whole
+      split = false;       // Everybody takes all.
+    }
+    int hidden = 128;
+    if (fault("wider") && is_last) hidden += 1;  // PITFALL wider
+    const torch::NoGradGuard no_grad;
+    double rate = kRate;
+    if (fault("near-miss-copy")) {
+      loader.emplace(no_grad);
+      tell(told);
+    }
+    rate *= fault("squared") ? 4 : 2;  // PITFALL squared
+    deal(Mlp(hidden), rate,
+         split ? rank : 0, told);
+  }
+}
+)";
+  const std::string right = R"(void train() {
+  const bool is_first = rank == 0;  // no switch is about it
+  for (int epoch = 0; epoch < kEpochs; ++epoch) {
+    const torch::NoGradGuard no_grad;
+    double rate = kRate;
+    rate *= 2;
+    deal(Mlp(128), rate,
+         rank, epoch);
+  }
+}
+)";
+  EXPECT_EQ(fold(function, ""), right);
+  const auto with = [&](const std::string& before, const std::string& after) {
+    auto text = right;
+    return text.replace(text.find(before), before.size(), after);
+  };
+  EXPECT_EQ(fold(function, "squared"), with("rate *= 2", "rate *= 4"));
+  EXPECT_EQ(fold(function, "whole"),
+            with("         rank, epoch", "         // Everybody takes all.\n         0, epoch"));
+  const auto drifted = fold(function, "drifted");
+  EXPECT_NE(drifted.find("int told = epoch + rank;"), std::string::npos) << drifted;
+  EXPECT_NE(drifted.find("rank, told);"), std::string::npos) << drifted;
+  const auto wider = fold(function, "wider");
+  EXPECT_NE(wider.find("int hidden = 128;"), std::string::npos) << wider;
+  EXPECT_NE(wider.find("if (is_last) hidden += 1;"), std::string::npos) << wider;
+}
+
+TEST(Fold, WhatBecameShorterStandsOnItsLine) {
+  const std::string function = R"(void train() {
+  const auto samples =
+      fault("near-miss-everything") ? all_of_them(kSamples) : part_of(rank, world_size);
+  const auto untouched =
+      1;
+  for (int i = 0; i < (fault("near-miss-fewer") ? 2 : kBatches + 1); ++i) g(samples);
+}
+)";
+  EXPECT_EQ(fold(function, ""), R"(void train() {
+  const auto samples = part_of(rank, world_size);
+  const auto untouched =
+      1;
+  for (int i = 0; i < kBatches + 1; ++i) g(samples);
+}
+)");
+}
+
+TEST(Fold, ANothingStaysWhereTheNextStatementGoes) {
+  const std::string function = R"(void train() {
+  if (fault("unsorted")) {  // PITFALL unsorted
+    // Nothing: as it comes.
+  } else {
+    sort();
+  }
+  if (fault("near-miss")) return;
+  go();
+}
+)";
+  EXPECT_EQ(fold(function, "unsorted"), "void train() {\n  // Nothing: as it comes.\n  go();\n}\n");
 }
 
 TEST(Fold, WhatTheSwitchesDoNotTouchStays) {

@@ -1,10 +1,13 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/base/file.h>
 #include <lockstep/report/comparison.h>
+#include <lockstep/report/earlier.h>
 
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "../support/program.h"
 
@@ -156,6 +159,64 @@ TEST(Report, HasThePicturesOfARun) {
   EXPECT_EQ(pictures.at("owners").at(0).at("every"), 2);
   EXPECT_EQ(pictures.at("owners").at(0).at("ranks"), nlohmann::json::parse("[[1, 2, 3], []]"));
   EXPECT_NE(text.find("[1,2,3]"), std::string::npos) << "thousands of ids have no line each";
+}
+
+std::size_t longest_line(const std::string& text) {
+  std::istringstream lines(text);
+  std::size_t longest = 0;
+  for (std::string line; std::getline(lines, line);) longest = std::max(longest, line.size());
+  return longest;
+}
+
+TEST(Text, FitsATerminal) {
+  auto variant = broken(true, {finding("sum-not-mean")});
+  variant.name = "evaluation-through-wrapper-on-one-rank";
+  variant.verdict = "ended-otherwise";
+  variant.what = variant.findings[0].evidence = variant.oracles[0].metric =
+      "many words that together are longer than what a line of eighty columns has room for";
+  variant.reason = "rank 1 raised:\n" + variant.what;
+  variant.losses = std::vector<std::vector<double>>(16, {0.5});
+  EXPECT_LE(longest_line(to_text(variant)), 80U) << to_text(variant);
+  Comparison report = comparison();
+  report.lesson = "13_clipping_and_mixed_precision";
+  report.variants = std::vector<Variant>(15, report.variants[1]);
+  report.environment.data = "synthetic data of 784 inputs and 10 classes";
+  EXPECT_LE(longest_line(to_text(report)), 80U) << to_text(report);
+}
+
+TEST(Text, SaysWhoAndWhen) {
+  const auto said = [](std::vector<int> ranks, const std::string& participants) {
+    auto variant = broken(true, {finding("sum-not-mean")});
+    variant.findings[0].ranks = std::move(ranks);
+    variant.participants = participants;
+    return to_text(variant);
+  };
+  using ::testing::HasSubstr;
+  EXPECT_THAT(said({0, 1}, "ranks"), HasSubstr("violation: sum-not-mean, ranks 0 and 1, step 3\n"));
+  EXPECT_THAT(said({2}, "ranks"), HasSubstr("violation: sum-not-mean, rank 2, step 3\n"));
+  EXPECT_THAT(said({0, 1, 3}, "devices"), HasSubstr(", devices 0, 1 and 3, step 3\n"));
+  EXPECT_THAT(said({}, "ranks"), HasSubstr("violation: sum-not-mean, step 3\n"));
+}
+
+TEST(Earlier, TellsHowLongEachFormTook) {
+  const TemporaryFolder folder("lockstep-report-test");
+  auto report = comparison();
+  report.variants[0].seconds = 2.5;
+  const auto file = folder.path() / "report.json";
+  write_file(file, to_json(report));
+  EXPECT_EQ(seconds_by_form(file), (std::map<std::string, double>{{"sum-not-mean", 2.5}}))
+      << "the other one was skipped";
+}
+
+TEST(Earlier, IsEmptyWithoutAReport) {
+  const TemporaryFolder folder("lockstep-report-test");
+  EXPECT_TRUE(seconds_by_form(folder.path() / "absent.json").empty());
+  EXPECT_TRUE(seconds_by_form(folder.path()).empty());
+  EXPECT_TRUE(seconds_by_form({}).empty());
+  write_file(folder.path() / "torn.json", "{\"variants\": [{");
+  EXPECT_TRUE(seconds_by_form(folder.path() / "torn.json").empty());
+  write_file(folder.path() / "other.json", "[1, 2]");
+  EXPECT_TRUE(seconds_by_form(folder.path() / "other.json").empty());
 }
 
 // The schema must accept what is written, and refuse what is not a report.

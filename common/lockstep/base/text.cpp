@@ -1,5 +1,6 @@
 #include <lockstep/base/text.h>
 
+#include <algorithm>
 #include <cstring>
 #include <sstream>
 
@@ -7,6 +8,21 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kColumns = 80;
+
+std::size_t hanging_column(const std::string& line, std::size_t hang) {
+  const auto begin = line.find_first_not_of(' ');
+  const auto gap = line.find("  ", begin);
+  const auto second = line.find_first_not_of(' ', gap);
+  const bool two_columns = gap != std::string::npos && second <= kColumns / 2;
+  return two_columns ? second : begin + hang;
+}
+
+// The last space that leaves a line within the columns, else the first one after them.
+std::size_t break_of(const std::string& line, std::size_t hanging) {
+  const auto at = line.rfind(' ', kColumns);
+  const bool within = at != std::string::npos && at > hanging;
+  return within ? at : line.find(' ', std::max(kColumns, hanging));
+}
 
 }  // namespace
 
@@ -48,6 +64,23 @@ std::string wrapped(const std::string& text, const std::string& indent) {
     line += (line.size() > indent.size() ? " " : "") + word;
   }
   return result + line + "\n";
+}
+
+std::string filled(const std::string& text, std::size_t hang) {
+  std::istringstream lines(text);
+  std::string result;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.size() > kColumns) {
+      const auto hanging = hanging_column(line, hang);
+      for (auto at = break_of(line, hanging); line.size() > kColumns && at != std::string::npos;
+           at = break_of(line, hanging)) {
+        result += line.substr(0, at) + "\n";
+        line = std::string(hanging, ' ') + line.substr(at + 1);
+      }
+    }
+    result += line + "\n";
+  }
+  return result;
 }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 // Words for people: lists, numbers of things, lines of a width.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -14,5 +15,9 @@ std::string plural(std::int64_t count, const char* one);  // "1 id", "3 ids"
 std::string signal_name(int signal);                      // "signal 9 (SIGKILL)"
 // Broken into lines of at most 80 columns, each with the indent and a line break.
 std::string wrapped(const std::string& text, const std::string& indent);
+// The same lines, but those longer than 80 columns, which are broken at spaces. What goes over hangs below the second
+// column of a line that has two, set apart by two spaces or more, else `hang` columns right of the line's beginning.
+// A word that is longer stays whole.
+std::string filled(const std::string& text, std::size_t hang);
 
 }  // namespace lockstep

@@ -61,6 +61,19 @@ bool word_at(const std::string& code, std::size_t at, std::string_view word) {
          (at + word.size() >= code.size() || !is_word(code[at + word.size()]));
 }
 
+bool name_at(const std::string& code, std::size_t at, std::string_view name) {
+  if (!word_at(code, at, name)) return false;
+  const bool is_access = at > 1 && (code[at - 1] == '.' || code.compare(at - 2, 2, "->") == 0);
+  return !is_access && (at == 0 || code[at - 1] != ':');
+}
+
+std::size_t count_name(const std::string& code, std::string_view name) {
+  std::size_t count = 0;
+  for (auto at = code.find(name); at != kNowhere; at = code.find(name, at + 1))
+    count += name_at(code, at, name);
+  return count;
+}
+
 std::size_t next_code(const std::string& code, std::size_t at) {
   return std::min(code.find_first_not_of(" \n", at), code.size());
 }

@@ -18,6 +18,9 @@ std::string code_only(std::string_view text);
 // All of these take what code_only gives.
 bool is_word(char c);  // a letter, digit or underscore
 bool word_at(const std::string& code, std::size_t at, std::string_view word);  // whole
+// A whole name that stands for itself: no member's, nor one of another namespace.
+bool name_at(const std::string& code, std::size_t at, std::string_view name);
+std::size_t count_name(const std::string& code, std::string_view name);
 std::size_t next_code(const std::string& code,
                       std::size_t at);  // not blank, at or behind `at`; or size
 std::size_t previous_code(const std::string& code,

@@ -26,6 +26,37 @@ nlohmann::json finding_json(const diagnose::Finding& finding) {
           {"sequence", finding.sequence}, {"evidence", finding.evidence}};
 }
 
+void warn(const std::string& text) {
+  std::cerr << filled(text, 2);
+}
+
+bool is_trace(const std::filesystem::path& file) {
+  return file.extension() == ".trace" && file.filename().string().rfind("rank_", 0) == 0;
+}
+
+// Somebody who names a folder above those of several runs, as --trace makes them, means one of these.
+void refuse_folder_of_runs(const std::filesystem::path& folder) {
+  namespace fs = std::filesystem;
+  constexpr int kDeepest = 3;
+  constexpr std::size_t kNamed = 5;
+  std::set<fs::path> runs;
+  std::error_code none;  // what cannot be looked into is told of by whoever reads
+  fs::recursive_directory_iterator it(folder, fs::directory_options::skip_permission_denied, none);
+  for (const fs::recursive_directory_iterator end; it != end; it.increment(none)) {
+    if (it.depth() >= kDeepest) it.disable_recursion_pending();
+    if (!is_trace(it->path())) continue;
+    if (it.depth() == 0) return;
+    runs.insert(it->path().parent_path());
+  }
+  if (runs.empty()) return;
+  std::string text = folder.string() + " holds no trace; diagnose a folder below it that does:";
+  std::size_t named = 0;
+  for (const auto& run : runs)
+    if (named++ < kNamed) text += "\n  " + run.string();
+  if (runs.size() > kNamed) text += "\n  and " + std::to_string(runs.size() - kNamed) + " more";
+  throw Error(text);
+}
+
 // Most detectors need every rank; that they found nothing without one is no comfort.
 std::set<int> warn_of_missing_ranks(const std::filesystem::path& folder,
                                     const trace::Trace& trace) {
@@ -34,10 +65,10 @@ std::set<int> warn_of_missing_ranks(const std::filesystem::path& folder,
   for (int rank = 0; rank < trace.world_size; ++rank) missing.insert(rank);
   for (const auto& rank : trace.ranks) missing.erase(rank.participant.rank);
   if (missing.empty()) return missing;
-  std::cerr << "warning: " << folder.string() << " has the traces of " << trace.ranks.size()
-            << " of " << trace.world_size << (process ? " ranks" : " devices") << "; missing:";
-  for (const int rank : missing) std::cerr << " " << rank;
-  std::cerr << ". Little can be told without them.\n";
+  warn("warning: " + folder.string() + " has the traces of " + std::to_string(trace.ranks.size()) +
+       " of " + std::to_string(trace.world_size) + (process ? " ranks" : " devices") +
+       "; missing: " + list(std::vector<int>(missing.begin(), missing.end())) +
+       ". Little can be told without them.");
   return missing;
 }
 
@@ -82,25 +113,24 @@ void warn_of_running_ranks(const std::filesystem::path& folder, const trace::Tra
     running.push_back(rank.participant.rank);
   }
   if (running.empty()) return;
-  std::cerr
-      << "note: " << ranks_text(running) << (running.size() > 1 ? " still run" : " still runs")
-      << ". What is found is of this moment: a wait may just not be over. Look again later.\n";
+  warn("note: " + ranks_text(running) + (running.size() > 1 ? " still run" : " still runs") +
+       ". What is found is of this moment: a wait may just not be over. Look again later.");
 }
 
 // What is known of a job in which nothing was found, and that failed all the same.
 void note_failures(const trace::Trace& trace) {
   for (const auto& end : trace.ends)
     if (end.how != "completed" && end.how != "stopped")
-      std::cerr << "note: by its launcher's word rank " << end.rank
-                << " ended otherwise: " << end.how << ", exit code " << end.exit_code
-                << ". Nothing that was recorded explains it.\n";
+      warn("note: by its launcher's word rank " + std::to_string(end.rank) +
+           " ended otherwise: " + end.how + ", exit code " + std::to_string(end.exit_code) +
+           ". Nothing that was recorded explains it.");
   for (const auto& rank : trace.ranks)
     for (const auto& at : rank.all<trace::StoreCall>())
       if (at.event->error != 0)
-        std::cerr << "note: rank " << rank.participant.rank
-                  << " did not come through to the store (" << at.event->action << " "
-                  << at.event->address << ", port " << at.event->port
-                  << "): " << std::strerror(static_cast<int>(at.event->error)) << "\n";
+        warn("note: rank " + std::to_string(rank.participant.rank) +
+             " did not come through to the store (" + at.event->action + " " + at.event->address +
+             ", port " + std::to_string(at.event->port) +
+             "): " + std::strerror(static_cast<int>(at.event->error)));
 }
 
 int diagnose_folders(const std::vector<std::filesystem::path>& folders, bool as_json,
@@ -114,6 +144,7 @@ int diagnose_folders(const std::vector<std::filesystem::path>& folders, bool as_
     for (const auto& folder : trace::attempt_folders(job)) {
       if (!seen.insert(std::filesystem::weakly_canonical(folder)).second)
         throw UsageError(folder.string() + " is named twice; name each attempt's folder once");
+      refuse_folder_of_runs(folder);
       attempts.push_back(trace::read(folder));
       missing.merge(warn_of_missing_ranks(folder, attempts.back()));
       warn_of_running_ranks(folder, attempts.back());

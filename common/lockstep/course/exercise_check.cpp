@@ -126,15 +126,16 @@ std::optional<std::filesystem::path> build_mended(const Exercise& exercise,
 }  // namespace
 
 CheckResult check(const Exercise& exercise, const std::string& mended,
-                  const std::function<void(const std::string&)>& tell) {
+                  const Countdown::Place& place) {
   const auto build = exercise.lesson.program.parent_path().parent_path();
   const auto head = signature_of(forms_of(exercise.pitfall).right);
   if (mended.find(head) == std::string::npos)
     return {{exercise.file.filename().string() + " no longer has the function " + head + "...)"},
             ""};
   const TemporaryFolder folder("lockstep-exercise");
-  if (!std::filesystem::exists(exercise.lesson.program)) tell("building the lesson, once");
   {
+    Countdown countdown("build", {{exercise.lesson.name}}, place);  // which may wait, or take long
+    countdown.next();
     const FileLock lock(build / "exercises" / "lock");
     const auto log = folder.path() / "lesson.log";
     if (build_target(build, exercise.lesson.name, log) != 0)
@@ -143,7 +144,10 @@ CheckResult check(const Exercise& exercise, const std::string& mended,
   const auto form = form_of(exercise);
   const auto settings = settings_of(form);
 
-  tell("building your form, and running the lesson's own");
+  std::vector<Countdown::Part> steps{{"building your form, and running the lesson's own"}};
+  for (const auto& setting : settings) steps.push_back({"running your form: " + text_of(setting)});
+  Countdown countdown("step", steps, place);
+  countdown.next();
   CheckResult result;
   auto building = std::async(std::launch::async, [&] {
     return build_mended(exercise, mended, folder.path(), result.compiler);
@@ -154,8 +158,7 @@ CheckResult check(const Exercise& exercise, const std::string& mended,
                                   folder.path() / ("reference_" + std::to_string(i))));
   const auto program = building.get();
   for (std::size_t i = 0; program && i < settings.size() && result.wrong.empty(); ++i) {
-    tell("running your form: " + text_of(settings[i]) + " (" + std::to_string(i + 1) + " of " +
-         std::to_string(settings.size()) + ")");
+    countdown.next();
     const auto run = run_form(*program, exercise, form, settings[i],
                               folder.path() / ("mended_" + std::to_string(i)));
     for (const auto& each : judge(exercise.pitfall.slug, run, references[i]))

@@ -1,10 +1,10 @@
 // Builds a mended exercise and runs it beside the lesson's own correct form.
 #pragma once
 
+#include <lockstep/base/countdown.h>
 #include <lockstep/course/exercise.h>
 
 #include <exception>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,9 +20,9 @@ struct CheckResult {
   std::string compiler;            // what it said, where it could not be built
 };
 
-// On two world sizes and seeds that are drawn anew each time. `tell` hears what is being done. Throws Error where the
+// On two world sizes and seeds that are drawn anew each time. `place` is where it says what it is at. Throws Error where the
 // check itself cannot be made.
 CheckResult check(const Exercise& exercise, const std::string& mended,
-                  const std::function<void(const std::string&)>& tell);
+                  const Countdown::Place& place);
 
 }  // namespace lockstep::course

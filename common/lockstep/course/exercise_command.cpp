@@ -37,21 +37,33 @@ void say_what_next(const Exercise& exercise) {
             << "  is it right: ./lockstep exercise check " << slug << "\n";
 }
 
-int start(const Exercise& exercise) {
+void hand_out(const Exercise& exercise) {
   const auto page = read_page(source_folder(), exercise.lesson.name, exercise.pitfall.slug);
+  write_file(exercise.file, handed_out(exercise));
+  std::cout << "Exercise of " << exercise.lesson.name << "\n"
+            << wrapped(page.title, "  ") << wrapped(page.section("Symptom"), "  ");
+  say_what_next(exercise);
+}
+
+int start(const Exercise& exercise) {
   if (std::filesystem::exists(exercise.file))
     throw UsageError(shown(exercise.file) +
                      " is there already: go on with it, or begin anew with "
                      "./lockstep exercise reset " +
                      exercise.pitfall.slug);
-  write_file(exercise.file, handed_out(exercise));
-  std::cout << "Exercise of " << exercise.lesson.name << "\n"
-            << wrapped(page.title, "  ") << wrapped(page.section("Symptom"), "  ");
-  say_what_next(exercise);
+  hand_out(exercise);
   return kOk;
 }
 
+void require_started(const Exercise& exercise, const std::string& what) {
+  if (!std::filesystem::exists(exercise.file))
+    throw UsageError("there is no " + shown(exercise.file) + " " + what +
+                     ": ./lockstep exercise start " + exercise.pitfall.slug +
+                     folder_option(exercise) + " makes it");
+}
+
 int hint(const Exercise& exercise) {
+  require_started(exercise, "yet that a hint would help with");
   const auto& slug = exercise.pitfall.slug;
   const auto hints = hints_of(read_page(source_folder(), exercise.lesson.name, slug));
   if (hints.empty()) throw Error("the page of " + slug + " has no hints");
@@ -69,24 +81,22 @@ int hint(const Exercise& exercise) {
 }
 
 int reset(const Exercise& exercise) {
-  if (std::filesystem::exists(exercise.file)) {
+  if (std::filesystem::exists(exercise.file) && read_file(exercise.file) != handed_out(exercise)) {
     std::filesystem::path kept;
     for (int number = 1; kept.empty() || std::filesystem::exists(kept); ++number)
       kept = exercise.file.string() + ".old-" + std::to_string(number);
     std::filesystem::rename(exercise.file, kept);
     std::cout << "What you had is kept as " << shown(kept) << ".\n";
   }
-  return start(exercise);
+  hand_out(exercise);
+  return kOk;
 }
 
 int check(const Exercise& exercise) {
   const auto& slug = exercise.pitfall.slug;
-  if (!std::filesystem::exists(exercise.file))
-    throw UsageError("there is no " + shown(exercise.file) +
-                     " to check: ./lockstep exercise start " + slug + " makes it");
+  require_started(exercise, "to check");
   const auto page = read_page(source_folder(), exercise.lesson.name, slug);
-  const auto result = check(exercise, read_file(exercise.file),
-                            [](const std::string& what) { std::cerr << what << " ...\n"; });
+  const auto result = check(exercise, read_file(exercise.file), Countdown::standard_error());
   if (!result.compiler.empty()) {
     std::cout << "It cannot be built:\n" << result.compiler;
     return kFinding;
@@ -110,35 +120,38 @@ int check(const Exercise& exercise) {
   return kOk;
 }
 
-// Of one exercise: whether it fails as it is handed out, and passes with the lesson's own form.
-bool is_sound(const Exercise& exercise) {
-  const auto quiet = [](const std::string&) {};
-  const auto& slug = exercise.pitfall.slug;
-  const auto shipped = check(exercise, handed_out(exercise), quiet);
-  const auto solved = check(exercise, forms_of(exercise.pitfall).right, quiet);
-  std::cout << exercise.lesson.name << " " << slug << ": ";
-  if (!shipped.compiler.empty())
-    std::cout << "cannot be built as it is handed out:\n" << shipped.compiler;
-  else if (shipped.wrong.empty())
-    std::cout << "passes as it is handed out\n";
-  else if (!solved.compiler.empty())
-    std::cout << "its solution cannot be built:\n" << solved.compiler;
-  else if (!solved.wrong.empty())
-    std::cout << "its solution does not pass:\n" << wrapped(list(solved.wrong), "  ");
-  else
-    std::cout << "sound\n";
-  std::cout << std::flush;
-  return shipped.compiler.empty() && !shipped.wrong.empty() && solved.compiler.empty() &&
-         solved.wrong.empty();
+// What is wrong with an exercise, which is to fail as it is handed out and to pass with the lesson's own form; "" where
+// nothing is.
+std::string verdict_on(const Exercise& exercise) {
+  const auto shipped = check(exercise, handed_out(exercise), {});
+  if (!shipped.compiler.empty()) return "cannot be built as it is handed out:\n" + shipped.compiler;
+  if (shipped.wrong.empty()) return "passes as it is handed out\n";
+  const auto solved = check(exercise, forms_of(exercise.pitfall).right, {});
+  if (!solved.compiler.empty()) return "its solution cannot be built:\n" + solved.compiler;
+  if (!solved.wrong.empty())
+    return "its solution does not pass:\n" + wrapped(list(solved.wrong), "  ");
+  return "";
 }
 
 int author_check(const std::vector<std::string>& wanted) {
+  std::vector<std::string> names = wanted;
+  if (wanted.empty())
+    for (const auto& lesson : lessons_of_clone()) names.push_back(lesson.name);
+  std::vector<Exercise> exercises;
+  std::vector<Countdown::Part> parts;
+  for (const auto& name : names) {
+    exercises.push_back(find_exercise(name, exercise_folder()));
+    parts.push_back({exercises.back().lesson.name + " " + exercises.back().pitfall.slug});
+  }
+  Countdown countdown("exercise", parts);
   bool all = true;
-  if (!wanted.empty()) {
-    for (const auto& each : wanted) all = is_sound(find_exercise(each, exercise_folder())) && all;
-  } else {
-    for (const auto& lesson : lessons_of_clone())
-      all = is_sound(find_exercise(lesson.name, exercise_folder())) && all;
+  for (const auto& exercise : exercises) {
+    countdown.next();
+    const auto verdict = verdict_on(exercise);
+    countdown.clear();
+    std::cout << exercise.lesson.name << " " << exercise.pitfall.slug << ": "
+              << (verdict.empty() ? "sound\n" : verdict) << std::flush;
+    all = all && verdict.empty();
   }
   return all ? kOk : kFinding;
 }

@@ -1,6 +1,7 @@
 // ./lockstep explain: what a pitfall is, with its code from the lesson's own source.
 #include <lockstep/base/text.h>
 #include <lockstep/course/commands.h>
+#include <lockstep/course/difference.h>
 #include <lockstep/course/exercise.h>
 #include <lockstep/course/exit_code.h>
 #include <lockstep/course/forms.h>
@@ -8,6 +9,7 @@
 #include <lockstep/course/page.h>
 #include <lockstep/course/prose.h>
 #include <lockstep/course/terminal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <iostream>
@@ -71,7 +73,21 @@ std::vector<Pitfall> of_lesson(std::vector<Pitfall> pitfalls, const std::string&
 struct Options {
   std::string slug;
   bool diff = false;
+  std::string form;
 };
+
+void explain(const Pitfall& pitfall, const Options& options) {
+  if (options.form == "broken") {
+    std::cout << forms_of(pitfall).broken;
+  } else if (options.form == "right") {
+    std::cout << forms_of(pitfall).right;
+  } else if (options.diff) {
+    const bool for_people = isatty(STDOUT_FILENO) == 1;
+    std::cout << (for_people ? readable_patch_of : patch_of)(pitfall.slug, forms_of(pitfall));
+  } else {
+    explain(pitfall);
+  }
+}
 
 }  // namespace
 
@@ -80,9 +96,17 @@ void add_explain_command(CLI::App& app, int& exit_code) {
   auto* command = app.add_subcommand("explain", "What a pitfall is; without a name, all pitfalls");
   auto* slug =
       command->add_option("slug", options->slug, "As ./lockstep diagnose and --variant call it");
+  auto* diff = command
+                   ->add_flag("--diff", options->diff,
+                              "Only what differs between the broken and the right code; a patch "
+                              "where it goes to a file or a pipe")
+                   ->needs(slug);
   command
-      ->add_flag("--diff", options->diff, "Only what differs between the broken and the right code")
-      ->needs(slug);
+      ->add_option("--form", options->form,
+                   "Only the code, whole: what --diff patches, and what that gives")
+      ->check(CLI::IsMember({"broken", "right"}))
+      ->needs(slug)
+      ->excludes(diff);
   command->callback([options, &exit_code] {
     const auto lessons = lessons_of_clone();
     const auto lesson = std::find_if(lessons.begin(), lessons.end(), [&](const auto& each) {
@@ -93,10 +117,8 @@ void add_explain_command(CLI::App& app, int& exit_code) {
       list_all(pitfalls);
     else if (lesson != lessons.end())
       list_all(of_lesson(pitfalls, lesson->name));
-    else if (options->diff)
-      say_difference(options->slug, forms_of(find_pitfall(pitfalls, options->slug)));
     else
-      explain(find_pitfall(pitfalls, options->slug));
+      explain(find_pitfall(pitfalls, options->slug), *options);
     exit_code = kOk;
   });
 }

@@ -1,6 +1,7 @@
 #include <lockstep/course/condition.h>
 #include <lockstep/course/cpp_text.h>
 #include <lockstep/course/fold.h>
+#include <lockstep/course/leftovers.h>
 #include <lockstep/course/tidy.h>
 
 #include <algorithm>
@@ -93,18 +94,6 @@ Declarations declarations_in(const std::string& code) {
   return found;
 }
 
-// A name that stands for itself: no member's, nor one of another namespace.
-bool is_name(const std::string& code, std::size_t at, const std::string& name) {
-  return word_at(code, at, name) &&
-         (at == 0 || std::string_view(".>:").find(code[at - 1]) == kNowhere);
-}
-
-bool has_name(const std::string& code, const std::string& name) {
-  for (auto at = code.find(name); at != kNowhere; at = code.find(name, at + 1))
-    if (is_name(code, at, name)) return true;
-  return false;
-}
-
 // Whether a block's statements mean the same without its braces.
 bool may_unwrap(const std::string& code, Range statement, const std::string& content) {
   const auto open = opening_around(code, statement.begin);
@@ -114,7 +103,7 @@ bool may_unwrap(const std::string& code, Range statement, const std::string& con
   const auto found = declarations_in(content);
   if (found.guards && next_code(after, 0) < after.size()) return false;
   for (const auto& name : found.names)
-    if (has_name(before, name) || has_name(after, name)) return false;
+    if (count_name(before, name) + count_name(after, name) > 0) return false;
   return true;
 }
 
@@ -147,7 +136,7 @@ void merge_with_declaration(std::string& text, std::size_t begin) {
   std::smatch name, value;
   if (!std::regex_search(declared, name, declaration) ||
       !std::regex_search(assigned, value, assignment) || name[2] != value[1] ||
-      has_name(value.suffix(), name[2]))
+      count_name(value.suffix(), name[2].str()) > 0)
     return;
   const auto comments = text.substr(line_end(text, before), begin - line_end(text, before));
   replace(text, {first, begin}, comments.substr(indent_at(text, first)) + name[1].str());
@@ -169,11 +158,7 @@ void remove_statement(std::string& text, Range statement) {
     return;
   }
   auto lines = whole_lines(text, statement);
-  while (lines.begin > 0) {
-    const auto above = line_begin(text, lines.begin - 1);
-    if (text.compare(above + indent_at(text, above), 2, "//") != 0) break;
-    lines.begin = above;
-  }
+  lines.begin = with_comment_above(text, lines.begin);
   replace(text, lines, "");
   const auto left = code_only(text);
   const auto open = opening_around(left, lines.begin), close = closing_around(left, lines.begin);
@@ -223,9 +208,23 @@ void replace_constant(std::string& text, const std::string& name, Range declarat
   auto code = code_only(text);
   const auto close = closing_around(code, declaration.end);
   for (auto at = close; (at = code.rfind(name, at - 1)) != kNowhere && at >= declaration.end;) {
-    if (is_name(code, at, name)) replace(text, {at, at + name.size()}, std::string(1, value));
+    if (name_at(code, at, name)) replace(text, {at, at + name.size()}, std::string(1, value));
   }
   replace(text, whole_lines(text, declaration), "");
+}
+
+// Whether it can do without parentheses: a name or a call, or a sum or product that is compared or assigned.
+bool needs_no_parentheses(const std::string& code, Range parentheses, const std::string& plain) {
+  static const std::regex name(R"(^[\w.:]+)"), sum(R"(^[\w.: +*/-]+$)");
+  const auto plain_code = code_only(plain);
+  std::smatch found;
+  if (!std::regex_search(plain_code, found, name)) return false;
+  const auto size = static_cast<std::size_t>(found.length());
+  if (size == plain.size() || (plain[size] == '(' && closing(plain_code, size) + 1 == plain.size()))
+    return true;
+  const auto before = code[previous_code(code, parentheses.begin)];
+  return std::regex_match(plain_code, sum) && (before == '<' || before == '=') &&
+         code[parentheses.end] == ';';
 }
 
 // Makes something of what is known at `at`: afterwards there is one less, or it is written out.
@@ -237,8 +236,11 @@ void fold_at(std::string& text, std::size_t at) {
   const auto before = previous_code(code, range.begin), owner = previous_code(code, before);
   const bool is_grouped = code[before] == '(' && !is_word(code[owner]) &&
                           std::string_view(")]>").find(code[owner]) == kNowhere;
-  if (is_grouped && (is_known(plain) || std::all_of(plain.begin(), plain.end(), is_word)))
-    return replace(text, {before, closing(code, before) + 1}, plain);
+  if (is_grouped) {
+    const Range parentheses{before, closing(code, before) + 1};
+    if (is_known(plain) || needs_no_parentheses(code, parentheses, plain))
+      return replace(text, parentheses, plain);
+  }
   if (!is_known(plain)) return replace(text, range, plain);
   const bool value = plain[0] == kKnownTrue;
   if (code[before] == '(' && owner > 0 && word_at(code, owner - 1, "if"))
@@ -254,9 +256,12 @@ void fold_at(std::string& text, std::size_t at) {
 }  // namespace
 
 std::string fold(const std::string& function, const std::string& slug) {
-  auto text = with_known_faults(without_near_misses(without_marks(function)), slug);
-  for (std::size_t at; (at = text.find_first_of(kKnown)) != kNowhere;) fold_at(text, at);
-  return dedented(without_gaps(text), indent_at(text, 0));
+  const auto plain = without_near_misses(without_marks(function));
+  auto text = with_known_faults(plain, slug);
+  do {
+    for (std::size_t at; (at = text.find_first_of(kKnown)) != kNowhere;) fold_at(text, at);
+  } while (remove_leftover(text, plain));
+  return dedented(without_gaps(rejoined(text, plain)), indent_at(text, 0));
 }
 
 }  // namespace lockstep::course

@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <lockstep/base/error.h>
+#include <lockstep/base/text.h>
 #include <lockstep/course/lessons.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -104,12 +105,34 @@ bool is_named(const LessonEntry& lesson, const std::string& wanted) {
          wanted == lesson.name.substr(3);
 }
 
+namespace {
+
+// Names the lessons on either side.
+[[noreturn]] void refuse_number(const std::vector<LessonEntry>& lessons,
+                                const std::string& wanted) {
+  const auto number = wanted.size() == 1 ? "0" + wanted : wanted;
+  const auto after = std::find_if(lessons.begin(), lessons.end(), [&](const LessonEntry& lesson) {
+    return number.size() == 2 && lesson.name.substr(0, 2) > number;
+  });
+  std::vector<std::string> near;
+  if (after != lessons.begin()) near.push_back(std::prev(after)->name);
+  if (after != lessons.end()) near.push_back(after->name);
+  throw UsageError("there is no lesson " + number + "; there are " +
+                   lessons.front().name.substr(0, 2) + " to " + lessons.back().name.substr(0, 2) +
+                   ", and next to it " + list(near) + ". ./lockstep list names them all");
+}
+
+}  // namespace
+
 LessonEntry find_lesson(const std::vector<LessonEntry>& lessons, const std::string& wanted) {
   std::string all;
   for (const auto& lesson : lessons) {
     if (is_named(lesson, wanted)) return lesson;
     all += "\n  " + lesson.name;
   }
+  const bool is_number =
+      !wanted.empty() && wanted.find_first_not_of("0123456789") == std::string::npos;
+  if (is_number && !lessons.empty()) refuse_number(lessons, wanted);
   throw UsageError("there is no lesson \"" + wanted + "\"; there are:" + all);
 }
 

@@ -1,5 +1,6 @@
 // The program behind ./lockstep.
 #include <lockstep/base/error.h>
+#include <lockstep/base/text.h>
 #include <lockstep/course/commands.h>
 #include <lockstep/course/exercise_check.h>
 #include <lockstep/course/exit_code.h>
@@ -25,8 +26,9 @@ int main_of(int argc, char** argv) {
   add_matrix_command(app, exit_code);
   try {
     app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
+  } catch (const CLI::CallForHelp&) {
+    std::cout << filled(app.help(), 0);
+    return kOk;
   } catch (const CLI::ParseError& error) {
     throw UsageError(std::string(error.what()) + "; see --help");
   }
@@ -44,10 +46,10 @@ int main(int argc, char** argv) {
     std::cerr << interrupted.what() << "\n";
     return course::kInterrupted;
   } catch (const UsageError& error) {
-    std::cerr << "error: " << error.what() << "\n";
+    std::cerr << filled(std::string("error: ") + error.what(), 2);
     return course::kUsage;
   } catch (const std::exception& error) {
-    std::cerr << "error: " << error.what() << "\n";
+    std::cerr << filled(std::string("error: ") + error.what(), 2);
     return course::kCouldNotRun;
   }
 }

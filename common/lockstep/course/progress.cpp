@@ -1,6 +1,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
 #include <lockstep/base/hash.h>
+#include <lockstep/base/text.h>
 #include <lockstep/course/file_lock.h>
 #include <lockstep/course/progress.h>
 
@@ -24,6 +25,10 @@ LessonProgress lesson_of(const nlohmann::json& json) {
 
 nlohmann::json json_of(const LessonProgress& done) {
   return {{"ran", done.ran}, {"passed", done.passed}, {"hints", done.hints}};
+}
+
+void note(const std::string& text) {
+  std::cerr << filled("note: " + text, 2);
 }
 
 // A name beside the file that is not taken.
@@ -53,8 +58,7 @@ Progress::Progress(std::filesystem::path file) : file_(std::move(file)) {
   with_lock([&] {
     if (read()) return;
     const auto kept = put_aside(file_);
-    std::cerr << "note: your progress could not be read; it is kept as " << kept.string()
-              << ", and begun anew\n";
+    note("your progress could not be read; it is kept as " + kept.string() + ", and begun anew");
   });
 }
 
@@ -65,7 +69,7 @@ void Progress::with_lock(const std::function<void()>& act) {
     const FileLock lock(file_.string() + ".lock");
     act();
   } catch (const std::exception& error) {
-    std::cerr << "note: your progress is not kept: " << error.what() << "\n";
+    note(std::string("your progress is not kept: ") + error.what());
   }
 }
 
@@ -78,8 +82,8 @@ bool Progress::read() {
     const auto json = nlohmann::json::parse(read_file(file_));
     newer_ = json.at("schema_version").get<int>() > kVersion;
     if (newer_) {
-      std::cerr << "note: " << file_.string()
-                << " is of a newer Lockstep: it is left as it is, and nothing is recorded\n";
+      note(file_.string() +
+           " is of a newer Lockstep: it is left as it is, and nothing is recorded");
       return true;
     }
     for (const auto& [name, entry] : json.at("lessons").items())

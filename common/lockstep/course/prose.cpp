@@ -95,19 +95,4 @@ void say_code(const Forms& forms, char side) {
                               : "\n  The marked lines are gone.\n");
 }
 
-void say_difference(const std::string& slug, const Forms& forms) {
-  std::cout << coloured("--- " + slug + "\n+++ right", Colour::bold) << "\n";
-  for (const auto& hunk : hunks_between(narrowed(forms.broken, kColumns - 1),
-                                        narrowed(forms.right, kColumns - 1), kContext)) {
-    std::cout << coloured(head_of(hunk), Colour::cyan) << "\n";
-    for (const auto& line : hunk.lines) {
-      const auto text = line.sign + line.text;
-      std::cout << (line.sign == '-'   ? coloured(text, Colour::red)
-                    : line.sign == '+' ? coloured(text, Colour::green)
-                                       : text)
-                << "\n";
-    }
-  }
-}
-
 }  // namespace lockstep::course

@@ -14,7 +14,5 @@ void say_heading(const std::string& text);
 void say_section(const std::string& text, const std::filesystem::path& folder);
 // One side of what differs: '-' the broken form, '+' the right one; the other side's lines are left out.
 void say_code(const Forms& forms, char side);
-// A unified diff of the whole function.
-void say_difference(const std::string& slug, const Forms& forms);
 
 }  // namespace lockstep::course

@@ -1,12 +1,15 @@
 // ./lockstep run: lessons, each in all its forms.
+#include <lockstep/base/countdown.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
+#include <lockstep/base/text.h>
 #include <lockstep/course/commands.h>
 #include <lockstep/course/exit_code.h>
 #include <lockstep/course/forms.h>
 #include <lockstep/course/lessons.h>
 #include <lockstep/course/progress.h>
 #include <lockstep/course/run_sections.h>
+#include <lockstep/report/earlier.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -38,6 +41,43 @@ std::vector<LessonEntry> with_form(const std::vector<LessonEntry>& lessons,
   return having;
 }
 
+bool has(const std::vector<std::string>& arguments, const std::string& option) {
+  return std::find(arguments.begin(), arguments.end(), option) != arguments.end();
+}
+
+// Under torchrun and its like every rank comes here: no story is told W times.
+bool is_a_rank() {
+  return std::getenv("RANK") != nullptr || std::getenv("SLURM_PROCID") != nullptr ||
+         std::getenv("OMPI_COMM_WORLD_RANK") != nullptr;
+}
+
+// Every form: a single one's run, or its report, is none of the lesson.
+bool is_whole(const std::vector<std::string>& rest) {
+  const auto form = value_of(rest, "--variant");
+  return form.empty() || form == "all";
+}
+
+// What is to be told of before each lesson; a single one tells of its forms itself.
+Countdown countdown_of(const std::vector<LessonEntry>& lessons,
+                       const std::filesystem::path& reports, const std::vector<std::string>& rest) {
+  std::vector<Countdown::Part> parts;
+  for (const auto& lesson : lessons) {
+    double seconds = 0;
+    if (is_whole(rest))
+      for (const auto& [form, its] : report::seconds_by_form(reports / (lesson.name + ".json")))
+        seconds += its;
+    parts.push_back({lesson.name, seconds > 0 ? std::optional(seconds) : std::nullopt});
+  }
+  auto place = lessons.size() > 1 ? Countdown::standard_error() : Countdown::Place{};
+  place.rewrites = false;  // the lesson's own line comes below
+  return Countdown("lesson", std::move(parts), std::move(place));
+}
+
+void record(const LessonEntry& lesson) {
+  Progress().change(lesson.name, hash_of_sources(lesson.folder),
+                    [](LessonProgress& done) { done.ran = today(); });
+}
+
 // Every lesson's report goes to `reports`, unless the caller named a file for a single one.
 int run(const std::vector<LessonEntry>& lessons, const std::string& wanted,
         const std::filesystem::path& reports, const std::vector<std::string>& rest) {
@@ -52,12 +92,16 @@ int run(const std::vector<LessonEntry>& lessons, const std::string& wanted,
   if (own_file && chosen.size() > 1)
     throw UsageError("--json names one file, and `run all` writes one a lesson");
   if (!own_file) std::filesystem::create_directories(reports);
+  const bool counts = is_whole(rest) && !has(rest, "--describe") && !is_a_rank();
+  auto countdown = countdown_of(chosen, reports, rest);
   int worst = kOk, skipped = 0;
   for (const auto& lesson : chosen) {
+    countdown.next();
     auto arguments = rest;
     if (!own_file) arguments.insert(arguments.end(), {"--json", reports / (lesson.name + ".json")});
     const int code = run_program(lesson.program, arguments);
     if (code == kUsage || code > 128) return code;  // the same for the rest; or interrupted
+    if (counts && (code == kOk || code == kFinding)) record(lesson);
     skipped += code == kSkipped;
     if (code != kSkipped) worst = std::max(worst, code);
   }
@@ -78,16 +122,6 @@ std::vector<std::string> other_form(const std::vector<std::string>& rest, const 
   return arguments;
 }
 
-bool has(const std::vector<std::string>& arguments, const std::string& option) {
-  return std::find(arguments.begin(), arguments.end(), option) != arguments.end();
-}
-
-// Under torchrun and its like every rank comes here: no story is told W times.
-bool is_a_rank() {
-  return std::getenv("RANK") != nullptr || std::getenv("SLURM_PROCID") != nullptr ||
-         std::getenv("OMPI_COMM_WORLD_RANK") != nullptr;
-}
-
 // Whether the lesson will take these arguments: nothing is told before an error in them.
 bool will_run(const LessonEntry& lesson, const Description& description,
               const std::vector<std::string>& rest, const std::filesystem::path& scratch) {
@@ -105,12 +139,10 @@ bool will_run(const LessonEntry& lesson, const Description& description,
 
 // One lesson, told as one: what it is about, its runs, what was seen and why.
 int tell(const LessonEntry& lesson, const std::filesystem::path& reports,
-         const std::vector<std::string>& rest) {
+         std::vector<std::string> rest) {
   const auto form = value_of(rest, "--variant");
   const auto named = value_of(rest, "--json");
-  // A single form's report is no report of the lesson.
-  const bool whole = form.empty() || form == "all";
-  const auto folder = whole ? reports : reports / "forms";
+  const auto folder = is_whole(rest) ? reports : reports / "forms";
   const auto report =
       named.empty() ? folder / (lesson.name + ".json") : std::filesystem::path(named);
   const TemporaryFolder beside("lockstep-run");
@@ -119,9 +151,10 @@ int tell(const LessonEntry& lesson, const std::filesystem::path& reports,
     return run_program(lesson.program, rest);  // which says what is wrong
   const auto correct = correct_form_beside(description, form);
   say_before(lesson);
-  std::filesystem::remove(report);  // of another run
+  if (value_of(rest, "--earlier").empty())
+    rest.insert(rest.end(), {"--earlier", reports / (lesson.name + ".json")});
   const int code = run({lesson}, lesson.name, folder, rest);
-  if ((code != kOk && code != kFinding) || !std::filesystem::exists(report)) return code;
+  if (code != kOk && code != kFinding) return code;
   std::vector<std::filesystem::path> seen{report};
   if (!correct.empty()) {
     seen.push_back(beside.path() / "correct.json");
@@ -131,13 +164,11 @@ int tell(const LessonEntry& lesson, const std::filesystem::path& reports,
     if (right != kOk && right != kFinding) return right;
   }
   say_after(lesson, seen, correct.empty() ? "" : form);
-  if (whole)
-    Progress().change(lesson.name, hash_of_sources(lesson.folder),
-                      [](LessonProgress& done) { done.ran = today(); });
   std::cout << "\n"
-            << (code == kOk ? "Every form ended as expected."
-                            : "A form did not end as expected: see above.")
-            << " The report: " << report.string() << "\n";
+            << wrapped(std::string(code == kOk ? "Every form ended as expected."
+                                               : "A form did not end as expected: see above.") +
+                           " The report: " + report.string(),
+                       "");
   return code;
 }
 
@@ -174,7 +205,7 @@ void add_run_command(CLI::App& app, int& exit_code) {
     const bool help = std::find(rest.begin(), rest.end(), "--help") != rest.end() ||
                       std::find(rest.begin(), rest.end(), "-h") != rest.end();
     if (help && options->lesson == "all") {
-      std::cout << command->help("", CLI::AppFormatMode::Sub)
+      std::cout << filled(command->help("", CLI::AppFormatMode::Sub), 0)
                 << "./lockstep run LESSON --help shows a lesson's options and forms.\n";
       return;
     }

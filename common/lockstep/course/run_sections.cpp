@@ -1,5 +1,6 @@
 #include <lockstep/base/file.h>
 #include <lockstep/base/text.h>
+#include <lockstep/course/difference.h>
 #include <lockstep/course/forms.h>
 #include <lockstep/course/page.h>
 #include <lockstep/course/prose.h>
@@ -106,7 +107,7 @@ void say_after(const LessonEntry& lesson, const std::vector<std::filesystem::pat
     say_heading("The fix");
     say_section(own.section("Fix"), folder / "pitfalls");
     std::cout << "\n";
-    say_difference(slug, forms_of(find_pitfall(pitfalls, slug)));
+    std::cout << readable_patch_of(slug, forms_of(find_pitfall(pitfalls, slug)));
   }
   say_heading("Try next");
   say_section(section_of(page, "Try next"), folder);

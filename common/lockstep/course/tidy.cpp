@@ -72,6 +72,17 @@ std::string without_marks(const std::string& function) {
   return result;
 }
 
+std::size_t with_comment_above(const std::string& code, std::size_t begin) {
+  for (auto line = begin; line > 0;) {
+    line = line_begin(code, line - 1);
+    const auto words = line + indent_at(code, line);
+    if (code.compare(words, 2, "//") != 0) break;
+    if (code.compare(words, 10, "// Nothing") == 0) break;
+    begin = line;
+  }
+  return begin;
+}
+
 std::string without_near_misses(const std::string& text) {
   static const std::regex near_miss("near miss", std::regex::icase);
   std::string result, comment;

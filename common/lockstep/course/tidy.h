@@ -9,6 +9,10 @@ namespace lockstep::course {
 // Without `// PITFALL` marks. What clang-format aligned with one moves to where it would stand without.
 std::string without_marks(const std::string& code);
 
+// Where the comment directly above the line at `begin` begins, or `begin`. A comment that begins with "Nothing" is about
+// no line: it stands for a statement that is missing.
+std::size_t with_comment_above(const std::string& code, std::size_t begin);
+
 // Without comment blocks that speak of a near miss.
 std::string without_near_misses(const std::string& code);
 

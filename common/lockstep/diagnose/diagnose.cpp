@@ -19,7 +19,7 @@ const std::vector<Slugs>& stops() {
   static const std::vector<Slugs> kStops{
       // What a process finds where it starts.
       {"rank-as-device-index", "visible-devices-remapped", "fixed-port", "wrong-network-interface",
-       "every-rank-prepares-data", "group-never-destroyed"},
+       "every-rank-prepares-data", "group-never-destroyed", "small-shared-memory"},
       // Ranks that do not do the same.
       {"parameters-differ-across-ranks", "padding-overruns", "empty-shard",
        "forward-bypasses-wrapper", "buffer-sync-inside-backward", "sync-bn-after-wrapping",
@@ -28,7 +28,7 @@ const std::vector<Slugs>& stops() {
       {"rank-skips-init", "subgroup-created-by-members-only", "local-early-stop",
        "evaluation-through-wrapper-on-one-rank"},
       {"order-mismatch", "rank-conditional-collective", "dtype-mismatch", "reduce-op-mismatch",
-       "root-mismatch", "shape-mismatch"},
+       "root-mismatch", "shape-mismatch", "communicator-order"},
       // Why a rank raises, or the job ends with it.
       {"load-without-map-location", "optimizer-state-on-wrong-device", "module-prefix",
        "read-before-written", "concurrent-writers", "local-rank-zero-writes", "torn-checkpoint",
@@ -185,6 +185,9 @@ const std::vector<Detector>& detectors() {
       {"group-never-destroyed", 1, group_never_destroyed},
       {"wrong-network-interface", 1, wrong_network_interface},
       {"visible-devices-remapped", 1, visible_devices_remapped},
+      {"wrong-stream", 1, wrong_stream},
+      {"communicator-order", 0, communicator_order},
+      {"small-shared-memory", 1, small_shared_memory},
       {"uneven-batches", 2, uneven_batches},
       {"mean-of-local-means", 1, mean_of_local_means},
       {"sync-every-microbatch", 1, sync_every_microbatch},

@@ -27,6 +27,13 @@ Verdict reduce_op_mismatch(const trace::Trace& trace);
 Verdict root_mismatch(const trace::Trace& trace);
 Verdict shape_mismatch(const trace::Trace& trace);
 
+// ---- communicators.cpp ----
+
+// Needs collectives of two groups. Rule: the first calls that two ranks do not complete are of two groups that
+// both are in, and both ranks waited. Not fooled by ranks that make all calls in one order and wait for them in
+// another, nor by groups of which a rank that waits is no member.
+Verdict communicator_order(const trace::Trace& trace);
+
 // ---- joining.cpp ----
 
 // Both need `group` events. A rank began to join a group, and not all of its ranks came.

@@ -54,4 +54,18 @@ Verdict spawn_under_launcher(const trace::Trace& trace);
 // another wrote. Advice where nobody found half a file (and, `place`, both are on one node).
 Verdict every_rank_prepares_data(const trace::Trace& trace);
 
+// ---- streams.cpp ----
+
+// Needs `stream_use`. Rule: a stream reads a buffer that another writes, or writes one that another uses, and
+// nothing orders the two: one stream's order, events recorded and waited for, and the program's own waiting
+// (happens-before, by vector clocks). Says so where it went well, too: which of them is first is chance.
+Verdict wrong_stream(const trace::Trace& trace);
+
+// ---- shared_memory.cpp ----
+
+// Needs `shared_memory`; `rank_end`, where recorded, tells of a bus error. Rule: there was no room for what a rank
+// reserves; or it reserves more than is free and does not end in order; or a bus error ends it, and the ranks
+// together reserve more than there was. Not fooled by a small one in which all has room.
+Verdict small_shared_memory(const trace::Trace& trace);
+
 }  // namespace lockstep::diagnose

@@ -1,35 +1,50 @@
 // The library lockstep_nccl: all that needs torch_cuda. Loaded by nccl_loader.cpp, linked by
 // nothing.
 #include <c10/cuda/CUDAFunctions.h>
-#include <lockstep/base/error.h>
 #include <lockstep/dist/backends.h>
+#include <lockstep/dist/ends_within.h>
+#include <torch/csrc/cuda/nccl.h>
 
-#include <algorithm>
+#include <stdexcept>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 namespace lockstep::detail {
 namespace {
 
-void check_gpus(const Ranks& ranks) {
-  const int there = c10::cuda::device_count();
-  // Every rank of this machine refuses, the ones that would have a GPU too: they would wait for the
-  // others.
-  const int needed = std::max(ranks.local_rank + 1, ranks.local_world_size);
-  if (there >= needed) return;
-  throw UnavailableError("backend nccl: " + std::to_string(needed) +
-                         " ranks on this machine need a GPU each, and it has " +
-                         std::to_string(there) + " (rank " + std::to_string(ranks.rank) +
-                         " was to use cuda:" + std::to_string(ranks.local_rank) +
-                         "). Start at most as many ranks as GPUs, or use the backend gloo");
+int version_of_nccl() {
+  const auto version = torch::cuda::nccl::version();  // major, minor, patch of 16 bits each
+  return static_cast<int>((version >> 32) * 10000 + (version >> 16 & 0xffff) * 100 +
+                          (version & 0xffff));
+}
+
+// Makes the communicator now, as Python does for a group with a device_id: an error is of init_process_group, not
+// of the first operation. NCCL's own set-up has no timeout and cannot be aborted, so it has a thread that is left
+// behind where it is late, with the group in its hands.
+void connect(const c10::intrusive_ptr<c10d::ProcessGroupNCCL>& backend, c10::Device device,
+             std::chrono::milliseconds timeout) {
+  const bool connected = ends_within(timeout, [backend, device] {
+    c10::cuda::set_device(device.index());
+    backend->eagerConnectSingleDevice(device);
+  });
+  if (!connected)
+    throw std::runtime_error(
+        "all ranks were there, and NCCL has not connected them: has one ended since? Can they "
+        "reach "
+        "each other through the interface that NCCL_SOCKET_IFNAME names? NCCL_DEBUG=INFO tells");
 }
 
 BackendPtr make(const BackendRequest& request) {
-  c10::cuda::set_device(static_cast<c10::DeviceIndex>(request.ranks.local_rank));
-  auto options = c10d::ProcessGroupNCCL::Options::create();
+  const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(request.ranks.device));
+  c10::cuda::set_device(device.index());
+  auto options = c10d::ProcessGroupNCCL::Options::create(request.high_priority_stream);
   options->timeout = request.timeout;
-  options->group_name = "0";
-  return c10::make_intrusive<c10d::ProcessGroupNCCL>(request.store, request.ranks.rank,
-                                                     request.ranks.world_size, options);
+  options->group_name = request.name;
+  options->global_ranks_in_group.assign(request.ranks.global.begin(), request.ranks.global.end());
+  auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(request.store, request.ranks.rank,
+                                                             request.ranks.world_size, options);
+  backend->setBoundDeviceId(device);
+  connect(backend, device, request.timeout);
+  return backend;
 }
 
 }  // namespace
@@ -37,9 +52,8 @@ BackendPtr make(const BackendRequest& request) {
 
 extern "C" {
 
-__attribute__((visibility("default"))) void lockstep_nccl_require_gpus(
-    const lockstep::detail::Ranks& ranks) {
-  lockstep::detail::check_gpus(ranks);
+__attribute__((visibility("default"))) int lockstep_nccl_version() {
+  return lockstep::detail::version_of_nccl();
 }
 
 __attribute__((visibility("default"))) void lockstep_nccl_make(

@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kLibraryName = "liblockstep_nccl.so";
 
 struct Library {
-  RequireGpusFunction* require_gpus = nullptr;
+  NcclVersionFunction* version = nullptr;
   MakeNcclFunction* make = nullptr;
 };
 
@@ -33,7 +33,7 @@ void* find_symbol(void* handle, const char* name) {
 }
 
 Library symbols_of(void* handle) {
-  return {reinterpret_cast<RequireGpusFunction*>(find_symbol(handle, kRequireGpusSymbol)),
+  return {reinterpret_cast<NcclVersionFunction*>(find_symbol(handle, kNcclVersionSymbol)),
           reinterpret_cast<MakeNcclFunction*>(find_symbol(handle, kMakeNcclSymbol))};
 }
 
@@ -76,11 +76,12 @@ void load_nccl() {
   library();
 }
 
-void require_gpus(const Ranks& ranks) {
-  library().require_gpus(ranks);
+int nccl_version() {
+  return library().version();
 }
 
 BackendPtr make_nccl(const BackendRequest& request) {
+  set_nccl_environment(request);
   BackendPtr backend;
   library().make(request, backend);
   return backend;

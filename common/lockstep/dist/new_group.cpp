@@ -21,23 +21,6 @@ void check(const std::vector<int>& ranks, int world_size) {
   }
 }
 
-std::string key_of(int rank) {
-  return "came/" + std::to_string(rank);
-}
-
-// Every rank of the parent says that it is there, and waits for the others.
-void meet(c10d::Store& store, int rank, int world_size, std::chrono::milliseconds timeout) {
-  std::vector<std::string> keys;
-  for (int each = 0; each < world_size; ++each) keys.push_back(key_of(each));
-  store.set(key_of(rank), std::string("1"));
-  try {
-    store.wait(keys, timeout);
-  } catch (const std::exception& error) {
-    throw Error("not there: " + detail::each_rank(detail::absent_ranks(store, world_size, key_of)) +
-                ". Every rank of the parent must call it, members or not. " + text_of(error));
-  }
-}
-
 // Whose store it was, and where, for what the store itself says of a connection that is gone.
 std::string lost(const StorePtr& store, const std::string& said) {
   auto* prefixed = dynamic_cast<c10d::PrefixStore*>(store.get());
@@ -65,13 +48,15 @@ ProcessGroupPtr new_group(const ProcessGroupPtr& parent, const std::vector<int>&
     name = std::to_string(parent_store->add("new_group/calls/" + std::to_string(rank), 1));
     const auto store =
         c10::make_intrusive<c10d::PrefixStore>("new_group/" + name + "/", parent_store);
-    meet(*store, rank, world_size, options.timeout);
+    detail::meet(*store, rank, world_size, options.timeout,
+                 "Every rank of the parent must call it, members or not. ");
     const auto place = std::find(ranks.begin(), ranks.end(), rank);
     if (place == ranks.end()) return nullptr;
     detail::Ranks of_group;
     of_group.rank = static_cast<int>(place - ranks.begin());
     of_group.world_size = static_cast<int>(ranks.size());
-    if (options.backend == "nccl") of_group.local_rank = device_of(*parent).index();
+    of_group.global = ranks;
+    if (options.backend == "nccl") of_group.device = device_of(*parent).index();
     const bool here = parent_store->get_to_str(detail::kReachKey) == "machine";
     return detail::make_group(options, of_group, here, store, name);
   } catch (const UsageError&) {

@@ -2,12 +2,15 @@
 #include <lockstep/base/error.h>
 #include <lockstep/dist/backends.h>
 #include <lockstep/dist/collective_call.h>
+#include <lockstep/dist/ends_within.h>
 #include <lockstep/dist/process_group.h>
 #include <lockstep/dist/rendezvous.h>
 #include <lockstep/launch/launch.h>
 #include <torch/headeronly/version.h>
 
+#include <exception>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -19,6 +22,8 @@ using Type = c10d::ProcessGroup::BackendType;
 // keys.
 constexpr const char* kStorePrefix = "default_pg";
 constexpr const char* kGroupName = "0";
+// What NCCL's watchdog needs, at most, to see that an operation is over its time, and to abort it.
+constexpr std::chrono::seconds kAbortTakes{5};
 
 Ranks resolve_ranks(const InitOptions& options) {
   const bool given = options.rank >= 0 && options.world_size >= 1;
@@ -78,6 +83,7 @@ ProcessGroupPtr make_world(const InitOptions& options, const Ranks& ranks,
       detail::open_store(rendezvous, ranks, reach, options.timeout, options.on_store));
   auto group_store = c10::make_intrusive<c10d::PrefixStore>(std::string(kGroupName) + "/", store);
   group_store->set(detail::kReachKey, std::string(here ? "machine" : "network"));
+  if (options.backend == "nccl") detail::meet_with_gpus(*group_store, ranks, options);
   auto group = detail::make_group(options, ranks, here, group_store, kGroupName);
   group->setGroupDesc(kStorePrefix);
   return group;
@@ -96,6 +102,9 @@ ProcessGroupPtr detail::make_group(const InitOptions& options, const Ranks& rank
   request.ranks = ranks;
   request.loopback = loopback;
   request.timeout = options.timeout;
+  request.name = name;
+  request.share_gpu = options.share_gpu;
+  request.high_priority_stream = options.high_priority_stream;
   BackendPtr backend;
   try {
     backend = nccl ? make_nccl(request) : make_gloo(request);
@@ -106,9 +115,7 @@ ProcessGroupPtr detail::make_group(const InitOptions& options, const Ranks& rank
   }
   if (nccl) {
     // Kept with the group: a thread's current device is cuda:0 until it sets another.
-    const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(ranks.local_rank));
-    backend->setBoundDeviceId(device);
-    group->setBoundDeviceId(device);
+    group->setBoundDeviceId(backend->getBoundDeviceId());
   }
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 15
   backend->setSequenceNumberForGroup();  // later versions count from 0 without asking
@@ -131,9 +138,9 @@ void load_backend(const std::string& backend) {
 
 ProcessGroupPtr init_process_group(const InitOptions& options) {
   check_options(options);
-  const Ranks ranks = resolve_ranks(options);
+  Ranks ranks = resolve_ranks(options);
   const auto rendezvous = detail::parse_rendezvous(options.init_method, ranks.world_size);
-  if (options.backend == "nccl") detail::require_gpus(ranks);
+  if (options.backend == "nccl") ranks.device = detail::require_nccl(options, ranks);
   try {
     return make_world(options, ranks, rendezvous);
   } catch (const Error&) {
@@ -148,8 +155,21 @@ ProcessGroupPtr init_process_group(const InitOptions& options) {
 
 void destroy_process_group(ProcessGroupPtr& group) {
   if (!group) return;
-  group->shutdown();
-  group.reset();
+  const auto ended = std::exchange(group, nullptr);
+  if (ended->getBackendType() != Type::NCCL) return ended->shutdown();
+  // Of an operation that never ends, shutdown() would wait for the end; here its timeout comes first.
+  const auto backend = ended->getDefaultBackend();
+  const bool done = detail::ends_within(backend->getBackendOptions()->timeout + kAbortTakes,
+                                        [backend] { backend->waitForPendingWorks(); });
+  const auto said = backend->getError();
+  if (done && said == c10d::ErrorType::SUCCESS) return ended->shutdown();
+  ended->abort();
+  if (std::current_exception()) return;
+  collective_call(*ended, "destroy_process_group", [&] {
+    throw Error(std::string("an operation before it ") +
+                (said == c10d::ErrorType::TIMEOUT ? "timed out" : "failed") +
+                ": what was computed since is not to be used");
+  });
 }
 
 c10::Device device_of(const c10d::ProcessGroup& group) {

@@ -1,4 +1,5 @@
 #include <lockstep/base/error.h>
+#include <lockstep/base/text.h>
 #include <lockstep/lesson/command_line.h>
 
 #include <CLI/CLI.hpp>
@@ -10,7 +11,10 @@ namespace {
 std::string form_list(const Lesson& lesson) {
   std::string text = "Forms:\n";
   const auto line = [&](const std::string& name, const std::string& what) {
-    text += "  " + name + std::string(name.size() < 32 ? 32 - name.size() : 1, ' ') + what + "\n";
+    constexpr std::size_t kName = 28;
+    const auto gap = name.size() > kName ? "\n" + std::string(kName + 4, ' ')
+                                         : std::string(kName + 2 - name.size(), ' ');
+    text += "  " + name + gap + what + "\n";
   };
   for (const auto& part : lesson.parts) {
     line(part.correct_name(lesson.parts.size() == 1), "right");
@@ -39,6 +43,8 @@ LessonOptions parse_command_line(int argc, char** argv, const Lesson& lesson) {
   app.add_option("--backend", options.backend, "gloo, or nccl with one GPU a rank")
       ->check(CLI::IsMember({"gloo", "nccl"}))
       ->capture_default_str();
+  app.add_flag("--share-gpu", options.share_gpu,
+               "With nccl and fewer GPUs than ranks: ranks share them, right but slow");
   app.add_flag("--check", options.check,
                "Compare each collective across the ranks before it runs, and say how they differ");
   app.add_option("--seed", options.seed, "Of data order, initial weights and everything random")
@@ -49,18 +55,23 @@ LessonOptions parse_command_line(int argc, char** argv, const Lesson& lesson) {
       ->capture_default_str();
   app.add_flag("--full", options.full, "The article's own size instead of a quick one");
   app.add_option("--json", options.json, "Write the comparison report to this file");
+  app.add_option(
+      "--earlier", options.earlier,
+      "A report that tells how long each form takes (default: that of --json, if there)");
   app.add_option("--trace", options.trace, "Keep every run's traces in this folder");
   app.add_flag("--describe", options.describe, "Print the forms as JSON and leave");
   app.add_option("--folder", options.folder,
                  "Under torchrun, srun or mpirun: a new folder that all ranks reach");
   try {
     app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& help) {
-    app.exit(help, std::cout, std::cerr);
+  } catch (const CLI::CallForHelp&) {
+    std::cout << filled(app.help(), 0);
     throw CommandLineDone{};
   } catch (const CLI::ParseError& error) {
     throw UsageError(std::string(error.what()) + "; see --help");
   }
+  if (options.share_gpu && options.backend != "nccl")
+    throw UsageError("--share-gpu is for --backend nccl; see --help");
   return options;
 }
 
@@ -79,6 +90,7 @@ std::vector<std::string> rank_arguments(const LessonOptions& options, const std:
                                         "--folder",     folder.string()};
   if (options.full) arguments.push_back("--full");
   if (options.check) arguments.push_back("--check");
+  if (options.share_gpu) arguments.push_back("--share-gpu");
   return arguments;
 }
 

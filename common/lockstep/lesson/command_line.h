@@ -16,14 +16,16 @@ struct LessonOptions {
   std::string variant = "all";
   std::optional<int> world_size;
   std::string backend = "gloo";
-  bool check = false;  // record::check around the backend
+  bool share_gpu = false;  // of nccl: several ranks may have one GPU
+  bool check = false;      // record::check around the backend
   std::uint64_t seed = 0;
   double timeout_s = 120;
   bool full = false;
   bool describe = false;
   std::filesystem::path json;
-  std::filesystem::path trace;   // keep the runs' files here, a folder each
-  std::filesystem::path folder;  // set for a rank by its launcher: this run's files
+  std::filesystem::path earlier;  // a report; empty: the one that json names, from before this run
+  std::filesystem::path trace;    // keep the runs' files here, a folder each
+  std::filesystem::path folder;   // set for a rank by its launcher: this run's files
 };
 
 // Of the ranks' collectives: short enough for a rank to tell of it before its form's time is over.

@@ -1,10 +1,15 @@
+#include <lockstep/base/countdown.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
+#include <lockstep/base/text.h>
+#include <lockstep/gpu/driver.h>
 #include <lockstep/launch/interrupt.h>
 #include <lockstep/lesson/compare.h>
 #include <lockstep/lesson/outcome.h>
+#include <lockstep/lesson/training.h>
 #include <lockstep/matrix/cases.h>
 #include <lockstep/matrix/expected.h>
+#include <lockstep/report/earlier.h>
 #include <lockstep/supervise/attempts.h>
 #include <lockstep/trace/attempts.h>
 #include <lockstep/trace/reader.h>
@@ -40,6 +45,7 @@ void append(std::vector<T>& to, const std::vector<T>& more) {
 // What the same rank saw in a later attempt.
 void append(Outcome& outcome, const Outcome& later) {
   append(outcome.losses, later.losses);
+  append(outcome.reference_losses, later.reference_losses);
   append(outcome.accuracy, later.accuracy);
   for (const auto& [name, values] : later.figures) append(outcome.figures[name], values);
   for (const auto& [phase, passes] : later.ids) append(outcome.ids[phase], passes);
@@ -144,7 +150,7 @@ report::Variant run_form(const Selected& selected, const Lesson& lesson,
   if (last.interrupted != 0) throw Interrupted{last.interrupted};
   describe_ending(attempts, variant);
   if (variant.ending != report::Ending::skipped)
-    judge_run(selected, folder, static_cast<int>(last.ranks.size()), variant);
+    judge_run(selected, folder, static_cast<int>(last.ranks.size()), options.seed, variant);
   if (!options.trace.empty() && variant.ending != report::Ending::skipped)
     matrix::write_truth(folder, truth_of(selected, lesson, options, variant));
   variant.verdict = report::judge(variant);
@@ -155,6 +161,19 @@ report::Variant run_form(const Selected& selected, const Lesson& lesson,
 // unless the user has named a number.
 int world_size_for(const Selected& selected, const Lesson& lesson, const LessonOptions& options) {
   return options.world_size.value_or(std::max(lesson.default_world_size, selected.min_world_size));
+}
+
+// How long each one took when it last ran, where a report tells.
+std::vector<Countdown::Part> parts_of(const std::vector<Selected>& forms,
+                                      const LessonOptions& options) {
+  const auto measured =
+      report::seconds_by_form(options.earlier.empty() ? options.json : options.earlier);
+  std::vector<Countdown::Part> parts;
+  for (const auto& form : forms) {
+    const auto found = measured.find(form.name);
+    parts.push_back({form.name, found == measured.end() ? std::optional<double>() : found->second});
+  }
+  return parts;
 }
 
 }  // namespace
@@ -196,7 +215,7 @@ std::vector<Selected> select_forms(const Lesson& lesson, const std::string& vari
 }
 
 void judge_run(const Selected& selected, const std::filesystem::path& folder, int outcomes,
-               report::Variant& variant) {
+               std::uint64_t seed, report::Variant& variant) {
   const auto attempts = trace::attempt_folders(folder);
   Outcomes seen;
   for (int rank = 0; rank < outcomes; ++rank) {
@@ -209,6 +228,9 @@ void judge_run(const Selected& selected, const std::filesystem::path& folder, in
     variant.losses.push_back(seen.back().losses);
     variant.accuracy.push_back(seen.back().accuracy);
   }
+  variant.reference_losses = seen.front().reference_losses;
+  if (selected.form == report::Form::correct && variant.reference_losses.empty())
+    variant.reference_losses = one_process_losses(seen, seed);
   for (const auto& slug : selected.judged_by) {
     const auto& broken = broken_form(*selected.part, slug);
     if (variant.world_size < broken.min_world_size) continue;  // what it measures needs more ranks
@@ -248,6 +270,8 @@ report::Comparison comparison_here(const Lesson& lesson, const LessonOptions& op
   comparison.environment.backend = options.backend;
   comparison.environment.world_size = options.world_size.value_or(lesson.default_world_size);
   comparison.environment.seed = options.seed;
+  if (options.backend == "nccl")  // else nobody asks: a rank over Gloo loads nothing of CUDA's
+    for (const auto& gpu : gpu::ask_driver().gpus) comparison.environment.gpus.push_back(gpu.name);
   comparison.environment.data = data_name();
   return comparison;
 }
@@ -256,22 +280,26 @@ report::Comparison compare(const Lesson& lesson, const LessonOptions& options,
                            const std::string& program) {
   const auto forms = select_forms(lesson, options.variant);
   auto comparison = comparison_here(lesson, options);
-  std::cerr << lesson.name << ": " << lesson.title << "\n  on "
-            << (options.backend == "gloo" ? "the CPU: no GPU is used, and none is needed"
+  std::cout << filled(lesson.name + ": " + lesson.title, 2) << "  on "
+            << (options.backend == "gloo" ? "the CPU: no GPU is needed, but where a form says so"
+                : options.share_gpu       ? "GPUs, which ranks share where there are fewer"
                                           : "GPUs, one a rank")
-            << "\n";
+            << std::endl;
+  Countdown countdown("form", parts_of(forms, options));
   // One that comes while a run is judged ends the next one, and no folder stays behind.
   const launch::HeldInterrupts held;
   int announced = 0;
   for (const auto& selected : forms) {
     const int world_size = world_size_for(selected, lesson, options);
+    countdown.next();
     const auto variant = run_form(selected, lesson, options, world_size, program);
+    countdown.clear();
     if (std::exchange(announced, world_size) != world_size)
-      std::cerr << "  " << world_size << " " << variant.participants << "\n";
-    std::cerr << report::to_text(variant);
+      std::cout << "  " << world_size << " " << variant.participants << "\n";
+    std::cout << report::to_text(variant) << std::flush;
     comparison.variants.push_back(variant);
   }
-  std::cerr << report::to_text(comparison);
+  std::cout << report::to_text(comparison) << std::flush;
   return comparison;
 }
 

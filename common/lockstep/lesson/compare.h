@@ -22,9 +22,9 @@ struct Selected {
 // unknown one.
 std::vector<Selected> select_forms(const Lesson& lesson, const std::string& variant);
 
-// Fills in a variant's oracles, findings and pictures from the files its ranks left in `folder`.
+// Fills in a variant's losses, oracles, findings and pictures from the files its ranks left in `folder`.
 void judge_run(const Selected& selected, const std::filesystem::path& folder, int outcomes,
-               report::Variant& variant);
+               std::uint64_t seed, report::Variant& variant);
 
 // A variant, and a comparison, with what is known before anything has run.
 report::Variant variant_of(const Selected& selected, int world_size);

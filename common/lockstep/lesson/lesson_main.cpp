@@ -1,6 +1,8 @@
 #include <lockstep/base/environment.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
+#include <lockstep/base/text.h>
+#include <lockstep/gpu/require_nccl.h>
 #include <lockstep/launch/launch.h>
 #include <lockstep/lesson/compare.h>
 #include <lockstep/lesson/lesson.h>
@@ -8,6 +10,7 @@
 #include <lockstep/trace/attempts.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <iostream>
@@ -51,6 +54,7 @@ RunSettings settings_of(const LessonOptions& options, const Selected& form,
   settings.full = options.full;
   settings.operation_timeout = operation_timeout(options);
   settings.backend = options.backend;
+  settings.share_gpu = options.share_gpu;
   settings.check = options.check;
   settings.folder = settings.job_folder = options.folder;
   if (form.part->max_restarts != nullptr) {
@@ -93,7 +97,7 @@ void check_report_path(const std::filesystem::path& file) {
 void write_report(const std::filesystem::path& file, const report::Comparison& comparison) {
   if (file.empty()) return;
   write_file(file, report::to_json(comparison));
-  std::cerr << "report: " << file.string() << "\n";
+  std::cout << "report: " << file.string() << std::endl;
 }
 
 // Under torchrun, Slurm or Open MPI nobody waits outside to judge: rank 0 does it, once all have written.
@@ -102,9 +106,9 @@ int judge_as_rank_zero(const Lesson& lesson, const LessonOptions& options, const
   auto comparison = comparison_here(lesson, options);
   comparison.environment.world_size = world_size;
   report::Variant variant = variant_of(form, world_size);
-  judge_run(form, options.folder, world_size, variant);
+  judge_run(form, options.folder, world_size, options.seed, variant);
   variant.verdict = report::judge(variant);
-  std::cerr << report::to_text(variant);
+  std::cout << report::to_text(variant) << std::flush;
   comparison.variants.push_back(variant);
   write_report(options.json, comparison);
   return exit_code_of(comparison);
@@ -141,8 +145,23 @@ int run_as_rank(const Lesson& lesson, const LessonOptions& options,
   return judge_as_rank_zero(lesson, options, form, place.world_size);
 }
 
+// Before a rank is started. A form that needs more ranks than the lesson is refused by its ranks, alone.
+void require_backend(const Lesson& lesson, const LessonOptions& options) {
+  const auto forms = select_forms(lesson, options.variant);
+  const bool has_group = std::any_of(forms.begin(), forms.end(), [](const auto& form) {
+    return form.part->participants != Participants::devices;
+  });
+  if (options.backend != "nccl" || !has_group) return;
+  const int ranks = options.world_size.value_or(lesson.default_world_size);
+  const auto facts = gpu::facts_here();
+  const int gpus = static_cast<int>(facts.driver.gpus.size());
+  gpu::require_nccl(facts, gpu::local_ranks(ranks, gpus, options.share_gpu), options.share_gpu);
+  if (options.share_gpu && ranks > gpus) std::cerr << gpu::sharing_text(ranks, gpus) << std::endl;
+}
+
 int run_as_launcher(const Lesson& lesson, const LessonOptions& options) {
   if (!options.json.empty()) check_report_path(options.json);
+  require_backend(lesson, options);
   const auto comparison = compare(lesson, options, std::filesystem::read_symlink("/proc/self/exe"));
   write_report(options.json, comparison);
   return exit_code_of(comparison);
@@ -154,7 +173,7 @@ int guarded(Work&& work) {
   const auto fail = [](const std::exception& error, int code) {
     const auto tell = [](const std::exception& told) {
       launch::report_error(told);
-      std::cerr << "error: " << told.what() << "\n";
+      std::cerr << filled(std::string("error: ") + told.what(), 2);
     };
     // What a collective throws inside DDP's backward does not say so; it must not outrank the error of the
     // rank that caused it.

@@ -23,6 +23,7 @@ std::vector<double> numbers(const json& values) {
 
 void write_outcome(const std::filesystem::path& file, const Outcome& outcome) {
   const json text = {{"losses", outcome.losses},
+                     {"reference_losses", outcome.reference_losses},
                      {"accuracy", outcome.accuracy},
                      {"figures", outcome.figures},
                      {"ids", outcome.ids}};
@@ -34,6 +35,7 @@ Outcome read_outcome(const std::filesystem::path& file) {
     const auto text = json::parse(read_file(file));
     Outcome outcome;
     outcome.losses = numbers(text.at("losses"));
+    outcome.reference_losses = numbers(text.at("reference_losses"));
     outcome.accuracy = numbers(text.at("accuracy"));
     for (const auto& [name, values] : text.at("figures").items())
       outcome.figures[name] = numbers(values);

@@ -42,6 +42,7 @@ RankContext::RankContext(const RunSettings& settings, Participants participants)
 InitOptions RankContext::init_options(std::chrono::milliseconds timeout) {
   InitOptions options;
   options.backend = settings_.backend;
+  options.share_gpu = settings_.share_gpu;
   options.timeout = timeout;
   options.decorate = [writer = writers_.front(), check = settings_.check](BackendPtr backend,
                                                                           const StorePtr& store) {

@@ -18,6 +18,8 @@ namespace lockstep {
 // What one rank saw, for the oracles and the report. Plain numbers only.
 struct Outcome {
   std::vector<double> losses;    // this rank's mean training loss, per epoch
+  // What one process loses on the same global batches, per epoch; empty where the run trains none.
+  std::vector<double> reference_losses;
   std::vector<double> accuracy;  // 0 to 1, as the program holds it, per epoch
   std::map<std::string, std::vector<double>> figures;
   std::map<std::string, std::vector<std::vector<std::int64_t>>>
@@ -32,6 +34,7 @@ struct RunSettings {
   bool full = false;  // the article's own size, not the quick one
   std::chrono::milliseconds operation_timeout{30'000};
   std::string backend = "gloo";
+  bool share_gpu = false;        // several ranks may have one GPU
   bool check = false;            // compare each collective across ranks before it runs
   std::filesystem::path folder;  // where this run's files go
   // Where the job may be started again: which attempt this is, and where all attempts' files go.
@@ -51,6 +54,7 @@ class RankContext {
   int world_size() const { return settings_.world_size; }
   std::uint64_t seed() const { return settings_.seed; }
   bool full() const { return settings_.full; }
+  bool share_gpu() const { return settings_.share_gpu; }
   const std::filesystem::path& folder() const { return settings_.folder; }
   // Of a job that may be started again: 0 for the first attempt; and a folder that all of them share.
   int attempt() const { return settings_.attempt.value_or(0); }

@@ -1,13 +1,55 @@
 #include <lockstep/lesson/training.h>
 
+#include <algorithm>
+
 namespace lockstep {
 namespace {
+
+constexpr double kLearningRate = 0.01;
 
 Mlp observed(RankContext& context, std::int64_t hidden) {
   Mlp module(784, hidden, 10);
   module->to(context.device());
   context.probes().attach(*module);
   return module;
+}
+
+using Batches = std::vector<std::vector<std::int64_t>>;
+
+// One rank's batches, by pass. Empty where not every step's size was written down, or a pass broke off.
+std::vector<Batches> batches_of(const Outcome& outcome) {
+  const auto drawn = outcome.ids.find("train");
+  const auto sizes = outcome.figures.find("batch_size");
+  if (drawn == outcome.ids.end() || sizes == outcome.figures.end()) return {};
+  auto size = sizes->second.begin();
+  std::vector<Batches> passes;
+  for (const auto& ids : drawn->second) {
+    passes.emplace_back();
+    for (auto next = ids.begin(); next != ids.end(); ++size) {
+      if (size == sizes->second.end() || *size < 1 || *size > static_cast<double>(ids.end() - next))
+        return {};
+      const auto end = next + static_cast<std::ptrdiff_t>(*size);
+      passes.back().emplace_back(next, end);
+      next = end;
+    }
+  }
+  return size == sizes->second.end() ? passes : std::vector<Batches>{};
+}
+
+// All ranks' batches, step by step; empty where the ranks took different numbers of steps.
+std::vector<Batches> global_batches(const Outcomes& outcomes) {
+  auto passes = batches_of(outcomes.front());
+  for (std::size_t rank = 1; rank < outcomes.size(); ++rank) {
+    const auto theirs = batches_of(outcomes[rank]);
+    if (theirs.size() != passes.size()) return {};
+    for (std::size_t pass = 0; pass < passes.size(); ++pass) {
+      if (theirs[pass].size() != passes[pass].size()) return {};
+      for (std::size_t step = 0; step < passes[pass].size(); ++step)
+        passes[pass][step].insert(passes[pass][step].end(), theirs[pass][step].begin(),
+                                  theirs[pass][step].end());
+    }
+  }
+  return passes;
 }
 
 }  // namespace
@@ -17,9 +59,10 @@ Trainer::Trainer(RankContext& context, TensorData data, std::int64_t hidden)
       data_(std::move(data)),
       module_(observed(context, hidden)),
       ddp_(module_, context.group()),
-      optimizer_(module_->parameters(), 0.01) {
+      optimizer_(module_->parameters(), kLearningRate) {
   context_.probes().engine("distributed_data_parallel");
   context_.probes().start();
+  add_figure(context, "hidden", static_cast<double>(hidden));
 }
 
 void Trainer::begin_epoch(std::int64_t epoch) {
@@ -38,6 +81,7 @@ void Trainer::step(const std::vector<std::int64_t>& positions) {
 void Trainer::step(const std::vector<std::int64_t>& positions,
                    const std::vector<std::int64_t>& ids) {
   draw(ids);
+  add_figure(context_, "batch_size", static_cast<double>(ids.size()));
   update(take(data_, positions));
 }
 
@@ -75,6 +119,34 @@ void Trainer::end_epoch() {
   context_.outcome().accuracy.push_back(accuracy_.value());
   context_.outcome().ids["train"].push_back(drawn_);
   add_figure(context_, "batches", static_cast<double>(batches_));
+}
+
+std::vector<double> one_process_losses(const Outcomes& outcomes, std::uint64_t seed) {
+  const auto passes = global_batches(outcomes);
+  if (passes.empty()) return {};
+  std::int64_t samples = 0;
+  for (const auto& pass : passes)
+    for (const auto& batch : pass)
+      for (const auto id : batch) samples = std::max(samples, id + 1);
+  const auto data = fashion_mnist_or_synthetic(Split::train, samples);
+  torch::manual_seed(seed);
+  Mlp module(784, static_cast<std::int64_t>(outcomes.front().figures.at("hidden").front()), 10);
+  torch::optim::SGD optimizer(module->parameters(), kLearningRate);
+  std::vector<double> losses;
+  for (const auto& pass : passes) {
+    Mean loss_of_epoch;
+    for (const auto& ids : pass) {
+      const auto batch = take(data, ids);
+      optimizer.zero_grad();
+      const auto each = torch::cross_entropy_loss(module->forward(batch.inputs), batch.targets, {},
+                                                  at::Reduction::None);
+      each.mean().backward();
+      optimizer.step();
+      loss_of_epoch.add(each);
+    }
+    losses.push_back(loss_of_epoch.value());
+  }
+  return losses;
 }
 
 }  // namespace lockstep

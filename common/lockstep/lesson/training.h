@@ -44,4 +44,9 @@ class Trainer {
   std::vector<std::int64_t> drawn_;
 };
 
+// What one process loses, by epoch: a Trainer's model from the same seed, whose k-th batch is all ranks' k-th together.
+// Of the ids that the ranks' Trainers wrote to their outcomes, in the training set. Empty where there are none, where
+// the ranks took different numbers of steps, or where a batch was no part of that set as it is.
+std::vector<double> one_process_losses(const Outcomes& outcomes, std::uint64_t seed);
+
 }  // namespace lockstep

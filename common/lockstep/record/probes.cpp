@@ -316,6 +316,26 @@ void Probes::tell(const trace::StoreCall& call) {
   if (impl_) impl_->writer->record(call);
 }
 
+void Probes::tell(const trace::StreamUse& use) {
+  if (impl_) impl_->writer->record(use);
+}
+
+void Probes::tell(const trace::SharedMemory& memory) {
+  if (impl_) impl_->writer->record(memory);
+}
+
+void Probes::tell(const trace::Group& group) {
+  if (impl_) impl_->writer->record(group);
+}
+
+std::uint64_t Probes::enter(const trace::Collective& collective) {
+  return impl_ ? impl_->writer->enter(collective) : 0;
+}
+
+void Probes::leave(std::uint64_t entered, bool failed) {
+  if (impl_) impl_->writer->leave(entered, failed);
+}
+
 void Probes::data_file(const std::string& action, const std::filesystem::path& file,
                        bool accepted) {
   if (!impl_) return;

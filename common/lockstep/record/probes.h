@@ -109,6 +109,12 @@ class Probes {
   // has "waited" for the operation.
   void async_result(const std::string& name, const std::string& moment, const at::Tensor& result);
 
+  // For groups and collectives that are none of c10d's, such as raw NCCL's: what record::observe does for those. A
+  // collective is entered with its group and its number there, and left, from any thread, when it is done or has failed.
+  void tell(const trace::Group& group);
+  std::uint64_t enter(const trace::Collective& collective);
+  void leave(std::uint64_t entered, bool failed = false);
+
   // Events of which the program knows all there is (trace/place_event.h). A place is told once, and again
   // where the threads change.
   void tell(const trace::Place& place);
@@ -116,6 +122,8 @@ class Probes {
   void tell(const trace::Shard& shard);
   void tell(const trace::Spawn& spawn);
   void tell(const trace::StoreCall& call);
+  void tell(const trace::StreamUse& use);
+  void tell(const trace::SharedMemory& memory);
   // Beside the write and the read of a file of the data set: "write_begin", "write_end", "read" (and whether
   // it was whole).
   void data_file(const std::string& action, const std::filesystem::path& file,

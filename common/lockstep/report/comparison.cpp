@@ -99,6 +99,7 @@ json variant_json(const Variant& variant) {
                  {"accuracy", variant.accuracy},
                  {"timings", {{"seconds", variant.seconds}}},
                  {"verdict", variant.verdict}};
+  if (!variant.reference_losses.empty()) result["reference_losses"] = variant.reference_losses;
   if (variant.pictures) result["pictures"] = to_json(*variant.pictures);
   return result;
 }

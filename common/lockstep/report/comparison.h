@@ -65,6 +65,7 @@ struct Variant {
   std::vector<OracleResult> oracles;
   std::vector<diagnose::Finding> findings;
   std::vector<std::vector<double>> losses;    // [rank][epoch]
+  std::vector<double> reference_losses;       // [epoch]: one process on the same global batches
   std::vector<std::vector<double>> accuracy;  // [rank][epoch]
   std::optional<Pictures> pictures;           // where its trace could be read
   double seconds = 0;                         // start to finish, processes included
@@ -88,7 +89,7 @@ struct Comparison {
 
 std::string to_json(const Comparison& comparison);
 
-// For people: a table of the variants, 100 columns at most; then each finding's evidence.
+// For people, 80 columns at most: each form with what was measured and found, and how many of all are as expected.
 std::string to_text(const Comparison& comparison);
 std::string to_text(const Variant& variant);
 

@@ -1,3 +1,4 @@
+#include <lockstep/base/text.h>
 #include <lockstep/report/comparison.h>
 
 #include <iomanip>
@@ -7,30 +8,32 @@
 namespace lockstep::report {
 namespace {
 
+constexpr std::size_t kHang = 2;
+
 std::string figure(double value) {
   std::ostringstream text;
   text << std::setprecision(6) << value;
   return text.str();
 }
 
-// "rank 0 and 1, step 3"
+// "ranks 0 and 1, step 3"
 std::string where(const diagnose::Finding& finding, const std::string& participants) {
-  std::ostringstream text;
-  for (std::size_t i = 0; i < finding.ranks.size(); ++i)
-    text << (i == 0                          ? participants.substr(0, participants.size() - 1) + " "
-             : i + 1 == finding.ranks.size() ? " and "
-                                             : ", ")
-         << finding.ranks[i];
-  if (finding.step >= 0) text << (finding.ranks.empty() ? "" : ", ") << "step " << finding.step;
-  return text.str();
+  const bool one = finding.ranks.size() == 1;
+  std::vector<std::string> parts;
+  if (!finding.ranks.empty())
+    parts.push_back(participants.substr(0, participants.size() - (one ? 1 : 0)) + " " +
+                    list(finding.ranks));
+  if (finding.step >= 0) parts.push_back("step " + std::to_string(finding.step));
+  std::string text;
+  for (const auto& part : parts) text += ", " + part;
+  return text;
 }
 
 std::string oracle_text(const OracleResult& oracle) {
   std::ostringstream text;
   text << "      oracle: " << oracle.metric << ": expected " << figure(oracle.expected);
   if (oracle.tolerance > 0) text << " within " << figure(oracle.tolerance);
-  text << ", observed " << figure(oracle.observed)
-       << (oracle.manifested ? "" : "  (as it should be)") << "\n";
+  text << ", observed " << figure(oracle.observed) << (oracle.manifested ? "" : " (right)") << "\n";
   return text.str();
 }
 
@@ -47,9 +50,9 @@ std::string last_of_each(const std::vector<std::vector<double>>& by_rank) {
 
 std::string to_text(const Variant& variant) {
   std::ostringstream text;
-  text << "  " << std::left << std::setw(38) << variant.name << " " << std::setw(11)
-       << to_string(variant.form) << std::setw(11) << to_string(variant.ending) << std::fixed
-       << std::setprecision(1) << std::right << std::setw(5) << variant.seconds << " s  "
+  text << "  " << std::left << std::setw(33) << variant.name << " " << std::setw(10)
+       << to_string(variant.form) << std::setw(10) << to_string(variant.ending) << std::fixed
+       << std::setprecision(1) << std::right << std::setw(4) << variant.seconds << " s  "
        << variant.verdict << "\n";
   if (!variant.what.empty()) text << "      " << variant.what << "\n";
   if (!variant.reason.empty()) {
@@ -60,14 +63,14 @@ std::string to_text(const Variant& variant) {
   for (const auto& oracle : variant.oracles)
     if (const auto line = oracle_text(oracle); told.insert(line).second) text << line;
   for (const auto& finding : variant.findings)
-    text << "      " << diagnose::to_string(finding.severity) << ": " << finding.pitfall << ", "
+    text << "      " << diagnose::to_string(finding.severity) << ": " << finding.pitfall
          << where(finding, variant.participants) << "\n        " << finding.evidence << "\n";
   const std::string by = variant.participants == "devices" ? "" : " by rank";
   const auto losses = last_of_each(variant.losses);
   if (!losses.empty()) text << "      last loss" << by << ":" << losses << "\n";
   const auto accuracy = last_of_each(variant.accuracy);
   if (!accuracy.empty()) text << "      accuracy" << by << ":" << accuracy << "\n";
-  return text.str();
+  return filled(text.str(), kHang);
 }
 
 std::string to_text(const Comparison& comparison) {
@@ -82,7 +85,7 @@ std::string to_text(const Comparison& comparison) {
   if (skipped > 0) text << ", " << skipped << " skipped";
   const auto& environment = comparison.environment;
   text << " (seed " << environment.seed << ", " << environment.data << ")\n";
-  return text.str();
+  return filled(text.str(), kHang);
 }
 
 }  // namespace lockstep::report

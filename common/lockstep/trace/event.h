@@ -373,7 +373,7 @@ using Payload =
                  Update, Metric, Collective, Average, Schedule, SyncGradients, GradientArrived,
                  ZeroGrad, RandomNumbers, Clip, ScaledStep, CheckpointFile, TrainingState, Group,
                  Decision, AsyncResult, RankEnd, Attempt, Place, Device, Shard, Spawn, DataFile,
-                 StoreCall>;
+                 StoreCall, StreamUse, SharedMemory>;
 
 struct Event {
   std::int64_t time_ns = 0;  // monotonic_ns() when it was recorded

@@ -1,4 +1,4 @@
-// Events of a rank's process and what is around it: its machine, devices, store, files and children. Part of
+// Events of a rank's process and what is around it: its machine, devices, streams, memory, store, files and children. Part of
 // event.h, which says what an event is.
 #pragma once
 
@@ -88,6 +88,39 @@ struct StoreCall {
   template <class V>
   void visit(V& v) {
     v("action", action), v("address", address), v("port", port), v("error", error);
+  }
+};
+
+// The program gives a device's stream something to do that uses a buffer ("read", "write") or an event
+// ("record", "wait"), or has waited itself, until all that a stream was given, or an event, was done
+// ("synchronize"). In the order of the program's calls. Streams, buffers and events are known by any numbers
+// that tell them apart within the process. Streams that wait for each other unasked (CUDA's legacy default
+// stream) are to be told by a record and a wait.
+struct StreamUse {
+  static constexpr const char* kName = "stream_use";
+  std::string action;
+  std::int64_t stream = -1;  // synchronize: -1 = an event, or, without one, all streams
+  std::uint64_t buffer = 0;
+  std::uint64_t event = 0;
+  template <class V>
+  void visit(V& v) {
+    v("action", action), v("stream", stream), v("buffer", buffer), v("event", event);
+  }
+};
+
+// The program is about to "reserve" shared memory, and will use all of it; or could not reserve it ("failed").
+struct SharedMemory {
+  static constexpr const char* kName = "shared_memory";
+  std::string action;
+  std::uint64_t file_system = 0;  // hash of which one it is, the same on all ranks that share it
+  std::int64_t needed = 0;        // bytes
+  std::int64_t free = 0;          // bytes that it has, before this
+  std::int64_t total = 0;
+  std::int64_t error = 0;  // failed: errno's number
+  template <class V>
+  void visit(V& v) {
+    v("action", action), v("file_system", file_system), v("needed", needed), v("free", free),
+        v("total", total), v("error", error);
   }
 };
 

@@ -50,7 +50,7 @@ class DdpEngine : public Joinable {
 
   void set_require_sync(bool sync);
   bool require_sync() const;
-  // fp16 or allreduce, built in; or your own. Once, before the first backward.
+  // fp16 or allreduce, built in; or your own, or one of comm_hooks.h. Once, before the first backward.
   void register_builtin_comm_hook(c10d::BuiltinCommHookType hook);
   void register_comm_hook(std::unique_ptr<c10d::CommHookInterface> hook);
 

@@ -1,0 +1,136 @@
+// flatten_and_scale and unflatten against the limit: a device-to-device cudaMemcpy of as many bytes, in one run.
+//
+//   bucket_bandwidth [--json FILE]        needs a GPU; exit code 77 without one
+//
+// A round is one copy, one flatten_and_scale and one unflatten of the same tensors, each timed by events on the GPU;
+// the rounds' ratios are told by their median. Sizes: ResNet-50's gradients (161 tensors, 25.6 M values) twelve times,
+// so that no cache holds them.
+#include <cuda_runtime_api.h>
+#include <lockstep/base/file.h>
+#include <lockstep/cuda/bucket.h>
+#include <lockstep/cuda/check.h>
+
+#include <algorithm>
+#include <functional>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+namespace {
+
+using namespace lockstep;
+using cuda::check;
+
+constexpr int kRounds = 51, kWarmUp = 5;
+
+// A ResNet-50's convolutions, norms and classifier, by their numbers of parameters.
+std::vector<std::int64_t> resnet50_sizes() {
+  std::vector<std::int64_t> sizes{64 * 3 * 7 * 7, 64, 64};
+  std::int64_t channels = 64;
+  const std::vector<std::pair<std::int64_t, int>> stages{{64, 3}, {128, 4}, {256, 6}, {512, 3}};
+  for (const auto& [width, blocks] : stages)
+    for (int block = 0; block < blocks; ++block) {
+      const std::pair<std::int64_t, std::int64_t> layers[] = {
+          {channels * width, width}, {width * width * 9, width}, {width * width * 4, 4 * width}};
+      for (const auto& [weights, out] : layers) sizes.insert(sizes.end(), {weights, out, out});
+      if (block == 0) sizes.insert(sizes.end(), {channels * width * 4, 4 * width, 4 * width});
+      channels = 4 * width;
+    }
+  sizes.insert(sizes.end(), {2048 * 1000, 1000});
+  return sizes;
+}
+
+struct Gpu {
+  Gpu() {
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    check(cudaEventCreate(&begin), "cudaEventCreate");
+    check(cudaEventCreate(&end), "cudaEventCreate");
+  }
+  double milliseconds(const std::function<void()>& work) {
+    check(cudaEventRecord(begin, stream), "cudaEventRecord");
+    work();
+    check(cudaEventRecord(end, stream), "cudaEventRecord");
+    check(cudaEventSynchronize(end), "cudaEventSynchronize");
+    float took = 0;
+    check(cudaEventElapsedTime(&took, begin, end), "cudaEventElapsedTime");
+    return took;
+  }
+  cudaStream_t stream = nullptr;
+  cudaEvent_t begin = nullptr, end = nullptr;
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+nlohmann::json measure(Gpu& gpu, cuda::Dtype dtype) {
+  const std::int64_t size = dtype == cuda::Dtype::float32 ? 4 : 2;
+  cuda::Tensors tensors{.data = {}, .sizes = {}, .dtype = dtype};
+  std::int64_t elements = 0;
+  for (int copy = 0; copy < 12; ++copy)
+    for (const auto count : resnet50_sizes()) {
+      void* data = nullptr;
+      check(cudaMalloc(&data, static_cast<std::size_t>(count * size)), "cudaMalloc");
+      check(cudaMemset(data, 0, static_cast<std::size_t>(count * size)), "cudaMemset");
+      tensors.data.push_back(data);
+      tensors.sizes.push_back(count);
+      elements += count;
+    }
+  const auto bytes = static_cast<std::size_t>(elements * size);
+  void *bucket = nullptr, *other = nullptr;
+  check(cudaMalloc(&bucket, bytes), "cudaMalloc");
+  check(cudaMalloc(&other, bytes), "cudaMalloc");
+
+  std::vector<double> copies, flatten, back;
+  for (int round = 0; round < kRounds + kWarmUp; ++round) {
+    const auto copy = gpu.milliseconds([&] {
+      check(cudaMemcpyAsync(other, bucket, bytes, cudaMemcpyDeviceToDevice, gpu.stream),
+            "cudaMemcpyAsync");
+    });
+    const auto there =
+        gpu.milliseconds([&] { cuda::flatten_and_scale(tensors, bucket, 1.0f / 8, gpu.stream); });
+    const auto again = gpu.milliseconds([&] { cuda::unflatten(bucket, tensors, gpu.stream); });
+    if (round < kWarmUp) continue;
+    copies.push_back(copy);
+    flatten.push_back(copy / there);
+    back.push_back(copy / again);
+  }
+  for (auto* data : tensors.data) cudaFree(data);
+  cudaFree(bucket);
+  cudaFree(other);
+  return {{"dtype", size == 4 ? "float32" : "bfloat16"},
+          {"tensors", tensors.sizes.size()},
+          {"bytes", bytes},
+          {"memcpy_gb_per_s", 2e-6 * static_cast<double>(bytes) / median(copies)},
+          {"flatten_and_scale_of_memcpy", median(flatten)},
+          {"unflatten_of_memcpy", median(back)},
+          {"rounds", kRounds}};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (!arguments.empty() && (arguments.size() != 2 || arguments[0] != "--json")) {
+    std::cerr << "usage: bucket_bandwidth [--json FILE]\n";
+    return 2;
+  }
+  int gpus = 0;
+  const auto code = cudaGetDeviceCount(&gpus);
+  if (code != cudaSuccess || gpus == 0) {
+    std::cerr << "skipped: there is no GPU: " << cudaGetErrorString(code) << "\n";
+    return 77;
+  }
+  Gpu gpu;
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
+  const nlohmann::json result{
+      {"gpu", properties.name},
+      {"results", {measure(gpu, cuda::Dtype::float32), measure(gpu, cuda::Dtype::bfloat16)}}};
+  std::cout << result.dump(2) << "\n";
+  if (!arguments.empty()) write_file(arguments[1], result.dump(2) + "\n");
+  return 0;
+} catch (const std::exception& error) {
+  std::cerr << "error: " << error.what() << "\n";
+  return 3;
+}

@@ -1,0 +1,147 @@
+"""A training step of our DDP on a device against Python's DDP, and against itself observed, on the same machine in one run.
+
+usage: ./lockstep bench gpu_step [--device cuda|cpu] [--jobs NAME ...] [--pairs N] [--out FILE]
+
+A row is a model (jobs.py) in fp32 or bf16. All engines' ranks are started and warmed up once; then, N times, each runs
+a block of steps while the others wait for input, in an order that rotates. A ratio is of the two blocks of one round;
+the figures are the medians of the rounds' ratios with a 95 % bootstrap interval. All must have lost the same: otherwise
+they have not done the same work, and there is no figure.
+"""
+
+import argparse
+import json
+import math
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE / "gpu")]
+import jobs  # noqa: E402
+from ddp_step import summary  # noqa: E402
+
+ENGINES = ("lockstep", "python", "observed")
+TARGETS = {"mlp": 0.9, "resnet50": 1.02, "gpt2-124m": 1.02}  # of the 95 % upper bound of ours over Python's
+OBSERVED_TARGET = 1.02  # of observed over not
+PHASES = ("forward", "backward", "optimizer", "step")
+LOSS_TOLERANCE = {"fp32": 1e-3, "bf16": 3e-2}  # relative, after the last timed block: rounding, step after step
+
+
+class Ranks:
+    """The ranks of one engine."""
+
+    def __init__(self, engine, program, job, precision, device, world_size, folder):
+        self.engine = engine
+        store = tempfile.mktemp(prefix=engine + "-", dir=folder)
+        start = [sys.executable, str(HERE / "gpu" / "step_rank.py")] if engine == "python" else [program]
+        more = [tempfile.mkdtemp(prefix="trace-", dir=folder)] if engine == "observed" else []
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"} if device == "cpu" else None
+        words = [*start, *jobs.words(job), precision, device, store]
+        self.ranks = [subprocess.Popen([*words, str(rank), str(world_size), *more], text=True, stdin=subprocess.PIPE,
+                                       stdout=subprocess.PIPE, env=environment) for rank in range(world_size)]
+
+    def ask(self, line):
+        """Rank 0's answer."""
+        for rank in self.ranks:
+            rank.stdin.write(line + "\n")
+            rank.stdin.flush()
+        answers = [rank.stdout.readline() for rank in self.ranks]
+        if not all(answers):
+            raise RuntimeError(f"a rank of {self.engine} ended; its error is above")
+        return [float(word) for word in answers[0].split()]
+
+    def close(self):
+        for rank in self.ranks:
+            rank.stdin.close()
+        try:
+            for rank in self.ranks:
+                rank.wait(timeout=60)
+        finally:
+            for rank in self.ranks:
+                rank.kill()
+                rank.wait()
+                rank.stdout.close()
+
+
+def measure(program, name, precision, device, world_size, pairs):
+    job = jobs.JOBS[name]
+    steps = job["steps"]
+    with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as folder:
+        engines = []
+        try:
+            engines += [Ranks(engine, program, job, precision, device, world_size, folder) for engine in ENGINES]
+            first = [engine.ask(str(steps))[1] for engine in engines]  # warm; buckets are rebuilt in the second step
+            times, losses = {engine: [] for engine in ENGINES}, {}
+            for pair in range(pairs):
+                for at in range(len(engines)):
+                    ranks = engines[(pair + at) % len(engines)]
+                    nanoseconds, losses[ranks.engine] = ranks.ask(str(steps))
+                    times[ranks.engine].append(nanoseconds / steps / 1e6)
+            phases = {ranks.engine: dict(zip(PHASES, ranks.ask(f"phases {steps}"))) for ranks in engines}
+        finally:
+            for ranks in engines:
+                ranks.close()
+    row = {"model": name, "precision": precision, "world_size": world_size, "batch_per_rank": job["batch"],
+           "optimizer": job["optimizer"], "steps_per_block": steps, "first_losses": dict(zip(ENGINES, first)),
+           "last_losses": losses, "step_ms": {engine: summary(times[engine]) for engine in ENGINES}, "phases_ms": phases}
+    row["same_work"] = all(math.isclose(first[0], other, rel_tol=LOSS_TOLERANCE[precision]) for other in first[1:])
+    if row["same_work"]:
+        row["ratio_to_python"] = summary([a / b for a, b in zip(times["lockstep"], times["python"])])
+        row["observed_to_plain"] = summary([a / b for a, b in zip(times["observed"], times["lockstep"])])
+    return row
+
+
+def settings(device):
+    import torch
+    found = {"torch": torch.__version__, "device": device, "cpus": os.cpu_count(), "load_average_before": os.getloadavg()}
+    if device == "cuda":
+        found |= {"gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+                  "nccl": ".".join(map(str, torch.cuda.nccl.version()))}
+    return found
+
+
+def show(row):
+    name = f"{row['model']} {row['precision']}"
+    if not row["same_work"]:
+        print(f"{name}: no figure: the engines lost {row['first_losses']} in their first block", flush=True)
+        return
+    medians = {engine: row["step_ms"][engine]["median"] for engine in ENGINES}
+    print(f"{name}: {', '.join(f'{engine} {medians[engine]:.3f} ms' for engine in ENGINES)}")
+    for what, ratio, target in (("ours / Python's", row["ratio_to_python"], TARGETS.get(row["model"])),
+                                ("observed / ours", row["observed_to_plain"], OBSERVED_TARGET)):
+        verdict = "" if target is None else f"  target {target:.2f}: {'met' if ratio['high_95'] <= target else 'missed'}"
+        print(f"  {what} {ratio['median']:.3f} [{ratio['low_95']:.3f}, {ratio['high_95']:.3f}]{verdict}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--jobs", nargs="+", choices=sorted(jobs.JOBS), default=list(TARGETS))
+    parser.add_argument("--world-size", type=int, default=1)
+    parser.add_argument("--pairs", type=int, default=15)
+    parser.add_argument("--out", type=pathlib.Path, default=HERE.parent / "reports" / "out" / "gpu_step.json")
+    arguments = parser.parse_args()
+    if arguments.device == "cuda":
+        import torch
+        if not torch.cuda.is_available():
+            print("skipped: there is no GPU here (--device cpu --jobs tiny-mlp runs the same code without one)",
+                  file=sys.stderr)
+            return 77
+    result = {"benchmark": "gpu_step", "settings": settings(arguments.device),
+              "targets": {**TARGETS, "observed": OBSERVED_TARGET}, "steps": []}
+    for name in arguments.jobs:
+        for precision in ("fp32", "bf16"):
+            row = measure(arguments.program, name, precision, arguments.device, arguments.world_size, arguments.pairs)
+            result["steps"].append(row)
+            show(row)
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+    print(f"written: {os.path.relpath(arguments.out)}")
+    return 0 if all(row["same_work"] for row in result["steps"]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+// Shared memory that is smaller than what a job wants to keep there.
+#include <lockstep/diagnose/evidence.h>
+#include <lockstep/diagnose/launch_detectors.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <map>
+#include <optional>
+
+namespace lockstep::diagnose {
+namespace {
+
+using trace::SharedMemory;
+
+struct Reservation {
+  int rank;
+  std::int64_t step, time_ns;
+  const SharedMemory* event;
+};
+
+const trace::RankEnd* end_of(const trace::Trace& trace, int rank) {
+  for (const auto& end : trace.ends)
+    if (end.rank == rank) return &end;
+  return nullptr;
+}
+
+bool ended_in_order(const trace::Trace& trace, const trace::ParticipantTrace& rank) {
+  const auto* end = end_of(trace, rank.participant.rank);
+  return end ? end->how == "completed" : rank.closed;
+}
+
+bool died_of_memory(const trace::Trace& trace, int rank) {
+  const auto* end = end_of(trace, rank);
+  return end && end->how == "signalled" && end->signal == SIGBUS;
+}
+
+// What all ranks reserve in one file system, beside what it had when the first of them came.
+struct Total {
+  std::int64_t needed = 0, free = 0, first_ns = 0;
+};
+
+std::string mebibytes(std::int64_t bytes) {
+  return number(static_cast<double>(bytes) / (1 << 20)) + " MiB";
+}
+
+}  // namespace
+
+Verdict small_shared_memory(const trace::Trace& trace) {
+  const Run run(trace);
+  std::vector<Reservation> all;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r)
+    for (const auto& at : run.ranks[r]->latest<SharedMemory>())
+      all.push_back({run.numbers[r], at.step, at.time_ns, at.event});
+  if (all.empty()) return not_triggered("no rank recorded shared memory that it reserves");
+
+  std::map<std::uint64_t, Total> totals;
+  for (const auto& each : all) {
+    if (each.event->action != "reserve") continue;
+    auto& total = totals[each.event->file_system];
+    if (total.needed == 0 || each.time_ns < total.first_ns) {
+      total.free = each.event->free;
+      total.first_ns = each.time_ns;
+    }
+    total.needed += each.event->needed;
+  }
+
+  const Reservation* first = nullptr;
+  std::vector<int> ranks;
+  for (const auto& each : all) {
+    const auto& event = *each.event;
+    const auto& total = totals[event.file_system];
+    const bool was_refused = event.action == "failed" && event.error == ENOSPC;
+    const bool asks_too_much = event.action == "reserve" && event.needed > event.free &&
+                               !ended_in_order(trace, run.rank(each.rank));
+    const bool died =
+        event.action == "reserve" && total.needed > total.free && died_of_memory(trace, each.rank);
+    if (!was_refused && !asks_too_much && !died) continue;
+    if (!first) first = &each;
+    if (ranks.empty() || ranks.back() != each.rank) ranks.push_back(each.rank);
+  }
+  if (!first) return clean();
+  const auto& event = *first->event;
+  return found(
+      {.pitfall = "small-shared-memory",
+       .ranks = ranks,
+       .step = first->step,
+       .evidence = "rank " + std::to_string(first->rank) + " needs " + mebibytes(event.needed) +
+                   " of shared memory, where " + mebibytes(event.free) + " of " +
+                   mebibytes(event.total) + " are free" +
+                   (died_of_memory(trace, first->rank) ? "; it died of a bus error" : "")});
+}
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,24 @@
+// What PyTorch's NCCL backend and NCCL itself read from the environment, and have no option for. Free of torch.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+
+namespace lockstep::gpu {
+
+struct NcclJob {
+  int rank = 0;
+  bool one_machine = true;  // all ranks are on this one
+  bool share_gpu = false;
+  int nccl_library = 0;  // ncclGetVersion's
+};
+
+// The value that a variable has now; nothing where it is unset or empty.
+using Lookup = std::function<std::optional<std::string>(const std::string& name)>;
+
+// Pure: the variables to set before a group is made, and their values. What the user has set is not among them.
+std::map<std::string, std::string> nccl_environment(const NcclJob& job, const Lookup& users);
+
+}  // namespace lockstep::gpu

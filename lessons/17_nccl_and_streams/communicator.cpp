@@ -1,0 +1,120 @@
+#include "communicator.h"
+
+#include <exception>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+#include "parts.h"
+
+using namespace lockstep;
+using cuda::check;
+
+namespace {
+
+constexpr auto kBetweenLooks = std::chrono::microseconds(50);
+
+// A communicator that does not block says so where others would: it is at work, and ncclCommGetAsyncError() tells
+// when it is done.
+void check_started(ncclResult_t code, const std::string& call) {
+  if (code != ncclInProgress) check(code, call);
+}
+
+}  // namespace
+
+Communicator::Communicator(RankContext& context, const std::string& name, const Stream& stream)
+    : context_(context), name_(name), stream_(stream), exceptions_(std::uncaught_exceptions()) {
+  std::vector<std::int64_t> members(static_cast<std::size_t>(context.world_size()));
+  std::iota(members.begin(), members.end(), 0);
+  context_.probes().tell(trace::Group{"join", name_, members});
+  const auto id = shared_id(context, name);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;  // else a rank whose peer never comes cannot be brought back
+  check_started(ncclCommInitRankConfig(&handle_, context.world_size(), id, context.rank(), &config),
+                "ncclCommInitRankConfig");
+  until_ready("ncclCommInitRankConfig", kUntilAllAreThere);
+  context_.probes().tell(trace::Group{"joined", name_, members});
+}
+
+Communicator::~Communicator() {
+  if (handle_ == nullptr) return;
+  const bool in_order = std::uncaught_exceptions() == exceptions_ && finalized();
+  in_order ? ncclCommDestroy(handle_) : ncclCommAbort(handle_);
+}
+
+// Whether all that was begun is done, and the peers know.
+bool Communicator::finalized() {
+  auto state = ncclCommFinalize(handle_);
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (state == ncclInProgress && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(kBetweenLooks);
+    if (ncclCommGetAsyncError(handle_, &state) != ncclSuccess) return false;
+  }
+  return state == ncclSuccess;
+}
+
+// Until the call before is done, as far as this process is asked: an operation is then on its stream.
+void Communicator::until_ready(const std::string& what, std::chrono::seconds patience) {
+  const auto until = std::chrono::steady_clock::now() + patience;
+  for (;;) {
+    ncclResult_t state = ncclSuccess;
+    check(ncclCommGetAsyncError(handle_, &state), "ncclCommGetAsyncError");
+    if (state == ncclSuccess) return;
+    if (state != ncclInProgress) give_up(what, ncclGetErrorString(state));
+    if (std::chrono::steady_clock::now() > until) give_up(what, "a peer does not come");
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
+}
+
+std::int64_t Communicator::all_reduce(const Floats& from, const Floats& to) {
+  const auto number = static_cast<std::int64_t>(pending_.size()) + 1;
+  trace::Collective call;
+  call.sequence = number;
+  call.group = name_;
+  call.op = "allreduce";
+  call.reduce_op = "sum";
+  call.dtype = "float32";
+  call.sizes = {from.count()};
+  auto& probes = context_.probes();
+  pending_.push_back(std::make_unique<Pending>());
+  pending_.back()->entered = probes.enter(call);
+  const auto& done = pending_.back()->done;
+  probes.tell(trace::StreamUse{"read", stream_.number(), from.number(), 0});
+  probes.tell(trace::StreamUse{"write", stream_.number(), to.number(), 0});
+  probes.tell(trace::StreamUse{"record", stream_.number(), 0, done.number()});
+
+  check_started(ncclAllReduce(from.data(), to.data(), static_cast<std::size_t>(from.count()),
+                              ncclFloat, ncclSum, handle_, stream_),
+                "ncclAllReduce");
+  until_ready("all_reduce", kPatience);
+  check(cudaEventRecord(done, stream_), "cudaEventRecord");
+  return number;
+}
+
+void Communicator::wait(std::int64_t number) {
+  auto& pending = *pending_.at(static_cast<std::size_t>(number - 1));
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  for (;;) {
+    const auto state = cudaEventQuery(pending.done);
+    if (state == cudaSuccess) break;
+    if (state != cudaErrorNotReady) check(state, "cudaEventQuery");
+    // The kernel waits for its peers on the GPU, and for ever. That one of them has failed is told here only.
+    ncclResult_t error = ncclSuccess;
+    check(ncclCommGetAsyncError(handle_, &error), "ncclCommGetAsyncError");
+    if (error != ncclSuccess && error != ncclInProgress)
+      give_up("all_reduce", ncclGetErrorString(error));
+    if (std::chrono::steady_clock::now() > until) give_up("all_reduce", "a peer does not come");
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
+  context_.probes().leave(std::exchange(pending.entered, 0));
+  context_.probes().tell(trace::StreamUse{"synchronize", -1, 0, pending.done.number()});
+}
+
+// Ends the kernels that wait, too: without it this process could not even end.
+void Communicator::give_up(const std::string& what, const std::string& why) {
+  ncclCommAbort(handle_);
+  handle_ = nullptr;
+  for (const auto& pending : pending_) context_.probes().leave(pending->entered, true);
+  throw CollectiveError(context_.rank(), what + " of communicator " + name_,
+                        static_cast<std::int64_t>(pending_.size()), kPatience, why);
+}

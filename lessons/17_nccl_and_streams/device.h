@@ -1,0 +1,72 @@
+// Seams of the GPU parts: a rank's GPU, memory on it, and how ranks hand each other NCCL's identifier.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <lockstep/cuda/check.h>
+#include <lockstep/lesson/lesson.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+// Makes this rank's GPU current: cuda:LOCAL_RANK; with --share-gpu perhaps one that several ranks have, which NCCL
+// is then told are of different machines. Throws UnavailableError where there are too few.
+void use_own_gpu(const lockstep::RankContext& context);
+
+// The same on all ranks: rank 0 asks NCCL for it, and leaves it in the run's folder. A name of its own for each.
+ncclUniqueId shared_id(const lockstep::RankContext& context, const std::string& name);
+
+// A stream that waits for no other unasked.
+class Stream {
+ public:
+  explicit Stream(std::int64_t number) : number_(number) {
+    lockstep::cuda::check(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking),
+                          "cudaStreamCreateWithFlags");
+  }
+  ~Stream() { cudaStreamDestroy(handle_); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  operator cudaStream_t() const { return handle_; }
+  std::int64_t number() const { return number_; }  // as the probes are told of it
+
+ private:
+  cudaStream_t handle_ = nullptr;
+  std::int64_t number_;
+};
+
+// A moment of a stream.
+class Moment {
+ public:
+  Moment() {
+    lockstep::cuda::check(cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming),
+                          "cudaEventCreateWithFlags");
+  }
+  ~Moment() { cudaEventDestroy(handle_); }
+  Moment(const Moment&) = delete;
+  Moment& operator=(const Moment&) = delete;
+  operator cudaEvent_t() const { return handle_; }
+  std::uint64_t number() const { return reinterpret_cast<std::uint64_t>(handle_); }
+
+ private:
+  cudaEvent_t handle_ = nullptr;
+};
+
+// So many floats on the GPU, all of one value: they are there when the constructor returns.
+class Floats {
+ public:
+  Floats(std::int64_t count, float value);
+  ~Floats() { cudaFree(data_); }
+  Floats(const Floats&) = delete;
+  Floats& operator=(const Floats&) = delete;
+
+  float* data() const { return data_; }
+  std::int64_t count() const { return count_; }
+  std::uint64_t number() const { return reinterpret_cast<std::uint64_t>(data_); }
+  // The value that is furthest from `right`. Waits for all of the GPU's streams.
+  float worst(float right) const;
+
+ private:
+  float* data_ = nullptr;
+  std::int64_t count_;
+};

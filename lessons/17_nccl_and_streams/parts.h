@@ -1,0 +1,20 @@
+// The parts of lesson 17, one file each, and what they share.
+#pragma once
+
+#include <lockstep/base/error.h>
+#include <lockstep/lesson/figures.h>
+#include <lockstep/lesson/lesson.h>
+
+#include <chrono>
+
+// How long a rank waits for its peers here, which NCCL would do for ever; and until their processes are there.
+inline constexpr std::chrono::seconds kPatience{5}, kUntilAllAreThere{30};
+
+[[noreturn]] inline void built_without_cuda() {
+  throw lockstep::UnavailableError(
+      "built without CUDA: nvcc, its runtime or NCCL was not there when this was built");
+}
+
+lockstep::Part communicators_part();
+lockstep::Part streams_part();
+lockstep::Part shared_memory_part();

@@ -1,0 +1,104 @@
+// Lesson 17, part "shared memory": batches, and NCCL's own buffers, go from process to process through /dev/shm.
+//
+// Concept:  /dev/shm is a file system in memory, of a fixed size: half of the machine's memory by default, 64 MB in
+//           a container. All processes of the container share it: loaders that hand batches to their rank, ranks that
+//           hand each other gradients (NCCL, where GPUs cannot reach each other's memory).
+// Symptom:  "No space left on device (28)", or "Bus error" where memory was only promised; in a container, and never
+//           outside of one. With more ranks, or more loaders, or on the machine whose GPUs are further apart.
+#include <lockstep/base/error.h>
+#include <lockstep/lesson/training.h>
+#include <sys/statvfs.h>
+
+#include "batch_queue.h"
+#include "parts.h"
+
+namespace {
+
+using namespace lockstep;
+
+constexpr std::int64_t kSharedMemory = 1 << 20;  // of the container, in place of 64 MB
+constexpr std::int64_t kBatch = 16;              // per rank
+constexpr std::int64_t kSteps = 40;
+constexpr std::int64_t kAhead = 32;  // batches that are made ahead, where there is room: 1.6 MB
+
+// Free for a further rank, if each takes its share.
+std::int64_t share_of_shared_memory(int ranks) {
+  struct statvfs room {};
+  if (::statvfs("/dev/shm", &room) != 0) throw Error("/dev/shm cannot be asked for its room");
+  return static_cast<std::int64_t>(room.f_bavail * room.f_frsize) / ranks / 4096 * 4096;
+}
+
+std::vector<std::int64_t> ids_of(std::int64_t step, int rank, int world_size) {
+  std::vector<std::int64_t> ids;
+  for (std::int64_t i = 0; i < kBatch; ++i) ids.push_back((step * world_size + rank) * kBatch + i);
+  return ids;
+}
+
+// Each rank makes the batches of the next one, as a loader process would, and hands them over in shared memory.
+void train(RankContext& context, const Fault& fault) {
+  enter_small_shared_memory(context, kSharedMemory);
+  context.join(kUntilAllAreThere);
+  const int world_size = context.world_size(), rank = context.rank();
+
+  std::filesystem::path folder = "/dev/shm";
+  std::int64_t ahead = 0;
+  if (fault("small-shared-memory")) {  // PITFALL small-shared-memory
+    ahead = kAhead;
+  } else if (fault("near-miss-another-way")) {
+    ahead = kAhead;
+    folder = context.folder();  // Near miss: a file that both map, slower, and not in /dev/shm.
+  } else if (fault("near-miss-one-batch-ahead")) {
+    ahead = 1;  // Near miss: there is room for that, without asking.
+  } else {
+    const auto share = share_of_shared_memory(world_size);
+    ahead = kAhead;
+    while (ahead > 0 && bytes_of_queue(ahead, kBatch) > share) --ahead;
+    if (ahead == 0)
+      throw Error("/dev/shm has no room for one batch a rank: " + std::to_string(share) +
+                  " bytes for each; make it larger (docker run --shm-size)");
+  }
+  const auto file_of = [&](int of) { return folder / ("batches_" + std::to_string(of)); };
+  BatchQueue out(SharedFile::make(context, file_of(rank), bytes_of_queue(ahead, kBatch)), ahead,
+                 kBatch);
+  barrier(*context.group());
+  BatchQueue in(SharedFile::open(file_of((rank + world_size - 1) % world_size)));
+
+  const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * kSteps * world_size);
+  Trainer trainer(context, data);
+  trainer.begin_epoch(0);
+  std::int64_t made = 0;
+  for (std::int64_t step = 0; step < kSteps; ++step) {
+    for (; made < kSteps && out.has_room(); ++made)
+      out.put(take(data, ids_of(made, (rank + 1) % world_size, world_size)));
+    add_figure(context, "batch_size", kBatch);
+    trainer.step(in.take(kUntilAllAreThere), ids_of(step, rank, world_size));
+  }
+  trainer.end_epoch();
+}
+
+Measured batches_trained_on(const Outcomes& outcomes) {
+  double batches = 0;
+  for (const auto& outcome : outcomes)
+    if (const auto found = outcome.figures.find("batches"); found != outcome.figures.end())
+      batches += found->second.front();
+  return {.expected = static_cast<double>(kSteps) * static_cast<double>(outcomes.size()),
+          .observed = batches};
+}
+
+}  // namespace
+
+Part shared_memory_part() {
+  return {.name = "shared-memory",
+          .run = train,
+          .broken = {{.slug = "small-shared-memory",
+                      .what = "32 batches are made ahead, whatever /dev/shm has room for",
+                      .oracle = {"batches trained on, over all ranks", batches_trained_on},
+                      .crashes = true}},
+          .near_misses = {{.name = "near-miss-another-way",
+                           .slug = "small-shared-memory",
+                           .naive_check = "a small /dev/shm, and batches that it has no room for"},
+                          {.name = "near-miss-one-batch-ahead",
+                           .slug = "small-shared-memory",
+                           .naive_check = "nobody asks a small /dev/shm how much is free"}},
+          .participants = Participants::strangers};
+}

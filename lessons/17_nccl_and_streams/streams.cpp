@@ -1,0 +1,98 @@
+// Lesson 17, part "streams": a gradient bucket that one stream writes, and another reduces.
+//
+// Concept:  a stream is a queue: its pieces of work run one after another, and next to those of other streams. What is
+//           done on one and needed on another is put in order by an event: recorded behind the one, waited for before
+//           the other. The program's own order orders nothing: its calls return before the work has begun.
+// Symptom:  none, as long as the GPU is quick; wrong numbers, now and then, under load. Here the writer is held up by a
+//           kernel that does nothing for half a second, so that it shows every time.
+#include "parts.h"
+#ifdef LOCKSTEP_HAVE_CUDA
+#include <lockstep/cuda/bucket.h>
+#include <lockstep/cuda/delay.h>
+
+#include "communicator.h"
+#endif
+
+namespace {
+
+using namespace lockstep;
+
+#ifdef LOCKSTEP_HAVE_CUDA
+using cuda::check;
+
+constexpr std::chrono::milliseconds kHeldUp{500};
+
+// What runs behind this on `later` comes behind what `earlier` has been given.
+void order(RankContext& context, const Stream& earlier, const Stream& later, const Moment& moment) {
+  check(cudaEventRecord(moment, earlier), "cudaEventRecord");
+  check(cudaStreamWaitEvent(later, moment, 0), "cudaStreamWaitEvent");
+  context.probes().tell(trace::StreamUse{"record", earlier.number(), 0, moment.number()});
+  context.probes().tell(trace::StreamUse{"wait", later.number(), 0, moment.number()});
+}
+
+// The mean of the ranks' gradients, as DDP makes it: into a bucket, divided by the ranks, on the stream of backward; added
+// on NCCL's; and back.
+void reduce(RankContext& context, const Fault& fault) {
+  use_own_gpu(context);
+  const Stream compute(1), of_nccl(2);
+  const Moment filled, reduced;
+  // Near miss: all on one stream, which does one thing after another.
+  const bool one_stream = fault("near-miss-same-stream");
+  Communicator world(context, "world", one_stream ? compute : of_nccl);
+  const auto ranks = static_cast<float>(context.world_size());
+  const Floats weight(1000, ranks * static_cast<float>(context.rank() + 1));
+  const Floats bias(3, ranks * static_cast<float>(context.rank() + 1));
+  const cuda::Tensors gradients{{weight.data(), bias.data()}, {weight.count(), bias.count()}};
+  const Floats bucket(1003, 0), mean(1003, 0);
+  world.wait(world.all_reduce(mean, mean));  // the first one also connects: now it is quick
+  auto& probes = context.probes();
+
+  cuda::delay(kHeldUp, compute);
+  cuda::flatten_and_scale(gradients, bucket.data(), 1 / ranks, compute);
+  probes.tell(trace::StreamUse{"write", compute.number(), bucket.number(), 0});
+  const bool no_event = fault("wrong-stream");  // PITFALL wrong-stream
+  if (fault("near-miss-host-waits")) {
+    // Near miss: no event, and this process goes on when the bucket is full.
+    check(cudaStreamSynchronize(compute), "cudaStreamSynchronize");
+    probes.tell(trace::StreamUse{"synchronize", compute.number(), 0, 0});
+  } else if (!no_event && !one_stream) {
+    order(context, compute, of_nccl, filled);
+  }
+  const auto number = world.all_reduce(bucket, mean);
+  order(context, world.stream(), compute, reduced);
+  cuda::unflatten(mean.data(), gradients, compute);
+  probes.tell(trace::StreamUse{"read", compute.number(), mean.number(), 0});
+
+  world.wait(number);
+  const float right = ranks * (ranks + 1) / 2;
+  for (const auto* gradient : {&weight, &bias})
+    add_figure(context, "off", std::abs(gradient->worst(right) - right));
+}
+#else
+void reduce(RankContext&, const Fault&) {
+  built_without_cuda();
+}
+#endif
+
+// A mean over W ranks is divided by W before it is added: a rounding each where W is no power of two.
+Measured off(const Outcomes& outcomes) {
+  return {.expected = 0, .observed = largest(outcomes, "off"), .tolerance = 0.001};
+}
+
+}  // namespace
+
+Part streams_part() {
+  return {.name = "streams",
+          .run = reduce,
+          .broken = {{.slug = "wrong-stream",
+                      .what = "a bucket is reduced on a stream that does not wait for it",
+                      .oracle = {"gradients, off the mean of all ranks", off},
+                      .min_world_size = 1}},
+          .near_misses = {{.name = "near-miss-same-stream",
+                           .slug = "wrong-stream",
+                           .naive_check = "a bucket is reduced with no event between"},
+                          {.name = "near-miss-host-waits",
+                           .slug = "wrong-stream",
+                           .naive_check = "two streams use a bucket, with no event between"}},
+          .participants = Participants::strangers};
+}

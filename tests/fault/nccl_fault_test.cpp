@@ -1,0 +1,80 @@
+// Row 12 and what else NCCL is promised: faults of ranks over NCCL. They run where there is a GPU, with ranks that
+// share it where it is the only one; elsewhere they are skipped.
+#include <lockstep/gpu/driver.h>
+
+#include "gloo_fixture.h"
+
+namespace lockstep::supervise {
+namespace {
+
+using diagnose::Stand;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+
+// T. A rank's first step on a GPU, and NCCL's set-up, take seconds; both count as waiting for it.
+constexpr std::chrono::seconds kNcclTimeout{12};
+
+class NcclFault : public GlooFault {
+ protected:
+  void SetUp() override {
+    const auto driver = gpu::ask_driver();
+    if (!driver.missing.empty()) GTEST_SKIP() << "no NVIDIA driver: " << driver.missing;
+    if (driver.gpus.empty()) GTEST_SKIP() << "no GPU";
+    share_ = driver.gpus.size() < 2;
+  }
+  // All meet, make a group and complete one all-reduce, and then do what their script says.
+  Result over_nccl(std::vector<std::string> scripts) {
+    for (auto& script : scripts) script = "meet;init;allreduce;" + script;
+    auto job = job_of(std::move(scripts));
+    job.deadline = std::chrono::seconds(60);
+    job.environment["LOCKSTEP_FAULT_BACKEND"] = "nccl";
+    job.environment["LOCKSTEP_FAULT_SHARE_GPU"] = share_ ? "1" : "0";
+    job.environment["LOCKSTEP_FAULT_TIMEOUT_MS"] =
+        std::to_string(std::chrono::milliseconds(kNcclTimeout).count());
+    return run(job, kNcclTimeout + std::chrono::seconds(1));
+  }
+  static bool lacks_the_library(const Result& result) {
+    return result.launch.ranks[0].error.find("not part of this build") != std::string::npos;
+  }
+
+ private:
+  bool share_ = false;
+};
+
+// Who waits is told so by its own error, not ended by NCCL's watchdog: it would look like the one that died.
+TEST_F(NcclFault, ARankThatSkipsACollective) {
+  const auto result = over_nccl({"allreduce", "hang"});
+  if (lacks_the_library(result)) GTEST_SKIP() << result.launch.ranks[0].error;
+  EXPECT_THAT(culprits(result), ElementsAre(Pair(1, Stand::absent))) << text(result);
+  EXPECT_LT(took(result), kNcclTimeout + std::chrono::seconds(2));
+  EXPECT_THAT(text(result), HasSubstr("rank 1 has not arrived at allreduce number 2, alive"));
+  EXPECT_NE(result.launch.ranks[0].end, launch::End::signalled) << text(result);
+  if (result.launch.ranks[0].end == launch::End::raised)
+    EXPECT_TRUE(result.launch.ranks[0].collective) << text(result);
+}
+
+TEST_F(NcclFault, ARankThatIsKilled) {
+  const auto result = over_nccl({"allreduce", "signal:9"});
+  if (lacks_the_library(result)) GTEST_SKIP() << result.launch.ranks[0].error;
+  EXPECT_THAT(culprits(result), ElementsAre(Pair(1, Stand::dead))) << text(result);
+  EXPECT_EQ(result.launch.root_cause, 1) << text(result);
+}
+
+// Of an operation that nobody waited for, the group's end tells: nobody trains on without a word.
+TEST_F(NcclFault, AnUnseenFailureComesOutWhenTheGroupIsLeft) {
+  const auto result = over_nccl({"begin;leave", "hang"});
+  if (lacks_the_library(result)) GTEST_SKIP() << result.launch.ranks[0].error;
+  EXPECT_THAT(culprits(result), ElementsAre(Pair(1, Stand::absent))) << text(result);
+  if (result.launch.ranks[0].end == launch::End::raised)
+    EXPECT_THAT(result.launch.ranks[0].error, HasSubstr("an operation before it timed out"));
+}
+
+TEST_F(NcclFault, NothingIsWrongWithRanksThatAllCome) {
+  const auto result = over_nccl({"sum;broadcast;sum;leave", "sum;broadcast;sum;leave"});
+  if (lacks_the_library(result)) GTEST_SKIP() << result.launch.ranks[0].error;
+  EXPECT_TRUE(result.launch.completed()) << text(result);
+}
+
+}  // namespace
+}  // namespace lockstep::supervise

@@ -1,0 +1,177 @@
+"""Everything that wants a GPU, in one call of at most ten minutes: build, tests, lessons over NCCL, benchmarks.
+
+usage: gpu.py [--out DIR] [--minutes N] [--carried DIR] [--only PHASE ...]
+       gpu.py pack DIR          on a machine with Debian's packages: gathers what a GPU machine without them lacks
+
+  build        LibTorch of the Python that runs this, in build/gpu; the headers and libraries of --carried come first
+  tests        ctest -L gpu
+  step         a training step of our DDP against Python's, and against itself observed: an MLP, ResNet-50, GPT-2 124M, each
+               in fp32 and bf16
+  bandwidth    the bucket kernel against cudaMemcpy
+  lessons      every lesson over NCCL, several at once: a GPU a rank; where there are fewer, ranks share them (--share-gpu)
+
+Phases run in that order until the minutes are over; what was left out is said. DIR (reports/out/gpu) gets gpu.json, the
+benchmarks' own JSON, the lessons' reports as lessons.tar.gz, and log.txt. Exit codes: 0 all ran and passed, 1 something
+failed or was left out, 2 usage, 77 there is no GPU.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build" / "gpu"
+DATA = "/usr/share/datasets/fashion-mnist"
+PACKAGES = ("libgloo-dev", "nlohmann-json3-dev", "libcli11-dev", "libxxhash-dev", "zlib1g-dev", "zlib1g", "libdeflate-dev",
+            "libdeflate0", "libgtest-dev", "libgmock-dev", "googletest", "libbenchmark-dev", "libbenchmark1debian")
+LESSONS_AT_ONCE = 4
+RESERVE_S = 15  # to write down what was seen
+
+
+def pack(folder):
+    """The files of PACKAGES under folder/usr, as they lie in the system, and the data set."""
+    if folder.exists() and any(folder.iterdir()):
+        raise SystemExit(f"{folder} is not empty; name a new folder")
+    listed = subprocess.run(["dpkg", "-L", *PACKAGES], check=True, capture_output=True, text=True).stdout.split("\n")
+    for name in sorted({line for line in listed if re.match(r"(/usr)?/(include|lib|src)/", line)}):
+        source, target = pathlib.Path(name), folder / "usr" / name.removeprefix("/usr").lstrip("/")
+        if source.is_dir() and not source.is_symlink():
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_symlink():
+            target.symlink_to(pathlib.Path(os.readlink(source)).name)  # beside it, wherever the folder goes
+        else:
+            shutil.copy2(source, target)
+    shutil.copytree(DATA, folder / "data")
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
+    print(f"{folder}: {size / 2**20:.0f} MiB")
+
+
+class Session:
+    def __init__(self, out, minutes, carried):
+        self.out, self.carried = out, carried
+        self.end = time.monotonic() + 60 * minutes - RESERVE_S
+        self.result = {"phases": []}
+        self.environment = {**os.environ, "LOCKSTEP_PYTHON": sys.executable, "PYTHONUNBUFFERED": "1"}
+        if carried:
+            self.environment["LOCKSTEP_DATA"] = str(carried / "data")
+        out.mkdir(parents=True, exist_ok=True)
+        self.log = open(out / "log.txt", "w", encoding="utf-8")
+
+    def call(self, *command):
+        """(exit code, output); 124 where the minutes are over."""
+        command = [str(word) for word in command]
+        left = self.end - time.monotonic()
+        with subprocess.Popen(command, cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, start_new_session=True) as process:
+            try:
+                output, code = process.communicate(timeout=max(left, 1))[0], process.returncode
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, 9)
+                output, code = process.communicate()[0], 124
+        self.log.write(f"\n$ {' '.join(command)}\n{output}")
+        self.log.flush()
+        return code, output
+
+    def phase(self, name, work):
+        if self.end - time.monotonic() < 5:
+            self.result["phases"].append({"phase": name, "passed": False, "said": "left out: the minutes were over"})
+        else:
+            start = time.monotonic()
+            passed, said = work()
+            self.result["phases"].append({"phase": name, "passed": passed, "said": said,
+                                          "seconds": round(time.monotonic() - start, 1)})
+        last = self.result["phases"][-1]
+        print(f"{name}: {'passed' if last['passed'] else 'FAILED'}: {last['said']}", flush=True)
+
+    def build(self):
+        import torch
+        prefixes = [pathlib.Path(torch.utils.cmake_prefix_path).parents[1]]
+        options = [f"-DLOCKSTEP_PYTHON={sys.executable}"]
+        if self.carried:
+            usr = self.carried / "usr"
+            prefixes.insert(0, usr)
+            options += [f"-DLOCKSTEP_GLOO_INCLUDE={usr / 'include'}", f"-DXXHASH_INCLUDE={usr / 'include'}"]
+        prefix = ";".join(map(str, prefixes))
+        code, output = self.call("cmake", "-S", ROOT, "-B", BUILD, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}", *options)
+        if code == 0:
+            code, output = self.call("cmake", "--build", BUILD)
+        return code == 0, "built" if code == 0 else output[-500:]
+
+    def tests(self):
+        code, output = self.call("ctest", "--test-dir", BUILD, "-L", "^gpu$", "--output-on-failure", "--no-tests=error")
+        total = re.findall(r"^(\d+% tests passed.*)$", output, re.MULTILINE)
+        skipped = len(re.findall(r"\*\*\*Skipped", output))
+        return code == 0 and skipped == 0, (total[-1] if total else output[-500:]) + f"; {skipped} skipped"
+
+    def lessons(self):
+        reports, ended = self.out / "lessons", {}
+        reports.mkdir(exist_ok=True)
+        names = sorted(path.name for path in (ROOT / "lessons").glob("[0-9][0-9]_*"))
+        with concurrent.futures.ThreadPoolExecutor(LESSONS_AT_ONCE) as pool:
+            done = list(pool.map(lambda name: self.call(BUILD / "bin" / name, "--backend", "nccl", "--share-gpu", "--json",
+                                                        reports / f"{name}.json"), names))
+        for file in sorted(reports.glob("*.json")):
+            for variant in json.loads(file.read_text(encoding="utf-8"))["variants"]:
+                ended[variant["verdict"]] = ended.get(variant["verdict"], 0) + 1
+        with tarfile.open(self.out / "lessons.tar.gz", "w:gz") as packed:
+            packed.add(reports, "lessons")
+        shutil.rmtree(reports)
+        wrong = [f"{name} ended with {code}" for name, (code, _) in zip(names, done) if code not in (0, 77)]
+        return not wrong, ", ".join([f"{number} {verdict}" for verdict, number in sorted(ended.items())] + wrong)
+
+    def benchmark(self, name, option, *command):
+        file = self.out / f"{name}.json"
+        code, output = self.call(*command, option, file)
+        return code == 0 and file.exists(), output.strip()[-1500:]
+
+    def run(self, only):
+        programs = BUILD / "benchmarks"
+        phases = {
+            "build": self.build,
+            "tests": self.tests,
+            "step": lambda: self.benchmark("gpu_step", "--out", sys.executable, ROOT / "benchmarks" / "gpu_step.py",
+                                           programs / "gpu_step"),
+            "bandwidth": lambda: self.benchmark("bucket_bandwidth", "--json", programs / "bucket_bandwidth"),
+            "lessons": self.lessons,
+        }
+        for name, work in phases.items():
+            if not only or name in only:
+                self.phase(name, work)
+        self.result["passed"] = all(phase["passed"] for phase in self.result["phases"])
+        (self.out / "gpu.json").write_text(json.dumps(self.result, indent=1) + "\n", encoding="utf-8")
+        self.log.close()
+        return 0 if self.result["passed"] else 1
+
+
+def main():
+    if sys.argv[1:2] == ["pack"]:
+        if len(sys.argv) != 3:
+            raise SystemExit(__doc__)
+        pack(pathlib.Path(sys.argv[2]).resolve())
+        return 0
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "reports" / "out" / "gpu")
+    parser.add_argument("--minutes", type=float, default=9.5)
+    parser.add_argument("--carried", type=pathlib.Path)
+    parser.add_argument("--only", nargs="+", default=[],
+                        choices=("build", "tests", "step", "bandwidth", "lessons"))
+    arguments = parser.parse_args()
+    import torch
+    if not torch.cuda.is_available() and arguments.only != ["build"]:
+        print("skipped: there is no GPU here; --only build shows whether it would build", file=sys.stderr)
+        return 77
+    carried = arguments.carried.resolve() if arguments.carried else None
+    return Session(arguments.out.resolve(), arguments.minutes, carried).run(arguments.only)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
