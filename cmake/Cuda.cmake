@@ -1,19 +1,54 @@
 # Kernels, compiled by nvcc: one command for each .cu file, without CMake's CUDA language (which would take nvcc as a
-# compiler of the whole project, and CMake 3.25 knows no CUDA C++20). Where nvcc, the runtime or NCCL is missing,
-# LOCKSTEP_HAVE_CUDA is OFF: all is built without kernels, and what needs them says so.
+# compiler of the whole project, and CMake 3.25 knows no CUDA C++20). Where nvcc, the runtime or NCCL is missing, or
+# nvcc does not fit, LOCKSTEP_HAVE_CUDA is OFF: all is built without kernels, and what needs them says so.
 #
 # The runtime and NCCL are those that LibTorch's wheel brings: they are there without a driver, and find one when they
 # are asked for a GPU.
-set(LOCKSTEP_HAVE_CUDA OFF)
 set(LOCKSTEP_CUDA_ARCHITECTURES 75 80 86 89 90 100)  # and PTX of the last, for those that come after it
+set(_oldest_nvcc 12.8)  # the first with sm_100; C++20 came before
 find_program(LOCKSTEP_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
 find_program(LOCKSTEP_NVCC_HOST_COMPILER g++ DOC "The C++ compiler that nvcc calls")
-find_library(LOCKSTEP_CUDART NAMES cudart libcudart.so.13 NAMES_PER_DIR HINTS ${_site}/nvidia/cu13/lib PATHS /usr/local/cuda/lib64)
-find_library(LOCKSTEP_NCCL_LIBRARY NAMES nccl libnccl.so.2 NAMES_PER_DIR HINTS ${_site}/nvidia/nccl/lib PATHS /usr/local/cuda/lib64)
-if(LOCKSTEP_HAVE_NCCL AND LOCKSTEP_NVCC AND LOCKSTEP_NVCC_HOST_COMPILER AND LOCKSTEP_CUDART AND LOCKSTEP_NCCL_LIBRARY)
-  set(LOCKSTEP_HAVE_CUDA ON)
+# The runtime beside its header, and of its version.
+set(_cudart_version 0)
+if(LOCKSTEP_CUDA_INCLUDE)
+  file(STRINGS ${LOCKSTEP_CUDA_INCLUDE}/cuda_runtime_api.h _line REGEX "#define CUDART_VERSION +[0-9]+" LIMIT_COUNT 1)
+  string(REGEX MATCH "[0-9]+" _cudart_version "${_line}")
 endif()
-message(STATUS "CUDA kernels: ${LOCKSTEP_HAVE_CUDA} (${LOCKSTEP_NVCC})")
+math(EXPR _cudart_major "${_cudart_version} / 1000")
+find_library(LOCKSTEP_CUDART NAMES cudart libcudart.so.${_cudart_major} NAMES_PER_DIR
+             HINTS ${LOCKSTEP_CUDA_INCLUDE}/../lib ${LOCKSTEP_CUDA_INCLUDE}/../lib64 PATHS /usr/local/cuda/lib64)
+find_library(LOCKSTEP_NCCL_LIBRARY NAMES nccl libnccl.so.2 NAMES_PER_DIR HINTS ${_site}/nvidia/nccl/lib PATHS /usr/local/cuda/lib64)
+
+# What keeps kernels from being built; empty: nothing.
+function(why_no_kernels variable)
+  set(why "")
+  foreach(part LOCKSTEP_HAVE_NCCL LOCKSTEP_NVCC LOCKSTEP_NVCC_HOST_COMPILER LOCKSTEP_CUDART LOCKSTEP_NCCL_LIBRARY)
+    if(NOT ${part})
+      list(APPEND why "${part} is ${${part}}")
+    endif()
+  endforeach()
+  if(NOT why)
+    execute_process(COMMAND ${LOCKSTEP_NVCC} --version OUTPUT_VARIABLE said ERROR_VARIABLE said RESULT_VARIABLE code)
+    if(NOT code EQUAL 0 OR NOT said MATCHES "release ([0-9]+)\\.([0-9]+)")
+      list(APPEND why "${LOCKSTEP_NVCC} --version names no release")
+    elseif("${CMAKE_MATCH_1}.${CMAKE_MATCH_2}" VERSION_LESS _oldest_nvcc)
+      list(APPEND why "${LOCKSTEP_NVCC} is ${CMAKE_MATCH_1}.${CMAKE_MATCH_2}, and ${_oldest_nvcc} or newer is needed (name it: -DLOCKSTEP_NVCC=FILE)")
+    elseif(NOT CMAKE_MATCH_1 EQUAL _cudart_major)
+      list(APPEND why
+        "${LOCKSTEP_NVCC} is of CUDA ${CMAKE_MATCH_1}, and ${LOCKSTEP_CUDA_INCLUDE} of CUDA ${_cudart_major} (name an nvcc of that: -DLOCKSTEP_NVCC=FILE)")
+    endif()
+  endif()
+  list(JOIN why ", " why)
+  set(${variable} "${why}" PARENT_SCOPE)
+endfunction()
+why_no_kernels(_why)
+if(_why)
+  set(LOCKSTEP_HAVE_CUDA OFF)
+  message(STATUS "CUDA kernels: OFF (${_why})")
+else()
+  set(LOCKSTEP_HAVE_CUDA ON)
+  message(STATUS "CUDA kernels: ON (${LOCKSTEP_NVCC})")
+endif()
 
 # compile_kernels(VARIABLE x.cu ...): the object files, for every architecture.
 function(compile_kernels variable)

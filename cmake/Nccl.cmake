@@ -2,11 +2,12 @@
 set(LOCKSTEP_HAVE_NCCL OFF)
 find_library(LOCKSTEP_TORCH_CUDA torch_cuda PATHS ${LOCKSTEP_TORCH_LIB} NO_DEFAULT_PATH)
 find_library(LOCKSTEP_C10_CUDA c10_cuda PATHS ${LOCKSTEP_TORCH_LIB} NO_DEFAULT_PATH)
-# The wheel's dependencies hold these headers beside torch; a toolkit holds them in its own place.
+# The wheel's dependencies hold these headers beside torch (those of CUDA 13 in one place, of CUDA 12 in another); a
+# toolkit, which may be of another CUDA than torch, holds them in its own place.
 get_filename_component(_site ${LOCKSTEP_TORCH_INCLUDE}/../.. ABSOLUTE)
 find_path(LOCKSTEP_NCCL_INCLUDE nccl.h HINTS ${_site}/nvidia/nccl/include PATHS /usr/local/cuda/include)
-find_path(LOCKSTEP_CUDA_INCLUDE cuda_runtime_api.h HINTS ${_site}/nvidia/cu13/include
-          PATHS /usr/local/cuda/include)
+find_path(LOCKSTEP_CUDA_INCLUDE cuda_runtime_api.h
+          HINTS ${_site}/nvidia/cu13/include ${_site}/nvidia/cuda_runtime/include PATHS /usr/local/cuda/include)
 if(LOCKSTEP_NCCL AND LOCKSTEP_TORCH_CUDA AND LOCKSTEP_NCCL_INCLUDE AND LOCKSTEP_CUDA_INCLUDE)
   set(LOCKSTEP_HAVE_NCCL ON)
   add_library(lockstep_torch_cuda INTERFACE)

@@ -32,11 +32,11 @@ set_up_done() { exec 9>&-; }
 # What a first call will do, before it does it. Minutes are of 2 cores and a fast network.
 say_what_will_be_done() {
   if [[ -n "$TORCH_FREE" ]]; then
-    say "first call here: building the program that answers, 3 minutes, once"
-    say "  (run, test, build and exercise check set up LibTorch, this does not)"
+    say "first call here: the program that answers is built, once, in about 3 minutes." \
+      "It needs no LibTorch: that is set up by the first run, test, build or exercise check."
   elif [[ -z "$PREFIX" && ! -r "$STAMP" ]]; then
-    say "first call here: setting up LibTorch takes 2 minutes, then the build of a"
-    say "  lesson and what it stands on 6, once; of everything longer"
+    say "first call here: first LibTorch is set up, in about 2 minutes. Then the code is compiled:" \
+      "about 6 minutes for one lesson, longer for everything. Later calls compile only what has changed."
   fi
 }
 
@@ -107,7 +107,7 @@ build_progress() {
   local line last=-10 open=""
   while IFS= read -r line; do
     case "$line" in
-      'ninja: no work to do.' | 'ninja: Entering directory'*) ;;
+      'ninja: no work to do.' | 'ninja: Entering directory'* | *'Re-checking globbed directories'*) ;;
       '['[0-9]*'/'*)
         if [[ -t 2 ]]; then
           printf '\r\033[K%s' "${line:0:${COLUMNS:-80}}" >&2

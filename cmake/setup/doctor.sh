@@ -1,7 +1,8 @@
 # What is here, what is missing, what would be used. Reads only; works on a bare machine.
 
 line() { # STATE NAME TEXT
-  local colour="" plain=""
+  local colour="" plain="" name
+  printf -v name '%-18s ' "$2"
   if [[ -t 1 && -z "${NO_COLOR:-}" && "${TERM:-dumb}" != dumb ]]; then
     plain=$'\033[0m'
     case "$1" in
@@ -10,7 +11,8 @@ line() { # STATE NAME TEXT
       *) colour=$'\033[33m' ;;
     esac
   fi
-  printf '%s%-8s%s  %-18s %s\n' "$colour" "$1" "$plain" "$2" "$3"
+  printf '%s%-8s%s  %s' "$colour" "$1" "$plain" "$name"
+  fill $((10 + ${#name})) "$3"
 }
 
 job_doctor() {
@@ -33,7 +35,8 @@ job_doctor() {
     return 3
   fi
   echo "The course cannot run yet. What to do:"
-  echo "  ./lockstep setup     installs everything that is missing (as root or with sudo), then ./lockstep run all"
+  echo "  ./lockstep setup     installs what is missing (as root or with sudo)"
+  echo "  ./lockstep run all   then runs it"
   missing_packages required
   if [[ -z "$PREFIX" ]] && ! environment_ready && ! find_python; then MISSING+=(python3 python3-venv); fi
   if ((${#MISSING[@]})); then echo "  or by hand:          sudo apt-get install ${MISSING[*]}"; fi
@@ -156,6 +159,6 @@ doctor_build() {
   if [[ -n "${BUILD:-}" && -e "$BUILD/lockstep-course" ]]; then
     line ok build "$BUILD"
   else
-    line optional build "${BUILD:-build/...}: not built yet; ./lockstep run builds it"
+    line optional build "not built yet; ./lockstep run builds it${BUILD:+ in $BUILD}"
   fi
 }

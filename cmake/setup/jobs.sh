@@ -25,7 +25,6 @@ job_build() {
 job_run() {
   local targets=(lockstep-course lessons/all)
   case "${1-}" in
-    -h | --help) targets=(lockstep-course) ;;
     '' | all | -*) ;;
     *)
       find_lesson "$1"
@@ -36,36 +35,18 @@ job_run() {
   run_course run "$@"
 }
 
-# Sets LESSON to the folder of 05_set_epoch, 05, 5 or set_epoch. Who names something else is told so before anything is
-# set up, in the words of the built program (course/lessons.cpp, course/run_command.cpp).
-find_lesson() {
-  local folder page all=""
-  for folder in "$ROOT"/lessons/[0-9][0-9]_*/; do
-    folder="${folder%/}"
-    LESSON="${folder##*/}"
-    case "$1" in "$LESSON" | "${LESSON%%_*}" | "${LESSON#*_}") return ;; esac
-    if [[ "0$1" == "${LESSON%%_*}" ]]; then return; fi
-    all+=$'\n'"  $LESSON"
-  done
-  for page in "$ROOT"/lessons/[0-9][0-9]_*/pitfalls/*.md; do
-    if [[ "${page##*/}" == "$1.md" ]]; then
-      folder="${page%/pitfalls/*}"
-      folder="${folder##*/}"
-      wrong_use "\"$1\" is a form: ./lockstep run ${folder%%_*} --variant $1"
-    fi
-  done
-  wrong_use "there is no lesson \"$1\"; there are:$all"
-}
-
 # Whether a command of the built program also needs lessons, built or to be built.
 needs_lessons() {
-  [[ "$1" == exercise && " ${*:2} " == *[\ -]check\ * ]]
+  if [[ "$1" != exercise ]]; then return 1; fi
+  read_exercise "${@:2}"
+  [[ "$VERB" == author-check || ("$VERB" == check && -n "$EXERCISE") ]]
 }
 
 # The commands of the built program. Those that need no lesson do not wait for LibTorch, either: where it was never set
 # up they have a build of their own. While another call sets up or builds here, what is built already answers at once;
 # and Ninja is not asked where nothing can have changed.
 job_course() {
+  if [[ "$1" == exercise ]]; then check_exercise "${@:2}"; fi
   environment_places
   if [[ -z "$PREFIX" && ! -r "$STAMP" ]] && ! needs_lessons "$@"; then leave_torch_out; fi
   choose_compiler

@@ -1,6 +1,24 @@
 # Progress and failures, on stderr. Exit codes: 2 usage, 3 could not run.
 
-say() { printf 'lockstep: %s\n' "$*" >&2; }
+# fill COLUMN TEXT: to 80 columns, from a COLUMN that the line has reached, under which its words then hang. What has no
+# space in it, a path, may be longer.
+fill() {
+  local column="$1" text="$2" room=$((80 - $1)) line
+  while ((${#text} > room)) && [[ "$text" == *' '* ]]; do
+    line="${text:0:room + 1}"
+    if [[ "$line" == *' '* ]]; then line="${line% *}"; else line="${text%% *}"; fi
+    printf '%s\n%*s' "$line" "$column" ''
+    text="${text:${#line} + 1}"
+  done
+  printf '%s\n' "$text"
+}
+
+say() {
+  local text="$*" indent
+  indent="${text%%[! ]*}"
+  printf 'lockstep: %s' "$indent" >&2
+  fill $((10 + ${#indent})) "${text#"$indent"}" >&2
+}
 
 # fail WHAT [WHAT TO DO]...
 fail() {
@@ -42,9 +60,11 @@ logged() {
       line="${line#"${line%%[! ]*}"}"
       line="${line/-[cp][py][0-9]*.whl/}" # a wheel's tags say nothing to a reader
       case "$line" in
-        'Installing collected packages'*) line="unpacking and installing; LibTorch takes minutes without a word" ;;
+        'Installing collected packages'*)
+          line="unpacking and installing"
+          if [[ -z "$PREFIX$TORCH_FREE" ]]; then line+=": minutes in which nothing is printed"; fi ;;
       esac
-      printf 'lockstep:   %s\n' "$line" >&2
+      say "  $line"
     fi
   done >"$log"
 }

@@ -26,9 +26,10 @@ std::int64_t batch_size(int step, int devices) {
 
 void train(RankContext& context, const Fault& fault) {
   const int count = context.world_size();
-  const std::vector<c10::Device> devices(count, c10::kCPU);
+  const auto devices = context.devices();
   const auto data = fashion_mnist_or_synthetic(Split::train, 16 * count * kSteps);
   Mlp model(784, 256, 10);
+  model->to(devices[0]);
   torch::optim::SGD optimizer(model->parameters(), 0.01);
   context.probes().intent({.global_batch = 0, .loss_reduction = "mean"});
   Mean loss_of_epoch;

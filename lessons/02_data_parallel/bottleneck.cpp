@@ -21,7 +21,7 @@ constexpr std::int64_t kBatch = 64;  // of the whole process: article B's DataPa
 
 void train(RankContext& context, const Fault& fault) {
   const int count = context.world_size();
-  const std::vector<c10::Device> devices(count, c10::kCPU);
+  const auto devices = context.devices();
   std::vector<double> received(count, 0);
   const TransferObserver observer = [&](const Transferred& moved) {
     if (moved.from == moved.to) return;
@@ -30,6 +30,7 @@ void train(RankContext& context, const Fault& fault) {
     context.probes(moved.to).transfer(moved.from, moved.to, moved.bytes, moved.what);
   };
   auto model = torch::nn::Sequential(torch::nn::Linear(10, 1));
+  model->to(devices[0]);
   auto replicas = replicate(model.ptr(), devices);
   std::vector<std::unique_ptr<torch::optim::SGD>> optimizers;
   for (int i = 0; i < count; ++i) {
@@ -39,8 +40,8 @@ void train(RankContext& context, const Fault& fault) {
   for (int step = 0; step < kSteps; ++step) {
     const auto inputs = at::randn({kBatch, 10});
     const auto targets = inputs.sum(1, true);
-    const auto parts = inputs.chunk(count);
-    const auto part_targets = targets.chunk(count);
+    const auto parts = scatter(inputs, devices);
+    const auto part_targets = scatter(targets, devices);
     std::vector<double> weights;
     for (const auto& part : parts) weights.push_back(static_cast<double>(part.size(0)) / kBatch);
     for (int i = 0; i < count; ++i) {

@@ -45,9 +45,10 @@ class OneDevice {
 
 void train(RankContext& context, const Fault& fault) {
   const int count = context.world_size();
-  const std::vector<c10::Device> devices(count, c10::kCPU);
+  const auto devices = context.devices();
   const auto data = fashion_mnist_or_synthetic(Split::train, kBatchPerDevice * count * kSteps);
   auto model = batch_norm_mlp();
+  model->to(devices[0]);
   torch::optim::SGD optimizer(model->parameters(), 0.01);
   // A near miss: BatchNorm frozen on purpose, as in fine-tuning. Its buffers must not move.
   const bool frozen = fault("near-miss-frozen-statistics");

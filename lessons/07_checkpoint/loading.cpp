@@ -16,10 +16,12 @@ namespace {
 
 using namespace checkpoint_lesson;
 
-// Rank r trains on GPU r. Where there are no GPUs this is a name, and what is written down is where a
-// tensor would have gone.
+// Rank r trains on GPU r. Without GPUs this is a name, and what is written down is where a tensor would have gone.
 std::string gpu(int rank) {
   return "cuda:" + std::to_string(rank);
+}
+std::string gpu_of(const RankContext& context) {
+  return context.device().is_cuda() ? context.device().str() : gpu(context.rank());
 }
 
 // What many C++ programs put around a model, as Python's DDP does: its names begin with "module.".
@@ -41,7 +43,7 @@ Value::Dict to_save(RankContext& context, Run& run, const Fault& fault) {
 }
 
 Devices devices_of(RankContext& context, const Fault& fault) {
-  const auto mine = gpu(context.rank());
+  const auto mine = gpu_of(context);
   const bool through_cpu = fault("near-miss-through-the-cpu");
   std::function<std::string(const std::string&)> map_location;
   if (fault("load-without-map-location")) {  // PITFALL load-without-map-location
@@ -49,9 +51,17 @@ Devices devices_of(RankContext& context, const Fault& fault) {
   } else {
     map_location = [=](const std::string&) { return through_cpu ? "cpu" : mine; };
   }
-  const auto to = map_location(gpu(0));
-  add_figure(context, "loads to another's device", to == gpu(0) && to != mine ? 1 : 0);
   return {mine, map_location};
+}
+
+// With GPUs it is where the tensors are, and what this process has on GPU 0: there it has a context as soon as one of
+// its tensors goes there.
+void look_where(RankContext& context, const Checkpoint& checkpoint, const Devices& devices) {
+  const bool real = context.device().is_cuda();
+  const auto weight = checkpoint.at("model").as_dict().begin()->second.as_tensor();
+  const auto to = real ? weight.device().str() : devices.map_location(gpu(0));
+  add_figure(context, "loads to another's device", to == gpu(0) && to != devices.device ? 1 : 0);
+  if (real) add_figure(context, "bytes on GPU 0", bytes_on_gpu_zero());
 }
 
 void restore_optimizer(RankContext& context, Run& run, const Value& saved, const Fault& fault) {
@@ -97,7 +107,9 @@ void train(RankContext& context, const Fault& fault) {
     context.probes().training_state("saved", run.parts());
   }
   Run run(context, data);  // the job has been started again
-  const auto checkpoint = read_checkpoint(context, file, devices_of(context, fault));
+  const auto devices = devices_of(context, fault);
+  const auto checkpoint = read_checkpoint(context, file, devices);
+  look_where(context, checkpoint, devices);
   const auto names = load_state_dict(*run.model, checkpoint.at("model"), {.strict = false});
   if (fault("near-miss-wrapped-both-ways")) {
     WrapperImpl wrapped(run.model);
@@ -136,7 +148,8 @@ lockstep::Part loading_part() {
       .run = train,
       .broken = {{.slug = "load-without-map-location",
                   .what = "every rank loads to the device that was saved from",
-                  .oracle = {"ranks that load to another rank's device", ranks_on_anothers_device}},
+                  .oracle = {"ranks that load to another rank's device", ranks_on_anothers_device},
+                  .own_gpus = true},
                  {.slug = "optimizer-state-on-wrong-device",
                   .what = "the optimizer's state stays on the file's device",
                   .oracle = {"state tensors on another device than their parameter",

@@ -1,9 +1,12 @@
 #include "run.h"
 
 #include <lockstep/base/file.h>
+#include <lockstep/gpu/usage.h>
 #include <lockstep/lesson/figures.h>
+#include <unistd.h>
 
 #include <fstream>
+#include <limits>
 #include <set>
 
 namespace checkpoint_lesson {
@@ -136,7 +139,12 @@ Checkpoint read_checkpoint(RankContext& context, const std::filesystem::path& fi
   if (!devices.device.empty()) what.device = devices.device;
   auto& readable = context.outcome().figures["readable"];
   try {
-    auto checkpoint = load_checkpoint(file, {.map_location = context.device()});
+    MapLocation map_location(context.device());
+    if (context.device().is_cuda() && devices.map_location)
+      map_location = MapLocation::Function([&](const std::string& saved_from) {
+        return c10::Device(devices.map_location(saved_from));
+      });
+    auto checkpoint = load_checkpoint(file, {.map_location = map_location});
     std::set<std::string> from, to;
     for (const auto& [tensor, location] : checkpoint.locations) {
       from.insert(location);
@@ -154,6 +162,14 @@ Checkpoint read_checkpoint(RankContext& context, const std::filesystem::path& fi
     readable = {0};
     throw;
   }
+}
+
+double bytes_on_gpu_zero() {
+  const auto usage = gpu::ask_usage();
+  if (!usage || usage->empty()) return std::numeric_limits<double>::quiet_NaN();
+  for (const auto& process : usage->front().processes)
+    if (process.pid == getpid() && process.bytes) return static_cast<double>(*process.bytes);
+  return 0;
 }
 
 std::string bytes_of(RankContext& context, const Value& value) {

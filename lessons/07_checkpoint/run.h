@@ -66,14 +66,18 @@ struct Place {
 };
 void write_checkpoint(RankContext& context, const std::filesystem::path& file, const Value& value,
                       const SaveOptions& options = {}, const Place& place = {});
-// `device` is the name of the one this rank trains on, `map_location` says by name where a tensor
-// goes that was saved from another: names only, where there are no GPUs. Adds the figure "readable".
+// `device` is the name of the one this rank trains on, `map_location` says by name where a tensor goes that was saved
+// from another: there it goes, where the ranks are on GPUs; without them it is a name only. Adds the figure "readable".
 struct Devices {
   std::string device;
   std::function<std::string(const std::string&)> map_location;
 };
 Checkpoint read_checkpoint(RankContext& context, const std::filesystem::path& file,
                            const Devices& devices = {});
+
+// What this process holds of the first GPU's memory, its context included. 0: it has no context there.
+// NaN where NVML does not say.
+double bytes_on_gpu_zero();
 
 // Several ranks write one file as if there were no other, as std::ofstream does: each empties it, writes the
 // first half of its own bytes, then the second. Barriers make the worst order certain: the first half is

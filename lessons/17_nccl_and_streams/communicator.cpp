@@ -14,10 +14,39 @@ namespace {
 
 constexpr auto kBetweenLooks = std::chrono::microseconds(50);
 
+// A communicator's first operation also connects the ranks.
+std::chrono::seconds patience_for(std::int64_t number) {
+  return number == 1 ? kUntilAllAreThere : kPatience;
+}
+
+// Of this process, which uses them from one thread.
+std::vector<ncclComm_t*> in_use;
+
+// Ends the kernels that wait, of all communicators together. One alone would hang: ncclCommAbort() frees its memory on the
+// GPU, that waits for the device, and so for the kernels of the others. In a group, which NCCL has had for this since
+// 2.22, all are told to end before anything is freed.
+void abort_all() {
+  ncclGroupStart();
+  for (auto* each : in_use) ncclCommAbort(std::exchange(*each, nullptr));
+  ncclGroupEnd();
+  in_use.clear();
+}
+
+// As check(). What it throws leaves no kernel behind that waits: whoever then frees memory would wait with it.
+template <typename Code>
+void check_or_abort(Code code, const std::string& call) {
+  try {
+    check(code, call);
+  } catch (...) {
+    abort_all();
+    throw;
+  }
+}
+
 // A communicator that does not block says so where others would: it is at work, and ncclCommGetAsyncError() tells
 // when it is done.
 void check_started(ncclResult_t code, const std::string& call) {
-  if (code != ncclInProgress) check(code, call);
+  if (code != ncclInProgress) check_or_abort(code, call);
 }
 
 }  // namespace
@@ -32,6 +61,7 @@ Communicator::Communicator(RankContext& context, const std::string& name, const 
   config.blocking = 0;  // else a rank whose peer never comes cannot be brought back
   check_started(ncclCommInitRankConfig(&handle_, context.world_size(), id, context.rank(), &config),
                 "ncclCommInitRankConfig");
+  in_use.push_back(&handle_);
   until_ready("ncclCommInitRankConfig", kUntilAllAreThere);
   context_.probes().tell(trace::Group{"joined", name_, members});
 }
@@ -39,7 +69,12 @@ Communicator::Communicator(RankContext& context, const std::string& name, const 
 Communicator::~Communicator() {
   if (handle_ == nullptr) return;
   const bool in_order = std::uncaught_exceptions() == exceptions_ && finalized();
-  in_order ? ncclCommDestroy(handle_) : ncclCommAbort(handle_);
+  if (!in_order) {
+    abort_all();
+    return;
+  }
+  std::erase(in_use, &handle_);
+  ncclCommDestroy(handle_);
 }
 
 // Whether all that was begun is done, and the peers know.
@@ -58,10 +93,10 @@ void Communicator::until_ready(const std::string& what, std::chrono::seconds pat
   const auto until = std::chrono::steady_clock::now() + patience;
   for (;;) {
     ncclResult_t state = ncclSuccess;
-    check(ncclCommGetAsyncError(handle_, &state), "ncclCommGetAsyncError");
+    check_or_abort(ncclCommGetAsyncError(handle_, &state), "ncclCommGetAsyncError");
     if (state == ncclSuccess) return;
-    if (state != ncclInProgress) give_up(what, ncclGetErrorString(state));
-    if (std::chrono::steady_clock::now() > until) give_up(what, "a peer does not come");
+    if (state != ncclInProgress) give_up(what, patience, ncclGetErrorString(state));
+    if (std::chrono::steady_clock::now() > until) give_up(what, patience, "a peer does not come");
     std::this_thread::sleep_for(kBetweenLooks);
   }
 }
@@ -86,35 +121,37 @@ std::int64_t Communicator::all_reduce(const Floats& from, const Floats& to) {
   check_started(ncclAllReduce(from.data(), to.data(), static_cast<std::size_t>(from.count()),
                               ncclFloat, ncclSum, handle_, stream_),
                 "ncclAllReduce");
-  until_ready("all_reduce", kPatience);
-  check(cudaEventRecord(done, stream_), "cudaEventRecord");
+  until_ready("all_reduce", patience_for(number));
+  check_or_abort(cudaEventRecord(done, stream_), "cudaEventRecord");
   return number;
 }
 
 void Communicator::wait(std::int64_t number) {
   auto& pending = *pending_.at(static_cast<std::size_t>(number - 1));
-  const auto until = std::chrono::steady_clock::now() + kPatience;
+  const auto patience = patience_for(number);
+  const auto until = std::chrono::steady_clock::now() + patience;
   for (;;) {
     const auto state = cudaEventQuery(pending.done);
     if (state == cudaSuccess) break;
-    if (state != cudaErrorNotReady) check(state, "cudaEventQuery");
+    if (state != cudaErrorNotReady) check_or_abort(state, "cudaEventQuery");
     // The kernel waits for its peers on the GPU, and for ever. That one of them has failed is told here only.
     ncclResult_t error = ncclSuccess;
-    check(ncclCommGetAsyncError(handle_, &error), "ncclCommGetAsyncError");
+    check_or_abort(ncclCommGetAsyncError(handle_, &error), "ncclCommGetAsyncError");
     if (error != ncclSuccess && error != ncclInProgress)
-      give_up("all_reduce", ncclGetErrorString(error));
-    if (std::chrono::steady_clock::now() > until) give_up("all_reduce", "a peer does not come");
+      give_up("all_reduce", patience, ncclGetErrorString(error));
+    if (std::chrono::steady_clock::now() > until)
+      give_up("all_reduce", patience, "a peer does not come");
     std::this_thread::sleep_for(kBetweenLooks);
   }
   context_.probes().leave(std::exchange(pending.entered, 0));
   context_.probes().tell(trace::StreamUse{"synchronize", -1, 0, pending.done.number()});
 }
 
-// Ends the kernels that wait, too: without it this process could not even end.
-void Communicator::give_up(const std::string& what, const std::string& why) {
-  ncclCommAbort(handle_);
-  handle_ = nullptr;
+// Before the exception leaves: on its way buffers are freed, which waits for the device.
+void Communicator::give_up(const std::string& what, std::chrono::seconds patience,
+                           const std::string& why) {
+  abort_all();
   for (const auto& pending : pending_) context_.probes().leave(pending->entered, true);
   throw CollectiveError(context_.rank(), what + " of communicator " + name_,
-                        static_cast<std::int64_t>(pending_.size()), kPatience, why);
+                        static_cast<std::int64_t>(pending_.size()), patience, why);
 }

@@ -1,8 +1,11 @@
 #include "device.h"
 
+#include <lockstep/base/environment.h>
+#include <lockstep/gpu/nccl_environment.h>
 #include <lockstep/gpu/require_nccl.h>
 #include <lockstep/launch/launch.h>
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -31,7 +34,9 @@ std::vector<float> read(const float* data, std::int64_t count) {
 
 void use_own_gpu(const RankContext& context) {
   const auto place = launch::placement_from_environment().value_or(launch::Placement{});
-  const auto facts = gpu::facts_here();
+  int version = 0;
+  check(ncclGetVersion(&version), "ncclGetVersion");
+  const auto facts = gpu::facts_here(version);
   const auto gpus = static_cast<int>(facts.driver.gpus.size());
   const bool shares = context.share_gpu();
   try {
@@ -39,8 +44,14 @@ void use_own_gpu(const RankContext& context) {
   } catch (const UnavailableError& error) {
     throw UnavailableError(std::string("this part needs a GPU for each rank: ") + error.what());
   }
-  const auto host = "lesson-rank-" + std::to_string(context.rank());
-  if (place.local_world_size > gpus) ::setenv("NCCL_HOSTID", host.c_str(), /*overwrite=*/0);
+  const gpu::NcclJob job{.rank = context.rank(),
+                         .one_machine = place.local_world_size == place.world_size,
+                         .share_gpu = shares,
+                         .nccl_library = version,
+                         .local_ranks = place.local_world_size,
+                         .gpus = gpus};
+  for (const auto& [name, value] : gpu::nccl_environment(job, environment))
+    ::setenv(name.c_str(), value.c_str(), /*overwrite=*/0);
   check(cudaSetDevice(gpu::device_of(place.local_rank, gpus, shares)), "cudaSetDevice");
 }
 
@@ -61,6 +72,11 @@ ncclUniqueId shared_id(const RankContext& context, const std::string& name) {
   }
   std::ifstream(file, std::ios::binary).read(id.internal, sizeof(id.internal));
   return id;
+}
+
+std::uint64_t next_number() {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
 }
 
 Floats::Floats(std::int64_t count, float value) : count_(count) {

@@ -10,7 +10,7 @@
 #include <vector>
 
 // Makes this rank's GPU current: cuda:LOCAL_RANK; with --share-gpu perhaps one that several ranks have, which NCCL
-// is then told are of different machines. Throws UnavailableError where there are too few.
+// is then told (gpu/nccl_environment.h). Before NCCL's first call. Throws UnavailableError where there are too few.
 void use_own_gpu(const lockstep::RankContext& context);
 
 // The same on all ranks: rank 0 asks NCCL for it, and leaves it in the run's folder. A name of its own for each.
@@ -35,6 +35,9 @@ class Stream {
   std::int64_t number_;
 };
 
+// 1, 2, ... An address would not do: freed, it is another buffer's, and the probes' reader would take them for one.
+std::uint64_t next_number();
+
 // A moment of a stream.
 class Moment {
  public:
@@ -46,10 +49,11 @@ class Moment {
   Moment(const Moment&) = delete;
   Moment& operator=(const Moment&) = delete;
   operator cudaEvent_t() const { return handle_; }
-  std::uint64_t number() const { return reinterpret_cast<std::uint64_t>(handle_); }
+  std::uint64_t number() const { return number_; }
 
  private:
   cudaEvent_t handle_ = nullptr;
+  std::uint64_t number_ = next_number();
 };
 
 // So many floats on the GPU, all of one value: they are there when the constructor returns.
@@ -62,11 +66,12 @@ class Floats {
 
   float* data() const { return data_; }
   std::int64_t count() const { return count_; }
-  std::uint64_t number() const { return reinterpret_cast<std::uint64_t>(data_); }
+  std::uint64_t number() const { return number_; }
   // The value that is furthest from `right`. Waits for all of the GPU's streams.
   float worst(float right) const;
 
  private:
   float* data_ = nullptr;
   std::int64_t count_;
+  std::uint64_t number_ = next_number();
 };

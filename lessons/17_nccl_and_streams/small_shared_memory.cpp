@@ -158,7 +158,9 @@ SharedFile SharedFile::make(RankContext& context, const fs::path& file, std::int
 SharedFile SharedFile::open(const fs::path& file) {
   const int fd = ::open(file.c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) throw Error(file.string() + ": " + std::strerror(errno));
-  return SharedFile(fd, static_cast<std::int64_t>(fs::file_size(file)), file);
+  SharedFile shared(fd, static_cast<std::int64_t>(fs::file_size(file)), file);
+  fs::remove(file);
+  return shared;
 }
 
 SharedFile::SharedFile(int fd, std::int64_t bytes, const fs::path& file) : bytes_(bytes) {

@@ -18,7 +18,7 @@ class SharedFile {
   // Makes it, reserves its bytes, and tells the probes so before. Throws Error where there is no room.
   static SharedFile make(lockstep::RankContext& context, const std::filesystem::path& file,
                          std::int64_t bytes);
-  // Of one that another rank has made.
+  // Of one that another rank has made, for this rank alone: its name goes, the memory stays until both let go of it.
   static SharedFile open(const std::filesystem::path& file);
   ~SharedFile();
   SharedFile(SharedFile&& other) noexcept;
@@ -27,7 +27,7 @@ class SharedFile {
   void* data() const { return data_; }
 
  private:
-  explicit SharedFile(int fd, std::int64_t bytes, const std::filesystem::path& file);
+  SharedFile(int fd, std::int64_t bytes, const std::filesystem::path& file);
 
   void* data_ = nullptr;
   std::int64_t bytes_ = 0;

@@ -52,32 +52,57 @@ def why_left_out(validator, comparison):
     return f"two forms have the name {twice[0]}" if twice else None
 
 
+def comparisons_in(folder, validator, left_out):
+    """[(file, content)] of a folder's comparison reports, the oldest first."""
+    found = []
+    for file in sorted(folder.glob("*.json"), key=lambda file: file.stat().st_mtime_ns):
+        try:
+            content = read(file)
+        except (OSError, ValueError) as error:
+            left_out.append((file.name, f"cannot be read: {error}"))
+            continue
+        if not isinstance(content, dict) or "lesson" not in content:
+            continue
+        if why := why_left_out(validator, content):
+            left_out.append((file.name, why))
+        else:
+            found.append((file, content))
+    return found
+
+
+def put_into(lesson, single):
+    """The runs of `single` in the place of those of the same name; one that the lesson has not comes last."""
+    for variant in single["variants"]:
+        names = [other["name"] for other in lesson["variants"]]
+        at = names.index(variant["name"]) if variant["name"] in names else len(names)
+        lesson["variants"][at:at + 1] = [variant]
+
+
 def collect(reports, measured):
     """Comparison reports of the folder `reports`, and every result in `measured`.
 
     Other results lie among the reports; those name no lesson. A file that cannot be read is left out, with the reason;
-    of two reports of one lesson the newer one is shown.
+    of two reports of one lesson the newer one is shown. The folder `forms` in it has runs of single forms: a newer one
+    stands in the place of the lesson's.
     """
     result = Collected([], {}, [])
     schema = read(SCHEMA)
     validator = jsonschema.validators.validator_for(schema)(schema)
-    shown = {}
-    for file in sorted(reports.glob("*.json"), key=lambda file: file.stat().st_mtime_ns, reverse=True):
-        try:
-            content = read(file)
-        except (OSError, ValueError) as error:
-            result.left_out.append((file.name, f"cannot be read: {error}"))
-            continue
-        if not isinstance(content, dict) or "lesson" not in content:
-            continue
-        why = why_left_out(validator, content)
-        if not why and content["lesson"] in shown:
-            why = f"{shown[content['lesson']]} is a newer report of {content['lesson']}"
-        if why:
+    shown = {}  # by lesson: (file, its content)
+    for file, content in reversed(comparisons_in(reports, validator, result.left_out)):
+        if content["lesson"] in shown:
+            why = f"{shown[content['lesson']][0].name} is a newer report of {content['lesson']}"
             result.left_out.append((file.name, why))
         else:
-            shown[content["lesson"]] = file.name
+            shown[content["lesson"]] = file, content
             result.comparisons.append(content)
+    for file, content in comparisons_in(reports / "forms", validator, result.left_out):
+        whole, lesson = shown.get(content["lesson"], (None, None))
+        if lesson is None:
+            shown[content["lesson"]] = file, content
+            result.comparisons.append(content)
+        elif file.stat().st_mtime_ns > whole.stat().st_mtime_ns:
+            put_into(lesson, content)
     result.comparisons.sort(key=lambda comparison: comparison["lesson"])
     for file in sorted(measured.glob("*.json")):
         try:

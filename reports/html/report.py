@@ -115,14 +115,15 @@ def main(line):
     try:
         file, collected = make(arguments)
     except NothingToShow as error:
-        print(f"lockstep report: {error}.\n          Run lessons first: ./lockstep run all", file=sys.stderr)
+        print(f"lockstep report: {error}.\n          Run some first: ./lockstep run 05, or ./lockstep run all", file=sys.stderr)
         return 3
     except OSError as error:
         print(f"lockstep report: {error.filename or arguments.out}: {error.strerror}.", file=sys.stderr)
         return 3
     for name, why in collected.left_out:
         print(f"lockstep report: left out {name}: {why}", file=sys.stderr)
-    print(f"{file}: {len(collected.comparisons)} lessons, {file.stat().st_size / 1e6:.1f} MB, "
+    number = len(collected.comparisons)
+    print(f"{file}: {number} lesson{'s' if number != 1 else ''}, {file.stat().st_size / 1e6:.1f} MB, "
           f"{time.monotonic() - started:.1f} s")
     return 0
 

@@ -18,6 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 REPORT = ROOT / "reports" / "html" / "report.py"
 sys.path.insert(0, str(REPORT.parent))
 import chart_library  # noqa: E402
+import collect  # noqa: E402
 import pictures  # noqa: E402
 
 DEADLINE_S = 60
@@ -94,6 +95,20 @@ class Command(unittest.TestCase):
         made_up.write(self.folder, made_up.report("05_x", [made_up.form("correct", "correct")], title="The newer"))
         self.assertIn("left out 99_older.json: 05_x.json is a newer report of 05_x", self.made().stderr)
         self.assert_has(self.page(), "The newer", no=("The older",))
+
+    def test_a_newer_run_of_a_single_form_stands_in_its_place(self):
+        first, second = (made_up.form(name, "broken", losses=[[1.0]]) for name in ("one", "two"))
+        for written, wanted in ((2, "as-expected"), (8, "not-named")):
+            lesson, single = self.folder / "05_a.json", self.folder / "forms" / "05_a.json"
+            made_up.write(self.folder, made_up.report("05_a", [first, second]))
+            made_up.write(self.folder / "forms", made_up.report("05_a", [{**second, "verdict": "not-named"}]),
+                          made_up.report("06_b", [first]))
+            os.utime(lesson, (5, 5))
+            os.utime(single, (written, written))
+            shown = collect.collect(self.folder, self.folder).comparisons
+            self.assertEqual([each["lesson"] for each in shown], ["05_a", "06_b"])
+            self.assertEqual([(run["name"], run["verdict"]) for run in shown[0]["variants"]],
+                             [("one", "as-expected"), ("two", wanted)])
 
     def test_two_forms_of_one_name(self):
         made_up.write(self.folder, made_up.report("05_x", [made_up.form("correct", "correct")] * 2))

@@ -125,6 +125,18 @@ TEST_P(Streams, ThatReadTheSameNeedNoOrder) {
            read(kCompute, kBucket), read(3, kBucket), synchronize(-1)}));
 }
 
+// Number 0, the legacy default stream, waits for what the others were given before, and they for it.
+TEST_P(Streams, AreInOrderWithTheLegacyDefaultStream) {
+  constexpr std::int64_t kDefault = 0;
+  expect_nothing(job({write(kCompute, kBucket), read(kDefault, kBucket), write(kDefault, kSum),
+                      read(kCompute, kSum), read(kComm, kSum)}));
+  // Its work between two others' puts those in order; what is not behind it stays unordered.
+  expect_nothing(job({write(kCompute, kBucket), write(kDefault, kSum), read(kComm, kBucket),
+                      write(kDefault, kSum)}));
+  const auto trace = job({write(kDefault, kSum), write(kCompute, kBucket), read(kComm, kBucket)});
+  expect_only(trace, "wrong-stream", everyone(), 0);
+}
+
 TEST_P(Streams, OfOneRankAloneAreNamedByIt) {
   auto trace = job(reduction(kBefore, kBehind));
   auto& last = trace.ranks.back();
@@ -203,9 +215,8 @@ TEST_P(Communicators, InOneOrderAndWaitedForInAnotherAreRight) {
 
 // The others wait for it in the group of all, and it waits for another that died, in a group of theirs.
 TEST_P(Communicators, AreNotToBlameForADeath) {
-  if (world_size() < 3)
-    GTEST_SKIP() << "a rank that waits elsewhere, one that died, and one that waits";
-  auto trace = empty_trace(world_size());
+  // One that waits elsewhere, one that died, and one that waits.
+  auto trace = empty_trace(std::max(3, world_size()));
   for (auto& rank : trace.ranks) {
     const int number = rank.participant.rank;
     enter(rank, 10, in_group("all", 1, 20));
@@ -217,6 +228,37 @@ TEST_P(Communicators, AreNotToBlameForADeath) {
   EXPECT_EQ(state(trace, "communicator-order"), State::clean);
   for (const auto& finding : diagnose::diagnose(trace).findings)
     EXPECT_EQ(finding.pitfall, "peer-dies");
+}
+
+// Both groups in one order, A before B. A rank got through A at once, where it is the root, and waits in B for one that
+// still waits in A for the last rank.
+trace::Trace behind_a_root(int world_size, const std::string& how, int signal) {
+  auto trace = empty_trace(std::max(3, world_size));
+  const int last = static_cast<int>(trace.ranks.size()) - 1;
+  for (auto& rank : trace.ranks) {
+    const int number = rank.participant.rank;
+    enter(rank, 10, in_group("A", 1, 20));
+    if (number < 2) enter(rank, 30, in_group("B", 1, 40));
+    if (number == 1) enter(rank, 50, in_group("A", 2, 60));
+    if (number == 1) enter(rank, 70, in_group("B", 2, 0));
+    if (number != 1 && number != last) enter(rank, 50, in_group("A", 2, 0));
+    end(trace, number, number == last ? how : "deadline", number == last ? signal : 0);
+  }
+  return trace;
+}
+
+TEST_P(Communicators, AreNotToBlameWhereOneIsAheadOfADeath) {
+  const auto trace = behind_a_root(world_size(), "signalled", SIGKILL);
+  EXPECT_EQ(state(trace, "communicator-order"), State::clean);
+  EXPECT_EQ(state(trace, "peer-dies"), State::found);
+  for (const auto& finding : diagnose::diagnose(trace).findings)
+    EXPECT_EQ(finding.pitfall, "peer-dies");
+}
+
+TEST_P(Communicators, AreNotToBlameWhereOneIsAheadOfAnAbsentRank) {
+  const auto trace = behind_a_root(world_size(), "deadline", 0);
+  EXPECT_EQ(state(trace, "communicator-order"), State::clean);
+  EXPECT_FALSE(diagnose::diagnose(trace).findings.empty());
 }
 
 TEST_P(Communicators, AreNotLookedForWhereThereIsOne) {
@@ -282,6 +324,22 @@ TEST_P(Shared, MemoryWithRoomIsRight) {
 // As a sparse file does: more than there is, of which little is used.
 TEST_P(Shared, MemoryThatDidNoHarmIsLeftAlone) {
   expect_nothing(job(100 * kMiB, 64 * kMiB, "completed"));
+}
+
+// A program that was told that there is no room, and takes a file on disk.
+TEST_P(Shared, MemoryThatTheRankDidWithoutIsLeftAlone) {
+  expect_nothing(job(100 * kMiB, 64 * kMiB, "completed", 0, ENOSPC));
+  // Where one did not do without it, that one is named.
+  auto trace = job(100 * kMiB, 64 * kMiB, "completed", 0, ENOSPC);
+  trace.ends.back().how = "raised";
+  expect_only(trace, "small-shared-memory", {world_size() - 1}, -1);
+}
+
+TEST_P(Shared, MemoryIsNotToBlameForAnotherDeath) {
+  for (const int signal : {SIGKILL, SIGSEGV})
+    EXPECT_EQ(state(job(100 * kMiB, 64 * kMiB, "signalled", signal), "small-shared-memory"),
+              State::clean);
+  EXPECT_EQ(state(job(100 * kMiB, 64 * kMiB, "raised"), "small-shared-memory"), State::clean);
 }
 
 TEST_P(Shared, MemoryIsNotToBlameForAnotherBusErrorNorAnotherRefusal) {

@@ -102,15 +102,34 @@ class Course(unittest.TestCase):
             self.assertIn("missing-set-epoch", result.stdout)
 
     def test_wrong_use(self):
-        self.assert_usage(call("run", "no_lesson"), "no_lesson", "05_set_epoch")
+        self.assert_usage(call("run", "no_lesson"), "no_lesson", "./lockstep list names them all")
         self.assert_usage(call("run", "99"), "there is no lesson 99; there are 01 to 18, and next to it 18_")
         self.assert_usage(call("exercise", "start", "0"), "there is no lesson 00;", "next to it 01_single_device.")
         self.assert_usage(call("run", "all", "--variant", "no-form"), "no-form")
         self.assert_usage(call("run", "all", "--json", "x.json"), "--json")
         self.assert_usage(call("run", "05", "--json", self.folder / "missing" / "x.json"), str(self.folder / "missing"))
         self.assert_usage(call("run", "05", "--variant", "no-form", "--reports", self.folder), "no-form")
+        self.assert_usage(call("run", "05", "--varient", "X"), "not expected: --varient X; there are --help, --variant, ")
         self.assertEqual(list(self.folder.iterdir()), [])
-        self.assertEqual(call().returncode, 2)
+
+    def test_what_was_misspelt_is_offered_as_it_is_spelt(self):
+        form = "the nearest: missing-set-epoch,"
+        self.assert_usage(call("run", "set_epok"), 'no lesson "set_epok"; the nearest: 05_set_epoch,')
+        self.assert_usage(call("run", "set-epok"), "the nearest: 05_set_epoch,")
+        self.assert_usage(call("run", "05", "--variant", "missing-set-epohc"), 'no form "missing-set-epohc" in 05_', form)
+        self.assert_usage(call("run", "05", "--variant", "missing_set_epoch"), form)
+        self.assert_usage(call("run", "all", "--variant", "missing-set-epohc"), "no lesson has a form", form)
+        for action in ("start", "hint", "check", "reset"):
+            self.assert_usage(call("exercise", action, "missing-set-epohc"), 'no exercise "missing-set-epohc"', form)
+        self.assert_usage(call("exercise", "start", "set_epok"), "the nearest: 05_set_epoch,")
+
+    def test_subcommands_are_named(self):
+        theirs = "there are start, hint, check and reset."
+        self.assert_usage(call("exercise"), "./lockstep exercise wants a subcommand; " + theirs)
+        self.assert_usage(call("exercise", "strat", "05"), './lockstep exercise has no subcommand "strat"; ' + theirs)
+        self.assert_usage(call("dance"), '"dance"; there are list, run, explain, exercise, diagnose and matrix.')
+        self.assert_usage(call(), "./lockstep wants a subcommand; there are list, run,")
+        self.assert_usage(call("explain", "missing-set-epoch", "one", "two"), "not expected: one two;")
 
     def test_a_form_among_all_lessons_then_blind(self):
         traces = self.folder / "traces"
@@ -210,6 +229,26 @@ class Course(unittest.TestCase):
             self.assertRegex(told[1], r"^form 2 of 7: missing-set-epoch, about \d+ s left$")
         result = call("run", "05", "--variant", "missing-set-epoch", "--reports", reports)
         self.assertRegex(result.stderr.splitlines()[0], r"^form 1 of 1: missing-set-epoch, about \d+ s left$")
+
+    def test_what_is_skipped_is_no_verdict(self):
+        report = self.folder / "09.json"
+        result = call("run", "09", "--world-size", "1", "--json", report)
+        runs, told = result.stdout.split("\nBy rank, ")
+        told, rest = told.split("\nWhy\n")
+        variants = json.loads(report.read_text())["variants"]
+        skipped = [each for each in variants if each["verdict"] == "skipped"]
+        self.assertGreater(len(skipped), 2)
+        self.assertLess(len(skipped), len(variants), "a form runs on one rank")
+        reasons = {each["reason"] for each in skipped}
+        self.assertLess(len(reasons), len(skipped))
+        for reason in reasons:
+            self.assertEqual((flat(runs).count(reason), flat(told).count(reason)), (1, 1), reason)
+        self.assertEqual(runs.count("skipped, as above"), len(skipped) - len(reasons))
+        self.assertEqual(told.count("found: "), len(variants) - len(skipped))
+        for each in skipped:
+            self.assertEqual(flat(told).count(each["name"]), 1)
+        self.assertNotIn("ended otherwise: skipped", told)
+        self.assertIn(f"ended as expected, {len(skipped)} were skipped. The report:", flat(rest))
 
     def test_progress_is_one_line_of_a_terminal(self):
         ours, theirs = pty.openpty()

@@ -73,6 +73,13 @@ class Exercise(Home):
         self.assertEqual(self.file.read_text(), text)
         self.assertEqual([each.name for each in self.folder.glob(f"{SLUG}*")], [self.file.name])
 
+    def test_a_reset_of_what_was_never_started_says_so(self):
+        result = self.call("exercise", "reset", SLUG)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertTrue(result.stdout.startswith("It was never started, so there is nothing to reset; it is started now.\n"))
+        self.assertIn(REDUCE, self.file.read_text())
+        self.assertNotIn("never started", self.call("exercise", "reset", SLUG).stdout)
+
     def test_no_hint_before_the_start(self):
         result = self.call("exercise", "hint", "03")
         self.assertEqual((result.returncode, result.stdout), (2, ""))
@@ -143,6 +150,13 @@ class Exercise(Home):
         lesson = json.loads(self.progress.read_text())["lessons"]["03_ddp"]
         self.assertRegex(lesson["passed"], r"^\d{4}-\d\d-\d\d$")
         self.assertRegex(self.call("list").stdout, r"03_ddp +done")
+
+    def test_every_rank_has_a_line_of_its_own(self):
+        text = self.start().replace(REDUCE, 'throw Error("rank " + std::to_string(context.rank()) + " gives up");')
+        result = self.check(text)
+        self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
+        self.assertRegex(result.stdout, r"(?m)^Not yet right\.\n  on 2 ranks, seed \d+: it did not complete: crash\n"
+                         r"    first: rank (\d) raised: rank \1 gives up\n    rank (?!\1)\d .*\nA hint: ")
 
     def test_an_error_is_at_the_line_of_the_exercise(self):
         lines = self.start().splitlines()

@@ -82,10 +82,20 @@ class Explain(unittest.TestCase):
                 self.assertTrue(file.startswith(f"lessons/{lesson}/"), file)
                 # The code tells the forms apart.
                 code = [lines[begin:end] for begin, end in ((places[0], places[1]), (places[3], places[4]))]
-                signs = [any(line.startswith(f"    {sign} ") for line in part) for sign, part in zip("-+", code)]
+                signs = [any(line.startswith(f"   {sign}| ") for line in part) for sign, part in zip("-+", code)]
                 self.assertTrue(any(signs), code)
+                for sign, part in zip("-+", code):
+                    self.assert_whole_statements_are_marked([line for line in part if line[4:5] == "|"], sign)
                 self.assertNotIn('fault("', result.stdout)
                 self.assertIn(f"./lockstep run {lesson[:2]} --variant {slug}", result.stdout)
+
+    def assert_whole_statements_are_marked(self, lines, sign):
+        """A line that goes on with the statement of the one above has its sign: a `+` of C++ is behind the bar."""
+        for above, line in zip(lines, lines[1:]):
+            self.assertRegex(line, rf"^   [ {sign}]\|(?: |$)")
+            code = re.sub(r'"(?:\\.|[^"\\])*"', '""', above[6:]).split("//")[0].rstrip()
+            if code and code[-1] not in ";{}:" and line[6:].strip():
+                self.assertEqual(line[3], above[3], (above, line))
 
     def test_every_difference_is_a_patch(self):
         for slug in SLUGS:

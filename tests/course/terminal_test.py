@@ -236,12 +236,12 @@ class Small(unittest.TestCase):
         self.assertEqual(self.terminal.started(), [])
 
     def test_wrong_input(self):
-        for line, texts in (("lockstep", ["error: ", "--help"]), ("lockstep dance", ["error: "]),
+        for line, texts in (("lockstep", ["error: ", "--help"]), ("lockstep dance", ["error: ", '"dance"', "explain"]),
                             ("lockstep explain set-epoch", ['no pitfall "set-epoch"', "the nearest: ", FORM]),
                             ("lockstep explain no-such --diff", ['no pitfall "no-such"']),
                             ("lockstep run 99", ["no lesson", "99", "18_elastic_restart"]),
                             (f"lockstep run {FORM}", [f"./lockstep run 05 --variant {FORM}"]),
-                            ("lockstep run 05 --variant no-form", ["no-form", FORM]),
+                            (f"lockstep run 05 --variant {FORM}s", [f'no form "{FORM}s"', f"the nearest: {FORM},"]),
                             ("lockstep exercise", ["error: "]), ("lockstep exercise start", ["error: ", "exercise"]),
                             ("lockstep exercise start 99", ["no lesson", "99"]), ("lockstep exercise hint no-such", ['"no-such"']),
                             ("lockstep diagnose nowhere", ["nowhere"]), ("lockstep diagnose", ["error: "])):

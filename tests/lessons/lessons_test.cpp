@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <lockstep/base/environment.h>
 #include <lockstep/base/file.h>
+#include <lockstep/gpu/driver.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -60,9 +61,19 @@ class Form : public ::testing::TestWithParam<FormCase> {
     const TemporaryFolder folder("lockstep-lessons-test");
     const auto file = folder.path() / "report.json";
     const auto seed = std::to_string(environment_int("LOCKSTEP_TEST_SEED").value_or(0));
-    const auto finished =
-        run({program(GetParam().lesson), "--variant", GetParam().form, "--world-size",
-             std::to_string(world_size), "--seed", seed, "--json", file.string()});
+    std::vector<std::string> command{program(GetParam().lesson),
+                                     "--variant",
+                                     GetParam().form,
+                                     "--world-size",
+                                     std::to_string(world_size),
+                                     "--seed",
+                                     seed,
+                                     "--json",
+                                     file.string()};
+    if (const auto gpus = gpu::ask_driver().gpus.size();
+        GetParam().needs_gpu && gpus > 0 && gpus < static_cast<std::size_t>(world_size))
+      command.insert(command.end(), {"--backend", "nccl", "--share-gpu"});
+    const auto finished = run(command);
     *exit_code = finished.exit_code;
     SCOPED_TRACE(finished.err);
     if (!std::filesystem::exists(file)) {

@@ -50,6 +50,7 @@ TEST(Narrow, LinesAreBrokenWhereCodeAllowsIt) {
             "  const auto sum =\n      add(first, second(a, b));\n");
   EXPECT_EQ(narrowed("say(\"a text, not to be broken\", other);\n", 34),
             "say(\"a text, not to be broken\",\n    other);\n");
+  EXPECT_EQ(narrowed("        \"not to be broken\";\n", 22), "   \"not to be broken\";\n");
   EXPECT_EQ(narrowed("say(\"a_text,_not_to_be_broken\");\n", 10),
             "say(\"a_text,_not_to_be_broken\");\n");
 }
@@ -63,6 +64,8 @@ TEST(Nearest, HoldsItThenWordsThenLetters) {
   EXPECT_EQ(nearest("epoch-set", names)[0], "set-epoch-on-copy");
   EXPECT_EQ(nearest("epoch-set", names)[1], "missing-set-epoch");
   EXPECT_EQ(nearest("pear-dies", names)[0], "peer-dies");
+  EXPECT_EQ(nearest("missing_set_epoch", names)[0], "missing-set-epoch");
+  EXPECT_EQ(nearest("sync-batch", {"a", "06_sync_batch_norm"})[0], "06_sync_batch_norm");
   EXPECT_THAT(nearest("x", {"y"}), ElementsAre("y"));
 }
 

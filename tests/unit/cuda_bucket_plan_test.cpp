@@ -9,7 +9,7 @@
 namespace lockstep::cuda {
 namespace {
 
-static_assert(sizeof(Table) <= 4096 - 32, "a kernel's parameters have 4 KB");
+static_assert(sizeof(Table) <= 32'764 - 32, "all of a kernel's parameters");
 
 // Where in the bucket each chunk's elements go, [begin, end), as the kernel's blocks find them.
 std::map<std::int64_t, std::int64_t> ranges(const std::vector<Table>& tables) {

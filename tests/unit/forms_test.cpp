@@ -250,6 +250,20 @@ TEST(Fold, ANothingStaysWhereTheNextStatementGoes) {
   EXPECT_EQ(fold(function, "unsorted"), "void train() {\n  // Nothing: as it comes.\n  go();\n}\n");
 }
 
+// 1 / ranks and count / ranks would be divided as integers.
+TEST(Fold, AValueOfAnotherTypeStandsForNoVariable) {
+  const std::string head = "double f(int total, int ranks) {\n";
+  for (const std::string line : {"  const double scale = 1;\n", "  const double scale = total;\n",
+                                 "  const std::int64_t scale = total;\n"})
+    EXPECT_EQ(
+        fold(head + line + "  if (fault(\"x\")) return scale;\n  return scale / ranks;\n}\n", ""),
+        head + line + "  return scale / ranks;\n}\n");
+  EXPECT_EQ(fold(head + "  const int scale = total;\n  if (fault(\"x\")) return scale;\n"
+                        "  return scale / ranks;\n}\n",
+                 ""),
+            head + "  return total / ranks;\n}\n");
+}
+
 TEST(Fold, WhatTheSwitchesDoNotTouchStays) {
   const std::string function =
       "int f() {\n  if (true) return g(\"fault(x)\", false, 1'000 ? '{' : 2);\n\n  return 0;\n}\n";

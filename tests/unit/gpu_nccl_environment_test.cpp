@@ -63,6 +63,18 @@ TEST(NcclEnvironment, MakesEachSharingRankAHost) {
   EXPECT_THAT(set_for({.nccl_library = 22809}), Not(Contains(Key("NCCL_HOSTID"))));
 }
 
+TEST(NcclEnvironment, SharesOnlyWhereThereAreMoreRanksThanGpus) {
+  const auto hosts = Contains(Key("NCCL_HOSTID"));
+  const NcclJob job{.share_gpu = true, .nccl_library = 22809, .local_ranks = 2, .gpus = 2};
+  EXPECT_THAT(set_for(job), AllOf(Not(hosts), Not(Contains(Key("NCCL_NET"))),
+                                  Not(Contains(Key("NCCL_MNNVL_ENABLE")))));
+  auto crowded = job;
+  crowded.local_ranks = 3;
+  EXPECT_THAT(set_for(crowded), hosts);
+  crowded.share_gpu = false;
+  EXPECT_THAT(set_for(crowded), Not(hosts));
+}
+
 TEST(NcclEnvironment, LeavesSharingToANcclThatHasIt) {
   const auto variables = set_for({.rank = 1, .share_gpu = true, .nccl_library = 23000});
   EXPECT_THAT(variables, AllOf(Contains(Pair("NCCL_MULTI_RANK_GPU_ENABLE", "1")),

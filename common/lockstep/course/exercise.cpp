@@ -2,6 +2,7 @@
 #include <lockstep/base/file.h>
 #include <lockstep/base/text.h>
 #include <lockstep/course/exercise.h>
+#include <lockstep/course/nearest.h>
 #include <lockstep/course/page.h>
 
 #include <algorithm>
@@ -34,6 +35,17 @@ std::string without_the_answer(const Forms& forms) {
   return text;
 }
 
+// Somebody who misspells may have meant a lesson or its pitfall.
+[[noreturn]] void refuse_name(const std::vector<LessonEntry>& lessons, const std::string& wanted) {
+  std::vector<std::string> names;
+  for (const auto& lesson : lessons) {
+    names.push_back(lesson.name);
+    names.push_back(exercise_of(lesson.folder / "lesson.md"));
+  }
+  throw UsageError("there is no exercise \"" + wanted + "\"; the nearest: " +
+                   list(nearest(wanted, names)) + ". ./lockstep list names all lessons");
+}
+
 }  // namespace
 
 std::string exercise_of(const std::filesystem::path& lesson_page) {
@@ -59,6 +71,10 @@ Exercise find_exercise(const std::string& wanted, const std::filesystem::path& f
   const auto pitfalls = find_pitfalls(source);
   const bool is_slug = std::any_of(pitfalls.begin(), pitfalls.end(),
                                    [&](const Pitfall& each) { return each.slug == wanted; });
+  const bool is_lesson =
+      is_number(wanted) || std::any_of(lessons.begin(), lessons.end(),
+                                       [&](const auto& each) { return is_named(each, wanted); });
+  if (!is_slug && !is_lesson) refuse_name(lessons, wanted);
   const auto slug =
       is_slug ? wanted : exercise_of(find_lesson(lessons, wanted).folder / "lesson.md");
   const auto pitfall = find_pitfall(pitfalls, slug);

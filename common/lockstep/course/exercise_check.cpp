@@ -46,7 +46,7 @@ std::string text_of(const Setting& setting) {
 std::vector<Setting> settings_of(const Form& form) {
   std::random_device dice;
   const int fewest = std::max(form.least_ranks, form.default_ranks);
-  const int more = fewest == 1 ? 1 : fewest + 1;
+  const int more = fewest == 1 ? 1 : fewest + 1 + static_cast<int>(dice() % 2);
   return {{fewest, dice() % 1000 + 1}, {more, dice() % 1000 + 1}};
 }
 

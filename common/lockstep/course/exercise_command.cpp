@@ -81,7 +81,9 @@ int hint(const Exercise& exercise) {
 }
 
 int reset(const Exercise& exercise) {
-  if (std::filesystem::exists(exercise.file) && read_file(exercise.file) != handed_out(exercise)) {
+  if (!std::filesystem::exists(exercise.file)) {
+    std::cout << "It was never started, so there is nothing to reset; it is started now.\n";
+  } else if (read_file(exercise.file) != handed_out(exercise)) {
     std::filesystem::path kept;
     for (int number = 1; kept.empty() || std::filesystem::exists(kept); ++number)
       kept = exercise.file.string() + ".old-" + std::to_string(number);
@@ -90,6 +92,13 @@ int reset(const Exercise& exercise) {
   }
   hand_out(exercise);
   return kOk;
+}
+
+// What is wrong may be told in several lines, as that of several ranks: these stand below the first.
+std::string indented(const std::string& text) {
+  std::string result = "  ";
+  for (const char c : text) result += c == '\n' ? std::string("\n    ") : std::string(1, c);
+  return result;
 }
 
 int check(const Exercise& exercise) {
@@ -103,7 +112,7 @@ int check(const Exercise& exercise) {
   }
   if (!result.wrong.empty()) {
     std::cout << "Not yet right.\n";
-    for (const auto& each : result.wrong) std::cout << wrapped(each, "  ");
+    for (const auto& each : result.wrong) std::cout << filled(indented(each), 2);
     std::cout << "A hint: ./lockstep exercise hint " << slug << folder_option(exercise) << "\n";
     return kFinding;
   }
@@ -129,7 +138,7 @@ std::string verdict_on(const Exercise& exercise) {
   const auto solved = check(exercise, forms_of(exercise.pitfall).right, {});
   if (!solved.compiler.empty()) return "its solution cannot be built:\n" + solved.compiler;
   if (!solved.wrong.empty())
-    return "its solution does not pass:\n" + wrapped(list(solved.wrong), "  ");
+    return "its solution does not pass:\n" + filled(indented(list(solved.wrong)), 2);
   return "";
 }
 

@@ -110,7 +110,7 @@ void compare_updates(const trace::Trace& mended, const trace::Trace& reference,
 void judge_oracles(const nlohmann::json& variant, std::vector<std::string>& wrong) {
   const auto outcome = variant.at("outcome").get<std::string>();
   if (outcome != "completed")
-    wrong.push_back("it did not complete: " + outcome + ". " + variant.value("reason", ""));
+    wrong.push_back("it did not complete: " + outcome + "\n" + variant.value("reason", ""));
   std::set<std::string> told;  // several pitfalls may have one oracle
   for (const auto& oracle : variant.at("oracles"))
     if (oracle.at("manifested").get<bool>() && outcome == "completed")

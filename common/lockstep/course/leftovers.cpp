@@ -76,14 +76,32 @@ bool does_nothing(const Variable& variable) {
   return !std::regex_search(code, changes);
 }
 
-// What may stand wherever the variable does: copies of these are as good as the object.
-bool may_stand_for(const Variable& variable, const std::string& rest) {
+// Somewhere in the function: as a parameter, in a loop, or as a variable.
+bool is_declared_as(const std::string& code, const std::string& type, const std::string& name) {
+  static const std::regex inside_a_name(R"([\w:]$)");
+  const auto declaration = type + " " + name;
+  for (auto at = code.find(declaration); at != kNowhere; at = code.find(declaration, at + 1))
+    if (name_at(code, at + type.size() + 1, name) &&
+        !std::regex_search(code.substr(at - std::min<std::size_t>(at, 1), 1), inside_a_name))
+      return true;
+  return false;
+}
+
+// What may stand wherever the variable does: copies of these are as good as the object, and nothing is computed in
+// another type (1 / ranks is no 1.0 / ranks).
+bool may_stand_for(const Variable& variable, const std::string& code, const std::string& rest) {
   static const std::set<std::string> types = {
       "bool", "int", "double", "std::int64_t", "std::uint64_t", "std::size_t", "at::Tensor"};
-  static const std::regex name(R"([A-Za-z_]\w*)"), number(R"([\d'.]+)");
+  static const std::regex name(R"([A-Za-z_]\w*)"), whole(R"([\d']+)"), decimal(R"(\d+\.\d*)");
+  const auto& value = variable.value;
   if (!types.contains(variable.type) || is_changed(rest, variable.name)) return false;
-  if (std::regex_match(variable.value, name)) return !is_changed(rest, variable.value);
-  return std::regex_match(variable.value, number) && count_name(rest, variable.name) == 1;
+  if (value == "true" || value == "false") return variable.type == "bool";
+  if (std::regex_match(value, name))
+    return !is_changed(rest, value) &&
+           (variable.type == "at::Tensor" || is_declared_as(code, variable.type, value));
+  const bool same_type = (variable.type == "int" && std::regex_match(value, whole)) ||
+                         (variable.type == "double" && std::regex_match(value, decimal));
+  return same_type && count_name(rest, variable.name) == 1;
 }
 
 void remove_lines(std::string& text, const Variable& variable) {
@@ -125,7 +143,7 @@ bool remove_leftover(std::string& text, const std::string& original) {
       remove_lines(text, variable);
       return true;
     }
-    if (!may_stand_for(variable, rest)) continue;
+    if (!may_stand_for(variable, code, rest)) continue;
     replace_by_value(text, variable, scope_end);
     return true;
   }

@@ -2,6 +2,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/text.h>
 #include <lockstep/course/lessons.h>
+#include <lockstep/course/nearest.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -105,6 +106,10 @@ bool is_named(const LessonEntry& lesson, const std::string& wanted) {
          wanted == lesson.name.substr(3);
 }
 
+bool is_number(const std::string& wanted) {
+  return !wanted.empty() && wanted.find_first_not_of("0123456789") == std::string::npos;
+}
+
 namespace {
 
 // Names the lessons on either side.
@@ -125,15 +130,14 @@ namespace {
 }  // namespace
 
 LessonEntry find_lesson(const std::vector<LessonEntry>& lessons, const std::string& wanted) {
-  std::string all;
+  std::vector<std::string> names;
   for (const auto& lesson : lessons) {
     if (is_named(lesson, wanted)) return lesson;
-    all += "\n  " + lesson.name;
+    names.push_back(lesson.name);
   }
-  const bool is_number =
-      !wanted.empty() && wanted.find_first_not_of("0123456789") == std::string::npos;
-  if (is_number && !lessons.empty()) refuse_number(lessons, wanted);
-  throw UsageError("there is no lesson \"" + wanted + "\"; there are:" + all);
+  if (is_number(wanted) && !lessons.empty()) refuse_number(lessons, wanted);
+  throw UsageError("there is no lesson \"" + wanted + "\"; the nearest: " +
+                   list(nearest(wanted, names)) + ". ./lockstep list names them all");
 }
 
 Description describe(const LessonEntry& lesson) {

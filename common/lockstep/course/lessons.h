@@ -26,7 +26,9 @@ std::vector<LessonEntry> lessons_of_clone();
 // "05_set_epoch", "05", "5" or "set_epoch".
 bool is_named(const LessonEntry& lesson, const std::string& wanted);
 
-// The one that is named so. Throws UsageError listing all, or for a number the lessons next to it.
+bool is_number(const std::string& wanted);
+
+// The one that is named so. Throws UsageError that names the nearest: for a number, the lessons next to it.
 LessonEntry find_lesson(const std::vector<LessonEntry>& lessons, const std::string& wanted);
 
 // What the lesson's program, which must be built, says of itself (--describe). Throws Error.

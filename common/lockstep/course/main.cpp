@@ -10,6 +10,32 @@
 namespace lockstep::course {
 namespace {
 
+// In the order in which they were written: CLI11 tells them last to first.
+std::string extras_of(const CLI::App& app) {
+  std::string text;
+  for (const auto& each : app.remaining(true)) text += (text.empty() ? "" : " ") + each;
+  return text;
+}
+
+// Throws UsageError where the last command that was named wants another after it, and got none or one that it has not.
+void require_subcommand(const CLI::App& app) {
+  std::string command = "./lockstep";
+  const CLI::App* last = &app;
+  while (!last->get_subcommands().empty()) {
+    last = last->get_subcommands().front();
+    command += " " + last->get_name();
+  }
+  std::vector<std::string> names;
+  for (const auto* each :
+       last->get_subcommands([](const CLI::App* sub) { return !sub->get_group().empty(); }))
+    names.push_back(each->get_name());
+  if (names.empty()) return;
+  const auto extras = app.remaining(true);
+  throw UsageError((extras.empty() ? command + " wants a subcommand"
+                                   : command + " has no subcommand \"" + extras.front() + "\"") +
+                   "; there are " + list(names) + ". See --help");
+}
+
 int main_of(int argc, char** argv) {
   int exit_code = kOk;
   CLI::App app("Lockstep: data-parallel training, its pitfalls, and what names them", "lockstep");
@@ -29,7 +55,10 @@ int main_of(int argc, char** argv) {
   } catch (const CLI::CallForHelp&) {
     std::cout << filled(app.help(), 0);
     return kOk;
+  } catch (const CLI::ExtrasError&) {
+    throw UsageError("not expected: " + extras_of(app) + "; see --help");
   } catch (const CLI::ParseError& error) {
+    require_subcommand(app);
     throw UsageError(std::string(error.what()) + "; see --help");
   }
   return exit_code;

@@ -23,6 +23,12 @@ std::size_t distance(const std::string& a, const std::string& b) {
   return row.back();
 }
 
+// Pitfalls have hyphens, lessons underscores; whoever misspells a name may take one for the other.
+std::string hyphened(std::string name) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
 // Words between hyphens.
 std::set<std::string> words_of(const std::string& name) {
   std::istringstream in(name);
@@ -34,16 +40,18 @@ std::set<std::string> words_of(const std::string& name) {
 }  // namespace
 
 std::vector<std::string> nearest(const std::string& wanted, const std::vector<std::string>& names) {
-  const auto of_wanted = words_of(wanted);
+  const auto spelt = hyphened(wanted);
+  const auto of_wanted = words_of(spelt);
   std::vector<std::tuple<std::size_t, std::size_t, std::string>>
       ranked;  // words that differ, letters that do
   for (const auto& name : names) {
-    const auto words = words_of(name);
+    const auto its = hyphened(name);
+    const auto words = words_of(its);
     const auto other = static_cast<std::size_t>(
         std::count_if(of_wanted.begin(), of_wanted.end(),
                       [&](const auto& word) { return !words.contains(word); }));
-    const bool holds = name.find(wanted) != std::string::npos;
-    ranked.emplace_back(holds ? 0 : other, holds ? 0 : distance(wanted, name), name);
+    const bool holds = its.find(spelt) != std::string::npos;
+    ranked.emplace_back(holds ? 0 : other, holds ? 0 : distance(spelt, its), name);
   }
   std::sort(ranked.begin(), ranked.end());
   std::vector<std::string> result;

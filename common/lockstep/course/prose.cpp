@@ -17,6 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kColumns = 80;
+constexpr std::size_t kMargin = 6;   // the sign, and a bar: code may begin with a `+` of its own
 constexpr std::size_t kContext = 3;  // lines around what differs
 
 // "[Lesson 05](../lesson.md)" gives "Lesson 05 (lessons/05_set_epoch/lesson.md)".
@@ -44,6 +45,31 @@ void say_paragraph(const std::string& text) {
   const std::string item = std::regex_search(text, found, mark) ? found.str() : "";
   auto lines = wrapped(text.substr(item.size()), std::string(2 + item.size(), ' '));
   std::cout << lines.replace(2, item.size(), item);
+}
+
+// Whether what follows the line is another statement.
+bool ends_statement(const std::string& line) {
+  const auto code = code_only(line);
+  const auto last = code.find_last_not_of(' ');
+  return last == kNowhere || std::string_view(";{}:").find(code[last]) != kNowhere;
+}
+
+// One side of a hunk. A statement of several lines that differs in one of them has the sign on all.
+std::vector<DiffLine> marked(const Hunk& hunk, char side) {
+  std::vector<DiffLine> lines;
+  std::size_t begin = 0;  // of the statement
+  bool differs = false;
+  for (const auto& line : hunk.lines) {
+    if (line.sign != ' ' && line.sign != side) continue;
+    lines.push_back(line);
+    differs = differs || line.sign == side;
+    if (!ends_statement(line.text)) continue;
+    for (; differs && begin < lines.size(); ++begin) lines[begin].sign = side;
+    begin = lines.size();
+    differs = false;
+  }
+  for (; differs && begin < lines.size(); ++begin) lines[begin].sign = side;
+  return lines;
 }
 
 }  // namespace
@@ -77,14 +103,15 @@ void say_code(const Forms& forms, char side) {
     for (const auto& line : hunk.lines)
       if (!line.text.empty()) indent = std::min(indent, indent_at(line.text, 0));
     if (!std::exchange(first, false)) std::cout << "      ...\n";
-    for (const auto& line : hunk.lines) {
-      if (line.sign != ' ' && line.sign != side) continue;
-      any = any || line.sign == side;
+    for (const auto& line : marked(hunk, side)) {
+      const bool differs = line.sign == side;
+      any = any || differs;
       for (const auto& narrow :
-           lines_of(narrowed(dedented(line.text + "\n", indent), kColumns - 6))) {
-        const auto text = std::string("    ") + line.sign + (narrow.empty() ? "" : " ") + narrow;
-        if (line.sign == ' ')
-          std::cout << (narrow.empty() ? "" : text) << "\n";
+           lines_of(narrowed(dedented(line.text + "\n", indent), kColumns - kMargin))) {
+        const auto text =
+            std::string("   ") + line.sign + "|" + (narrow.empty() ? "" : " ") + narrow;
+        if (!differs)
+          std::cout << text << "\n";
         else
           std::cout << coloured(text, side == '-' ? Colour::red : Colour::green) << "\n";
       }

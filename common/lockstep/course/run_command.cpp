@@ -7,6 +7,7 @@
 #include <lockstep/course/exit_code.h>
 #include <lockstep/course/forms.h>
 #include <lockstep/course/lessons.h>
+#include <lockstep/course/nearest.h>
 #include <lockstep/course/progress.h>
 #include <lockstep/course/run_sections.h>
 #include <lockstep/report/earlier.h>
@@ -32,12 +33,16 @@ std::string value_of(const std::vector<std::string>& arguments, const std::strin
 std::vector<LessonEntry> with_form(const std::vector<LessonEntry>& lessons,
                                    const std::string& form) {
   std::vector<LessonEntry> having;
+  std::vector<std::string> names;
   for (const auto& lesson : lessons)
-    for (const auto& each : describe(lesson).forms)
+    for (const auto& each : describe(lesson).forms) {
       if (each.name == form) having.push_back(lesson);
+      names.push_back(each.name);
+    }
   if (having.empty())
     throw UsageError("no lesson has a form \"" + form +
-                     "\"; ./lockstep run LESSON --help lists a lesson's forms");
+                     "\"; the nearest: " + list(nearest(form, names)) +
+                     ". ./lockstep run LESSON --help lists a lesson's forms");
   return having;
 }
 
@@ -122,19 +127,28 @@ std::vector<std::string> other_form(const std::vector<std::string>& rest, const 
   return arguments;
 }
 
+void require_form(const LessonEntry& lesson, const Description& description,
+                  const std::string& form) {
+  if (form.empty() || form == "all" || form == "correct") return;
+  std::vector<std::string> names;
+  for (const auto& each : description.forms) {
+    if (each.name == form) return;
+    names.push_back(each.name);
+  }
+  throw UsageError("there is no form \"" + form + "\" in " + lesson.name +
+                   "; the nearest: " + list(nearest(form, names)) + ". ./lockstep run " +
+                   lesson.name.substr(0, 2) + " --help lists them all");
+}
+
 // Whether the lesson will take these arguments: nothing is told before an error in them.
-bool will_run(const LessonEntry& lesson, const Description& description,
-              const std::vector<std::string>& rest, const std::filesystem::path& scratch) {
+bool will_run(const LessonEntry& lesson, const std::vector<std::string>& rest,
+              const std::filesystem::path& scratch) {
   auto dry = rest;
   dry.emplace_back("--describe");
   if (run_quietly(lesson.program, dry, scratch / "log") != kOk) return false;
-  const auto form = value_of(rest, "--variant"), file = value_of(rest, "--json");
-  const auto& forms = description.forms;
-  const bool is_form =
-      form.empty() || form == "all" || form == "correct" ||
-      std::any_of(forms.begin(), forms.end(), [&](const auto& each) { return each.name == form; });
-  return is_form && (file.empty() ||
-                     std::filesystem::is_directory(std::filesystem::absolute(file).parent_path()));
+  const auto file = value_of(rest, "--json");
+  return file.empty() ||
+         std::filesystem::is_directory(std::filesystem::absolute(file).parent_path());
 }
 
 // One lesson, told as one: what it is about, its runs, what was seen and why.
@@ -147,7 +161,8 @@ int tell(const LessonEntry& lesson, const std::filesystem::path& reports,
       named.empty() ? folder / (lesson.name + ".json") : std::filesystem::path(named);
   const TemporaryFolder beside("lockstep-run");
   const auto description = describe(lesson);
-  if (!will_run(lesson, description, rest, beside.path()))
+  require_form(lesson, description, form);
+  if (!will_run(lesson, rest, beside.path()))
     return run_program(lesson.program, rest);  // which says what is wrong
   const auto correct = correct_form_beside(description, form);
   say_before(lesson);
@@ -164,11 +179,7 @@ int tell(const LessonEntry& lesson, const std::filesystem::path& reports,
     if (right != kOk && right != kFinding) return right;
   }
   say_after(lesson, seen, correct.empty() ? "" : form);
-  std::cout << "\n"
-            << wrapped(std::string(code == kOk ? "Every form ended as expected."
-                                               : "A form did not end as expected: see above.") +
-                           " The report: " + report.string(),
-                       "");
+  std::cout << "\n" << wrapped(verdict_on(report) + " The report: " + report.string(), "");
   return code;
 }
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -20,6 +21,10 @@ std::string figure(const nlohmann::json& value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.5g", value.get<double>());
   return text;
+}
+
+nlohmann::json variants_of(const std::filesystem::path& report) {
+  return nlohmann::json::parse(read_file(report)).at("variants");
 }
 
 // A cell of its own width, or wider.
@@ -71,6 +76,19 @@ void say_variant(const nlohmann::json& variant) {
                          "    ");
 }
 
+// A reason that several forms have is given once.
+void say_skipped(const std::vector<nlohmann::json>& variants) {
+  std::vector<std::string> reasons;
+  std::map<std::string, std::vector<std::string>> forms;
+  for (const auto& variant : variants) {
+    const auto reason = variant.value("reason", "");
+    if (forms.count(reason) == 0) reasons.push_back(reason);
+    forms[reason].push_back(variant.at("name").get<std::string>());
+  }
+  for (const auto& reason : reasons)
+    std::cout << wrapped("skipped: " + list(forms.at(reason)) + ": " + reason, "  ");
+}
+
 }  // namespace
 
 void say_before(const LessonEntry& lesson) {
@@ -90,10 +108,14 @@ void say_after(const LessonEntry& lesson, const std::vector<std::filesystem::pat
   const auto page = read_file(folder / "lesson.md");
   const auto pitfalls = find_pitfalls(source_folder());
   say_heading("By rank, expected against observed, and the diagnosis");
-  for (const auto& report : reports) {
-    const auto json = nlohmann::json::parse(read_file(report));
-    for (const auto& variant : json.at("variants")) say_variant(variant);
-  }
+  std::vector<nlohmann::json> skipped;
+  for (const auto& report : reports)
+    for (const auto& variant : variants_of(report))
+      if (variant.at("outcome") == "skipped")
+        skipped.push_back(variant);
+      else
+        say_variant(variant);
+  say_skipped(skipped);
   say_heading("Why");
   if (slug.empty()) {
     say_section(section_of(page, "Why"), folder);
@@ -112,6 +134,18 @@ void say_after(const LessonEntry& lesson, const std::vector<std::filesystem::pat
   say_heading("Try next");
   say_section(section_of(page, "Try next"), folder);
   std::cout << "  ./lockstep exercise start " << lesson.name.substr(0, 2) << "\n";
+}
+
+std::string verdict_on(const std::filesystem::path& report) {
+  std::int64_t expected = 0, skipped = 0, other = 0;
+  for (const auto& variant : variants_of(report)) {
+    const auto verdict = variant.at("verdict").get<std::string>();
+    (verdict == "as-expected" ? expected : verdict == "skipped" ? skipped : other) += 1;
+  }
+  if (other > 0) return "A form did not end as expected: see above.";
+  if (skipped == 0) return "Every form ended as expected.";
+  return plural(expected, "form") + " ended as expected, " + std::to_string(skipped) +
+         (skipped == 1 ? " was" : " were") + " skipped.";
 }
 
 }  // namespace lockstep::course

@@ -126,7 +126,8 @@ std::string narrowed(const std::string& code, std::size_t width) {
       result += line.substr(0, at) + "\n";
       line = indent + std::string(kContinued, ' ') + line.substr(at + 1);
     }
-    result += line + "\n";
+    const auto over = line.size() - std::min(line.size(), width);  // such as a long literal
+    result += line.substr(std::min(over, indent_at(line, 0))) + "\n";
   }
   return result;
 }

@@ -19,7 +19,8 @@ std::string without_near_misses(const std::string& code);
 // Without the blank lines that statements leave behind: one of two, those next to a brace.
 std::string without_gaps(const std::string& code);
 
-// The same code in lines of at most `width` columns, where it has spaces to break at outside of literals.
+// The same code in lines of at most `width` columns, where it has spaces to break at outside of literals; what has none
+// moves to the left.
 std::string narrowed(const std::string& code, std::size_t width);
 
 }  // namespace lockstep::course

@@ -9,8 +9,8 @@ namespace lockstep::cuda {
 
 // Elements that a block of threads takes at a time.
 inline constexpr std::int64_t kChunk = 16384;
-// Tensors of one launch: its table is a kernel's parameter, of which there are 4 KB.
-inline constexpr int kTensorsPerLaunch = 96;
+// Tensors of one launch: its table is a kernel's parameter, of which there are 32,764 bytes since CUDA 12.1 (and sm_70).
+inline constexpr int kTensorsPerLaunch = 1000;
 
 // A tensor and its place in the bucket, in elements. Not empty.
 struct Span {

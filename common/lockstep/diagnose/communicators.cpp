@@ -4,6 +4,7 @@
 #include <lockstep/diagnose/standstill.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 namespace lockstep::diagnose {
@@ -11,23 +12,27 @@ namespace {
 
 struct Caller {
   int rank = 0;
-  std::set<std::string> groups;              // that it is in: so it said, or it has called them
+  // The groups that it is in (so it said, or it has called them): the number of the last call that it completed there.
+  std::map<std::string, std::int64_t> groups;
   const trace::Collective* stuck = nullptr;  // the first call that it did not complete
   std::int64_t step = -1;
   bool waited = false;  // in that; a rank that failed at once was cut off by another's end
 };
 
+constexpr std::int64_t kNone = -1;
+
 Caller caller_of(const trace::ParticipantTrace& rank) {
   Caller caller{.rank = rank.participant.rank};
   for (const auto& at : rank.latest<trace::Group>())
     if (std::count(at.event->members.begin(), at.event->members.end(), caller.rank) != 0)
-      caller.groups.insert(at.event->name);
-  const std::string* last = nullptr;  // a rank mostly calls one group again and again
+      caller.groups.emplace(at.event->name, kNone);
+  auto group = caller.groups.end();  // a rank mostly calls one group again and again
   for (const auto& at : rank.latest<trace::Collective>()) {
     if (is_point_to_point(*at.event)) continue;
-    if (!last || *last != at.event->group) caller.groups.insert(at.event->group);
-    last = &at.event->group;
+    if (group == caller.groups.end() || group->first != at.event->group)
+      group = caller.groups.emplace(at.event->group, kNone).first;
     const bool completed = at.event->left_ns != 0 && at.event->failed == 0;
+    if (completed) group->second = std::max(group->second, at.event->sequence);
     if (completed || caller.stuck) continue;
     caller.stuck = at.event;
     caller.step = at.step;
@@ -37,19 +42,23 @@ Caller caller_of(const trace::ParticipantTrace& rank) {
   return caller;
 }
 
-using Groups = std::pair<std::string, std::string>;
+// It is in the group of the call in which the other waits, and has yet to do its part there.
+bool owes(const Caller& caller, const Caller& other) {
+  const auto group = caller.groups.find(other.stuck->group);
+  return group != caller.groups.end() && group->second < other.stuck->sequence;
+}
 
-// A group in which ranks wait, and another that one of them is in; and the other way round.
-std::optional<Groups> crossed(const std::vector<Caller>& waiting) {
-  std::set<std::string> waited_in;
-  for (const auto& caller : waiting) waited_in.insert(caller.stuck->group);
-  std::set<Groups> seen;
-  for (const auto& caller : waiting)
-    for (const auto& other : caller.groups) {
-      if (other == caller.stuck->group || waited_in.count(other) == 0) continue;
-      if (seen.count({other, caller.stuck->group}) != 0) return Groups{other, caller.stuck->group};
-      seen.insert({caller.stuck->group, other});
-    }
+struct Crossing {
+  const Caller* one = nullptr;
+  const Caller* other = nullptr;
+};
+
+// Two that wait in one group each, and each for the other.
+std::optional<Crossing> crossed(const std::vector<Caller>& waiting) {
+  for (const auto& one : waiting)
+    for (const auto& other : waiting)
+      if (one.stuck->group != other.stuck->group && owes(one, other) && owes(other, one))
+        return Crossing{&one, &other};
   return std::nullopt;
 }
 
@@ -63,7 +72,7 @@ Verdict communicator_order(const trace::Trace& trace) {
   std::set<std::string> groups;
   for (const auto* rank : run.ranks) {
     auto caller = caller_of(*rank);
-    groups.insert(caller.groups.begin(), caller.groups.end());
+    for (const auto& [group, completed] : caller.groups) groups.insert(group);
     if (caller.waited) waiting.push_back(std::move(caller));
   }
   if (groups.empty()) return not_triggered("no collective was recorded");
@@ -71,27 +80,25 @@ Verdict communicator_order(const trace::Trace& trace) {
   const auto two = crossed(waiting);
   if (!two) return clean();
 
+  const auto& one = *two->one;
+  const auto& other = *two->other;
   std::vector<int> ranks, first, second;
   std::vector<std::string> waits_in;
-  std::map<std::string, const Caller*> told;
   for (const auto& caller : waiting) {
     const auto& group = caller.stuck->group;
-    if (group != two->first && group != two->second) continue;
+    if (group != one.stuck->group && group != other.stuck->group) continue;
     ranks.push_back(caller.rank);
     waits_in.push_back(group);
-    (group == two->first ? first : second).push_back(caller.rank);
-    told.emplace(group, &caller);
+    (group == one.stuck->group ? first : second).push_back(caller.rank);
   }
-  const auto& one = *told.at(two->first);
-  const auto& other = *told.at(two->second);
   return found({.pitfall = "communicator-order",
                 .ranks = odd_ones_out(ranks, waits_in),
                 .step = std::min(one.step, other.step),
                 .sequence = one.stuck->sequence,
                 .evidence = ranks_text(first, "waits", "wait") + " in " + numbered(*one.stuck) +
-                            " of group " + two->first + ", and " +
+                            " of group " + one.stuck->group + ", and " +
                             ranks_text(second, "waits", "wait") + " in " + numbered(*other.stuck) +
-                            " of group " + two->second +
+                            " of group " + other.stuck->group +
                             ": each comes to the other's only behind its own"});
 }
 

@@ -30,8 +30,9 @@ Verdict shape_mismatch(const trace::Trace& trace);
 // ---- communicators.cpp ----
 
 // Needs collectives of two groups. Rule: the first calls that two ranks do not complete are of two groups that
-// both are in, and both ranks waited. Not fooled by ranks that make all calls in one order and wait for them in
-// another, nor by groups of which a rank that waits is no member.
+// both are in, neither has completed the other's, and both ranks waited. Not fooled by ranks that make all calls in
+// one order and wait for them in another, nor by groups of which a rank that waits is no member, nor by a root that
+// got through a call in which the others wait for somebody else.
 Verdict communicator_order(const trace::Trace& trace);
 
 // ---- joining.cpp ----

@@ -58,14 +58,16 @@ Verdict every_rank_prepares_data(const trace::Trace& trace);
 
 // Needs `stream_use`. Rule: a stream reads a buffer that another writes, or writes one that another uses, and
 // nothing orders the two: one stream's order, events recorded and waited for, and the program's own waiting
-// (happens-before, by vector clocks). Says so where it went well, too: which of them is first is chance.
+// (happens-before, by vector clocks). Says so where it went well, too: which of them is first is chance. Not fooled by
+// stream 0, the legacy default stream, which orders all others. Blind to what is not told: blocking streams, calls
+// that synchronize on their own (trace.md).
 Verdict wrong_stream(const trace::Trace& trace);
 
 // ---- shared_memory.cpp ----
 
-// Needs `shared_memory`; `rank_end`, where recorded, tells of a bus error. Rule: there was no room for what a rank
-// reserves; or it reserves more than is free and does not end in order; or a bus error ends it, and the ranks
-// together reserve more than there was. Not fooled by a small one in which all has room.
+// Needs `shared_memory`; `rank_end` tells of a bus error. Rule: a rank was refused what it reserves (ENOSPC), and did
+// not end in order; or a bus error ends it, and it, or the ranks together, reserve more than there was. Not fooled by a
+// small one in which all has room, by a rank that does without, nor by another death.
 Verdict small_shared_memory(const trace::Trace& trace);
 
 }  // namespace lockstep::diagnose

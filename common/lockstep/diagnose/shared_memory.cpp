@@ -70,12 +70,12 @@ Verdict small_shared_memory(const trace::Trace& trace) {
   for (const auto& each : all) {
     const auto& event = *each.event;
     const auto& total = totals[event.file_system];
-    const bool was_refused = event.action == "failed" && event.error == ENOSPC;
-    const bool asks_too_much = event.action == "reserve" && event.needed > event.free &&
-                               !ended_in_order(trace, run.rank(each.rank));
-    const bool died =
-        event.action == "reserve" && total.needed > total.free && died_of_memory(trace, each.rank);
-    if (!was_refused && !asks_too_much && !died) continue;
+    // One that is told so may do without; one that was promised more than there is dies where it uses it.
+    const bool was_refused = event.action == "failed" && event.error == ENOSPC &&
+                             !ended_in_order(trace, run.rank(each.rank));
+    const bool died = event.action == "reserve" && died_of_memory(trace, each.rank) &&
+                      (event.needed > event.free || total.needed > total.free);
+    if (!was_refused && !died) continue;
     if (!first) first = &each;
     if (ranks.empty() || ranks.back() != each.rank) ranks.push_back(each.rank);
   }

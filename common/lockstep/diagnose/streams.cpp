@@ -11,6 +11,9 @@ namespace {
 
 using trace::StreamUse;
 
+// The legacy default stream: what it is given waits for all that the others were given before, and they for it.
+constexpr std::int64_t kLegacyDefault = 0;
+
 // How far each stream has got, as far as somebody knows: the number of its pieces of work.
 class Clock {
  public:
@@ -48,6 +51,8 @@ class Device {
     if (use.action == "synchronize") return wait_on_the_host(use), std::nullopt;
     auto& stream = streams_[use.stream];
     stream.join(host_);
+    for (const auto& [number, other] : streams_)
+      if (use.stream == kLegacyDefault || number == kLegacyDefault) stream.join(other);
     if (use.action == "record") events_[use.event] = stream;
     if (use.action == "wait") stream.join(events_[use.event]);
     if (use.action != "read" && use.action != "write") return std::nullopt;

@@ -1,8 +1,10 @@
 // The library lockstep_nccl: all that needs torch_cuda. Loaded by nccl_loader.cpp, linked by
 // nothing.
 #include <c10/cuda/CUDAFunctions.h>
+#include <dlfcn.h>
 #include <lockstep/dist/backends.h>
 #include <lockstep/dist/ends_within.h>
+#include <nccl.h>
 #include <torch/csrc/cuda/nccl.h>
 
 #include <stdexcept>
@@ -11,7 +13,13 @@
 namespace lockstep::detail {
 namespace {
 
+// Of the NCCL that torch_cuda has loaded, which need not be the one whose header PyTorch was compiled with. Where NCCL
+// is inside torch_cuda nobody exports it, and the two are one.
 int version_of_nccl() {
+  int loaded = 0;
+  const auto get =
+      reinterpret_cast<decltype(&ncclGetVersion)>(::dlsym(RTLD_DEFAULT, "ncclGetVersion"));
+  if (get != nullptr && get(&loaded) == ncclSuccess) return loaded;
   const auto version = torch::cuda::nccl::version();  // major, minor, patch of 16 bits each
   return static_cast<int>((version >> 32) * 10000 + (version >> 16 & 0xffff) * 100 +
                           (version & 0xffff));

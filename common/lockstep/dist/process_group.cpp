@@ -164,7 +164,8 @@ void destroy_process_group(ProcessGroupPtr& group) {
   const auto said = backend->getError();
   if (done && said == c10d::ErrorType::SUCCESS) return ended->shutdown();
   ended->abort();
-  if (std::current_exception()) return;
+  // Not over an exception that is handled here, nor over one on its way (of which current_exception() knows nothing).
+  if (std::current_exception() || std::uncaught_exceptions() > 0) return;
   collective_call(*ended, "destroy_process_group", [&] {
     throw Error(std::string("an operation before it ") +
                 (said == c10d::ErrorType::TIMEOUT ? "timed out" : "failed") +

@@ -52,9 +52,14 @@ int require_nccl(const InitOptions& options, const Ranks& ranks) {
 }
 
 void set_nccl_environment(const BackendRequest& request) {
-  const gpu::NcclJob job{request.ranks.rank, request.loopback, request.share_gpu, nccl_version()};
+  const gpu::NcclJob job{request.ranks.rank,
+                         request.loopback,
+                         request.share_gpu,
+                         nccl_version(),
+                         request.ranks.local_world_size,
+                         static_cast<int>(gpu::ask_driver().gpus.size())};
   for (const auto& [name, value] : gpu::nccl_environment(job, environment))
-    ::setenv(name.c_str(), value.c_str(), 0);
+    ::setenv(name.c_str(), value.c_str(), 1);  // one that is set to nothing counts as unset
 }
 
 void meet_with_gpus(c10d::Store& store, const Ranks& ranks, const InitOptions& options) {

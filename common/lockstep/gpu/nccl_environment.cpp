@@ -58,7 +58,8 @@ std::map<std::string, std::string> nccl_environment(const NcclJob& job, const Lo
   Variables variables;
   add_error_handling(variables, users);
   if (job.one_machine) variables["NCCL_SOCKET_IFNAME"] = "lo";
-  if (job.share_gpu) add_sharing(variables, job);
+  const bool more_than_gpus = job.local_ranks == 0 || job.local_ranks > job.gpus;
+  if (job.share_gpu && more_than_gpus) add_sharing(variables, job);
   std::erase_if(variables, [&](const auto& each) { return users(each.first).has_value(); });
   return variables;
 }

@@ -11,8 +11,10 @@ namespace lockstep::gpu {
 struct NcclJob {
   int rank = 0;
   bool one_machine = true;  // all ranks are on this one
-  bool share_gpu = false;
-  int nccl_library = 0;  // ncclGetVersion's
+  bool share_gpu = false;   // ranks may have one GPU, and have where there are more ranks than GPUs
+  int nccl_library = 0;     // ncclGetVersion's
+  int local_ranks = 0;      // of this machine; 0: not known, and share_gpu decides alone
+  int gpus = 0;             // that they see
 };
 
 // The value that a variable has now; nothing where it is unset or empty.

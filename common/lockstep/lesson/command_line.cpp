@@ -67,6 +67,12 @@ LessonOptions parse_command_line(int argc, char** argv, const Lesson& lesson) {
   } catch (const CLI::CallForHelp&) {
     std::cout << filled(app.help(), 0);
     throw CommandLineDone{};
+  } catch (const CLI::ExtrasError&) {
+    std::string extras;  // CLI11 tells them last to first
+    for (const auto& each : app.remaining()) extras += " " + each;
+    std::vector<std::string> names;
+    for (const auto* option : app.get_options()) names.push_back(option->get_name());
+    throw UsageError("not expected:" + extras + "; there are " + list(names));
   } catch (const CLI::ParseError& error) {
     throw UsageError(std::string(error.what()) + "; see --help");
   }

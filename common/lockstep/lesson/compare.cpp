@@ -17,6 +17,7 @@
 
 #include <iostream>
 #include <limits>
+#include <set>
 #include <utility>
 
 namespace lockstep {
@@ -132,13 +133,22 @@ void describe_ending(const std::vector<supervise::Result>& attempts, report::Var
   }
 }
 
+// Empty where it can show.
+std::string why_not_shown(const Selected& selected, const LessonOptions& options, int world_size) {
+  if (world_size < selected.min_world_size)
+    return "shows on " + std::to_string(selected.min_world_size) + " ranks or more; this run has " +
+           std::to_string(world_size);
+  if (selected.own_gpus && options.share_gpu)
+    return "shows where each rank has a GPU of its own; these share (--share-gpu)";
+  return "";
+}
+
 report::Variant run_form(const Selected& selected, const Lesson& lesson,
                          const LessonOptions& options, int world_size, const std::string& program) {
   auto variant = variant_of(selected, world_size);
-  if (world_size < selected.min_world_size) {
+  variant.reason = why_not_shown(selected, options, world_size);
+  if (!variant.reason.empty()) {
     variant.ending = report::Ending::skipped;
-    variant.reason = "shows on " + std::to_string(selected.min_world_size) +
-                     " ranks or more; this run has " + std::to_string(world_size);
     variant.verdict = report::judge(variant);
     return variant;
   }
@@ -191,7 +201,8 @@ std::vector<Selected> select_forms(const Lesson& lesson, const std::string& vari
                        broken.slug,
                        broken.what,
                        broken.min_world_size,
-                       {broken.slug}});
+                       {broken.slug},
+                       broken.own_gpus});
     for (const auto& near : part.near_misses)
       forms.push_back({&part,
                        report::Form::near_miss,
@@ -289,6 +300,7 @@ report::Comparison compare(const Lesson& lesson, const LessonOptions& options,
   // One that comes while a run is judged ends the next one, and no folder stays behind.
   const launch::HeldInterrupts held;
   int announced = 0;
+  std::set<std::string> reasons;  // why forms were skipped: often one reason for many
   for (const auto& selected : forms) {
     const int world_size = world_size_for(selected, lesson, options);
     countdown.next();
@@ -296,7 +308,10 @@ report::Comparison compare(const Lesson& lesson, const LessonOptions& options,
     countdown.clear();
     if (std::exchange(announced, world_size) != world_size)
       std::cout << "  " << world_size << " " << variant.participants << "\n";
-    std::cout << report::to_text(variant) << std::flush;
+    auto told = variant;
+    if (variant.ending == report::Ending::skipped && !reasons.insert(variant.reason).second)
+      told.reason = "skipped, as above";
+    std::cout << report::to_text(told) << std::flush;
     comparison.variants.push_back(variant);
   }
   std::cout << report::to_text(comparison) << std::flush;

@@ -17,6 +17,7 @@ struct Selected {
   std::string what;
   int min_world_size = 1;
   std::vector<std::string> judged_by;  // slugs of the oracles that apply
+  bool own_gpus = false;               // as Broken has it
 };
 // Every form of the lesson, in order; or those that `variant` selects. Throws UsageError for an
 // unknown one.

@@ -51,6 +51,7 @@ struct Broken {
   Oracle oracle;
   bool crashes = false;    // ends with an error, not with a wrong result
   int min_world_size = 2;  // cannot show on fewer
+  bool own_gpus = false;   // cannot show where ranks share a GPU
 };
 
 // Looks broken and is right: fools the naive check it names.

@@ -1,4 +1,5 @@
 #include <lockstep/base/environment.h>
+#include <lockstep/base/error.h>
 #include <lockstep/lesson/lesson.h>
 #include <lockstep/lesson/outcome.h>
 #include <lockstep/lesson/rank_context.h>
@@ -34,7 +35,7 @@ RankContext::RankContext(const RunSettings& settings, Participants participants)
   if (settings.attempt)
     writers_.front()->record(trace::Attempt{
         *settings.attempt, environment_int("TORCHELASTIC_MAX_RESTARTS").value_or(0)});
-  if (!devices) load_backend(settings.backend);  // before anything of torch is called
+  load_backend(settings.backend);  // before anything of torch is called
   torch::manual_seed(settings.seed);
   if (participants == Participants::processes) join(settings.operation_timeout);
 }
@@ -50,6 +51,21 @@ InitOptions RankContext::init_options(std::chrono::milliseconds timeout) {
     return record::observe(std::move(backend), writer);
   };
   return options;
+}
+
+std::vector<c10::Device> RankContext::devices() const {
+  std::vector<c10::Device> found(static_cast<std::size_t>(world_size()), c10::kCPU);
+  if (settings_.backend != "nccl") return found;
+  const int there = static_cast<int>(torch::cuda::device_count());
+  if (there == 0 || (there < world_size() && !settings_.share_gpu))
+    throw UnavailableError("this run drives " + std::to_string(world_size()) +
+                           " GPUs, and there are " + std::to_string(there) +
+                           ": ask for fewer with --world-size, or let one be several with "
+                           "--share-gpu; or use the backend gloo, which needs none");
+  for (int i = 0; i < world_size(); ++i)
+    found[static_cast<std::size_t>(i)] =
+        c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(i % there));
+  return found;
 }
 
 void RankContext::tell(const std::string& action, const std::string& name,

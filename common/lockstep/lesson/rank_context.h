@@ -17,7 +17,7 @@ namespace lockstep {
 
 // What one rank saw, for the oracles and the report. Plain numbers only.
 struct Outcome {
-  std::vector<double> losses;    // this rank's mean training loss, per epoch
+  std::vector<double> losses;  // this rank's mean training loss, per epoch
   // What one process loses on the same global batches, per epoch; empty where the run trains none.
   std::vector<double> reference_losses;
   std::vector<double> accuracy;  // 0 to 1, as the program holds it, per epoch
@@ -70,6 +70,9 @@ class RankContext {
   ProcessGroupPtr new_group(const std::vector<int>& ranks, std::chrono::milliseconds timeout);
   const ProcessGroupPtr& group() const { return group_; }  // null before join()
   c10::Device device() const { return device_; }
+  // Of a run that drives devices, which is what world_size() counts: GPUs with the backend nccl, which take turns under
+  // --share-gpu where there are fewer; else the CPU, as often. Throws UnavailableError where GPUs are missing.
+  std::vector<c10::Device> devices() const;
 
   // This rank's probes; for a lesson that drives several devices, those of one device.
   record::Probes& probes(int device = -1);

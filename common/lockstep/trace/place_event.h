@@ -94,8 +94,8 @@ struct StoreCall {
 // The program gives a device's stream something to do that uses a buffer ("read", "write") or an event
 // ("record", "wait"), or has waited itself, until all that a stream was given, or an event, was done
 // ("synchronize"). In the order of the program's calls. Streams, buffers and events are known by any numbers
-// that tell them apart within the process. Streams that wait for each other unasked (CUDA's legacy default
-// stream) are to be told by a record and a wait.
+// that tell them apart within the process. Stream 0 is CUDA's legacy default stream, which orders
+// itself with all others; streams that wait for each other unasked otherwise are to be told by a record and a wait.
 struct StreamUse {
   static constexpr const char* kName = "stream_use";
   std::string action;

@@ -1,0 +1,119 @@
+# What is said without doing anything: usage, and the help of one command. None of it sets up LibTorch or waits.
+
+# Of each command the first line says it all in short; what hangs below it belongs to it.
+usage() {
+  cat <<'TEXT'
+Lockstep: a C++ course, test suite and library about data-parallel training.
+
+  ./lockstep list                     the lessons, and what each one teaches
+  ./lockstep run [LESSON|all] [...]   run lessons, each right and broken form
+  ./lockstep explain [SLUG] [--diff]  a pitfall: its code, why, and the fix
+                                      without a name, all pitfalls
+  ./lockstep exercise VERB LESSON     mend what is wrong, and have it judged
+                                      VERB is start, hint, check or reset
+  ./lockstep diagnose DIR...          name what went wrong in a recorded run
+                                      or, of several folders, in its attempts
+  ./lockstep matrix DIR...            score that on runs whose truth is known
+                                      or, with --checker, a program of yours
+  ./lockstep report [...]             one HTML page of what runs reported
+  ./lockstep test [...]               build all, run the tests
+                                      --tier quick (the default) or full;
+                                      further options go to ctest
+  ./lockstep bench [NAME] [...]       list the benchmarks, or run one
+  ./lockstep doctor                   what is here, and what is missing
+  ./lockstep setup [...]              only set up and configure
+                                      --launchers: Slurm and Open MPI, too, and
+                                      --browser: Chromium, which tests use
+  ./lockstep build                    set up and build everything
+
+Every command but doctor first installs and builds what it needs.
+Set-up options, anywhere in the line:
+  --torch VERSION   LibTorch of this version, in an environment of its own
+                    (LOCKSTEP_TORCH)
+  --prefix DIR      your own LibTorch: the folder that holds include/ and lib/
+                    (LOCKSTEP_TORCH_PREFIX)
+  --compiler NAME   clang (the default where present) or g++ (LOCKSTEP_COMPILER)
+LOCKSTEP_WERROR=1 makes warnings errors; LOCKSTEP_PYTHON names the Python that
+environments are made with.
+What was asked for goes to standard output, in order; progress, notes and errors
+to standard error.
+Exit codes: 0 as expected, 1 verdict wrong, 2 usage, 3 could not run,
+77 skipped, 124 deadline, 130 interrupted.
+TEXT
+}
+
+# Fits a terminal of 24 rows.
+overview() {
+  usage | sed -n '1,2p; /^  \.\/lockstep/p'
+  printf '\nbegin with: ./lockstep list    more: ./lockstep --help\n'
+}
+
+command_usage() {
+  usage | awk -v command="$1" '/^  \.\/lockstep/ { on = $2 == command } /^$/ { on = 0 } on'
+  printf '\nAll commands, and the options of set-up: ./lockstep --help\n'
+}
+
+asks_for_help() {
+  local word
+  for word in "$@"; do
+    case "$word" in
+      -h | --help) return 0 ;;
+      --) return 1 ;;
+    esac
+  done
+  return 1
+}
+
+# COMMAND ARGUMENT..., one of which is -h or --help
+job_help() {
+  case "$1" in
+    run) help_of_run "${@:2}" ;;
+    list | explain | exercise | diagnose | matrix) help_of_course "$@" ;;
+    bench) help_of_bench "${@:2}" ;;
+    report) if environment_ready; then job_report "${@:2}"; fi ;;
+  esac
+  command_usage "$1"
+}
+
+# run LESSON --help is the built lesson's; what it says is not known before.
+help_of_run() {
+  case "${1-}" in
+    '' | all | -*) ;;
+    *)
+      find_lesson "$1"
+      environment_places
+      choose_compiler
+      if [[ -x "$BUILD/lockstep-course" && -x "$BUILD/bin/$LESSON" ]]; then run_course run "$@"; fi
+      say "$LESSON is not built yet: its own options and forms are shown after ./lockstep run ${LESSON%%_*}" ;;
+  esac
+  help_of_course run --help
+}
+
+# The program behind the commands answers where it is built; else it is built without LibTorch, unless that had to wait.
+help_of_course() {
+  environment_places
+  choose_compiler
+  if [[ ! -x "$BUILD/lockstep-course" && -z "$PREFIX" ]] && ! environment_ready; then
+    leave_torch_out
+    choose_compiler
+  fi
+  if [[ ! -x "$BUILD/lockstep-course" ]]; then
+    if set_up_elsewhere; then return; fi
+    set_up
+    build lockstep-course
+  fi
+  run_course "$@"
+}
+
+help_of_bench() {
+  choose_compiler
+  if [[ -z "${1-}" || "$1" == -* ]]; then
+    job_bench
+    exit 0
+  fi
+  if [[ -e "$ROOT/benchmarks/$1.py" ]]; then
+    if environment_ready; then exec "$PYTHON" "$ROOT/benchmarks/$1.py" --help; fi
+  elif [[ -x "$BUILD/benchmarks/$1" ]]; then
+    exec "$BUILD/benchmarks/$1" --help
+  fi
+}
