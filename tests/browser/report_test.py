@@ -138,7 +138,7 @@ class Figures(Page):
     def test_totals(self):
         totals = {id: self.js("return document.getElementById(arguments[0]).textContent", f"total-{id}")
                   for id in ("right", "named", "alarms", "skipped")}
-        self.assertEqual(totals, {"right": "7 of 9", "named": "3 of 4 that ran", "alarms": "0 of 4 healthy", "skipped": "1 reasons"})
+        self.assertEqual(totals, {"right": "7 of 9", "named": "3 of 4 that ran", "alarms": "0 of 4 healthy", "skipped": "1 of 9 (why)"})
 
     def test_oracles_are_the_reports_numbers(self):
         variants = self.json_of("03_pictures")["variants"]
