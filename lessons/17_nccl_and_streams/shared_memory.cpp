@@ -83,6 +83,7 @@ void train_in_container(RankContext& context, const Fault& fault) {
         "small one that this part makes; leave --backend nccl out");
   enter_small_shared_memory(context, kRoomPerRank * context.world_size());
   context.join(kUntilAllAreThere);
+  barrier(*context.group());  // all are connected before one can be refused, and end
   train(context, fault);
 }
 

@@ -147,6 +147,8 @@ SharedFile SharedFile::make(RankContext& context, const fs::path& file, std::int
     fs::remove(file);
     memory.action = "failed";
     context.probes().tell(memory);
+    // Its end takes its connections along: first the others have theirs, or are refused, too.
+    barrier(*context.group());
     throw Error("no room for " + std::to_string(bytes) + " bytes in " + file.string() + ": " +
                 std::strerror(static_cast<int>(memory.error)) + "; " + std::to_string(memory.free) +
                 " of " + std::to_string(memory.total) +

@@ -15,7 +15,8 @@ void enter_small_shared_memory(const lockstep::RankContext& context, std::int64_
 // A file that several ranks map into their memory.
 class SharedFile {
  public:
-  // Makes it, reserves its bytes, and tells the probes so before. Throws Error where there is no room.
+  // Makes it, reserves its bytes, and tells the probes so before. Throws Error where there is no room, once the other
+  // ranks have come to the barrier that is to follow this, or to the one in here.
   static SharedFile make(lockstep::RankContext& context, const std::filesystem::path& file,
                          std::int64_t bytes);
   // Of one that another rank has made, for this rank alone: its name goes, the memory stays until both let go of it.
