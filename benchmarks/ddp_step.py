@@ -28,27 +28,24 @@ TARGETS = {"step small, to python": 0.95, "step larger, to python": 1.0, "step l
            "start to finish, to python": 0.25}
 
 
-class Job:
-    """The ranks of one engine."""
+class Ranks:
+    """The ranks of one engine: processes that answer each line they are given with one."""
 
-    def __init__(self, program, engine, hidden, world_size, folder):
+    def __init__(self, engine, command, world_size, environment):
+        """`command` gives a rank's."""
         self.engine = engine
-        store = tempfile.mktemp(prefix=engine + "-", dir=folder)
-        start = [sys.executable, os.path.join(HERE, "ddp_step_rank.py")] if engine == "python" else [program, engine]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        self.ranks = [subprocess.Popen([*start, str(hidden), store, str(rank), str(world_size)], text=True,
-                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
-                      for rank in range(world_size)]
+        self.ranks = [subprocess.Popen(command(rank), text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                       env=environment) for rank in range(world_size)]
 
-    def run(self, steps):
-        """Milliseconds a step, by rank 0's clock."""
+    def ask(self, line):
+        """Rank 0's answer."""
         for rank in self.ranks:
-            rank.stdin.write(f"{steps}\n")
+            rank.stdin.write(f"{line}\n")
             rank.stdin.flush()
-        times = [rank.stdout.readline() for rank in self.ranks]
-        if not all(times):
+        answers = [rank.stdout.readline() for rank in self.ranks]
+        if not all(answers):
             raise RuntimeError(f"a rank of {self.engine} ended; its error is above")
-        return int(times[0]) / steps / 1e6
+        return answers[0]
 
     def close(self):
         for rank in self.ranks:
@@ -61,6 +58,18 @@ class Job:
                 rank.kill()
                 rank.wait()
                 rank.stdout.close()
+
+
+class Job(Ranks):
+    def __init__(self, program, engine, hidden, world_size, folder):
+        store = tempfile.mktemp(prefix=engine + "-", dir=folder)
+        start = [sys.executable, os.path.join(HERE, "ddp_step_rank.py")] if engine == "python" else [program, engine]
+        super().__init__(engine, lambda rank: [*start, str(hidden), store, str(rank), str(world_size)], world_size,
+                         {**os.environ, "OMP_NUM_THREADS": "1"})
+
+    def run(self, steps):
+        """Milliseconds a step, by rank 0's clock."""
+        return int(self.ask(steps)) / steps / 1e6
 
 
 def summary(values):

@@ -3,6 +3,7 @@
 usage: ddp_step_rank.py HIDDEN STORE RANK WORLD
 """
 
+import os
 import sys
 import time
 
@@ -11,18 +12,11 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "gpu"))
+from models import Mlp  # noqa: E402
+
 BATCH = 32
 BATCHES = 16
-
-
-class Mlp(nn.Module):
-    def __init__(self, hidden):
-        super().__init__()
-        self.fc1 = nn.Linear(784, hidden)
-        self.fc2 = nn.Linear(hidden, 10)
-
-    def forward(self, x):
-        return self.fc2(torch.relu(self.fc1(x)))
 
 
 def main(hidden, store, rank, world_size):

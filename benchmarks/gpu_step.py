@@ -13,14 +13,13 @@ import json
 import math
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE / "gpu")]
 import jobs  # noqa: E402
-from ddp_step import summary  # noqa: E402
+from ddp_step import Ranks, summary  # noqa: E402
 
 ENGINES = ("lockstep", "python", "observed")
 TARGETS = {"mlp": 0.9, "resnet50": 1.02, "gpt2-124m": 1.02}  # of the 95 % upper bound of ours over Python's
@@ -29,40 +28,17 @@ PHASES = ("forward", "backward", "optimizer", "step")
 LOSS_TOLERANCE = {"fp32": 1e-3, "bf16": 3e-2}  # relative, after the last timed block: rounding, step after step
 
 
-class Ranks:
-    """The ranks of one engine."""
-
+class Job(Ranks):
     def __init__(self, engine, program, job, precision, device, world_size, folder):
-        self.engine = engine
         store = tempfile.mktemp(prefix=engine + "-", dir=folder)
         start = [sys.executable, str(HERE / "gpu" / "step_rank.py")] if engine == "python" else [program]
         more = [tempfile.mkdtemp(prefix="trace-", dir=folder)] if engine == "observed" else []
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"} if device == "cpu" else None
         words = [*start, *jobs.words(job), precision, device, store]
-        self.ranks = [subprocess.Popen([*words, str(rank), str(world_size), *more], text=True, stdin=subprocess.PIPE,
-                                       stdout=subprocess.PIPE, env=environment) for rank in range(world_size)]
+        super().__init__(engine, lambda rank: [*words, str(rank), str(world_size), *more], world_size,
+                         {**os.environ, "OMP_NUM_THREADS": "1"} if device == "cpu" else None)
 
-    def ask(self, line):
-        """Rank 0's answer."""
-        for rank in self.ranks:
-            rank.stdin.write(line + "\n")
-            rank.stdin.flush()
-        answers = [rank.stdout.readline() for rank in self.ranks]
-        if not all(answers):
-            raise RuntimeError(f"a rank of {self.engine} ended; its error is above")
-        return [float(word) for word in answers[0].split()]
-
-    def close(self):
-        for rank in self.ranks:
-            rank.stdin.close()
-        try:
-            for rank in self.ranks:
-                rank.wait(timeout=60)
-        finally:
-            for rank in self.ranks:
-                rank.kill()
-                rank.wait()
-                rank.stdout.close()
+    def numbers(self, line):
+        return [float(word) for word in self.ask(line).split()]
 
 
 def measure(program, name, precision, device, world_size, pairs):
@@ -71,15 +47,15 @@ def measure(program, name, precision, device, world_size, pairs):
     with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as folder:
         engines = []
         try:
-            engines += [Ranks(engine, program, job, precision, device, world_size, folder) for engine in ENGINES]
-            first = [engine.ask(str(steps))[1] for engine in engines]  # warm; buckets are rebuilt in the second step
+            engines += [Job(engine, program, job, precision, device, world_size, folder) for engine in ENGINES]
+            first = [engine.numbers(steps)[1] for engine in engines]  # warm; buckets are rebuilt in the second step
             times, losses = {engine: [] for engine in ENGINES}, {}
             for pair in range(pairs):
                 for at in range(len(engines)):
                     ranks = engines[(pair + at) % len(engines)]
-                    nanoseconds, losses[ranks.engine] = ranks.ask(str(steps))
+                    nanoseconds, losses[ranks.engine] = ranks.numbers(steps)
                     times[ranks.engine].append(nanoseconds / steps / 1e6)
-            phases = {ranks.engine: dict(zip(PHASES, ranks.ask(f"phases {steps}"))) for ranks in engines}
+            phases = {ranks.engine: dict(zip(PHASES, ranks.numbers(f"phases {steps}"))) for ranks in engines}
         finally:
             for ranks in engines:
                 ranks.close()

@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <regex>
 #include <stdexcept>
 
 namespace lockstep::testing {
@@ -47,6 +48,10 @@ Finished run(const std::vector<std::string>& command,
   }
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(out),
           read_file(err)};
+}
+
+std::string unfilled(const std::string& text) {
+  return std::regex_replace(text, std::regex("\n +"), " ");
 }
 
 }  // namespace lockstep::testing

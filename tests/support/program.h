@@ -19,4 +19,7 @@ struct Finished {
 Finished run(const std::vector<std::string>& command,
              const std::map<std::string, std::string>& environment = {});
 
+// What was filled to the terminal's width, without its line breaks.
+std::string unfilled(const std::string& text);
+
 }  // namespace lockstep::testing
