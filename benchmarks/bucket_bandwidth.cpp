@@ -9,8 +9,10 @@
 #include <lockstep/base/file.h>
 #include <lockstep/cuda/bucket.h>
 #include <lockstep/cuda/check.h>
+#include <lockstep/cuda/delay.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -20,7 +22,10 @@ namespace {
 using namespace lockstep;
 using cuda::check;
 
-constexpr int kRounds = 51, kWarmUp = 5;
+constexpr std::size_t kRounds = 51;
+constexpr std::chrono::milliseconds kWarmUp{500};  // until a GPU that was idle has its clocks up
+// Longer than the host needs to give the stream its work: else the GPU would wait for it, between the two events.
+constexpr std::chrono::milliseconds kAhead{1};
 constexpr double kTarget = 0.95;  // of the copy's bandwidth
 
 // A ResNet-50's convolutions, norms and classifier, by their numbers of parameters.
@@ -47,6 +52,7 @@ struct Gpu {
     check(cudaEventCreate(&end), "cudaEventCreate");
   }
   double milliseconds(const std::function<void()>& work) {
+    cuda::delay(kAhead, stream);
     check(cudaEventRecord(begin, stream), "cudaEventRecord");
     work();
     check(cudaEventRecord(end, stream), "cudaEventRecord");
@@ -83,7 +89,8 @@ nlohmann::json measure(Gpu& gpu, cuda::Dtype dtype) {
   check(cudaMalloc(&other, bytes), "cudaMalloc");
 
   std::vector<double> copies, flatten, back;
-  for (int round = 0; round < kRounds + kWarmUp; ++round) {
+  const auto warm = std::chrono::steady_clock::now() + kWarmUp;
+  while (copies.size() < kRounds) {
     const auto copy = gpu.milliseconds([&] {
       check(cudaMemcpyAsync(other, bucket, bytes, cudaMemcpyDeviceToDevice, gpu.stream),
             "cudaMemcpyAsync");
@@ -91,7 +98,7 @@ nlohmann::json measure(Gpu& gpu, cuda::Dtype dtype) {
     const auto there =
         gpu.milliseconds([&] { cuda::flatten_and_scale(tensors, bucket, 1.0f / 8, gpu.stream); });
     const auto again = gpu.milliseconds([&] { cuda::unflatten(bucket, tensors, gpu.stream); });
-    if (round < kWarmUp) continue;
+    if (std::chrono::steady_clock::now() < warm) continue;
     copies.push_back(copy);
     flatten.push_back(copy / there);
     back.push_back(copy / again);

@@ -8,6 +8,7 @@ blocks of one round; the figures are the medians of the rounds' ratios with a 95
 """
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -16,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -26,6 +28,9 @@ WORLDS = (2, 4)
 START_TO_FINISH = {"hidden": 256, "world_size": 4, "steps": 200, "pairs": 3}
 TARGETS = {"step small, to python": 0.95, "step larger, to python": 1.0, "step larger, to flat": 1.0,
            "start to finish, to python": 0.25}
+
+
+ANSWER_S = 120  # how long a rank may take to answer: the longest block with the start of its process
 
 
 class Ranks:
@@ -39,23 +44,35 @@ class Ranks:
 
     def ask(self, line):
         """Rank 0's answer."""
-        for rank in self.ranks:
-            rank.stdin.write(f"{line}\n")
-            rank.stdin.flush()
-        answers = [rank.stdout.readline() for rank in self.ranks]
+        late = threading.Timer(ANSWER_S, self.kill)
+        late.start()
+        try:
+            for rank in self.ranks:
+                rank.stdin.write(f"{line}\n")
+                rank.stdin.flush()
+            answers = [rank.stdout.readline() for rank in self.ranks]
+        except BrokenPipeError:
+            answers = [""]
+        finally:
+            late.cancel()
         if not all(answers):
-            raise RuntimeError(f"a rank of {self.engine} ended; its error is above")
+            raise RuntimeError(f"a rank of {self.engine} ended (its error is above), or took more than {ANSWER_S} s")
         return answers[0]
+
+    def kill(self):
+        for rank in self.ranks:
+            rank.kill()
 
     def close(self):
         for rank in self.ranks:
-            rank.stdin.close()
+            with contextlib.suppress(BrokenPipeError):  # one that ended unasked has not read all
+                rank.stdin.close()
         try:
             for rank in self.ranks:
                 rank.wait(timeout=60)
         finally:
+            self.kill()
             for rank in self.ranks:
-                rank.kill()
                 rank.wait()
                 rank.stdout.close()
 

@@ -25,7 +25,7 @@ ENGINES = ("lockstep", "python", "observed")
 TARGETS = {"mlp": 0.9, "resnet50": 1.02, "gpt2-124m": 1.02}  # of the 95 % upper bound of ours over Python's
 OBSERVED_TARGET = 1.02  # of observed over not
 PHASES = ("forward", "backward", "optimizer", "step")
-LOSS_TOLERANCE = {"fp32": 1e-3, "bf16": 3e-2}  # relative, after the last timed block: rounding, step after step
+LOSS_TOLERANCE = {"fp32": 1e-3, "bf16": 3e-2}  # relative, after the first block: rounding, step after step
 
 
 class Job(Ranks):
@@ -71,7 +71,9 @@ def measure(program, name, precision, device, world_size, pairs):
 
 def settings(device):
     import torch
-    found = {"torch": torch.__version__, "device": device, "cpus": os.cpu_count(), "load_average_before": os.getloadavg()}
+    found = {"torch": torch.__version__, "device": device, "cpus": os.cpu_count(), "load_average_before": os.getloadavg(),
+             "optimizer": "one tensor at a time on all engines (Python's foreach=False), as LibTorch's are",
+             "of_one_rank": "buckets, hooks and events are as with more, and NCCL has nothing to send"}
     if device == "cuda":
         found |= {"gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
                   "nccl": ".".join(map(str, torch.cuda.nccl.version()))}
@@ -108,15 +110,23 @@ def main():
             return 77
     result = {"benchmark": "gpu_step", "settings": settings(arguments.device),
               "targets": {**TARGETS, "observed": OBSERVED_TARGET}, "steps": []}
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    failed = False
     for name in arguments.jobs:
         for precision in ("fp32", "bf16"):
-            row = measure(arguments.program, name, precision, arguments.device, arguments.world_size, arguments.pairs)
+            try:
+                row = measure(arguments.program, name, precision, arguments.device, arguments.world_size, arguments.pairs)
+            except RuntimeError as error:  # the other rows are worth having
+                print(f"{name} {precision}: no figure: {error}", flush=True)
+                failed = True
+                continue
             result["steps"].append(row)
             show(row)
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"written: {os.path.relpath(arguments.out)}")
-    return 0 if all(row["same_work"] for row in result["steps"]) else 1
+            failed |= not row["same_work"]
+            arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+    if result["steps"]:
+        print(f"written: {os.path.relpath(arguments.out)}")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

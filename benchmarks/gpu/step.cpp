@@ -86,7 +86,6 @@ class Rank {
       optimizer_->step();
     }
     wait_for(job_);
-    barrier(*group_);
     const auto took = monotonic_ns() - start;
     std::printf("%lld %.9g\n", static_cast<long long>(took), loss.item<double>());
     std::fflush(stdout);

@@ -122,7 +122,9 @@ Value::List all_rng_states(RankContext& context) {
 }
 
 void restore_rng(RankContext& context, const Value& all_states) {
-  set_rng_state(all_states.as_list().at(static_cast<std::size_t>(context.rank())).as_tensor());
+  const auto& states = all_states.as_list();
+  // The generator is the CPU's, wherever map_location has sent the checkpoint.
+  set_rng_state(states.at(static_cast<std::size_t>(context.rank())).as_tensor().cpu());
 }
 
 void write_checkpoint(RankContext& context, const std::filesystem::path& file, const Value& value,

@@ -38,7 +38,7 @@ void train(RankContext& context, const Fault& fault) {
   const int world_size = context.world_size();
   const bool is_first = context.rank() == 0;
   const bool is_last = context.rank() == world_size - 1;
-  context.group()->setTimeout(kPatience);
+  context.group()->setTimeout(context.patience());
   const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * world_size * kSteps);
   CountingMlp module;
   module->to(context.device());
@@ -57,7 +57,7 @@ void train(RankContext& context, const Fault& fault) {
   torch::optim::SGD optimizer(model.parameters(), 0.05);
   // Near miss: rank 0 has a group to itself, where it waits for nobody.
   const bool has_own_group = fault("near-miss-group-of-one");
-  const auto alone = has_own_group ? context.new_group({0}, kPatience) : nullptr;
+  const auto alone = has_own_group ? context.new_group({0}, context.patience()) : nullptr;
   probes.start();
   Mean loss_of_epoch, accuracy;
 

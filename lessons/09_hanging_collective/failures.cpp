@@ -36,7 +36,7 @@ void train(RankContext& context, const Fault& fault) {
   const int world_size = context.world_size();
   const bool is_first = context.rank() == 0;
   const bool is_last = context.rank() == world_size - 1;
-  context.group()->setTimeout(kPatience);
+  context.group()->setTimeout(context.patience());
   const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * world_size * kSteps);
   Mlp module(784, 32, 10);
   module->to(context.device());

@@ -17,15 +17,15 @@ void join(RankContext& context, const Fault& fault) {
   if (fault("rank-skips-init")) {  // PITFALL rank-skips-init
     // As where a variable that asks for distributed training is not set on one machine.
     if (is_last) return;
-    context.join(kPatience);
+    context.join(context.patience());
   } else if (fault("near-miss-init-in-each-branch")) {
     // Near miss: two branches by rank, and each joins.
     if (is_last)
-      context.join(kPatience);
+      context.join(context.patience());
     else
-      context.join(kPatience);
+      context.join(context.patience());
   } else {
-    context.join(kPatience);
+    context.join(context.patience());
   }
 
   // The even ranks go on among themselves, all others wait at the end.
@@ -34,13 +34,13 @@ void join(RankContext& context, const Fault& fault) {
   const bool is_member = context.rank() % 2 == 0;
   ProcessGroupPtr group;
   if (fault("subgroup-created-by-members-only")) {  // PITFALL subgroup-created-by-members-only
-    if (is_member) group = context.new_group(even, kPatience);
+    if (is_member) group = context.new_group(even, context.patience());
   } else {
-    group = context.new_group(even, kPatience);
+    group = context.new_group(even, context.patience());
   }
   // Near miss: a group that all ranks make is used by its members only.
   const bool uses_it = is_member && fault("near-miss-used-by-members-only");
-  auto sum = at::ones({1});
+  auto sum = at::ones({1}, context.device());
   if (uses_it) all_reduce(*group, sum);
   barrier(*context.group());
   if (uses_it) add_figure(context, "members", sum.item().toDouble());

@@ -27,7 +27,7 @@ at::Tensor labels(const TensorData& data, int round, int rank, int world_size) {
 void count(RankContext& context, const Fault& fault) {
   const int world_size = context.world_size(), rank = context.rank();
   auto& group = *context.group();
-  group.setTimeout(kPatience);
+  group.setTimeout(context.patience());
   const auto data = fashion_mnist_or_synthetic(Split::train, kRounds * kSamples * world_size);
   for (int round = 0; round < kRounds; ++round) {
     const bool is_odd = round + 1 == kRounds && rank == world_size - 1;  // the rank that differs

@@ -4,11 +4,6 @@
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/lesson.h>
 
-#include <chrono>
-
-// How long a rank waits for its peers here; PyTorch's default is 30 minutes with Gloo.
-inline constexpr std::chrono::seconds kPatience{2};
-
 // Every part's oracle of a hang: ranks that came to the end of their work.
 inline void reach_the_end(lockstep::RankContext& context) {
   lockstep::add_figure(context, "reached_the_end", 1);

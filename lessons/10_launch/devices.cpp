@@ -76,7 +76,7 @@ void train(RankContext& context, const Fault& fault) {
   if (!sets_late && !tells_the_group) devices.set_device(mine);
   const int of_group = tells_the_group ? mine : devices.current();
   tell(context, "group", devices, of_group);
-  context.join(kPatience);
+  context.join(context.patience());
   devices.set_device(mine);
 
   add_figure(context, "memory_on", devices.uuid(of_group));

@@ -52,8 +52,9 @@ void meet(RankContext& context, const Fault& fault) {
   if (fault("wrong-network-interface") && is_first)  // PITFALL wrong-network-interface
     address = "127.0.0.2";  // to rank 0 its own name stands for another of its interfaces
   if (fault("near-miss-another-interface-for-all")) address = "127.0.0.2";
-  auto group = context.init_process_group(
-      {.init_method = "tcp://" + address + ":" + std::to_string(port), .timeout = kPatience});
+  auto group =
+      context.init_process_group({.init_method = "tcp://" + address + ":" + std::to_string(port),
+                                  .timeout = context.patience()});
 
   // The work: the loss of an untrained model, each rank on its part of the data, and their mean.
   const auto data = fashion_mnist_or_synthetic(Split::test, 64L * context.world_size());
@@ -61,8 +62,9 @@ void meet(RankContext& context, const Fault& fault) {
   for (std::int64_t i = context.rank(); i < data.size(); i += context.world_size())
     ids.push_back(i);
   const auto batch = take(data, ids);
-  auto loss =
-      torch::cross_entropy_loss(Mlp(784, 32, 10)->forward(batch.inputs), batch.targets).detach();
+  auto loss = torch::cross_entropy_loss(Mlp(784, 32, 10)->forward(batch.inputs), batch.targets)
+                  .detach()
+                  .to(context.device());
   const double own = loss.item<double>();
   all_reduce(*group, loss);
   context.outcome().losses.push_back(loss.item<double>() / context.world_size());

@@ -5,10 +5,6 @@
 #include <lockstep/lesson/lesson.h>
 
 #include <algorithm>
-#include <chrono>
-
-// How long a rank waits for its peers here; a job has 30 minutes by default.
-inline constexpr std::chrono::seconds kPatience{2};
 
 // The ranks of this machine spread over two nodes, in name; two ranks are on one.
 struct Node {

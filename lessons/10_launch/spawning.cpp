@@ -44,7 +44,7 @@ void train(RankContext& context, const Fault& fault) {
       !environment(kSpawned))
     return start(context, context.world_size(), "--variant=spawn-under-launcher");
   if (fault("near-miss-helper-process")) start(context, 1, "--describe");
-  context.join(kPatience * 10);
+  context.join(10 * context.patience());
   train_a_little(context);
 }
 

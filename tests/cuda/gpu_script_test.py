@@ -63,7 +63,7 @@ class GpuScript(unittest.TestCase):
             self.assertRegex(cache, f"{name}:[A-Z]+={usr}/")
         targets = subprocess.run([NINJA, "-C", build, "-t", "targets", "all"], capture_output=True, text=True, timeout=60).stdout
         there = {line.partition(":")[0] for line in targets.splitlines()}
-        self.assertEqual(set(gpu.TARGETS) - there, set())
+        self.assertEqual({*gpu.TARGETS, *gpu.OF_KERNELS} - there, set())
 
     def test_lessons_it_names_are_there(self):
         self.assertLessEqual(set(gpu.IN_ALL_FORMS), {path.name for path in (ROOT / "lessons").iterdir()})

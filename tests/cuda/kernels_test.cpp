@@ -8,6 +8,8 @@
 
 #include <cstring>
 
+#include "../support/gpus.h"
+
 namespace lockstep::cuda {
 namespace {
 
@@ -54,18 +56,10 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
          std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
 }
 
-// Empty where there is one.
-std::string why_no_gpu() {
-  int count = 0;
-  const auto code = cudaGetDeviceCount(&count);
-  if (code == cudaSuccess && count > 0) return "";
-  return std::string("there is no GPU: ") + cudaGetErrorString(code);
-}
-
 class Kernels : public ::testing::TestWithParam<at::ScalarType> {
  protected:
   void SetUp() override {
-    if (const auto why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+    if (const auto why = testing::why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
     torch::manual_seed(17);
   }
   Dtype dtype() const { return GetParam() == at::kFloat ? Dtype::float32 : Dtype::bfloat16; }
@@ -101,7 +95,7 @@ class Kernels : public ::testing::TestWithParam<at::ScalarType> {
     }
   }
 };
-INSTANTIATE_TEST_SUITE_P(Dtypes, Kernels, testing::Values(at::kFloat, at::kBFloat16));
+INSTANTIATE_TEST_SUITE_P(Dtypes, Kernels, ::testing::Values(at::kFloat, at::kBFloat16));
 
 TEST_P(Kernels, FlattenAsAtenDoes) {
   expect_as_aten({1}, 0, 0);
@@ -150,7 +144,7 @@ TEST_P(Kernels, CountBeyondTwoToThe31) {
 
 // By the GPU's own clock, between two events; and the other stream does not wait.
 TEST(Delay, HoldsUpItsStreamAlone) {
-  if (const auto why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+  if (const auto why = testing::why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
   cudaStream_t held_up = nullptr, other = nullptr;
   cudaEvent_t begin = nullptr, end = nullptr, of_other = nullptr;
   for (auto* stream : {&held_up, &other})

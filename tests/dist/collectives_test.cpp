@@ -117,18 +117,24 @@ TEST(CollectiveFailure, ARankThatLeavesIsAnErrorAtOnceNotATimeout) {
 }
 
 // As NCCL's: wait() without a timeout lets a stream wait, and returns at once; with one it blocks,
-// and throws when the peer does not come.
+// and throws when the peer does not come. One that was aborted beneath it counts as done.
 class StreamWork : public c10d::Work {
  public:
+  explicit StreamWork(bool ends) : ends_(ends) {}
   bool wait(std::chrono::milliseconds timeout) override {
-    if (timeout == kNoTimeout) return true;
+    if (timeout == kNoTimeout || ends_) return true;
     throw std::runtime_error("no peer within " + std::to_string(timeout.count()) + " ms");
   }
+
+ private:
+  bool ends_;
 };
 
 class StreamBackend : public c10d::Backend {
  public:
-  StreamBackend() : Backend(0, 2) {}
+  explicit StreamBackend(bool ends = false, c10d::ErrorType error = c10d::ErrorType::SUCCESS)
+      : Backend(0, 2), ends_(ends), error_(error) {}
+  c10d::ErrorType getError() override { return error_; }
   const std::string getBackendName() const override { return "nccl"; }
   c10::intrusive_ptr<Options> getBackendOptions() override {
     return c10::make_intrusive<Options>("nccl", 1500ms);
@@ -141,15 +147,22 @@ class StreamBackend : public c10d::Backend {
   WorkPtr barrier(const c10d::BarrierOptions&) override { return work(); }
 
  private:
-  static WorkPtr work() { return c10::make_intrusive<StreamWork>(); }
+  WorkPtr work() const { return c10::make_intrusive<StreamWork>(ends_); }
+  bool ends_;
+  c10d::ErrorType error_;
 };
 
-TEST(CollectiveFailure, IsWaitedForWhereWaitingIsAStreamsAffair) {
+ProcessGroupPtr group_over(c10::intrusive_ptr<StreamBackend> backend) {
   using Type = c10d::ProcessGroup::BackendType;
   auto group =
       c10::make_intrusive<c10d::ProcessGroup>(c10::make_intrusive<c10d::HashStore>(), 0, 2);
   group->setDefaultBackend(Type::NCCL);
-  group->setBackend(c10::DeviceType::CPU, Type::NCCL, c10::make_intrusive<StreamBackend>());
+  group->setBackend(c10::DeviceType::CPU, Type::NCCL, std::move(backend));
+  return group;
+}
+
+TEST(CollectiveFailure, IsWaitedForWhereWaitingIsAStreamsAffair) {
+  const auto group = group_over(c10::make_intrusive<StreamBackend>());
   at::Tensor tensor = torch::ones({4});
   const std::vector<std::function<void()>> calls{
       [&] { all_reduce(*group, tensor); }, [&] { broadcast(*group, tensor); },
@@ -163,6 +176,23 @@ TEST(CollectiveFailure, IsWaitedForWhereWaitingIsAStreamsAffair) {
       EXPECT_THAT(error.what(), ::testing::HasSubstr("no peer within 1500 ms"));
     }
   }
+}
+
+// NCCL's watchdog aborts the communicator when an operation before has failed. This one is then over, with nothing done.
+TEST(CollectiveFailure, OfAnOperationBeforeItIsNoResult) {
+  at::Tensor tensor = torch::ones({4});
+  const auto after = [&](c10d::ErrorType error) {
+    std::string said;
+    try {
+      all_reduce(*group_over(c10::make_intrusive<StreamBackend>(true, error)), tensor);
+    } catch (const CollectiveError& thrown) {
+      said = thrown.what();
+    }
+    return said;
+  };
+  EXPECT_EQ(after(c10d::ErrorType::SUCCESS), "");
+  EXPECT_THAT(after(c10d::ErrorType::TIMEOUT), ::testing::HasSubstr("before it timed out"));
+  EXPECT_THAT(after(c10d::ErrorType::COMM_ERROR), ::testing::HasSubstr("before it failed"));
 }
 
 }  // namespace

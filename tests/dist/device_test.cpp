@@ -2,7 +2,6 @@
 // after four steps. On GPUs (label gpu) they are skipped where there is none; the lossy ones are tried on the CPU, too.
 #include <gtest/gtest.h>
 #include <lockstep/base/file.h>
-#include <lockstep/gpu/driver.h>
 #include <lockstep/launch/launch.h>
 
 #include <cmath>
@@ -10,6 +9,8 @@
 #include <map>
 #include <sstream>
 #include <vector>
+
+#include "../support/gpus.h"
 
 namespace lockstep {
 namespace {
@@ -78,10 +79,8 @@ std::string name_of(const ::testing::TestParamInfo<Against>& info) {
 class OnTheGpu : public ::testing::TestWithParam<Against> {};
 
 TEST_P(OnTheGpu, MovesAsOnTheCpu) {
-  const auto driver = gpu::ask_driver();
-  if (!driver.missing.empty()) GTEST_SKIP() << "no NVIDIA driver: " << driver.missing;
-  if (driver.gpus.empty()) GTEST_SKIP() << "no GPU";
-  compare(GetParam(), driver.gpus.size() < 2 ? "cuda-shared" : "cuda");
+  if (const auto why = testing::why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+  compare(GetParam(), gpu::ask_driver().gpus.size() < 2 ? "cuda-shared" : "cuda");
 }
 
 INSTANTIATE_TEST_SUITE_P(Training, OnTheGpu,

@@ -17,5 +17,5 @@ set_tests_properties(fault.NothingLeft.SeesWhatATestLeaves fault.nothing_left PR
 # Those that need a GPU.
 foreach(_case ARankThatSkipsACollective ARankThatIsKilled AnUnseenFailureComesOutWhenTheGroupIsLeft
         NothingIsWrongWithRanksThatAllCome)
-  set_tests_properties(fault.NcclFault.${_case} PROPERTIES LABELS "fault;gpu" TIMEOUT 90)
+  set_tests_properties(fault.NcclFault.${_case} PROPERTIES LABELS "fault;gpu" TIMEOUT 90 RUN_SERIAL TRUE)
 endforeach()

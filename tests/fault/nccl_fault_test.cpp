@@ -1,7 +1,6 @@
 // Row 12 and what else NCCL is promised: faults of ranks over NCCL. They run where there is a GPU, with ranks that
 // share it where it is the only one; elsewhere they are skipped.
-#include <lockstep/gpu/driver.h>
-
+#include "../support/gpus.h"
 #include "gloo_fixture.h"
 
 namespace lockstep::supervise {
@@ -18,10 +17,8 @@ constexpr std::chrono::seconds kNcclTimeout{12};
 class NcclFault : public GlooFault {
  protected:
   void SetUp() override {
-    const auto driver = gpu::ask_driver();
-    if (!driver.missing.empty()) GTEST_SKIP() << "no NVIDIA driver: " << driver.missing;
-    if (driver.gpus.empty()) GTEST_SKIP() << "no GPU";
-    share_ = driver.gpus.size() < 2;
+    if (const auto why = testing::why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+    share_ = gpu::ask_driver().gpus.size() < 2;
   }
   // All meet, make a group and complete one all-reduce, and then do what their script says.
   // The supervisor speaks when nothing has moved for `patience`.

@@ -1,11 +1,13 @@
 // Turns what c10d throws into CollectiveError.
 #pragma once
 
+#include <lockstep/base/error.h>
 #include <lockstep/dist/process_group.h>
 
 #include <exception>
 #include <functional>
 #include <string>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 
 namespace lockstep {
 
@@ -14,6 +16,14 @@ namespace lockstep {
 // and timeout; a CollectiveError as it is.
 void collective_call(c10d::ProcessGroup& group, const std::string& operation,
                      const std::function<void()>& call);
+
+// Blocks until `work`, an operation of `group`, is done. Throws what the backend throws, and failed_before()
+// where NCCL has aborted the communicator for the sake of an operation before it: that ends this one too, with
+// whatever was in its tensors, and wait() does not say so.
+void finish(c10d::ProcessGroup& group, const c10::intrusive_ptr<c10d::Work>& work);
+
+// Of an operation that nobody waited for, told by the one after it.
+Error failed_before(c10d::ErrorType said);
 
 // An exception's text without the stack trace that c10 adds.
 std::string text_of(const std::exception& error);

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
-#include <torch/csrc/distributed/c10d/Work.hpp>
 
 namespace lockstep {
 namespace {
@@ -27,15 +26,24 @@ std::chrono::milliseconds timeout_of(c10d::ProcessGroup& group) {
   }
 }
 
+}  // namespace
+
 // Gloo's wait() blocks, at most as long as the operation may take. NCCL's only lets the current
 // stream wait, and tells of no failure; with a timeout it blocks until the device is done, and
 // throws.
 void finish(c10d::ProcessGroup& group, const c10::intrusive_ptr<c10d::Work>& work) {
   const bool blocks = group.getBackendType() == c10d::ProcessGroup::BackendType::GLOO;
   if (!work->wait(blocks ? kNoTimeout : timeout_of(group))) throw Error("it was aborted");
+  if (blocks) return;
+  const auto said = group.getDefaultBackend()->getError();
+  if (said != c10d::ErrorType::SUCCESS) throw failed_before(said);
 }
 
-}  // namespace
+Error failed_before(c10d::ErrorType said) {
+  return Error(std::string("an operation before it ") +
+               (said == c10d::ErrorType::TIMEOUT ? "timed out" : "failed") +
+               ": what was computed since is not to be used");
+}
 
 std::string text_of(const std::exception& error) {
   const auto* c10_error = dynamic_cast<const c10::Error*>(&error);

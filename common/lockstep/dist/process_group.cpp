@@ -163,14 +163,13 @@ void destroy_process_group(ProcessGroupPtr& group) {
                                         [backend] { backend->waitForPendingWorks(); });
   const auto said = backend->getError();
   if (done && said == c10d::ErrorType::SUCCESS) return ended->shutdown();
-  ended->abort();
+  try {
+    ended->abort();
+  } catch (const std::exception&) {  // it took too long; the failure is told below
+  }
   // Not over an exception that is handled here, nor over one on its way (of which current_exception() knows nothing).
   if (std::current_exception() || std::uncaught_exceptions() > 0) return;
-  collective_call(*ended, "destroy_process_group", [&] {
-    throw Error(std::string("an operation before it ") +
-                (said == c10d::ErrorType::TIMEOUT ? "timed out" : "failed") +
-                ": what was computed since is not to be used");
-  });
+  collective_call(*ended, "destroy_process_group", [&] { throw failed_before(said); });
 }
 
 c10::Device device_of(const c10d::ProcessGroup& group) {

@@ -103,11 +103,11 @@ ProcessGroupPtr new_group(const ProcessGroupPtr& parent, const std::vector<int>&
 // Not collective. Lets go of the group, and empties the pointer; an empty one is left alone. NCCL
 // is shut down for every holder of the group: the operations under way are waited for, at most their
 // timeout, and the connections closed. Where an operation has failed it throws CollectiveError once
-// that is done, except inside of a catch block, or while an exception is on its way: who called knows. Gloo has nothing to shut
-// down: its connections close when the last holder (a DistributedDataParallel is one) lets go, and
-// whoever does waits until the operations under way have ended or timed out. Call it on the way
-// out, after the last collective. There should be one: a rank that leaves while others still
-// connect makes their init_process_group fail.
+// that is done, except inside of a catch block, or while an exception is on its way: who called knows.
+// Gloo has nothing to shut down: its connections close when the last holder (a
+// DistributedDataParallel is one) lets go, and whoever does waits until the operations under way
+// have ended or timed out. Call it on the way out, after the last collective. There should be one:
+// a rank that leaves while others still connect makes their init_process_group fail.
 void destroy_process_group(ProcessGroupPtr& group);
 
 // The device a rank of this group trains on: cpu for gloo, for nccl the rank's GPU, whichever

@@ -133,12 +133,16 @@ void describe_ending(const std::vector<supervise::Result>& attempts, report::Var
   }
 }
 
+int gpus_here() {
+  return static_cast<int>(gpu::ask_driver().gpus.size());
+}
+
 // Empty where it can show.
 std::string why_not_shown(const Selected& selected, const LessonOptions& options, int world_size) {
   if (world_size < selected.min_world_size)
     return "shows on " + std::to_string(selected.min_world_size) + " ranks or more; this run has " +
            std::to_string(world_size);
-  if (selected.own_gpus && options.share_gpu)
+  if (selected.own_gpus && options.share_gpu && world_size > gpus_here())
     return "shows where each rank has a GPU of its own; these share (--share-gpu)";
   return "";
 }

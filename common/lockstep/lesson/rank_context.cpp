@@ -6,6 +6,7 @@
 #include <lockstep/record/checked_backend.h>
 #include <lockstep/record/observed_backend.h>
 
+#include <algorithm>
 #include <numeric>
 
 namespace lockstep {
@@ -51,6 +52,12 @@ InitOptions RankContext::init_options(std::chrono::milliseconds timeout) {
     return record::observe(std::move(backend), writer);
   };
   return options;
+}
+
+std::chrono::milliseconds RankContext::patience() const {
+  using std::chrono::milliseconds;
+  const milliseconds patience(settings_.backend == "nccl" ? 20'000 : 2'000);
+  return std::min(patience, settings_.operation_timeout);
 }
 
 std::vector<c10::Device> RankContext::devices() const {

@@ -5,6 +5,7 @@
 #include <lockstep/record/probes.h>
 #include <torch/torch.h>
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -70,6 +71,9 @@ class RankContext {
   ProcessGroupPtr new_group(const std::vector<int>& ranks, std::chrono::milliseconds timeout);
   const ProcessGroupPtr& group() const { return group_; }  // null before join()
   c10::Device device() const { return device_; }
+  // A timeout for what is to hang soon: 2 s; over NCCL 20 s, since a GPU's context, its first kernels and NCCL's
+  // connections take seconds. Less than what the supervisor waits.
+  std::chrono::milliseconds patience() const;
   // Of a run that drives devices, which is what world_size() counts: GPUs with the backend nccl, which take turns under
   // --share-gpu where there are fewer; else the CPU, as often. Throws UnavailableError where GPUs are missing.
   std::vector<c10::Device> devices() const;

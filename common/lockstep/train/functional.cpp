@@ -32,7 +32,7 @@ class AllToAll : public Function<AllToAll> {
     auto received = at::empty_like(sent);
     collective_call(*group, "all_to_all", [&] {
       std::vector<std::int64_t> equal;  // empty: parts of one size
-      group->alltoall_base(received, sent, equal, equal)->wait();
+      finish(*group, group->alltoall_base(received, sent, equal, equal));
     });
     return received.detach();
   }
