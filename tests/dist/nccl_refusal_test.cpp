@@ -71,6 +71,19 @@ TEST(NcclLesson, SharesGpusOverNcclOnly) {
   EXPECT_THAT(finished.err, HasSubstr("--share-gpu is for --backend nccl"));
 }
 
+// A fault that shows where each rank has a GPU of its own is tried where each has one, whatever may be shared.
+TEST(NcclLesson, LeavesOutAFormOnlyWhereRanksShare) {
+  const auto said = [](const std::string& gpus) {
+    const auto finished = run({CHECKPOINT_LESSON, "--variant", "load-without-map-location",
+                               "--backend", "nccl", "--share-gpu"},
+                              machine(gpus));
+    return joined(finished.out + finished.err);
+  };
+  const auto reason = HasSubstr("shows where each rank has a GPU of its own");
+  EXPECT_THAT(said("1:90"), reason);
+  EXPECT_THAT(said("1:90 2:90"), Not(reason));  // pretended ones: it starts, and fails
+}
+
 // Rank 0 of two, the only one that comes: a program of the user's own, which another launcher has started.
 testing::Finished rank_zero(const std::filesystem::path& folder, Environment environment) {
   environment.merge(machine("1:90"));
