@@ -59,9 +59,10 @@ Communicator::Communicator(RankContext& context, const std::string& name, const 
   const auto id = shared_id(context, name);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;  // else a rank whose peer never comes cannot be brought back
-  check_started(ncclCommInitRankConfig(&handle_, context.world_size(), id, context.rank(), &config),
-                "ncclCommInitRankConfig");
-  in_use.push_back(&handle_);
+  const auto code =
+      ncclCommInitRankConfig(&handle_, context.world_size(), id, context.rank(), &config);
+  if (handle_ != nullptr) in_use.push_back(&handle_);
+  check_started(code, "ncclCommInitRankConfig");
   until_ready("ncclCommInitRankConfig", kUntilAllAreThere);
   context_.probes().tell(trace::Group{"joined", name_, members});
 }
@@ -134,6 +135,7 @@ void Communicator::wait(std::int64_t number) {
     const auto state = cudaEventQuery(pending.done);
     if (state == cudaSuccess) break;
     if (state != cudaErrorNotReady) check_or_abort(state, "cudaEventQuery");
+    cudaGetLastError();  // else that answer would look like the next kernel's error
     // The kernel waits for its peers on the GPU, and for ever. That one of them has failed is told here only.
     ncclResult_t error = ncclSuccess;
     check_or_abort(ncclCommGetAsyncError(handle_, &error), "ncclCommGetAsyncError");

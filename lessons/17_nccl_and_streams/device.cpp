@@ -51,7 +51,8 @@ void use_own_gpu(const RankContext& context) {
                          .local_ranks = place.local_world_size,
                          .gpus = gpus};
   for (const auto& [name, value] : gpu::nccl_environment(job, environment))
-    ::setenv(name.c_str(), value.c_str(), /*overwrite=*/0);
+    ::setenv(name.c_str(), value.c_str(),
+             /*overwrite=*/1);  // one that is set to nothing counts as unset
   check(cudaSetDevice(gpu::device_of(place.local_rank, gpus, shares)), "cudaSetDevice");
 }
 

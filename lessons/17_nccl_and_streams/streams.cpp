@@ -45,14 +45,15 @@ void reduce(RankContext& context, const Fault& fault) {
   use_own_gpu(context);
   const Stream compute(1), of_nccl(2);
   const Moment filled, reduced;
-  // Near miss: all on one stream, which does one thing after another.
-  const bool one_stream = fault("near-miss-same-stream");
-  Communicator world(context, "world", one_stream ? compute : of_nccl);
   const auto ranks = static_cast<float>(context.world_size());
   const Floats weight(1000, ranks * static_cast<float>(context.rank() + 1));
   const Floats bias(3, ranks * static_cast<float>(context.rank() + 1));
   const cuda::Tensors gradients{{weight.data(), bias.data()}, {weight.count(), bias.count()}};
   const Floats bucket(1003, 0), mean(1003, 0);
+  // Near miss: all on one stream, which does one thing after another.
+  const bool one_stream = fault("near-miss-same-stream");
+  // Behind the buffers, so that it goes first: freeing waits for its kernels.
+  Communicator world(context, "world", one_stream ? compute : of_nccl);
   warm_up(gradients, mean, compute);
   world.wait(world.all_reduce(bucket, mean));  // the first one also connects: now it is quick
   auto& probes = context.probes();

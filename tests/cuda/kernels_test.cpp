@@ -158,6 +158,7 @@ TEST(Delay, HoldsUpItsStreamAlone) {
   check(cudaEventRecord(of_other, other), "cudaEventRecord");
   check(cudaEventSynchronize(of_other), "cudaEventSynchronize");
   EXPECT_EQ(cudaEventQuery(end), cudaErrorNotReady);
+  cudaGetLastError();  // else that answer would look like the next error
   check(cudaEventSynchronize(end), "cudaEventSynchronize");
   float took = 0;
   check(cudaEventElapsedTime(&took, begin, end), "cudaEventElapsedTime");

@@ -1,6 +1,4 @@
-// Every form of every lesson, run as a user runs it: a case each. A right form must complete, with
-// every oracle at rest and no violation; a broken one must end as said, with its oracle's figure,
-// and be named, blind, by exactly its own slug.
+// Every form of every lesson, run as a user runs it: a case each, judged as expect_form.h says.
 //
 // LOCKSTEP_TEST_WORLD_SIZE and LOCKSTEP_TEST_SEED choose another world size (default: the lesson's
 // own) and seed; the full tier rotates them.
@@ -15,6 +13,7 @@
 #include <sstream>
 
 #include "../support/program.h"
+#include "expect_form.h"
 #include "forms.h"
 
 namespace lockstep::testing {
@@ -29,29 +28,6 @@ std::string program(const std::string& lesson) {
 int world_size_for(const FormCase& form) {
   const int own = form.lesson == "01_single_device" ? 1 : 2;
   return environment_int("LOCKSTEP_TEST_WORLD_SIZE").value_or(std::max(own, form.min_world_size));
-}
-
-std::set<std::string> named(const json& variant, const std::string& severity) {
-  std::set<std::string> slugs;
-  for (const auto& finding : variant.at("findings"))
-    if (finding.at("severity") == severity) slugs.insert(finding.at("pitfall").get<std::string>());
-  return slugs;
-}
-
-// Where one process went through the same global batches, it loses what the ranks lose on the mean; unless their
-// batches are unequal, and the mean over ranks is not the samples'.
-void expect_losses_of_one_process(const FormCase& form, const json& variant) {
-  const std::set<std::string> unequal{"06_sync_batch_norm correct-by-hand",
-                                      "11_uneven_inputs correct-ending"};
-  const double tolerance = unequal.count(form.lesson + " " + form.form) != 0 ? 0.01 : 1e-5;
-  const json& reference = variant.at("reference_losses");
-  for (std::size_t epoch = 0; epoch < reference.size(); ++epoch) {
-    double sum = 0;
-    for (const auto& rank : variant.at("losses")) sum += rank.at(epoch).get<double>();
-    EXPECT_NEAR(sum / static_cast<double>(variant.at("losses").size()),
-                reference.at(epoch).get<double>(), tolerance)
-        << "epoch " << epoch;
-  }
 }
 
 class Form : public ::testing::TestWithParam<FormCase> {
@@ -97,40 +73,11 @@ TEST_P(Form, IsWhatItClaims) {
   SCOPED_TRACE(said_);
   if (variant.at("outcome") == "skipped" && (world_size == 1 || form.needs_gpu))
     GTEST_SKIP() << variant.at("reason").get<std::string>();
-  EXPECT_EQ(variant.at("outcome"), form.ending);
-  if (!form.observed) {
-    for (const auto& oracle : variant.at("oracles"))
-      EXPECT_FALSE(oracle.at("manifested").get<bool>()) << oracle.dump();
-    // On one rank there may be no oracle that applies; on more there is one for each fault of the part.
-    if (world_size > 1) EXPECT_FALSE(variant.at("oracles").empty());
-    if (variant.contains("reference_losses") && form.form.starts_with("correct"))
-      expect_losses_of_one_process(form, variant);
-    EXPECT_EQ(named(variant, "violation"), std::set<std::string>{});
-  } else {
-    const auto& oracle = variant.at("oracles").at(0);
-    ASSERT_TRUE(oracle.at("observed").is_number()) << oracle.dump();
-    const double observed = oracle.at("observed").get<double>(), wanted = form.observed(world_size);
-    if (form.at_least)
-      EXPECT_GE(observed, wanted) << oracle.dump();
-    else
-      EXPECT_NEAR(observed, wanted, form.tolerance) << oracle.dump();
-    EXPECT_TRUE(oracle.at("manifested").get<bool>());
-    EXPECT_EQ(named(variant, form.advice ? "advice" : "violation"),
-              std::set<std::string>{form.form});
-    if (form.ranks)
-      EXPECT_EQ(variant.at("findings").at(0).at("ranks"), json(form.ranks(world_size)));
-  }
-  EXPECT_EQ(variant.at("verdict"), "as-expected");
-  EXPECT_EQ(exit_code, 0);
+  expect_as_claimed(form, world_size, variant, exit_code);
 }
 
-std::string case_name(const ::testing::TestParamInfo<FormCase>& info) {
-  std::string name = info.param.lesson + "_" + info.param.form;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return "L" + name;
-}
-
-INSTANTIATE_TEST_SUITE_P(Lessons, Form, ::testing::ValuesIn(all_forms()), case_name);
+INSTANTIATE_TEST_SUITE_P(Lessons, Form, ::testing::ValuesIn(all_forms()),
+                         [](const auto& each) { return case_name(each.param); });
 
 TEST(Forms, AreAllTested) {
   std::set<std::string> tested, built;

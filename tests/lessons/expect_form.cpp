@@ -1,0 +1,73 @@
+#include "expect_form.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace lockstep::testing {
+
+using nlohmann::json;
+
+namespace {
+
+// Where one process went through the same global batches, it loses what the ranks lose on the mean; unless their
+// batches are unequal, and the mean over ranks is not the samples'.
+void expect_losses_of_one_process(const FormCase& form, const json& variant) {
+  const std::set<std::string> unequal{"06_sync_batch_norm correct-by-hand",
+                                      "11_uneven_inputs correct-ending"};
+  const double tolerance = unequal.count(form.lesson + " " + form.form) != 0 ? 0.01 : 1e-5;
+  const json& reference = variant.at("reference_losses");
+  for (std::size_t epoch = 0; epoch < reference.size(); ++epoch) {
+    double sum = 0;
+    for (const auto& rank : variant.at("losses")) sum += rank.at(epoch).get<double>();
+    EXPECT_NEAR(sum / static_cast<double>(variant.at("losses").size()),
+                reference.at(epoch).get<double>(), tolerance)
+        << "epoch " << epoch;
+  }
+}
+
+}  // namespace
+
+std::set<std::string> named(const json& variant, const std::string& severity) {
+  std::set<std::string> slugs;
+  for (const auto& finding : variant.at("findings"))
+    if (finding.at("severity") == severity) slugs.insert(finding.at("pitfall").get<std::string>());
+  return slugs;
+}
+
+void expect_as_claimed(const FormCase& form, int world_size, const json& variant, int exit_code) {
+  EXPECT_EQ(variant.at("outcome"), form.ending);
+  if (!form.observed) {
+    for (const auto& oracle : variant.at("oracles"))
+      EXPECT_FALSE(oracle.at("manifested").get<bool>()) << oracle.dump();
+    // On one rank there may be no oracle that applies; on more there is one for each fault of the part.
+    if (world_size > 1) EXPECT_FALSE(variant.at("oracles").empty());
+    if (variant.contains("reference_losses") && form.form.starts_with("correct"))
+      expect_losses_of_one_process(form, variant);
+    EXPECT_EQ(named(variant, "violation"), std::set<std::string>{});
+  } else {
+    const auto& oracle = variant.at("oracles").at(0);
+    ASSERT_TRUE(oracle.at("observed").is_number()) << oracle.dump();
+    const double observed = oracle.at("observed").get<double>(), wanted = form.observed(world_size);
+    if (form.at_least)
+      EXPECT_GE(observed, wanted) << oracle.dump();
+    else
+      EXPECT_NEAR(observed, wanted, form.tolerance) << oracle.dump();
+    EXPECT_TRUE(oracle.at("manifested").get<bool>());
+    EXPECT_EQ(named(variant, form.advice ? "advice" : "violation"),
+              std::set<std::string>{form.form});
+    if (form.ranks)
+      EXPECT_EQ(variant.at("findings").at(0).at("ranks"), json(form.ranks(world_size)));
+  }
+  EXPECT_EQ(variant.at("verdict"), "as-expected");
+  EXPECT_EQ(exit_code, 0);
+}
+
+std::string case_name(const FormCase& form) {
+  std::string name = form.lesson + "_" + form.form;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return "L" + name;
+}
+
+}  // namespace lockstep::testing
