@@ -50,6 +50,11 @@ class ObservedBackend final : public DecoratedBackend {
     DecoratedBackend::setGroupUid(uid);
   }
 
+  // Before probes have started there are no steps.
+  void update_shadowed() override {
+    if (const auto step = writer_->step(); step >= 0) writer_->set_step(step + 1);
+  }
+
   // Several operations as one. They are recorded one by one, and left together.
   void startCoalescing() override {
     inner()->startCoalescing();

@@ -47,6 +47,7 @@ class Probes::Impl {
   ~Impl() { detach(); }
 
   bool values_wanted() const {
+    const auto step = writer->step();
     return step < options.first || (options.every > 0 && step % options.every == 0);
   }
 
@@ -126,7 +127,6 @@ class Probes::Impl {
 
   std::shared_ptr<trace::Writer> writer;
   ProbeOptions options;
-  std::int64_t step = 0;
   std::int64_t samples_since_update = 0;  // drawn, as far as the program says
   std::int64_t losses_since_update = 0;   // that went into a loss
   std::optional<trace::Model> attached;
@@ -159,7 +159,6 @@ void Probes::start() {
   if (!impl_) return;
   impl_->writer->set_step(-1);
   impl_->record_parameters();
-  impl_->step = 0;
   impl_->writer->set_step(0);
 }
 
@@ -248,11 +247,7 @@ void Probes::updated(const torch::optim::Optimizer& optimizer) {
   if (impl_->values_wanted()) impl_->record_parameters();
   impl_->begin_step();
   impl_->buffers_moved = true;
-  impl_->writer->set_step(++impl_->step);
-}
-
-void Probes::shadowed(std::int64_t updates) {
-  if (impl_) impl_->writer->set_step(impl_->step += updates);
+  impl_->writer->set_step(impl_->writer->step() + 1);
 }
 
 void Probes::metric(const std::string& name, const std::string& phase, double sum, double count) {

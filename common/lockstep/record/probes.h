@@ -77,10 +77,9 @@ class Probes {
   // "module", or "tensor" where each gradient is set to zero in place.
   void zero_grad(const std::string& by);
   void gradients_ready();  // after backward and every reduction, before the optimizer
-  // After it: the learning rates, parameters and buffers; the step advances.
+  // After it: the learning rates, parameters and buffers; the step advances. (So it does, over an observed
+  // group, with each update of the others that join() takes this rank through.)
   void updated(const torch::optim::Optimizer& optimizer);
-  // join() took this rank through so many updates of the others: the step advances by them.
-  void shadowed(std::int64_t updates);
   void metric(const std::string& name, const std::string& phase, double sum, double count);
   // A learning-rate schedule, when it is made and after each step(): the steps it has taken, and those
   // it was made for, in its own unit (0: not known).

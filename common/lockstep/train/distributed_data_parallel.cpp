@@ -1,5 +1,6 @@
 #include <lockstep/base/error.h>
 #include <lockstep/dist/collective_call.h>
+#include <lockstep/dist/update_observer.h>
 #include <lockstep/train/agreement.h>
 #include <lockstep/train/ddp_parameters.h>
 #include <lockstep/train/distributed_data_parallel.h>
@@ -253,7 +254,9 @@ void DdpEngine::Impl::shadow_iteration() {
   rebuild_buckets();
   sync_buffers([&] { return highest_rank_of(*group, false); });
   sync_buffers_next_ = any_syncs(false);
-  if (sync_buffers_next_) shadow_reduction();
+  if (!sync_buffers_next_) return;
+  shadow_reduction();
+  if (auto* observer = update_observer_of(*group)) observer->update_shadowed();
 }
 
 // A backward's all-reduces in the Reducer's order, of zeros.
