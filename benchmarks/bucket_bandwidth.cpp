@@ -10,6 +10,7 @@
 #include <lockstep/cuda/bucket.h>
 #include <lockstep/cuda/check.h>
 #include <lockstep/cuda/delay.h>
+#include <lockstep/gpu/driver.h>
 
 #include <algorithm>
 #include <chrono>
@@ -125,10 +126,9 @@ int main(int argc, char** argv) try {
     std::cerr << "usage: bucket_bandwidth [--json FILE]\n";
     return 2;
   }
-  int gpus = 0;
-  const auto code = cudaGetDeviceCount(&gpus);
-  if (code != cudaSuccess || gpus == 0) {
-    std::cerr << "skipped: there is no GPU: " << cudaGetErrorString(code) << "\n";
+  if (const auto driver = gpu::ask_driver(); driver.gpus.empty()) {
+    std::cerr << "skipped: there is no GPU"
+              << (driver.missing.empty() ? "" : "; no NVIDIA driver: " + driver.missing) << "\n";
     return 77;
   }
   Gpu gpu;

@@ -14,7 +14,6 @@ list(TRANSFORM _folders PREPEND lockstep_)
 add_custom_target(libraries DEPENDS ${_folders} lockstep-course)
 install(PROGRAMS $<TARGET_FILE:lockstep-course> DESTINATION ${CMAKE_INSTALL_BINDIR} RENAME lockstep OPTIONAL)
 if(TARGET lockstep_nccl)
-  add_dependencies(libraries lockstep_nccl)
   # It finds torch_cuda where the build did; elsewhere LD_LIBRARY_PATH names LibTorch's lib/.
   set_target_properties(lockstep_nccl PROPERTIES INSTALL_RPATH ${LOCKSTEP_TORCH_LIB})
   install(TARGETS lockstep_nccl LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} OPTIONAL)

@@ -74,9 +74,6 @@ function(add_lesson name)
       _add_exercise(${name} ${source} "${ARG_DEPENDS}")
     endif()
   endforeach()
-  if(TARGET lockstep_nccl)
-    add_dependencies(${name} lockstep_nccl)  # loaded at run time, by --backend nccl
-  endif()
 endfunction()
 
 # add_lockstep_test(NAME [TORCH] SOURCES ... DEPENDS ... LABEL unit [TIMEOUT s] [PROCESSORS n])

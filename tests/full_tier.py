@@ -150,6 +150,8 @@ def consumer():
     log += output
     if code != 0:
         return False, "the build failed", log
+    if "NCCL: ON" in log and not (folder / "lockstep" / "lib" / "liblockstep_nccl.so").exists():
+        return False, "what the program loads for NCCL was not built with it", log
     code, output = run([sys.executable, str(ROOT / "tests/consumer/consumer_test.py"), str(folder / "train")], 300)
     return code == 0, "built outside this tree; " + output.strip().splitlines()[-1], log + output
 

@@ -15,7 +15,7 @@ Phases run in that order until the minutes are over; what was left out is said. 
 takes long: call this again, with --only for the rest. DIR (reports/out/gpu) gets gpu.json, the
 benchmarks' own JSON, the lessons' reports as lessons.tar.gz, and log.txt. Exit codes: 0 all ran and passed (a
 benchmark's target that was missed is told there, and fails nothing), 1 something failed or was left out, 2 usage, 3
-this Python has no torch, 77 there is no GPU.
+this Python has no torch, 77 there is no GPU, 130 interrupted (nothing is left running).
 """
 
 import argparse
@@ -25,6 +25,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -63,12 +64,27 @@ def pack(folder):
     print(f"{folder}: {size / 2**20:.0f} MiB")
 
 
+def end(process):
+    """Its output. Asked first: ninja, ctest and the lessons' launcher then end what they have started, wherever that is."""
+    for number, patience in ((signal.SIGTERM, 10), (signal.SIGKILL, None)):
+        try:
+            os.killpg(process.pid, number)
+            return process.communicate(timeout=patience)[0]
+        except subprocess.TimeoutExpired:
+            continue
+        except ProcessLookupError:
+            return process.communicate()[0]
+
+
 class Session:
     def __init__(self, out, minutes, carried):
         self.out, self.carried = out, carried
         self.end = time.monotonic() + 60 * minutes - RESERVE_S
         self.result = {"phases": []}
-        self.environment = {**os.environ, "LOCKSTEP_PYTHON": sys.executable, "PYTHONUNBUFFERED": "1"}
+        self.running = set()
+        # A Python environment's cmake, ctest and ninja lie beside its python.
+        path = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        self.environment = {**os.environ, "LOCKSTEP_PYTHON": sys.executable, "PYTHONUNBUFFERED": "1", "PATH": path}
         if carried:
             self.environment["LOCKSTEP_DATA"] = str(carried / "data")
         out.mkdir(parents=True, exist_ok=True)
@@ -80,11 +96,16 @@ class Session:
         left = self.end - time.monotonic()
         with subprocess.Popen(command, cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, start_new_session=True) as process:
+            self.running.add(process)
             try:
                 output, code = process.communicate(timeout=max(left, 1))[0], process.returncode
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, 9)
-                output, code = process.communicate()[0], 124
+                output, code = end(process) + "\nended: the minutes were over", 124
+            except KeyboardInterrupt:
+                end(process)
+                raise
+            finally:
+                self.running.discard(process)
         self.log.write(f"\n$ {' '.join(command)}\n{output}")
         self.log.flush()
         return code, output
@@ -114,7 +135,9 @@ class Session:
             prefixes.insert(0, usr)
             options += [f"-DLOCKSTEP_GLOO_INCLUDE={usr / 'include'}", f"-DXXHASH_INCLUDE={usr / 'include'}"]
         prefix = ";".join(map(str, prefixes))
-        code, output = self.call("cmake", "-S", ROOT, "-B", BUILD, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}", *options)
+        # Fresh: what an earlier call found in another --carried is not to be found again.
+        code, output = self.call("cmake", "--fresh", "-S", ROOT, "-B", BUILD, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}",
+                                 *options)
         if code != 0:
             return False, output[-500:]
         kernels = re.search("CUDA kernels: (.*)", output)[1]
@@ -142,7 +165,13 @@ class Session:
         alone = [lesson(name) for name in names if name == ALONE]  # its deadlines are of seconds
         names = [name for name in names if name == ALONE] + [name for name in names if name != ALONE]
         with concurrent.futures.ThreadPoolExecutor(LESSONS_AT_ONCE) as pool:
-            done = alone + list(pool.map(lesson, names[len(alone):]))
+            try:
+                done = alone + list(pool.map(lesson, names[len(alone):]))
+            except KeyboardInterrupt:
+                pool.shutdown(wait=False, cancel_futures=True)
+                for process in list(self.running):
+                    os.killpg(process.pid, signal.SIGTERM)  # a launcher ends its ranks
+                raise
         for file in sorted(reports.glob("*.json")):
             for variant in json.loads(file.read_text(encoding="utf-8"))["variants"]:
                 ended[variant["verdict"]] = ended.get(variant["verdict"], 0) + 1
@@ -178,12 +207,24 @@ class Session:
         return 0 if passed else 1
 
 
+def usage(text):
+    print(f"error: {text}; see --help", file=sys.stderr)
+    return 2
+
+
+def pack_or_say_why(arguments):
+    if len(arguments) != 1 or arguments[0].startswith("-"):
+        return usage("pack takes one folder, a new one")
+    try:
+        pack(pathlib.Path(arguments[0]).resolve())
+    except OSError as error:
+        return usage(f"cannot pack into {arguments[0]}: {error.strerror}")
+    return 0
+
+
 def main():
     if sys.argv[1:2] == ["pack"]:
-        if len(sys.argv) != 3:
-            raise SystemExit(__doc__)
-        pack(pathlib.Path(sys.argv[2]).resolve())
-        return 0
+        return pack_or_say_why(sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "reports" / "out" / "gpu")
     parser.add_argument("--minutes", type=float, default=9.5)
@@ -200,8 +241,20 @@ def main():
     if not torch.cuda.is_available() and arguments.only != ["build"]:
         print("skipped: there is no GPU here; --only build shows whether it would build", file=sys.stderr)
         return 77
+    if not arguments.minutes > 0.5 or arguments.minutes > 600:
+        return usage(f"--minutes {arguments.minutes:g}: more than 0.5, and at most 600")
     carried = arguments.carried.resolve() if arguments.carried else None
-    return Session(arguments.out.resolve(), arguments.minutes, carried).run(arguments.only)
+    if carried and not ((carried / "usr" / "include").is_dir() and (carried / "data").is_dir()):
+        return usage(f"--carried {arguments.carried}: no folder that `gpu.py pack` has made")
+    try:
+        session = Session(arguments.out.resolve(), arguments.minutes, carried)
+    except OSError as error:
+        return usage(f"--out {arguments.out}: {error.strerror}")
+    try:
+        return session.run(arguments.only)
+    except KeyboardInterrupt:
+        print(f"interrupted; what was seen until now is in {arguments.out}", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

@@ -133,13 +133,27 @@ doctor_gpus() {
     done < <(timeout 0.3 nvidia-smi -L 2>/dev/null)
   fi
   if ((count)); then line ok GPUs "$count:$names"; else line optional GPUs "none: the course runs on CPU ranks with Gloo"; fi
-  for header in "$SITE/nvidia/nccl/include/nccl.h" /usr/include/nccl.h /usr/local/cuda/include/nccl.h; do
-    if [[ -e "$header" ]]; then
-      line ok nccl.h "$header"
-      return
-    fi
+  for header in "$SITE/nvidia/nccl/include/nccl.h" /usr/include/nccl.h /usr/local/cuda/include/nccl.h none; do
+    if [[ -e "$header" ]]; then break; fi
   done
-  line optional nccl.h "none: the NCCL backend is not built"
+  if [[ "$header" == none ]]; then
+    line optional nccl.h "none: the NCCL backend is not built"
+  else
+    line ok nccl.h "$header"
+  fi
+  doctor_nvcc
+}
+
+# cmake/Cuda.cmake decides; here is what it goes by.
+doctor_nvcc() {
+  local nvcc release without="the two parts of lesson 17 that want a GPU, and the kernels, are not built"
+  nvcc="$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)"
+  release="$("$nvcc" --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\).*/\1/p')"
+  if [[ -z "$release" ]]; then
+    line optional nvcc "none: $without"
+  else
+    line ok nvcc "CUDA $release, $nvcc; it has to be 12.8 or newer, and of LibTorch's major version, or $without"
+  fi
 }
 
 doctor_machine() {

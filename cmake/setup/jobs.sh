@@ -148,7 +148,11 @@ job_bench() {
   if [[ ! -e "$ROOT/benchmarks/$name.py" && ! -e "$ROOT/benchmarks/$name.cpp" ]]; then
     usage_error "there is no benchmark \"$name\"; ./lockstep bench lists them."
   fi
-  build benchmarks/all lessons/all
+  # What wants a GPU says so first, and needs no lesson.
+  case "$name" in
+    gpu_step | bucket_bandwidth) build "$name" ;;
+    *) build benchmarks/all lessons/all ;;
+  esac
   set_up_done
   if [[ -e "$ROOT/benchmarks/$name.py" ]]; then
     # A script that drives a built program of its own name gets it first.

@@ -39,11 +39,14 @@ void use_own_gpu(const RankContext& context) {
   const auto facts = gpu::facts_here(version);
   const auto gpus = static_cast<int>(facts.driver.gpus.size());
   const bool shares = context.share_gpu();
-  try {
-    gpu::require_nccl(facts, gpu::local_ranks(place.local_world_size, gpus, shares), shares);
-  } catch (const UnavailableError& error) {
-    throw UnavailableError(std::string("this part needs a GPU for each rank: ") + error.what());
-  }
+  const auto ranks = gpu::local_ranks(place.local_world_size, gpus, shares);
+  std::string missing;
+  for (const auto& problem : gpu::problems(facts, ranks, shares)) missing += "; " + problem.what;
+  if (!missing.empty())
+    throw UnavailableError(
+        "this part needs a GPU for each rank, or one that they share (--backend "
+        "nccl --share-gpu)" +
+        missing);
   const gpu::NcclJob job{.rank = context.rank(),
                          .one_machine = place.local_world_size == place.world_size,
                          .share_gpu = shares,

@@ -12,7 +12,8 @@ inline constexpr std::chrono::seconds kPatience{5}, kUntilAllAreThere{30};
 
 [[noreturn]] inline void built_without_cuda() {
   throw lockstep::UnavailableError(
-      "built without CUDA: nvcc, its runtime or NCCL was not there when this was built");
+      "built without CUDA kernels: nvcc, its runtime or NCCL was missing or did not fit "
+      "(./lockstep doctor says which nvcc there is)");
 }
 
 lockstep::Part communicators_part();

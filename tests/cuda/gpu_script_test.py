@@ -38,6 +38,28 @@ class GpuScript(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (77, ""))
         self.assertIn("there is no GPU", done.stderr)
 
+    def test_refuses_what_cannot_work(self):
+        file = self.folder / "file"
+        file.write_text("")
+        for arguments, word in ((("--only", "build", "--minutes", "0"), "--minutes 0"),
+                                (("--only", "build", "--minutes", "nan"), "--minutes nan"),
+                                (("--only", "build", "--carried", self.folder), "gpu.py pack"),
+                                (("--only", "build", "--out", file), "--out"),
+                                (("pack",), "one folder"), (("pack", "--help"), "one folder"),
+                                (("pack", file / "below"), "cannot pack")):
+            done = script(*arguments)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), arguments)
+            self.assertRegex(done.stderr, f"^error: .*{word}.*; see --help\n$")
+
+    def test_what_it_started_ends_with_its_minutes(self):
+        session = gpu.Session(self.folder, gpu.RESERVE_S / 60, None)
+        self.addCleanup(session.log.close)
+        # As ninja: what it starts is in a group of its own, and is ended when it is asked to end.
+        code, output = session.call("sh", "-c", "setsid sleep 60 & echo $!; trap 'kill $!; wait; exit 1' TERM; wait")
+        self.assertEqual(code, 124)
+        self.assertIn("the minutes were over", output)
+        self.assertFalse(pathlib.Path("/proc", output.split()[0]).exists())
+
     def test_what_it_packs_is_enough_to_configure(self):
         packed = self.folder / "packed"
         done = script("pack", packed)

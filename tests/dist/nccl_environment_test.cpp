@@ -1,8 +1,11 @@
 // What is set for NCCL in this process, where the user has set it, has not, or has set it to nothing.
 #include <gtest/gtest.h>
+#include <lockstep/base/error.h>
 #include <lockstep/dist/backends.h>
+#include <torch/torch.h>
 
 #include <cstdlib>
+#include <iostream>
 
 namespace lockstep::detail {
 namespace {
@@ -22,6 +25,23 @@ TEST(NcclEnvironment, IsSetWhereTheUserHasNotSetIt) {
   EXPECT_EQ(after_setting(nullptr), "0");
   EXPECT_EQ(after_setting("1"), "1");
   EXPECT_EQ(after_setting(""), "0");
+}
+
+// In a process of its own, since torch keeps its first answer for all of a process.
+TEST(LoadBackendDeathTest, SaysThatTorchWasCalledBefore) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto load = [](bool too_late) {
+    if (too_late) torch::manual_seed(1);
+    try {
+      load_backend("nccl");
+    } catch (const UsageError& error) {
+      std::cerr << error.what();
+      std::_Exit(2);
+    }
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(load(false), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(load(true), ::testing::ExitedWithCode(2), "load_backend.*first in main");
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ TEST(AskDriver, FindsNoGpuWhereCudaSaysSo) {
 TEST(AskDriver, SaysHowCudaFails) {
   const auto said = facts({{"LOCKSTEP_FAKE_INIT", "803"}, {"LOCKSTEP_FAKE_GPUS", "1:90"}});
   EXPECT_THAT(said,
-              AllOf(HasSubstr("missing libcuda.so.1 is there, and its cuInit ends with error 803"),
+              AllOf(HasSubstr("missing libcuda.so.1 is there, and cuInit ends with error 803"),
                     Not(HasSubstr("gpu Pretend"))));
 }
 

@@ -47,7 +47,7 @@ TEST(RequireNccl, NamesAMissingDriver) {
   auto facts = machine(0);
   facts.driver.missing = "libcuda.so.1: cannot open shared object file";
   facts.driver.cuda_version = 0;
-  EXPECT_THAT(of(facts, 2), ElementsAre(says("no NVIDIA driver that can be asked: libcuda.so.1: "
+  EXPECT_THAT(of(facts, 2), ElementsAre(says("the NVIDIA driver cannot be asked: libcuda.so.1: "
                                              "cannot open",
                                              "docker run --gpus all")));
 }

@@ -26,7 +26,7 @@ struct Tensors {
 // CudaError where a launch fails.
 void flatten_and_scale(const Tensors& gradients, void* bucket, float scale, cudaStream_t stream);
 
-// The way back, bit by bit: gradient[i] = bucket[i].
+// The way back, bit by bit: gradient[i] = bucket[i]. Returns at once, and throws, as flatten_and_scale does.
 void unflatten(const void* bucket, const Tensors& gradients, cudaStream_t stream);
 
 }  // namespace lockstep::cuda

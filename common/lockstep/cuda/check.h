@@ -23,7 +23,7 @@ class NcclError : public Error {
   ncclResult_t code;
 };
 
-// Throw where it is no success; `call` names what was called. ncclInProgress is none.
+// Throw for all but success (ncclInProgress, too); `call` names what was called.
 void check(cudaError_t code, const std::string& call);
 void check(ncclResult_t code, const std::string& call);
 

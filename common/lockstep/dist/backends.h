@@ -54,6 +54,8 @@ BackendPtr make_gloo(const BackendRequest& request);
 // Not collective. Loads lockstep_nccl once; throws UnavailableError where it cannot.
 void load_nccl();
 int nccl_version();  // as ncclGetVersion gives it, of the NCCL that is loaded then
+// Not collective. Throws UsageError where torch was called before lockstep_nccl was loaded, and so has no CUDA.
+void require_torch_with_cuda();
 // Not collective. The GPU that this rank is to use, as its index. Throws UnavailableError when NCCL cannot work
 // on this machine for its ranks.
 int require_nccl(const InitOptions& options, const Ranks& ranks);

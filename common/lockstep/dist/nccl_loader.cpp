@@ -1,10 +1,12 @@
 // Finds and loads lockstep_nccl, so that only a program that asks for NCCL pays for torch_cuda.
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <dlfcn.h>
 #include <lockstep/base/environment.h>
 #include <lockstep/base/error.h>
 #include <lockstep/dist/backends.h>
 
 #include <filesystem>
+#include <typeinfo>
 #include <vector>
 
 namespace lockstep::detail {
@@ -74,6 +76,16 @@ const Library& library() {
 
 void load_nccl() {
   library();
+}
+
+// torch keeps the first answer: without torch_cuda, what stands in for it.
+void require_torch_with_cuda() {
+  const at::CUDAHooksInterface& hooks = at::detail::getCUDAHooks();
+  if (typeid(hooks) == typeid(at::CUDAHooksInterface))
+    throw UsageError(
+        "backend nccl: torch was called before its CUDA was loaded (torch::manual_seed is enough), "
+        "and has none "
+        "for the rest of this process: call lockstep::load_backend(\"nccl\") first in main");
 }
 
 int nccl_version() {

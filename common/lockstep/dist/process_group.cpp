@@ -133,7 +133,9 @@ ProcessGroupPtr detail::make_group(const InitOptions& options, const Ranks& rank
 
 void load_backend(const std::string& backend) {
   check_options({.backend = backend});
-  if (backend == "nccl") detail::load_nccl();
+  if (backend != "nccl") return;
+  detail::load_nccl();
+  detail::require_torch_with_cuda();
 }
 
 ProcessGroupPtr init_process_group(const InitOptions& options) {

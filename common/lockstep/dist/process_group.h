@@ -60,8 +60,8 @@ struct InitOptions {
 // Not collective. Loads what the backend needs ("gloo" needs nothing; "nccl" the library
 // lockstep_nccl, and with it torch_cuda). Call it first in main where "nccl" may be asked for: a
 // program that has called torch before torch_cuda is there (torch::manual_seed is enough) has no
-// CUDA for the rest of its life. Throws UnavailableError where the library is missing or cannot be
-// loaded, UsageError for another name.
+// CUDA for the rest of its life: UsageError, here and from init_process_group. Throws
+// UnavailableError where the library is missing or cannot be loaded, UsageError for another name.
 void load_backend(const std::string& backend);
 
 // Collective; blocks until all ranks are there, at most `timeout`. Stores, prefixes and names are

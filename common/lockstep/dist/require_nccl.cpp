@@ -46,6 +46,7 @@ int require_nccl(const InitOptions& options, const Ranks& ranks) {
                          ? std::vector<gpu::LocalRank>{{ranks.local_rank, device}}
                          : gpu::local_ranks(here, gpus, options.share_gpu);
   gpu::require_nccl(facts, asked, options.share_gpu);
+  require_torch_with_cuda();
   if (options.share_gpu && ranks.rank == 0 && here > gpus)
     std::cerr << gpu::sharing_text(here, gpus) << std::endl;
   return device;

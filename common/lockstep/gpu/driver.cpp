@@ -87,7 +87,7 @@ Driver ask_driver() {
   const Result started = cuda.init(0);
   if (started == kNoDevice) return driver;
   if (started != kSuccess) {
-    driver.missing = "libcuda.so.1 is there, and its cuInit ends with error " +
+    driver.missing = "libcuda.so.1 is there, and cuInit ends with error " +
                      std::to_string(started) + " of CUresult (cuda.h says what that is)";
     return driver;
   }

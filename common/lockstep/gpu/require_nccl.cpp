@@ -40,10 +40,11 @@ std::string because_of(const Facts& facts) {
 
 std::optional<Problem> no_gpu(const Facts& facts) {
   if (!facts.driver.missing.empty())
-    return Problem{"there is no NVIDIA driver that can be asked: " + facts.driver.missing,
-                   "install the driver; in a container, start it with its GPUs (docker run --gpus "
-                   "all); or use "
-                   "the backend gloo, which needs none"};
+    return Problem{
+        "the NVIDIA driver cannot be asked: " + facts.driver.missing,
+        "install one that works; in a container, start it with its GPUs (docker run --gpus "
+        "all); or use "
+        "the backend gloo, which needs none"};
   if (!facts.driver.gpus.empty()) return std::nullopt;
   if (facts.visible_devices)
     return Problem{"CUDA_VISIBLE_DEVICES=" + *facts.visible_devices + " hides every GPU from here",

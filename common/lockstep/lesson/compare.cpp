@@ -310,8 +310,11 @@ report::Comparison compare(const Lesson& lesson, const LessonOptions& options,
     countdown.next();
     const auto variant = run_form(selected, lesson, options, world_size, program);
     countdown.clear();
-    if (std::exchange(announced, world_size) != world_size)
-      std::cout << "  " << world_size << " " << variant.participants << "\n";
+    if (std::exchange(announced, world_size) != world_size) {
+      auto participants = variant.participants;  // "ranks", "devices"
+      if (world_size == 1) participants.pop_back();
+      std::cout << "  " << world_size << " " << participants << "\n";
+    }
     auto told = variant;
     if (variant.ending == report::Ending::skipped && !reasons.insert(variant.reason).second)
       told.reason = "skipped, as above";
