@@ -150,7 +150,12 @@ job_bench() {
   fi
   # What wants a GPU says so first, and needs no lesson.
   case "$name" in
-    gpu_step | bucket_bandwidth) build "$name" ;;
+    gpu_step) build gpu_step ;;
+    bucket_bandwidth)
+      if ! grep -q '^build bucket_bandwidth:' "$BUILD/build.ninja"; then
+        fail "bucket_bandwidth measures kernels, and none are built here." "./lockstep doctor says which nvcc there is."
+      fi
+      build bucket_bandwidth ;;
     *) build benchmarks/all lessons/all ;;
   esac
   set_up_done
