@@ -76,6 +76,7 @@ class Decoder {
     if (remaining() < size)
       throw Error("a field of " + std::to_string(size) + " bytes with " +
                   std::to_string(remaining()) + " left");
+    if (size == 0) return;  // an empty list has no memory, and memcpy wants some
     std::memcpy(data, next_, size);
     next_ += size;
   }
