@@ -1,6 +1,5 @@
 #include "device.h"
 
-#include <lockstep/base/environment.h>
 #include <lockstep/gpu/nccl_environment.h>
 #include <lockstep/gpu/require_nccl.h>
 #include <lockstep/launch/launch.h>
@@ -8,7 +7,6 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -47,15 +45,12 @@ void use_own_gpu(const RankContext& context) {
         "this part needs a GPU for each rank, or one that they share (--backend "
         "nccl --share-gpu)" +
         missing);
-  const gpu::NcclJob job{.rank = context.rank(),
-                         .one_machine = place.local_world_size == place.world_size,
-                         .share_gpu = shares,
-                         .nccl_library = version,
-                         .local_ranks = place.local_world_size,
-                         .gpus = gpus};
-  for (const auto& [name, value] : gpu::nccl_environment(job, environment))
-    ::setenv(name.c_str(), value.c_str(),
-             /*overwrite=*/1);  // one that is set to nothing counts as unset
+  gpu::set_nccl_environment({.rank = context.rank(),
+                             .one_machine = place.local_world_size == place.world_size,
+                             .share_gpu = shares,
+                             .nccl_library = version,
+                             .local_ranks = place.local_world_size,
+                             .gpus = gpus});
   check(cudaSetDevice(gpu::device_of(place.local_rank, gpus, shares)), "cudaSetDevice");
 }
 

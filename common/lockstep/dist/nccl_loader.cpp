@@ -84,8 +84,8 @@ void require_torch_with_cuda() {
   if (typeid(hooks) == typeid(at::CUDAHooksInterface))
     throw UsageError(
         "backend nccl: torch was called before its CUDA was loaded (torch::manual_seed is enough), "
-        "and has none "
-        "for the rest of this process: call lockstep::load_backend(\"nccl\") first in main");
+        "and has none for the rest of this process: call lockstep::load_backend(\"nccl\") first in "
+        "main");
 }
 
 int nccl_version() {

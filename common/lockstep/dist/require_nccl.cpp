@@ -1,11 +1,9 @@
 // What NCCL needs of this machine and of all ranks together, asked before it is called.
-#include <lockstep/base/environment.h>
 #include <lockstep/base/error.h>
 #include <lockstep/dist/backends.h>
 #include <lockstep/gpu/nccl_environment.h>
 #include <lockstep/gpu/require_nccl.h>
 
-#include <cstdlib>
 #include <iostream>
 #include <map>
 
@@ -53,14 +51,9 @@ int require_nccl(const InitOptions& options, const Ranks& ranks) {
 }
 
 void set_nccl_environment(const BackendRequest& request) {
-  const gpu::NcclJob job{request.ranks.rank,
-                         request.loopback,
-                         request.share_gpu,
-                         nccl_version(),
-                         request.ranks.local_world_size,
-                         static_cast<int>(gpu::ask_driver().gpus.size())};
-  for (const auto& [name, value] : gpu::nccl_environment(job, environment))
-    ::setenv(name.c_str(), value.c_str(), 1);  // one that is set to nothing counts as unset
+  gpu::set_nccl_environment({request.ranks.rank, request.loopback, request.share_gpu,
+                             nccl_version(), request.ranks.local_world_size,
+                             static_cast<int>(gpu::ask_driver().gpus.size())});
 }
 
 void meet_with_gpus(c10d::Store& store, const Ranks& ranks, const InitOptions& options) {

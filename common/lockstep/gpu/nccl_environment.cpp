@@ -1,5 +1,7 @@
+#include <lockstep/base/environment.h>
 #include <lockstep/gpu/nccl_environment.h>
 
+#include <cstdlib>
 #include <string_view>
 
 namespace lockstep::gpu {
@@ -62,6 +64,11 @@ std::map<std::string, std::string> nccl_environment(const NcclJob& job, const Lo
   if (job.share_gpu && more_than_gpus) add_sharing(variables, job);
   std::erase_if(variables, [&](const auto& each) { return users(each.first).has_value(); });
   return variables;
+}
+
+void set_nccl_environment(const NcclJob& job) {
+  for (const auto& [name, value] : nccl_environment(job, environment))
+    ::setenv(name.c_str(), value.c_str(), 1);  // one that is set to nothing counts as unset
 }
 
 }  // namespace lockstep::gpu

@@ -23,4 +23,7 @@ using Lookup = std::function<std::optional<std::string>(const std::string& name)
 // Pure: the variables to set before a group is made, and their values. What the user has set is not among them.
 std::map<std::string, std::string> nccl_environment(const NcclJob& job, const Lookup& users);
 
+// Sets them in this process's environment.
+void set_nccl_environment(const NcclJob& job);
+
 }  // namespace lockstep::gpu
