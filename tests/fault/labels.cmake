@@ -11,9 +11,6 @@ foreach(_row RANGE ${_last_row})
   endforeach()
 endforeach()
 
-# Their cases leave shared memory on purpose; a segment has no owner, so a test beside them would take it for its own.
-set_tests_properties(fault.NothingLeft.SeesWhatATestLeaves fault.nothing_left PROPERTIES RUN_SERIAL TRUE)
-
 # Those that need a GPU.
 foreach(_case ARankThatSkipsACollective ARankThatIsKilled AnUnseenFailureComesOutWhenTheGroupIsLeft
         NothingIsWrongWithRanksThatAllCome)

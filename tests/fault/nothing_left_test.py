@@ -4,6 +4,7 @@ The cases that leave something are run by a runner of their own: theirs fail, as
 usage: nothing_left_test.py
 """
 
+import os
 import pathlib
 import socket
 import subprocess
@@ -15,6 +16,32 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import nothing_left  # noqa: E402
 
 KEPT = []
+
+
+class Other:
+    """Another program of this machine, as the tests found it: its /dev/shm is not theirs."""
+
+    def __init__(self):
+        self.segment = nothing_left.SEGMENTS / f"lockstep-another-{os.getpid()}"
+        self.process = subprocess.Popen(["sh", "-c", 'read _; : >"$0"; echo made; read _; rm "$0" && echo still there',
+                                         self.segment], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def asked(self):
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline()
+
+    def make_segment(self):
+        assert self.asked() == "made\n"
+
+    def end(self):
+        """What it said of its segment."""
+        said = self.asked()
+        self.process.communicate()
+        return said
+
+
+OTHER = None
 
 
 class Leaves(nothing_left.TestCase):
@@ -35,6 +62,9 @@ class Leaves(nothing_left.TestCase):
         server = socket.create_server(("127.0.0.1", 0))
         KEPT.append(server)
 
+    def nothing_beside_another(self):
+        OTHER.make_segment()
+
     def shared_memory(self):
         (nothing_left.SEGMENTS / f"lockstep-left-{self.mark}").touch()
 
@@ -51,14 +81,26 @@ class NothingLeft(unittest.TestCase):
     def test_nothing(self):
         self.assertEqual(self.failures("nothing"), [])
 
+    def test_the_shared_memory_of_others_is_left_alone(self):
+        self.assertEqual(self.failures("nothing_beside_another"), [])
+        self.assertEqual(OTHER.end(), "still there\n")
+
     def test_what_is_left_is_seen(self):
         for name, said in (("a_process", "'sleep 600 '"), ("an_orphan", "'sleep 600 '"), ("a_file", "-left'"),
-                           ("a_socket", "'listening sockets': {'0100007F:"), ("shared_memory", "lockstep-left-")):
+                           ("a_socket", "'listening sockets': {'0100007F:")):
             with self.subTest(name):
                 failures = self.failures(name)
                 self.assertEqual(len(failures), 1)
                 self.assertIn(said, failures[0])
 
+    def test_shared_memory_is_seen(self):
+        if not nothing_left.own_shared_memory():
+            self.skipTest("no mount namespace can be made here")
+        failures = self.failures("shared_memory")
+        self.assertEqual(len(failures), 1)
+        self.assertIn("lockstep-left-", failures[0])
+
 
 if __name__ == "__main__":
+    OTHER = Other()
     unittest.main(verbosity=2)

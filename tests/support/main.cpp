@@ -5,6 +5,7 @@
 #include "nothing_left.h"
 
 int main(int argc, char** argv) {
+  lockstep::test::own_shared_memory();
   ::testing::InitGoogleTest(&argc, argv);
   auto& all = *::testing::UnitTest::GetInstance();
   all.listeners().Append(new lockstep::test::NothingLeft);  // which takes it over

@@ -28,6 +28,14 @@ std::set<std::string> sockets_of(const std::string& pid);
 // Every process whose environment holds NAME=VALUE, and what it is; this one is left out.
 std::map<pid_t, std::string> processes_with(const std::string& name, const std::string& value);
 
+// Gives this program, and whatever it starts, a /dev/shm of its own: what lies there after a test is
+// the test's, and what other programs of this machine keep in theirs is out of reach. Call it first in
+// main, while there is one thread.
+void own_shared_memory();
+// Whether that was possible: it takes root, or user namespaces. Where not, shared memory is not
+// looked for, since whose a segment is cannot be told.
+bool has_own_shared_memory();
+
 // Gives each test a TMPDIR of its own, and a mark in the environment that whatever it starts
 // inherits. After the test it looks for both; what is left fails the test, and is removed.
 class NothingLeft : public ::testing::EmptyTestEventListener {

@@ -7,6 +7,7 @@ the test fails if there was anybody or anything.
 """
 
 import ctypes
+import functools
 import os
 import pathlib
 import shutil
@@ -22,6 +23,27 @@ PATIENCE_S = 3  # a daemon's helpers need a moment to see that it is over
 SEGMENTS = pathlib.Path("/dev/shm")
 LIBC = ctypes.CDLL(None)
 PR_SET_CHILD_SUBREAPER = 36
+CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
+MS_NOSUID, MS_NODEV, MS_REC, MS_PRIVATE = 2, 4, 16384, 1 << 18
+
+
+@functools.cache
+def own_shared_memory():
+    """Gives this process, and whatever it starts, a /dev/shm of its own, once: what lies there after a test is the
+    test's, and what other programs keep in theirs is out of reach. False where that takes more rights (root, or user
+    namespaces) than there are: then shared memory is not looked for, since whose a segment is cannot be told."""
+    if not SEGMENTS.is_dir():
+        return False
+    size, user, group = os.statvfs(SEGMENTS), os.geteuid(), os.getegid()
+    if LIBC.unshare(CLONE_NEWNS) != 0:
+        # Who is not root has the right in a user namespace only, in which all keep their names.
+        if LIBC.unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0:
+            return False
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+            pathlib.Path("/proc/self", name).write_text(text)
+    options = ctypes.c_char_p(f"size={size.f_blocks * size.f_frsize}".encode())
+    return (LIBC.mount(None, b"/", None, MS_REC | MS_PRIVATE, None) == 0 and
+            LIBC.mount(b"tmpfs", os.fsencode(SEGMENTS), b"tmpfs", MS_NOSUID | MS_NODEV, options) == 0)
 
 
 class TestCase(unittest.TestCase):
@@ -57,7 +79,7 @@ class TestCase(unittest.TestCase):
             time.sleep(POLL_S)
         files = sorted(str(path.relative_to(self.own_temporary)) for path in self.own_temporary.iterdir())
         shutil.rmtree(self.own_temporary)
-        while (memory := unused(segments() - self.segments_before)) and time.monotonic() < limit:
+        while (memory := segments() - self.segments_before) and time.monotonic() < limit:
             time.sleep(POLL_S)
         for name in memory:
             (SEGMENTS / name).unlink()
@@ -88,13 +110,7 @@ def read(pid, name):
 
 
 def segments():
-    return {path.name for path in SEGMENTS.iterdir()} if SEGMENTS.is_dir() else set()
-
-
-def unused(names):
-    """Of these segments those that no other process maps: one that does makes it its own affair."""
-    maps = [read(pid, "maps") for pid in pids() if pid != os.getpid()] if names else []
-    return {name for name in names if not any(f"{SEGMENTS}/{name}".encode() in one for one in maps)}
+    return {path.name for path in SEGMENTS.iterdir()} if own_shared_memory() else set()
 
 
 def own_listening_sockets():
