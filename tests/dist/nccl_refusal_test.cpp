@@ -107,10 +107,11 @@ TEST(NcclProgram, RefusesBeforeTheRanksMeet) {
 // The header's version is held against that of the library which is loaded, not of the one PyTorch was compiled with.
 TEST(NcclProgram, RefusesAnOlderNcclThanItsHeader) {
   const TemporaryFolder folder("lockstep-test");
-  const auto finished = rank_zero(folder.path(), {{"LOCKSTEP_FAULT_TIMEOUT_MS", "1000"},
-                                                  {"LOCKSTEP_FAULT_LOCAL_RANK", "0"},
-                                                  {"LD_PRELOAD", FAKE_NCCL},
-                                                  {"LOCKSTEP_FAKE_NCCL", "21800"}});
+  auto environment = testing::preloading(FAKE_NCCL, FAKE_DRIVER);
+  environment.insert({{"LOCKSTEP_FAULT_TIMEOUT_MS", "1000"},
+                      {"LOCKSTEP_FAULT_LOCAL_RANK", "0"},
+                      {"LOCKSTEP_FAKE_NCCL", "21800"}});
+  const auto finished = rank_zero(folder.path(), environment);
   EXPECT_EQ(finished.exit_code, 3);
   EXPECT_THAT(finished.err, HasSubstr("NCCL 2.18.0 is loaded, and this is built for NCCL "));
 }

@@ -139,9 +139,9 @@ TEST(CommandLine, EndsWhatTakesTooLong) {
 TEST(SharedMemory, ThatIsOnlyPromisedKillsAndIsNamed) {
   const TemporaryFolder folder("lockstep-lessons-test");
   const auto file = folder.path() / "report.json";
-  const auto finished =
-      run({"/usr/bin/env", "LD_PRELOAD=" LOCKSTEP_PROMISED_MEMORY, program("17_nccl_and_streams"),
-           "--variant", "small-shared-memory", "--json", file.string()});
+  const auto finished = run(
+      {program("17_nccl_and_streams"), "--variant", "small-shared-memory", "--json", file.string()},
+      preloading(LOCKSTEP_PROMISED_MEMORY));
   const auto variant = json::parse(read_file(file)).at("variants").at(0);
   if (variant.at("outcome") == "skipped") GTEST_SKIP() << variant.at("reason").get<std::string>();
   EXPECT_NE(finished.out.find("SIGBUS"), std::string::npos) << finished.out;

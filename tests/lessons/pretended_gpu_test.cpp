@@ -63,11 +63,11 @@ class PretendedGpu : public ::testing::Test {
                                      "--json",
                                      file.string()};
     command.insert(command.end(), more.begin(), more.end());
-    finished_ = run(command, {{"LD_PRELOAD", LOCKSTEP_PRETENDED_GPU},
-                              {"LD_LIBRARY_PATH", LOCKSTEP_FAKE_DRIVER},
-                              {"LOCKSTEP_FAKE_GPUS", words},
-                              {"LOCKSTEP_PRETENDED_GPU_FOLDER", here_.string()},
-                              {"LOCKSTEP_PRETENDED_GPU_FAILS", fails}});
+    auto environment = preloading(LOCKSTEP_PRETENDED_GPU, LOCKSTEP_FAKE_DRIVER);
+    environment.insert({{"LOCKSTEP_FAKE_GPUS", words},
+                        {"LOCKSTEP_PRETENDED_GPU_FOLDER", here_.string()},
+                        {"LOCKSTEP_PRETENDED_GPU_FAILS", fails}});
+    finished_ = run(command, environment);
     if (!std::filesystem::exists(file)) return {};
     return json::parse(read_file(file)).at("variants").at(0);
   }

@@ -50,6 +50,12 @@ Finished run(const std::vector<std::string>& command,
           read_file(err)};
 }
 
+std::map<std::string, std::string> preloading(const std::filesystem::path& library,
+                                              const std::string& folder) {
+  const auto folders = library.parent_path().string() + (folder.empty() ? "" : ":" + folder);
+  return {{"LD_PRELOAD", library.filename().string()}, {"LD_LIBRARY_PATH", folders}};
+}
+
 std::string unfilled(const std::string& text) {
   return std::regex_replace(text, std::regex("\n +"), " ");
 }

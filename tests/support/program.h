@@ -19,6 +19,11 @@ struct Finished {
 Finished run(const std::vector<std::string>& command,
              const std::map<std::string, std::string>& environment = {});
 
+// The environment in which a program loads `library` before its own, and looks for others in `folder`,
+// too. By name and folder, since the loader splits LD_PRELOAD at spaces.
+std::map<std::string, std::string> preloading(const std::filesystem::path& library,
+                                              const std::string& folder = "");
+
 // What was filled to the terminal's width, without its line breaks.
 std::string unfilled(const std::string& text);
 
