@@ -264,21 +264,24 @@ class Course(unittest.TestCase):
         self.assertEqual(told, "form 1 of 1: correct\r\033[K")
         self.assertNotIn("\033", result.stdout)
 
-    def test_all_lessons_are_counted_and_recorded_as_one_is(self):
+    def test_all_lessons_are_counted_recorded_and_summed_up(self):
         # A build whose lessons are stand-ins: they write a report of two seconds, and end as they are told to.
         build = self.folder / "build"
         (build / "bin").mkdir(parents=True)
         (build / "CMakeCache.txt").touch()
         program = shutil.copy(PROGRAM, build)
         lessons = [line.split()[0] for line in call("list").stdout.splitlines() if re.match(r"\d\d_\w+ ", line)]
-        ends = {"03_ddp": 1, "04_sampler": 77, "05_set_epoch": 124}
+        ends = {"03_ddp": 1, "04_sampler": 77, "05_set_epoch": 124, "06_sync_batch_norm": 3}
+        verdicts = {"03_ddp": "not-named", "04_sampler": "skipped", "05_set_epoch": "not-completed"}
         for name in lessons:
             stand_in = build / "bin" / name
             stand_in.write_text(f"""#!/bin/sh
 echo "{name} speaks"
 while [ $# -gt 0 ]; do if [ "$1" = --json ]; then report="$2"; fi; shift; done
-echo '{{"variants": [{{"name": "a", "outcome": "completed", "timings": {{"seconds": 2}}}}]}}' >"$report"
-exit {ends.get(name, 0)}
+code={ends.get(name, 0)}
+if [ $code != 3 ]; then echo '{{"variants": [{{"name": "a", "outcome": "completed", "timings": {{"seconds": 2}},
+  "verdict": "{verdicts.get(name, "as-expected")}", "reason": "there is no GPU"}}]}}' >"$report"; fi
+exit $code
 """)
             stand_in.chmod(0o755)
         recorded = self.folder / "state" / "lockstep" / "progress.json"
@@ -288,7 +291,9 @@ exit {ends.get(name, 0)}
                                     text=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL,
                                     env={**os.environ, "XDG_STATE_HOME": str(self.folder / "state")})
             self.assertEqual(result.returncode, 124, result.stderr)
-            self.assertEqual(result.stdout, "".join(f"{name} speaks\n" for name in lessons))
+            spoken = "".join(f"{name} speaks\n" for name in lessons)
+            self.assertEqual(result.stdout[:len(spoken)], spoken)
+            self.assert_sums_up(result.stdout[len(spoken):], len(lessons))
             told = result.stderr.splitlines()
             self.assertEqual([line.split(",")[0] for line in told],
                              [f"lesson {n} of {len(lessons)}: {name}" for n, name in enumerate(lessons, 1)])
@@ -296,10 +301,22 @@ exit {ends.get(name, 0)}
 
         self.assertNotIn("left", run_all("--variant", "correct"))
         self.assertFalse(recorded.exists(), "a single form is not the lesson")
-        self.assertIn(f", about {2 * len(lessons)} s left", run_all())
+        self.assertIn(f", about {2 * (len(lessons) - 1)} s left", run_all())
         done = json.loads(recorded.read_text())["lessons"]
-        self.assertEqual(sorted(done), [name for name in lessons if name not in ("04_sampler", "05_set_epoch")])
+        self.assertEqual(sorted(done), [name for name in lessons if ends.get(name, 1) == 1])
         self.assertRegex(done["03_ddp"]["ran"], r"^\d{4}-\d\d-\d\d$")
+
+    def assert_sums_up(self, text, lessons):
+        self.assertEqual(too_long(text), [])
+        head, *rest = [flat(part) for part in re.split(r"\n  (?=\S)", text.strip())]
+        self.assertEqual(head, "Summary")
+        self.assertRegex(rest[0], rf"^{lessons} lessons, {lessons - 1} variants: {lessons - 4} as expected, "
+                                  r"2 not as expected, 1 skipped; \d+ s$")
+        self.assertEqual(rest[1:-1], ["not as expected: 03_ddp a (not-named) and 05_set_epoch a (not-completed)",
+                                      "skipped: 1 variant of 04_sampler: there is no GPU",
+                                      "did not run: 06_sync_batch_norm"])
+        self.assertEqual(rest[-1], f"reports: {self.folder / 'reports'}; one page of them: ./lockstep report"
+                         f" --reports {self.folder / 'reports'}")
 
     def test_a_run_that_is_ended_leaves_nobody(self):
         for sent in (signal.SIGTERM, signal.SIGINT):

@@ -1,4 +1,5 @@
 // ./lockstep run: lessons, each in all its forms.
+#include <lockstep/base/clock.h>
 #include <lockstep/base/countdown.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
@@ -10,6 +11,7 @@
 #include <lockstep/course/nearest.h>
 #include <lockstep/course/progress.h>
 #include <lockstep/course/run_sections.h>
+#include <lockstep/course/run_summary.h>
 #include <lockstep/report/earlier.h>
 
 #include <algorithm>
@@ -83,7 +85,11 @@ void record(const LessonEntry& lesson) {
                     [](LessonProgress& done) { done.ran = today(); });
 }
 
-// Every lesson's report goes to `reports`, unless the caller named a file for a single one.
+std::filesystem::path standard_reports() {
+  return source_folder() / "reports" / "out";
+}
+
+// Every lesson's report goes to `reports`, unless the caller named a file for a single one. Several are summed up.
 int run(const std::vector<LessonEntry>& lessons, const std::string& wanted,
         const std::filesystem::path& reports, const std::vector<std::string>& rest) {
   std::vector<LessonEntry> chosen = lessons;
@@ -100,15 +106,22 @@ int run(const std::vector<LessonEntry>& lessons, const std::string& wanted,
   const bool counts = is_whole(rest) && !has(rest, "--describe") && !is_a_rank();
   auto countdown = countdown_of(chosen, reports, rest);
   int worst = kOk, skipped = 0;
+  RunSummary summary{.reports = reports};
+  const auto began = monotonic_ns();
   for (const auto& lesson : chosen) {
     countdown.next();
     auto arguments = rest;
     if (!own_file) arguments.insert(arguments.end(), {"--json", reports / (lesson.name + ".json")});
     const int code = run_program(lesson.program, arguments);
     if (code == kUsage || code > 128) return code;  // the same for the rest; or interrupted
+    (code == kCouldNotRun ? summary.did_not_run : summary.ran).push_back(lesson.name);
     if (counts && (code == kOk || code == kFinding)) record(lesson);
     skipped += code == kSkipped;
     if (code != kSkipped) worst = std::max(worst, code);
+  }
+  if (chosen.size() > 1 && !has(rest, "--describe") && !is_a_rank()) {
+    summary.seconds = static_cast<double>(monotonic_ns() - began) * 1e-9;
+    say_summary(summary, standard_reports());
   }
   return skipped == static_cast<int>(chosen.size()) ? static_cast<int>(kSkipped) : worst;
 }
@@ -196,7 +209,7 @@ void refuse_pitfall(const std::vector<LessonEntry>& lessons, const std::string& 
 
 struct Options {
   std::string lesson = "all";
-  std::filesystem::path reports = source_folder() / "reports" / "out";
+  std::filesystem::path reports = standard_reports();
 };
 
 }  // namespace

@@ -136,16 +136,4 @@ void say_after(const LessonEntry& lesson, const std::vector<std::filesystem::pat
   std::cout << "  ./lockstep exercise start " << lesson.name.substr(0, 2) << "\n";
 }
 
-std::string verdict_on(const std::filesystem::path& report) {
-  std::int64_t expected = 0, skipped = 0, other = 0;
-  for (const auto& variant : variants_of(report)) {
-    const auto verdict = variant.at("verdict").get<std::string>();
-    (verdict == "as-expected" ? expected : verdict == "skipped" ? skipped : other) += 1;
-  }
-  if (other > 0) return "A form did not end as expected: see above.";
-  if (skipped == 0) return "Every form ended as expected.";
-  return plural(expected, "form") + " ended as expected, " + std::to_string(skipped) +
-         (skipped == 1 ? " was" : " were") + " skipped.";
-}
-
 }  // namespace lockstep::course

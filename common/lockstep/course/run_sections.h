@@ -17,7 +17,4 @@ void say_before(const LessonEntry& lesson);
 void say_after(const LessonEntry& lesson, const std::vector<std::filesystem::path>& reports,
                const std::string& slug);
 
-// "4 forms ended as expected, 7 were skipped.", of a report.
-std::string verdict_on(const std::filesystem::path& report);
-
 }  // namespace lockstep::course
