@@ -1,15 +1,18 @@
-// Lesson 08, part "adam": the linear rule is SGD's.
+// Lesson 08, part "adam": the linear rule was found for SGD.
 //
-// Concept:  Adam divides by the gradient's size, so its first step is lr long in every weight, however many
-//           samples were averaged. Averaging over more of them only makes the direction surer; the rule that
-//           fits is the square root of the batch (Malladi et al. 2022), or none.
-// Symptom:  lr x W makes every step W times as long. It may even train well: article D does so. It is not
-//           what the rule promises, and has to be measured (benchmarks/lr_scaling).
+// Concept:  Adam divides by the gradient's size, so its first step is about lr in every weight that
+//           has a gradient, however many samples were averaged. More of them only make the
+//           direction surer. Where noise dominates the gradient, theory gives the square root of
+//           the batch's growth (Malladi et al. 2022, who also change the betas and epsilon).
+// Symptom:  lr x W makes the first step W times as long: longer than the W steps of one rank that it
+//           replaces, which do not all point the same way. It may train well all the same, and has
+//           to be measured (benchmarks/lr_scaling).
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/adam.h>
 #include <lockstep/train/distributed_data_parallel.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 
@@ -75,24 +78,27 @@ void train(RankContext& context, const Fault& fault) {
     probes.updated(optimizer);
     if (update > 0) continue;
 
-    // The first step, beside the reference rate's on the same global batch.
-    torch::cross_entropy_loss(one_rank->forward(data.inputs.narrow(0, 0, global_batch)),
-                              data.targets.narrow(0, 0, global_batch))
-        .backward();
-    reference.step();
+    // One rank, the same samples: as many updates as that global batch has batches.
+    for (std::int64_t first = 0; first < global_batch; first += kBatch) {
+      reference.zero_grad();
+      torch::cross_entropy_loss(one_rank->forward(data.inputs.narrow(0, first, kBatch)),
+                                data.targets.narrow(0, first, kBatch))
+          .backward();
+      reference.step();
+    }
     const auto moved = [&](const Mlp& trained) {
       return (flat_parameters(*trained) - start).norm().item<double>();
     };
-    add_figure(context, "first_step", moved(module) / moved(one_rank));
-    add_figure(context, "growth", growth);
+    add_figure(context, "way", moved(module) / moved(one_rank));
   }
   context.outcome().losses.push_back(loss_of_epoch.value());
   context.outcome().accuracy.push_back(accuracy.value());
 }
 
-Measured first_step(const Outcomes& outcomes) {
-  const double root = std::sqrt(largest(outcomes, "growth"));
-  return {.expected = root, .observed = largest(outcomes, "first_step"), .tolerance = 0.02 * root};
+// What the linear rule rests on: one update goes as far as the updates of one rank that it replaces.
+// 0.2: farther by a fifth. Not as far is no fault: a shorter step.
+Measured too_far(const Outcomes& outcomes) {
+  return {.expected = 0, .observed = std::max(largest(outcomes, "way") - 1, 0.0), .tolerance = 0.1};
 }
 
 }  // namespace
@@ -101,9 +107,11 @@ lockstep::Part adam_part() {
   return {
       .name = "adam",
       .run = train,
-      .broken = {{.slug = "linear-rule-with-adam",
-                  .what = "W times the batch at W times the rate, under Adam",
-                  .oracle = {"length of the first step over the reference rate's", first_step}}},
+      .broken =
+          {{.slug = "linear-rule-with-adam",
+            .what = "W times the batch at W times the rate, under Adam",
+            .oracle = {"how much farther an update goes than those of one rank that it replaces",
+                       too_far}}},
       .near_misses = {{.name = "near-miss-accumulation",
                        .slug = "linear-rule-with-adam",
                        .naive_check = "the optimizer is Adam and its rate is W times as large"}}};

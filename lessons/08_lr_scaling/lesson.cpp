@@ -1,9 +1,9 @@
-// Lesson 08: the learning rate on W ranks. W times the batch is 1/W of the updates, and every length that
-// was counted in updates changes with it.
+// Lesson 08: the learning rate on W ranks. W times the batch is 1/W of the updates, and every
+// length that was counted in updates changes with it.
 //
 //   scaling.cpp   SGD: W times the batch, W times the rate
-//   adam.cpp      Adam: W times the rate is W times the step, whatever the gradient
-//   warmup.cpp    why the scaled rate does not start at once
+//   adam.cpp      Adam: W times the rate is W times the step, for any batch
+//   warmup.cpp    why a run may not start with the scaled rate at once
 //   schedule.cpp  how long a schedule is, in which unit, and who steps it
 //
 // Run:  ./lockstep run 08_lr_scaling

@@ -1,9 +1,10 @@
 // Lesson 08, part "scaling": an epoch on W ranks has 1/W of the updates.
 //
-// Concept:  each update averages W batches, so it points the same way as W updates of one rank and is no
-//           longer than one of them. The linear rule makes it W times as long (SGD; Goyal et al. 2017).
-// Symptom:  with the rate that suited one rank, an epoch moves the weights 1/W of the way. Nothing fails:
-//           training is W times faster and W times less far.
+// Concept:  each update goes along the mean of W gradients. While the weights change little, it
+//           points where W updates of one rank would lead, and is about as long as one of them. The
+//           linear rule makes it W times as long (SGD; Goyal et al. 2017).
+// Symptom:  with the rate that suited one rank, an epoch moves the weights about 1/W of the way.
+//           Nothing fails.
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>
@@ -81,7 +82,7 @@ void train(RankContext& context, const Fault& fault) {
   add_figure(context, "way", moved(module) / moved(one_rank));
 }
 
-// How far an epoch moves the weights. Equal up to the curve of the way and the batches' noise.
+// How far an epoch moves the weights. Not exactly 1: the path is no straight line.
 Measured way(const Outcomes& outcomes) {
   return {.expected = 1, .observed = smallest(outcomes, "way"), .tolerance = 0.2};
 }

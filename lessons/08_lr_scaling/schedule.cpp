@@ -1,10 +1,10 @@
-// Lesson 08, part "schedule": a schedule counts its own steps, and knows nothing of updates, epochs or ranks.
-// --full is article D's shape: 10,000 samples, batch 64, 10 epochs.
+// Lesson 08, part "schedule": a schedule counts its own steps, not updates, epochs or ranks.
+// --full is article D's size: 10,000 samples, batch 64, 10 epochs.
 //
-// Concept:  its length must be in the unit it is stepped in, and count what one rank does: the batches of the
-//           sharded data. One step() an update, on every rank.
-// Symptom:  the rate ends too high, reaches its end too early and rises again, or never leaves the warm-up.
-//           The loss alone hardly tells.
+// Concept:  its length must be in the unit it is stepped in, and count what one rank does: the
+//           batches of the sharded data. One step() an update, on every rank.
+// Symptom:  the rate ends too high, reaches its end too early and rises again, or never leaves the
+//           warm-up. The loss alone may not show it.
 #include <lockstep/lesson/figures.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/distributed_sampler.h>
@@ -113,8 +113,8 @@ Measured last_rate(const Outcomes& outcomes) {
           .tolerance = 0.02};
 }
 
-// When the rate is down to 5 %, as a share of the run: a cosine over the last five sixths of it is so
-// from 0.88 on.
+// When the rate is down to 5 %, as a share of the run: for a cosine over its last five sixths, from
+// 0.88 on.
 Measured decayed_at(const Outcomes& outcomes) {
   Measured result{
       .expected = 0.89, .observed = std::numeric_limits<double>::quiet_NaN(), .tolerance = 0.03};

@@ -1,9 +1,10 @@
-// Lesson 08, part "warmup": the scaled rate is meant for later.
+// Lesson 08, part "warmup": the scaled rate can be too long a step at the start.
 //
-// Concept:  a step that is right where the loss is flat is too long where it is steep, and networks start
-//           steep: here, with large weights, more so than usual. A warm-up takes short steps until the curve
-//           has fallen.
-// Symptom:  the loss first jumps, to several times what it was. It comes down again, somewhere else.
+// Concept:  a step that is right where the loss is flat can be too long where it is steep. The
+//           initial weights are made 8 times as large here, to start where it is steep; with the
+//           usual ones the loss does not rise. A warm-up takes short steps until the loss has
+//           fallen.
+// Symptom:  the loss first jumps, to several times the first one, and then falls.
 #include <lockstep/base/error.h>
 #include <lockstep/lesson/figures.h>
 #include <lockstep/train/distributed_data_parallel.h>
@@ -33,7 +34,7 @@ Mlp steep_model() {
 
 void train(RankContext& context, const Fault& fault) {
   const int world_size = context.world_size();
-  // The same batch at every update, so that a loss which rises is the step's doing.
+  // The same batch at every update, so that only the steps can make the loss rise.
   std::string which;
   auto data = fashion_mnist_or_synthetic(Split::train, kBatch * world_size, &which);
   if (which != "Fashion-MNIST")
