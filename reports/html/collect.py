@@ -28,7 +28,8 @@ def why_not(error):
 
 
 def shortened(pictures):
-    """The first few of every list: thousands of calls and ids, each written as the last, take longer to check than to draw."""
+    """The first few of every list: thousands of calls and ids, each written as the last, take longer to check than to
+    draw."""
     if isinstance(pictures, dict):
         return {key: shortened(value) for key, value in pictures.items()}
     return [shortened(value) for value in pictures[:3]] if isinstance(pictures, list) else pictures
@@ -49,7 +50,7 @@ def why_left_out(validator, comparison):
         return why_not(error)
     names = [variant["name"] for variant in comparison["variants"]]
     twice = sorted({name for name in names if names.count(name) > 1})
-    return f"two forms have the name {twice[0]}" if twice else None
+    return f"two variants have the name {twice[0]}" if twice else None
 
 
 def comparisons_in(folder, validator, left_out):
@@ -82,8 +83,8 @@ def collect(reports, measured):
     """Comparison reports of the folder `reports`, and every result in `measured`.
 
     Other results lie among the reports; those name no lesson. A file that cannot be read is left out, with the reason;
-    of two reports of one lesson the newer one is shown. The folder `forms` in it has runs of single forms: a newer one
-    stands in the place of the lesson's.
+    of two reports of one lesson the newer one is shown. The folder `forms` in it has runs of single variants: a newer
+    one stands in the place of the lesson's.
     """
     result = Collected([], {}, [])
     schema = read(SCHEMA)

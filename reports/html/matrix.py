@@ -1,4 +1,4 @@
-"""The detector matrix: what was planted against what was named, form by form, and the sweep's counts."""
+"""The detector matrix: what was planted against what was named, variant by variant, and the sweep's counts."""
 
 import pictures
 import specs
@@ -18,7 +18,7 @@ def cells_of(variant):
 
 
 def planted_and_named(charts, comparisons):
-    """A row for each broken form (and each healthy one with a finding) and pitfall named of it."""
+    """A row for each broken variant (and each healthy one with a finding) and pitfall named of it."""
     rows, healthy, found = [], 0, 0
     for comparison in comparisons:
         for variant in comparison["variants"]:
@@ -34,8 +34,8 @@ def planted_and_named(charts, comparisons):
     broken = sum(variant["form"] == "broken" for comparison in comparisons for variant in comparison["variants"])
     return charts.add(
         "matrix-forms", "Planted and named",
-        f"A row for each broken form, a column for each pitfall named: {named} of {broken} are named by their own name, on the "
-        f"diagonal. Of {healthy} correct forms and near misses {found} have a finding, and a row. A cell leads to its run.",
+        f"A row for each broken variant, a column for each pitfall named: {named} of {broken} are named by their own name, on the "
+        f"diagonal. Of {healthy} correct variants and near misses {found} have a finding, and a row. A cell leads to its run.",
         [("lesson", "lesson"), ("run", "planted"), ("found", "named"), ("cell", "how"), ("link", None)], rows, specs.named(),
         wide=True, lesson="lesson")
 

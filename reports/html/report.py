@@ -21,6 +21,7 @@ import collect
 import matrix
 import measured
 import pictures
+import specs
 import summary
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -34,7 +35,7 @@ def number(value, style=".4g"):
     """A figure as text with its whole value beside it, for whoever reads the page by program."""
     if value is None:
         return "not a number"
-    text = format(value, style) if isinstance(value, float) else str(value)
+    text = str(int(value)) if float(value).is_integer() and abs(value) < 1e6 else format(value, style)
     return markupsafe.Markup('<data value="{}">{}</data>').format(value, text)
 
 
@@ -53,9 +54,17 @@ def template_of(name):
 
 def run_of(drawn, comparison, variant):
     """What a run's place in the page needs."""
-    figures, missing = pictures.run_charts(drawn, comparison, variant)
-    return {"id": pictures.run_id(comparison["lesson"], variant["name"]), "variant": variant, "charts": figures,
-            "missing": missing, "right": variant["verdict"] in summary.RIGHT}
+    return {"id": pictures.run_id(comparison["lesson"], variant["name"]), "variant": variant,
+            "kind": specs.kind(variant), "right": variant["verdict"] in summary.RIGHT, "open": False,
+            **pictures.of_run(drawn, comparison, variant)}
+
+
+def runs_of(drawn, comparison):
+    """The first of which pictures show the fault is open."""
+    runs = [run_of(drawn, comparison, variant) for variant in comparison["variants"]]
+    for run in [run for run in runs if run["lead"]][:1]:
+        run["open"] = True
+    return runs
 
 
 def page(collected):
@@ -63,11 +72,10 @@ def page(collected):
     drawn = charts.Charts()
     comparisons = collected.comparisons
     lessons = [{**summary.of_lesson(comparison), "losses": pictures.lesson_losses(drawn, comparison),
-                "runs": [run_of(drawn, comparison, variant) for variant in comparison["variants"]]}
-               for comparison in comparisons]
+                "runs": runs_of(drawn, comparison)} for comparison in comparisons]
     timings, not_measured = measured.add(drawn, collected.measured)
     return template_of("page.html.j2").render(
-        lessons=lessons, total=summary.total(lessons), forms_matrix=matrix.planted_and_named(drawn, comparisons),
+        lessons=lessons, total=summary.total(lessons), planted=matrix.planted_and_named(drawn, comparisons),
         sweep=matrix.sweep(drawn, collected.measured), wrong_in_sweep=matrix.wrong_in_sweep(collected.measured),
         timings=timings, not_measured=not_measured, environments=summary.environments(comparisons),
         skips=summary.skips(comparisons), left_out=collected.left_out, chart_data=drawn.for_page(),
@@ -84,8 +92,9 @@ def write(file, text):
 
 
 def arguments_of(line):
-    parser = argparse.ArgumentParser(prog="lockstep report", description=__doc__.split("\n\n")[0],
-                                     epilog="Exit codes: 0 written; 2 usage; 3 nothing to show, or it could not be written.")
+    parser = argparse.ArgumentParser(
+        prog="lockstep report", description=__doc__.split("\n\n")[0],
+        epilog="Exit codes: 0 written; 2 usage; 3 nothing to show, or it could not be written.")
     parser.add_argument("--reports", type=pathlib.Path, metavar="DIR", default=collect.ROOT / "reports" / "out",
                         help="the folder with the lessons' JSON reports (default: reports/out)")
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE",
@@ -115,7 +124,8 @@ def main(line):
     try:
         file, collected = make(arguments)
     except NothingToShow as error:
-        print(f"lockstep report: {error}.\n          Run some first: ./lockstep run 05, or ./lockstep run all", file=sys.stderr)
+        print(f"lockstep report: {error}.\n          Run some first: ./lockstep run 05, or ./lockstep run all",
+              file=sys.stderr)
         return 3
     except OSError as error:
         print(f"lockstep report: {error.filename or arguments.out}: {error.strerror}.", file=sys.stderr)

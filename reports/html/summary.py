@@ -22,7 +22,7 @@ def of_lesson(comparison):
     return {
         "lesson": comparison["lesson"],
         "title": comparison["title"],
-        "forms": len(variants),
+        "variants": len(variants),
         "broken": len(broken),
         "named": sum(is_named(variant) for variant in broken),
         "healthy": len(healthy),
@@ -34,7 +34,7 @@ def of_lesson(comparison):
 
 
 def total(lessons):
-    keys = ("forms", "broken", "named", "healthy", "alarms", "skipped", "wrong", "seconds")
+    keys = ("variants", "broken", "named", "healthy", "alarms", "skipped", "wrong", "seconds")
     return {"lessons": len(lessons), **{key: sum(lesson[key] for lesson in lessons) for key in keys}}
 
 
@@ -48,6 +48,6 @@ def environments(comparisons):
 
 
 def skips(comparisons):
-    """(lesson, form, reason)."""
+    """(lesson, variant, reason)."""
     return [(comparison["lesson"], variant["name"], variant["reason"]) for comparison in comparisons
             for variant in comparison["variants"] if variant["outcome"] == "skipped"]

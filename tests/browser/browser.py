@@ -10,6 +10,9 @@ import time
 SKIPPED = 77
 WIDE, NARROW = (1280, 900), (360, 740)
 DEADLINE_S = 30
+# A script's beginning: f is the element of the first argument's id, and what it lies in is open.
+OPENED = ("const f = document.getElementById(arguments[0]);"
+          "for (let e = f.parentElement; e; e = e.parentElement) if (e.matches('details')) e.open = true;")
 
 
 def skip_where_it_is_missing():
@@ -79,8 +82,7 @@ class Browser:
 
     def draw(self, figure):
         """Brings a chart into view, opening what it lies in, and waits until it is drawn."""
-        self.js("const f = document.getElementById(arguments[0]); f.closest('.run')?.setAttribute('open', '');"
-                "f.scrollIntoView();", figure)
+        self.js(OPENED + "f.scrollIntoView();", figure)
         self.wait("return document.getElementById(arguments[0]).dataset.drawn", figure, what=f"{figure} is drawn")
 
     def complaints(self):
@@ -94,5 +96,8 @@ class Browser:
         return [f"{rule['id']}: {rule['help']}: {[node['html'][:160] for node in rule['nodes'][:3]]}"
                 for rule in axe.run()["violations"]]
 
-    def screenshot(self, file):
-        file.write_bytes(base64.b64decode(self.driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})["data"]))
+    def screenshot(self, file, clip):
+        """Of a part of the page, also of what is below the window."""
+        picture = self.driver.execute_cdp_cmd("Page.captureScreenshot", {
+            "format": "png", "clip": clip, "captureBeyondViewport": True})
+        file.write_bytes(base64.b64decode(picture["data"]))

@@ -19,7 +19,6 @@ REPORT = ROOT / "reports" / "html" / "report.py"
 sys.path.insert(0, str(REPORT.parent))
 import chart_library  # noqa: E402
 import collect  # noqa: E402
-import pictures  # noqa: E402
 
 DEADLINE_S = 60
 MOST_SECONDS, MOST_BYTES = 5, 5_000_000
@@ -72,7 +71,7 @@ class Command(unittest.TestCase):
         # Of the processor, not of the clock: other tests run beside this one.
         seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         size = (self.folder / "report.html").stat().st_size
-        print(f"272 forms: {size / 1e6:.2f} MB in {seconds:.2f} s of the processor")
+        print(f"272 variants: {size / 1e6:.2f} MB in {seconds:.2f} s of the processor")
         self.assertLess(seconds, MOST_SECONDS)
         self.assertLess(size, MOST_BYTES)
 
@@ -96,7 +95,7 @@ class Command(unittest.TestCase):
         self.assertIn("left out 99_older.json: 05_x.json is a newer report of 05_x", self.made().stderr)
         self.assert_has(self.page(), "The newer", no=("The older",))
 
-    def test_a_newer_run_of_a_single_form_stands_in_its_place(self):
+    def test_a_newer_run_of_a_single_variant_stands_in_its_place(self):
         first, second = (made_up.form(name, "broken", losses=[[1.0]]) for name in ("one", "two"))
         for written, wanted in ((2, "as-expected"), (8, "not-named")):
             lesson, single = self.folder / "05_a.json", self.folder / "forms" / "05_a.json"
@@ -110,11 +109,11 @@ class Command(unittest.TestCase):
             self.assertEqual([(run["name"], run["verdict"]) for run in shown[0]["variants"]],
                              [("one", "as-expected"), ("two", wanted)])
 
-    def test_two_forms_of_one_name(self):
+    def test_two_variants_of_one_name(self):
         made_up.write(self.folder, made_up.report("05_x", [made_up.form("correct", "correct")] * 2))
         result = call("--reports", self.folder)
         self.assertEqual(result.returncode, 3)
-        self.assertIn("05_x.json: two forms have the name correct", result.stderr)
+        self.assertIn("05_x.json: two variants have the name correct", result.stderr)
 
     def test_nothing_to_show_and_nowhere_to_write(self):
         for arguments, text in ((("--reports", self.folder), "there is no lesson's report in"),
@@ -156,35 +155,6 @@ class Command(unittest.TestCase):
         made_up.small(self.folder)
         self.made()
         self.assertEqual(re.findall(r'(?:src|href)="(?!#|data:,")[^"]*"', self.page()), [])
-
-
-class Pictures(unittest.TestCase):
-    def owners(self, **more):
-        return pictures.owners_of({"samples": 6, "every": 1, "ranks": [[0, 1, 4], [1, 2]], **more})
-
-    def test_owners(self):
-        self.assertEqual(self.owners(), [[0, 1, "rank 0", 1], [1, 2, "several ranks", 2], [2, 3, "rank 1", 1],
-                                         [3, 4, "no rank", 0], [4, 5, "rank 0", 1], [5, 6, "no rank", 0]])
-
-    def test_owners_of_neighbours_are_one_row(self):
-        self.assertEqual(self.owners(ranks=[[0, 1, 2], [5, 4, 3]]), [[0, 3, "rank 0", 1], [3, 6, "rank 1", 1]])
-
-    def test_of_every_third_sample_it_is_not_known_what_no_rank_drew(self):
-        self.assertEqual(self.owners(every=3, samples=12, ranks=[[9, 0], [3]]),
-                         [[0, 3, "rank 0", 1], [3, 9, "rank 1", 1], [9, 12, "rank 0", 1]])
-
-    def test_identifiers_are_different_and_plain(self):
-        words = ["a b", "a_b", "a.b", "a.2e.b", "a</b>", "a"]
-        made = [pictures.identifier("run", word) for word in words]
-        self.assertEqual(len(set(made)), len(words))
-        for text in made:
-            self.assertRegex(text, r"^run-[A-Za-z0-9_.-]+$")
-
-    def test_no_samples(self):
-        self.assertEqual(self.owners(samples=0, ranks=[[], []]), [])
-
-    def test_mean_losses_leave_out_what_is_no_number(self):
-        self.assertEqual(pictures.mean_losses({"losses": [[1.0, None, None], [3.0, 4.0]]}), [[0, 2.0, 1.0, 3.0], [1, 4.0, 4.0, 4.0]])
 
 
 if __name__ == "__main__":

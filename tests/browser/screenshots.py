@@ -1,37 +1,61 @@
-"""The README's two pictures of the report, of a page that ./lockstep report made from a run of all lessons.
+"""The README's picture of the report: a broken variant beside the right one, of the committed run of all lessons.
 
-usage: screenshots.py PAGE FOLDER   makes FOLDER/report_light.png and FOLDER/report_dark_narrow.png
+usage: screenshots.py [--run LESSON-VARIANT] [--width PIXELS] [--dark] [--out FILE]
+Without options it makes reports/measured/report.png anew.
 """
 
+import argparse
 import pathlib
+import subprocess
 import sys
+import tempfile
 
 import browser
 
-RUN = "run-13_clipping_and_mixed_precision-local-overflow-skip"
-# Name, size, dark, the run that is opened, what stands at the top.
-PICTURES = [("report_light", (1280, 1350), False, "", "header"),
-            ("report_dark_narrow", (360, 1500), True, RUN, RUN)]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MARGIN = 12
+# From the run's first line to the end of what the oracle measured: the loss and the rest are below.
+SHOWN = """const run = document.getElementById(arguments[0]), box = run.getBoundingClientRect();
+    const last = run.querySelector('.oracles') ?? run, end = last.getBoundingClientRect().bottom;
+    return {x: box.left + scrollX, y: box.top + scrollY, width: box.width, height: end - box.top};"""
 
 
-def main(page, folder):
+def arguments_of(line):
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--run", default="03_ddp-no-gradient-sync")
+    parser.add_argument("--width", type=int, default=browser.WIDE[0])
+    parser.add_argument("--dark", action="store_true")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "reports" / "measured" / "report.png")
+    return parser.parse_args(line)
+
+
+def take(window, page, run, file):
+    window.open(page, f"#{run}")
+    for figure in window.js("return [...document.getElementById(arguments[0]).querySelectorAll('.chart')].filter("
+                            "f => f.checkVisibility()).map(f => f.id)", run):
+        window.draw(figure)
+    window.js("document.activeElement.blur(); document.querySelector('.filters').remove();"
+              "for (const other of document.querySelectorAll('.run'))"
+              "  if (other.id !== arguments[0]) other.style.visibility = 'hidden'", run)
+    box = window.js(SHOWN, run)
+    window.screenshot(file, {"x": box["x"] - MARGIN, "y": box["y"] - MARGIN, "width": box["width"] + 2 * MARGIN,
+                             "height": box["height"] + 2 * MARGIN, "scale": 1})
+
+
+def main(arguments):
     browser.skip_where_it_is_missing()
-    for name, size, dark, run, top in PICTURES:
-        window = browser.Browser(size, dark)
+    with tempfile.TemporaryDirectory(prefix="lockstep-picture-") as folder:
+        page = pathlib.Path(folder) / "report.html"
+        subprocess.run([sys.executable, ROOT / "reports" / "html" / "report.py",
+                        "--reports", ROOT / "reports" / "measured" / "run", "--out", page], check=True,
+                       stdout=subprocess.DEVNULL)
+        window = browser.Browser((arguments.width, 900), arguments.dark)
         try:
-            window.open(page, f"#{run}" if run else "")
-            for figure in window.js("return [...document.querySelectorAll('.chart')].filter(f => "
-                                    "f.checkVisibility() && f.getBoundingClientRect().top < 2 * innerHeight && "
-                                    "f.getBoundingClientRect().bottom > -innerHeight).map(f => f.id)"):
-                window.draw(figure)
-            window.js("document.documentElement.style.scrollPaddingTop = 0; document.activeElement.blur();"
-                      "(document.getElementById(arguments[0]) ?? document.querySelector(arguments[0])).scrollIntoView()", top)
-            window.screenshot(folder / f"{name}.png")
+            take(window, page, f"run-{arguments.run}", arguments.out)
         finally:
             window.close()
+    print(f"{arguments.out}: {arguments.out.stat().st_size / 1000:.0f} KB")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit(__doc__)
-    main(*map(pathlib.Path, sys.argv[1:]))
+    main(arguments_of(sys.argv[1:]))

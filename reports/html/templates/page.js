@@ -11,8 +11,50 @@
 
   // Of a chart that has a lesson's name in each row, only the rows whose run the filters show.
   function rowsOf(id) {
-    const rows = unpack(page.charts[id]);
+    const rows = unpack(page.tables[page.charts[id].table]);
     return page.charts[id].filter ? rows.filter(row => !document.getElementById(row.link.slice(1)).hidden) : rows;
+  }
+
+  // A value as text; a small one is not written with a row of zeros.
+  function text(value) {
+    if (value === null) return "none";
+    return typeof value === "number" && value !== 0 && Math.abs(value) < 1e-4 ? value.toExponential() : String(value);
+  }
+
+  // What stands in a tooltip, which takes markup.
+  function markup(value) {
+    return text(value).replaceAll("&", "&amp;").replaceAll("<", "&lt;");
+  }
+
+  // What a chart needs beside its caption: the drawing, which the caption describes, and a table that is made when it is opened.
+  function frame(figure) {
+    const image = document.createElement("div"), drawing = document.createElement("div"), table = document.createElement("details");
+    image.setAttribute("role", "img");
+    image.setAttribute("aria-labelledby", figure.id + "-text");
+    drawing.className = "drawing";
+    drawing.setAttribute("aria-hidden", "true");
+    image.append(drawing);
+    const title = figure.querySelector(".title").textContent;
+    if (figure.matches(".wide")) {
+      const scroll = scrolling("Chart: " + title);
+      scroll.append(image);
+      figure.append(scroll);
+    } else figure.append(image);
+    table.className = "table";
+    table.append(document.createElement("summary"));
+    table.firstChild.innerHTML = 'Table<span class="hidden"></span>';
+    table.querySelector("span").textContent = " of " + title;
+    table.addEventListener("toggle", () => table.open && tabulate(figure));
+    figure.append(table);
+  }
+
+  function scrolling(label) {
+    const region = document.createElement("div");
+    region.className = "scroll";
+    region.tabIndex = 0;
+    region.setAttribute("role", "group");
+    region.setAttribute("aria-label", label);
+    return region;
   }
 
   async function draw(figure) {
@@ -21,20 +63,16 @@
     views[id] = null;
     const spec = { ...page.specs[page.charts[id].spec], data: { name: "rows", values: rowsOf(id) } };
     const { view } = await vegaEmbed(figure.querySelector(".drawing"), spec,
-      { actions: false, renderer: "svg", config: page.config, tooltip: { disableDefaultStyle: true } });
+      { actions: false, renderer: "svg", config: page.config, tooltip: { disableDefaultStyle: true, sanitize: markup } });
     views[id] = view;
     figure.dataset.drawn = "yes";
   }
 
   // The chart's rows as a table: text nodes only, so that nothing in them is ever markup.
   function tabulate(figure) {
-    const id = figure.id, { fields, headings } = page.charts[id];
+    const id = figure.id, { fields, headings } = page.tables[page.charts[id].table];
     const shown = fields.map((field, i) => [field, headings[i]]).filter(([, heading]) => heading !== null);
-    const frame = document.createElement("div"), table = document.createElement("table");
-    frame.className = "scroll";
-    frame.tabIndex = 0;
-    frame.setAttribute("role", "group");
-    frame.setAttribute("aria-label", "Table: " + figure.querySelector(".title").textContent);
+    const region = scrolling("Table: " + figure.querySelector(".title").textContent), table = document.createElement("table");
     const head = table.createTHead().insertRow();
     for (const [, heading] of shown) {
       const cell = document.createElement("th");
@@ -47,7 +85,7 @@
       const line = body.insertRow();
       for (const [field] of shown) {
         const cell = line.insertCell(), value = row[field];
-        cell.textContent = value === null ? "none" : value;
+        cell.textContent = text(value);
         if (typeof value === "number") cell.className = "figure";
       }
       if (row.link) {
@@ -57,10 +95,17 @@
         last.append(link);
       }
     }
-    frame.append(table);
+    region.append(table);
     const details = figure.querySelector("details.table");
     details.querySelector(".scroll")?.remove();
-    details.append(frame);
+    details.append(region);
+  }
+
+  // A narrow page makes blocks of these tables' cells, which would take their roles away.
+  const ROLES = { TABLE: "table", THEAD: "rowgroup", TBODY: "rowgroup", TR: "row", TD: "cell" };
+  for (const part of document.querySelectorAll("table.stacks, table.stacks *")) {
+    const role = part.tagName === "TH" ? part.scope + "header" : ROLES[part.tagName];
+    if (role) part.setAttribute("role", role.replace("colheader", "columnheader"));
   }
 
   const figures = [...document.querySelectorAll(".chart")];
@@ -68,8 +113,8 @@
     for (const { isIntersecting, target } of entries) if (isIntersecting) draw(target);
   }, { rootMargin: "400px" });
   for (const figure of figures) {
+    frame(figure);
     watcher.observe(figure);
-    figure.querySelector("details.table").addEventListener("toggle", event => event.target.open && tabulate(figure));
   }
   addEventListener("beforeprint", () => figures.filter(figure => figure.offsetParent).forEach(draw));
 

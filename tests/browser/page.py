@@ -1,0 +1,71 @@
+"""A report's page in a browser, for a test case."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import browser
+import made_up
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+REPORT = ROOT / "reports" / "html" / "report.py"
+sys.path.insert(0, str(REPORT.parent))
+
+
+class Page(unittest.TestCase):
+    """A page of made_up's reports. A class that names a folder has one of that folder's reports."""
+    reports = None
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory(prefix="lockstep-report-test-")
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        cls.page = cls.folder / "report.html"
+        if cls.reports is None:
+            made_up.small(cls.folder)
+        cls.make()
+        cls.browser = browser.Browser()
+        cls.addClassCleanup(cls.browser.close)
+
+    @classmethod
+    def make(cls):
+        subprocess.run([sys.executable, REPORT, "--reports", cls.reports or cls.folder, "--out", cls.page], check=True,
+                       timeout=60, stdout=subprocess.DEVNULL)
+
+    def setUp(self):
+        self.browser.resize(browser.WIDE)
+        self.browser.media({"prefers-color-scheme": "light"})
+        self.browser.open(self.page)
+        self.js, self.wait = self.browser.js, self.browser.wait
+
+    def tearDown(self):
+        self.assertEqual(self.browser.complaints(), [])
+        self.assertEqual(self.js("return performance.getEntriesByType('resource').map(entry => entry.name)"), [])
+
+    def json_of(self, lesson):
+        return json.loads((self.folder / f"{lesson}.json").read_text(encoding="utf-8"))
+
+    def figures(self):
+        return self.js("return [...document.querySelectorAll('.chart')].map(figure => figure.id)")
+
+    def select(self, id, value):
+        self.js("""const select = document.getElementById(arguments[0]); select.value = arguments[1];
+                   select.dispatchEvent(new Event('change'))""", id, value)
+
+    def shown_runs(self):
+        return self.js("return [...document.querySelectorAll('.run')].filter(run => run.checkVisibility())"
+                       ".map(run => run.id)")
+
+    def table(self, figure):
+        """A chart's table, as rows of texts."""
+        self.js(browser.OPENED + "f.querySelector('details.table').open = true", figure)
+        return self.wait("""const table = document.getElementById(arguments[0]).querySelector('table');
+            return table && [...table.tBodies[0].rows].map(row => [...row.cells].map(cell => cell.textContent))""",
+                         figure, what=f"the table of {figure}")
+
+    def open_all(self):
+        self.js("for (const details of document.querySelectorAll('details')) details.open = true")
