@@ -2,8 +2,8 @@
 //
 // Concept:  chunk() cuts a batch into at most as many parts as there are devices, the last one
 //           smaller. The mean over the batch weighs each part by its samples.
-// Symptom:  5 samples over 4 devices are 3 parts: with 4 copies waiting, the step dies. And the
-//           mean of the parts' means is not the batch's mean as soon as one part is smaller.
+// Symptom:  5 samples over 4 devices are 3 parts: with 4 copies of the model the step throws. And
+//           the mean of the parts' means is not the batch's mean as soon as one part is smaller.
 #include <lockstep/base/error.h>
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
@@ -17,8 +17,8 @@ using namespace lockstep;
 
 constexpr int kSteps = 12;
 
-// Samples of step k. Sizes that do not divide by the devices, and one batch (the last) that even
-// leaves devices without a part: what the end of every data set looks like.
+// Samples of step k. Every other batch has unequal parts, and the last one leaves a device without
+// a part: what the end of a data set may look like.
 std::int64_t batch_size(int step, int devices) {
   if (step == kSteps - 1) return devices > 2 ? devices + 1 : 1;
   return 16 * devices - (step % 2 == 0 ? 0 : devices - 1);

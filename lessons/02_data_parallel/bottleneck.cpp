@@ -2,9 +2,9 @@
 // squared error, batch 64, SGD 0.01.
 //
 // Concept:  with gather-and-reduce, every parameter leaves device 0 and every gradient comes back
-//           to it. In a ring each device sends and receives the same 2 (n-1)/n of the bytes.
-// Symptom:  device 0 holds more, moves more and is waited for. It is no error: DDP is the cure
-//           (lesson 03).
+//           to it. In a ring each device sends and receives about 2 (n-1)/n of the bytes.
+// Symptom:  device 0 holds more and moves more, and the others wait for it. Results are right. In
+//           DDP (lesson 03) no device is special.
 #include <lockstep/lesson/figures.h>
 #include <lockstep/train/data_parallel.h>
 

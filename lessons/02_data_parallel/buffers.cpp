@@ -2,8 +2,8 @@
 //
 // Concept:  a forward in training mode updates buffers (running mean and variance) of the module it
 //           runs on.
-// Symptom:  LibTorch's data_parallel runs copies only, and drops them: the original's running mean
-//           stays 0, its variance 1, and evaluation uses those.
+// Symptom:  on several devices LibTorch's data_parallel runs copies only, and drops them: the
+//           original's running mean stays 0, its variance 1, and evaluation uses those.
 #include <lockstep/lesson/figures.h>
 #include <lockstep/train/data_parallel.h>
 
@@ -22,8 +22,8 @@ torch::nn::Sequential batch_norm_mlp() {
                                torch::nn::ReLU(), torch::nn::Linear(64, 10));
 }
 
-// What a single device would keep: a copy that runs forward on the first device's parts, with the model's
-// weights of each step.
+// What a single device would keep: a copy that runs forward on the first device's parts, with the
+// model's weights of each step.
 class OneDevice {
  public:
   explicit OneDevice(const torch::nn::Sequential& model) : copy_(model->clone()) {}
@@ -102,7 +102,7 @@ lockstep::Part buffers_part() {
   return {.name = "buffers",
           .run = train,
           .broken = {{.slug = "replica-buffers-lost",
-                      .what = "every device runs a throw-away copy, the first one too",
+                      .what = "every device runs a temporary copy, the first one too",
                       .oracle = {"running mean, distance from one device's on the same samples",
                                  running_mean}}},
           .near_misses = {{.name = "near-miss-frozen-statistics",

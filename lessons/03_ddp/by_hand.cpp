@@ -3,7 +3,7 @@
 // Concept:  1. rank 0's parameters go to everybody; 2. after backward, gradients are summed over
 //           all ranks; 3. and divided by their number. Each rank's optimizer then takes the same
 //           step.
-// Symptom:  leave one out and nothing fails: the copies are different models, or steps are W times
+// Symptom:  leave one out and no call fails: the copies are different models, or steps are W times
 //           too long.
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
@@ -119,7 +119,7 @@ Measured initial_distance(const Outcomes& outcomes) {
   return {.expected = 0, .observed = largest(outcomes, "initial_distance"), .tolerance = 0};
 }
 
-// Ten float32 SGD steps in another order of summation end about 1e-6 apart.
+// Ten float32 SGD steps in another order of summation end less than 1e-6 apart.
 Measured final_distance(const Outcomes& outcomes) {
   return {.expected = 0, .observed = largest(outcomes, "final_distance"), .tolerance = 1e-4};
 }

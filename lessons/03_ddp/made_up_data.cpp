@@ -1,11 +1,10 @@
 // Lesson 03, part "made-up-data": article A's program: Linear(10, 2), cross entropy, SGD 0.01, 10
-// steps, batch 32, on random data. The articles' tutorials all make their data with randn on every
-// rank.
+// steps, batch 32, on random data that every rank makes with randn.
 //
 // Concept:  a sampler deals out indices. They mean the same samples only if all ranks hold the same
 //           data.
-// Symptom:  each rank draws its own "data set": index 7 is another sample everywhere, and nobody
-//           trains on the data that is reported.
+// Symptom:  each rank draws its own "data set": index 7 is another sample on each, and the job
+//           trains on W data sets.
 #include <lockstep/lesson/figures.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/distributed_sampler.h>

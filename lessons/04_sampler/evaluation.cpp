@@ -1,8 +1,8 @@
 // Lesson 04, part "evaluation": every test sample counts once.
 //
 // Concept:  a training sampler pads, so that all ranks take equally many steps: when W does not
-//           divide N, it deals some samples twice. In training that is harmless; in a test score it
-//           is wrong.
+//           divide N, it deals some samples twice. In training that hardly matters; in a test score
+//           it is wrong.
 // Symptom:  the score is over ceil(N/W) W samples, and those at the head of the set count twice.
 #include <lockstep/lesson/training.h>
 #include <lockstep/train/distributed_sampler.h>

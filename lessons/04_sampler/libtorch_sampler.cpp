@@ -1,7 +1,7 @@
 // Lesson 04, part "libtorch-sampler": the tail that is never dealt.
 //
-// Concept:  without padding, N mod W samples must sit out each epoch. Permute first and cut then,
-//           and it is others every time.
+// Concept:  without padding, each epoch leaves N mod W samples out. Permute first and cut then, and
+//           they are drawn anew every time.
 // Symptom:  LibTorch's DistributedRandomSampler with allow_duplicates=false cuts first: the last N
 //           mod W samples of the data set are trained on in no epoch at all.
 #include <lockstep/lesson/training.h>
@@ -56,8 +56,8 @@ void train(RankContext& context, const Fault& fault) {
   }
 }
 
-// Each epoch leaves N mod W samples out (9 at most, up to 16 ranks), drawn at random: that one of them is
-// left out by all three epochs happens in fewer than one run in a thousand.
+// Each epoch leaves N mod W samples out (9 at most, up to 16 ranks), drawn at random: that all
+// three epochs leave out the same one happens in fewer than one run in a thousand.
 Measured samples_never_seen(const Outcomes& outcomes) {
   std::vector<std::int64_t> seen(kSamples, 0);
   for (std::int64_t epoch = 0; epoch < kEpochs; ++epoch) {

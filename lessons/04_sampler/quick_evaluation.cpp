@@ -1,9 +1,9 @@
 // Lesson 04, part "quick-evaluation": a score that can be compared with the last one.
 //
-// Concept:  many programs score a few batches between epochs. That is a fixed exam only if the few
-//           batches are the same ones each time.
+// Concept:  many programs score a few batches between epochs. Such scores can be compared only if
+//           the few batches are the same ones each time.
 // Symptom:  with shuffle on, the same weights score differently twice in a row, and the best
-//           checkpoint is the one that drew the easiest exam.
+//           checkpoint may be the one that drew the easiest samples.
 #include <lockstep/lesson/training.h>
 #include <lockstep/train/distributed_sampler.h>
 

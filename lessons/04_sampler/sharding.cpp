@@ -2,9 +2,9 @@
 //
 // Concept:  either a sampler deals out indices, over one order of files that all ranks agree on; or
 //           each rank reads its own files. Not neither, and not both.
-// Symptom:  every rank trains on everything (W times the work for nothing), or on 1/W of 1/W; or,
-//           where the ranks list the folder in another order, index 7 is another sample on each; and
-//           where each shuffles with a seed of its own, some samples come twice and others never.
+// Symptom:  every rank trains on everything (W times the work), or on 1/W of 1/W. If the ranks list
+//           the folder in different orders, index 7 is another sample on each. If each shuffles
+//           with a seed of its own, some samples come several times and others never.
 #include <lockstep/lesson/training.h>
 #include <lockstep/train/distributed_sampler.h>
 

@@ -2,7 +2,7 @@
 //
 // Concept:  a stream has no sampler. Whoever reads it must skip what belongs to others: to other
 //           ranks, and to the other loader workers of the same rank.
-// Symptom:  each sample is trained on W x workers times an epoch, by W ranks at once.
+// Symptom:  each sample is trained on W x workers times an epoch: by each worker of each rank.
 #include <lockstep/lesson/training.h>
 
 #include <algorithm>

@@ -2,8 +2,8 @@
 // default).
 //
 // Concept:  a distributed sampler shuffles with seed + epoch, so that all ranks agree without
-//           talking. It only knows the epoch if you tell it: the same one on every rank, before the
-//           pass begins.
+//           communication. It only knows the epoch if you tell it: the same one on every rank,
+//           before anything of the pass is drawn.
 // Symptom:  never told, it deals the same order every epoch. Told too late, the batches drawn ahead
 //           are stale. Told different numbers on different ranks, the shards overlap and leave
 //           gaps.
@@ -120,8 +120,8 @@ Measured samples_missed(const Outcomes& outcomes) {
           .tolerance = 0};
 }
 
-// Of the second epoch's first batch on rank 0, the samples that stood in the first epoch's first
-// batch too. By chance it is 32 * 32 / 1000: one or two.
+// Of the second epoch's first batch on rank 0, the samples that were in the first epoch's first
+// batch too. By chance they are 32 * 32 / 1000, about one, on average.
 Measured stale_samples(const Outcomes& outcomes) {
   const auto found = outcomes.at(0).ids.find("train");
   Measured stale{

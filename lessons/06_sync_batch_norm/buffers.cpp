@@ -1,7 +1,8 @@
 // Lesson 06, part "buffers": whose running statistics are evaluated.
 //
-// Concept:  BatchNorm collects a running mean and variance, which evaluation uses. They are buffers:
-//           no gradient keeps them equal. DDP copies rank 0's to all ranks before every forward.
+// Concept:  BatchNorm collects a running mean and variance, which evaluation uses. They are
+//           buffers, so the reduction of gradients does not keep them equal. DDP copies rank 0's to
+//           all ranks when a forward begins.
 // Symptom:  with that switched off, W equal models have W sets of statistics, and the same test
 //           images give another loss on every rank.
 #include <lockstep/lesson/figures.h>
@@ -20,7 +21,7 @@ constexpr int kSteps = 8;            // an epoch
 constexpr int kEpochs = 2;
 constexpr std::int64_t kTestSamples = 256;
 
-// The ranks' mean in place of each one's own.
+// The mean over all ranks in place of each rank's own statistics.
 void average_running_statistics(c10d::ProcessGroup& group, const torch::nn::Module& net) {
   const torch::NoGradGuard no_grad;
   for (auto& buffer : net.buffers()) {
@@ -73,7 +74,7 @@ void train(RankContext& context, const Fault& fault) {
     }
     if (once_an_epoch) average_running_statistics(*context.group(), *net);
 
-    // All ranks look at the same images, so all must see the same loss.
+    // All ranks evaluate the same images, so all must have the same loss.
     const torch::NoGradGuard no_grad;
     model.eval();
     const auto outputs = model(test.inputs.to(context.device()));
@@ -90,7 +91,7 @@ void train(RankContext& context, const Fault& fault) {
   }
 }
 
-// Of the image that the ranks disagree on most.
+// For the image on which the ranks differ most.
 Measured loss_spread(const Outcomes& outcomes) {
   Measured spread{.expected = 0, .observed = 0, .tolerance = 1e-6};
   for (std::size_t i = 0; i < kTestSamples; ++i) {

@@ -1,10 +1,11 @@
-// Lesson 06, part "by-hand": BatchNorm whose batch is that of all ranks, in one file. The last rank's
-// batch is short, as the last batch of an epoch is.
+// Lesson 06, part "by-hand": BatchNorm whose batch is that of all ranks, in one file. The last
+// rank's batch is short, as the last batch of an epoch is.
 //
-// Concept:  the mean of a batch is sum / count. Over ranks: sum of the sums / sum of the counts. The
-//           variance is a mean too, and autograd finds the gradient if the sum over ranks has one.
-// Symptom:  averaged over the ranks instead, a rank with 8 rows speaks as loud as one with 32. Not
-//           averaged at all, each rank trains on statistics of its own few rows. Neither fails.
+// Concept:  the mean of a batch is sum / count. Over ranks: sum of the sums / sum of the counts.
+//           The variance is a mean too, and autograd finds the gradient if the sum over ranks has
+//           one.
+// Symptom:  with the mean of the ranks' means, 8 rows of one rank count as much as 32 of another.
+//           Without any sum over ranks, each rank normalizes by its own few rows. Neither fails.
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>
@@ -83,7 +84,7 @@ struct BatchNormByHandImpl : torch::nn::Module {
   Fault fault;
   double global_rows = 0;  // of all ranks
   at::Tensor weight, bias, running_mean, running_var;
-  at::Tensor own_mean, mean;  // of the last batch: this rank's own, and what it went by
+  at::Tensor own_mean, mean;  // of the last batch: this rank's own, and the one it used
 };
 TORCH_MODULE(BatchNormByHand);
 
@@ -157,7 +158,7 @@ void train(RankContext& context, const Fault& fault) {
   context.outcome().reference_losses.push_back(loss_of_reference.value());
 }
 
-// float32 in another order of summation: the correct form is 5e-7 away, in both.
+// float32 in another order of summation: the correct variant is 5e-7 away, in both.
 Measured gradient_distance(const Outcomes& outcomes) {
   return {.expected = 0, .observed = largest(outcomes, "gradient_distance"), .tolerance = 1e-4};
 }

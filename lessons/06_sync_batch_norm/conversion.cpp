@@ -1,10 +1,10 @@
 // Lesson 06, part "conversion": from BatchNorm to SyncBatchNorm, in a model that exists.
 //
-// Concept:  DDP hooks the parameters that it finds when it is made. A layer that is put in later brings
-//           parameters that nobody reduces.
-// Symptom:  each rank updates the new layer by its own gradient, and the replicas drift apart. (Without
-//           find_unused_parameters DDP waits for the old layer's gradients, and the second forward
-//           says that the last reduction never finished.)
+// Concept:  DDP reduces the parameters that it finds when it is constructed. A layer that is put in
+//           later brings parameters that are never reduced.
+// Symptom:  each rank updates the new layer by its own gradient, and the replicas drift apart.
+//           (Without find_unused_parameters DDP waits for the old layer's gradients, and the second
+//           forward raises that the last reduction was not finished.)
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>
@@ -22,7 +22,7 @@ constexpr std::int64_t kBatch = 16;  // per rank
 constexpr int kSteps = 8;
 constexpr double kLearningRate = 0.1;
 
-// What one writes where LibTorch has no conversion: a new layer, with the old one's numbers.
+// LibTorch has no conversion, so this is what one writes: a new layer, with the old one's numbers.
 void replace_batch_norm(torch::nn::Sequential& net, const ProcessGroupPtr& group) {
   const auto& old = *net->ptr(1)->as<torch::nn::BatchNorm1dImpl>();
   SyncBatchNorm layer(old.options, group);
@@ -97,7 +97,7 @@ void train(RankContext& context, const Fault& fault) {
   context.outcome().reference_losses.push_back(loss_of_reference.value());
 }
 
-// Eight float32 steps in another order of summation: the correct form is 1e-7 away.
+// Eight float32 steps in another order of summation: the correct variant is 1e-7 away.
 Measured final_distance(const Outcomes& outcomes) {
   return {.expected = 0, .observed = largest(outcomes, "final_distance"), .tolerance = 1e-4};
 }

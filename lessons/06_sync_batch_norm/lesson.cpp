@@ -1,8 +1,8 @@
-// Lesson 06: BatchNorm under data parallelism. It is the layer that looks at the batch as a whole, and
-// the one with state that no gradient keeps equal.
+// Lesson 06: BatchNorm under data parallelism. It normalizes by the batch as a whole, and keeps
+// statistics that the reduction of gradients does not keep equal.
 //
 //   by_hand.cpp      the batch of all ranks, written out: which mean, over how many
-//   buffers.cpp      running statistics: every rank collects its own, one set is evaluated
+//   buffers.cpp      running statistics: every rank collects its own, rank 0's are evaluated
 //   modes.cpp        train() and eval(), which all ranks must switch together
 //   two_views.cpp    two forwards before one backward, and a broadcast in between
 //   conversion.cpp   from BatchNorm to SyncBatchNorm, before DDP takes the parameters
@@ -13,8 +13,8 @@
 
 #include "parts.h"
 
-// Tanh, for the oracles' sake: where a rounding puts a ReLU to the other side of zero, the gradients that are
-// compared with one process's differ by a sample.
+// Tanh, for the oracles: where rounding moves a ReLU's input across zero, a sample's gradient is in
+// one of the two that are compared and not in the other.
 torch::nn::Sequential batch_norm_mlp() {
   return torch::nn::Sequential(torch::nn::Linear(784, 64), torch::nn::BatchNorm1d(64),
                                torch::nn::Tanh(), torch::nn::Linear(64, 10));

@@ -1,11 +1,11 @@
 // Lesson 06, part "modes": train() and eval() are switched on every rank, or on none.
 //
-// Concept:  the mode is a flag in each rank's own copy of the model. In eval mode BatchNorm goes by its
-//           running statistics and leaves them as they are.
-// Symptom:  rank 0 has a look at the test set and stays in eval mode. It computes other gradients than
-//           its peers, its running statistics stand still, and DDP hands those to everybody.
-//           SyncBatchNorm would wait: the other ranks gather statistics that rank 0 never sends, until
-//           the group's timeout.
+// Concept:  the mode is a flag in each rank's own copy of the model. In eval mode BatchNorm uses
+//           its running statistics and does not update them.
+// Symptom:  rank 0 evaluates the test set and stays in eval mode. Its gradients are those of
+//           another normalization, its running statistics no longer change, and DDP copies those to
+//           all ranks. With SyncBatchNorm the job would stall: the other ranks call an all-gather,
+//           and rank 0 the gradients' all-reduce.
 #include <lockstep/lesson/figures.h>
 #include <lockstep/train/distributed_data_parallel.h>
 

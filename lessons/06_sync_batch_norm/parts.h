@@ -12,6 +12,6 @@ lockstep::Part conversion_part();
 // Linear(784, 64) - BatchNorm - Tanh - Linear(64, 10).
 torch::nn::Sequential batch_norm_mlp();
 
-// The ids of this rank's samples of a step: `batch` of them, the ranks' side by side.
+// The ids of this rank's samples of a step: `batch` of them, rank after rank.
 std::vector<std::int64_t> own_batch(const lockstep::RankContext& context, std::int64_t step,
                                     std::int64_t batch);

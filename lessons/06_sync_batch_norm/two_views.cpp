@@ -2,9 +2,9 @@
 // follows.
 //
 // Concept:  DDP copies rank 0's buffers into every rank's, in place, when a forward begins. What a
-//           forward has saved for its backward must stay as it was.
-// Symptom:  forward, forward, backward: the second forward's broadcast overwrites what the first one's
-//           BatchNorm has saved. Autograd notices, and calls it "modified by an inplace operation".
+//           forward has saved for its backward must not change before that.
+// Symptom:  forward, forward, backward: the second forward's broadcast overwrites what the first
+//           one's BatchNorm has saved. Autograd raises "modified by an inplace operation".
 #include <lockstep/lesson/figures.h>
 #include <lockstep/train/distributed_data_parallel.h>
 
@@ -63,7 +63,7 @@ void train(RankContext& context, const Fault& fault) {
       }
       outputs = at::cat({first, forward(mirrored(images))});
     } else {
-      outputs = forward(at::cat({images, mirrored(images)}));  // One forward, one broadcast.
+      outputs = forward(at::cat({images, mirrored(images)}));  // One forward, one copy.
     }
     const auto each =
         torch::cross_entropy_loss(outputs, at::cat({targets, targets}), {}, at::Reduction::None);

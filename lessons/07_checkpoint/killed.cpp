@@ -1,9 +1,9 @@
-// Lesson 07, part "killed": a save that dies half way.
+// Lesson 07, part "killed": a save that is killed half way.
 //
-// Concept:  write the new file beside the old one, and put it there when it is whole: rename is one step,
-//           and whoever is killed, the old file or the new one is there.
-// Symptom:  a save that opens the old file for writing empties it first. Killed then, the job has lost
-//           both: the old checkpoint is gone and the new one cannot be read.
+// Concept:  write the new file beside the old one, and rename it when it is whole. A rename is one
+//           step: whenever the process is killed, the old file or the new one is there.
+// Symptom:  a save that opens the old file for writing empties it first. If the process is killed
+//           then, the old checkpoint is gone and the new one cannot be read.
 #include <fcntl.h>
 #include <lockstep/archive/system.h>
 
@@ -18,8 +18,8 @@ using namespace checkpoint_lesson;
 
 struct Killed {};
 
-// A process that is killed in the middle of a save, as far as the files see it: what it had written by then
-// is there, and after that it does nothing more. Only its open files are closed, as the kernel does.
+// A process that is killed in the middle of a save, as its files show it: the bytes that it had
+// written are there, and it does nothing more. Only its open files are closed, as the kernel does.
 class KilledAfter : public archive::System {
  public:
   explicit KilledAfter(std::size_t bytes) : left_(bytes) {}

@@ -1,11 +1,11 @@
-// Lesson 07: checkpoints. What is not in the file is lost, and what is in it must be whole.
+// Lesson 07: checkpoints. State that is not in the file is lost, and the file must be whole.
 //
 //   loading.cpp   where tensors go when they are loaded, and under which names
 //   state.cpp     what a file must hold for a run to go on as if nothing had happened
 //   position.cpp  going on behind the last sample that was trained on
-//   writing.cpp   one writer, and nobody reads before it is done
-//   nodes.cpp     local rank 0 is as many ranks as there are nodes
-//   killed.cpp    a save that dies half way
+//   writing.cpp   one writer, and all ranks wait until it is done
+//   nodes.cpp     each node has a local rank 0
+//   killed.cpp    a save that is killed half way
 //
 // Run:  ./lockstep run 07_checkpoint
 //       07_checkpoint --variant torn-checkpoint --world-size 4

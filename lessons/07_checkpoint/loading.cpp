@@ -1,10 +1,10 @@
 // Lesson 07, part "loading": where tensors go when they are loaded, and under which names.
 //
-// Concept:  a file remembers the device of every tensor, and the name that the model had for it. Both
-//           are those of the rank that saved. map_location says where the tensors go instead; the names
-//           must be the model's own.
-// Symptom:  all ranks load to rank 0's device, which runs out of memory first; the optimizer's state
-//           stays where the file put it, and the first step refuses; "module.fc1.weight" fits nothing.
+// Concept:  a file records the device of every tensor, and the name that the saved module had for
+//           it. map_location says where the tensors go instead; the names must be the model's own.
+// Symptom:  all ranks load to rank 0's device, which can run out of memory; the optimizer's state
+//           is on another device than the model, and the first step throws; the model has no
+//           "module.fc1.weight".
 #include <lockstep/lesson/figures.h>
 
 #include <algorithm>
@@ -16,7 +16,8 @@ namespace {
 
 using namespace checkpoint_lesson;
 
-// Rank r trains on GPU r. Without GPUs this is a name, and what is written down is where a tensor would have gone.
+// Rank r trains on GPU r. Without GPUs this is only a name, and the lesson records where a tensor
+// would have gone.
 std::string gpu(int rank) {
   return "cuda:" + std::to_string(rank);
 }
@@ -24,7 +25,7 @@ std::string gpu_of(const RankContext& context) {
   return context.device().is_cuda() ? context.device().str() : gpu(context.rank());
 }
 
-// What many C++ programs put around a model, as Python's DDP does: its names begin with "module.".
+// A wrapper around a model, as Python's DDP is one: its names begin with "module.".
 struct WrapperImpl : torch::nn::Module {
   explicit WrapperImpl(const Mlp& model) { register_module("module", model); }
 };
@@ -54,8 +55,8 @@ Devices devices_of(RankContext& context, const Fault& fault) {
   return {mine, map_location};
 }
 
-// With GPUs it is where the tensors are, and what this process has on GPU 0: there it has a context as soon as one of
-// its tensors goes there.
+// With GPUs: where the tensors are, and what this process has on GPU 0. It has a context there as
+// soon as one of its tensors goes there.
 void look_where(RankContext& context, const Checkpoint& checkpoint, const Devices& devices) {
   const bool real = context.device().is_cuda();
   const auto weight = checkpoint.at("model").as_dict().begin()->second.as_tensor();
@@ -67,8 +68,8 @@ void look_where(RankContext& context, const Checkpoint& checkpoint, const Device
 void restore_optimizer(RankContext& context, Run& run, const Value& saved, const Fault& fault) {
   load_state_dict(run.optimizer, saved);  // the options too; puts copies where the parameters are
   if (fault("near-miss-load-state-dict-moves")) return;
-  // Where there are no GPUs, "meta" stands for another device: torch's kernels refuse it beside the CPU as
-  // they refuse one GPU's tensor beside another's.
+  // Where there are no GPUs, "meta" stands for another device: torch's kernels refuse it beside the
+  // CPU as they refuse one GPU's tensor beside another's.
   const auto in_the_file = context.device().is_cpu() ? at::Device(at::kMeta) : at::Device(at::kCPU);
   // The same by hand.
   for (const auto& parameter : run.model->parameters()) {
@@ -151,7 +152,7 @@ lockstep::Part loading_part() {
                   .oracle = {"ranks that load to another rank's device", ranks_on_anothers_device},
                   .own_gpus = true},
                  {.slug = "optimizer-state-on-wrong-device",
-                  .what = "the optimizer's state stays on the file's device",
+                  .what = "the optimizer's state is on another device than the model",
                   .oracle = {"state tensors on another device than their parameter",
                              tensors_elsewhere},
                   .crashes = true,

@@ -1,10 +1,11 @@
-// Lesson 07, part "nodes": local rank 0 is as many ranks as there are nodes.
+// Lesson 07, part "nodes": each node has a LOCAL_RANK 0.
 //
-// Concept:  RANK counts through the whole job, LOCAL_RANK anew on every node. A folder that all nodes
-//           share wants one writer: RANK 0. A disk of each node's own wants one a node: LOCAL_RANK 0.
-// Symptom:  on one node all is well. On two, two ranks write the same file.
+// Concept:  RANK counts through the whole job, LOCAL_RANK starts from 0 on every node. A folder
+//           that all nodes share needs one writer: RANK 0. A disk of each node's own needs one
+//           writer a node: LOCAL_RANK 0.
+// Symptom:  on one node all is well. On two nodes two ranks write the same file.
 //
-// Here the ranks of one machine are spread over two nodes, in name.
+// Here all ranks are on one machine, and are numbered as if on two nodes.
 #include "parts.h"
 #include "run.h"
 

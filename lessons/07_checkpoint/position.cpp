@@ -1,9 +1,9 @@
 // Lesson 07, part "position": going on behind the last sample that was trained on.
 //
-// Concept:  a checkpoint says how far the data had been read: the epoch, and inside an epoch how many
-//           samples all ranks together had been given.
-// Symptom:  the epoch that was finished is trained once more, because the file's epoch is the last one
-//           and not the next; or an epoch that was broken off starts over, and its first samples count
+// Concept:  a checkpoint says how far the data had been read: the epoch, and inside an epoch how
+//           many samples all ranks together had been given.
+// Symptom:  the epoch that is over is trained once more, because the file names it and not the next
+//           one; or an epoch that was broken off starts over, and its first samples are trained on
 //           twice.
 #include <lockstep/lesson/figures.h>
 
@@ -96,8 +96,8 @@ void train(RankContext& context, const Fault& fault) {
   run.end_pass();
 }
 
-// Of the second pass on rank 0, the samples that stand where they stood in the first. By chance it is none
-// or one.
+// Of the second pass on rank 0, the samples that stand where they stood in the first. By chance
+// there is hardly one.
 Measured samples_in_their_old_place(const Outcomes& outcomes) {
   Measured same{
       .expected = 0, .observed = std::numeric_limits<double>::quiet_NaN(), .tolerance = 8};
@@ -109,7 +109,7 @@ Measured samples_in_their_old_place(const Outcomes& outcomes) {
   return same;
 }
 
-// In the epoch that was broken off: the second pass and the third.
+// Over the second pass and the third, which together are the epoch that was broken off.
 Measured samples_not_drawn_once(const Outcomes& outcomes) {
   const auto size = kBatch * kBatchesAnEpoch * static_cast<std::int64_t>(outcomes.size());
   const auto before = times_drawn(outcomes, "train", 1, size);

@@ -27,9 +27,9 @@ constexpr std::int64_t kBatchesAnEpoch = 6;
 TensorData training_data(RankContext& context);
 DistributedSampler sampler_of(const RankContext& context, const TensorData& data);
 
-// Article D's MLP under DDP, with Adam 1e-3 and a schedule; noise on the inputs comes from the rank's
-// own default generator. A new Run is what a process that was started again has: everything as at the
-// beginning. Collective as DDP is.
+// Article D's MLP under DDP, with Adam 1e-3 and a schedule; noise on the inputs comes from the
+// rank's own default generator. A new Run has everything as at the beginning, like a process that
+// was started again. Collective as DDP is.
 class Run {
  public:
   Run(RankContext& context, TensorData data);
@@ -37,7 +37,7 @@ class Run {
   void begin_pass(std::int64_t epoch);
   void step(const std::vector<std::int64_t>& ids);
   void end_pass();
-  void break_off();  // what came of a pass so far, where the program ends inside it
+  void break_off();  // writes down a pass that ends before its epoch does
   void epoch(DistributedSampler& sampler, std::int64_t epoch);  // a whole one
 
   // All it holds, by name; the tensors share its memory.
@@ -47,7 +47,7 @@ class Run {
   DistributedDataParallel<Mlp> ddp;
   Adam optimizer;
   StepLR scheduler;
-  Mlp average = nullptr;  // of the weights, for parts that keep one
+  Mlp average = nullptr;  // of the weights, for parts that keep an average
 
  private:
   RankContext& context_;
@@ -56,7 +56,7 @@ class Run {
   std::vector<std::int64_t> drawn_;
 };
 
-// Every rank's generator, in rank order: what one rank saves otherwise is its own only. Collective.
+// Every rank's generator state, in rank order: a rank alone knows only its own. Collective.
 Value::List all_rng_states(RankContext& context);
 void restore_rng(RankContext& context, const Value& all_states);  // this rank's
 
@@ -66,8 +66,9 @@ struct Place {
 };
 void write_checkpoint(RankContext& context, const std::filesystem::path& file, const Value& value,
                       const SaveOptions& options = {}, const Place& place = {});
-// `device` is the name of the one this rank trains on, `map_location` says by name where a tensor goes that was saved
-// from another: there it goes, where the ranks are on GPUs; without them it is a name only. Adds the figure "readable".
+// `device` is the name of the device this rank trains on. `map_location` gives, for the name of the
+// device that a tensor was saved from, the name of the one it goes to. Where the ranks are on GPUs
+// it goes there; without GPUs the name is only recorded. Adds the figure "readable".
 struct Devices {
   std::string device;
   std::function<std::string(const std::string&)> map_location;
@@ -75,20 +76,21 @@ struct Devices {
 Checkpoint read_checkpoint(RankContext& context, const std::filesystem::path& file,
                            const Devices& devices = {});
 
-// What this process holds of the first GPU's memory, its context included. 0: it has no context there.
-// NaN where NVML does not say.
+// What this process holds of the first GPU's memory, its context included. 0: it has no context
+// there. NaN where NVML does not say.
 double bytes_on_gpu_zero();
 
-// Several ranks write one file as if there were no other, as std::ofstream does: each empties it, writes the
-// first half of its own bytes, then the second. Barriers make the worst order certain: the first half is
-// the last writer's, the second the first writer's. Collective; `writes` says whether this rank does.
+// Several ranks write one file, each as std::ofstream does: it empties the file, writes the first
+// half of its own bytes, then the second. Barriers make the worst order certain: the first half is
+// the last writer's, the second the first writer's. Collective; `writes` says whether this rank
+// writes.
 void write_among_others(RankContext& context, const std::filesystem::path& file, const Value& value,
                         bool writes, const Place& place = {});
 
-// What a file of this value holds.
+// The bytes of a file that holds this value.
 std::string bytes_of(RankContext& context, const Value& value);
 
-// For the oracles: ranks that found a whole checkpoint where they looked last, at the rank that found least.
+// For the oracles: 1 where every rank's last load found a whole checkpoint, else 0.
 Measured readable_checkpoints(const Outcomes& outcomes);
 
 }  // namespace checkpoint_lesson

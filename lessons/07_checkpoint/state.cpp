@@ -1,10 +1,10 @@
 // Lesson 07, part "state": what a file must hold for a run to go on as if nothing had happened.
 //
-// Concept:  a run is its weights, its optimizer's moments, its schedule's position, every rank's random
-//           generator, and whatever else it keeps, such as averaged weights. Save it all, and the run
-//           that goes on equals the unbroken one to the last bit.
-// Symptom:  nothing fails. The loss jumps a little after each restart and the run ends elsewhere; the
-//           averaged weights depend on which rank is asked.
+// Concept:  a run is its weights, its optimizer's moments, its schedule's position, every rank's
+//           random generator, and whatever else it keeps, such as averaged weights. Save it all,
+//           and the run here goes on as the unbroken one, bit for bit.
+// Symptom:  nothing fails. The loss can jump after each restart, and the run ends with other
+//           weights; the averaged weights differ between the ranks.
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
 
@@ -47,7 +47,8 @@ Value::Dict to_save(RankContext& context, Run& run, const Fault& fault) {
   return checkpoint;
 }
 
-// Each part that the file has. A newly made schedule sets the rate, so the optimizer comes after it.
+// Each part that the file has. A newly made schedule can set the rate, so the optimizer comes after
+// it.
 void restore(RankContext& context, Run& run, const Value& saved, const Fault& fault) {
   const auto& parts = saved.as_dict();
   load_state_dict(*run.model, saved.at("model"));

@@ -1,8 +1,9 @@
-// Lesson 07, part "writing": one writer, and nobody reads before it is done.
+// Lesson 07, part "writing": one writer, and all ranks wait until it is done.
 //
 // Concept:  rank 0 writes, all others wait for it, then all read.
-// Symptom:  a rank that does not wait reads the last checkpoint, and goes on with other weights than its
-//           peers. Where all ranks write to one path, the file is half one rank's and half another's.
+// Symptom:  a rank that does not wait can read the previous checkpoint, and goes on with other
+//           weights than its peers. Where all ranks write to one path, the file can hold parts of
+//           several ranks' bytes.
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
 
@@ -25,7 +26,7 @@ Checkpoint save_and_read(RankContext& context, Run& run, const std::filesystem::
     return read_checkpoint(context, file);
   }
   if (fault("read-before-written")) {  // PITFALL read-before-written
-    // Nobody waits. That rank 0 is the slower one, which it often is, is made certain by a barrier.
+    // No rank waits. The barrier makes certain that rank 0 writes after the others have read.
     std::optional<Checkpoint> checkpoint;
     if (!first) checkpoint = read_checkpoint(context, file);
     barrier(*context.group());
@@ -40,7 +41,7 @@ Checkpoint save_and_read(RankContext& context, Run& run, const std::filesystem::
   if (fault("near-miss-waits-by-broadcast")) {
     if (first) write_checkpoint(context, file, to_save(context, run));
     auto number = at::ones({1}, at::TensorOptions(context.device()));
-    broadcast(*context.group(), number);  // nobody has it before rank 0 gives it
+    broadcast(*context.group(), number);  // no rank has it before rank 0 sends it
     return read_checkpoint(context, file);
   }
   save_on_rank_zero(*context.group(),
@@ -78,7 +79,7 @@ lockstep::Part writing_part() {
                       .oracle = {"distance of the weights read from those saved (relative)",
                                  distance_of_read_weights}},
                      {.slug = "concurrent-writers",
-                      .what = "every rank saves to one path at a time",
+                      .what = "every rank saves to one path at the same time",
                       .oracle = {"whole checkpoints that a rank finds", readable_checkpoints},
                       .crashes = true}},
           .near_misses = {{.name = "near-miss-waits-by-broadcast",

@@ -1,9 +1,10 @@
-// Lesson 09, part "async": a collective beside the program.
+// Lesson 09, part "async": a collective that runs while the program goes on.
 //
-// Concept:  an asynchronous collective returns at once, and its tensor is the program's again when wait()
-//           has returned. Until then it may hold the old numbers, the new ones, or some of each.
-// Symptom:  none, as long as the network is faster than the program. Here the last rank begins when the
-//           others have read, so that it shows every time.
+// Concept:  an asynchronous collective returns at once, and its tensor is the program's again when
+//           wait() has returned. Until then it may hold the old numbers, the new ones, or some of
+//           each.
+// Symptom:  none, as long as the network is faster than the program. Here the last rank begins when
+//           the others have read, so that it shows every time.
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -14,7 +15,7 @@ namespace {
 
 using namespace lockstep;
 
-// A seam: rank r has read.
+// A file that says that this rank has read.
 std::filesystem::path sign_of(const RankContext& context, int rank) {
   return context.folder() / ("read_" + std::to_string(rank));
 }

@@ -1,10 +1,10 @@
 // Lesson 09, part "branches": what only some ranks do.
 //
-// Concept:  every rank must come to the same collectives in the same order. A branch on the rank, or on a
-//           number that differs by rank, must hold no collective; nor may it lead out of the loop. DDP's
-//           forward (with buffers) and backward are collectives.
-// Symptom:  the ranks that took the branch wait for those that did not, or the other way round, until the
-//           timeout is over: 30 minutes by default in PyTorch with Gloo, 10 with NCCL.
+// Concept:  every rank must come to the same collectives in the same order. A branch on the rank,
+//           or on a number that differs by rank, must hold no collective of all ranks; nor may it
+//           lead out of the loop. DDP's forward (with buffers) and backward are collectives.
+// Symptom:  the ranks that took the branch wait for those that did not, or the other way round,
+//           until the timeout: 30 minutes by default in PyTorch with Gloo, 10 with NCCL.
 #include <lockstep/train/agreement.h>
 #include <lockstep/train/distributed_data_parallel.h>
 
@@ -19,7 +19,7 @@ constexpr int kSteps = 8;
 constexpr int kEvaluateAt = 3;
 constexpr int kDamagedAt = 6;  // the last rank's batch, by a pixel that is no number
 
-// A model with a buffer, which DDP sends from rank 0 to all before each forward.
+// A model with a buffer, which DDP sends from rank 0 to all when a forward begins.
 struct CountingMlpImpl : torch::nn::Module {
   CountingMlpImpl() {
     mlp = register_module("mlp", Mlp(784, 32, 10));
@@ -83,7 +83,7 @@ void train(RankContext& context, const Fault& fault) {
       for (const auto& parameter : module->parameters()) loss = loss + parameter.sum() * 0;
     }
     bool stop = damaged && !leaves_batch_out;
-    // Whoever leaves the loop leaves the others in backward.
+    // A rank that leaves the loop alone leaves the others in backward.
     if (!fault("local-early-stop"))  // PITFALL local-early-stop
       stop = all_agree(*context.group(), stop).any_yes();
     probes.decision("stop", stop);
@@ -102,8 +102,8 @@ void train(RankContext& context, const Fault& fault) {
       if (fault(
               "evaluation-through-wrapper-on-one-rank") ||  // PITFALL evaluation-through-wrapper-on-one-rank
           sends_no_buffers) {
-        // Sends the buffers first, to nobody. (Under no_grad DDP would leave out the next forward's buffers,
-        // and by luck this broadcast would be taken for that one.)
+        // Sends the buffers first, and no other rank receives them here. (Under no_grad DDP would
+        // not send the next forward's, and by luck this broadcast would be taken for that one.)
         scores = model(data.inputs.to(context.device()));
       } else {
         scores = module->forward(data.inputs.to(context.device()));
@@ -112,7 +112,7 @@ void train(RankContext& context, const Fault& fault) {
       accuracy.add(scores.argmax(1).cpu() == data.targets);
       probes.pass_end("evaluation", 0, 1);
       module->train();
-      // "All ranks wait until rank 0 has evaluated", inside of rank 0's branch.
+      // Meant to let all ranks wait until rank 0 has evaluated, but inside rank 0's branch.
       if (fault("rank-conditional-collective"))  // PITFALL rank-conditional-collective
         barrier(*context.group());
       if (has_own_group) barrier(*alone);

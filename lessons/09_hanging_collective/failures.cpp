@@ -1,9 +1,10 @@
 // Lesson 09, part "failures": a rank that does not come, or too late.
 //
-// Concept:  the others cannot know why a rank is missing: it may be dead, in an exception's handler, or
-//           busy. Who started the ranks can: it sees the exit, the signal, and each rank's last collective.
-// Symptom:  the survivors report "connection closed by peer" or a timeout, each its own, and often only
-//           they leave a word.
+// Concept:  the others cannot know why a rank is missing: it may be dead, in an exception's
+//           handler, or busy. The launcher can: it sees the exit, the signal, and each rank's last
+//           collective.
+// Symptom:  the survivors report "connection closed by peer" or a timeout, and a killed rank
+//           reports nothing.
 #include <lockstep/base/error.h>
 #include <lockstep/train/agreement.h>
 #include <lockstep/train/distributed_data_parallel.h>
@@ -23,7 +24,8 @@ constexpr std::int64_t kBatch = 16;  // per rank
 constexpr int kSteps = 6;
 constexpr int kAt = 3;  // the step at which it happens
 
-// A seam: the rank that comes late comes when another has given up, never sooner.
+// The rank that comes late waits for this file, so it comes when another has given up, never
+// sooner.
 void give_up_sign(const RankContext& context) {
   std::ofstream(context.folder() / "given_up") << "a rank no longer waits\n";
 }

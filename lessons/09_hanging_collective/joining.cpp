@@ -1,8 +1,9 @@
 // Lesson 09, part "joining": making a process group is a collective.
 //
-// Concept:  init_process_group blocks until all ranks of the job have called it, and a new group is made by
-//           all ranks of its parent, those that will not be in it too: they agree on its name that way.
-// Symptom:  the ranks that call it wait for those that do not, until the rendezvous' timeout is over.
+// Concept:  our init_process_group blocks until all ranks of the job have called it (PyTorch's may
+//           not, over NCCL). A new group is made by all ranks of its parent, also by those that
+//           will not be in it: they agree on its name that way.
+// Symptom:  the ranks that call it wait for those that do not, until the timeout.
 #include <lockstep/train/agreement.h>
 
 #include "parts.h"
@@ -28,7 +29,7 @@ void join(RankContext& context, const Fault& fault) {
     context.join(context.patience());
   }
 
-  // The even ranks go on among themselves, all others wait at the end.
+  // A group of the even ranks. All ranks wait at the end.
   std::vector<int> even;
   for (int rank = 0; rank < world_size; rank += 2) even.push_back(rank);
   const bool is_member = context.rank() % 2 == 0;

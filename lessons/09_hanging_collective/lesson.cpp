@@ -1,11 +1,11 @@
-// Lesson 09: collectives that hang. A collective is over when every rank of the group has entered it, the
-// same one, in the same place of the order. Whatever keeps a rank from that leaves the others waiting.
+// Lesson 09: collectives that hang. Every rank of the group must enter the same collective, in the
+// same place of the order. If a rank does not, others wait for it.
 //
 //   branches.cpp     a branch that not all ranks take: a barrier, an early stop, an evaluation
-//   mismatches.cpp   all ranks come, with different things in mind: sizes, dtypes, operations, roots, order
+//   mismatches.cpp   all ranks come, with other sizes, dtypes, operations, roots or order
 //   joining.cpp      making a group is a collective too
 //   failures.cpp     a rank that dies, raises, or comes too late
-//   async.cpp        a collective that runs beside the program: wait before you read
+//   async.cpp        an asynchronous collective: wait before you read
 //
 // Run:  ./lockstep run 09_hanging_collective
 //       09_hanging_collective --variant rank-conditional-collective --world-size 4

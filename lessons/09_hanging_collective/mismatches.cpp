@@ -1,8 +1,9 @@
-// Lesson 09, part "mismatches": all ranks come, with different things in mind.
+// Lesson 09, part "mismatches": all ranks come, and their calls differ.
 //
-// Concept:  a collective is agreed on by its place in the order alone. Nobody compares operation, sizes,
-//           dtype, reduce operation or root before the bytes move; each rank must make the same call.
-// Symptom:  of some differences a hang or an error that names a socket; of others nothing at all, and
+// Concept:  only the place in the order makes calls belong together. Gloo does not compare
+//           operation, sizes, dtype, reduce operation or root before the bytes move; each rank must
+//           make the same call.
+// Symptom:  some differences give a hang, or an error that names a socket. Others give no error and
 //           wrong numbers: bytes of one dtype are added as those of another.
 #include <lockstep/train/agreement.h>
 
@@ -22,8 +23,9 @@ at::Tensor labels(const TensorData& data, int round, int rank, int world_size) {
   return own.bincount({}, kClasses).to(at::kFloat);
 }
 
-// Each rank counts the labels of its own samples. The counts are added, each class's largest count is
-// looked for, and the last rank's most frequent class is sent to all. The faults are in the second round.
+// Each rank counts the labels of its own samples. The counts are added, the last rank's most
+// frequent class is sent to all, and each class's largest count is found. The faults are in the
+// second round.
 void count(RankContext& context, const Fault& fault) {
   const int world_size = context.world_size(), rank = context.rank();
   auto& group = *context.group();

@@ -1,13 +1,15 @@
 // Lesson 10, part "devices": which device is whose.
 //
-// Concept:  RANK counts through the whole job, LOCAL_RANK anew on every node, and a device's index counts
-//           those that this process sees. One rank, one device: set it before the process group is made.
-// Symptom:  "invalid device ordinal" on the second node only, or where the launcher hides devices. Two ranks
-//           on one device (NCCL: "Duplicate GPU detected"). Or nothing but less memory on device 0 of each
-//           node, where all its ranks have a context. (lockstep::init_process_group sets cuda:LOCAL_RANK
-//           itself; Python's leaves it to you, and the first collective takes the current device.)
+// Concept:  RANK counts through the whole job, LOCAL_RANK from 0 on every node, and a device's
+//           index counts the devices that this process sees. One rank, one device: set it before
+//           the process group is made.
+// Symptom:  "invalid device ordinal" on the second node only, or where the launcher hides devices.
+//           Two ranks on one device (NCCL: "Duplicate GPU detected"). Or only less memory on device
+//           0 of each node, where all its ranks have a context. (Over NCCL
+//           lockstep::init_process_group sets cuda:LOCAL_RANK itself. Python's leaves it to you: a
+//           barrier takes the current device.)
 //
-// Nodes and devices are here in name, by CUDA's rules, so that it shows without GPUs; training is on the CPU.
+// Nodes and devices are simulated by CUDA's rules; training is on the CPU.
 #include <lockstep/base/error.h>
 
 #include <map>
@@ -18,7 +20,7 @@ namespace {
 
 using namespace lockstep;
 
-// What a process sees of its node: the devices with these numbers, counted anew from 0.
+// What a process sees of its node: the devices with these numbers, indexed from 0.
 class Devices {
  public:
   Devices(const Node& node, std::vector<int> shown) : node_(node), shown_(std::move(shown)) {}
@@ -54,7 +56,7 @@ void train(RankContext& context, const Fault& fault) {
   const Node node(context);
   context.probes().tell(node.place());
 
-  // What the launcher shows this rank: its node's devices. Some launchers show each rank one, its own.
+  // What the launcher shows this rank: its node's devices. Some show each rank only its own.
   std::vector<int> shown;
   for (int device = 0; device < node.devices; ++device) shown.push_back(device);
   const bool zero_is_mine = fault("near-miss-one-device-each");
@@ -70,7 +72,7 @@ void train(RankContext& context, const Fault& fault) {
   if (fault("duplicate-gpu") || zero_is_mine) mine = 0;  // PITFALL duplicate-gpu
   tell(context, "chosen", devices, mine);
 
-  // The group, and what else is not told of a device, takes the current one: 0 until it is set.
+  // A group that is not bound to a device takes the current one: 0 until it is set.
   const bool tells_the_group = fault("near-miss-group-is-told");
   const bool sets_late = fault("device-not-set");  // PITFALL device-not-set
   if (!sets_late && !tells_the_group) devices.set_device(mine);

@@ -1,5 +1,6 @@
-// Lesson 10: the launch. A launcher starts processes and tells each where it stands, in a few variables; all
-// else the program does itself: it takes a device, finds the others, splits the data, and takes its leave.
+// Lesson 10: the launch. A launcher starts processes and tells each its rank, in a few variables.
+// All else the program does itself: it takes a device, finds the others, splits the data, and
+// leaves in order.
 //
 //   devices.cpp    which device is a rank's: RANK, LOCAL_RANK, and what CUDA_VISIBLE_DEVICES shows
 //   shards.cpp     how many ranks there are: WORLD_SIZE is no node's number of devices

@@ -22,8 +22,8 @@ namespace {
 
 constexpr std::chrono::seconds kMost{30};  // that a rank waits for another here
 
-// A TCP port of 127.0.0.1 and 127.0.0.2 that nobody else is given while this lives, and that this program may
-// still listen at.
+// A TCP port of 127.0.0.1 and 127.0.0.2 that nobody else is given while this lives, and that this
+// program may still listen at.
 class Port {
  public:
   Port() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

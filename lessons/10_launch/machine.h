@@ -7,8 +7,8 @@
 
 enum class OtherJob { runs, has_ended };
 
-// Rank 0 of this job also plays another job, whose store it serves; the other ranks learn where from it. Throws
-// UnavailableError where the ranks are not all on one machine.
+// Rank 0 of this job also plays another job, whose store it serves; the other ranks learn where
+// from it. Throws UnavailableError where the ranks are not all on one machine.
 class Machine {
  public:
   Machine(const lockstep::RankContext& context, OtherJob other_job);

@@ -1,11 +1,11 @@
 // Lesson 10, part "meeting": how the ranks find each other, and who leaves last.
 //
-// Concept:  rank 0 serves a store at MASTER_ADDR and MASTER_PORT, and all others go there (under torchrun its agent
-//           does). The port must be free, the address one that the others reach, and rank 0 the last to
-//           leave: its store ends with it.
-// Symptom:  "address already in use", as soon as two jobs share a machine. A connection that times out, where
-//           the host's name stands for an interface that others do not reach. An error at the end of a good
-//           run, on ranks that still had a word to say.
+// Concept:  rank 0 serves a store at MASTER_ADDR and MASTER_PORT (under torchrun the agent does),
+//           and all ranks connect to it. The port must be free, the address one that all reach, and
+//           no rank may use the store after rank 0 has left: it ends with rank 0.
+// Symptom:  "address already in use", as soon as two jobs with one port share a machine. A
+//           connection that times out, where the host's name stands for an interface that others do
+//           not reach. An error at the end of a good run, on ranks that still use the store.
 #include <c10/util/Exception.h>
 #include <lockstep/base/error.h>
 #include <lockstep/train/dataset.h>
@@ -25,7 +25,7 @@ std::string word_of(int rank) {
   return "loss_of_rank_" + std::to_string(rank);
 }
 
-// This rank's last word goes through the store, and the answer says that it has come.
+// Reports this rank's loss through the store, and waits for the store's answer.
 void report(RankContext& context, c10d::Store& store, double loss) {
   auto& probes = context.probes();
   try {
@@ -75,7 +75,7 @@ void meet(RankContext& context, const Fault& fault) {
   report(context, *store, own);
   if (leaves) return;  // from main, and rank 0's store with it
   if (fault("near-miss-rank-zero-leaves-last")) {
-    // Nobody destroys the group; whoever serves the store waits for the others' words.
+    // No rank destroys the group; rank 0, which serves the store, waits for the others' reports.
     for (int rank = 1; is_first && rank < context.world_size(); ++rank)
       store->wait({word_of(rank)});
     return;

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-// The ranks of this machine spread over two nodes, in name; two ranks are on one.
+// The ranks of this machine spread over two simulated nodes; 2 ranks are on one.
 struct Node {
   explicit Node(const lockstep::RankContext& context)
       : devices(std::max(2, (context.world_size() + 1) / 2)),

@@ -1,9 +1,9 @@
 // Lesson 10, part "preparing": one rank prepares the data, and the others wait.
 //
-// Concept:  downloading and unpacking is done by one rank of each folder, under another name, which is changed
-//           when the file is whole; the others wait for that.
-// Symptom:  a rank reads a file that another has just emptied to write it again. It shows once, on the first
-//           run on a new machine, and never again.
+// Concept:  one rank of each folder downloads and unpacks, under another name, and renames the file
+//           when it is whole. The others wait for that.
+// Symptom:  a rank reads a file that another has just emptied to write it again. It usually shows
+//           only on the first run on a new machine.
 #include <lockstep/base/error.h>
 
 #include <filesystem>
@@ -23,7 +23,7 @@ std::string pixels(const RankContext& context) {
   return {static_cast<const char*>(data.inputs.const_data_ptr()), data.inputs.nbytes()};
 }
 
-// Empties the file and writes it, as std::ofstream does. `in_the_middle` is called when half is there.
+// Empties the file and writes it, as std::ofstream does. Calls `in_the_middle` at the half.
 void write(RankContext& context, const fs::path& file, const std::function<void()>& in_the_middle) {
   const auto bytes = pixels(context);
   const auto half = static_cast<std::streamsize>(bytes.size() / 2);
@@ -43,8 +43,8 @@ void read(RankContext& context, const fs::path& file) {
                 std::to_string(whole));
 }
 
-// Nobody waits for anybody. That the last rank is the slowest is made certain by barriers: it empties the
-// file when the others have written theirs, and is half done when they read.
+// No rank waits for the file. Barriers make certain that the last rank is the slowest: it empties
+// the file when the others have written theirs, and is half done when they read.
 void each_writes(RankContext& context, const fs::path& file) {
   const bool is_last = context.rank() == context.world_size() - 1;
   if (!is_last) write(context, file, [] {});

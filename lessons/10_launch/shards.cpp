@@ -1,11 +1,12 @@
 // Lesson 10, part "shards": how many ranks there are.
 //
-// Concept:  WORLD_SIZE is the number of ranks. The number of devices that a process sees is that of its
-//           node, and equals it on one node only.
-// Symptom:  none on one node. On k nodes each sample is drawn k times an epoch, which takes k times as long;
-//           a learning rate scaled by the same number is k times too small.
+// Concept:  WORLD_SIZE is the number of ranks. A process sees the devices of its node, and on
+//           several nodes they are fewer.
+// Symptom:  none on one node. On k nodes each sample is drawn k times an epoch, which takes k times
+//           as long; a learning rate scaled by the same number is k times too small.
 //
-// Nodes are here in name: two, with half of the ranks each.
+// Nodes are simulated: two, with half of the ranks each where their number is even; 2 ranks are
+// on the same node.
 #include <lockstep/lesson/training.h>
 #include <lockstep/train/distributed_sampler.h>
 

@@ -1,9 +1,11 @@
 // Lesson 10, part "spawning": who starts the ranks.
 //
-// Concept:  a launched program is a rank already: the environment says which. A program that starts its own
-//           ranks (mp.spawn, or a launcher inside it) must look there first, and start none if it is one.
-// Symptom:  W x W processes: W jobs that each train on all the data, on the same devices, into the same files.
-//           Where MASTER_PORT is set, all but one find it taken.
+// Concept:  a launched program is a rank already: the environment says which. A program that starts
+//           its own ranks (mp.spawn, or a launcher inside it) must look there first, and start none
+//           if it is one.
+// Symptom:  W x W processes. Here each of the W jobs has a rendezvous file of its own, so W jobs
+//           train the same on all of the data. With one MASTER_PORT for all, they get in each
+//           other's way.
 #include <lockstep/base/environment.h>
 #include <lockstep/launch/launch.h>
 
@@ -18,9 +20,9 @@ namespace fs = std::filesystem;
 
 constexpr const char* kSpawned = "LOCKSTEP_LESSON_SPAWNED";
 
-// Starts processes of this program from within a rank, told that they are ranks of a job of that size, and
-// waits for them. (Torch's threads do not get in the way here: between fork and exec nothing of theirs is
-// touched.)
+// Starts processes of this program from within a rank, told that they are ranks of a job of that
+// size, and waits for them. (Torch's threads do not get in the way here: between fork and exec
+// nothing of theirs is touched.)
 void start(RankContext& context, int world_size, const std::string& what) {
   context.probes().tell(trace::Spawn{world_size, world_size});
   const auto folder = context.folder() / ("of_rank_" + std::to_string(context.rank()));

@@ -1,10 +1,10 @@
 // Lesson 10, part "threads": the ranks of a node share its processors.
 //
-// Concept:  torch computes with a thread for each core that the process may use, in every process: W ranks on
-//           one node use W times as many as it has. OMP_NUM_THREADS = processors / ranks, as our launcher
-//           sets it (torchrun: 1; srun binds each task to cores of its own).
-// Symptom:  none but time: threads wait for processors in the middle of their work, and all others of the
-//           rank wait with them. What it costs here: ./lockstep bench thread_oversubscription.
+// Concept:  by default torch computes with a thread for each core that the process may use: W ranks
+//           on one node use W times as many as it has. OMP_NUM_THREADS = processors / ranks, as our
+//           launcher sets it (torchrun: 1; srun can bind each task to cores of its own).
+// Symptom:  time only: a thread loses its processor in the middle of its work, and the others of
+//           its rank wait for it. What it costs here: ./lockstep bench thread_oversubscription.
 #include <lockstep/base/processors.h>
 #include <lockstep/lesson/training.h>
 

@@ -1,10 +1,10 @@
 // Lesson 11, part "ending": the first rank's shard is longer by a batch.
 //
-// Concept:  every backward is a collective, so all ranks must run as many. A rank that is done either
-//           stays and takes part with zeros (join), or all agree beforehand when to end.
-// Symptom:  the rank with a batch more waits in backward for ranks that have gone on. Their next epoch's
-//           first backward answers it, so nothing stops yet: from then on batches of two epochs are
-//           mixed. In the end they leave, and it waits until the operation's timeout is over.
+// Concept:  every backward of DDP is a collective, so all ranks must run equally many. A rank that
+//           is done stays and takes part with zeros (join), or all agree beforehand when to end.
+// Symptom:  the rank with a batch more waits in backward for ranks that have gone on. Their next
+//           epoch's first backward matches it, so nothing stops yet, but batches of two epochs are
+//           mixed. In the end they leave, and it waits until the operation times out.
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/agreement.h>
@@ -23,7 +23,7 @@ constexpr int kEpochs = 2;
 constexpr double kLearningRate = 0.05;
 constexpr std::chrono::seconds kPatience{4};  // for what would hang
 
-// The samples of a rank's batch; of no more than its shard has.
+// The ids of a rank's batch; none beyond the end of its shard.
 std::vector<std::int64_t> batch_of(int rank, std::int64_t number) {
   const std::int64_t shard = rank == 0 ? 0 : rank * kBatches + 1;  // batches of the ranks before it
   std::vector<std::int64_t> ids;

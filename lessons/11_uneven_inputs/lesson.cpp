@@ -1,5 +1,5 @@
-// Lesson 11: uneven inputs. Shards are rarely equal: files of unequal length, samples that were filtered
-// out, a last batch that is not full.
+// Lesson 11: uneven inputs. Shards are rarely equal: files of unequal length, samples that were
+// filtered out, a last batch that is not full.
 //
 //   ending.cpp    one rank has a batch more: who takes part in its reduction?
 //   weights.cpp   batches of unequal size: what does a sample count?

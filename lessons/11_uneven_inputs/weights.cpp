@@ -1,10 +1,10 @@
 // Lesson 11, part "weights": the ranks' last batches are of unequal size.
 //
-// Concept:  DDP takes the plain mean of the ranks' gradients. Where each is the mean over its own batch,
-//           that is the mean over all samples only if the batches are equally large. Else divide the
-//           sum of the losses by all ranks' samples: reduce (sum, n), not means.
-// Symptom:  none that stops. A sample in a small batch counts more than one in a large batch, and the
-//           gradient points elsewhere.
+// Concept:  DDP takes the plain mean of the ranks' gradients. If each is the mean over its own
+//           batch, that is the mean over all samples only if the batches are equally large. Else
+//           divide the sum of the losses by all ranks' samples: reduce (sum, n), not means.
+// Symptom:  no error. A sample in a small batch counts more than one in a large batch, and the
+//           gradient has another direction.
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>

@@ -2,9 +2,9 @@
 //
 // Concept:  G backwards add up. For the mean over their samples each loss is divided by G, and the
 //           update comes after the G-th: at (i + 1) % G == 0.
-// Symptom:  not divided, every step is G times too long: with SGD, another learning rate. Updated at
-//           i % G == 0, the first step is taken after one microbatch and is G times too short, and
-//           the last G - 1 microbatches are in no update.
+// Symptom:  not divided, every gradient is G times too large: with SGD, another learning rate.
+//           Updated at i % G == 0, the first gradient is of one microbatch and about G times too
+//           small, and the last G - 1 microbatches are in no update.
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>

@@ -1,10 +1,10 @@
 // Lesson 12, part "last-window": an epoch whose microbatches fill no whole number of updates.
 //
-// Concept:  14 microbatches, four an update: two are left at the end. They make an update of their own,
-//           divided by two; or they wait in .grad for the next epoch's first two.
-// Symptom:  none. The loss of every microbatch is printed, its backward costs as much as any, and then
-//           the next epoch's zero_grad() throws its gradient away. With fewer microbatches than an
-//           update takes, nothing is trained at all.
+// Concept:  14 microbatches, four an update: two are left at the end. They make an update of their
+//           own, divided by two; or they wait in .grad for the next epoch's first two.
+// Symptom:  none. The losses of the last microbatches are printed and their backwards cost time,
+//           but the next epoch's zero_grad() clears their gradients. With fewer microbatches than
+//           an update takes, nothing is trained at all.
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>
@@ -42,8 +42,8 @@ std::vector<Ids> everyones(RankContext& context, std::int64_t epoch) {
   return all;
 }
 
-// How many samples of `waiting` are in this gradient: those of the last microbatches whose mean gradient,
-// computed by one process, it is. 0 where it is that of none.
+// How many samples of `waiting` are in this gradient: those of the last microbatches whose mean
+// gradient, computed by one process, it is. 0 where it is that of none.
 double samples_behind(const at::Tensor& gradient, const Mlp& module, const TensorData& data,
                       const std::vector<Ids>& waiting) {
   Ids samples;
@@ -75,7 +75,8 @@ void train(RankContext& context, const Fault& fault) {
 
   // A near miss: what is left over stays in .grad, and the next epoch's first microbatches join it.
   const bool carries_over = fault("near-miss-carried-over");
-  // Another near miss: the last two are drawn by nobody. The next epoch's order leaves other samples out.
+  // Another near miss: the last two are drawn by nobody. The next epoch's order leaves other
+  // samples out.
   const std::int64_t microbatches = fault("near-miss-tail-not-drawn")
                                         ? kMicrobatches / kAccumulated * kAccumulated
                                         : kMicrobatches;

@@ -2,9 +2,9 @@
 //
 // Concept:  backward() adds to .grad, so one update may follow several of them, and only the last
 //           needs the other ranks. NoSync tells the engine so. The engine looks when forward()
-//           runs: that is where it arms the reduction that backward() then carries out.
-// Symptom:  none in the weights, which come out the same. Without NoSync, or with one that begins
-//           after forward(), every backward reduces: G times the communication.
+//           runs: there it arms the reduction that backward() then carries out.
+// Symptom:  none in the weights, which come out the same up to rounding. Without NoSync, or with
+//           one that begins after forward(), every backward reduces: G times the communication.
 #include <lockstep/lesson/figures.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/models.h>
@@ -32,6 +32,7 @@ void train(RankContext& context, const Fault& fault) {
   probes.dataset("train", data.inputs, data.targets, all_ids(data.size()), data.size());
   probes.attach(*module);
   // A near miss: a bucket for each of the four parameters, so four all-reduces for one reduction.
+  // The first reduction still has one bucket: DDP rebuilds its buckets after it.
   DistributedDataParallel<Mlp> model(
       module, context.group(), {.bucket_cap_mb = fault("near-miss-many-buckets") ? 0.00002 : -1.0});
   probes.engine("distributed_data_parallel");

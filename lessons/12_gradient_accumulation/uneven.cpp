@@ -2,9 +2,9 @@
 // unequal length or filtered samples leave them.
 //
 // Concept:  the mean over an update's samples is sum(loss) / n with n = all its samples. A mean of
-//           the microbatches' means weighs every microbatch alike, so a sample in a small one counts
-//           more.
-// Symptom:  the loss looks right, the gradient has about the right length, and points elsewhere.
+//           the microbatches' means weighs every microbatch alike, so a sample in a small one
+//           counts more.
+// Symptom:  the loss looks right, and the gradient has another direction.
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>

@@ -1,11 +1,11 @@
-// Lesson 13, part "clipping": which gradient is clipped, and by which norm. The reduction is by hand, so that
-// both sides of it can be seen.
+// Lesson 13, part "clipping": which gradient is clipped, and by which norm. The reduction is by
+// hand, so that both sides of it can be seen.
 //
-// Concept:  clipping shortens the gradient of the global batch to a length. That gradient is there after the
-//           reduction, the same on all ranks, and so is its norm: no rank needs another's.
-// Symptom:  clipped before it, long gradients lose their weight in the mean, whose direction changes. With
-//           the norm summed over the ranks as well, it is sqrt(W) times too long: every step is too short, and
-//           on more ranks shorter.
+// Concept:  clipping limits the length of the global batch's gradient. After the reduction all
+//           ranks hold that gradient, so each computes its norm alone.
+// Symptom:  clipped before the reduction, long gradients lose weight in the mean, whose direction
+//           changes. With squares summed over the ranks, the norm is sqrt(W) times too long, and
+//           gradients are cut to max_norm / sqrt(W): here in every step.
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
 

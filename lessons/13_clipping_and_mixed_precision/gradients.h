@@ -12,7 +12,7 @@ std::vector<at::Tensor> gradients_of(const torch::nn::Module& module);
 double norm_of(const std::vector<at::Tensor>& gradients);
 bool are_finite(const std::vector<at::Tensor>& gradients);
 
-// What clip_grad_norm_ does once it knows the norm: g *= min(1, max_norm / norm).
+// What clip_grad_norm_ does once it knows the norm: g *= min(1, max_norm / (norm + 1e-6)).
 void clip(const std::vector<at::Tensor>& gradients, double max_norm, double norm);
 
 // Collective: the mean over the ranks, in place.

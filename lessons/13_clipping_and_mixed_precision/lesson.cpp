@@ -1,5 +1,5 @@
-// Lesson 13: clipping and mixed precision. Two things that are done to a gradient between backward and the
-// optimizer, and the order in which the ranks do them.
+// Lesson 13: clipping and mixed precision. Two things that are done to a gradient between backward
+// and the optimizer, and the order in which the ranks do them.
 //
 //   clipping.cpp   which gradient is clipped, and by which norm
 //   scaling.cpp    clipping a gradient whose loss was scaled

@@ -1,11 +1,11 @@
-// Lesson 13, part "overflow": one rank's gradient overflows. Who leaves the step out? The scaler is written
-// out here; train/grad_scaler.h has one that asks the other ranks when it is given their group.
+// Lesson 13, part "overflow": one rank's gradient overflows. Who leaves the step out? The scaler is
+// written out here; the one of train/grad_scaler.h asks the other ranks if it is given their group.
 //
-// Concept:  a step whose gradients are not finite is left out, and the scale halved. Whether to update is
-//           a decision, and replicas stay equal only if all ranks decide alike.
-// Symptom:  each rank looks at its own gradients. The one that overflowed stays behind by an update, the
-//           replicas drift apart, and nothing stops. (Where the skip leaves a collective out too, the others
-//           wait: lesson 09.)
+// Concept:  a step whose gradients are not finite is left out, and the scale halved. Replicas stay
+//           equal only if all ranks decide alike whether to update.
+// Symptom:  each rank looks at its own gradients. The one that overflowed stays behind by an
+//           update, the replicas drift apart, and nothing stops. (If the skip leaves out a
+//           collective too, the others wait: lesson 09.)
 #include <lockstep/lesson/figures.h>
 #include <lockstep/train/grad_scaler.h>
 

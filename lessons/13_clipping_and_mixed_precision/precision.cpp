@@ -1,10 +1,11 @@
-// Lesson 13, part "precision": a sum over ranks in 16 bits. The data file is sorted by class, so every batch
-// is of one class, and the gradient of that class's bias is the longest it can be: 0.1 - 1 at the start.
+// Lesson 13, part "precision": a sum over ranks in 16 bits. Every batch is of one class, as from a
+// data file that is sorted by class. So the gradient of that class's bias is 0.1 - 1 at the start.
 //
-// Concept:  sending 16 bits for 32 halves the traffic. float16 ends at 65504, and the scaler's 65536 times 0.9
-//           just fits. Not so the sum over ranks: divide first, then add.
-// Symptom:  every rank's gradient is finite and the sum is not. The step is left out and the scale halved,
-//           until W of them fit: log2(W) steps are lost, and log2(W) bits at the lower end for good.
+// Concept:  sending 16 bits instead of 32 halves the traffic. float16 ends at 65504, and 0.9 times
+//           the scaler's 65536 just fits. The sum over ranks does not: divide, then cast, then sum.
+// Symptom:  every rank's gradient is finite and the sum is not. The step is left out and the scale
+//           halved, until W of them fit: about log2(W) steps are lost, and as many bits at the
+//           lower end.
 #include <lockstep/lesson/figures.h>
 #include <lockstep/train/grad_scaler.h>
 
@@ -66,7 +67,7 @@ void train(RankContext& context, const Fault& fault) {
         all_reduce(group, sum);
         gradient.copy_(sum).div_(world_size);
       } else if (fault("near-miss-divided-first")) {
-        // A near miss, and what DDP's fp16 hook does: 16 bits too, but no sum is longer than its parts.
+        // A near miss: 16 bits too, but the sum fits. (DDP's fp16 hook casts first, then divides.)
         auto mean = gradient.div(world_size).to(at::kHalf);
         all_reduce(group, mean);
         gradient.copy_(mean);

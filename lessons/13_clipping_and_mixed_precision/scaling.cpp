@@ -1,9 +1,10 @@
 // Lesson 13, part "scaling": clipping a gradient whose loss was scaled.
 //
-// Concept:  gradients in float16 vanish below 6e-8, so the loss is multiplied by a large number and the
-//           gradients are divided by it before they are used. A length that is allowed means the latter.
-// Symptom:  clipped before they are divided, all gradients are far too long, all are cut, and then divided:
-//           the optimizer gets max_norm / scale whatever the batch said. The loss hardly moves.
+// Concept:  float16 rounds numbers below 3e-8 to zero. So the loss is multiplied by a large scale,
+//           and the gradients are divided by it before they are used. max_norm is meant for
+//           gradients without the scale.
+// Symptom:  clipped before they are divided, all gradients here are cut to max_norm, and then
+//           divided: the optimizer gets max_norm / scale on every batch. The loss hardly moves.
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>

@@ -1,10 +1,11 @@
 // Lesson 14, part "branches": a head that some batches do not use.
 //
 // Concept:  the engine counts: a backward is done when every parameter's gradient has come. Where a
-//           forward may leave some out, it must be told (find_unused_parameters), and then marks
-//           them itself before backward begins.
-// Symptom:  not told, the rank that left some out reduces nothing and goes on; the others wait for
-//           it inside backward. Its next forward says that the last reduction did not finish.
+//           forward may leave some out, the engine must be told (find_unused_parameters): then it
+//           finds them before backward and counts them itself.
+// Symptom:  not told, the rank that left some out does not fill its bucket, the only one here. It
+//           reduces nothing and goes on; the others wait inside backward. The rank's next forward
+//           says that the last reduction did not finish.
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>
@@ -18,7 +19,7 @@ using namespace lockstep;
 
 constexpr std::int64_t kBatch = 32;  // per rank
 constexpr int kSteps = 6;
-constexpr int kStepWithout = 2;  // the last rank's batch has no use for the shoe head here
+constexpr int kStepWithout = 2;  // in this step the last rank's batch does not use the shoe head
 
 void train(RankContext& context, const Fault& fault) {
   const int world_size = context.world_size();

@@ -1,10 +1,10 @@
 // Lesson 14, part "freezing": fine-tuning, with the first layer frozen.
 //
-// Concept:  the engine counts the parameters that require a gradient when it is made. Freeze first,
+// Concept:  when it is made, the engine lists the parameters that require a gradient. Freeze first,
 //           then wrap; and wrap again when you freeze more.
-// Symptom:  frozen after wrapping: the engine waits for gradients that never come, reduces nothing, and
-//           the next forward says so. (Thawed after wrapping is worse: nobody reduces the layer, and
-//           the copies drift apart without a word.)
+// Symptom:  frozen after wrapping: the engine waits for gradients that never come. Its bucket, the
+//           only one here, is not reduced, and the next forward says so. (Thawed after wrapping is
+//           worse: the layer is never reduced, and the replicas drift apart without an error.)
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>

@@ -1,5 +1,5 @@
-// Lesson 14: whose gradients. The engine, the optimizer and the model must mean the same parameters,
-// and each parameter's gradient must come once in every backward that reduces.
+// Lesson 14: whose gradients? The engine, the optimizer and the model must hold the same
+// parameters, and each parameter's gradient must come once in every backward that reduces.
 //
 //   branches.cpp    a head that some batches do not use
 //   two_losses.cpp  two losses on one trunk
@@ -30,7 +30,7 @@ lockstep::Measured right_steps(const lockstep::Outcomes& outcomes, int wanted) {
   for (const auto& outcome : outcomes) {
     const auto found = outcome.figures.find("distance");
     std::ptrdiff_t right = 0;
-    // float32 sums in another order end about 1e-6 apart.
+    // Sums of float32 in another order differ by about 1e-6.
     if (found != outcome.figures.end())
       right = std::count_if(found->second.begin(), found->second.end(),
                             [](double distance) { return distance <= 1e-4; });

@@ -1,11 +1,11 @@
 // Lesson 14, part "optimizer": whose parameters the optimizer moves, and whose gradients it clears.
-// Gradients are views into the engine's buckets here, which saves a copy of them all.
+// Gradients are views into the engine's buckets here: no second copy of them is kept.
 //
-// Concept:  an optimizer holds tensors, not a model. Build it on the very model that is wrapped, after
-//           the last clone or conversion. And LibTorch's optimizer.zero_grad() detaches gradients in
-//           place, which a view does not allow: let the module clear them.
-// Symptom:  an optimizer of a copy's parameters steps on, and the model's never move. zero_grad() on a
-//           view throws in the second step, when there first are gradients.
+// Concept:  an optimizer holds tensors, not a model. Build it from the model that is wrapped, after
+//           the last clone or replaced layer. LibTorch's optimizer.zero_grad() detaches gradients
+//           in place, which a view does not allow: let the module clear them.
+// Symptom:  an optimizer of a copy's parameters steps on, and the model's never move. zero_grad()
+//           on a view throws in the second step, the first one that has gradients to clear.
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>

@@ -8,7 +8,7 @@ lockstep::Part two_losses_part();
 lockstep::Part freezing_part();
 lockstep::Part optimizer_part();
 
-// Every step of this lesson adds a "distance" when it is done: of its weights from those of one
+// At its end every step of this lesson adds a "distance": between its weights and those of one
 // process on the global batch. This counts the steps that ended with the right weights, on the rank
 // that has the fewest; `wanted` where all is well. A run that dies has fewer.
 lockstep::Measured right_steps(const lockstep::Outcomes& outcomes, int wanted);

@@ -1,9 +1,9 @@
 // Lesson 14, part "two-losses": two losses on one trunk.
 //
-// Concept:  a reduction is armed once, by forward(), and waits for one gradient of each parameter. Add
-//           the losses up and go backward once.
-// Symptom:  two backwards from one forward: the first brings the trunk's gradient and one head's, the
-//           second the trunk's again, and the engine refuses to count it twice.
+// Concept:  forward() arms one reduction, which waits for one gradient of each parameter. Add the
+//           losses and go backward once.
+// Symptom:  two backwards from one forward: the first brings the trunk's gradient and one head's;
+//           the second brings the other head's and the trunk's again, and the engine throws.
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>

@@ -5,11 +5,11 @@
 
 #include <random>
 
-// Three random numbers in [0, 1), float64: an image's shift to the right, its shift down, its mirroring.
+// Three random numbers in [0, 1), float64: an image's shift to the right, shift down, mirroring.
 at::Tensor draw(std::mt19937_64& generator);
 
-// Images [N, 784], shifted by up to 2 pixels each way and mirrored half of the time, as row i of `numbers`
-// [N, 3] says.
+// Images [N, 784], shifted (around the edges) by up to 2 pixels each way and mirrored half of the
+// time, as row i of `numbers` [N, 3] says.
 at::Tensor augment(const at::Tensor& images, const at::Tensor& numbers);
 
 // Writes down what was drawn for a batch, for the oracle.

@@ -1,9 +1,9 @@
 // Lesson 15, part "augmentation": random where it must be, and equal where it must be.
 //
-// Concept:  all ranks need one seed to make equal models, and each its own seed ever after. Augmentation
-//           is there to show the model W x as many pictures, not the same W shifts of other ones.
-// Symptom:  nothing fails. Every rank shifts and mirrors its i-th image as all others do theirs: dropout
-//           masks and noise agree too, and the variance that averaging over ranks should halve stays.
+// Concept:  all ranks need one seed to make equal models, and each rank its own seed after that.
+//           Then the ranks' augmentations are independent of each other.
+// Symptom:  nothing fails. Every rank shifts and mirrors its i-th image as all others do theirs;
+//           dropout masks and noise agree too. Averaging over ranks does not average them out.
 #include <lockstep/lesson/training.h>
 #include <lockstep/train/distributed_sampler.h>
 #include <lockstep/train/seeding.h>
@@ -33,7 +33,7 @@ void train(RankContext& context, const Fault& fault) {
   // A near miss leaves it at that, since it gives every sample a stream of its own.
   const bool by_sample = fault("near-miss-equal-seeds");
   if (fault("same-augmentation-everywhere")) {  // PITFALL same-augmentation-everywhere
-    // Nothing: the seed that made the models equal goes on to make every random number equal.
+    // Nothing: the seed that made the models equal makes every later random number equal, too.
   } else if (!by_sample) {
     torch::manual_seed(rank_seed(context.seed(), context.rank()));  // After the model is made.
   }

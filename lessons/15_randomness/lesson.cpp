@@ -1,6 +1,6 @@
 // Lesson 15: random numbers. Which of them must be equal on all ranks, and which must not.
 //
-//   augmentation.cpp   one seed to make the models equal, another on every rank ever after
+//   augmentation.cpp   one seed to make the models equal, then another on every rank
 //   workers.cpp        loader workers that copy a generator
 //   augment.h          the augmentation itself, and what the oracle counts
 //
@@ -11,6 +11,6 @@
 int main(int argc, char** argv) {
   return lockstep::lesson_main(argc, argv,
                                {.name = "15_randomness",
-                                .title = "Randomness: equal models, different dice",
+                                .title = "Randomness: equal models, different random numbers",
                                 .parts = {augmentation_part(), workers_part()}});
 }

@@ -1,9 +1,9 @@
 // Lesson 15, part "workers": a loader's workers, and the generator they got.
 //
-// Concept:  LibTorch's loader copies the data set into each of its worker threads; Python's forks the
-//           process. Whatever the data set owns is copied with it: a generator too, in the state it has.
-// Symptom:  each worker draws the same numbers, for other images. With k workers there is 1/k of the
-//           augmentation there should be. Seeding by rank does not help: it is within a rank.
+// Concept:  LibTorch's loader copies the data set into each of its worker threads; Python's forks
+//           the process. What the data set owns is copied with it: a generator too, in its state.
+// Symptom:  each worker draws the same numbers, for other images. With k workers only 1/k of the
+//           draws are different. Seeding by rank does not help: it is within a rank.
 #include <lockstep/lesson/training.h>
 #include <lockstep/train/distributed_sampler.h>
 #include <lockstep/train/seeding.h>

@@ -1,9 +1,10 @@
 // Lesson 16, part "contrastive": a loss over all ranks' features.
 //
-// Concept:  a contrastive loss wants many samples to tell apart, so the ranks gather their features. A
-//           collective is no part of the graph: what it returns has no gradient.
-// Symptom:  with one's own features put back into the gathered ones, everything runs and the loss is
-//           right. But each rank's features learn from one of W losses only: the gradient is 1/W.
+// Concept:  a contrastive loss needs many samples to tell apart, so ranks gather their features.
+//           c10d's collectives are no part of the graph: what they return has no gradient.
+// Symptom:  with the rank's own features put back into the gathered ones, everything runs and the
+//           loss is right. But features get a gradient from one of W losses only: averaged, the
+//           gradient is 1/W of the right one.
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>
@@ -28,8 +29,8 @@ at::Tensor features_of(Model& model, const at::Tensor& images) {
   return torch::nn::functional::normalize(features).view({2, -1, kFeatures}).transpose(0, 1);
 }
 
-// For rows begin .. begin + count - 1, how badly an image's first look finds its own second look among
-// those of all images: [count].
+// For rows begin .. begin + count - 1, how badly an image's first look finds its own second look
+// among those of all images: [count].
 at::Tensor contrast(const at::Tensor& features, std::int64_t begin, std::int64_t count) {
   const auto likeness =
       features.select(1, 0).narrow(0, begin, count).mm(features.select(1, 1).t()) / kTemperature;

@@ -2,8 +2,8 @@
 //
 // Concept:  each rank scores its own part of the test set. A figure of the whole is the sum of the
 //           sums over the sum of the counts: reduce both, then divide.
-// Symptom:  rank 0's loss is a loss, of rank 0's samples. Local hits over the global count are an accuracy
-//           that falls as 1/W when ranks are added.
+// Symptom:  rank 0 prints the loss of its own samples only. Local hits over the global count are an
+//           accuracy that falls as 1/W when ranks are added.
 #include <lockstep/lesson/training.h>
 #include <lockstep/train/distributed_sampler.h>
 
@@ -18,13 +18,14 @@ using namespace lockstep;
 constexpr std::int64_t kTestSamples = 1'009;
 constexpr std::int64_t kBatch = 64;
 
-// The test set in the order of its classes, as a folder a class is listed; cut into one piece a rank.
+// The test set in the order of its classes, as one folder for each class gives it.
 TensorData test_set() {
   const auto test = fashion_mnist_or_synthetic(Split::test, kTestSamples);
   const auto order = test.targets.argsort(/*stable=*/true);
   return {test.inputs.index_select(0, order), test.targets.index_select(0, order)};
 }
 
+// A contiguous piece of the test set for each rank.
 std::vector<std::int64_t> part_of(int rank, int world_size) {
   const auto all = all_ids(kTestSamples);
   return {all.begin() + rank * kTestSamples / world_size,
@@ -50,7 +51,7 @@ at::Tensor score(RankContext& context, Mlp& model, const TensorData& test,
   return totals;
 }
 
-// Rank 0 prints the loss. The accuracy is everybody's: each rank decides by it whether to go on.
+// Rank 0 prints the loss. Every rank holds the accuracy, as it must to decide by it.
 void evaluate(RankContext& context, const Fault& fault, Mlp& model, std::int64_t epoch) {
   const auto test = test_set();
   auto& probes = context.probes();

@@ -1,9 +1,9 @@
 // Lesson 16, part "logged-loss": the loss that you log is not the loss that you train on.
 //
-// Concept:  for the log, the loss is averaged over the ranks. For backward it must not be: the wrapper
-//           averages the gradients already, and the collective is no part of the graph.
-// Symptom:  the log is right. The division by W after the sum is part of the graph though the sum is not:
-//           the gradient is 1/W, as if the learning rate were.
+// Concept:  for the log, the loss is averaged over the ranks. For backward it must not be: the
+//           wrapper averages the gradients already, and the collective is no part of the graph.
+// Symptom:  the log is right. The division by W is part of the graph and the sum is not: the
+//           gradient is 1/W of the right one, as with 1/W of the learning rate.
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>

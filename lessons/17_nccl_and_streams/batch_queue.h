@@ -1,4 +1,5 @@
-// A queue of batches between two processes, in memory that both have mapped. One side puts, the other takes.
+// A queue of batches between two processes, in memory that both have mapped. One side puts, the
+// other takes.
 #pragma once
 
 #include <lockstep/train/dataset.h>
@@ -20,7 +21,7 @@ class BatchQueue {
 
   bool has_room() const;
   void put(const lockstep::TensorData& batch);
-  // A copy of the next batch. Throws Error when there is none for so long.
+  // A copy of the next batch. Throws Error when none has come after `patience`.
   lockstep::TensorData take(std::chrono::milliseconds patience);
 
  private:

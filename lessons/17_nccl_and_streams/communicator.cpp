@@ -19,12 +19,13 @@ std::chrono::seconds patience_for(std::int64_t number) {
   return number == 1 ? kUntilAllAreThere : kPatience;
 }
 
-// Of this process, which uses them from one thread.
+// All communicators of this process, which uses them from one thread.
 std::vector<ncclComm_t*> in_use;
 
-// Ends the kernels that wait, of all communicators together. One alone would hang: ncclCommAbort() frees its memory on the
-// GPU, that waits for the device, and so for the kernels of the others. In a group, which NCCL has had for this since
-// 2.22, all are told to end before anything is freed.
+// Ends the kernels that wait, of all communicators together. One alone would hang: ncclCommAbort()
+// frees its memory on the GPU, which waits for the device, and so for the kernels of the others. In
+// a group, which ncclCommAbort() allows since NCCL 2.22, all are told to end before anything is
+// freed.
 void abort_all() {
   ncclGroupStart();
   for (auto* each : in_use) ncclCommAbort(std::exchange(*each, nullptr));
@@ -32,7 +33,8 @@ void abort_all() {
   in_use.clear();
 }
 
-// As check(). What it throws leaves no kernel behind that waits: whoever then frees memory would wait with it.
+// As check(). When it throws, it leaves no kernel behind that waits: freeing memory would wait with
+// it.
 template <typename Code>
 void check_or_abort(Code code, const std::string& call) {
   try {
@@ -43,8 +45,8 @@ void check_or_abort(Code code, const std::string& call) {
   }
 }
 
-// A communicator that does not block says so where others would: it is at work, and ncclCommGetAsyncError() tells
-// when it is done.
+// A communicator that does not block returns ncclInProgress where others would block;
+// ncclCommGetAsyncError() tells when it is done.
 void check_started(ncclResult_t code, const std::string& call) {
   if (code != ncclInProgress) check_or_abort(code, call);
 }
@@ -89,7 +91,8 @@ bool Communicator::finalized() {
   return state == ncclSuccess;
 }
 
-// Until the call before is done, as far as this process is asked: an operation is then on its stream.
+// Waits until the last call is done, as far as this process goes: an operation is then on its
+// stream.
 void Communicator::until_ready(const std::string& what, std::chrono::seconds patience) {
   const auto until = std::chrono::steady_clock::now() + patience;
   for (;;) {
@@ -136,7 +139,8 @@ void Communicator::wait(std::int64_t number) {
     if (state == cudaSuccess) break;
     if (state != cudaErrorNotReady) check_or_abort(state, "cudaEventQuery");
     cudaGetLastError();  // else that answer would look like the next kernel's error
-    // The kernel waits for its peers on the GPU, and for ever. That one of them has failed is told here only.
+    // The kernel waits on the GPU for its peers, without end. Only this call says that one has
+    // failed.
     ncclResult_t error = ncclSuccess;
     check_or_abort(ncclCommGetAsyncError(handle_, &error), "ncclCommGetAsyncError");
     if (error != ncclSuccess && error != ncclInProgress)

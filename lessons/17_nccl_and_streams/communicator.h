@@ -1,4 +1,4 @@
-// What a process group does around NCCL, by hand: a communicator that never waits for ever (parts.h says how long).
+// What a process group does around NCCL, by hand: a communicator with deadlines (parts.h has them).
 #pragma once
 
 #include <chrono>
@@ -11,18 +11,19 @@
 
 class Communicator {
  public:
-  // Collective. One of several of this process, told apart by their names. `stream` is where its collectives run.
+  // Collective. A process may have several, told apart by their names. `stream`: where it runs.
   Communicator(lockstep::RankContext& context, const std::string& name, const Stream& stream);
-  // Waits for what is under way; when an exception is, gives up, and all other communicators of this process with it.
+  // Waits for operations under way. While an exception is under way, aborts instead, together with
+  // all other communicators of this process.
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  // Collective, and given to the stream: it is done when wait() has returned, or what comes behind it on the stream
-  // runs. `to` may be `from`. Returns its number.
+  // Collective, and put on the stream: it is done when wait() has returned, or when later work on
+  // the stream runs. `to` may be `from`. Returns its number.
   std::int64_t all_reduce(const Floats& from, const Floats& to);
-  // Blocks until that all_reduce is done. Throws CollectiveError when a peer fails or does not come; no communicator
-  // of this process is of use then.
+  // Blocks until that all_reduce is done. Throws CollectiveError when a peer fails or does not
+  // come; after that no communicator of this process can be used.
   void wait(std::int64_t number);
 
   const Stream& stream() const { return stream_; }

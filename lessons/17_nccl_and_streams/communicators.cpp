@@ -1,11 +1,12 @@
 // Lesson 17, part "communicators": two communicators in one process.
 //
-// Concept:  a communicator is what NCCL knows of a group of ranks: its peers, their connections, buffers. Making one is
-//           a collective. A collective on it is a kernel that waits, on the GPU, until the peers' kernels have come:
-//           what stands behind it on the stream, or in the program, waits with it. So all ranks must call their
-//           communicators in one order.
-// Symptom:  a hang with no error: every rank is inside of a collective, and none has a peer there. It comes with the
-//           second communicator: data and tensor parallelism, a metric beside the gradients, two libraries.
+// Concept:  a communicator is what NCCL knows of a group of ranks: its peers, their connections,
+//           buffers. Making one is a collective. A collective on it is a kernel that waits, on the
+//           GPU, for the peers' kernels: what comes after it on the stream, or in a program that
+//           waits for it, waits too. So all ranks must call their communicators in one order.
+// Symptom:  a hang with no error: every rank is inside a collective that some peer has not entered.
+//           It comes with the second communicator: data and tensor parallelism, a metric beside the
+//           gradients, two libraries.
 #include "parts.h"
 #ifdef LOCKSTEP_HAVE_CUDA
 #include "communicator.h"
@@ -18,7 +19,8 @@ using namespace lockstep;
 constexpr int kRounds = 2;
 
 #ifdef LOCKSTEP_HAVE_CUDA
-// Gradients are added over communicator A, in place, and counts over B, out of place. The fault is in the last round.
+// Gradients are summed over communicator A, in place, and counts over B, out of place. The fault is
+// in the last round.
 void reduce(RankContext& context, const Fault& fault) {
   use_own_gpu(context);
   const Stream stream(1);

@@ -1,4 +1,4 @@
-// Seams of the GPU parts: a rank's GPU, memory on it, and how ranks hand each other NCCL's identifier.
+// What the GPU parts stand on: a rank's GPU, memory on it, and how ranks hand each other NCCL's id.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,14 +9,16 @@
 #include <string>
 #include <vector>
 
-// Makes this rank's GPU current: cuda:LOCAL_RANK; with --share-gpu perhaps one that several ranks have, which NCCL
-// is then told (gpu/nccl_environment.h). Before NCCL's first call. Throws UnavailableError where there are too few.
+// Makes this rank's GPU current: cuda:LOCAL_RANK; with --share-gpu perhaps one that several ranks
+// have, which NCCL is then told (gpu/nccl_environment.h). Call it before any other call of NCCL.
+// Throws UnavailableError where there are too few GPUs.
 void use_own_gpu(const lockstep::RankContext& context);
 
-// The same on all ranks: rank 0 asks NCCL for it, and leaves it in the run's folder. A name of its own for each.
+// The same on all ranks: rank 0 asks NCCL for it, and leaves it in the run's folder. Each
+// communicator has its own `name`.
 ncclUniqueId shared_id(const lockstep::RankContext& context, const std::string& name);
 
-// A stream that waits for no other unasked.
+// A stream that waits for no other by itself, not even for the legacy default stream.
 class Stream {
  public:
   explicit Stream(std::int64_t number) : number_(number) {
@@ -35,10 +37,11 @@ class Stream {
   std::int64_t number_;
 };
 
-// 1, 2, ... An address would not do: freed, it is another buffer's, and the probes' reader would take them for one.
+// 1, 2, ... An address would not do: once freed it may be another buffer's, and a reader of the
+// trace would take the two for one.
 std::uint64_t next_number();
 
-// A moment of a stream.
+// A CUDA event: a moment of a stream.
 class Moment {
  public:
   Moment() {

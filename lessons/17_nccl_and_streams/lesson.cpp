@@ -1,11 +1,12 @@
-// Lesson 17: what is below a process group. NCCL's collectives are kernels: they are given to a CUDA stream, run
-// when that stream comes to them, and wait on the GPU for their peers. What c10d does about that is done by hand here.
+// Lesson 17: what is below a process group. NCCL's collectives are kernels: they are put on a CUDA
+// stream, run when that stream comes to them, and wait on the GPU for their peers. What c10d does
+// about that is done by hand here.
 //
 //   communicators.cpp  two communicators in one process: made, used, watched, and given up
 //   streams.cpp        a buffer that one stream writes and another reduces
-//   shared_memory.cpp  /dev/shm, through which processes of one machine hand each other batches and gradients
+//   shared_memory.cpp  /dev/shm, through which processes of one machine hand each other data
 //
-// The first two need a GPU for each rank; the last needs none.
+// The first two need a GPU for each rank (or one that they share); the last needs none.
 //
 // Run:  ./lockstep run 17_nccl_and_streams
 //       17_nccl_and_streams --variant small-shared-memory --world-size 4

@@ -7,7 +7,8 @@
 
 #include <chrono>
 
-// How long a rank waits for its peers here, which NCCL would do for ever; and until their processes are there.
+// How long a rank waits here for its peers' operations, and for their processes to start. NCCL
+// itself has no such limit.
 inline constexpr std::chrono::seconds kPatience{5}, kUntilAllAreThere{30};
 
 [[noreturn]] inline void built_without_cuda() {

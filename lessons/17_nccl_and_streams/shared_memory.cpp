@@ -1,10 +1,12 @@
-// Lesson 17, part "shared memory": batches, and NCCL's own buffers, go from process to process through /dev/shm.
+// Lesson 17, part "shared memory": batches go from process to process through /dev/shm.
 //
-// Concept:  /dev/shm is a file system in memory, of a fixed size: half of the machine's memory by default, 64 MB in
-//           a container. All processes of the container share it: loaders that hand batches to their rank, ranks that
-//           hand each other gradients (NCCL, where GPUs cannot reach each other's memory).
-// Symptom:  "No space left on device (28)", or "Bus error" where memory was only promised; in a container, and never
-//           outside of one. With more ranks, or more loaders, or on the machine whose GPUs are further apart.
+// Concept:  /dev/shm is a file system in memory, of a fixed size: by default half of the machine's
+//           memory, or 64 MB in a Docker container. All processes of the container share it:
+//           loaders that hand batches to their rank, and NCCL, which may hand data from GPU to GPU
+//           through it where these cannot reach each other's memory.
+// Symptom:  "No space left on device (28)", or "Bus error" where a file only has a size and no
+//           pages; mostly in a container. With more ranks, or more loaders, or on a machine whose
+//           GPUs are further apart.
 #include <lockstep/base/error.h>
 #include <lockstep/lesson/training.h>
 #include <sys/statvfs.h>
@@ -36,7 +38,8 @@ std::vector<std::int64_t> ids_of(std::int64_t step, int rank, int world_size) {
   return ids;
 }
 
-// Each rank makes the batches of the next one, as a loader process would, and hands them over in shared memory.
+// Each rank makes the batches of the next rank, as a loader process would, and hands them over in
+// shared memory.
 void train(RankContext& context, const Fault& fault) {
   const int world_size = context.world_size(), rank = context.rank();
   std::filesystem::path folder = "/dev/shm";

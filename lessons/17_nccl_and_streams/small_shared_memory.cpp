@@ -34,7 +34,7 @@ void expect(bool succeeded, const std::string& what) {
   if (!succeeded) unavailable(what + ": " + std::strerror(errno));
 }
 
-// Keeps this user's name in the new user namespace: nothing else changes hands.
+// Maps this user to itself in the new user namespace, and nobody else.
 void map_user(uid_t user, gid_t group) {
   const auto write = [](const char* file, const std::string& text) {
     std::ofstream out(file);
@@ -53,7 +53,7 @@ void make_namespace(std::int64_t bytes) {
     expect(::unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0, "unshare");
     map_user(user, group);
   }
-  // Mounts of ours are not to be seen outside.
+  // Our mounts must not be seen outside.
   expect(::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0, "mount");
   const auto size = "mode=1777,size=" + std::to_string(bytes);
   expect(::mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, size.c_str()) == 0, "mount");
@@ -140,14 +140,15 @@ SharedFile SharedFile::make(RankContext& context, const fs::path& file, std::int
   context.probes().tell(memory);
   const int fd = ::open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0) throw Error(file.string() + ": " + std::strerror(errno));
-  // Not ftruncate(), which promises any size; then a touch of what is not there ends the process (SIGBUS).
+  // Not ftruncate(), which accepts any size: touching a page without room then ends the process
+  // (SIGBUS).
   memory.error = ::posix_fallocate(fd, 0, bytes);
   if (memory.error != 0) {
     ::close(fd);
     fs::remove(file);
     memory.action = "failed";
     context.probes().tell(memory);
-    // Its end takes its connections along: first the others have theirs, or are refused, too.
+    // When this rank ends, its connections close. First let the others get theirs, or be refused.
     barrier(*context.group());
     throw Error("no room for " + std::to_string(bytes) + " bytes in " + file.string() + ": " +
                 std::strerror(static_cast<int>(memory.error)) + "; " + std::to_string(memory.free) +

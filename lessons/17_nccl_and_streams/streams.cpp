@@ -1,10 +1,12 @@
 // Lesson 17, part "streams": a gradient bucket that one stream writes, and another reduces.
 //
-// Concept:  a stream is a queue: its pieces of work run one after another, and next to those of other streams. What is
-//           done on one and needed on another is put in order by an event: recorded behind the one, waited for before
-//           the other. The program's own order orders nothing: its calls return before the work has begun.
-// Symptom:  none, as long as the GPU is quick; wrong numbers, now and then, under load. Here the writer is held up by a
-//           kernel that does nothing for half a second, so that it shows every time.
+// Concept:  a stream is a queue: its pieces of work run one after another, and beside those of
+//           other streams. What is done on one and needed on another is put in order by an event:
+//           recorded after the one, waited for before the other. The program's own order orders
+//           nothing: its calls may return before the work has begun.
+// Symptom:  none, as long as the GPU is quick; wrong numbers, now and then, under load. Here a
+//           kernel that does nothing for half a second holds the writer up, so that it shows every
+//           time.
 #include "parts.h"
 #ifdef LOCKSTEP_HAVE_CUDA
 #include <lockstep/cuda/bucket.h>
@@ -22,7 +24,7 @@ using cuda::check;
 
 constexpr std::chrono::milliseconds kHeldUp{500};
 
-// What runs behind this on `later` comes behind what `earlier` has been given.
+// What is put on `later` after this call runs after what `earlier` has been given.
 void order(RankContext& context, const Stream& earlier, const Stream& later, const Moment& moment) {
   check(cudaEventRecord(moment, earlier), "cudaEventRecord");
   check(cudaStreamWaitEvent(later, moment, 0), "cudaStreamWaitEvent");
@@ -30,8 +32,9 @@ void order(RankContext& context, const Stream& earlier, const Stream& later, con
   context.probes().tell(trace::StreamUse{"wait", later.number(), 0, moment.number()});
 }
 
-// CUDA loads a kernel when it is first launched, and may wait for the whole device to do so: for the delay, too, and then
-// no stream would be late. So each kernel runs once before. Leaves the gradients as they are.
+// CUDA loads a kernel when it is first launched, and may wait for the whole device to do so: for
+// the delay too, and then no stream would be late. So each kernel runs once before. Leaves the
+// gradients as they are.
 void warm_up(const cuda::Tensors& gradients, const Floats& room, const Stream& stream) {
   cuda::delay(std::chrono::milliseconds(1), stream);
   cuda::flatten_and_scale(gradients, room.data(), 1, stream);
@@ -39,8 +42,8 @@ void warm_up(const cuda::Tensors& gradients, const Floats& room, const Stream& s
   check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 
-// The mean of the ranks' gradients, as DDP makes it: into a bucket, divided by the ranks, on the stream of backward; added
-// on NCCL's; and back.
+// The mean of the ranks' gradients, as DDP makes it: copied into a bucket and divided by the number
+// of ranks on backward's stream, summed on NCCL's stream, and copied back.
 void reduce(RankContext& context, const Fault& fault) {
   use_own_gpu(context);
   const Stream compute(1), of_nccl(2);
@@ -52,7 +55,7 @@ void reduce(RankContext& context, const Fault& fault) {
   const Floats bucket(1003, 0), mean(1003, 0);
   // Near miss: all on one stream, which does one thing after another.
   const bool one_stream = fault("near-miss-same-stream");
-  // Behind the buffers, so that it goes first: freeing waits for its kernels.
+  // Declared after the buffers, so that it is destroyed first: freeing them waits for its kernels.
   Communicator world(context, "world", one_stream ? compute : of_nccl);
   warm_up(gradients, mean, compute);
   world.wait(world.all_reduce(bucket, mean));  // the first one also connects: now it is quick
@@ -85,7 +88,7 @@ void reduce(RankContext&, const Fault&) {
 }
 #endif
 
-// A mean over W ranks is divided by W before it is added: a rounding each where W is no power of two.
+// Each rank divides by W before the sum: that rounds where W is no power of two.
 Measured off(const Outcomes& outcomes) {
   return {.expected = 0, .observed = largest(outcomes, "off"), .tolerance = 0.001};
 }

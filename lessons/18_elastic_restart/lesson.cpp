@@ -1,14 +1,16 @@
-// Lesson 18: elastic restart. A rank is killed; the launcher ends the others and starts all of them again.
+// Lesson 18: elastic restart. A rank is killed; the launcher ends the others and starts all again.
 //
-// Concept:  a launcher restarts processes, it does not restore anything: each attempt begins in main(). The
-//           program must look for the newest complete checkpoint, and go on behind it. And it restarts only
-//           if it was told to: torchrun's --max-restarts is 0 by default.
-// Symptom:  after the restart training begins at epoch 0, and what was trained is trained again. Or the job
-//           ends at its first failure, in the middle of the night.
+// Concept:  a launcher restarts processes, it does not restore anything: each attempt begins in
+//           main(). The program must look for the newest complete checkpoint, and continue after
+//           it. And a launcher restarts only if it was told to: torchrun's --max-restarts is 0 by
+//           default.
+// Symptom:  after the restart training begins at epoch 0, and what was trained is trained again. Or
+//           the job ends at its first failure, in the middle of the night.
 //
 // Run:  ./lockstep run 18_elastic_restart
 //       18_elastic_restart --variant restart-without-resume --world-size 4
-//       torchrun --nproc-per-node 2 --max-restarts 1 --no-python 18_elastic_restart --variant correct --folder /tmp/job
+//       torchrun --nproc-per-node 2 --max-restarts 1 --no-python
+//           18_elastic_restart --variant correct --folder /tmp/job
 #include <lockstep/checkpoint/checkpoint.h>
 #include <lockstep/checkpoint/save_on_rank_zero.h>
 #include <lockstep/lesson/figures.h>
@@ -135,7 +137,7 @@ int main(int argc, char** argv) {
   return lockstep::lesson_main(
       argc, argv,
       {.name = "18_elastic_restart",
-       .title = "Elastic restart: started again is not gone on",
+       .title = "Elastic restart: restarting is not resuming",
        .parts = {{.name = "restart",
                   .run = train,
                   .broken = {{.slug = "restart-without-resume",
