@@ -16,7 +16,7 @@ phase by phase, so that a phase run alone replaces its own entry only.
   side-by-side 53 pitfalls as Python programs under PyTorch's own means
   silence      what each silent pitfall costs, ten seeds
   exercises    every lesson's exercise fails as it is handed out, and passes as the lesson has it
-  consumer     another project that takes this one as a subdirectory, as the README shows
+  consumer     another project that takes this one as a subdirectory, as docs/library.md shows
 """
 
 import datetime

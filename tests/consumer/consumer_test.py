@@ -1,4 +1,4 @@
-"""The README's code is that of subdirectory/ and installed/, and the former's example trains.
+"""The code in docs/ is that of subdirectory/ and installed/, and the former's example trains.
 
 usage: consumer_test.py PROGRAM      (PROGRAM is the built train.cpp)
 """
@@ -11,33 +11,35 @@ import tempfile
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
-README = HERE.parent.parent / "README.md"
+DOCS = HERE.parent.parent / "docs"
 PROGRAM = None
 DEADLINE_S = 90
-# How a block of the README's begins, and what it is an excerpt of.
-SHOWN = {"cmake_minimum_required(": "subdirectory/CMakeLists.txt", "#include <lockstep/dist/": "subdirectory/train.cpp",
-         "find_package(": "installed/CMakeLists.txt", "#include <lockstep/record/": "installed/two_lines.cpp"}
+# Where a block of code stands, how it begins, and what it is an excerpt of.
+SHOWN = [("library.md", "cmake_minimum_required(", "subdirectory/CMakeLists.txt"),
+         ("library.md", "#include <lockstep/dist/", "subdirectory/train.cpp"),
+         ("library.md", "find_package(", "installed/CMakeLists.txt"),
+         ("diagnose.md", "#include <lockstep/record/", "installed/two_lines.cpp")]
 
 
-def blocks(section):
-    """The indented blocks under one heading, each as its stripped lines."""
-    text = README.read_text(encoding="utf-8").split(f"\n## {section}\n")[1].split("\n## ")[0]
-    found = re.findall(r"(?:^(?: {4}.*)?\n)+", text, re.MULTILINE)
-    return [[line.strip() for line in block.splitlines() if line.strip()] for block in found if block.strip()]
+def blocks(page):
+    """The fenced blocks of code of one page, each as its stripped lines."""
+    found = re.findall(r"^```(?:cpp|cmake)\n(.*?)^```", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return [[line.strip() for line in block.splitlines() if line.strip()] for block in found]
 
 
-class Readme(unittest.TestCase):
+class Docs(unittest.TestCase):
     def assert_in_order(self, lines, file):
         source = iter([line.strip() for line in (HERE / file).read_text(encoding="utf-8").splitlines()])
         for line in lines:
-            self.assertTrue(any(line == other for other in source),
-                            f"README's line is not in {file}, or not in this order: {line}")
+            self.assertTrue(any(line == other for other in source), f"this line is not in {file}, or not in this order: {line}")
 
-    def test_its_code_is_what_is_compiled(self):
-        for start, file in SHOWN.items():
-            found = [block for block in blocks("The library") if block[0].startswith(start)]
-            self.assertEqual(len(found), 1, f"blocks in the README that begin with {start}")
+    def test_their_code_is_what_is_compiled(self):
+        for page, start, file in SHOWN:
+            found = [block for block in blocks(page) if block[0].startswith(start)]
+            self.assertEqual(len(found), 1, f"blocks in {page} that begin with {start}")
             self.assert_in_order(found[0], file)
+        shown = {page for page, _, _ in SHOWN}
+        self.assertEqual(sum(len(blocks(page)) for page in shown), len(SHOWN), "a block of code that nothing compiles")
 
 
 class Example(unittest.TestCase):

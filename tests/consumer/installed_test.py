@@ -22,7 +22,7 @@ sys.path.insert(0, str(HERE.parent / "support"))
 import nothing_left  # noqa: E402
 
 BUILD = PREFIX = PROGRAMS = None
-TEXT = ROOT / "README.md"  # real English; letter by letter
+TEXT = ROOT / "common" / "lockstep" / "trace" / "trace.md"  # real English; letter by letter
 RUN_DEADLINE_S, BUILD_DEADLINE_S = 90, 300
 # What would place a rank, or lead to another LibTorch or library, than the test says.
 NOT_INHERITED = re.compile(r"RANK$|WORLD_SIZE$|^MASTER_|^LOCKSTEP_|^TORCHELASTIC_|^SLURM_|^OMPI_|^CMAKE_PREFIX_PATH$")

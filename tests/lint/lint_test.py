@@ -70,6 +70,23 @@ NO_NEAR_MISS = re.compile(r"`([a-z0-9-]+)` has no near miss: \w")
 PAGE_SECTIONS = ["Symptom", "Why", "Fix", "In your own job", "Hints", "Links"]
 PAGE_COLUMNS = 80
 HINTS = 3
+LESSONS_PAGE = "docs/lessons.md"
+MOST_README_BYTES = 8192
+# Phrases that no reader knows, and what to say. Prose only: programs still print some of them.
+RETIRED = {
+    r"(?:broken|correct|right|healthy) forms?": "variant",
+    r"meeting files?": "rendezvous file",
+    r"standstills?|st(?:ands?|ood) still": "stall",
+    r"to the grave": "lost",
+    r"throw-?away cop(?:y|ies)": "temporary copy",
+    r"not gone on": "not resumed",
+    r"has never heard of": "does not know",
+    r"not the dice|different dice": "random numbers",
+    r"behind autograd's back": "without a gradient",
+    r"which is how the rule gets its name": "so it appears to",
+    r"as many ranks as nodes": "one on each node",
+}
+INLINE_CODE = re.compile(r"`[^`]*`")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 # Homes and work folders that only one person's machine has.
@@ -288,10 +305,10 @@ def check_pages(root):
 def check_articles(root):
     """lessons/articles.json: each thing that an article shows, or gets wrong, is a broken form of a lesson."""
     complaints = []
-    readme = " ".join((root / "README.md").read_text(encoding="utf-8").split())
+    page = " ".join((root / LESSONS_PAGE).read_text(encoding="utf-8").split())
     for letter, article in json.loads((root / "lessons/articles.json").read_text(encoding="utf-8"))["articles"].items():
-        if f'{letter} "{article["name"]}"' not in readme:
-            complaints.append(f'article {letter}: README.md does not say {letter} "{article["name"]}"')
+        if f'{letter} "{article["name"]}"' not in page:
+            complaints.append(f'article {letter}: {LESSONS_PAGE} does not say {letter} "{article["name"]}"')
         for row, lessons in [*article["shows"].items(), *article["wrong_or_unsaid"].items()]:
             if not any(lessons.values()):
                 complaints.append(f"article {letter}, {row}: no lesson has it")
@@ -300,6 +317,31 @@ def check_articles(root):
                          for slug in PITFALL.findall(path.read_text(encoding="utf-8"))}
                 complaints += [f"article {letter}, {row}: {lesson} has no broken form {slug}" for slug in slugs
                                if slug not in forms]
+    return complaints
+
+
+def check_lessons_page(root):
+    """Its table has each lesson's pitfalls, and README a line for each lesson with what its page is called."""
+    complaints = []
+    readme, page = ((root / name).read_text(encoding="utf-8") for name in ("README.md", LESSONS_PAGE))
+    for lesson in sorted(p for p in (root / "lessons").iterdir() if p.is_dir()):
+        heading = (lesson / "lesson.md").read_text(encoding="utf-8").partition("\n")[0].partition(": ")[2]
+        if f"](lessons/{lesson.name}/lesson.md) | {heading} |" not in readme:
+            complaints.append(f"README.md has no line for {lesson.name} that says: {heading}")
+        there = {path.stem for path in lesson.glob("pitfalls/*.md")}
+        shown = set(re.findall(rf"\]\(\.\./lessons/{lesson.name}/pitfalls/([a-z0-9-]+)\.md\)", page))
+        complaints += [f"{LESSONS_PAGE} lacks {lesson.name}'s {slug}" for slug in sorted(there - shown)]
+        complaints += [f"{LESSONS_PAGE} has {slug}, which {lesson.name} has not" for slug in sorted(shown - there)]
+    return complaints
+
+
+def check_phrases(root):
+    complaints = []
+    for path in (path for path in own_files(root) if path.suffix == ".md" and path.is_file()):
+        text = INLINE_CODE.sub("", FENCED.sub("", path.read_text(encoding="utf-8")))
+        prose = " ".join(line for line in text.splitlines() if not line.startswith("    "))
+        complaints += [f'{path.relative_to(root)}: "{found}": say "{instead}"' for phrase, instead in RETIRED.items()
+                       for found in re.findall(rf"\b(?:{phrase})\b", " ".join(prose.split()), re.IGNORECASE)]
     return complaints
 
 
@@ -381,6 +423,13 @@ class ThisTree(unittest.TestCase):
 
     def test_articles(self):
         self.assert_none(check_articles(ROOT))
+
+    def test_lessons_page(self):
+        self.assert_none(check_lessons_page(ROOT))
+        self.assertLessEqual((ROOT / "README.md").stat().st_size, MOST_README_BYTES)
+
+    def test_phrases(self):
+        self.assert_none(check_phrases(ROOT))
 
     def test_lengths(self):
         self.assert_none(check_lengths(ROOT))
@@ -530,8 +579,8 @@ class PlantedViolations(unittest.TestCase):
 
     def test_article_that_no_lesson_has(self):
         self.plant("lessons/01_a/a.cpp", "// PITFALL one-thing\n")
-        self.plant("README.md", 'A "How\nto"\n')
-        for name, row, text in (("How to", {"01_a": ["one-thing"]}, None), ("How", {"01_a": ["one-thing"]}, "README.md"),
+        self.plant("docs/lessons.md", 'A "How\nto"\n')
+        for name, row, text in (("How to", {"01_a": ["one-thing"]}, None), ("How", {"01_a": ["one-thing"]}, "docs/lessons.md"),
                                 ("How to", {}, "no lesson has it"), ("How to", {"01_a": []}, "no lesson has it"),
                                 ("How to", {"02_b": ["one-thing"]}, "02_b has no"),
                                 ("How to", {"01_a": ["other-thing"]}, "no broken form other-thing")):
@@ -542,6 +591,28 @@ class PlantedViolations(unittest.TestCase):
                     self.assert_one(check_articles(self.root), "article A", text)
                 else:
                     self.assertEqual(check_articles(self.root), [])
+
+    def test_lesson_or_pitfall_that_no_page_lists(self):
+        self.plant("lessons/01_a/pitfalls/one-thing.md", "")
+        self.plant("lessons/01_a/lesson.md", "# 01 a: one thing\n\ntext\n")
+        self.plant("README.md", "| [01](lessons/01_a/lesson.md) | one thing |\n")
+        right = "[one](../lessons/01_a/pitfalls/one-thing.md)"
+        self.plant("docs/lessons.md", right)
+        self.assertEqual(check_lessons_page(self.root), [])
+        self.plant("docs/lessons.md", right + "[other](../lessons/01_a/pitfalls/other.md)")
+        self.assert_one(check_lessons_page(self.root), "has other")
+        self.plant("docs/lessons.md", "")
+        self.assert_one(check_lessons_page(self.root), "lacks 01_a's one-thing")
+        self.plant("docs/lessons.md", right)
+        self.plant("README.md", "")
+        self.assert_one(check_lessons_page(self.root), "README.md has no line for 01_a")
+
+    def test_phrase_that_is_retired(self):
+        self.plant("docs/a.md", "`standstill` and a standing order\n\n    the broken form\n```\na broken form\n```\n")
+        self.assertEqual(check_phrases(self.root), [])
+        for phrase in ("Every broken\nform", "a Standstill", "it stood still"):
+            self.plant("docs/a.md", phrase + " is here.\n")
+            self.assert_one(check_phrases(self.root), "docs/a.md", "say")
 
     def test_long_file(self):
         self.plant("lessons/01_a/a.cpp", "\n" * MOST_LINES)

@@ -1,4 +1,4 @@
-// The README's example, whole: an MLP on Fashion-MNIST under DistributedDataParallel. One process a
+// The example of docs/library.md, whole: an MLP on Fashion-MNIST under DistributedDataParallel. One process a
 // rank, started by torchrun or by anything that sets its environment.
 #include <lockstep/dist/process_group.h>
 #include <lockstep/train/dataset.h>
