@@ -1,6 +1,24 @@
 # Configure and build. CMake is started only when something about the configuration has changed; else
 # Ninja alone finds out that there is nothing to do.
 
+# In a folder of such a name Python makes no virtual environment (:), or CMake builds nothing.
+check_folder() {
+  local letter
+  for letter in ':' ';' '"' '\' '#' '[' ']' '|' '<' '>' $'\n'; do
+    if [[ "$ROOT" == *"$letter"* ]]; then
+      fail "the path of this folder has a \"${letter/$'\n'/line break}\", with which Python and CMake cannot work: $ROOT" \
+        "Move the clone to a folder without it, and call again. Spaces and single quotes are fine."
+    fi
+  done
+}
+
+# Compilers' and downloads' caches lie in the home directory; where that cannot be written, beside the environments.
+find_caches() {
+  local caches="${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}"
+  if [[ -n "$caches" ]] && mkdir -p -- "$caches" 2>/dev/null && [[ -w "$caches" ]]; then return; fi
+  export XDG_CACHE_HOME="$STATE/cache"
+}
+
 # Takes the lock (two calls must not set up at once), then makes everything up to a configured build
 # folder. The lock is let go by set_up_done or with the process.
 set_up() {
@@ -8,6 +26,7 @@ set_up() {
   if [[ ! -w "$STATE/log" || ! -w "$ROOT/build" ]]; then
     fail "no permission to write in $ROOT." "Clone the repository to a folder of your own."
   fi
+  find_caches
   { exec 9>>"$STATE/lock"; } 2>/dev/null || fail "no permission to write $STATE/lock."
   if ! flock -n 9; then
     read_lock_holder

@@ -49,6 +49,7 @@ mkdir -p "$build"; touch "$build/build.ninja"
 """
 NINJA = r"""#!/bin/bash
 echo "ninja $*" >>"$STUB_LOG"
+echo "cache ${XDG_CACHE_HOME-usual}" >>"$STUB_LOG"
 echo "[0/2] Re-checking globbed directories..."
 if [ -n "$NINJA_FAILS" ]; then echo "error: planted"; exit 1; fi
 if [ -n "$NINJA_INTERRUPTED" ]; then kill -INT "$PPID"; echo "ninja: build stopped: interrupted by user."; exit 2; fi
@@ -76,7 +77,7 @@ class SetupTest(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep setup "))  # with a space, on purpose
         self.addCleanup(shutil.rmtree, self.folder)
-        self.tree = self.folder / "a clone"
+        self.tree = self.folder / "somebody's clone"
         self.bin = self.folder / "stub bin"
         self.include = self.folder / "include"
         self.log = self.folder / "calls.log"
@@ -597,6 +598,25 @@ class SetupTest(unittest.TestCase):
     def test_no_permission_to_write(self):
         (self.tree / ".lockstep").touch()  # stands in the way, as a read-only folder does for a user
         self.assert_fails(self.call("run"), "no permission to write", "folder of your own")
+
+    def test_a_folder_that_cannot_work_is_refused_before_anything_is_set_up(self):
+        for letter in ":;\"\\#[]|<>\n":
+            tree = self.folder / f"a{letter}clone"
+            shutil.copytree(self.tree, tree)
+            self.log.write_text("")
+            for arguments in (["run", "all"], ["--help"]):
+                result = subprocess.run([str(tree / "lockstep"), *arguments], text=True, capture_output=True,
+                                        env=self.environment, timeout=DEADLINE, stdin=subprocess.DEVNULL, cwd=self.folder)
+                shown = "line break" if letter == "\n" else letter
+                self.assert_fails(result, f'the path of this folder has a "{shown}"', "Move the clone")
+                self.assertEqual(self.log.read_text(), "")
+
+    def test_caches_go_beside_the_environments_where_the_home_cannot_be_written(self):
+        self.assert_ok(self.call("run"))
+        self.assertEqual(self.calls("cache"), ["cache usual"])
+        for home in ("/proc/nobody", ""):
+            self.assert_ok(self.call("run", HOME=home))
+            self.assertEqual(self.calls("cache"), [f"cache {self.tree}/.lockstep/cache"])
 
     def test_requested_compiler_is_missing(self):
         for name in ("clang", "clang++"):
