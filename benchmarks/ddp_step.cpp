@@ -1,11 +1,14 @@
-// One rank of the step benchmark. ddp_step.py starts the ranks, tells them when to run and reads the times.
+// One rank of the step benchmarks. ddp_step.py and data_parallel_time.py start the ranks, tell them when to run and
+// read the times.
 //
 // usage: ddp_step ENGINE HIDDEN STORE RANK WORLD
-//   ENGINE  ddp: DistributedDataParallel; flat: backward, then one all-reduce of all gradients, by hand
+//   ENGINE  ddp: DistributedDataParallel; flat: backward, then one all-reduce of all gradients, by hand;
+//           data_parallel: this process alone, with WORLD logical devices and as many batches
 //   HIDDEN  the model is Mlp(784, HIDDEN, 10); batch 32 a rank, SGD with momentum 0.9, one thread
 // Reads "N\n" from stdin, trains N steps between two barriers, and writes the nanoseconds between them.
 #include <lockstep/base/clock.h>
 #include <lockstep/base/error.h>
+#include <lockstep/train/data_parallel.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/models.h>
 
@@ -35,6 +38,19 @@ void flat_all_reduce(c10d::ProcessGroup& group, const std::vector<at::Tensor>& p
   }
 }
 
+// torch.nn.DataParallel's four steps: scatter the batch, copy the model to each device, run the copies in
+// threads, add their gradients up on the first.
+void data_parallel(const Mlp& net, const at::Tensor& inputs, const at::Tensor& targets,
+                   const std::vector<c10::Device>& devices) {
+  const auto replicas = replicate(net.ptr(), devices);
+  const auto parts = scatter(inputs, devices), wanted = scatter(targets, devices);
+  parallel_apply(parts.size(), [&](std::size_t i) {
+    const auto outputs = replicas[i]->as<MlpImpl>()->forward(parts[i]);
+    torch::nn::functional::cross_entropy(outputs, wanted[i]).backward();
+  });
+  reduce_gradients(replicas, std::vector<double>(parts.size(), 1.0 / parts.size()));
+}
+
 void serve(c10d::ProcessGroup& group, const std::function<void(int step)>& train_step) {
   int done = 0;
   for (int steps = 0; std::cin >> steps;) {
@@ -46,14 +62,20 @@ void serve(c10d::ProcessGroup& group, const std::function<void(int step)>& train
   }
 }
 
-void run(const std::string& engine, std::int64_t hidden, const InitOptions& options) {
+void run(const std::string& engine, std::int64_t hidden, InitOptions options) {
   torch::set_num_threads(1);
+  const std::vector<c10::Device> devices(options.world_size, at::kCPU);
+  std::int64_t batch_size = kBatch;
+  if (engine == "data_parallel") {
+    batch_size *= options.world_size;
+    options.world_size = 1;
+  }
   auto group = init_process_group(options);
   torch::manual_seed(1);
   Mlp net(784, hidden, 10);
   torch::manual_seed(static_cast<std::uint64_t>(2 + options.rank));
-  const auto inputs = torch::randn({kBatches, kBatch, 784});
-  const auto targets = torch::randint(0, 10, {kBatches, kBatch}, torch::kInt64);
+  const auto inputs = torch::randn({kBatches, batch_size, 784});
+  const auto targets = torch::randint(0, 10, {kBatches, batch_size}, torch::kInt64);
   torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9));
   const auto parameters = net->parameters();
 
@@ -76,8 +98,14 @@ void run(const std::string& engine, std::int64_t hidden, const InitOptions& opti
       train_step(
           step, [&](const at::Tensor& x) { return net->forward(x); }, true);
     });
+  } else if (engine == "data_parallel") {
+    serve(*group, [&](int step) {
+      optimizer.zero_grad();
+      data_parallel(net, inputs[step % kBatches], targets[step % kBatches], devices);
+      optimizer.step();
+    });
   } else {
-    throw UsageError("the engine must be ddp or flat, and is \"" + engine + "\"");
+    throw UsageError("the engine must be ddp, flat or data_parallel, and is \"" + engine + "\"");
   }
   destroy_process_group(group);
 }
@@ -87,7 +115,7 @@ void run(const std::string& engine, std::int64_t hidden, const InitOptions& opti
 
 int main(int argc, char** argv) {
   if (argc != 6) {
-    std::fprintf(stderr, "usage: ddp_step ddp|flat HIDDEN STORE RANK WORLD\n");
+    std::fprintf(stderr, "usage: ddp_step ddp|flat|data_parallel HIDDEN STORE RANK WORLD\n");
     return 2;
   }
   try {

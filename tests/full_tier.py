@@ -152,7 +152,8 @@ def consumer():
         return False, "the build failed", log
     if "NCCL: ON" in log and not (folder / "lockstep" / "lib" / "liblockstep_nccl.so").exists():
         return False, "what the program loads for NCCL was not built with it", log
-    code, output = run([sys.executable, str(ROOT / "tests/consumer/consumer_test.py"), str(folder / "train")], 300)
+    code, output = run([sys.executable, str(ROOT / "tests/consumer/consumer_test.py"), str(folder / "train"),
+                        str(folder / "one_device")], 300)
     return code == 0, "built outside this tree; " + output.strip().splitlines()[-1], log + output
 
 

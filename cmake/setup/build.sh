@@ -16,7 +16,7 @@ check_folder() {
 find_caches() {
   local caches="${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}"
   if [[ -n "$caches" ]] && mkdir -p -- "$caches" 2>/dev/null && [[ -w "$caches" ]]; then return; fi
-  export XDG_CACHE_HOME="$STATE/cache"
+  export XDG_CACHE_HOME="$STATE/cache" PIP_NO_CACHE_DIR=1
 }
 
 # Takes the lock (two calls must not set up at once), then makes everything up to a configured build

@@ -303,7 +303,8 @@ def check_pages(root):
 
 
 def check_articles(root):
-    """lessons/articles.json: each thing that an article shows, or gets wrong, is a broken form of a lesson."""
+    """lessons/articles.json: each thing that an article shows, or gets wrong, is a broken variant of a lesson, or stands in
+    a section of its page."""
     complaints = []
     page = " ".join((root / LESSONS_PAGE).read_text(encoding="utf-8").split())
     for letter, article in json.loads((root / "lessons/articles.json").read_text(encoding="utf-8"))["articles"].items():
@@ -313,6 +314,11 @@ def check_articles(root):
             if not any(lessons.values()):
                 complaints.append(f"article {letter}, {row}: no lesson has it")
             for lesson, slugs in lessons.items():
+                if isinstance(slugs, str):
+                    text = (root / "lessons" / lesson / "lesson.md").read_text(encoding="utf-8")
+                    if not dict(sections(text)).get(slugs):
+                        complaints.append(f"article {letter}, {row}: {lesson}/lesson.md says nothing under {slugs}")
+                    continue
                 forms = {slug for path in sources(root / "lessons" / lesson)
                          for slug in PITFALL.findall(path.read_text(encoding="utf-8"))}
                 complaints += [f"article {letter}, {row}: {lesson} has no broken form {slug}" for slug in slugs
@@ -579,9 +585,11 @@ class PlantedViolations(unittest.TestCase):
 
     def test_article_that_no_lesson_has(self):
         self.plant("lessons/01_a/a.cpp", "// PITFALL one-thing\n")
+        self.plant("lessons/01_a/lesson.md", "# 01 a: b\n\n## Why\nIt is so.\n\n## Hints\n")
         self.plant("docs/lessons.md", 'A "How\nto"\n')
         for name, row, text in (("How to", {"01_a": ["one-thing"]}, None), ("How", {"01_a": ["one-thing"]}, "docs/lessons.md"),
                                 ("How to", {}, "no lesson has it"), ("How to", {"01_a": []}, "no lesson has it"),
+                                ("How to", {"01_a": "Why"}, None), ("How to", {"01_a": "Hints"}, "nothing under Hints"),
                                 ("How to", {"02_b": ["one-thing"]}, "02_b has no"),
                                 ("How to", {"01_a": ["other-thing"]}, "no broken form other-thing")):
             for kind in ("shows", "wrong_or_unsaid"):

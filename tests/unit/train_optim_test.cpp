@@ -34,6 +34,19 @@ void step(Adam& optimizer, at::Tensor& of, double gradient) {
   optimizer.step();
 }
 
+// What lesson 03 says of memory: with its weight and gradient, 16 bytes for each float32 parameter.
+TEST(Adam, HoldsEightBytesAParameterBesideWeightAndGradient) {
+  auto weight = torch::zeros({1000}, at::kFloat).set_requires_grad(true);
+  Adam optimizer({weight}, 0.1);
+  step(optimizer, weight, 1);
+  const auto& state = static_cast<const torch::optim::AdamParamState&>(
+      *optimizer.state().at(weight.unsafeGetTensorImpl()));
+  EXPECT_FALSE(state.max_exp_avg_sq().defined());
+  EXPECT_EQ(weight.nbytes() + weight.grad().nbytes() + state.exp_avg().nbytes() +
+                state.exp_avg_sq().nbytes(),
+            16 * 1000);
+}
+
 TEST(Adam, RefusesOptionsOutOfRange) {
   const auto with = [](const AdamOptions& options) {
     return error_of([&] { Adam({parameter({1})}, options); });
