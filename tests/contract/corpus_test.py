@@ -3,6 +3,7 @@
 import hashlib
 import json
 import pathlib
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -82,7 +83,7 @@ class Corpus(unittest.TestCase):
         self.assertEqual(again.read_bytes(), self.archive.read_bytes())
 
     def test_the_example_checker_names_its_pitfall(self):
-        command = f"'{sys.executable}' '{self.corpus / 'example_checker.py'}'"
+        command = shlex.join([sys.executable, str(self.corpus / "example_checker.py")])
         cells = {each["pitfall"]: each["cell"] for each in self.scored(self.corpus, "--checker", command, code=1).values()}
         self.assertEqual(cells, {"missing-set-epoch": "exact", "restart-without-resume": "missed", None: "clean"})
 

@@ -6,10 +6,13 @@ usage: slurm_test.py BIN
 """
 
 import os
+import pathlib
 import platform
 import pwd
 import re
+import shutil
 import subprocess
+import tempfile
 
 import jobs
 
@@ -46,9 +49,11 @@ PartitionName=all Nodes=node0,node1 Default=YES MaxTime=INFINITE State=UP
 
 class Slurm(jobs.Job):
     def setUp(self):
+        # Slurm's configuration takes no path with a space in it.
+        folder = tempfile.mkdtemp(prefix="lockstep-slurm-", dir="/tmp" if " " in tempfile.gettempdir() else None)
+        self.addCleanup(shutil.rmtree, folder)
         super().setUp()
-        self.cluster = self.folder / "cluster"
-        self.cluster.mkdir()
+        self.cluster = pathlib.Path(folder)
         munge = self.cluster / "munge"
         munge.mkdir(mode=0o755)
         key = munge / "key"

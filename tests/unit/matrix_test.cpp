@@ -27,7 +27,7 @@ class Matrices : public ::testing::Test {
   std::string script(const std::string& text) const {
     const auto file = folder_.path() / "checker.sh";
     write_file(file, text + "\n");
-    return "sh " + file.string();
+    return "sh \"" + file.string() + "\"";
   }
   std::string error_of(const std::vector<fs::path>& folders) {
     try {
@@ -151,7 +151,7 @@ TEST_F(Matrices, AProgramIsAskedBlind) {
   const auto one = make("dataset-unseeded/broken", "dataset-unseeded");
   write_file(one.folder / "rank_0.outcome.json", "{}");
   const auto seen = ask_program(one,
-                                script("cd $1\nfiles=$(find . -type f | sort)\n"
+                                script("cd \"$1\"\nfiles=$(find . -type f | sort)\n"
                                        "echo '{\"findings\": [{\"pitfall\": \"'$1 $files'\"}]}'"),
                                 20s);
   ASSERT_EQ(seen.findings.size(), 1u);

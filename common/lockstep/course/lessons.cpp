@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <lockstep/base/error.h>
+#include <lockstep/base/file.h>
 #include <lockstep/base/text.h>
 #include <lockstep/course/lessons.h>
 #include <lockstep/course/nearest.h>
@@ -11,10 +12,8 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 
@@ -140,27 +139,6 @@ LessonEntry find_lesson(const std::vector<LessonEntry>& lessons, const std::stri
                    list(nearest(wanted, names)) + ". ./lockstep list names them all");
 }
 
-Description describe(const LessonEntry& lesson) {
-  const std::string command = "'" + lesson.program.string() + "' --describe";
-  const auto close = [](FILE* pipe) { pclose(pipe); };
-  const std::unique_ptr<FILE, decltype(close)> pipe(popen(command.c_str(), "re"), close);
-  if (!pipe) throw Error("cannot start " + lesson.program.string() + ": " + std::strerror(errno));
-  std::string text;
-  char buffer[4096];
-  while (const auto count = fread(buffer, 1, sizeof buffer, pipe.get())) text.append(buffer, count);
-  const auto described = nlohmann::json::parse(text, nullptr, false);
-  if (described.is_discarded())
-    throw Error(lesson.program.string() +
-                " --describe did not answer; build it with ./lockstep run");
-  Description result{.default_world_size = described.at("default_world_size").get<int>(),
-                     .forms = {}};
-  for (const auto& form : described.at("forms"))
-    result.forms.push_back({form.at("name").get<std::string>(), form.at("form").get<std::string>(),
-                            form.at("part").get<std::string>(),
-                            form.at("min_world_size").get<int>()});
-  return result;
-}
-
 std::string correct_form_beside(const Description& description, const std::string& broken) {
   std::string part, correct;
   for (const auto& form : description.forms)
@@ -171,6 +149,25 @@ std::string correct_form_beside(const Description& description, const std::strin
 }
 
 namespace {
+
+// A program's standard output in a file, and no input.
+class Output {
+ public:
+  explicit Output(const std::filesystem::path& file) {
+    posix_spawn_file_actions_init(&actions_);
+    posix_spawn_file_actions_addopen(&actions_, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&actions_, STDOUT_FILENO, file.c_str(),
+                                     O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  }
+  ~Output() { posix_spawn_file_actions_destroy(&actions_); }
+  Output(const Output&) = delete;
+  Output& operator=(const Output&) = delete;
+  void take_errors() { posix_spawn_file_actions_adddup2(&actions_, STDOUT_FILENO, STDERR_FILENO); }
+  const posix_spawn_file_actions_t* actions() const { return &actions_; }
+
+ private:
+  posix_spawn_file_actions_t actions_{};
+};
 
 // Starts a program, with this terminal or with its output in a file, and waits.
 int run_and_wait(const std::filesystem::path& program, const std::vector<std::string>& arguments,
@@ -201,15 +198,27 @@ int run_program(const std::filesystem::path& program, const std::vector<std::str
 
 int run_quietly(const std::filesystem::path& program, const std::vector<std::string>& arguments,
                 const std::filesystem::path& log) {
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log.c_str(),
-                                   O_WRONLY | O_CREAT | O_TRUNC, 0644);
-  posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
-  const int code = run_and_wait(program, arguments, &actions);
-  posix_spawn_file_actions_destroy(&actions);
-  return code;
+  Output output(log);
+  output.take_errors();
+  return run_and_wait(program, arguments, output.actions());
+}
+
+Description describe(const LessonEntry& lesson) {
+  const TemporaryFolder folder("lockstep-describe");
+  const auto answer = folder.path() / "answer.json";
+  const Output output(answer);
+  run_and_wait(lesson.program, {"--describe"}, output.actions());
+  const auto described = nlohmann::json::parse(read_file(answer), nullptr, false);
+  if (described.is_discarded())
+    throw Error(lesson.program.string() +
+                " --describe did not answer; build it with ./lockstep run");
+  Description result{.default_world_size = described.at("default_world_size").get<int>(),
+                     .forms = {}};
+  for (const auto& form : described.at("forms"))
+    result.forms.push_back({form.at("name").get<std::string>(), form.at("form").get<std::string>(),
+                            form.at("part").get<std::string>(),
+                            form.at("min_world_size").get<int>()});
+  return result;
 }
 
 }  // namespace lockstep::course
