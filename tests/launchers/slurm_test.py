@@ -10,6 +10,7 @@ import pathlib
 import platform
 import pwd
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -125,7 +126,8 @@ class Slurm(jobs.Job):
 
     def test_in_a_batch_script_the_lesson_is_its_own_launcher(self):
         script = self.folder / "script.sh"
-        script.write_text(f"#!/bin/sh\nexec {jobs.BIN}/05_set_epoch --variant correct --json {self.folder}/report.json\n")
+        command = [jobs.BIN / "05_set_epoch", "--variant", "correct", "--json", self.folder / "report.json"]
+        script.write_text(f"#!/bin/sh\nexec {shlex.join(map(str, command))}\n")
         job = self.answer("sbatch", "--parsable", "-N", "1", "-n", "2", "-o", self.folder / "batch.log", script).strip()
         self.assertTrue(job)
         self.wait_until(lambda: re.search("JobState=(COMPLETED|FAILED)", self.answer("scontrol", "show", "job", job)),

@@ -25,7 +25,8 @@ struct Verdicts {
 };
 
 void add(Verdicts& verdicts, const std::string& lesson, const std::filesystem::path& report) {
-  for (const auto& variant : nlohmann::json::parse(read_file(report)).at("variants")) {
+  const auto json = nlohmann::json::parse(read_file(report));
+  for (const auto& variant : json.at("variants")) {
     const auto verdict = variant.at("verdict").get<std::string>();
     if (verdict == "as-expected")
       ++verdicts.expected;
