@@ -71,7 +71,8 @@ TEST(NewGroup, IsDecoratedAsAsked) {
       ++decorated;
       return backend;
     };
-    new_group(world, {0, 1}, options);
+    auto group = new_group(world, {0, 1}, options);
+    barrier(*group);  // nobody leaves before all are connected
   });
   EXPECT_EQ(decorated, 2);
 }
