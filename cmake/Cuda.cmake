@@ -57,7 +57,8 @@ function(compile_kernels variable)
   endforeach()
   list(GET LOCKSTEP_CUDA_ARCHITECTURES -1 newest)
   list(APPEND code -gencode=arch=compute_${newest},code=compute_${newest})
-  # nvcc hands paths to a shell: one with a quote in it arrives torn, a relative one is whole wherever the clone lies.
+  # nvcc hands paths to a shell: one with a quote in it arrives torn, a relative one is whole wherever the clone lies. It
+  # does not find its temporary files either where TMPDIR has a space: they lie beside the object.
   file(RELATIVE_PATH from ${CMAKE_CURRENT_BINARY_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
   file(RELATIVE_PATH common ${CMAKE_CURRENT_BINARY_DIR} ${PROJECT_SOURCE_DIR}/common)
   file(RELATIVE_PATH nccl ${CMAKE_CURRENT_BINARY_DIR} ${LOCKSTEP_NCCL_INCLUDE})
@@ -65,7 +66,7 @@ function(compile_kernels variable)
     cmake_path(GET source STEM stem)
     set(object ${CMAKE_CURRENT_BINARY_DIR}/${stem}.cu.o)
     add_custom_command(OUTPUT ${object} DEPFILE ${stem}.cu.o.d DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${source} VERBATIM
-      COMMAND ${LOCKSTEP_NVCC} -c -O3 -std=c++20 ${code} -ccbin ${LOCKSTEP_NVCC_HOST_COMPILER} --threads 2
+      COMMAND ${CMAKE_COMMAND} -E env TMPDIR=. ${LOCKSTEP_NVCC} -c -O3 -std=c++20 ${code} -ccbin ${LOCKSTEP_NVCC_HOST_COMPILER} --threads 2
         -Xcompiler=-fPIC,-Wall,-Wextra --expt-relaxed-constexpr -I ${common} -isystem ${nccl}
         -MD -MF ${stem}.cu.o.d -o ${stem}.cu.o ${from}/${source}
       COMMENT "nvcc ${source}")
