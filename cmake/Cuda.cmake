@@ -50,6 +50,14 @@ else()
   message(STATUS "CUDA kernels: ON (${LOCKSTEP_NVCC})")
 endif()
 
+# The way to `path` from the folder that nvcc runs in; either may be reached through a link.
+function(relative_to_here variable path)
+  file(REAL_PATH ${path} path)
+  file(REAL_PATH ${CMAKE_CURRENT_BINARY_DIR} here)
+  file(RELATIVE_PATH way ${here} ${path})
+  set(${variable} ${way} PARENT_SCOPE)
+endfunction()
+
 # compile_kernels(VARIABLE x.cu ...): the object files, for every architecture.
 function(compile_kernels variable)
   foreach(architecture IN LISTS LOCKSTEP_CUDA_ARCHITECTURES)
@@ -59,9 +67,9 @@ function(compile_kernels variable)
   list(APPEND code -gencode=arch=compute_${newest},code=compute_${newest})
   # nvcc hands paths to a shell: one with a quote in it arrives torn, a relative one is whole wherever the clone lies. It
   # does not find its temporary files either where TMPDIR has a space: they lie beside the object.
-  file(RELATIVE_PATH from ${CMAKE_CURRENT_BINARY_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
-  file(RELATIVE_PATH common ${CMAKE_CURRENT_BINARY_DIR} ${PROJECT_SOURCE_DIR}/common)
-  file(RELATIVE_PATH nccl ${CMAKE_CURRENT_BINARY_DIR} ${LOCKSTEP_NCCL_INCLUDE})
+  relative_to_here(from ${CMAKE_CURRENT_SOURCE_DIR})
+  relative_to_here(common ${PROJECT_SOURCE_DIR}/common)
+  relative_to_here(nccl ${LOCKSTEP_NCCL_INCLUDE})
   foreach(source IN LISTS ARGN)
     cmake_path(GET source STEM stem)
     set(object ${CMAKE_CURRENT_BINARY_DIR}/${stem}.cu.o)

@@ -5,7 +5,7 @@ if(LOCKSTEP_WERROR)
   list(APPEND LOCKSTEP_WARNINGS -Werror)
 endif()
 
-# _add_precompiled(NAME LIBRARY ... HEADERS <x.h> ...): what targets of one kind reuse.
+# _add_precompiled(NAME LIBRARIES ... HEADERS <x.h> ...): what targets of one kind reuse.
 function(_add_precompiled name)
   cmake_parse_arguments(ARG "" "" "LIBRARIES;HEADERS" ${ARGN})
   add_library(${name} OBJECT ${PROJECT_SOURCE_DIR}/cmake/pch.cpp)

@@ -82,8 +82,8 @@ void train(RankContext& context, const Fault& fault) {
 void train_in_container(RankContext& context, const Fault& fault) {
   if (!context.devices().front().is_cpu())
     throw UnavailableError(
-        "this part runs over gloo: NCCL keeps files of its own in /dev/shm, and has no room in the "
-        "small one that this part makes; leave --backend nccl out");
+        "this part runs over gloo: NCCL may keep files of its own in /dev/shm, and has no room in "
+        "the small one that this part makes; leave --backend nccl out");
   enter_small_shared_memory(context, kRoomPerRank * context.world_size());
   context.join(kUntilAllAreThere);
   barrier(*context.group());  // all are connected before one can be refused, and end

@@ -229,7 +229,7 @@ class Small(unittest.TestCase):
     def test_run_of_a_form(self):
         answer = self.call(f"lockstep run 05 --variant {FORM} --reports r")
         self.assert_has(answer, "Story\n", "A question before you run it\n", "Why\n", "The fix\n", "expected 3, observed 1",
-                        f"violation: {FORM}, ranks 0 and 1", "Every form ended as expected.")
+                        f"violation: {FORM}, ranks 0 and 1", "Every variant ended as expected.")
         heads = [text for codes, text in answer.colours() if codes == {1}]
         self.assertIn("Story", heads)
         self.assertTrue((self.folder / "r/forms/05_set_epoch.json").exists())

@@ -189,9 +189,16 @@ TEST_F(FlightFolder, FilesByRankUnderAnyName) {
   ASSERT_EQ(files.size(), 3);
   EXPECT_EQ(files[2].rank, 10);
   EXPECT_EQ(read_dumps(files).ranks[1].rank, 9);
-  write("nccl_trace_rank_0", "");  // torch's own name goes first, whatever is in it
-  ASSERT_EQ(found().size(), 1);
   EXPECT_EQ(found("fr_").size(), 3);
+}
+
+TEST_F(FlightFolder, TorchsOwnNamesGoFirstWhateverIsInThem) {
+  for (const std::string usual : {"comm_lib_trace_rank_", "nccl_trace_rank_"}) {
+    const TemporaryFolder folder("lockstep-flight");
+    for (const char* name : {"fr_0", "fr_1"}) write_file(folder.path() / name, pickled());
+    write_file(folder.path() / (usual + "0"), "");
+    EXPECT_EQ(find_dumps(folder.path(), std::nullopt).size(), 1) << usual;
+  }
 }
 
 TEST_F(FlightFolder, NoDumps) {

@@ -341,6 +341,15 @@ def check_lessons_page(root):
     return complaints
 
 
+def check_evidence(root):
+    """Each figure under README's Evidence stands on a page of docs/, where it is explained."""
+    section = (root / "README.md").read_text(encoding="utf-8").partition("\n## Evidence\n")[2].partition("\n## ")[0]
+    pages = " ".join(path.read_text(encoding="utf-8") for path in sorted((root / "docs").glob("*.md")))
+    return [f"README.md's Evidence says {figure}, and no page of docs/ does"
+            for figure in re.findall(r"\d[\d.,]*\d", section)
+            if not re.search(rf"(?<![\d.,]){re.escape(figure)}(?![\d])", pages)]
+
+
 def check_phrases(root):
     complaints = []
     for path in (path for path in own_files(root) if path.suffix == ".md" and path.is_file()):
@@ -432,6 +441,9 @@ class ThisTree(unittest.TestCase):
 
     def test_lessons_page(self):
         self.assert_none(check_lessons_page(ROOT))
+
+    def test_evidence(self):
+        self.assert_none(check_evidence(ROOT))
         self.assertLessEqual((ROOT / "README.md").stat().st_size, MOST_README_BYTES)
 
     def test_phrases(self):
@@ -614,6 +626,13 @@ class PlantedViolations(unittest.TestCase):
         self.plant("docs/lessons.md", right)
         self.plant("README.md", "")
         self.assert_one(check_lessons_page(self.root), "README.md has no line for 01_a")
+
+    def test_evidence_that_no_page_has(self):
+        self.plant("docs/a.md", "1,215 of them, 0.71 in all, 10.53\n")
+        self.plant("README.md", "5,000\n## Evidence\n\n1,215, and 0.71.\n\n## Limits\n\n6,000\n")
+        self.assertEqual(check_evidence(self.root), [])
+        self.plant("README.md", "\n## Evidence\n\n0.53 of them\n")
+        self.assert_one(check_evidence(self.root), "Evidence says 0.53")
 
     def test_phrase_that_is_retired(self):
         self.plant("docs/a.md", "`standstill` and a standing order\n\n    the broken form\n```\na broken form\n```\n")

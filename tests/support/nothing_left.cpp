@@ -169,21 +169,35 @@ std::map<pid_t, std::string> processes_with(const std::string& name, const std::
   return found;
 }
 
-void own_shared_memory() {
+namespace {
+
+// Whether this process now has a /dev/shm of its own.
+bool leave_shared_memory() {
   struct statvfs usual {};
-  if (statvfs(kSegments, &usual) != 0) return;
+  if (statvfs(kSegments, &usual) != 0) return false;
   const auto own_id = [](id_t id) { return std::to_string(id) + ' ' + std::to_string(id) + " 1"; };
   if (unshare(CLONE_NEWNS) != 0) {
     // Who is not root has the right in a user namespace only, in which all keep their names.
     const auto user = own_id(geteuid()), group = own_id(getegid());
-    if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return;
+    if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return false;
     std::ofstream("/proc/self/setgroups") << "deny";
     std::ofstream("/proc/self/uid_map") << user;
     std::ofstream("/proc/self/gid_map") << group;
   }
   const auto size = "size=" + std::to_string(usual.f_blocks * usual.f_frsize);
-  own_segments = mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
-                 mount("tmpfs", kSegments, "tmpfs", MS_NOSUID | MS_NODEV, size.c_str()) == 0;
+  return mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+         mount("tmpfs", kSegments, "tmpfs", MS_NOSUID | MS_NODEV, size.c_str()) == 0;
+}
+
+}  // namespace
+
+void own_shared_memory() {
+  // A namespace cannot be left again, and one may be made in which nothing is allowed: a child tries first.
+  const pid_t child = fork();
+  if (child == 0) _exit(leave_shared_memory() ? 0 : 1);
+  int status = -1;
+  own_segments =
+      child > 0 && waitpid(child, &status, 0) == child && status == 0 && leave_shared_memory();
 }
 
 bool has_own_shared_memory() {

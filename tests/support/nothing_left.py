@@ -34,6 +34,18 @@ def own_shared_memory():
     namespaces) than there are: then shared memory is not looked for, since whose a segment is cannot be told."""
     if not SEGMENTS.is_dir():
         return False
+    # A namespace cannot be left again, and one may be made in which nothing is allowed: a child tries first.
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if leave_shared_memory() else 1)
+        except OSError:
+            os._exit(1)
+    return os.waitpid(child, 0)[1] == 0 and leave_shared_memory()
+
+
+def leave_shared_memory():
+    """Whether this process now has a /dev/shm of its own."""
     size, user, group = os.statvfs(SEGMENTS), os.geteuid(), os.getegid()
     if LIBC.unshare(CLONE_NEWNS) != 0:
         # Who is not root has the right in a user namespace only, in which all keep their names.

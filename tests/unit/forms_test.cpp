@@ -66,8 +66,8 @@ TEST(Fold, AConstantAndWhatRestsOnIt) {
 
 TEST(Fold, ConditionsOfSeveralParts) {
   const std::string function = R"(void train() {
-  // A near miss: it is generous,
-  // and nothing is clipped.
+  // One that is generous is a near
+  // miss: nothing is clipped.
   const bool generous = fault("near-miss-generous");
   const auto own = generous ? 1e3 : kMax;
   if (generous || fault("clip-early")) {  // PITFALL clip-early

@@ -193,8 +193,10 @@ void add_diagnose_command(CLI::App& app, int& exit_code) {
                          "Name the pitfall from a folder of traces, or from those of a job's "
                          "attempts, in order");
   command
-      ->add_option("folder", options->folders,
-                   "Holds rank_*.trace, or dumps of PyTorch's flight recorder (nccl_trace_rank_*)")
+      ->add_option(
+          "folder", options->folders,
+          "Holds rank_*.trace, or dumps of PyTorch's flight recorder (comm_lib_trace_rank_*, "
+          "nccl_trace_rank_*)")
       ->required();
   command->add_flag("--json", options->as_json, "Findings and every detector's state as JSON");
   command->add_flag("--export", options->export_trace, "The trace itself as JSON");

@@ -89,6 +89,12 @@ std::filesystem::path standard_reports() {
   return source_folder() / "reports" / "out";
 }
 
+// When a file was written; the least time if it is not there.
+std::filesystem::file_time_type written_at(const std::filesystem::path& file) {
+  std::error_code missing;
+  return std::filesystem::last_write_time(file, missing);
+}
+
 // Every lesson's report goes to `reports`, unless the caller named a file for a single one. Several are summed up.
 int run(const std::vector<LessonEntry>& lessons, const std::string& wanted,
         const std::filesystem::path& reports, const std::vector<std::string>& rest) {
@@ -111,10 +117,15 @@ int run(const std::vector<LessonEntry>& lessons, const std::string& wanted,
   for (const auto& lesson : chosen) {
     countdown.next();
     auto arguments = rest;
-    if (!own_file) arguments.insert(arguments.end(), {"--json", reports / (lesson.name + ".json")});
+    const auto report = reports / (lesson.name + ".json");
+    if (!own_file) arguments.insert(arguments.end(), {"--json", report});
+    const auto earlier = written_at(report);
     const int code = run_program(lesson.program, arguments);
     if (code == kUsage || code > 128) return code;  // the same for the rest; or interrupted
-    (code == kCouldNotRun ? summary.did_not_run : summary.ran).push_back(lesson.name);
+    (written_at(report) != earlier ? summary.ran
+     : code == kSkipped            ? summary.skipped
+                                   : summary.did_not_run)
+        .push_back(lesson.name);
     if (counts && (code == kOk || code == kFinding)) record(lesson);
     skipped += code == kSkipped;
     if (code != kSkipped) worst = std::max(worst, code);

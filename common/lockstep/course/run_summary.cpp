@@ -53,10 +53,10 @@ void say(const std::string& line) {
 std::string verdict_on(const std::filesystem::path& report) {
   Verdicts verdicts;
   add(verdicts, "", report);
-  if (!verdicts.other.empty()) return "A form did not end as expected: see above.";
-  if (verdicts.skipped.empty()) return "Every form ended as expected.";
+  if (!verdicts.other.empty()) return "A variant did not end as expected: see above.";
+  if (verdicts.skipped.empty()) return "Every variant ended as expected.";
   const auto skipped = verdicts.number_skipped();
-  return plural(verdicts.expected, "form") + " ended as expected, " + std::to_string(skipped) +
+  return plural(verdicts.expected, "variant") + " ended as expected, " + std::to_string(skipped) +
          (skipped == 1 ? " was" : " were") + " skipped.";
 }
 
@@ -67,14 +67,17 @@ void say_summary(const RunSummary& summary, const std::filesystem::path& standar
   const auto other = static_cast<std::int64_t>(verdicts.other.size());
   const auto skipped = verdicts.number_skipped();
   say_heading("Summary");
-  say(plural(static_cast<std::int64_t>(summary.ran.size() + summary.did_not_run.size()), "lesson") +
-      ", " + plural(verdicts.expected + other + skipped, "variant") + ": " +
+  const auto lessons = summary.ran.size() + summary.skipped.size() + summary.did_not_run.size();
+  say(plural(static_cast<std::int64_t>(lessons), "lesson") + ", " +
+      plural(verdicts.expected + other + skipped, "variant") + ": " +
       std::to_string(verdicts.expected) + " as expected, " +
       (other > 0 ? std::to_string(other) + " not as expected, " : "") + std::to_string(skipped) +
       " skipped; " + duration(summary.seconds));
   if (other > 0) say("not as expected: " + list(verdicts.other));
   for (const auto& [which, count] : verdicts.skipped)
     say("skipped: " + plural(count, "variant") + " of " + which.first + ": " + which.second);
+  if (!summary.skipped.empty())
+    say("skipped, no variant ran: " + list(summary.skipped) + ": see above");
   if (!summary.did_not_run.empty()) say("did not run: " + list(summary.did_not_run));
   const auto folder = summary.reports.lexically_normal();
   say("reports: " + folder.string() + "; one page of them: ./lockstep report" +

@@ -7,13 +7,14 @@
 
 namespace lockstep::course {
 
-// "4 forms ended as expected, 7 were skipped.", of a report.
+// "4 variants ended as expected, 7 were skipped.", of a report.
 std::string verdict_on(const std::filesystem::path& report);
 
 struct RunSummary {
   std::filesystem::path reports;         // the folder with a report of each lesson that ran
-  std::vector<std::string> ran;          // lessons
-  std::vector<std::string> did_not_run;  // lessons that ended without a report
+  std::vector<std::string> ran;          // lessons that wrote a report
+  std::vector<std::string> skipped;      // lessons that could not start here, and said why
+  std::vector<std::string> did_not_run;  // lessons that ended with an error, without a report
   double seconds = 0;
 };
 

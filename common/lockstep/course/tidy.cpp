@@ -84,7 +84,7 @@ std::size_t with_comment_above(const std::string& code, std::size_t begin) {
 }
 
 std::string without_near_misses(const std::string& text) {
-  static const std::regex near_miss("near miss", std::regex::icase);
+  static const std::regex near_miss(R"(near\s+(//\s*)?miss)", std::regex::icase);
   std::string result, comment;
   for (const auto& line : lines_of(text)) {
     if (line.compare(indent_at(line, 0), 2, "//") == 0) {

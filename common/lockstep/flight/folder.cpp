@@ -3,6 +3,7 @@
 #include <lockstep/flight/folder.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <charconv>
 #include <fstream>
@@ -12,7 +13,7 @@
 namespace lockstep::flight {
 namespace {
 
-constexpr const char* kDefaultPrefix = "nccl_trace_rank_";
+constexpr std::array<const char*, 2> kUsualPrefixes{"comm_lib_trace_rank_", "nccl_trace_rank_"};
 constexpr std::uintmax_t kLargest = std::uintmax_t{1} << 30;  // 2,000 entries take a few MB
 
 struct Name {
@@ -72,9 +73,13 @@ std::vector<DumpFile> find_dumps(const std::filesystem::path& folder,
       found[name->prefix].push_back({name->rank, item.path()});
   }
   if (prefix) return by_rank(found[*prefix]);
-  if (const auto usual = found.find(kDefaultPrefix); usual != found.end())
-    return by_rank(usual->second);
-  std::erase_if(found, [](const auto& files) {
+  const auto is_usual = [](const auto& files) {
+    return std::find(kUsualPrefixes.begin(), kUsualPrefixes.end(), files.first) !=
+           kUsualPrefixes.end();
+  };
+  const bool any_usual = std::any_of(found.begin(), found.end(), is_usual);
+  std::erase_if(found, [&](const auto& files) {
+    if (any_usual) return !is_usual(files);
     return std::none_of(files.second.begin(), files.second.end(),
                         [](const DumpFile& file) { return begins_as_dump(file.path); });
   });

@@ -1,5 +1,5 @@
-// A folder of dumps, one file a rank, named <prefix><rank> as torch does (nccl_trace_rank_0), with
-// ".json", ".pickle" or ".pkl" after it or nothing.
+// A folder of dumps, one file a rank, named <prefix><rank> as torch does (comm_lib_trace_rank_0, once
+// nccl_trace_rank_0), with ".json", ".pickle" or ".pkl" after it or nothing.
 #pragma once
 
 #include <lockstep/flight/dump.h>
@@ -22,8 +22,8 @@ struct DumpFile {
   std::filesystem::path path;
 };
 
-// The dumps in a folder, by rank. Without a prefix: those named nccl_trace_rank_<rank>, or else of
-// the only prefix under which a file begins as a dump does; empty where there is none. Throws
+// The dumps in a folder, by rank. Without a prefix: those of torch's names, or else of the
+// only prefix under which a file begins as a dump does; empty where there is none. Throws
 // UsageError where several prefixes fit, and Error where a rank has two files.
 std::vector<DumpFile> find_dumps(const std::filesystem::path& folder,
                                  const std::optional<std::string>& prefix);

@@ -34,7 +34,8 @@ struct DdpOptions {
 };
 
 // The part that is no template. Collective: construction (all ranks, with equal parameters), each
-// forward with broadcast_buffers or on the second iteration (buckets are rebuilt), each backward.
+// forward with broadcast_buffers (but not the one after a forward without gradients or under NoSync,
+// as in Python) or on the second iteration (buckets are rebuilt), each backward.
 class DdpEngine : public Joinable {
  public:
   // Throws CollectiveError or Error: when ranks' parameters differ in number or shape (the message
