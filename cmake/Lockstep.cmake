@@ -98,17 +98,14 @@ function(add_lesson name)
   endforeach()
 endfunction()
 
-# add_lockstep_test(NAME [TORCH] SOURCES ... DEPENDS ... LABEL unit [TIMEOUT s] [PROCESSORS n])
+# add_lockstep_test(NAME [TORCH] SOURCES ... DEPENDS ... LABEL unit [TIMEOUT s])
 # A GoogleTest program; each of its cases is a test of its own, named LABEL.Suite.Case. A case that skips
 # is reported by CTest as skipped, never as passed; one that leaves a process, a listening socket, shared memory
 # or a temporary file behind fails.
 function(add_lockstep_test name)
-  cmake_parse_arguments(ARG "TORCH" "LABEL;TIMEOUT;PROCESSORS" "SOURCES;DEPENDS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "LABEL;TIMEOUT" "SOURCES;DEPENDS;ENVIRONMENT" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
-  endif()
-  if(NOT ARG_PROCESSORS)
-    set(ARG_PROCESSORS 1)
   endif()
   if(NOT TARGET lockstep_test_main)  # once for all of them
     set(_support ${PROJECT_SOURCE_DIR}/tests/support)
@@ -125,7 +122,7 @@ function(add_lockstep_test name)
   endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   gtest_discover_tests(${name} TEST_PREFIX "${ARG_LABEL}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${ARG_PROCESSORS}
+    PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT}
       SKIP_RETURN_CODE 77 ENVIRONMENT "${ARG_ENVIRONMENT}")
 endfunction()
 include(GoogleTest)

@@ -2,7 +2,7 @@
 add_lockstep_test(recorded_test
   SOURCES recorded_test.cpp renamed_run.cpp ../support/program.cpp
   DEPENDS lockstep::matrix lockstep::diagnose
-  LABEL contract TIMEOUT 120 PROCESSORS 1)
+  LABEL contract TIMEOUT 120)
 target_compile_definitions(recorded_test PRIVATE LOCKSTEP_LESSONS_FOLDER="${PROJECT_BINARY_DIR}/bin")
 get_property(_lessons GLOBAL PROPERTY LOCKSTEP_LESSONS)
 add_dependencies(recorded_test ${_lessons})
