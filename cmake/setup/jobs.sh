@@ -112,19 +112,22 @@ job_test() {
     --output-log "$ROOT/reports/out/test-${BUILD##*/}.log" ${arguments[@]+"${arguments[@]}"}
 }
 
-# One label needs the tests of its own folder only; anything else needs everything.
+# One label needs the folders whose tests have it, and the program behind ./lockstep; anything else needs everything.
 build_tests() {
-  local word previous="" label="" labels=0
+  local word previous="" label="" labels=0 file targets=()
   for word in "$@"; do
     if [[ "$previous" == -L ]]; then label="$word" labels=$((labels + 1)); fi
     if [[ "$word" == -L?* && "$word" != -LE ]]; then label="${word#-L}" labels=$((labels + 1)); fi
     previous="$word"
   done
-  if ((labels == 1)) && [[ "$label" =~ ^[a-z]+$ && -e "$ROOT/tests/$label/CMakeLists.txt" ]]; then
-    build "tests/$label/all"
-  else
-    build
+  if ((labels == 1)) && [[ "$label" =~ ^[a-z]+$ ]]; then
+    while IFS= read -r file; do
+      targets+=("$file")
+    done < <(cd "$ROOT" && grep -lE "LABELS? \"?$label\b" tests/*/CMakeLists.txt tests/*/*.cmake 2>/dev/null |
+      sed 's|/[^/]*$|/all|' | sort -u)
+    if ((${#targets[@]})); then targets+=(lockstep-course); fi
   fi
+  build ${targets[@]+"${targets[@]}"}
 }
 
 # bench [NAME]: benchmarks/NAME.sh or NAME.py, else the built program NAME.

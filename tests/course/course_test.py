@@ -188,14 +188,25 @@ class Course(unittest.TestCase):
 
     def test_a_look_at_a_job_that_runs_says_so(self):
         traces = self.folder / "traces"
-        said = []
-        with subprocess.Popen([PROGRAM, "run", "09", "--variant", "rank-conditional-collective", "--world-size", "3",
+        said, of_copies = [], []
+        with subprocess.Popen([PROGRAM, "run", "09", "--variant", "rank-zero-long-work", "--world-size", "3",
                                "--reports", self.folder, "--trace", traces], stdin=subprocess.DEVNULL,
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-            folder = traces / "09_hanging_collective" / "rank-conditional-collective"
+            folder = traces / "09_hanging_collective" / "rank-zero-long-work"
             while process.poll() is None:
-                said.append(call("diagnose", folder).stderr)
-        self.assertTrue([text for text in said if "note: ranks 0, 1 and 2 still run." in text], said)
+                said.append(flat(call("diagnose", folder).stderr))
+                # What is left where somebody ends the job at this moment.
+                copy = self.folder / f"ended_{len(said)}"
+                try:
+                    shutil.copytree(folder, copy)
+                except OSError:
+                    continue  # a file has just got its name
+                of_copies.append(flat(call("diagnose", copy).stderr))
+        self.assertTrue([text for text in said if "note: ranks 0, 1 and 2 still run." in text], said[-5:])
+        # Ranks 1 and 2 wait for two seconds before they give up.
+        where = "rank 0 has not arrived at allreduce number 10"
+        self.assertTrue([text for text in said if re.search(rf"here for \d+ seconds?: {where}", text)], said[-5:])
+        self.assertTrue([text for text in of_copies if f"did not end by itself, and was here: {where}" in text], of_copies[-5:])
         self.assertNotIn("still run", call("diagnose", folder).stderr)
 
     def test_a_failure_without_a_finding_is_told_of(self):

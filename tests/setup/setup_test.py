@@ -300,9 +300,11 @@ class SetupTest(unittest.TestCase):
         self.assertEqual(self.call("test", "--tier", "huge").returncode, 2)
 
     def test_one_label_builds_its_own_tests_only(self):
-        (self.tree / "tests/fault").mkdir(parents=True)
-        (self.tree / "tests/fault/CMakeLists.txt").touch()
-        for arguments, target in ((["-L", "fault"], "tests/fault/all"), (["-Lfault", "-R", "x"], "tests/fault/all"),
+        for folder, label in (("fault", "LABEL fault TIMEOUT 60"), ("other", 'LABELS "fault;gpu"'), ("unit", "LABEL unit")):
+            (self.tree / "tests" / folder).mkdir(parents=True)
+            (self.tree / "tests" / folder / "CMakeLists.txt").write_text(f"add_lockstep_test(x {label})\n")
+        folders = "tests/fault/all tests/other/all lockstep-course"
+        for arguments, target in ((["-L", "fault"], folders), (["-Lfault", "-R", "x"], folders),
                                   (["-L", "fault", "-L", "quick"], "clang-2.11.0"), (["-L", "f.*"], "clang-2.11.0"),
                                   (["-R", "fault"], "clang-2.11.0"), (["-L", "nothing"], "clang-2.11.0")):
             self.assert_ok(self.call("test", *arguments))

@@ -1,4 +1,5 @@
 // ./lockstep diagnose: names what went wrong in a recorded run, or in the attempts of a job.
+#include <lockstep/base/clock.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
 #include <lockstep/base/text.h>
@@ -6,6 +7,7 @@
 #include <lockstep/course/exit_code.h>
 #include <lockstep/course/flight_diagnosis.h>
 #include <lockstep/diagnose/diagnose.h>
+#include <lockstep/diagnose/standstill.h>
 #include <lockstep/diagnose/text.h>
 #include <lockstep/trace/attempts.h>
 #include <lockstep/trace/json.h>
@@ -98,8 +100,8 @@ void check_attempts(const std::vector<std::filesystem::path>& folders,
   }
 }
 
-// A snapshot of a job that still runs shows waits that may just not be over.
-void warn_of_running_ranks(const std::filesystem::path& folder, const trace::Trace& trace) {
+// A snapshot of a job that still runs shows waits that may just not be over. Whether there is a rank that runs.
+bool warn_of_running_ranks(const std::filesystem::path& folder, const trace::Trace& trace) {
   std::vector<int> running;
   for (const auto& rank : trace.ranks) {
     const auto maps = std::filesystem::path("/proc") / std::to_string(rank.pid) / "maps";
@@ -112,9 +114,21 @@ void warn_of_running_ranks(const std::filesystem::path& folder, const trace::Tra
     }
     running.push_back(rank.participant.rank);
   }
-  if (running.empty()) return;
+  if (running.empty()) return false;
   warn("note: " + ranks_text(running) + (running.size() > 1 ? " still run" : " still runs") +
        ". What is found is of this moment: a wait may just not be over. Look again later.");
+  return true;
+}
+
+// A job that hangs until somebody ends it leaves no more than where its ranks were.
+void note_where_it_was(const trace::Trace& trace, bool runs) {
+  const auto place = diagnose::standstill(trace, std::chrono::milliseconds{0});
+  if (!place || place->culprits().empty()) return;
+  const auto seconds = (monotonic_ns() - place->time_ns) / 1'000'000'000;
+  warn("note: the job " + (runs ? "has been here for " + plural(seconds, "second") + ":"
+                                : std::string("did not end by itself, and was here:")));
+  warn("  " + diagnose::to_text(*place));
+  if (!runs) warn("If it hung, that is why. If it was ended while all was well, it means nothing.");
 }
 
 // What is known of a job in which nothing was found, and that failed all the same.
@@ -139,6 +153,7 @@ int diagnose_folders(const std::vector<std::filesystem::path>& folders, bool as_
   std::vector<std::int64_t> first_attempts;  // of each folder, by number
   std::set<std::filesystem::path> seen;
   std::set<int> missing;
+  bool runs = false;
   for (const auto& job : folders) {
     const auto first = attempts.size();
     for (const auto& folder : trace::attempt_folders(job)) {
@@ -147,7 +162,7 @@ int diagnose_folders(const std::vector<std::filesystem::path>& folders, bool as_
       refuse_folder_of_runs(folder);
       attempts.push_back(trace::read(folder));
       missing.merge(warn_of_missing_ranks(folder, attempts.back()));
-      warn_of_running_ranks(folder, attempts.back());
+      runs = warn_of_running_ranks(folder, attempts.back()) || runs;
     }
     first_attempts.push_back(attempt_number(attempts[first]));
   }
@@ -158,7 +173,10 @@ int diagnose_folders(const std::vector<std::filesystem::path>& folders, bool as_
     return kOk;
   }
   const auto diagnosis = diagnose::diagnose(trace);
-  if (diagnosis.findings.empty()) note_failures(trace);
+  if (diagnosis.findings.empty()) {
+    note_failures(trace);
+    note_where_it_was(trace, runs);
+  }
   if (as_json) {
     nlohmann::json findings = nlohmann::json::array(), rows = nlohmann::json::array();
     for (const auto& finding : diagnosis.findings) findings.push_back(finding_json(finding));

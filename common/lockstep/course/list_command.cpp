@@ -40,22 +40,30 @@ std::string state_of(const LessonProgress& done) {
 int list_lessons() {
   const Progress progress;
   const LessonEntry* next = nullptr;
+  bool next_has_run = false;
   int count = 0, done_count = 0;
   const auto lessons = lessons_of_clone();
   for (const auto& lesson : lessons) {
     const auto done = progress.of(lesson.name, hash_of_sources(lesson.folder));
     ++count;
     done_count += done.passed.empty() ? 0 : 1;
-    if (done.passed.empty() && next == nullptr) next = &lesson;
+    if (done.passed.empty() && next == nullptr) {
+      next = &lesson;
+      next_has_run = !done.ran.empty() && !done.changed;
+    }
     std::cout << std::left << std::setw(34) << lesson.name << std::setw(15) << state_of(done)
               << std::right << std::setw(4) << minutes_of(lesson.folder) << " min"
               << (next == &lesson ? "   next" : "") << "\n"
               << wrapped(lesson.title, "    ");
   }
-  std::cout << "\n" << done_count << " of " << count << " exercises done.";
-  if (next != nullptr)
-    std::cout << "\nNext: ./lockstep run " << next->name.substr(0, 2)
-              << ", then ./lockstep exercise start " << next->name.substr(0, 2);
+  std::cout << "\n"
+            << done_count << " of " << count
+            << " exercises done. Minutes: to read a lesson and mend its exercise.";
+  if (next != nullptr) {
+    const auto number = next->name.substr(0, 2);
+    std::cout << "\nNext: " << (next_has_run ? "" : "./lockstep run " + number + ", then ")
+              << "./lockstep exercise start " << number;
+  }
   std::cout << "\n";
   return kOk;
 }

@@ -118,12 +118,13 @@ struct Place {
 };
 
 // Somebody was left inside of it for good, or it failed.
-bool stands_still(const Ranks& ranks, const std::vector<Call>& calls, const std::set<int>& group) {
+bool stands_still(const Ranks& ranks, const std::vector<Call>& calls, const std::set<int>& group,
+                  std::chrono::nanoseconds patience) {
   bool under_way = false;
   for (const auto& call : calls) {
     if (call.collective->failed != 0) return true;
     if (call.collective->left_ns != 0 || ranks.ended_in_order(call.rank)) continue;
-    if (ranks.waited_ns(call) >= kPatience) return true;
+    if (ranks.waited_ns(call) >= patience.count()) return true;
     under_way = true;
   }
   return under_way && std::any_of(group.begin(), group.end(), [&](int rank) {
@@ -142,13 +143,15 @@ bool all_got_past(const Calls& calls, const Place& place, const std::set<int>& g
 }
 
 // The first such place in time.
-Place first_incomplete(const Ranks& ranks, const Calls& calls, const Members& members) {
+Place first_incomplete(const Ranks& ranks, const Calls& calls, const Members& members,
+                       std::chrono::nanoseconds patience) {
   Place first;
   for (const auto& [key, of_place] : calls) {
     const Place place{&of_place, key.first, key.second, entered_ns(of_place)};
     if (first.calls && first.time_ns <= place.time_ns) continue;
     const auto& group = members.of(key.first);
-    if (stands_still(ranks, of_place, group) && !all_got_past(calls, place, group)) first = place;
+    if (stands_still(ranks, of_place, group, patience) && !all_got_past(calls, place, group))
+      first = place;
   }
   return first;
 }
@@ -268,7 +271,8 @@ std::vector<const RankStand*> Standstill::culprits() const {
   return {};
 }
 
-std::optional<Standstill> standstill(const trace::Trace& trace) {
+std::optional<Standstill> standstill(const trace::Trace& trace,
+                                     std::chrono::milliseconds patience) {
   const Run run(trace);
   if (run.devices || run.world_size < 2) return std::nullopt;
   if (all_left_in_order(run)) return std::nullopt;
@@ -276,7 +280,7 @@ std::optional<Standstill> standstill(const trace::Trace& trace) {
   if (calls.empty()) return std::nullopt;
   const Ranks ranks(trace);
   const Members members(trace, run, calls);
-  const auto place = first_incomplete(ranks, calls, members);
+  const auto place = first_incomplete(ranks, calls, members, patience);
   if (!place.calls) return std::nullopt;
 
   Standstill result{.group = place.group,

@@ -61,8 +61,13 @@ inline constexpr std::chrono::milliseconds kStandstill{500};
 // half of them did or there is no other. What is still under way at the end counts when somebody
 // waited for kStandstill, or a rank of the group has ended by itself. A rank whose trace is truncated,
 // or that recorded no collective and ended in order, may have been anywhere: it is left out.
-std::optional<Standstill> standstill(const trace::Trace& trace);
-std::optional<Standstill> standstill(trace::Trace&& trace) = delete;  // it points into the trace
+// With a shorter `patience`, 0 for any wait at all: where the ranks of a job were that was ended from
+// outside, or still runs. It may have been about to go on.
+std::optional<Standstill> standstill(const trace::Trace& trace,
+                                     std::chrono::milliseconds patience = kStandstill);
+std::optional<Standstill> standstill(trace::Trace&& trace,
+                                     std::chrono::milliseconds patience = kStandstill) =
+    delete;  // it points into the trace
 
 // "rank 1 has not arrived at allreduce number 7; its last was broadcast number 6", a line for each
 // rank that does not merely wait, then one for those that do. Where all of them do, it is what is
