@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -203,6 +204,23 @@ TEST_P(Replicas, ApartForNoNamedReasonAreAGenericFinding) {
         parameters && event.step >= 1)
       parameters->values[1] = summarize(Values{1, 2, 3});
   expect_only(trace, "replicas-diverged", GetParam() == 2 ? all_ranks(2) : std::vector<int>{1}, 1);
+}
+
+TEST_P(Replicas, ApartBetweenRecordedStepsAreNamedWithBoth) {
+  auto trace = without<trace::Update>(Job(GetParam()).run());
+  for (auto& rank : trace.ranks)
+    std::erase_if(rank.events, [](const auto& event) {
+      return std::holds_alternative<trace::Parameters>(event.payload) && event.step >= 1 &&
+             event.step < 3;
+    });
+  for (auto& event : trace.ranks[1].events)
+    if (auto* parameters = std::get_if<trace::Parameters>(&event.payload);
+        parameters && event.step >= 3)
+      parameters->values[1] = summarize(Values{1, 2, 3});
+  expect_only(trace, "replicas-diverged", GetParam() == 2 ? all_ranks(2) : std::vector<int>{1}, 3);
+  const auto finding = diagnose::diagnose(trace).findings.front();
+  EXPECT_EQ(finding.after, 0);
+  EXPECT_THAT(finding.evidence, ::testing::EndsWith("; it began between steps 0 and 3"));
 }
 
 TEST_P(Replicas, OfAnotherShapeAreNamedAlone) {

@@ -34,17 +34,64 @@ TEST(RecordProbes, ValuesAreSampledAndNothingChanges) {
 
   for (int rank = 0; rank < 2; ++rank) {
     const auto trace = job.trace_of(rank);
-    const auto sampled = ElementsAre(0, 1, 2, 3, 64, 128);
+    const auto sampled = ElementsAre(0, 1, 2, 3, 4, 8, 16, 32, 64, 128);
     EXPECT_THAT(steps_of<trace::LocalGradients>(trace), sampled);
     EXPECT_THAT(steps_of<trace::ReducedGradients>(trace), sampled);
     EXPECT_THAT(steps_of<trace::Loss>(trace), sampled);
-    EXPECT_THAT(steps_of<trace::Parameters>(trace), ElementsAre(-1, 0, 1, 2, 3, 64, 128));
+    EXPECT_THAT(steps_of<trace::Parameters>(trace),
+                ElementsAre(-1, 0, 1, 2, 3, 4, 8, 16, 32, 64, 128, 129));  // at the end, too
     EXPECT_EQ(steps_of<trace::Samples>(trace).size(), 130u);
     EXPECT_EQ(steps_of<trace::Update>(trace).size(), 130u);
     EXPECT_EQ(steps_of<trace::Model>(trace).size(), 1u);
     EXPECT_EQ(trace.all<trace::Update>()[5].event->lr, std::vector<double>{0.05});
     EXPECT_EQ(trace.all<trace::LocalGradients>()[1].event->samples, 8);
   }
+}
+
+struct OneRank {
+  RecordJob job{1};
+  Mlp net = seeded(5, [] { return Mlp(4, 6, 3); });
+  torch::optim::SGD optimizer{net->parameters(), torch::optim::SGDOptions(0.1)};
+
+  at::Tensor backward() {
+    const auto loss = net->forward(inputs_of(0)).square().mean();
+    loss.backward();
+    return loss;
+  }
+};
+
+// Nothing that stays is lost between probed steps.
+TEST(RecordProbes, TheLastUpdateIsSeenBeforeWhatGoesByIt) {
+  OneRank rank;
+  {
+    record::Probes probes(rank.job.writer(0), {.first = 1, .every = 0});
+    probes.attach(*rank.net);
+    probes.start();
+    const auto update = [&] {
+      rank.net->zero_grad();
+      rank.backward();
+      rank.optimizer.step();
+      probes.updated(rank.optimizer);
+    };
+    update();  // step 0, probed
+    probes.pass_end("train", 0, 1);
+    update();
+    update();  // step 2
+    probes.pass_end("evaluate", 0, 1);
+    probes.pass_end("train", 0, 1);
+    probes.pass_end("train", 0, 1);  // nothing moved
+    update();                        // step 3
+    probes.forward(true);
+    probes.forward(false);
+    update();  // step 4
+    const TemporaryFolder folder("lockstep-probes");
+    probes.checkpoint_file("save_begin", folder.path() / "a.pt", {});
+    update();  // step 5
+    update();  // step 6
+  }
+  const auto trace = rank.job.trace_of(0);
+  EXPECT_THAT(steps_of<trace::Parameters>(trace), ElementsAre(-1, 0, 2, 3, 4, 6));
+  EXPECT_EQ(trace.events.back().step, 6);
 }
 
 // The Reducer leaves the mean over ranks of what each rank's backward produced.
@@ -72,18 +119,6 @@ TEST(RecordProbes, TheMeanOfTheLocalSketchesIsTheReducedOne) {
                 traces[1].all<trace::LocalGradients>()[step].event->values[parameter].hash);
     }
 }
-
-struct OneRank {
-  RecordJob job{1};
-  Mlp net = seeded(5, [] { return Mlp(4, 6, 3); });
-  torch::optim::SGD optimizer{net->parameters(), torch::optim::SGDOptions(0.1)};
-
-  at::Tensor backward() {
-    const auto loss = net->forward(inputs_of(0)).square().mean();
-    loss.backward();
-    return loss;
-  }
-};
 
 TEST(RecordProbes, AttachingTwiceDoesNotCountTwice) {
   OneRank rank;

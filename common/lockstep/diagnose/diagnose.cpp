@@ -225,8 +225,14 @@ const std::vector<Detector>& detectors() {
 
 Diagnosis diagnose(const trace::Trace& trace) {
   Diagnosis diagnosis;
-  for (const auto& detector : detectors())
-    diagnosis.rows.push_back({detector.slug, detector.detect(trace)});
+  for (const auto& detector : detectors()) {
+    auto verdict = detector.detect(trace);
+    for (auto& finding : verdict.findings)
+      if (finding.after >= 0 && finding.after + 1 < finding.step)
+        finding.evidence += "; it began between steps " + std::to_string(finding.after) + " and " +
+                            std::to_string(finding.step);
+    diagnosis.rows.push_back({detector.slug, std::move(verdict)});
+  }
 
   // What may be a choice accounts for nothing.
   const auto was_found = [&](const std::string& slug) {

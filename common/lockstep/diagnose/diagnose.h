@@ -22,6 +22,9 @@ struct Finding {
   std::int64_t step = -1;  // the first at which it shows; -1 = before training, or no step applies
   std::int64_t sequence = -1;  // of the collective; -1 = none
   std::string evidence;        // one sentence with the figures
+  // The last recorded step before `step`, at which it did not show: it began after that one. -1 = not known, or
+  // every step is recorded.
+  std::int64_t after = -1;
 };
 
 enum class State {

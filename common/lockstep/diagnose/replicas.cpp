@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <utility>
 
 namespace lockstep::diagnose {
 namespace {
@@ -19,10 +20,11 @@ std::optional<Verdict> not_comparable(const Run& run) {
 
 struct Difference {
   std::int64_t step = -1;
-  int tensor = -1;         // the first that differs; -1 = all are equal
-  std::vector<int> ranks;  // odd ones out
-  double distance = 0;     // relative, the largest from the first rank's
-  bool finite = true;      // or else only some of the ranks' values are
+  std::int64_t after = -1;  // the last step recorded before
+  int tensor = -1;          // the first that differs; -1 = all are equal
+  std::vector<int> ranks;   // odd ones out
+  double distance = 0;      // relative, the largest from the first rank's
+  bool finite = true;       // or else only some of the ranks' values are
 };
 
 Difference difference(const Run& run, std::int64_t step, const Replicas& replicas) {
@@ -42,9 +44,11 @@ Difference difference(const Run& run, std::int64_t step, const Replicas& replica
 std::optional<Difference> divergence(const Run& run,
                                      const std::map<std::int64_t, Replicas>& steps) {
   std::optional<Difference> first;
+  std::int64_t before = -1;
   for (const auto& [step, replicas] : steps) {
     if (step < 0) continue;
-    const auto now = difference(run, step, replicas);
+    auto now = difference(run, step, replicas);
+    now.after = std::exchange(before, step);
     if (now.tensor < 0 && first) return std::nullopt;
     if (now.tensor >= 0 && !first) first = now;
   }
@@ -257,7 +261,8 @@ Verdict replicas_diverged(const trace::Trace& trace) {
   return found({.pitfall = "replicas-diverged",
                 .ranks = apart->ranks,
                 .step = apart->step,
-                .evidence = describe(run, *apart)});
+                .evidence = describe(run, *apart),
+                .after = apart->after});
 }
 
 }  // namespace lockstep::diagnose

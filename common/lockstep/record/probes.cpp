@@ -3,6 +3,7 @@
 #include <lockstep/record/probes.h>
 #include <lockstep/record/sketch.h>
 
+#include <bit>
 #include <cmath>
 #include <mutex>
 #include <optional>
@@ -40,18 +41,28 @@ trace::Summary summarize(const at::Tensor& tensor) {
   return summary;
 }
 
+bool ProbeOptions::probes(std::int64_t step) const {
+  if (step < first) return true;
+  if (every <= 0) return false;
+  return step < every ? std::has_single_bit(static_cast<std::uint64_t>(step)) : step % every == 0;
+}
+
 class Probes::Impl {
  public:
   Impl(std::shared_ptr<trace::Writer> writer_in, const ProbeOptions& options_in)
       : writer(std::move(writer_in)), options(options_in) {}
-  ~Impl() { detach(); }
-
-  bool values_wanted() const {
-    const auto step = writer->step();
-    return step < options.first || (options.every > 0 && step % options.every == 0);
+  ~Impl() {
+    try {
+      record_last_update();
+    } catch (const std::exception&) {  // the program ends, and its devices may have ended before it
+    }
+    detach();
   }
 
+  bool values_wanted() const { return options.probes(writer->step()); }
+
   void attach(torch::nn::Module& module) {
+    record_last_update();
     detach();
     parameters.clear();
     buffers.clear();
@@ -121,6 +132,16 @@ class Probes::Impl {
     record_buffers();
   }
 
+  // The parameters as the last update left them, where its step was not probed.
+  void record_last_update() {
+    const auto update = std::exchange(unseen_update, std::nullopt);
+    if (!update) return;
+    const auto step = writer->step();
+    writer->set_step(*update);
+    writer->record(trace::Parameters{summarize_all(parameters)});
+    writer->set_step(step);
+  }
+
   void record_buffers() {
     if (!buffers.empty()) writer->record(trace::Buffers{buffer_names, summarize_all(buffers)});
   }
@@ -130,6 +151,8 @@ class Probes::Impl {
   std::int64_t samples_since_update = 0;  // drawn, as far as the program says
   std::int64_t losses_since_update = 0;   // that went into a loss
   std::optional<trace::Model> attached;
+  std::optional<std::int64_t>
+      unseen_update;           // the last one, if no parameters were recorded after it
   bool buffers_moved = false;  // an update has passed since the last evaluation, or the first
   std::vector<std::string> buffer_names;
   std::vector<at::Tensor> parameters, buffers;
@@ -188,11 +211,14 @@ void Probes::samples(const std::string& phase, const std::vector<std::int64_t>& 
 }
 
 void Probes::pass_end(const std::string& phase, std::int64_t epoch, std::int64_t batches) {
-  if (impl_) impl_->writer->record(trace::PassEnd{phase, epoch, batches});
+  if (!impl_) return;
+  if (phase == "train") impl_->record_last_update();
+  impl_->writer->record(trace::PassEnd{phase, epoch, batches});
 }
 
 void Probes::forward(bool training) {
   if (!impl_) return;
+  if (!training) impl_->record_last_update();
   if (!training && std::exchange(impl_->buffers_moved, false)) impl_->record_buffers();
   impl_->writer->record(trace::Forward{training});
 }
@@ -244,10 +270,15 @@ void Probes::updated(const torch::optim::Optimizer& optimizer) {
   trace::Update update;
   for (const auto& group : optimizer.param_groups()) update.lr.push_back(group.options().get_lr());
   impl_->writer->record(update);
-  if (impl_->values_wanted()) impl_->record_parameters();
+  const auto step = impl_->writer->step();
+  impl_->unseen_update.reset();
+  if (impl_->values_wanted())
+    impl_->record_parameters();
+  else
+    impl_->unseen_update = step;
   impl_->begin_step();
   impl_->buffers_moved = true;
-  impl_->writer->set_step(impl_->writer->step() + 1);
+  impl_->writer->set_step(step + 1);
 }
 
 void Probes::metric(const std::string& name, const std::string& phase, double sum, double count) {
@@ -285,6 +316,7 @@ void Probes::schedule(std::int64_t position, std::int64_t length) {
 void Probes::checkpoint_file(const std::string& action, const std::filesystem::path& file,
                              trace::CheckpointFile what) {
   if (!impl_) return;
+  if (action == "save_begin") impl_->record_last_update();
   what.action = action;
   what.file = hash_text(std::filesystem::weakly_canonical(file).string());
   if (action != "save_begin") what.content = hash_file(file);

@@ -29,10 +29,13 @@
 namespace lockstep::record {
 
 struct ProbeOptions {
-  // Value probes (gradients, parameters, buffers) run on steps 0 .. first-1, then on every
-  // `every`-th (0: no more). What they cost is in reports/measured.
-  std::int64_t first = 4;
+  // Value probes (gradients, parameters, buffers) run on steps 0 .. first-1, then at growing distances (powers
+  // of two) up to `every`, then on every `every`-th (0: none after the first). What they cost is in
+  // reports/measured.
+  std::int64_t first = 5;
   std::int64_t every = 64;
+
+  bool probes(std::int64_t step) const;
 };
 
 class Probes {
@@ -78,7 +81,9 @@ class Probes {
   void zero_grad(const std::string& by);
   void gradients_ready();  // after backward and every reduction, before the optimizer
   // After it: the learning rates, parameters and buffers; the step advances. (So it does, over an observed
-  // group, with each update of the others that join() takes this rank through.)
+  // group, with each update of the others that join() takes this rank through.) Parameters of a step that is not
+  // probed are recorded by what comes first of the next probed one, pass_end("train"), forward(false), a
+  // checkpoint's "save_begin", and the end of these probes.
   void updated(const torch::optim::Optimizer& optimizer);
   void metric(const std::string& name, const std::string& phase, double sum, double count);
   // A learning-rate schedule, when it is made and after each step(): the steps it has taken, and those
