@@ -1,7 +1,7 @@
 # What a run records. Ranks as threads of one process.
-foreach(name backend into probes random_numbers raw scaling state)
+foreach(name backend between into probes random_numbers raw scaling state)
   add_lockstep_test(record_${name}_test TORCH SOURCES record_${name}_test.cpp
-    DEPENDS lockstep::record lockstep::train LABEL dist TIMEOUT 90)
+    DEPENDS lockstep::record lockstep::diagnose lockstep::train LABEL dist TIMEOUT 90)
 endforeach()
 
 # Checked mode.

@@ -5,6 +5,7 @@
 #include <lockstep/record/probes.h>
 #include <lockstep/trace/reader.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,6 +34,7 @@ class RecordJob {
   trace::ParticipantTrace trace_of(int rank) const {
     return trace::read_file(folder_.path() / ("rank_" + std::to_string(rank) + ".trace"));
   }
+  trace::Trace trace() const { return trace::read(folder_.path()); }
   // What the test's own code called: run_thread_ranks begins with a barrier, sequence 1.
   std::vector<trace::Collective> collectives(int rank) const {
     std::vector<trace::Collective> found;
@@ -53,13 +55,18 @@ class RecordJob {
   std::vector<std::shared_ptr<trace::Writer>> writers_;
 };
 
+// Something that a rank does to its replica once its gradients are reduced, before the update.
+using Meddle = std::function<void(int rank, int step, torch::nn::Module& replica)>;
+
 // What `steps` of training leave on rank 0: every loss, then the parameters. `probes` may be null.
 struct Trained {
   std::vector<at::Tensor> values;
 };
 
-inline Trained train_ddp(const ThreadRanksOptions& options, int steps,
-                         const std::function<std::unique_ptr<record::Probes>(int rank)>& make) {
+inline Trained train_ddp(
+    const ThreadRanksOptions& options, int steps,
+    const std::function<std::unique_ptr<record::Probes>(int rank)>& make,
+    const Meddle& meddle = [](int, int, torch::nn::Module&) {}) {
   Trained trained;
   run_thread_ranks(options, [&](ProcessGroupPtr group) {
     const int rank = group->getRank();
@@ -67,6 +74,7 @@ inline Trained train_ddp(const ThreadRanksOptions& options, int steps,
     const auto probes = make(rank);
     probes->attach(*net);
     auto model = DistributedDataParallel(net, group);
+    probes->engine("distributed_data_parallel");
     torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
     probes->start();
     for (int step = 0; step < steps; ++step) {
@@ -77,6 +85,7 @@ inline Trained train_ddp(const ThreadRanksOptions& options, int steps,
       probes->loss(loss, each);
       loss.backward();
       probes->gradients_ready();
+      meddle(rank, step, *net);
       optimizer.step();
       probes->updated(optimizer);
       if (rank == 0) trained.values.push_back(loss.detach().clone());
