@@ -65,8 +65,8 @@ function(compile_kernels variable)
   endforeach()
   list(GET LOCKSTEP_CUDA_ARCHITECTURES -1 newest)
   list(APPEND code -gencode=arch=compute_${newest},code=compute_${newest})
-  # nvcc hands paths to a shell: one with a quote in it arrives torn, a relative one is whole wherever the clone lies. It
-  # does not find its temporary files either where TMPDIR has a space: they lie beside the object.
+  # nvcc hands paths to a shell: one with a quote in it arrives torn, a relative one is whole wherever the clone lies.
+  # With --threads it does not find its temporary files where TMPDIR has a space: they lie beside the object.
   relative_to_here(from ${CMAKE_CURRENT_SOURCE_DIR})
   relative_to_here(common ${PROJECT_SOURCE_DIR}/common)
   relative_to_here(nccl ${LOCKSTEP_NCCL_INCLUDE})

@@ -114,16 +114,14 @@ job_test() {
 
 # One label needs the folders whose tests have it, and the program behind ./lockstep; anything else needs everything.
 build_tests() {
-  local word previous="" label="" labels=0 file targets=()
+  local word previous="" label="" labels=0 targets=()
   for word in "$@"; do
     if [[ "$previous" == -L ]]; then label="$word" labels=$((labels + 1)); fi
     if [[ "$word" == -L?* && "$word" != -LE ]]; then label="${word#-L}" labels=$((labels + 1)); fi
     previous="$word"
   done
   if ((labels == 1)) && [[ "$label" =~ ^[a-z]+$ ]]; then
-    while IFS= read -r file; do
-      targets+=("$file")
-    done < <(cd "$ROOT" && grep -lE "LABELS? \"?$label\b" tests/*/CMakeLists.txt tests/*/*.cmake 2>/dev/null |
+    mapfile -t targets < <(cd "$ROOT" && grep -lE "LABELS? \"?$label\b" tests/*/CMakeLists.txt tests/*/*.cmake 2>/dev/null |
       sed 's|/[^/]*$|/all|' | sort -u)
     if ((${#targets[@]})); then targets+=(lockstep-course); fi
   fi

@@ -110,6 +110,7 @@ void train(RankContext& context, const Fault& fault) {
     probes.training_state("saved", parts());
     add_figure(context, "epochs", static_cast<double>(epoch));
     context.outcome().losses.push_back(loss_of_epoch.value());
+    context.write();  // the launcher may end this rank before it can say more
   }
 }
 

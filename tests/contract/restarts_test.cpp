@@ -65,6 +65,31 @@ TEST_P(Restarts, ThatGoOnAreRight) {
                      {.restart_count = 1, .resumes = true, .epochs = {2, 3}}));
 }
 
+// The last rank begins a pass and dies in it; the others are ended before they begin theirs.
+TEST_P(Restarts, AreNotPairedWithPassesOfAnEarlierAttempt) {
+  const int world_size = GetParam();
+  const auto attempt = [&](std::int64_t number, const std::vector<std::int64_t>& epochs) {
+    HangJob job(world_size);
+    job.all(trace::Attempt{number, 1});
+    job.all(trace::Dataset{"train", 8 * world_size, 8 * world_size, 1, 1, 1});
+    if (number == 1) job.all(trace::TrainingState{.moment = "resumed"});
+    for (const auto epoch : epochs) {
+      job.all(trace::SetEpoch{epoch}).all(trace::PassBegin{"train", epoch});
+      for (int rank = 0; rank < world_size; ++rank) {
+        trace::Samples drawn{"train", {}};  // every epoch deals the ranks' shards in another turn
+        for (std::int64_t i = 0; i < 8; ++i)
+          drawn.ids.push_back((i * 5 % 8) * world_size + (rank + epoch) % world_size);
+        job.only(rank, drawn);
+      }
+      job.all(trace::PassEnd{"train", epoch, 1});
+    }
+    if (number == 0) job.only(world_size - 1, trace::PassBegin{"train", 2});
+    return job.play();
+  };
+  const auto trace = trace::concatenate({attempt(0, {0, 1}), attempt(1, {2, 3})});
+  EXPECT_EQ(state(trace, "epoch-differs-by-rank"), State::clean);
+}
+
 TEST_P(Restarts, BeforeAnythingWasSavedBeginAtTheStart) {
   expect_nothing(job({.dies = true}, {.restart_count = 1, .epochs = {0, 1}}));
   const auto trace = job({.epochs = {0}, .saves = false, .dies = true},

@@ -37,10 +37,11 @@ def own_shared_memory():
     # A namespace cannot be left again, and one may be made in which nothing is allowed: a child tries first.
     child = os.fork()
     if child == 0:
+        made = False
         try:
-            os._exit(0 if leave_shared_memory() else 1)
-        except OSError:
-            os._exit(1)
+            made = leave_shared_memory()
+        finally:
+            os._exit(0 if made else 1)
     return os.waitpid(child, 0)[1] == 0 and leave_shared_memory()
 
 

@@ -4,8 +4,8 @@
 #include <lockstep/diagnose/moves.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
-#include <utility>
 
 namespace lockstep::diagnose {
 namespace {
@@ -150,11 +150,8 @@ Verdict gradient_not_the_mean(const trace::Trace& trace) {
   if (steps.empty()) return not_triggered("no step has every rank's local and reduced gradients");
   const auto replicas = replicas_by_step(run);
   const GradientStep* told = nullptr;
-  std::int64_t before = -1,
-               after = -1;  // the step before this one, and before the one that is told
   Severity severity = Severity::advice;
   for (const auto& step : steps) {
-    const auto last = std::exchange(before, step.step);
     if (is_zero(step)) continue;
     if (is_unreduced(step) ? !is_unreduced_once(replicas, steps, step)
                            : reduction_scale(step, kTolerance).has_value())
@@ -162,7 +159,6 @@ Verdict gradient_not_the_mean(const trace::Trace& trace) {
     const bool wrong = ranks_go_apart(replicas, step, kTolerance);
     if (told && !wrong) continue;
     told = &step;
-    after = last;
     if (wrong) severity = Severity::violation;
     if (wrong) break;
   }
@@ -181,7 +177,7 @@ Verdict gradient_not_the_mean(const trace::Trace& trace) {
                    " (relative) from the mean of the local ones and is no multiple of it; " +
                    (severity == Severity::violation ? "the ranks go by different ones"
                                                     : "the ranks stay together"),
-       .after = after});
+       .after = told == &steps.front() ? -1 : std::prev(told)->step});
 }
 
 }  // namespace lockstep::diagnose

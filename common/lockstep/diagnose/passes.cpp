@@ -1,6 +1,7 @@
 #include <lockstep/diagnose/passes.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace lockstep::diagnose {
 
@@ -46,11 +47,18 @@ class PassReader {
         set_epoch(call->epoch);
       else if (const auto* metric = std::get_if<trace::Metric>(&event.payload))
         count(*metric);
+      else if (const auto* attempt = std::get_if<trace::Attempt>(&event.payload))
+        begin_attempt(attempt->restart_count);
     }
     return std::move(passes_);
   }
 
  private:
+  void begin_attempt(std::int64_t number) {
+    attempt_ = number;
+    epoch_.reset();
+    inside_ = inside_other_ = false;  // what the last attempt was in has broken off
+  }
   void begin_pass(const trace::PassBegin& begin, std::int64_t step) {
     if (begin.phase != phase_) {
       inside_other_ = true;
@@ -58,6 +66,7 @@ class PassReader {
     }
     RankPass pass;
     pass.step = step;
+    pass.attempt = attempt_;
     pass.epoch = begin.epoch;
     pass.epoch_before = epoch_;
     passes_.push_back(std::move(pass));
@@ -87,6 +96,7 @@ class PassReader {
   std::string phase_;
   std::vector<RankPass> passes_;
   std::optional<std::int64_t> epoch_;
+  std::int64_t attempt_ = 0;
   bool inside_ = false;
   bool inside_other_ = false;
 };
@@ -98,19 +108,18 @@ std::vector<RankPass> passes_of(const trace::ParticipantTrace& rank, const std::
 }
 
 std::vector<Pass> finished_passes(const Run& run, const std::string& phase) {
-  std::vector<std::vector<RankPass>> by_rank;
-  std::size_t count = run.ranks.empty() ? 0 : SIZE_MAX;
+  // By attempt and place in it: a rank that ended early in one has fewer passes there.
+  std::map<std::pair<std::int64_t, std::size_t>, Pass> side_by_side;
   for (const auto* rank : run.ranks) {
-    by_rank.push_back(passes_of(*rank, phase));
-    count = std::min(count, by_rank.back().size());
+    std::map<std::int64_t, std::size_t> begun;
+    for (auto& pass : passes_of(*rank, phase)) {
+      const auto place = begun[pass.attempt]++;
+      if (pass.ended) side_by_side[{pass.attempt, place}].ranks.push_back(std::move(pass));
+    }
   }
   std::vector<Pass> passes;
-  for (std::size_t k = 0; k < count; ++k) {
-    Pass pass;
-    for (auto& rank : by_rank)
-      if (rank[k].ended) pass.ranks.push_back(std::move(rank[k]));
-    if (pass.ranks.size() == by_rank.size()) passes.push_back(std::move(pass));
-  }
+  for (auto& [place, pass] : side_by_side)
+    if (pass.ranks.size() == run.ranks.size()) passes.push_back(std::move(pass));
   return passes;
 }
 

@@ -20,8 +20,9 @@ using Batch = std::span<const std::int64_t>;  // ids in the order drawn, in the 
 bool is_same(Batch a, Batch b);
 
 struct RankPass {
-  std::int64_t step = -1;  // when the pass began
-  std::int64_t epoch = 0;  // as the program counts
+  std::int64_t step = -1;    // when the pass began
+  std::int64_t attempt = 0;  // of the job, in which it began
+  std::int64_t epoch = 0;    // as the program counts
   bool ended = false;
   std::vector<Batch> batches;
   std::optional<std::int64_t> epoch_before;  // last one told before the pass began
@@ -45,7 +46,7 @@ std::vector<const trace::Dataset*> train_sets(const Run& run);
 // A rank's passes of one phase, the last of which may not have ended.
 std::vector<RankPass> passes_of(const trace::ParticipantTrace& rank, const std::string& phase);
 
-// The k-th passes of all ranks side by side, for those that every rank began and ended. Of a
+// The k-th passes of all ranks in an attempt side by side, for those that every rank began and ended. Of a
 // set_epoch inside a pass of another phase nothing is kept.
 std::vector<Pass> finished_passes(const Run& run, const std::string& phase);
 

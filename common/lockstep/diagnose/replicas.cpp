@@ -3,9 +3,9 @@
 #include <lockstep/diagnose/gradients.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <set>
-#include <utility>
 
 namespace lockstep::diagnose {
 namespace {
@@ -20,11 +20,10 @@ std::optional<Verdict> not_comparable(const Run& run) {
 
 struct Difference {
   std::int64_t step = -1;
-  std::int64_t after = -1;  // the last step recorded before
-  int tensor = -1;          // the first that differs; -1 = all are equal
-  std::vector<int> ranks;   // odd ones out
-  double distance = 0;      // relative, the largest from the first rank's
-  bool finite = true;       // or else only some of the ranks' values are
+  int tensor = -1;         // the first that differs; -1 = all are equal
+  std::vector<int> ranks;  // odd ones out
+  double distance = 0;     // relative, the largest from the first rank's
+  bool finite = true;      // or else only some of the ranks' values are
 };
 
 Difference difference(const Run& run, std::int64_t step, const Replicas& replicas) {
@@ -44,11 +43,9 @@ Difference difference(const Run& run, std::int64_t step, const Replicas& replica
 std::optional<Difference> divergence(const Run& run,
                                      const std::map<std::int64_t, Replicas>& steps) {
   std::optional<Difference> first;
-  std::int64_t before = -1;
   for (const auto& [step, replicas] : steps) {
     if (step < 0) continue;
-    auto now = difference(run, step, replicas);
-    now.after = std::exchange(before, step);
+    const auto now = difference(run, step, replicas);
     if (now.tensor < 0 && first) return std::nullopt;
     if (now.tensor >= 0 && !first) first = now;
   }
@@ -258,11 +255,12 @@ Verdict replicas_diverged(const trace::Trace& trace) {
   if (!reduces_gradients_from(run, apart->step) &&
       may_be_averaged_unseen(run, parameter_elements(run, replicas.begin()->second)))
     return not_triggered(kMaybeAveraged);
+  const auto at = replicas.find(apart->step);
   return found({.pitfall = "replicas-diverged",
                 .ranks = apart->ranks,
                 .step = apart->step,
                 .evidence = describe(run, *apart),
-                .after = apart->after});
+                .after = at == replicas.begin() ? -1 : std::prev(at)->first});
 }
 
 }  // namespace lockstep::diagnose

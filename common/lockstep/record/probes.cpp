@@ -151,8 +151,7 @@ class Probes::Impl {
   std::int64_t samples_since_update = 0;  // drawn, as far as the program says
   std::int64_t losses_since_update = 0;   // that went into a loss
   std::optional<trace::Model> attached;
-  std::optional<std::int64_t>
-      unseen_update;           // the last one, if no parameters were recorded after it
+  std::optional<std::int64_t> unseen_update;  // the last, if its parameters were not recorded
   bool buffers_moved = false;  // an update has passed since the last evaluation, or the first
   std::vector<std::string> buffer_names;
   std::vector<at::Tensor> parameters, buffers;

@@ -81,9 +81,9 @@ class Probes {
   void zero_grad(const std::string& by);
   void gradients_ready();  // after backward and every reduction, before the optimizer
   // After it: the learning rates, parameters and buffers; the step advances. (So it does, over an observed
-  // group, with each update of the others that join() takes this rank through.) Parameters of a step that is not
-  // probed are recorded by what comes first of the next probed one, pass_end("train"), forward(false), a
-  // checkpoint's "save_begin", and the end of these probes.
+  // group, with each update of the others that join() takes this rank through.) Where its step is not probed, the
+  // parameters are recorded at pass_end("train"), forward(false), a checkpoint's "save_begin" or the end of these
+  // probes, if no other update comes before.
   void updated(const torch::optim::Optimizer& optimizer);
   void metric(const std::string& name, const std::string& phase, double sum, double count);
   // A learning-rate schedule, when it is made and after each step(): the steps it has taken, and those
