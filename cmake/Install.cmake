@@ -2,7 +2,7 @@
 # the torch-free program as bin/lockstep. Nothing else has to be built: `libraries` builds just that.
 include(CMakePackageConfigHelpers)
 
-set(_folders base launch gpu trace archive flight diagnose supervise dist train record checkpoint)
+set(_folders base launch gpu trace archive flight diagnose supervise observe dist train record checkpoint)
 set(_package ${CMAKE_INSTALL_LIBDIR}/cmake/Lockstep)
 foreach(_folder IN LISTS _folders)
   set_target_properties(lockstep_${_folder} PROPERTIES EXPORT_NAME ${_folder})

@@ -74,7 +74,7 @@ void train(RankContext& context, const Fault& fault) {
                               .num_replicas = context.world_size(),
                               .rank = context.rank(),
                               .seed = context.seed()});
-  Trainer trainer(context, data);
+  TracedTrainer trainer(context, data);
   for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
     sampler.set_epoch(epoch);
     context.probes().set_epoch(epoch);

@@ -40,7 +40,7 @@ void train(RankContext& context, const Fault& fault) {
                               .rank = context.rank(),
                               .seed = context.seed(),
                               .drop_last = true});
-  Trainer trainer(context, data);
+  TracedTrainer trainer(context, data);
   for (std::int64_t epoch = 0; epoch < kEpochs; ++epoch) {
     sampler.set_epoch(epoch);
     context.probes().set_epoch(epoch);

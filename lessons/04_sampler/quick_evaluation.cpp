@@ -69,7 +69,7 @@ void train(RankContext& context, const Fault& fault) {
                               .num_replicas = context.world_size(),
                               .rank = context.rank(),
                               .seed = context.seed()});
-  Trainer trainer(context, data);
+  TracedTrainer trainer(context, data);
   trainer.begin_epoch(0);
   for (const auto& ids : sampler.batches(kBatch)) trainer.step(ids);
   trainer.end_epoch();

@@ -99,7 +99,7 @@ void train(RankContext& context, const Fault& fault) {
   const auto data = fashion_mnist_or_synthetic(Split::train, global_size);
   const auto held = take(data, ids);
   context.probes().dataset("train", held.inputs, held.targets, ids, global_size);
-  Trainer trainer(context, held);
+  TracedTrainer trainer(context, held);
   for (std::int64_t epoch = 0; epoch < kEpochs; ++epoch) {
     if (seeds_by_epoch) {
       sampler = sampler_with(seed + 1000 * epoch);

@@ -41,7 +41,7 @@ void train(RankContext& context, const Fault& fault) {
           read_stream(length, context.rank() * kWorkers + worker, world_size * kWorkers));
     }
   }
-  Trainer trainer(context, data);
+  TracedTrainer trainer(context, data);
   trainer.begin_epoch(0);
   // The loader takes a batch from each worker in turn.
   for (std::size_t begin = 0; begin < workers[0].size(); begin += kBatch)

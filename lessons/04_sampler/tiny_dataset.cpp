@@ -43,7 +43,7 @@ void train(RankContext& context, const Fault& fault) {
   if (fault("empty-shard")) {  // PITFALL empty-shard
     batches = sampler.batches(kBatch, /*drop_last_batch=*/true);
   }
-  Trainer trainer(context, data);
+  TracedTrainer trainer(context, data);
   trainer.begin_epoch(0);
   for (const auto& ids : batches) trainer.step(ids);
   trainer.end_epoch();

@@ -59,7 +59,7 @@ void train(RankContext& context, const Fault& fault) {
   const bool uses_loader = fault("set-epoch-on-copy");  // PITFALL set-epoch-on-copy
   std::optional<LibtorchLoader> loader;
   if (uses_loader) loader.emplace(context.world_size(), context.rank());
-  Trainer trainer(context, data);
+  TracedTrainer trainer(context, data);
 
   for (std::int64_t epoch = 0; epoch < (context.full() ? 10 : 3); ++epoch) {
     std::int64_t told = epoch;

@@ -8,7 +8,7 @@ using namespace lockstep;
 void train_a_little(RankContext& context) {
   constexpr std::int64_t kBatch = 16;  // per rank
   const auto data = fashion_mnist_or_synthetic(Split::train, 2 * kBatch * context.world_size());
-  Trainer trainer(context, data);
+  TracedTrainer trainer(context, data);
   trainer.begin_epoch(0);
   for (std::int64_t step = 0; step < 2; ++step) {
     std::vector<std::int64_t> ids;

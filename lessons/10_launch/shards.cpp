@@ -46,7 +46,7 @@ void train(RankContext& context, const Fault& fault) {
                                     .num_replicas = num_replicas,
                                     .rank = rank,
                                     .seed = context.seed()});
-  Trainer trainer(context, data);
+  TracedTrainer trainer(context, data);
   trainer.begin_epoch(0);
   for (auto ids : sampler.batches(kBatch)) {
     for (auto& id : ids) id = held.at(static_cast<std::size_t>(id));

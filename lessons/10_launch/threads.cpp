@@ -39,7 +39,7 @@ void train(RankContext& context, const Fault& fault) {
   at::set_num_threads(threads);
   probes.tell(record::place_of_this_process());
 
-  Trainer trainer(context, data, /*hidden=*/512);
+  TracedTrainer trainer(context, data, /*hidden=*/512);
   trainer.begin_epoch(0);
   const auto begin = std::chrono::steady_clock::now();
   for (std::int64_t step = 0; step < kSteps; ++step) {

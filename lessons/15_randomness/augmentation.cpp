@@ -29,7 +29,7 @@ void train(RankContext& context, const Fault& fault) {
                               .seed = context.seed()});
 
   torch::manual_seed(context.seed());  // The same on all ranks: equal models.
-  Trainer trainer(context, data);
+  TracedTrainer trainer(context, data);
   // A near miss leaves it at that, since it gives every sample a stream of its own.
   const bool by_sample = fault("near-miss-equal-seeds");
   if (fault("same-augmentation-everywhere")) {  // PITFALL same-augmentation-everywhere

@@ -82,7 +82,7 @@ void train(RankContext& context, const Fault& fault) {
                               .num_replicas = context.world_size(),
                               .rank = context.rank(),
                               .seed = context.seed()});
-  Trainer trainer(context, data);
+  TracedTrainer trainer(context, data);
   const Images images(data, context.seed(), context.rank(), fault);
   const auto loader = torch::data::make_data_loader(
       images, sampler, torch::data::DataLoaderOptions().batch_size(kBatch).workers(kWorkers));

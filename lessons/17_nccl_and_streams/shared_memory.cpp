@@ -66,7 +66,7 @@ void train(RankContext& context, const Fault& fault) {
   BatchQueue in(SharedFile::open(file_of((rank + world_size - 1) % world_size)));
 
   const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * kSteps * world_size);
-  Trainer trainer(context, data);
+  TracedTrainer trainer(context, data);
   trainer.begin_epoch(0);
   std::int64_t made = 0;
   for (std::int64_t step = 0; step < kSteps; ++step) {

@@ -4,6 +4,9 @@ foreach(name backend between into probes random_numbers raw scaling state)
     DEPENDS lockstep::record lockstep::diagnose lockstep::train LABEL dist TIMEOUT 90)
 endforeach()
 
+add_lockstep_test(recorder_test TORCH SOURCES recorder_test.cpp
+  DEPENDS lockstep::record lockstep::diagnose lockstep::train LABEL dist TIMEOUT 90)
+
 # Checked mode.
 foreach(name backend mismatch missing)
   add_lockstep_test(checked_${name}_test TORCH SOURCES checked_${name}_test.cpp

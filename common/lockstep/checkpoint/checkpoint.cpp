@@ -2,6 +2,9 @@
 #include <lockstep/base/error.h>
 #include <lockstep/checkpoint/checkpoint.h>
 #include <lockstep/checkpoint/tensors.h>
+#include <lockstep/observe/observer.h>
+
+#include <set>
 
 namespace lockstep {
 namespace {
@@ -22,20 +25,55 @@ void write(archive::NewFile& file, const Value& value, const std::optional<std::
   writer.finish();
 }
 
+void add_devices(const Value& value, std::set<std::string>& devices) {
+  if (value.is_tensor()) devices.insert(value.as_tensor().device().str());
+  if (value.is_list())
+    for (const auto& item : value.as_list()) add_devices(item, devices);
+  if (value.is_dict())
+    for (const auto& [key, item] : value.as_dict()) add_devices(item, devices);
+}
+
+// Of the model's state: what stands under "model", else all of it.
+std::vector<std::string> model_keys(const Value& value) {
+  std::vector<std::string> keys;
+  if (!value.is_dict()) return keys;
+  const bool named = value.as_dict().contains("model") && value.at("model").is_dict();
+  for (const auto& [key, item] : (named ? value.at("model") : value).as_dict())
+    if (named || item.is_tensor()) keys.push_back(key.text());
+  return keys;
+}
+
+void tell_loaded(const std::filesystem::path& path, const Checkpoint& checkpoint) {
+  std::set<std::string> from, to;
+  for (const auto& [tensor, location] : checkpoint.locations) from.insert(location);
+  add_devices(checkpoint.value, to);
+  const auto keys = model_keys(checkpoint.value);
+  tell([&](Observer& listener) {
+    listener.loaded(path, {from.begin(), from.end()}, {to.begin(), to.end()}, keys);
+  });
+}
+
 }  // namespace
 
 void save_checkpoint(const std::filesystem::path& path, const Value& value,
                      const SaveOptions& options) {
+  tell([&](Observer& to) { to.saving(path); });
   archive::NewFile file(path, {.sync = options.sync, .system = options.system});
   write(file, value, options.location);
   file.commit();
+  tell([&](Observer& to) { to.saved(path); });
   archive::remove_leftovers(file.path().parent_path(),
                             options.system ? *options.system : archive::real_system());
 }
 
 std::filesystem::path save_checkpoint(CheckpointFolder& folder, std::int64_t number,
                                       const Value& value) {
-  return folder.save(number, [&](archive::NewFile& file) { write(file, value, std::nullopt); });
+  const auto path = folder.save(number, [&](archive::NewFile& file) {
+    tell([&](Observer& to) { to.saving(file.path()); });
+    write(file, value, std::nullopt);
+  });
+  tell([&](Observer& to) { to.saved(path); });
+  return path;
 }
 
 Checkpoint load_checkpoint(const std::filesystem::path& path, const LoadOptions& options) {
@@ -47,8 +85,10 @@ Checkpoint load_checkpoint(const std::filesystem::path& path, const LoadOptions&
         reader.value(),
         [&](const archive::Storage& storage, void* to) { reader.read(storage, to); },
         options.map_location, &checkpoint.locations);
+    tell_loaded(path, checkpoint);
     return checkpoint;
   } catch (const Error& error) {
+    tell([&](Observer& to) { to.refused(path); });
     throw Error("cannot load " + path.string() + ": " + error.what());
   }
 }

@@ -23,6 +23,10 @@ struct Ranks {
 // In a group's store, for groups made from it: "machine" where all ranks are on one, else "network".
 inline constexpr const char* kReachKey = "lockstep/reach";
 
+// The options as prepare_groups' function leaves them; and Observer::group of who listens.
+InitOptions prepared(const InitOptions& given);
+void tell_group(const char* action, const std::string& name, const std::vector<int>& ranks);
+
 // Ranks of whom the store has no key. Throws what the store throws.
 std::vector<int> absent_ranks(c10d::Store& store, int world_size,
                               const std::function<std::string(int rank)>& key_of);

@@ -36,7 +36,8 @@ std::string lost(const StorePtr& store, const std::string& said) {
 }  // namespace
 
 ProcessGroupPtr new_group(const ProcessGroupPtr& parent, const std::vector<int>& ranks,
-                          const InitOptions& options) {
+                          const InitOptions& given) {
+  const auto options = detail::prepared(given);
   const int rank = parent->getRank(), world_size = parent->getSize();
   check(ranks, world_size);
   const auto parent_store = parent->getStore();
@@ -46,19 +47,25 @@ ProcessGroupPtr new_group(const ProcessGroupPtr& parent, const std::vector<int>&
       throw UsageError("new_group: the parent must be a group that init_process_group made");
     // Each rank counts its own calls: all come to the same number.
     name = std::to_string(parent_store->add("new_group/calls/" + std::to_string(rank), 1));
+    detail::tell_group("join", name, ranks);
     const auto store =
         c10::make_intrusive<c10d::PrefixStore>("new_group/" + name + "/", parent_store);
     detail::meet(*store, rank, world_size, options.timeout,
                  "Every rank of the parent must call it, members or not. ");
     const auto place = std::find(ranks.begin(), ranks.end(), rank);
-    if (place == ranks.end()) return nullptr;
+    if (place == ranks.end()) {
+      detail::tell_group("joined", name, ranks);
+      return nullptr;
+    }
     detail::Ranks of_group;
     of_group.rank = static_cast<int>(place - ranks.begin());
     of_group.world_size = static_cast<int>(ranks.size());
     of_group.global = ranks;
     if (options.backend == "nccl") of_group.device = device_of(*parent).index();
     const bool here = parent_store->get_to_str(detail::kReachKey) == "machine";
-    return detail::make_group(options, of_group, here, store, name);
+    auto group = detail::make_group(options, of_group, here, store, name);
+    detail::tell_group("joined", name, ranks);
+    return group;
   } catch (const UsageError&) {
     throw;
   } catch (const UnavailableError&) {

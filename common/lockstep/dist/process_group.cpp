@@ -6,9 +6,12 @@
 #include <lockstep/dist/process_group.h>
 #include <lockstep/dist/rendezvous.h>
 #include <lockstep/launch/launch.h>
+#include <lockstep/observe/observer.h>
 #include <torch/headeronly/version.h>
 
+#include <atomic>
 #include <exception>
+#include <numeric>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
@@ -24,6 +27,14 @@ constexpr const char* kStorePrefix = "default_pg";
 constexpr const char* kGroupName = "0";
 // What NCCL's watchdog needs, at most, to see that an operation is over its time, and to abort it.
 constexpr std::chrono::seconds kAbortTakes{5};
+
+std::atomic<PrepareGroup> preparation{nullptr};
+
+std::vector<int> all_of(int world_size) {
+  std::vector<int> ranks(static_cast<std::size_t>(world_size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
 
 Ranks resolve_ranks(const InitOptions& options) {
   const bool given = options.rank >= 0 && options.world_size >= 1;
@@ -138,13 +149,33 @@ void load_backend(const std::string& backend) {
   detail::require_torch_with_cuda();
 }
 
-ProcessGroupPtr init_process_group(const InitOptions& options) {
-  check_options(options);
-  Ranks ranks = resolve_ranks(options);
+void prepare_groups(PrepareGroup prepare) {
+  preparation = prepare;
+}
+
+InitOptions detail::prepared(const InitOptions& given) {
+  InitOptions options = given;
+  if (const auto prepare = preparation.load()) prepare(options);
+  return options;
+}
+
+void detail::tell_group(const char* action, const std::string& name,
+                        const std::vector<int>& ranks) {
+  tell([&](Observer& to) { to.group(action, name, ranks); });
+}
+
+ProcessGroupPtr init_process_group(const InitOptions& given) {
+  check_options(given);
+  Ranks ranks = resolve_ranks(given);
+  const auto options = detail::prepared(given);
+  const auto everybody = all_of(ranks.world_size);
+  detail::tell_group("join", kGroupName, everybody);
   const auto rendezvous = detail::parse_rendezvous(options.init_method, ranks.world_size);
   if (options.backend == "nccl") ranks.device = detail::require_nccl(options, ranks);
   try {
-    return make_world(options, ranks, rendezvous);
+    auto group = make_world(options, ranks, rendezvous);
+    detail::tell_group("joined", kGroupName, everybody);
+    return group;
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
@@ -157,6 +188,8 @@ ProcessGroupPtr init_process_group(const InitOptions& options) {
 
 void destroy_process_group(ProcessGroupPtr& group) {
   if (!group) return;
+  if (group->getGroupName() == kGroupName)
+    detail::tell_group("leave", kGroupName, all_of(group->getSize()));
   const auto ended = std::exchange(group, nullptr);
   if (ended->getBackendType() != Type::NCCL) return ended->shutdown();
   // Of an operation that never ends, shutdown() would wait for the end; here its timeout comes first.

@@ -64,6 +64,11 @@ struct InitOptions {
 // UnavailableError where the library is missing or cannot be loaded, UsageError for another name.
 void load_backend(const std::string& backend);
 
+// Not collective. From now on `prepare` sees the options of every group before it is made, and may change them: how
+// lockstep::record comes into a program that does not name it. Null: nobody.
+using PrepareGroup = void (*)(InitOptions& options);
+void prepare_groups(PrepareGroup prepare);
+
 // Collective; blocks until all ranks are there, at most `timeout`. Stores, prefixes and names are
 // Python's: C++ and Python ranks can share a job over Gloo. Throws UsageError for a malformed method,
 // UnavailableError when "nccl" cannot work here (before anything starts: gpu/require_nccl.h; and when

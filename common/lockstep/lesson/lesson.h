@@ -7,6 +7,7 @@
 #pragma once
 
 #include <lockstep/lesson/rank_context.h>
+#include <lockstep/lesson/watch.h>
 
 #include <cstdint>
 #include <map>
@@ -77,6 +78,8 @@ struct Part {
   // How often the launcher starts the job again when a rank fails. Where it is given, each attempt has a
   // folder of its own, and an oracle sees what all attempts wrote.
   int (*max_restarts)(const Fault& fault) = nullptr;
+  // What the oracles judge by; a plain Watch where it is not given. Made before the training begins.
+  std::shared_ptr<Watch> (*watch)(RankContext& context, const Fault& fault) = nullptr;
 
   // "correct" where the lesson has one part, else "correct-<name>".
   std::string correct_name(bool only_part) const {

@@ -131,12 +131,18 @@ int run_as_rank(const Lesson& lesson, const LessonOptions& options,
   const auto settings = settings_of(options, form, place);
   std::filesystem::create_directories(settings.folder);
   RankContext context(settings, form.part->participants);
+  const Fault fault(form.name);
+  const auto watch =
+      form.part->watch ? form.part->watch(context, fault) : std::make_shared<Watch>(context);
+  observe(watch);
   try {
-    form.part->run(context, Fault(form.name));
+    form.part->run(context, fault);
   } catch (...) {
+    watch->finish();
     context.write();
     throw;
   }
+  watch->finish();
   context.write();
   context.leave();
   const bool ours = environment("LOCKSTEP_ERROR_FILE").has_value();  // our launcher judges

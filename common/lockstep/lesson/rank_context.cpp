@@ -7,19 +7,8 @@
 #include <lockstep/record/observed_backend.h>
 
 #include <algorithm>
-#include <numeric>
 
 namespace lockstep {
-
-namespace {
-
-std::vector<int> all_ranks(int world_size) {
-  std::vector<int> ranks(static_cast<std::size_t>(world_size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
-}  // namespace
 
 RankContext::RankContext(const RunSettings& settings, Participants participants)
     : settings_(settings) {
@@ -31,12 +20,13 @@ RankContext::RankContext(const RunSettings& settings, Participants participants)
     writers_.push_back(std::make_shared<trace::Writer>(
         settings.folder,
         trace::Participant{participant, settings.world_size, devices ? "device" : "process"}));
-    probes_.push_back(std::make_unique<record::Probes>(writers_.back()));
   }
+  probes_.resize(writers_.size());
   if (settings.attempt)
     writers_.front()->record(trace::Attempt{
         *settings.attempt, environment_int("TORCHELASTIC_MAX_RESTARTS").value_or(0)});
   load_backend(settings.backend);  // before anything of torch is called
+  if (!devices) observe(recorder_ = std::make_shared<record::Recorder>(writers_.front()));
   torch::manual_seed(settings.seed);
   if (participants == Participants::processes) join(settings.operation_timeout);
 }
@@ -75,25 +65,16 @@ std::vector<c10::Device> RankContext::devices() const {
   return found;
 }
 
-void RankContext::tell(const std::string& action, const std::string& name,
-                       const std::vector<int>& ranks) {
-  writers_.front()->record(trace::Group{action, name, {ranks.begin(), ranks.end()}});
-}
-
 ProcessGroupPtr RankContext::init_process_group(const InitOptions& options) {
-  const auto ranks = all_ranks(settings_.world_size);
   auto all = init_options(options.timeout);
   all.init_method = options.init_method;
   all.on_store = record::tell_of_store(writers_.front());
-  tell("join", "0", ranks);
   auto group = lockstep::init_process_group(all);
   device_ = device_of(*group);
-  tell("joined", "0", ranks);
   return group;
 }
 
 void RankContext::destroy_process_group(ProcessGroupPtr& group) {
-  tell("leave", "0", all_ranks(settings_.world_size));
   lockstep::destroy_process_group(group);
 }
 
@@ -103,17 +84,37 @@ void RankContext::join(std::chrono::milliseconds timeout) {
 
 ProcessGroupPtr RankContext::new_group(const std::vector<int>& ranks,
                                        std::chrono::milliseconds timeout) {
-  const auto name = std::to_string(++groups_);
-  tell("join", name, ranks);
-  auto group = lockstep::new_group(group_, ranks, init_options(timeout));
-  tell("joined", name, ranks);
-  return group;
+  return lockstep::new_group(group_, ranks, init_options(timeout));
 }
 
 RankContext::~RankContext() = default;
 
 record::Probes& RankContext::probes(int device) {
-  return *probes_.at(device < 0 ? 0 : static_cast<std::size_t>(device));
+  const auto of = device < 0 ? 0 : static_cast<std::size_t>(device);
+  if (!probes_.at(of)) probes_[of] = std::make_unique<record::Probes>(writers_.at(of));
+  return *probes_[of];
+}
+
+bool RankContext::tells_by_hand() const {
+  return std::any_of(probes_.begin(), probes_.end(),
+                     [](const auto& made) { return made != nullptr; });
+}
+
+void RankContext::intent(const trace::Intent& intent) {
+  record::intent(intent);
+}
+
+void RankContext::metric(const std::string& name, const std::string& phase, double sum,
+                         double count) {
+  record::metric(name, phase, sum, count);
+}
+
+void RankContext::decision(const std::string& name, std::int64_t value) {
+  record::decision(name, value);
+}
+
+void RankContext::random_numbers(const std::vector<std::int64_t>& ids, const at::Tensor& numbers) {
+  record::random_numbers(ids, numbers);
 }
 
 void RankContext::write() {
@@ -127,6 +128,7 @@ void RankContext::leave() {
     barrier(*group_);
     destroy_process_group(group_);
   }
+  recorder_.reset();
   writers_.clear();  // the trace ends here, in order
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <lockstep/dist/process_group.h>
-#include <lockstep/record/probes.h>
+#include <lockstep/record/recorder.h>
 #include <torch/torch.h>
 
 #include <chrono>
@@ -80,7 +80,16 @@ class RankContext {
 
   // This rank's probes; for a lesson that drives several devices, those of one device.
   record::Probes& probes(int device = -1);
+  bool tells_by_hand() const;  // probes() was called
   Outcome& outcome() { return outcome_; }
+
+  // What only the program knows, for the trace (record/recorder.h).
+  void intent(const trace::Intent& intent);
+  void metric(const std::string& name, const std::string& phase, double sum, double count);
+  void decision(const std::string& name, std::int64_t value);
+  void random_numbers(const std::vector<std::int64_t>& ids, const at::Tensor& numbers);
+  // For what is rarer: the probes that the library's own events go through. For a rank, not for a device.
+  record::Probes& told() { return recorder_->probes(); }
 
   // Writes the outcome to folder()/rank_<r>.outcome.json. Called after an error too: what a rank saw
   // until then is what an oracle of a crash looks at.
@@ -91,13 +100,12 @@ class RankContext {
 
  private:
   InitOptions init_options(std::chrono::milliseconds timeout);
-  void tell(const std::string& action, const std::string& name, const std::vector<int>& ranks);
 
   RunSettings settings_;
   std::vector<std::shared_ptr<trace::Writer>> writers_;
-  std::vector<std::unique_ptr<record::Probes>> probes_;
+  std::shared_ptr<record::Recorder> recorder_;           // of a rank
+  std::vector<std::unique_ptr<record::Probes>> probes_;  // of a lesson that tells by hand
   ProcessGroupPtr group_;
-  int groups_ = 0;  // made by new_group()
   c10::Device device_{c10::kCPU};
   Outcome outcome_;
 };

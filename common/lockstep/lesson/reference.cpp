@@ -13,12 +13,20 @@ at::Tensor flatten(const std::vector<at::Tensor>& tensors) {
 }  // namespace
 
 at::Tensor flat_parameters(const torch::nn::Module& module) {
-  return flatten(module.parameters());
+  return flat_parameters(module.parameters());
+}
+
+at::Tensor flat_parameters(const std::vector<at::Tensor>& parameters) {
+  return flatten(parameters);
 }
 
 at::Tensor flat_gradients(const torch::nn::Module& module) {
+  return flat_gradients(module.parameters());
+}
+
+at::Tensor flat_gradients(const std::vector<at::Tensor>& parameters) {
   std::vector<at::Tensor> gradients;
-  for (const auto& parameter : module.parameters())
+  for (const auto& parameter : parameters)
     gradients.push_back(parameter.grad().defined() ? parameter.grad() : at::zeros_like(parameter));
   return flatten(gradients);
 }

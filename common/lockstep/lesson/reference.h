@@ -10,6 +10,8 @@ namespace lockstep {
 // Every parameter (or gradient) of a module as one flat float64 vector.
 at::Tensor flat_parameters(const torch::nn::Module& module);
 at::Tensor flat_gradients(const torch::nn::Module& module);
+at::Tensor flat_parameters(const std::vector<at::Tensor>& parameters);
+at::Tensor flat_gradients(const std::vector<at::Tensor>& parameters);
 
 // Largest absolute difference, over the largest absolute value of `reference`; 0 for equal vectors.
 double relative_distance(const at::Tensor& value, const at::Tensor& reference);

@@ -1,4 +1,5 @@
 #include <lockstep/lesson/training.h>
+#include <lockstep/train/loss.h>
 
 #include <algorithm>
 
@@ -14,13 +15,20 @@ Mlp observed(RankContext& context, std::int64_t hidden) {
   return module;
 }
 
+Mlp on_device(Mlp module, c10::Device device) {
+  module->to(device);
+  return module;
+}
+
 using Batches = std::vector<std::vector<std::int64_t>>;
 
 // One rank's batches, by pass. Empty where not every step's size was written down, or a pass broke off.
 std::vector<Batches> batches_of(const Outcome& outcome) {
   const auto drawn = outcome.ids.find("train");
   const auto sizes = outcome.figures.find("batch_size");
-  if (drawn == outcome.ids.end() || sizes == outcome.figures.end()) return {};
+  if (drawn == outcome.ids.end() || sizes == outcome.figures.end() ||
+      !outcome.figures.contains("hidden"))
+    return {};
   auto size = sizes->second.begin();
   std::vector<Batches> passes;
   for (const auto& ids : drawn->second) {
@@ -57,6 +65,26 @@ std::vector<Batches> global_batches(const Outcomes& outcomes) {
 Trainer::Trainer(RankContext& context, TensorData data, std::int64_t hidden)
     : context_(context),
       data_(std::move(data)),
+      module_(on_device(Mlp(784, hidden, 10), context.device())),
+      ddp_(module_, context.group()),
+      optimizer_(module_->parameters(), kLearningRate) {
+  add_figure(context, "hidden", static_cast<double>(hidden));
+}
+
+void Trainer::step(const std::vector<std::int64_t>& positions) {
+  step(take(data_, positions));
+}
+
+void Trainer::step(const TensorData& batch) {
+  optimizer_.zero_grad();
+  const auto outputs = ddp_(batch.inputs.to(context_.device()));
+  cross_entropy(outputs, batch.targets.to(context_.device())).mean().backward();
+  optimizer_.step();
+}
+
+TracedTrainer::TracedTrainer(RankContext& context, TensorData data, std::int64_t hidden)
+    : context_(context),
+      data_(std::move(data)),
       module_(observed(context, hidden)),
       ddp_(module_, context.group()),
       optimizer_(module_->parameters(), kLearningRate) {
@@ -65,7 +93,7 @@ Trainer::Trainer(RankContext& context, TensorData data, std::int64_t hidden)
   add_figure(context, "hidden", static_cast<double>(hidden));
 }
 
-void Trainer::begin_epoch(std::int64_t epoch) {
+void TracedTrainer::begin_epoch(std::int64_t epoch) {
   epoch_ = epoch;
   batches_ = 0;
   loss_ = {};
@@ -74,29 +102,29 @@ void Trainer::begin_epoch(std::int64_t epoch) {
   context_.probes().pass_begin("train", epoch);
 }
 
-void Trainer::step(const std::vector<std::int64_t>& positions) {
+void TracedTrainer::step(const std::vector<std::int64_t>& positions) {
   step(positions, positions);
 }
 
-void Trainer::step(const std::vector<std::int64_t>& positions,
-                   const std::vector<std::int64_t>& ids) {
+void TracedTrainer::step(const std::vector<std::int64_t>& positions,
+                         const std::vector<std::int64_t>& ids) {
   draw(ids);
   add_figure(context_, "batch_size", static_cast<double>(ids.size()));
   update(take(data_, positions));
 }
 
-void Trainer::step(const TensorData& batch, const std::vector<std::int64_t>& ids) {
+void TracedTrainer::step(const TensorData& batch, const std::vector<std::int64_t>& ids) {
   draw(ids);
   update(batch);
 }
 
-void Trainer::draw(const std::vector<std::int64_t>& ids) {
+void TracedTrainer::draw(const std::vector<std::int64_t>& ids) {
   context_.probes().samples("train", ids);
   drawn_.insert(drawn_.end(), ids.begin(), ids.end());
   context_.outcome().ids["drawn"] = {ids};  // for an oracle of a run that dies on its first batch
 }
 
-void Trainer::update(const TensorData& batch) {
+void TracedTrainer::update(const TensorData& batch) {
   auto& probes = context_.probes();
   optimizer_.zero_grad();
   const auto targets = batch.targets.to(context_.device());
@@ -113,7 +141,7 @@ void Trainer::update(const TensorData& batch) {
   ++batches_;
 }
 
-void Trainer::end_epoch() {
+void TracedTrainer::end_epoch() {
   context_.probes().pass_end("train", epoch_, batches_);
   context_.outcome().losses.push_back(loss_.value());
   context_.outcome().accuracy.push_back(accuracy_.value());
@@ -136,7 +164,7 @@ std::vector<double> one_process_losses(const Outcomes& outcomes, std::uint64_t s
   for (const auto& pass : passes) {
     Mean loss_of_epoch;
     for (const auto& ids : pass) {
-      const auto batch = take(data, ids);
+      const auto batch = rows_of(data, ids);
       optimizer.zero_grad();
       const auto each = torch::cross_entropy_loss(module->forward(batch.inputs), batch.targets, {},
                                                   at::Reduction::None);

@@ -4,16 +4,35 @@
 #include <lockstep/lesson/figures.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/models.h>
+#include <lockstep/train/watched.h>
 
 #include <cstdint>
 #include <vector>
 
 namespace lockstep {
 
-// Article D's MLP under DDP with SGD 0.01 on in-memory data, observed. Collective as DDP is.
+// Article D's MLP under DDP with SGD 0.01 on in-memory data. Collective as DDP is.
 class Trainer {
  public:
   Trainer(RankContext& context, TensorData data, std::int64_t hidden = 32);
+
+  void step(const std::vector<std::int64_t>& positions);  // one update on these samples
+  void step(const TensorData& batch);                     // that were taken out already
+
+  Mlp& module() { return module_; }
+
+ private:
+  RankContext& context_;
+  TensorData data_;
+  Mlp module_;
+  DistributedDataParallel<Mlp> ddp_;
+  SGD optimizer_;
+};
+
+// The same, which tells the probes what it does. For lessons that tell by hand.
+class TracedTrainer {
+ public:
+  TracedTrainer(RankContext& context, TensorData data, std::int64_t hidden = 32);
 
   // One update on the samples at `positions`; `ids` are their global ids where they differ from
   // positions.

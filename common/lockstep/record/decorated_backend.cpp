@@ -300,10 +300,6 @@ void DecoratedBackend::eagerConnectSingleDevice(at::Device device) {
 c10d::ErrorType DecoratedBackend::getError() {
   return inner_->getError();
 }
-void DecoratedBackend::update_shadowed() {
-  if (auto* observer = dynamic_cast<UpdateObserver*>(inner_.get())) observer->update_shadowed();
-}
-
 std::shared_ptr<c10::Allocator> DecoratedBackend::getMemAllocator() {
   return inner_->getMemAllocator();
 }

@@ -3,7 +3,6 @@
 
 #include <c10/util/FunctionRef.h>
 #include <lockstep/dist/process_group.h>
-#include <lockstep/dist/update_observer.h>
 #include <torch/headeronly/version.h>
 
 #include <chrono>
@@ -47,7 +46,7 @@ std::string name_of(const c10d::ReduceOp& op);
 // Forwards every virtual of c10d::Backend to the inner backend, all collectives through around().
 // Left to who derives: send, recv, recvAnysource. A test compares the virtuals overridden with those
 // that c10d::Backend declares (2.15 adds some).
-class DecoratedBackend : public c10d::Backend, public UpdateObserver {
+class DecoratedBackend : public c10d::Backend {
  public:
   explicit DecoratedBackend(BackendPtr inner);
 
@@ -116,7 +115,6 @@ class DecoratedBackend : public c10d::Backend, public UpdateObserver {
   void enableCollectivesTiming() override;
   void eagerConnectSingleDevice(at::Device device) override;
   c10d::ErrorType getError() override;
-  void update_shadowed() override;  // to one that observes, if the inner one does
   std::shared_ptr<c10::Allocator> getMemAllocator() override;
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
   bool supportsTensorAlloc(c10::DeviceIndex device) override;

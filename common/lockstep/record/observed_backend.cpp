@@ -39,20 +39,17 @@ Completion completion_of(std::string_view backend) {
 
 class ObservedBackend final : public DecoratedBackend {
  public:
-  ObservedBackend(BackendPtr backend, std::shared_ptr<trace::Writer> writer)
+  ObservedBackend(BackendPtr backend, std::shared_ptr<trace::Writer> writer,
+                  std::shared_ptr<void> kept)
       : DecoratedBackend(std::move(backend)),
         writer_(std::move(writer)),
+        kept_(std::move(kept)),
         completion_(completion_of(inner()->getBackendName())),
         name_(getGroupUid().empty() ? "" : writer_->name_group(getGroupUid())) {}
 
   void setGroupUid(const std::string& uid) override {
     if (uid != getGroupUid()) name_ = writer_->name_group(uid);
     DecoratedBackend::setGroupUid(uid);
-  }
-
-  // Before probes have started there are no steps.
-  void update_shadowed() override {
-    if (const auto step = writer_->step(); step >= 0) writer_->set_step(step + 1);
   }
 
   // Several operations as one. They are recorded one by one, and left together.
@@ -96,7 +93,7 @@ class ObservedBackend final : public DecoratedBackend {
     return run(enter(std::move(operation), peer_sequence_), completion, start);
   }
   BackendPtr decorate_member(BackendPtr member, const StorePtr&) override {
-    return observe(std::move(member), writer_);
+    return observe(std::move(member), writer_, kept_);
   }
 
   Entered enter(trace::Collective collective, std::atomic<std::int64_t>& sequence) {
@@ -126,6 +123,7 @@ class ObservedBackend final : public DecoratedBackend {
   }
 
   const std::shared_ptr<trace::Writer> writer_;
+  const std::shared_ptr<void> kept_;
   const Completion completion_;
   std::string name_;  // of the group, in the trace; the process group gives it before the first use
   std::atomic<std::int64_t> sequence_{0};
@@ -138,8 +136,10 @@ class ObservedBackend final : public DecoratedBackend {
 
 }  // namespace
 
-BackendPtr observe(BackendPtr backend, std::shared_ptr<trace::Writer> writer) {
-  return c10::make_intrusive<ObservedBackend>(std::move(backend), std::move(writer));
+BackendPtr observe(BackendPtr backend, std::shared_ptr<trace::Writer> writer,
+                   std::shared_ptr<void> kept) {
+  return c10::make_intrusive<ObservedBackend>(std::move(backend), std::move(writer),
+                                              std::move(kept));
 }
 
 }  // namespace lockstep::record

@@ -21,6 +21,8 @@ namespace lockstep::record {
 // recv have a count of their own, since only two ranks take part. An operation is left when its
 // work is done (Gloo: before wait() returns; NCCL: when its watchdog sees it, with a delay of some
 // 0.1 s); send and recv over Gloo when the program waits for them.
-BackendPtr observe(BackendPtr backend, std::shared_ptr<trace::Writer> writer);
+// `kept` lives as long as the backend does.
+BackendPtr observe(BackendPtr backend, std::shared_ptr<trace::Writer> writer,
+                   std::shared_ptr<void> kept = nullptr);
 
 }  // namespace lockstep::record

@@ -1,6 +1,7 @@
 #include <lockstep/base/hash.h>
 #include <lockstep/record/content.h>
 #include <lockstep/record/probes.h>
+#include <lockstep/record/recorder.h>
 #include <lockstep/record/sketch.h>
 
 #include <bit>
@@ -161,7 +162,10 @@ class Probes::Impl {
 };
 
 Probes::Probes(std::shared_ptr<trace::Writer> writer, const ProbeOptions& options)
-    : impl_(writer ? std::make_unique<Impl>(std::move(writer), options) : nullptr) {}
+    : impl_(writer ? std::make_unique<Impl>(std::move(writer), options) : nullptr) {
+  const auto recorder = recorder_here();
+  if (impl_ && recorder && recorder->writer() == impl_->writer) recorder->leave_to_probes();
+}
 Probes::~Probes() = default;
 
 void Probes::intent(const trace::Intent& intent) {
@@ -278,6 +282,10 @@ void Probes::updated(const torch::optim::Optimizer& optimizer) {
   impl_->begin_step();
   impl_->buffers_moved = true;
   impl_->writer->set_step(step + 1);
+}
+
+void Probes::flush() {
+  if (impl_) impl_->record_last_update();
 }
 
 void Probes::metric(const std::string& name, const std::string& phase, double sum, double count) {

@@ -38,6 +38,7 @@ struct ProbeOptions {
   bool probes(std::int64_t step) const;
 };
 
+// Where a Recorder (record/recorder.h) listens with the same writer, it leaves the telling to them.
 class Probes {
  public:
   explicit Probes(std::shared_ptr<trace::Writer> writer, const ProbeOptions& options = {});
@@ -80,11 +81,12 @@ class Probes {
   // "module", or "tensor" where each gradient is set to zero in place.
   void zero_grad(const std::string& by);
   void gradients_ready();  // after backward and every reduction, before the optimizer
-  // After it: the learning rates, parameters and buffers; the step advances. (So it does, over an observed
-  // group, with each update of the others that join() takes this rank through.) Where its step is not probed, the
-  // parameters are recorded at pass_end("train"), forward(false), a checkpoint's "save_begin" or the end of these
-  // probes, if no other update comes before.
+  // After it: the learning rates, parameters and buffers; the step advances. (So it does, where a Recorder listens,
+  // with each update of the others that join() takes this rank through.) Where its step is not probed, the
+  // parameters are recorded at pass_end("train"), forward(false), a checkpoint's "save_begin", flush() or the end of
+  // these probes, if no other update comes before.
   void updated(const torch::optim::Optimizer& optimizer);
+  void flush();
   void metric(const std::string& name, const std::string& phase, double sum, double count);
   // A learning-rate schedule, when it is made and after each step(): the steps it has taken, and those
   // it was made for, in its own unit (0: not known).

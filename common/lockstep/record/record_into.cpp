@@ -4,9 +4,11 @@
 #include <lockstep/record/observed_backend.h>
 #include <lockstep/record/probes.h>
 #include <lockstep/record/record_into.h>
+#include <lockstep/record/recorder.h>
 #include <lockstep/trace/attempts.h>
 
 #include <atomic>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -44,25 +46,59 @@ void check_size(const c10d::Backend& backend, const trace::Participant& particip
                    ". Call it after options.rank and options.world_size are set");
 }
 
-}  // namespace
-
-std::shared_ptr<trace::Writer> record_into(InitOptions& options,
-                                           const std::filesystem::path& folder) {
-  auto writer = writer_in(folder, participant_of(options));
+// The options keep the recorder alive, and so do the groups made with them.
+void add_to(InitOptions& options, const std::shared_ptr<Recorder>& recorder) {
+  const auto writer = recorder->writer();
   const auto placed = std::make_shared<std::atomic<bool>>(false);
-  options.decorate = [writer, placed, before = std::move(options.decorate)](BackendPtr backend,
-                                                                            const StorePtr& store) {
+  options.decorate = [recorder, writer, placed, before = std::move(options.decorate)](
+                         BackendPtr backend, const StorePtr& store) {
     check_size(*backend, writer->participant());
     if (!placed->exchange(true)) writer->record(place_of_this_process());
     if (before) backend = before(std::move(backend), store);
-    return observe(std::move(backend), writer);
+    return observe(std::move(backend), writer, recorder);
   };
   options.on_store = [tell = tell_of_store(writer),
                       before = std::move(options.on_store)](const StoreOpening& opening) {
     if (before) before(opening);
     tell(opening);
   };
-  return writer;
+}
+
+std::shared_ptr<Recorder> start(const InitOptions& options, const std::filesystem::path& folder) {
+  auto recorder = std::make_shared<Recorder>(writer_in(folder, participant_of(options)));
+  lockstep::observe(recorder);
+  return recorder;
+}
+
+std::atomic<bool> asked_for{false};  // by the program itself
+
+// Of every group's options, before it is made.
+void record_where_asked(InitOptions& options) {
+  static std::mutex mutex;
+  static std::shared_ptr<Recorder>
+      recorder;  // until the process ends: it may make a group once more
+  const auto folder = environment("LOCKSTEP_TRACE");
+  if (!folder || asked_for) return;
+  const std::lock_guard lock(mutex);
+  if (!recorder && recorder_here()) return;  // somebody listens already
+  if (!recorder) recorder = start(options, *folder);
+  add_to(options, recorder);
+}
+
+}  // namespace
+
+std::shared_ptr<trace::Writer> record_into(InitOptions& options,
+                                           const std::filesystem::path& folder) {
+  asked_for = true;
+  const auto recorder = start(options, folder);
+  add_to(options, recorder);
+  return recorder->writer();
 }
 
 }  // namespace lockstep::record
+
+// The linker is told to look for it (CMakeLists.txt), and so does not drop this file, which nothing else may name.
+extern "C" const bool lockstep_record_is_linked = [] {
+  lockstep::prepare_groups(lockstep::record::record_where_asked);
+  return true;
+}();

@@ -4,8 +4,13 @@
 //   auto writer = record::record_into(options, "traces");
 //   auto group = init_process_group(options);
 //
-// lockstep diagnose traces then names what collectives, the store and the ranks' places tell. For the
-// rest, give the writer to record::Probes.
+// Or with none: a program that links lockstep::record, and makes its groups with init_process_group, is recorded where
+// LOCKSTEP_TRACE names a folder.
+//
+// `lockstep diagnose traces` then names what is wrong. Recorded are the groups and their collectives, and what this
+// library's DistributedDataParallel, samplers, optimizers (train/watched.h), losses (train/loss.h), schedules,
+// GradScaler, clipping and checkpoints tell of themselves; record/recorder.h has what only the program knows. An engine
+// of your own tells it with record::Probes.
 #pragma once
 
 #include <lockstep/dist/process_group.h>

@@ -1,4 +1,5 @@
 #include <lockstep/base/error.h>
+#include <lockstep/observe/observer.h>
 #include <lockstep/train/adam.h>
 #include <torch/torch.h>
 
@@ -87,6 +88,7 @@ Adam::Adam(const std::vector<torch::optim::OptimizerParamGroup>& groups,
     : Optimizer(groups, static_cast<const torch::optim::OptimizerOptions&>(defaults).clone()) {
   check(defaults);
   for (const auto& group : param_groups_) check(options_of(group));
+  tell([&](Observer& to) { to.optimizer_made(*this); });
 }
 
 torch::Tensor Adam::step(LossClosure closure) {
@@ -95,6 +97,7 @@ torch::Tensor Adam::step(LossClosure closure) {
     const at::AutoGradMode with_grad(true);
     loss = closure();
   }
+  tell([&](Observer& to) { to.update_begins(*this); });
   const torch::NoGradGuard no_grad;
   for (auto& group : param_groups_) {
     const auto& options = options_of(group);
@@ -109,7 +112,13 @@ torch::Tensor Adam::step(LossClosure closure) {
       update(parameter, static_cast<AdamParamState&>(*state), options);
     }
   }
+  tell([&](Observer& to) { to.update_ended(*this); });
   return loss;
+}
+
+void Adam::zero_grad(bool set_to_none) {
+  tell([&](Observer& to) { to.zero_grad("optimizer"); });
+  Optimizer::zero_grad(set_to_none);
 }
 
 Value::Dict Adam::state_of(const at::Tensor& parameter) const {

@@ -56,6 +56,7 @@ class Adam : public torch::optim::Optimizer {
       : Adam({torch::optim::OptimizerParamGroup(std::move(parameters))}, defaults) {}
 
   torch::Tensor step(LossClosure closure = nullptr) override;
+  void zero_grad(bool set_to_none = true);
 
   // For checkpoints: a parameter's state under Python's names ("step", "exp_avg", "exp_avg_sq",
   // "max_exp_avg_sq" where there is one), sharing memory with this optimizer; empty before its first

@@ -1,4 +1,5 @@
 #include <lockstep/base/error.h>
+#include <lockstep/observe/observer.h>
 #include <lockstep/train/clip_grad.h>
 
 namespace lockstep {
@@ -17,6 +18,7 @@ at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max
     throw Error(
         "clip_grad_norm_: the norm of the gradients is not finite, so they cannot be clipped; "
         "leave the step out, or pass error_if_nonfinite = false");
+  tell([&](Observer& to) { to.clip(max_norm, norm); });
   const auto factor = ((norm + 1e-6).reciprocal() * max_norm).clamp_max(1.0);
   for (auto& gradient : gradients) gradient.mul_(factor);
   return norm;

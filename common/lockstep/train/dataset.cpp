@@ -1,5 +1,6 @@
 #include <lockstep/base/environment.h>
 #include <lockstep/base/error.h>
+#include <lockstep/observe/observer.h>
 #include <lockstep/train/dataset.h>
 #include <lockstep/train/idx_file.h>
 
@@ -74,6 +75,10 @@ TensorData labelled_by_map(std::int64_t n, std::int64_t features, std::int64_t c
   return data;
 }
 
+const char* phase_of(Split split) {
+  return split == Split::train ? "train" : "evaluation";
+}
+
 }  // namespace
 
 std::filesystem::path fashion_mnist_folder() {
@@ -100,7 +105,7 @@ TensorData fashion_mnist(const std::filesystem::path& folder, Split split, std::
   auto bytes = const_cast<std::uint8_t*>(images.values.data());
   auto pixels = at::from_blob(bytes, {images.items, kSide * kSide}, at::kByte);
   // As torchvision's ToTensor: float32, divided (not multiplied by a rounded 1/255).
-  return {pixels.to(at::kFloat).div_(255), labels_of(label_path, labels)};
+  return {pixels.to(at::kFloat).div_(255), labels_of(label_path, labels), phase_of(split)};
 }
 
 TensorData synthetic(std::int64_t n, std::int64_t features, std::int64_t classes,
@@ -115,17 +120,35 @@ TensorData fashion_mnist_or_synthetic(Split split, std::int64_t limit, std::stri
   const std::int64_t size = split == Split::train ? kTrainSize : kTestSize;
   const std::int64_t n = limit <= 0 ? size : std::min(limit, size);
   // One map for both splits, and no sample in both.
-  return labelled_by_map(n, kSide * kSide, kClasses, 0, split == Split::train ? 0 : 1);
+  auto data = labelled_by_map(n, kSide * kSide, kClasses, 0, split == Split::train ? 0 : 1);
+  data.phase = phase_of(split);
+  return data;
 }
 
 TensorData take(const TensorData& data, const std::vector<std::int64_t>& indices) {
+  tell([&](Observer& to) {
+    auto ids = indices;
+    const auto known = static_cast<std::int64_t>(data.ids.size());
+    for (auto& id : ids)
+      if (id >= 0 && id < known) id = data.ids[static_cast<std::size_t>(id)];
+    to.fetch({.phase = data.phase,
+              .inputs = data.inputs,
+              .targets = data.targets,
+              .all_ids = data.ids,
+              .global_size = data.global_size > 0 ? data.global_size : data.size(),
+              .ids = ids});
+  });
+  return rows_of(data, indices);
+}
+
+TensorData rows_of(const TensorData& data, const std::vector<std::int64_t>& indices) {
   for (std::size_t i = 0; i < indices.size(); ++i)
     if (indices[i] < 0 || indices[i] >= data.size())
       throw Error("take: index " + std::to_string(indices[i]) + " (number " + std::to_string(i) +
                   " of the list) is out of range: the data have " + std::to_string(data.size()) +
                   " samples.");
   const auto rows = at::tensor(indices, at::kLong);
-  return {data.inputs.index_select(0, rows), data.targets.index_select(0, rows)};
+  return {data.inputs.index_select(0, rows), data.targets.index_select(0, rows), data.phase};
 }
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -13,6 +14,10 @@ namespace lockstep {
 struct TensorData {
   at::Tensor inputs;
   at::Tensor targets;
+  std::string phase = {};  // that it is for: "train", "evaluation"; empty: not known
+  // Where they are a part of a larger data set: the samples' numbers in it, and how many it has.
+  std::vector<std::int64_t> ids = {};
+  std::int64_t global_size = 0;
   std::int64_t size() const { return inputs.size(0); }
 };
 
@@ -44,5 +49,8 @@ TensorData fashion_mnist_or_synthetic(Split split, std::int64_t limit,
 // The rows of `data` at `indices`, in that order. Throws Error naming the index that is out of
 // range.
 TensorData take(const TensorData& data, const std::vector<std::int64_t>& indices);
+
+// The same, told to no observer: for a look at samples that is no part of the training.
+TensorData rows_of(const TensorData& data, const std::vector<std::int64_t>& indices);
 
 }  // namespace lockstep

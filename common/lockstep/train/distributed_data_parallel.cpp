@@ -1,6 +1,6 @@
 #include <lockstep/base/error.h>
 #include <lockstep/dist/collective_call.h>
-#include <lockstep/dist/update_observer.h>
+#include <lockstep/observe/observer.h>
 #include <lockstep/train/agreement.h>
 #include <lockstep/train/ddp_parameters.h>
 #include <lockstep/train/distributed_data_parallel.h>
@@ -152,6 +152,7 @@ class DdpEngine::Impl {
 DdpEngine::Impl::Impl(std::shared_ptr<torch::nn::Module> wrapped, ProcessGroupPtr process_group,
                       const DdpOptions& ddp_options)
     : module(std::move(wrapped)), group(std::move(process_group)), options(ddp_options) {
+  tell([&](Observer& to) { to.wrapping(*module); });
   const auto reduced = detail::reduced_parameters(*module);
   check_module(reduced);
   if (options.init_sync) {
@@ -169,6 +170,7 @@ DdpEngine::Impl::Impl(std::shared_ptr<torch::nn::Module> wrapped, ProcessGroupPt
     reducer->set_static_graph();
     logger_->set_static_graph();
   }
+  tell([&](Observer& to) { to.wrapped(*module, "distributed_data_parallel"); });
 }
 
 void DdpEngine::Impl::check_module(const detail::ReducedParameters& reduced) const {
@@ -256,7 +258,7 @@ void DdpEngine::Impl::shadow_iteration() {
   sync_buffers_next_ = any_syncs(false);
   if (!sync_buffers_next_) return;
   shadow_reduction();
-  if (auto* observer = update_observer_of(*group)) observer->update_shadowed();
+  tell([&](Observer& to) { to.update_shadowed(); });
 }
 
 // A backward's all-reduces in the Reducer's order, of zeros.
@@ -283,14 +285,17 @@ DdpEngine::DdpEngine(std::shared_ptr<torch::nn::Module> module, ProcessGroupPtr 
 DdpEngine::~DdpEngine() = default;
 
 void DdpEngine::before_forward() {
+  tell([&](Observer& to) { to.forward_begins(*impl_->module); });
   impl_->before_forward(notify_join_context(), join_options());
 }
 
 std::vector<at::Tensor> DdpEngine::after_forward(std::vector<at::Tensor> outputs) {
+  tell([&](Observer& to) { to.forward_ended(*impl_->module); });
   return impl_->after_forward(std::move(outputs));
 }
 
 void DdpEngine::set_require_sync(bool sync) {
+  tell([&](Observer& to) { to.sync_gradients(sync); });
   impl_->require_sync = sync;
 }
 

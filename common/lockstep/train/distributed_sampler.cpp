@@ -1,4 +1,5 @@
 #include <lockstep/base/error.h>
+#include <lockstep/observe/observer.h>
 #include <lockstep/train/distributed_sampler.h>
 #include <torch/torch.h>
 
@@ -62,6 +63,7 @@ DistributedSampler::DistributedSampler(const DistributedSamplerOptions& options)
 
 void DistributedSampler::set_epoch(std::int64_t epoch) {
   *epoch_ = epoch;
+  tell([&](Observer& to) { to.set_epoch(epoch); });
 }
 
 std::int64_t DistributedSampler::epoch() const {
@@ -90,7 +92,17 @@ std::vector<std::vector<std::int64_t>> DistributedSampler::batches(std::int64_t 
     if (drop_last_batch && end - begin < batch_size) break;
     result.emplace_back(all.begin() + begin, all.begin() + end);
   }
+  tell_pass(*epoch_, options_.dataset_size, result);
   return result;
+}
+
+void tell_pass(std::int64_t epoch, std::int64_t dataset_size,
+               const std::vector<std::vector<std::int64_t>>& batches) {
+  tell([&](Observer& to) {
+    to.pass_begins(epoch, dataset_size);
+    for (const auto& batch : batches) to.dealt(batch);
+    to.pass_dealt();
+  });
 }
 
 void DistributedSampler::reset(std::optional<std::size_t> new_size) {
@@ -109,10 +121,17 @@ void DistributedSampler::reset(std::optional<std::size_t> new_size) {
 std::optional<std::vector<std::size_t>> DistributedSampler::next(std::size_t batch_size) {
   if (batch_size == 0)
     throw UsageError("DistributedSampler::next: batch_size must be above 0, found 0.");
-  if (next_ >= order_.size()) return std::nullopt;
+  if (next_ >= order_.size()) {
+    tell([&](Observer& to) { to.pass_dealt(); });
+    return std::nullopt;
+  }
   const auto end = next_ + std::min(batch_size, order_.size() - next_);
   std::vector<std::size_t> batch(order_.begin() + static_cast<std::ptrdiff_t>(next_),
                                  order_.begin() + static_cast<std::ptrdiff_t>(end));
+  tell([&](Observer& to) {
+    if (next_ == 0) to.pass_begins(order_epoch_, options_.dataset_size);
+    to.dealt({batch.begin(), batch.end()});
+  });
   next_ = end;
   loaded_ = false;
   return batch;

@@ -72,4 +72,8 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   bool loaded_ = false;  // and nothing was given since
 };
 
+// What batches() tells who listens (observe/observer.h), of batches that you have cut yourself.
+void tell_pass(std::int64_t epoch, std::int64_t dataset_size,
+               const std::vector<std::vector<std::int64_t>>& batches);
+
 }  // namespace lockstep

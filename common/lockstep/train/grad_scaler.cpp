@@ -1,5 +1,6 @@
 #include <ATen/autocast_mode.h>
 #include <lockstep/base/error.h>
+#include <lockstep/observe/observer.h>
 #include <lockstep/train/grad_scaler.h>
 
 #include <vector>
@@ -86,7 +87,9 @@ bool GradScaler::step(torch::optim::Optimizer& optimizer) {
   auto& state = optimizers_.at(&optimizer);
   require(!state.stepped, "step() a second time since the last update()");
   state.stepped = true;
-  if (found_nonfinite(optimizer)) return false;
+  const bool updates = !found_nonfinite(optimizer);
+  tell([&](Observer& to) { to.scaled_step(get_scale(), !updates, updates); });
+  if (!updates) return false;
   optimizer.step();
   return true;
 }

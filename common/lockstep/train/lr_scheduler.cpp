@@ -1,10 +1,12 @@
 #include <lockstep/base/error.h>
+#include <lockstep/observe/observer.h>
 #include <lockstep/train/lr_scheduler.h>
 
 #include <algorithm>
 #include <cmath>
 #include <mutex>
 #include <numbers>
+#include <utility>
 
 // Each formula stands in the order of operations of torch/optim/lr_scheduler.py: another order, or a
 // fused multiply-add, gives another last bit.
@@ -123,7 +125,25 @@ void LRScheduler::initial_step() {
   is_initial_ = false;
 }
 
+namespace {
+thread_local int steps_under_way = 0;  // of a schedule, and of its parts
+}  // namespace
+
+LRScheduler::OwnStep::OwnStep(LRScheduler& scheduler) : scheduler_(scheduler) {
+  const bool own = steps_under_way++ == 0 && !scheduler.is_initial_;
+  if (own && !std::exchange(scheduler.told_, true)) scheduler.tell_step();  // where it begins
+}
+
+LRScheduler::OwnStep::~OwnStep() {
+  if (--steps_under_way == 0 && !scheduler_.is_initial_) scheduler_.tell_step();
+}
+
+void LRScheduler::tell_step() const {
+  tell([&](Observer& to) { to.schedule(last_epoch_, planned_steps()); });
+}
+
 void LRScheduler::step() {
+  const OwnStep own(*this);
   ++step_count_;
   ++last_epoch_;
   set_lr(get_lr());

@@ -76,6 +76,18 @@ class LRScheduler {
   virtual void check_state() const;
   void check_progress() const;  // what every schedule's state has
 
+  // The steps that the schedule was made for; 0 where it has no end, or its options do not say.
+  virtual std::int64_t planned_steps() const { return 0; }
+  // Lives through a step that is a program's own, no part's of another schedule, and tells of it.
+  class OwnStep {
+   public:
+    explicit OwnStep(LRScheduler& scheduler);
+    ~OwnStep();
+
+   private:
+    LRScheduler& scheduler_;
+  };
+
   // What SequentialLR asks of a part: undo the step that its constructor took; take it again; begin now.
   virtual void undo() { --last_epoch_; }
   void initial_step();
@@ -93,6 +105,8 @@ class LRScheduler {
   bool is_initial_ = false;
 
  private:
+  void tell_step() const;
+  bool told_ = false;
   void set_lr(const std::vector<double>& lr);
   friend class ComposedLR;
   friend class SequentialLR;
@@ -194,6 +208,7 @@ class CosineAnnealingLR final : public LRScheduler {
  private:
   std::vector<double> get_lr() override;
   std::optional<std::vector<double>> closed_form_lr() const override;
+  std::int64_t planned_steps() const override { return options_.T_max; }
   void visit(StateFields& field) override;
   void check_fields() const override;
   CosineAnnealingLROptions options_;
@@ -230,6 +245,7 @@ class OneCycleLR final : public LRScheduler {
   void visit(StateFields& field) override;
   void check_fields() const override;
   double anneal(double start, double end, double share) const;
+  std::int64_t planned_steps() const override { return total_steps_; }
 
   std::int64_t total_steps_;
   std::vector<Phase> phases_;
@@ -264,6 +280,7 @@ class SequentialLR final : public ComposedLR {
   void step() override;
 
  private:
+  std::int64_t planned_steps() const override;
   void visit(StateFields& field) override;
   void check_fields() const override;
   std::vector<std::int64_t> milestones_;

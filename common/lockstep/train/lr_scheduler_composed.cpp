@@ -76,7 +76,14 @@ void SequentialLR::check_fields() const {
                      std::to_string(milestones_.size()));
 }
 
+// Of a last part that was made for a number of steps.
+std::int64_t SequentialLR::planned_steps() const {
+  const auto last = schedulers_.back()->planned_steps();
+  return last == 0 || milestones_.empty() ? last : milestones_.back() + last;
+}
+
 void SequentialLR::step() {
+  const OwnStep own(*this);
   ++last_epoch_;
   const auto next = std::upper_bound(milestones_.begin(), milestones_.end(), last_epoch_);
   auto& scheduler = *schedulers_[static_cast<std::size_t>(next - milestones_.begin())];
@@ -98,6 +105,7 @@ ChainedScheduler::ChainedScheduler(torch::optim::Optimizer& optimizer, Scheduler
 }
 
 void ChainedScheduler::step() {
+  const OwnStep own(*this);
   for (const auto& scheduler : schedulers_) scheduler->step();
   last_lr_ = present_lr();
 }

@@ -1,0 +1,67 @@
+#include <lockstep/lesson/figures.h>
+#include <lockstep/lesson/watch.h>
+
+#include <utility>
+
+namespace lockstep {
+
+void Watch::loss(const at::Tensor& per_sample, const at::Tensor& outputs,
+                 const at::Tensor& targets) {
+  loss_.add(per_sample);
+  if (outputs.defined() && outputs.dim() == 2) accuracy_.add(outputs.argmax(1) == targets);
+}
+
+void Watch::fetch(const Fetch& fetch) {
+  if (fetch.phase == "evaluation" || context_.tells_by_hand()) return;
+  to_draw_ -= static_cast<std::int64_t>(fetch.ids.size());
+  drawn_.insert(drawn_.end(), fetch.ids.begin(), fetch.ids.end());
+  ++batches_;
+  context_.outcome().ids["drawn"] = {
+      fetch.ids};  // for an oracle of a run that dies on its first batch
+  add_figure(context_, "batch_size", static_cast<double>(fetch.ids.size()));
+}
+
+void Watch::pass_begins(std::int64_t, std::int64_t) {
+  if (!torch::GradMode::is_enabled()) return;
+  end_pass();
+  to_draw_ = 0;
+  all_dealt_ = false;
+}
+
+void Watch::dealt(const std::vector<std::int64_t>& ids) {
+  to_draw_ += static_cast<std::int64_t>(ids.size());
+}
+
+void Watch::pass_dealt() {
+  all_dealt_ = true;
+}
+
+void Watch::update_ended(torch::optim::Optimizer&) {
+  if (all_dealt_ && to_draw_ <= 0) end_pass();
+}
+
+void Watch::end_pass() {
+  if (context_.tells_by_hand()) return;
+  auto& outcome = context_.outcome();
+  if (loss_.count > 0) outcome.losses.push_back(loss_.value());
+  if (accuracy_.count > 0) outcome.accuracy.push_back(accuracy_.value());
+  if (batches_ > 0) {
+    outcome.ids["train"].push_back(std::exchange(drawn_, {}));
+    add_figure(context_, "batches", static_cast<double>(batches_));
+    context_.write();  // the launcher may end this rank before it can say more
+  }
+  loss_ = accuracy_ = {};
+  batches_ = 0;
+}
+
+void Watch::optimizer_made(torch::optim::Optimizer& optimizer) {
+  parameters_.clear();
+  for (const auto& group : optimizer.param_groups())
+    parameters_.insert(parameters_.end(), group.params().begin(), group.params().end());
+}
+
+void Watch::finish() {
+  end_pass();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,116 @@
+// Records a job from what the library tells of it (observe/observer.h): its groups, model, gradients, updates,
+// samples, passes, schedules and checkpoints. record_into() makes one; a program calls nothing.
+//
+// What only the program knows is one call each, beside its own line; each does nothing where nobody records:
+//
+//   record::intent({.global_batch = 64, .loss_reduction = "mean"});
+//   record::metric("accuracy", "evaluation", hits, count);
+//   record::decision("stop", stops);
+//   record::random_numbers(ids, numbers);
+#pragma once
+
+#include <lockstep/observe/observer.h>
+#include <lockstep/record/probes.h>
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep::record {
+
+// Of one model: the first that a gradient engine wraps, as long as it lives; else the parameters of the optimizers
+// that tell of themselves. Of one optimizer: each update is a step.
+class Recorder final : public Observer {
+ public:
+  explicit Recorder(std::shared_ptr<trace::Writer> writer, const ProbeOptions& options = {});
+  ~Recorder() override;
+
+  // Whoever makes Probes of this writer tells all but groups by hand, and nothing is told twice.
+  void leave_to_probes();
+  const std::shared_ptr<trace::Writer>& writer() const { return writer_; }
+  Probes& probes() { return probes_; }
+  // A backward begins, from this value.
+  void backward(const at::Tensor& root);
+
+  void group(const std::string& action, const std::string& name,
+             const std::vector<int>& ranks) override;
+  void wrapping(torch::nn::Module& module) override;
+  void wrapped(torch::nn::Module& module, const std::string& engine) override;
+  void forward_begins(torch::nn::Module& module) override;
+  void forward_ended(torch::nn::Module& module) override;
+  void sync_gradients(bool wanted) override;
+  void loss(const at::Tensor& per_sample, const at::Tensor& outputs,
+            const at::Tensor& targets) override;
+  void optimizer_made(torch::optim::Optimizer& optimizer) override;
+  void zero_grad(const std::string& by) override;
+  void update_begins(torch::optim::Optimizer& optimizer) override;
+  void update_ended(torch::optim::Optimizer& optimizer) override;
+  void update_shadowed() override;
+  void clip(double max_norm, const at::Tensor& norm) override;
+  void scaled_step(double scale, bool found_nonfinite, bool updates) override;
+  void schedule(std::int64_t position, std::int64_t length) override;
+  void set_epoch(std::int64_t epoch) override;
+  void pass_begins(std::int64_t epoch, std::int64_t dataset_size) override;
+  void dealt(const std::vector<std::int64_t>& ids) override;
+  void pass_dealt() override;
+  void fetch(const Fetch& fetch) override;
+  void saving(const std::filesystem::path& file) override;
+  void saved(const std::filesystem::path& file) override;
+  void loaded(const std::filesystem::path& file, const std::vector<std::string>& from,
+              const std::vector<std::string>& to, const std::vector<std::string>& keys) override;
+  void refused(const std::filesystem::path& file) override;
+
+ private:
+  // A sampler's pass. It begins in the trace with its first batch, when its phase is known, and ends when all that was
+  // dealt has been drawn.
+  struct Pass {
+    std::int64_t epoch = 0, dataset_size = 0;
+    std::string phase;  // empty: not begun
+    std::int64_t batches = 0, to_draw = 0;
+    bool dealt = false;
+  };
+
+  void watch(torch::nn::Module& module);
+  bool watches(const torch::nn::Module& module) const;
+  bool trainable_changed(const torch::nn::Module& module) const;
+  void find_model();       // the optimizers' parameters, where no engine has wrapped one
+  void begin();            // before the first step
+  void gradients_ready();  // once a step
+  void end_step();
+  void draw(const std::string& phase, const std::vector<std::int64_t>& ids);
+  void draw_dealt(bool training);
+  void open_pass(const std::string& phase);
+  void end_pass();
+  void end_pass_if_done();
+  trace::CheckpointFile checkpoint_file() const;
+
+  std::mutex mutex_;
+  std::shared_ptr<trace::Writer> writer_;
+  ProbeOptions options_;
+  Probes probes_;
+  bool by_hand_ = false;
+  std::weak_ptr<torch::nn::Module> wrapped_;
+  std::vector<bool> trainable_;  // of the wrapped module's parameters, when they were looked at
+  std::vector<at::Tensor> of_optimizers_;
+  bool has_model_ = false, started_ = false;
+  bool gradients_told_ = false;     // of this step
+  bool drawn_ = false;              // a batch, since the last update
+  std::vector<at::Tensor> losses_;  // per sample, since the last backward
+  std::optional<Pass> pass_;
+  std::deque<std::vector<std::int64_t>> dealt_;  // and not drawn
+  bool fetches_ = false;                         // the program tells what it takes out of its data
+  std::vector<std::string> known_sets_;          // phases whose data set was told
+};
+
+// Of this thread, else of the process; null where there is none.
+std::shared_ptr<Recorder> recorder_here();
+
+void intent(const trace::Intent& intent);
+void metric(const std::string& name, const std::string& phase, double sum, double count);
+void decision(const std::string& name, std::int64_t value);
+void random_numbers(const std::vector<std::int64_t>& ids, const at::Tensor& numbers);
+
+}  // namespace lockstep::record

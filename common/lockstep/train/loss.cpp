@@ -1,0 +1,18 @@
+#include <lockstep/observe/observer.h>
+#include <lockstep/train/loss.h>
+#include <torch/torch.h>
+
+namespace lockstep {
+
+at::Tensor cross_entropy(const at::Tensor& outputs, const at::Tensor& targets) {
+  return tell_loss(torch::cross_entropy_loss(outputs, targets, {}, at::Reduction::None), outputs,
+                   targets);
+}
+
+at::Tensor tell_loss(at::Tensor per_sample, const at::Tensor& outputs, const at::Tensor& targets) {
+  if (torch::GradMode::is_enabled())
+    tell([&](Observer& to) { to.loss(per_sample, outputs, targets); });
+  return per_sample;
+}
+
+}  // namespace lockstep

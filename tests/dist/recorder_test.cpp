@@ -1,0 +1,293 @@
+// A job without a call to a probe: what the library tells of it is what probes would have told.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <lockstep/diagnose/diagnose.h>
+#include <lockstep/record/record_into.h>
+#include <lockstep/record/recorder.h>
+#include <lockstep/train/adam.h>
+#include <lockstep/train/clip_grad.h>
+#include <lockstep/train/dataset.h>
+#include <lockstep/train/distributed_sampler.h>
+#include <lockstep/train/grad_scaler.h>
+#include <lockstep/train/loss.h>
+#include <lockstep/train/lr_scheduler.h>
+#include <lockstep/train/watched.h>
+
+#include <functional>
+#include <future>
+
+#include "../support/ddp_models.h"
+
+namespace lockstep::test {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::SizeIs;
+
+constexpr std::int64_t kSamples = 48, kBatch = 8;
+constexpr int kRanks = 2;
+
+using Job = std::function<void(const ProcessGroupPtr& group, const TensorData& data)>;
+
+// Two ranks, each in its thread and recorded with one call; what they leave.
+trace::Trace record(const Job& job) {
+  torch::set_num_threads(1);
+  const TemporaryFolder folder("lockstep-recorder");
+  const auto run = [&](int rank) {
+    InitOptions options{.init_method = "file://" + (folder.path() / "store").string(),
+                        .rank = rank,
+                        .world_size = kRanks,
+                        .local_rank = rank,
+                        .timeout = std::chrono::seconds(30)};
+    record::record_into(options, folder.path() / "traces");
+    auto group = init_process_group(options);
+    job(group, synthetic(kSamples, 12, 4, 5));
+    barrier(*group);
+    destroy_process_group(group);
+  };
+  auto other = std::async(std::launch::async, run, 1);
+  run(0);
+  other.get();
+  return trace::read(folder.path() / "traces");
+}
+
+DistributedSampler sampler_of(const ProcessGroupPtr& group) {
+  return DistributedSampler(
+      {.dataset_size = kSamples, .num_replicas = kRanks, .rank = group->getRank()});
+}
+
+struct Faults {
+  bool one_epoch = false, bypasses = false, sums_loss = false;
+};
+
+// What anybody writes; 3 epochs of 3 batches.
+Job training(const Faults& faults = {}) {
+  return [faults](const ProcessGroupPtr& group, const TensorData& data) {
+    record::intent({.global_batch = kBatch * kRanks, .loss_reduction = "mean"});
+    auto net = seeded(3, [] { return Mlp(12, 24, 4); });
+    DistributedDataParallel<Mlp> model(net, group);
+    SGD optimizer(model.parameters(), 0.05);
+    CosineAnnealingLR schedule(optimizer, {.T_max = 9});
+    auto sampler = sampler_of(group);
+    for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
+      if (!faults.one_epoch) sampler.set_epoch(epoch);
+      for (const auto& ids : sampler.batches(kBatch)) {
+        const auto batch = take(data, ids);
+        optimizer.zero_grad();
+        const auto outputs = faults.bypasses ? net->forward(batch.inputs) : model(batch.inputs);
+        const auto each = cross_entropy(outputs, batch.targets);
+        (faults.sums_loss ? each.sum() : each.mean()).backward();
+        optimizer.step();
+        schedule.step();
+      }
+    }
+  };
+}
+
+template <class Event>
+std::vector<Event> all(const trace::ParticipantTrace& rank) {
+  std::vector<Event> found;
+  for (const auto& at : rank.all<Event>()) found.push_back(*at.event);
+  return found;
+}
+
+std::vector<std::string> names_of(const diagnose::Diagnosis& report) {
+  std::vector<std::string> names;
+  for (const auto& finding : report.findings) names.push_back(finding.pitfall);
+  return names;
+}
+
+TEST(Recorder, ARightJobIsCleanAndNothingIsMissing) {
+  const auto trace = record(training());
+  const auto report = diagnose::diagnose(trace);
+  EXPECT_THAT(names_of(report), SizeIs(0));
+  for (const auto& rank : trace.ranks) {
+    EXPECT_THAT(all<trace::Model>(rank), SizeIs(1));
+    ASSERT_THAT(all<trace::Engine>(rank), SizeIs(1));
+    EXPECT_EQ(all<trace::Engine>(rank)[0].kind, "distributed_data_parallel");
+    EXPECT_EQ(rank.all<trace::Parameters>().front().step, -1);
+    EXPECT_THAT(all<trace::Dataset>(rank), SizeIs(1));
+    EXPECT_THAT(all<trace::SetEpoch>(rank), SizeIs(3));
+    EXPECT_THAT(all<trace::PassBegin>(rank), SizeIs(3));
+    ASSERT_THAT(all<trace::PassEnd>(rank), SizeIs(3));
+    EXPECT_EQ(all<trace::PassEnd>(rank)[2].batches, 3);
+    EXPECT_THAT(all<trace::Samples>(rank), SizeIs(9));
+    EXPECT_THAT(all<trace::Forward>(rank), SizeIs(9));
+    EXPECT_THAT(all<trace::Update>(rank), SizeIs(9));
+    EXPECT_THAT(all<trace::ZeroGrad>(rank), SizeIs(9));
+    EXPECT_THAT(all<trace::LocalGradients>(rank), SizeIs(6)) << "steps 0 to 4, and 8";
+    EXPECT_THAT(all<trace::ReducedGradients>(rank), SizeIs(6));
+    const auto losses = all<trace::Loss>(rank);
+    ASSERT_THAT(losses, SizeIs(6));
+    for (const auto& loss : losses) {
+      EXPECT_EQ(loss.count, kBatch);
+      EXPECT_NEAR(loss.backward_value, loss.sum / kBatch, 1e-6);
+    }
+    const auto schedule = all<trace::Schedule>(rank);
+    ASSERT_THAT(schedule, SizeIs(10)) << "where it begins, and after each step";
+    EXPECT_EQ(schedule.front().position, 0);
+    EXPECT_EQ(schedule.back().position, 9);
+    EXPECT_EQ(schedule.back().length, 9);
+    std::vector<std::string> actions;
+    for (const auto& group : all<trace::Group>(rank)) actions.push_back(group.action);
+    EXPECT_THAT(actions, ElementsAre("join", "joined", "leave"));
+  }
+}
+
+TEST(Recorder, FaultsAreNamed) {
+  EXPECT_THAT(names_of(diagnose::diagnose(record(training({.one_epoch = true})))),
+              ElementsAre("missing-set-epoch"));
+  EXPECT_THAT(names_of(diagnose::diagnose(record(training({.bypasses = true})))),
+              ElementsAre("forward-bypasses-wrapper"));
+  EXPECT_THAT(names_of(diagnose::diagnose(record(training({.sums_loss = true})))),
+              ElementsAre("sum-not-mean"));
+}
+
+// By hand, without an engine: the model is what the optimizer moves.
+TEST(Recorder, WithoutAnEngineTheOptimizersParametersAreTheModel) {
+  const auto by_hand = [](bool reduces) {
+    return [reduces](const ProcessGroupPtr& group, const TensorData& data) {
+      auto net = seeded(3, [] { return Mlp(12, 24, 4); });
+      SGD optimizer(net->parameters(), 0.05);
+      for (const auto& ids : sampler_of(group).batches(kBatch)) {
+        const auto batch = take(data, ids);
+        optimizer.zero_grad();
+        cross_entropy(net->forward(batch.inputs), batch.targets).mean().backward();
+        for (auto& parameter : net->parameters()) {
+          if (!reduces) continue;
+          all_reduce(*group, parameter.mutable_grad());
+          parameter.mutable_grad() /= kRanks;
+        }
+        optimizer.step();
+      }
+    };
+  };
+  const auto right = record(by_hand(true));
+  EXPECT_THAT(names_of(diagnose::diagnose(right)), SizeIs(0));
+  EXPECT_THAT(all<trace::Model>(right.ranks[0]), SizeIs(1));
+  EXPECT_THAT(all<trace::LocalGradients>(right.ranks[0]), SizeIs(3));
+  EXPECT_THAT(names_of(diagnose::diagnose(record(by_hand(false)))),
+              ElementsAre("no-gradient-sync"));
+}
+
+// A program with data of its own: the k-th forward takes the k-th batch that was dealt.
+TEST(Recorder, WithoutItsDataTheBatchesThatWereDealtAreTheSamples) {
+  const auto trace = record([](const ProcessGroupPtr& group, const TensorData& data) {
+    auto net = seeded(3, [] { return Mlp(12, 24, 4); });
+    DistributedDataParallel<Mlp> model(net, group);
+    Adam optimizer(model.parameters(), AdamOptions(1e-3));
+    auto sampler = sampler_of(group);
+    for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
+      sampler.set_epoch(epoch);
+      sampler.reset();
+      while (const auto ids = sampler.next(kBatch)) {
+        const auto rows = at::tensor(std::vector<std::int64_t>(ids->begin(), ids->end()));
+        optimizer.zero_grad();
+        torch::cross_entropy_loss(model(data.inputs.index_select(0, rows)),
+                                  data.targets.index_select(0, rows))
+            .backward();
+        optimizer.step();
+      }
+    }
+  });
+  EXPECT_THAT(names_of(diagnose::diagnose(trace)), SizeIs(0));
+  for (const auto& rank : trace.ranks) {
+    ASSERT_THAT(all<trace::Samples>(rank), SizeIs(6));
+    EXPECT_THAT(rank.all<trace::Samples>()[4].event->ids, SizeIs(kBatch));
+    EXPECT_EQ(rank.all<trace::Samples>()[4].step, 4);
+    EXPECT_THAT(all<trace::PassEnd>(rank), SizeIs(2));
+    ASSERT_THAT(all<trace::Dataset>(rank), SizeIs(1));
+    EXPECT_EQ(all<trace::Dataset>(rank)[0].global_size, kSamples);
+  }
+}
+
+TEST(Recorder, ScalingAndClippingAreTold) {
+  const auto trace = record([](const ProcessGroupPtr& group, const TensorData& data) {
+    auto net = seeded(3, [] { return Mlp(12, 24, 4); });
+    DistributedDataParallel<Mlp> model(net, group);
+    SGD optimizer(model.parameters(), 0.05);
+    GradScaler scaler({.init_scale = 8});
+    int step = 0;
+    for (const auto& ids : sampler_of(group).batches(kBatch)) {
+      const auto batch = take(data, ids);
+      optimizer.zero_grad();
+      auto loss = cross_entropy(model(batch.inputs), batch.targets).mean();
+      if (step++ == 1) loss = loss * std::numeric_limits<double>::infinity();
+      scaler.scale(loss).backward();
+      scaler.unscale_(optimizer);
+      clip_grad_norm_(model.parameters(), 0.1);
+      scaler.step(optimizer);
+      scaler.update();
+    }
+  });
+  for (const auto& rank : trace.ranks) {
+    const auto steps = all<trace::ScaledStep>(rank);
+    ASSERT_THAT(steps, SizeIs(3));
+    EXPECT_EQ(steps[0].scale, 8);
+    EXPECT_TRUE(steps[1].found_nonfinite);
+    EXPECT_FALSE(steps[1].updates);
+    EXPECT_THAT(all<trace::Update>(rank), SizeIs(2));
+    EXPECT_THAT(all<trace::Clip>(rank), SizeIs(3));
+    EXPECT_EQ(all<trace::Clip>(rank)[0].max_norm, 0.1);
+  }
+}
+
+// An evaluation's pass is one of its own, whose batches count for no update.
+TEST(Recorder, AnEvaluationIsOne) {
+  const auto trace = record([](const ProcessGroupPtr& group, const TensorData& data) {
+    auto net = seeded(3, [] { return Mlp(12, 24, 4); });
+    DistributedDataParallel<Mlp> model(net, group);
+    SGD optimizer(model.parameters(), 0.05);
+    for (const auto& ids : sampler_of(group).batches(kBatch)) {
+      const auto batch = take(data, ids);
+      optimizer.zero_grad();
+      cross_entropy(model(batch.inputs), batch.targets).mean().backward();
+      optimizer.step();
+    }
+    model.eval();
+    const torch::NoGradGuard no_grad;
+    for (const auto& ids : sampler_of(group).batches(2 * kBatch)) model(take(data, ids).inputs);
+  });
+  for (const auto& rank : trace.ranks) {
+    const auto passes = all<trace::PassEnd>(rank);
+    ASSERT_THAT(passes, SizeIs(2));
+    EXPECT_EQ(passes[0].phase, "train");
+    EXPECT_EQ(passes[1].phase, "evaluation");
+    EXPECT_EQ(passes[1].batches, 2);
+    EXPECT_EQ(all<trace::Forward>(rank).back().training, false);
+  }
+}
+
+// Who tells by hand is not told twice.
+TEST(Recorder, IsSilentBesideProbes) {
+  const auto trace = record([](const ProcessGroupPtr& group, const TensorData& data) {
+    const auto recorder = record::recorder_here();
+    ASSERT_TRUE(recorder);
+    record::Probes probes(recorder->writer());
+    auto net = seeded(3, [] { return Mlp(12, 24, 4); });
+    probes.attach(*net);
+    DistributedDataParallel<Mlp> model(net, group);
+    SGD optimizer(model.parameters(), 0.05);
+    probes.start();
+    const auto batch = take(data, {0, 1, 2, 3});
+    cross_entropy(model(batch.inputs), batch.targets).mean().backward();
+    optimizer.step();
+    probes.updated(optimizer);
+  });
+  for (const auto& rank : trace.ranks) {
+    EXPECT_THAT(all<trace::Model>(rank), SizeIs(1));
+    EXPECT_THAT(all<trace::Update>(rank), SizeIs(1));
+    EXPECT_THAT(all<trace::Samples>(rank), SizeIs(0));
+    EXPECT_THAT(all<trace::Group>(rank), SizeIs(3)) << "groups are told all the same";
+  }
+}
+
+// With nobody listening nothing is kept, and nothing is told.
+TEST(Recorder, EndsWithItsGroups) {
+  record(training());
+  EXPECT_THAT(observers(), SizeIs(0));
+}
+
+}  // namespace
+}  // namespace lockstep::test
