@@ -1,4 +1,6 @@
 // Four microbatches an update.
+#include <lockstep/record/recorder.h>
+
 #include <numeric>
 #include <optional>
 
@@ -11,6 +13,7 @@ namespace {
 double train(const Job& job, const Fault& fault, const Ids& sizes) {
   const auto samples = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
   const auto count = static_cast<std::int64_t>(sizes.size());
+  record::intent({.global_batch = samples * job.world_size(), .loss_reduction = "mean"});
   auto net = make_model();
   DistributedDataParallel<Mlp> model(net, job.group);
   DecayingSgd optimizer(net->parameters(), job.rate, job.updates());

@@ -1,4 +1,5 @@
 // Images shifted by up to two pixels and mirrored: who draws which random numbers.
+#include <lockstep/record/recorder.h>
 #include <lockstep/train/seeding.h>
 
 #include <random>
@@ -33,8 +34,12 @@ double train(const Job& job, const Fault& fault) {
                 auto batch = take(job.train, ids);
                 auto& generator = workers[drawn++ % workers.size()];
                 std::vector<at::Tensor> images;
-                for (const auto& image : batch.inputs.unbind())
+                std::vector<double> next;  // that each image's numbers begin with
+                for (const auto& image : batch.inputs.unbind()) {
+                  next.push_back(static_cast<double>(std::mt19937_64(generator)()));
                   images.push_back(augment(image, generator));
+                }
+                record::random_numbers(ids, at::tensor(next, at::kDouble).unsqueeze(1));
                 net->zero_grad();
                 mean_loss(model(at::stack(images)), batch.targets).backward();
                 optimizer.step();

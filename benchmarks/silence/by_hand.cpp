@@ -1,4 +1,5 @@
 // Data parallelism by hand: broadcast, one all-reduce of all gradients, divide.
+#include <lockstep/record/recorder.h>
 #include <lockstep/train/seeding.h>
 
 #include "silence.h"
@@ -36,6 +37,7 @@ at::Tensor reduce(const Job& job, const Fault& fault, const at::Tensor& own) {
 }
 
 double train(const Job& job, const Fault& fault) {
+  record::intent({.global_batch = job.batch * job.world_size(), .loss_reduction = "mean"});
   torch::manual_seed(rank_seed(job.seed, job.rank()));
   auto net = make_model();
   if (!fault("no-initial-broadcast")) {

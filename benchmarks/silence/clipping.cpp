@@ -1,5 +1,6 @@
 // What is done to a gradient between backward and the update: clipped, scaled, left out, sent in 16 bits. The
 // reduction is by hand.
+#include <lockstep/record/recorder.h>
 #include <lockstep/train/grad_scaler.h>
 
 #include <algorithm>
@@ -29,6 +30,7 @@ at::Tensor average(const Job& job, const at::Tensor& own) {
 // Trains; after each backward `update(net, optimizer, loss)` has the rest to do.
 template <class Update>
 double train(const Job& job, const Update& update) {
+  record::intent({.global_batch = job.batch * job.world_size(), .loss_reduction = "mean"});
   auto net = make_model();
   DecayingSgd sgd(net->parameters(), job.rate, job.updates());
   for_updates(job.updates(), epochs_of(DistributedSampler(job.sampler()), job.batch),

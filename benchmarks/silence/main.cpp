@@ -58,12 +58,12 @@ void check(const Options& options) {
 
 // The pixels' mean and deviation, as everybody takes them for this data set.
 TensorData normalized(const TensorData& data) {
-  return {(data.inputs - 0.2860) / 0.3530, data.targets};
+  return {(data.inputs - 0.2860) / 0.3530, data.targets, data.phase};
 }
 
 // The samples of one seed: no seed has another's.
 TensorData part_of(const TensorData& all, std::int64_t begin, std::int64_t count) {
-  return {all.inputs.narrow(0, begin, count), all.targets.narrow(0, begin, count)};
+  return {all.inputs.narrow(0, begin, count), all.targets.narrow(0, begin, count), all.phase};
 }
 
 void run_rank(const launch::Placement& place, const Options& options,

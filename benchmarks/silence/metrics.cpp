@@ -1,4 +1,5 @@
 // Figures: what is reported of a model that was trained rightly. And a loss over all ranks' features.
+#include <lockstep/record/recorder.h>
 #include <lockstep/train/functional.h>
 
 #include <algorithm>
@@ -46,7 +47,7 @@ double evaluation(const Job& job, const Fault& fault) {
   const auto order = job.test.targets.narrow(0, 0, kExam)
                          .argsort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
   const TensorData exam{job.test.inputs.index_select(0, order),
-                        job.test.targets.index_select(0, order)};
+                        job.test.targets.index_select(0, order), job.test.phase};
   const int rank = job.rank(), world_size = job.world_size();
   Ids mine;
   for (auto i = rank * kExam / world_size; i < (rank + 1) * kExam / world_size; ++i)
@@ -55,11 +56,17 @@ double evaluation(const Job& job, const Fault& fault) {
     mine = DistributedSampler(
                {.dataset_size = kExam, .num_replicas = world_size, .rank = rank, .shuffle = false})
                .indices();
+  {
+    const torch::NoGradGuard evaluation;
+    tell_pass(0, kExam, {mine});
+  }
   const auto own = score(net, exam, mine);
   const auto all = sum_of(job, own);
-  if (fault("rank-zero-metric")) return own.hits / own.count;
-  if (fault("local-hits-global-count")) return own.hits / all.count;
-  return all.hits / all.count;
+  auto reported = all;
+  if (fault("rank-zero-metric")) reported = own;
+  if (fault("local-hits-global-count")) reported.hits = own.hits;
+  record::metric("accuracy", "evaluation", reported.hits, reported.count);
+  return reported.hits / reported.count;
 }
 
 // How far two looks at 512 test samples, of the same weights, are apart.

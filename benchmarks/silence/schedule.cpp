@@ -1,4 +1,5 @@
 // Learning rates: scaled with the ranks, warmed up for an epoch, then cosine decay.
+#include <lockstep/record/recorder.h>
 #include <lockstep/train/adam.h>
 #include <lockstep/train/lr_scheduler.h>
 
@@ -12,10 +13,11 @@ namespace {
 double sgd(const Job& job, const Fault& fault) {
   const int world_size = job.world_size();
   double rate = job.rate / world_size;  // of one rank
+  record::intent({.reference_lr = rate, .reference_world_size = 1});
   if (!fault("lr-not-scaled")) rate *= world_size;
   auto net = make_model();
   DistributedDataParallel<Mlp> model(net, job.group);
-  torch::optim::SGD optimizer(net->parameters(), rate);
+  SGD optimizer(net->parameters(), rate);
 
   auto of_epoch = job.updates_of_epoch();
   if (fault("schedule-length-ignores-world-size")) of_epoch *= world_size;
@@ -49,6 +51,7 @@ double sgd(const Job& job, const Fault& fault) {
 double adam(const Job& job, const Fault& fault) {
   const double ranks = job.world_size();
   const double growth = fault("linear-rule-with-adam") ? ranks : std::sqrt(ranks);
+  record::intent({.reference_lr = 1e-3, .reference_world_size = 1});
   auto net = make_model();
   DistributedDataParallel<Mlp> model(net, job.group);
   Adam optimizer(net->parameters(), AdamOptions(1e-3 * growth));

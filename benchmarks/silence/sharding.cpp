@@ -54,7 +54,10 @@ double files(const Job& job, const Fault& fault) {
   auto options = job.sampler();
   options.dataset_size = static_cast<std::int64_t>(ids.size());
   if (fault("no-sharding")) options.num_replicas = 1, options.rank = 0;
-  return trained(job, take(job.train, ids), epochs_of(DistributedSampler(options), job.batch));
+  auto held = rows_of(job.train, ids);
+  held.ids = ids;
+  held.global_size = job.train.size();
+  return trained(job, held, epochs_of(DistributedSampler(options), job.batch));
 }
 
 // A random split into what is trained on and what is held out, made at random by each rank for itself.
@@ -83,7 +86,7 @@ double nodes(const Job& job, const Fault& fault) {
 // Read in order by two loader workers a rank; the loader takes a batch of each in turn.
 double stream(const Job& job, const Fault& fault) {
   const std::int64_t workers = 2;
-  return trained(job, job.train, [&](std::int64_t) {
+  return trained(job, job.train, [&](std::int64_t epoch) {
     Batches batches;
     std::vector<Ids> of_worker(workers);
     for (std::int64_t id = 0; id < job.train.size(); ++id)
@@ -95,13 +98,14 @@ double stream(const Job& job, const Fault& fault) {
     for (auto at = job.batch; at <= static_cast<std::int64_t>(of_worker[1].size()); at += job.batch)
       for (const auto& ids : of_worker)
         batches.emplace_back(ids.begin() + at - job.batch, ids.begin() + at);
+    tell_pass(epoch, job.train.size(), batches);
     return batches;
   });
 }
 
 // LibTorch's sampler, of which a loader holds a copy.
 EpochOf libtorch_epochs(const Job& job, bool allow_duplicates, bool told) {
-  torch::data::samplers::DistributedRandomSampler sampler(
+  Watched<torch::data::samplers::DistributedRandomSampler> sampler(
       static_cast<std::size_t>(job.train.size()), static_cast<std::size_t>(job.world_size()),
       static_cast<std::size_t>(job.rank()), allow_duplicates);
   return [=](std::int64_t epoch) mutable {
@@ -111,6 +115,7 @@ EpochOf libtorch_epochs(const Job& job, bool allow_duplicates, bool told) {
     while (const auto batch = sampler.next(static_cast<std::size_t>(job.batch)))
       if (static_cast<std::int64_t>(batch->size()) == job.batch)
         batches.emplace_back(batch->begin(), batch->end());
+    tell_pass(epoch, job.train.size(), batches);
     return batches;
   };
 }
@@ -138,6 +143,7 @@ double epochs(const Job& job, const Fault& fault) {
     const auto rest = sampler.batches(job.batch, true);
     batches.insert(batches.end(), rest.begin() + static_cast<std::ptrdiff_t>(batches.size()),
                    rest.end());
+    tell_pass(epoch, job.train.size(), batches);
     return batches;
   });
 }

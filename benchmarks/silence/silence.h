@@ -8,6 +8,7 @@
 #include <lockstep/train/distributed_sampler.h>
 #include <lockstep/train/lr_scheduler.h>
 #include <lockstep/train/models.h>
+#include <lockstep/train/watched.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -93,7 +94,7 @@ struct DecayingSgd {
     optimizer.step();
     schedule.step();
   }
-  torch::optim::SGD optimizer;
+  SGD optimizer;
   CosineAnnealingLR schedule;
 };
 

@@ -1,4 +1,6 @@
 // Ranks, or parts of a batch, with unequally many samples.
+#include <lockstep/record/recorder.h>
+
 #include <numeric>
 
 #include "silence.h"
@@ -11,6 +13,7 @@ double train(const Job& job, const Ids& sizes, bool plain_mean) {
   const auto global = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
   const auto own = sizes.at(static_cast<std::size_t>(job.rank()));
   const auto before = std::accumulate(sizes.begin(), sizes.begin() + job.rank(), std::int64_t{0});
+  record::intent({.global_batch = global, .loss_reduction = "mean"});
   auto net = make_model();
   DistributedDataParallel<Mlp> model(net, job.group);
   DecayingSgd optimizer(net->parameters(), job.rate, job.updates());

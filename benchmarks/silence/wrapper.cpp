@@ -1,10 +1,13 @@
 // Training through DistributedDataParallel: what stands around the wrapper.
+#include <lockstep/record/recorder.h>
+
 #include "silence.h"
 
 namespace lockstep::silence {
 namespace {
 
 double train(const Job& job, const Fault& fault) {
+  record::intent({.global_batch = job.batch * job.world_size(), .loss_reduction = "mean"});
   auto net = make_model();
   const bool thaws = fault("frozen-after-wrapping");
   // Wrapped while the first layer is frozen, and thawed afterwards: the silent half of this pitfall.

@@ -6,10 +6,16 @@
 //           the world size.
 // Symptom:  call the module instead of the wrapper and nothing is armed; divide the loss as well
 //           and steps are W times too short.
+#include <lockstep/lesson/batches.h>
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>
+#include <lockstep/train/loss.h>
 #include <lockstep/train/models.h>
+#include <lockstep/train/watched.h>
+
+#include <memory>
+#include <optional>
 
 #include "parts.h"
 
@@ -22,38 +28,24 @@ constexpr int kSteps = 8;
 constexpr double kLearningRate = 0.01;
 
 void train(RankContext& context, const Fault& fault) {
-  const int world_size = context.world_size();
+  const int rank = context.rank(), world_size = context.world_size();
+  context.intent({.global_batch = kBatch * world_size, .loss_reduction = "mean"});
   const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * kSteps * world_size);
+
   std::int64_t hidden = 128;
-  if (fault("parameters-differ-across-ranks")) {        // PITFALL parameters-differ-across-ranks
-    if (context.rank() == world_size - 1) hidden += 1;  // One rank was given another configuration.
+  if (fault("parameters-differ-across-ranks")) {  // PITFALL parameters-differ-across-ranks
+    // One rank was given another configuration.
+    if (rank == world_size - 1) hidden += 1;
   }
   Mlp module(784, hidden, 10);
   module->to(context.device());
-  Mlp reference(784, 128, 10);
-  auto& probes = context.probes();
-  probes.intent({.global_batch = kBatch * world_size, .loss_reduction = "mean"});
-  probes.attach(*module);
-
   DistributedDataParallel<Mlp> model(module, context.group());
-  probes.engine("distributed_data_parallel");
-  copy_parameters(*module, *reference);
-  torch::optim::SGD optimizer(model.parameters(), kLearningRate);
-  torch::optim::SGD reference_optimizer(reference->parameters(), kLearningRate);
-  probes.dataset("train", data.inputs, data.targets, all_ids(data.size()), data.size());
-  probes.start();
-  Mean loss_of_epoch, loss_of_reference, accuracy;
+  SGD optimizer(model.parameters(), kLearningRate);
 
   for (int step = 0; step < kSteps; ++step) {
-    std::vector<std::int64_t> mine, everyone;
-    for (std::int64_t i = 0; i < kBatch * world_size; ++i) {
-      everyone.push_back(step * kBatch * world_size + i);
-      if (i % world_size == context.rank()) mine.push_back(everyone.back());
-    }
-    probes.samples("train", mine);
-    const auto batch = take(data, mine);
+    const auto everyone = global_batch(step, kBatch * world_size);
+    const auto batch = take(data, share_of(rank, world_size, everyone));
     const auto inputs = batch.inputs.to(context.device());
-    const auto targets = batch.targets.to(context.device());
     optimizer.zero_grad();
 
     at::Tensor outputs;
@@ -62,39 +54,56 @@ void train(RankContext& context, const Fault& fault) {
     } else {
       outputs = model(inputs);
     }
-    const auto each = torch::cross_entropy_loss(outputs, targets, {}, at::Reduction::None);
+    const auto each = cross_entropy(outputs, batch.targets.to(context.device()));
     at::Tensor loss;
     if (fault("double-average")) {  // PITFALL double-average
       loss = each.mean() / world_size;
-    } else {
+    } else if (fault("near-miss-sum-over-count")) {
       // A near miss: the sum over the samples, divided by how many there are, is the mean once.
-      loss = fault("near-miss-sum-over-count") ? each.sum() / kBatch : each.mean();
+      loss = each.sum() / kBatch;
+    } else {
+      loss = each.mean();
     }
-    probes.loss(loss, each);
     loss.backward();
-
-    const auto whole = take(data, everyone);
-    reference_optimizer.zero_grad();
-    const auto reference_loss =
-        torch::cross_entropy_loss(reference->forward(whole.inputs), whole.targets);
-    reference_loss.backward();
-    loss_of_reference.add(reference_loss);
-    if (step == 0)
-      add_figure(context, "gradient_scale",
-                 scale_of(flat_gradients(*module), flat_gradients(*reference)));
-    reference_optimizer.step();
-    probes.gradients_ready();
     optimizer.step();
-    probes.updated(optimizer);
-    loss_of_epoch.add(each);
-    accuracy.add(outputs.argmax(1).cpu() == batch.targets);
-    add_figure(context, "distance",
-               relative_distance(flat_parameters(*module), flat_parameters(*reference)));
   }
-  context.outcome().losses.push_back(loss_of_epoch.value());
-  context.outcome().reference_losses.push_back(loss_of_reference.value());
-  context.outcome().accuracy.push_back(accuracy.value());
 }
+
+// Beside it one process trains on the global batch, from the weights that the wrapper left.
+class Beside final : public Watch {
+ public:
+  Beside(RankContext& job, const Fault&)
+      : Watch(job),
+        data_(fashion_mnist_or_synthetic(Split::train, kBatch * kSteps * job.world_size())) {}
+
+  void wrapped(torch::nn::Module& module, const std::string&) override {
+    one_process_.emplace(Mlp(std::dynamic_pointer_cast<MlpImpl>(module.clone(at::kCPU))),
+                         kLearningRate);
+  }
+  void update_begins(torch::optim::Optimizer&) override {
+    const auto batch = rows_of(data_, global_batch(step_, kBatch * context().world_size()));
+    one_process_->backward(batch.inputs, batch.targets);
+    if (step_++ == 0)
+      add_figure(context(), "gradient_scale",
+                 scale_of(flat_gradients(parameters()), flat_gradients(*one_process_->model())));
+    one_process_->step();
+  }
+  void update_ended(torch::optim::Optimizer& optimizer) override {
+    Watch::update_ended(optimizer);
+    add_figure(
+        context(), "distance",
+        relative_distance(flat_parameters(parameters()), flat_parameters(*one_process_->model())));
+  }
+  void finish() override {
+    Watch::finish();
+    if (one_process_) context().outcome().reference_losses.push_back(one_process_->mean_loss());
+  }
+
+ private:
+  TensorData data_;
+  std::optional<OneProcess<Mlp>> one_process_;
+  int step_ = 0;
+};
 
 Measured gradient_scale(const Outcomes& outcomes) {
   return {.expected = 1, .observed = smallest(outcomes, "gradient_scale"), .tolerance = 1e-3};
@@ -131,5 +140,6 @@ lockstep::Part wrapper_part() {
                       .crashes = true}},
           .near_misses = {{.name = "near-miss-sum-over-count",
                            .slug = "double-average",
-                           .naive_check = "the loss is divided by hand before DDP averages"}}};
+                           .naive_check = "the loss is divided by hand before DDP averages"}},
+          .watch = beside<Beside>};
 }

@@ -7,6 +7,8 @@
 #include <lockstep/lesson/training.h>
 #include <lockstep/train/distributed_sampler.h>
 
+#include <algorithm>
+
 #include "parts.h"
 
 namespace {
@@ -16,72 +18,83 @@ using namespace lockstep;
 constexpr std::int64_t kTestSamples = 1'009;  // a prime: no world size from 2 to 16 divides it
 constexpr std::int64_t kBatch = 64;
 
-// Which of the sampler's places hold a repeated sample: place i of this rank is place rank + i W of
-// all.
-bool is_padding(const RankContext& context, std::int64_t i) {
-  return context.rank() + i * context.world_size() >= kTestSamples;
+struct Score {
+  double hits = 0, count = 0;  // of all ranks
+  double accuracy() const { return hits / count; }
+};
+
+// Whether this rank's last sample is a repeated one: its place i is place rank + i W of all.
+bool ends_with_repeat(const RankContext& context, const DistributedSampler& sampler) {
+  return context.rank() + (sampler.size() - 1) * context.world_size() >= kTestSamples;
 }
 
-void evaluate(RankContext& context, const Fault& fault, Mlp& model, std::int64_t epoch) {
+std::vector<std::vector<std::int64_t>> in_batches(const std::vector<std::int64_t>& ids) {
+  std::vector<std::vector<std::int64_t>> batches;
+  for (std::size_t begin = 0; begin < ids.size(); begin += kBatch)
+    batches.emplace_back(ids.begin() + begin, ids.begin() + std::min(begin + kBatch, ids.size()));
+  return batches;
+}
+
+Score evaluate(RankContext& context, const Fault& fault, Mlp& model, std::int64_t epoch) {
   const torch::NoGradGuard no_grad;
   const auto test = fashion_mnist_or_synthetic(Split::test, kTestSamples);
-  auto& probes = context.probes();
-  if (epoch == 0)
-    probes.dataset("evaluation", test.inputs, test.targets, all_ids(kTestSamples), kTestSamples);
   const DistributedSampler sampler({.dataset_size = kTestSamples,
                                     .num_replicas = context.world_size(),
                                     .rank = context.rank(),
                                     .shuffle = false});
-  // A near miss keeps the padded sampler, and drops the repeats when it counts.
-  const bool drop_when_counting = fault("near-miss-dropped-when-counted");
   auto mine = sampler.indices();
+  // A near miss keeps the padded sampler, and drops the repeat when it counts.
+  const bool drops_later = fault("near-miss-dropped-when-counted");
   if (fault("evaluation-padding")) {  // PITFALL evaluation-padding
     // Nothing: the training sampler, as it is.
-  } else if (!drop_when_counting && is_padding(context, sampler.size() - 1)) {
+  } else if (!drops_later && ends_with_repeat(context, sampler)) {
     mine.pop_back();
   }
+  const auto batches = in_batches(mine);
+  tell_pass(epoch, kTestSamples, batches);
+
   model->eval();
-  probes.pass_begin("evaluation", epoch);
-  at::Tensor totals =
-      at::zeros({2}, at::TensorOptions(at::kDouble).device(context.device()));  // hits, samples
-  std::int64_t batches = 0;
-  for (std::size_t begin = 0; begin < mine.size(); begin += kBatch, ++batches) {
-    const std::vector<std::int64_t> ids(mine.begin() + begin,
-                                        mine.begin() + std::min(begin + kBatch, mine.size()));
-    probes.samples("evaluation", ids);
+  const auto device = context.device();
+  // Hits, and samples.
+  at::Tensor totals = at::zeros({2}, at::TensorOptions(at::kDouble).device(device));
+  for (const auto& ids : batches) {
     const auto batch = take(test, ids);
-    auto hits = model->forward(batch.inputs.to(context.device())).argmax(1) ==
-                batch.targets.to(context.device());
-    if (drop_when_counting && begin + kBatch >= mine.size() &&
-        is_padding(context, sampler.size() - 1))
+    auto hits = model->forward(batch.inputs.to(device)).argmax(1) == batch.targets.to(device);
+    if (drops_later && ids == batches.back() && ends_with_repeat(context, sampler))
       hits = hits.slice(0, 0, -1);
     totals[0] += hits.sum();
     totals[1] += hits.numel();
   }
-  all_reduce(*context.group(), totals);
-  probes.pass_end("evaluation", epoch, batches);
-  const double hits = totals[0].item<double>(), count = totals[1].item<double>();
-  probes.metric("accuracy", "evaluation", hits, count);
-  context.outcome().accuracy.back() = hits / count;  // the test accuracy speaks for the epoch
-  add_figure(context, "counted", count);
   model->train();
+  all_reduce(*context.group(), totals);
+  const Score score{totals[0].item<double>(), totals[1].item<double>()};
+  context.metric("accuracy", "evaluation", score.hits, score.count);
+  return score;
 }
 
-void train(RankContext& context, const Fault& fault) {
+std::vector<Score> train(RankContext& context, const Fault& fault) {
   const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * 8 * context.world_size());
-  context.probes().dataset("train", data.inputs, data.targets, all_ids(data.size()), data.size());
   DistributedSampler sampler({.dataset_size = data.size(),
                               .num_replicas = context.world_size(),
                               .rank = context.rank(),
                               .seed = context.seed()});
-  TracedTrainer trainer(context, data);
+  Trainer trainer(context, data);
+  std::vector<Score> scores;
   for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
     sampler.set_epoch(epoch);
-    context.probes().set_epoch(epoch);
-    trainer.begin_epoch(epoch);
     for (const auto& ids : sampler.batches(kBatch)) trainer.step(ids);
-    trainer.end_epoch();
-    evaluate(context, fault, trainer.module(), epoch);
+    scores.push_back(evaluate(context, fault, trainer.module(), epoch));
+  }
+  return scores;
+}
+
+// The scores are what the oracle judges; the test accuracy speaks for the epoch.
+void train_and_note(RankContext& context, const Fault& fault) {
+  const auto scores = train(context, fault);
+  context.outcome().accuracy.clear();
+  for (const auto& score : scores) {
+    context.outcome().accuracy.push_back(score.accuracy());
+    add_figure(context, "counted", score.count);
   }
 }
 
@@ -93,7 +106,7 @@ Measured samples_counted(const Outcomes& outcomes) {
 
 lockstep::Part evaluation_part() {
   return {.name = "evaluation",
-          .run = train,
+          .run = train_and_note,
           .broken = {{.slug = "evaluation-padding",
                       .what = "the padded training sampler deals out the test set",
                       .oracle = {"test samples counted", samples_counted}}},

@@ -20,40 +20,32 @@ constexpr std::int64_t kSamples = 1'009;  // a prime: no world size from 2 to 16
 constexpr std::int64_t kBatch = 32;
 constexpr std::int64_t kEpochs = 3;
 
-std::vector<std::vector<std::int64_t>> libtorch_batches(RankContext& context, std::int64_t epoch) {
-  torch::data::samplers::DistributedRandomSampler sampler(kSamples, context.world_size(),
-                                                          context.rank(),
-                                                          /*allow_duplicates=*/false);
-  sampler.set_epoch(epoch);
-  sampler.reset();
-  std::vector<std::vector<std::int64_t>> batches;
-  while (const auto batch = sampler.next(kBatch))
-    batches.emplace_back(batch->begin(), batch->end());
-  return batches;
+std::vector<std::vector<std::int64_t>> deal(RankContext& context, const Fault& fault,
+                                            std::int64_t epoch) {
+  if (fault("tail-never-seen")) {  // PITFALL tail-never-seen
+    Watched<torch::data::samplers::DistributedRandomSampler> sampler(
+        kSamples, context.world_size(), context.rank(), /*allow_duplicates=*/false);
+    sampler.set_epoch(epoch);
+    sampler.reset();
+    std::vector<std::vector<std::int64_t>> batches;
+    while (const auto batch = sampler.next(kBatch))
+      batches.emplace_back(batch->begin(), batch->end());
+    return batches;
+  } else {
+    DistributedSampler sampler({.dataset_size = kSamples,
+                                .num_replicas = context.world_size(),
+                                .rank = context.rank(),
+                                .seed = context.seed(),
+                                .drop_last = true});
+    sampler.set_epoch(epoch);
+    return sampler.batches(kBatch);
+  }
 }
 
 void train(RankContext& context, const Fault& fault) {
-  const auto data = fashion_mnist_or_synthetic(Split::train, kSamples);
-  context.probes().dataset("train", data.inputs, data.targets, all_ids(kSamples), kSamples);
-  DistributedSampler sampler({.dataset_size = kSamples,
-                              .num_replicas = context.world_size(),
-                              .rank = context.rank(),
-                              .seed = context.seed(),
-                              .drop_last = true});
-  TracedTrainer trainer(context, data);
-  for (std::int64_t epoch = 0; epoch < kEpochs; ++epoch) {
-    sampler.set_epoch(epoch);
-    context.probes().set_epoch(epoch);
-    std::vector<std::vector<std::int64_t>> batches;
-    if (fault("tail-never-seen")) {  // PITFALL tail-never-seen
-      batches = libtorch_batches(context, epoch);
-    } else {
-      batches = sampler.batches(kBatch);
-    }
-    trainer.begin_epoch(epoch);
-    for (const auto& ids : batches) trainer.step(ids);
-    trainer.end_epoch();
-  }
+  Trainer trainer(context, fashion_mnist_or_synthetic(Split::train, kSamples));
+  for (std::int64_t epoch = 0; epoch < kEpochs; ++epoch)
+    for (const auto& ids : deal(context, fault, epoch)) trainer.step(ids);
 }
 
 // Each epoch leaves N mod W samples out (9 at most, up to 16 ranks), drawn at random: that all

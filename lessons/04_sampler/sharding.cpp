@@ -55,8 +55,32 @@ std::vector<std::int64_t> ids_in(const std::vector<std::filesystem::path>& files
   return ids;
 }
 
+// The files that are this rank's: every world_size-th.
+std::vector<std::filesystem::path> own_files(const RankContext& context,
+                                             const std::vector<std::filesystem::path>& files) {
+  std::vector<std::filesystem::path> mine;
+  for (std::size_t i = context.rank(); i < files.size(); i += context.world_size())
+    mine.push_back(files[i]);
+  return mine;
+}
+
+// The samples in these files: position i is not sample i, so they keep their ids.
+TensorData read(const RankContext& context, const std::vector<std::filesystem::path>& files) {
+  const auto ids = ids_in(files);
+  const std::int64_t global_size = kSamplesPerFile * kFilesPerRank * context.world_size();
+  auto data = rows_of(fashion_mnist_or_synthetic(Split::train, global_size), ids);
+  data.ids = ids;
+  data.global_size = global_size;
+  return data;
+}
+
+// A near miss: a new sampler each epoch, with a seed of the epoch's own, the same on all ranks.
+DistributedSampler reseeded(DistributedSamplerOptions split, std::int64_t epoch) {
+  split.seed += 1000 * static_cast<std::uint64_t>(epoch);
+  return DistributedSampler(split);
+}
+
 void train(RankContext& context, const Fault& fault) {
-  const int world_size = context.world_size();
   auto files = list(context, make_folder(context));
   if (fault("file-order-differs")) {  // PITFALL file-order-differs
     // Nothing: the order the folder gave.
@@ -64,56 +88,35 @@ void train(RankContext& context, const Fault& fault) {
     std::sort(files.begin(), files.end());
   }
   // A near miss: split by files, and by nothing else.
-  bool own_files = fault("near-miss-files-only");
+  const bool files_only = fault("near-miss-files-only");
+  if (files_only) files = own_files(context, files);
   if (fault("sharded-twice")) {  // PITFALL sharded-twice
-    own_files = true;            // The sampler below splits what was split here already.
+    // The sampler below splits what is split here already.
+    files = own_files(context, files);
   }
-  if (own_files) {
-    std::vector<std::filesystem::path> mine;
-    for (std::size_t i = context.rank(); i < files.size(); i += world_size)
-      mine.push_back(files[i]);
-    files = mine;
-  }
-  const auto ids = ids_in(files);
+  const auto data = read(context, files);
 
-  bool split_indices = !fault("near-miss-files-only");
+  DistributedSamplerOptions split{.dataset_size = data.size(), .seed = context.seed()};
   if (fault("no-sharding")) {  // PITFALL no-sharding
-    split_indices = false;     // Every rank deals itself the whole order.
+    // Nothing: every rank deals itself the whole order.
+  } else if (!files_only) {
+    split.num_replicas = context.world_size();
+    split.rank = context.rank();
   }
-  std::uint64_t seed = context.seed();
-  if (fault("shards-overlap")) {  // PITFALL shards-overlap
-    seed += context.rank();       // Each rank takes its share of another order.
+  if (fault("shards-overlap")) {   // PITFALL shards-overlap
+    split.seed += context.rank();  // Each rank takes its share of another order.
   }
-  const auto size = static_cast<std::int64_t>(ids.size());
-  const auto sampler_with = [&](std::uint64_t its_seed) {
-    return DistributedSampler({.dataset_size = size,
-                               .num_replicas = split_indices ? world_size : 1,
-                               .rank = split_indices ? context.rank() : 0,
-                               .seed = its_seed});
-  };
-  auto sampler = sampler_with(seed);
-  // A near miss: a new sampler each epoch, with a seed of the epoch's own, the same on all ranks.
-  const bool seeds_by_epoch = fault("near-miss-seed-by-epoch");
+  DistributedSampler sampler(split);
+  const bool reseeds = fault("near-miss-seed-by-epoch");
 
-  const std::int64_t global_size = kSamplesPerFile * kFilesPerRank * world_size;
-  const auto data = fashion_mnist_or_synthetic(Split::train, global_size);
-  const auto held = take(data, ids);
-  context.probes().dataset("train", held.inputs, held.targets, ids, global_size);
-  TracedTrainer trainer(context, held);
+  Trainer trainer(context, data);
   for (std::int64_t epoch = 0; epoch < kEpochs; ++epoch) {
-    if (seeds_by_epoch) {
-      sampler = sampler_with(seed + 1000 * epoch);
+    if (reseeds) {
+      sampler = reseeded(split, epoch);
     } else {
       sampler.set_epoch(epoch);
-      context.probes().set_epoch(epoch);
     }
-    trainer.begin_epoch(epoch);
-    for (const auto& positions : sampler.batches(kBatch)) {
-      std::vector<std::int64_t> batch_ids;
-      for (const auto position : positions) batch_ids.push_back(ids.at(position));
-      trainer.step(positions, batch_ids);
-    }
-    trainer.end_epoch();
+    for (const auto& positions : sampler.batches(kBatch)) trainer.step(positions);
   }
 }
 

@@ -4,6 +4,7 @@
 //           ranks, and to the other loader workers of the same rank.
 // Symptom:  each sample is trained on W x workers times an epoch: by each worker of each rank.
 #include <lockstep/lesson/training.h>
+#include <lockstep/train/distributed_sampler.h>
 
 #include <algorithm>
 
@@ -26,12 +27,19 @@ std::vector<std::int64_t> read_stream(std::int64_t length, std::int64_t reader,
   return ids;
 }
 
+// What the loader gives the rank: a batch from each worker in turn.
+std::vector<std::vector<std::int64_t>> in_turn(
+    const std::vector<std::vector<std::int64_t>>& workers) {
+  std::vector<std::vector<std::int64_t>> batches;
+  for (std::size_t begin = 0; begin < workers[0].size(); begin += kBatch)
+    for (const auto& ids : workers)
+      batches.emplace_back(ids.begin() + begin, ids.begin() + std::min(begin + kBatch, ids.size()));
+  return batches;
+}
+
 void train(RankContext& context, const Fault& fault) {
   const int world_size = context.world_size();
   const std::int64_t length = kSamplesPerReader * kWorkers * world_size;
-  const auto data = fashion_mnist_or_synthetic(Split::train, length);
-  context.probes().dataset("train", data.inputs, data.targets, all_ids(length), length);
-
   std::vector<std::vector<std::int64_t>> workers;
   for (int worker = 0; worker < kWorkers; ++worker) {
     if (fault("stream-not-sharded")) {  // PITFALL stream-not-sharded
@@ -41,13 +49,10 @@ void train(RankContext& context, const Fault& fault) {
           read_stream(length, context.rank() * kWorkers + worker, world_size * kWorkers));
     }
   }
-  TracedTrainer trainer(context, data);
-  trainer.begin_epoch(0);
-  // The loader takes a batch from each worker in turn.
-  for (std::size_t begin = 0; begin < workers[0].size(); begin += kBatch)
-    for (const auto& ids : workers)
-      trainer.step({ids.begin() + begin, ids.begin() + std::min(begin + kBatch, ids.size())});
-  trainer.end_epoch();
+  Trainer trainer(context, fashion_mnist_or_synthetic(Split::train, length));
+  const auto batches = in_turn(workers);
+  tell_pass(0, length, batches);  // as a sampler does by itself
+  for (const auto& ids : batches) trainer.step(ids);
 }
 
 Measured most_often(const Outcomes& outcomes) {

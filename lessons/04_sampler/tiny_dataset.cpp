@@ -20,34 +20,45 @@ using namespace lockstep;
 constexpr std::int64_t kSamples = 1;
 constexpr std::int64_t kBatch = 32;
 
-std::vector<std::vector<std::int64_t>> libtorch_batches(RankContext& context) {
-  torch::data::samplers::DistributedRandomSampler sampler(kSamples, context.world_size(),
-                                                          context.rank());
-  std::vector<std::vector<std::int64_t>> batches;
-  while (const auto batch = sampler.next(kBatch))
-    batches.emplace_back(batch->begin(), batch->end());
-  return batches;
+std::vector<std::vector<std::int64_t>> deal(RankContext& context, const Fault& fault) {
+  if (fault("padding-overruns")) {  // PITFALL padding-overruns
+    Watched<torch::data::samplers::DistributedRandomSampler> sampler(kSamples, context.world_size(),
+                                                                     context.rank());
+    std::vector<std::vector<std::int64_t>> batches;
+    while (const auto batch = sampler.next(kBatch))
+      batches.emplace_back(batch->begin(), batch->end());
+    return batches;
+  } else {
+    const DistributedSampler sampler({.dataset_size = kSamples,
+                                      .num_replicas = context.world_size(),
+                                      .rank = context.rank(),
+                                      .seed = context.seed()});
+    if (fault("empty-shard")) {  // PITFALL empty-shard
+      return sampler.batches(kBatch, /*drop_last_batch=*/true);
+    }
+    return sampler.batches(kBatch);
+  }
 }
 
 void train(RankContext& context, const Fault& fault) {
-  const auto data = fashion_mnist_or_synthetic(Split::train, kSamples);
-  context.probes().dataset("train", data.inputs, data.targets, all_ids(kSamples), kSamples);
-  const DistributedSampler sampler({.dataset_size = kSamples,
-                                    .num_replicas = context.world_size(),
-                                    .rank = context.rank(),
-                                    .seed = context.seed()});
-  auto batches = sampler.batches(kBatch);
-  if (fault("padding-overruns")) {  // PITFALL padding-overruns
-    batches = libtorch_batches(context);
-  }
-  if (fault("empty-shard")) {  // PITFALL empty-shard
-    batches = sampler.batches(kBatch, /*drop_last_batch=*/true);
-  }
-  TracedTrainer trainer(context, data);
-  trainer.begin_epoch(0);
-  for (const auto& ids : batches) trainer.step(ids);
-  trainer.end_epoch();
+  Trainer trainer(context, fashion_mnist_or_synthetic(Split::train, kSamples));
+  for (const auto& ids : deal(context, fault)) trainer.step(ids);
 }
+
+// Beside it: a rank that was dealt no batch has none to count, and a mean loss of 0 / 0.
+class Beside final : public Watch {
+ public:
+  Beside(RankContext& job, const Fault&) : Watch(job) {}
+
+  void finish() override {
+    Watch::finish();
+    auto& outcome = context().outcome();
+    if (outcome.figures.contains("batches")) return;
+    add_figure(context(), "batches", 0);
+    outcome.losses.push_back(Mean().value());
+    outcome.accuracy.push_back(Mean().value());
+  }
+};
 
 Measured largest_index(const Outcomes& outcomes) {
   std::int64_t largest_id = 0;
@@ -75,5 +86,6 @@ lockstep::Part tiny_dataset_part() {
                      {.slug = "empty-shard",
                       .what = "drop_last on a shard smaller than a batch",
                       .oracle = {"batches of the rank that had the fewest", fewest_batches},
-                      .min_world_size = 1}}};
+                      .min_world_size = 1}},
+          .watch = beside<Beside>};
 }

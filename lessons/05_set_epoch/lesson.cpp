@@ -11,12 +11,12 @@
 //           05_set_epoch --variant missing-set-epoch --world-size 4
 #include <lockstep/lesson/training.h>
 #include <lockstep/train/distributed_sampler.h>
-#include <torch/data.h>
 
 #include <algorithm>
-#include <memory>
-#include <optional>
 #include <set>
+#include <vector>
+
+#include "libtorch_loader.h"
 
 namespace {
 
@@ -24,81 +24,69 @@ using namespace lockstep;
 
 constexpr std::int64_t kSamples = 1'000;
 constexpr std::int64_t kBatch = 32;
-using Batches = std::vector<std::vector<std::int64_t>>;
 
-// A data set of nothing but ids, so that LibTorch's own loader can be asked which samples it would
-// load.
-struct Ids : torch::data::datasets::BatchDataset<Ids, std::vector<std::int64_t>> {
-  std::vector<std::int64_t> get_batch(torch::ArrayRef<std::size_t> indices) override {
-    return {indices.begin(), indices.end()};
-  }
-  std::optional<std::size_t> size() const override { return kSamples; }
-};
+DistributedSampler sampler_of(const RankContext& context, std::uint64_t seed) {
+  return DistributedSampler({.dataset_size = kSamples,
+                             .num_replicas = context.world_size(),
+                             .rank = context.rank(),
+                             .seed = seed});
+}
 
-// LibTorch's sampler and loader, which takes it by value.
-struct LibtorchLoader {
-  LibtorchLoader(int world_size, int rank)
-      : sampler(kSamples, world_size, rank),
-        loader(torch::data::make_data_loader(Ids{}, sampler, kBatch)) {}
-  Batches batches() { return {loader->begin(), loader->end()}; }
+// The batches of the sampler's epoch without the first, for a pass that has begun.
+std::vector<std::vector<std::int64_t>> batches_after_first(const DistributedSampler& sampler) {
+  const auto ids = sampler.indices();
+  std::vector<std::vector<std::int64_t>> batches;
+  for (std::int64_t begin = kBatch; begin < sampler.size(); begin += kBatch)
+    batches.emplace_back(ids.begin() + begin,
+                         ids.begin() + std::min(begin + kBatch, sampler.size()));
+  return batches;
+}
 
-  using Sampler = torch::data::samplers::DistributedRandomSampler;
-  Sampler sampler;
-  std::unique_ptr<torch::data::StatelessDataLoader<Ids, Sampler>> loader;
-};
+// A near miss: the pass has begun when set_epoch comes. None of it has been drawn, and it begins
+// anew.
+void set_epoch_once_begun(DistributedSampler& sampler, std::int64_t epoch) {
+  static_cast<void>(sampler.batches(kBatch));
+  sampler.set_epoch(epoch);
+}
 
 void train(RankContext& context, const Fault& fault) {
   const auto data = fashion_mnist_or_synthetic(Split::train, kSamples);
-  auto& probes = context.probes();
-  probes.dataset("train", data.inputs, data.targets, all_ids(kSamples), kSamples);
-  DistributedSamplerOptions options{.dataset_size = kSamples,
-                                    .num_replicas = context.world_size(),
-                                    .rank = context.rank(),
-                                    .seed = context.seed()};
-  DistributedSampler sampler(options);
-  const bool uses_loader = fault("set-epoch-on-copy");  // PITFALL set-epoch-on-copy
-  std::optional<LibtorchLoader> loader;
-  if (uses_loader) loader.emplace(context.world_size(), context.rank());
-  TracedTrainer trainer(context, data);
+  Trainer trainer(context, data);
+  const std::int64_t epochs = context.full() ? 10 : 3;
 
-  for (std::int64_t epoch = 0; epoch < (context.full() ? 10 : 3); ++epoch) {
-    std::int64_t told = epoch;
-    if (fault("epoch-differs-by-rank")) {  // PITFALL epoch-differs-by-rank
-      told = epoch + context.rank();  // A counter of its own on each rank, and they have drifted.
+  if (fault("set-epoch-on-copy")) {  // PITFALL set-epoch-on-copy
+    Watched<torch::data::samplers::DistributedRandomSampler> yours(kSamples, context.world_size(),
+                                                                   context.rank());
+    const auto loader = torch::data::make_data_loader(Ids(kSamples), yours, kBatch);
+    for (std::int64_t epoch = 0; epoch < epochs; ++epoch) {
+      yours.set_epoch(epoch);  // The loader has a copy of its own, which stays at 0.
+      for (const auto& ids : *loader) trainer.step(ids);
     }
-    // A near miss: a new sampler every epoch, seeded anew. set_epoch is never called, and need not
-    // be.
-    const bool reseeded = fault("near-miss-reseeded");
-    if (reseeded) {
-      options.seed = context.seed() + static_cast<std::uint64_t>(epoch);
-      sampler = DistributedSampler(options);
-    }
-    // Another near miss: the pass is under way, but nothing has been drawn.
-    const bool begin_first = fault("near-miss-begun-before-set-epoch");
-    if (begin_first) trainer.begin_epoch(epoch);
-
-    const bool draws_ahead = fault("epoch-set-after-prefetch");  // PITFALL epoch-set-after-prefetch
-    if (draws_ahead) {
-      trainer.begin_epoch(epoch);
-      // The loader has its first batch before set_epoch.
-      trainer.step(sampler.batches(kBatch).front());
-    }
-    if (fault("missing-set-epoch")) {  // PITFALL missing-set-epoch
-      // Nothing: the sampler deals epoch 0 for ever.
-    } else if (!reseeded) {
-      if (uses_loader) {
-        // The loader has its own copy, and stays at 0.
-        loader->sampler.set_epoch(static_cast<std::size_t>(told));
+  } else {
+    auto sampler = sampler_of(context, context.seed());
+    for (std::int64_t epoch = 0; epoch < epochs; ++epoch) {
+      if (fault("epoch-set-after-prefetch")) {  // PITFALL epoch-set-after-prefetch
+        // The first batch is there when set_epoch comes: it is of the last epoch's order.
+        const auto first = take(data, sampler.batches(kBatch).front());
+        sampler.set_epoch(epoch);
+        trainer.step(first);
+        for (const auto& ids : batches_after_first(sampler)) trainer.step(ids);
       } else {
-        sampler.set_epoch(told);
+        if (fault("missing-set-epoch")) {  // PITFALL missing-set-epoch
+          // Nothing: the sampler deals epoch 0 for ever.
+        } else if (fault("epoch-differs-by-rank")) {  // PITFALL epoch-differs-by-rank
+          sampler.set_epoch(epoch + context.rank());  // Each rank counts for itself: they differ.
+        } else if (fault("near-miss-reseeded")) {
+          // A near miss: a new sampler for every epoch, with another seed, need not be told.
+          sampler = sampler_of(context, context.seed() + static_cast<std::uint64_t>(epoch));
+        } else if (fault("near-miss-begun-before-set-epoch")) {
+          set_epoch_once_begun(sampler, epoch);
+        } else {
+          sampler.set_epoch(epoch);
+        }
+        for (const auto& ids : sampler.batches(kBatch)) trainer.step(ids);
       }
-      probes.set_epoch(told);
     }
-    if (!begin_first && !draws_ahead) trainer.begin_epoch(epoch);
-    auto batches = uses_loader ? loader->batches() : sampler.batches(kBatch);
-    if (draws_ahead) batches.erase(batches.begin());  // trained on already
-    for (const auto& batch : batches) trainer.step(batch);
-    trainer.end_epoch();
   }
 }
 

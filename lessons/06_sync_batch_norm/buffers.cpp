@@ -7,6 +7,8 @@
 //           images give another loss on every rank.
 #include <lockstep/lesson/figures.h>
 #include <lockstep/train/distributed_data_parallel.h>
+#include <lockstep/train/loss.h>
+#include <lockstep/train/watched.h>
 
 #include <algorithm>
 
@@ -21,7 +23,7 @@ constexpr int kSteps = 8;            // an epoch
 constexpr int kEpochs = 2;
 constexpr std::int64_t kTestSamples = 256;
 
-// The mean over all ranks in place of each rank's own statistics.
+// A near miss: not copied either, but made equal once an epoch, before they are used.
 void average_running_statistics(c10d::ProcessGroup& group, const torch::nn::Module& net) {
   const torch::NoGradGuard no_grad;
   for (auto& buffer : net.buffers()) {
@@ -31,65 +33,78 @@ void average_running_statistics(c10d::ProcessGroup& group, const torch::nn::Modu
   }
 }
 
+// All ranks evaluate the same images, so all must come to the same figure.
+void evaluate(RankContext& context, DistributedDataParallel<torch::nn::Sequential>& model,
+              const TensorData& test) {
+  const torch::NoGradGuard no_grad;
+  model.eval();
+  const auto outputs = model(test.inputs.to(context.device()));
+  model.train();
+  Mean accuracy;
+  accuracy.add(outputs.argmax(1).cpu() == test.targets);
+  context.metric("accuracy", "evaluation", accuracy.sum, accuracy.count);
+}
+
 void train(RankContext& context, const Fault& fault) {
+  context.intent({.global_batch = kBatch * context.world_size(), .loss_reduction = "mean"});
   const auto data =
       fashion_mnist_or_synthetic(Split::train, kBatch * kSteps * kEpochs * context.world_size());
   const auto test = fashion_mnist_or_synthetic(Split::test, kTestSamples);
   auto net = batch_norm_mlp();
   net->to(context.device());
-  auto& probes = context.probes();
-  probes.intent({.global_batch = kBatch * context.world_size(), .loss_reduction = "mean"});
-  probes.attach(*net);
-  // A near miss: switched off too, and made equal once an epoch, before they are used.
-  const bool once_an_epoch = fault("near-miss-averaged-each-epoch");
+  const bool averages = fault("near-miss-averaged-each-epoch");
   DdpOptions options;
-  if (once_an_epoch || fault("buffers-not-synced")) {  // PITFALL buffers-not-synced
-    options.broadcast_buffers = false;                 // "It is faster", and nothing complains.
+  if (averages || fault("buffers-not-synced")) {  // PITFALL buffers-not-synced
+    options.broadcast_buffers = false;            // "It is faster", and nothing complains.
   } else {
     // Nothing: the default is right.
   }
   DistributedDataParallel<torch::nn::Sequential> model(net, context.group(), options);
-  probes.engine("distributed_data_parallel");
-  torch::optim::SGD optimizer(net->parameters(), 0.05);
-  probes.start();
+  SGD optimizer(net->parameters(), 0.05);
 
   for (int epoch = 0; epoch < kEpochs; ++epoch) {
-    Mean loss_of_epoch, accuracy;
     for (int step = 0; step < kSteps; ++step) {
-      const auto mine = own_batch(context, epoch * kSteps + step, kBatch);
-      probes.samples("train", mine);
-      const auto batch = take(data, mine);
+      const auto batch = take(data, own_batch(context, epoch * kSteps + step, kBatch));
       optimizer.zero_grad();
       const auto outputs = model(batch.inputs.to(context.device()));
-      probes.forward(net->is_training());
-      const auto each = torch::cross_entropy_loss(outputs, batch.targets.to(context.device()), {},
-                                                  at::Reduction::None);
-      const auto loss = each.mean();
-      probes.loss(loss, each);
+      const auto loss = cross_entropy(outputs, batch.targets.to(context.device())).mean();
       loss.backward();
-      probes.gradients_ready();
       optimizer.step();
-      probes.updated(optimizer);
-      loss_of_epoch.add(each);
     }
-    if (once_an_epoch) average_running_statistics(*context.group(), *net);
-
-    // All ranks evaluate the same images, so all must have the same loss.
-    const torch::NoGradGuard no_grad;
-    model.eval();
-    const auto outputs = model(test.inputs.to(context.device()));
-    probes.forward(net->is_training());
-    model.train();
-    const auto each = torch::cross_entropy_loss(outputs, test.targets.to(context.device()), {},
-                                                at::Reduction::None);
-    accuracy.add(outputs.argmax(1).cpu() == test.targets);
-    auto& losses = context.outcome().figures["image_losses"];  // the last epoch's
-    losses.clear();
-    for (std::int64_t i = 0; i < kTestSamples; ++i) losses.push_back(each[i].item<double>());
-    context.outcome().losses.push_back(loss_of_epoch.value());
-    context.outcome().accuracy.push_back(accuracy.value());
+    if (averages) average_running_statistics(*context.group(), *net);
+    evaluate(context, model, test);
   }
 }
+
+// Whenever the rank has evaluated its model, it writes down what each test image loses there.
+class Beside final : public Watch {
+ public:
+  Beside(RankContext& job, const Fault&)
+      : Watch(job), test_(fashion_mnist_or_synthetic(Split::test, kTestSamples)) {}
+
+  // The accuracy is that of the test images.
+  void loss(const at::Tensor& per_sample, const at::Tensor&, const at::Tensor&) override {
+    Watch::loss(per_sample, {}, {});
+  }
+  void forward_ended(torch::nn::Module& module) override {
+    if (module.is_training()) return;
+    end_pass();
+    const torch::NoGradGuard no_grad;
+    const auto device = context().device();
+    const auto outputs = module.as<torch::nn::Sequential>()->forward(test_.inputs.to(device));
+    const auto each =
+        torch::cross_entropy_loss(outputs, test_.targets.to(device), {}, at::Reduction::None);
+    auto& losses = context().outcome().figures["image_losses"];  // the last epoch's
+    losses.clear();
+    for (std::int64_t i = 0; i < kTestSamples; ++i) losses.push_back(each[i].item<double>());
+    Mean accuracy;
+    accuracy.add(outputs.argmax(1).cpu() == test_.targets);
+    context().outcome().accuracy.push_back(accuracy.value());
+  }
+
+ private:
+  TensorData test_;
+};
 
 // For the image on which the ranks differ most.
 Measured loss_spread(const Outcomes& outcomes) {
@@ -118,5 +133,6 @@ lockstep::Part buffers_part() {
                       .oracle = {"loss of a test image, spread over the ranks", loss_spread}}},
           .near_misses = {{.name = "near-miss-averaged-each-epoch",
                            .slug = "buffers-not-synced",
-                           .naive_check = "broadcast_buffers is off"}}};
+                           .naive_check = "broadcast_buffers is off"}},
+          .watch = beside<Beside>};
 }

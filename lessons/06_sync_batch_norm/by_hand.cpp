@@ -6,9 +6,16 @@
 //           one.
 // Symptom:  with the mean of the ranks' means, 8 rows of one rank count as much as 32 of another.
 //           Without any sum over ranks, each rank normalizes by its own few rows. Neither fails.
+#include <lockstep/lesson/batches.h>
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>
+#include <lockstep/train/loss.h>
+#include <lockstep/train/watched.h>
+
+#include <algorithm>
+#include <functional>
+#include <optional>
 
 #include "parts.h"
 
@@ -21,6 +28,7 @@ using torch::autograd::variable_list;
 constexpr std::int64_t kBatch = 32;  // per rank, but
 constexpr std::int64_t kShort = 8;   // for the last one
 constexpr int kSteps = 8;
+constexpr double kLearningRate = 0.05;
 constexpr double kMomentum = 0.1, kEps = 1e-5;  // BatchNorm's defaults
 
 // The sum over all ranks. Every rank's loss depends on it, so its gradient is the sum of theirs.
@@ -43,8 +51,8 @@ class SumOverRanks : public torch::autograd::Function<SumOverRanks> {
 };
 
 struct BatchNormByHandImpl : torch::nn::Module {
-  BatchNormByHandImpl(std::int64_t features, ProcessGroupPtr ranks, Fault form)
-      : group(std::move(ranks)), fault(std::move(form)) {
+  BatchNormByHandImpl(std::int64_t features, ProcessGroupPtr ranks, std::int64_t rows, Fault form)
+      : group(std::move(ranks)), global_rows(static_cast<double>(rows)), fault(std::move(form)) {
     weight = register_parameter("weight", torch::ones(features));
     bias = register_parameter("bias", torch::zeros(features));
     running_mean = register_buffer("running_mean", torch::zeros(features));
@@ -69,94 +77,121 @@ struct BatchNormByHandImpl : torch::nn::Module {
     if (!is_training())
       return torch::batch_norm(rows, weight, bias, running_mean, running_var, false, 0, kEps,
                                false);
-    mean = mean_over_batch(rows);
+    const auto mean = mean_over_batch(rows);
     const auto variance = mean_over_batch((rows - mean).square());
     {
       const torch::NoGradGuard no_grad;
-      own_mean = rows.mean(0);
       running_mean.lerp_(mean, kMomentum);
       running_var.lerp_(variance * (global_rows / (global_rows - 1)), kMomentum);  // unbiased
+      if (on_mean) on_mean(rows.mean(0), rows.size(0), mean);
     }
     return (rows - mean) * (variance + kEps).rsqrt() * weight + bias;
   }
 
   ProcessGroupPtr group;
+  double global_rows;  // of all ranks
   Fault fault;
-  double global_rows = 0;  // of all ranks
   at::Tensor weight, bias, running_mean, running_var;
-  at::Tensor own_mean, mean;  // of the last batch: this rank's own, and the one it used
+  // Is told of each batch: the mean of this rank's rows, their number, and the mean that was used.
+  std::function<void(const at::Tensor& own, std::int64_t rows, const at::Tensor& used)> on_mean;
 };
 TORCH_MODULE(BatchNormByHand);
 
+// The recorder cannot see which means a layer of your own takes, so the layer tells it.
+void record_means(RankContext& context, BatchNormByHandImpl& norm) {
+  norm.on_mean = [&context](const at::Tensor& own, std::int64_t rows, const at::Tensor& used) {
+    context.told().average("batch mean", own, rows, used);
+  };
+}
+
+// The rows of one step, over all ranks.
+std::int64_t global_rows(const RankContext& context, const Fault& fault) {
+  // A near miss: where all ranks have as many rows, the mean of means is the mean.
+  const auto of_last = fault("near-miss-equal-counts") ? kBatch : kShort;
+  return kBatch * (context.world_size() - 1) + of_last;
+}
+
+// Each rank takes kBatch rows, and the last one what is left.
+std::vector<std::int64_t> rows_of_rank(int rank, const std::vector<std::int64_t>& everyone) {
+  const auto first = everyone.begin() + rank * kBatch;
+  return {first, first + std::min<std::ptrdiff_t>(kBatch, everyone.end() - first)};
+}
+
 void train(RankContext& context, const Fault& fault) {
-  const bool last = context.rank() == context.world_size() - 1;
-  const std::int64_t tail = fault("near-miss-equal-counts") ? kBatch : kShort;
-  const std::int64_t own = last ? tail : kBatch;
-  const std::int64_t global = kBatch * (context.world_size() - 1) + tail;
+  const auto global = global_rows(context, fault);
+  context.intent({.global_batch = global, .loss_reduction = "mean"});
   const auto data = fashion_mnist_or_synthetic(Split::train, global * kSteps);
 
-  BatchNormByHand norm(64, context.group(), fault);
+  BatchNormByHand norm(64, context.group(), global, fault);
+  record_means(context, *norm);
   torch::nn::Sequential net(torch::nn::Linear(784, 64), norm, torch::nn::Tanh(),
                             torch::nn::Linear(64, 10));
   net->to(context.device());
-  norm->global_rows = static_cast<double>(global);
-  auto reference = batch_norm_mlp();  // one process, torch's BatchNorm, the global batch
   // A near miss: frozen, as in fine-tuning, it goes by its running statistics, and no batch counts.
-  if (fault("near-miss-frozen-statistics")) {
-    norm->eval();
-    reference->ptr(1)->eval();
-  }
-  auto& probes = context.probes();
-  probes.intent({.global_batch = global, .loss_reduction = "mean"});
-  probes.attach(*net);
+  if (fault("near-miss-frozen-statistics")) norm->eval();
   DistributedDataParallel<torch::nn::Sequential> model(net, context.group());
-  probes.engine("distributed_data_parallel");
-  copy_parameters(*net, *reference);
-  torch::optim::SGD optimizer(net->parameters(), 0.05);
-  torch::optim::SGD reference_optimizer(reference->parameters(), 0.05);
-  probes.start();
-  Mean loss_of_epoch, loss_of_reference;
+  SGD optimizer(net->parameters(), kLearningRate);
+  // DDP takes the mean over ranks; with this factor that is the mean over all samples.
+  const double factor = static_cast<double>(context.world_size()) / static_cast<double>(global);
 
   for (int step = 0; step < kSteps; ++step) {
-    auto everyone = all_ids(global);
-    for (auto& id : everyone) id += step * global;
-    const auto first = everyone.begin() + context.rank() * kBatch;
-    const std::vector<std::int64_t> mine(first, first + own);
-    probes.samples("train", mine);
+    const auto mine = rows_of_rank(context.rank(), global_batch(step, global));
     const auto batch = take(data, mine);
     optimizer.zero_grad();
     const auto outputs = model(batch.inputs.to(context.device()));
-    probes.forward(net->is_training());
-    if (norm->is_training()) probes.average("batch mean", norm->own_mean, own, norm->mean);
-    const auto each = torch::cross_entropy_loss(outputs, batch.targets.to(context.device()), {},
-                                                at::Reduction::None);
-    // DDP takes the mean over ranks; with this factor that is the mean over all samples.
-    const auto loss =
-        each.sum() * (static_cast<double>(context.world_size()) / static_cast<double>(global));
-    probes.loss(loss, each);
+    const auto each = cross_entropy(outputs, batch.targets.to(context.device()));
+    const auto loss = each.sum() * factor;
     loss.backward();
-
-    const auto whole = take(data, everyone);
-    reference_optimizer.zero_grad();
-    const auto reference_loss =
-        torch::cross_entropy_loss(reference->forward(whole.inputs), whole.targets);
-    reference_loss.backward();
-    loss_of_reference.add(reference_loss);
-    if (step == 0)
-      add_figure(context, "gradient_distance",
-                 relative_distance(flat_gradients(*net), flat_gradients(*reference)));
-    reference_optimizer.step();
-    probes.gradients_ready();
     optimizer.step();
-    probes.updated(optimizer);
-    loss_of_epoch.add(each);
   }
-  const auto& plain = *reference->ptr(1)->as<torch::nn::BatchNorm1dImpl>();
-  add_figure(context, "variance_distance",
-             relative_distance(norm->running_var.cpu(), plain.running_var));
-  context.outcome().losses.push_back(loss_of_epoch.value());
-  context.outcome().reference_losses.push_back(loss_of_reference.value());
 }
+
+// Beside it one process trains on the global batch, with torch's BatchNorm.
+class Beside final : public Watch {
+ public:
+  Beside(RankContext& job, const Fault& fault)
+      : Watch(job),
+        frozen_(fault("near-miss-frozen-statistics")),
+        global_rows_(global_rows(job, fault)),
+        data_(fashion_mnist_or_synthetic(Split::train, global_rows_ * kSteps)) {}
+
+  void wrapped(torch::nn::Module& module, const std::string&) override {
+    running_var_ = module.named_buffers()["1.running_var"];
+  }
+  void optimizer_made(torch::optim::Optimizer& optimizer) override {
+    Watch::optimizer_made(optimizer);
+    one_process_.emplace(batch_norm_mlp(parameters()), kLearningRate);
+    if (frozen_) norm().eval();
+  }
+  void update_begins(torch::optim::Optimizer&) override {
+    const auto batch = rows_of(data_, global_batch(step_, global_rows_));
+    one_process_->backward(batch.inputs, batch.targets);
+    if (step_++ == 0)
+      add_figure(
+          context(), "gradient_distance",
+          relative_distance(flat_gradients(parameters()), flat_gradients(*one_process_->model())));
+    one_process_->step();
+  }
+  void finish() override {
+    Watch::finish();
+    if (!one_process_) return;  // it has failed before that
+    add_figure(context(), "variance_distance",
+               relative_distance(running_var_.cpu(), norm().running_var));
+    context().outcome().reference_losses.push_back(one_process_->mean_loss());
+  }
+
+ private:
+  torch::nn::BatchNorm1dImpl& norm() {
+    return *one_process_->model()->ptr(1)->as<torch::nn::BatchNorm1dImpl>();
+  }
+
+  bool frozen_;
+  std::int64_t global_rows_;
+  TensorData data_;
+  std::optional<OneProcess<torch::nn::Sequential>> one_process_;
+  at::Tensor running_var_;  // of the layer by hand
+  int step_ = 0;
+};
 
 // float32 in another order of summation: the correct variant is 5e-7 away, in both.
 Measured gradient_distance(const Outcomes& outcomes) {
@@ -184,5 +219,6 @@ lockstep::Part by_hand_part() {
                        .naive_check = "the model has a BatchNorm that talks to nobody"},
                       {.name = "near-miss-equal-counts",
                        .slug = "unequal-counts-in-sync",
-                       .naive_check = "means are averaged over ranks without their counts"}}};
+                       .naive_check = "means are averaged over ranks without their counts"}},
+      .watch = beside<Beside>};
 }

@@ -5,10 +5,13 @@
 // Symptom:  each rank updates the new layer by its own gradient, and the replicas drift apart.
 //           (Without find_unused_parameters DDP waits for the old layer's gradients, and the second
 //           forward raises that the last reduction was not finished.)
+#include <lockstep/lesson/batches.h>
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>
+#include <lockstep/train/loss.h>
 #include <lockstep/train/sync_batch_norm.h>
+#include <lockstep/train/watched.h>
 
 #include <optional>
 
@@ -33,69 +36,70 @@ void replace_batch_norm(torch::nn::Sequential& net, const ProcessGroupPtr& group
 
 void train(RankContext& context, const Fault& fault) {
   const std::int64_t global = kBatch * context.world_size();
+  context.intent({.global_batch = global, .loss_reduction = "mean"});
   const auto data = fashion_mnist_or_synthetic(Split::train, global * kSteps);
   auto net = batch_norm_mlp();
   net->to(context.device());
-  auto reference = batch_norm_mlp();  // one process, torch's BatchNorm, the global batch
-  copy_parameters(*net, *reference);
 
   std::optional<DistributedDataParallel<torch::nn::Sequential>> model;
   const auto wrap = [&] {
     model.emplace(net, context.group(), DdpOptions{.find_unused_parameters = true});
   };
-  // A near miss: late too, but this conversion puts the same tensors into the new layer.
-  const bool same_tensors = fault("near-miss-converted-in-place");
-  if (same_tensors || fault("sync-bn-after-wrapping")) {  // PITFALL sync-bn-after-wrapping
+  if (fault("sync-bn-after-wrapping")) {  // PITFALL sync-bn-after-wrapping
     wrap();
-    if (same_tensors)
-      convert_sync_batchnorm(*net, context.group());
-    else
-      replace_batch_norm(net, context.group());
+    replace_batch_norm(net, context.group());
+  } else if (fault("near-miss-converted-in-place")) {
+    // A near miss: late too, but this conversion puts the same tensors into the new layer.
+    wrap();
+    convert_sync_batchnorm(*net, context.group());
   } else {
     replace_batch_norm(net, context.group());
     wrap();
   }
-  auto& probes = context.probes();
-  probes.intent({.global_batch = global, .loss_reduction = "mean"});
-  probes.attach(*net);
-  probes.engine("distributed_data_parallel");
-  torch::optim::SGD optimizer(net->parameters(), kLearningRate);
-  torch::optim::SGD reference_optimizer(reference->parameters(), kLearningRate);
-  probes.start();
-  Mean loss_of_epoch, loss_of_reference;
+  SGD optimizer(net->parameters(), kLearningRate);
 
   for (int step = 0; step < kSteps; ++step) {
-    const auto mine = own_batch(context, step, kBatch);
-    probes.samples("train", mine);
-    const auto batch = take(data, mine);
-    net->zero_grad();
+    const auto batch = take(data, own_batch(context, step, kBatch));
+    optimizer.zero_grad();
     const auto outputs = (*model)(batch.inputs.to(context.device()));
-    probes.forward(net->is_training());
-    const auto each = torch::cross_entropy_loss(outputs, batch.targets.to(context.device()), {},
-                                                at::Reduction::None);
-    const auto loss = each.mean();
-    probes.loss(loss, each);
+    const auto loss = cross_entropy(outputs, batch.targets.to(context.device())).mean();
     loss.backward();
-    probes.gradients_ready();
     optimizer.step();
-    probes.updated(optimizer);
-    loss_of_epoch.add(each);
-
-    auto everyone = all_ids(global);
-    for (auto& id : everyone) id += step * global;
-    const auto whole = take(data, everyone);
-    reference_optimizer.zero_grad();
-    const auto reference_loss =
-        torch::cross_entropy_loss(reference->forward(whole.inputs), whole.targets);
-    reference_loss.backward();
-    loss_of_reference.add(reference_loss);
-    reference_optimizer.step();
   }
-  add_figure(context, "final_distance",
-             relative_distance(flat_parameters(*net), flat_parameters(*reference)));
-  context.outcome().losses.push_back(loss_of_epoch.value());
-  context.outcome().reference_losses.push_back(loss_of_reference.value());
 }
+
+// Beside it one process trains on the global batch, with torch's BatchNorm.
+class Beside final : public Watch {
+ public:
+  Beside(RankContext& job, const Fault&)
+      : Watch(job),
+        global_(kBatch * job.world_size()),
+        data_(fashion_mnist_or_synthetic(Split::train, global_ * kSteps)) {}
+
+  void optimizer_made(torch::optim::Optimizer& optimizer) override {
+    Watch::optimizer_made(optimizer);
+    one_process_.emplace(batch_norm_mlp(parameters()), kLearningRate);
+  }
+  void update_begins(torch::optim::Optimizer&) override {
+    const auto batch = rows_of(data_, global_batch(step_++, global_));
+    one_process_->backward(batch.inputs, batch.targets);
+    one_process_->step();
+  }
+  void finish() override {
+    Watch::finish();
+    if (!one_process_) return;  // it has failed before that
+    add_figure(
+        context(), "final_distance",
+        relative_distance(flat_parameters(parameters()), flat_parameters(*one_process_->model())));
+    context().outcome().reference_losses.push_back(one_process_->mean_loss());
+  }
+
+ private:
+  std::int64_t global_;
+  TensorData data_;
+  std::optional<OneProcess<torch::nn::Sequential>> one_process_;
+  int step_ = 0;
+};
 
 // Eight float32 steps in another order of summation: the correct variant is 1e-7 away.
 Measured final_distance(const Outcomes& outcomes) {
@@ -113,5 +117,6 @@ lockstep::Part conversion_part() {
                   .oracle = {"weights after 8 steps, distance from one process", final_distance}}},
       .near_misses = {{.name = "near-miss-converted-in-place",
                        .slug = "sync-bn-after-wrapping",
-                       .naive_check = "BatchNorm is converted after the wrapper was made"}}};
+                       .naive_check = "BatchNorm is converted after the wrapper was made"}},
+      .watch = beside<Beside>};
 }

@@ -9,7 +9,7 @@
 //
 // Run:  ./lockstep run 06_sync_batch_norm
 //       06_sync_batch_norm --variant unequal-counts-in-sync --world-size 4
-#include <lockstep/lesson/figures.h>
+#include <lockstep/lesson/batches.h>
 
 #include "parts.h"
 
@@ -20,11 +20,17 @@ torch::nn::Sequential batch_norm_mlp() {
                                torch::nn::Tanh(), torch::nn::Linear(64, 10));
 }
 
+torch::nn::Sequential batch_norm_mlp(const std::vector<at::Tensor>& weights) {
+  auto net = batch_norm_mlp();
+  const torch::NoGradGuard no_grad;
+  const auto own = net->parameters();
+  for (std::size_t i = 0; i < own.size(); ++i) own[i].copy_(weights.at(i));
+  return net;
+}
+
 std::vector<std::int64_t> own_batch(const lockstep::RankContext& context, std::int64_t step,
                                     std::int64_t batch) {
-  auto ids = lockstep::all_ids(batch);
-  for (auto& id : ids) id += (step * context.world_size() + context.rank()) * batch;
-  return ids;
+  return lockstep::global_batch(step * context.world_size() + context.rank(), batch);
 }
 
 int main(int argc, char** argv) {

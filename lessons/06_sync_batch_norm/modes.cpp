@@ -8,6 +8,8 @@
 //           and rank 0 the gradients' all-reduce.
 #include <lockstep/lesson/figures.h>
 #include <lockstep/train/distributed_data_parallel.h>
+#include <lockstep/train/loss.h>
+#include <lockstep/train/watched.h>
 
 #include "parts.h"
 
@@ -20,62 +22,66 @@ constexpr int kSteps = 6;
 constexpr int kLookAfter = 3;  // steps
 constexpr std::int64_t kTestSamples = 256;
 
+// Of the module, not of the wrapper: the other ranks are not here. Leaves it in eval mode.
+void look_at(RankContext& context, torch::nn::Sequential& net, const TensorData& test) {
+  const torch::NoGradGuard no_grad;
+  net->eval();
+  const auto outputs = net->forward(test.inputs.to(context.device()));
+  Mean accuracy;
+  accuracy.add(outputs.argmax(1).cpu() == test.targets);
+  context.metric("accuracy", "evaluation", accuracy.sum, accuracy.count);
+}
+
 void train(RankContext& context, const Fault& fault) {
+  context.intent({.global_batch = kBatch * context.world_size(), .loss_reduction = "mean"});
   const auto data =
       fashion_mnist_or_synthetic(Split::train, kBatch * kSteps * context.world_size());
   const auto test = fashion_mnist_or_synthetic(Split::test, kTestSamples);
   auto net = batch_norm_mlp();
   net->to(context.device());
-  auto& probes = context.probes();
-  probes.intent({.global_batch = kBatch * context.world_size(), .loss_reduction = "mean"});
-  probes.attach(*net);
   DistributedDataParallel<torch::nn::Sequential> model(net, context.group());
-  probes.engine("distributed_data_parallel");
-  torch::optim::SGD optimizer(net->parameters(), 0.05);
-  probes.start();
-  // A near miss: from here on all ranks go by the statistics they have, as in fine-tuning.
-  const bool freeze = fault("near-miss-frozen-on-all-ranks");
-  Mean loss_of_epoch;
+  SGD optimizer(net->parameters(), 0.05);
 
   for (int step = 0; step < kSteps; ++step) {
     if (step == kLookAfter) {
-      if (context.rank() == 0) {  // The module, not the wrapper: the others are not here.
-        const torch::NoGradGuard no_grad;
-        net->eval();
-        const auto outputs = net->forward(test.inputs.to(context.device()));
-        probes.forward(net->is_training());
-        Mean accuracy;
-        accuracy.add(outputs.argmax(1).cpu() == test.targets);
-        context.outcome().accuracy.push_back(accuracy.value());
-      }
+      if (context.rank() == 0) look_at(context, net, test);
       if (fault("train-mode-differs-across-ranks")) {  // PITFALL train-mode-differs-across-ranks
         // Nothing: rank 0 stays in eval mode.
+      } else if (fault("near-miss-frozen-on-all-ranks")) {
+        // A near miss: from here on all ranks go by the statistics they have, as in fine-tuning.
+        net->eval();
       } else {
-        net->train(!freeze);
+        net->train();
       }
     }
-    const auto mine = own_batch(context, step, kBatch);
-    probes.samples("train", mine);
-    const auto batch = take(data, mine);
+    const auto batch = take(data, own_batch(context, step, kBatch));
     optimizer.zero_grad();
     const auto outputs = model(batch.inputs.to(context.device()));
-    probes.forward(net->is_training());
-    const auto each = torch::cross_entropy_loss(outputs, batch.targets.to(context.device()), {},
-                                                at::Reduction::None);
-    const auto loss = each.mean();
-    probes.loss(loss, each);
+    const auto loss = cross_entropy(outputs, batch.targets.to(context.device())).mean();
     loss.backward();
-    probes.gradients_ready();
     optimizer.step();
-    probes.updated(optimizer);
-    loss_of_epoch.add(each);
   }
-  // What a checkpoint would hold: rank 0's.
-  const auto seen = net->named_buffers()["1.num_batches_tracked"].item<double>();
-  if (context.rank() == 0)
-    add_figure(context, "batches_missing", (freeze ? kLookAfter : kSteps) - seen);
-  context.outcome().losses.push_back(loss_of_epoch.value());
 }
+
+// It counts the batches that a checkpoint's statistics would lack: rank 0's.
+class Beside final : public Watch {
+ public:
+  Beside(RankContext& job, const Fault& fault)
+      : Watch(job), wanted_(fault("near-miss-frozen-on-all-ranks") ? kLookAfter : kSteps) {}
+
+  void wrapped(torch::nn::Module& module, const std::string&) override {
+    seen_ = module.named_buffers()["1.num_batches_tracked"];
+  }
+  void finish() override {
+    Watch::finish();
+    if (context().rank() == 0 && seen_.defined())
+      add_figure(context(), "batches_missing", wanted_ - seen_.item<double>());
+  }
+
+ private:
+  int wanted_;
+  at::Tensor seen_;
+};
 
 Measured batches_missing(const Outcomes& outcomes) {
   return {.expected = 0, .observed = largest(outcomes, "batches_missing"), .tolerance = 0};
@@ -92,5 +98,6 @@ lockstep::Part modes_part() {
                                  batches_missing}}},
           .near_misses = {{.name = "near-miss-frozen-on-all-ranks",
                            .slug = "train-mode-differs-across-ranks",
-                           .naive_check = "the model is in eval mode while it trains"}}};
+                           .naive_check = "the model is in eval mode while it trains"}},
+          .watch = beside<Beside>};
 }

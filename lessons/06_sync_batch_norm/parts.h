@@ -11,6 +11,8 @@ lockstep::Part conversion_part();
 
 // Linear(784, 64) - BatchNorm - Tanh - Linear(64, 10).
 torch::nn::Sequential batch_norm_mlp();
+// One that begins with these weights, as a reference does.
+torch::nn::Sequential batch_norm_mlp(const std::vector<at::Tensor>& weights);
 
 // The ids of this rank's samples of a step: `batch` of them, rank after rank.
 std::vector<std::int64_t> own_batch(const lockstep::RankContext& context, std::int64_t step,

@@ -7,6 +7,8 @@
 //           one's BatchNorm has saved. Autograd raises "modified by an inplace operation".
 #include <lockstep/lesson/figures.h>
 #include <lockstep/train/distributed_data_parallel.h>
+#include <lockstep/train/loss.h>
+#include <lockstep/train/watched.h>
 
 #include "parts.h"
 
@@ -21,63 +23,60 @@ at::Tensor mirrored(const at::Tensor& images) {
   return images.reshape({-1, 28, 28}).flip(2).reshape({-1, 784});
 }
 
+// A near miss: after a forward inside NoSync the next one copies no buffers.
+at::Tensor first_view_in_no_sync(DistributedDataParallel<torch::nn::Sequential>& model,
+                                 const at::Tensor& images) {
+  at::Tensor first;
+  {
+    const NoSync no_sync(model.engine());
+    first = model(images);
+  }
+  return at::cat({first, model(mirrored(images))});
+}
+
 void train(RankContext& context, const Fault& fault) {
+  context.intent({.global_batch = 2 * kBatch * context.world_size(), .loss_reduction = "mean"});
   const auto data =
       fashion_mnist_or_synthetic(Split::train, kBatch * kSteps * context.world_size());
   auto net = batch_norm_mlp();
   net->to(context.device());
-  auto& probes = context.probes();
-  probes.intent({.global_batch = 2 * kBatch * context.world_size(), .loss_reduction = "mean"});
-  probes.attach(*net);
   DistributedDataParallel<torch::nn::Sequential> model(net, context.group());
-  probes.engine("distributed_data_parallel");
-  torch::optim::SGD optimizer(net->parameters(), 0.05);
-  probes.start();
-  Mean loss_of_epoch;
-
-  // One forward of the wrapper, told to the probes.
-  const auto forward = [&](const at::Tensor& images) {
-    const auto outputs = model(images);
-    probes.forward(net->is_training());
-    return outputs;
-  };
+  SGD optimizer(net->parameters(), 0.05);
 
   for (int step = 0; step < kSteps; ++step) {
-    const auto mine = own_batch(context, step, kBatch);
-    probes.samples("train", mine);
-    const auto batch = take(data, mine);
+    const auto batch = take(data, own_batch(context, step, kBatch));
     const auto images = batch.inputs.to(context.device());
     const auto targets = batch.targets.to(context.device());
     optimizer.zero_grad();
 
     at::Tensor outputs;
     if (fault("buffer-sync-inside-backward")) {  // PITFALL buffer-sync-inside-backward
-      const auto first = forward(images);
-      outputs = at::cat({first, forward(mirrored(images))});  // Broadcasts into what `first` needs.
+      const auto first = model(images);
+      outputs = at::cat({first, model(mirrored(images))});  // Broadcasts into what `first` needs.
     } else if (fault("near-miss-first-view-in-no-sync")) {
-      // A near miss: after a forward inside NoSync the next one copies no buffers.
-      at::Tensor first;
-      {
-        const NoSync no_sync(model.engine());
-        first = forward(images);
-      }
-      outputs = at::cat({first, forward(mirrored(images))});
+      outputs = first_view_in_no_sync(model, images);
     } else {
-      outputs = forward(at::cat({images, mirrored(images)}));  // One forward, one copy.
+      outputs = model(at::cat({images, mirrored(images)}));  // One forward, one copy.
     }
-    const auto each =
-        torch::cross_entropy_loss(outputs, at::cat({targets, targets}), {}, at::Reduction::None);
-    const auto loss = each.mean();
-    probes.loss(loss, each);
+    const auto loss = cross_entropy(outputs, at::cat({targets, targets})).mean();
     loss.backward();
-    probes.gradients_ready();
     optimizer.step();
-    probes.updated(optimizer);
-    loss_of_epoch.add(each);
-    add_figure(context, "steps", step + 1);
   }
-  context.outcome().losses.push_back(loss_of_epoch.value());
 }
+
+// It counts the steps that end.
+class Beside final : public Watch {
+ public:
+  Beside(RankContext& job, const Fault&) : Watch(job) {}
+
+  void update_ended(torch::optim::Optimizer& optimizer) override {
+    Watch::update_ended(optimizer);
+    add_figure(context(), "steps", ++steps_);
+  }
+
+ private:
+  int steps_ = 0;
+};
 
 Measured steps_done(const Outcomes& outcomes) {
   double fewest = kSteps;
@@ -100,5 +99,6 @@ lockstep::Part two_views_part() {
                   .crashes = true}},
       .near_misses = {{.name = "near-miss-first-view-in-no-sync",
                        .slug = "buffer-sync-inside-backward",
-                       .naive_check = "the wrapper runs forward twice before one backward"}}};
+                       .naive_check = "the wrapper runs forward twice before one backward"}},
+      .watch = beside<Beside>};
 }

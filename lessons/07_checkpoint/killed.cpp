@@ -6,6 +6,7 @@
 //           then, the old checkpoint is gone and the new one cannot be read.
 #include <fcntl.h>
 #include <lockstep/archive/system.h>
+#include <lockstep/observe/observer.h>
 
 #include <memory>
 
@@ -39,15 +40,15 @@ class KilledAfter : public archive::System {
   bool dead_ = false;
 };
 
-// As std::ofstream and torch::save do.
-void write_in_place(RankContext& context, const std::filesystem::path& file,
-                    const std::string& bytes, archive::System& system) {
-  context.probes().checkpoint_file("save_begin", file, {});
+// As std::ofstream and torch::save do; and tells what save_checkpoint tells by itself.
+void write_in_place(const std::filesystem::path& file, const std::string& bytes,
+                    archive::System& system) {
+  tell([&](Observer& to) { to.saving(file); });
   const int fd = system.open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
   const auto close = [&](const int* open) { system.close(*open); };
   const std::unique_ptr<const int, decltype(close)> closer(&fd, close);
   system.pwrite(fd, bytes.data(), bytes.size(), 0);
-  context.probes().checkpoint_file("save_end", file, {});
+  tell([&](Observer& to) { to.saved(file); });
 }
 
 // Rank 0's second save, in which it is killed.
@@ -58,13 +59,23 @@ void save_and_die(RankContext& context, Run& run, const std::filesystem::path& f
   KilledAfter killed(bytes.size() / 2);
   try {
     if (fault("near-miss-older-file-is-kept")) {
-      write_in_place(context, newer, bytes, killed);
+      write_in_place(newer, bytes, killed);
     } else if (fault("torn-checkpoint")) {  // PITFALL torn-checkpoint
-      write_in_place(context, file, bytes, killed);
+      write_in_place(file, bytes, killed);
     } else {
-      write_checkpoint(context, file, checkpoint, {.system = &killed});
+      save_checkpoint(file, checkpoint, {.system = &killed});
     }
   } catch (const Killed&) {
+  }
+}
+
+// The near miss's load: of the newer file where it is whole, else of the one before.
+Checkpoint load_newest_whole(const std::filesystem::path& newer, const std::filesystem::path& file,
+                             c10::Device device) {
+  try {
+    return load_checkpoint(newer, {.map_location = device});
+  } catch (const Error&) {
+    return load_checkpoint(file, {.map_location = device});
   }
 }
 
@@ -74,24 +85,19 @@ void train(RankContext& context, const Fault& fault) {
   const auto file = context.folder() / "checkpoint.pt", newer = context.folder() / "newer.pt";
   {
     Run run(context, data);
-    context.probes().start();
     run.epoch(sampler, 0);
     save_on_rank_zero(*context.group(), [&] {
-      write_checkpoint(context, file, Value::Dict{{"model", state_dict(*run.model)}});
+      save_checkpoint(file, Value::Dict{{"model", state_dict(*run.model)}});
     });
     run.epoch(sampler, 1);
     if (context.rank() == 0) save_and_die(context, run, file, newer, fault);
     barrier(*context.group());
   }
   Run run(context, data);  // the job is started again
-  if (fault("near-miss-older-file-is-kept")) {
-    try {
-      load_state_dict(*run.model, read_checkpoint(context, newer).at("model"));
-      return;
-    } catch (const Error&) {  // torn: take the one before
-    }
-  }
-  load_state_dict(*run.model, read_checkpoint(context, file).at("model"));
+  const auto checkpoint = fault("near-miss-older-file-is-kept")
+                              ? load_newest_whole(newer, file, context.device())
+                              : load_checkpoint(file, {.map_location = context.device()});
+  load_state_dict(*run.model, checkpoint.at("model"));
 }
 
 }  // namespace
@@ -106,5 +112,6 @@ lockstep::Part killed_part() {
                       .min_world_size = 1}},
           .near_misses = {{.name = "near-miss-older-file-is-kept",
                            .slug = "torn-checkpoint",
-                           .naive_check = "a save was killed, and its file is torn"}}};
+                           .naive_check = "a save was killed, and its file is torn"}},
+          .watch = beside<Loads>};
 }

@@ -7,8 +7,6 @@
 //           "module.fc1.weight".
 #include <lockstep/lesson/figures.h>
 
-#include <algorithm>
-
 #include "parts.h"
 #include "run.h"
 
@@ -52,17 +50,21 @@ Devices devices_of(RankContext& context, const Fault& fault) {
   } else {
     map_location = [=](const std::string&) { return through_cpu ? "cpu" : mine; };
   }
-  return {mine, map_location};
+  return {mine, gpu(0), map_location};
 }
 
-// With GPUs: where the tensors are, and what this process has on GPU 0. It has a context there as
-// soon as one of its tensors goes there.
-void look_where(RankContext& context, const Checkpoint& checkpoint, const Devices& devices) {
-  const bool real = context.device().is_cuda();
-  const auto weight = checkpoint.at("model").as_dict().begin()->second.as_tensor();
-  const auto to = real ? weight.device().str() : devices.map_location(gpu(0));
-  add_figure(context, "loads to another's device", to == gpu(0) && to != devices.device ? 1 : 0);
-  if (real) add_figure(context, "bytes on GPU 0", bytes_on_gpu_zero());
+// load_state_dict; and writes down how many names fit nothing.
+void load_into(RankContext& context, torch::nn::Module& module, const Value& state) {
+  const auto names = load_state_dict(module, state, {.strict = false});
+  add_figure(context, "names that fit nothing",
+             static_cast<double>(names.missing.size() + names.unexpected.size()));
+  load_state_dict(module, state);
+}
+
+void load_model(RankContext& context, Run& run, const Value& state, const Fault& fault) {
+  if (!fault("near-miss-wrapped-both-ways")) return load_into(context, *run.model, state);
+  WrapperImpl wrapped(run.model);
+  load_into(context, wrapped, state);
 }
 
 void restore_optimizer(RankContext& context, Run& run, const Value& saved, const Fault& fault) {
@@ -85,49 +87,43 @@ void restore_optimizer(RankContext& context, Run& run, const Value& saved, const
   }
 }
 
-double state_elsewhere(Run& run) {
-  double count = 0;
-  for (const auto& parameter : run.model->parameters())
-    for (const char* name : {"exp_avg", "exp_avg_sq"})
-      count +=
-          run.optimizer.state_of(parameter).at(name).as_tensor().device() != parameter.device();
-  return count;
-}
-
 void train(RankContext& context, const Fault& fault) {
   const auto data = training_data(context);
   auto sampler = sampler_of(context, data);
   const auto file = context.folder() / "checkpoint.pt";
   {
     Run run(context, data);
-    context.probes().start();
     run.epoch(sampler, 0);
     const auto checkpoint = to_save(context, run, fault);
     save_on_rank_zero(*context.group(),
-                      [&] { write_checkpoint(context, file, checkpoint, {.location = gpu(0)}); });
-    context.probes().training_state("saved", run.parts());
+                      [&] { save_checkpoint(file, checkpoint, {.location = gpu(0)}); });
+    context.training_state("saved", run.parts());
   }
   Run run(context, data);  // the job has been started again
-  const auto devices = devices_of(context, fault);
-  const auto checkpoint = read_checkpoint(context, file, devices);
-  look_where(context, checkpoint, devices);
-  const auto names = load_state_dict(*run.model, checkpoint.at("model"), {.strict = false});
-  if (fault("near-miss-wrapped-both-ways")) {
-    WrapperImpl wrapped(run.model);
-    load_state_dict(wrapped, checkpoint.at("model"));
-    add_figure(context, "names that fit nothing", 0);
-  } else {
-    add_figure(context, "names that fit nothing",
-               static_cast<double>(names.missing.size() + names.unexpected.size()));
-    load_state_dict(*run.model, checkpoint.at("model"));
-  }
+  const auto checkpoint = load_by_name(context, file, devices_of(context, fault));
+  load_model(context, run, checkpoint.at("model"), fault);
   run.scheduler.load_state_dict(checkpoint.at("scheduler"));
   restore_rng(context, checkpoint.at("rng_state"));
   restore_optimizer(context, run, checkpoint.at("optimizer"), fault);
-  add_figure(context, "state elsewhere", state_elsewhere(run));
-  context.probes().training_state("resumed", run.parts());
+  context.training_state("resumed", run.parts());
   run.epoch(sampler, 1);
 }
+
+// Beside it, before each update: the state tensors on another device than their parameter.
+class Beside final : public Watch {
+ public:
+  Beside(RankContext& job, const Fault&) : Watch(job) {}
+
+  void update_begins(torch::optim::Optimizer& optimizer) override {
+    const auto& adam = dynamic_cast<const Adam&>(optimizer);
+    double count = 0;
+    for (const auto& parameter : parameters())
+      for (const char* name : {"exp_avg", "exp_avg_sq"})
+        if (const auto state = adam.state_of(parameter); const auto* value = state.find(name))
+          count += value->as_tensor().device() != parameter.device();
+    add_figure(context(), "state elsewhere", count);
+  }
+};
 
 Measured ranks_on_anothers_device(const Outcomes& outcomes) {
   double ranks = 0;
@@ -170,5 +166,6 @@ lockstep::Part loading_part() {
                        .naive_check = "nothing in the program moves the optimizer's state"},
                       {.name = "near-miss-wrapped-both-ways",
                        .slug = "module-prefix",
-                       .naive_check = "the names in the file begin with module."}}};
+                       .naive_check = "the names in the file begin with module."}},
+      .watch = beside<Beside>};
 }

@@ -6,6 +6,10 @@
 // Symptom:  on one node all is well. On two nodes two ranks write the same file.
 //
 // Here all ranks are on one machine, and are numbered as if on two nodes.
+#include <lockstep/base/environment.h>
+
+#include <cstdlib>
+
 #include "parts.h"
 #include "run.h"
 
@@ -13,31 +17,44 @@ namespace {
 
 using namespace checkpoint_lesson;
 
-void train(RankContext& context, const Fault& fault) {
-  const int ranks_a_node = (context.world_size() + 1) / 2;
-  const int node = context.rank() / ranks_a_node, local_rank = context.rank() % ranks_a_node;
-  const Place place{local_rank};
+int ranks_a_node(const RankContext& context) {
+  return (context.world_size() + 1) / 2;
+}
 
+// What a launcher would set on two nodes.
+void number_as_on_two_nodes(const RankContext& context) {
+  setenv("LOCAL_RANK", std::to_string(context.rank() % ranks_a_node(context)).c_str(), 1);
+}
+
+// The near miss's file, on a disk of the node's own.
+std::filesystem::path file_of_node(const RankContext& context) {
+  const int node = context.rank() / ranks_a_node(context);
+  return context.folder() / ("node_" + std::to_string(node)) / "checkpoint.pt";
+}
+
+void train(RankContext& context, const Fault& fault) {
+  number_as_on_two_nodes(context);
+  const bool first_of_node = environment_int("LOCAL_RANK") == 0;
   const auto data = training_data(context);
   auto sampler = sampler_of(context, data);
   auto file = context.folder() / "checkpoint.pt";
   Run run(context, data);
-  context.probes().start();
   run.epoch(sampler, 0);
   const Value checkpoint =
       Value::Dict{{"model", state_dict(*run.model)}, {"saved_by", context.rank()}};
 
   if (fault("local-rank-zero-writes")) {  // PITFALL local-rank-zero-writes
-    write_among_others(context, file, checkpoint, /*writes=*/local_rank == 0, place);
+    write_among_others(context, file, checkpoint, /*writes=*/first_of_node);
   } else if (fault("near-miss-folder-a-node")) {
-    file = context.folder() / ("node_" + std::to_string(node)) / "checkpoint.pt";
-    if (local_rank == 0) write_checkpoint(context, file, checkpoint, {}, place);
+    file = file_of_node(context);
+    if (first_of_node) save_checkpoint(file, checkpoint);
     barrier(*context.group());
   } else {
-    if (context.rank() == 0) write_checkpoint(context, file, checkpoint, {}, place);
+    if (context.rank() == 0) save_checkpoint(file, checkpoint);
     barrier(*context.group());
   }
-  load_state_dict(*run.model, read_checkpoint(context, file).at("model"));
+  const auto loaded = load_checkpoint(file, {.map_location = context.device()});
+  load_state_dict(*run.model, loaded.at("model"));
 }
 
 }  // namespace
@@ -51,5 +68,6 @@ lockstep::Part nodes_part() {
                       .crashes = true}},
           .near_misses = {{.name = "near-miss-folder-a-node",
                            .slug = "local-rank-zero-writes",
-                           .naive_check = "local rank 0 of every node saves"}}};
+                           .naive_check = "local rank 0 of every node saves"}},
+          .watch = beside<Loads>};
 }

@@ -24,17 +24,17 @@ void save(RankContext& context, Run& run, const std::filesystem::path& file, std
   checkpoint["rng_state"] = all_rng_states(context);
   checkpoint["epoch"] = epoch;
   checkpoint["sampler"] = sampler.state_dict();
-  save_on_rank_zero(*context.group(), [&] { write_checkpoint(context, file, checkpoint); });
-  context.probes().training_state("saved", run.parts());
+  save_on_rank_zero(*context.group(), [&] { save_checkpoint(file, checkpoint); });
+  context.training_state("saved", run.parts());
 }
 
 Checkpoint restore(RankContext& context, Run& run, const std::filesystem::path& file) {
-  auto checkpoint = read_checkpoint(context, file);
+  auto checkpoint = load_checkpoint(file, {.map_location = context.device()});
   load_state_dict(*run.model, checkpoint.at("model"));
   load_state_dict(run.optimizer, checkpoint.at("optimizer"));
   run.scheduler.load_state_dict(checkpoint.at("scheduler"));
   restore_rng(context, checkpoint.at("rng_state"));
-  context.probes().training_state("resumed", run.parts());
+  context.training_state("resumed", run.parts());
   return checkpoint;
 }
 
@@ -42,58 +42,63 @@ std::vector<std::int64_t> as_ids(const std::vector<std::size_t>& indices) {
   return {indices.begin(), indices.end()};
 }
 
-void tell_epoch(RankContext& context, DistributedSampler& sampler, std::int64_t epoch) {
-  sampler.set_epoch(epoch);
-  context.probes().set_epoch(epoch);
+// A near miss: the epoch is dealt from its start, and what was trained on is thrown away.
+void deal_the_rest(const DistributedSampler& sampler, std::int64_t dataset_size, Run& run) {
+  const auto ids = sampler.indices();
+  std::vector<std::vector<std::int64_t>> rest;
+  for (auto at = ids.begin() + kBrokenOffAfter * kBatch; at < ids.end(); at += kBatch)
+    rest.emplace_back(at, at + kBatch);
+  tell_pass(sampler.epoch(), dataset_size, rest);
+  for (const auto& batch : rest) run.step(batch);
 }
 
-void train(RankContext& context, const Fault& fault) {
-  const auto data = training_data(context);
-  const auto ended = context.folder() / "epoch.pt", inside = context.folder() / "inside.pt";
-  const bool names_the_next = fault("near-miss-file-names-the-next-epoch");
-  {
-    Run run(context, data);
-    context.probes().start();
-    auto sampler = sampler_of(context, data);
-    run.epoch(sampler, 0);
-    save(context, run, ended, names_the_next ? 1 : 0, sampler);
+// Started again after an epoch's end, and broken off inside the next, which it gives back.
+std::int64_t go_on_and_break_off(RankContext& context, const TensorData& data,
+                                 const std::filesystem::path& ended,
+                                 const std::filesystem::path& inside, const Fault& fault) {
+  Run run(context, data);
+  const auto checkpoint = restore(context, run, ended);
+  std::int64_t epoch = checkpoint.at("epoch").as_int();
+  if (fault("resume-repeats-epoch")) {  // PITFALL resume-repeats-epoch
+    // Nothing: the file names an epoch, so that is where to go on.
+  } else if (!fault("near-miss-file-names-the-next-epoch")) {
+    ++epoch;
   }
-  std::int64_t epoch = 0;
-  {
-    Run run(context, data);  // started again after an epoch's end
-    const auto checkpoint = restore(context, run, ended);
-    if (fault("resume-repeats-epoch")) {  // PITFALL resume-repeats-epoch
-      epoch = checkpoint.at("epoch").as_int();
-    } else {
-      epoch = checkpoint.at("epoch").as_int() + (names_the_next ? 0 : 1);
-    }
-    auto sampler = sampler_of(context, data);
-    tell_epoch(context, sampler, epoch);
-    sampler.reset();
-    run.begin_pass(epoch);
-    for (std::int64_t i = 0; i < kBrokenOffAfter; ++i) run.step(as_ids(*sampler.next(kBatch)));
-    save(context, run, inside, epoch, sampler);
-    run.break_off();
-  }
-  Run run(context, data);  // and again, inside an epoch
+  auto sampler = sampler_of(context, data);
+  sampler.set_epoch(epoch);
+  sampler.reset();
+  for (std::int64_t i = 0; i < kBrokenOffAfter; ++i) run.step(as_ids(*sampler.next(kBatch)));
+  save(context, run, inside, epoch, sampler);
+  return epoch;
+}
+
+// And again, inside an epoch.
+void go_on_inside(RankContext& context, const TensorData& data, const std::filesystem::path& inside,
+                  std::int64_t epoch, const Fault& fault) {
+  Run run(context, data);
   const auto checkpoint = restore(context, run, inside);
   auto sampler = sampler_of(context, data);
-  tell_epoch(context, sampler, epoch);
+  sampler.set_epoch(epoch);
+  if (fault("near-miss-drawn-batches-thrown-away")) return deal_the_rest(sampler, data.size(), run);
   if (fault("resume-mid-epoch-replays")) {  // PITFALL resume-mid-epoch-replays
     sampler.reset();
   } else {
     sampler.load_state_dict(checkpoint.at("sampler"));
   }
-  // A near miss: the epoch is dealt from its start, and what was trained on is thrown away.
-  if (fault("near-miss-drawn-batches-thrown-away")) {
-    sampler = sampler_of(context, data);
-    sampler.set_epoch(epoch);
-    sampler.reset();
-    for (std::int64_t i = 0; i < kBrokenOffAfter; ++i) sampler.next(kBatch);
-  }
-  run.begin_pass(epoch);
   while (const auto indices = sampler.next(kBatch)) run.step(as_ids(*indices));
-  run.end_pass();
+}
+
+void train(RankContext& context, const Fault& fault) {
+  const auto data = training_data(context);
+  const auto ended = context.folder() / "epoch.pt", inside = context.folder() / "inside.pt";
+  {
+    Run run(context, data);
+    auto sampler = sampler_of(context, data);
+    run.epoch(sampler, 0);
+    save(context, run, ended, fault("near-miss-file-names-the-next-epoch") ? 1 : 0, sampler);
+  }
+  const auto epoch = go_on_and_break_off(context, data, ended, inside, fault);
+  go_on_inside(context, data, inside, epoch, fault);
 }
 
 // Of the second pass on rank 0, the samples that stand where they stood in the first. By chance

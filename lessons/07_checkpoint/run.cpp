@@ -1,8 +1,11 @@
 #include "run.h"
 
+#include <lockstep/base/environment.h>
 #include <lockstep/base/file.h>
 #include <lockstep/gpu/usage.h>
 #include <lockstep/lesson/figures.h>
+#include <lockstep/lesson/reference.h>
+#include <lockstep/observe/observer.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -12,19 +15,11 @@
 namespace checkpoint_lesson {
 namespace {
 
-Mlp seeded_model(RankContext& context) {
+Mlp seeded_model(const RankContext& context) {
   torch::manual_seed(context.seed());
   Mlp model(784, 32, 10);
   model->to(context.device());
-  context.probes().attach(*model);
   return model;
-}
-
-trace::CheckpointFile told_by(const RankContext& context, const Place& place) {
-  trace::CheckpointFile what;
-  what.local_rank = place.local_rank >= 0 ? place.local_rank : context.rank();
-  what.device = context.device().str();
-  return what;
 }
 
 std::vector<std::string> keys_of(const Value& value) {
@@ -34,13 +29,38 @@ std::vector<std::string> keys_of(const Value& value) {
   return keys;
 }
 
+// What this process holds of the first GPU's memory, its context included. 0: it has no context
+// there. NaN where NVML does not say.
+double bytes_on_gpu_zero() {
+  const auto usage = gpu::ask_usage();
+  if (!usage || usage->empty()) return std::numeric_limits<double>::quiet_NaN();
+  for (const auto& process : usage->front().processes)
+    if (process.pid == getpid() && process.bytes) return static_cast<double>(*process.bytes);
+  return 0;
+}
+
+// As load_checkpoint tells it, with the devices' names.
+void tell_load(RankContext& context, const std::filesystem::path& file,
+               const Checkpoint& checkpoint, const Devices& devices) {
+  std::set<std::string> from, to;
+  for (const auto& [tensor, location] : checkpoint.locations) {
+    from.insert(location);
+    to.insert(devices.map_location(location));
+  }
+  trace::CheckpointFile what;
+  what.local_rank = environment_int("LOCAL_RANK").value_or(context.rank());
+  what.device = devices.device;
+  what.from.assign(from.begin(), from.end());
+  what.to.assign(to.begin(), to.end());
+  what.keys = keys_of(checkpoint.value);
+  context.told().checkpoint_file("load", file, what);
+}
+
 }  // namespace
 
-TensorData training_data(RankContext& context) {
-  auto data = fashion_mnist_or_synthetic(lockstep::Split::train,
-                                         kBatch * kBatchesAnEpoch * context.world_size());
-  context.probes().dataset("train", data.inputs, data.targets, all_ids(data.size()), data.size());
-  return data;
+TensorData training_data(const RankContext& context) {
+  return fashion_mnist_or_synthetic(lockstep::Split::train,
+                                    kBatch * kBatchesAnEpoch * context.world_size());
 }
 
 DistributedSampler sampler_of(const RankContext& context, const TensorData& data) {
@@ -55,54 +75,24 @@ Run::Run(RankContext& context, TensorData data)
       ddp(model, context.group()),
       optimizer(model->parameters(), AdamOptions(1e-3)),
       scheduler(optimizer, {.step_size = 4, .gamma = 0.5}),
-      context_(context),
+      device_(context.device()),
       data_(std::move(data)) {
-  context.probes().engine("distributed_data_parallel");
   torch::manual_seed(context.seed() + 1 + static_cast<std::uint64_t>(context.rank()));
 }
 
-void Run::begin_pass(std::int64_t epoch) {
-  epoch_ = epoch;
-  batches_ = 0;
-  drawn_.clear();
-  context_.probes().pass_begin("train", epoch);
-}
-
 void Run::step(const std::vector<std::int64_t>& ids) {
-  auto& probes = context_.probes();
-  probes.samples("train", ids);
-  drawn_.insert(drawn_.end(), ids.begin(), ids.end());
   const auto batch = take(data_, ids);
   const auto inputs = batch.inputs + 0.1 * torch::randn_like(batch.inputs);
   optimizer.zero_grad();
-  const auto each =
-      torch::cross_entropy_loss(ddp(inputs.to(context_.device())),
-                                batch.targets.to(context_.device()), {}, at::Reduction::None);
-  const auto loss = each.mean();
-  probes.loss(loss, each);
-  loss.backward();
-  probes.gradients_ready();
+  const auto outputs = ddp(inputs.to(device_));
+  cross_entropy(outputs, batch.targets.to(device_)).mean().backward();
   optimizer.step();
-  probes.updated(optimizer);
   scheduler.step();
-  ++batches_;
-}
-
-void Run::end_pass() {
-  context_.probes().pass_end("train", epoch_, batches_);
-  break_off();
-}
-
-void Run::break_off() {
-  context_.outcome().ids["train"].push_back(drawn_);
 }
 
 void Run::epoch(DistributedSampler& sampler, std::int64_t epoch) {
   sampler.set_epoch(epoch);
-  context_.probes().set_epoch(epoch);
-  begin_pass(epoch);
   for (const auto& ids : sampler.batches(kBatch)) step(ids);
-  end_pass();
 }
 
 Value::Dict Run::parts() {
@@ -127,54 +117,32 @@ void restore_rng(RankContext& context, const Value& all_states) {
   set_rng_state(states.at(static_cast<std::size_t>(context.rank())).as_tensor().cpu());
 }
 
-void write_checkpoint(RankContext& context, const std::filesystem::path& file, const Value& value,
-                      const SaveOptions& options, const Place& place) {
-  const auto what = told_by(context, place);
-  context.probes().checkpoint_file("save_begin", file, what);
-  save_checkpoint(file, value, options);
-  context.probes().checkpoint_file("save_end", file, what);
-}
-
-Checkpoint read_checkpoint(RankContext& context, const std::filesystem::path& file,
-                           const Devices& devices) {
-  auto what = told_by(context, {});
-  if (!devices.device.empty()) what.device = devices.device;
-  auto& readable = context.outcome().figures["readable"];
-  try {
-    MapLocation map_location(context.device());
-    if (context.device().is_cuda() && devices.map_location)
-      map_location = MapLocation::Function([&](const std::string& saved_from) {
-        return c10::Device(devices.map_location(saved_from));
-      });
-    auto checkpoint = load_checkpoint(file, {.map_location = map_location});
-    std::set<std::string> from, to;
-    for (const auto& [tensor, location] : checkpoint.locations) {
-      from.insert(location);
-      to.insert(devices.map_location ? devices.map_location(location) : context.device().str());
-    }
-    what.from.assign(from.begin(), from.end());
-    what.to.assign(to.begin(), to.end());
-    what.keys = keys_of(checkpoint.value);
-    context.probes().checkpoint_file("load", file, what);
-    readable = {1};
+Checkpoint load_by_name(RankContext& context, const std::filesystem::path& file,
+                        const Devices& devices) {
+  if (context.device().is_cuda()) {
+    const auto to = [&](const std::string& from) {
+      return c10::Device(devices.map_location(from));
+    };
+    auto checkpoint = load_checkpoint(file, {.map_location = MapLocation::Function(to)});
+    const auto weight = checkpoint.at("model").as_dict().begin()->second.as_tensor();
+    const auto went_to = weight.device().str();
+    add_figure(context, "loads to another's device",
+               went_to == devices.saver && went_to != devices.device ? 1 : 0);
+    // It has a context there as soon as one of its tensors goes there.
+    add_figure(context, "bytes on GPU 0", bytes_on_gpu_zero());
     return checkpoint;
-  } catch (const Error&) {
-    what.accepted = false;
-    context.probes().checkpoint_file("load", file, what);
-    readable = {0};
-    throw;
   }
-}
-
-double bytes_on_gpu_zero() {
-  const auto usage = gpu::ask_usage();
-  if (!usage || usage->empty()) return std::numeric_limits<double>::quiet_NaN();
-  for (const auto& process : usage->front().processes)
-    if (process.pid == getpid() && process.bytes) return static_cast<double>(*process.bytes);
-  return 0;
+  const Unobserved unobserved;  // load_checkpoint would tell that all is on the CPU
+  auto checkpoint = load_checkpoint(file, {.map_location = context.device()});
+  tell_load(context, file, checkpoint, devices);
+  const auto went_to = devices.map_location(devices.saver);
+  add_figure(context, "loads to another's device",
+             went_to == devices.saver && went_to != devices.device ? 1 : 0);
+  return checkpoint;
 }
 
 std::string bytes_of(RankContext& context, const Value& value) {
+  const Unobserved unobserved;  // it is no checkpoint
   const auto scratch = context.folder() / ("scratch_" + std::to_string(context.rank()) + ".pt");
   save_checkpoint(scratch, value);
   const auto bytes = read_file(scratch);
@@ -183,13 +151,12 @@ std::string bytes_of(RankContext& context, const Value& value) {
 }
 
 void write_among_others(RankContext& context, const std::filesystem::path& file, const Value& value,
-                        bool writes, const Place& place) {
+                        bool writes) {
   const auto bytes = bytes_of(context, value);
   const auto half = static_cast<std::streamoff>(bytes.size() / 2);
-  const auto what = told_by(context, place);
   std::fstream out;
   if (writes) {
-    context.probes().checkpoint_file("save_begin", file, what);
+    tell([&](Observer& to) { to.saving(file); });
     out.open(file, std::ios::out | std::ios::binary | std::ios::trunc);
   }
   barrier(*context.group());
@@ -202,8 +169,24 @@ void write_among_others(RankContext& context, const std::filesystem::path& file,
       out.write(bytes.data() + half, static_cast<std::streamoff>(bytes.size()) - half).flush();
     barrier(*context.group());
   }
-  if (writes) context.probes().checkpoint_file("save_end", file, what);
+  if (writes) tell([&](Observer& to) { to.saved(file); });
   barrier(*context.group());
+}
+
+void Loads::loaded(const std::filesystem::path&, const std::vector<std::string>&,
+                   const std::vector<std::string>&, const std::vector<std::string>&) {
+  context().outcome().figures["readable"] = {1};
+  held_ = flat_parameters(parameters());
+}
+
+void Loads::refused(const std::filesystem::path&) {
+  context().outcome().figures["readable"] = {0};
+}
+
+void Loads::finish() {
+  Watch::finish();
+  if (held_.defined())
+    add_figure(context(), "distance", relative_distance(flat_parameters(parameters()), held_));
 }
 
 Measured readable_checkpoints(const Outcomes& outcomes) {

@@ -8,6 +8,7 @@
 #include <lockstep/train/dataset.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/distributed_sampler.h>
+#include <lockstep/train/loss.h>
 #include <lockstep/train/lr_scheduler.h>
 #include <lockstep/train/models.h>
 
@@ -23,8 +24,8 @@ using namespace lockstep;
 constexpr std::int64_t kBatch = 16;  // per rank
 constexpr std::int64_t kBatchesAnEpoch = 6;
 
-// The data of this many ranks, told to the probes.
-TensorData training_data(RankContext& context);
+// The data of this many ranks.
+TensorData training_data(const RankContext& context);
 DistributedSampler sampler_of(const RankContext& context, const TensorData& data);
 
 // Article D's MLP under DDP, with Adam 1e-3 and a schedule; noise on the inputs comes from the
@@ -34,10 +35,7 @@ class Run {
  public:
   Run(RankContext& context, TensorData data);
 
-  void begin_pass(std::int64_t epoch);
   void step(const std::vector<std::int64_t>& ids);
-  void end_pass();
-  void break_off();  // writes down a pass that ends before its epoch does
   void epoch(DistributedSampler& sampler, std::int64_t epoch);  // a whole one
 
   // All it holds, by name; the tensors share its memory.
@@ -50,45 +48,48 @@ class Run {
   Mlp average = nullptr;  // of the weights, for parts that keep an average
 
  private:
-  RankContext& context_;
+  c10::Device device_;
   TensorData data_;
-  std::int64_t epoch_ = 0, batches_ = 0;
-  std::vector<std::int64_t> drawn_;
 };
 
 // Every rank's generator state, in rank order: a rank alone knows only its own. Collective.
 Value::List all_rng_states(RankContext& context);
 void restore_rng(RankContext& context, const Value& all_states);  // this rank's
 
-// save_checkpoint and load_checkpoint, told to the probes. Not collective.
-struct Place {
-  int local_rank = -1;  // -1: the rank
-};
-void write_checkpoint(RankContext& context, const std::filesystem::path& file, const Value& value,
-                      const SaveOptions& options = {}, const Place& place = {});
-// `device` is the name of the device this rank trains on. `map_location` gives, for the name of the
-// device that a tensor was saved from, the name of the one it goes to. Where the ranks are on GPUs
-// it goes there; without GPUs the name is only recorded. Adds the figure "readable".
+// Where there are no GPUs a device is only a name: loads to the CPU, and tells the trace that this
+// rank trains on `device` and that a tensor that was saved from the device x went to
+// `map_location(x)`. Where the ranks are on GPUs, it goes there. Adds the figure "loads to
+// another's device": whether all went to `saver`, which is not this rank's.
 struct Devices {
-  std::string device;
+  std::string device, saver;
   std::function<std::string(const std::string&)> map_location;
 };
-Checkpoint read_checkpoint(RankContext& context, const std::filesystem::path& file,
-                           const Devices& devices = {});
-
-// What this process holds of the first GPU's memory, its context included. 0: it has no context
-// there. NaN where NVML does not say.
-double bytes_on_gpu_zero();
+Checkpoint load_by_name(RankContext& context, const std::filesystem::path& file,
+                        const Devices& devices);
 
 // Several ranks write one file, each as std::ofstream does: it empties the file, writes the first
 // half of its own bytes, then the second. Barriers make the worst order certain: the first half is
 // the last writer's, the second the first writer's. Collective; `writes` says whether this rank
 // writes.
 void write_among_others(RankContext& context, const std::filesystem::path& file, const Value& value,
-                        bool writes, const Place& place = {});
+                        bool writes);
 
 // The bytes of a file that holds this value.
 std::string bytes_of(RankContext& context, const Value& value);
+
+// Beside the training: whether the rank's last load found a whole checkpoint, and how far the
+// weights are at the end from those that it had when it loaded.
+class Loads final : public Watch {
+ public:
+  Loads(RankContext& job, const Fault&) : Watch(job) {}
+  void loaded(const std::filesystem::path& file, const std::vector<std::string>& from,
+              const std::vector<std::string>& to, const std::vector<std::string>& keys) override;
+  void refused(const std::filesystem::path& file) override;
+  void finish() override;
+
+ private:
+  at::Tensor held_;
+};
 
 // For the oracles: 1 where every rank's last load found a whole checkpoint, else 0.
 Measured readable_checkpoints(const Outcomes& outcomes);

@@ -67,42 +67,68 @@ void begin_average(RankContext& context, Run& run, const Fault& fault) {
   run.average = Mlp(std::dynamic_pointer_cast<MlpImpl>(run.model->clone()));
 }
 
+// The near miss writes the optimizer to a file of its own.
+void save(RankContext& context, Run& run, const Fault& fault) {
+  auto checkpoint = to_save(context, run, fault);
+  save_on_rank_zero(*context.group(), [&] {
+    if (fault("near-miss-optimizer-in-its-own-file")) {
+      save_checkpoint(context.folder() / "optimizer.pt", checkpoint.at("optimizer"));
+      checkpoint["optimizer"] = Value();
+    }
+    save_checkpoint(context.folder() / "checkpoint.pt", checkpoint);
+  });
+  context.training_state("saved", run.parts());
+  if (!run.average.is_empty())
+    add_figure(context, "average", flat_parameters(*run.average).norm().item<double>());
+}
+
+Value load(const RankContext& context, const Fault& fault) {
+  const LoadOptions here{.map_location = context.device()};
+  auto value = load_checkpoint(context.folder() / "checkpoint.pt", here).value;
+  if (fault("near-miss-optimizer-in-its-own-file"))
+    value.as_dict()["optimizer"] = load_checkpoint(context.folder() / "optimizer.pt", here).value;
+  return value;
+}
+
 void train(RankContext& context, const Fault& fault) {
   const auto data = training_data(context);
   auto sampler = sampler_of(context, data);
-  const auto file = context.folder() / "checkpoint.pt", own = context.folder() / "optimizer.pt";
-  const bool two_files = fault("near-miss-optimizer-in-its-own-file");
-  at::Tensor unbroken;
   {
     Run run(context, data);
     begin_average(context, run, fault);
-    context.probes().start();
     run.epoch(sampler, 0);
     update_average(context, run, fault);
-
-    auto checkpoint = to_save(context, run, fault);
-    save_on_rank_zero(*context.group(), [&] {
-      if (two_files) {
-        write_checkpoint(context, own, checkpoint.at("optimizer"));
-        checkpoint["optimizer"] = Value();
-      }
-      write_checkpoint(context, file, checkpoint);
-    });
-    context.probes().training_state("saved", run.parts());
-    if (!run.average.is_empty())
-      add_figure(context, "average", flat_parameters(*run.average).norm().item<double>());
+    save(context, run, fault);
     run.epoch(sampler, 1);
-    unbroken = flat_parameters(*run.model);
   }
   Run run(context, data);  // the job was killed in epoch 2, and starts again
   begin_average(context, run, fault);
-  auto value = read_checkpoint(context, file).value;
-  if (two_files) value.as_dict()["optimizer"] = read_checkpoint(context, own).value;
-  restore(context, run, value, fault);
-  context.probes().training_state("resumed", run.parts());
+  restore(context, run, load(context, fault), fault);
+  context.training_state("resumed", run.parts());
   run.epoch(sampler, 1);
-  add_figure(context, "distance", relative_distance(flat_parameters(*run.model), unbroken));
 }
+
+// Beside it: the weights that the job had come to when it was killed, and how far from them it is
+// when it has trained the same again.
+class Beside final : public Watch {
+ public:
+  Beside(RankContext& job, const Fault&) : Watch(job) {}
+
+  void optimizer_made(torch::optim::Optimizer& optimizer) override {
+    if (made_++ > 0) unbroken_ = flat_parameters(parameters());  // the former one's
+    Watch::optimizer_made(optimizer);
+  }
+  void finish() override {
+    Watch::finish();
+    if (unbroken_.defined())
+      add_figure(context(), "distance",
+                 relative_distance(flat_parameters(parameters()), unbroken_));
+  }
+
+ private:
+  int made_ = 0;
+  at::Tensor unbroken_;
+};
 
 Measured distance_to_unbroken(const Outcomes& outcomes) {
   return {.expected = 0, .observed = largest(outcomes, "distance"), .tolerance = 1e-6};
@@ -139,5 +165,6 @@ lockstep::Part state_part() {
                        .naive_check = "the file holds no schedule"},
                       {.name = "near-miss-average-is-rank-zeros",
                        .slug = "ema-on-one-rank",
-                       .naive_check = "only rank 0 updates averaged weights"}}};
+                       .naive_check = "only rank 0 updates averaged weights"}},
+      .watch = beside<Beside>};
 }

@@ -5,7 +5,6 @@
 //           weights than its peers. Where all ranks write to one path, the file can hold parts of
 //           several ranks' bytes.
 #include <lockstep/lesson/figures.h>
-#include <lockstep/lesson/reference.h>
 
 #include "parts.h"
 #include "run.h"
@@ -18,35 +17,42 @@ Value to_save(RankContext& context, Run& run) {
   return Value::Dict{{"model", state_dict(*run.model)}, {"saved_by", context.rank()}};
 }
 
+// The near miss: each rank has a file of its own.
+Checkpoint save_and_read_own(RankContext& context, Run& run, const LoadOptions& here) {
+  const auto own = context.folder() / ("checkpoint_" + std::to_string(context.rank()) + ".pt");
+  save_checkpoint(own, to_save(context, run));
+  return load_checkpoint(own, here);
+}
+
+// The near miss: no rank has the number before rank 0 sends it.
+Checkpoint save_broadcast_and_read(RankContext& context, Run& run,
+                                   const std::filesystem::path& file, const LoadOptions& here) {
+  if (context.rank() == 0) save_checkpoint(file, to_save(context, run));
+  auto number = at::ones({1}, at::TensorOptions(context.device()));
+  broadcast(*context.group(), number);
+  return load_checkpoint(file, here);
+}
+
 Checkpoint save_and_read(RankContext& context, Run& run, const std::filesystem::path& file,
                          const Fault& fault) {
-  const bool first = context.rank() == 0;
+  const LoadOptions here{.map_location = context.device()};
+  if (fault("near-miss-file-a-rank")) return save_and_read_own(context, run, here);
+  if (fault("near-miss-waits-by-broadcast"))
+    return save_broadcast_and_read(context, run, file, here);
   if (fault("concurrent-writers")) {  // PITFALL concurrent-writers
     write_among_others(context, file, to_save(context, run), /*writes=*/true);
-    return read_checkpoint(context, file);
+    return load_checkpoint(file, here);
   }
   if (fault("read-before-written")) {  // PITFALL read-before-written
     // No rank waits. The barrier makes certain that rank 0 writes after the others have read.
     std::optional<Checkpoint> checkpoint;
-    if (!first) checkpoint = read_checkpoint(context, file);
+    if (context.rank() != 0) checkpoint = load_checkpoint(file, here);
     barrier(*context.group());
-    if (first) write_checkpoint(context, file, to_save(context, run));
-    return first ? read_checkpoint(context, file) : *checkpoint;
+    if (context.rank() == 0) save_checkpoint(file, to_save(context, run));
+    return context.rank() == 0 ? load_checkpoint(file, here) : *checkpoint;
   }
-  if (fault("near-miss-file-a-rank")) {
-    const auto own = context.folder() / ("checkpoint_" + std::to_string(context.rank()) + ".pt");
-    write_checkpoint(context, own, to_save(context, run));
-    return read_checkpoint(context, own);
-  }
-  if (fault("near-miss-waits-by-broadcast")) {
-    if (first) write_checkpoint(context, file, to_save(context, run));
-    auto number = at::ones({1}, at::TensorOptions(context.device()));
-    broadcast(*context.group(), number);  // no rank has it before rank 0 sends it
-    return read_checkpoint(context, file);
-  }
-  save_on_rank_zero(*context.group(),
-                    [&] { write_checkpoint(context, file, to_save(context, run)); });
-  return read_checkpoint(context, file);
+  save_on_rank_zero(*context.group(), [&] { save_checkpoint(file, to_save(context, run)); });
+  return load_checkpoint(file, here);
 }
 
 void train(RankContext& context, const Fault& fault) {
@@ -54,15 +60,11 @@ void train(RankContext& context, const Fault& fault) {
   auto sampler = sampler_of(context, data);
   const auto file = context.folder() / "checkpoint.pt";
   Run run(context, data);
-  context.probes().start();
   run.epoch(sampler, 0);
-  save_on_rank_zero(*context.group(),
-                    [&] { write_checkpoint(context, file, to_save(context, run)); });
+  save_on_rank_zero(*context.group(), [&] { save_checkpoint(file, to_save(context, run)); });
   run.epoch(sampler, 1);
   const auto checkpoint = save_and_read(context, run, file, fault);
-  const auto held = flat_parameters(*run.model);
   load_state_dict(*run.model, checkpoint.at("model"));
-  add_figure(context, "distance", relative_distance(flat_parameters(*run.model), held));
 }
 
 Measured distance_of_read_weights(const Outcomes& outcomes) {
@@ -87,5 +89,6 @@ lockstep::Part writing_part() {
                            .naive_check = "no barrier stands between the save and the load"},
                           {.name = "near-miss-file-a-rank",
                            .slug = "concurrent-writers",
-                           .naive_check = "every rank saves at the same time"}}};
+                           .naive_check = "every rank saves at the same time"}},
+          .watch = beside<Loads>};
 }

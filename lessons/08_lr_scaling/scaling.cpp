@@ -5,9 +5,14 @@
 //           linear rule makes it W times as long (SGD; Goyal et al. 2017).
 // Symptom:  with the rate that suited one rank, an epoch moves the weights about 1/W of the way.
 //           Nothing fails.
+#include <lockstep/lesson/batches.h>
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>
+#include <lockstep/train/loss.h>
+#include <lockstep/train/watched.h>
+
+#include <optional>
 
 #include "parts.h"
 
@@ -21,17 +26,11 @@ constexpr double kReferenceRate = 0.002;  // it suits one rank
 
 void train(RankContext& context, const Fault& fault) {
   const int world_size = context.world_size();
-  const std::int64_t global_batch = kBatch * world_size;
-  const auto data = fashion_mnist_or_synthetic(Split::train, global_batch * kUpdates);
-  Mlp module(784, 32, 10), one_rank(784, 32, 10);
+  context.intent({.reference_lr = kReferenceRate, .reference_world_size = 1});
+  const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * world_size * kUpdates);
+  Mlp module(784, 32, 10);
   module->to(context.device());
-  auto& probes = context.probes();
-  probes.intent({.reference_lr = kReferenceRate, .reference_world_size = 1});
-  probes.attach(*module);
   DistributedDataParallel<Mlp> model(module, context.group());
-  probes.engine("distributed_data_parallel");
-  copy_parameters(*module, *one_rank);
-  const auto start = flat_parameters(*module);
 
   double rate = kReferenceRate;
   // A near miss keeps the rate and sums the ranks' losses: the gradient is W times as long instead.
@@ -41,46 +40,54 @@ void train(RankContext& context, const Fault& fault) {
   } else if (!summed) {
     rate *= world_size;
   }
-  torch::optim::SGD optimizer(model.parameters(), rate);
-  probes.start();
-  Mean loss_of_epoch, accuracy;
+  SGD optimizer(model.parameters(), rate);
+
   for (std::int64_t update = 0; update < kUpdates; ++update) {
-    std::vector<std::int64_t> mine;
-    for (std::int64_t i = context.rank(); i < global_batch; i += world_size)
-      mine.push_back(update * global_batch + i);
-    probes.samples("train", mine);
-    const auto batch = take(data, mine);
-    const auto targets = batch.targets.to(context.device());
+    const auto everyone = global_batch(update, kBatch * world_size);
+    const auto batch = take(data, share_of(context.rank(), world_size, everyone));
     optimizer.zero_grad();
     const auto outputs = model(batch.inputs.to(context.device()));
-    const auto each = torch::cross_entropy_loss(outputs, targets, {}, at::Reduction::None);
-    const auto loss = summed ? each.mean() * world_size : each.mean();
-    probes.loss(loss, each);
+    auto loss = cross_entropy(outputs, batch.targets.to(context.device())).mean();
+    if (summed) loss = loss * world_size;
     loss.backward();
-    probes.gradients_ready();
     optimizer.step();
-    probes.updated(optimizer);
-    loss_of_epoch.add(each);
-    accuracy.add(outputs.argmax(1) == targets);
   }
-  context.outcome().losses.push_back(loss_of_epoch.value());
-  context.outcome().accuracy.push_back(accuracy.value());
-
-  // One rank, the same data: W times as many updates of the reference rate.
-  torch::optim::SGD reference(one_rank->parameters(), kReferenceRate);
-  for (std::int64_t update = 0; update < kUpdates * world_size; ++update) {
-    const auto first = update * kBatch;
-    reference.zero_grad();
-    torch::cross_entropy_loss(one_rank->forward(data.inputs.narrow(0, first, kBatch)),
-                              data.targets.narrow(0, first, kBatch))
-        .backward();
-    reference.step();
-  }
-  const auto moved = [&](const Mlp& trained) {
-    return (flat_parameters(*trained) - start).norm().item<double>();
-  };
-  add_figure(context, "way", moved(module) / moved(one_rank));
 }
+
+// Beside it one rank trains alone on the same data: W times as many updates of the reference rate.
+class Beside final : public Watch {
+ public:
+  Beside(RankContext& job, const Fault&)
+      : Watch(job),
+        data_(fashion_mnist_or_synthetic(Split::train, kBatch * job.world_size() * kUpdates)) {}
+
+  void wrapped(torch::nn::Module& module, const std::string&) override {
+    Mlp copy(784, 32, 10);
+    copy_parameters(module, *copy);
+    start_ = flat_parameters(module);
+    one_rank_.emplace(copy, kReferenceRate);
+  }
+  void update_ended(torch::optim::Optimizer& optimizer) override {
+    Watch::update_ended(optimizer);
+    for (int i = 0; i < context().world_size(); ++i) {
+      const auto batch = rows_of(data_, global_batch(alone_++, kBatch));
+      one_rank_->backward(batch.inputs, batch.targets);
+      one_rank_->step();
+    }
+    if (++updates_ == kUpdates)
+      add_figure(
+          context(), "way",
+          moved(flat_parameters(parameters())) / moved(flat_parameters(*one_rank_->model())));
+  }
+
+ private:
+  double moved(const at::Tensor& trained) const { return (trained - start_).norm().item<double>(); }
+
+  TensorData data_;
+  at::Tensor start_;
+  std::optional<OneProcess<Mlp>> one_rank_;
+  std::int64_t updates_ = 0, alone_ = 0;  // of the job; of the one rank
+};
 
 // How far an epoch moves the weights. Not exactly 1: the path is no straight line.
 Measured way(const Outcomes& outcomes) {
@@ -97,5 +104,6 @@ lockstep::Part scaling_part() {
                       .oracle = {"the weights' way in an epoch over one rank's", way}}},
           .near_misses = {{.name = "near-miss-summed-loss",
                            .slug = "lr-not-scaled",
-                           .naive_check = "the optimizer's rate is not multiplied by W"}}};
+                           .naive_check = "the optimizer's rate is not multiplied by W"}},
+          .watch = beside<Beside>};
 }

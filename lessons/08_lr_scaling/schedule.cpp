@@ -8,7 +8,9 @@
 #include <lockstep/lesson/figures.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/distributed_sampler.h>
+#include <lockstep/train/loss.h>
 #include <lockstep/train/lr_scheduler.h>
+#include <lockstep/train/watched.h>
 
 #include <algorithm>
 #include <limits>
@@ -20,6 +22,21 @@ namespace {
 using namespace lockstep;
 
 constexpr double kRate = 0.05;
+
+// A warm-up for the first sixth of `length` steps, and then a cosine down to 0.
+SequentialLR warmup_and_cosine(torch::optim::Optimizer& optimizer, std::int64_t length) {
+  const std::int64_t warmup = length / 6;
+  return {optimizer,
+          {std::make_shared<LinearLR>(optimizer,
+                                      LinearLROptions{.start_factor = 0.1, .total_iters = warmup}),
+           std::make_shared<CosineAnnealingLR>(optimizer,
+                                               CosineAnnealingLROptions{.T_max = length - warmup})},
+          {warmup}};
+}
+
+void advance(LRScheduler& schedule, std::int64_t steps) {
+  for (std::int64_t i = 0; i < steps; ++i) schedule.step();
+}
 
 void train(RankContext& context, const Fault& fault) {
   const int world_size = context.world_size();
@@ -33,18 +50,15 @@ void train(RankContext& context, const Fault& fault) {
                               .seed = context.seed()});
   Mlp module(784, context.full() ? 256 : 32, 10);
   module->to(context.device());
-  auto& probes = context.probes();
-  probes.dataset("train", data.inputs, data.targets, all_ids(data.size()), data.size());
-  probes.attach(*module);
   DistributedDataParallel<Mlp> model(module, context.group());
-  probes.engine("distributed_data_parallel");
-  torch::optim::SGD optimizer(model.parameters(), kRate);
+  SGD optimizer(model.parameters(), kRate);
 
-  // Two near misses. One counts samples, and so takes the data set's length: right, if every update counts
-  // all ranks' samples. The other makes the schedule W times too long and steps it W times an update.
+  // Two near misses. One counts samples, and so takes the data set's length: right, if every update
+  // counts all ranks' samples. The other makes the schedule W times too long and steps it W times
+  // an update.
   const bool in_samples = fault("near-miss-counted-in-samples");
   const bool twice_wrong = fault("near-miss-longer-and-stepped-more");
-  std::int64_t of_epoch = static_cast<std::int64_t>(sampler.batches(batch_size).size());
+  std::int64_t of_epoch = (sampler.size() + batch_size - 1) / batch_size;  // updates of this rank
   if (fault("schedule-length-ignores-world-size")) {  // PITFALL schedule-length-ignores-world-size
     of_epoch = (data.size() + batch_size - 1) / batch_size;  // the updates of one rank alone
   } else if (in_samples) {
@@ -52,57 +66,43 @@ void train(RankContext& context, const Fault& fault) {
   } else if (twice_wrong) {
     of_epoch *= world_size;
   }
-  const std::int64_t length = epochs * of_epoch, warmup = length / 6;
-  SequentialLR schedule(
-      optimizer,
-      {std::make_shared<LinearLR>(optimizer,
-                                  LinearLROptions{.start_factor = 0.1, .total_iters = warmup}),
-       std::make_shared<CosineAnnealingLR>(optimizer,
-                                           CosineAnnealingLROptions{.T_max = length - warmup})},
-      {warmup});
-  const auto advance = [&](std::int64_t steps) {
-    for (std::int64_t i = 0; i < steps; ++i) schedule.step();
-    probes.schedule(schedule.last_epoch(), length);
-  };
-  probes.schedule(0, length);
-  probes.start();
+  auto schedule = warmup_and_cosine(optimizer, epochs * of_epoch);
 
   for (std::int64_t epoch = 0; epoch < epochs; ++epoch) {
     sampler.set_epoch(epoch);
-    probes.set_epoch(epoch);
-    probes.pass_begin("train", epoch);
-    Mean loss_of_epoch, accuracy;
     const auto batches = sampler.batches(batch_size);
     for (const auto& ids : batches) {
-      probes.samples("train", ids);
       const auto batch = take(data, ids);
-      const auto targets = batch.targets.to(context.device());
       optimizer.zero_grad();
       const auto outputs = model(batch.inputs.to(context.device()));
-      const auto each = torch::cross_entropy_loss(outputs, targets, {}, at::Reduction::None);
-      const auto loss = each.mean();
-      probes.loss(loss, each);
-      loss.backward();
-      probes.gradients_ready();
+      cross_entropy(outputs, batch.targets.to(context.device())).mean().backward();
       optimizer.step();
-      probes.updated(optimizer);
-      add_figure(context, "rate", optimizer.param_groups().front().options().get_lr() / kRate);
-      loss_of_epoch.add(each);
-      accuracy.add(outputs.argmax(1) == targets);
 
       if (fault("schedule-unit-mismatch")) {             // PITFALL schedule-unit-mismatch
-        if (&ids == &batches.back()) advance(1);         // once an epoch, and it counts updates
+        if (&ids == &batches.back()) schedule.step();    // once an epoch, and it counts updates
       } else if (fault("scheduler-stepped-per-rank")) {  // PITFALL scheduler-stepped-per-rank
-        advance(world_size);                             // once for every rank, on every rank
+        advance(schedule, world_size);                   // once for every rank, on every rank
+      } else if (in_samples) {
+        advance(schedule, batch_size * world_size);
+      } else if (twice_wrong) {
+        advance(schedule, world_size);
       } else {
-        advance(in_samples ? batch_size * world_size : twice_wrong ? world_size : 1);
+        schedule.step();
       }
     }
-    probes.pass_end("train", epoch, static_cast<std::int64_t>(batches.size()));
-    context.outcome().losses.push_back(loss_of_epoch.value());
-    context.outcome().accuracy.push_back(accuracy.value());
   }
 }
+
+// Writes down every update's rate.
+class Beside final : public Watch {
+ public:
+  Beside(RankContext& job, const Fault&) : Watch(job) {}
+
+  void update_ended(torch::optim::Optimizer& optimizer) override {
+    Watch::update_ended(optimizer);
+    add_figure(context(), "rate", optimizer.param_groups().front().options().get_lr() / kRate);
+  }
+};
 
 // The rate of the last update: a decay that fits the run ends near 0.
 Measured last_rate(const Outcomes& outcomes) {
@@ -148,5 +148,6 @@ lockstep::Part schedule_part() {
                            .naive_check = "the schedule is stepped W times an update"},
                           {.name = "near-miss-counted-in-samples",
                            .slug = "schedule-length-ignores-world-size",
-                           .naive_check = "the length comes from the data set, not the share"}}};
+                           .naive_check = "the length comes from the data set, not the share"}},
+          .watch = beside<Beside>};
 }

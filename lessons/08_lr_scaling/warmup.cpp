@@ -6,9 +6,13 @@
 //           fallen.
 // Symptom:  the loss first jumps, to several times the first one, and then falls.
 #include <lockstep/base/error.h>
+#include <lockstep/lesson/batches.h>
 #include <lockstep/lesson/figures.h>
+#include <lockstep/train/clip_grad.h>
 #include <lockstep/train/distributed_data_parallel.h>
+#include <lockstep/train/loss.h>
 #include <lockstep/train/lr_scheduler.h>
+#include <lockstep/train/watched.h>
 
 #include <algorithm>
 #include <limits>
@@ -34,6 +38,7 @@ Mlp steep_model() {
 
 void train(RankContext& context, const Fault& fault) {
   const int world_size = context.world_size();
+  context.intent({.reference_lr = kScaledRate / world_size, .reference_world_size = 1});
   // The same batch at every update, so that only the steps can make the loss rise.
   std::string which;
   auto data = fashion_mnist_or_synthetic(Split::train, kBatch * world_size, &which);
@@ -42,51 +47,41 @@ void train(RankContext& context, const Fault& fault) {
         "needs Fashion-MNIST: made-up data are as wide in every direction, and their "
         "loss is not steep");
   data.inputs = (data.inputs - data.inputs.mean()) / (3 * data.inputs.std());
-  std::vector<std::int64_t> mine;
-  for (std::int64_t i = context.rank(); i < data.size(); i += world_size) mine.push_back(i);
-  const auto batch = take(data, mine);
-  const auto inputs = batch.inputs.to(context.device());
-  const auto targets = batch.targets.to(context.device());
+  const auto mine = share_of(context.rank(), world_size, all_ids(data.size()));
 
   auto module = steep_model();
   module->to(context.device());
-  auto& probes = context.probes();
-  probes.intent({.reference_lr = kScaledRate / world_size, .reference_world_size = 1});
-  probes.attach(*module);
   DistributedDataParallel<Mlp> model(module, context.group());
-  probes.engine("distributed_data_parallel");
-  torch::optim::SGD optimizer(model.parameters(), kScaledRate);
+  SGD optimizer(model.parameters(), kScaledRate);
   // A near miss has no warm-up either: it bounds the step by clipping the gradient.
   const bool clipped = fault("near-miss-clipped");
   const bool at_once = fault("no-warmup") || clipped;  // PITFALL no-warmup
   const double start_factor = at_once ? 1 : 0.1;
   const std::int64_t warmup = at_once ? 1 : kWarmup;
   LinearLR schedule(optimizer, {.start_factor = start_factor, .total_iters = warmup});
-  probes.schedule(0, warmup);
-  probes.start();
 
-  Mean loss_of_epoch, accuracy;
   for (std::int64_t update = 0; update < kUpdates; ++update) {
-    probes.samples("train", mine);
+    const auto batch = take(data, mine);
     optimizer.zero_grad();
-    const auto outputs = model(inputs);
-    const auto each = torch::cross_entropy_loss(outputs, targets, {}, at::Reduction::None);
-    const auto loss = each.mean();
-    probes.loss(loss, each);
-    loss.backward();
-    if (clipped) torch::nn::utils::clip_grad_norm_(model.parameters(), 1);
-    probes.gradients_ready();
+    const auto outputs = model(batch.inputs.to(context.device()));
+    cross_entropy(outputs, batch.targets.to(context.device())).mean().backward();
+    if (clipped) clip_grad_norm_(model.parameters(), 1);
     optimizer.step();
-    probes.updated(optimizer);
     schedule.step();
-    probes.schedule(schedule.last_epoch(), warmup);
-    loss_of_epoch.add(each);
-    accuracy.add(outputs.argmax(1) == targets);
-    add_figure(context, "loss", loss.item<double>());
   }
-  context.outcome().losses.push_back(loss_of_epoch.value());
-  context.outcome().accuracy.push_back(accuracy.value());
 }
+
+// Writes down every update's loss.
+class Beside final : public Watch {
+ public:
+  Beside(RankContext& job, const Fault&) : Watch(job) {}
+
+  void loss(const at::Tensor& per_sample, const at::Tensor& outputs,
+            const at::Tensor& targets) override {
+    Watch::loss(per_sample, outputs, targets);
+    add_figure(context(), "loss", per_sample.mean().item<double>());
+  }
+};
 
 // The largest loss of the first updates over the very first; the mean of all ranks.
 Measured rise(const Outcomes& outcomes) {
@@ -113,5 +108,6 @@ lockstep::Part warmup_part() {
                       .oracle = {"largest loss of the first updates over the very first", rise}}},
           .near_misses = {{.name = "near-miss-clipped",
                            .slug = "no-warmup",
-                           .naive_check = "the scaled rate is there from the first update on"}}};
+                           .naive_check = "the scaled rate is there from the first update on"}},
+          .watch = beside<Beside>};
 }

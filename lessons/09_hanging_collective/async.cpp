@@ -20,33 +20,41 @@ std::filesystem::path sign_of(const RankContext& context, int rank) {
   return context.folder() / ("read_" + std::to_string(rank));
 }
 
-void reduce(RankContext& context, const Fault& fault) {
-  const int world_size = context.world_size(), rank = context.rank();
-  const bool is_last = rank == world_size - 1;
-  auto& probes = context.probes();
+void until_others_read(const RankContext& context) {
+  for (int other = 0; other + 1 < context.world_size(); ++other)
+    while (!std::filesystem::exists(sign_of(context, other)))
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+// The sum of all ranks' numbers, as a rank has read it.
+at::Tensor sum_of_ranks(RankContext& context, const Fault& fault) {
+  const int rank = context.rank();
   auto sum = at::full({4}, rank + 1.0, at::device(context.device()).dtype(at::kFloat));
   std::vector<at::Tensor> tensors{sum};
-
   const bool reads_early = fault("async-work-not-waited");  // PITFALL async-work-not-waited
-  if (is_last && reads_early)
-    for (int other = 0; other + 1 < world_size; ++other)
-      while (!std::filesystem::exists(sign_of(context, other)))
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const bool polls = fault("near-miss-polled-until-done");
+  if (reads_early && rank + 1 == context.world_size()) until_others_read(context);
   const auto work = context.group()->allreduce(tensors);
-  if (fault("near-miss-polled-until-done")) {
+  if (polls) {
     // Near miss: no wait() before the read, and the work says that it is done.
     while (!work->isCompleted()) std::this_thread::yield();
   } else if (!reads_early) {
     work->wait();
   }
-  const auto used = sum.clone();
-  probes.async_result("sum", "used", used);
-  std::ofstream(sign_of(context, rank)) << "read\n";
-  work->wait();
-  probes.async_result("sum", "waited", sum);
+  auto read = sum.clone();
+  context.told().async_result("sum", "used", read);
+  if (reads_early || polls) {
+    std::ofstream(sign_of(context, rank)) << "read\n";
+    work->wait();
+  }
+  context.told().async_result("sum", "waited", sum);
+  return read;
+}
 
+void reduce(RankContext& context, const Fault& fault) {
+  const int world_size = context.world_size();
   const double right = world_size * (world_size + 1) / 2.0;
-  add_figure(context, "off", (used - right).abs().max().item().toDouble());
+  add_figure(context, "off", (sum_of_ranks(context, fault) - right).abs().max().item().toDouble());
 }
 
 Measured off(const Outcomes& outcomes) {

@@ -7,6 +7,8 @@
 //           until the timeout: 30 minutes by default in PyTorch with Gloo, 10 with NCCL.
 #include <lockstep/train/agreement.h>
 #include <lockstep/train/distributed_data_parallel.h>
+#include <lockstep/train/loss.h>
+#include <lockstep/train/watched.h>
 
 #include "parts.h"
 
@@ -16,8 +18,8 @@ using namespace lockstep;
 
 constexpr std::int64_t kBatch = 16;  // per rank
 constexpr int kSteps = 8;
-constexpr int kEvaluateAt = 3;
-constexpr int kDamagedAt = 6;  // the last rank's batch, by a pixel that is no number
+constexpr std::size_t kEvaluateAt = 3;
+constexpr std::size_t kDamagedAt = 6;  // the last rank's batch, by a pixel that is no number
 
 // A model with a buffer, which DDP sends from rank 0 to all when a forward begins.
 struct CountingMlpImpl : torch::nn::Module {
@@ -34,95 +36,74 @@ struct CountingMlpImpl : torch::nn::Module {
 };
 TORCH_MODULE(CountingMlp);
 
+using Model = DistributedDataParallel<CountingMlp>;
+
+// Near miss: a rank may leave its own batch out, and take part in the step all the same.
+at::Tensor loss_of_nothing(const torch::nn::Module& module) {
+  auto loss = torch::zeros({}, module.parameters().front().options());
+  for (const auto& parameter : module.parameters()) loss = loss + parameter.sum() * 0;
+  return loss;
+}
+
 void train(RankContext& context, const Fault& fault) {
   const int world_size = context.world_size();
-  const bool is_first = context.rank() == 0;
-  const bool is_last = context.rank() == world_size - 1;
-  context.group()->setTimeout(context.patience());
+  const bool is_first = context.rank() == 0, is_last = context.rank() == world_size - 1;
+  auto& group = *context.group();
+  group.setTimeout(context.patience());
+  context.intent({.global_batch = kBatch * world_size, .loss_reduction = "mean"});
   const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * world_size * kSteps);
   CountingMlp module;
   module->to(context.device());
-  auto& probes = context.probes();
-  probes.intent({.global_batch = kBatch * world_size, .loss_reduction = "mean"});
-  probes.dataset("train", data.inputs, data.targets, all_ids(data.size()), data.size());
-  probes.attach(*module);
-  // Near misses: without buffers to send, the wrapper's forward is no collective; and a rank may leave its
-  // own batch out, and take part in the step all the same.
+  // Near miss: without buffers to send, the wrapper's forward is no collective.
   const bool sends_no_buffers = fault("near-miss-wrapper-without-buffers");
-  const bool leaves_batch_out = fault("near-miss-batch-left-out");
-  DdpOptions options;
-  if (sends_no_buffers) options.broadcast_buffers = false;
-  DistributedDataParallel<CountingMlp> model(module, context.group(), options);
-  probes.engine("distributed_data_parallel");
-  torch::optim::SGD optimizer(model.parameters(), 0.05);
+  auto model = sends_no_buffers ? Model(module, context.group(), {.broadcast_buffers = false})
+                                : Model(module, context.group());
+  SGD optimizer(model.parameters(), 0.05);
   // Near miss: rank 0 has a group to itself, where it waits for nobody.
   const bool has_own_group = fault("near-miss-group-of-one");
   const auto alone = has_own_group ? context.new_group({0}, context.patience()) : nullptr;
-  probes.start();
-  Mean loss_of_epoch, accuracy;
+  const bool leaves_batch_out = fault("near-miss-batch-left-out");
 
-  probes.pass_begin("train", 0);
-  int step = 0;
-  for (; step < kSteps; ++step) {
-    std::vector<std::int64_t> ids;
-    for (std::int64_t i = 0; i < kBatch; ++i)
-      ids.push_back((step * world_size + context.rank()) * kBatch + i);
-    probes.samples("train", ids);
-    auto batch = take(data, ids);
+  const auto batches = batches_of(context, kSteps, kBatch);
+  for (std::size_t step = 0; step < batches.size(); ++step) {
+    auto batch = take(data, batches[step]);
     if (step == kDamagedAt && is_last) batch.inputs[0][0] = std::nan("");
-
     optimizer.zero_grad();
     const auto outputs = model(batch.inputs.to(context.device()));
-    probes.forward(true);
-    const auto each = torch::cross_entropy_loss(outputs, batch.targets.to(context.device()), {},
-                                                at::Reduction::None);
-    auto loss = each.mean();
+    const auto targets = batch.targets.to(context.device());
+    const auto each = torch::cross_entropy_loss(outputs, targets, {}, at::Reduction::None);
     const bool damaged = !each.isfinite().all().item<bool>();
-    if (damaged && leaves_batch_out) {
-      loss = torch::zeros({}, each.options());
-      for (const auto& parameter : module->parameters()) loss = loss + parameter.sum() * 0;
-    }
     bool stop = damaged && !leaves_batch_out;
     // A rank that leaves the loop alone leaves the others in backward.
     if (!fault("local-early-stop"))  // PITFALL local-early-stop
-      stop = all_agree(*context.group(), stop).any_yes();
-    probes.decision("stop", stop);
+      stop = all_agree(group, stop).any_yes();
+    context.decision("stop", stop);
     if (stop) break;
-    probes.loss(loss, each);
-    loss.backward();
-    probes.gradients_ready();
+    if (damaged && leaves_batch_out)
+      loss_of_nothing(*module).backward();
+    else
+      tell_loss(each, outputs, targets).mean().backward();
     optimizer.step();
-    probes.updated(optimizer);
-    if (!damaged) loss_of_epoch.add(each);
 
     if (step == kEvaluateAt && is_first) {
       module->eval();
-      probes.pass_begin("evaluation", 0);
-      at::Tensor scores;
       if (fault(
               "evaluation-through-wrapper-on-one-rank") ||  // PITFALL evaluation-through-wrapper-on-one-rank
           sends_no_buffers) {
         // Sends the buffers first, and no other rank receives them here. (Under no_grad DDP would
         // not send the next forward's, and by luck this broadcast would be taken for that one.)
-        scores = model(data.inputs.to(context.device()));
+        evaluate(context, model, data);
       } else {
-        scores = module->forward(data.inputs.to(context.device()));
+        evaluate(context, module, data);
       }
-      probes.forward(false);
-      accuracy.add(scores.argmax(1).cpu() == data.targets);
-      probes.pass_end("evaluation", 0, 1);
       module->train();
       // Meant to let all ranks wait until rank 0 has evaluated, but inside rank 0's branch.
       if (fault("rank-conditional-collective"))  // PITFALL rank-conditional-collective
-        barrier(*context.group());
+        barrier(group);
       if (has_own_group) barrier(*alone);
     }
   }
-  probes.pass_end("train", 0, step);
-  context.outcome().losses.push_back(loss_of_epoch.value());
-  context.outcome().accuracy.push_back(accuracy.value());
-  barrier(*context.group());
-  reach_the_end(context);
+  barrier(group);
 }
 
 }  // namespace
@@ -152,5 +133,6 @@ lockstep::Part branches_part() {
                        .naive_check = "one rank's loss is no number, and training goes on"},
                       {.name = "near-miss-wrapper-without-buffers",
                        .slug = "evaluation-through-wrapper-on-one-rank",
-                       .naive_check = "rank 0 alone calls the wrapper to evaluate"}}};
+                       .naive_check = "rank 0 alone calls the wrapper to evaluate"}},
+      .watch = beside<AtTheEnd>};
 }

@@ -8,6 +8,9 @@
 #include <lockstep/base/error.h>
 #include <lockstep/train/agreement.h>
 #include <lockstep/train/distributed_data_parallel.h>
+#include <lockstep/train/loss.h>
+#include <lockstep/train/models.h>
+#include <lockstep/train/watched.h>
 
 #include <csignal>
 #include <filesystem>
@@ -22,47 +25,36 @@ using namespace lockstep;
 
 constexpr std::int64_t kBatch = 16;  // per rank
 constexpr int kSteps = 6;
-constexpr int kAt = 3;  // the step at which it happens
+constexpr std::size_t kAt = 3;  // the step at which it happens
 
-// The rank that comes late waits for this file, so it comes when another has given up, never
-// sooner.
-void give_up_sign(const RankContext& context) {
-  std::ofstream(context.folder() / "given_up") << "a rank no longer waits\n";
+// A rank that comes late waits for this file, so it comes when another has given up, never sooner.
+std::filesystem::path sign_of_giving_up(const RankContext& context) {
+  return context.folder() / "given_up";
 }
 void until_others_gave_up(const RankContext& context) {
-  while (!std::filesystem::exists(context.folder() / "given_up"))
+  while (!std::filesystem::exists(sign_of_giving_up(context)))
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 void train(RankContext& context, const Fault& fault) {
   const int world_size = context.world_size();
-  const bool is_first = context.rank() == 0;
-  const bool is_last = context.rank() == world_size - 1;
+  const bool is_first = context.rank() == 0, is_last = context.rank() == world_size - 1;
   context.group()->setTimeout(context.patience());
+  context.intent({.global_batch = kBatch * world_size, .loss_reduction = "mean"});
   const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * world_size * kSteps);
   Mlp module(784, 32, 10);
   module->to(context.device());
-  auto& probes = context.probes();
-  probes.intent({.global_batch = kBatch * world_size, .loss_reduction = "mean"});
-  probes.dataset("train", data.inputs, data.targets, all_ids(data.size()), data.size());
-  probes.attach(*module);
   DistributedDataParallel<Mlp> model(module, context.group());
-  probes.engine("distributed_data_parallel");
-  torch::optim::SGD optimizer(model.parameters(), 0.05);
-  probes.start();
-  Mean loss_of_epoch, accuracy;
+  SGD optimizer(model.parameters(), 0.05);
 
-  probes.pass_begin("train", 0);
-  for (int step = 0; step < kSteps; ++step) {
-    std::vector<std::int64_t> ids;
-    for (std::int64_t i = 0; i < kBatch; ++i)
-      ids.push_back((step * world_size + context.rank()) * kBatch + i);
+  const auto batches = batches_of(context, kSteps, kBatch);
+  for (std::size_t step = 0; step < batches.size(); ++step) {
+    const auto& ids = batches[step];
     if (fault("near-miss-exception-agreed-on")) {
       // Near miss: a batch cannot be read, and all ranks leave that step out.
       const bool unreadable = step == kAt && is_last;
       if (all_agree(*context.group(), unreadable).any_yes()) continue;
     }
-    probes.samples("train", ids);
     const auto batch = take(data, ids);
     if (step == kAt && is_last) {
       if (fault("peer-dies"))        // PITFALL peer-dies
@@ -76,39 +68,30 @@ void train(RankContext& context, const Fault& fault) {
         std::this_thread::sleep_for(std::chrono::milliseconds(700));
     }
     optimizer.zero_grad();
-    try {
-      const auto outputs = model(batch.inputs.to(context.device()));
-      const auto each = torch::cross_entropy_loss(outputs, batch.targets.to(context.device()), {},
-                                                  at::Reduction::None);
-      const auto loss = each.mean();
-      probes.loss(loss, each);
-      loss.backward();
-      loss_of_epoch.add(each);
-      accuracy.add(outputs.argmax(1).cpu() == batch.targets);
-    } catch (...) {
-      give_up_sign(context);
-      throw;
-    }
-    probes.gradients_ready();
+    const auto outputs = model(batch.inputs.to(context.device()));
+    cross_entropy(outputs, batch.targets.to(context.device())).mean().backward();
     optimizer.step();
-    probes.updated(optimizer);
 
     const bool evaluates = fault("near-miss-short-evaluation");
     if (step == kAt && is_first &&
         (evaluates || fault("rank-zero-long-work"))) {  // PITFALL rank-zero-long-work
       const torch::NoGradGuard no_grad;
-      probes.pass_begin("evaluation", 0);
-      module->forward(data.inputs.to(context.device()));
-      probes.pass_end("evaluation", 0, 1);
+      evaluate(context, module, data);
       if (!evaluates) until_others_gave_up(context);  // a long evaluation
     }
   }
-  probes.pass_end("train", 0, kSteps);
-  context.outcome().losses.push_back(loss_of_epoch.value());
-  context.outcome().accuracy.push_back(accuracy.value());
   barrier(*context.group());
-  reach_the_end(context);
 }
+
+class GivesUp final : public AtTheEnd {
+ public:
+  using AtTheEnd::AtTheEnd;
+
+  void finish() override {
+    if (std::current_exception()) std::ofstream(sign_of_giving_up(context())) << "gave up\n";
+    AtTheEnd::finish();
+  }
+};
 
 }  // namespace
 
@@ -140,5 +123,6 @@ lockstep::Part failures_part() {
                            .naive_check = "a step takes one rank a hundred times as long"},
                           {.name = "near-miss-short-evaluation",
                            .slug = "rank-zero-long-work",
-                           .naive_check = "rank 0 evaluates while the others wait"}}};
+                           .naive_check = "rank 0 evaluates while the others wait"}},
+          .watch = beside<GivesUp>};
 }

@@ -9,7 +9,19 @@
 //
 // Run:  ./lockstep run 09_hanging_collective
 //       09_hanging_collective --variant rank-conditional-collective --world-size 4
+#include <lockstep/lesson/batches.h>
+#include <lockstep/train/distributed_sampler.h>
+
 #include "parts.h"
+
+std::vector<std::vector<std::int64_t>> batches_of(const lockstep::RankContext& context, int steps,
+                                                  std::int64_t size) {
+  std::vector<std::vector<std::int64_t>> batches;
+  for (int step = 0; step < steps; ++step)
+    batches.push_back(lockstep::global_batch(step * context.world_size() + context.rank(), size));
+  lockstep::tell_pass(0, size * context.world_size() * steps, batches);
+  return batches;
+}
 
 int main(int argc, char** argv) {
   return lockstep::lesson_main(argc, argv,

@@ -23,72 +23,88 @@ at::Tensor labels(const TensorData& data, int round, int rank, int world_size) {
   return own.bincount({}, kClasses).to(at::kFloat);
 }
 
+// Of a round, by all ranks together.
+struct Counts {
+  at::Tensor sum, choice, most;
+};
+
+// A near miss: all ranks begin both in one order, and wait for them in different ones.
+void wait_in_either_order(c10d::ProcessGroup& group, at::Tensor& sum, at::Tensor& choice, int root,
+                          bool sending_first) {
+  std::vector<at::Tensor> first{sum}, second{choice};
+  c10d::BroadcastOptions options;
+  options.rootRank = root;
+  const auto adding = group.allreduce(first), sending = group.broadcast(second, options);
+  (sending_first ? sending : adding)->wait();
+  (sending_first ? adding : sending)->wait();
+}
+
 // Each rank counts the labels of its own samples. The counts are added, the last rank's most
 // frequent class is sent to all, and each class's largest count is found. The faults are in the
 // second round.
-void count(RankContext& context, const Fault& fault) {
+Counts count(RankContext& context, const Fault& fault, const TensorData& data, int round) {
   const int world_size = context.world_size(), rank = context.rank();
   auto& group = *context.group();
-  group.setTimeout(context.patience());
+  const bool is_odd = round + 1 == kRounds && rank == world_size - 1;  // the rank that differs
+  const auto own = labels(data, round, rank, world_size).to(context.device());
+  auto sum = own.clone(), most = own.clone();
+  auto choice = own.argmax().reshape({1}).to(at::kFloat);
+
+  if (fault("shape-mismatch") && is_odd)  // PITFALL shape-mismatch
+    sum = sum.narrow(0, 0, kClasses - 1).contiguous();
+  // Near miss: shorter, and filled up with what was cut off.
+  if (fault("near-miss-filled-up") && is_odd)
+    sum = at::cat({sum.narrow(0, 0, 5), own.narrow(0, 5, kClasses - 5)});
+  if (fault("dtype-mismatch") && is_odd)  // PITFALL dtype-mismatch
+    sum = sum.to(at::kInt);               // as many bytes
+  // Near miss: counted in another type, and converted.
+  if (fault("near-miss-converted") && is_odd) sum = sum.to(at::kInt).to(at::kFloat);
+
+  int root = world_size - 1;
+  if (fault("root-mismatch") && round + 1 == kRounds) root = rank;  // PITFALL root-mismatch
+  if (fault("order-mismatch") && is_odd) {                          // PITFALL order-mismatch
+    broadcast(group, choice, root);
+    all_reduce(group, sum);
+  } else if (fault("near-miss-waited-in-another-order")) {
+    wait_in_either_order(group, sum, choice, root, is_odd);
+  } else {
+    all_reduce(group, sum);
+    broadcast(group, choice, root);
+  }
+  auto op = c10d::ReduceOp::MAX;
+  if (fault("reduce-op-mismatch") && is_odd)  // PITFALL reduce-op-mismatch
+    op = c10d::ReduceOp::SUM;
+  all_reduce(group, most, op);
+
+  // Near miss: each rank is the root once, on all ranks.
+  if (fault("near-miss-every-root-in-turn"))
+    for (int each = 0; each < world_size; ++each) broadcast(group, choice, each);
+  if (fault("near-miss-two-operations")) {  // Near miss: added too, by all ranks.
+    auto again = own.clone();
+    all_reduce(group, again, c10d::ReduceOp::SUM);
+  }
+  return {sum, choice, most};
+}
+
+// Whether that is what one process counts.
+bool is_right(const Counts& counts, const TensorData& data, int round, int world_size) {
+  auto sum = at::zeros({kClasses}), most = at::zeros({kClasses});
+  for (int rank = 0; rank < world_size; ++rank) {
+    sum += labels(data, round, rank, world_size);
+    most = at::max(most, labels(data, round, rank, world_size));
+  }
+  const auto choice = labels(data, round, world_size - 1, world_size).argmax();
+  return at::equal(counts.sum.cpu().to(at::kFloat), sum) && at::equal(counts.most.cpu(), most) &&
+         counts.choice.item().toLong() == choice.item().toLong();
+}
+
+void count_in_rounds(RankContext& context, const Fault& fault) {
+  const int world_size = context.world_size();
+  context.group()->setTimeout(context.patience());
   const auto data = fashion_mnist_or_synthetic(Split::train, kRounds * kSamples * world_size);
   for (int round = 0; round < kRounds; ++round) {
-    const bool is_odd = round + 1 == kRounds && rank == world_size - 1;  // the rank that differs
-    const auto own = labels(data, round, rank, world_size).to(context.device());
-    auto sum = own.clone(), most = own.clone();
-    auto choice = own.argmax().reshape({1}).to(at::kFloat);
-
-    if (fault("shape-mismatch") && is_odd)  // PITFALL shape-mismatch
-      sum = sum.narrow(0, 0, kClasses - 1).contiguous();
-    if (fault("near-miss-filled-up") &&
-        is_odd)  // Near miss: shorter, and filled up with what was cut off.
-      sum = at::cat({sum.narrow(0, 0, 5), own.narrow(0, 5, kClasses - 5)});
-    if (fault("dtype-mismatch") && is_odd)  // PITFALL dtype-mismatch
-      sum = sum.to(at::kInt);               // as many bytes
-    if (fault("near-miss-converted") &&
-        is_odd)  // Near miss: counted in another type, and converted.
-      sum = sum.to(at::kInt).to(at::kFloat);
-
-    int root = world_size - 1;
-    if (fault("root-mismatch") && round + 1 == kRounds) root = rank;  // PITFALL root-mismatch
-    if (fault("order-mismatch") && is_odd) {                          // PITFALL order-mismatch
-      broadcast(group, choice, root);
-      all_reduce(group, sum);
-    } else if (fault("near-miss-waited-in-another-order")) {
-      // Near miss: all ranks begin them in one order, and wait for them in different ones.
-      std::vector<at::Tensor> first{sum}, second{choice};
-      c10d::BroadcastOptions options;
-      options.rootRank = root;
-      const auto adding = group.allreduce(first), sending = group.broadcast(second, options);
-      (is_odd ? sending : adding)->wait();
-      (is_odd ? adding : sending)->wait();
-    } else {
-      all_reduce(group, sum);
-      broadcast(group, choice, root);
-    }
-    auto op = c10d::ReduceOp::MAX;
-    if (fault("reduce-op-mismatch") && is_odd)
-      op = c10d::ReduceOp::SUM;  // PITFALL reduce-op-mismatch
-    all_reduce(group, most, op);
-
-    if (fault(
-            "near-miss-every-root-in-turn"))  // Near miss: each rank is the root once, on all ranks.
-      for (int each = 0; each < world_size; ++each) broadcast(group, choice, each);
-    if (fault("near-miss-two-operations")) {  // Near miss: added too, by all ranks.
-      auto again = own.clone();
-      all_reduce(group, again, c10d::ReduceOp::SUM);
-    }
-
-    // What one process counts.
-    auto right_sum = at::zeros({kClasses}), right_most = at::zeros({kClasses});
-    for (int each = 0; each < world_size; ++each) {
-      right_sum += labels(data, round, each, world_size);
-      right_most = at::max(right_most, labels(data, round, each, world_size));
-    }
-    const auto right_choice = labels(data, round, world_size - 1, world_size).argmax();
-    const bool right = at::equal(sum.cpu().to(at::kFloat), right_sum) &&
-                       at::equal(most.cpu(), right_most) &&
-                       choice.item().toLong() == right_choice.item().toLong();
-    add_figure(context, "right", right ? 1 : 0);
+    const auto counts = count(context, fault, data, round);
+    add_figure(context, "right", is_right(counts, data, round, world_size) ? 1 : 0);
     context.write();  // Gloo may abort the process in the next round
   }
 }
@@ -108,7 +124,7 @@ lockstep::Part mismatches_part() {
                       right_rounds};
   return {
       .name = "mismatches",
-      .run = count,
+      .run = count_in_rounds,
       .broken = {{.slug = "shape-mismatch",
                   .what = "the last rank counts one class less",
                   .oracle = oracle,

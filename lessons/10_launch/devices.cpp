@@ -13,6 +13,7 @@
 #include <lockstep/base/error.h>
 
 #include <map>
+#include <set>
 
 #include "parts.h"
 
@@ -23,17 +24,28 @@ using namespace lockstep;
 // What a process sees of its node: the devices with these numbers, indexed from 0.
 class Devices {
  public:
-  Devices(const Node& node, std::vector<int> shown) : node_(node), shown_(std::move(shown)) {}
+  Devices(RankContext& context, const Node& node, std::vector<int> shown)
+      : context_(context), node_(node), shown_(std::move(shown)) {}
   int count() const { return static_cast<int>(shown_.size()); }
-  int present() const { return node_.devices; }
   int current() const { return current_; }
-  bool has(int index) const { return index >= 0 && index < count(); }
   void set_device(int index) {
     if (!has(index))
       throw Error("invalid device ordinal: there is no device " + std::to_string(index) +
                   " among the " + std::to_string(count()) + " that this process sees");
     current_ = index;
   }
+  // This process has memory there from now on, which the oracle counts.
+  void hold_memory(int index) {
+    if (held_.insert(index).second) add_figure(context_, "memory_on", uuid(index));
+  }
+  // For the trace: that one is for this "moment".
+  void tell(const std::string& moment, int index) {
+    context_.told().tell(trace::Device{moment, index, count(), node_.devices,
+                                       static_cast<std::uint64_t>(uuid(index))});
+  }
+
+ private:
+  bool has(int index) const { return index >= 0 && index < count(); }
   // One number for each device of the job, as its UUID is; 0 where there is none.
   int uuid(int index) const {
     return has(index)
@@ -41,48 +53,68 @@ class Devices {
                : 0;
   }
 
- private:
+  RankContext& context_;
   Node node_;
   std::vector<int> shown_;
   int current_ = 0;  // until it is set
+  std::set<int> held_;
 };
 
-void tell(RankContext& context, const std::string& moment, const Devices& devices, int index) {
-  context.probes().tell(trace::Device{moment, index, devices.count(), devices.present(),
-                                      static_cast<std::uint64_t>(devices.uuid(index))});
+// Makes the process group, whose collectives take that device.
+void make_group(RankContext& context, Devices& devices, int index) {
+  devices.tell("group", index);
+  context.join(context.patience());
+  devices.hold_memory(index);
+}
+
+std::vector<int> all_devices_of(const Node& node) {
+  std::vector<int> all;
+  for (int device = 0; device < node.devices; ++device) all.push_back(device);
+  return all;
 }
 
 void train(RankContext& context, const Fault& fault) {
   const Node node(context);
-  context.probes().tell(node.place());
+  tell_place(context, node.place());
 
-  // What the launcher shows this rank: its node's devices. Some show each rank only its own.
-  std::vector<int> shown;
-  for (int device = 0; device < node.devices; ++device) shown.push_back(device);
+  // A near miss: the launcher shows each rank its own device only, and that one's index is 0.
   const bool zero_is_mine = fault("near-miss-one-device-each");
-  if (fault("visible-devices-remapped") || zero_is_mine)  // PITFALL visible-devices-remapped
-    shown = {node.local_rank};
+  std::vector<int> shown;
+  if (fault("visible-devices-remapped") || zero_is_mine) {  // PITFALL visible-devices-remapped
+    shown = {node.local_rank};  // By a launcher that shows each rank its own only.
+  } else {
+    shown = all_devices_of(node);
+  }
   if (fault("near-miss-shown-in-another-order")) std::reverse(shown.begin(), shown.end());
-  Devices devices(node, shown);
+  Devices devices(context, node, shown);
 
-  int mine = node.local_rank;
-  if (fault("rank-as-device-index")) mine = context.rank();  // PITFALL rank-as-device-index
-  // Near miss: right where ranks fill one node after the other, as here (not under `srun -m cyclic`).
-  if (fault("near-miss-rank-modulo-devices")) mine = context.rank() % devices.count();
-  if (fault("duplicate-gpu") || zero_is_mine) mine = 0;  // PITFALL duplicate-gpu
-  tell(context, "chosen", devices, mine);
+  int mine = 0;
+  if (fault("rank-as-device-index")) {  // PITFALL rank-as-device-index
+    mine = context.rank();
+  } else if (fault("duplicate-gpu") || zero_is_mine) {  // PITFALL duplicate-gpu
+    mine = 0;
+  } else if (fault("near-miss-rank-modulo-devices")) {
+    // A near miss: right where ranks fill one node after the other, as here (not under
+    // `srun -m cyclic`).
+    mine = context.rank() % devices.count();
+  } else {
+    mine = node.local_rank;
+  }
+  devices.tell("chosen", mine);
 
-  // A group that is not bound to a device takes the current one: 0 until it is set.
-  const bool tells_the_group = fault("near-miss-group-is-told");
-  const bool sets_late = fault("device-not-set");  // PITFALL device-not-set
-  if (!sets_late && !tells_the_group) devices.set_device(mine);
-  const int of_group = tells_the_group ? mine : devices.current();
-  tell(context, "group", devices, of_group);
-  context.join(context.patience());
-  devices.set_device(mine);
-
-  add_figure(context, "memory_on", devices.uuid(of_group));
-  if (of_group != mine) add_figure(context, "memory_on", devices.uuid(mine));
+  // A group takes the current device: 0 until it is set.
+  if (fault("device-not-set")) {  // PITFALL device-not-set
+    make_group(context, devices, devices.current());
+    devices.set_device(mine);
+  } else if (fault("near-miss-group-is-told")) {
+    // A near miss: the group is bound to its device.
+    make_group(context, devices, mine);
+    devices.set_device(mine);
+  } else {
+    devices.set_device(mine);
+    make_group(context, devices, devices.current());
+  }
+  devices.hold_memory(mine);
   train_a_little(context);
 }
 

@@ -1,22 +1,30 @@
 // What a launched job is for, in the parts where that does not matter.
+#include <lockstep/lesson/batches.h>
 #include <lockstep/lesson/training.h>
+#include <lockstep/train/distributed_sampler.h>
 
 #include "parts.h"
 
 using namespace lockstep;
 
+void tell_place(RankContext& context, const trace::Place& place) {
+  context.told().tell(place);
+}
+
+std::vector<std::vector<std::int64_t>> consecutive_batches(const RankContext& context,
+                                                           std::int64_t steps, std::int64_t size) {
+  std::vector<std::vector<std::int64_t>> batches;
+  for (std::int64_t step = 0; step < steps; ++step)
+    batches.push_back(global_batch(step * context.world_size() + context.rank(), size));
+  tell_pass(0, steps * size * context.world_size(), batches);
+  return batches;
+}
+
 void train_a_little(RankContext& context) {
   constexpr std::int64_t kBatch = 16;  // per rank
   const auto data = fashion_mnist_or_synthetic(Split::train, 2 * kBatch * context.world_size());
-  TracedTrainer trainer(context, data);
-  trainer.begin_epoch(0);
-  for (std::int64_t step = 0; step < 2; ++step) {
-    std::vector<std::int64_t> ids;
-    for (std::int64_t i = 0; i < kBatch; ++i)
-      ids.push_back((step * context.world_size() + context.rank()) * kBatch + i);
-    trainer.step(ids);
-  }
-  trainer.end_epoch();
+  Trainer trainer(context, data);
+  for (const auto& ids : consecutive_batches(context, 2, kBatch)) trainer.step(ids);
   add_figure(context, "trained", 1);
 }
 

@@ -8,6 +8,7 @@
 //           not reach. An error at the end of a good run, on ranks that still use the store.
 #include <c10/util/Exception.h>
 #include <lockstep/base/error.h>
+#include <lockstep/lesson/batches.h>
 #include <lockstep/train/dataset.h>
 #include <lockstep/train/models.h>
 
@@ -27,21 +28,43 @@ std::string word_of(int rank) {
 
 // Reports this rank's loss through the store, and waits for the store's answer.
 void report(RankContext& context, c10d::Store& store, double loss) {
-  auto& probes = context.probes();
+  const auto tell_use = [&](int error) {
+    context.told().tell(trace::StoreCall{"use", "", 0, error});
+  };
   try {
     store.set(word_of(context.rank()), std::to_string(loss));
     store.add("reported", 1);
   } catch (const c10::DistNetworkError&) {
-    probes.tell(trace::StoreCall{"use", "", 0, ECONNRESET});
+    tell_use(ECONNRESET);
     throw Error("rank " + std::to_string(context.rank()) +
                 " cannot report: the store is gone, and rank 0 with it");
   }
-  probes.tell(trace::StoreCall{"use", "", 0, 0});
+  tell_use(0);
   add_figure(context, "reported", 1);
 }
 
+// A near miss: no rank destroys the group; rank 0, which serves the store, leaves last.
+void wait_for_reports(RankContext& context, c10d::Store& store) {
+  for (int rank = 1; context.rank() == 0 && rank < context.world_size(); ++rank)
+    store.wait({word_of(rank)});
+}
+
+// The work: the loss of an untrained model on this rank's part of the data. Of all ranks' the mean
+// is written down.
+double work(RankContext& context, c10d::ProcessGroup& group) {
+  const auto data = fashion_mnist_or_synthetic(Split::test, 64L * context.world_size());
+  const auto batch =
+      take(data, share_of(context.rank(), context.world_size(), all_ids(data.size())));
+  auto loss = torch::cross_entropy_loss(Mlp(784, 32, 10)->forward(batch.inputs), batch.targets)
+                  .detach()
+                  .to(context.device());
+  const double own = loss.item<double>();
+  all_reduce(group, loss);
+  context.outcome().losses.push_back(loss.item<double>() / context.world_size());
+  return own;
+}
+
 void meet(RankContext& context, const Fault& fault) {
-  const bool is_first = context.rank() == 0;
   // Another job has its store on this machine. In a near miss it has ended.
   const bool alone = fault("near-miss-other-job-has-ended");
   const Machine machine(context, alone ? OtherJob::has_ended : OtherJob::runs);
@@ -49,39 +72,28 @@ void meet(RankContext& context, const Fault& fault) {
   int port = machine.free_port();
   if (fault("fixed-port") || alone) port = machine.other_jobs_port();  // PITFALL fixed-port
   std::string address = "127.0.0.1";
-  if (fault("wrong-network-interface") && is_first)  // PITFALL wrong-network-interface
-    address = "127.0.0.2";  // to rank 0 its own name stands for another of its interfaces
-  if (fault("near-miss-another-interface-for-all")) address = "127.0.0.2";
+  if (fault("wrong-network-interface")) {  // PITFALL wrong-network-interface
+    // To rank 0 its own name stands for another of its interfaces.
+    if (context.rank() == 0) address = "127.0.0.2";
+  } else if (fault("near-miss-another-interface-for-all")) {
+    address = "127.0.0.2";
+  }
   auto group =
       context.init_process_group({.init_method = "tcp://" + address + ":" + std::to_string(port),
                                   .timeout = context.patience()});
-
-  // The work: the loss of an untrained model, each rank on its part of the data, and their mean.
-  const auto data = fashion_mnist_or_synthetic(Split::test, 64L * context.world_size());
-  std::vector<std::int64_t> ids;
-  for (std::int64_t i = context.rank(); i < data.size(); i += context.world_size())
-    ids.push_back(i);
-  const auto batch = take(data, ids);
-  auto loss = torch::cross_entropy_loss(Mlp(784, 32, 10)->forward(batch.inputs), batch.targets)
-                  .detach()
-                  .to(context.device());
-  const double own = loss.item<double>();
-  all_reduce(*group, loss);
-  context.outcome().losses.push_back(loss.item<double>() / context.world_size());
-
   const auto store = group->getStore();
-  const bool leaves = fault("group-never-destroyed");          // PITFALL group-never-destroyed
-  if (leaves && !is_first) machine.until_rank_zero_is_gone();  // the others are slower
-  report(context, *store, own);
-  if (leaves) return;  // from main, and rank 0's store with it
-  if (fault("near-miss-rank-zero-leaves-last")) {
-    // No rank destroys the group; rank 0, which serves the store, waits for the others' reports.
-    for (int rank = 1; is_first && rank < context.world_size(); ++rank)
-      store->wait({word_of(rank)});
-    return;
+  const double loss = work(context, *group);
+
+  if (fault("group-never-destroyed")) {  // PITFALL group-never-destroyed
+    // Rank 0 leaves main once it has reported, and its store with it. The others are slower.
+    if (context.rank() != 0) machine.until_rank_zero_is_gone();
+    report(context, *store, loss);
+  } else {
+    report(context, *store, loss);
+    if (fault("near-miss-rank-zero-leaves-last")) return wait_for_reports(context, *store);
+    barrier(*group);
+    context.destroy_process_group(group);
   }
-  barrier(*group);
-  context.destroy_process_group(group);
 }
 
 Measured ranks_that_reported(const Outcomes& outcomes) {

@@ -5,6 +5,8 @@
 #include <lockstep/lesson/lesson.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <vector>
 
 // The ranks of this machine spread over two simulated nodes; 2 ranks are on one.
 struct Node {
@@ -27,6 +29,15 @@ struct Node {
     return place;
   }
 };
+
+// For the trace: where this process is, and with how many threads. Again where that changes.
+void tell_place(lockstep::RankContext& context,
+                const lockstep::trace::Place& place = lockstep::record::place_of_this_process());
+
+// A rank's batches, step by step: of the samples that all ranks take in a step, its own are `size`
+// that follow each other. Tells that they are one pass.
+std::vector<std::vector<std::int64_t>> consecutive_batches(const lockstep::RankContext& context,
+                                                           std::int64_t steps, std::int64_t size);
 
 // What a launched job is for: two steps of training. Collective over context.group().
 void train_a_little(lockstep::RankContext& context);

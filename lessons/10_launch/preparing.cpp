@@ -27,17 +27,17 @@ std::string pixels(const RankContext& context) {
 void write(RankContext& context, const fs::path& file, const std::function<void()>& in_the_middle) {
   const auto bytes = pixels(context);
   const auto half = static_cast<std::streamsize>(bytes.size() / 2);
-  context.probes().data_file("write_begin", file);
+  context.told().data_file("write_begin", file);
   std::ofstream out(file, std::ios::binary);
   out.write(bytes.data(), half).flush();
   in_the_middle();
   out.write(bytes.data() + half, static_cast<std::streamsize>(bytes.size()) - half).flush();
-  context.probes().data_file("write_end", file);
+  context.told().data_file("write_end", file);
 }
 
 void read(RankContext& context, const fs::path& file) {
   const auto size = fs::file_size(file), whole = pixels(context).size();
-  context.probes().data_file("read", file, size == whole);
+  context.told().data_file("read", file, size == whole);
   if (size != whole)
     throw Error(file.filename().string() + " holds " + std::to_string(size) + " bytes of " +
                 std::to_string(whole));

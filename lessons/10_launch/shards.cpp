@@ -19,40 +19,49 @@ using namespace lockstep;
 constexpr std::int64_t kBatch = 16;
 constexpr std::int64_t kSamples = 96;  // for each rank
 
+// Into how many shards the data are split, and which is this rank's.
+struct Shard {
+  int num_replicas, rank;
+};
+
+// Deals that shard of the data, and tells the trace which it is.
+DistributedSampler sampler_of(RankContext& context, const TensorData& data, const Shard& shard) {
+  context.told().tell(trace::Shard{"train", shard.num_replicas, shard.rank});
+  return DistributedSampler({.dataset_size = data.size(),
+                             .num_replicas = shard.num_replicas,
+                             .rank = shard.rank,
+                             .seed = context.seed()});
+}
+
+// A near miss: each node has its own part of the data on its own disk.
+TensorData part_on(const Node& node, const TensorData& all) {
+  const auto ids = all_ids(all.size());
+  const auto first = ids.begin() + kSamples * node.number * node.devices;
+  const std::vector<std::int64_t> held(first, first + kSamples * node.local_world_size);
+  auto part = rows_of(all, held);
+  part.ids = held;
+  part.global_size = all.size();
+  return part;
+}
+
 void train(RankContext& context, const Fault& fault) {
   const Node node(context);
-  context.probes().tell(node.place());
-  const auto data = fashion_mnist_or_synthetic(Split::train, kSamples * context.world_size());
+  tell_place(context, node.place());
+  auto data = fashion_mnist_or_synthetic(Split::train, kSamples * context.world_size());
 
-  // The data set as this rank has it; a near miss: each node has its own part on its own disk.
-  std::vector<std::int64_t> held = all_ids(data.size());
-  int num_replicas = context.world_size(), rank = context.rank();
-  if (fault("near-miss-data-a-node")) {
-    const auto first = held.begin() + kSamples * node.number * node.devices;
-    held = {first, first + kSamples * node.local_world_size};
-    num_replicas = node.local_world_size;
-    rank = node.local_rank;
-  }
+  Shard shard;
   if (fault("world-size-from-device-count")) {  // PITFALL world-size-from-device-count
-    num_replicas = node.devices;                // as torch.cuda.device_count() gives it
-    rank = node.local_rank;
+    // As torch.cuda.device_count() gives it: the devices of one node.
+    shard = {.num_replicas = node.devices, .rank = node.local_rank};
+  } else if (fault("near-miss-data-a-node")) {
+    data = part_on(node, data);
+    shard = {.num_replicas = node.local_world_size, .rank = node.local_rank};
+  } else {
+    shard = {.num_replicas = context.world_size(), .rank = context.rank()};
   }
-
-  const auto part = take(data, held);
-  auto& probes = context.probes();
-  probes.dataset("train", part.inputs, part.targets, held, data.size());
-  probes.tell(trace::Shard{"train", num_replicas, rank});
-  const DistributedSampler sampler({.dataset_size = part.size(),
-                                    .num_replicas = num_replicas,
-                                    .rank = rank,
-                                    .seed = context.seed()});
-  TracedTrainer trainer(context, data);
-  trainer.begin_epoch(0);
-  for (auto ids : sampler.batches(kBatch)) {
-    for (auto& id : ids) id = held.at(static_cast<std::size_t>(id));
-    trainer.step(ids);
-  }
-  trainer.end_epoch();
+  const auto sampler = sampler_of(context, data, shard);
+  Trainer trainer(context, data);
+  for (const auto& ids : sampler.batches(kBatch)) trainer.step(ids);
 }
 
 Measured drawn_again(const Outcomes& outcomes) {

@@ -24,7 +24,7 @@ constexpr const char* kSpawned = "LOCKSTEP_LESSON_SPAWNED";
 // size, and waits for them. (Torch's threads do not get in the way here: between fork and exec
 // nothing of theirs is touched.)
 void start(RankContext& context, int world_size, const std::string& what) {
-  context.probes().tell(trace::Spawn{world_size, world_size});
+  context.told().tell(trace::Spawn{world_size, world_size});
   const auto folder = context.folder() / ("of_rank_" + std::to_string(context.rank()));
   const auto of_launch = folder / "launch";
   fs::create_directories(of_launch);

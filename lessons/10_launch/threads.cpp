@@ -19,41 +19,66 @@ using namespace lockstep;
 constexpr int kSteps = 12;
 constexpr std::int64_t kBatch = 64;  // per rank
 
+// Two where there is one, so that this shows there, too.
+int processors_here() {
+  return std::max(2, static_cast<int>(processors_of_this_process().size()));
+}
+
+// A near miss: while the others wait, rank 0 may use all processors.
+void look_at_data_on_rank_zero(RankContext& context, const TensorData& data, int processors) {
+  if (context.rank() == 0) {
+    at::set_num_threads(processors);
+    tell_place(context);
+    add_figure(context, "mean", data.inputs.mean().item<double>());
+  }
+  barrier(*context.group());
+}
+
 void train(RankContext& context, const Fault& fault) {
-  auto& probes = context.probes();
   const int ranks = context.world_size();
-  const int processors = std::max(2, static_cast<int>(processors_of_this_process().size()));
+  const int processors = processors_here();
   const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * kSteps * ranks);
 
-  if (fault("near-miss-all-threads-for-one")) {
-    // While the others wait, rank 0 may use all processors.
-    if (context.rank() == 0) {
-      at::set_num_threads(processors);
-      probes.tell(record::place_of_this_process());
-      add_figure(context, "mean", data.inputs.mean().item<double>());
-    }
-    barrier(*context.group());
+  if (fault("near-miss-all-threads-for-one")) look_at_data_on_rank_zero(context, data, processors);
+  int threads = 1;
+  if (fault("thread-oversubscription")) {  // PITFALL thread-oversubscription
+    threads = processors;                  // As if no other rank used them.
+  } else {
+    threads = std::max(1, processors / ranks);
   }
-  int threads = std::max(1, processors / ranks);
-  if (fault("thread-oversubscription")) threads = processors;  // PITFALL thread-oversubscription
   at::set_num_threads(threads);
-  probes.tell(record::place_of_this_process());
+  tell_place(context);
 
-  TracedTrainer trainer(context, data, /*hidden=*/512);
-  trainer.begin_epoch(0);
-  const auto begin = std::chrono::steady_clock::now();
-  for (std::int64_t step = 0; step < kSteps; ++step) {
-    std::vector<std::int64_t> ids;
-    for (std::int64_t i = 0; i < kBatch; ++i)
-      ids.push_back((step * ranks + context.rank()) * kBatch + i);
-    trainer.step(ids);
-  }
-  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
-  trainer.end_epoch();
-  add_figure(context, "step_ms", took.count() / kSteps);
-  add_figure(context, "threads", at::get_num_threads());
-  add_figure(context, "processors", processors);
+  Trainer trainer(context, data, /*hidden=*/512);
+  for (const auto& ids : consecutive_batches(context, kSteps, kBatch)) trainer.step(ids);
 }
+
+// Writes down the threads that were used, and how long a step took.
+class Beside final : public Watch {
+ public:
+  Beside(RankContext& job, const Fault&) : Watch(job) {}
+
+  void fetch(const Fetch& fetch) override {
+    if (steps_ == 0) begin_ = std::chrono::steady_clock::now();
+    Watch::fetch(fetch);
+  }
+  void update_ended(torch::optim::Optimizer& optimizer) override {
+    took_ = std::chrono::steady_clock::now() - begin_;
+    ++steps_;
+    Watch::update_ended(optimizer);
+  }
+  void finish() override {
+    Watch::finish();
+    if (steps_ > 0) add_figure(context(), "step_ms", took_.count() / steps_);
+    add_figure(context(), "threads", at::get_num_threads());
+    add_figure(context(), "processors", processors_here());
+  }
+
+ private:
+  int steps_ = 0;
+  std::chrono::steady_clock::time_point begin_;
+  std::chrono::duration<double, std::milli> took_{};
+};
 
 // A rank has one thread at least, also where there are more ranks than processors.
 Measured threads_too_many(const Outcomes& outcomes) {
@@ -75,5 +100,6 @@ Part threads_part() {
                                  threads_too_many}}},
           .near_misses = {{.name = "near-miss-all-threads-for-one",
                            .slug = "thread-oversubscription",
-                           .naive_check = "a rank sets its threads to the number of processors"}}};
+                           .naive_check = "a rank sets its threads to the number of processors"}},
+          .watch = beside<Beside>};
 }

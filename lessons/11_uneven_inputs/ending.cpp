@@ -5,11 +5,17 @@
 // Symptom:  the rank with a batch more waits in backward for ranks that have gone on. Their next
 //           epoch's first backward matches it, so nothing stops yet, but batches of two epochs are
 //           mixed. In the end they leave, and it waits until the operation times out.
+#include <lockstep/lesson/batches.h>
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/agreement.h>
 #include <lockstep/train/distributed_data_parallel.h>
+#include <lockstep/train/distributed_sampler.h>
+#include <lockstep/train/loss.h>
 #include <lockstep/train/models.h>
+#include <lockstep/train/watched.h>
+
+#include <optional>
 
 #include "parts.h"
 
@@ -26,61 +32,43 @@ constexpr std::chrono::seconds kPatience{4};  // for what would hang
 // The ids of a rank's batch; none beyond the end of its shard.
 std::vector<std::int64_t> batch_of(int rank, std::int64_t number) {
   const std::int64_t shard = rank == 0 ? 0 : rank * kBatches + 1;  // batches of the ranks before it
-  std::vector<std::int64_t> ids;
-  if (number < (rank == 0 ? kBatches + 1 : kBatches))
-    for (std::int64_t i = 0; i < kBatch; ++i) ids.push_back((shard + number) * kBatch + i);
-  return ids;
+  if (number < (rank == 0 ? kBatches + 1 : kBatches)) return global_batch(shard + number, kBatch);
+  return {};
 }
 
 void train(RankContext& context, const Fault& fault) {
-  const int world_size = context.world_size();
+  const int rank = context.rank(), world_size = context.world_size();
+  context.intent({.loss_reduction = "mean"});
   const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * (kBatches * world_size + 1));
-  Mlp module(784, 64, 10), reference(784, 64, 10);
+  Mlp module(784, 64, 10);
   module->to(context.device());
-  auto& probes = context.probes();
-  probes.intent({.loss_reduction = "mean"});
-  probes.dataset("train", data.inputs, data.targets, all_ids(data.size()), data.size());
-  probes.attach(*module);
   DistributedDataParallel<Mlp> model(module, context.group());
-  probes.engine("distributed_data_parallel");
-  copy_parameters(*module, *reference);
-  torch::optim::SGD optimizer(model.parameters(), kLearningRate);
-  torch::optim::SGD reference_optimizer(reference->parameters(), kLearningRate);
-  probes.start();
+  SGD optimizer(model.parameters(), kLearningRate);
 
-  const std::int64_t mine = context.rank() == 0 ? kBatches + 1 : kBatches;
-  std::int64_t batches = mine;
-  // Near misses: nobody joins, and the ranks agree, on the fewest batches or on empty ones for the rest.
+  std::int64_t count = rank == 0 ? kBatches + 1 : kBatches;
+  // Near misses: nobody joins, and the ranks agree, on the fewest batches or on empty ones for the
+  // rest.
   const bool fewest = fault("near-miss-agreed-count");
   const bool pads = fault("near-miss-empty-batches");
   if (fewest || pads) {
-    const auto agreed = all_agree(*context.group(), mine);
-    batches = fewest ? agreed.least : agreed.most;
+    const auto agreed = all_agree(*context.group(), count);
+    count = fewest ? agreed.least : agreed.most;
   }
+  std::vector<std::vector<std::int64_t>> batches;
+  for (std::int64_t number = 0; number < count; ++number) batches.push_back(batch_of(rank, number));
 
+  const auto pass = [&] {
+    for (const auto& ids : batches) {
+      const auto batch = take(data, ids);
+      optimizer.zero_grad();
+      const auto outputs = model(batch.inputs.to(context.device()));
+      const auto each = cross_entropy(outputs, batch.targets.to(context.device()));
+      (each.sum() / kBatch).backward();  // of an empty batch: 0, where a mean is NaN
+      optimizer.step();
+    }
+  };
   for (int epoch = 0; epoch < kEpochs; ++epoch) {
-    Mean loss_of_epoch, loss_of_reference, accuracy;
-    const auto pass = [&] {
-      probes.pass_begin("train", epoch);
-      for (std::int64_t number = 0; number < batches; ++number) {
-        const auto ids = batch_of(context.rank(), number);
-        probes.samples("train", ids);
-        const auto batch = take(data, ids);
-        optimizer.zero_grad();
-        const auto outputs = model(batch.inputs.to(context.device()));
-        const auto each = torch::cross_entropy_loss(outputs, batch.targets.to(context.device()), {},
-                                                    at::Reduction::None);
-        const auto loss = each.sum() / kBatch;  // of an empty batch: 0, where a mean is NaN
-        probes.loss(loss, each);
-        loss.backward();
-        probes.gradients_ready();
-        optimizer.step();
-        probes.updated(optimizer);
-        loss_of_epoch.add(each);
-        accuracy.add(outputs.argmax(1).cpu() == batch.targets);
-      }
-      probes.pass_end("train", epoch, batches);
-    };
+    tell_pass(epoch, data.size(), batches);
     if (fault("uneven-batches")) {  // PITFALL uneven-batches
       context.group()->setTimeout(kPatience);
       pass();
@@ -89,26 +77,74 @@ void train(RankContext& context, const Fault& fault) {
     } else {
       join({model.engine()}, pass);
     }
-
-    // One process: a rank without a batch counts as one whose gradient is zero.
-    for (std::int64_t number = 0; number < (fewest ? kBatches : kBatches + 1); ++number) {
-      reference_optimizer.zero_grad();
-      for (int rank = 0; rank < world_size; ++rank) {
-        const auto theirs = take(data, batch_of(rank, number));
-        const auto each = torch::cross_entropy_loss(reference->forward(theirs.inputs),
-                                                    theirs.targets, {}, at::Reduction::None);
-        (each.sum() / (kBatch * world_size)).backward();
-        loss_of_reference.add(each);
-      }
-      reference_optimizer.step();
-    }
-    add_figure(context, "distance",
-               relative_distance(flat_parameters(*module), flat_parameters(*reference)));
-    context.outcome().losses.push_back(loss_of_epoch.value());
-    context.outcome().reference_losses.push_back(loss_of_reference.value());
-    context.outcome().accuracy.push_back(accuracy.value());
   }
 }
+
+// Beside it one process trains on all ranks' batches: a rank without one counts as one whose
+// gradient is zero.
+class Beside final : public Watch {
+ public:
+  Beside(RankContext& job, const Fault& fault)
+      : Watch(job),
+        steps_(fault("near-miss-agreed-count") ? kBatches : kBatches + 1),
+        data_(
+            fashion_mnist_or_synthetic(Split::train, kBatch * (kBatches * job.world_size() + 1))) {}
+
+  void wrapped(torch::nn::Module& module, const std::string&) override {
+    one_process_ = Mlp(784, 64, 10);
+    copy_parameters(module, *one_process_);
+    optimizer_.emplace(one_process_->parameters(), kLearningRate);
+  }
+  void pass_begins(std::int64_t epoch, std::int64_t dataset_size) override {
+    end_epoch();
+    Watch::pass_begins(epoch, dataset_size);
+  }
+  void dealt(const std::vector<std::int64_t>& ids) override {
+    Watch::dealt(ids);
+    ++to_train_;
+    in_epoch_ = true;
+  }
+  void update_ended(torch::optim::Optimizer& optimizer) override {
+    Watch::update_ended(optimizer);
+    --to_train_;
+  }
+  void finish() override {
+    if (to_train_ > 0) return;  // the epoch was broken off
+    Watch::finish();
+    end_epoch();
+  }
+
+ private:
+  // An epoch is over when the next one begins: ranks that join get their weights after the last
+  // update.
+  void end_epoch() {
+    if (!in_epoch_) return;
+    in_epoch_ = false;
+    Mean loss;
+    for (std::int64_t number = 0; number < steps_; ++number) train_on(number, loss);
+    add_figure(context(), "distance",
+               relative_distance(flat_parameters(parameters()), flat_parameters(*one_process_)));
+    context().outcome().reference_losses.push_back(loss.value());
+  }
+  void train_on(std::int64_t number, Mean& loss) {
+    optimizer_->zero_grad();
+    for (int rank = 0; rank < context().world_size(); ++rank) {
+      const auto theirs = rows_of(data_, batch_of(rank, number));
+      const auto each = torch::cross_entropy_loss(one_process_->forward(theirs.inputs),
+                                                  theirs.targets, {}, at::Reduction::None);
+      (each.sum() / (kBatch * context().world_size())).backward();
+      loss.add(each);
+    }
+    optimizer_->step();
+  }
+
+  std::int64_t steps_;  // of an epoch
+  TensorData data_;
+  Mlp one_process_{nullptr};
+  std::optional<torch::optim::SGD> optimizer_;
+  std::int64_t to_train_ = 0;  // batches of this rank's epoch
+  bool in_epoch_ = false;
+};
 
 // Of the rank with the fewest: epochs that it ended with the weights of one process.
 Measured right_epochs(const Outcomes& outcomes) {
@@ -138,5 +174,6 @@ lockstep::Part ending_part() {
                        .naive_check = "the ranks' shards have unequal numbers of batches"},
                       {.name = "near-miss-empty-batches",
                        .slug = "uneven-batches",
-                       .naive_check = "a rank has drawn all its samples, and others draw more"}}};
+                       .naive_check = "a rank has drawn all its samples, and others draw more"}},
+      .watch = beside<Beside>};
 }

@@ -5,10 +5,16 @@
 //           divide the sum of the losses by all ranks' samples: reduce (sum, n), not means.
 // Symptom:  no error. A sample in a small batch counts more than one in a large batch, and the
 //           gradient has another direction.
+#include <lockstep/lesson/batches.h>
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>
+#include <lockstep/train/loss.h>
 #include <lockstep/train/models.h>
+#include <lockstep/train/watched.h>
+
+#include <memory>
+#include <numeric>
 
 #include "parts.h"
 
@@ -19,71 +25,95 @@ using namespace lockstep;
 constexpr std::int64_t kBatch = 32;  // per rank
 constexpr int kSteps = 4;
 
-// Samples of a rank's batch in a step: in the last one the further ranks have fewer and fewer.
-std::int64_t size_of(int step, int rank) {
-  return step + 1 < kSteps ? kBatch : kBatch / (rank + 1);
+// The ids of a rank's batch in a step: in the last one the further ranks have fewer and fewer.
+std::vector<std::int64_t> batch_of(int step, int rank, int world_size) {
+  if (step + 1 < kSteps) return global_batch(step * world_size + rank, kBatch);
+  std::int64_t first = step * world_size * kBatch;
+  for (int before = 0; before < rank; ++before) first += kBatch / (before + 1);
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(kBatch / (rank + 1)));
+  std::iota(ids.begin(), ids.end(), first);
+  return ids;
+}
+
+// A near miss: all batches are as large.
+std::vector<std::int64_t> equal_batch_of(int step, int rank, int world_size) {
+  return global_batch(step * world_size + rank, kBatch);
+}
+
+double count_of_all(RankContext& context, const at::Tensor& each) {
+  auto samples = torch::tensor(each.numel(), at::device(context.device()).dtype(at::kLong));
+  all_reduce(*context.group(), samples);
+  return samples.item<double>();
+}
+
+// A near miss sums, and divides the gradients by the samples once they are reduced.
+void backward_of_sum(RankContext& context, Mlp& module, const at::Tensor& each) {
+  const double samples = count_of_all(context, each);
+  each.sum().backward();
+  for (auto& parameter : module->parameters())
+    parameter.mutable_grad() *= context.world_size() / samples;
 }
 
 void train(RankContext& context, const Fault& fault) {
-  const int world_size = context.world_size();
-  const bool equal = fault("near-miss-equal-batches");
+  const int rank = context.rank(), world_size = context.world_size();
+  context.intent({.loss_reduction = "mean"});
   const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * kSteps * world_size);
   Mlp module(784, 64, 10);
   module->to(context.device());
-  auto& probes = context.probes();
-  probes.intent({.loss_reduction = "mean"});
-  probes.dataset("train", data.inputs, data.targets, all_ids(data.size()), data.size());
-  probes.attach(*module);
   DistributedDataParallel<Mlp> model(module, context.group());
-  probes.engine("distributed_data_parallel");
-  torch::optim::SGD optimizer(model.parameters(), 0.05);
-  probes.start();
-  Mean loss_of_epoch, accuracy;
-  std::int64_t drawn = 0;  // by all ranks
+  SGD optimizer(model.parameters(), 0.05);
+  const bool equal = fault("near-miss-equal-batches");
 
   for (int step = 0; step < kSteps; ++step) {
-    std::vector<std::int64_t> mine, everyone;
-    for (int rank = 0; rank < world_size; ++rank)
-      for (std::int64_t i = 0; i < (equal ? kBatch : size_of(step, rank)); ++i) {
-        everyone.push_back(drawn++);
-        if (rank == context.rank()) mine.push_back(everyone.back());
-      }
-    probes.samples("train", mine);
-    const auto batch = take(data, mine);
+    const auto batch = take(
+        data, equal ? equal_batch_of(step, rank, world_size) : batch_of(step, rank, world_size));
     optimizer.zero_grad();
     const auto outputs = model(batch.inputs.to(context.device()));
-    const auto each = torch::cross_entropy_loss(outputs, batch.targets.to(context.device()), {},
-                                                at::Reduction::None);
-    auto samples = torch::tensor(each.numel(), at::device(context.device()).dtype(at::kLong));
-    all_reduce(*context.group(), samples);
-    const auto of_all = samples.item<double>();
-    // A near miss sums, and divides the gradients by the samples once they are reduced.
-    const bool divide_later = fault("near-miss-sum-and-count");
-    at::Tensor loss;
+    const auto each = cross_entropy(outputs, batch.targets.to(context.device()));
     if (fault("mean-of-local-means")) {  // PITFALL mean-of-local-means
-      loss = each.mean();
+      each.mean().backward();
     } else if (equal) {
-      loss = each.mean();  // and right: all batches are as large
+      each.mean().backward();
+    } else if (fault("near-miss-sum-and-count")) {
+      backward_of_sum(context, module, each);
     } else {
       // DDP divides by the ranks, so W cancels.
-      loss = divide_later ? each.sum() : each.sum() * world_size / of_all;
+      (each.sum() * world_size / count_of_all(context, each)).backward();
     }
-    probes.loss(loss, each);
-    loss.backward();
-    if (divide_later)
-      for (auto& parameter : module->parameters()) parameter.mutable_grad() *= world_size / of_all;
-    add_figure(context, "gradient_error",
-               relative_distance(flat_gradients(*module),
-                                 gradient_of_batch(module, take(data, everyone))));
-    probes.gradients_ready();
     optimizer.step();
-    probes.updated(optimizer);
-    loss_of_epoch.add(each);
-    accuracy.add(outputs.argmax(1).cpu() == batch.targets);
   }
-  context.outcome().losses.push_back(loss_of_epoch.value());
-  context.outcome().accuracy.push_back(accuracy.value());
 }
+
+// Beside it one process computes the gradient of all ranks' batches together, with the same
+// weights.
+class Beside final : public Watch {
+ public:
+  Beside(RankContext& job, const Fault& fault)
+      : Watch(job),
+        batch_of_(fault("near-miss-equal-batches") ? equal_batch_of : batch_of),
+        data_(fashion_mnist_or_synthetic(Split::train, kBatch * kSteps * job.world_size())) {}
+
+  void wrapped(torch::nn::Module& module, const std::string&) override {
+    module_ = Mlp(std::dynamic_pointer_cast<MlpImpl>(module.shared_from_this()));
+  }
+  void update_begins(torch::optim::Optimizer&) override {
+    std::vector<std::int64_t> everyone;
+    for (int rank = 0; rank < context().world_size(); ++rank) {
+      const auto ids = batch_of_(step_, rank, context().world_size());
+      everyone.insert(everyone.end(), ids.begin(), ids.end());
+    }
+    ++step_;
+    add_figure(context(), "gradient_error",
+               relative_distance(flat_gradients(parameters()),
+                                 gradient_of_batch(module_, rows_of(data_, everyone))));
+  }
+
+ private:
+  std::vector<std::int64_t> (*batch_of_)(int step, int rank, int world_size);
+  TensorData data_;
+  Mlp module_{nullptr};
+  int step_ = 0;
+};
 
 // float32 sums in another order differ by about 1e-6.
 Measured gradient_error(const Outcomes& outcomes) {
@@ -104,5 +134,6 @@ lockstep::Part weights_part() {
                           {.name = "near-miss-sum-and-count",
                            .slug = "mean-of-local-means",
                            .naive_check = "the mean of the ranks' gradients is plain, and their "
-                                          "batches are of unequal size"}}};
+                                          "batches are of unequal size"}},
+          .watch = beside<Beside>};
 }

@@ -5,11 +5,16 @@
 // Symptom:  not divided, every gradient is G times too large: with SGD, another learning rate.
 //           Updated at i % G == 0, the first gradient is of one microbatch and about G times too
 //           small, and the last G - 1 microbatches are in no update.
+#include <lockstep/lesson/batches.h>
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>
+#include <lockstep/train/loss.h>
 #include <lockstep/train/models.h>
+#include <lockstep/train/watched.h>
 
+#include <algorithm>
+#include <memory>
 #include <optional>
 
 #include "parts.h"
@@ -22,80 +27,89 @@ constexpr std::int64_t kBatch = 16;       // per rank and microbatch
 constexpr std::int64_t kAccumulated = 4;  // microbatches an update: G
 constexpr std::int64_t kMicrobatches = 16;
 
+// A near miss: two microbatches are left over, and make an update of their own.
+constexpr std::int64_t kTwoLeftOver = kMicrobatches - 2;
+
+std::int64_t of_update_with(std::int64_t microbatch) {
+  return std::min(kAccumulated, kTwoLeftOver - microbatch / kAccumulated * kAccumulated);
+}
+
+// A near miss divides the gradients, once they are all there, and not each loss.
+void divide_gradients(Mlp& module) {
+  for (auto& parameter : module->parameters()) parameter.mutable_grad() /= kAccumulated;
+}
+
 void train(RankContext& context, const Fault& fault) {
-  const int world_size = context.world_size();
-  // A near miss: two microbatches are left over, and make an update of their own.
-  const bool short_group = fault("near-miss-short-last-group");
-  const std::int64_t microbatches = short_group ? kMicrobatches - 2 : kMicrobatches;
+  const int rank = context.rank(), world_size = context.world_size();
+  context.intent({.global_batch = kBatch * kAccumulated * world_size, .loss_reduction = "mean"});
   const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * kMicrobatches * world_size);
   Mlp module(784, 64, 10);
   module->to(context.device());
-  auto& probes = context.probes();
-  probes.intent({.global_batch = kBatch * kAccumulated * world_size, .loss_reduction = "mean"});
-  probes.dataset("train", data.inputs, data.targets, all_ids(data.size()), data.size());
-  probes.attach(*module);
   DistributedDataParallel<Mlp> model(module, context.group());
-  probes.engine("distributed_data_parallel");
-  torch::optim::SGD optimizer(model.parameters(), 0.01);
-  probes.start();
-  Mean loss_of_epoch, accuracy;
-  std::vector<std::int64_t> everyone;  // all ranks' samples since the last update
-  double since_update = 0;             // microbatches
+  SGD optimizer(model.parameters(), 0.01);
+  const bool short_group = fault("near-miss-short-last-group");
+  const bool divides_later = fault("near-miss-gradients-divided");
 
+  const auto microbatches = short_group ? kTwoLeftOver : kMicrobatches;
   for (std::int64_t i = 0; i < microbatches; ++i) {
-    std::vector<std::int64_t> mine;
-    for (std::int64_t k = 0; k < kBatch * world_size; ++k) {
-      everyone.push_back(i * kBatch * world_size + k);
-      if (k % world_size == context.rank()) mine.push_back(everyone.back());
-    }
-    probes.samples("train", mine);
-    const auto batch = take(data, mine);
-    // How many microbatches there are in the update that this one belongs to.
-    const std::int64_t first_of_group = i / kAccumulated * kAccumulated;
-    const std::int64_t in_group = std::min(kAccumulated, microbatches - first_of_group);
-
+    const auto everyone = global_batch(i, kBatch * world_size);
+    const auto batch = take(data, share_of(rank, world_size, everyone));
     bool update_due = false;
     if (fault("accumulation-off-by-one")) {  // PITFALL accumulation-off-by-one
       update_due = i % kAccumulated == 0;
     } else {
-      update_due = (i + 1) % kAccumulated == 0 || i + 1 == microbatches;
+      update_due = (i + 1) % kAccumulated == 0 || (short_group && i + 1 == microbatches);
     }
+    // The ranks reduce in the backward before an update only.
     std::optional<NoSync> no_sync;
-    probes.sync_gradients(update_due);
     if (!update_due) no_sync.emplace(model.engine());
+
     const auto outputs = model(batch.inputs.to(context.device()));
-    const auto each = torch::cross_entropy_loss(outputs, batch.targets.to(context.device()), {},
-                                                at::Reduction::None);
-    // A near miss divides the gradients instead, once they are all there.
-    const bool divide_later = fault("near-miss-gradients-divided");
-    at::Tensor loss;
+    auto loss = cross_entropy(outputs, batch.targets.to(context.device())).mean();
     if (fault("accumulation-not-divided")) {  // PITFALL accumulation-not-divided
-      loss = each.mean();
-    } else {
-      loss = divide_later ? each.mean() : each.mean() / in_group;
+      // Nothing: each microbatch's mean counts in full.
+    } else if (!divides_later) {
+      loss = short_group ? loss / of_update_with(i) : loss / kAccumulated;
     }
-    probes.loss(loss, each);
     loss.backward();
-    loss_of_epoch.add(each);
-    accuracy.add(outputs.argmax(1).cpu() == batch.targets);
-    ++since_update;
     if (!update_due) continue;
 
-    if (divide_later)
-      for (auto& parameter : module->parameters()) parameter.mutable_grad() /= in_group;
-    add_figure(context, "microbatches", since_update);
-    add_figure(context, "gradient_scale",
-               scale_of(flat_gradients(*module), gradient_of_batch(module, take(data, everyone))));
-    probes.gradients_ready();
+    if (divides_later) divide_gradients(module);
     optimizer.step();
-    probes.updated(optimizer);
     optimizer.zero_grad();
-    everyone.clear();
-    since_update = 0;
   }
-  context.outcome().losses.push_back(loss_of_epoch.value());
-  context.outcome().accuracy.push_back(accuracy.value());
 }
+
+// The gradient of each update against that of one process, and how many microbatches it is of.
+class Beside final : public Watch {
+ public:
+  Beside(RankContext& job, const Fault&) : Watch(job) {}
+
+  void wrapped(torch::nn::Module& module, const std::string&) override {
+    model_ = Mlp(std::dynamic_pointer_cast<MlpImpl>(module.shared_from_this()));
+  }
+  void fetch(const Fetch& fetch) override {
+    Watch::fetch(fetch);
+    data_ = {fetch.inputs, fetch.targets};
+    const auto all_ranks = global_batch(microbatches_++, kBatch * context().world_size());
+    everyone_.insert(everyone_.end(), all_ranks.begin(), all_ranks.end());
+    ++since_update_;
+  }
+  void update_begins(torch::optim::Optimizer&) override {
+    add_figure(context(), "microbatches", static_cast<double>(since_update_));
+    add_figure(context(), "gradient_scale",
+               scale_of(flat_gradients(parameters()),
+                        gradient_of_batch(model_, rows_of(data_, everyone_))));
+    everyone_.clear();
+    since_update_ = 0;
+  }
+
+ private:
+  Mlp model_{nullptr};
+  TensorData data_;
+  std::vector<std::int64_t> everyone_;  // all ranks' samples since the last update
+  std::int64_t microbatches_ = 0, since_update_ = 0;
+};
 
 Measured gradient_scale(const Outcomes& outcomes) {
   return {.expected = 1, .observed = largest(outcomes, "gradient_scale"), .tolerance = 1e-3};
@@ -126,5 +140,6 @@ lockstep::Part dividing_part() {
                            .naive_check = "no loss is divided by the number of microbatches"},
                           {.name = "near-miss-short-last-group",
                            .slug = "accumulation-off-by-one",
-                           .naive_check = "an update has fewer microbatches than the others"}}};
+                           .naive_check = "an update has fewer microbatches than the others"}},
+          .watch = beside<Beside>};
 }

@@ -9,9 +9,12 @@
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/distributed_sampler.h>
+#include <lockstep/train/loss.h>
 #include <lockstep/train/models.h>
+#include <lockstep/train/watched.h>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 
 #include "parts.h"
@@ -26,121 +29,117 @@ constexpr std::int64_t kMicrobatches = 14;  // an epoch
 constexpr std::int64_t kEpochs = 2;
 using Ids = std::vector<std::int64_t>;
 
-// The epoch's microbatches, each with all ranks' samples.
-std::vector<Ids> everyones(RankContext& context, std::int64_t epoch) {
-  std::vector<Ids> all(kMicrobatches);
-  for (int rank = 0; rank < context.world_size(); ++rank) {
-    DistributedSampler sampler({.dataset_size = kBatch * kMicrobatches * context.world_size(),
-                                .num_replicas = context.world_size(),
-                                .rank = rank,
-                                .seed = context.seed()});
-    sampler.set_epoch(epoch);
-    const auto batches = sampler.batches(kBatch);
-    for (std::size_t i = 0; i < batches.size(); ++i)
-      all[i].insert(all[i].end(), batches[i].begin(), batches[i].end());
-  }
-  return all;
-}
-
-// How many samples of `waiting` are in this gradient: those of the last microbatches whose mean
-// gradient, computed by one process, it is. 0 where it is that of none.
-double samples_behind(const at::Tensor& gradient, const Mlp& module, const TensorData& data,
-                      const std::vector<Ids>& waiting) {
-  Ids samples;
-  for (auto microbatch = waiting.rbegin(); microbatch != waiting.rend(); ++microbatch) {
-    samples.insert(samples.end(), microbatch->begin(), microbatch->end());
-    if (relative_distance(gradient, gradient_of_batch(module, take(data, samples))) < 1e-3)
-      return static_cast<double>(samples.size());
-  }
-  return 0;
+// A near miss: nobody draws the last two. The next epoch's order leaves other samples out.
+std::vector<Ids> whole_windows(const DistributedSampler& sampler, std::int64_t dataset_size) {
+  auto microbatches = sampler.batches(kBatch);
+  microbatches.resize(kMicrobatches / kAccumulated * kAccumulated);
+  tell_pass(sampler.epoch(), dataset_size, microbatches);
+  return microbatches;
 }
 
 void train(RankContext& context, const Fault& fault) {
   const int world_size = context.world_size();
+  context.intent({.global_batch = kBatch * kAccumulated * world_size, .loss_reduction = "mean"});
   const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * kMicrobatches * world_size);
   Mlp module(784, 64, 10);
   module->to(context.device());
-  auto& probes = context.probes();
-  probes.intent({.global_batch = kBatch * kAccumulated * world_size, .loss_reduction = "mean"});
-  probes.dataset("train", data.inputs, data.targets, all_ids(data.size()), data.size());
-  probes.attach(*module);
   DistributedDataParallel<Mlp> model(module, context.group());
-  probes.engine("distributed_data_parallel");
-  torch::optim::SGD optimizer(model.parameters(), 0.01);
-  probes.start();
-  const auto zero_grad = [&] {
-    probes.zero_grad("optimizer");
-    optimizer.zero_grad();
-  };
-
+  SGD optimizer(model.parameters(), 0.01);
+  DistributedSampler sampler({.dataset_size = data.size(),
+                              .num_replicas = world_size,
+                              .rank = context.rank(),
+                              .seed = context.seed()});
   // A near miss: what is left over stays in .grad, and the next epoch's first microbatches join it.
   const bool carries_over = fault("near-miss-carried-over");
-  // Another near miss: the last two are drawn by nobody. The next epoch's order leaves other
-  // samples out.
-  const std::int64_t microbatches = fault("near-miss-tail-not-drawn")
-                                        ? kMicrobatches / kAccumulated * kAccumulated
-                                        : kMicrobatches;
-  std::vector<Ids> waiting;    // microbatches drawn since the last update, of all ranks
+  const bool draws_no_tail = fault("near-miss-tail-not-drawn");
+
   std::int64_t in_window = 0;  // microbatches in .grad
   for (std::int64_t epoch = 0; epoch < kEpochs; ++epoch) {
-    DistributedSampler sampler({.dataset_size = data.size(),
-                                .num_replicas = world_size,
-                                .rank = context.rank(),
-                                .seed = context.seed()});
     sampler.set_epoch(epoch);
-    probes.set_epoch(epoch);
-    const auto mine = sampler.batches(kBatch);
-    const auto all = everyones(context, epoch);
-    Mean loss_of_epoch, accuracy;
+    const auto microbatches =
+        draws_no_tail ? whole_windows(sampler, data.size()) : sampler.batches(kBatch);
+    auto to_come = static_cast<std::int64_t>(microbatches.size());
     if (!carries_over) {
-      zero_grad();
+      optimizer.zero_grad();
       in_window = 0;
     }
-    probes.pass_begin("train", epoch);
-    for (std::int64_t i = 0; i < microbatches; ++i) {
-      probes.samples("train", mine[i]);
-      waiting.push_back(all[i]);
-      const auto batch = take(data, mine[i]);
+    for (const auto& ids : microbatches) {
+      const auto batch = take(data, ids);
       ++in_window;
-      // How many microbatches there are in this one's window.
-      const std::int64_t to_come = microbatches - i - 1;
-      const std::int64_t of_window =
+      --to_come;
+      // The epoch's last window has fewer microbatches where fewer are left.
+      const auto of_window =
           carries_over ? kAccumulated : std::min(kAccumulated, in_window + to_come);
-
       bool update_due = false;
       if (fault("last-accumulation-window-lost")) {  // PITFALL last-accumulation-window-lost
         update_due = in_window == kAccumulated;      // The last two never are as many.
       } else {
         update_due = in_window == of_window;
       }
+      // The ranks reduce in the backward before an update only.
       std::optional<NoSync> no_sync;
-      probes.sync_gradients(update_due);
       if (!update_due) no_sync.emplace(model.engine());
       const auto outputs = model(batch.inputs.to(context.device()));
-      const auto each = torch::cross_entropy_loss(outputs, batch.targets.to(context.device()), {},
-                                                  at::Reduction::None);
-      const auto loss = each.mean() / of_window;
-      probes.loss(loss, each);
-      loss.backward();
-      loss_of_epoch.add(each);
-      accuracy.add(outputs.argmax(1).cpu() == batch.targets);
+      const auto loss = cross_entropy(outputs, batch.targets.to(context.device())).mean();
+      (loss / of_window).backward();
       if (!update_due) continue;
 
-      add_figure(context, "in_an_update",
-                 samples_behind(flat_gradients(*module), module, data, waiting));
-      probes.gradients_ready();
       optimizer.step();
-      probes.updated(optimizer);
-      zero_grad();
-      waiting.clear();
+      optimizer.zero_grad();
       in_window = 0;
     }
-    probes.pass_end("train", epoch, microbatches);
-    add_figure(context, "drawn", static_cast<double>(kBatch * microbatches * world_size));
-    context.outcome().losses.push_back(loss_of_epoch.value());
-    context.outcome().accuracy.push_back(accuracy.value());
   }
 }
+
+// How many samples were drawn, and how many of them are in an update's gradient.
+class Beside final : public Watch {
+ public:
+  Beside(RankContext& job, const Fault&) : Watch(job) {}
+
+  void wrapped(torch::nn::Module& module, const std::string&) override {
+    model_ = Mlp(std::dynamic_pointer_cast<MlpImpl>(module.shared_from_this()));
+  }
+  void pass_begins(std::int64_t epoch, std::int64_t dataset_size) override {
+    Watch::pass_begins(epoch, dataset_size);
+    // All ranks' order: that of epoch 0 from this seed. A set_epoch() here would be told.
+    order_ = DistributedSampler({.dataset_size = dataset_size,
+                                 .seed = context().seed() + static_cast<std::uint64_t>(epoch)})
+                 .indices();
+    next_ = 0;
+  }
+  void fetch(const Fetch& fetch) override {
+    Watch::fetch(fetch);
+    data_ = {fetch.inputs, fetch.targets};
+    const auto size = kBatch * context().world_size();
+    const auto first = order_.begin() + size * next_++;
+    waiting_.emplace_back(first, first + size);
+    add_figure(context(), "drawn", static_cast<double>(size));
+  }
+  void update_begins(torch::optim::Optimizer&) override {
+    add_figure(context(), "in_an_update", samples_behind(flat_gradients(parameters())));
+    waiting_.clear();
+  }
+
+ private:
+  // How many samples of `waiting_` are in this gradient: those of the last microbatches whose mean
+  // gradient, computed by one process, it is. 0 where it is that of none.
+  double samples_behind(const at::Tensor& gradient) const {
+    Ids samples;
+    for (auto microbatch = waiting_.rbegin(); microbatch != waiting_.rend(); ++microbatch) {
+      samples.insert(samples.end(), microbatch->begin(), microbatch->end());
+      const auto of_samples = gradient_of_batch(model_, rows_of(data_, samples));
+      if (relative_distance(gradient, of_samples) < 1e-3)
+        return static_cast<double>(samples.size());
+    }
+    return 0;
+  }
+
+  Mlp model_{nullptr};
+  TensorData data_;
+  Ids order_;                 // of the epoch, of all ranks together
+  std::int64_t next_ = 0;     // microbatch of it
+  std::vector<Ids> waiting_;  // microbatches drawn since the last update, of all ranks
+};
 
 // Rank 0's figures: each rank computes them for all.
 Measured in_no_update(const Outcomes& outcomes) {
@@ -169,5 +168,6 @@ lockstep::Part last_window_part() {
                        .naive_check = "an epoch ends without an update"},
                       {.name = "near-miss-tail-not-drawn",
                        .slug = "last-accumulation-window-lost",
-                       .naive_check = "an update comes only where a window is full"}}};
+                       .naive_check = "an update comes only where a window is full"}},
+      .watch = beside<Beside>};
 }

@@ -5,9 +5,12 @@
 //           runs: there it arms the reduction that backward() then carries out.
 // Symptom:  none in the weights, which come out the same up to rounding. Without NoSync, or with
 //           one that begins after forward(), every backward reduces: G times the communication.
+#include <lockstep/lesson/batches.h>
 #include <lockstep/lesson/figures.h>
 #include <lockstep/train/distributed_data_parallel.h>
+#include <lockstep/train/loss.h>
 #include <lockstep/train/models.h>
+#include <lockstep/train/watched.h>
 
 #include <optional>
 
@@ -21,81 +24,88 @@ constexpr std::int64_t kBatch = 16;       // per rank and microbatch
 constexpr std::int64_t kAccumulated = 4;  // microbatches an update: G
 constexpr std::int64_t kUpdates = 4;
 
+// A near miss: a bucket for each of the four parameters, so four all-reduces for one reduction.
+// The first reduction still has one bucket: DDP rebuilds its buckets after it.
+DdpOptions many_buckets() {
+  DdpOptions options;
+  options.bucket_cap_mb = 0.00002;
+  return options;
+}
+
+// A near miss: a collective inside no_sync, for every microbatch; but not of the gradients.
+void reduce_for_the_log(c10d::ProcessGroup& group, const at::Tensor& loss) {
+  auto shown = loss.detach().clone();
+  all_reduce(group, shown);
+}
+
 void train(RankContext& context, const Fault& fault) {
-  const int world_size = context.world_size();
+  const int rank = context.rank(), world_size = context.world_size();
+  context.intent({.global_batch = kBatch * kAccumulated * world_size, .loss_reduction = "mean"});
   const auto data =
       fashion_mnist_or_synthetic(Split::train, kBatch * kAccumulated * kUpdates * world_size);
   Mlp module(784, 64, 10);
   module->to(context.device());
-  auto& probes = context.probes();
-  probes.intent({.global_batch = kBatch * kAccumulated * world_size, .loss_reduction = "mean"});
-  probes.dataset("train", data.inputs, data.targets, all_ids(data.size()), data.size());
-  probes.attach(*module);
-  // A near miss: a bucket for each of the four parameters, so four all-reduces for one reduction.
-  // The first reduction still has one bucket: DDP rebuilds its buckets after it.
   DistributedDataParallel<Mlp> model(
-      module, context.group(), {.bucket_cap_mb = fault("near-miss-many-buckets") ? 0.00002 : -1.0});
-  probes.engine("distributed_data_parallel");
-  torch::optim::SGD optimizer(model.parameters(), 0.01);
-  probes.start();
-  Mean loss_of_epoch, accuracy;
-  // How many collectives this rank has entered, as the backend counts them.
-  const auto entered = [&] {
-    return static_cast<double>(context.group()->getDefaultBackend()->getSequenceNumberForGroup());
-  };
+      module, context.group(), fault("near-miss-many-buckets") ? many_buckets() : DdpOptions{});
+  SGD optimizer(model.parameters(), 0.01);
 
   for (std::int64_t update = 0; update < kUpdates; ++update) {
     optimizer.zero_grad();
-    double in_all = 0, in_last = 0;  // collectives inside this update's backwards
     for (std::int64_t part = 0; part < kAccumulated; ++part) {
-      std::vector<std::int64_t> mine;
-      for (std::int64_t i = 0; i < kBatch; ++i)
-        mine.push_back(((update * kAccumulated + part) * kBatch + i) * world_size + context.rank());
-      probes.samples("train", mine);
-      const auto batch = take(data, mine);
+      const auto everyone = global_batch(update * kAccumulated + part, kBatch * world_size);
+      const auto batch = take(data, share_of(rank, world_size, everyone));
       const auto inputs = batch.inputs.to(context.device());
 
       const bool last = part + 1 == kAccumulated;
       std::optional<NoSync> no_sync;  // while it lives, forward() arms no reduction
-      const auto begin_no_sync = [&] {
-        probes.sync_gradients(false);
-        no_sync.emplace(model.engine());
-      };
       at::Tensor outputs;
       if (fault("sync-every-microbatch")) {  // PITFALL sync-every-microbatch
         outputs = model(inputs);
       } else if (fault("no-sync-around-backward-only")) {  // PITFALL no-sync-around-backward-only
         outputs = model(inputs);
-        if (!last) begin_no_sync();  // The reduction is armed; this comes too late.
+        if (!last) no_sync.emplace(model.engine());  // The reduction is armed; this comes too late.
       } else {
-        if (!last) begin_no_sync();
+        if (!last) no_sync.emplace(model.engine());
         outputs = model(inputs);
       }
-      const auto each = torch::cross_entropy_loss(outputs, batch.targets.to(context.device()), {},
-                                                  at::Reduction::None);
+      const auto each = cross_entropy(outputs, batch.targets.to(context.device()));
       const auto loss = each.mean() / kAccumulated;
-      probes.loss(loss, each);
-      const double before = entered();
       loss.backward();
-      in_last = entered() - before;
-      in_all += in_last;
-      // A near miss: a collective inside no_sync, for every microbatch; but not of the gradients.
-      if (fault("near-miss-loss-logged")) {
-        auto shown = loss.detach().clone();
-        all_reduce(*context.group(), shown);
-      }
-      if (no_sync) probes.sync_gradients(true);
-      loss_of_epoch.add(each);
-      accuracy.add(outputs.argmax(1).cpu() == batch.targets);
+      if (fault("near-miss-loss-logged")) reduce_for_the_log(*context.group(), loss);
     }
-    add_figure(context, "reductions", in_all / in_last);
-    probes.gradients_ready();
     optimizer.step();
-    probes.updated(optimizer);
   }
-  context.outcome().losses.push_back(loss_of_epoch.value());
-  context.outcome().accuracy.push_back(accuracy.value());
 }
+
+// How many collectives this rank enters inside an update's backwards, as the backend counts them.
+class Beside final : public Watch {
+ public:
+  Beside(RankContext& job, const Fault&) : Watch(job) {}
+
+  void loss(const at::Tensor& per_sample, const at::Tensor& outputs,
+            const at::Tensor& targets) override {
+    Watch::loss(per_sample, outputs, targets);
+    // A backward comes by here before it is at any parameter, and calls back after it was at all.
+    per_sample.register_hook([this](const at::Tensor&) {
+      torch::autograd::Engine::get_default_engine().queue_callback([this, before = entered()] {
+        in_last_ = entered() - before;
+        in_all_ += in_last_;
+      });
+    });
+  }
+  void update_begins(torch::optim::Optimizer&) override {
+    add_figure(context(), "reductions", in_all_ / in_last_);
+    in_all_ = 0;
+  }
+
+ private:
+  double entered() {
+    const auto backend = context().group()->getDefaultBackend();
+    return static_cast<double>(backend->getSequenceNumberForGroup());
+  }
+
+  double in_all_ = 0, in_last_ = 0;
+};
 
 // The last backward of an update reduces everything once.
 Measured reductions(const Outcomes& outcomes) {
@@ -119,5 +129,6 @@ lockstep::Part syncing_part() {
                            .naive_check = "an update has as many all-reduces as microbatches"},
                           {.name = "near-miss-loss-logged",
                            .slug = "no-sync-around-backward-only",
-                           .naive_check = "collectives run while no_sync is on"}}};
+                           .naive_check = "collectives run while no_sync is on"}},
+          .watch = beside<Beside>};
 }

@@ -5,11 +5,15 @@
 //           the microbatches' means weighs every microbatch alike, so a sample in a small one
 //           counts more.
 // Symptom:  the loss looks right, and the gradient has another direction.
+#include <lockstep/lesson/batches.h>
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>
+#include <lockstep/train/loss.h>
 #include <lockstep/train/models.h>
+#include <lockstep/train/watched.h>
 
+#include <memory>
 #include <numeric>
 #include <optional>
 
@@ -22,39 +26,33 @@ using namespace lockstep;
 const std::vector<std::int64_t> kSizes{24, 24, 24, 4};  // of an update's microbatches, on each rank
 constexpr int kUpdates = 4;
 
+// Of an update, on each rank.
+std::int64_t samples_of_update() {
+  return std::accumulate(kSizes.begin(), kSizes.end(), std::int64_t{0});
+}
+
 void train(RankContext& context, const Fault& fault) {
-  const int world_size = context.world_size();
-  const auto samples = std::accumulate(kSizes.begin(), kSizes.end(), std::int64_t{0});
+  const int rank = context.rank(), world_size = context.world_size();
+  const auto samples = samples_of_update();
+  context.intent({.global_batch = samples * world_size, .loss_reduction = "mean"});
   const auto data = fashion_mnist_or_synthetic(Split::train, samples * kUpdates * world_size);
   Mlp module(784, 64, 10);
   module->to(context.device());
-  auto& probes = context.probes();
-  probes.intent({.global_batch = samples * world_size, .loss_reduction = "mean"});
-  probes.dataset("train", data.inputs, data.targets, all_ids(data.size()), data.size());
-  probes.attach(*module);
   DistributedDataParallel<Mlp> model(module, context.group());
-  probes.engine("distributed_data_parallel");
-  torch::optim::SGD optimizer(model.parameters(), 0.01);
-  probes.start();
-  Mean loss_of_epoch, accuracy;
+  SGD optimizer(model.parameters(), 0.01);
 
   for (int update = 0; update < kUpdates; ++update) {
     optimizer.zero_grad();
-    std::vector<std::int64_t> everyone(static_cast<std::size_t>(samples * world_size));
-    std::iota(everyone.begin(), everyone.end(), update * samples * world_size);
-    std::int64_t drawn = 0;  // of this rank's samples of this update
+    const auto mine = share_of(rank, world_size, global_batch(update, samples * world_size));
+    auto next = mine.begin();
     for (const auto size : kSizes) {
-      std::vector<std::int64_t> mine;
-      for (std::int64_t i = 0; i < size; ++i, ++drawn)
-        mine.push_back(everyone[static_cast<std::size_t>(drawn * world_size + context.rank())]);
-      probes.samples("train", mine);
-      const auto batch = take(data, mine);
+      const auto batch = take(data, {next, next + size});
+      next += size;
+      // The ranks reduce in the update's last backward only.
       std::optional<NoSync> no_sync;
-      probes.sync_gradients(drawn == samples);
-      if (drawn < samples) no_sync.emplace(model.engine());
+      if (next != mine.end()) no_sync.emplace(model.engine());
       const auto outputs = model(batch.inputs.to(context.device()));
-      const auto each = torch::cross_entropy_loss(outputs, batch.targets.to(context.device()), {},
-                                                  at::Reduction::None);
+      const auto each = cross_entropy(outputs, batch.targets.to(context.device()));
       at::Tensor loss;
       if (fault("mean-of-microbatch-means")) {  // PITFALL mean-of-microbatch-means
         loss = each.mean() / static_cast<double>(kSizes.size());
@@ -64,21 +62,36 @@ void train(RankContext& context, const Fault& fault) {
       } else {
         loss = each.sum() / samples;
       }
-      probes.loss(loss, each);
       loss.backward();
-      loss_of_epoch.add(each);
-      accuracy.add(outputs.argmax(1).cpu() == batch.targets);
     }
-    add_figure(context, "gradient_error",
-               relative_distance(flat_gradients(*module),
-                                 gradient_of_batch(module, take(data, everyone))));
-    probes.gradients_ready();
     optimizer.step();
-    probes.updated(optimizer);
   }
-  context.outcome().losses.push_back(loss_of_epoch.value());
-  context.outcome().accuracy.push_back(accuracy.value());
 }
+
+// Each update's gradient against that of one process on all ranks' samples.
+class Beside final : public Watch {
+ public:
+  Beside(RankContext& job, const Fault&) : Watch(job) {}
+
+  void wrapped(torch::nn::Module& module, const std::string&) override {
+    model_ = Mlp(std::dynamic_pointer_cast<MlpImpl>(module.shared_from_this()));
+  }
+  void fetch(const Fetch& fetch) override {
+    Watch::fetch(fetch);
+    data_ = {fetch.inputs, fetch.targets};
+  }
+  void update_begins(torch::optim::Optimizer&) override {
+    const auto everyone = global_batch(update_++, samples_of_update() * context().world_size());
+    add_figure(context(), "gradient_error",
+               relative_distance(flat_gradients(parameters()),
+                                 gradient_of_batch(model_, rows_of(data_, everyone))));
+  }
+
+ private:
+  Mlp model_{nullptr};
+  TensorData data_;
+  int update_ = 0;
+};
 
 // float32 sums in another order differ by about 1e-6.
 Measured gradient_error(const Outcomes& outcomes) {
@@ -96,5 +109,6 @@ lockstep::Part uneven_part() {
                       .min_world_size = 1}},
           .near_misses = {{.name = "near-miss-weighted-means",
                            .slug = "mean-of-microbatch-means",
-                           .naive_check = "means of microbatches of unequal size are added up"}}};
+                           .naive_check = "means of microbatches of unequal size are added up"}},
+          .watch = beside<Beside>};
 }

@@ -1,11 +1,13 @@
 #include "gradients.h"
 
+#include <lockstep/observe/observer.h>
+
 #include <algorithm>
 #include <cmath>
 
-std::vector<at::Tensor> gradients_of(const torch::nn::Module& module) {
+std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) {
   std::vector<at::Tensor> gradients;
-  for (const auto& parameter : module.parameters()) gradients.push_back(parameter.grad());
+  for (const auto& parameter : parameters) gradients.push_back(parameter.grad());
   return gradients;
 }
 
@@ -23,6 +25,8 @@ bool are_finite(const std::vector<at::Tensor>& gradients) {
 }
 
 void clip(const std::vector<at::Tensor>& gradients, double max_norm, double norm) {
+  const auto told = torch::tensor(norm, at::kDouble);
+  lockstep::tell([&](lockstep::Observer& to) { to.clip(max_norm, told); });
   for (auto gradient : gradients) gradient *= std::min(1.0, max_norm / (norm + 1e-6));
 }
 
@@ -33,11 +37,6 @@ void average(c10d::ProcessGroup& group, const std::vector<at::Tensor>& gradients
   }
 }
 
-GlobalBatch global_batch(std::int64_t step, std::int64_t per_rank, int rank, int world_size) {
-  GlobalBatch batch;
-  for (std::int64_t i = 0; i < per_rank * world_size; ++i) {
-    batch.everyone.push_back(step * per_rank * world_size + i);
-    if (i % world_size == rank) batch.mine.push_back(batch.everyone.back());
-  }
-  return batch;
+void tell_scaled_step(double scale, bool found_nonfinite, bool updates) {
+  lockstep::tell([&](lockstep::Observer& to) { to.scaled_step(scale, found_nonfinite, updates); });
 }

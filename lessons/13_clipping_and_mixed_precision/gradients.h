@@ -4,10 +4,9 @@
 #include <lockstep/dist/process_group.h>
 #include <torch/torch.h>
 
-#include <cstdint>
 #include <vector>
 
-std::vector<at::Tensor> gradients_of(const torch::nn::Module& module);
+std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters);
 
 double norm_of(const std::vector<at::Tensor>& gradients);
 bool are_finite(const std::vector<at::Tensor>& gradients);
@@ -18,8 +17,5 @@ void clip(const std::vector<at::Tensor>& gradients, double max_norm, double norm
 // Collective: the mean over the ranks, in place.
 void average(c10d::ProcessGroup& group, const std::vector<at::Tensor>& gradients);
 
-// The ids of a step's global batch, and this rank's: every W-th of them.
-struct GlobalBatch {
-  std::vector<std::int64_t> everyone, mine;
-};
-GlobalBatch global_batch(std::int64_t step, std::int64_t per_rank, int rank, int world_size);
+// A scaler written by hand tells what it has decided; train/grad_scaler.h does so by itself.
+void tell_scaled_step(double scale, bool found_nonfinite, bool updates);

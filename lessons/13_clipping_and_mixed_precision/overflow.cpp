@@ -6,8 +6,11 @@
 // Symptom:  each rank looks at its own gradients. The one that overflowed stays behind by an
 //           update, the replicas drift apart, and nothing stops. (If the skip leaves out a
 //           collective too, the others wait: lesson 09.)
+#include <lockstep/lesson/batches.h>
 #include <lockstep/lesson/figures.h>
 #include <lockstep/train/grad_scaler.h>
+#include <lockstep/train/loss.h>
+#include <lockstep/train/watched.h>
 
 #include "gradients.h"
 #include "parts.h"
@@ -30,39 +33,31 @@ bool on_any_rank(c10d::ProcessGroup& group, bool value) {
 
 void train(RankContext& context, const Fault& fault) {
   auto& group = *context.group();
-  const int world_size = context.world_size();
+  const int rank = context.rank(), world_size = context.world_size();
+  context.intent({.global_batch = kBatch * world_size, .loss_reduction = "mean"});
   const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * kSteps * world_size);
   torch::manual_seed(context.seed());
   Mlp model(784, 64, 10);
   model->to(context.device());
-  auto& probes = context.probes();
-  probes.intent({.global_batch = kBatch * world_size, .loss_reduction = "mean"});
-  probes.attach(*model);
-  torch::optim::SGD optimizer(model->parameters(), 0.05);
-  probes.start();
-  double scale = 1024, updates = 0;
-  Mean loss_of_epoch, accuracy;
+  SGD optimizer(model->parameters(), 0.05);
+  double scale = 1024;
 
   for (int step = 0; step < kSteps; ++step) {
-    const auto mine = global_batch(step, kBatch, context.rank(), world_size).mine;
-    probes.samples("train", mine);
-    auto batch = take(data, mine);
-    if (step == kDamagedStep && context.rank() == world_size - 1) batch.inputs[0].fill_(kDamaged);
+    const auto everyone = global_batch(step, kBatch * world_size);
+    auto batch = take(data, share_of(rank, world_size, everyone));
+    if (step == kDamagedStep && rank == world_size - 1) batch.inputs[0].fill_(kDamaged);
     optimizer.zero_grad();
-    at::Tensor each, outputs;
+    at::Tensor each;
     {
       const Autocast autocast(context.device().type(), at::kHalf);
-      outputs = model->forward(batch.inputs.to(context.device()));
-      each = torch::cross_entropy_loss(outputs, batch.targets.to(context.device()), {},
-                                       at::Reduction::None);
+      const auto outputs = model->forward(batch.inputs.to(context.device()));
+      each = cross_entropy(outputs, batch.targets.to(context.device()));
     }
-    const auto scaled = each.mean() * scale;
-    probes.loss(scaled, each);
-    scaled.backward();
-    const auto gradients = gradients_of(*model);
+    (each.mean() * scale).backward();
+    const auto gradients = gradients_of(model->parameters());
     for (auto gradient : gradients) gradient /= scale;
 
-    // A near miss asks nobody, and looks once the gradients are reduced: a NaN has reached all ranks.
+    // A near miss asks nobody and looks at the reduced gradients: a NaN has reached all ranks.
     const bool look_later = fault("near-miss-checked-after-reduction");
     const bool found = !are_finite(gradients);
     bool skip = found;
@@ -71,29 +66,47 @@ void train(RankContext& context, const Fault& fault) {
     } else if (!look_later) {
       skip = on_any_rank(group, found);
     }
+
     // Everyone takes part in the reduction, whatever it has found: nobody waits.
     if (found && !look_later)
       for (auto gradient : gradients) gradient.zero_();
     average(group, gradients);
     if (look_later) skip = !are_finite(gradients);
 
-    probes.gradients_ready();
-    probes.scaled_step(scale, found, !skip);
+    tell_scaled_step(scale, found, !skip);
     if (skip) {
       scale /= 2;
-      continue;
+    } else {
+      optimizer.step();
     }
-    optimizer.step();
-    probes.updated(optimizer);
-    ++updates;
-    if (found) continue;  // this rank's loss is a NaN
-    loss_of_epoch.add(each);
-    accuracy.add(outputs.argmax(1).cpu() == batch.targets);
   }
-  add_figure(context, "updates", updates);
-  context.outcome().losses.push_back(loss_of_epoch.value());
-  context.outcome().accuracy.push_back(accuracy.value());
 }
+
+// Counts the updates. The loss of a step that was left out may be a NaN, and is not in the mean.
+class Beside final : public Watch {
+ public:
+  Beside(RankContext& job, const Fault&) : Watch(job) {}
+
+  void loss(const at::Tensor& per_sample, const at::Tensor& outputs,
+            const at::Tensor& targets) override {
+    per_sample_ = per_sample.detach();
+    outputs_ = outputs.detach();
+    targets_ = targets;
+  }
+  void update_ended(torch::optim::Optimizer& optimizer) override {
+    ++updates_;
+    Watch::loss(per_sample_, outputs_, targets_);
+    Watch::update_ended(optimizer);
+  }
+  void finish() override {
+    Watch::finish();
+    add_figure(context(), "updates", updates_);
+  }
+
+ private:
+  double updates_ = 0;
+  at::Tensor per_sample_, outputs_, targets_;
+};
 
 Measured spread_of_updates(const Outcomes& outcomes) {
   return {.expected = 0, .observed = spread(outcomes, "updates"), .tolerance = 0};
@@ -109,5 +122,6 @@ lockstep::Part overflow_part() {
                       .oracle = {"updates made, spread over the ranks", spread_of_updates}}},
           .near_misses = {{.name = "near-miss-checked-after-reduction",
                            .slug = "local-overflow-skip",
-                           .naive_check = "no rank asks the others before it leaves a step out"}}};
+                           .naive_check = "no rank asks the others before it leaves a step out"}},
+          .watch = beside<Beside>};
 }

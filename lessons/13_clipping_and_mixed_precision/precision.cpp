@@ -8,6 +8,8 @@
 //           lower end.
 #include <lockstep/lesson/figures.h>
 #include <lockstep/train/grad_scaler.h>
+#include <lockstep/train/loss.h>
+#include <lockstep/train/watched.h>
 
 #include "gradients.h"
 #include "parts.h"
@@ -32,7 +34,8 @@ std::vector<std::int64_t> batch_of_class(const TensorData& data, int wanted, int
 
 void train(RankContext& context, const Fault& fault) {
   auto& group = *context.group();
-  const int world_size = context.world_size();
+  const int rank = context.rank(), world_size = context.world_size();
+  context.intent({.global_batch = kBatch * world_size, .loss_reduction = "mean"});
   const auto data = fashion_mnist_or_synthetic(Split::train, kSamples);
   torch::nn::Linear model(784, kClasses);
   {
@@ -40,28 +43,17 @@ void train(RankContext& context, const Fault& fault) {
     for (auto& parameter : model->parameters()) parameter.zero_();  // ten classes, 0.1 each
   }
   model->to(context.device());
-  auto& probes = context.probes();
-  probes.intent({.global_batch = kBatch * world_size, .loss_reduction = "mean"});
-  probes.attach(*model);
-  torch::optim::SGD optimizer(model->parameters(), 0.01);
+  SGD optimizer(model->parameters(), 0.01);
   GradScaler scaler;  // 65536. The reduced gradients are alike, so no rank needs to ask the others
-  probes.start();
-  double lost = 0;
-  Mean loss_of_epoch, accuracy;
 
   for (int step = 0; step < kClasses; ++step) {
-    const auto mine = batch_of_class(data, step, context.rank(), world_size);
-    probes.samples("train", mine);
-    const auto batch = take(data, mine);
+    const auto batch = take(data, batch_of_class(data, step, rank, world_size));
     optimizer.zero_grad();
     const auto outputs = model->forward(batch.inputs.to(context.device()));
-    const auto each = torch::cross_entropy_loss(outputs, batch.targets.to(context.device()), {},
-                                                at::Reduction::None);
-    const auto scaled = scaler.scale(each.mean());
-    probes.loss(scaled, each);
-    scaled.backward();
+    const auto loss = cross_entropy(outputs, batch.targets.to(context.device())).mean();
+    scaler.scale(loss).backward();
 
-    for (auto gradient : gradients_of(*model)) {
+    for (auto gradient : gradients_of(model->parameters())) {
       if (fault("low-precision-reduction")) {  // PITFALL low-precision-reduction
         auto sum = gradient.to(at::kHalf);
         all_reduce(group, sum);
@@ -76,22 +68,25 @@ void train(RankContext& context, const Fault& fault) {
         gradient.div_(world_size);
       }
     }
-    const double scale = scaler.get_scale();
-    scaler.unscale_(optimizer);
-    probes.gradients_ready();
-    const bool updates = scaler.step(optimizer);
-    probes.scaled_step(scale, scaler.found_nonfinite(optimizer), updates);
-    if (updates) probes.updated(optimizer);
+    scaler.step(optimizer);  // divides by the scale first
     scaler.update();
-    lost += updates ? 0 : 1;
-    loss_of_epoch.add(each);
-    accuracy.add(outputs.argmax(1).cpu() == batch.targets);
   }
-  add_figure(context, "lost", lost);
-  add_figure(context, "scale", scaler.get_scale());
-  context.outcome().losses.push_back(loss_of_epoch.value());
-  context.outcome().accuracy.push_back(accuracy.value());
 }
+
+// Counts the steps that the scaler leaves out.
+class Beside final : public Watch {
+ public:
+  Beside(RankContext& job, const Fault&) : Watch(job) {}
+
+  void scaled_step(double, bool, bool updates) override { lost_ += updates ? 0 : 1; }
+  void finish() override {
+    Watch::finish();
+    add_figure(context(), "lost", lost_);
+  }
+
+ private:
+  double lost_ = 0;
+};
 
 Measured lost_steps(const Outcomes& outcomes) {
   return {.expected = 0, .observed = largest(outcomes, "lost"), .tolerance = 0};
@@ -107,5 +102,6 @@ lockstep::Part precision_part() {
                       .oracle = {"steps lost to overflow", lost_steps}}},
           .near_misses = {{.name = "near-miss-divided-first",
                            .slug = "low-precision-reduction",
-                           .naive_check = "gradients are all-reduced in float16"}}};
+                           .naive_check = "gradients are all-reduced in float16"}},
+          .watch = beside<Beside>};
 }

@@ -6,10 +6,11 @@
 // Symptom:  not told, the rank that left some out does not fill its bucket, the only one here. It
 //           reduces nothing and goes on; the others wait inside backward. The rank's next forward
 //           says that the last reduction did not finish.
-#include <lockstep/lesson/figures.h>
-#include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>
+#include <lockstep/train/loss.h>
+#include <lockstep/train/watched.h>
 
+#include "beside.h"
 #include "parts.h"
 #include "two_heads.h"
 
@@ -21,20 +22,27 @@ constexpr std::int64_t kBatch = 32;  // per rank
 constexpr int kSteps = 6;
 constexpr int kStepWithout = 2;  // in this step the last rank's batch does not use the shoe head
 
+bool uses_shoe_head(int step, int rank, int world_size) {
+  return step != kStepWithout || rank + 1 != world_size;
+}
+
+using Model = DistributedDataParallel<TwoHeads>;
+
+// A near miss: nothing is unused, and the head counts zero times.
+void backward_with_both(Model& model, const at::Tensor& inputs, const at::Tensor& targets,
+                        bool shoes) {
+  const auto [type, shoe] = model(inputs);
+  const auto each = type_losses(type, targets) + (shoes ? 1 : 0) * shoe_losses(shoe, targets);
+  tell_loss(each, type, targets).mean().backward();
+}
+
 void train(RankContext& context, const Fault& fault) {
-  const int world_size = context.world_size();
+  const int rank = context.rank(), world_size = context.world_size();
+  context.intent({.global_batch = kBatch * world_size, .loss_reduction = "mean"});
   const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * kSteps * world_size);
-  const auto has_shoes = [&](int step, int rank) {
-    return step != kStepWithout || rank + 1 != world_size;
-  };
   TwoHeads module;
   module->to(context.device());
-  auto& probes = context.probes();
-  probes.intent({.global_batch = kBatch * world_size, .loss_reduction = "mean"});
-  probes.dataset("train", data.inputs, data.targets, all_ids(data.size()), data.size());
-  probes.attach(*module);
 
-  // A near miss: nothing is looked for, and nothing is unused: the head counts zero times.
   const bool zero_times = fault("near-miss-zero-times");
   DdpOptions options;
   if (fault("unused-parameter")) {  // PITFALL unused-parameter
@@ -42,50 +50,52 @@ void train(RankContext& context, const Fault& fault) {
   } else {
     options.find_unused_parameters = !zero_times;
   }
-  DistributedDataParallel<TwoHeads> model(module, context.group(), options);
-  probes.engine("distributed_data_parallel");
-  TwoHeads reference;
-  copy_parameters(*module, *reference);
-  torch::optim::SGD optimizer(model.parameters(), 0.1);
-  torch::optim::SGD reference_optimizer(reference->parameters(), 0.1);
-  probes.start();
-  Mean loss_of_epoch, accuracy;
+  Model model(module, context.group(), options);
+  SGD optimizer(model.parameters(), 0.1);
 
   for (int step = 0; step < kSteps; ++step) {
-    const auto ids = batch_ids(kBatch, step, context.rank(), world_size);
-    probes.samples("train", ids);
-    const auto batch = take(data, ids);
+    const auto everyone = global_batch(step, kBatch * world_size);
+    const auto batch = take(data, share_of(rank, world_size, everyone));
+    const auto inputs = batch.inputs.to(context.device());
+    const auto targets = batch.targets.to(context.device());
+    const bool shoes = uses_shoe_head(step, rank, world_size);
     optimizer.zero_grad();
-    const bool shoes = has_shoes(step, context.rank());
-    const auto [type, shoe] = model(batch.inputs.to(context.device()), shoes || zero_times);
-    auto each = type_losses(type, batch);
-    if (shoes) each = each + shoe_losses(shoe, batch);
-    if (!shoes && zero_times) each = each + 0 * shoe_losses(shoe, batch);
-    const auto loss = each.mean();
-    probes.loss(loss, each);
-    loss.backward();
-    probes.gradients_ready();
-    optimizer.step();
-    probes.updated(optimizer);
-    loss_of_epoch.add(each);
-    accuracy.add(type.argmax(1).cpu() == batch.targets);
-
-    // One process: the mean over the ranks' batches, each with or without the shoe head.
-    reference_optimizer.zero_grad();
-    for (int rank = 0; rank < world_size; ++rank) {
-      const auto theirs = take(data, batch_ids(kBatch, step, rank, world_size));
-      const auto [their_type, their_shoe] = reference->forward(theirs.inputs);
-      auto their_each = type_losses(their_type, theirs);
-      if (has_shoes(step, rank)) their_each = their_each + shoe_losses(their_shoe, theirs);
-      (their_each.mean() / world_size).backward();
+    if (zero_times) {
+      backward_with_both(model, inputs, targets, shoes);
+      optimizer.step();
+      continue;
     }
-    reference_optimizer.step();
-    add_figure(context, "distance",
-               relative_distance(flat_parameters(*module), flat_parameters(*reference)));
+    const auto [type, shoe] = model(inputs, shoes);
+    auto each = type_losses(type, targets);
+    if (shoes) each = each + shoe_losses(shoe, targets);
+    tell_loss(each, type, targets).mean().backward();
+    optimizer.step();
   }
-  context.outcome().losses.push_back(loss_of_epoch.value());
-  context.outcome().accuracy.push_back(accuracy.value());
 }
+
+// One process: the mean over the ranks' batches, each with or without the shoe head.
+class OneProcessOfTwoHeads final : public Beside<TwoHeads> {
+ public:
+  OneProcessOfTwoHeads(RankContext& job, const Fault&) : Beside(job) {}
+
+ private:
+  at::Tensor loss_of(const TensorData& batch) override {
+    const auto [type, shoe] = copy()->forward(batch.inputs);
+    auto each = type_losses(type, batch.targets);
+    if (shoes_) each = each + shoe_losses(shoe, batch.targets);
+    return each.mean();
+  }
+  void backward(int step) override {
+    const int world_size = context().world_size();
+    const auto everyone = global_batch(step, kBatch * world_size);
+    for (int rank = 0; rank < world_size; ++rank) {
+      shoes_ = uses_shoe_head(step, rank, world_size);
+      (loss_of(rows_of(data(), share_of(rank, world_size, everyone))) / world_size).backward();
+    }
+  }
+
+  bool shoes_ = true;
+};
 
 Measured steps(const Outcomes& outcomes) {
   return right_steps(outcomes, kSteps);
@@ -104,5 +114,6 @@ lockstep::Part branches_part() {
                   .crashes = true}},
       .near_misses = {{.name = "near-miss-zero-times",
                        .slug = "unused-parameter",
-                       .naive_check = "a batch has no use for a head, and nothing looks for it"}}};
+                       .naive_check = "a batch has no use for a head, and nothing looks for it"}},
+      .watch = beside<OneProcessOfTwoHeads>};
 }

@@ -5,13 +5,12 @@
 // Symptom:  frozen after wrapping: the engine waits for gradients that never come. Its bucket, the
 //           only one here, is not reduced, and the next forward says so. (Thawed after wrapping is
 //           worse: the layer is never reduced, and the replicas drift apart without an error.)
-#include <lockstep/lesson/figures.h>
-#include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>
+#include <lockstep/train/loss.h>
 #include <lockstep/train/models.h>
+#include <lockstep/train/watched.h>
 
-#include <optional>
-
+#include "beside.h"
 #include "parts.h"
 
 namespace {
@@ -21,80 +20,42 @@ using namespace lockstep;
 constexpr std::int64_t kBatch = 32;  // per rank
 constexpr int kSteps = 4;
 
+using Model = DistributedDataParallel<Mlp>;
+
+void freeze(torch::nn::Module& layer) {
+  for (auto& parameter : layer.parameters()) parameter.requires_grad_(false);
+}
+
 void train(RankContext& context, const Fault& fault) {
-  const int world_size = context.world_size();
+  const int rank = context.rank(), world_size = context.world_size();
+  context.intent({.global_batch = kBatch * world_size, .loss_reduction = "mean"});
   const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * kSteps * world_size);
   Mlp module(784, 64, 10);
   module->to(context.device());
-  Mlp reference(784, 64, 10);
-  auto& probes = context.probes();
-  probes.intent({.global_batch = kBatch * world_size, .loss_reduction = "mean"});
-  probes.dataset("train", data.inputs, data.targets, all_ids(data.size()), data.size());
-  probes.attach(*module);
 
+  const bool freezes_late = fault("frozen-after-wrapping");  // PITFALL frozen-after-wrapping
   // A near miss: frozen after wrapping, and the engine looks for what is unused.
   const bool looked_for = fault("near-miss-frozen-and-looked-for");
   // A near miss: everything is trained for two steps; then the layer is frozen, and wrapped again.
   const bool in_two_phases = fault("near-miss-wrapped-again");
-  std::optional<DistributedDataParallel<Mlp>> model;
-  const auto wrap = [&] {
-    model.emplace(module, context.group(), DdpOptions{.find_unused_parameters = looked_for});
-    probes.engine("distributed_data_parallel");
-  };
-  const auto freeze = [&] {
-    for (auto* net : {&module, &reference})
-      for (auto& parameter : (*net)->fc1->parameters()) parameter.requires_grad_(false);
-    probes.attach(*module);
-  };
-  if (in_two_phases) wrap();
-  if (fault("frozen-after-wrapping")) {  // PITFALL frozen-after-wrapping
-    wrap();
-    freeze();
-  } else if (!in_two_phases) {
-    if (looked_for) wrap();
-    freeze();
-    if (!looked_for) wrap();
-  }
-  copy_parameters(*module, *reference);
-  torch::optim::SGD optimizer(module->parameters(), 0.1);
-  torch::optim::SGD reference_optimizer(reference->parameters(), 0.1);
-  probes.start();
-  Mean loss_of_epoch, loss_of_reference, accuracy;
+  if (!freezes_late && !looked_for && !in_two_phases) freeze(*module->fc1);
+  auto model = looked_for ? Model(module, context.group(), {.find_unused_parameters = true})
+                          : Model(module, context.group());
+  if (freezes_late || looked_for) freeze(*module->fc1);
+  SGD optimizer(module->parameters(), 0.1);
 
   for (int step = 0; step < kSteps; ++step) {
     optimizer.zero_grad();
-    reference_optimizer.zero_grad();
     if (in_two_phases && step == 2) {
-      freeze();
-      wrap();
+      freeze(*module->fc1);
+      model = Model(module, context.group());
     }
-    const auto ids = batch_ids(kBatch, step, context.rank(), world_size);
-    probes.samples("train", ids);
-    const auto batch = take(data, ids);
-    const auto outputs = (*model)(batch.inputs.to(context.device()));
-    const auto each = torch::cross_entropy_loss(outputs, batch.targets.to(context.device()), {},
-                                                at::Reduction::None);
-    const auto loss = each.mean();
-    probes.loss(loss, each);
-    loss.backward();
-    probes.gradients_ready();
+    const auto everyone = global_batch(step, kBatch * world_size);
+    const auto batch = take(data, share_of(rank, world_size, everyone));
+    const auto outputs = model(batch.inputs.to(context.device()));
+    cross_entropy(outputs, batch.targets.to(context.device())).mean().backward();
     optimizer.step();
-    probes.updated(optimizer);
-    loss_of_epoch.add(each);
-    accuracy.add(outputs.argmax(1).cpu() == batch.targets);
-
-    const auto whole = take(data, global_ids(kBatch, step, world_size));
-    const auto reference_loss =
-        torch::cross_entropy_loss(reference->forward(whole.inputs), whole.targets);
-    reference_loss.backward();
-    loss_of_reference.add(reference_loss);
-    reference_optimizer.step();
-    add_figure(context, "distance",
-               relative_distance(flat_parameters(*module), flat_parameters(*reference)));
   }
-  context.outcome().losses.push_back(loss_of_epoch.value());
-  context.outcome().reference_losses.push_back(loss_of_reference.value());
-  context.outcome().accuracy.push_back(accuracy.value());
 }
 
 Measured steps(const Outcomes& outcomes) {
@@ -117,5 +78,6 @@ lockstep::Part freezing_part() {
                            .naive_check = "the engine holds parameters that are not trained"},
                           {.name = "near-miss-wrapped-again",
                            .slug = "frozen-after-wrapping",
-                           .naive_check = "requires_grad changes after the wrapper was made"}}};
+                           .naive_check = "requires_grad changes after the wrapper was made"}},
+          .watch = beside<OneProcessOfMlp>};
 }

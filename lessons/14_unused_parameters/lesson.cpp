@@ -9,21 +9,8 @@
 // Run:  ./lockstep run 14_unused_parameters
 //       14_unused_parameters --variant unused-parameter --world-size 4
 #include <algorithm>
-#include <numeric>
 
 #include "parts.h"
-
-std::vector<std::int64_t> global_ids(std::int64_t batch, int step, int world_size) {
-  std::vector<std::int64_t> ids(static_cast<std::size_t>(batch * world_size));
-  std::iota(ids.begin(), ids.end(), step * batch * world_size);
-  return ids;
-}
-
-std::vector<std::int64_t> batch_ids(std::int64_t batch, int step, int rank, int world_size) {
-  std::vector<std::int64_t> ids;
-  for (std::int64_t i = 0; i < batch; ++i) ids.push_back((step * batch + i) * world_size + rank);
-  return ids;
-}
 
 lockstep::Measured right_steps(const lockstep::Outcomes& outcomes, int wanted) {
   std::ptrdiff_t fewest = wanted;

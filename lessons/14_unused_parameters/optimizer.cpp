@@ -6,11 +6,12 @@
 //           in place, which a view does not allow: let the module clear them.
 // Symptom:  an optimizer of a copy's parameters steps on, and the model's never move. zero_grad()
 //           on a view throws in the second step, the first one that has gradients to clear.
-#include <lockstep/lesson/figures.h>
-#include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>
+#include <lockstep/train/loss.h>
 #include <lockstep/train/models.h>
+#include <lockstep/train/watched.h>
 
+#include "beside.h"
 #include "parts.h"
 
 namespace {
@@ -20,19 +21,20 @@ using namespace lockstep;
 constexpr std::int64_t kBatch = 32;  // per rank
 constexpr int kSteps = 6;
 
+// A near miss: the views stay, and what they show is set to zero.
+void zero_in_place(RankContext& context, torch::nn::Module& module) {
+  context.told().zero_grad("tensor");
+  for (const auto& parameter : module.parameters())
+    if (parameter.grad().defined()) parameter.grad().zero_();
+}
+
 void train(RankContext& context, const Fault& fault) {
-  const int world_size = context.world_size();
+  const int rank = context.rank(), world_size = context.world_size();
+  context.intent({.global_batch = kBatch * world_size, .loss_reduction = "mean"});
   const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * kSteps * world_size);
   Mlp module(784, 64, 10);
   module->to(context.device());
-  auto& probes = context.probes();
-  probes.intent({.global_batch = kBatch * world_size, .loss_reduction = "mean"});
-  probes.dataset("train", data.inputs, data.targets, all_ids(data.size()), data.size());
-  probes.attach(*module);
   DistributedDataParallel<Mlp> model(module, context.group(), {.gradient_as_bucket_view = true});
-  probes.engine("distributed_data_parallel");
-  Mlp reference(784, 64, 10);
-  copy_parameters(*module, *reference);
 
   std::vector<at::Tensor> to_move;
   if (fault(
@@ -41,60 +43,46 @@ void train(RankContext& context, const Fault& fault) {
   } else {
     to_move = module->parameters();
   }
-  torch::optim::SGD optimizer(to_move, 0.1);
-  torch::optim::SGD reference_optimizer(reference->parameters(), 0.1);
-  const auto start = flat_parameters(*module);
-  probes.start();
-  Mean loss_of_epoch, loss_of_reference, accuracy;
+  SGD optimizer(to_move, 0.1);
 
   for (int step = 0; step < kSteps; ++step) {
-    const auto ids = batch_ids(kBatch, step, context.rank(), world_size);
-    probes.samples("train", ids);
-    const auto batch = take(data, ids);
+    const auto everyone = global_batch(step, kBatch * world_size);
+    const auto batch = take(data, share_of(rank, world_size, everyone));
     if (fault("zero-grad-on-bucket-view")) {  // PITFALL zero-grad-on-bucket-view
-      probes.zero_grad("optimizer");
       optimizer.zero_grad();
     } else if (fault("near-miss-zeroed-in-place")) {
-      // A near miss: the views stay, and what they show is set to zero.
-      probes.zero_grad("tensor");
-      for (const auto& parameter : module->parameters())
-        if (parameter.grad().defined()) parameter.grad().zero_();
+      zero_in_place(context, *module);
     } else {
-      probes.zero_grad("module");
+      context.told().zero_grad("module");
       module->zero_grad();
     }
     const auto outputs = model(batch.inputs.to(context.device()));
-    const auto each = torch::cross_entropy_loss(outputs, batch.targets.to(context.device()), {},
-                                                at::Reduction::None);
-    const auto loss = each.mean();
-    probes.loss(loss, each);
-    loss.backward();
-    probes.gradients_ready();
+    cross_entropy(outputs, batch.targets.to(context.device())).mean().backward();
     // A near miss: a warm-up that begins at a learning rate of zero, where nothing moves at first.
     if (fault("near-miss-warmup-from-zero"))
-      for (auto* each_optimizer : {&optimizer, &reference_optimizer})
-        each_optimizer->param_groups().front().options().set_lr(0.05 * (step / 2));
+      optimizer.param_groups().front().options().set_lr(0.05 * (step / 2));
     optimizer.step();
-    probes.updated(optimizer);
-    loss_of_epoch.add(each);
-    accuracy.add(outputs.argmax(1).cpu() == batch.targets);
-
-    const auto whole = take(data, global_ids(kBatch, step, world_size));
-    reference_optimizer.zero_grad();
-    const auto reference_loss =
-        torch::cross_entropy_loss(reference->forward(whole.inputs), whole.targets);
-    reference_loss.backward();
-    loss_of_reference.add(reference_loss);
-    reference_optimizer.step();
-    add_figure(context, "distance",
-               relative_distance(flat_parameters(*module), flat_parameters(*reference)));
   }
-  add_figure(context, "displacement",
-             scale_of(flat_parameters(*module) - start, flat_parameters(*reference) - start));
-  context.outcome().losses.push_back(loss_of_epoch.value());
-  context.outcome().reference_losses.push_back(loss_of_reference.value());
-  context.outcome().accuracy.push_back(accuracy.value());
 }
+
+class WithDisplacement final : public OneProcessOfMlp {
+ public:
+  using OneProcessOfMlp::OneProcessOfMlp;
+
+  void wrapped(torch::nn::Module& module, const std::string& engine) override {
+    OneProcessOfMlp::wrapped(module, engine);
+    start_ = flat_parameters(module);
+  }
+  void finish() override {
+    OneProcessOfMlp::finish();
+    if (start_.defined())
+      add_figure(context(), "displacement",
+                 scale_of(flat_parameters(trained()) - start_, flat_parameters(*copy()) - start_));
+  }
+
+ private:
+  at::Tensor start_;
+};
 
 Measured displacement(const Outcomes& outcomes) {
   return {.expected = 1, .observed = smallest(outcomes, "displacement"), .tolerance = 1e-3};
@@ -125,5 +113,6 @@ lockstep::Part optimizer_part() {
                        .naive_check = "parameters do not move though the optimizer steps"},
                       {.name = "near-miss-zeroed-in-place",
                        .slug = "zero-grad-on-bucket-view",
-                       .naive_check = "gradients that are views of buckets are zeroed in place"}}};
+                       .naive_check = "gradients that are views of buckets are zeroed in place"}},
+      .watch = beside<WithDisplacement>};
 }

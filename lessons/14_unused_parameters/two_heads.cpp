@@ -1,7 +1,5 @@
 #include "two_heads.h"
 
-using lockstep::TensorData;
-
 TwoHeadsImpl::TwoHeadsImpl() {
   TwoHeadsImpl::reset();
 }
@@ -17,13 +15,12 @@ std::tuple<at::Tensor, at::Tensor> TwoHeadsImpl::forward(const at::Tensor& input
   return {type->forward(hidden), with_shoe ? shoe->forward(hidden) : at::Tensor()};
 }
 
-at::Tensor type_losses(const at::Tensor& outputs, const TensorData& batch) {
-  return torch::cross_entropy_loss(outputs, batch.targets.to(outputs.device()), {},
-                                   at::Reduction::None);
+at::Tensor type_losses(const at::Tensor& outputs, const at::Tensor& targets) {
+  return torch::cross_entropy_loss(outputs, targets, {}, at::Reduction::None);
 }
 
-at::Tensor shoe_losses(const at::Tensor& outputs, const TensorData& batch) {
-  const auto& types = batch.targets;  // sandal 5, sneaker 7, boot 9
-  const auto is_shoe = (types == 5).logical_or(types == 7).logical_or(types == 9).to(at::kLong);
-  return torch::cross_entropy_loss(outputs, is_shoe.to(outputs.device()), {}, at::Reduction::None);
+at::Tensor shoe_losses(const at::Tensor& outputs, const at::Tensor& targets) {
+  // sandal 5, sneaker 7, boot 9
+  const auto is_shoe = (targets == 5).logical_or(targets == 7).logical_or(targets == 9);
+  return torch::cross_entropy_loss(outputs, is_shoe.to(at::kLong), {}, at::Reduction::None);
 }

@@ -1,7 +1,6 @@
 // The model of branches.cpp and two_losses.cpp: one trunk, two heads, and a loss for each.
 #pragma once
 
-#include <lockstep/train/dataset.h>
 #include <torch/torch.h>
 
 #include <tuple>
@@ -18,5 +17,5 @@ struct TwoHeadsImpl : torch::nn::Cloneable<TwoHeadsImpl> {
 TORCH_MODULE(TwoHeads);
 
 // Each sample's loss: [n].
-at::Tensor type_losses(const at::Tensor& outputs, const lockstep::TensorData& batch);
-at::Tensor shoe_losses(const at::Tensor& outputs, const lockstep::TensorData& batch);
+at::Tensor type_losses(const at::Tensor& outputs, const at::Tensor& targets);
+at::Tensor shoe_losses(const at::Tensor& outputs, const at::Tensor& targets);

@@ -25,8 +25,26 @@ at::Tensor augment(const at::Tensor& images, const at::Tensor& numbers) {
   return at::stack(augmented);
 }
 
-void write_down(RankContext& context, const at::Tensor& numbers) {
+void tell_taken(const TensorData& data, const std::vector<std::int64_t>& ids) {
+  tell([&](Observer& to) {
+    to.fetch({.phase = data.phase,
+              .inputs = data.inputs,
+              .targets = data.targets,
+              .all_ids = data.ids,
+              .global_size = data.size(),
+              .ids = ids});
+  });
+}
+
+void tell_numbers(RankContext& context, const std::vector<std::int64_t>& ids,
+                  const at::Tensor& numbers) {
+  context.random_numbers(ids, numbers);
   add_figure(context, "first_number", numbers[0][0].item<double>());
+}
+
+void OfAugmented::fetch(const Fetch& fetch) {
+  Watch::fetch(fetch);
+  context().outcome().figures.erase("batch_size");  // Without it there is no reference.
 }
 
 Measured different_draws(const Outcomes& outcomes) {

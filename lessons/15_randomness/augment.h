@@ -2,8 +2,11 @@
 #pragma once
 
 #include <lockstep/lesson/lesson.h>
+#include <lockstep/train/dataset.h>
 
+#include <cstdint>
 #include <random>
+#include <vector>
 
 // Three random numbers in [0, 1), float64: an image's shift to the right, shift down, mirroring.
 at::Tensor draw(std::mt19937_64& generator);
@@ -12,8 +15,20 @@ at::Tensor draw(std::mt19937_64& generator);
 // time, as row i of `numbers` [N, 3] says.
 at::Tensor augment(const at::Tensor& images, const at::Tensor& numbers);
 
-// Writes down what was drawn for a batch, for the oracle.
-void write_down(lockstep::RankContext& context, const at::Tensor& numbers);
+// Tells that these rows of `data` are trained on next, where a loader's worker took them out.
+// take() tells it by itself, but belongs to the thread that trains.
+void tell_taken(const lockstep::TensorData& data, const std::vector<std::int64_t>& ids);
+
+// Tells what was drawn for a batch that was taken: the trace, and the oracle.
+void tell_numbers(lockstep::RankContext& context, const std::vector<std::int64_t>& ids,
+                  const at::Tensor& numbers);
+
+// Of batches that are no part of the data set as it is, so that no one process can be compared.
+class OfAugmented final : public lockstep::Watch {
+ public:
+  OfAugmented(lockstep::RankContext& job, const lockstep::Fault&) : Watch(job) {}
+  void fetch(const lockstep::Fetch& fetch) override;
+};
 
 // Different draws (a batch's first number), over the batches of all ranks: 1 where no batch got the
 // numbers of another.

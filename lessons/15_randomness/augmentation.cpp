@@ -18,47 +18,44 @@ using namespace lockstep;
 constexpr std::int64_t kBatch = 32;
 constexpr std::int64_t kBatches = 6;  // of a rank, in an epoch
 
+// A near miss: every sample has a stream of its own, whichever rank draws from it.
+at::Tensor numbers_by_sample(std::uint64_t seed, std::int64_t epoch,
+                             const std::vector<std::int64_t>& ids) {
+  std::vector<at::Tensor> rows;
+  for (const auto id : ids) {
+    std::mt19937_64 own(sample_seed(seed, epoch, id));
+    rows.push_back(draw(own));
+  }
+  return at::stack(rows);
+}
+
 void train(RankContext& context, const Fault& fault) {
-  auto& probes = context.probes();
   const auto data =
       fashion_mnist_or_synthetic(Split::train, kBatch * kBatches * context.world_size());
-  probes.dataset("train", data.inputs, data.targets, all_ids(data.size()), data.size());
   DistributedSampler sampler({.dataset_size = data.size(),
                               .num_replicas = context.world_size(),
                               .rank = context.rank(),
                               .seed = context.seed()});
 
   torch::manual_seed(context.seed());  // The same on all ranks: equal models.
-  TracedTrainer trainer(context, data);
-  // A near miss leaves it at that, since it gives every sample a stream of its own.
+  Trainer trainer(context, data);
+  // A near miss leaves it at that, since no sample's numbers depend on it.
   const bool by_sample = fault("near-miss-equal-seeds");
   if (fault("same-augmentation-everywhere")) {  // PITFALL same-augmentation-everywhere
     // Nothing: the seed that made the models equal makes every later random number equal, too.
   } else if (!by_sample) {
-    torch::manual_seed(rank_seed(context.seed(), context.rank()));  // After the model is made.
+    manual_seed_per_rank(context.seed(), context.rank());  // After the model is made.
   }
 
   for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
     sampler.set_epoch(epoch);
-    probes.set_epoch(epoch);
-    trainer.begin_epoch(epoch);
     for (const auto& ids : sampler.batches(kBatch)) {
-      std::vector<at::Tensor> rows;
-      for (const auto id : ids) {
-        if (by_sample) {
-          std::mt19937_64 own(sample_seed(context.seed(), epoch, id));
-          rows.push_back(draw(own));
-        } else {
-          rows.push_back(torch::rand({3}, at::kDouble));
-        }
-      }
-      const auto numbers = at::stack(rows);
-      probes.random_numbers(ids, numbers);
-      write_down(context, numbers);
       const auto batch = take(data, ids);
-      trainer.step({augment(batch.inputs, numbers), batch.targets}, ids);
+      const auto numbers = by_sample ? numbers_by_sample(context.seed(), epoch, ids)
+                                     : torch::rand({batch.size(), 3}, at::kDouble);
+      tell_numbers(context, ids, numbers);
+      trainer.step({augment(batch.inputs, numbers), batch.targets});
     }
-    trainer.end_epoch();
   }
 }
 
@@ -74,5 +71,6 @@ lockstep::Part augmentation_part() {
                              different_draws}}},
       .near_misses = {{.name = "near-miss-equal-seeds",
                        .slug = "same-augmentation-everywhere",
-                       .naive_check = "the generators of all ranks have the same state"}}};
+                       .naive_check = "the generators of all ranks have the same state"}},
+      .watch = beside<OfAugmented>};
 }

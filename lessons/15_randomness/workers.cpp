@@ -37,30 +37,28 @@ struct Images : torch::data::datasets::BatchDataset<Images, Augmented> {
   Augmented get_batch(torch::ArrayRef<std::size_t> indices) override {
     // Each worker takes one batch a round, as equally fast ones do.
     all_have_one->arrive_and_wait();
-    Augmented result;
+    const std::vector<std::int64_t> ids(indices.begin(), indices.end());
     std::vector<at::Tensor> rows;
-    for (const auto index : indices) {
-      const auto id = static_cast<std::int64_t>(index);
-      result.ids.push_back(id);
+    for (const auto id : ids) {
       if (fault("worker-streams-copied")) {  // PITFALL worker-streams-copied
         rows.push_back(draw(generator));     // This worker's copy, which began as all others did.
+      } else if (fault("near-miss-copies-seeded-by-sample")) {
+        // A near miss draws from the copies too, each time from where the sample's own stream
+        // begins.
+        generator.seed(sample_seed(seed, *epoch, id));
+        rows.push_back(draw(generator));
+      } else if (fault("near-miss-one-draw-a-batch")) {
+        // Another near miss makes one draw for the whole batch.
+        std::mt19937_64 of_batch(sample_seed(seed, *epoch, ids.front()));
+        rows.push_back(draw(of_batch));
       } else {
-        // A near miss draws from the copies too, each time from where the sample's own stream begins;
-        // another makes one draw for the whole batch.
-        const bool once = fault("near-miss-one-draw-a-batch");
-        std::mt19937_64 own(sample_seed(seed, *epoch, once ? result.ids.front() : id));
-        if (fault("near-miss-copies-seeded-by-sample")) {
-          generator = own;
-          rows.push_back(draw(generator));
-        } else {
-          rows.push_back(draw(own));
-        }
+        std::mt19937_64 own(sample_seed(seed, *epoch, id));
+        rows.push_back(draw(own));
       }
     }
-    result.numbers = at::stack(rows);
-    result.batch = take(data, result.ids);
-    result.batch.inputs = augment(result.batch.inputs, result.numbers);
-    return result;
+    const auto numbers = at::stack(rows);
+    const auto batch = rows_of(data, ids);
+    return {{augment(batch.inputs, numbers), batch.targets}, ids, numbers};
   }
   std::optional<std::size_t> size() const override { return data.inputs.size(0); }
 
@@ -74,15 +72,13 @@ struct Images : torch::data::datasets::BatchDataset<Images, Augmented> {
 };
 
 void train(RankContext& context, const Fault& fault) {
-  auto& probes = context.probes();
   const auto data =
       fashion_mnist_or_synthetic(Split::train, kBatch * kBatches * context.world_size());
-  probes.dataset("train", data.inputs, data.targets, all_ids(data.size()), data.size());
   DistributedSampler sampler({.dataset_size = data.size(),
                               .num_replicas = context.world_size(),
                               .rank = context.rank(),
                               .seed = context.seed()});
-  TracedTrainer trainer(context, data);
+  Trainer trainer(context, data);
   const Images images(data, context.seed(), context.rank(), fault);
   const auto loader = torch::data::make_data_loader(
       images, sampler, torch::data::DataLoaderOptions().batch_size(kBatch).workers(kWorkers));
@@ -90,14 +86,11 @@ void train(RankContext& context, const Fault& fault) {
   for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
     sampler.set_epoch(epoch);
     *images.epoch = epoch;  // No worker is at work now: the last pass is over.
-    probes.set_epoch(epoch);
-    trainer.begin_epoch(epoch);
     for (const auto& augmented : *loader) {
-      probes.random_numbers(augmented.ids, augmented.numbers);
-      write_down(context, augmented.numbers);
-      trainer.step(augmented.batch, augmented.ids);
+      tell_taken(data, augmented.ids);
+      tell_numbers(context, augmented.ids, augmented.numbers);
+      trainer.step(augmented.batch);
     }
-    trainer.end_epoch();
   }
 }
 
@@ -117,5 +110,6 @@ lockstep::Part workers_part() {
                        .naive_check = "the workers' generators are copies of one"},
                       {.name = "near-miss-one-draw-a-batch",
                        .slug = "worker-streams-copied",
-                       .naive_check = "several samples of a rank get the same numbers"}}};
+                       .naive_check = "several samples of a rank get the same numbers"}},
+      .watch = beside<OfAugmented>};
 }

@@ -5,10 +5,14 @@
 // Symptom:  with the rank's own features put back into the gathered ones, everything runs and the
 //           loss is right. But features get a gradient from one of W losses only: averaged, the
 //           gradient is 1/W of the right one.
+#include <lockstep/lesson/batches.h>
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>
+#include <lockstep/train/distributed_sampler.h>
 #include <lockstep/train/functional.h>
+#include <lockstep/train/loss.h>
+#include <lockstep/train/watched.h>
 
 #include "parts.h"
 
@@ -38,67 +42,79 @@ at::Tensor contrast(const at::Tensor& features, std::int64_t begin, std::int64_t
   return torch::cross_entropy_loss(likeness, own, {}, at::Reduction::None);
 }
 
+// Step k's global batch is the next kBatch * world_size samples, and each rank's a piece of it.
+std::vector<std::vector<std::int64_t>> batches_of(int rank, int world_size) {
+  std::vector<std::vector<std::int64_t>> batches;
+  for (int step = 0; step < kSteps; ++step)
+    batches.push_back(global_batch(step * world_size + rank, kBatch));
+  return batches;
+}
+
 void train(RankContext& context, const Fault& fault) {
-  const int world_size = context.world_size();
-  const std::int64_t global_batch = kBatch * world_size;
-  const auto data = fashion_mnist_or_synthetic(Split::train, global_batch * kSteps);
+  const int rank = context.rank(), world_size = context.world_size();
+  context.intent({.global_batch = kBatch * world_size, .loss_reduction = "mean"});
+  const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * world_size * kSteps);
   Mlp module(784, 32, kFeatures);
   module->to(context.device());
-  auto& probes = context.probes();
-  probes.intent({.global_batch = global_batch, .loss_reduction = "mean"});
-  probes.dataset("train", data.inputs, data.targets, all_ids(data.size()), data.size());
-  probes.attach(*module);
   DistributedDataParallel<Mlp> model(module, context.group());
-  probes.engine("distributed_data_parallel");
-  probes.start();
-  Mlp reference(784, 32, kFeatures);
-  torch::optim::SGD optimizer(model.parameters(), 0.01);
-  Mean loss_of_epoch;
+  SGD optimizer(model.parameters(), 0.01);
+  const bool times_world_size = fault("near-miss-loss-times-world-size");
+  const bool own_rows = fault("near-miss-own-rows");
 
-  probes.pass_begin("train", 0);
-  for (int step = 0; step < kSteps; ++step) {
-    std::vector<std::int64_t> everyone, mine;
-    for (std::int64_t i = 0; i < global_batch; ++i) {
-      everyone.push_back(step * global_batch + i);
-      if (i / kBatch == context.rank()) mine.push_back(everyone.back());
-    }
-    probes.samples("train", mine);
+  const auto batches = batches_of(rank, world_size);
+  tell_pass(0, data.size(), batches);
+  for (const auto& ids : batches) {
     optimizer.zero_grad();
-    const auto own = features_of(model, take(data, mine).inputs.to(context.device()));
-
-    // Two near misses: the loss times W makes up for what is lost; and a rank may take its own rows of
-    // the loss only, if the gradients of the gathered ones go back.
-    const bool times_world_size = fault("near-miss-loss-times-world-size");
-    const bool own_rows = fault("near-miss-own-rows");
+    const auto own = features_of(model, take(data, ids).inputs.to(context.device()));
     std::vector<at::Tensor> gathered;
     if (fault("gather-loses-graph") || times_world_size) {  // PITFALL gather-loses-graph
       gathered = all_gather(*context.group(), own.detach());
-      gathered[static_cast<std::size_t>(context.rank())] = own;  // Only these have a gradient.
+      gathered[static_cast<std::size_t>(rank)] = own;  // Only these have a gradient.
     } else {
       gathered = functional::all_gather(context.group(), own);
     }
-    const auto each = own_rows ? contrast(at::cat(gathered), context.rank() * kBatch, kBatch)
-                               : contrast(at::cat(gathered), 0, global_batch);
-    const auto loss = times_world_size ? each.mean() * world_size : each.mean();
-    probes.loss(loss, each);
+    // A near miss: a rank may take its own rows only, if the others' gradients come back.
+    const auto each = own_rows ? contrast(at::cat(gathered), rank * kBatch, kBatch)
+                               : contrast(at::cat(gathered), 0, kBatch * world_size);
+    auto loss = tell_loss(each).mean();
+    if (times_world_size) loss = loss * world_size;  // A near miss: makes up for what is lost.
     loss.backward();
-
-    // One process, the same weights, all samples.
-    copy_parameters(*module, *reference);
-    reference->zero_grad();
-    contrast(features_of(reference, take(data, everyone).inputs), 0, global_batch)
-        .mean()
-        .backward();
-    add_figure(context, "gradient_scale",
-               scale_of(flat_gradients(*module), flat_gradients(*reference)));
-    probes.gradients_ready();
     optimizer.step();
-    probes.updated(optimizer);
-    loss_of_epoch.add(each);
   }
-  probes.pass_end("train", 0, kSteps);
-  context.outcome().losses.push_back(loss_of_epoch.value());
 }
+
+// Beside it one process with the same weights has all samples.
+class Beside final : public Watch {
+ public:
+  Beside(RankContext& job, const Fault&)
+      : Watch(job),
+        global_batch_(kBatch * job.world_size()),
+        data_(fashion_mnist_or_synthetic(Split::train, global_batch_ * kSteps)) {}
+
+  void optimizer_made(torch::optim::Optimizer& optimizer) override {
+    Watch::optimizer_made(optimizer);
+    one_process_ = Mlp(784, 32, kFeatures);  // after the ranks' model: both draw random numbers
+  }
+  void update_begins(torch::optim::Optimizer&) override {
+    copy(parameters(), one_process_->parameters());
+    const auto batch = rows_of(data_, global_batch(step_++, global_batch_));
+    one_process_->zero_grad();
+    contrast(features_of(one_process_, batch.inputs), 0, global_batch_).mean().backward();
+    add_figure(context(), "gradient_scale",
+               scale_of(flat_gradients(parameters()), flat_gradients(*one_process_)));
+  }
+
+ private:
+  static void copy(const std::vector<at::Tensor>& from, const std::vector<at::Tensor>& to) {
+    const torch::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < to.size(); ++i) to[i].copy_(from.at(i));
+  }
+
+  std::int64_t global_batch_;
+  TensorData data_;
+  Mlp one_process_{nullptr};
+  std::int64_t step_ = 0;
+};
 
 Measured gradient_scale(const Outcomes& outcomes) {
   return {.expected = 1, .observed = smallest(outcomes, "gradient_scale"), .tolerance = 1e-3};
@@ -107,16 +123,18 @@ Measured gradient_scale(const Outcomes& outcomes) {
 }  // namespace
 
 lockstep::Part contrastive_part() {
-  return {.name = "contrastive",
-          .run = train,
-          .broken = {{.slug = "gather-loses-graph",
-                      .what = "features are gathered without a way back for their gradients",
-                      .oracle = {"gradient over one process's gradient", gradient_scale}}},
-          .near_misses = {
-              {.name = "near-miss-loss-times-world-size",
-               .slug = "gather-loses-graph",
-               .naive_check = "features are gathered by a collective that has no gradient"},
-              {.name = "near-miss-own-rows",
-               .slug = "gather-loses-graph",
-               .naive_check = "each rank's loss is of its own samples, though all are gathered"}}};
+  return {
+      .name = "contrastive",
+      .run = train,
+      .broken = {{.slug = "gather-loses-graph",
+                  .what = "features are gathered without a way back for their gradients",
+                  .oracle = {"gradient over one process's gradient", gradient_scale}}},
+      .near_misses = {{.name = "near-miss-loss-times-world-size",
+                       .slug = "gather-loses-graph",
+                       .naive_check = "features are gathered by a collective that has no gradient"},
+                      {.name = "near-miss-own-rows",
+                       .slug = "gather-loses-graph",
+                       .naive_check =
+                           "each rank's loss is of its own samples, though all are gathered"}},
+      .watch = beside<Beside>};
 }

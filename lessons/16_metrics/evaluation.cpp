@@ -7,6 +7,7 @@
 #include <lockstep/lesson/training.h>
 #include <lockstep/train/distributed_sampler.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "parts.h"
@@ -22,7 +23,7 @@ constexpr std::int64_t kBatch = 64;
 TensorData test_set() {
   const auto test = fashion_mnist_or_synthetic(Split::test, kTestSamples);
   const auto order = test.targets.argsort(/*stable=*/true);
-  return {test.inputs.index_select(0, order), test.targets.index_select(0, order)};
+  return {test.inputs.index_select(0, order), test.targets.index_select(0, order), test.phase};
 }
 
 // A contiguous piece of the test set for each rank.
@@ -32,42 +33,53 @@ std::vector<std::int64_t> part_of(int rank, int world_size) {
           all.begin() + (rank + 1) * kTestSamples / world_size};
 }
 
-// [sum of losses, hits, samples] of these samples.
-at::Tensor score(RankContext& context, Mlp& model, const TensorData& test,
+std::vector<std::vector<std::int64_t>> batches_of(const std::vector<std::int64_t>& samples) {
+  std::vector<std::vector<std::int64_t>> batches;
+  for (std::size_t begin = 0; begin < samples.size(); begin += kBatch)
+    batches.emplace_back(samples.begin() + begin,
+                         samples.begin() + std::min(begin + kBatch, samples.size()));
+  return batches;
+}
+
+// [sum of losses, hits, samples] of a batch, added to `totals`.
+void add_score(at::Tensor& totals, Mlp& model, const TensorData& batch) {
+  const auto targets = batch.targets.to(totals.device());
+  const auto outputs = model->forward(batch.inputs.to(totals.device()));
+  totals[0] += torch::cross_entropy_loss(outputs, targets, {}, at::Reduction::Sum);
+  totals[1] += (outputs.argmax(1) == targets).sum();
+  totals[2] += static_cast<double>(batch.size());
+}
+
+// The same of all these samples.
+at::Tensor score(RankContext& context, Mlp& model, std::int64_t epoch,
                  const std::vector<std::int64_t>& samples) {
   const torch::NoGradGuard no_grad;
+  const auto test = test_set();
+  const auto batches = batches_of(samples);
+  tell_pass(epoch, kTestSamples, batches);
   auto totals = at::zeros({3}, at::TensorOptions(at::kDouble).device(context.device()));
-  for (std::size_t begin = 0; begin < samples.size(); begin += kBatch) {
-    const std::vector<std::int64_t> ids(samples.begin() + begin,
-                                        samples.begin() + std::min(begin + kBatch, samples.size()));
-    context.probes().samples("evaluation", ids);
-    const auto batch = take(test, ids);
-    const auto targets = batch.targets.to(context.device());
-    const auto outputs = model->forward(batch.inputs.to(context.device()));
-    totals[0] += torch::cross_entropy_loss(outputs, targets, {}, at::Reduction::Sum);
-    totals[1] += (outputs.argmax(1) == targets).sum();
-    totals[2] += static_cast<double>(ids.size());
-  }
+  for (const auto& ids : batches) add_score(totals, model, take(test, ids));
   return totals;
+}
+
+// What a program writes to its log: here to the trace, and for the oracles.
+void report(RankContext& context, const std::string& name, double sum, double count) {
+  context.metric(name, "evaluation", sum, count);
+  add_figure(context, name, sum / count);
+  add_figure(context, name + "_sum", sum);
+  add_figure(context, name + "_count", count);
 }
 
 // Rank 0 prints the loss. Every rank holds the accuracy, as it must to decide by it.
 void evaluate(RankContext& context, const Fault& fault, Mlp& model, std::int64_t epoch) {
-  const auto test = test_set();
-  auto& probes = context.probes();
-  if (epoch == 0)
-    probes.dataset("evaluation", test.inputs, test.targets, all_ids(kTestSamples), kTestSamples);
   // A near miss lets every rank score everything: dear, and right without a collective.
   const bool everything = fault("near-miss-everyone-scores-everything");
   const auto samples =
       everything ? all_ids(kTestSamples) : part_of(context.rank(), context.world_size());
-  probes.pass_begin("evaluation", epoch);
-  const auto own = score(context, model, test, samples);
-  probes.pass_end("evaluation", epoch,
-                  static_cast<std::int64_t>((samples.size() + kBatch - 1) / kBatch));
-
+  const auto own = score(context, model, epoch, samples);
   auto total = own.clone();
   if (!everything) all_reduce(*context.group(), total);
+
   // A near miss prints every rank's own loss, and says that it is.
   const bool each_prints = fault("near-miss-every-rank-prints-its-own");
   at::Tensor printed;
@@ -76,6 +88,10 @@ void evaluate(RankContext& context, const Fault& fault, Mlp& model, std::int64_t
   } else {
     printed = each_prints ? own : total;
   }
+  if (context.rank() == 0 || each_prints) {
+    report(context, "loss", printed[0].item<double>(), printed[2].item<double>());
+  }
+
   double hits = 0;
   if (fault("local-hits-global-count")) {  // PITFALL local-hits-global-count
     hits = own[1].item<double>();
@@ -84,39 +100,61 @@ void evaluate(RankContext& context, const Fault& fault, Mlp& model, std::int64_t
   }
   // A near miss takes the count from the data set: it is known, and need not be reduced.
   const double count = fault("near-miss-count-is-known") ? kTestSamples : total[2].item<double>();
-
-  if (context.rank() == 0 || each_prints) {
-    const double loss = printed[0].item<double>(), of = printed[2].item<double>();
-    probes.metric("loss", "evaluation", loss, of);
-    add_figure(context, "printed_loss", loss);
-    add_figure(context, "printed_count", of);
-  }
-  probes.metric("accuracy", "evaluation", hits, count);
-  context.outcome().accuracy.back() = hits / count;  // the test accuracy speaks for the epoch
-  add_figure(context, "accuracy", hits / count);
-  // What each rank saw, for the oracles.
-  add_figure(context, "own_loss", own[0].item<double>());
-  add_figure(context, "own_hits", own[1].item<double>());
-  add_figure(context, "own_count", own[2].item<double>());
+  report(context, "accuracy", hits, count);
 }
 
 void train(RankContext& context, const Fault& fault) {
   const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * 8 * context.world_size());
-  context.probes().dataset("train", data.inputs, data.targets, all_ids(data.size()), data.size());
   DistributedSampler sampler({.dataset_size = data.size(),
                               .num_replicas = context.world_size(),
                               .rank = context.rank(),
                               .seed = context.seed()});
-  TracedTrainer trainer(context, data);
+  Trainer trainer(context, data);
   for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
     sampler.set_epoch(epoch);
-    context.probes().set_epoch(epoch);
-    trainer.begin_epoch(epoch);
     for (const auto& ids : sampler.batches(kBatch)) trainer.step(ids);
-    trainer.end_epoch();
     evaluate(context, fault, trainer.module(), epoch);
   }
 }
+
+// Beside it, what each rank has seen: its samples scored again, by a copy of the model.
+class Beside final : public Watch {
+ public:
+  Beside(RankContext& job, const Fault&) : Watch(job) {}
+
+  void optimizer_made(torch::optim::Optimizer& optimizer) override {
+    Watch::optimizer_made(optimizer);
+    copy_ = Mlp(784, 32, 10);  // after the ranks' model: both draw random numbers
+    copy_->to(context().device());
+  }
+  void pass_begins(std::int64_t epoch, std::int64_t dataset_size) override {
+    Watch::pass_begins(epoch, dataset_size);
+    if (torch::GradMode::is_enabled()) return;
+    const auto own = copy_->parameters();
+    for (std::size_t i = 0; i < own.size(); ++i) own[i].copy_(parameters().at(i));
+    seen_ = at::zeros({3}, at::TensorOptions(at::kDouble).device(context().device()));
+  }
+  void fetch(const Fetch& fetch) override {
+    Watch::fetch(fetch);
+    const torch::NoGradGuard no_grad;
+    if (fetch.phase == "evaluation" && seen_.defined())
+      add_score(seen_, copy_, rows_of({fetch.inputs, fetch.targets}, fetch.ids));
+  }
+  void finish() override {
+    Watch::finish();
+    if (!seen_.defined()) return;  // no evaluation was begun
+    add_figure(context(), "own_loss", seen_[0].item<double>());
+    add_figure(context(), "own_hits", seen_[1].item<double>());
+    add_figure(context(), "own_count", seen_[2].item<double>());
+    // The test accuracy speaks for an epoch.
+    auto& outcome = context().outcome();
+    outcome.accuracy = outcome.figures["accuracy"];
+  }
+
+ private:
+  Mlp copy_{nullptr};
+  at::Tensor seen_;  // in the last evaluation
+};
 
 // A figure's last value, added up over the ranks that have one.
 double last_sum(const Outcomes& outcomes, const std::string& figure) {
@@ -130,7 +168,7 @@ double last_sum(const Outcomes& outcomes, const std::string& figure) {
 
 Measured printed_loss(const Outcomes& outcomes) {
   const double all = last_sum(outcomes, "own_loss") / last_sum(outcomes, "own_count");
-  const double printed = last_sum(outcomes, "printed_loss") / last_sum(outcomes, "printed_count");
+  const double printed = last_sum(outcomes, "loss_sum") / last_sum(outcomes, "loss_count");
   return {.expected = 0, .observed = std::abs(printed - all), .tolerance = 1e-9};
 }
 
@@ -159,5 +197,6 @@ lockstep::Part evaluation_part() {
                            .naive_check = "a printed loss counts one rank's samples only"},
                           {.name = "near-miss-count-is-known",
                            .slug = "local-hits-global-count",
-                           .naive_check = "the count is not reduced with the hits"}}};
+                           .naive_check = "the count is not reduced with the hits"}},
+          .watch = beside<Beside>};
 }

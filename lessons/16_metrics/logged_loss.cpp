@@ -4,10 +4,14 @@
 //           wrapper averages the gradients already, and the collective is no part of the graph.
 // Symptom:  the log is right. The division by W is part of the graph and the sum is not: the
 //           gradient is 1/W of the right one, as with 1/W of the learning rate.
+#include <lockstep/lesson/batches.h>
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>
+#include <lockstep/train/distributed_sampler.h>
 #include <lockstep/train/functional.h>
+#include <lockstep/train/loss.h>
+#include <lockstep/train/watched.h>
 
 #include "parts.h"
 
@@ -18,42 +22,41 @@ using namespace lockstep;
 constexpr std::int64_t kBatch = 32;  // per rank
 constexpr int kSteps = 8;
 
+// Of each step's global batch, the next kBatch * world_size samples, a rank takes every W-th.
+std::vector<std::vector<std::int64_t>> batches_of(int rank, int world_size) {
+  std::vector<std::vector<std::int64_t>> batches;
+  for (int step = 0; step < kSteps; ++step)
+    batches.push_back(share_of(rank, world_size, global_batch(step, kBatch * world_size)));
+  return batches;
+}
+
+// The log of a lesson's run is its outcome.
+void write_log(RankContext& context, const at::Tensor& loss) {
+  add_figure(context, "logged", loss.item<double>());
+}
+
 void train(RankContext& context, const Fault& fault) {
   auto& group = *context.group();
-  const int world_size = context.world_size();
-  const std::int64_t global_batch = kBatch * world_size;
-  const auto data = fashion_mnist_or_synthetic(Split::train, global_batch * kSteps);
+  const int rank = context.rank(), world_size = context.world_size();
+  context.intent({.global_batch = kBatch * world_size, .loss_reduction = "mean"});
+  const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * world_size * kSteps);
   Mlp module(784, 32, 10);
   module->to(context.device());
-  auto& probes = context.probes();
-  probes.intent({.global_batch = global_batch, .loss_reduction = "mean"});
-  probes.dataset("train", data.inputs, data.targets, all_ids(data.size()), data.size());
-  probes.attach(*module);
   DistributedDataParallel<Mlp> model(module, context.group());
-  probes.engine("distributed_data_parallel");
-  probes.start();
-  torch::optim::SGD optimizer(model.parameters(), 0.01);
-  Mean own_loss, accuracy;
+  SGD optimizer(model.parameters(), 0.01);
+  // Two near misses reduce the loss itself too: after backward, where nobody minds; or through a
+  // collective that has a gradient, whose sum makes up for the division.
+  const bool after_backward = fault("near-miss-reduced-after-backward");
+  const bool with_gradient = fault("near-miss-reduced-with-gradient");
 
-  probes.pass_begin("train", 0);
-  for (int step = 0; step < kSteps; ++step) {
-    std::vector<std::int64_t> everyone, mine;
-    for (std::int64_t i = 0; i < global_batch; ++i) {
-      everyone.push_back(step * global_batch + i);
-      if (i % world_size == context.rank()) mine.push_back(everyone.back());
-    }
-    probes.samples("train", mine);
-    const auto batch = take(data, mine);
+  const auto batches = batches_of(rank, world_size);
+  tell_pass(0, data.size(), batches);
+  for (const auto& ids : batches) {
+    const auto batch = take(data, ids);
     optimizer.zero_grad();
     const auto outputs = model(batch.inputs.to(context.device()));
-    const auto each = torch::cross_entropy_loss(outputs, batch.targets.to(context.device()), {},
-                                                at::Reduction::None);
-    auto loss = each.mean();
+    auto loss = cross_entropy(outputs, batch.targets.to(context.device())).mean();
     at::Tensor logged;
-    // Two near misses reduce the loss itself too: after backward, where nobody minds; or through a
-    // collective that has a gradient, whose sum makes up for the division.
-    const bool after_backward = fault("near-miss-reduced-after-backward");
-    const bool with_gradient = fault("near-miss-reduced-with-gradient");
     if (fault("loss-all-reduced-in-place")) {  // PITFALL loss-all-reduced-in-place
       all_reduce(group, loss);
       loss = loss / world_size;
@@ -66,26 +69,47 @@ void train(RankContext& context, const Fault& fault) {
       all_reduce(group, logged);
       logged /= world_size;
     }
-    probes.loss(loss, each);
     loss.backward();
     if (after_backward) {
       all_reduce(group, loss);
       logged = loss / world_size;
     }
-
-    const auto expected = gradient_of_batch(module, take(data, everyone));
-    add_figure(context, "gradient_scale", scale_of(flat_gradients(*module), expected));
-    add_figure(context, "logged", logged.item<double>());
-    probes.gradients_ready();
+    write_log(context, logged);
     optimizer.step();
-    probes.updated(optimizer);
-    own_loss.add(each);
-    accuracy.add(outputs.argmax(1).cpu() == batch.targets);
   }
-  probes.pass_end("train", 0, kSteps);
-  context.outcome().losses.push_back(own_loss.value());
-  context.outcome().accuracy.push_back(accuracy.value());
 }
+
+// Beside it one process with the same weights computes the gradient of the global batch.
+class Beside final : public Watch {
+ public:
+  Beside(RankContext& job, const Fault&)
+      : Watch(job),
+        global_batch_(kBatch * job.world_size()),
+        data_(fashion_mnist_or_synthetic(Split::train, global_batch_ * kSteps)) {}
+
+  void optimizer_made(torch::optim::Optimizer& optimizer) override {
+    Watch::optimizer_made(optimizer);
+    one_process_ = Mlp(784, 32, 10);  // after the ranks' model: both draw random numbers
+    one_process_->to(context().device());
+  }
+  void update_begins(torch::optim::Optimizer&) override {
+    copy(parameters(), one_process_->parameters());
+    const auto batch = rows_of(data_, global_batch(step_++, global_batch_));
+    const auto expected = gradient_of_batch(one_process_, batch);
+    add_figure(context(), "gradient_scale", scale_of(flat_gradients(parameters()), expected));
+  }
+
+ private:
+  static void copy(const std::vector<at::Tensor>& from, const std::vector<at::Tensor>& to) {
+    const torch::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < to.size(); ++i) to[i].copy_(from.at(i));
+  }
+
+  std::int64_t global_batch_;
+  TensorData data_;
+  Mlp one_process_{nullptr};
+  std::int64_t step_ = 0;
+};
 
 Measured gradient_scale(const Outcomes& outcomes) {
   return {.expected = 1, .observed = smallest(outcomes, "gradient_scale"), .tolerance = 1e-3};
@@ -104,5 +128,6 @@ lockstep::Part logged_loss_part() {
                            .naive_check = "the loss itself is all-reduced, in place"},
                           {.name = "near-miss-reduced-with-gradient",
                            .slug = "loss-all-reduced-in-place",
-                           .naive_check = "backward starts from the mean of all ranks' losses"}}};
+                           .naive_check = "backward starts from the mean of all ranks' losses"}},
+          .watch = beside<Beside>};
 }

@@ -17,6 +17,8 @@
 #include <lockstep/lesson/lesson.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/distributed_sampler.h>
+#include <lockstep/train/loss.h>
+#include <lockstep/train/watched.h>
 
 #include <csignal>
 #include <set>
@@ -37,82 +39,81 @@ int max_restarts(const Fault& fault) {
   return 1;
 }
 
+// The last rank's machine fails, in the job's first attempt.
+bool dies_now(const RankContext& context, const Fault& fault, std::int64_t epoch) {
+  if (fault("near-miss-nobody-fails")) return false;
+  // Near miss: nothing has been saved when the rank dies, so the second attempt begins at epoch 0.
+  const bool early = fault("near-miss-died-before-a-checkpoint");
+  return context.attempt() == 0 && context.rank() == context.world_size() - 1 &&
+         epoch == (early ? 0 : kDiesIn);
+}
+
 void train(RankContext& context, const Fault& fault) {
-  const bool is_last = context.rank() == context.world_size() - 1;
   const auto data =
       fashion_mnist_or_synthetic(Split::train, kBatch * kBatches * context.world_size());
   Mlp module(784, 32, 10);
   module->to(context.device());
-  auto& probes = context.probes();
-  probes.dataset("train", data.inputs, data.targets, all_ids(data.size()), data.size());
-  probes.attach(*module);
   DistributedDataParallel<Mlp> model(module, context.group());
-  probes.engine("distributed_data_parallel");
-  torch::optim::SGD optimizer(model.parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+  SGD optimizer(model.parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
   DistributedSampler sampler({.dataset_size = data.size(),
                               .num_replicas = context.world_size(),
                               .rank = context.rank(),
                               .seed = context.seed()});
   CheckpointFolder folder(context.job_folder() / "checkpoints");
-  const auto parts = [&] {
+  const auto state = [&] {
     return Value::Dict{{"model", state_dict(*module)}, {"optimizer", state_dict(optimizer)}};
   };
 
-  // Near miss: nothing has been saved when the rank dies, so the second attempt begins at epoch 0.
-  const bool dies_early = fault("near-miss-died-before-a-checkpoint");
-  const bool nobody_dies = fault("near-miss-nobody-fails");
   std::int64_t epoch = 0;
-  const auto latest = folder.latest();
   if (fault("restart-without-resume")) {  // PITFALL restart-without-resume
     // The program is as it was before anybody thought of restarts.
-  } else if (latest) {
+  } else if (const auto latest = folder.latest()) {
     const auto checkpoint = load_checkpoint(*latest, {.map_location = context.device()});
     load_state_dict(*module, checkpoint.at("model"));
     load_state_dict(optimizer, checkpoint.at("optimizer"));
     epoch = checkpoint.at("epoch").as_int() + 1;
-    probes.checkpoint_file("load", *latest, {});
-    probes.training_state("resumed", parts());
+    context.training_state("resumed", state());
   }
-  probes.start();
 
   for (; epoch < kEpochs; ++epoch) {
     sampler.set_epoch(epoch);
-    probes.set_epoch(epoch);
-    probes.pass_begin("train", epoch);
-    Mean loss_of_epoch;
     for (const auto& ids : sampler.batches(kBatch)) {
-      probes.samples("train", ids);
       const auto batch = take(data, ids);
-      if (context.attempt() == 0 && epoch == (dies_early ? 0 : kDiesIn) && is_last && !nobody_dies)
-        std::raise(SIGKILL);
+      if (dies_now(context, fault, epoch)) std::raise(SIGKILL);
       optimizer.zero_grad();
-      const auto each =
-          torch::cross_entropy_loss(model(batch.inputs.to(context.device())),
-                                    batch.targets.to(context.device()), {}, at::Reduction::None);
-      const auto loss = each.mean();
-      probes.loss(loss, each);
-      loss.backward();
-      probes.gradients_ready();
+      const auto outputs = model(batch.inputs.to(context.device()));
+      cross_entropy(outputs, batch.targets.to(context.device())).mean().backward();
       optimizer.step();
-      probes.updated(optimizer);
-      loss_of_epoch.add(each);
     }
-    probes.pass_end("train", epoch, kBatches);
     save_on_rank_zero(*context.group(), [&] {
-      auto checkpoint = parts();
+      auto checkpoint = state();
       checkpoint["epoch"] = epoch;
-      const auto file =
-          context.job_folder() / "checkpoints" / ("checkpoint_" + std::to_string(epoch) + ".pt");
-      probes.checkpoint_file("save_begin", file, {});
       save_checkpoint(folder, epoch, checkpoint);
-      probes.checkpoint_file("save_end", file, {});
     });
-    probes.training_state("saved", parts());
-    add_figure(context, "epochs", static_cast<double>(epoch));
-    context.outcome().losses.push_back(loss_of_epoch.value());
-    context.write();  // the launcher may end this rank before it can say more
+    context.training_state("saved", state());
   }
 }
+
+// Beside it the epochs that were saved are written down at once: the launcher may end this rank
+// before it can say more.
+class Beside final : public Watch {
+ public:
+  Beside(RankContext& job, const Fault&) : Watch(job) {}
+
+  void pass_begins(std::int64_t epoch, std::int64_t dataset_size) override {
+    Watch::pass_begins(epoch, dataset_size);
+    epoch_ = epoch;
+  }
+  void saved(const std::filesystem::path&) override {
+    add_figure(context(), "epochs", static_cast<double>(epoch_));
+    context().write();
+  }
+  // Nothing: what is not written yet is of an epoch that a failure broke off.
+  void finish() override {}
+
+ private:
+  std::int64_t epoch_ = 0;
+};
 
 // Epochs that rank 0 trained and saved, over all attempts.
 std::vector<double> saved_epochs(const Outcomes& outcomes) {
@@ -154,5 +155,6 @@ int main(int argc, char** argv) {
                                   {.name = "near-miss-nobody-fails",
                                    .slug = "restart-expected-by-default",
                                    .naive_check = "the job is started with max_restarts 0"}},
-                  .max_restarts = max_restarts}}});
+                  .max_restarts = max_restarts,
+                  .watch = beside<Beside>}}});
 }

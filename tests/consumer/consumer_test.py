@@ -21,7 +21,7 @@ SHOWN = [("library.md", "cmake_minimum_required(", "subdirectory/CMakeLists.txt"
          ("library.md", "#include <lockstep/dist/", "subdirectory/train.cpp"),
          ("library.md", "find_package(", "installed/CMakeLists.txt"),
          ("diagnose.md", "#include <lockstep/record/", "installed/two_lines.cpp"),
-         ("diagnose.md", "const auto writer", "installed/probed.cpp")]
+         ("diagnose.md", "lockstep::DistributedDataParallel<", "installed/unprobed.cpp")]
 
 
 def blocks(page):

@@ -180,7 +180,7 @@ class TwoLines(Program):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assert_learned(done.stdout)
         self.assert_findings([])
-        self.assertEqual(self.events(), {"collective", "place", "store_call"})
+        self.assertEqual(self.events(), {"collective", "group", "place", "store_call"})
 
     def test_three_ranks_are_clean(self):
         ranks = self.train("two_lines", 3)
@@ -221,6 +221,38 @@ class Probed(Program):
     def test_an_order_that_is_never_shuffled_again(self):
         self.assert_trained(self.train("probed", 3, "one-order"))
         self.assert_findings([("missing-set-epoch", [0, 1, 2])])
+
+
+class Unprobed(Program):
+    """Recorded by a variable of the environment."""
+
+    def train(self, program, world_size, fault="", **more):
+        return super().train(program, world_size, fault, LOCKSTEP_TRACE=self.folder / "traces", **more)
+
+    def test_it_is_clean_and_all_of_it_is_recorded(self):
+        self.assertNotIn("record", (HERE / "installed" / "unprobed.cpp").read_text(encoding="utf-8").split("#include", 1)[1])
+        self.assert_trained(self.train("unprobed", 2))
+        self.assert_findings([])
+        self.assertLessEqual({"model", "engine", "dataset", "set_epoch", "pass_begin", "pass_end", "samples", "forward",
+                              "loss", "local_gradients", "reduced_gradients", "parameters", "update", "group", "place"},
+                             self.events())
+
+    def test_a_forward_beside_the_wrapper(self):
+        self.assert_trained(self.train("unprobed", 2, "bypass"))
+        self.assert_findings([("forward-bypasses-wrapper", [0, 1])])
+
+    def test_an_order_that_is_never_shuffled_again(self):
+        self.assert_trained(self.train("unprobed", 3, "one-order"))
+        self.assert_findings([("missing-set-epoch", [0, 1, 2])])
+
+    def test_a_program_that_records_itself_is_recorded_once(self):
+        self.assert_trained(super().train("two_lines", 2, LOCKSTEP_TRACE=self.folder / "others"))
+        self.assert_findings([])
+        self.assertFalse((self.folder / "others").exists())
+
+    def test_without_the_variable_nothing_is_written(self):
+        self.assert_trained(super().train("unprobed", 2))
+        self.assertFalse((self.folder / "traces").exists())
 
 
 class Installed(Folder):

@@ -5,6 +5,7 @@
 #include <lockstep/base/processors.h>
 #include <lockstep/record/checked_backend.h>
 #include <lockstep/record/content.h>
+#include <lockstep/record/recorder.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/join.h>
 
@@ -170,6 +171,8 @@ TEST(RecordState, StepsGoOnWhereAnUpdateIsShadowed) {
         return record::check(observe(std::move(backend), store), store);
       };
     run_thread_ranks(job.options, [&](ProcessGroupPtr group) {
+      const auto recorder = std::make_shared<record::Recorder>(job.writer(group->getRank()));
+      observe(recorder);
       record::Probes probes(job.writer(group->getRank()), {.first = 100});
       auto model = DistributedDataParallel(seeded(5, [] { return Mlp(4, 6, 3); }), group);
       torch::optim::SGD optimizer(model.parameters(), 0.1);

@@ -259,6 +259,48 @@ TEST(Recorder, AnEvaluationIsOne) {
   }
 }
 
+// In the middle of an epoch: the epoch's pass goes on behind it.
+TEST(Recorder, AnEvaluationInsideAPassLeavesItWhole) {
+  const auto trace = record([](const ProcessGroupPtr& group, const TensorData& data) {
+    auto net = seeded(3, [] { return Mlp(12, 24, 4); });
+    DistributedDataParallel<Mlp> model(net, group);
+    SGD optimizer(model.parameters(), 0.05);
+    int step = 0;
+    for (const auto& ids : sampler_of(group).batches(kBatch)) {
+      const auto batch = take(data, ids);
+      optimizer.zero_grad();
+      cross_entropy(model(batch.inputs), batch.targets).mean().backward();
+      optimizer.step();
+      if (step++ != 1) continue;
+      const torch::NoGradGuard no_grad;
+      for (const auto& held_out : sampler_of(group).batches(kBatch)) take(data, held_out);
+    }
+  });
+  for (const auto& rank : trace.ranks) {
+    const auto passes = all<trace::PassEnd>(rank);
+    ASSERT_THAT(passes, SizeIs(2));
+    EXPECT_EQ(passes[0].phase, "evaluation");
+    EXPECT_EQ(passes[1].phase, "train");
+    EXPECT_EQ(passes[1].batches, 3);
+  }
+}
+
+// A layer that is put in after wrapping has tensors of its own, which nobody reduces.
+TEST(Recorder, ParametersThatAreReplacedAreSeen) {
+  const auto trace = record([](const ProcessGroupPtr& group, const TensorData& data) {
+    auto net = seeded(3, [] { return Mlp(12, 24, 4); });
+    DistributedDataParallel<Mlp> model(net, group, {.find_unused_parameters = true});
+    net->fc1 = net->replace_module("fc1", seeded(4, [] { return torch::nn::Linear(12, 24); }));
+    SGD optimizer(net->parameters(), 0.05);
+    for (const auto& ids : sampler_of(group).batches(kBatch)) {
+      const auto batch = take(data, ids);
+      cross_entropy(model(batch.inputs), batch.targets).mean().backward();
+      optimizer.step();
+    }
+  });
+  EXPECT_THAT(names_of(diagnose::diagnose(trace)), SizeIs(::testing::Ge(1u)));
+}
+
 // Who tells by hand is not told twice.
 TEST(Recorder, IsSilentBesideProbes) {
   const auto trace = record([](const ProcessGroupPtr& group, const TensorData& data) {

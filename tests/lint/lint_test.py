@@ -30,15 +30,16 @@ MAY_INCLUDE = {
     "course": {"base", "trace", "diagnose", "flight", "launch", "matrix", "report"},
     "gpu": {"base"},
     "cuda": {"base"},
-    "dist": {"base", "launch", "gpu"},
-    "train": {"base", "dist"},
-    "record": {"base", "launch", "dist", "trace"},
-    "checkpoint": {"base", "archive", "dist", "train"},
-    "lesson": {"base", "launch", "gpu", "trace", "diagnose", "matrix", "supervise", "report", "dist", "train", "record", "checkpoint"},
+    "observe": {"base"},
+    "dist": {"base", "launch", "gpu", "observe"},
+    "train": {"base", "dist", "observe"},
+    "record": {"base", "launch", "dist", "observe", "trace"},
+    "checkpoint": {"base", "archive", "dist", "observe", "train"},
+    "lesson": {"base", "launch", "gpu", "observe", "trace", "diagnose", "matrix", "supervise", "report", "dist", "train", "record", "checkpoint"},
 }
 TORCH_FREE = {"base", "launch", "gpu", "cuda", "trace", "archive", "flight", "diagnose", "matrix", "supervise", "report", "course"}
 # What an oracle measures with must not rest on what the detectors read.
-ORACLES = {"lesson/reference", "lesson/figures", "lesson/outcome"}
+ORACLES = {"lesson/reference", "lesson/figures", "lesson/outcome", "lesson/watch"}
 NOT_FOR_ORACLES = {"trace", "diagnose", "record", "report"}
 NOT_FOR_LESSONS = {"trace", "diagnose", "report", "course"}
 # A detector is a function of the trace: it opens no file, asks no environment, and looks at no clock.

@@ -76,7 +76,9 @@ std::filesystem::path save_checkpoint(CheckpointFolder& folder, std::int64_t num
   return path;
 }
 
-Checkpoint load_checkpoint(const std::filesystem::path& path, const LoadOptions& options) {
+namespace {
+
+Checkpoint read(const std::filesystem::path& path, const LoadOptions& options) {
   try {
     const archive::FileSource source(path);
     const archive::ArchiveReader reader(source);
@@ -85,12 +87,19 @@ Checkpoint load_checkpoint(const std::filesystem::path& path, const LoadOptions&
         reader.value(),
         [&](const archive::Storage& storage, void* to) { reader.read(storage, to); },
         options.map_location, &checkpoint.locations);
-    tell_loaded(path, checkpoint);
     return checkpoint;
   } catch (const Error& error) {
     tell([&](Observer& to) { to.refused(path); });
     throw Error("cannot load " + path.string() + ": " + error.what());
   }
+}
+
+}  // namespace
+
+Checkpoint load_checkpoint(const std::filesystem::path& path, const LoadOptions& options) {
+  auto checkpoint = read(path, options);
+  if (anybody_observes.load(std::memory_order_relaxed)) tell_loaded(path, checkpoint);
+  return checkpoint;
 }
 
 }  // namespace lockstep

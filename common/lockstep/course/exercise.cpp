@@ -94,7 +94,7 @@ std::string handed_out(const Exercise& exercise) {
              "One thing in this function is wrong. Mend it; whatever else you need goes above it. "
              "The rest of the program is the lesson's, as it is (" +
              exercise.pitfall.file.lexically_relative(source_folder()).string() +
-             "). Calls of probes only record what happens.") +
+             "). Calls of context.intent() and the like only say what is meant.") +
          "//   ./lockstep exercise check " + slug + "\n//   ./lockstep exercise hint " + slug +
          "\n\n" + without_the_answer(forms_of(exercise.pitfall));
 }

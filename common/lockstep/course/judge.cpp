@@ -103,7 +103,7 @@ void compare_updates(const trace::Trace& mended, const trace::Trace& reference,
   if (!right) return;
   const auto mine = diagnose::sgd_factor(diagnose::Run(mended));
   if (!mine || std::abs(*mine - *right) > 0.02 * std::abs(*right))
-    wrong.push_back("the parameters do not move by the gradient that probes.gradients_ready() saw" +
+    wrong.push_back("the parameters do not move by the gradient that the optimizer was given" +
                     (mine ? ", but by " + figure(*mine / *right) + " times that" : std::string()));
 }
 
@@ -137,7 +137,7 @@ void judge_findings(const std::string& slug, const diagnose::Diagnosis& mended,
   if (state_of(reference) == diagnose::State::clean &&
       state_of(mended) == diagnose::State::not_triggered)
     wrong.push_back("it no longer tells what " + slug +
-                    " is seen by: keep the calls of context.probes()");
+                    " is seen by: keep the library's sampler, optimizer, loss and take()");
 }
 
 }  // namespace

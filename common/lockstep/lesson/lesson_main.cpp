@@ -138,7 +138,10 @@ int run_as_rank(const Lesson& lesson, const LessonOptions& options,
   try {
     form.part->run(context, fault);
   } catch (...) {
-    watch->finish();
+    try {
+      watch->finish();
+    } catch (const std::exception&) {  // what ended the training is what is told
+    }
     context.write();
     throw;
   }

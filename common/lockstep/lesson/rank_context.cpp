@@ -117,6 +117,11 @@ void RankContext::random_numbers(const std::vector<std::int64_t>& ids, const at:
   record::random_numbers(ids, numbers);
 }
 
+void RankContext::training_state(const std::string& moment,
+                                 const ValueOf<at::Tensor>::Dict& parts) {
+  record::training_state(moment, parts);
+}
+
 void RankContext::write() {
   write_outcome(settings_.folder / ("rank_" + std::to_string(settings_.rank) + ".outcome.json"),
                 outcome_);

@@ -88,6 +88,7 @@ class RankContext {
   void metric(const std::string& name, const std::string& phase, double sum, double count);
   void decision(const std::string& name, std::int64_t value);
   void random_numbers(const std::vector<std::int64_t>& ids, const at::Tensor& numbers);
+  void training_state(const std::string& moment, const ValueOf<at::Tensor>::Dict& parts);
   // For what is rarer: the probes that the library's own events go through. For a rank, not for a device.
   record::Probes& told() { return recorder_->probes(); }
 

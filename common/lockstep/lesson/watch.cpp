@@ -1,3 +1,4 @@
+#include <lockstep/base/error.h>
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/watch.h>
 
@@ -14,6 +15,7 @@ void Watch::loss(const at::Tensor& per_sample, const at::Tensor& outputs,
 void Watch::fetch(const Fetch& fetch) {
   if (fetch.phase == "evaluation" || context_.tells_by_hand()) return;
   to_draw_ -= static_cast<std::int64_t>(fetch.ids.size());
+  empty_to_draw_ -= fetch.ids.empty() ? 1 : 0;
   drawn_.insert(drawn_.end(), fetch.ids.begin(), fetch.ids.end());
   ++batches_;
   context_.outcome().ids["drawn"] = {
@@ -24,12 +26,13 @@ void Watch::fetch(const Fetch& fetch) {
 void Watch::pass_begins(std::int64_t, std::int64_t) {
   if (!torch::GradMode::is_enabled()) return;
   end_pass();
-  to_draw_ = 0;
+  to_draw_ = empty_to_draw_ = 0;
   all_dealt_ = false;
 }
 
 void Watch::dealt(const std::vector<std::int64_t>& ids) {
   to_draw_ += static_cast<std::int64_t>(ids.size());
+  empty_to_draw_ += ids.empty() ? 1 : 0;
 }
 
 void Watch::pass_dealt() {
@@ -37,7 +40,7 @@ void Watch::pass_dealt() {
 }
 
 void Watch::update_ended(torch::optim::Optimizer&) {
-  if (all_dealt_ && to_draw_ <= 0) end_pass();
+  if (all_dealt_ && to_draw_ <= 0 && empty_to_draw_ <= 0) end_pass();
 }
 
 void Watch::end_pass() {
@@ -58,6 +61,15 @@ void Watch::optimizer_made(torch::optim::Optimizer& optimizer) {
   parameters_.clear();
   for (const auto& group : optimizer.param_groups())
     parameters_.insert(parameters_.end(), group.params().begin(), group.params().end());
+}
+
+const std::vector<at::Tensor>& Watch::parameters() const {
+  if (parameters_.empty())
+    throw UsageError(
+        "no optimizer has told of itself: use SGD of train/watched.h, Watched<...> around another "
+        "of torch's, or "
+        "this library's Adam");
+  return parameters_;
 }
 
 void Watch::finish() {

@@ -54,7 +54,8 @@ class Watch : public Observer {
 
  protected:
   RankContext& context() { return context_; }
-  const std::vector<at::Tensor>& parameters() const { return parameters_; }  // the optimizer's
+  // The optimizer's. Throws UsageError where none has told of itself.
+  const std::vector<at::Tensor>& parameters() const;
   // Writes down what was gathered since the last one, if anything was drawn or lost.
   void end_pass();
 
@@ -64,7 +65,7 @@ class Watch : public Observer {
   Mean loss_, accuracy_;
   std::vector<std::int64_t> drawn_;
   std::int64_t batches_ = 0;
-  std::int64_t to_draw_ = 0;  // of a pass
+  std::int64_t to_draw_ = 0, empty_to_draw_ = 0;  // of a pass: samples, and batches of none
   bool all_dealt_ = false;
 };
 

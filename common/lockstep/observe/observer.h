@@ -97,4 +97,13 @@ void tell(Call&& call) {
 // somebody holds it. A process that is several ranks has a thread for each.
 void observe(const std::shared_ptr<Observer>& observer);
 
+// As long as it lives, nobody hears what its thread does.
+class Unobserved {
+ public:
+  Unobserved();
+  ~Unobserved();
+  Unobserved(const Unobserved&) = delete;
+  Unobserved& operator=(const Unobserved&) = delete;
+};
+
 }  // namespace lockstep

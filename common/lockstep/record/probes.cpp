@@ -2,10 +2,8 @@
 #include <lockstep/record/content.h>
 #include <lockstep/record/probes.h>
 #include <lockstep/record/recorder.h>
-#include <lockstep/record/sketch.h>
 
 #include <bit>
-#include <cmath>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -23,24 +21,6 @@ std::vector<trace::Summary> summarize_all(const std::vector<at::Tensor>& tensors
 }
 
 }  // namespace
-
-trace::Summary summarize(const at::Tensor& tensor) {
-  auto plain = plain_on_cpu(tensor);
-  if (plain.is_complex()) plain = at::view_as_real(plain);
-  trace::Summary summary;
-  summary.hash = hash_bytes(plain.const_data_ptr(), plain.nbytes());
-  const auto size = static_cast<std::size_t>(plain.numel());
-  Projections projections;
-  if (plain.scalar_type() == at::kFloat) {
-    projections = project(plain.const_data_ptr<float>(), size);
-  } else {
-    const auto wide = plain.to(at::kDouble);
-    projections = project(wide.const_data_ptr<double>(), size);
-  }
-  summary.norm = std::sqrt(projections.sum_of_squares);
-  summary.sketch.assign(projections.values.begin(), projections.values.end());
-  return summary;
-}
 
 bool ProbeOptions::probes(std::int64_t step) const {
   if (step < first) return true;

@@ -8,6 +8,7 @@
 #include <lockstep/trace/attempts.h>
 
 #include <atomic>
+#include <iostream>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -72,17 +73,29 @@ std::shared_ptr<Recorder> start(const InitOptions& options, const std::filesyste
 
 std::atomic<bool> asked_for{false};  // by the program itself
 
-// Of every group's options, before it is made.
+// Of every group's options, before it is made. Nobody wrote a line for it, so nothing of it ends the program.
 void record_where_asked(InitOptions& options) {
   static std::mutex mutex;
   static std::shared_ptr<Recorder>
       recorder;  // until the process ends: it may make a group once more
+  static bool tried = false;
   const auto folder = environment("LOCKSTEP_TRACE");
   if (!folder || asked_for) return;
   const std::lock_guard lock(mutex);
-  if (!recorder && recorder_here()) return;  // somebody listens already
-  if (!recorder) recorder = start(options, *folder);
-  add_to(options, recorder);
+  try {
+    if (!recorder && recorder_here()) return;  // somebody listens already
+    if (!std::exchange(tried, true)) recorder = start(options, *folder);
+    if (!recorder) return;
+    const auto here = participant_of(options), known = recorder->writer()->participant();
+    if (here.rank != known.rank || here.world_size > known.world_size)
+      throw UsageError("rank " + std::to_string(here.rank) + " of " +
+                       std::to_string(here.world_size) +
+                       " is not recorded: this process is, as rank " + std::to_string(known.rank) +
+                       " of " + std::to_string(known.world_size));
+    add_to(options, recorder);
+  } catch (const Error& error) {
+    std::cerr << "LOCKSTEP_TRACE: " << error.what() << std::endl;
+  }
 }
 
 }  // namespace

@@ -3,7 +3,8 @@
 #include <lockstep/record/recorder.h>
 
 #include <algorithm>
-#include <numeric>
+#include <exception>
+#include <iostream>
 #include <utility>
 
 namespace lockstep::record {
@@ -15,14 +16,12 @@ bool trains(const torch::nn::Module& module) {
   return module.is_training() && torch::GradMode::is_enabled();
 }
 
-std::string phase_here() {
-  return torch::GradMode::is_enabled() ? "train" : "evaluation";
-}
-
-std::vector<bool> trainable_of(const torch::nn::Module& module) {
-  std::vector<bool> trainable;
-  for (const auto& parameter : module.parameters()) trainable.push_back(parameter.requires_grad());
-  return trainable;
+// The probes keep the tensors, so that no other one has the address of one that is gone.
+std::vector<std::pair<const void*, bool>> parameters_of(const torch::nn::Module& module) {
+  std::vector<std::pair<const void*, bool>> parameters;
+  for (const auto& parameter : module.parameters())
+    parameters.emplace_back(parameter.unsafeGetTensorImpl(), parameter.requires_grad());
+  return parameters;
 }
 
 }  // namespace
@@ -41,7 +40,20 @@ Recorder::Recorder(std::shared_ptr<trace::Writer> writer, const ProbeOptions& op
 }
 
 Recorder::~Recorder() {
-  end_pass();
+  hear([&] { end_pass(); });  // the program ends, and its devices may have ended before it
+}
+
+// The program does not end for its trace's sake.
+void Recorder::hear(c10::function_ref<void()> call) {
+  const Lock lock(mutex_);
+  if (by_hand_) return;
+  try {
+    call();
+  } catch (const std::exception& error) {
+    by_hand_ = true;
+    std::cerr << "lockstep: rank " << writer_->participant().rank
+              << " is recorded no further: " << error.what() << std::endl;
+  }
 }
 
 void Recorder::leave_to_probes() {
@@ -51,11 +63,13 @@ void Recorder::leave_to_probes() {
 
 void Recorder::group(const std::string& action, const std::string& name,
                      const std::vector<int>& ranks) {
+  // Not where an error is on its way: what is looked at may never be done.
+  if (action == "leave" && std::uncaught_exceptions() == 0 && !std::current_exception())
+    hear([&] {
+      end_pass();
+      probes_.flush();
+    });
   const Lock lock(mutex_);
-  if (action == "leave") {
-    end_pass();
-    probes_.flush();
-  }
   writer_->record(trace::Group{action, name, {ranks.begin(), ranks.end()}});
 }
 
@@ -67,52 +81,74 @@ bool Recorder::watches(const torch::nn::Module& module) const {
 
 void Recorder::watch(torch::nn::Module& module) {
   wrapped_ = module.weak_from_this();
-  trainable_ = trainable_of(module);
+  parameters_ = parameters_of(module);
   has_model_ = true;
   probes_.attach(module);
 }
 
 void Recorder::wrapping(torch::nn::Module& module) {
-  const Lock lock(mutex_);
-  if (by_hand_ || (!wrapped_.expired() && !watches(module))) return;
-  watch(module);
+  hear([&] {
+    if (!wrapped_.expired() && !watches(module)) return;
+    watch(module);
+  });
 }
 
 void Recorder::wrapped(torch::nn::Module& module, const std::string& engine) {
-  const Lock lock(mutex_);
-  if (!by_hand_ && watches(module)) probes_.engine(engine);
+  hear([&] {
+    if (watches(module)) probes_.engine(engine);
+  });
 }
 
-bool Recorder::trainable_changed(const torch::nn::Module& module) const {
-  return options_.probes(writer_->step()) && trainable_of(module) != trainable_;
+bool Recorder::parameters_changed(const torch::nn::Module& module) const {
+  return options_.probes(writer_->step()) && parameters_of(module) != parameters_;
 }
 
 void Recorder::forward_begins(torch::nn::Module& module) {
-  const Lock lock(mutex_);
-  if (by_hand_ || !watches(module)) return;
-  end_pass_if_done();
-  draw_dealt(trains(module));
-  if (!trains(module)) return;
-  if (trainable_changed(module)) watch(module);
-  begin();
+  hear([&] {
+    if (!watches(module)) return;
+    end_pass_if_done();
+    // Several forwards before a backward are of one batch; one that only looks is of no training batch.
+    const bool looks = !trains(module) && pass_ && pass_->phase == "train";
+    if (!looks && !awaits_backward_) draw_dealt(trains(module));
+    if (!trains(module)) return;
+    if (parameters_changed(module)) watch(module);
+    begin();
+  });
 }
 
 void Recorder::forward_ended(torch::nn::Module& module) {
-  const Lock lock(mutex_);
-  if (by_hand_ || !watches(module)) return;
-  probes_.forward(module.is_training());
-  if (!trains(module)) drawn_ = false;
+  hear([&] {
+    if (!watches(module)) return;
+    probes_.forward(module.is_training());
+    if (!trains(module)) drawn_ = false;
+  });
 }
 
 void Recorder::sync_gradients(bool wanted) {
-  const Lock lock(mutex_);
-  if (!by_hand_) probes_.sync_gradients(wanted);
+  hear([&] { probes_.sync_gradients(wanted); });
 }
 
 void Recorder::optimizer_made(torch::optim::Optimizer& optimizer) {
   const Lock lock(mutex_);
+  model_has_optimizer_ |= moves_model(optimizer);
+  if (has_model_) return;
   for (const auto& group : optimizer.param_groups())
     of_optimizers_.insert(of_optimizers_.end(), group.params().begin(), group.params().end());
+}
+
+bool Recorder::moves_model(const torch::optim::Optimizer& optimizer) const {
+  for (const auto& group : optimizer.param_groups())
+    for (const auto& parameter : group.params())
+      if (std::any_of(parameters_.begin(), parameters_.end(), [&](const auto& known) {
+            return known.first == parameter.unsafeGetTensorImpl();
+          }))
+        return true;
+  return false;
+}
+
+// Of another model, which is not recorded. Where none of them moves the recorded one, that is what is to be seen.
+bool Recorder::is_of_another_model(const torch::optim::Optimizer& optimizer) const {
+  return model_has_optimizer_ && !moves_model(optimizer);
 }
 
 void Recorder::find_model() {
@@ -136,27 +172,28 @@ void Recorder::begin() {
 }
 
 void Recorder::loss(const at::Tensor& per_sample, const at::Tensor&, const at::Tensor&) {
-  const Lock lock(mutex_);
-  if (by_hand_) return;
-  begin();
-  if (!drawn_) draw_dealt(true);
-  losses_.push_back(per_sample.detach().reshape(-1));
+  hear([&] {
+    begin();
+    if (!drawn_) draw_dealt(true);
+    losses_.push_back(per_sample.detach().reshape(-1));
+  });
 }
 
 void Recorder::backward(const at::Tensor& root) {
-  const Lock lock(mutex_);
-  if (by_hand_) return;
-  begin();
-  const auto losses = std::exchange(losses_, {});
-  if (!losses.empty() && root.numel() == 1)
-    probes_.loss(root, losses.size() == 1 ? losses.front() : at::cat(losses));
+  hear([&] {
+    begin();
+    awaits_backward_ = false;
+    const auto losses = std::exchange(losses_, {});
+    if (!losses.empty() && root.numel() == 1)
+      probes_.loss(root, losses.size() == 1 ? losses.front() : at::cat(losses));
+  });
 }
 
 void Recorder::zero_grad(const std::string& by) {
-  const Lock lock(mutex_);
-  if (by_hand_) return;
-  find_model();
-  probes_.zero_grad(by);
+  hear([&] {
+    find_model();
+    probes_.zero_grad(by);
+  });
 }
 
 void Recorder::gradients_ready() {
@@ -164,135 +201,49 @@ void Recorder::gradients_ready() {
 }
 
 void Recorder::end_step() {
-  gradients_told_ = drawn_ = false;
+  gradients_told_ = drawn_ = awaits_backward_ = false;
   losses_.clear();
 }
 
-void Recorder::update_begins(torch::optim::Optimizer&) {
-  const Lock lock(mutex_);
-  if (by_hand_) return;
-  begin();
-  gradients_ready();
+void Recorder::update_begins(torch::optim::Optimizer& optimizer) {
+  hear([&] {
+    if (is_of_another_model(optimizer)) return;
+    begin();
+    gradients_ready();
+  });
 }
 
 void Recorder::update_ended(torch::optim::Optimizer& optimizer) {
-  const Lock lock(mutex_);
-  if (by_hand_) return;
-  probes_.updated(optimizer);
-  end_step();
+  hear([&] {
+    if (is_of_another_model(optimizer)) return;
+    probes_.updated(optimizer);
+    end_step();
+  });
 }
 
 void Recorder::update_shadowed() {
+  hear([&] { begin(); });
   const Lock lock(mutex_);
   if (const auto step = writer_->step(); step >= 0) writer_->set_step(step + 1);
 }
 
 void Recorder::clip(double max_norm, const at::Tensor& norm) {
-  const Lock lock(mutex_);
-  if (!by_hand_ && options_.probes(writer_->step())) probes_.clip(max_norm, norm.item<double>());
+  hear([&] {
+    if (options_.probes(writer_->step())) probes_.clip(max_norm, norm.item<double>());
+  });
 }
 
 void Recorder::scaled_step(double scale, bool found_nonfinite, bool updates) {
-  const Lock lock(mutex_);
-  if (by_hand_) return;
-  begin();
-  gradients_ready();
-  probes_.scaled_step(scale, found_nonfinite, updates);
-  if (!updates) end_step();
+  hear([&] {
+    begin();
+    gradients_ready();
+    probes_.scaled_step(scale, found_nonfinite, updates);
+    if (!updates) end_step();
+  });
 }
 
 void Recorder::schedule(std::int64_t position, std::int64_t length) {
-  const Lock lock(mutex_);
-  if (!by_hand_) probes_.schedule(position, length);
-}
-
-// ---- samples ----
-
-void Recorder::set_epoch(std::int64_t epoch) {
-  const Lock lock(mutex_);
-  if (by_hand_) return;
-  end_pass();
-  probes_.set_epoch(epoch);
-}
-
-void Recorder::pass_begins(std::int64_t epoch, std::int64_t dataset_size) {
-  const Lock lock(mutex_);
-  if (by_hand_) return;
-  end_pass();
-  dealt_.clear();
-  pass_ = Pass{.epoch = epoch, .dataset_size = dataset_size, .phase = {}};
-}
-
-void Recorder::dealt(const std::vector<std::int64_t>& ids) {
-  const Lock lock(mutex_);
-  if (by_hand_ || !pass_) return;
-  pass_->to_draw += static_cast<std::int64_t>(ids.size());
-  if (!fetches_) dealt_.push_back(ids);
-}
-
-void Recorder::pass_dealt() {
-  const Lock lock(mutex_);
-  if (by_hand_ || !pass_) return;
-  pass_->dealt = true;
-  if (pass_->to_draw == 0) open_pass(phase_here());  // of nothing
-}
-
-void Recorder::open_pass(const std::string& phase) {
-  if (!pass_ || !pass_->phase.empty()) return;
-  pass_->phase = phase;
-  if (std::find(known_sets_.begin(), known_sets_.end(), phase) == known_sets_.end()) {
-    known_sets_.push_back(phase);
-    writer_->record(trace::Dataset{phase, pass_->dataset_size, pass_->dataset_size, 0, 0, 0});
-  }
-  probes_.pass_begin(phase, pass_->epoch);
-}
-
-void Recorder::draw(const std::string& phase, const std::vector<std::int64_t>& ids) {
-  open_pass(phase);
-  probes_.samples(phase, ids);
-  drawn_ = true;
-  if (!pass_ || pass_->phase != phase) return;
-  pass_->to_draw -= static_cast<std::int64_t>(ids.size());
-  ++pass_->batches;
-}
-
-// The next batch that a sampler has dealt, to a program that does not tell what it takes out of its data.
-void Recorder::draw_dealt(bool training) {
-  if (fetches_ || dealt_.empty()) return;
-  const auto ids = std::move(dealt_.front());
-  dealt_.pop_front();
-  draw(training ? "train" : "evaluation", ids);
-}
-
-void Recorder::fetch(const Fetch& fetch) {
-  const Lock lock(mutex_);
-  if (by_hand_) return;
-  end_pass_if_done();
-  fetches_ = true;
-  dealt_.clear();
-  const auto phase = fetch.phase.empty() ? phase_here() : fetch.phase;
-  if (std::find(known_sets_.begin(), known_sets_.end(), phase) == known_sets_.end()) {
-    known_sets_.push_back(phase);
-    auto all = fetch.all_ids;
-    if (all.empty()) {
-      all.resize(static_cast<std::size_t>(fetch.inputs.size(0)));
-      std::iota(all.begin(), all.end(), 0);
-    }
-    probes_.dataset(phase, fetch.inputs, fetch.targets, all, fetch.global_size);
-  }
-  draw(phase, fetch.ids);
-}
-
-// The last batch's update may still be to come.
-void Recorder::end_pass_if_done() {
-  if (!drawn_) end_pass();
-}
-
-// Where all of it was drawn; a pass that was broken off has no end.
-void Recorder::end_pass() {
-  if (!pass_ || !pass_->dealt || pass_->to_draw > 0 || pass_->phase.empty()) return;
-  const auto ended = *std::exchange(pass_, std::nullopt);
-  probes_.pass_end(ended.phase, ended.epoch, ended.batches);
+  hear([&] { probes_.schedule(position, length); });
 }
 
 // ---- checkpoints ----
@@ -307,34 +258,41 @@ trace::CheckpointFile Recorder::checkpoint_file() const {
 }
 
 void Recorder::saving(const std::filesystem::path& file) {
-  const Lock lock(mutex_);
-  if (by_hand_) return;
-  end_pass();
-  probes_.checkpoint_file("save_begin", file, checkpoint_file());
+  hear([&] {
+    end_pass();
+    probes_.checkpoint_file("save_begin", file, checkpoint_file());
+  });
 }
 
 void Recorder::saved(const std::filesystem::path& file) {
-  const Lock lock(mutex_);
-  if (!by_hand_) probes_.checkpoint_file("save_end", file, checkpoint_file());
+  hear([&] { probes_.checkpoint_file("save_end", file, checkpoint_file()); });
 }
 
 void Recorder::loaded(const std::filesystem::path& file, const std::vector<std::string>& from,
                       const std::vector<std::string>& to, const std::vector<std::string>& keys) {
-  const Lock lock(mutex_);
-  if (by_hand_) return;
-  auto what = checkpoint_file();
-  what.from = from;
-  what.to = to;
-  what.keys = keys;
-  probes_.checkpoint_file("load", file, what);
+  hear([&] {
+    end_pass();
+    probes_.flush();  // before the program changes the parameters
+    auto what = checkpoint_file();
+    what.from = from;
+    what.to = to;
+    what.keys = keys;
+    probes_.checkpoint_file("load", file, what);
+  });
 }
 
 void Recorder::refused(const std::filesystem::path& file) {
+  hear([&] {
+    auto what = checkpoint_file();
+    what.accepted = false;
+    probes_.checkpoint_file("load", file, what);
+  });
+}
+
+void Recorder::training_state(const std::string& moment, const ValueOf<at::Tensor>::Dict& parts) {
   const Lock lock(mutex_);
-  if (by_hand_) return;
-  auto what = checkpoint_file();
-  what.accepted = false;
-  probes_.checkpoint_file("load", file, what);
+  end_pass();
+  probes_.training_state(moment, parts);
 }
 
 // ---- what only the program knows ----
@@ -353,6 +311,10 @@ void decision(const std::string& name, std::int64_t value) {
 
 void random_numbers(const std::vector<std::int64_t>& ids, const at::Tensor& numbers) {
   if (const auto current = recorder_here()) current->probes().random_numbers(ids, numbers);
+}
+
+void training_state(const std::string& moment, const ValueOf<at::Tensor>::Dict& parts) {
+  if (const auto current = recorder_here()) current->training_state(moment, parts);
 }
 
 }  // namespace lockstep::record

@@ -7,8 +7,10 @@
 //   record::metric("accuracy", "evaluation", hits, count);
 //   record::decision("stop", stops);
 //   record::random_numbers(ids, numbers);
+//   record::training_state("saved", parts);
 #pragma once
 
+#include <c10/util/FunctionRef.h>
 #include <lockstep/observe/observer.h>
 #include <lockstep/record/probes.h>
 
@@ -34,6 +36,8 @@ class Recorder final : public Observer {
   Probes& probes() { return probes_; }
   // A backward begins, from this value.
   void backward(const at::Tensor& root);
+  // Probes::training_state, and ends a pass of which nothing is left.
+  void training_state(const std::string& moment, const ValueOf<at::Tensor>::Dict& parts);
 
   void group(const std::string& action, const std::string& name,
              const std::vector<int>& ranks) override;
@@ -69,13 +73,18 @@ class Recorder final : public Observer {
   struct Pass {
     std::int64_t epoch = 0, dataset_size = 0;
     std::string phase;  // empty: not begun
-    std::int64_t batches = 0, to_draw = 0;
+    std::int64_t batches = 0;
+    std::int64_t to_draw = 0, empty_to_draw = 0;  // samples, and batches of none
     bool dealt = false;
+    bool is_done() const { return dealt && to_draw <= 0 && empty_to_draw <= 0; }
   };
 
   void watch(torch::nn::Module& module);
   bool watches(const torch::nn::Module& module) const;
-  bool trainable_changed(const torch::nn::Module& module) const;
+  bool parameters_changed(const torch::nn::Module& module) const;
+  void hear(c10::function_ref<void()> call);
+  bool moves_model(const torch::optim::Optimizer& optimizer) const;
+  bool is_of_another_model(const torch::optim::Optimizer& optimizer) const;
   void find_model();       // the optimizers' parameters, where no engine has wrapped one
   void begin();            // before the first step
   void gradients_ready();  // once a step
@@ -93,13 +102,17 @@ class Recorder final : public Observer {
   Probes probes_;
   bool by_hand_ = false;
   std::weak_ptr<torch::nn::Module> wrapped_;
-  std::vector<bool> trainable_;  // of the wrapped module's parameters, when they were looked at
+  // The wrapped module's parameters, and which of them are trained, when they were looked at.
+  std::vector<std::pair<const void*, bool>> parameters_;
   std::vector<at::Tensor> of_optimizers_;
   bool has_model_ = false, started_ = false;
-  bool gradients_told_ = false;     // of this step
-  bool drawn_ = false;              // a batch, since the last update
-  std::vector<at::Tensor> losses_;  // per sample, since the last backward
+  bool model_has_optimizer_ = false;  // one that tells
+  bool awaits_backward_ = false;      // a train batch was drawn
+  bool gradients_told_ = false;       // of this step
+  bool drawn_ = false;                // a batch, since the last update
+  std::vector<at::Tensor> losses_;    // per sample, since the last backward
   std::optional<Pass> pass_;
+  std::optional<Pass> around_;  // a train pass under way, inside of which pass_ evaluates
   std::deque<std::vector<std::int64_t>> dealt_;  // and not drawn
   bool fetches_ = false;                         // the program tells what it takes out of its data
   std::vector<std::string> known_sets_;          // phases whose data set was told
@@ -112,5 +125,6 @@ void intent(const trace::Intent& intent);
 void metric(const std::string& name, const std::string& phase, double sum, double count);
 void decision(const std::string& name, std::int64_t value);
 void random_numbers(const std::vector<std::int64_t>& ids, const at::Tensor& numbers);
+void training_state(const std::string& moment, const ValueOf<at::Tensor>::Dict& parts);
 
 }  // namespace lockstep::record

@@ -98,18 +98,20 @@ torch::Tensor Adam::step(LossClosure closure) {
     loss = closure();
   }
   tell([&](Observer& to) { to.update_begins(*this); });
-  const torch::NoGradGuard no_grad;
-  for (auto& group : param_groups_) {
-    const auto& options = options_of(group);
-    for (auto& parameter : group.params()) {
-      if (!parameter.grad().defined()) continue;
-      if (parameter.grad().is_sparse() || parameter.is_complex())
-        throw Error(std::string("Adam does not take ") +
-                    (parameter.is_complex() ? "complex parameters" : "sparse gradients") +
-                    "; this parameter's shape is " + c10::str(parameter.sizes()));
-      auto& state = state_[parameter.unsafeGetTensorImpl()];
-      if (!state) state = initial_state(parameter, options.amsgrad());
-      update(parameter, static_cast<AdamParamState&>(*state), options);
+  {
+    const torch::NoGradGuard no_grad;
+    for (auto& group : param_groups_) {
+      const auto& options = options_of(group);
+      for (auto& parameter : group.params()) {
+        if (!parameter.grad().defined()) continue;
+        if (parameter.grad().is_sparse() || parameter.is_complex())
+          throw Error(std::string("Adam does not take ") +
+                      (parameter.is_complex() ? "complex parameters" : "sparse gradients") +
+                      "; this parameter's shape is " + c10::str(parameter.sizes()));
+        auto& state = state_[parameter.unsafeGetTensorImpl()];
+        if (!state) state = initial_state(parameter, options.amsgrad());
+        update(parameter, static_cast<AdamParamState&>(*state), options);
+      }
     }
   }
   tell([&](Observer& to) { to.update_ended(*this); });

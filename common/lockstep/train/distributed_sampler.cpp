@@ -122,7 +122,10 @@ std::optional<std::vector<std::size_t>> DistributedSampler::next(std::size_t bat
   if (batch_size == 0)
     throw UsageError("DistributedSampler::next: batch_size must be above 0, found 0.");
   if (next_ >= order_.size()) {
-    tell([&](Observer& to) { to.pass_dealt(); });
+    tell([&](Observer& to) {
+      if (order_.empty()) to.pass_begins(order_epoch_, options_.dataset_size);
+      to.pass_dealt();
+    });
     return std::nullopt;
   }
   const auto end = next_ + std::min(batch_size, order_.size() - next_);

@@ -1,10 +1,10 @@
 #include <lockstep/base/error.h>
 #include <lockstep/observe/observer.h>
 #include <lockstep/train/lr_scheduler.h>
+#include <lockstep/train/schedule_values.h>
 
 #include <algorithm>
 #include <cmath>
-#include <mutex>
 #include <numbers>
 #include <utility>
 
@@ -23,8 +23,6 @@ void check(bool right, const char* what) {
 // Beyond it a double does not count, and a few steps more would overflow.
 constexpr std::int64_t kMostSteps = std::int64_t{1} << 53;
 
-using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
-
 void check_steps(const char* name, std::int64_t steps) {
   if (steps < -kMostSteps || steps > kMostSteps)
     throw Error(std::string("\"") + name + "\" of a state_dict: " + std::to_string(steps) +
@@ -39,64 +37,7 @@ void check_one_for_each_group(const char* name, const std::vector<double>& rates
                 " parameter groups");
 }
 
-WeakTensor first_parameter(const torch::optim::Optimizer& optimizer) {
-  for (const auto& group : optimizer.param_groups())
-    if (!group.params().empty()) return WeakTensor(group.params().front().getIntrusivePtr());
-  return WeakTensor(at::Tensor().getIntrusivePtr());
-}
-
-struct SharedValues {
-  std::weak_ptr<ScheduleValues> values;
-  // From a file, and no schedule has taken it yet. An optimizer holds its parameters, so it has ended where
-  // its first one has, and is another where that is another.
-  std::shared_ptr<ScheduleValues> waiting;
-  std::optional<WeakTensor> waiting_for;
-};
-
-std::mutex shared_values_mutex;  // of the map that shared_values gives parts of
-
-SharedValues& shared_values(const torch::optim::Optimizer& optimizer) {
-  static std::map<const torch::optim::Optimizer*, SharedValues> of_optimizer;
-  for (auto& [address, shared] : of_optimizer)
-    if (shared.waiting &&
-        (shared.waiting_for->expired() ||
-         (address == &optimizer && *shared.waiting_for != first_parameter(optimizer))))
-      shared.waiting.reset();
-  std::erase_if(of_optimizer, [](const auto& entry) { return entry.second.values.expired(); });
-  return of_optimizer[&optimizer];
-}
-
-std::shared_ptr<ScheduleValues> values_in(SharedValues& shared,
-                                          const torch::optim::Optimizer& optimizer) {
-  auto values = shared.values.lock();
-  if (!values) shared.values = values = std::make_shared<ScheduleValues>();
-  values->resize(optimizer.param_groups().size());
-  return values;
-}
-
 }  // namespace
-
-std::shared_ptr<ScheduleValues> schedule_values(torch::optim::Optimizer& optimizer) {
-  const std::lock_guard lock(shared_values_mutex);
-  return values_in(shared_values(optimizer), optimizer);
-}
-
-void load_schedule_values(torch::optim::Optimizer& optimizer, const ScheduleValues& loaded) {
-  const std::lock_guard lock(shared_values_mutex);
-  auto& shared = shared_values(optimizer);
-  shared.waiting.reset();  // a former load's
-  const bool has_schedule = !shared.values.expired();
-  const auto values = values_in(shared, optimizer);
-  bool any = false;
-  for (std::size_t i = 0; i < std::min(loaded.size(), values->size()); ++i)
-    for (const auto& [name, value] : loaded[i]) {
-      (*values)[i][name] = value;
-      any = true;
-    }
-  if (has_schedule || !any) return;
-  shared.waiting = values;
-  shared.waiting_for = first_parameter(optimizer);
-}
 
 LRScheduler::LRScheduler(torch::optim::Optimizer& optimizer)
     : optimizer_(optimizer), values_(schedule_values(optimizer)) {}
@@ -114,8 +55,7 @@ void LRScheduler::start(std::int64_t last_epoch) {
   }
   last_epoch_ = last_epoch;
   initial_step();
-  const std::lock_guard lock(shared_values_mutex);
-  shared_values(optimizer_).waiting.reset();  // this schedule has them now
+  detail::values_are_taken(optimizer_);
 }
 
 void LRScheduler::initial_step() {

@@ -20,7 +20,7 @@ namespace lockstep {
 template <class Base>
 class Watched;
 
-// Of LBFGS, whose closure runs several backwards in a step, the last one's gradients are told.
+// Of LBFGS, whose closure runs several backwards in a step, the first one's gradients are told.
 template <std::derived_from<torch::optim::Optimizer> Base>
 class Watched<Base> final : public Base {
  public:

@@ -1,0 +1,119 @@
+// The recorder's part of samples: which were drawn in which pass.
+#include <lockstep/record/recorder.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace lockstep::record {
+namespace {
+
+std::string phase_here() {
+  return torch::GradMode::is_enabled() ? "train" : "evaluation";
+}
+
+}  // namespace
+
+void Recorder::set_epoch(std::int64_t epoch) {
+  hear([&] {
+    end_pass();
+    probes_.set_epoch(epoch);
+  });
+}
+
+void Recorder::pass_begins(std::int64_t epoch, std::int64_t dataset_size) {
+  hear([&] {
+    end_pass();
+    const bool inside = pass_ && pass_->phase == "train" && phase_here() == "evaluation";
+    if (inside) around_ = std::move(pass_);
+    if (phase_here() == "train") around_.reset();
+    dealt_.clear();
+    pass_ = Pass{.epoch = epoch, .dataset_size = dataset_size, .phase = {}};
+  });
+}
+
+void Recorder::dealt(const std::vector<std::int64_t>& ids) {
+  hear([&] {
+    if (!pass_) return;
+    pass_->to_draw += static_cast<std::int64_t>(ids.size());
+    pass_->empty_to_draw += ids.empty() ? 1 : 0;
+    if (!fetches_) dealt_.push_back(ids);
+  });
+}
+
+void Recorder::pass_dealt() {
+  hear([&] {
+    if (!pass_) return;
+    pass_->dealt = true;
+    if (pass_->is_done()) open_pass(phase_here());  // of nothing
+  });
+}
+
+void Recorder::open_pass(const std::string& phase) {
+  // What is drawn for the first step is of that step, though the model may not have begun it.
+  if (phase == "train" && writer_->step() < 0) writer_->set_step(0);
+  if (!pass_ || !pass_->phase.empty()) return;
+  pass_->phase = phase;
+  if (std::find(known_sets_.begin(), known_sets_.end(), phase) == known_sets_.end()) {
+    known_sets_.push_back(phase);
+    writer_->record(trace::Dataset{phase, pass_->dataset_size, pass_->dataset_size, 0, 0, 0});
+  }
+  probes_.pass_begin(phase, pass_->epoch);
+}
+
+void Recorder::draw(const std::string& phase, const std::vector<std::int64_t>& ids) {
+  if (around_ && around_->phase == phase) {
+    end_pass();
+    if (around_) pass_ = std::exchange(around_, std::nullopt);
+  }
+  open_pass(phase);
+  probes_.samples(phase, ids);
+  drawn_ = true;
+  awaits_backward_ = phase == "train";
+  if (!pass_ || pass_->phase != phase) return;
+  pass_->to_draw -= static_cast<std::int64_t>(ids.size());
+  pass_->empty_to_draw -= ids.empty() ? 1 : 0;
+  ++pass_->batches;
+}
+
+// The next batch that a sampler has dealt, to a program that does not tell what it takes out of its data.
+void Recorder::draw_dealt(bool training) {
+  if (fetches_ || dealt_.empty()) return;
+  const auto ids = std::move(dealt_.front());
+  dealt_.pop_front();
+  draw(training ? "train" : "evaluation", ids);
+}
+
+void Recorder::fetch(const Fetch& fetch) {
+  hear([&] {
+    end_pass_if_done();
+    fetches_ = true;
+    dealt_.clear();
+    const bool looks = !torch::GradMode::is_enabled();  // at samples of whatever data set
+    const auto phase = looks || fetch.phase.empty() ? phase_here() : fetch.phase;
+    if (std::find(known_sets_.begin(), known_sets_.end(), phase) == known_sets_.end()) {
+      known_sets_.push_back(phase);
+      auto all = fetch.all_ids;
+      if (all.empty()) {
+        all.resize(static_cast<std::size_t>(fetch.inputs.size(0)));
+        std::iota(all.begin(), all.end(), 0);
+      }
+      probes_.dataset(phase, fetch.inputs, fetch.targets, all, fetch.global_size);
+    }
+    draw(phase, fetch.ids);
+  });
+}
+
+// The last batch's update may still be to come.
+void Recorder::end_pass_if_done() {
+  if (!drawn_) end_pass();
+}
+
+// Where all of it was drawn; a pass that was broken off has no end.
+void Recorder::end_pass() {
+  if (!pass_ || !pass_->is_done() || pass_->phase.empty()) return;
+  const auto ended = *std::exchange(pass_, std::exchange(around_, std::nullopt));
+  probes_.pass_end(ended.phase, ended.epoch, ended.batches);
+}
+
+}  // namespace lockstep::record
