@@ -13,12 +13,14 @@ namespace {
 
 constexpr double kMaxNorm = 0.5;
 
-at::Tensor clip(const at::Tensor& gradient, double norm) {
-  return gradient * std::min(1.0, kMaxNorm / (norm + 1e-6));
-}
-
 double norm_of(const at::Tensor& gradient) {
   return gradient.norm().item<double>();
+}
+
+void clip(Mlp& net, double norm) {
+  const auto told = torch::tensor(norm, at::kDouble);
+  tell([&](Observer& to) { to.clip(kMaxNorm, told); });
+  set_gradients(*net, flat_gradients(*net) * std::min(1.0, kMaxNorm / (norm + 1e-6)));
 }
 
 at::Tensor average(const Job& job, const at::Tensor& own) {
@@ -46,20 +48,15 @@ double train(const Job& job, const Update& update) {
 double clipping(const Job& job, const Fault& fault) {
   return train(job, [&](Mlp& net, torch::optim::SGD& optimizer, const at::Tensor& loss) {
     loss.backward();
-    auto gradient = flat_gradients(*net);
-    if (fault("clip-before-reduction")) {
-      gradient = average(job, clip(gradient, norm_of(gradient)));
-    } else {
-      gradient = average(job, gradient);
-      double norm = norm_of(gradient);
-      if (fault("norm-reduced-twice")) {
-        auto squares = at::full({1}, norm * norm);
-        all_reduce(*job.group, squares);
-        norm = squares.sqrt().item<double>();
-      }
-      gradient = clip(gradient, norm);
+    if (fault("clip-before-reduction")) clip(net, norm_of(flat_gradients(*net)));
+    set_gradients(*net, average(job, flat_gradients(*net)));
+    double norm = norm_of(flat_gradients(*net));
+    if (fault("norm-reduced-twice")) {
+      auto squares = at::full({1}, norm * norm);
+      all_reduce(*job.group, squares);
+      norm = squares.sqrt().item<double>();
     }
-    set_gradients(*net, gradient);
+    if (!fault("clip-before-reduction")) clip(net, norm);
     optimizer.step();
   });
 }
@@ -69,13 +66,9 @@ double scaling(const Job& job, const Fault& fault) {
   return train(job, [&](Mlp& net, torch::optim::SGD& optimizer, const at::Tensor& loss) {
     scaler.scale(loss).backward();
     set_gradients(*net, average(job, flat_gradients(*net)));
-    const auto clip_now = [&] {
-      const auto gradient = flat_gradients(*net);
-      set_gradients(*net, clip(gradient, norm_of(gradient)));
-    };
-    if (fault("clip-before-unscale")) clip_now();
+    if (fault("clip-before-unscale")) clip(net, norm_of(flat_gradients(*net)));
     scaler.unscale_(optimizer);
-    if (!fault("clip-before-unscale")) clip_now();
+    if (!fault("clip-before-unscale")) clip(net, norm_of(flat_gradients(*net)));
     scaler.step(optimizer);
     scaler.update();
   });
@@ -95,7 +88,9 @@ double overflow(const Job& job, const Fault& fault) {
     if (!fault("local-overflow-skip")) all_reduce(*job.group, skip, c10d::ReduceOp::MAX);
     if (found) gradient.zero_();
     set_gradients(*net, average(job, gradient));  // everyone takes part, whatever it has found
-    if (skip.item<float>() == 0) optimizer.step();
+    const bool updates = skip.item<float>() == 0;
+    tell([&](Observer& to) { to.scaled_step(1, found, updates); });
+    if (updates) optimizer.step();
   });
 }
 

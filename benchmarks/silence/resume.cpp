@@ -2,6 +2,7 @@
 // checkpoint file. Every attempt begins with models and optimizers of its own.
 #include <lockstep/checkpoint/checkpoint.h>
 #include <lockstep/checkpoint/save_on_rank_zero.h>
+#include <lockstep/record/recorder.h>
 #include <lockstep/train/adam.h>
 #include <lockstep/train/lr_scheduler.h>
 #include <lockstep/train/seeding.h>
@@ -26,6 +27,13 @@ struct Attempt {
     batches = 0;
     sampler.set_epoch(epoch);
     sampler.reset();
+  }
+  Value::Dict parts() {
+    return {{"model", state_dict(*net)},
+            {"average", state_dict(*average)},
+            {"optimizer", state_dict(optimizer)},
+            {"scheduler", schedule.state_dict()},
+            {"rng_state", get_rng_state()}};
   }
 
   Mlp net, average;
@@ -53,31 +61,36 @@ void step(const Job& job, Attempt& run, const Fault& fault) {
   for (std::size_t i = 0; i < to.size(); ++i) to[i].lerp_(from[i], 0.02);
 }
 
-std::filesystem::path file_of(const Job& job, int number) {
-  return job.folder / ("checkpoint_" + std::to_string(number) + ".pt");
+std::filesystem::path file_of(const Job& job) {
+  return job.folder / "checkpoint.pt";
 }
 
-void save(const Job& job, Attempt& run, int number, const Fault& fault) {
+// What this rank is going to go on from.
+std::optional<Value> save(const Job& job, Attempt& run, const Fault& fault) {
+  Value::List random;
+  for (const auto& state : all_gather(*job.group, get_rng_state())) random.emplace_back(state);
   Value::Dict parts{{"model", state_dict(*run.net)},
                     {"average", state_dict(*run.average)},
                     {"epoch", run.epoch},
                     {"batches", run.batches},
                     {"sampler", run.sampler.state_dict()}};
   if (!fault("optimizer-state-missing")) parts["optimizer"] = state_dict(run.optimizer);
-  Value::List random;
-  for (const auto& state : all_gather(*job.group, get_rng_state())) random.emplace_back(state);
   if (!fault("scheduler-or-rng-state-missing")) {
     parts["scheduler"] = run.schedule.state_dict();
     parts["rng_state"] = random;
   }
-  save_on_rank_zero(*job.group,
-                    [&] { save_checkpoint(file_of(job, number), parts, {.sync = false}); });
+  std::optional<Value> read;
+  // Nobody waits for rank 0: the others find what was there before.
+  if (fault("read-before-written") && job.rank() != 0 && std::filesystem::exists(file_of(job)))
+    read = load_checkpoint(file_of(job)).value;
+  barrier(*job.seam);
+  save_on_rank_zero(*job.group, [&] { save_checkpoint(file_of(job), parts, {.sync = false}); });
+  record::training_state("saved", run.parts());
+  return read;
 }
 
-void restore(const Job& job, Attempt& run, int number, const Fault& fault) {
-  // Nobody waited for rank 0: the others find what was there before.
-  if (fault("read-before-written") && job.rank() != 0) --number;
-  const auto saved = load_checkpoint(file_of(job, number)).value;
+void restore(const Job& job, Attempt& run, const std::optional<Value>& read, const Fault& fault) {
+  const auto saved = read ? *read : load_checkpoint(file_of(job)).value;
   load_state_dict(*run.net, saved.at("model"));
   load_state_dict(*run.average, saved.at("average"));
   const auto& parts = saved.as_dict();
@@ -90,26 +103,37 @@ void restore(const Job& job, Attempt& run, int number, const Fault& fault) {
   const auto epoch = saved.at("epoch").as_int(), batches = saved.at("batches").as_int();
   if (batches == job.updates_of_epoch()) {  // saved at an epoch's end
     run.begin_epoch(fault("resume-repeats-epoch") ? epoch : epoch + 1);
-    return;
+  } else {
+    run.begin_epoch(epoch);
+    if (!fault("resume-mid-epoch-replays")) {
+      run.sampler.load_state_dict(saved.at("sampler"));
+      run.batches = batches;
+    }
   }
-  run.begin_epoch(epoch);
-  if (fault("resume-mid-epoch-replays")) return;
-  run.sampler.load_state_dict(saved.at("sampler"));
-  run.batches = batches;
+  record::training_state("resumed", run.parts());
+}
+
+// One process plays all attempts, so it says itself which one begins.
+void tell_attempt(int attempt, int attempts) {
+  if (const auto recorder = record::recorder_here())
+    recorder->writer()->record(trace::Attempt{attempt, attempts - 1});
 }
 
 // The updates in `attempts` equal parts, with a restart between two of them.
 std::unique_ptr<Attempt> run_in(int attempts, const Job& job, const Fault& fault) {
   std::unique_ptr<Attempt> run;
+  std::optional<Value> read;
   for (int attempt = 0; attempt < attempts; ++attempt) {
+    tell_attempt(attempt, attempts);
+    run.reset();
     torch::manual_seed(job.seed);
     run = std::make_unique<Attempt>(job);
     torch::manual_seed(rank_seed(job.seed, job.rank()));
-    if (attempt == 0) save(job, *run, 0, fault);
-    if (attempt > 0 && !fault("restart-without-resume")) restore(job, *run, attempt, fault);
+    if (attempt == 0) save(job, *run, fault);
+    if (attempt > 0 && !fault("restart-without-resume")) restore(job, *run, read, fault);
     const auto end = job.updates() * (attempt + 1) / attempts;
     for (auto done = job.updates() * attempt / attempts; done < end; ++done) step(job, *run, fault);
-    save(job, *run, attempt + 1, fault);
+    read = save(job, *run, fault);
   }
   return run;
 }

@@ -1,4 +1,5 @@
 // Which samples a rank trains on, and in which order.
+#include <lockstep/record/recorder.h>
 #include <torch/data/samplers/distributed.h>
 
 #include <algorithm>
@@ -56,7 +57,7 @@ double files(const Job& job, const Fault& fault) {
   if (fault("no-sharding")) options.num_replicas = 1, options.rank = 0;
   auto held = rows_of(job.train, ids);
   held.ids = ids;
-  held.global_size = job.train.size();
+  held.global_size = static_cast<std::int64_t>(count) * size;
   return trained(job, held, epochs_of(DistributedSampler(options), job.batch));
 }
 
@@ -75,10 +76,19 @@ double split(const Job& job, const Fault& fault) {
 
 // Two nodes in name, with half of the ranks each.
 double nodes(const Job& job, const Fault& fault) {
+  const int of_node = std::max(1, job.world_size() / 2);
   auto options = job.sampler();
   if (fault("world-size-from-device-count")) {
-    options.num_replicas = std::max(1, job.world_size() / 2);
-    options.rank = job.rank() % options.num_replicas;
+    options.num_replicas = of_node;
+    options.rank = job.rank() % of_node;
+  }
+  if (const auto recorder = record::recorder_here()) {
+    auto place = record::place_of_this_process();  // and where it would be
+    place.node += static_cast<std::uint64_t>(job.rank() / of_node);
+    place.local_rank = job.rank() % of_node;
+    place.local_world_size = of_node;
+    recorder->probes().tell(place);
+    recorder->probes().tell(trace::Shard{"train", options.num_replicas, options.rank});
   }
   return trained(job, job.train, epochs_of(DistributedSampler(options), job.batch));
 }
@@ -103,16 +113,17 @@ double stream(const Job& job, const Fault& fault) {
   });
 }
 
-// LibTorch's sampler, of which a loader holds a copy.
-EpochOf libtorch_epochs(const Job& job, bool allow_duplicates, bool told) {
+// LibTorch's sampler, of which a loader holds a copy: `tells_copy`, or the original only.
+EpochOf libtorch_epochs(const Job& job, bool allow_duplicates, bool tells_copy) {
   Watched<torch::data::samplers::DistributedRandomSampler> sampler(
       static_cast<std::size_t>(job.train.size()), static_cast<std::size_t>(job.world_size()),
       static_cast<std::size_t>(job.rank()), allow_duplicates);
-  return [=](std::int64_t epoch) mutable {
-    if (told) sampler.set_epoch(static_cast<std::size_t>(epoch) + 1'000 * job.seed);
-    sampler.reset();
+  return [=, copy = sampler](std::int64_t epoch) mutable {
+    auto& told = tells_copy ? copy : sampler;
+    told.set_epoch(static_cast<std::size_t>(epoch) + 1'000 * job.seed);
+    copy.reset();
     Batches batches;
-    while (const auto batch = sampler.next(static_cast<std::size_t>(job.batch)))
+    while (const auto batch = copy.next(static_cast<std::size_t>(job.batch)))
       if (static_cast<std::int64_t>(batch->size()) == job.batch)
         batches.emplace_back(batch->begin(), batch->end());
     tell_pass(epoch, job.train.size(), batches);
@@ -124,14 +135,13 @@ double tail(const Job& job, const Fault& fault) {
   auto options = job.sampler();
   options.drop_last = true;
   auto batches_of = epochs_of(DistributedSampler(options), job.batch);
-  if (fault("tail-never-seen")) batches_of = libtorch_epochs(job, false, true);
+  if (fault("tail-never-seen")) batches_of = libtorch_epochs(job, false, /*tells_copy=*/true);
   return trained(job, job.train, batches_of);
 }
 
 double epochs(const Job& job, const Fault& fault) {
   DistributedSampler sampler(job.sampler());
-  const auto theirs =
-      libtorch_epochs(job, true, /*told=*/false);  // set_epoch reaches the original only
+  const auto theirs = libtorch_epochs(job, true, /*tells_copy=*/false);
   return trained(job, job.train, [&, theirs](std::int64_t epoch) {
     if (fault("set-epoch-on-copy")) return theirs(epoch);
     Batches batches;

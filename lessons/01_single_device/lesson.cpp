@@ -21,7 +21,7 @@ constexpr std::int64_t kBatch = 64;
 constexpr int kCheckedSteps = 8;
 constexpr double kLearningRate = 1e-3;  // Adam's default, and article D's
 
-// A near miss: two half batches, whose gradients are meant to add up.
+// A near miss: the gradients of two half batches are meant to add up.
 void backward_by_halves(Mlp& model, const at::Tensor& inputs, const at::Tensor& targets) {
   for (int half = 0; half < 2; ++half) {
     const auto outputs = model->forward(inputs.chunk(2)[half]);
@@ -36,9 +36,8 @@ void train(RankContext& context, const Fault& fault) {
   Mlp model(784, 256, 10);
   model->to(context.device());
   Watched<torch::optim::Adam> optimizer(model->parameters(), kLearningRate);
-  // One device: a sampler of one replica. More ranks train the same thing, each for itself.
+  // A sampler of one replica: with more ranks, each trains the same model by itself.
   DistributedSampler sampler({.dataset_size = data.size(), .seed = context.seed()});
-  const bool by_halves = fault("near-miss-accumulation");
 
   for (std::int64_t epoch = 0; epoch < (context.full() ? 10 : 3); ++epoch) {
     sampler.set_epoch(epoch);
@@ -47,21 +46,22 @@ void train(RankContext& context, const Fault& fault) {
       const auto inputs = batch.inputs.to(context.device());
       const auto targets = batch.targets.to(context.device());
 
-      if (fault("gradients-not-zeroed")) {  // PITFALL gradients-not-zeroed
-        // Nothing: .grad still holds every gradient so far.
+      if (fault("gradients-not-zeroed")) {
+        // .grad still holds every gradient so far.
       } else {
         optimizer.zero_grad();
       }
-      if (by_halves)
+      if (fault("near-miss-accumulation")) {
         backward_by_halves(model, inputs, targets);
-      else
+      } else {
         cross_entropy(model->forward(inputs), targets).mean().backward();
+      }
       optimizer.step();
     }
   }
 }
 
-// The gradient before each of the first updates against that of the batch alone.
+// Compares the gradient before each of the first updates with that of its batch alone.
 class Beside final : public Watch {
  public:
   Beside(RankContext& job, const Fault&) : Watch(job) {}
@@ -79,11 +79,9 @@ class Beside final : public Watch {
 
  private:
   Mlp model_of_same_weights() {
-    const torch::NoGradGuard no_grad;
     Mlp model(784, 256, 10);
     model->to(context().device());
-    auto copies = model->parameters();
-    for (std::size_t i = 0; i < copies.size(); ++i) copies[i].copy_(parameters()[i]);
+    copy_parameters(parameters(), model->parameters());
     return model;
   }
 
@@ -91,8 +89,8 @@ class Beside final : public Watch {
   int step_ = 0;
 };
 
-// The gradient before each of the first updates, against the gradient of that batch alone. float32
-// sums in another order differ by less than 1e-6; a sum of gradients by 3.9 (reports/measured/run).
+// float32 sums in another order differ by less than 1e-6; a sum of gradients by 3.9
+// (reports/measured/run).
 Measured gradient_error(const Outcomes& outcomes) {
   return {.expected = 0, .observed = largest(outcomes, "gradient_error"), .tolerance = 1e-4};
 }

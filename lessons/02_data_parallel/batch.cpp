@@ -8,6 +8,10 @@
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/data_parallel.h>
+#include <lockstep/train/loss.h>
+#include <lockstep/train/watched.h>
+
+#include <numeric>
 
 #include "parts.h"
 
@@ -24,80 +28,81 @@ std::int64_t batch_size(int step, int devices) {
   return 16 * devices - (step % 2 == 0 ? 0 : devices - 1);
 }
 
+std::vector<std::int64_t> batch_of(int step, int devices) {
+  std::int64_t first = 0;
+  for (int before = 0; before < step; ++before) first += batch_size(before, devices);
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(batch_size(step, devices)));
+  std::iota(ids.begin(), ids.end(), first);
+  return ids;
+}
+
+// Each copy of the model runs its part, side by side.
+std::vector<at::Tensor> forward(const std::vector<std::shared_ptr<torch::nn::Module>>& copies,
+                                const std::vector<at::Tensor>& parts) {
+  if (copies.size() != parts.size())
+    throw Error("must have as many inputs as modules: the batch was cut into " +
+                std::to_string(parts.size()) + ", and " + std::to_string(copies.size()) +
+                " modules wait for a part");
+  std::vector<at::Tensor> outputs(parts.size());
+  parallel_apply(parts.size(),
+                 [&](std::size_t i) { outputs[i] = copies[i]->as<MlpImpl>()->forward(parts[i]); });
+  return outputs;
+}
+
 void train(RankContext& context, const Fault& fault) {
-  const int count = context.world_size();
   const auto devices = context.devices();
+  const int count = context.world_size();
   const auto data = fashion_mnist_or_synthetic(Split::train, 16 * count * kSteps);
   Mlp model(784, 256, 10);
   model->to(devices[0]);
-  torch::optim::SGD optimizer(model->parameters(), 0.01);
-  context.probes().intent({.global_batch = 0, .loss_reduction = "mean"});
-  Mean loss_of_epoch;
+  SGD optimizer(model->parameters(), 0.01);
 
-  std::int64_t position = 0;
   for (int step = 0; step < kSteps; ++step) {
-    auto ids = all_ids(batch_size(step, count));
-    for (auto& id : ids) id += position;
-    position += static_cast<std::int64_t>(ids.size());
-    const auto batch = take(data, ids);
-    const auto expected = gradient_of_batch(model, batch);
+    const auto batch = take(data, batch_of(step, count));
     optimizer.zero_grad();
-
     const auto inputs = scatter(batch.inputs, devices);
     const auto targets = scatter(batch.targets, devices);
-    std::vector<std::int64_t> sizes;
-    for (const auto& part : inputs) sizes.push_back(part.size(0));
-    context.probes().split(count, sizes);
-    add_figure(context, "devices without a part",
-               static_cast<double>(devices.size() - inputs.size()));
 
     std::size_t copies = inputs.size();
-    if (fault("odd-batch-split")) {  // PITFALL odd-batch-split
+    if (fault("odd-batch-split")) {
       copies = devices.size();  // One for each device that was asked for, whatever the batch gave.
     }
     const auto replicas = replicate(model.ptr(), {devices.begin(), devices.begin() + copies});
-    if (replicas.size() != inputs.size())
-      throw Error("must have as many inputs as modules: a batch of " + std::to_string(ids.size()) +
-                  " over " + std::to_string(devices.size()) + " devices is cut into " +
-                  std::to_string(inputs.size()) + ", and " + std::to_string(replicas.size()) +
-                  " modules wait for a part");
+    const auto outputs = forward(replicas, inputs);
+    for (std::size_t i = 0; i < copies; ++i)
+      cross_entropy(outputs[i], targets[i]).mean().backward();
 
     std::vector<double> weights(copies);
     for (std::size_t i = 0; i < copies; ++i) {
-      if (fault("unequal-chunk-mean")) {  // PITFALL unequal-chunk-mean
+      if (fault("unequal-chunk-mean")) {
         weights[i] = 1.0 / static_cast<double>(copies);
       } else {
-        weights[i] = static_cast<double>(sizes[i]) / static_cast<double>(ids.size());
+        weights[i] = static_cast<double>(inputs[i].size(0)) / static_cast<double>(batch.size());
       }
     }
-    std::vector<at::Tensor> losses(copies);
-    for (std::size_t i = 0; i < copies; ++i) {
-      auto& probes = context.probes(static_cast<int>(i));
-      probes.attach(*replicas[i]);
-      if (step == 0) probes.start();
-      std::vector<std::int64_t> part_ids(ids.begin(), ids.begin() + sizes[i]);
-      ids.erase(ids.begin(), ids.begin() + sizes[i]);
-      probes.samples("train", part_ids);
-    }
-    parallel_apply(copies, [&](std::size_t i) {
-      auto& replica = *replicas[i]->as<MlpImpl>();
-      losses[i] = torch::cross_entropy_loss(replica.forward(inputs[i]), targets[i], {},
-                                            at::Reduction::None);
-      context.probes(static_cast<int>(i)).forward(replica.is_training());
-      losses[i].mean().backward();
-    });
     reduce_gradients(replicas, weights);
-
-    add_figure(context, "gradient_error", relative_distance(flat_gradients(*model), expected));
-    for (std::size_t i = 0; i < copies; ++i) {
-      loss_of_epoch.add(losses[i]);
-      context.probes(static_cast<int>(i)).gradients_ready();
-    }
     optimizer.step();
-    for (int i = 0; i < count; ++i) context.probes(i).updated(optimizer);
   }
-  context.outcome().losses.push_back(loss_of_epoch.value());
 }
+
+// Compares each reduced gradient with that of the whole batch.
+class Beside final : public Watch {
+ public:
+  Beside(RankContext& job, const Fault&) : Watch(job) {}
+
+  void fetch(const Fetch& fetch) override {
+    Watch::fetch(fetch);
+    batch_ = rows_of({fetch.inputs, fetch.targets}, fetch.ids);
+  }
+  void update_begins(torch::optim::Optimizer&) override {
+    add_figure(
+        context(), "gradient_error",
+        relative_distance(flat_gradients(parameters()), gradient_of_batch(model<Mlp>(), batch_)));
+  }
+
+ private:
+  TensorData batch_;
+};
 
 Measured finished_batches(const Outcomes& outcomes) {
   const auto& figures = outcomes.at(0).figures;
@@ -124,5 +129,7 @@ lockstep::Part batch_part() {
                  {.slug = "unequal-chunk-mean",
                   .what = "plain mean of the parts' means, though one part is smaller",
                   .oracle = {"reduced gradient, distance from the whole batch's", gradient_error}}},
-      .participants = lockstep::Participants::devices};
+      .participants = lockstep::Participants::devices,
+      .records_transfers = false,  // all go through device 0: that fault is bottleneck.cpp's
+      .watch = beside<Beside>};
 }

@@ -5,9 +5,13 @@
 //           to it. In a ring each device sends and receives about 2 (n-1)/n of the bytes.
 // Symptom:  device 0 holds more and moves more, and the others wait for it. Results are right. In
 //           DDP (lesson 03) no device is special.
+#include <lockstep/lesson/batches.h>
 #include <lockstep/lesson/figures.h>
 #include <lockstep/train/data_parallel.h>
+#include <lockstep/train/loss.h>
+#include <lockstep/train/watched.h>
 
+#include <memory>
 #include <numeric>
 
 #include "parts.h"
@@ -20,63 +24,60 @@ constexpr int kSteps = 10;
 constexpr std::int64_t kBatch = 64;  // of the whole process: article B's DataParallel example
 
 void train(RankContext& context, const Fault& fault) {
-  const int count = context.world_size();
   const auto devices = context.devices();
-  std::vector<double> received(count, 0);
-  const TransferObserver observer = [&](const Transferred& moved) {
-    if (moved.from == moved.to) return;
-    if (moved.what == std::string("gradients"))
-      received[moved.to] += static_cast<double>(moved.bytes);
-    context.probes(moved.to).transfer(moved.from, moved.to, moved.bytes, moved.what);
-  };
   auto model = torch::nn::Sequential(torch::nn::Linear(10, 1));
   model->to(devices[0]);
+  const auto samples = at::randn({kSteps * kBatch, 10});
+  const TensorData data{samples, samples.sum(1, true)};
   auto replicas = replicate(model.ptr(), devices);
-  std::vector<std::unique_ptr<torch::optim::SGD>> optimizers;
-  for (int i = 0; i < count; ++i) {
-    optimizers.push_back(std::make_unique<torch::optim::SGD>(replicas[i]->parameters(), 0.01));
-  }
-  Mean loss_of_epoch;
+  std::vector<std::unique_ptr<SGD>> optimizers;  // of each device
+  for (const auto& replica : replicas)
+    optimizers.push_back(std::make_unique<SGD>(replica->parameters(), 0.01));
+
   for (int step = 0; step < kSteps; ++step) {
-    const auto inputs = at::randn({kBatch, 10});
-    const auto targets = inputs.sum(1, true);
-    const auto parts = scatter(inputs, devices);
-    const auto part_targets = scatter(targets, devices);
-    std::vector<double> weights;
-    for (const auto& part : parts) weights.push_back(static_cast<double>(part.size(0)) / kBatch);
-    for (int i = 0; i < count; ++i) {
-      optimizers[i]->zero_grad();
-      context.probes(i).attach(*replicas[i]);
-      if (step == 0) context.probes(i).start();
-    }
-    std::vector<at::Tensor> losses(parts.size());
-    parallel_apply(parts.size(), [&](std::size_t i) {
-      auto& replica = *replicas[i]->as<torch::nn::SequentialImpl>();
-      losses[i] = at::mse_loss(replica.forward(parts[i]), part_targets[i]);
-      losses[i].backward();
+    const auto batch = take(data, global_batch(step, kBatch));
+    const auto inputs = scatter(batch.inputs, devices);
+    const auto targets = scatter(batch.targets, devices);
+    for (auto& optimizer : optimizers) optimizer->zero_grad();
+    std::vector<at::Tensor> outputs(inputs.size());
+    parallel_apply(inputs.size(), [&](std::size_t i) {
+      outputs[i] = replicas[i]->as<torch::nn::SequentialImpl>()->forward(inputs[i]);
     });
-    for (std::size_t i = parts.size(); i < replicas.size(); ++i) {
-      // A device without a part still takes its place in the reduction.
-      for (auto& parameter : replicas[i]->parameters())
-        parameter.mutable_grad() = at::zeros_like(parameter);
-      weights.push_back(0);
+    std::vector<double> weights(replicas.size(), 0);  // of a device without a part: 0
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      tell_loss(at::mse_loss(outputs[i], targets[i], at::Reduction::None)).mean().backward();
+      weights[i] = static_cast<double>(inputs[i].size(0)) / kBatch;
     }
 
-    if (fault("device-zero-bottleneck")) {  // PITFALL device-zero-bottleneck
+    if (fault("device-zero-bottleneck")) {
       // DataParallel: sum on device 0, update there, copy the new parameters to everybody.
-      reduce_gradients(replicas, weights, observer);
+      reduce_gradients(replicas, weights);
       optimizers[0]->step();
-      replicas = replicate(model.ptr(), devices, observer);
+      replicas = replicate(model.ptr(), devices);
     } else {
-      ring_all_reduce_gradients(replicas, weights, observer);
+      ring_all_reduce_gradients(replicas, weights);
       for (auto& optimizer : optimizers) optimizer->step();
     }
-    for (int i = 0; i < count; ++i) context.probes(i).updated(*optimizers[i]);
-    for (const auto& loss : losses) loss_of_epoch.add(loss);
   }
-  context.outcome().losses.push_back(loss_of_epoch.value());
-  context.outcome().figures["gradient bytes received"] = received;
 }
+
+// Counts the gradients' bytes that each device receives.
+class Beside final : public Watch {
+ public:
+  Beside(RankContext& job, const Fault&)
+      : Watch(job), received_(static_cast<std::size_t>(job.world_size())) {}
+
+  void transfer(std::size_t, std::size_t to, std::int64_t bytes, const std::string& what) override {
+    if (what == "gradients") received_.at(to) += static_cast<double>(bytes);
+  }
+  void finish() override {
+    Watch::finish();
+    context().outcome().figures["gradient bytes received"] = received_;
+  }
+
+ private:
+  std::vector<double> received_;
+};
 
 // Of all gradient bytes that went from one device to another, the share that ended on device 0.
 Measured share_of_device_zero(const Outcomes& outcomes) {
@@ -96,5 +97,6 @@ lockstep::Part bottleneck_part() {
                       .what = "gradients gathered, reduced and applied on device 0",
                       .oracle = {"share of the gradients' bytes that end on device 0",
                                  share_of_device_zero}}},
-          .participants = lockstep::Participants::devices};
+          .participants = lockstep::Participants::devices,
+          .watch = beside<Beside>};
 }

@@ -4,93 +4,101 @@
 //           runs on.
 // Symptom:  on several devices LibTorch's data_parallel runs copies only, and drops them: the
 //           original's running mean stays 0, its variance 1, and evaluation uses those.
+#include <lockstep/lesson/batches.h>
 #include <lockstep/lesson/figures.h>
+#include <lockstep/lesson/reference.h>
 #include <lockstep/train/data_parallel.h>
+#include <lockstep/train/loss.h>
+#include <lockstep/train/watched.h>
 
 #include "parts.h"
 
 namespace {
 
 using namespace lockstep;
+using torch::nn::Sequential;
+using torch::nn::SequentialImpl;
 
 constexpr int kSteps = 8;
 constexpr std::int64_t kBatchPerDevice = 16;
 
 // Article D's MLP with a BatchNorm, so that there is a buffer to lose.
-torch::nn::Sequential batch_norm_mlp() {
-  return torch::nn::Sequential(torch::nn::Linear(784, 64), torch::nn::BatchNorm1d(64),
-                               torch::nn::ReLU(), torch::nn::Linear(64, 10));
+Sequential batch_norm_mlp() {
+  return Sequential(torch::nn::Linear(784, 64), torch::nn::BatchNorm1d(64), torch::nn::ReLU(),
+                    torch::nn::Linear(64, 10));
 }
 
-// What a single device would keep: a copy that runs forward on the first device's parts, with the
-// model's weights of each step.
-class OneDevice {
- public:
-  explicit OneDevice(const torch::nn::Sequential& model) : copy_(model->clone()) {}
-  void forward(const torch::nn::Sequential& model, const at::Tensor& inputs) {
-    const torch::NoGradGuard no_grad;
-    const auto weights = model->parameters();
-    for (std::size_t p = 0; p < weights.size(); ++p) copy_->parameters()[p].copy_(weights[p]);
-    copy_->train(model->is_training());
-    copy_->as<torch::nn::SequentialImpl>()->forward(inputs);
-  }
-  double distance(const torch::nn::Sequential& model) const {
-    const auto kept = copy_->named_buffers()["1.running_mean"];
-    return (model->named_buffers()["1.running_mean"] - kept).abs().max().item<double>();
-  }
-
- private:
-  std::shared_ptr<torch::nn::Module> copy_;
-};
-
 void train(RankContext& context, const Fault& fault) {
-  const int count = context.world_size();
   const auto devices = context.devices();
+  const int count = context.world_size();
   const auto data = fashion_mnist_or_synthetic(Split::train, kBatchPerDevice * count * kSteps);
   auto model = batch_norm_mlp();
   model->to(devices[0]);
-  torch::optim::SGD optimizer(model->parameters(), 0.01);
+  SGD optimizer(model->parameters(), 0.01);
   // A near miss: BatchNorm frozen on purpose, as in fine-tuning. Its buffers must not move.
-  const bool frozen = fault("near-miss-frozen-statistics");
-  model->train(!frozen);
-  OneDevice one_device(model);
-  Mean loss_of_epoch;
+  if (fault("near-miss-frozen-statistics")) model->eval();
 
   for (int step = 0; step < kSteps; ++step) {
-    const auto rows =
-        at::indexing::Slice(step * kBatchPerDevice * count, (step + 1) * kBatchPerDevice * count);
-    const auto inputs = scatter(data.inputs.index({rows}), devices);
-    const auto targets = scatter(data.targets.index({rows}), devices);
-    one_device.forward(model, inputs[0]);
+    const auto batch = take(data, global_batch(step, kBatchPerDevice * count));
     optimizer.zero_grad();
+    const auto inputs = scatter(batch.inputs, devices);
+    const auto targets = scatter(batch.targets, devices);
     auto replicas = replicate(model.ptr(), devices);
-    if (fault("replica-buffers-lost")) {  // PITFALL replica-buffers-lost
-      replicas[0] =
-          model->clone();  // As LibTorch's data_parallel: even the first device runs a copy.
+    if (fault("replica-buffers-lost")) {
+      // As LibTorch's data_parallel: even the first device runs a copy.
+      replicas[0] = model->clone();
     } else {
       // The first device runs the module itself, so its buffers move.
     }
-    for (int i = 0; i < count; ++i) {
-      context.probes(i).attach(i == 0 ? *model : *replicas[i]);
-      if (step == 0) context.probes(i).start();
-    }
-    std::vector<at::Tensor> losses(count);
-    parallel_apply(count, [&](std::size_t i) {
-      auto& replica = *replicas[i]->as<torch::nn::SequentialImpl>();
-      losses[i] = torch::cross_entropy_loss(replica.forward(inputs[i]), targets[i]);
-      context.probes(static_cast<int>(i)).forward(replica.is_training());
-      losses[i].backward();
+    std::vector<at::Tensor> outputs(replicas.size());
+    parallel_apply(replicas.size(), [&](std::size_t i) {
+      outputs[i] = replicas[i]->as<SequentialImpl>()->forward(inputs[i]);
     });
-    reduce_gradients(replicas, std::vector<double>(count, 1.0 / count));
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      cross_entropy(outputs[i], targets[i]).mean().backward();
+    reduce_gradients(replicas, std::vector<double>(replicas.size(), 1.0 / count));
     for (std::size_t p = 0; p < model->parameters().size(); ++p)
       model->parameters()[p].mutable_grad() = replicas[0]->parameters()[p].grad();
-    for (const auto& loss : losses) loss_of_epoch.add(loss);
     optimizer.step();
-    for (int i = 0; i < count; ++i) context.probes(i).updated(optimizer);
   }
-  context.outcome().losses.push_back(loss_of_epoch.value());
-  add_figure(context, "running mean apart", one_device.distance(model));
 }
+
+// Keeps what a single device would: a copy runs forward on the first device's parts, with the
+// model's weights of each step.
+class OneDevice final : public Watch {
+ public:
+  OneDevice(RankContext& job, const Fault&) : Watch(job) {}
+
+  void replicated(const std::vector<std::shared_ptr<torch::nn::Module>>& copies) override {
+    Watch::replicated(copies);
+    if (model_) return;
+    model_ = model<Sequential>();
+    copy_ = Sequential(std::dynamic_pointer_cast<SequentialImpl>(model_->clone()));
+  }
+  void fetch(const Fetch& fetch) override {
+    Watch::fetch(fetch);
+    part_ = rows_of({fetch.inputs, fetch.targets},
+                    {fetch.ids.begin(), fetch.ids.begin() + kBatchPerDevice});
+  }
+  void update_begins(torch::optim::Optimizer&) override {
+    const torch::NoGradGuard no_grad;
+    copy_parameters(model_->parameters(), copy_->parameters());
+    copy_->train(model_->is_training());
+    copy_->forward(part_.inputs.to(context().devices()[0]));
+  }
+  void finish() override {
+    Watch::finish();
+    const auto kept = [](const Sequential& module) {
+      return module->named_buffers()["1.running_mean"];
+    };
+    add_figure(context(), "running mean apart",
+               (kept(model_) - kept(copy_)).abs().max().item<double>());
+  }
+
+ private:
+  Sequential model_{nullptr}, copy_{nullptr};
+  TensorData part_;
+};
 
 Measured running_mean(const Outcomes& outcomes) {
   return {.expected = 0, .observed = largest(outcomes, "running mean apart"), .tolerance = 1e-6};
@@ -108,5 +116,7 @@ lockstep::Part buffers_part() {
           .near_misses = {{.name = "near-miss-frozen-statistics",
                            .slug = "replica-buffers-lost",
                            .naive_check = "the running mean is still what it was"}},
-          .participants = lockstep::Participants::devices};
+          .participants = lockstep::Participants::devices,
+          .records_transfers = false,  // all go through device 0: that fault is bottleneck.cpp's
+          .watch = beside<OneDevice>};
 }

@@ -43,18 +43,17 @@ void train(RankContext& context, const Fault& fault) {
   context.intent({.global_batch = kBatch * world_size, .loss_reduction = "mean"});
   const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * kSteps * world_size);
 
-  const bool same_seed = fault("near-miss-same-seed");  // A near miss: nothing to broadcast.
-  auto model = weights_of(same_seed ? 0 : rank, context.seed());
+  auto model = weights_of(fault("near-miss-same-seed") ? 0 : rank, context.seed());
   model->to(context.device());
-  if (fault("no-initial-broadcast")) {  // PITFALL no-initial-broadcast
+  if (fault("no-initial-broadcast")) {
     // Nothing: each rank goes on with its own weights.
-  } else if (!same_seed) {
+  } else if (fault("near-miss-same-seed")) {
+    // A near miss: all ranks drew the same weights.
+  } else {
     const torch::NoGradGuard no_grad;
     for (auto& parameter : model->parameters()) broadcast(group, parameter);
   }
   SGD optimizer(model->parameters(), kLearningRate);
-  const bool averages = fault("near-miss-parameters-averaged");
-  const bool divides_loss = fault("near-miss-loss-divided");
 
   for (int step = 0; step < kSteps; ++step) {
     const auto everyone = global_batch(step, kBatch * world_size);
@@ -62,21 +61,25 @@ void train(RankContext& context, const Fault& fault) {
     optimizer.zero_grad();
     const auto outputs = model->forward(batch.inputs.to(context.device()));
     auto loss = cross_entropy(outputs, batch.targets.to(context.device())).mean();
-    if (divides_loss) loss = loss / world_size;
+    if (fault("near-miss-loss-divided")) loss = loss / world_size;
     loss.backward();
 
-    if (fault("no-gradient-sync")) {  // PITFALL no-gradient-sync
+    if (fault("no-gradient-sync")) {
       // Nothing: each rank follows its own gradient.
-    } else if (!averages) {
+    } else if (fault("near-miss-parameters-averaged")) {
+      // A near miss: the weights are averaged below.
+    } else {
       for (auto& parameter : model->parameters()) all_reduce(group, parameter.mutable_grad());
-      if (fault("sum-not-mean")) {  // PITFALL sum-not-mean
+      if (fault("sum-not-mean")) {
         // Nothing: the sum of W mean gradients is W times too long.
-      } else if (!divides_loss) {
+      } else if (fault("near-miss-loss-divided")) {
+        // A near miss: the loss was divided.
+      } else {
         for (auto& parameter : model->parameters()) parameter.mutable_grad() /= world_size;
       }
     }
     optimizer.step();
-    if (averages) average_parameters(group, model);
+    if (fault("near-miss-parameters-averaged")) average_parameters(group, model);
   }
 }
 

@@ -25,12 +25,13 @@ constexpr std::int64_t kBatch = 32;
 constexpr int kSteps = 10;
 
 TensorData made_up_data(RankContext& context, const Fault& fault) {
-  if (fault("dataset-unseeded")) {  // PITFALL dataset-unseeded
+  if (fault("dataset-unseeded")) {
     // A process that seeds nothing draws as from a seed of its own.
     const auto seed_of_rank = context.seed() + 1 + static_cast<std::uint64_t>(context.rank());
     return synthetic(kSamples, 10, 2, seed_of_rank);
+  } else {
+    return synthetic(kSamples, 10, 2, context.seed());
   }
-  return synthetic(kSamples, 10, 2, context.seed());
 }
 
 // A near miss: each rank holds its own part of one data set, so what they hold differs, and should.
@@ -59,6 +60,7 @@ void train(RankContext& context, const Fault& fault) {
   const auto batches = sampler.batches(kBatch, /*drop_last_batch=*/true);
   const auto steps = std::min<std::size_t>(kSteps, batches.size());
   for (std::size_t step = 0; step < steps; ++step) {
+    // In its own part a rank's next batch is simply the next rows.
     const auto batch = own_part ? take(part, global_batch(static_cast<std::int64_t>(step), kBatch))
                                 : take(data, batches[step]);
     optimizer.zero_grad();

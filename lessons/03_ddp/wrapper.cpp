@@ -33,10 +33,8 @@ void train(RankContext& context, const Fault& fault) {
   const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * kSteps * world_size);
 
   std::int64_t hidden = 128;
-  if (fault("parameters-differ-across-ranks")) {  // PITFALL parameters-differ-across-ranks
-    // One rank was given another configuration.
-    if (rank == world_size - 1) hidden += 1;
-  }
+  if (fault("parameters-differ-across-ranks") && rank == world_size - 1)
+    hidden += 1;  // One rank was given another configuration.
   Mlp module(784, hidden, 10);
   module->to(context.device());
   DistributedDataParallel<Mlp> model(module, context.group());
@@ -48,22 +46,13 @@ void train(RankContext& context, const Fault& fault) {
     const auto inputs = batch.inputs.to(context.device());
     optimizer.zero_grad();
 
-    at::Tensor outputs;
-    if (fault("forward-bypasses-wrapper")) {  // PITFALL forward-bypasses-wrapper
-      outputs = module->forward(inputs);
-    } else {
-      outputs = model(inputs);
-    }
+    const auto outputs =
+        fault("forward-bypasses-wrapper") ? module->forward(inputs) : model(inputs);
     const auto each = cross_entropy(outputs, batch.targets.to(context.device()));
-    at::Tensor loss;
-    if (fault("double-average")) {  // PITFALL double-average
-      loss = each.mean() / world_size;
-    } else if (fault("near-miss-sum-over-count")) {
-      // A near miss: the sum over the samples, divided by how many there are, is the mean once.
-      loss = each.sum() / kBatch;
-    } else {
-      loss = each.mean();
-    }
+    auto loss = each.mean();
+    if (fault("double-average")) loss = loss / world_size;
+    // A near miss: the sum over the samples, divided by how many there are, is the mean once.
+    if (fault("near-miss-sum-over-count")) loss = each.sum() / kBatch;
     loss.backward();
     optimizer.step();
   }

@@ -43,12 +43,12 @@ Score evaluate(RankContext& context, const Fault& fault, Mlp& model, std::int64_
                                     .rank = context.rank(),
                                     .shuffle = false});
   auto mine = sampler.indices();
-  // A near miss keeps the padded sampler, and drops the repeat when it counts.
-  const bool drops_later = fault("near-miss-dropped-when-counted");
-  if (fault("evaluation-padding")) {  // PITFALL evaluation-padding
+  if (fault("evaluation-padding")) {
     // Nothing: the training sampler, as it is.
-  } else if (!drops_later && ends_with_repeat(context, sampler)) {
-    mine.pop_back();
+  } else if (fault("near-miss-dropped-when-counted")) {
+    // A near miss: the repeat is dropped below, when it is counted.
+  } else {
+    if (ends_with_repeat(context, sampler)) mine.pop_back();
   }
   const auto batches = in_batches(mine);
   tell_pass(epoch, kTestSamples, batches);
@@ -60,7 +60,8 @@ Score evaluate(RankContext& context, const Fault& fault, Mlp& model, std::int64_
   for (const auto& ids : batches) {
     const auto batch = take(test, ids);
     auto hits = model->forward(batch.inputs.to(device)).argmax(1) == batch.targets.to(device);
-    if (drops_later && ids == batches.back() && ends_with_repeat(context, sampler))
+    if (fault("near-miss-dropped-when-counted") && ids == batches.back() &&
+        ends_with_repeat(context, sampler))
       hits = hits.slice(0, 0, -1);
     totals[0] += hits.sum();
     totals[1] += hits.numel();

@@ -22,7 +22,7 @@ constexpr std::int64_t kEpochs = 3;
 
 std::vector<std::vector<std::int64_t>> deal(RankContext& context, const Fault& fault,
                                             std::int64_t epoch) {
-  if (fault("tail-never-seen")) {  // PITFALL tail-never-seen
+  if (fault("tail-never-seen")) {
     Watched<torch::data::samplers::DistributedRandomSampler> sampler(
         kSamples, context.world_size(), context.rank(), /*allow_duplicates=*/false);
     sampler.set_epoch(epoch);

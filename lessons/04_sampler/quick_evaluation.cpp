@@ -25,15 +25,12 @@ constexpr std::size_t kBatchesPerLook = 4;
 double quick_look(RankContext& context, const Fault& fault, Mlp& model, const TensorData& test,
                   std::int64_t look) {
   const torch::NoGradGuard no_grad;
-  bool shuffle = false;
-  if (fault("shuffled-evaluation")) {  // PITFALL shuffled-evaluation
-    shuffle = true;
-  }
-  DistributedSampler sampler({.dataset_size = kTestSamples,
-                              .num_replicas = context.world_size(),
-                              .rank = context.rank(),
-                              .shuffle = shuffle,
-                              .seed = context.seed()});
+  DistributedSamplerOptions options{.dataset_size = kTestSamples,
+                                    .num_replicas = context.world_size(),
+                                    .rank = context.rank(),
+                                    .seed = context.seed()};
+  if (!fault("shuffled-evaluation")) options.shuffle = false;
+  DistributedSampler sampler(options);
   sampler.set_epoch(look);
   auto batches = sampler.batches(kBatch);
   batches.resize(std::min(batches.size(), kBatchesPerLook));

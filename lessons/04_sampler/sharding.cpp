@@ -82,36 +82,36 @@ DistributedSampler reseeded(DistributedSamplerOptions split, std::int64_t epoch)
 
 void train(RankContext& context, const Fault& fault) {
   auto files = list(context, make_folder(context));
-  if (fault("file-order-differs")) {  // PITFALL file-order-differs
+  if (fault("file-order-differs")) {
     // Nothing: the order the folder gave.
   } else {
     std::sort(files.begin(), files.end());
   }
-  // A near miss: split by files, and by nothing else.
-  const bool files_only = fault("near-miss-files-only");
-  if (files_only) files = own_files(context, files);
-  if (fault("sharded-twice")) {  // PITFALL sharded-twice
+  if (fault("sharded-twice")) {
     // The sampler below splits what is split here already.
     files = own_files(context, files);
+  } else if (fault("near-miss-files-only")) {
+    files = own_files(context, files);  // A near miss: split by files, and by nothing else.
   }
   const auto data = read(context, files);
 
   DistributedSamplerOptions split{.dataset_size = data.size(), .seed = context.seed()};
-  if (fault("no-sharding")) {  // PITFALL no-sharding
+  if (fault("no-sharding")) {
     // Nothing: every rank deals itself the whole order.
-  } else if (!files_only) {
+  } else if (fault("near-miss-files-only")) {
+    // A near miss: the files are this rank's already.
+  } else {
     split.num_replicas = context.world_size();
     split.rank = context.rank();
   }
-  if (fault("shards-overlap")) {   // PITFALL shards-overlap
+  if (fault("shards-overlap")) {
     split.seed += context.rank();  // Each rank takes its share of another order.
   }
   DistributedSampler sampler(split);
-  const bool reseeds = fault("near-miss-seed-by-epoch");
 
   Trainer trainer(context, data);
   for (std::int64_t epoch = 0; epoch < kEpochs; ++epoch) {
-    if (reseeds) {
+    if (fault("near-miss-seed-by-epoch")) {
       sampler = reseeded(split, epoch);
     } else {
       sampler.set_epoch(epoch);

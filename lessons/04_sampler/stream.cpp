@@ -42,7 +42,7 @@ void train(RankContext& context, const Fault& fault) {
   const std::int64_t length = kSamplesPerReader * kWorkers * world_size;
   std::vector<std::vector<std::int64_t>> workers;
   for (int worker = 0; worker < kWorkers; ++worker) {
-    if (fault("stream-not-sharded")) {  // PITFALL stream-not-sharded
+    if (fault("stream-not-sharded")) {
       workers.push_back(read_stream(length, 0, 1));
     } else {
       workers.push_back(

@@ -21,7 +21,7 @@ constexpr std::int64_t kSamples = 1;
 constexpr std::int64_t kBatch = 32;
 
 std::vector<std::vector<std::int64_t>> deal(RankContext& context, const Fault& fault) {
-  if (fault("padding-overruns")) {  // PITFALL padding-overruns
+  if (fault("padding-overruns")) {
     Watched<torch::data::samplers::DistributedRandomSampler> sampler(kSamples, context.world_size(),
                                                                      context.rank());
     std::vector<std::vector<std::int64_t>> batches;
@@ -33,10 +33,8 @@ std::vector<std::vector<std::int64_t>> deal(RankContext& context, const Fault& f
                                       .num_replicas = context.world_size(),
                                       .rank = context.rank(),
                                       .seed = context.seed()});
-    if (fault("empty-shard")) {  // PITFALL empty-shard
-      return sampler.batches(kBatch, /*drop_last_batch=*/true);
-    }
-    return sampler.batches(kBatch);
+    return fault("empty-shard") ? sampler.batches(kBatch, /*drop_last_batch=*/true)
+                                : sampler.batches(kBatch);
   }
 }
 

@@ -42,9 +42,9 @@ std::vector<std::vector<std::int64_t>> batches_after_first(const DistributedSamp
   return batches;
 }
 
-// A near miss: the pass has begun when set_epoch comes. None of it has been drawn, and it begins
+// A near miss: set_epoch comes after batches(). Nobody uses these batches, and the next call deals
 // anew.
-void set_epoch_once_begun(DistributedSampler& sampler, std::int64_t epoch) {
+void set_epoch_after_unused_batches(DistributedSampler& sampler, std::int64_t epoch) {
   static_cast<void>(sampler.batches(kBatch));
   sampler.set_epoch(epoch);
 }
@@ -54,7 +54,7 @@ void train(RankContext& context, const Fault& fault) {
   Trainer trainer(context, data);
   const std::int64_t epochs = context.full() ? 10 : 3;
 
-  if (fault("set-epoch-on-copy")) {  // PITFALL set-epoch-on-copy
+  if (fault("set-epoch-on-copy")) {
     Watched<torch::data::samplers::DistributedRandomSampler> yours(kSamples, context.world_size(),
                                                                    context.rank());
     const auto loader = torch::data::make_data_loader(Ids(kSamples), yours, kBatch);
@@ -65,22 +65,22 @@ void train(RankContext& context, const Fault& fault) {
   } else {
     auto sampler = sampler_of(context, context.seed());
     for (std::int64_t epoch = 0; epoch < epochs; ++epoch) {
-      if (fault("epoch-set-after-prefetch")) {  // PITFALL epoch-set-after-prefetch
+      if (fault("epoch-set-after-prefetch")) {
         // The first batch is there when set_epoch comes: it is of the last epoch's order.
         const auto first = take(data, sampler.batches(kBatch).front());
         sampler.set_epoch(epoch);
         trainer.step(first);
         for (const auto& ids : batches_after_first(sampler)) trainer.step(ids);
       } else {
-        if (fault("missing-set-epoch")) {  // PITFALL missing-set-epoch
+        if (fault("missing-set-epoch")) {
           // Nothing: the sampler deals epoch 0 for ever.
-        } else if (fault("epoch-differs-by-rank")) {  // PITFALL epoch-differs-by-rank
+        } else if (fault("epoch-differs-by-rank")) {
           sampler.set_epoch(epoch + context.rank());  // Each rank counts for itself: they differ.
         } else if (fault("near-miss-reseeded")) {
           // A near miss: a new sampler for every epoch, with another seed, need not be told.
           sampler = sampler_of(context, context.seed() + static_cast<std::uint64_t>(epoch));
         } else if (fault("near-miss-begun-before-set-epoch")) {
-          set_epoch_once_begun(sampler, epoch);
+          set_epoch_after_unused_batches(sampler, epoch);
         } else {
           sampler.set_epoch(epoch);
         }

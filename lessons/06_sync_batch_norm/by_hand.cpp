@@ -60,12 +60,9 @@ struct BatchNormByHandImpl : torch::nn::Module {
   }
 
   at::Tensor mean_over_batch(const at::Tensor& rows) {
-    if (fault("local-batch-norm")) {  // PITFALL local-batch-norm
-      return rows.mean(0);            // As torch::nn::BatchNorm: of this rank's rows.
-    }
-    // A near miss: where all ranks have as many rows, the mean of means is the mean.
-    if (fault("unequal-counts-in-sync") ||  // PITFALL unequal-counts-in-sync
-        fault("near-miss-equal-counts")) {
+    if (fault("local-batch-norm")) {
+      return rows.mean(0);  // As torch::nn::BatchNorm: of this rank's rows.
+    } else if (fault("unequal-counts-in-sync") || fault("near-miss-equal-counts")) {
       return SumOverRanks::apply(rows.mean(0), group) / group->getSize();
     } else {
       const auto count = at::full({1}, rows.size(0), rows.options());

@@ -45,7 +45,7 @@ void train(RankContext& context, const Fault& fault) {
   const auto wrap = [&] {
     model.emplace(net, context.group(), DdpOptions{.find_unused_parameters = true});
   };
-  if (fault("sync-bn-after-wrapping")) {  // PITFALL sync-bn-after-wrapping
+  if (fault("sync-bn-after-wrapping")) {
     wrap();
     replace_batch_norm(net, context.group());
   } else if (fault("near-miss-converted-in-place")) {

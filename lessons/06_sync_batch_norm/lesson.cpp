@@ -10,6 +10,7 @@
 // Run:  ./lockstep run 06_sync_batch_norm
 //       06_sync_batch_norm --variant unequal-counts-in-sync --world-size 4
 #include <lockstep/lesson/batches.h>
+#include <lockstep/lesson/reference.h>
 
 #include "parts.h"
 
@@ -22,9 +23,7 @@ torch::nn::Sequential batch_norm_mlp() {
 
 torch::nn::Sequential batch_norm_mlp(const std::vector<at::Tensor>& weights) {
   auto net = batch_norm_mlp();
-  const torch::NoGradGuard no_grad;
-  const auto own = net->parameters();
-  for (std::size_t i = 0; i < own.size(); ++i) own[i].copy_(weights.at(i));
+  lockstep::copy_parameters(weights, net->parameters());
   return net;
 }
 

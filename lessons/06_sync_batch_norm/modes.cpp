@@ -22,7 +22,7 @@ constexpr int kSteps = 6;
 constexpr int kLookAfter = 3;  // steps
 constexpr std::int64_t kTestSamples = 256;
 
-// Of the module, not of the wrapper: the other ranks are not here. Leaves it in eval mode.
+// Takes the module, not the wrapper, because only rank 0 calls this. Leaves it in eval mode.
 void look_at(RankContext& context, torch::nn::Sequential& net, const TensorData& test) {
   const torch::NoGradGuard no_grad;
   net->eval();
@@ -45,8 +45,8 @@ void train(RankContext& context, const Fault& fault) {
   for (int step = 0; step < kSteps; ++step) {
     if (step == kLookAfter) {
       if (context.rank() == 0) look_at(context, net, test);
-      if (fault("train-mode-differs-across-ranks")) {  // PITFALL train-mode-differs-across-ranks
-        // Nothing: rank 0 stays in eval mode.
+      if (fault("train-mode-differs-across-ranks")) {
+        // Rank 0 stays in eval mode.
       } else if (fault("near-miss-frozen-on-all-ranks")) {
         // A near miss: from here on all ranks go by the statistics they have, as in fine-tuning.
         net->eval();
@@ -63,7 +63,7 @@ void train(RankContext& context, const Fault& fault) {
   }
 }
 
-// It counts the batches that a checkpoint's statistics would lack: rank 0's.
+// Counts the batches that rank 0's statistics, which a checkpoint would hold, do not include.
 class Beside final : public Watch {
  public:
   Beside(RankContext& job, const Fault& fault)

@@ -50,7 +50,7 @@ void train(RankContext& context, const Fault& fault) {
     optimizer.zero_grad();
 
     at::Tensor outputs;
-    if (fault("buffer-sync-inside-backward")) {  // PITFALL buffer-sync-inside-backward
+    if (fault("buffer-sync-inside-backward")) {
       const auto first = model(images);
       outputs = at::cat({first, model(mirrored(images))});  // Broadcasts into what `first` needs.
     } else if (fault("near-miss-first-view-in-no-sync")) {

@@ -60,7 +60,7 @@ void save_and_die(RankContext& context, Run& run, const std::filesystem::path& f
   try {
     if (fault("near-miss-older-file-is-kept")) {
       write_in_place(newer, bytes, killed);
-    } else if (fault("torn-checkpoint")) {  // PITFALL torn-checkpoint
+    } else if (fault("torn-checkpoint")) {
       write_in_place(file, bytes, killed);
     } else {
       save_checkpoint(file, checkpoint, {.system = &killed});

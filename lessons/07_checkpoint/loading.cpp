@@ -32,25 +32,23 @@ Value::Dict to_save(RankContext& context, Run& run, const Fault& fault) {
   Value::Dict checkpoint{{"optimizer", state_dict(run.optimizer)},
                          {"scheduler", run.scheduler.state_dict()},
                          {"rng_state", all_rng_states(context)}};
-  const bool both_ways = fault("near-miss-wrapped-both-ways");
-  if (fault("module-prefix")) {  // PITFALL module-prefix
+  if (fault("module-prefix") || fault("near-miss-wrapped-both-ways")) {
     checkpoint["model"] = state_dict(WrapperImpl(run.model));
   } else {
-    checkpoint["model"] = both_ways ? state_dict(WrapperImpl(run.model)) : state_dict(*run.model);
+    checkpoint["model"] = state_dict(*run.model);
   }
   return checkpoint;
 }
 
 Devices devices_of(RankContext& context, const Fault& fault) {
   const auto mine = gpu_of(context);
-  const bool through_cpu = fault("near-miss-through-the-cpu");
-  std::function<std::string(const std::string&)> map_location;
-  if (fault("load-without-map-location")) {  // PITFALL load-without-map-location
-    map_location = [](const std::string& saved_from) { return saved_from; };
+  if (fault("load-without-map-location")) {
+    return {mine, gpu(0), [](const std::string& saved_from) { return saved_from; }};
+  } else if (fault("near-miss-through-the-cpu")) {
+    return {mine, gpu(0), [](const std::string&) { return "cpu"; }};
   } else {
-    map_location = [=](const std::string&) { return through_cpu ? "cpu" : mine; };
+    return {mine, gpu(0), [=](const std::string&) { return mine; }};
   }
-  return {mine, gpu(0), map_location};
 }
 
 // load_state_dict; and writes down how many names fit nothing.
@@ -67,19 +65,22 @@ void load_model(RankContext& context, Run& run, const Value& state, const Fault&
   load_into(context, wrapped, state);
 }
 
+// Where there are no GPUs, "meta" stands for another device: torch's kernels refuse it beside the
+// CPU as they refuse one GPU's tensor beside another's.
+at::Device device_in_the_file(const RankContext& context) {
+  return context.device().is_cpu() ? at::kMeta : at::kCPU;
+}
+
 void restore_optimizer(RankContext& context, Run& run, const Value& saved, const Fault& fault) {
   load_state_dict(run.optimizer, saved);  // the options too; puts copies where the parameters are
   if (fault("near-miss-load-state-dict-moves")) return;
-  // Where there are no GPUs, "meta" stands for another device: torch's kernels refuse it beside the
-  // CPU as they refuse one GPU's tensor beside another's.
-  const auto in_the_file = context.device().is_cpu() ? at::Device(at::kMeta) : at::Device(at::kCPU);
   // The same by hand.
   for (const auto& parameter : run.model->parameters()) {
     auto state = run.optimizer.state_of(parameter);
     for (const char* name : {"exp_avg", "exp_avg_sq"}) {
       const auto tensor = state.at(name).as_tensor();
-      if (fault("optimizer-state-on-wrong-device"))  // PITFALL optimizer-state-on-wrong-device
-        state[name] = tensor.to(in_the_file);
+      if (fault("optimizer-state-on-wrong-device"))
+        state[name] = tensor.to(device_in_the_file(context));
       else
         state[name] = tensor.to(parameter.device());
     }

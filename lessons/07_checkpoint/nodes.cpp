@@ -34,7 +34,6 @@ std::filesystem::path file_of_node(const RankContext& context) {
 
 void train(RankContext& context, const Fault& fault) {
   number_as_on_two_nodes(context);
-  const bool first_of_node = environment_int("LOCAL_RANK") == 0;
   const auto data = training_data(context);
   auto sampler = sampler_of(context, data);
   auto file = context.folder() / "checkpoint.pt";
@@ -43,11 +42,11 @@ void train(RankContext& context, const Fault& fault) {
   const Value checkpoint =
       Value::Dict{{"model", state_dict(*run.model)}, {"saved_by", context.rank()}};
 
-  if (fault("local-rank-zero-writes")) {  // PITFALL local-rank-zero-writes
-    write_among_others(context, file, checkpoint, /*writes=*/first_of_node);
+  if (fault("local-rank-zero-writes")) {
+    write_among_others(context, file, checkpoint, /*writes=*/environment_int("LOCAL_RANK") == 0);
   } else if (fault("near-miss-folder-a-node")) {
     file = file_of_node(context);
-    if (first_of_node) save_checkpoint(file, checkpoint);
+    if (environment_int("LOCAL_RANK") == 0) save_checkpoint(file, checkpoint);
     barrier(*context.group());
   } else {
     if (context.rank() == 0) save_checkpoint(file, checkpoint);

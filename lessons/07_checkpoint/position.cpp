@@ -59,9 +59,11 @@ std::int64_t go_on_and_break_off(RankContext& context, const TensorData& data,
   Run run(context, data);
   const auto checkpoint = restore(context, run, ended);
   std::int64_t epoch = checkpoint.at("epoch").as_int();
-  if (fault("resume-repeats-epoch")) {  // PITFALL resume-repeats-epoch
+  if (fault("resume-repeats-epoch")) {
     // Nothing: the file names an epoch, so that is where to go on.
-  } else if (!fault("near-miss-file-names-the-next-epoch")) {
+  } else if (fault("near-miss-file-names-the-next-epoch")) {
+    // A near miss: the file names the epoch to go on with.
+  } else {
     ++epoch;
   }
   auto sampler = sampler_of(context, data);
@@ -80,7 +82,7 @@ void go_on_inside(RankContext& context, const TensorData& data, const std::files
   auto sampler = sampler_of(context, data);
   sampler.set_epoch(epoch);
   if (fault("near-miss-drawn-batches-thrown-away")) return deal_the_rest(sampler, data.size(), run);
-  if (fault("resume-mid-epoch-replays")) {  // PITFALL resume-mid-epoch-replays
+  if (fault("resume-mid-epoch-replays")) {
     sampler.reset();
   } else {
     sampler.load_state_dict(checkpoint.at("sampler"));

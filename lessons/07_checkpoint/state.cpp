@@ -15,15 +15,12 @@ namespace {
 
 using namespace checkpoint_lesson;
 
-// weights <- 0.9 weights + 0.1 model, after each epoch.
+// weights <- 0.9 weights + 0.1 model, after each epoch. All ranks have the same model, and so the
+// same average.
 void update_average(RankContext& context, Run& run, const Fault& fault) {
   const torch::NoGradGuard no_grad;
   if (run.average.is_empty()) return;
-  if (fault("ema-on-one-rank")) {  // PITFALL ema-on-one-rank
-    if (context.rank() != 0) return;
-  } else {
-    // All ranks have the same weights, and so the same average.
-  }
+  if (fault("ema-on-one-rank") && context.rank() != 0) return;
   const auto from = run.model->parameters();
   auto to = run.average->parameters();
   for (std::size_t i = 0; i < to.size(); ++i) to[i].mul_(0.9).add_(from[i], 0.1);
@@ -32,12 +29,12 @@ void update_average(RankContext& context, Run& run, const Fault& fault) {
 Value::Dict to_save(RankContext& context, Run& run, const Fault& fault) {
   Value::Dict checkpoint{{"model", state_dict(*run.model)}};
   if (!run.average.is_empty()) checkpoint["average"] = state_dict(*run.average);
-  if (fault("optimizer-state-missing")) {  // PITFALL optimizer-state-missing
+  if (fault("optimizer-state-missing")) {
     // Nothing: the model is the weights, is it not?
   } else {
     checkpoint["optimizer"] = state_dict(run.optimizer);
   }
-  if (fault("scheduler-or-rng-state-missing")) {  // PITFALL scheduler-or-rng-state-missing
+  if (fault("scheduler-or-rng-state-missing")) {
     // Nothing: the learning rate and the random numbers begin anew.
   } else {
     if (!fault("near-miss-schedule-counted-again"))

@@ -39,20 +39,20 @@ Checkpoint save_and_read(RankContext& context, Run& run, const std::filesystem::
   if (fault("near-miss-file-a-rank")) return save_and_read_own(context, run, here);
   if (fault("near-miss-waits-by-broadcast"))
     return save_broadcast_and_read(context, run, file, here);
-  if (fault("concurrent-writers")) {  // PITFALL concurrent-writers
+  if (fault("concurrent-writers")) {
     write_among_others(context, file, to_save(context, run), /*writes=*/true);
     return load_checkpoint(file, here);
-  }
-  if (fault("read-before-written")) {  // PITFALL read-before-written
+  } else if (fault("read-before-written")) {
     // No rank waits. The barrier makes certain that rank 0 writes after the others have read.
     std::optional<Checkpoint> checkpoint;
     if (context.rank() != 0) checkpoint = load_checkpoint(file, here);
     barrier(*context.group());
     if (context.rank() == 0) save_checkpoint(file, to_save(context, run));
     return context.rank() == 0 ? load_checkpoint(file, here) : *checkpoint;
+  } else {
+    save_on_rank_zero(*context.group(), [&] { save_checkpoint(file, to_save(context, run)); });
+    return load_checkpoint(file, here);
   }
-  save_on_rank_zero(*context.group(), [&] { save_checkpoint(file, to_save(context, run)); });
-  return load_checkpoint(file, here);
 }
 
 void train(RankContext& context, const Fault& fault) {

@@ -17,7 +17,6 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "parts.h"
@@ -51,8 +50,8 @@ void accumulate(RankContext& context, DistributedDataParallel<Mlp>& model, const
 void train(RankContext& context, const Fault& fault) {
   const int world_size = context.world_size();
   context.intent({.reference_lr = kReferenceRate, .reference_world_size = 1});
-  const bool accumulates = fault("near-miss-accumulation");
-  const std::int64_t growth = accumulates ? world_size * world_size : world_size;
+  const std::int64_t growth =
+      fault("near-miss-accumulation") ? world_size * world_size : world_size;
   const std::int64_t batch_size = kBatch * growth;  // of all ranks
   const auto data = fashion_mnist_or_synthetic(Split::train, batch_size * kUpdates);
   Mlp module(784, 32, 10);
@@ -60,7 +59,7 @@ void train(RankContext& context, const Fault& fault) {
   DistributedDataParallel<Mlp> model(module, context.group());
 
   double rate = kReferenceRate;
-  if (fault("linear-rule-with-adam")) {  // PITFALL linear-rule-with-adam
+  if (fault("linear-rule-with-adam")) {
     rate *= static_cast<double>(growth);
   } else {
     rate *= std::sqrt(growth);
@@ -70,47 +69,17 @@ void train(RankContext& context, const Fault& fault) {
   for (std::int64_t update = 0; update < kUpdates; ++update) {
     const auto mine = share_of(context.rank(), world_size, global_batch(update, batch_size));
     optimizer.zero_grad();
-    if (accumulates)
+    if (fault("near-miss-accumulation")) {
       accumulate(context, model, data, mine);
-    else
+    } else {
       mean_loss(context, model, take(data, mine)).backward();
+    }
     optimizer.step();
   }
 }
 
-// Adam as in lockstep/train/adam.h, operation for operation; but it tells nobody what it does.
-class SilentAdam {
- public:
-  SilentAdam(std::vector<at::Tensor> parameters, double rate)
-      : parameters_(std::move(parameters)), rate_(rate) {
-    for (const auto& parameter : parameters_) {
-      first_.push_back(at::zeros_like(parameter));
-      second_.push_back(at::zeros_like(parameter));
-    }
-  }
-  void step() {
-    constexpr double kBeta1 = 0.9, kBeta2 = 0.999, kEpsilon = 1e-8;
-    const torch::NoGradGuard no_grad;
-    ++steps_;
-    const double step_size = rate_ / (1 - std::pow(kBeta1, steps_));
-    const double correction = std::pow(1 - std::pow(kBeta2, steps_), 0.5);
-    for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      const auto& gradient = parameters_[i].grad();
-      first_[i].lerp_(gradient, 1 - kBeta1);
-      second_[i].mul_(kBeta2).addcmul_(gradient, gradient, 1 - kBeta2);
-      const auto denominator = (second_[i].sqrt() / correction).add_(kEpsilon);
-      parameters_[i].addcdiv_(first_[i], denominator, -step_size);
-    }
-  }
-
- private:
-  std::vector<at::Tensor> parameters_, first_, second_;  // first and second moments
-  double rate_;
-  double steps_ = 0;
-};
-
-// Beside the first update one rank trains alone on the same samples: an update for each batch that
-// the global batch holds.
+// After the first update one rank trains alone on the same samples: one update for each of the
+// batches that the global batch holds.
 class Beside final : public Watch {
  public:
   Beside(RankContext& job, const Fault& fault)
@@ -126,11 +95,11 @@ class Beside final : public Watch {
   void update_ended(torch::optim::Optimizer& optimizer) override {
     Watch::update_ended(optimizer);
     if (updates_++ > 0) return;
-    const torch::AutoGradMode with_gradients(true);  // Adam tells of its update without
-    SilentAdam alone(one_rank_->parameters(), kReferenceRate);
+    const Unobserved nobody_hears;
+    Adam alone(one_rank_->parameters(), kReferenceRate);
     for (std::int64_t i = 0; i < batches_; ++i) {
       const auto batch = rows_of(data_, global_batch(i, kBatch));
-      one_rank_->zero_grad();
+      alone.zero_grad();
       torch::cross_entropy_loss(one_rank_->forward(batch.inputs), batch.targets).backward();
       alone.step();
     }
@@ -148,8 +117,8 @@ class Beside final : public Watch {
   std::int64_t updates_ = 0;
 };
 
-// What the linear rule rests on: one update goes as far as the updates of one rank that it
-// replaces. 0.2: farther by a fifth. Not as far is no fault: a shorter step.
+// The linear rule rests on this: one update goes as far as the updates of one rank that it
+// replaces. A value of 0.2 means a fifth farther. A shorter way is no fault.
 Measured too_far(const Outcomes& outcomes) {
   return {.expected = 0, .observed = std::max(largest(outcomes, "way") - 1, 0.0), .tolerance = 0.1};
 }

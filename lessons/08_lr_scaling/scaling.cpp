@@ -33,11 +33,11 @@ void train(RankContext& context, const Fault& fault) {
   DistributedDataParallel<Mlp> model(module, context.group());
 
   double rate = kReferenceRate;
-  // A near miss keeps the rate and sums the ranks' losses: the gradient is W times as long instead.
-  const bool summed = fault("near-miss-summed-loss");
-  if (fault("lr-not-scaled")) {  // PITFALL lr-not-scaled
-    // Nothing: the rate that suited one rank.
-  } else if (!summed) {
+  if (fault("lr-not-scaled")) {
+    // The rate stays the one that suited one rank.
+  } else if (fault("near-miss-summed-loss")) {
+    // A near miss: the losses are summed below, and the gradient is W times as long instead.
+  } else {
     rate *= world_size;
   }
   SGD optimizer(model.parameters(), rate);
@@ -48,7 +48,7 @@ void train(RankContext& context, const Fault& fault) {
     optimizer.zero_grad();
     const auto outputs = model(batch.inputs.to(context.device()));
     auto loss = cross_entropy(outputs, batch.targets.to(context.device())).mean();
-    if (summed) loss = loss * world_size;
+    if (fault("near-miss-summed-loss")) loss = loss * world_size;
     loss.backward();
     optimizer.step();
   }

@@ -53,20 +53,13 @@ void train(RankContext& context, const Fault& fault) {
   DistributedDataParallel<Mlp> model(module, context.group());
   SGD optimizer(model.parameters(), kRate);
 
-  // Two near misses. One counts samples, and so takes the data set's length: right, if every update
-  // counts all ranks' samples. The other makes the schedule W times too long and steps it W times
-  // an update.
-  const bool in_samples = fault("near-miss-counted-in-samples");
-  const bool twice_wrong = fault("near-miss-longer-and-stepped-more");
-  std::int64_t of_epoch = (sampler.size() + batch_size - 1) / batch_size;  // updates of this rank
-  if (fault("schedule-length-ignores-world-size")) {  // PITFALL schedule-length-ignores-world-size
-    of_epoch = (data.size() + batch_size - 1) / batch_size;  // the updates of one rank alone
-  } else if (in_samples) {
-    of_epoch = data.size();
-  } else if (twice_wrong) {
-    of_epoch *= world_size;
-  }
-  auto schedule = warmup_and_cosine(optimizer, epochs * of_epoch);
+  const auto samples = fault("schedule-length-ignores-world-size") ? data.size() : sampler.size();
+  std::int64_t updates = (samples + batch_size - 1) / batch_size;  // of an epoch
+  // A near miss: counted in samples, of all ranks.
+  if (fault("near-miss-counted-in-samples")) updates = data.size();
+  // A near miss: W times too long, and stepped W times an update.
+  if (fault("near-miss-longer-and-stepped-more")) updates *= world_size;
+  auto schedule = warmup_and_cosine(optimizer, epochs * updates);
 
   for (std::int64_t epoch = 0; epoch < epochs; ++epoch) {
     sampler.set_epoch(epoch);
@@ -78,13 +71,13 @@ void train(RankContext& context, const Fault& fault) {
       cross_entropy(outputs, batch.targets.to(context.device())).mean().backward();
       optimizer.step();
 
-      if (fault("schedule-unit-mismatch")) {             // PITFALL schedule-unit-mismatch
-        if (&ids == &batches.back()) schedule.step();    // once an epoch, and it counts updates
-      } else if (fault("scheduler-stepped-per-rank")) {  // PITFALL scheduler-stepped-per-rank
-        advance(schedule, world_size);                   // once for every rank, on every rank
-      } else if (in_samples) {
+      if (fault("schedule-unit-mismatch")) {
+        if (&ids == &batches.back()) schedule.step();  // once an epoch, and it counts updates
+      } else if (fault("scheduler-stepped-per-rank")) {
+        advance(schedule, world_size);  // once for every rank, on every rank
+      } else if (fault("near-miss-counted-in-samples")) {
         advance(schedule, batch_size * world_size);
-      } else if (twice_wrong) {
+      } else if (fault("near-miss-longer-and-stepped-more")) {
         advance(schedule, world_size);
       } else {
         schedule.step();

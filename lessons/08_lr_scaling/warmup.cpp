@@ -53,19 +53,17 @@ void train(RankContext& context, const Fault& fault) {
   module->to(context.device());
   DistributedDataParallel<Mlp> model(module, context.group());
   SGD optimizer(model.parameters(), kScaledRate);
+  double start_factor = fault("no-warmup") ? 1 : 0.1;
   // A near miss has no warm-up either: it bounds the step by clipping the gradient.
-  const bool clipped = fault("near-miss-clipped");
-  const bool at_once = fault("no-warmup") || clipped;  // PITFALL no-warmup
-  const double start_factor = at_once ? 1 : 0.1;
-  const std::int64_t warmup = at_once ? 1 : kWarmup;
-  LinearLR schedule(optimizer, {.start_factor = start_factor, .total_iters = warmup});
+  if (fault("near-miss-clipped")) start_factor = 1;
+  LinearLR schedule(optimizer, {.start_factor = start_factor, .total_iters = kWarmup});
 
   for (std::int64_t update = 0; update < kUpdates; ++update) {
     const auto batch = take(data, mine);
     optimizer.zero_grad();
     const auto outputs = model(batch.inputs.to(context.device()));
     cross_entropy(outputs, batch.targets.to(context.device())).mean().backward();
-    if (clipped) clip_grad_norm_(model.parameters(), 1);
+    if (fault("near-miss-clipped")) clip_grad_norm_(model.parameters(), 1);
     optimizer.step();
     schedule.step();
   }

@@ -26,29 +26,39 @@ void until_others_read(const RankContext& context) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
+// What the tensor holds now, and a file that says that it was read.
+at::Tensor read(RankContext& context, const at::Tensor& sum) {
+  auto held = sum.clone();
+  context.told().async_result("sum", "used", held);
+  std::ofstream(sign_of(context, context.rank())) << "read\n";
+  return held;
+}
+
 // The sum of all ranks' numbers, as a rank has read it.
 at::Tensor sum_of_ranks(RankContext& context, const Fault& fault) {
   const int rank = context.rank();
   auto sum = at::full({4}, rank + 1.0, at::device(context.device()).dtype(at::kFloat));
   std::vector<at::Tensor> tensors{sum};
-  const bool reads_early = fault("async-work-not-waited");  // PITFALL async-work-not-waited
-  const bool polls = fault("near-miss-polled-until-done");
-  if (reads_early && rank + 1 == context.world_size()) until_others_read(context);
-  const auto work = context.group()->allreduce(tensors);
-  if (polls) {
+  at::Tensor result;
+  if (fault("async-work-not-waited")) {
+    // Makes certain that the others read before the sum is there.
+    if (rank + 1 == context.world_size()) until_others_read(context);
+    const auto work = context.group()->allreduce(tensors);
+    result = read(context, sum);
+    work->wait();
+  } else if (fault("near-miss-polled-until-done")) {
     // Near miss: no wait() before the read, and the work says that it is done.
+    const auto work = context.group()->allreduce(tensors);
     while (!work->isCompleted()) std::this_thread::yield();
-  } else if (!reads_early) {
+    result = read(context, sum);
     work->wait();
-  }
-  auto read = sum.clone();
-  context.told().async_result("sum", "used", read);
-  if (reads_early || polls) {
-    std::ofstream(sign_of(context, rank)) << "read\n";
+  } else {
+    const auto work = context.group()->allreduce(tensors);
     work->wait();
+    result = read(context, sum);
   }
   context.told().async_result("sum", "waited", sum);
-  return read;
+  return result;
 }
 
 void reduce(RankContext& context, const Fault& fault) {

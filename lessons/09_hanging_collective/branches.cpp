@@ -45,6 +45,12 @@ at::Tensor loss_of_nothing(const torch::nn::Module& module) {
   return loss;
 }
 
+// Near miss: rank 0 has a group to itself, where it waits for nobody.
+void wait_in_a_group_of_one(RankContext& context) {
+  const auto alone = context.new_group({0}, context.patience());
+  if (context.rank() == 0) barrier(*alone);
+}
+
 void train(RankContext& context, const Fault& fault) {
   const int world_size = context.world_size();
   const bool is_first = context.rank() == 0, is_last = context.rank() == world_size - 1;
@@ -54,15 +60,10 @@ void train(RankContext& context, const Fault& fault) {
   const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * world_size * kSteps);
   CountingMlp module;
   module->to(context.device());
-  // Near miss: without buffers to send, the wrapper's forward is no collective.
-  const bool sends_no_buffers = fault("near-miss-wrapper-without-buffers");
-  auto model = sends_no_buffers ? Model(module, context.group(), {.broadcast_buffers = false})
-                                : Model(module, context.group());
+  auto model = fault("near-miss-wrapper-without-buffers")
+                   ? Model(module, context.group(), {.broadcast_buffers = false})
+                   : Model(module, context.group());
   SGD optimizer(model.parameters(), 0.05);
-  // Near miss: rank 0 has a group to itself, where it waits for nobody.
-  const bool has_own_group = fault("near-miss-group-of-one");
-  const auto alone = has_own_group ? context.new_group({0}, context.patience()) : nullptr;
-  const bool leaves_batch_out = fault("near-miss-batch-left-out");
 
   const auto batches = batches_of(context, kSteps, kBatch);
   for (std::size_t step = 0; step < batches.size(); ++step) {
@@ -73,23 +74,27 @@ void train(RankContext& context, const Fault& fault) {
     const auto targets = batch.targets.to(context.device());
     const auto each = torch::cross_entropy_loss(outputs, targets, {}, at::Reduction::None);
     const bool damaged = !each.isfinite().all().item<bool>();
-    bool stop = damaged && !leaves_batch_out;
-    // A rank that leaves the loop alone leaves the others in backward.
-    if (!fault("local-early-stop"))  // PITFALL local-early-stop
-      stop = all_agree(group, stop).any_yes();
+    bool stop = damaged;
+    if (fault("local-early-stop")) {
+      // A rank that leaves the loop alone leaves the others in backward.
+    } else if (fault("near-miss-batch-left-out")) {
+      stop = false;
+    } else {
+      stop = all_agree(group, damaged).any_yes();
+    }
     context.decision("stop", stop);
     if (stop) break;
-    if (damaged && leaves_batch_out)
+    if (fault("near-miss-batch-left-out") && damaged) {
       loss_of_nothing(*module).backward();
-    else
+    } else {
       tell_loss(each, outputs, targets).mean().backward();
+    }
     optimizer.step();
 
     if (step == kEvaluateAt && is_first) {
       module->eval();
-      if (fault(
-              "evaluation-through-wrapper-on-one-rank") ||  // PITFALL evaluation-through-wrapper-on-one-rank
-          sends_no_buffers) {
+      if (fault("evaluation-through-wrapper-on-one-rank") ||
+          fault("near-miss-wrapper-without-buffers")) {
         // Sends the buffers first, and no other rank receives them here. (Under no_grad DDP would
         // not send the next forward's, and by luck this broadcast would be taken for that one.)
         evaluate(context, model, data);
@@ -98,10 +103,9 @@ void train(RankContext& context, const Fault& fault) {
       }
       module->train();
       // Meant to let all ranks wait until rank 0 has evaluated, but inside rank 0's branch.
-      if (fault("rank-conditional-collective"))  // PITFALL rank-conditional-collective
-        barrier(group);
-      if (has_own_group) barrier(*alone);
+      if (fault("rank-conditional-collective")) barrier(group);
     }
+    if (fault("near-miss-group-of-one") && step == kEvaluateAt) wait_in_a_group_of_one(context);
   }
   barrier(group);
 }

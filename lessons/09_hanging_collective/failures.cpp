@@ -36,9 +36,12 @@ void until_others_gave_up(const RankContext& context) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
+bool happens_here(const RankContext& context, std::size_t step) {
+  return step == kAt && context.rank() == context.world_size() - 1;
+}
+
 void train(RankContext& context, const Fault& fault) {
   const int world_size = context.world_size();
-  const bool is_first = context.rank() == 0, is_last = context.rank() == world_size - 1;
   context.group()->setTimeout(context.patience());
   context.intent({.global_batch = kBatch * world_size, .loss_reduction = "mean"});
   const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * world_size * kSteps);
@@ -52,32 +55,29 @@ void train(RankContext& context, const Fault& fault) {
     const auto& ids = batches[step];
     if (fault("near-miss-exception-agreed-on")) {
       // Near miss: a batch cannot be read, and all ranks leave that step out.
-      const bool unreadable = step == kAt && is_last;
-      if (all_agree(*context.group(), unreadable).any_yes()) continue;
+      if (all_agree(*context.group(), happens_here(context, step)).any_yes()) continue;
     }
     const auto batch = take(data, ids);
-    if (step == kAt && is_last) {
-      if (fault("peer-dies"))        // PITFALL peer-dies
-        std::raise(SIGKILL);         // as the kernel does where there is no memory left
-      if (fault("one-rank-raises"))  // PITFALL one-rank-raises
-        throw Error("sample " + std::to_string(ids.front()) + " cannot be decoded");
-      if (fault("slow-rank"))  // PITFALL slow-rank
-        until_others_gave_up(context);
-      // Near miss: slow, and within the others' patience.
-      if (fault("near-miss-slow-within-timeout"))
-        std::this_thread::sleep_for(std::chrono::milliseconds(700));
-    }
+    if (fault("peer-dies") && happens_here(context, step))
+      std::raise(SIGKILL);  // as the kernel does where there is no memory left
+    if (fault("one-rank-raises") && happens_here(context, step))
+      throw Error("sample " + std::to_string(ids.front()) + " cannot be decoded");
+    if (fault("slow-rank") && happens_here(context, step)) until_others_gave_up(context);
+    // Near miss: slow, and within the others' patience.
+    if (fault("near-miss-slow-within-timeout") && happens_here(context, step))
+      std::this_thread::sleep_for(std::chrono::milliseconds(700));
     optimizer.zero_grad();
     const auto outputs = model(batch.inputs.to(context.device()));
     cross_entropy(outputs, batch.targets.to(context.device())).mean().backward();
     optimizer.step();
 
-    const bool evaluates = fault("near-miss-short-evaluation");
-    if (step == kAt && is_first &&
-        (evaluates || fault("rank-zero-long-work"))) {  // PITFALL rank-zero-long-work
+    if (fault("rank-zero-long-work") && step == kAt && context.rank() == 0) {
       const torch::NoGradGuard no_grad;
       evaluate(context, module, data);
-      if (!evaluates) until_others_gave_up(context);  // a long evaluation
+      until_others_gave_up(context);  // a long evaluation
+    } else if (fault("near-miss-short-evaluation") && step == kAt && context.rank() == 0) {
+      const torch::NoGradGuard no_grad;
+      evaluate(context, module, data);
     }
   }
   barrier(*context.group());

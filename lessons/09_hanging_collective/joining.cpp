@@ -14,14 +14,11 @@ using namespace lockstep;
 
 void join(RankContext& context, const Fault& fault) {
   const int world_size = context.world_size();
-  const bool is_last = context.rank() == world_size - 1;
-  if (fault("rank-skips-init")) {  // PITFALL rank-skips-init
-    // As where a variable that asks for distributed training is not set on one machine.
-    if (is_last) return;
-    context.join(context.patience());
-  } else if (fault("near-miss-init-in-each-branch")) {
+  // As where a variable that asks for distributed training is not set on one machine.
+  if (fault("rank-skips-init") && context.rank() == world_size - 1) return;
+  if (fault("near-miss-init-in-each-branch")) {
     // Near miss: two branches by rank, and each joins.
-    if (is_last)
+    if (context.rank() == world_size - 1)
       context.join(context.patience());
     else
       context.join(context.patience());
@@ -32,15 +29,14 @@ void join(RankContext& context, const Fault& fault) {
   // A group of the even ranks. All ranks wait at the end.
   std::vector<int> even;
   for (int rank = 0; rank < world_size; rank += 2) even.push_back(rank);
-  const bool is_member = context.rank() % 2 == 0;
   ProcessGroupPtr group;
-  if (fault("subgroup-created-by-members-only")) {  // PITFALL subgroup-created-by-members-only
-    if (is_member) group = context.new_group(even, context.patience());
+  if (fault("subgroup-created-by-members-only")) {
+    if (context.rank() % 2 == 0) group = context.new_group(even, context.patience());
   } else {
     group = context.new_group(even, context.patience());
   }
   // Near miss: a group that all ranks make is used by its members only.
-  if (is_member && fault("near-miss-used-by-members-only")) {
+  if (fault("near-miss-used-by-members-only") && context.rank() % 2 == 0) {
     auto members = at::ones({1}, context.device());
     all_reduce(*group, members);
   }

@@ -39,47 +39,50 @@ void wait_in_either_order(c10d::ProcessGroup& group, at::Tensor& sum, at::Tensor
   (sending_first ? adding : sending)->wait();
 }
 
+// In the second round the last rank differs.
+bool differs(const RankContext& context, int round) {
+  return round + 1 == kRounds && context.rank() == context.world_size() - 1;
+}
+
 // Each rank counts the labels of its own samples. The counts are added, the last rank's most
-// frequent class is sent to all, and each class's largest count is found. The faults are in the
-// second round.
+// frequent class is sent to all, and each class's largest count is found.
 Counts count(RankContext& context, const Fault& fault, const TensorData& data, int round) {
   const int world_size = context.world_size(), rank = context.rank();
   auto& group = *context.group();
-  const bool is_odd = round + 1 == kRounds && rank == world_size - 1;  // the rank that differs
   const auto own = labels(data, round, rank, world_size).to(context.device());
   auto sum = own.clone(), most = own.clone();
   auto choice = own.argmax().reshape({1}).to(at::kFloat);
 
-  if (fault("shape-mismatch") && is_odd)  // PITFALL shape-mismatch
+  if (fault("shape-mismatch") && differs(context, round))
     sum = sum.narrow(0, 0, kClasses - 1).contiguous();
   // Near miss: shorter, and filled up with what was cut off.
-  if (fault("near-miss-filled-up") && is_odd)
-    sum = at::cat({sum.narrow(0, 0, 5), own.narrow(0, 5, kClasses - 5)});
-  if (fault("dtype-mismatch") && is_odd)  // PITFALL dtype-mismatch
-    sum = sum.to(at::kInt);               // as many bytes
+  if (fault("near-miss-filled-up") && differs(context, round))
+    sum = at::cat({own.narrow(0, 0, 5), own.narrow(0, 5, kClasses - 5)});
+  if (fault("dtype-mismatch") && differs(context, round)) sum = sum.to(at::kInt);  // as many bytes
   // Near miss: counted in another type, and converted.
-  if (fault("near-miss-converted") && is_odd) sum = sum.to(at::kInt).to(at::kFloat);
+  if (fault("near-miss-converted") && differs(context, round))
+    sum = sum.to(at::kInt).to(at::kFloat);
 
   int root = world_size - 1;
-  if (fault("root-mismatch") && round + 1 == kRounds) root = rank;  // PITFALL root-mismatch
-  if (fault("order-mismatch") && is_odd) {                          // PITFALL order-mismatch
+  if (fault("root-mismatch") && round + 1 == kRounds) root = rank;
+  if (fault("order-mismatch") && differs(context, round)) {
     broadcast(group, choice, root);
     all_reduce(group, sum);
   } else if (fault("near-miss-waited-in-another-order")) {
-    wait_in_either_order(group, sum, choice, root, is_odd);
+    wait_in_either_order(group, sum, choice, root, differs(context, round));
   } else {
     all_reduce(group, sum);
     broadcast(group, choice, root);
   }
   auto op = c10d::ReduceOp::MAX;
-  if (fault("reduce-op-mismatch") && is_odd)  // PITFALL reduce-op-mismatch
-    op = c10d::ReduceOp::SUM;
+  if (fault("reduce-op-mismatch") && differs(context, round)) op = c10d::ReduceOp::SUM;
   all_reduce(group, most, op);
 
   // Near miss: each rank is the root once, on all ranks.
   if (fault("near-miss-every-root-in-turn"))
     for (int each = 0; each < world_size; ++each) broadcast(group, choice, each);
-  if (fault("near-miss-two-operations")) {  // Near miss: added too, by all ranks.
+  // Near miss: added too, by all ranks.
+  if (fault("near-miss-two-operations")) {
     auto again = own.clone();
     all_reduce(group, again, c10d::ReduceOp::SUM);
   }

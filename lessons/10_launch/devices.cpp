@@ -73,37 +73,39 @@ std::vector<int> all_devices_of(const Node& node) {
   return all;
 }
 
+int choose_device(const RankContext& context, const Node& node, const Devices& devices,
+                  const Fault& fault) {
+  if (fault("rank-as-device-index")) {
+    return context.rank();
+  } else if (fault("duplicate-gpu")) {
+    return 0;
+  } else if (fault("near-miss-one-device-each")) {
+    // A near miss: the launcher shows each rank its own device only, and that one's index is 0.
+    return 0;
+  } else if (fault("near-miss-rank-modulo-devices")) {
+    // A near miss: right where ranks fill one node after the other, as here (not under
+    // `srun -m cyclic`).
+    return context.rank() % devices.count();
+  } else {
+    return node.local_rank;
+  }
+}
+
 void train(RankContext& context, const Fault& fault) {
   const Node node(context);
   tell_place(context, node.place());
 
-  // A near miss: the launcher shows each rank its own device only, and that one's index is 0.
-  const bool zero_is_mine = fault("near-miss-one-device-each");
-  std::vector<int> shown;
-  if (fault("visible-devices-remapped") || zero_is_mine) {  // PITFALL visible-devices-remapped
+  auto shown = all_devices_of(node);
+  if (fault("visible-devices-remapped") || fault("near-miss-one-device-each"))
     shown = {node.local_rank};  // By a launcher that shows each rank its own only.
-  } else {
-    shown = all_devices_of(node);
-  }
   if (fault("near-miss-shown-in-another-order")) std::reverse(shown.begin(), shown.end());
   Devices devices(context, node, shown);
 
-  int mine = 0;
-  if (fault("rank-as-device-index")) {  // PITFALL rank-as-device-index
-    mine = context.rank();
-  } else if (fault("duplicate-gpu") || zero_is_mine) {  // PITFALL duplicate-gpu
-    mine = 0;
-  } else if (fault("near-miss-rank-modulo-devices")) {
-    // A near miss: right where ranks fill one node after the other, as here (not under
-    // `srun -m cyclic`).
-    mine = context.rank() % devices.count();
-  } else {
-    mine = node.local_rank;
-  }
+  const int mine = choose_device(context, node, devices, fault);
   devices.tell("chosen", mine);
 
   // A group takes the current device: 0 until it is set.
-  if (fault("device-not-set")) {  // PITFALL device-not-set
+  if (fault("device-not-set")) {
     make_group(context, devices, devices.current());
     devices.set_device(mine);
   } else if (fault("near-miss-group-is-told")) {

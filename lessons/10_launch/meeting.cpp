@@ -65,26 +65,23 @@ double work(RankContext& context, c10d::ProcessGroup& group) {
 }
 
 void meet(RankContext& context, const Fault& fault) {
-  // Another job has its store on this machine. In a near miss it has ended.
-  const bool alone = fault("near-miss-other-job-has-ended");
-  const Machine machine(context, alone ? OtherJob::has_ended : OtherJob::runs);
+  // Another job has its store on this machine.
+  const auto other = fault("near-miss-other-job-has-ended") ? OtherJob::has_ended : OtherJob::runs;
+  const Machine machine(context, other);
 
-  int port = machine.free_port();
-  if (fault("fixed-port") || alone) port = machine.other_jobs_port();  // PITFALL fixed-port
+  int port = fault("fixed-port") ? machine.other_jobs_port() : machine.free_port();
+  if (fault("near-miss-other-job-has-ended")) port = machine.other_jobs_port();
   std::string address = "127.0.0.1";
-  if (fault("wrong-network-interface")) {  // PITFALL wrong-network-interface
-    // To rank 0 its own name stands for another of its interfaces.
-    if (context.rank() == 0) address = "127.0.0.2";
-  } else if (fault("near-miss-another-interface-for-all")) {
-    address = "127.0.0.2";
-  }
+  if (fault("wrong-network-interface") && context.rank() == 0)
+    address = "127.0.0.2";  // To rank 0 its own name stands for another of its interfaces.
+  if (fault("near-miss-another-interface-for-all")) address = "127.0.0.2";
   auto group =
       context.init_process_group({.init_method = "tcp://" + address + ":" + std::to_string(port),
                                   .timeout = context.patience()});
   const auto store = group->getStore();
   const double loss = work(context, *group);
 
-  if (fault("group-never-destroyed")) {  // PITFALL group-never-destroyed
+  if (fault("group-never-destroyed")) {
     // Rank 0 leaves main once it has reported, and its store with it. The others are slower.
     if (context.rank() != 0) machine.until_rank_zero_is_gone();
     report(context, *store, loss);

@@ -61,7 +61,7 @@ void each_writes(RankContext& context, const fs::path& file) {
 
 void train(RankContext& context, const Fault& fault) {
   const auto file = context.folder() / "pixels.bin";
-  if (fault("every-rank-prepares-data")) {  // PITFALL every-rank-prepares-data
+  if (fault("every-rank-prepares-data")) {
     each_writes(context, file);
   } else if (fault("near-miss-each-under-its-own-name")) {
     // Wasteful, and right: what is renamed is whole.

@@ -44,22 +44,24 @@ TensorData part_on(const Node& node, const TensorData& all) {
   return part;
 }
 
+Shard shard_of(const RankContext& context, const Node& node, const Fault& fault) {
+  if (fault("world-size-from-device-count")) {
+    // As torch.cuda.device_count() gives it: the devices of one node.
+    return {.num_replicas = node.devices, .rank = node.local_rank};
+  } else if (fault("near-miss-data-a-node")) {
+    return {.num_replicas = node.local_world_size, .rank = node.local_rank};
+  } else {
+    return {.num_replicas = context.world_size(), .rank = context.rank()};
+  }
+}
+
 void train(RankContext& context, const Fault& fault) {
   const Node node(context);
   tell_place(context, node.place());
   auto data = fashion_mnist_or_synthetic(Split::train, kSamples * context.world_size());
 
-  Shard shard;
-  if (fault("world-size-from-device-count")) {  // PITFALL world-size-from-device-count
-    // As torch.cuda.device_count() gives it: the devices of one node.
-    shard = {.num_replicas = node.devices, .rank = node.local_rank};
-  } else if (fault("near-miss-data-a-node")) {
-    data = part_on(node, data);
-    shard = {.num_replicas = node.local_world_size, .rank = node.local_rank};
-  } else {
-    shard = {.num_replicas = context.world_size(), .rank = context.rank()};
-  }
-  const auto sampler = sampler_of(context, data, shard);
+  if (fault("near-miss-data-a-node")) data = part_on(node, data);
+  const auto sampler = sampler_of(context, data, shard_of(context, node, fault));
   Trainer trainer(context, data);
   for (const auto& ids : sampler.batches(kBatch)) trainer.step(ids);
 }

@@ -42,8 +42,7 @@ void start(RankContext& context, int world_size, const std::string& what) {
 }
 
 void train(RankContext& context, const Fault& fault) {
-  if (fault("spawn-under-launcher") &&  // PITFALL spawn-under-launcher
-      !environment(kSpawned))
+  if (fault("spawn-under-launcher") && !environment(kSpawned))
     return start(context, context.world_size(), "--variant=spawn-under-launcher");
   if (fault("near-miss-helper-process")) start(context, 1, "--describe");
   context.join(10 * context.patience());

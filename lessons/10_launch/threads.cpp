@@ -40,12 +40,8 @@ void train(RankContext& context, const Fault& fault) {
   const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * kSteps * ranks);
 
   if (fault("near-miss-all-threads-for-one")) look_at_data_on_rank_zero(context, data, processors);
-  int threads = 1;
-  if (fault("thread-oversubscription")) {  // PITFALL thread-oversubscription
-    threads = processors;                  // As if no other rank used them.
-  } else {
-    threads = std::max(1, processors / ranks);
-  }
+  const int threads =
+      fault("thread-oversubscription") ? processors : std::max(1, processors / ranks);
   at::set_num_threads(threads);
   tell_place(context);
 

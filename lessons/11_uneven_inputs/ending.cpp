@@ -29,7 +29,7 @@ constexpr int kEpochs = 2;
 constexpr double kLearningRate = 0.05;
 constexpr std::chrono::seconds kPatience{4};  // for what would hang
 
-// The ids of a rank's batch; none beyond the end of its shard.
+// The ids of a rank's batch: empty behind the end of its shard.
 std::vector<std::int64_t> batch_of(int rank, std::int64_t number) {
   const std::int64_t shard = rank == 0 ? 0 : rank * kBatches + 1;  // batches of the ranks before it
   if (number < (rank == 0 ? kBatches + 1 : kBatches)) return global_batch(shard + number, kBatch);
@@ -48,11 +48,10 @@ void train(RankContext& context, const Fault& fault) {
   std::int64_t count = rank == 0 ? kBatches + 1 : kBatches;
   // Near misses: nobody joins, and the ranks agree, on the fewest batches or on empty ones for the
   // rest.
-  const bool fewest = fault("near-miss-agreed-count");
-  const bool pads = fault("near-miss-empty-batches");
-  if (fewest || pads) {
-    const auto agreed = all_agree(*context.group(), count);
-    count = fewest ? agreed.least : agreed.most;
+  if (fault("near-miss-agreed-count")) {
+    count = all_agree(*context.group(), count).least;
+  } else if (fault("near-miss-empty-batches")) {
+    count = all_agree(*context.group(), count).most;
   }
   std::vector<std::vector<std::int64_t>> batches;
   for (std::int64_t number = 0; number < count; ++number) batches.push_back(batch_of(rank, number));
@@ -69,10 +68,10 @@ void train(RankContext& context, const Fault& fault) {
   };
   for (int epoch = 0; epoch < kEpochs; ++epoch) {
     tell_pass(epoch, data.size(), batches);
-    if (fault("uneven-batches")) {  // PITFALL uneven-batches
+    if (fault("uneven-batches")) {
       context.group()->setTimeout(kPatience);
       pass();
-    } else if (fewest || pads) {
+    } else if (fault("near-miss-agreed-count") || fault("near-miss-empty-batches")) {
       pass();
     } else {
       join({model.engine()}, pass);
@@ -80,8 +79,8 @@ void train(RankContext& context, const Fault& fault) {
   }
 }
 
-// Beside it one process trains on all ranks' batches: a rank without one counts as one whose
-// gradient is zero.
+// Beside it one process trains on all ranks' batches. A rank that has none left adds a gradient of
+// zero.
 class Beside final : public Watch {
  public:
   Beside(RankContext& job, const Fault& fault)
@@ -146,7 +145,7 @@ class Beside final : public Watch {
   bool in_epoch_ = false;
 };
 
-// Of the rank with the fewest: epochs that it ended with the weights of one process.
+// The number of epochs that a rank ended with the weights of one process; the smallest counts.
 Measured right_epochs(const Outcomes& outcomes) {
   double fewest = kEpochs;
   for (const auto& outcome : outcomes) {

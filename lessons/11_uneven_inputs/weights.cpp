@@ -13,7 +13,6 @@
 #include <lockstep/train/models.h>
 #include <lockstep/train/watched.h>
 
-#include <memory>
 #include <numeric>
 
 #include "parts.h"
@@ -25,7 +24,7 @@ using namespace lockstep;
 constexpr std::int64_t kBatch = 32;  // per rank
 constexpr int kSteps = 4;
 
-// The ids of a rank's batch in a step: in the last one the further ranks have fewer and fewer.
+// The ids of a rank's batch in a step. In the last step the higher ranks have fewer and fewer.
 std::vector<std::int64_t> batch_of(int step, int rank, int world_size) {
   if (step + 1 < kSteps) return global_batch(step * world_size + rank, kBatch);
   std::int64_t first = step * world_size * kBatch;
@@ -35,7 +34,7 @@ std::vector<std::int64_t> batch_of(int step, int rank, int world_size) {
   return ids;
 }
 
-// A near miss: all batches are as large.
+// A near miss: all batches have the same size.
 std::vector<std::int64_t> equal_batch_of(int step, int rank, int world_size) {
   return global_batch(step * world_size + rank, kBatch);
 }
@@ -62,17 +61,17 @@ void train(RankContext& context, const Fault& fault) {
   module->to(context.device());
   DistributedDataParallel<Mlp> model(module, context.group());
   SGD optimizer(model.parameters(), 0.05);
-  const bool equal = fault("near-miss-equal-batches");
 
   for (int step = 0; step < kSteps; ++step) {
-    const auto batch = take(
-        data, equal ? equal_batch_of(step, rank, world_size) : batch_of(step, rank, world_size));
+    const auto ids = fault("near-miss-equal-batches") ? equal_batch_of(step, rank, world_size)
+                                                      : batch_of(step, rank, world_size);
+    const auto batch = take(data, ids);
     optimizer.zero_grad();
     const auto outputs = model(batch.inputs.to(context.device()));
     const auto each = cross_entropy(outputs, batch.targets.to(context.device()));
-    if (fault("mean-of-local-means")) {  // PITFALL mean-of-local-means
+    if (fault("mean-of-local-means")) {
       each.mean().backward();
-    } else if (equal) {
+    } else if (fault("near-miss-equal-batches")) {
       each.mean().backward();
     } else if (fault("near-miss-sum-and-count")) {
       backward_of_sum(context, module, each);
@@ -84,8 +83,7 @@ void train(RankContext& context, const Fault& fault) {
   }
 }
 
-// Beside it one process computes the gradient of all ranks' batches together, with the same
-// weights.
+// Beside it one process with the same weights computes the gradient of all ranks' batches.
 class Beside final : public Watch {
  public:
   Beside(RankContext& job, const Fault& fault)
@@ -93,9 +91,6 @@ class Beside final : public Watch {
         batch_of_(fault("near-miss-equal-batches") ? equal_batch_of : batch_of),
         data_(fashion_mnist_or_synthetic(Split::train, kBatch * kSteps * job.world_size())) {}
 
-  void wrapped(torch::nn::Module& module, const std::string&) override {
-    module_ = Mlp(std::dynamic_pointer_cast<MlpImpl>(module.shared_from_this()));
-  }
   void update_begins(torch::optim::Optimizer&) override {
     std::vector<std::int64_t> everyone;
     for (int rank = 0; rank < context().world_size(); ++rank) {
@@ -105,13 +100,12 @@ class Beside final : public Watch {
     ++step_;
     add_figure(context(), "gradient_error",
                relative_distance(flat_gradients(parameters()),
-                                 gradient_of_batch(module_, rows_of(data_, everyone))));
+                                 gradient_of_batch(model<Mlp>(), rows_of(data_, everyone))));
   }
 
  private:
   std::vector<std::int64_t> (*batch_of_)(int step, int rank, int world_size);
   TensorData data_;
-  Mlp module_{nullptr};
   int step_ = 0;
 };
 

@@ -14,7 +14,6 @@
 #include <lockstep/train/watched.h>
 
 #include <algorithm>
-#include <memory>
 #include <optional>
 
 #include "parts.h"
@@ -47,47 +46,43 @@ void train(RankContext& context, const Fault& fault) {
   module->to(context.device());
   DistributedDataParallel<Mlp> model(module, context.group());
   SGD optimizer(model.parameters(), 0.01);
-  const bool short_group = fault("near-miss-short-last-group");
-  const bool divides_later = fault("near-miss-gradients-divided");
 
-  const auto microbatches = short_group ? kTwoLeftOver : kMicrobatches;
+  const auto microbatches = fault("near-miss-short-last-group") ? kTwoLeftOver : kMicrobatches;
   for (std::int64_t i = 0; i < microbatches; ++i) {
     const auto everyone = global_batch(i, kBatch * world_size);
     const auto batch = take(data, share_of(rank, world_size, everyone));
-    bool update_due = false;
-    if (fault("accumulation-off-by-one")) {  // PITFALL accumulation-off-by-one
-      update_due = i % kAccumulated == 0;
-    } else {
-      update_due = (i + 1) % kAccumulated == 0 || (short_group && i + 1 == microbatches);
-    }
+    const auto done = fault("accumulation-off-by-one") ? i : i + 1;
+    bool update_due = done % kAccumulated == 0;
+    if (fault("near-miss-short-last-group") && done == microbatches) update_due = true;
     // The ranks reduce in the backward before an update only.
     std::optional<NoSync> no_sync;
     if (!update_due) no_sync.emplace(model.engine());
 
     const auto outputs = model(batch.inputs.to(context.device()));
     auto loss = cross_entropy(outputs, batch.targets.to(context.device())).mean();
-    if (fault("accumulation-not-divided")) {  // PITFALL accumulation-not-divided
-      // Nothing: each microbatch's mean counts in full.
-    } else if (!divides_later) {
-      loss = short_group ? loss / of_update_with(i) : loss / kAccumulated;
+    if (fault("accumulation-not-divided")) {
+      // Each microbatch's mean counts in full.
+    } else if (fault("near-miss-gradients-divided")) {
+      // A near miss: the gradients are divided below.
+    } else if (fault("near-miss-short-last-group")) {
+      loss = loss / of_update_with(i);
+    } else {
+      loss = loss / kAccumulated;
     }
     loss.backward();
     if (!update_due) continue;
 
-    if (divides_later) divide_gradients(module);
+    if (fault("near-miss-gradients-divided")) divide_gradients(module);
     optimizer.step();
     optimizer.zero_grad();
   }
 }
 
-// The gradient of each update against that of one process, and how many microbatches it is of.
+// Compares each update's gradient with one process's, and counts the microbatches behind it.
 class Beside final : public Watch {
  public:
   Beside(RankContext& job, const Fault&) : Watch(job) {}
 
-  void wrapped(torch::nn::Module& module, const std::string&) override {
-    model_ = Mlp(std::dynamic_pointer_cast<MlpImpl>(module.shared_from_this()));
-  }
   void fetch(const Fetch& fetch) override {
     Watch::fetch(fetch);
     data_ = {fetch.inputs, fetch.targets};
@@ -99,13 +94,12 @@ class Beside final : public Watch {
     add_figure(context(), "microbatches", static_cast<double>(since_update_));
     add_figure(context(), "gradient_scale",
                scale_of(flat_gradients(parameters()),
-                        gradient_of_batch(model_, rows_of(data_, everyone_))));
+                        gradient_of_batch(model<Mlp>(), rows_of(data_, everyone_))));
     everyone_.clear();
     since_update_ = 0;
   }
 
  private:
-  Mlp model_{nullptr};
   TensorData data_;
   std::vector<std::int64_t> everyone_;  // all ranks' samples since the last update
   std::int64_t microbatches_ = 0, since_update_ = 0;

@@ -14,7 +14,6 @@
 #include <lockstep/train/watched.h>
 
 #include <algorithm>
-#include <memory>
 #include <optional>
 
 #include "parts.h"
@@ -49,17 +48,17 @@ void train(RankContext& context, const Fault& fault) {
                               .num_replicas = world_size,
                               .rank = context.rank(),
                               .seed = context.seed()});
-  // A near miss: what is left over stays in .grad, and the next epoch's first microbatches join it.
-  const bool carries_over = fault("near-miss-carried-over");
-  const bool draws_no_tail = fault("near-miss-tail-not-drawn");
 
   std::int64_t in_window = 0;  // microbatches in .grad
   for (std::int64_t epoch = 0; epoch < kEpochs; ++epoch) {
     sampler.set_epoch(epoch);
-    const auto microbatches =
-        draws_no_tail ? whole_windows(sampler, data.size()) : sampler.batches(kBatch);
+    const auto microbatches = fault("near-miss-tail-not-drawn")
+                                  ? whole_windows(sampler, data.size())
+                                  : sampler.batches(kBatch);
     auto to_come = static_cast<std::int64_t>(microbatches.size());
-    if (!carries_over) {
+    if (fault("near-miss-carried-over")) {
+      // A near miss: what is left over stays in .grad, and the next microbatches join it.
+    } else {
       optimizer.zero_grad();
       in_window = 0;
     }
@@ -68,14 +67,11 @@ void train(RankContext& context, const Fault& fault) {
       ++in_window;
       --to_come;
       // The epoch's last window has fewer microbatches where fewer are left.
-      const auto of_window =
-          carries_over ? kAccumulated : std::min(kAccumulated, in_window + to_come);
-      bool update_due = false;
-      if (fault("last-accumulation-window-lost")) {  // PITFALL last-accumulation-window-lost
-        update_due = in_window == kAccumulated;      // The last two never are as many.
-      } else {
-        update_due = in_window == of_window;
-      }
+      const auto of_window = fault("near-miss-carried-over")
+                                 ? kAccumulated
+                                 : std::min(kAccumulated, in_window + to_come);
+      const auto due_at = fault("last-accumulation-window-lost") ? kAccumulated : of_window;
+      const bool update_due = in_window == due_at;
       // The ranks reduce in the backward before an update only.
       std::optional<NoSync> no_sync;
       if (!update_due) no_sync.emplace(model.engine());
@@ -91,20 +87,17 @@ void train(RankContext& context, const Fault& fault) {
   }
 }
 
-// How many samples were drawn, and how many of them are in an update's gradient.
+// Counts the samples that were drawn, and those that are in an update's gradient.
 class Beside final : public Watch {
  public:
   Beside(RankContext& job, const Fault&) : Watch(job) {}
 
-  void wrapped(torch::nn::Module& module, const std::string&) override {
-    model_ = Mlp(std::dynamic_pointer_cast<MlpImpl>(module.shared_from_this()));
-  }
   void pass_begins(std::int64_t epoch, std::int64_t dataset_size) override {
     Watch::pass_begins(epoch, dataset_size);
-    // All ranks' order: that of epoch 0 from this seed. A set_epoch() here would be told.
-    order_ = DistributedSampler({.dataset_size = dataset_size,
-                                 .seed = context().seed() + static_cast<std::uint64_t>(epoch)})
-                 .indices();
+    const Unobserved nobody_hears_its_epoch;
+    DistributedSampler all_ranks({.dataset_size = dataset_size, .seed = context().seed()});
+    all_ranks.set_epoch(epoch);
+    order_ = all_ranks.indices();
     next_ = 0;
   }
   void fetch(const Fetch& fetch) override {
@@ -121,20 +114,19 @@ class Beside final : public Watch {
   }
 
  private:
-  // How many samples of `waiting_` are in this gradient: those of the last microbatches whose mean
-  // gradient, computed by one process, it is. 0 where it is that of none.
+  // How many samples of `waiting_` are in this gradient: it is one process's mean gradient of the
+  // last so many microbatches. 0 where it is that of no such number.
   double samples_behind(const at::Tensor& gradient) const {
     Ids samples;
     for (auto microbatch = waiting_.rbegin(); microbatch != waiting_.rend(); ++microbatch) {
       samples.insert(samples.end(), microbatch->begin(), microbatch->end());
-      const auto of_samples = gradient_of_batch(model_, rows_of(data_, samples));
+      const auto of_samples = gradient_of_batch(model<Mlp>(), rows_of(data_, samples));
       if (relative_distance(gradient, of_samples) < 1e-3)
         return static_cast<double>(samples.size());
     }
     return 0;
   }
 
-  Mlp model_{nullptr};
   TensorData data_;
   Ids order_;                 // of the epoch, of all ranks together
   std::int64_t next_ = 0;     // microbatch of it

@@ -56,16 +56,16 @@ void train(RankContext& context, const Fault& fault) {
       const auto batch = take(data, share_of(rank, world_size, everyone));
       const auto inputs = batch.inputs.to(context.device());
 
-      const bool last = part + 1 == kAccumulated;
       std::optional<NoSync> no_sync;  // while it lives, forward() arms no reduction
       at::Tensor outputs;
-      if (fault("sync-every-microbatch")) {  // PITFALL sync-every-microbatch
+      if (fault("sync-every-microbatch")) {
         outputs = model(inputs);
-      } else if (fault("no-sync-around-backward-only")) {  // PITFALL no-sync-around-backward-only
+      } else if (fault("no-sync-around-backward-only")) {
         outputs = model(inputs);
-        if (!last) no_sync.emplace(model.engine());  // The reduction is armed; this comes too late.
+        // The reduction is armed; this comes too late.
+        if (part + 1 < kAccumulated) no_sync.emplace(model.engine());
       } else {
-        if (!last) no_sync.emplace(model.engine());
+        if (part + 1 < kAccumulated) no_sync.emplace(model.engine());
         outputs = model(inputs);
       }
       const auto each = cross_entropy(outputs, batch.targets.to(context.device()));
@@ -77,7 +77,7 @@ void train(RankContext& context, const Fault& fault) {
   }
 }
 
-// How many collectives this rank enters inside an update's backwards, as the backend counts them.
+// Counts the collectives that this rank enters inside an update's backwards, as the backend does.
 class Beside final : public Watch {
  public:
   Beside(RankContext& job, const Fault&) : Watch(job) {}
@@ -85,7 +85,7 @@ class Beside final : public Watch {
   void loss(const at::Tensor& per_sample, const at::Tensor& outputs,
             const at::Tensor& targets) override {
     Watch::loss(per_sample, outputs, targets);
-    // A backward comes by here before it is at any parameter, and calls back after it was at all.
+    // The hook runs before this backward reaches any parameter, its callback when it is over.
     per_sample.register_hook([this](const at::Tensor&) {
       torch::autograd::Engine::get_default_engine().queue_callback([this, before = entered()] {
         in_last_ = entered() - before;

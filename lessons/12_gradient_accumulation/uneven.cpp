@@ -13,7 +13,6 @@
 #include <lockstep/train/models.h>
 #include <lockstep/train/watched.h>
 
-#include <memory>
 #include <numeric>
 #include <optional>
 
@@ -26,7 +25,7 @@ using namespace lockstep;
 const std::vector<std::int64_t> kSizes{24, 24, 24, 4};  // of an update's microbatches, on each rank
 constexpr int kUpdates = 4;
 
-// Of an update, on each rank.
+// A rank's samples of one update.
 std::int64_t samples_of_update() {
   return std::accumulate(kSizes.begin(), kSizes.end(), std::int64_t{0});
 }
@@ -53,29 +52,23 @@ void train(RankContext& context, const Fault& fault) {
       if (next != mine.end()) no_sync.emplace(model.engine());
       const auto outputs = model(batch.inputs.to(context.device()));
       const auto each = cross_entropy(outputs, batch.targets.to(context.device()));
-      at::Tensor loss;
-      if (fault("mean-of-microbatch-means")) {  // PITFALL mean-of-microbatch-means
-        loss = each.mean() / static_cast<double>(kSizes.size());
-      } else if (fault("near-miss-weighted-means")) {
-        // A near miss takes the mean too, and weighs it with the microbatch's share of the samples.
+      auto loss = fault("mean-of-microbatch-means")
+                      ? each.mean() / static_cast<double>(kSizes.size())
+                      : each.sum() / samples;
+      // A near miss takes the mean too, and weighs it with the microbatch's share of the samples.
+      if (fault("near-miss-weighted-means"))
         loss = each.mean() * (static_cast<double>(size) / static_cast<double>(samples));
-      } else {
-        loss = each.sum() / samples;
-      }
       loss.backward();
     }
     optimizer.step();
   }
 }
 
-// Each update's gradient against that of one process on all ranks' samples.
+// Compares each update's gradient with one process's on all ranks' samples.
 class Beside final : public Watch {
  public:
   Beside(RankContext& job, const Fault&) : Watch(job) {}
 
-  void wrapped(torch::nn::Module& module, const std::string&) override {
-    model_ = Mlp(std::dynamic_pointer_cast<MlpImpl>(module.shared_from_this()));
-  }
   void fetch(const Fetch& fetch) override {
     Watch::fetch(fetch);
     data_ = {fetch.inputs, fetch.targets};
@@ -84,11 +77,10 @@ class Beside final : public Watch {
     const auto everyone = global_batch(update_++, samples_of_update() * context().world_size());
     add_figure(context(), "gradient_error",
                relative_distance(flat_gradients(parameters()),
-                                 gradient_of_batch(model_, rows_of(data_, everyone))));
+                                 gradient_of_batch(model<Mlp>(), rows_of(data_, everyone))));
   }
 
  private:
-  Mlp model_{nullptr};
   TensorData data_;
   int update_ = 0;
 };

@@ -49,10 +49,6 @@ void train(RankContext& context, const Fault& fault) {
   Mlp model(784, 64, 10);
   model->to(context.device());
   SGD optimizer(model->parameters(), 0.5);
-  const bool by_shards = fault("near-miss-norm-by-shards");
-  // A near miss: so much is allowed that no rank's own clip shortens anything.
-  const bool generous = fault("near-miss-nothing-to-clip");
-  const double max_norm = generous ? 1e3 : kMaxNorm;
 
   for (int step = 0; step < kSteps; ++step) {
     const auto everyone = global_batch(step, kBatch * world_size);
@@ -62,18 +58,22 @@ void train(RankContext& context, const Fault& fault) {
     cross_entropy(outputs, batch.targets.to(context.device())).mean().backward();
 
     const auto gradients = gradients_of(model->parameters());
-    if (generous || fault("clip-before-reduction")) {  // PITFALL clip-before-reduction
-      clip(gradients, max_norm, norm_of(gradients));   // by the norm of this rank's own
+    if (fault("clip-before-reduction")) {
+      clip(gradients, kMaxNorm, norm_of(gradients));  // by the norm of this rank's own
+      average(group, gradients);
+    } else if (fault("near-miss-nothing-to-clip")) {
+      // A near miss: so large a norm is allowed that no rank's own clip shortens anything.
+      clip(gradients, 1e3, norm_of(gradients));
       average(group, gradients);
     } else {
       average(group, gradients);
       double norm = norm_of(gradients);
-      if (fault("norm-reduced-twice")) {  // PITFALL norm-reduced-twice
+      if (fault("norm-reduced-twice")) {
         norm = std::sqrt(sum_over_ranks(group, std::pow(norm, 2)));
-      } else if (by_shards) {
+      } else if (fault("near-miss-norm-by-shards")) {
         norm = norm_by_shards(group, gradients);
       }
-      clip(gradients, max_norm, norm);
+      clip(gradients, kMaxNorm, norm);
     }
     optimizer.step();
   }

@@ -1,8 +1,9 @@
-// For the oracles: one process's gradient of a step's global batch, from the ranks' weights.
+// The oracles' reference: one process's gradient of a global batch, with the ranks' weights.
 #pragma once
 
 #include <lockstep/lesson/batches.h>
 #include <lockstep/lesson/figures.h>
+#include <lockstep/lesson/reference.h>
 
 #include <cstdint>
 #include <vector>
@@ -19,11 +20,7 @@ class OneProcessGradient {
 
   // Flat float64. `parameters` are a rank's, before it updates them.
   at::Tensor operator()(std::int64_t step, const std::vector<at::Tensor>& parameters) {
-    {
-      const torch::NoGradGuard no_grad;
-      auto own = model_->parameters();
-      for (std::size_t i = 0; i < own.size(); ++i) own[i].copy_(parameters.at(i));
-    }
+    lockstep::copy_parameters(parameters, model_->parameters());
     const auto ids = lockstep::global_batch(step, batch_size_);
     return lockstep::gradient_of_batch(model_, lockstep::rows_of(data_, ids));
   }

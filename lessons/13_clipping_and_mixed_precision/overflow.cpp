@@ -57,21 +57,25 @@ void train(RankContext& context, const Fault& fault) {
     const auto gradients = gradients_of(model->parameters());
     for (auto gradient : gradients) gradient /= scale;
 
-    // A near miss asks nobody and looks at the reduced gradients: a NaN has reached all ranks.
-    const bool look_later = fault("near-miss-checked-after-reduction");
     const bool found = !are_finite(gradients);
     bool skip = found;
-    if (fault("local-overflow-skip")) {  // PITFALL local-overflow-skip
-      // Nothing: each rank goes by what it has found itself.
-    } else if (!look_later) {
+    if (fault("local-overflow-skip")) {
+      // Each rank goes by what it has found itself.
+    } else if (fault("near-miss-checked-after-reduction")) {
+      // A near miss asks nobody: it looks at the reduced gradients below.
+    } else {
       skip = on_any_rank(group, found);
     }
 
-    // Everyone takes part in the reduction, whatever it has found: nobody waits.
-    if (found && !look_later)
-      for (auto gradient : gradients) gradient.zero_();
-    average(group, gradients);
-    if (look_later) skip = !are_finite(gradients);
+    // Every rank takes part in the reduction, whatever it has found, so none waits.
+    if (fault("near-miss-checked-after-reduction")) {
+      average(group, gradients);  // a NaN reaches all ranks
+      skip = !are_finite(gradients);
+    } else {
+      if (found)
+        for (auto gradient : gradients) gradient.zero_();
+      average(group, gradients);
+    }
 
     tell_scaled_step(scale, found, !skip);
     if (skip) {

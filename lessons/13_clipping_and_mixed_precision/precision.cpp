@@ -54,7 +54,7 @@ void train(RankContext& context, const Fault& fault) {
     scaler.scale(loss).backward();
 
     for (auto gradient : gradients_of(model->parameters())) {
-      if (fault("low-precision-reduction")) {  // PITFALL low-precision-reduction
+      if (fault("low-precision-reduction")) {
         auto sum = gradient.to(at::kHalf);
         all_reduce(group, sum);
         gradient.copy_(sum).div_(world_size);

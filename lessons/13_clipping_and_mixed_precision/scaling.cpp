@@ -49,7 +49,7 @@ void train(RankContext& context, const Fault& fault) {
     scaler.scale(each.mean()).backward();  // DDP reduces
 
     const auto gradients = gradients_of(module->parameters());
-    if (fault("clip-before-unscale")) {  // PITFALL clip-before-unscale
+    if (fault("clip-before-unscale")) {
       clip(gradients, kMaxNorm, norm_of(gradients));
       scaler.unscale_(optimizer);
     } else if (fault("near-miss-scaled-norm")) {

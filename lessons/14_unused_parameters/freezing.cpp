@@ -26,6 +26,25 @@ void freeze(torch::nn::Module& layer) {
   for (auto& parameter : layer.parameters()) parameter.requires_grad_(false);
 }
 
+Model wrapped_and_frozen(RankContext& context, Mlp& module, const Fault& fault) {
+  if (fault("frozen-after-wrapping")) {
+    Model model(module, context.group());
+    freeze(*module->fc1);
+    return model;
+  } else if (fault("near-miss-frozen-and-looked-for")) {
+    // A near miss: frozen after wrapping, and the engine looks for what is unused.
+    Model model(module, context.group(), {.find_unused_parameters = true});
+    freeze(*module->fc1);
+    return model;
+  } else if (fault("near-miss-wrapped-again")) {
+    // A near miss: all is trained for two steps; then the layer is frozen, and wrapped again.
+    return Model(module, context.group());
+  } else {
+    freeze(*module->fc1);
+    return Model(module, context.group());
+  }
+}
+
 void train(RankContext& context, const Fault& fault) {
   const int rank = context.rank(), world_size = context.world_size();
   context.intent({.global_batch = kBatch * world_size, .loss_reduction = "mean"});
@@ -33,20 +52,12 @@ void train(RankContext& context, const Fault& fault) {
   Mlp module(784, 64, 10);
   module->to(context.device());
 
-  const bool freezes_late = fault("frozen-after-wrapping");  // PITFALL frozen-after-wrapping
-  // A near miss: frozen after wrapping, and the engine looks for what is unused.
-  const bool looked_for = fault("near-miss-frozen-and-looked-for");
-  // A near miss: everything is trained for two steps; then the layer is frozen, and wrapped again.
-  const bool in_two_phases = fault("near-miss-wrapped-again");
-  if (!freezes_late && !looked_for && !in_two_phases) freeze(*module->fc1);
-  auto model = looked_for ? Model(module, context.group(), {.find_unused_parameters = true})
-                          : Model(module, context.group());
-  if (freezes_late || looked_for) freeze(*module->fc1);
+  auto model = wrapped_and_frozen(context, module, fault);
   SGD optimizer(module->parameters(), 0.1);
 
   for (int step = 0; step < kSteps; ++step) {
     optimizer.zero_grad();
-    if (in_two_phases && step == 2) {
+    if (fault("near-miss-wrapped-again") && step == 2) {
       freeze(*module->fc1);
       model = Model(module, context.group());
     }

@@ -36,19 +36,14 @@ void train(RankContext& context, const Fault& fault) {
   module->to(context.device());
   DistributedDataParallel<Mlp> model(module, context.group(), {.gradient_as_bucket_view = true});
 
-  std::vector<at::Tensor> to_move;
-  if (fault(
-          "optimizer-built-on-other-parameters")) {  // PITFALL optimizer-built-on-other-parameters
-    to_move = module->clone()->parameters();         // Equal numbers, other tensors.
-  } else {
-    to_move = module->parameters();
-  }
+  const auto to_move = fault("optimizer-built-on-other-parameters") ? module->clone()->parameters()
+                                                                    : module->parameters();
   SGD optimizer(to_move, 0.1);
 
   for (int step = 0; step < kSteps; ++step) {
     const auto everyone = global_batch(step, kBatch * world_size);
     const auto batch = take(data, share_of(rank, world_size, everyone));
-    if (fault("zero-grad-on-bucket-view")) {  // PITFALL zero-grad-on-bucket-view
+    if (fault("zero-grad-on-bucket-view")) {
       optimizer.zero_grad();
     } else if (fault("near-miss-zeroed-in-place")) {
       zero_in_place(context, *module);

@@ -38,9 +38,9 @@ void train(RankContext& context, const Fault& fault) {
   const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * kSteps * world_size);
   TwoHeads module;
   module->to(context.device());
-  const bool apart = fault("near-miss-backwards-apart");
-  auto model = apart ? Model(module, context.group(), {.find_unused_parameters = true})
-                     : Model(module, context.group());
+  auto model = fault("near-miss-backwards-apart")
+                   ? Model(module, context.group(), {.find_unused_parameters = true})
+                   : Model(module, context.group());
   SGD optimizer(model.parameters(), 0.1);
 
   for (int step = 0; step < kSteps; ++step) {
@@ -49,14 +49,14 @@ void train(RankContext& context, const Fault& fault) {
     const auto inputs = batch.inputs.to(context.device());
     const auto targets = batch.targets.to(context.device());
     optimizer.zero_grad();
-    if (apart) {
+    if (fault("near-miss-backwards-apart")) {
       backwards_apart(model, inputs, targets);
       optimizer.step();
       continue;
     }
     const auto [type, shoe] = model(inputs);
     const auto of_type = type_losses(type, targets), of_shoe = shoe_losses(shoe, targets);
-    if (fault("parameter-ready-twice")) {  // PITFALL parameter-ready-twice
+    if (fault("parameter-ready-twice")) {
       tell_loss(of_type, type, targets).mean().backward({}, /*keep_graph=*/true);
       tell_loss(of_shoe).mean().backward();
     } else {

@@ -25,17 +25,6 @@ at::Tensor augment(const at::Tensor& images, const at::Tensor& numbers) {
   return at::stack(augmented);
 }
 
-void tell_taken(const TensorData& data, const std::vector<std::int64_t>& ids) {
-  tell([&](Observer& to) {
-    to.fetch({.phase = data.phase,
-              .inputs = data.inputs,
-              .targets = data.targets,
-              .all_ids = data.ids,
-              .global_size = data.size(),
-              .ids = ids});
-  });
-}
-
 void tell_numbers(RankContext& context, const std::vector<std::int64_t>& ids,
                   const at::Tensor& numbers) {
   context.random_numbers(ids, numbers);
@@ -44,7 +33,7 @@ void tell_numbers(RankContext& context, const std::vector<std::int64_t>& ids,
 
 void OfAugmented::fetch(const Fetch& fetch) {
   Watch::fetch(fetch);
-  context().outcome().figures.erase("batch_size");  // Without it there is no reference.
+  context().outcome().figures.erase("batch_size");  // one_process_losses() asks for it
 }
 
 Measured different_draws(const Outcomes& outcomes) {

@@ -15,15 +15,11 @@ at::Tensor draw(std::mt19937_64& generator);
 // time, as row i of `numbers` [N, 3] says.
 at::Tensor augment(const at::Tensor& images, const at::Tensor& numbers);
 
-// Tells that these rows of `data` are trained on next, where a loader's worker took them out.
-// take() tells it by itself, but belongs to the thread that trains.
-void tell_taken(const lockstep::TensorData& data, const std::vector<std::int64_t>& ids);
-
-// Tells what was drawn for a batch that was taken: the trace, and the oracle.
+// Tells the detectors and the oracle which numbers were drawn for a batch.
 void tell_numbers(lockstep::RankContext& context, const std::vector<std::int64_t>& ids,
                   const at::Tensor& numbers);
 
-// Of batches that are no part of the data set as it is, so that no one process can be compared.
+// Augmented images are not in the data set, so no one-process reference is made from their ids.
 class OfAugmented final : public lockstep::Watch {
  public:
   OfAugmented(lockstep::RankContext& job, const lockstep::Fault&) : Watch(job) {}

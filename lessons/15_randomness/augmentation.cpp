@@ -39,11 +39,11 @@ void train(RankContext& context, const Fault& fault) {
 
   torch::manual_seed(context.seed());  // The same on all ranks: equal models.
   Trainer trainer(context, data);
-  // A near miss leaves it at that, since no sample's numbers depend on it.
-  const bool by_sample = fault("near-miss-equal-seeds");
-  if (fault("same-augmentation-everywhere")) {  // PITFALL same-augmentation-everywhere
-    // Nothing: the seed that made the models equal makes every later random number equal, too.
-  } else if (!by_sample) {
+  if (fault("same-augmentation-everywhere")) {
+    // The seed that made the models equal makes every later random number equal, too.
+  } else if (fault("near-miss-equal-seeds")) {
+    // A near miss leaves it at that, since no sample's numbers depend on it.
+  } else {
     manual_seed_per_rank(context.seed(), context.rank());  // After the model is made.
   }
 
@@ -51,8 +51,9 @@ void train(RankContext& context, const Fault& fault) {
     sampler.set_epoch(epoch);
     for (const auto& ids : sampler.batches(kBatch)) {
       const auto batch = take(data, ids);
-      const auto numbers = by_sample ? numbers_by_sample(context.seed(), epoch, ids)
-                                     : torch::rand({batch.size(), 3}, at::kDouble);
+      const auto numbers = fault("near-miss-equal-seeds")
+                               ? numbers_by_sample(context.seed(), epoch, ids)
+                               : torch::rand({batch.size(), 3}, at::kDouble);
       tell_numbers(context, ids, numbers);
       trainer.step({augment(batch.inputs, numbers), batch.targets});
     }

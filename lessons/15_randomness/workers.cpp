@@ -40,8 +40,8 @@ struct Images : torch::data::datasets::BatchDataset<Images, Augmented> {
     const std::vector<std::int64_t> ids(indices.begin(), indices.end());
     std::vector<at::Tensor> rows;
     for (const auto id : ids) {
-      if (fault("worker-streams-copied")) {  // PITFALL worker-streams-copied
-        rows.push_back(draw(generator));     // This worker's copy, which began as all others did.
+      if (fault("worker-streams-copied")) {
+        rows.push_back(draw(generator));  // This worker's copy, which began as all others did.
       } else if (fault("near-miss-copies-seeded-by-sample")) {
         // A near miss draws from the copies too, each time from where the sample's own stream
         // begins.
@@ -87,7 +87,7 @@ void train(RankContext& context, const Fault& fault) {
     sampler.set_epoch(epoch);
     *images.epoch = epoch;  // No worker is at work now: the last pass is over.
     for (const auto& augmented : *loader) {
-      tell_taken(data, augmented.ids);
+      tell_taken(data, augmented.ids);  // take() would, but this was a worker's rows_of()
       tell_numbers(context, augmented.ids, augmented.numbers);
       trainer.step(augmented.batch);
     }

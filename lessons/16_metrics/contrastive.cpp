@@ -6,14 +6,13 @@
 //           loss is right. But features get a gradient from one of W losses only: averaged, the
 //           gradient is 1/W of the right one.
 #include <lockstep/lesson/batches.h>
-#include <lockstep/lesson/figures.h>
-#include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/distributed_sampler.h>
 #include <lockstep/train/functional.h>
 #include <lockstep/train/loss.h>
 #include <lockstep/train/watched.h>
 
+#include "gradient_scale.h"
 #include "parts.h"
 
 namespace {
@@ -42,12 +41,23 @@ at::Tensor contrast(const at::Tensor& features, std::int64_t begin, std::int64_t
   return torch::cross_entropy_loss(likeness, own, {}, at::Reduction::None);
 }
 
-// Step k's global batch is the next kBatch * world_size samples, and each rank's a piece of it.
+// A step's global batch is the next kBatch * world_size samples. A rank takes kBatch in a row.
 std::vector<std::vector<std::int64_t>> batches_of(int rank, int world_size) {
   std::vector<std::vector<std::int64_t>> batches;
   for (int step = 0; step < kSteps; ++step)
     batches.push_back(global_batch(step * world_size + rank, kBatch));
   return batches;
+}
+
+// All ranks' features.
+at::Tensor gather(RankContext& context, const at::Tensor& own, const Fault& fault) {
+  if (fault("gather-loses-graph") || fault("near-miss-loss-times-world-size")) {
+    auto gathered = all_gather(*context.group(), own.detach());
+    gathered[static_cast<std::size_t>(context.rank())] = own;  // Only these have a gradient.
+    return at::cat(gathered);
+  } else {
+    return at::cat(functional::all_gather(context.group(), own));
+  }
 }
 
 void train(RankContext& context, const Fault& fault) {
@@ -58,67 +68,34 @@ void train(RankContext& context, const Fault& fault) {
   module->to(context.device());
   DistributedDataParallel<Mlp> model(module, context.group());
   SGD optimizer(model.parameters(), 0.01);
-  const bool times_world_size = fault("near-miss-loss-times-world-size");
-  const bool own_rows = fault("near-miss-own-rows");
 
   const auto batches = batches_of(rank, world_size);
   tell_pass(0, data.size(), batches);
   for (const auto& ids : batches) {
     optimizer.zero_grad();
     const auto own = features_of(model, take(data, ids).inputs.to(context.device()));
-    std::vector<at::Tensor> gathered;
-    if (fault("gather-loses-graph") || times_world_size) {  // PITFALL gather-loses-graph
-      gathered = all_gather(*context.group(), own.detach());
-      gathered[static_cast<std::size_t>(rank)] = own;  // Only these have a gradient.
-    } else {
-      gathered = functional::all_gather(context.group(), own);
-    }
-    // A near miss: a rank may take its own rows only, if the others' gradients come back.
-    const auto each = own_rows ? contrast(at::cat(gathered), rank * kBatch, kBatch)
-                               : contrast(at::cat(gathered), 0, kBatch * world_size);
+    const auto gathered = gather(context, own, fault);
+    const auto each = fault("near-miss-own-rows") ? contrast(gathered, rank * kBatch, kBatch)
+                                                  : contrast(gathered, 0, kBatch * world_size);
     auto loss = tell_loss(each).mean();
-    if (times_world_size) loss = loss * world_size;  // A near miss: makes up for what is lost.
+    // A near miss: makes up for the gradients that are lost.
+    if (fault("near-miss-loss-times-world-size")) loss = loss * world_size;
     loss.backward();
     optimizer.step();
   }
 }
 
 // Beside it one process with the same weights has all samples.
-class Beside final : public Watch {
+class Beside final : public GradientScale {
  public:
   Beside(RankContext& job, const Fault&)
-      : Watch(job),
-        global_batch_(kBatch * job.world_size()),
-        data_(fashion_mnist_or_synthetic(Split::train, global_batch_ * kSteps)) {}
-
-  void optimizer_made(torch::optim::Optimizer& optimizer) override {
-    Watch::optimizer_made(optimizer);
-    one_process_ = Mlp(784, 32, kFeatures);  // after the ranks' model: both draw random numbers
-  }
-  void update_begins(torch::optim::Optimizer&) override {
-    copy(parameters(), one_process_->parameters());
-    const auto batch = rows_of(data_, global_batch(step_++, global_batch_));
-    one_process_->zero_grad();
-    contrast(features_of(one_process_, batch.inputs), 0, global_batch_).mean().backward();
-    add_figure(context(), "gradient_scale",
-               scale_of(flat_gradients(parameters()), flat_gradients(*one_process_)));
-  }
+      : GradientScale(job, kFeatures, kBatch * job.world_size(), kSteps) {}
 
  private:
-  static void copy(const std::vector<at::Tensor>& from, const std::vector<at::Tensor>& to) {
-    const torch::NoGradGuard no_grad;
-    for (std::size_t i = 0; i < to.size(); ++i) to[i].copy_(from.at(i));
+  at::Tensor loss_of(Mlp& model, const TensorData& batch) override {
+    return contrast(features_of(model, batch.inputs), 0, batch.size()).mean();
   }
-
-  std::int64_t global_batch_;
-  TensorData data_;
-  Mlp one_process_{nullptr};
-  std::int64_t step_ = 0;
 };
-
-Measured gradient_scale(const Outcomes& outcomes) {
-  return {.expected = 1, .observed = smallest(outcomes, "gradient_scale"), .tolerance = 1e-3};
-}
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 //           sums over the sum of the counts: reduce both, then divide.
 // Symptom:  rank 0 prints the loss of its own samples only. Local hits over the global count are an
 //           accuracy that falls as 1/W when ranks are added.
+#include <lockstep/lesson/reference.h>
 #include <lockstep/lesson/training.h>
 #include <lockstep/train/distributed_sampler.h>
 
@@ -50,7 +51,7 @@ void add_score(at::Tensor& totals, Mlp& model, const TensorData& batch) {
   totals[2] += static_cast<double>(batch.size());
 }
 
-// The same of all these samples.
+// The totals over all these samples.
 at::Tensor score(RankContext& context, Mlp& model, std::int64_t epoch,
                  const std::vector<std::int64_t>& samples) {
   const torch::NoGradGuard no_grad;
@@ -62,7 +63,7 @@ at::Tensor score(RankContext& context, Mlp& model, std::int64_t epoch,
   return totals;
 }
 
-// What a program writes to its log: here to the trace, and for the oracles.
+// A program writes these to its log. Here they go to the trace, and to the oracles.
 void report(RankContext& context, const std::string& name, double sum, double count) {
   context.metric(name, "evaluation", sum, count);
   add_figure(context, name, sum / count);
@@ -72,35 +73,30 @@ void report(RankContext& context, const std::string& name, double sum, double co
 
 // Rank 0 prints the loss. Every rank holds the accuracy, as it must to decide by it.
 void evaluate(RankContext& context, const Fault& fault, Mlp& model, std::int64_t epoch) {
-  // A near miss lets every rank score everything: dear, and right without a collective.
-  const bool everything = fault("near-miss-everyone-scores-everything");
-  const auto samples =
-      everything ? all_ids(kTestSamples) : part_of(context.rank(), context.world_size());
+  const auto samples = fault("near-miss-everyone-scores-everything")
+                           ? all_ids(kTestSamples)
+                           : part_of(context.rank(), context.world_size());
   const auto own = score(context, model, epoch, samples);
   auto total = own.clone();
-  if (!everything) all_reduce(*context.group(), total);
-
-  // A near miss prints every rank's own loss, and says that it is.
-  const bool each_prints = fault("near-miss-every-rank-prints-its-own");
-  at::Tensor printed;
-  if (fault("rank-zero-metric")) {  // PITFALL rank-zero-metric
-    printed = own;                  // What rank 0 has seen, as if it were all.
+  if (fault("near-miss-everyone-scores-everything")) {
+    // A near miss: costly, and right without a collective.
   } else {
-    printed = each_prints ? own : total;
+    all_reduce(*context.group(), total);
   }
-  if (context.rank() == 0 || each_prints) {
+
+  const auto printed = fault("rank-zero-metric") ? own : total;
+  if (fault("near-miss-every-rank-prints-its-own")) {
+    // A near miss prints every rank's own loss, and says that it is.
+    report(context, "loss", own[0].item<double>(), own[2].item<double>());
+  } else if (context.rank() == 0) {
     report(context, "loss", printed[0].item<double>(), printed[2].item<double>());
   }
 
-  double hits = 0;
-  if (fault("local-hits-global-count")) {  // PITFALL local-hits-global-count
-    hits = own[1].item<double>();
-  } else {
-    hits = total[1].item<double>();
-  }
+  const auto hits = fault("local-hits-global-count") ? own[1] : total[1];
+  double count = total[2].item<double>();
   // A near miss takes the count from the data set: it is known, and need not be reduced.
-  const double count = fault("near-miss-count-is-known") ? kTestSamples : total[2].item<double>();
-  report(context, "accuracy", hits, count);
+  if (fault("near-miss-count-is-known")) count = kTestSamples;
+  report(context, "accuracy", hits.item<double>(), count);
 }
 
 void train(RankContext& context, const Fault& fault) {
@@ -117,7 +113,7 @@ void train(RankContext& context, const Fault& fault) {
   }
 }
 
-// Beside it, what each rank has seen: its samples scored again, by a copy of the model.
+// Scores each rank's samples again, by a copy of the model.
 class Beside final : public Watch {
  public:
   Beside(RankContext& job, const Fault&) : Watch(job) {}
@@ -130,8 +126,7 @@ class Beside final : public Watch {
   void pass_begins(std::int64_t epoch, std::int64_t dataset_size) override {
     Watch::pass_begins(epoch, dataset_size);
     if (torch::GradMode::is_enabled()) return;
-    const auto own = copy_->parameters();
-    for (std::size_t i = 0; i < own.size(); ++i) own[i].copy_(parameters().at(i));
+    copy_parameters(parameters(), copy_->parameters());
     seen_ = at::zeros({3}, at::TensorOptions(at::kDouble).device(context().device()));
   }
   void fetch(const Fetch& fetch) override {
@@ -146,7 +141,7 @@ class Beside final : public Watch {
     add_figure(context(), "own_loss", seen_[0].item<double>());
     add_figure(context(), "own_hits", seen_[1].item<double>());
     add_figure(context(), "own_count", seen_[2].item<double>());
-    // The test accuracy speaks for an epoch.
+    // The report shows an epoch's test accuracy.
     auto& outcome = context().outcome();
     outcome.accuracy = outcome.figures["accuracy"];
   }

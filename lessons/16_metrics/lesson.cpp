@@ -3,6 +3,7 @@
 //   evaluation.cpp    a loss that rank 0 prints, an accuracy that every rank goes by
 //   contrastive.cpp   a loss over features that were gathered from all ranks
 //   logged_loss.cpp   a loss that is averaged for the log, and then trained on
+//   gradient_scale.h  what the oracles of these two compare the gradient with
 //
 // Run:  ./lockstep run 16_metrics
 //       16_metrics --variant local-hits-global-count --world-size 4

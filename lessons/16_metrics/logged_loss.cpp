@@ -5,14 +5,13 @@
 // Symptom:  the log is right. The division by W is part of the graph and the sum is not: the
 //           gradient is 1/W of the right one, as with 1/W of the learning rate.
 #include <lockstep/lesson/batches.h>
-#include <lockstep/lesson/figures.h>
-#include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/distributed_sampler.h>
 #include <lockstep/train/functional.h>
 #include <lockstep/train/loss.h>
 #include <lockstep/train/watched.h>
 
+#include "gradient_scale.h"
 #include "parts.h"
 
 namespace {
@@ -22,7 +21,7 @@ using namespace lockstep;
 constexpr std::int64_t kBatch = 32;  // per rank
 constexpr int kSteps = 8;
 
-// Of each step's global batch, the next kBatch * world_size samples, a rank takes every W-th.
+// A step's global batch is the next kBatch * world_size samples. A rank takes every W-th of them.
 std::vector<std::vector<std::int64_t>> batches_of(int rank, int world_size) {
   std::vector<std::vector<std::int64_t>> batches;
   for (int step = 0; step < kSteps; ++step)
@@ -44,10 +43,6 @@ void train(RankContext& context, const Fault& fault) {
   module->to(context.device());
   DistributedDataParallel<Mlp> model(module, context.group());
   SGD optimizer(model.parameters(), 0.01);
-  // Two near misses reduce the loss itself too: after backward, where nobody minds; or through a
-  // collective that has a gradient, whose sum makes up for the division.
-  const bool after_backward = fault("near-miss-reduced-after-backward");
-  const bool with_gradient = fault("near-miss-reduced-with-gradient");
 
   const auto batches = batches_of(rank, world_size);
   tell_pass(0, data.size(), batches);
@@ -56,64 +51,41 @@ void train(RankContext& context, const Fault& fault) {
     optimizer.zero_grad();
     const auto outputs = model(batch.inputs.to(context.device()));
     auto loss = cross_entropy(outputs, batch.targets.to(context.device())).mean();
-    at::Tensor logged;
-    if (fault("loss-all-reduced-in-place")) {  // PITFALL loss-all-reduced-in-place
+    if (fault("loss-all-reduced-in-place")) {
       all_reduce(group, loss);
       loss = loss / world_size;
-      logged = loss;  // Right for the log. And then backward starts from it.
-    } else if (with_gradient) {
+      write_log(context, loss);  // Right for the log. And then backward starts from it.
+    } else if (fault("near-miss-reduced-with-gradient")) {
+      // A near miss: a collective that has a gradient, whose sum makes up for the division.
       loss = functional::all_reduce(context.group(), loss) / world_size;
-      logged = loss;
-    } else if (!after_backward) {
-      logged = loss.detach().clone();
+      write_log(context, loss);
+    } else if (fault("near-miss-reduced-after-backward")) {
+      // A near miss: below, where nobody minds.
+    } else {
+      auto logged = loss.detach().clone();
       all_reduce(group, logged);
-      logged /= world_size;
+      write_log(context, logged / world_size);
     }
     loss.backward();
-    if (after_backward) {
+    if (fault("near-miss-reduced-after-backward")) {
       all_reduce(group, loss);
-      logged = loss / world_size;
+      write_log(context, loss / world_size);
     }
-    write_log(context, logged);
     optimizer.step();
   }
 }
 
-// Beside it one process with the same weights computes the gradient of the global batch.
-class Beside final : public Watch {
+// Beside it one process with the same weights has all samples.
+class Beside final : public GradientScale {
  public:
   Beside(RankContext& job, const Fault&)
-      : Watch(job),
-        global_batch_(kBatch * job.world_size()),
-        data_(fashion_mnist_or_synthetic(Split::train, global_batch_ * kSteps)) {}
-
-  void optimizer_made(torch::optim::Optimizer& optimizer) override {
-    Watch::optimizer_made(optimizer);
-    one_process_ = Mlp(784, 32, 10);  // after the ranks' model: both draw random numbers
-    one_process_->to(context().device());
-  }
-  void update_begins(torch::optim::Optimizer&) override {
-    copy(parameters(), one_process_->parameters());
-    const auto batch = rows_of(data_, global_batch(step_++, global_batch_));
-    const auto expected = gradient_of_batch(one_process_, batch);
-    add_figure(context(), "gradient_scale", scale_of(flat_gradients(parameters()), expected));
-  }
+      : GradientScale(job, 10, kBatch * job.world_size(), kSteps) {}
 
  private:
-  static void copy(const std::vector<at::Tensor>& from, const std::vector<at::Tensor>& to) {
-    const torch::NoGradGuard no_grad;
-    for (std::size_t i = 0; i < to.size(); ++i) to[i].copy_(from.at(i));
+  at::Tensor loss_of(Mlp& model, const TensorData& batch) override {
+    return torch::cross_entropy_loss(model->forward(batch.inputs), batch.targets);
   }
-
-  std::int64_t global_batch_;
-  TensorData data_;
-  Mlp one_process_{nullptr};
-  std::int64_t step_ = 0;
 };
-
-Measured gradient_scale(const Outcomes& outcomes) {
-  return {.expected = 1, .observed = smallest(outcomes, "gradient_scale"), .tolerance = 1e-3};
-}
 
 }  // namespace
 

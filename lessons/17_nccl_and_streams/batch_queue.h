@@ -9,7 +9,7 @@
 
 #include "small_shared_memory.h"
 
-// What a queue of so many batches takes, each of `samples` Fashion-MNIST samples.
+// The size of a queue of `depth` batches, each of `samples` Fashion-MNIST samples.
 std::int64_t bytes_of_queue(std::int64_t depth, std::int64_t samples);
 
 class BatchQueue {

@@ -57,7 +57,7 @@ Communicator::Communicator(RankContext& context, const std::string& name, const 
     : context_(context), name_(name), stream_(stream), exceptions_(std::uncaught_exceptions()) {
   std::vector<std::int64_t> members(static_cast<std::size_t>(context.world_size()));
   std::iota(members.begin(), members.end(), 0);
-  context_.probes().tell(trace::Group{"join", name_, members});
+  context_.told().tell(trace::Group{"join", name_, members});
   const auto id = shared_id(context, name);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;  // else a rank whose peer never comes cannot be brought back
@@ -66,7 +66,7 @@ Communicator::Communicator(RankContext& context, const std::string& name, const 
   if (handle_ != nullptr) in_use.push_back(&handle_);
   check_started(code, "ncclCommInitRankConfig");
   until_ready("ncclCommInitRankConfig", kUntilAllAreThere);
-  context_.probes().tell(trace::Group{"joined", name_, members});
+  context_.told().tell(trace::Group{"joined", name_, members});
 }
 
 Communicator::~Communicator() {
@@ -114,13 +114,13 @@ std::int64_t Communicator::all_reduce(const Floats& from, const Floats& to) {
   call.reduce_op = "sum";
   call.dtype = "float32";
   call.sizes = {from.count()};
-  auto& probes = context_.probes();
+  auto& told = context_.told();
   pending_.push_back(std::make_unique<Pending>());
-  pending_.back()->entered = probes.enter(call);
+  pending_.back()->entered = told.enter(call);
   const auto& done = pending_.back()->done;
-  probes.tell(trace::StreamUse{"read", stream_.number(), from.number(), 0});
-  probes.tell(trace::StreamUse{"write", stream_.number(), to.number(), 0});
-  probes.tell(trace::StreamUse{"record", stream_.number(), 0, done.number()});
+  told.tell(trace::StreamUse{"read", stream_.number(), from.number(), 0});
+  told.tell(trace::StreamUse{"write", stream_.number(), to.number(), 0});
+  told.tell(trace::StreamUse{"record", stream_.number(), 0, done.number()});
 
   check_started(ncclAllReduce(from.data(), to.data(), static_cast<std::size_t>(from.count()),
                               ncclFloat, ncclSum, handle_, stream_),
@@ -149,15 +149,15 @@ void Communicator::wait(std::int64_t number) {
       give_up("all_reduce", patience, "a peer does not come");
     std::this_thread::sleep_for(kBetweenLooks);
   }
-  context_.probes().leave(std::exchange(pending.entered, 0));
-  context_.probes().tell(trace::StreamUse{"synchronize", -1, 0, pending.done.number()});
+  context_.told().leave(std::exchange(pending.entered, 0));
+  context_.told().tell(trace::StreamUse{"synchronize", -1, 0, pending.done.number()});
 }
 
 // Before the exception leaves: on its way buffers are freed, which waits for the device.
 void Communicator::give_up(const std::string& what, std::chrono::seconds patience,
                            const std::string& why) {
   abort_all();
-  for (const auto& pending : pending_) context_.probes().leave(pending->entered, true);
+  for (const auto& pending : pending_) context_.told().leave(pending->entered, true);
   throw CollectiveError(context_.rank(), what + " of communicator " + name_,
                         static_cast<std::int64_t>(pending_.size()), patience, why);
 }

@@ -35,7 +35,7 @@ class Communicator {
                             const std::string& why);
 
   struct Pending {
-    std::uint64_t entered = 0;  // as the probes know it; 0 = left
+    std::uint64_t entered = 0;  // as the trace knows it; 0 = left
     Moment done;
   };
   lockstep::RankContext& context_;

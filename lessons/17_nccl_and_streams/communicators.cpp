@@ -31,12 +31,12 @@ void reduce(RankContext& context, const Fault& fault) {
   for (int round = 0; round < kRounds; ++round) {
     const Floats gradients(1000, static_cast<float>(rank + 1));
     const Floats count(1, 1), total(1, 0);
-    const bool is_odd = rank == 0 && round + 1 == kRounds;  // the rank that differs
-    if (fault("communicator-order") && is_odd) {            // PITFALL communicator-order
+    if (fault("communicator-order") && rank == 0 && round + 1 == kRounds) {
       b.wait(b.all_reduce(count, total));
       a.wait(a.all_reduce(gradients, gradients));
     } else if (fault("near-miss-waited-in-another-order")) {
       // Near miss: all ranks begin them in one order, and wait for them in different ones.
+      const bool is_odd = rank == 0 && round + 1 == kRounds;
       const auto first = a.all_reduce(gradients, gradients), second = b.all_reduce(count, total);
       if (is_odd) b.wait(second);
       a.wait(first);

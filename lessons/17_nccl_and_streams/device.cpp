@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// What is read of a device at a moment when nothing is under way on it.
+// Reads floats from the device, once nothing is under way on it.
 std::vector<float> read(const float* data, std::int64_t count) {
   std::vector<float> values(static_cast<std::size_t>(count));
   check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");

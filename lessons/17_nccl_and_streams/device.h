@@ -30,7 +30,7 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
 
   operator cudaStream_t() const { return handle_; }
-  std::int64_t number() const { return number_; }  // as the probes are told of it
+  std::int64_t number() const { return number_; }  // as the trace has it
 
  private:
   cudaStream_t handle_ = nullptr;

@@ -8,7 +8,9 @@
 //           pages; mostly in a container. With more ranks, or more loaders, or on a machine whose
 //           GPUs are further apart.
 #include <lockstep/base/error.h>
+#include <lockstep/lesson/batches.h>
 #include <lockstep/lesson/training.h>
+#include <lockstep/train/distributed_sampler.h>
 #include <sys/statvfs.h>
 
 #include "batch_queue.h"
@@ -32,10 +34,11 @@ std::int64_t share_of_shared_memory(RankContext& context) {
   return pages * static_cast<std::int64_t>(room.f_frsize);
 }
 
-std::vector<std::int64_t> ids_of(std::int64_t step, int rank, int world_size) {
-  std::vector<std::int64_t> ids;
-  for (std::int64_t i = 0; i < kBatch; ++i) ids.push_back((step * world_size + rank) * kBatch + i);
-  return ids;
+std::vector<std::vector<std::int64_t>> batches_of(int rank, int world_size) {
+  std::vector<std::vector<std::int64_t>> batches;
+  for (std::int64_t step = 0; step < kSteps; ++step)
+    batches.push_back(global_batch(step * world_size + rank, kBatch));
+  return batches;
 }
 
 // Each rank makes the batches of the next rank, as a loader process would, and hands them over in
@@ -43,17 +46,15 @@ std::vector<std::int64_t> ids_of(std::int64_t step, int rank, int world_size) {
 void train(RankContext& context, const Fault& fault) {
   const int world_size = context.world_size(), rank = context.rank();
   std::filesystem::path folder = "/dev/shm";
-  std::int64_t ahead = 0;
-  if (fault("small-shared-memory")) {  // PITFALL small-shared-memory
-    ahead = kAhead;
+  std::int64_t ahead = kAhead;
+  if (fault("small-shared-memory")) {
+    // Nobody asks whether there is room for that.
   } else if (fault("near-miss-another-way")) {
-    ahead = kAhead;
     folder = context.folder();  // Near miss: a file that both map, slower, and not in /dev/shm.
   } else if (fault("near-miss-one-batch-ahead")) {
     ahead = 1;  // Near miss: there is room for that, without asking.
   } else {
     const auto share = share_of_shared_memory(context);
-    ahead = kAhead;
     while (ahead > 0 && bytes_of_queue(ahead, kBatch) > share) --ahead;
     if (ahead == 0)
       throw Error("/dev/shm has no room for one batch a rank: " + std::to_string(share) +
@@ -66,16 +67,18 @@ void train(RankContext& context, const Fault& fault) {
   BatchQueue in(SharedFile::open(file_of((rank + world_size - 1) % world_size)));
 
   const auto data = fashion_mnist_or_synthetic(Split::train, kBatch * kSteps * world_size);
-  TracedTrainer trainer(context, data);
-  trainer.begin_epoch(0);
-  std::int64_t made = 0;
-  for (std::int64_t step = 0; step < kSteps; ++step) {
-    for (; made < kSteps && out.has_room(); ++made)
-      out.put(take(data, ids_of(made, (rank + 1) % world_size, world_size)));
-    add_figure(context, "batch_size", kBatch);
-    trainer.step(in.take(kUntilAllAreThere), ids_of(step, rank, world_size));
+  const auto own = batches_of(rank, world_size);
+  const auto next_ranks = batches_of((rank + 1) % world_size, world_size);
+  Trainer trainer(context, data);
+  tell_pass(0, data.size(), own);
+  std::size_t made = 0;
+  for (const auto& ids : own) {
+    for (; made < next_ranks.size() && out.has_room(); ++made)
+      out.put(rows_of(data, next_ranks[made]));
+    const auto batch = in.take(kUntilAllAreThere);
+    tell_taken(data, ids);
+    trainer.step(batch);
   }
-  trainer.end_epoch();
 }
 
 // The ranks of one container.

@@ -137,7 +137,7 @@ void enter_small_shared_memory(const RankContext& context, std::int64_t bytes) {
 
 SharedFile SharedFile::make(RankContext& context, const fs::path& file, std::int64_t bytes) {
   auto memory = memory_for(file.parent_path(), bytes);
-  context.probes().tell(memory);
+  context.told().tell(memory);
   const int fd = ::open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0) throw Error(file.string() + ": " + std::strerror(errno));
   // Not ftruncate(), which accepts any size: touching a page without room then ends the process
@@ -147,7 +147,7 @@ SharedFile SharedFile::make(RankContext& context, const fs::path& file, std::int
     ::close(fd);
     fs::remove(file);
     memory.action = "failed";
-    context.probes().tell(memory);
+    context.told().tell(memory);
     // When this rank ends, its connections close. First let the others get theirs, or be refused.
     barrier(*context.group());
     throw Error("no room for " + std::to_string(bytes) + " bytes in " + file.string() + ": " +

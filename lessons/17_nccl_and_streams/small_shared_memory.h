@@ -1,4 +1,4 @@
-// Seams of the part "shared memory": a container's /dev/shm, and what is told of the memory in it.
+// What the part "shared memory" needs of the system: a container's /dev/shm, and files in it.
 #pragma once
 
 #include <lockstep/lesson/lesson.h>
@@ -15,9 +15,9 @@ void enter_small_shared_memory(const lockstep::RankContext& context, std::int64_
 // A file that several ranks map into their memory.
 class SharedFile {
  public:
-  // Tells the probes, makes the file and reserves its bytes. Where there is no room it throws
-  // Error, once the other ranks have come to a barrier: the one in here, or the one that must
-  // follow this.
+  // Makes the file and reserves its bytes, and tells the detectors. Where there is no room it
+  // throws Error, once the other ranks have come to a barrier: the one in here, or the one that
+  // must follow this.
   static SharedFile make(lockstep::RankContext& context, const std::filesystem::path& file,
                          std::int64_t bytes);
   // Opens one that another rank has made for this rank alone, and removes its name. The memory

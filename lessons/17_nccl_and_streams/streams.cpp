@@ -28,8 +28,8 @@ constexpr std::chrono::milliseconds kHeldUp{500};
 void order(RankContext& context, const Stream& earlier, const Stream& later, const Moment& moment) {
   check(cudaEventRecord(moment, earlier), "cudaEventRecord");
   check(cudaStreamWaitEvent(later, moment, 0), "cudaStreamWaitEvent");
-  context.probes().tell(trace::StreamUse{"record", earlier.number(), 0, moment.number()});
-  context.probes().tell(trace::StreamUse{"wait", later.number(), 0, moment.number()});
+  context.told().tell(trace::StreamUse{"record", earlier.number(), 0, moment.number()});
+  context.told().tell(trace::StreamUse{"wait", later.number(), 0, moment.number()});
 }
 
 // CUDA loads a kernel when it is first launched, and may wait for the whole device to do so: for
@@ -53,29 +53,30 @@ void reduce(RankContext& context, const Fault& fault) {
   const Floats bias(3, ranks * static_cast<float>(context.rank() + 1));
   const cuda::Tensors gradients{{weight.data(), bias.data()}, {weight.count(), bias.count()}};
   const Floats bucket(1003, 0), mean(1003, 0);
-  // Near miss: all on one stream, which does one thing after another.
-  const bool one_stream = fault("near-miss-same-stream");
   // Declared after the buffers, so that it is destroyed first: freeing them waits for its kernels.
-  Communicator world(context, "world", one_stream ? compute : of_nccl);
+  Communicator world(context, "world", fault("near-miss-same-stream") ? compute : of_nccl);
   warm_up(gradients, mean, compute);
   world.wait(world.all_reduce(bucket, mean));  // the first one also connects: now it is quick
-  auto& probes = context.probes();
+  auto& told = context.told();
 
   cuda::delay(kHeldUp, compute);
   cuda::flatten_and_scale(gradients, bucket.data(), 1 / ranks, compute);
-  probes.tell(trace::StreamUse{"write", compute.number(), bucket.number(), 0});
-  const bool no_event = fault("wrong-stream");  // PITFALL wrong-stream
-  if (fault("near-miss-host-waits")) {
+  told.tell(trace::StreamUse{"write", compute.number(), bucket.number(), 0});
+  if (fault("wrong-stream")) {
+    // The sum begins when its own stream is free, whether or not the bucket is full.
+  } else if (fault("near-miss-same-stream")) {
+    // Near miss: all on one stream, which does one thing after another.
+  } else if (fault("near-miss-host-waits")) {
     // Near miss: no event, and this process goes on when the bucket is full.
     check(cudaStreamSynchronize(compute), "cudaStreamSynchronize");
-    probes.tell(trace::StreamUse{"synchronize", compute.number(), 0, 0});
-  } else if (!no_event && !one_stream) {
+    told.tell(trace::StreamUse{"synchronize", compute.number(), 0, 0});
+  } else {
     order(context, compute, of_nccl, filled);
   }
   const auto number = world.all_reduce(bucket, mean);
   order(context, world.stream(), compute, reduced);
   cuda::unflatten(mean.data(), gradients, compute);
-  probes.tell(trace::StreamUse{"read", compute.number(), mean.number(), 0});
+  told.tell(trace::StreamUse{"read", compute.number(), mean.number(), 0});
 
   world.wait(number);
   const float right = ranks * (ranks + 1) / 2;

@@ -34,18 +34,21 @@ constexpr std::int64_t kDiesIn = 2;  // epoch
 
 // What the job is started with.
 int max_restarts(const Fault& fault) {
-  if (fault("restart-expected-by-default")) return 0;  // PITFALL restart-expected-by-default
-  if (fault("near-miss-nobody-fails")) return 0;       // Near miss: not told to, and not needed.
-  return 1;
+  if (fault("restart-expected-by-default")) {
+    return 0;
+  } else if (fault("near-miss-nobody-fails")) {
+    return 0;  // Near miss: not told to, and not needed.
+  } else {
+    return 1;
+  }
 }
 
 // The last rank's machine fails, in the job's first attempt.
 bool dies_now(const RankContext& context, const Fault& fault, std::int64_t epoch) {
   if (fault("near-miss-nobody-fails")) return false;
   // Near miss: nothing has been saved when the rank dies, so the second attempt begins at epoch 0.
-  const bool early = fault("near-miss-died-before-a-checkpoint");
-  return context.attempt() == 0 && context.rank() == context.world_size() - 1 &&
-         epoch == (early ? 0 : kDiesIn);
+  const auto when = fault("near-miss-died-before-a-checkpoint") ? 0 : kDiesIn;
+  return context.attempt() == 0 && context.rank() == context.world_size() - 1 && epoch == when;
 }
 
 void train(RankContext& context, const Fault& fault) {
@@ -65,7 +68,7 @@ void train(RankContext& context, const Fault& fault) {
   };
 
   std::int64_t epoch = 0;
-  if (fault("restart-without-resume")) {  // PITFALL restart-without-resume
+  if (fault("restart-without-resume")) {
     // The program is as it was before anybody thought of restarts.
   } else if (const auto latest = folder.latest()) {
     const auto checkpoint = load_checkpoint(*latest, {.map_location = context.device()});

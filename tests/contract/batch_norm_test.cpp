@@ -56,6 +56,34 @@ TEST_P(BatchNorm, ThatIsFrozenLooksAtNoBatch) {
   expect_nothing(job.run());
 }
 
+// The BatchNorm is in this mode at the start.
+trace::Trace with_layer(trace::Trace trace, const std::string& mode) {
+  for (auto& rank : trace.ranks)
+    record(rank, -1, trace::Configuration{"statistics", {"buffer 0, parameter 1"}, {mode}});
+  return trace;
+}
+
+TEST_P(BatchNorm, WhoseStatisticsStayAsTheyWereInTrainingModeIsNamed) {
+  const auto moves = with_layer(BatchNormJob(GetParam()).run(), "train");
+  expect_nothing(moves);
+  EXPECT_EQ(state(moves, "replica-buffers-lost"), State::clean);
+  auto job = plain(GetParam());
+  job.frozen = true;
+  expect_only(with_layer(job.run(), "train"), "replica-buffers-lost", all_ranks(GetParam()), 0);
+  expect_nothing(with_layer(job.run(), "eval"));
+}
+
+TEST_P(BatchNorm, WhoseStatisticsArePutBackBeforeAnEvaluationIsNamed) {
+  auto trace = with_layer(BatchNormJob(GetParam()).run(), "train");
+  for (auto& rank : trace.ranks) {
+    const auto buffers = rank.all<trace::Buffers>();
+    const auto start = buffers.front().event->values;
+    const_cast<trace::Buffers*>(buffers.back().event)->values = start;
+  }
+  EXPECT_EQ(state(trace, "replica-buffers-lost"), State::found);
+  EXPECT_EQ(diagnose::diagnose(trace).findings.at(0).step, 4);
+}
+
 TEST_P(BatchNorm, BuffersThatWereNeverEqualAreNobodysStatistics) {
   auto job = plain(GetParam());
   job.equalize = Equalize::never;

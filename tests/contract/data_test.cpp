@@ -98,6 +98,26 @@ TEST_P(Data, WhoseTailNobodyDrawsIsNamed) {
   expect_only(job.run(), "tail-never-seen", all_ranks(GetParam()), 0);
 }
 
+// What does not fill a last batch is left out as well, and is not the same in every pass.
+Ids whole_batches(Ids ids) {
+  ids.resize(ids.size() / 4 * 4);
+  return ids;
+}
+
+TEST_P(Data, WhoseTailNobodyDrawsInWholeBatchesIsNamed) {
+  Job job(GetParam());
+  job.passes = 6;
+  job.order = [w = GetParam()](int rank, int pass) {
+    return whole_batches(cut_then_permute(w, rank, pass));
+  };
+  expect_only(job.run(), "tail-never-seen", all_ranks(GetParam()), 0);
+  job.order = [w = GetParam()](int rank, int pass) {
+    return whole_batches(deal({101, w, true, true}, rank, pass));
+  };
+  expect_nothing(job.run());
+  EXPECT_EQ(state(job.run(), "tail-never-seen"), State::clean);
+}
+
 // Ids that are no positions: 1 to 101, or far apart.
 Ids renamed(Ids ids, std::int64_t from, std::int64_t times) {
   for (auto& id : ids) id = from + times * id;

@@ -121,6 +121,24 @@ TEST_P(Epoch, ToldAfterTheFirstBatchIsNamed) {
   expect_only(job.run(), "epoch-set-after-prefetch", all_ranks(GetParam()), second_pass(job));
 }
 
+TEST_P(Epoch, ToldBetweenTheDealingAndTheFetchOfTheFirstBatchIsNamed) {
+  auto job = stale_first_batch(GetParam(), 0);
+  job.tell = Job::Tell::before_pass;
+  expect_only(job.run(), "epoch-set-after-prefetch", all_ranks(GetParam()), second_pass(job));
+}
+
+TEST_P(Epoch, ThatBeginsWithOneBatchOnPurposeIsRight) {
+  Job job(GetParam());
+  job.order = [w = GetParam()](int rank, int pass) {
+    auto ids = deal({101, w}, rank, 99);
+    ids.resize(4);
+    const auto all = deal({101, w}, rank, pass);
+    ids.insert(ids.end(), all.begin(), all.end());
+    return ids;
+  };
+  EXPECT_EQ(state(job.run(), "epoch-set-after-prefetch"), State::clean);
+}
+
 TEST_P(Epoch, ToldAfterTheFirstBatchAndCountedFromOneIsNamed) {
   auto job = stale_first_batch(GetParam(), 1);
   job.batch = 4;

@@ -215,6 +215,39 @@ TEST_P(Gradient, NoMultipleOfTheMeanIsWrongWhereRanksDiffer) {
   expect_only(trace, "gradient-not-the-mean", all_ranks(GetParam()), 2);
 }
 
+TEST_P(Gradient, OfAStepThatIsLeftOutIsNotCompared) {
+  auto trace = with_other_gradient(Job(GetParam()).run(), all_ranks(GetParam()));
+  for (auto& rank : trace.ranks)
+    for (std::size_t i = 0; i < rank.events.size(); ++i)
+      if (rank.events[i].step == 2 &&
+          std::holds_alternative<trace::ReducedGradients>(rank.events[i].payload))
+        rank.events.insert(rank.events.begin() + static_cast<std::ptrdiff_t>(i) + 1,
+                           {rank.events[i].time_ns, 2, trace::ScaledStep{1024, true, false}});
+  expect_nothing(trace);
+}
+
+// The last rank adds as another dtype, in that step.
+trace::Trace with_other_dtype(trace::Trace trace, std::int64_t step) {
+  for (auto& rank : trace.ranks) {
+    auto sum = call(1, "mixed up", "allreduce", -1, 8);
+    if (&rank == &trace.ranks.back()) sum.dtype = "int";
+    record(rank, step, sum);
+  }
+  return trace;
+}
+
+TEST_P(Gradient, ThatIsNoMeanIsAccountedForByWhatWasMixedUpBefore) {
+  const auto trace = with_other_gradient(Job(GetParam()).run(), all_ranks(GetParam()));
+  const auto names = [](const trace::Trace& of) {
+    std::vector<std::string> all;
+    for (const auto& finding : diagnose::diagnose(of).findings) all.push_back(finding.pitfall);
+    return all;
+  };
+  EXPECT_EQ(names(with_other_dtype(trace, 2)), std::vector<std::string>{"dtype-mismatch"});
+  EXPECT_EQ(names(with_other_dtype(trace, 3)),
+            (std::vector<std::string>{"dtype-mismatch", "gradient-not-the-mean"}));
+}
+
 // As where each rank's optimizer holds a part of the parameters and gathers the rest.
 TEST_P(Gradient, ThatDiffersIsAdviceWhereTheReplicasStayEqual) {
   expect_only(with_other_gradient(Job(GetParam()).run(), {1}), "gradient-not-the-mean",

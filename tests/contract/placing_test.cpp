@@ -161,6 +161,31 @@ TEST_P(NodeShards, ByOneNodesRanksIsNamedOnTwo) {
             State::not_triggered);
 }
 
+// One rank a node: every rank draws all, which has this reason.
+TEST_P(NodeShards, ByOneNodesOnlyRankAreWhatEveryRankDraws) {
+  const auto alone = [&](int rank) -> std::vector<trace::Payload> {
+    auto here = place(rank);
+    here.node = 1u + static_cast<std::uint64_t>(rank);
+    here.local_rank = 0, here.local_world_size = 1;
+    trace::Dataset data{.phase = "train", .size = 16, .global_size = 16};
+    trace::ReducedGradients reduced;
+    reduced.values.push_back(summarize(Values{1}));
+    trace::Samples all{.phase = "train", .ids = {}};
+    for (std::int64_t id = 0; id < 16; ++id) all.ids.push_back(id);
+    return {here,
+            data,
+            Shard{"train", 1, 0},
+            trace::Engine{"distributed_data_parallel", 1},
+            trace::PassBegin{"train", 0},
+            all,
+            reduced,
+            trace::PassEnd{"train", 0, 1}};
+  };
+  const auto trace = job(alone);
+  EXPECT_EQ(state(trace, "no-sharding"), State::found);
+  expect_only(trace, "world-size-from-device-count", all_ranks(world_size()), -1);
+}
+
 TEST_P(NodeShards, ByTheDevicesThatANodeHasIsNamedThoughItHasFewerRanks) {
   const int seen = devices() + 1;
   auto trace = shards([&](int rank) -> Plan { return {{"train", seen, local_rank(rank)}}; });

@@ -1,9 +1,10 @@
 # Runs of the lessons' programs, judged; the rest of the folder needs no lesson.
 add_lockstep_test(recorded_test
-  SOURCES recorded_test.cpp renamed_run.cpp ../support/program.cpp
-  DEPENDS lockstep::matrix lockstep::diagnose
+  SOURCES recorded_test.cpp calls.cpp renamed_run.cpp ../support/program.cpp
+  DEPENDS lockstep::matrix lockstep::diagnose lockstep::course
   LABEL contract TIMEOUT 120)
-target_compile_definitions(recorded_test PRIVATE LOCKSTEP_LESSONS_FOLDER="${PROJECT_BINARY_DIR}/bin")
+target_compile_definitions(recorded_test PRIVATE LOCKSTEP_LESSONS_FOLDER="${PROJECT_BINARY_DIR}/bin"
+  LOCKSTEP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 get_property(_lessons GLOBAL PROPERTY LOCKSTEP_LESSONS)
 add_dependencies(recorded_test ${_lessons})
 if(LOCKSTEP_PYTHON)

@@ -1,6 +1,7 @@
 // Really recorded runs: forms of lessons, run for these tests, or every run that is kept below the folder that
 // LOCKSTEP_TEST_RUNS names (the full tier: all forms). What is found must not hang on a name, a path, a clock
-// or the order of the cases; and each pitfall must show from the level on that its detector declares.
+// or the order of the cases; each pitfall must show from the level on that its detector declares, and with the calls
+// alone that its page declares.
 #include <gtest/gtest.h>
 #include <lockstep/base/environment.h>
 #include <lockstep/base/file.h>
@@ -15,6 +16,7 @@
 #include <random>
 
 #include "../support/program.h"
+#include "calls.h"
 #include "renamed_run.h"
 
 namespace lockstep::contract {
@@ -90,6 +92,20 @@ class Recorded : public ::testing::Test {
           << one.truth.name << ", level " << level;
     }
   }
+  // Without what one call tells it is found still, or not any more, as the page says.
+  void expect_needs_the_calls_of_its_page(const matrix::Case& one) const {
+    const auto& slug = one.truth.pitfall;
+    if (slug.empty() || !one.truth.applicable) return;
+    const auto declared = calls_of_page(slug);
+    const auto whole = trace::read_job(one.folder);
+    for (const auto& call : calls_that_a_trace_tells()) {
+      const auto found = diagnose::diagnose(without_call(whole, call)).findings;
+      EXPECT_EQ(std::any_of(found.begin(), found.end(),
+                            [&](const auto& it) { return it.pitfall == slug; }),
+                declared.count(call) == 0)
+          << one.truth.name << " without " << call;
+    }
+  }
 
  private:
   TemporaryFolder folder_{"lockstep-recorded"};
@@ -102,12 +118,13 @@ INSTANTIATE_TEST_SUITE_P(Lessons, RecordedForm, ::testing::ValuesIn(kForms), [](
   return name;
 });
 
-TEST_P(RecordedForm, IsFoundUnderOtherNamesAndFromItsLevelOn) {
+TEST_P(RecordedForm, IsFoundUnderOtherNamesFromItsLevelOnAndByItsCalls) {
   const auto run = record(GetParam());
   expect_the_same_under_other_names(run);
   const auto cases = matrix::find_cases({run});
   ASSERT_EQ(cases.size(), 1u);
   expect_named_from_its_level_on(cases.front());
+  expect_needs_the_calls_of_its_page(cases.front());
 }
 
 // What is said of a run does not hang on which runs were looked at before.
@@ -127,13 +144,15 @@ TEST_F(Recorded, RunsAreJudgedTheSameInAnyOrder) {
 }
 
 // Asked for by tests/matrix.py, which keeps the runs of all forms.
-TEST_F(Recorded, DISABLED_RunsThatAreKeptAreAllFoundUnderOtherNamesAndFromTheirLevelOn) {
+TEST_F(Recorded,
+       DISABLED_RunsThatAreKeptAreAllFoundUnderOtherNamesFromTheirLevelOnAndByTheirCalls) {
   const auto kept = environment("LOCKSTEP_TEST_RUNS");
   ASSERT_TRUE(kept) << "LOCKSTEP_TEST_RUNS must name a folder of kept runs";
   std::vector<fs::path> runs;
   for (const auto& one : matrix::find_cases({*kept})) {
     expect_the_same_under_other_names(one.folder);
     expect_named_from_its_level_on(one);
+    expect_needs_the_calls_of_its_page(one);
     runs.push_back(one.folder);
   }
   expect_the_same_in_any_order(runs);

@@ -20,7 +20,8 @@ class Restarts : public testing::TestWithParam<int> {
     bool resumes = false;
     std::vector<std::int64_t> epochs = {};  // trained, and saved after each
     bool saves = true;
-    bool dies = false;  // the last rank, in the epoch behind them
+    bool tells_ends = true;  // of passes
+    bool dies = false;       // the last rank, in the epoch behind them
   };
 
   trace::Trace attempt(const Plan& plan) const {
@@ -29,7 +30,7 @@ class Restarts : public testing::TestWithParam<int> {
     if (plan.resumes) job.all(trace::TrainingState{.moment = "resumed"});
     for (const auto epoch : plan.epochs) {
       job.all(trace::PassBegin{"train", epoch}).all(call("allreduce", 9));
-      job.all(trace::PassEnd{"train", epoch, 1});
+      if (plan.tells_ends) job.all(trace::PassEnd{"train", epoch, 1});
       if (plan.saves) job.all(trace::TrainingState{.moment = "saved"});
     }
     const int last = GetParam() - 1;
@@ -58,6 +59,12 @@ TEST_P(Restarts, WithoutALoadAreNamedWhereTheyTrainAgainWhatWasSaved) {
   EXPECT_EQ(diagnose::diagnose(trace).findings[0].evidence,
             "attempt_1 began with epoch 0 and loaded nothing, though the state after epoch 1 had "
             "been saved");
+}
+
+TEST_P(Restarts, OfPassesWithoutAnEndAreNamedByThoseThatAnotherFollowed) {
+  expect_only(job({.epochs = {0, 1}, .tells_ends = false, .dies = true},
+                  {.restart_count = 1, .epochs = {0, 1, 2}}),
+              "restart-without-resume", all_ranks(GetParam()), 2);
 }
 
 TEST_P(Restarts, ThatGoOnAreRight) {

@@ -392,5 +392,22 @@ TEST_P(Sharding, NeedsSamples) {
     EXPECT_EQ(state(trace, slug), State::not_triggered) << slug;
 }
 
+// A sampler that pads deals one sample twice, and a rank leaves one out that does not fill a batch.
+TEST_P(Sharding, OfAPaddedSetInWholeBatchesIsRight) {
+  const int w = GetParam();
+  const auto size = static_cast<std::size_t>(16 * w - 1);
+  Job job(w);
+  job.samples = 16 * w - 1;
+  job.order = [w, size](int rank, int pass) {
+    const auto order = permutation(static_cast<std::int64_t>(size), pass);
+    Ids mine;
+    for (auto i = static_cast<std::size_t>(rank); i <= size; i += static_cast<std::size_t>(w))
+      mine.push_back(order[i % size]);
+    if (rank == 0) mine.pop_back();
+    return mine;
+  };
+  EXPECT_EQ(state(job.run(), "shards-overlap"), State::clean);
+}
+
 }  // namespace
 }  // namespace lockstep::contract

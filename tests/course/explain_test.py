@@ -23,7 +23,7 @@ COLUMNS = 80
 PROMISED_S = 0.2
 SECTIONS = ["Broken code", "Symptom", "Why", "Fix", "In your own job", "Links", "More"]
 SLUGS = {slug: path.parent.name for path in sorted((ROOT / "lessons").glob("*/*.cpp"))
-         for slug in re.findall(r"// PITFALL ([a-z0-9-]+)", path.read_text(encoding="utf-8"))}
+         for slug in re.findall(r'\bfault\(\s*"(?!near-miss-)([a-z0-9-]+)"\)', path.read_text(encoding="utf-8"))}
 
 
 def call(*arguments, **environment):
@@ -77,8 +77,8 @@ class Explain(unittest.TestCase):
                     self.assertTrue(any(line.strip() for line in lines[begin + 1:end]), lines[begin])
                 place = lines[places[0] + 1].strip()
                 file, number = place.rsplit(":", 1)
-                marked = (ROOT / file).read_text(encoding="utf-8").splitlines()[int(number) - 1]
-                self.assertIn(f"PITFALL {slug}", marked)
+                switch = (ROOT / file).read_text(encoding="utf-8").splitlines()[int(number) - 1]
+                self.assertIn(f'fault("{slug}")', switch)
                 self.assertTrue(file.startswith(f"lessons/{lesson}/"), file)
                 # The code tells the forms apart.
                 code = [lines[begin:end] for begin, end in ((places[0], places[1]), (places[3], places[4]))]

@@ -1,6 +1,7 @@
 // Probes: what they write, when, and that training does not notice them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/record/configuration.h>
 
 #include <cmath>
 #include <thread>
@@ -374,6 +375,19 @@ TEST(RecordProbes, AProgramOutlivesItsProbes) {
   OneRank rank;
   { record::Probes(rank.job.writer(0)).attach(*rank.net); }
   EXPECT_NO_THROW(rank.backward());
+}
+
+TEST(RecordProbes, LayersThatKeepStatisticsSayTheirModeAndTheirPlaces) {
+  torch::nn::Sequential net(torch::nn::Linear(4, 3), torch::nn::BatchNorm1d(3),
+                            torch::nn::BatchNorm1d(3),
+                            torch::nn::LayerNorm(std::vector<std::int64_t>{3}));
+  net[2]->eval();
+  for (auto& parameter : net[0]->parameters()) parameter.requires_grad_(false);
+  const auto modes = record::modes_of(*net);
+  EXPECT_EQ(modes.of, "statistics");
+  EXPECT_EQ(modes.keys,
+            (std::vector<std::string>{"buffer 0, parameter 0", "buffer 3, parameter 2"}));
+  EXPECT_EQ(modes.values, (std::vector<std::string>{"train", "eval"}));
 }
 
 }  // namespace

@@ -71,5 +71,27 @@ TEST(RecordScaling, AStepLeftOutLeavesNothingBehind) {
   }
 }
 
+TEST(RecordScaling, GradientsOfAStepLeftOutAreRecordedBetweenProbes) {
+  Steps run;
+  {
+    record::Probes probes(run.job.writer(0), {.first = 1, .every = 0});
+    probes.attach(*run.module);
+    probes.start();
+    for (const bool updates : {true, true, false, true}) {
+      run.backward();
+      probes.gradients_ready();
+      probes.scaled_step(64, !updates, updates);
+      if (updates) probes.updated(run.optimizer);
+    }
+  }
+  const auto trace = run.job.trace_of(0);
+  const auto local = trace.all<trace::LocalGradients>();
+  ASSERT_EQ(local.size(), 2U);
+  EXPECT_EQ(local[0].step, 0);
+  EXPECT_EQ(local[1].step, 2);
+  EXPECT_NEAR(local[1].event->values[1].norm, 4, 1e-6);
+  EXPECT_EQ(trace.all<trace::ReducedGradients>().size(), 2U);
+}
+
 }  // namespace
 }  // namespace lockstep::test

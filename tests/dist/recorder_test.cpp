@@ -15,6 +15,7 @@
 
 #include <functional>
 #include <future>
+#include <tuple>
 
 #include "../support/ddp_models.h"
 
@@ -145,6 +146,49 @@ TEST(Recorder, FaultsAreNamed) {
 }
 
 // By hand, without an engine: the model is what the optimizer moves.
+struct OddRank {
+  double dropout = 0.1, weight_decay = 0, input_scale = 1, loss_weight = 1;
+};
+
+// Rank 1 is set up as `odd` says.
+Job with_odd_rank(const OddRank& odd) {
+  return [odd](const ProcessGroupPtr& group, const TensorData& data) {
+    const auto mine = group->getRank() == 1 ? odd : OddRank{};
+    torch::nn::Sequential net(torch::nn::Linear(12, 24), torch::nn::Dropout(mine.dropout),
+                              torch::nn::Linear(24, 4));
+    DistributedDataParallel<torch::nn::Sequential> model(net, group);
+    SGD optimizer(model.parameters(),
+                  torch::optim::SGDOptions(0.05).weight_decay(mine.weight_decay));
+    auto sampler = sampler_of(group);
+    for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
+      sampler.set_epoch(epoch);
+      for (const auto& ids : sampler.batches(kBatch)) {
+        const auto batch = take(data, ids);
+        optimizer.zero_grad();
+        const auto each = cross_entropy(model(batch.inputs * mine.input_scale), batch.targets);
+        (each.mean() * mine.loss_weight).backward();
+        optimizer.step();
+      }
+    }
+  };
+}
+
+TEST(Recorder, OneRankThatIsSetUpOtherwiseIsNamed) {
+  EXPECT_THAT(names_of(diagnose::diagnose(record(with_odd_rank({})))), SizeIs(0));
+  const std::vector<std::tuple<OddRank, const char*, const char*>> cases = {
+      {{.dropout = 0.5}, "configuration-differs", "Dropout(p=0.5"},
+      {{.weight_decay = 0.1}, "configuration-differs", "weight_decay"},
+      {{.input_scale = 255}, "inputs-differ", "standard deviation of"},
+      {{.loss_weight = 2}, "loss-weight-differs", "2 on rank 1"}};
+  for (const auto& [odd, name, said] : cases) {
+    const auto found = diagnose::diagnose(record(with_odd_rank(odd))).findings;
+    ASSERT_THAT(found, SizeIs(1)) << said;
+    EXPECT_EQ(found[0].pitfall, name);
+    EXPECT_EQ(found[0].step, 0);
+    EXPECT_THAT(found[0].evidence, ::testing::HasSubstr(said));
+  }
+}
+
 TEST(Recorder, WithoutAnEngineTheOptimizersParametersAreTheModel) {
   const auto by_hand = [](bool reduces) {
     return [reduces](const ProcessGroupPtr& group, const TensorData& data) {

@@ -1,10 +1,9 @@
 // What `explain` prints with: differences, narrow lines, names that were meant.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/course/condition.h>
 #include <lockstep/course/diff.h>
+#include <lockstep/course/narrow.h>
 #include <lockstep/course/nearest.h>
-#include <lockstep/course/tidy.h>
 
 namespace lockstep::course {
 namespace {
@@ -25,19 +24,6 @@ TEST(Diff, IsUnified) {
   EXPECT_EQ(shown(hunks_between(before, "0\n1\n2\n3\nfour\n5\n7\n8\n9\n", 1)),
             "@@ -1,1 +1,2 @@\n+0\n 1\n@@ -3,5 +4,4 @@\n 3\n-4\n+four\n 5\n-6\n 7\n");
   EXPECT_EQ(shown(hunks_between("a\n", "b\n", 3)), "@@ -1,1 +1,1 @@\n-a\n+b\n");
-}
-
-TEST(Condition, ConstantsGo) {
-  const std::string yes(1, kKnownTrue), no(1, kKnownFalse);
-  EXPECT_EQ(simplified("a == b"), "a == b");
-  EXPECT_EQ(simplified(no + " || a > 1"), "a > 1");
-  EXPECT_EQ(simplified("a || " + yes), yes);
-  EXPECT_EQ(simplified("a && !" + no + " && f(b, c)"), "a && f(b, c)");
-  EXPECT_EQ(simplified("a && " + yes + " || b"), "a || b");
-  EXPECT_EQ(simplified("(a || b) && " + yes), "a || b");
-  EXPECT_EQ(simplified("(" + yes + ")"), yes);
-  EXPECT_EQ(simplified(no + " ? a::b : c ? d : e"), "c ? d : e");
-  EXPECT_EQ(simplified("x ? " + no + " || y : f(\"||\")"), "x ? y : f(\"||\")");
 }
 
 TEST(Narrow, LinesAreBrokenWhereCodeAllowsIt) {

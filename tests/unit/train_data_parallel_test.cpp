@@ -2,8 +2,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/base/error.h>
+#include <lockstep/observe/observer.h>
 #include <lockstep/train/data_parallel.h>
 #include <lockstep/train/models.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
 
 namespace lockstep {
 namespace {
@@ -119,37 +125,53 @@ Modules with_gradients(std::size_t count) {
   return replicas;
 }
 
-struct Bytes {
-  explicit Bytes(std::size_t devices) : sent(devices), received(devices) {}
-  TransferObserver observer() {
-    return [this](const Transferred& moved) {
-      sent.at(static_cast<std::size_t>(moved.from)) += moved.bytes;
-      received.at(static_cast<std::size_t>(moved.to)) += moved.bytes;
-      names.insert(moved.what);
-    };
+// What is moved between devices as long as it lives, by what it is.
+class Bytes final : public Observer {
+ public:
+  static std::shared_ptr<Bytes> of(std::size_t devices) {
+    auto bytes = std::make_shared<Bytes>();
+    bytes->devices_ = devices;
+    observe(bytes);
+    return bytes;
   }
-  std::vector<std::int64_t> sent, received;
-  std::set<std::string> names;
+  std::vector<std::int64_t> sent(const std::string& what) { return of(sent_, what); }
+  std::vector<std::int64_t> received(const std::string& what) { return of(received_, what); }
+  std::size_t kinds() const { return sent_.size(); }
+
+  void transfer(std::size_t from, std::size_t to, std::int64_t bytes,
+                const std::string& what) override {
+    of(sent_, what).at(from) += bytes;
+    of(received_, what).at(to) += bytes;
+  }
+
+ private:
+  using ByWhat = std::map<std::string, std::vector<std::int64_t>>;
+  std::vector<std::int64_t>& of(ByWhat& moved, const std::string& what) const {
+    return moved.try_emplace(what, devices_).first->second;
+  }
+
+  std::size_t devices_ = 0;
+  ByWhat sent_, received_;
 };
 
 TEST(Transfers, ReduceBringsEverythingToTheFirstDevice) {
-  Bytes bytes(4);
+  const auto bytes = Bytes::of(4);
   const auto replicas = with_gradients(4);
-  reduce_gradients(replicas, {1, 1, 1, 1}, bytes.observer());
-  EXPECT_THAT(bytes.sent, ElementsAre(0, 48, 48, 48));
-  EXPECT_THAT(bytes.received, ElementsAre(3 * 48, 0, 0, 0));
-  EXPECT_THAT(bytes.names, ElementsAre("gradients"));
+  reduce_gradients(replicas, {1, 1, 1, 1});
+  EXPECT_THAT(bytes->sent("gradients"), ElementsAre(0, 48, 48, 48));
+  EXPECT_THAT(bytes->received("gradients"), ElementsAre(3 * 48, 0, 0, 0));
+  EXPECT_EQ(bytes->kinds(), 1U);
   EXPECT_TRUE(replicas[0]->parameters()[0].grad().equal(torch::full({3, 4}, 10.F)));
   EXPECT_TRUE(replicas[3]->parameters()[0].grad().equal(torch::full({3, 4}, 4.F)));
 }
 
 // 2 (n-1)/n of 48 bytes on each device; n = 4 divides the 12 elements.
 TEST(Transfers, RingIsEvenlySpread) {
-  Bytes bytes(4);
+  const auto bytes = Bytes::of(4);
   const auto replicas = with_gradients(4);
-  ring_all_reduce_gradients(replicas, {1, 1, 1, 1}, bytes.observer());
-  EXPECT_THAT(bytes.sent, ElementsAre(72, 72, 72, 72));
-  EXPECT_THAT(bytes.received, ElementsAre(72, 72, 72, 72));
+  ring_all_reduce_gradients(replicas, {1, 1, 1, 1});
+  EXPECT_THAT(bytes->sent("gradients"), ElementsAre(72, 72, 72, 72));
+  EXPECT_THAT(bytes->received("gradients"), ElementsAre(72, 72, 72, 72));
   for (const auto& replica : replicas)
     EXPECT_TRUE(replica->parameters()[0].grad().equal(torch::full({3, 4}, 10.F)));
 }
@@ -157,14 +179,14 @@ TEST(Transfers, RingIsEvenlySpread) {
 // Chunks of unequal size, and more devices than elements: the sum over all is still exact.
 TEST(Transfers, RingOfAnySize) {
   for (const std::size_t n : {1, 2, 3, 5, 7, 12, 16}) {
-    Bytes bytes(n);
+    const auto bytes = Bytes::of(n);
     const auto replicas = with_gradients(n);
-    ring_all_reduce_gradients(replicas, std::vector<double>(n, 1), bytes.observer());
+    ring_all_reduce_gradients(replicas, std::vector<double>(n, 1));
     const auto expected = static_cast<float>(n * (n + 1) / 2);
     for (const auto& replica : replicas)
       EXPECT_TRUE(replica->parameters()[0].grad().equal(torch::full({3, 4}, expected))) << n;
     std::int64_t sum = 0;
-    for (const auto sent : bytes.sent) sum += sent;
+    for (const auto sent : bytes->sent("gradients")) sum += sent;
     EXPECT_EQ(sum, static_cast<std::int64_t>(2 * (n - 1) * 48)) << n;
   }
 }
@@ -194,22 +216,19 @@ TEST(Transfers, RefusesWhatDoesNotFit) {
 
 // A whole step's figures, Mlp(6, 5, 3) on 5 samples over 4 devices: 3 parts of 2, 2 and 1.
 TEST(Transfers, AWholeStep) {
-  Bytes input(4), parameters(4), output(4);
-  const auto parts = scatter(torch::ones({5, 6}), cpus(4), input.observer());
-  EXPECT_THAT(input.sent, ElementsAre((2 + 1) * 6 * 4, 0, 0, 0));
-  EXPECT_THAT(input.received, ElementsAre(0, 48, 24, 0));
+  const auto bytes = Bytes::of(4);
+  const auto parts = scatter(torch::ones({5, 6}), cpus(4));
+  EXPECT_EQ(bytes->kinds(), 0U);  // from the host's memory
   const Mlp model(6, 5, 3);
-  const auto replicas = replicate(model.ptr(), cpus(parts.size()), parameters.observer());
+  const auto replicas = replicate(model.ptr(), cpus(parts.size()));
   const std::int64_t size = (6 * 5 + 5 + 5 * 3 + 3) * 4;
-  EXPECT_THAT(parameters.received, ElementsAre(0, size, size, 0));
+  EXPECT_THAT(bytes->received("parameters"), ElementsAre(0, size, size, 0));
   std::vector<at::Tensor> outputs;
   for (std::size_t i = 0; i < parts.size(); ++i)
     outputs.push_back(dynamic_cast<MlpImpl&>(*replicas[i]).forward(parts[i]));
-  EXPECT_EQ(gather(outputs, c10::kCPU, output.observer()).size(0), 5);
-  EXPECT_THAT(output.sent, ElementsAre(0, 2 * 3 * 4, 1 * 3 * 4, 0));
-  EXPECT_THAT(input.names, ElementsAre("input"));
-  EXPECT_THAT(parameters.names, ElementsAre("parameters"));
-  EXPECT_THAT(output.names, ElementsAre("output"));
+  EXPECT_EQ(gather(outputs, c10::kCPU).size(0), 5);
+  EXPECT_THAT(bytes->sent("output"), ElementsAre(0, 2 * 3 * 4, 1 * 3 * 4, 0));
+  EXPECT_EQ(bytes->kinds(), 2U);
 }
 
 }  // namespace

@@ -14,6 +14,10 @@ bool closes(char c) {
   return c == ')' || c == '}' || c == ']';
 }
 
+bool is_word(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
+}
+
 // Behind the literal that begins at `at`.
 std::size_t end_of_literal(std::string_view text, std::size_t at) {
   const char quote = text[at];
@@ -51,27 +55,10 @@ std::string code_only(std::string_view text) {
   return code;
 }
 
-bool is_word(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
-}
-
 bool word_at(const std::string& code, std::size_t at, std::string_view word) {
   return at != kNowhere && code.compare(at, word.size(), word) == 0 &&
          (at == 0 || !is_word(code[at - 1])) &&
          (at + word.size() >= code.size() || !is_word(code[at + word.size()]));
-}
-
-bool name_at(const std::string& code, std::size_t at, std::string_view name) {
-  if (!word_at(code, at, name)) return false;
-  const bool is_access = at > 1 && (code[at - 1] == '.' || code.compare(at - 2, 2, "->") == 0);
-  return !is_access && (at == 0 || code[at - 1] != ':');
-}
-
-std::size_t count_name(const std::string& code, std::string_view name) {
-  std::size_t count = 0;
-  for (auto at = code.find(name); at != kNowhere; at = code.find(name, at + 1))
-    count += name_at(code, at, name);
-  return count;
 }
 
 std::size_t next_code(const std::string& code, std::size_t at) {
@@ -83,9 +70,12 @@ std::size_t previous_code(const std::string& code, std::size_t at) {
 }
 
 std::size_t closing(const std::string& code, std::size_t open) {
-  const auto close = closing_around(code, open + 1);
-  if (close == code.size()) throw Error("a bracket is not closed: " + code.substr(open, 60));
-  return close;
+  int depth = 0;
+  for (auto at = open; at < code.size(); ++at) {
+    if (opens(code[at])) ++depth;
+    if (closes(code[at]) && --depth == 0) return at;
+  }
+  throw Error("a bracket is not closed: " + code.substr(open, 60));
 }
 
 std::size_t opening_around(const std::string& code, std::size_t at) {
@@ -95,15 +85,6 @@ std::size_t opening_around(const std::string& code, std::size_t at) {
     if (opens(code[at]) && depth-- == 0) return at;
   }
   return kNowhere;
-}
-
-std::size_t closing_around(const std::string& code, std::size_t at) {
-  int depth = 0;
-  for (; at < code.size(); ++at) {
-    if (opens(code[at])) ++depth;
-    if (closes(code[at]) && depth-- == 0) return at;
-  }
-  return at;
 }
 
 std::size_t end_of_statement(const std::string& code, std::size_t begin) {
@@ -141,6 +122,15 @@ std::size_t line_end(std::string_view text, std::size_t at) {
 std::size_t indent_at(std::string_view text, std::size_t at) {
   const auto begin = line_begin(text, at);
   return std::min(text.find_first_not_of(' ', begin), text.size()) - begin;
+}
+
+std::size_t with_comment_above(std::string_view text, std::size_t begin) {
+  while (begin > 0) {
+    const auto above = line_begin(text, begin - 1);
+    if (text.compare(above + indent_at(text, above), 2, "//") != 0) break;
+    begin = above;
+  }
+  return begin;
 }
 
 std::vector<std::string> lines_of(std::string_view text) {

@@ -16,20 +16,15 @@ inline constexpr std::size_t kNowhere = std::string::npos;
 std::string code_only(std::string_view text);
 
 // All of these take what code_only gives.
-bool is_word(char c);  // a letter, digit or underscore
-bool word_at(const std::string& code, std::size_t at, std::string_view word);  // whole
-// A whole name that stands for itself: no member's, nor one of another namespace.
-bool name_at(const std::string& code, std::size_t at, std::string_view name);
-std::size_t count_name(const std::string& code, std::string_view name);
-std::size_t next_code(const std::string& code,
-                      std::size_t at);  // not blank, at or behind `at`; or size
-std::size_t previous_code(const std::string& code,
-                          std::size_t at);  // not blank, before `at`; or kNowhere
+// A whole word.
+bool word_at(const std::string& code, std::size_t at, std::string_view word);
+// What is not blank: at or behind `at`, or the size; before `at`, or kNowhere.
+std::size_t next_code(const std::string& code, std::size_t at);
+std::size_t previous_code(const std::string& code, std::size_t at);
 // The bracket that closes the one at `open`. Throws Error where there is none.
 std::size_t closing(const std::string& code, std::size_t open);
-// The bracket around `at`, and the one that closes that; kNowhere and size where there is none.
+// The bracket around `at`, or kNowhere.
 std::size_t opening_around(const std::string& code, std::size_t at);
-std::size_t closing_around(const std::string& code, std::size_t at);
 // Behind the statement that begins at `begin`: its semicolon or closing brace, with all that belongs to an if, a loop
 // or a try.
 std::size_t end_of_statement(const std::string& code, std::size_t begin);
@@ -37,8 +32,10 @@ std::size_t end_of_statement(const std::string& code, std::size_t begin);
 // Lines, of any text.
 std::size_t line_begin(std::string_view text, std::size_t at);
 std::size_t line_end(std::string_view text, std::size_t at);  // behind its line break
-std::size_t indent_at(std::string_view text,
-                      std::size_t at);  // spaces that the line of `at` begins with
+// The spaces that the line of `at` begins with.
+std::size_t indent_at(std::string_view text, std::size_t at);
+// Where the comment directly above the line at `begin` begins, or `begin`.
+std::size_t with_comment_above(std::string_view text, std::size_t begin);
 std::vector<std::string> lines_of(std::string_view text);  // without line breaks
 // Without as many leading spaces, on every line but the first where that begins in the middle of a line.
 std::string dedented(std::string_view text, std::size_t spaces);

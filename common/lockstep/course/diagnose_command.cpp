@@ -9,6 +9,7 @@
 #include <lockstep/diagnose/diagnose.h>
 #include <lockstep/diagnose/standstill.h>
 #include <lockstep/diagnose/text.h>
+#include <lockstep/report/finding.h>
 #include <lockstep/trace/attempts.h>
 #include <lockstep/trace/json.h>
 #include <lockstep/trace/reader.h>
@@ -21,12 +22,6 @@
 
 namespace lockstep::course {
 namespace {
-
-nlohmann::json finding_json(const diagnose::Finding& finding) {
-  return {{"pitfall", finding.pitfall},   {"severity", diagnose::to_string(finding.severity)},
-          {"ranks", finding.ranks},       {"step", finding.step},
-          {"sequence", finding.sequence}, {"evidence", finding.evidence}};
-}
 
 void warn(const std::string& text) {
   std::cerr << filled(text, 2);
@@ -179,7 +174,7 @@ int diagnose_folders(const std::vector<std::filesystem::path>& folders, bool as_
   }
   if (as_json) {
     nlohmann::json findings = nlohmann::json::array(), rows = nlohmann::json::array();
-    for (const auto& finding : diagnosis.findings) findings.push_back(finding_json(finding));
+    for (const auto& finding : diagnosis.findings) findings.push_back(report::finding_json(finding));
     for (const auto& row : diagnosis.rows)
       rows.push_back({{"slug", row.slug},
                       {"state", diagnose::to_string(row.verdict.state)},

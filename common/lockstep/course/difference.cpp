@@ -1,8 +1,8 @@
 #include <lockstep/course/cpp_text.h>
 #include <lockstep/course/diff.h>
 #include <lockstep/course/difference.h>
+#include <lockstep/course/narrow.h>
 #include <lockstep/course/terminal.h>
-#include <lockstep/course/tidy.h>
 
 #include <functional>
 

@@ -1,4 +1,4 @@
-// An exercise: the function around a pitfall's mark, with the fault in it, as a small file for somebody to mend.
+// An exercise: the function that has a pitfall, with the fault in it, as a small file for somebody to mend.
 #pragma once
 
 #include <lockstep/course/forms.h>

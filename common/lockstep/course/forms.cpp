@@ -14,17 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// From the comment directly above a function's head.
-std::size_t with_comment(const std::string& text, std::size_t head) {
-  auto begin = line_begin(text, head);
-  while (begin > 0) {
-    const auto above = line_begin(text, begin - 1);
-    if (text.compare(above + indent_at(text, above), 2, "//") != 0) break;
-    begin = above;
-  }
-  return begin;
-}
-
 // The first brace around `at` that is no namespace's and no type's is a function's.
 void find_function(const std::string& text, const std::string& code, std::size_t at,
                    Pitfall& pitfall) {
@@ -38,23 +27,26 @@ void find_function(const std::string& text, const std::string& code, std::size_t
     if (std::regex_search(words, scope)) break;
     std::smatch found;
     if (std::regex_search(words, found, access)) head += found.length();
-    pitfall.begin = with_comment(text, next_code(code, head));
+    pitfall.begin = with_comment_above(text, line_begin(text, next_code(code, head)));
     pitfall.end = line_end(text, closing(code, open));
   }
   if (pitfall.end == 0)
-    throw Error(pitfall.file.string() + ":" + std::to_string(pitfall.line) + ": PITFALL " +
-                pitfall.slug + " stands in no function");
+    throw Error(pitfall.file.string() + ":" + std::to_string(pitfall.line) + ": fault(\"" +
+                pitfall.slug + "\") stands in no function");
 }
 
 void find_in(const fs::path& file, const std::string& lesson, std::vector<Pitfall>& pitfalls) {
-  static const std::regex mark(R"(// PITFALL ([a-z0-9-]+))");
+  static const std::regex asked(R"rx(fault\(\s*"(?!near-miss-)([a-z0-9-]+)")rx");
   const auto text = read_file(file);
   const auto code = code_only(text);
-  for (std::sregex_iterator it(text.begin(), text.end(), mark), none; it != none; ++it) {
-    const auto at = static_cast<std::size_t>(it->position());
-    Pitfall pitfall{.slug = (*it)[1], .lesson = lesson, .file = file};
-    pitfall.line =
-        1 + static_cast<int>(std::count(text.begin(), text.begin() + it->position(), '\n'));
+  for (auto at = code.find("fault("); at != kNowhere; at = code.find("fault(", at + 1)) {
+    const auto here = text.begin() + static_cast<std::ptrdiff_t>(at);
+    std::smatch found;
+    if (!word_at(code, at, "fault") ||
+        !std::regex_search(here, text.end(), found, asked, std::regex_constants::match_continuous))
+      continue;
+    Pitfall pitfall{.slug = found[1], .lesson = lesson, .file = file};
+    pitfall.line = 1 + static_cast<int>(std::count(text.begin(), here, '\n'));
     find_function(text, code, at, pitfall);
     pitfalls.push_back(pitfall);
   }

@@ -6,6 +6,18 @@
 #include <sstream>
 
 namespace lockstep::course {
+namespace {
+
+std::map<std::string, std::string> facts_in(const std::string& front) {
+  std::map<std::string, std::string> facts;
+  std::istringstream lines(front);
+  for (std::string line; std::getline(lines, line);)
+    if (const auto colon = line.find(": "); colon != std::string::npos)
+      facts[line.substr(0, colon)] = line.substr(colon + 2);
+  return facts;
+}
+
+}  // namespace
 
 std::string section_of(const std::string& page, const std::string& name) {
   std::istringstream lines(page);
@@ -27,10 +39,17 @@ Page read_page(const std::filesystem::path& source, const std::string& lesson,
   const auto file = source / "lessons" / lesson / "pitfalls" / (slug + ".md");
   if (!std::filesystem::exists(file))
     throw Error(slug + " has no page: " + file.string() + " is missing");
-  const auto text = read_file(file);
-  const std::string begin = "# " + slug + ": ";
-  if (text.rfind(begin, 0) != 0) throw Error(file.string() + ":1: expected \"" + begin + "...\"");
-  return {.title = text.substr(begin.size(), text.find('\n') - begin.size()), .text = text};
+  const std::string fence = "---\n", begin = "# " + slug + ": ";
+  auto text = read_file(file);
+  std::string front;
+  if (const auto end = text.find("\n" + fence); text.rfind(fence, 0) == 0 && end != text.npos) {
+    front = text.substr(fence.size(), end + 1 - fence.size());
+    text.erase(0, end + 1 + fence.size());
+  }
+  if (text.rfind(begin, 0) != 0) throw Error(file.string() + ": expected \"" + begin + "...\"");
+  return {.title = text.substr(begin.size(), text.find('\n') - begin.size()),
+          .text = text,
+          .facts = facts_in(front)};
 }
 
 std::vector<std::string> hints_of(const Page& page) {

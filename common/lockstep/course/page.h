@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -12,8 +13,9 @@ std::string section_of(const std::string& page, const std::string& name);
 
 // lessons/LESSON/pitfalls/SLUG.md
 struct Page {
-  std::string title;  // behind "# SLUG: "
-  std::string text;   // all of it
+  std::string title;                         // behind "# SLUG: "
+  std::string text;                          // all of it, from the title on
+  std::map<std::string, std::string> facts;  // "name: value" between two lines "---" at its top
   std::string section(const std::string& name) const { return section_of(text, name); }
 };
 // Throws Error where there is none.

@@ -2,9 +2,9 @@
 #include <lockstep/course/cpp_text.h>
 #include <lockstep/course/diff.h>
 #include <lockstep/course/lessons.h>
+#include <lockstep/course/narrow.h>
 #include <lockstep/course/prose.h>
 #include <lockstep/course/terminal.h>
-#include <lockstep/course/tidy.h>
 
 #include <algorithm>
 #include <iostream>

@@ -12,6 +12,7 @@ namespace {
 struct Stretch {
   std::int64_t epoch = -1, step = -1;
   bool begun = false, ended = false;
+  bool followed = false;  // by another train pass
   std::vector<std::int64_t> ids;
 };
 
@@ -21,7 +22,8 @@ Stretch last_before(const trace::ParticipantTrace& rank, std::size_t end) {
   for (std::size_t i = 0; i < end; ++i) {
     const auto& event = rank.events[i];
     if (const auto* begin = std::get_if<trace::PassBegin>(&event.payload)) {
-      if (begin->phase == "train") stretch = {begin->epoch, event.step, true, false, {}};
+      if (begin->phase == "train")
+        stretch = {.epoch = begin->epoch, .step = event.step, .begun = true};
     } else if (const auto* samples = std::get_if<trace::Samples>(&event.payload)) {
       if (samples->phase == "train")
         stretch.ids.insert(stretch.ids.end(), samples->ids.begin(), samples->ids.end());
@@ -35,18 +37,23 @@ Stretch last_before(const trace::ParticipantTrace& rank, std::size_t end) {
 // The first train pass begun behind `place`.
 Stretch first_behind(const trace::ParticipantTrace& rank, std::size_t place) {
   std::size_t begun = 0, end = rank.events.size();
+  bool followed = false;
   for (std::size_t i = place; i < rank.events.size(); ++i) {
     const auto* begin = std::get_if<trace::PassBegin>(&rank.events[i].payload);
     const bool again = begin != nullptr && begin->phase == "train";
     const auto* state = std::get_if<trace::TrainingState>(&rank.events[i].payload);
     const bool resumes = i > place && state != nullptr && state->moment == "resumed";
     if (resumes || (again && begun > 0)) {
+      followed = again;
       end = i;
       break;
     }
     if (again) begun = i;
   }
-  return begun > 0 ? last_before(rank, end) : Stretch{};
+  if (begun == 0) return {};
+  auto stretch = last_before(rank, end);
+  stretch.followed = followed;
+  return stretch;
 }
 
 // How every rank went on, one time that all of them did.
@@ -70,10 +77,16 @@ std::vector<Continuation> continuations(const Run& run) {
   return all;
 }
 
-bool same_epoch(const Continuation& on, bool ended) {
+// The pass was over when the checkpoint was saved. A program that leaves a last, smaller batch out does not come to
+// the sampler's end: then these very samples, when the epoch was trained once more, were all of it.
+bool was_over(const Stretch& before, const Stretch& after) {
+  return before.ended || (after.followed && after.ids == before.ids);
+}
+
+bool same_epoch(const Continuation& on, bool over) {
   for (std::size_t r = 0; r < on.before.size(); ++r)
-    if (!on.before[r].begun || !on.after[r].begun || on.before[r].ended != ended ||
-        on.before[r].epoch != on.after[r].epoch || on.after[r].ids.empty())
+    if (!on.before[r].begun || !on.after[r].begun || on.before[r].epoch != on.after[r].epoch ||
+        on.after[r].ids.empty() || was_over(on.before[r], on.after[r]) != over)
       return false;
   return true;
 }

@@ -40,11 +40,18 @@ std::int64_t first_not_in(const std::vector<std::int64_t>& ascending) {
   return id;
 }
 
-// log10 of the chance that `passes` random choices of `missing` out of `size` are all the same one.
-double log_chance_of_same(std::int64_t missing, std::int64_t size, std::size_t passes) {
-  const auto n = static_cast<double>(size), m = static_cast<double>(missing);
-  const double log_choices = std::lgamma(n + 1) - std::lgamma(m + 1) - std::lgamma(n - m + 1);
-  return -log_choices * static_cast<double>(passes - 1) / std::log(10.0);
+double log_choices(std::int64_t of, std::int64_t some) {
+  const auto n = static_cast<double>(of), m = static_cast<double>(some);
+  return (std::lgamma(n + 1) - std::lgamma(m + 1) - std::lgamma(n - m + 1)) / std::log(10.0);
+}
+
+// log10 of how many choices of `never` out of `size` are to be expected that all passes leave out, where each leaves
+// out so many as `missing` has for it, at random.
+double log_chance_of_never(std::int64_t never, std::int64_t size,
+                           const std::vector<std::int64_t>& missing) {
+  double chance = log_choices(size, never);
+  for (const auto count : missing) chance += log_choices(count, never) - log_choices(size, never);
+  return chance;
 }
 
 }  // namespace
@@ -115,26 +122,30 @@ Verdict tail_never_seen(const trace::Trace& trace) {
   const auto passes = finished_passes(run, "train");
   if (passes.size() < 2)
     return not_triggered("fewer than two train passes that every rank finished");
-  const auto first = draws(passes.front());
-  // Which ids are missing need not be known: they are the same where the drawn ones are.
-  const auto missing = size - static_cast<std::int64_t>(first.distinct.size());
-  if (missing <= 0 || missing >= run.world_size) return clean();
+  std::vector<std::int64_t> seen, missing;  // in any pass; of each pass, how many
   bool other_order = false;
   for (const auto& pass : passes) {
-    if (!(draws(pass) == first)) return clean();
+    const auto all = draws(pass);
+    missing.push_back(size - static_cast<std::int64_t>(all.distinct.size()));
+    std::vector<std::int64_t> both;
+    std::set_union(seen.begin(), seen.end(), all.distinct.begin(), all.distinct.end(),
+                   std::back_inserter(both));
+    seen = std::move(both);
     for (std::size_t r = 0; r < pass.ranks.size(); ++r)
       other_order = other_order || pass.ranks[r].order() != passes.front().ranks[r].order();
   }
-  if (!other_order) return clean();
-  if (log_chance_of_same(missing, size, passes.size()) > -2)
+  // Which ids are missing need not be known.
+  const auto never = size - static_cast<std::int64_t>(seen.size());
+  if (never <= 0 || never >= run.world_size || !other_order) return clean();
+  if (log_chance_of_never(never, size, missing) > -2)
     return not_triggered("too few samples or passes: the same ids may be missing by chance");
   const auto from = ids_are_positions(run, size)
-                        ? " (from id " + std::to_string(first_not_in(first.distinct)) + ")"
+                        ? " (from id " + std::to_string(first_not_in(seen)) + ")"
                         : std::string();
   return found({.pitfall = "tail-never-seen",
                 .ranks = run.numbers,
                 .step = passes.front().step(),
-                .evidence = plural(missing, "sample") + from + " of " + std::to_string(size) +
+                .evidence = plural(never, "sample") + from + " of " + std::to_string(size) +
                             " drawn by no rank in any of " + std::to_string(passes.size()) +
                             " differently ordered passes"});
 }

@@ -3,6 +3,8 @@
 #include <lockstep/diagnose/gradients.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <optional>
 
 namespace lockstep::diagnose {
 namespace {
@@ -73,10 +75,82 @@ double median_of_others(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
+// A layer that keeps running statistics: the places of those, and of its weight.
+struct Layer {
+  std::size_t buffer = 0, parameter = 0;
+};
+
+// Those that were in training mode at the start.
+std::vector<Layer> layers_in_training(const trace::ParticipantTrace& rank) {
+  std::vector<Layer> layers;
+  for (const auto& at : rank.latest<trace::Configuration>())
+    for (std::size_t i = 0; at.event->of == "statistics" && i < at.event->keys.size(); ++i) {
+      Layer layer;
+      const bool reads = std::sscanf(at.event->keys[i].c_str(), "buffer %zu, parameter %zu",
+                                     &layer.buffer, &layer.parameter) == 2;
+      if (reads && at.event->values.at(i) == "train") layers.push_back(layer);
+    }
+  return layers;
+}
+
+// One tensor at the start and in what was recorded after updates.
+struct History {
+  std::size_t records = 0;  // after updates
+  std::int64_t still = -1;  // the step since which it is as it was at the start; -1: it has moved
+};
+template <class T>
+History history_of(const trace::ParticipantTrace& rank, std::size_t place) {
+  History history;
+  std::optional<std::uint64_t> start;
+  for (const auto& at : rank.latest<T>()) {
+    if (place >= at.event->values.size()) return {};
+    const auto hash = at.event->values[place].hash;
+    if (!start) start = hash;
+    if (at.step < 0) continue;
+    ++history.records;
+    if (hash != *start) history.still = -1;
+    if (hash == *start && history.still < 0) history.still = at.step;
+  }
+  return history;
+}
+
+// Ranks that each drive one device: the forward ran on a copy of the model, which was thrown away.
+Verdict lost_on_ranks(const Run& run) {
+  bool looked = false;
+  std::vector<int> ranks;
+  std::string buffer;
+  std::int64_t step = -1;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r) {
+    const auto& rank = *run.ranks[r];
+    for (const auto& layer : layers_in_training(rank)) {
+      const auto statistics = history_of<trace::Buffers>(rank, layer.buffer);
+      const auto weight = history_of<trace::Parameters>(rank, layer.parameter);
+      if (statistics.records < 2 || weight.records == 0 || weight.still >= 0) continue;
+      looked = true;
+      if (statistics.still < 0) continue;
+      if (ranks.empty()) {
+        const auto& names = rank.latest<trace::Buffers>().front().event->names;
+        buffer = tensor_text("buffer", layer.buffer, names);
+        step = statistics.still;
+      }
+      if (ranks.empty() || ranks.back() != run.numbers[r]) ranks.push_back(run.numbers[r]);
+    }
+  }
+  if (!looked)
+    return not_triggered("no layer was recorded that keeps running statistics and is trained");
+  if (ranks.empty()) return clean();
+  return found({.pitfall = "replica-buffers-lost",
+                .ranks = ranks,
+                .step = step,
+                .evidence = buffer + " is what it was at the start, though its layer is in "
+                                     "training mode and the layer's weight moves"});
+}
+
 }  // namespace
 
 Verdict replica_buffers_lost(const trace::Trace& trace) {
   const Run run(trace);
+  if (!run.devices) return lost_on_ranks(run);
   if (auto verdict = not_driving_devices(run)) return *verdict;
   const auto first = run.ranks.front()->all<trace::Buffers>();
   if (first.size() < 2 || first.front().event->values.empty())

@@ -42,23 +42,61 @@ const std::vector<Slugs>& stops() {
 // Generic findings of values, and the named ones that account for each.
 const std::map<std::string, std::vector<std::string>>& explained_by() {
   static const std::map<std::string, std::vector<std::string>> kExplained{
+      {"configuration-differs", {"train-mode-differs-across-ranks"}},
+      {"inputs-differ", {"dataset-unseeded", "parameters-differ-across-ranks"}},
+      {"loss-weight-differs",
+       {"sum-not-mean", "double-average", "mean-of-local-means", "unequal-chunk-mean"}},
       {"update-differs",
-       {"local-overflow-skip", "uneven-batches", "no-initial-broadcast", "no-gradient-sync",
-        "forward-bypasses-wrapper", "parameters-differ-across-ranks", "frozen-after-wrapping",
-        "optimizer-built-on-other-parameters", "sync-bn-after-wrapping", "unused-parameter"}},
+       {"configuration-differs", "local-overflow-skip", "uneven-batches", "no-initial-broadcast",
+        "no-gradient-sync", "forward-bypasses-wrapper", "parameters-differ-across-ranks",
+        "frozen-after-wrapping", "optimizer-built-on-other-parameters", "sync-bn-after-wrapping",
+        "unused-parameter", "read-before-written"}},
       {"replicas-diverged",
-       {"update-differs", "local-overflow-skip", "no-gradient-sync", "forward-bypasses-wrapper",
-        "no-initial-broadcast", "parameters-differ-across-ranks", "frozen-after-wrapping",
-        "unused-parameter", "sync-bn-after-wrapping"}},
+       {"configuration-differs", "update-differs", "local-overflow-skip", "no-gradient-sync",
+        "forward-bypasses-wrapper", "no-initial-broadcast", "parameters-differ-across-ranks",
+        "frozen-after-wrapping", "unused-parameter", "sync-bn-after-wrapping",
+        "read-before-written", "async-work-not-waited", "dtype-mismatch", "reduce-op-mismatch"}},
       {"gradient-not-the-mean",
-       {"clip-before-reduction", "local-overflow-skip", "gradients-not-zeroed", "sum-not-mean",
-        "double-average", "accumulation-not-divided", "accumulation-off-by-one",
-        "mean-of-local-means", "mean-of-microbatch-means", "gather-loses-graph",
-        "loss-all-reduced-in-place", "unequal-chunk-mean", "no-gradient-sync",
-        "forward-bypasses-wrapper", "replica-buffers-lost", "frozen-after-wrapping",
-        "unused-parameter", "sync-bn-after-wrapping", "last-accumulation-window-lost"}},
+       {"loss-weight-differs",
+        "clip-before-reduction",
+        "local-overflow-skip",
+        "gradients-not-zeroed",
+        "sum-not-mean",
+        "double-average",
+        "accumulation-not-divided",
+        "accumulation-off-by-one",
+        "mean-of-local-means",
+        "mean-of-microbatch-means",
+        "gather-loses-graph",
+        "loss-all-reduced-in-place",
+        "unequal-chunk-mean",
+        "no-gradient-sync",
+        "forward-bypasses-wrapper",
+        "replica-buffers-lost",
+        "frozen-after-wrapping",
+        "unused-parameter",
+        "sync-bn-after-wrapping",
+        "last-accumulation-window-lost",
+        "async-work-not-waited",
+        "dtype-mismatch",
+        "reduce-op-mismatch"}},
   };
   return kExplained;
+}
+
+// What collectives mixed up accounts for nothing that came before it.
+bool is_in_time(const Finding& cause, const Finding& generic) {
+  const bool mixed_up = cause.pitfall == "dtype-mismatch" || cause.pitfall == "reduce-op-mismatch";
+  return !mixed_up || explained_by().count(generic.pitfall) == 0 || cause.step <= generic.step;
+}
+
+// Named findings that say less than another name for the same thing.
+const std::map<std::string, Slugs>& included_in() {
+  static const std::map<std::string, Slugs> kIncluded{
+      // With one rank a node, each node's whole pass is every rank's.
+      {"no-sharding", {"world-size-from-device-count"}},
+  };
+  return kIncluded;
 }
 
 bool holds(const Slugs& slugs, const std::string& slug) {
@@ -69,6 +107,8 @@ bool holds(const Slugs& slugs, const std::string& slug) {
 Slugs accounts_for(const std::string& slug) {
   const auto generic = explained_by().find(slug);
   if (generic != explained_by().end()) return generic->second;
+  const auto included = included_in().find(slug);
+  if (included != included_in().end()) return included->second;
   Slugs earlier;
   for (const auto& row : stops()) {
     if (holds(row, slug)) return earlier;
@@ -214,6 +254,9 @@ const std::vector<Detector>& detectors() {
       {"loss-all-reduced-in-place", 1, loss_all_reduced_in_place},
       {"restart-without-resume", 2, restart_without_resume},
       {"restart-expected-by-default", 1, restart_expected_by_default},
+      {"configuration-differs", 1, configuration_differs},
+      {"inputs-differ", 1, inputs_differ},
+      {"loss-weight-differs", 1, loss_weight_differs},
       {"update-differs", 1, update_differs},
       {"replicas-diverged", 1, replicas_diverged},
       {"gradient-not-the-mean", 1, gradient_not_the_mean},
@@ -235,15 +278,17 @@ Diagnosis diagnose(const trace::Trace& trace) {
   }
 
   // What may be a choice accounts for nothing.
-  const auto was_found = [&](const std::string& slug) {
+  const auto is_accounted_for = [&](const Finding& finding, const Slugs& by) {
     return std::any_of(diagnosis.rows.begin(), diagnosis.rows.end(), [&](const auto& row) {
-      return row.slug == slug && row.verdict.state == State::found &&
-             row.verdict.findings.front().severity == Severity::violation;
+      return holds(by, row.slug) && row.verdict.state == State::found &&
+             row.verdict.findings.front().severity == Severity::violation &&
+             is_in_time(row.verdict.findings.front(), finding);
     });
   };
   for (const auto& row : diagnosis.rows) {
-    const auto others = accounts_for(row.slug);
-    if (std::any_of(others.begin(), others.end(), was_found)) continue;
+    if (row.verdict.findings.empty() ||
+        is_accounted_for(row.verdict.findings.front(), accounts_for(row.slug)))
+      continue;
     diagnosis.findings.insert(diagnosis.findings.end(), row.verdict.findings.begin(),
                               row.verdict.findings.end());
   }

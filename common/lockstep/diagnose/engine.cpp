@@ -86,7 +86,7 @@ template <class T>
 std::map<std::int64_t, const std::vector<trace::Summary>*> values_by_step(
     const trace::ParticipantTrace& rank) {
   std::map<std::int64_t, const std::vector<trace::Summary>*> values;
-  for (const auto& at : rank.all<T>()) values[at.step] = &at.event->values;
+  for (const auto& at : of_updates<T>(rank)) values[at.step] = &at.event->values;
   return values;
 }
 

@@ -100,18 +100,35 @@ bool begins_as(const RankPass& pass, const RankPass& last) {
          is_same(pass.batches.front(), last.batches.front());
 }
 
-// What was drawn before the call repeats no id, nor does what was drawn after it, but for the few
-// repeats of a padded shard; and more than those were drawn both before and after. Two orders were
-// cut into one pass.
-bool is_of_two_orders(const Pass& pass) {
+// Fewer ids come again than ranks: a sampler's padding.
+bool is_of_one_order(const Pass& pass) {
+  const auto all = draws(pass);
+  return all.total - static_cast<std::int64_t>(all.distinct.size()) <
+         static_cast<std::int64_t>(pass.ranks.size());
+}
+
+// As many batches as the pass before began with, too; of as many samples in all, in another epoch.
+std::size_t stale_batches(const RankPass& pass, const RankPass& last) {
+  if (pass.total() != last.total() || pass.epoch_at_first_batch() == last.epoch_at_first_batch())
+    return 0;
+  std::size_t count = 0;
+  while (count < pass.batches.size() && count < last.batches.size() &&
+         is_same(pass.batches[count], last.batches[count]))
+    ++count;
+  return count;
+}
+
+// What was drawn in the first batches of each rank, so many as `cut` has for it, repeats no id, nor does what was
+// drawn after them, but for the few repeats of a padded shard; and more than those were drawn both before and after.
+// Two orders were cut into one pass.
+bool is_of_two_orders(const Pass& pass, const std::vector<std::size_t>& cut) {
   std::vector<std::int64_t> before, after;
-  for (const auto& rank : pass.ranks) {
-    const auto call = new_epoch_inside(rank);
-    for (std::size_t b = 0; b < rank.batches.size(); ++b) {
-      auto& side = call && b >= call->batches_before ? after : before;
-      side.insert(side.end(), rank.batches[b].begin(), rank.batches[b].end());
+  for (std::size_t r = 0; r < pass.ranks.size(); ++r)
+    for (std::size_t b = 0; b < pass.ranks[r].batches.size(); ++b) {
+      auto& side = b >= cut[r] ? after : before;
+      const auto batch = pass.ranks[r].batches[b];
+      side.insert(side.end(), batch.begin(), batch.end());
     }
-  }
   const auto first = draws(std::move(before)), second = draws(std::move(after));
   const auto repeats = [](const Draws& d) {
     return static_cast<std::size_t>(d.total) - d.distinct.size();
@@ -194,20 +211,34 @@ Verdict epoch_set_after_prefetch(const trace::Trace& trace) {
     return not_triggered("too few samples to tell a shuffled order");
   if (is_frozen_though_told(passes) || !looks_shuffled(passes.front())) return clean();
   for (std::size_t k = 1; k < passes.size(); ++k) {
-    std::vector<int> late, stale;
+    std::vector<int> late, stale, begun_early;
+    std::vector<std::size_t> at_call, at_change;  // batches before it
     for (std::size_t r = 0; r < run.ranks.size(); ++r) {
-      if (!new_epoch_inside(passes[k].ranks[r])) continue;
+      const auto &now = passes[k].ranks[r], &last = passes[k - 1].ranks[r];
+      const auto call = new_epoch_inside(now);
+      at_call.push_back(call ? call->batches_before : now.batches.size());
+      at_change.push_back(stale_batches(now, last));
+      if (at_change.back() > 0) begun_early.push_back(run.numbers[r]);
+      if (!call) continue;
       late.push_back(run.numbers[r]);
-      if (begins_as(passes[k].ranks[r], passes[k - 1].ranks[r])) stale.push_back(run.numbers[r]);
+      if (begins_as(now, last)) stale.push_back(run.numbers[r]);
     }
-    if (late.empty() || (stale.empty() && !is_of_two_orders(passes[k]))) continue;
-    return found({.pitfall = "epoch-set-after-prefetch",
-                  .ranks = stale.empty() ? late : stale,
-                  .step = passes[k].step(),
-                  .evidence = "pass " + std::to_string(k) +
-                              " was told its epoch after it began, and " +
-                              (stale.empty() ? "mixes the samples of two orders"
-                                             : "began with the first batch of the pass before")});
+    const std::string pass = "pass " + std::to_string(k);
+    if (!late.empty() && (!stale.empty() || is_of_two_orders(passes[k], at_call)))
+      return found({.pitfall = "epoch-set-after-prefetch",
+                    .ranks = stale.empty() ? late : stale,
+                    .step = passes[k].step(),
+                    .evidence = pass + " was told its epoch after it began, and " +
+                                (stale.empty() ? "mixes the samples of two orders"
+                                               : "began with the first batch of the pass before")});
+    // Dealt before the call, and fetched after it.
+    if (!begun_early.empty() && is_of_one_order(passes[k - 1]) &&
+        is_of_two_orders(passes[k], at_change))
+      return found({.pitfall = "epoch-set-after-prefetch",
+                    .ranks = begun_early,
+                    .step = passes[k].step(),
+                    .evidence = pass + " began with the first batch of the pass before, and went "
+                                       "on in the order of another epoch"});
   }
   return clean();
 }

@@ -174,7 +174,7 @@ namespace {
 template <class T>
 std::map<std::int64_t, const T*> by_step(const trace::ParticipantTrace& rank) {
   std::map<std::int64_t, const T*> result;
-  for (const auto& at : rank.all<T>()) result[at.step] = at.event;
+  for (const auto& at : of_updates<T>(rank)) result[at.step] = at.event;
   return result;
 }
 
@@ -296,6 +296,28 @@ std::vector<Scales> scales(const Run& run) {
     result.back().hidden = std::min(clip.norm, right_norm) >= clip.max_norm;
   }
   return result;
+}
+
+bool has_ddp(const Run& run) {
+  return std::all_of(run.ranks.begin(), run.ranks.end(), [](const auto* rank) {
+    const auto engines = rank->template all<trace::Engine>();
+    return std::any_of(engines.begin(), engines.end(), [](const auto& at) {
+      return at.event->kind == "distributed_data_parallel";
+    });
+  });
+}
+
+bool train_one_model(const Run& run) {
+  if (has_ddp(run)) return true;
+  const auto steps = gradient_steps(run);
+  return std::any_of(steps.begin(), steps.end(), [](const GradientStep& step) {
+    const auto all_like_first = [](const std::vector<Vector>& vectors) {
+      return std::all_of(vectors.begin(), vectors.end(), [&](const Vector& vector) {
+        return distance(vector, vectors.front()) <= kRounding;
+      });
+    };
+    return !all_like_first(step.local) && all_like_first(step.reduced);
+  });
 }
 
 bool declares_mean_loss(const Run& run) {

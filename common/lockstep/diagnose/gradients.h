@@ -52,12 +52,26 @@ struct Groups {
 };
 Groups groups_of_equal(const Replicas& replicas);
 
+// A rank's events of a kind that belong to updates: none of a step that was left out.
+template <class T>
+auto of_updates(const trace::ParticipantTrace& rank) {
+  std::vector<trace::ParticipantTrace::At<T>> kept;
+  for (const auto& event : rank.events) {
+    if (const auto* payload = std::get_if<T>(&event.payload))
+      kept.push_back({event.step, event.time_ns, payload});
+    const auto* scaled = std::get_if<trace::ScaledStep>(&event.payload);
+    if (scaled == nullptr || scaled->updates) continue;
+    while (!kept.empty() && kept.back().step == event.step) kept.pop_back();
+  }
+  return kept;
+}
+
 // Every rank's events of a kind of which an update has one, by update, where all ranks have it.
 template <class T>
 std::map<std::int64_t, std::vector<const T*>> by_step(const Run& run) {
   std::map<std::int64_t, std::vector<const T*>> steps;
   for (std::size_t r = 0; r < run.ranks.size(); ++r)
-    for (const auto& at : run.ranks[r]->all<T>())
+    for (const auto& at : of_updates<T>(*run.ranks[r]))
       if (auto& there = steps[at.step]; there.size() == r) there.push_back(at.event);
   std::erase_if(steps, [&](const auto& step) { return step.second.size() < run.ranks.size(); });
   return steps;
@@ -101,6 +115,12 @@ struct Scales {
   bool hidden = false;  // the gradient of the mean loss would have been clipped to the same
 };
 std::vector<Scales> scales(const Run& run);
+
+// DistributedDataParallel took the parameters over, on every rank.
+bool has_ddp(const Run& run);
+// The ranks are replicas of one model: has_ddp, or in some step their local gradients differ and the reduced ones do
+// not.
+bool train_one_model(const Run& run);
 
 // Some rank says that its losses are to count as the mean over the global batch.
 bool declares_mean_loss(const Run& run);

@@ -69,7 +69,7 @@ Verdict async_work_not_waited(const trace::Trace& trace);
 
 // ---- restarts.cpp ----
 
-// Needs `attempt` of two attempts, `training_state`, `pass_begin` and `pass_end`. Rule: a later attempt
+// Needs `attempt` of two attempts, `training_state`, `pass_begin`, and `pass_end` or a next pass. Rule: a later attempt
 // began with an epoch after which the state had been saved, and loaded nothing.
 Verdict restart_without_resume(const trace::Trace& trace);
 // Needs `attempt` (by which a program says that it is made for restarts), `training_state` and the

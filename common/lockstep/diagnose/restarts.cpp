@@ -20,13 +20,14 @@ struct Story {
 
 Story story_of(const trace::ParticipantTrace& rank) {
   Story story;
-  std::int64_t trained_epoch = -1;
+  std::int64_t trained_epoch = -1, under_way = -1;
   bool loaded = false, began = false;
   for (const auto& event : rank.events) {
     if (const auto* attempt = std::get_if<trace::Attempt>(&event.payload)) {
       story.attempts.push_back(attempt->restart_count);
       story.max_restarts = attempt->max_restarts;
       loaded = began = false;
+      under_way = -1;
     }
     if (const auto* file = std::get_if<trace::CheckpointFile>(&event.payload))
       loaded = loaded || (file->action == "load" && file->accepted);
@@ -37,7 +38,11 @@ Story story_of(const trace::ParticipantTrace& rank) {
     if (const auto* end = std::get_if<trace::PassEnd>(&event.payload); end && end->phase == "train")
       trained_epoch = end->epoch;
     const auto* begin = std::get_if<trace::PassBegin>(&event.payload);
-    if (begin == nullptr || begin->phase != "train" || began) continue;
+    if (begin == nullptr || begin->phase != "train") continue;
+    // A pass of which a last, smaller batch is left out has no end.
+    if (under_way >= 0 && begin->epoch > under_way) trained_epoch = under_way;
+    under_way = begin->epoch;
+    if (began) continue;
     began = true;
     if (story.attempts.size() < 2 || loaded || begin->epoch > story.last_saved_epoch) continue;
     if (story.begun_again >= 0) continue;

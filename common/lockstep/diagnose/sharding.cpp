@@ -265,8 +265,11 @@ Verdict shards_overlap(const trace::Trace& trace) {
     if (!all_drew(pass, [](const Draws& drawn) { return drawn.most <= 1; })) return clean();
     const auto first = draws(pass.ranks.front());
     const bool all_the_same = all_drew(pass, [&](const Draws& drawn) { return drawn == first; });
+    const auto all = draws(pass);
+    const auto again = all.total - static_cast<std::int64_t>(all.distinct.size());
     if (!told && !all_the_same && draws_whole_shares(pass, size) &&
-        has_overlaps_and_gaps(draws(pass), size))
+        has_overlaps_and_gaps(all, size) &&
+        again >= run.world_size)  // fewer are a sampler's padding
       told = &pass;
   }
   if (!told) return clean();

@@ -9,28 +9,6 @@
 namespace lockstep::diagnose {
 namespace {
 
-bool have_engine(const Run& run) {
-  return std::all_of(run.ranks.begin(), run.ranks.end(), [](const auto* rank) {
-    const auto engines = rank->template all<trace::Engine>();
-    return std::any_of(engines.begin(), engines.end(), [](const auto& at) {
-      return at.event->kind == "distributed_data_parallel";
-    });
-  });
-}
-
-// In some step the ranks' own gradients differ, and what they go by does not.
-bool share_a_gradient(const Run& run) {
-  const auto steps = gradient_steps(run);
-  return std::any_of(steps.begin(), steps.end(), [](const GradientStep& step) {
-    const auto all_like_first = [](const std::vector<Vector>& vectors) {
-      return std::all_of(vectors.begin(), vectors.end(), [&](const Vector& vector) {
-        return distance(vector, vectors.front()) <= kRounding;
-      });
-    };
-    return !all_like_first(step.local) && all_like_first(step.reduced);
-  });
-}
-
 template <class T>
 using ByStep = std::map<std::int64_t, std::vector<const T*>>;
 
@@ -166,10 +144,9 @@ Verdict update_differs(const trace::Trace& trace) {
   if (run.devices) return not_triggered("one process drives the devices");
   if (run.world_size < 2) return not_applicable("one rank has no other replica");
   if (!run.complete) return not_triggered("a rank left no trace");
-  const bool shares =
-      !have_engine(run);  // of one optimizer: each rank's may go by rates of its own
-  const bool are_equal = shares && stay_equal(by_step<trace::Parameters>(run));
-  if (shares && !are_equal && !share_a_gradient(run))
+  // Without an engine each rank may go by rates of its own, for its share of an optimizer.
+  const bool are_equal = !has_ddp(run) && stay_equal(by_step<trace::Parameters>(run));
+  if (!are_equal && !train_one_model(run))
     return not_triggered("no sign that these ranks are replicas of one model");
   const auto updates = by_step<trace::Update>(run);
   if (updates.empty()) return not_triggered("no step has every rank's update");

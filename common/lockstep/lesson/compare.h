@@ -1,4 +1,4 @@
-// Runs a lesson's forms and judges each one: what the oracles measured, what the detectors named.
+// Runs a lesson's forms, each as a job of its own, and has each judged (judge.h).
 #pragma once
 
 #include <lockstep/lesson/command_line.h>
@@ -8,28 +8,6 @@
 #include <string>
 
 namespace lockstep {
-
-// A form by name, and where it belongs.
-struct Selected {
-  const Part* part = nullptr;
-  report::Form form = report::Form::correct;
-  std::string name;
-  std::string what;
-  int min_world_size = 1;
-  std::vector<std::string> judged_by;  // slugs of the oracles that apply
-  bool own_gpus = false;               // as Broken has it
-};
-// Every form of the lesson, in order; or those that `variant` selects. Throws UsageError for an
-// unknown one.
-std::vector<Selected> select_forms(const Lesson& lesson, const std::string& variant);
-
-// Fills in a variant's losses, oracles, findings and pictures from the files its ranks left in `folder`.
-void judge_run(const Selected& selected, const std::filesystem::path& folder, int outcomes,
-               std::uint64_t seed, report::Variant& variant);
-
-// A variant, and a comparison, with what is known before anything has run.
-report::Variant variant_of(const Selected& selected, int world_size);
-report::Comparison comparison_here(const Lesson& lesson, const LessonOptions& options);
 
 // Thrown by compare when a signal (Ctrl-C) ended the run; every rank is gone by then.
 struct Interrupted {

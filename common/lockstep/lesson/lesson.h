@@ -17,8 +17,8 @@
 
 namespace lockstep {
 
-// Which form is running; true for the one named. Each slug is asked for in exactly one place of a
-// lesson, on a line marked `// PITFALL slug`.
+// Which form is running; true for the one named. A lesson asks for each pitfall in one place, as
+// the condition of an if or a ?: that course/fold.h can resolve.
 class Fault {
  public:
   explicit Fault(std::string variant) : variant_(std::move(variant)) {}
@@ -78,6 +78,8 @@ struct Part {
   // How often the launcher starts the job again when a rank fails. Where it is given, each attempt has a
   // folder of its own, and an oracle sees what all attempts wrote.
   int (*max_restarts)(const Fault& fault) = nullptr;
+  // Of one process that drives devices: whether what moves between them is recorded.
+  bool records_transfers = true;
   // What the oracles judge by; a plain Watch where it is not given. Made before the training begins.
   std::shared_ptr<Watch> (*watch)(RankContext& context, const Fault& fault) = nullptr;
 

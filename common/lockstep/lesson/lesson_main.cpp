@@ -5,7 +5,10 @@
 #include <lockstep/gpu/require_nccl.h>
 #include <lockstep/launch/launch.h>
 #include <lockstep/lesson/compare.h>
+#include <lockstep/lesson/exit_code.h>
+#include <lockstep/lesson/judge.h>
 #include <lockstep/lesson/lesson.h>
+#include <lockstep/lesson/select.h>
 #include <lockstep/record/failed_collective.h>
 #include <lockstep/trace/attempts.h>
 #include <unistd.h>
@@ -17,15 +20,6 @@
 
 namespace lockstep {
 namespace {
-
-enum ExitCode {
-  kAsExpected = 0,
-  kWrongVerdict = 1,
-  kUsage = 2,
-  kCouldNotRun = 3,
-  kSkipped = 77,
-  kDeadline = 124
-};
 
 void print_description(const Lesson& lesson) {
   nlohmann::json forms = nlohmann::json::array();
@@ -55,6 +49,7 @@ RunSettings settings_of(const LessonOptions& options, const Selected& form,
   settings.backend = options.backend;
   settings.share_gpu = options.share_gpu;
   settings.check = options.check;
+  settings.transfers = form.part->records_transfers;
   settings.folder = settings.job_folder = options.folder;
   if (form.part->max_restarts != nullptr) {
     // Of several agents of torchrun, one may not count a restart that another began (torch 2.11): an

@@ -4,6 +4,7 @@
 #include <lockstep/lesson/outcome.h>
 #include <lockstep/lesson/rank_context.h>
 #include <lockstep/record/checked_backend.h>
+#include <lockstep/record/device_recorder.h>
 #include <lockstep/record/observed_backend.h>
 
 #include <algorithm>
@@ -21,12 +22,15 @@ RankContext::RankContext(const RunSettings& settings, Participants participants)
         settings.folder,
         trace::Participant{participant, settings.world_size, devices ? "device" : "process"}));
   }
-  probes_.resize(writers_.size());
   if (settings.attempt)
     writers_.front()->record(trace::Attempt{
         *settings.attempt, environment_int("TORCHELASTIC_MAX_RESTARTS").value_or(0)});
   load_backend(settings.backend);  // before anything of torch is called
-  if (!devices) observe(recorder_ = std::make_shared<record::Recorder>(writers_.front()));
+  if (devices)
+    observe(device_recorder_ =
+                std::make_shared<record::DeviceRecorder>(writers_, settings.transfers));
+  else
+    observe(recorder_ = std::make_shared<record::Recorder>(writers_.front()));
   torch::manual_seed(settings.seed);
   if (participants == Participants::processes) join(settings.operation_timeout);
 }
@@ -89,17 +93,6 @@ ProcessGroupPtr RankContext::new_group(const std::vector<int>& ranks,
 
 RankContext::~RankContext() = default;
 
-record::Probes& RankContext::probes(int device) {
-  const auto of = device < 0 ? 0 : static_cast<std::size_t>(device);
-  if (!probes_.at(of)) probes_[of] = std::make_unique<record::Probes>(writers_.at(of));
-  return *probes_[of];
-}
-
-bool RankContext::tells_by_hand() const {
-  return std::any_of(probes_.begin(), probes_.end(),
-                     [](const auto& made) { return made != nullptr; });
-}
-
 void RankContext::intent(const trace::Intent& intent) {
   record::intent(intent);
 }
@@ -128,12 +121,12 @@ void RankContext::write() {
 }
 
 void RankContext::leave() {
-  probes_.clear();
   if (group_) {
     barrier(*group_);
     destroy_process_group(group_);
   }
   recorder_.reset();
+  device_recorder_.reset();
   writers_.clear();  // the trace ends here, in order
 }
 

@@ -16,6 +16,10 @@
 
 namespace lockstep {
 
+namespace record {
+class DeviceRecorder;
+}
+
 // What one rank saw, for the oracles and the report. Plain numbers only.
 struct Outcome {
   std::vector<double> losses;  // this rank's mean training loss, per epoch
@@ -37,6 +41,7 @@ struct RunSettings {
   std::string backend = "gloo";
   bool share_gpu = false;        // several ranks may have one GPU
   bool check = false;            // compare each collective across ranks before it runs
+  bool transfers = true;         // record what moves between the devices of one process
   std::filesystem::path folder;  // where this run's files go
   // Where the job may be started again: which attempt this is, and where all attempts' files go.
   std::optional<int> attempt;
@@ -78,9 +83,6 @@ class RankContext {
   // --share-gpu where there are fewer; else the CPU, as often. Throws UnavailableError where GPUs are missing.
   std::vector<c10::Device> devices() const;
 
-  // This rank's probes; for a lesson that drives several devices, those of one device.
-  record::Probes& probes(int device = -1);
-  bool tells_by_hand() const;  // probes() was called
   Outcome& outcome() { return outcome_; }
 
   // What only the program knows, for the trace (record/recorder.h).
@@ -104,8 +106,8 @@ class RankContext {
 
   RunSettings settings_;
   std::vector<std::shared_ptr<trace::Writer>> writers_;
-  std::shared_ptr<record::Recorder> recorder_;           // of a rank
-  std::vector<std::unique_ptr<record::Probes>> probes_;  // of a lesson that tells by hand
+  std::shared_ptr<record::Recorder> recorder_;               // of a rank
+  std::shared_ptr<record::DeviceRecorder> device_recorder_;  // of a process that drives devices
   ProcessGroupPtr group_;
   c10::Device device_{c10::kCPU};
   Outcome outcome_;

@@ -42,12 +42,13 @@ double scale_of(const at::Tensor& value, const at::Tensor& reference) {
 }
 
 void copy_parameters(const torch::nn::Module& from, torch::nn::Module& to) {
+  copy_parameters(from.parameters(), to.parameters());
+  copy_parameters(from.buffers(), to.buffers());
+}
+
+void copy_parameters(const std::vector<at::Tensor>& from, const std::vector<at::Tensor>& to) {
   const torch::NoGradGuard no_grad;
-  const auto copy = [](std::vector<at::Tensor> source, std::vector<at::Tensor> target) {
-    for (std::size_t i = 0; i < source.size(); ++i) target.at(i).copy_(source[i]);
-  };
-  copy(from.parameters(), to.parameters());
-  copy(from.buffers(), to.buffers());
+  for (std::size_t i = 0; i < from.size(); ++i) to.at(i).copy_(from[i]);
 }
 
 }  // namespace lockstep

@@ -21,5 +21,7 @@ double scale_of(const at::Tensor& value, const at::Tensor& reference);
 
 // Copies parameters and buffers, by position.
 void copy_parameters(const torch::nn::Module& from, torch::nn::Module& to);
+// Copies these alone.
+void copy_parameters(const std::vector<at::Tensor>& from, const std::vector<at::Tensor>& to);
 
 }  // namespace lockstep

@@ -29,43 +29,9 @@ class Trainer {
   SGD optimizer_;
 };
 
-// The same, which tells the probes what it does. For lessons that tell by hand.
-class TracedTrainer {
- public:
-  TracedTrainer(RankContext& context, TensorData data, std::int64_t hidden = 32);
-
-  // One update on the samples at `positions`; `ids` are their global ids where they differ from
-  // positions.
-  void step(const std::vector<std::int64_t>& positions);
-  void step(const std::vector<std::int64_t>& positions, const std::vector<std::int64_t>& ids);
-  // One update on a batch that is no part of the data as it is; `ids` are its samples'.
-  void step(const TensorData& batch, const std::vector<std::int64_t>& ids);
-
-  // Around the steps of one epoch: tells the probes, and writes the epoch's loss and ids to the
-  // outcome.
-  void begin_epoch(std::int64_t epoch);
-  void end_epoch();
-
-  Mlp& module() { return module_; }
-
- private:
-  void draw(const std::vector<std::int64_t>& ids);  // writes them down, before they are fetched
-  void update(const TensorData& batch);
-
-  RankContext& context_;
-  TensorData data_;
-  Mlp module_;
-  DistributedDataParallel<Mlp> ddp_;
-  torch::optim::SGD optimizer_;
-  std::int64_t epoch_ = 0;
-  std::int64_t batches_ = 0;
-  Mean loss_, accuracy_;
-  std::vector<std::int64_t> drawn_;
-};
-
-// What one process loses, by epoch: a Trainer's model from the same seed, whose k-th batch is all ranks' k-th together.
-// Of the ids that the ranks' Trainers wrote to their outcomes, in the training set. Empty where there are none, where
-// the ranks took different numbers of steps, or where a batch was no part of that set as it is.
+// The mean loss of each epoch, had one process trained a Trainer's model from the same seed: its k-th batch holds the ids
+// of every rank's k-th batch, as the ranks' outcomes tell them. Empty where an outcome tells no ids, where ranks took
+// different numbers of steps, or where an id is not in the training set.
 std::vector<double> one_process_losses(const Outcomes& outcomes, std::uint64_t seed);
 
 }  // namespace lockstep

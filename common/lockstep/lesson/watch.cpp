@@ -1,10 +1,17 @@
-#include <lockstep/base/error.h>
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/watch.h>
 
 #include <utility>
 
 namespace lockstep {
+
+void Watch::wrapped(torch::nn::Module& module, const std::string&) {
+  model_ = module.weak_from_this();
+}
+
+void Watch::replicated(const std::vector<std::shared_ptr<torch::nn::Module>>& copies) {
+  model_ = copies.front();
+}
 
 void Watch::loss(const at::Tensor& per_sample, const at::Tensor& outputs,
                  const at::Tensor& targets) {
@@ -13,38 +20,34 @@ void Watch::loss(const at::Tensor& per_sample, const at::Tensor& outputs,
 }
 
 void Watch::fetch(const Fetch& fetch) {
-  if (fetch.phase == "evaluation" || context_.tells_by_hand()) return;
-  to_draw_ -= static_cast<std::int64_t>(fetch.ids.size());
-  empty_to_draw_ -= fetch.ids.empty() ? 1 : 0;
+  if (fetch.phase == "evaluation") return;
+  pass_.drawn(fetch.ids);
   drawn_.insert(drawn_.end(), fetch.ids.begin(), fetch.ids.end());
   ++batches_;
-  context_.outcome().ids["drawn"] = {
-      fetch.ids};  // for an oracle of a run that dies on its first batch
+  // For an oracle of a run that dies on its first batch.
+  context_.outcome().ids["drawn"] = {fetch.ids};
   add_figure(context_, "batch_size", static_cast<double>(fetch.ids.size()));
 }
 
 void Watch::pass_begins(std::int64_t, std::int64_t) {
   if (!torch::GradMode::is_enabled()) return;
   end_pass();
-  to_draw_ = empty_to_draw_ = 0;
-  all_dealt_ = false;
+  pass_ = {};
 }
 
 void Watch::dealt(const std::vector<std::int64_t>& ids) {
-  to_draw_ += static_cast<std::int64_t>(ids.size());
-  empty_to_draw_ += ids.empty() ? 1 : 0;
+  pass_.dealt(ids);
 }
 
 void Watch::pass_dealt() {
-  all_dealt_ = true;
+  pass_.all_dealt();
 }
 
 void Watch::update_ended(torch::optim::Optimizer&) {
-  if (all_dealt_ && to_draw_ <= 0 && empty_to_draw_ <= 0) end_pass();
+  if (pass_.is_done()) end_pass();
 }
 
 void Watch::end_pass() {
-  if (context_.tells_by_hand()) return;
   auto& outcome = context_.outcome();
   if (loss_.count > 0) outcome.losses.push_back(loss_.value());
   if (accuracy_.count > 0) outcome.accuracy.push_back(accuracy_.value());
@@ -67,8 +70,7 @@ const std::vector<at::Tensor>& Watch::parameters() const {
   if (parameters_.empty())
     throw UsageError(
         "no optimizer has told of itself: use SGD of train/watched.h, Watched<...> around another "
-        "of torch's, or "
-        "this library's Adam");
+        "of torch's, or this library's Adam");
   return parameters_;
 }
 

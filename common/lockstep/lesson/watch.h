@@ -2,12 +2,16 @@
 // runs (observe/observer.h), a Watch writes it into the rank's outcome. Shares nothing with record.
 #pragma once
 
+#include <lockstep/base/error.h>
 #include <lockstep/lesson/rank_context.h>
 #include <lockstep/observe/observer.h>
+#include <lockstep/observe/pass_count.h>
 #include <lockstep/train/metrics.h>
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -16,7 +20,6 @@ class Fault;
 
 // Of each training pass that the program's sampler begins, else of the whole training: the mean loss, the accuracy and
 // the ids drawn. An oracle that needs more derives from it (Part::watch); what it overrides calls Watch's own, too.
-// Silent where the lesson still tells by probes.
 class Watch : public Observer {
  public:
   explicit Watch(RankContext& context) : context_(context) {}
@@ -24,36 +27,27 @@ class Watch : public Observer {
   // Once, when the training is over or has thrown.
   virtual void finish();
 
+  void wrapped(torch::nn::Module& module, const std::string& engine) override;
+  void replicated(const std::vector<std::shared_ptr<torch::nn::Module>>& copies) override;
   void loss(const at::Tensor& per_sample, const at::Tensor& outputs,
             const at::Tensor& targets) override;
   void fetch(const Fetch& fetch) override;
   void pass_begins(std::int64_t epoch, std::int64_t dataset_size) override;
   void dealt(const std::vector<std::int64_t>& ids) override;
   void pass_dealt() override;
-  void update_ended(torch::optim::Optimizer& optimizer) override;
-
-  void group(const std::string&, const std::string&, const std::vector<int>&) override {}
-  void wrapping(torch::nn::Module&) override {}
-  void wrapped(torch::nn::Module&, const std::string&) override {}
-  void forward_begins(torch::nn::Module&) override {}
-  void forward_ended(torch::nn::Module&) override {}
-  void sync_gradients(bool) override {}
   void optimizer_made(torch::optim::Optimizer& optimizer) override;
-  void zero_grad(const std::string&) override {}
-  void update_begins(torch::optim::Optimizer&) override {}
-  void update_shadowed() override {}
-  void clip(double, const at::Tensor&) override {}
-  void scaled_step(double, bool, bool) override {}
-  void schedule(std::int64_t, std::int64_t) override {}
-  void set_epoch(std::int64_t) override {}
-  void saving(const std::filesystem::path&) override {}
-  void saved(const std::filesystem::path&) override {}
-  void loaded(const std::filesystem::path&, const std::vector<std::string>&,
-              const std::vector<std::string>&, const std::vector<std::string>&) override {}
-  void refused(const std::filesystem::path&) override {}
+  void update_ended(torch::optim::Optimizer& optimizer) override;
 
  protected:
   RankContext& context() { return context_; }
+  // The model itself that a gradient engine wrapped last, or that was replicated on several devices:
+  // model<Mlp>(). Throws UsageError where there is none of that type.
+  template <class Holder>
+  Holder model() const {
+    auto found = std::dynamic_pointer_cast<typename Holder::ContainedType>(model_.lock());
+    if (!found) throw UsageError("no model of this type was wrapped or replicated");
+    return Holder(std::move(found));
+  }
   // The optimizer's. Throws UsageError where none has told of itself.
   const std::vector<at::Tensor>& parameters() const;
   // Writes down what was gathered since the last one, if anything was drawn or lost.
@@ -61,12 +55,12 @@ class Watch : public Observer {
 
  private:
   RankContext& context_;
+  std::weak_ptr<torch::nn::Module> model_;
   std::vector<at::Tensor> parameters_;
   Mean loss_, accuracy_;
   std::vector<std::int64_t> drawn_;
   std::int64_t batches_ = 0;
-  std::int64_t to_draw_ = 0, empty_to_draw_ = 0;  // of a pass: samples, and batches of none
-  bool all_dealt_ = false;
+  PassCount pass_;
 };
 
 // For Part::watch.

@@ -31,61 +31,80 @@ struct Fetch {
   const std::vector<std::int64_t>& ids;      // of the rows that are taken
 };
 
-// One rank's job, in the order in which it happens. All calls but `loss` come from the thread that trains. An observer
-// must not throw, call a collective, or change what it is shown.
+// One rank's job, in the order in which it happens. Derive from it and override what you want to hear. All calls come
+// from the thread that trains, except `loss`, which may come from any. An observer must not throw, call a collective,
+// or change what it is shown.
 class Observer {
  public:
   virtual ~Observer() = default;
 
-  // Groups, "0" the first: a rank is about to "join" one of these ranks, has "joined" it, is about to "leave" it.
-  virtual void group(const std::string& action, const std::string& name,
-                     const std::vector<int>& ranks) = 0;
+  // Groups; "0" is the first. `action`: a rank is about to "join" these ranks, has "joined" them, is about to "leave".
+  virtual void group(const std::string& /*action*/, const std::string& /*name*/,
+                     const std::vector<int>& /*ranks*/) {}
 
-  // A gradient engine is about to take the module over, before it talks to other ranks; and has.
-  virtual void wrapping(torch::nn::Module& module) = 0;
-  virtual void wrapped(torch::nn::Module& module, const std::string& engine) = 0;
-  // Before a forward of the wrapped module, and its collectives; and after it.
-  virtual void forward_begins(torch::nn::Module& module) = 0;
-  virtual void forward_ended(torch::nn::Module& module) = 0;
-  virtual void sync_gradients(bool wanted) = 0;  // whether the backwards to come are reduced
-  // What each sample lost, before backward; and where known the outputs and targets (else undefined).
-  virtual void loss(const at::Tensor& per_sample, const at::Tensor& outputs,
-                    const at::Tensor& targets) = 0;
+  // A gradient engine is about to take the module over (no collective has run yet); it has taken it over.
+  virtual void wrapping(torch::nn::Module& /*module*/) {}
+  virtual void wrapped(torch::nn::Module& /*module*/, const std::string& /*engine*/) {}
+  // The wrapped module's forward is about to run, before the engine's own collectives; it has run.
+  virtual void forward_begins(torch::nn::Module& /*module*/,
+                              const std::vector<at::Tensor>& /*inputs*/) {}
+  virtual void forward_ended(torch::nn::Module& /*module*/) {}
+  // This rank took part in a mean over what the ranks hold: the mean of its own `count` values, and the mean it uses.
+  virtual void average(const std::string& /*name*/, const at::Tensor& /*own*/,
+                       std::int64_t /*count*/, const at::Tensor& /*used*/) {}
+  // Whether the next backwards are reduced.
+  virtual void sync_gradients(bool /*wanted*/) {}
+  // Each sample's loss, before backward. Outputs and targets are undefined where the program does not give them.
+  virtual void loss(const at::Tensor& /*per_sample*/, const at::Tensor& /*outputs*/,
+                    const at::Tensor& /*targets*/) {}
 
-  virtual void optimizer_made(torch::optim::Optimizer& optimizer) = 0;
-  virtual void zero_grad(
-      const std::string& by) = 0;  // is about to clear gradients: "optimizer", "module"
-  virtual void update_begins(torch::optim::Optimizer& optimizer) = 0;
-  virtual void update_ended(torch::optim::Optimizer& optimizer) = 0;
-  // Inside join(), this rank took part in what the others did for an update, and made none itself.
-  virtual void update_shadowed() = 0;
-  // Is about to multiply the parameters' gradients with min(1, max_norm / norm).
-  virtual void clip(double max_norm, const at::Tensor& norm) = 0;
-  // Has looked for infinities, and is about to step, or to leave the step out.
-  virtual void scaled_step(double scale, bool found_nonfinite, bool updates) = 0;
-  // A schedule has taken so many of the steps it was made for (0: not known).
-  virtual void schedule(std::int64_t position, std::int64_t length) = 0;
+  virtual void optimizer_made(torch::optim::Optimizer& /*optimizer*/) {}
+  // Gradients are about to be cleared by the "optimizer" or the "module".
+  virtual void zero_grad(const std::string& /*by*/) {}
+  virtual void update_begins(torch::optim::Optimizer& /*optimizer*/) {}
+  virtual void update_ended(torch::optim::Optimizer& /*optimizer*/) {}
+  // Inside join(): this rank took part in the others' update and made none itself.
+  virtual void update_shadowed() {}
+  // The gradients are about to be multiplied by min(1, max_norm / norm).
+  virtual void clip(double /*max_norm*/, const at::Tensor& /*norm*/) {}
+  // The scaler has looked for infinities. It is about to step, or to skip the step.
+  virtual void scaled_step(double /*scale*/, bool /*found_nonfinite*/, bool /*updates*/) {}
+  // A schedule has taken `position` of the `length` steps that it was made for (0: not known).
+  virtual void schedule(std::int64_t /*position*/, std::int64_t /*length*/) {}
 
-  virtual void set_epoch(std::int64_t epoch) = 0;
-  // A sampler deals a pass; then its batches, all at once or one by one; then it has no more.
-  virtual void pass_begins(std::int64_t epoch, std::int64_t dataset_size) = 0;
-  virtual void dealt(const std::vector<std::int64_t>& ids) = 0;
-  virtual void pass_dealt() = 0;
-  // Is about to take rows out of a data set in memory.
-  virtual void fetch(const Fetch& fetch) = 0;
+  virtual void set_epoch(std::int64_t /*epoch*/) {}
+  // A sampler begins a pass; it deals the ids of a batch; it has dealt all. It may deal every batch before the first is
+  // used.
+  virtual void pass_begins(std::int64_t /*epoch*/, std::int64_t /*dataset_size*/) {}
+  virtual void dealt(const std::vector<std::int64_t>& /*ids*/) {}
+  virtual void pass_dealt() {}
+  // Rows are about to be taken out of a data set in memory.
+  virtual void fetch(const Fetch& /*fetch*/) {}
 
-  // A checkpoint's file is about to be written; is there; was read, with the devices that its tensors come from and
-  // went to and the names in the model's state; or was refused.
-  virtual void saving(const std::filesystem::path& file) = 0;
-  virtual void saved(const std::filesystem::path& file) = 0;
-  virtual void loaded(const std::filesystem::path& file, const std::vector<std::string>& from,
-                      const std::vector<std::string>& to, const std::vector<std::string>& keys) = 0;
-  virtual void refused(const std::filesystem::path& file) = 0;
+  // A checkpoint's file is about to be written; it is complete; it was read; it was refused. `from` and `to` are the
+  // devices that its tensors were saved from and went to, `keys` the names in the model's state.
+  virtual void saving(const std::filesystem::path& /*file*/) {}
+  virtual void saved(const std::filesystem::path& /*file*/) {}
+  virtual void loaded(const std::filesystem::path& /*file*/,
+                      const std::vector<std::string>& /*from*/,
+                      const std::vector<std::string>& /*to*/,
+                      const std::vector<std::string>& /*keys*/) {}
+  virtual void refused(const std::filesystem::path& /*file*/) {}
+
+  // One process drives several devices (train/data_parallel.h), which are known by their positions. A batch was cut into
+  // parts of these sizes; the first devices have a copy of the module each, device 0 the module itself; so many of the
+  // copies ran; bytes are about to go from one device to another.
+  virtual void split(std::int64_t /*devices*/, const std::vector<std::int64_t>& /*sizes*/) {}
+  virtual void replicated(const std::vector<std::shared_ptr<torch::nn::Module>>& /*copies*/) {}
+  virtual void applied(std::size_t /*copies*/) {}
+  virtual void transfer(std::size_t /*from*/, std::size_t /*to*/, std::int64_t /*bytes*/, const std::string& /*what*/) {
+  }
 };
 
-// Who listens to this thread, else to the process: in the order in which they came.
+// Those that observe() named for this thread; where there are none, those it named for the process. Oldest first.
 std::vector<std::shared_ptr<Observer>> observers();
-extern std::atomic<bool> anybody_observes;  // or did
+// False until the first observe(). It is never reset.
+extern std::atomic<bool> anybody_observes;
 
 template <class Call>
 void tell(Call&& call) {

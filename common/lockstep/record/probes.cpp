@@ -1,4 +1,5 @@
 #include <lockstep/base/hash.h>
+#include <lockstep/record/configuration.h>
 #include <lockstep/record/content.h>
 #include <lockstep/record/probes.h>
 #include <lockstep/record/recorder.h>
@@ -18,6 +19,21 @@ std::vector<trace::Summary> summarize_all(const std::vector<at::Tensor>& tensors
   for (const auto& tensor : tensors)
     values.push_back(tensor.defined() ? summarize(tensor) : trace::Summary{});
   return values;
+}
+
+trace::Input look_at(const at::Tensor& input, std::int64_t index) {
+  const at::NoGradGuard no_grad;
+  trace::Input what{.index = index,
+                    .shape = input.sizes().vec(),
+                    .dtype = std::string(c10::getDtypeNames(input.scalar_type()).first)};
+  if (input.numel() == 0 || input.is_complex() || input.layout() != at::kStrided) return what;
+  const auto numbers = input.detach().to(at::kDouble);
+  what.mean = numbers.mean().item<double>();
+  what.deviation = numbers.std(/*unbiased=*/false).item<double>();
+  const auto [least, greatest] = numbers.aminmax();
+  what.least = least.item<double>();
+  what.greatest = greatest.item<double>();
+  return what;
 }
 
 }  // namespace
@@ -64,7 +80,11 @@ class Probes::Impl {
       return model.names == other.names && model.shapes == other.shapes &&
              model.dtypes == other.dtypes;
     };
-    if (!attached || !same(*attached)) writer->record(model);
+    if (!attached || !same(*attached)) {
+      writer->record(model);
+      if (auto set_up = configuration_of(module); !set_up.keys.empty())
+        writer->record(std::move(set_up));
+    }
     attached = std::move(model);
     local.assign(parameters.size(), {});
     hooks.reserve(parameters.size());
@@ -76,8 +96,8 @@ class Probes::Impl {
   // Each parameter's hook runs once a backward, on the thread that runs that parameter's backward;
   // a program may run several backwards at once. A custom function may give no gradient.
   void add_local(std::size_t i, const at::Tensor& gradient) {
-    if (!values_wanted() || !gradient.defined()) return;
-    writer->record(trace::GradientArrived{static_cast<std::int64_t>(i)});
+    if (!gradient.defined() || !(values_wanted() || scales)) return;
+    if (values_wanted()) writer->record(trace::GradientArrived{static_cast<std::int64_t>(i)});
     const at::NoGradGuard no_grad;
     const std::lock_guard lock(local_mutex);
     auto& sum = local[i];
@@ -108,6 +128,12 @@ class Probes::Impl {
     losses_since_update = 0;
   }
 
+  void record_gradients() {
+    const auto samples = samples_since_update > 0 ? samples_since_update : losses_since_update;
+    writer->record(trace::LocalGradients{samples, summarize_all(local)});
+    writer->record(trace::ReducedGradients{summarize_all(gradients())});
+  }
+
   void record_parameters() {
     writer->record(trace::Parameters{summarize_all(parameters)});
     record_buffers();
@@ -133,7 +159,9 @@ class Probes::Impl {
   std::int64_t losses_since_update = 0;   // that went into a loss
   std::optional<trace::Model> attached;
   std::optional<std::int64_t> unseen_update;  // the last, if its parameters were not recorded
+  bool scales = false;         // steps may be left out, and their gradients are then recorded
   bool buffers_moved = false;  // an update has passed since the last evaluation, or the first
+  std::set<const torch::optim::Optimizer*> optimizers;  // whose configuration was recorded
   std::vector<std::string> buffer_names;
   std::vector<at::Tensor> parameters, buffers;
   std::mutex local_mutex;
@@ -206,6 +234,13 @@ void Probes::forward(bool training) {
   impl_->writer->record(trace::Forward{training});
 }
 
+void Probes::inputs(const std::vector<at::Tensor>& inputs) {
+  if (!impl_ || !impl_->values_wanted()) return;
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    if (inputs[i].defined())
+      impl_->writer->record(look_at(inputs[i], static_cast<std::int64_t>(i)));
+}
+
 void Probes::loss(const at::Tensor& backward_loss, const at::Tensor& per_sample) {
   if (!impl_) return;
   impl_->losses_since_update += per_sample.numel();
@@ -241,11 +276,7 @@ void Probes::zero_grad(const std::string& by) {
 }
 
 void Probes::gradients_ready() {
-  if (!impl_ || !impl_->values_wanted()) return;
-  const auto samples =
-      impl_->samples_since_update > 0 ? impl_->samples_since_update : impl_->losses_since_update;
-  impl_->writer->record(trace::LocalGradients{samples, summarize_all(impl_->local)});
-  impl_->writer->record(trace::ReducedGradients{summarize_all(impl_->gradients())});
+  if (impl_ && impl_->values_wanted()) impl_->record_gradients();
 }
 
 void Probes::updated(const torch::optim::Optimizer& optimizer) {
@@ -253,6 +284,8 @@ void Probes::updated(const torch::optim::Optimizer& optimizer) {
   trace::Update update;
   for (const auto& group : optimizer.param_groups()) update.lr.push_back(group.options().get_lr());
   impl_->writer->record(update);
+  if (impl_->optimizers.insert(&optimizer).second)
+    impl_->writer->record(configuration_of(optimizer));
   const auto step = impl_->writer->step();
   impl_->unseen_update.reset();
   if (impl_->values_wanted())
@@ -292,6 +325,9 @@ void Probes::clip(double max_norm, double norm) {
 
 void Probes::scaled_step(double scale, bool found_nonfinite, bool updates) {
   if (!impl_) return;
+  // On a step that is not probed; of the first one there may be no local gradients.
+  if (!updates && impl_->scales && !impl_->values_wanted()) impl_->record_gradients();
+  impl_->scales = true;
   impl_->writer->record(trace::ScaledStep{scale, found_nonfinite, updates});
   if (!updates) impl_->begin_step();
 }

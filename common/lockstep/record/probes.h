@@ -48,9 +48,9 @@ class Probes {
 
   void intent(const trace::Intent& intent);
 
-  // Records Model, and hooks every parameter that requires grad so that what backward() produces on
-  // this rank is recorded as it arrives, and summed as the local gradient. Before or after DDP takes the module over; replaces
-  // an earlier attach. The probes hold on to the parameters and buffers there are now: attach again
+  // Records Model and the modules' Configuration. Hooks every parameter that requires grad: what backward() produces on
+  // this rank is recorded as it arrives, and summed as the local gradient. Call it before or after DDP takes the module
+  // over. It replaces an earlier attach. The probes hold on to the parameters and buffers there are now: attach again
   // after a module has got new ones.
   void attach(torch::nn::Module& module);
   void engine(const std::string& kind);  // a gradient engine took the attached module over
@@ -69,6 +69,8 @@ class Probes {
 
   // After the module ran. The first in evaluation mode after an update also records the buffers.
   void forward(bool training);
+  // What the module is about to be given, or was: the tensors' shapes and dtypes, and what their numbers are like.
+  void inputs(const std::vector<at::Tensor>& inputs);
   // The scalar backward() will be called on, and the samples' own unscaled losses ([n], or any
   // shape whose sum and count are theirs).
   void loss(const at::Tensor& backward_loss, const at::Tensor& per_sample);
@@ -81,10 +83,10 @@ class Probes {
   // "module", or "tensor" where each gradient is set to zero in place.
   void zero_grad(const std::string& by);
   void gradients_ready();  // after backward and every reduction, before the optimizer
-  // After it: the learning rates, parameters and buffers; the step advances. (So it does, where a Recorder listens,
-  // with each update of the others that join() takes this rank through.) Where its step is not probed, the
-  // parameters are recorded at pass_end("train"), forward(false), a checkpoint's "save_begin", flush() or the end of
-  // these probes, if no other update comes before.
+  // After it: the learning rates, parameters and buffers, and once the optimizer's Configuration. The step advances;
+  // where a Recorder listens, also with each update of the others that join() takes this rank through. On a step that
+  // is not probed, the parameters are recorded later, at pass_end("train"), forward(false), a checkpoint's
+  // "save_begin", flush() or the end of these probes, if no other update comes before.
   void updated(const torch::optim::Optimizer& optimizer);
   void flush();
   void metric(const std::string& name, const std::string& phase, double sum, double count);
@@ -96,7 +98,7 @@ class Probes {
   // Right before the gradients are multiplied with min(1, max_norm / norm).
   void clip(double max_norm, double norm);
   // Where the loss is scaled: at the end of a step, before updated(), which is not called where the step
-  // `updates` nothing.
+  // `updates` nothing. The gradients of such a step are recorded, also where the step is not probed.
   void scaled_step(double scale, bool found_nonfinite, bool updates);
   // Right before a checkpoint's file is written, once it is, and once it was read or refused. The
   // caller fills in what it knows; `action`, `file` and `content` are filled in here.

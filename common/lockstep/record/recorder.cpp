@@ -1,5 +1,6 @@
 #include <lockstep/base/environment.h>
 #include <lockstep/record/backward_hook.h>
+#include <lockstep/record/configuration.h>
 #include <lockstep/record/recorder.h>
 
 #include <algorithm>
@@ -16,7 +17,7 @@ bool trains(const torch::nn::Module& module) {
   return module.is_training() && torch::GradMode::is_enabled();
 }
 
-// The probes keep the tensors, so that no other one has the address of one that is gone.
+// The probes keep the tensors alive, so no address is used twice.
 std::vector<std::pair<const void*, bool>> parameters_of(const torch::nn::Module& module) {
   std::vector<std::pair<const void*, bool>> parameters;
   for (const auto& parameter : module.parameters())
@@ -63,7 +64,7 @@ void Recorder::leave_to_probes() {
 
 void Recorder::group(const std::string& action, const std::string& name,
                      const std::vector<int>& ranks) {
-  // Not where an error is on its way: what is looked at may never be done.
+  // Not while an exception is on its way: the tensors may wait for a collective that never ends.
   if (action == "leave" && std::uncaught_exceptions() == 0 && !std::current_exception())
     hear([&] {
       end_pass();
@@ -103,7 +104,7 @@ bool Recorder::parameters_changed(const torch::nn::Module& module) const {
   return options_.probes(writer_->step()) && parameters_of(module) != parameters_;
 }
 
-void Recorder::forward_begins(torch::nn::Module& module) {
+void Recorder::forward_begins(torch::nn::Module& module, const std::vector<at::Tensor>& inputs) {
   hear([&] {
     if (!watches(module)) return;
     end_pass_if_done();
@@ -113,6 +114,7 @@ void Recorder::forward_begins(torch::nn::Module& module) {
     if (!trains(module)) return;
     if (parameters_changed(module)) watch(module);
     begin();
+    probes_.inputs(inputs);
   });
 }
 
@@ -122,6 +124,11 @@ void Recorder::forward_ended(torch::nn::Module& module) {
     probes_.forward(module.is_training());
     if (!trains(module)) drawn_ = false;
   });
+}
+
+void Recorder::average(const std::string& name, const at::Tensor& own, std::int64_t count,
+                       const at::Tensor& used) {
+  hear([&] { probes_.average(name, own, count, used); });
 }
 
 void Recorder::sync_gradients(bool wanted) {
@@ -146,7 +153,7 @@ bool Recorder::moves_model(const torch::optim::Optimizer& optimizer) const {
   return false;
 }
 
-// Of another model, which is not recorded. Where none of them moves the recorded one, that is what is to be seen.
+// Not where no optimizer moves the recorded model: that is a fault, and must be seen.
 bool Recorder::is_of_another_model(const torch::optim::Optimizer& optimizer) const {
   return model_has_optimizer_ && !moves_model(optimizer);
 }
@@ -168,6 +175,8 @@ void Recorder::begin() {
   find_model();
   if (!has_model_) return;
   probes_.start();
+  if (const auto model = wrapped_.lock())
+    if (auto modes = modes_of(*model); !modes.keys.empty()) writer_->record(std::move(modes));
   started_ = true;
 }
 
@@ -315,6 +324,19 @@ void random_numbers(const std::vector<std::int64_t>& ids, const at::Tensor& numb
 
 void training_state(const std::string& moment, const ValueOf<at::Tensor>::Dict& parts) {
   if (const auto current = recorder_here()) current->training_state(moment, parts);
+}
+
+void inputs(const std::vector<at::Tensor>& inputs) {
+  if (const auto current = recorder_here()) current->probes().inputs(inputs);
+}
+
+void average(const std::string& name, const at::Tensor& own, std::int64_t count,
+             const at::Tensor& used) {
+  if (const auto current = recorder_here()) current->probes().average(name, own, count, used);
+}
+
+void async_result(const std::string& name, const std::string& moment, const at::Tensor& result) {
+  if (const auto current = recorder_here()) current->probes().async_result(name, moment, result);
 }
 
 }  // namespace lockstep::record

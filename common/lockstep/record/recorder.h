@@ -8,10 +8,14 @@
 //   record::decision("stop", stops);
 //   record::random_numbers(ids, numbers);
 //   record::training_state("saved", parts);
+//   record::average("statistics", own_mean, rows, mean_of_all);
+//   record::async_result("sum", "used", sum);
+//   record::inputs({images, tokens});       // of a training forward; our DistributedDataParallel tells its own
 #pragma once
 
 #include <c10/util/FunctionRef.h>
 #include <lockstep/observe/observer.h>
+#include <lockstep/observe/pass_count.h>
 #include <lockstep/record/probes.h>
 
 #include <deque>
@@ -23,28 +27,31 @@
 
 namespace lockstep::record {
 
-// Of one model: the first that a gradient engine wraps, as long as it lives; else the parameters of the optimizers
-// that tell of themselves. Of one optimizer: each update is a step.
+// It records one model: the first that a gradient engine wraps, for as long as it lives. Where no engine wraps one, the
+// model is the parameters of the optimizers that tell. Each update of that model is a step.
 class Recorder final : public Observer {
  public:
   explicit Recorder(std::shared_ptr<trace::Writer> writer, const ProbeOptions& options = {});
   ~Recorder() override;
 
-  // Whoever makes Probes of this writer tells all but groups by hand, and nothing is told twice.
+  // A program that makes Probes of this writer tells everything but groups by hand. This stops the recorder from
+  // telling it a second time.
   void leave_to_probes();
   const std::shared_ptr<trace::Writer>& writer() const { return writer_; }
   Probes& probes() { return probes_; }
   // A backward begins, from this value.
   void backward(const at::Tensor& root);
-  // Probes::training_state, and ends a pass of which nothing is left.
+  // As Probes::training_state. Ends a pass that is done.
   void training_state(const std::string& moment, const ValueOf<at::Tensor>::Dict& parts);
 
   void group(const std::string& action, const std::string& name,
              const std::vector<int>& ranks) override;
   void wrapping(torch::nn::Module& module) override;
   void wrapped(torch::nn::Module& module, const std::string& engine) override;
-  void forward_begins(torch::nn::Module& module) override;
+  void forward_begins(torch::nn::Module& module, const std::vector<at::Tensor>& inputs) override;
   void forward_ended(torch::nn::Module& module) override;
+  void average(const std::string& name, const at::Tensor& own, std::int64_t count,
+               const at::Tensor& used) override;
   void sync_gradients(bool wanted) override;
   void loss(const at::Tensor& per_sample, const at::Tensor& outputs,
             const at::Tensor& targets) override;
@@ -74,9 +81,7 @@ class Recorder final : public Observer {
     std::int64_t epoch = 0, dataset_size = 0;
     std::string phase;  // empty: not begun
     std::int64_t batches = 0;
-    std::int64_t to_draw = 0, empty_to_draw = 0;  // samples, and batches of none
-    bool dealt = false;
-    bool is_done() const { return dealt && to_draw <= 0 && empty_to_draw <= 0; }
+    PassCount count;
   };
 
   void watch(torch::nn::Module& module);
@@ -126,5 +131,9 @@ void metric(const std::string& name, const std::string& phase, double sum, doubl
 void decision(const std::string& name, std::int64_t value);
 void random_numbers(const std::vector<std::int64_t>& ids, const at::Tensor& numbers);
 void training_state(const std::string& moment, const ValueOf<at::Tensor>::Dict& parts);
+void inputs(const std::vector<at::Tensor>& inputs);
+void average(const std::string& name, const at::Tensor& own, std::int64_t count,
+             const at::Tensor& used);
+void async_result(const std::string& name, const std::string& moment, const at::Tensor& result);
 
 }  // namespace lockstep::record

@@ -35,8 +35,7 @@ void Recorder::pass_begins(std::int64_t epoch, std::int64_t dataset_size) {
 void Recorder::dealt(const std::vector<std::int64_t>& ids) {
   hear([&] {
     if (!pass_) return;
-    pass_->to_draw += static_cast<std::int64_t>(ids.size());
-    pass_->empty_to_draw += ids.empty() ? 1 : 0;
+    pass_->count.dealt(ids);
     if (!fetches_) dealt_.push_back(ids);
   });
 }
@@ -44,8 +43,8 @@ void Recorder::dealt(const std::vector<std::int64_t>& ids) {
 void Recorder::pass_dealt() {
   hear([&] {
     if (!pass_) return;
-    pass_->dealt = true;
-    if (pass_->is_done()) open_pass(phase_here());  // of nothing
+    pass_->count.all_dealt();
+    if (pass_->count.is_done()) open_pass(phase_here());  // it holds no sample
   });
 }
 
@@ -71,8 +70,7 @@ void Recorder::draw(const std::string& phase, const std::vector<std::int64_t>& i
   drawn_ = true;
   awaits_backward_ = phase == "train";
   if (!pass_ || pass_->phase != phase) return;
-  pass_->to_draw -= static_cast<std::int64_t>(ids.size());
-  pass_->empty_to_draw -= ids.empty() ? 1 : 0;
+  pass_->count.drawn(ids);
   ++pass_->batches;
 }
 
@@ -111,7 +109,7 @@ void Recorder::end_pass_if_done() {
 
 // Where all of it was drawn; a pass that was broken off has no end.
 void Recorder::end_pass() {
-  if (!pass_ || !pass_->is_done() || pass_->phase.empty()) return;
+  if (!pass_ || !pass_->count.is_done() || pass_->phase.empty()) return;
   const auto ended = *std::exchange(pass_, std::exchange(around_, std::nullopt));
   probes_.pass_end(ended.phase, ended.epoch, ended.batches);
 }

@@ -1,4 +1,5 @@
 #include <lockstep/report/comparison.h>
+#include <lockstep/report/finding.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -10,9 +11,7 @@ namespace {
 using nlohmann::json;
 
 json to_json(const diagnose::Finding& finding) {
-  return {{"pitfall", finding.pitfall},   {"severity", diagnose::to_string(finding.severity)},
-          {"ranks", finding.ranks},       {"step", finding.step},
-          {"sequence", finding.sequence}, {"evidence", finding.evidence}};
+  return finding_json(finding);
 }
 
 json to_json(const OracleResult& oracle) {

@@ -15,7 +15,7 @@
 
 namespace lockstep::report {
 
-constexpr int kSchemaVersion = 1;
+constexpr int kSchemaVersion = 2;
 
 struct Environment {
   std::string git_revision;  // "unknown" outside a checkout

@@ -366,6 +366,33 @@ struct TrainingState {
   }
 };
 
+// How a rank's "model" or "optimizer" is set up: what of it a program chooses beside tensors, as text.
+struct Configuration {
+  static constexpr const char* kName = "configuration";
+  std::string of;
+  std::vector<std::string> keys;
+  std::vector<std::string> values;
+  template <class V>
+  void visit(V& v) {
+    v("of", of), v("keys", keys), v("values", values);
+  }
+};
+
+// One tensor that a training forward was given.
+struct Input {
+  static constexpr const char* kName = "input";
+  std::int64_t index = 0;  // among those of this forward
+  std::vector<std::int64_t> shape;
+  std::string dtype;
+  // Over all of its numbers: mean, standard deviation, smallest, largest. 0 where it has none.
+  double mean = 0, deviation = 0, least = 0, greatest = 0;
+  template <class V>
+  void visit(V& v) {
+    v("index", index), v("shape", shape), v("dtype", dtype), v("mean", mean),
+        v("deviation", deviation), v("least", least), v("greatest", greatest);
+  }
+};
+
 // The order of this list is the kind's number in a file: append, never reorder.
 using Payload =
     std::variant<Intent, Model, Engine, Dataset, SetEpoch, PassBegin, PassEnd, Samples, Split,
@@ -373,7 +400,7 @@ using Payload =
                  Update, Metric, Collective, Average, Schedule, SyncGradients, GradientArrived,
                  ZeroGrad, RandomNumbers, Clip, ScaledStep, CheckpointFile, TrainingState, Group,
                  Decision, AsyncResult, RankEnd, Attempt, Place, Device, Shard, Spawn, DataFile,
-                 StoreCall, StreamUse, SharedMemory>;
+                 StoreCall, StreamUse, SharedMemory, Configuration, Input>;
 
 struct Event {
   std::int64_t time_ns = 0;  // monotonic_ns() when it was recorded

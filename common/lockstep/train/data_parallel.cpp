@@ -1,6 +1,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/ThreadLocalState.h>
 #include <lockstep/base/error.h>
+#include <lockstep/observe/observer.h>
 #include <lockstep/train/data_parallel.h>
 
 #include <algorithm>
@@ -14,9 +15,8 @@ namespace {
 using Modules = std::vector<std::shared_ptr<torch::nn::Module>>;
 using Parameters = std::vector<std::vector<at::Tensor>>;
 
-void report(const TransferObserver& observer, std::size_t from, std::size_t to, std::int64_t bytes,
-            const char* what) {
-  if (observer) observer({static_cast<int>(from), static_cast<int>(to), bytes, what});
+void tell_transfer(std::size_t from, std::size_t to, std::int64_t bytes, const char* what) {
+  tell([&](Observer& to_whom) { to_whom.transfer(from, to, bytes, what); });
 }
 
 std::int64_t bytes_of(const at::Tensor& tensor) {
@@ -132,7 +132,7 @@ at::Tensor chunk_of(const at::Tensor& flat, std::size_t c, std::size_t n) {
 // After step s of the first round (reduce-scatter), device i + 1 holds the sum of s + 2 devices in
 // the chunk it received; after n - 1 steps device i has the whole sum of chunk i + 1. The second
 // round (all-gather) passes these on.
-void ring_all_reduce(std::vector<at::Tensor>& flats, const TransferObserver& observer) {
+void ring_all_reduce(std::vector<at::Tensor>& flats) {
   const std::size_t n = flats.size();
   for (const bool reduce_scatter : {true, false})
     for (std::size_t step = 0; step + 1 < n; ++step)
@@ -141,7 +141,7 @@ void ring_all_reduce(std::vector<at::Tensor>& flats, const TransferObserver& obs
         const std::size_t c = (from + n - step + (reduce_scatter ? 0 : 1)) % n;
         const auto sent = chunk_of(flats[from], c, n);
         auto target = chunk_of(flats[to], c, n);
-        report(observer, from, to, bytes_of(sent), "gradients");
+        tell_transfer(from, to, bytes_of(sent), "gradients");
         if (reduce_scatter)
           target.add_(sent.to(target.device()));
         else
@@ -151,12 +151,17 @@ void ring_all_reduce(std::vector<at::Tensor>& flats, const TransferObserver& obs
 
 }  // namespace
 
-std::vector<at::Tensor> scatter(const at::Tensor& batch, const std::vector<c10::Device>& devices,
-                                const TransferObserver& observer) {
+std::vector<at::Tensor> scatter(const at::Tensor& batch, const std::vector<c10::Device>& devices) {
   if (devices.empty()) throw UsageError("scatter: expected a device at least, found none.");
   if (batch.dim() == 0)
     throw UsageError("scatter: expected a batch with a dimension to cut along, found a scalar.");
-  auto parts = at::chunk(batch, static_cast<std::int64_t>(devices.size()));
+  const auto count = static_cast<std::int64_t>(devices.size());
+  auto parts = at::chunk(batch, count);
+  tell([&](Observer& to) {
+    std::vector<std::int64_t> sizes;
+    for (const auto& part : parts) sizes.push_back(part.size(0));
+    to.split(count, sizes);
+  });
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (i == 0) {
       parts[i] = parts[i].to(devices[i]);
@@ -165,13 +170,13 @@ std::vector<at::Tensor> scatter(const at::Tensor& batch, const std::vector<c10::
     // A copy even on one processor: a device's memory is its own.
     parts[i] = parts[i].to(devices[i], parts[i].scalar_type(), /*non_blocking=*/false,
                            /*copy=*/true);
-    report(observer, 0, i, bytes_of(parts[i]), "input");
+    if (!batch.is_cpu()) tell_transfer(0, i, bytes_of(parts[i]), "input");
   }
   return parts;
 }
 
 Modules replicate(const std::shared_ptr<torch::nn::Module>& module,
-                  const std::vector<c10::Device>& devices, const TransferObserver& observer) {
+                  const std::vector<c10::Device>& devices) {
   if (devices.empty()) throw UsageError("replicate: expected a device at least, found none.");
   const KeepGlobalGenerator keep;
   Modules replicas{module};
@@ -180,8 +185,9 @@ Modules replicate(const std::shared_ptr<torch::nn::Module>& module,
   for (const auto& buffer : module->buffers()) bytes += bytes_of(buffer);
   for (std::size_t i = 1; i < devices.size(); ++i) {
     replicas.push_back(copy_to(*module, devices[i]));
-    report(observer, 0, i, bytes, "parameters");
+    tell_transfer(0, i, bytes, "parameters");
   }
+  tell([&](Observer& to) { to.replicated(replicas); });
   return replicas;
 }
 
@@ -203,21 +209,20 @@ void parallel_apply(std::size_t count, const std::function<void(std::size_t)>& w
   }  // joins
   for (const auto& failure : failures)
     if (failure) std::rethrow_exception(failure);
+  tell([&](Observer& to) { to.applied(count); });
 }
 
-at::Tensor gather(const std::vector<at::Tensor>& outputs, c10::Device device,
-                  const TransferObserver& observer) {
+at::Tensor gather(const std::vector<at::Tensor>& outputs, c10::Device device) {
   if (outputs.empty()) throw UsageError("gather: expected an output at least, found none.");
   std::vector<at::Tensor> here;
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     here.push_back(outputs[i].to(device));
-    if (i > 0) report(observer, i, 0, bytes_of(outputs[i]), "output");
+    if (i > 0) tell_transfer(i, 0, bytes_of(outputs[i]), "output");
   }
   return at::cat(here);
 }
 
-void reduce_gradients(const Modules& replicas, const std::vector<double>& weights,
-                      const TransferObserver& observer) {
+void reduce_gradients(const Modules& replicas, const std::vector<double>& weights) {
   torch::NoGradGuard no_grad;
   auto parameters = parameters_of(replicas, weights, "reduce_gradients");
   for (const auto p : with_gradient(parameters)) {
@@ -230,13 +235,12 @@ void reduce_gradients(const Modules& replicas, const std::vector<double>& weight
       const auto& grad = parameters[r][p].grad();
       if (!grad.defined()) continue;
       target.mutable_grad().add_(grad.to(target.device()), weights[r]);
-      report(observer, r, 0, bytes_of(grad), "gradients");
+      tell_transfer(r, 0, bytes_of(grad), "gradients");
     }
   }
 }
 
-void ring_all_reduce_gradients(const Modules& replicas, const std::vector<double>& weights,
-                               const TransferObserver& observer) {
+void ring_all_reduce_gradients(const Modules& replicas, const std::vector<double>& weights) {
   torch::NoGradGuard no_grad;
   auto parameters = parameters_of(replicas, weights, "ring_all_reduce_gradients");
   const auto chosen = with_gradient(parameters);
@@ -244,7 +248,7 @@ void ring_all_reduce_gradients(const Modules& replicas, const std::vector<double
   std::vector<at::Tensor> flats;
   for (std::size_t r = 0; r < replicas.size(); ++r)
     flats.push_back(flatten(parameters[r], chosen, weights[r]));
-  ring_all_reduce(flats, observer);
+  ring_all_reduce(flats);
   for (std::size_t r = 0; r < replicas.size(); ++r) unflatten(flats[r], parameters[r], chosen);
 }
 

@@ -5,6 +5,9 @@
 // Devices are CUDA devices, or "logical" CPU devices: threads of this process, each with a replica
 // and memory that it alone is meant to touch, so that the pattern and its costs can be seen without
 // a GPU. A device is known by its position in `devices`: {cpu, cpu, cpu} are three.
+//
+// All tell observers (observe/observer.h) what they do, and what a step moves between devices: "input",
+// "parameters", "output", "gradients". LibTorch's own data_parallel does not tell.
 #pragma once
 
 #include <torch/torch.h>
@@ -16,36 +19,26 @@
 
 namespace lockstep {
 
-// What a step moved between devices; LibTorch's own data_parallel does not tell.
-struct Transferred {
-  int from = 0;
-  int to = 0;
-  std::int64_t bytes = 0;
-  const char* what = "";  // "input", "parameters", "output", "gradients"
-};
-using TransferObserver = std::function<void(const Transferred&)>;
-
 // Cuts a batch along dim 0 as at::chunk does: at most `devices` parts, sizes differing only in the
-// last. 5 over 4 devices gives 3 parts (2, 2, 1): use as many replicas as there are parts. Throws
+// last. 5 over 4 devices gives 3 parts (2, 2, 1): use as many replicas as there are parts. A batch in
+// the host's memory goes to each device from there, any other one from the first device. Throws
 // UsageError for no devices or a batch without dimensions.
-std::vector<at::Tensor> scatter(const at::Tensor& batch, const std::vector<c10::Device>& devices,
-                                const TransferObserver& observer = {});
+std::vector<at::Tensor> scatter(const at::Tensor& batch, const std::vector<c10::Device>& devices);
 
 // One copy of `module` per device; the first is `module` itself. Copies hold their own parameters
 // and buffers, equal to the module's now, frozen where the module's are. The module must derive
 // from torch::nn::Cloneable, throws UsageError else. The global random generator is left as it was.
 std::vector<std::shared_ptr<torch::nn::Module>> replicate(
-    const std::shared_ptr<torch::nn::Module>& module, const std::vector<c10::Device>& devices,
-    const TransferObserver& observer = {});
+    const std::shared_ptr<torch::nn::Module>& module, const std::vector<c10::Device>& devices);
 
-// Runs work(i) for i in [0, count) in a thread each, with grad mode and torch's other thread-local
-// state as here. Waits for all, then rethrows the exception of the lowest i that threw.
+// Runs work(i), a forward of replica i, for i in [0, count) in a thread each, with grad mode and
+// torch's other thread-local state as here. Waits for all, then rethrows the exception of the lowest
+// i that threw.
 void parallel_apply(std::size_t count, const std::function<void(std::size_t)>& work);
 
 // Concatenates along dim 0 on the first device, `device`. Differentiable; what a backward then
-// moves is not reported.
-at::Tensor gather(const std::vector<at::Tensor>& outputs, c10::Device device,
-                  const TransferObserver& observer = {});
+// moves is not told.
+at::Tensor gather(const std::vector<at::Tensor>& outputs, c10::Device device);
 
 // Adds every replica's gradients, each times its weight, into the first replica's .grad. With mean
 // losses per part, weights of samples_i / samples give the gradient of the mean over the whole
@@ -53,7 +46,7 @@ at::Tensor gather(const std::vector<at::Tensor>& outputs, c10::Device device,
 // other replicas' gradients stay as they are. Throws UsageError unless there is a weight per
 // replica and all have the same parameters.
 void reduce_gradients(const std::vector<std::shared_ptr<torch::nn::Module>>& replicas,
-                      const std::vector<double>& weights, const TransferObserver& observer = {});
+                      const std::vector<double>& weights);
 
 // The same sum on every replica: a ring of reduce-scatter and all-gather, in which each device
 // sends and receives 2 (n-1)/n of the gradients' bytes, and none is special. All replicas end with
@@ -61,7 +54,6 @@ void reduce_gradients(const std::vector<std::shared_ptr<torch::nn::Module>>& rep
 // dtype (UsageError). Source: Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for
 // clusters of workstations, 2009.
 void ring_all_reduce_gradients(const std::vector<std::shared_ptr<torch::nn::Module>>& replicas,
-                               const std::vector<double>& weights,
-                               const TransferObserver& observer = {});
+                               const std::vector<double>& weights);
 
 }  // namespace lockstep

@@ -125,7 +125,7 @@ TensorData fashion_mnist_or_synthetic(Split split, std::int64_t limit, std::stri
   return data;
 }
 
-TensorData take(const TensorData& data, const std::vector<std::int64_t>& indices) {
+void tell_taken(const TensorData& data, const std::vector<std::int64_t>& indices) {
   tell([&](Observer& to) {
     auto ids = indices;
     const auto known = static_cast<std::int64_t>(data.ids.size());
@@ -138,6 +138,10 @@ TensorData take(const TensorData& data, const std::vector<std::int64_t>& indices
               .global_size = data.global_size > 0 ? data.global_size : data.size(),
               .ids = ids});
   });
+}
+
+TensorData take(const TensorData& data, const std::vector<std::int64_t>& indices) {
+  tell_taken(data, indices);
   return rows_of(data, indices);
 }
 

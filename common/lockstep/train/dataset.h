@@ -50,7 +50,9 @@ TensorData fashion_mnist_or_synthetic(Split split, std::int64_t limit,
 // range.
 TensorData take(const TensorData& data, const std::vector<std::int64_t>& indices);
 
-// The same, told to no observer: for a look at samples that is no part of the training.
+// The two halves of take(). rows_of tells no observer: use it for a look at samples that is no part of the training.
+// tell_taken only tells: use it where the rows come another way, such as from a loader's process.
 TensorData rows_of(const TensorData& data, const std::vector<std::int64_t>& indices);
+void tell_taken(const TensorData& data, const std::vector<std::int64_t>& indices);
 
 }  // namespace lockstep

@@ -285,7 +285,6 @@ DdpEngine::DdpEngine(std::shared_ptr<torch::nn::Module> module, ProcessGroupPtr 
 DdpEngine::~DdpEngine() = default;
 
 void DdpEngine::before_forward() {
-  tell([&](Observer& to) { to.forward_begins(*impl_->module); });
   impl_->before_forward(notify_join_context(), join_options());
 }
 

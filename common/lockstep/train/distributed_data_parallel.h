@@ -8,6 +8,7 @@
 #pragma once
 
 #include <lockstep/dist/process_group.h>
+#include <lockstep/observe/observer.h>
 #include <lockstep/train/join.h>
 #include <torch/torch.h>
 
@@ -15,6 +16,7 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torch/csrc/distributed/c10d/default_comm_hooks.hpp>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -97,6 +99,23 @@ void restore(std::tuple<T...>& outputs, std::vector<at::Tensor> tensors) {
 }
 }  // namespace ddp_outputs
 
+// The tensors among what a forward is given.
+namespace ddp_inputs {
+template <class Input>
+void add(std::vector<at::Tensor>& tensors, const Input& input) {
+  if constexpr (std::is_convertible_v<const Input&, at::Tensor>)
+    tensors.push_back(input);
+  else if constexpr (std::is_convertible_v<const Input&, std::vector<at::Tensor>>)
+    tensors.insert(tensors.end(), input.begin(), input.end());
+}
+template <class... Inputs>
+std::vector<at::Tensor> tensors_in(const Inputs&... inputs) {
+  std::vector<at::Tensor> tensors;
+  (add(tensors, inputs), ...);
+  return tensors;
+}
+}  // namespace ddp_inputs
+
 // Wraps a module holder (what TORCH_MODULE makes). Copies share the engine.
 template <class Holder>
 class DistributedDataParallel {
@@ -108,6 +127,7 @@ class DistributedDataParallel {
   // Forward with synchronisation. module()->forward() bypasses it.
   template <class... Inputs>
   auto operator()(Inputs&&... inputs) {
+    tell([&](Observer& to) { to.forward_begins(*module_, ddp_inputs::tensors_in(inputs...)); });
     engine_->before_forward();
     auto outputs = module_->forward(std::forward<Inputs>(inputs)...);
     ddp_outputs::restore(outputs, engine_->after_forward(ddp_outputs::flatten(outputs)));

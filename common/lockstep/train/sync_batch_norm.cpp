@@ -1,5 +1,6 @@
 #include <lockstep/base/error.h>
 #include <lockstep/dist/collective_call.h>
+#include <lockstep/observe/observer.h>
 #include <lockstep/train/sync_batch_norm.h>
 #include <lockstep/train/sync_batch_norm_ops.h>
 
@@ -136,7 +137,8 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   detail::GlobalStatistics global;
   {
     const torch::NoGradGuard no_grad;  // Normalize's backward knows what depends on what
-    ranks = gather(*group_, detail::local_statistics(input, options.eps()));
+    const auto local = detail::local_statistics(input, options.eps());
+    ranks = gather(*group_, local);
     const double values = ranks.count.sum().item<double>();
     if (values == 1)
       throw UsageError(
@@ -145,6 +147,11 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
     if (values == 0) return input.clone();  // as torch's: nothing to normalize or to learn from
     global = detail::merge_statistics(input, ranks, options.eps(),
                                       {running_mean, running_var, momentum});
+    tell([&](Observer& to) {
+      const auto channels = input.size(1);
+      to.average("SyncBatchNorm", local.narrow(0, 0, channels), input.numel() / channels,
+                 global.mean);
+    });
   }
   return Normalize::apply(input, std::optional(weight), std::optional(bias), global.mean,
                           global.invstd, ranks.count, options.eps(), group_);

@@ -1,8 +1,7 @@
 #include <lockstep/course/cpp_text.h>
-#include <lockstep/course/tidy.h>
+#include <lockstep/course/narrow.h>
 
 #include <algorithm>
-#include <regex>
 #include <sstream>
 #include <tuple>
 
@@ -50,64 +49,6 @@ std::size_t break_of(const std::string& line, std::size_t width) {
 }
 
 }  // namespace
-
-std::string without_marks(const std::string& function) {
-  static const std::regex mark(R"( *// PITFALL [a-z0-9-]+)");
-  std::string result;
-  std::size_t column = kNowhere;  // of the mark in the lines before
-  for (const auto& line : lines_of(function)) {
-    std::smatch found;
-    if (std::regex_search(line, found, mark)) {
-      column = line.find("//");
-      result += std::string(found.prefix()) + "\n";
-    } else if (const auto begin = line.find("  //", indent_at(line, 0) + 1);
-               begin != kNowhere && line.find("//") == column) {
-      result +=
-          line.substr(0, line.find_last_not_of(' ', begin) + 1) + "  " + line.substr(column) + "\n";
-    } else {
-      column = kNowhere;
-      result += line + "\n";
-    }
-  }
-  return result;
-}
-
-std::size_t with_comment_above(const std::string& code, std::size_t begin) {
-  for (auto line = begin; line > 0;) {
-    line = line_begin(code, line - 1);
-    const auto words = line + indent_at(code, line);
-    if (code.compare(words, 2, "//") != 0) break;
-    if (code.compare(words, 10, "// Nothing") == 0) break;
-    begin = line;
-  }
-  return begin;
-}
-
-std::string without_near_misses(const std::string& text) {
-  static const std::regex near_miss(R"(near\s+(//\s*)?miss)", std::regex::icase);
-  std::string result, comment;
-  for (const auto& line : lines_of(text)) {
-    if (line.compare(indent_at(line, 0), 2, "//") == 0) {
-      comment += line + "\n";
-      continue;
-    }
-    if (!std::regex_search(comment, near_miss)) result += comment;
-    comment.clear();
-    result += line + "\n";
-  }
-  return result + comment;
-}
-
-std::string without_gaps(const std::string& text) {
-  std::string result;
-  for (const auto& line : lines_of(text)) {
-    if (line.compare(indent_at(line, 0), 1, "}") == 0 && result.ends_with("\n\n"))
-      result.pop_back();
-    if (line.empty() && (result.ends_with("\n\n") || result.ends_with("{\n"))) continue;
-    result += line + "\n";
-  }
-  return result;
-}
 
 std::string narrowed(const std::string& code, std::size_t width) {
   std::string result;

@@ -1,0 +1,263 @@
+// How ranks that train one model are set up, what they feed it, and how much their losses weigh.
+#include <lockstep/diagnose/detectors.h>
+#include <lockstep/diagnose/gradients.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <set>
+
+namespace lockstep::diagnose {
+namespace {
+
+constexpr std::size_t kAgreeing = 3;  // probed steps, before a value is called a rank's own
+
+// One text for each rank. Where they differ: `what`, and who has which. The caller names the finding.
+std::optional<Finding> differs(const Run& run, const std::string& what,
+                               const std::vector<std::string>& texts, std::int64_t step) {
+  const auto odd = odd_ones_out(run.numbers, texts);
+  if (odd.empty()) return std::nullopt;
+  std::vector<std::string> different, who;
+  for (const auto& text : texts)
+    if (std::find(different.begin(), different.end(), text) == different.end())
+      different.push_back(text);
+  for (const auto& text : different) {
+    std::vector<int> same;
+    for (std::size_t r = 0; r < texts.size(); ++r)
+      if (texts[r] == text) same.push_back(run.numbers[r]);
+    who.push_back(text + " on " + lockstep::ranks_text(same));
+  }
+  return Finding{.ranks = odd, .step = step, .evidence = what + " is " + list(who)};
+}
+
+// Which ranks go together, as texts: of sorted values, a gap wider than `apart` begins a new group.
+std::vector<std::size_t> groups_by_gap(const std::vector<double>& values, double apart) {
+  std::vector<std::size_t> order(values.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](auto a, auto b) { return values[a] < values[b]; });
+  std::vector<std::size_t> groups(values.size());
+  for (std::size_t i = 1; i < order.size(); ++i)
+    groups[order[i]] =
+        groups[order[i - 1]] + (values[order[i]] - values[order[i - 1]] > apart ? 1 : 0);
+  return groups;
+}
+
+// ---- configuration ----
+
+using Settings = std::map<std::string, std::string>;  // by "optimizer group 0.weight_decay"
+
+// A program may have several optimizers; the first of each rank belong together.
+Settings settings_of(const trace::ParticipantTrace& rank) {
+  Settings settings;
+  std::map<std::string, int> seen;
+  for (const auto& at : rank.latest<trace::Configuration>()) {
+    const auto number = ++seen[at.event->of];
+    const auto of = at.event->of + (number > 1 ? " " + std::to_string(number) : "");
+    for (std::size_t i = 0; i < std::min(at.event->keys.size(), at.event->values.size()); ++i)
+      settings[of + " " + at.event->keys[i]] = at.event->values[i];
+  }
+  return settings;
+}
+
+// All settings that differ, in one finding. A setting that a rank lacks is left alone: a sharded optimizer has other
+// groups on each rank.
+std::vector<Finding> configuration(const Run& run) {
+  std::vector<Settings> settings;
+  for (const auto* rank : run.ranks) settings.push_back(settings_of(*rank));
+  std::vector<std::string> evidence;
+  std::set<int> ranks;
+  for (const auto& [key, value] : settings.front()) {
+    std::vector<std::string> values;
+    for (const auto& of_rank : settings)
+      if (const auto found = of_rank.find(key); found != of_rank.end())
+        values.push_back(found->second);
+    if (values.size() < settings.size()) continue;
+    const auto one = differs(run, key, values, 0);
+    if (!one) continue;
+    evidence.push_back(one->evidence);
+    ranks.insert(one->ranks.begin(), one->ranks.end());
+  }
+  if (evidence.empty()) return {};
+  std::string all = evidence.front();
+  for (std::size_t i = 1; i < evidence.size(); ++i) all += "; " + evidence[i];
+  return {{.ranks = {ranks.begin(), ranks.end()}, .step = 0, .evidence = all}};
+}
+
+// ---- inputs ----
+
+using InputsOfSteps =
+    std::map<std::int64_t, std::vector<const trace::Input*>>;  // by step, then by rank
+
+// By the tensor's place in the forward: what the first forward of each step was given, where all ranks recorded it.
+std::map<std::int64_t, InputsOfSteps> inputs_of(const Run& run) {
+  std::map<std::int64_t, InputsOfSteps> inputs;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r)
+    for (const auto& at : run.ranks[r]->latest<trace::Input>())
+      if (auto& there = inputs[at.event->index][at.step]; there.size() == r)
+        there.push_back(at.event);
+  for (auto& [index, steps] : inputs)
+    std::erase_if(steps, [&](const auto& step) { return step.second.size() < run.ranks.size(); });
+  return inputs;
+}
+
+// What `text` says of each rank's input, where it is the same on every step of a rank.
+std::optional<Finding> kinds(const Run& run, const InputsOfSteps& steps, const std::string& what,
+                             const std::function<std::string(const trace::Input&)>& text) {
+  if (steps.size() < kAgreeing) return std::nullopt;
+  std::vector<std::string> texts;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r) {
+    texts.push_back(text(*steps.begin()->second[r]));
+    for (const auto& [step, ranks] : steps)
+      if (text(*ranks[r]) != texts.back()) return std::nullopt;
+  }
+  return differs(run, what, texts, steps.begin()->first);
+}
+
+// The first dimension is the batch, which may differ.
+std::string sample_shape(const trace::Input& input) {
+  std::vector<std::string> sizes;
+  for (std::size_t i = 1; i < input.shape.size(); ++i)
+    sizes.push_back(std::to_string(input.shape[i]));
+  std::string text = "[N";
+  for (const auto& size : sizes) text += ", " + size;
+  return text + "]";
+}
+
+// What `value` says of each rank's inputs over the steps; its spread is what it varies by on one rank.
+struct Statistic {
+  std::vector<double> means;  // of each rank
+  double spread = 0;
+};
+std::optional<Statistic> statistic(const InputsOfSteps& steps, std::size_t ranks,
+                                   const std::function<double(const trace::Input&)>& value) {
+  Statistic result;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    std::vector<double> values;
+    for (const auto& [step, inputs] : steps) values.push_back(value(*inputs[r]));
+    if (!std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); }))
+      return std::nullopt;
+    const auto [least, most] = std::minmax_element(values.begin(), values.end());
+    result.spread = std::max(result.spread, *most - *least);
+    result.means.push_back(std::accumulate(values.begin(), values.end(), 0.0) /
+                           static_cast<double>(values.size()));
+  }
+  return result;
+}
+
+// Shards may differ in what they hold, so this is advice, and only where ranks lie further apart than twice what one
+// rank's batches do.
+std::optional<Finding> numbers_fed(const Run& run, const InputsOfSteps& steps,
+                                   const std::string& what) {
+  if (steps.size() < kAgreeing) return std::nullopt;
+  const auto mean =
+      statistic(steps, run.ranks.size(), [](const auto& input) { return input.mean; });
+  const auto deviation = statistic(steps, run.ranks.size(),
+                                   [](const auto& input) { return std::log(input.deviation); });
+  if (!mean || !deviation) return std::nullopt;
+  const double scale =
+      std::exp(*std::min_element(deviation->means.begin(), deviation->means.end()));
+  const auto by_mean = groups_by_gap(mean->means, std::max(2 * mean->spread, scale / 2));
+  const auto by_deviation =
+      groups_by_gap(deviation->means, std::max(2 * deviation->spread, std::log(1.5)));
+  std::map<std::pair<std::size_t, std::size_t>, std::string> text_of_group;  // its first rank's
+  std::vector<std::string> texts;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r) {
+    auto& text = text_of_group[{by_mean[r], by_deviation[r]}];
+    const auto& input = *steps.begin()->second[r];
+    if (text.empty())
+      text = "about " + number(mean->means[r]) + " with a standard deviation of " +
+             number(std::exp(deviation->means[r])) + " (from " + number(input.least) + " to " +
+             number(input.greatest) + ")";
+    texts.push_back(text);
+  }
+  auto finding = differs(run, "the mean of " + what, texts, steps.begin()->first);
+  if (finding) finding->severity = Severity::advice;
+  return finding;
+}
+
+// Of each tensor that a forward is given the first thing that differs.
+std::vector<Finding> inputs(const Run& run) {
+  std::vector<Finding> findings;
+  for (const auto& [index, steps] : inputs_of(run)) {
+    const auto name = "input " + std::to_string(index);
+    auto found =
+        kinds(run, steps, "the dtype of " + name, [](const auto& input) { return input.dtype; });
+    if (!found) found = kinds(run, steps, "the shape of " + name, sample_shape);
+    if (!found) found = numbers_fed(run, steps, name);
+    if (found) findings.push_back(std::move(*found));
+  }
+  return findings;
+}
+
+// ---- losses ----
+
+// Of a step, what each rank's loss is multiplied with before backward, over the first rank's. Nothing where ranks have
+// different numbers of samples, which are weighted on purpose.
+std::optional<std::vector<double>> weights(const std::vector<const trace::Loss*>& losses) {
+  std::vector<double> weights;
+  for (const auto* loss : losses) {
+    if (loss->count != losses.front()->count || loss->count == 0 || loss->sum == 0)
+      return std::nullopt;
+    weights.push_back(loss->backward_value * static_cast<double>(loss->count) / loss->sum);
+  }
+  const double first = weights.front();
+  if (first == 0 || !std::isfinite(first)) return std::nullopt;
+  for (auto& weight : weights) weight /= first;
+  return weights;
+}
+
+// A loss with further terms weighs differently on each step, so it is left alone.
+std::vector<Finding> loss_weights(const Run& run) {
+  std::vector<std::vector<double>> of_steps;
+  std::int64_t first = -1;
+  for (const auto& [step, losses] : by_step<trace::Loss>(run)) {
+    auto found = weights(losses);
+    if (!found) continue;
+    if (of_steps.empty()) first = step;
+    of_steps.push_back(std::move(*found));
+    for (std::size_t r = 0; r < run.ranks.size(); ++r)
+      if (!is_near(of_steps.back()[r], of_steps.front()[r], 0.01)) return {};
+  }
+  if (of_steps.size() < kAgreeing) return {};
+  const auto groups = groups_by_gap(of_steps.front(), 0.05);
+  std::map<std::size_t, double> weight_of;  // of each group's first rank
+  std::vector<std::string> texts;
+  for (std::size_t r = 0; r < groups.size(); ++r)
+    texts.push_back(number(weight_of.try_emplace(groups[r], of_steps.front()[r]).first->second));
+  auto finding =
+      differs(run, "the weight of the loss, relative to the first rank's,", texts, first);
+  return finding ? std::vector{*finding} : std::vector<Finding>{};
+}
+
+// What `find` finds in ranks that train one model.
+Verdict among_replicas(const trace::Trace& trace, const std::string& pitfall,
+                       std::vector<Finding> (*find)(const Run&)) {
+  const Run run(trace);
+  if (run.devices) return not_triggered("one process drives the devices");
+  if (run.world_size < 2) return not_applicable("one rank has no other to differ from");
+  if (!run.complete) return not_triggered("a rank left no trace");
+  if (!train_one_model(run)) return not_triggered("no sign that these ranks train one model");
+  Verdict verdict = clean();
+  verdict.findings = find(run);
+  for (auto& finding : verdict.findings) finding.pitfall = pitfall;
+  if (!verdict.findings.empty()) verdict.state = State::found;
+  return verdict;
+}
+
+}  // namespace
+
+Verdict configuration_differs(const trace::Trace& trace) {
+  return among_replicas(trace, "configuration-differs", configuration);
+}
+
+Verdict inputs_differ(const trace::Trace& trace) {
+  return among_replicas(trace, "inputs-differ", inputs);
+}
+
+Verdict loss_weight_differs(const trace::Trace& trace) {
+  return among_replicas(trace, "loss-weight-differs", loss_weights);
+}
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,16 @@
+#include <lockstep/report/finding.h>
+
+#include <nlohmann/json.hpp>
+
+namespace lockstep::report {
+
+nlohmann::json finding_json(const diagnose::Finding& finding) {
+  nlohmann::json json = {
+      {"pitfall", finding.pitfall},   {"severity", diagnose::to_string(finding.severity)},
+      {"ranks", finding.ranks},       {"step", finding.step},
+      {"sequence", finding.sequence}, {"evidence", finding.evidence}};
+  if (finding.after >= 0) json["after"] = finding.after;
+  return json;
+}
+
+}  // namespace lockstep::report

@@ -1,0 +1,13 @@
+// A finding as JSON, the same in every report.
+#pragma once
+
+#include <lockstep/diagnose/diagnose.h>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace lockstep::report {
+
+// The fields of diagnose::Finding, by name. "after" is there only where it is known.
+nlohmann::json finding_json(const diagnose::Finding& finding);
+
+}  // namespace lockstep::report

@@ -1,0 +1,166 @@
+// Ranks that are set up differently, are fed differently, or weigh their losses differently.
+#include <gtest/gtest.h>
+
+#include "expect.h"
+#include "job.h"
+
+namespace lockstep::contract {
+namespace {
+
+using diagnose::Severity;
+using diagnose::State;
+
+class Setup : public testing::TestWithParam<int> {
+ protected:
+  std::vector<int> second_or_both() const {
+    return GetParam() == 2 ? all_ranks(2) : std::vector<int>{1};
+  }
+
+  // A job whose every rank tells its configuration.
+  trace::Trace configured(const std::string& of, const std::string& key,
+                          const std::function<std::string(int rank)>& value) const {
+    auto trace = Job(GetParam()).run();
+    for (auto& rank : trace.ranks)
+      record(rank, 0,
+             trace::Configuration{of, {"type", key}, {"same", value(rank.participant.rank)}});
+    return trace;
+  }
+
+  // A job whose every rank tells what the first steps' forwards were given.
+  trace::Trace fed(const std::function<trace::Input(int rank, int step)>& input,
+                   int steps = 4) const {
+    auto trace = Job(GetParam()).run();
+    for (auto& rank : trace.ranks)
+      for (int step = 0; step < steps; ++step)
+        record(rank, step, input(rank.participant.rank, step));
+    return trace;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, Setup, testing::Values(2, 3, 4, 8),
+                         testing::PrintToStringParamName());
+
+trace::Input images(int step, double mean = 0, double deviation = 1) {
+  return {.index = 0,
+          .shape = {16, 784},
+          .dtype = "float32",
+          .mean = mean + 0.05 * step,
+          .deviation = deviation * (1 + 0.02 * step),
+          .least = -1,
+          .greatest = 3};
+}
+
+std::string evidence(const trace::Trace& trace) {
+  return diagnose::diagnose(trace).findings.at(0).evidence;
+}
+
+TEST_P(Setup, OfOneDropoutIsNamedWithKeyRanksAndValues) {
+  const auto trace =
+      configured("model", "dropout", [](int rank) { return rank == 1 ? "p=0.5" : "p=0.1"; });
+  expect_only(trace, "configuration-differs", second_or_both(), 0);
+  EXPECT_NE(evidence(trace).find("model dropout is p=0.1 on rank"), std::string::npos)
+      << evidence(trace);
+  EXPECT_NE(evidence(trace).find("p=0.5 on rank 1"), std::string::npos) << evidence(trace);
+}
+
+TEST_P(Setup, OfTheOptimizerAccountsForUpdatesThatDiffer) {
+  auto trace = configured("optimizer", "group 0.weight_decay",
+                          [](int rank) { return rank == 1 ? "0.1" : "0"; });
+  for (auto& event : trace.ranks[1].events)
+    if (auto* parameters = std::get_if<trace::Parameters>(&event.payload);
+        parameters && event.step >= 0)
+      parameters->values[0] = summarize(Values{1, 2, 3, 4, 5, 6});
+  expect_only(trace, "configuration-differs", second_or_both(), 0);
+}
+
+TEST_P(Setup, ThatIsEqualOrThatOneRankLacksIsNoFinding) {
+  expect_nothing(configured("model", "dropout", [](int) { return "p=0.1"; }));
+  auto trace = Job(GetParam()).run();
+  record(trace.ranks[1], 0, trace::Configuration{"optimizer", {"group 1.weight_decay"}, {"0.1"}});
+  expect_nothing(trace);
+}
+
+TEST_P(Setup, OfRanksThatTrainModelsOfTheirOwnIsLeftAlone) {
+  auto trace =
+      configured("model", "dropout", [](int rank) { return rank == 1 ? "p=0.5" : "p=0.1"; });
+  trace = without<trace::Engine>(without<trace::LocalGradients>(std::move(trace)));
+  EXPECT_EQ(state(trace, "configuration-differs"), State::not_triggered);
+}
+
+TEST_P(Setup, InputsOfAnotherDtypeOrShapeAreNamed) {
+  expect_only(fed([](int rank, int step) {
+                auto input = images(step);
+                if (rank == 1) input.dtype = "float64";
+                return input;
+              }),
+              "inputs-differ", second_or_both(), 0);
+  const auto trace = fed([](int rank, int step) {
+    auto input = images(step);
+    if (rank == 1) input.shape = {16, 28, 28};
+    return input;
+  });
+  expect_only(trace, "inputs-differ", second_or_both(), 0);
+  EXPECT_NE(evidence(trace).find("the shape of input 0 is [N, 784] on rank"), std::string::npos);
+}
+
+TEST_P(Setup, InputsOfOtherBatchesOrLengthsAreNoFinding) {
+  expect_nothing(fed([](int rank, int step) {
+    auto input = images(step);
+    input.shape[0] = 16 + rank;
+    return input;
+  }));
+  // Sentences, padded to the longest one of the batch.
+  expect_nothing(fed([](int rank, int step) {
+    auto input = images(step);
+    input.shape[1] = 10 + (7 * rank + 5 * step) % 4;
+    return input;
+  }));
+}
+
+TEST_P(Setup, InputsOnFewStepsAreNoFinding) {
+  const auto odd = [](int rank, int step) {
+    auto input = images(step, rank == 1 ? 100 : 0);
+    if (rank == 1) input.dtype = "float64";
+    return input;
+  };
+  expect_nothing(fed(odd, 2));
+}
+
+TEST_P(Setup, InputsThatOneRankDoesNotNormaliseAreAdvice) {
+  const auto trace =
+      fed([](int rank, int step) { return rank == 1 ? images(step, 73, 90) : images(step); });
+  expect_only(trace, "inputs-differ", second_or_both(), 0, Severity::advice);
+  EXPECT_NE(evidence(trace).find("standard deviation"), std::string::npos);
+  expect_only(fed([](int rank, int step) { return images(step, 0, rank == 1 ? 3 : 1); }),
+              "inputs-differ", second_or_both(), 0, Severity::advice);
+}
+
+TEST_P(Setup, InputsThatVaryAsMuchOnOneRankAreNoFinding) {
+  expect_nothing(
+      fed([](int rank, int step) { return images(step, 0.02 * rank, 1 + 0.01 * rank); }));
+  expect_nothing(
+      fed([](int rank, int step) { return images(step, rank == 1 && step == 2 ? 5 : 0); }));
+  expect_nothing(fed([](int rank, int step) {
+    return images(step, 0, rank == 1 ? 0 : 1);
+  }));  // all alike: no scale
+}
+
+TEST_P(Setup, OfOneLossThatWeighsTwiceIsNamed) {
+  auto trace = Job(GetParam()).run();
+  for (auto& event : trace.ranks[1].events)
+    if (auto* loss = std::get_if<trace::Loss>(&event.payload)) loss->backward_value *= 2;
+  expect_only(trace, "loss-weight-differs", second_or_both(), 0);
+  EXPECT_NE(evidence(trace).find("2 on rank 1"), std::string::npos) << evidence(trace);
+}
+
+TEST_P(Setup, OfLossesWithTermsOfTheirOwnIsNoFinding) {
+  auto trace = Job(GetParam()).run();
+  for (auto& rank : trace.ranks)
+    for (auto& event : rank.events)
+      if (auto* loss = std::get_if<trace::Loss>(&event.payload))
+        loss->backward_value +=
+            0.1 * static_cast<double>(rank.participant.rank * (1 + event.step % 3));
+  EXPECT_NE(state(trace, "loss-weight-differs"), State::found);
+}
+
+}  // namespace
+}  // namespace lockstep::contract
