@@ -1,9 +1,9 @@
-"""What `lockstep diagnose` names in programs without a call to a probe: every form of benchmarks/silence, recorded with
-LOCKSTEP_TRACE alone.
+"""What `lockstep diagnose` names in programs without a call to a probe: every form of benchmarks/silence and of
+benchmarks/gestures, recorded with LOCKSTEP_TRACE alone.
 
 usage: python3 tests/unprobed.py [--ranks N] [--seed S] [--settings a,b] [--build FOLDER] [--out FILE]
 
-What to find stands in benchmarks/silence/truths.json, read off the programs: which ranks are at fault, and the first
+What to find stands in each one's truths.json, read off the programs: which ranks are at fault, and the first
 step at which it can be seen. A fault counts as exact where its own name is the only finding, with those ranks, at that
 step or the first probed one after it; as named where it is among the findings. A correct form with a finding is a false
 alarm. Advice that is right for every form of a setting counts for nothing. Exit code: 0; 3 where something could not be
@@ -21,7 +21,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DEADLINE_S = 180
 SHORT = ("--epochs", "6", "--samples", "1027")  # fewer epochs have no restart at an epoch's end
-TRUTHS = ROOT / "benchmarks" / "silence" / "truths.json"
+PROGRAMS = {"silence_cost": "silence", "gestures": "gestures"}  # and their folders
 
 
 def call(command, **more):
@@ -35,13 +35,13 @@ def must(done):
     return done.stdout
 
 
-def found_in(build, setting, form, ranks, seed):
+def found_in(program, setting, form, ranks, seed):
     """The findings of one run: [pitfall, severity, ranks, step]."""
     with tempfile.TemporaryDirectory(prefix="lockstep-unprobed-") as folder:
         traces = pathlib.Path(folder) / "traces"
-        must(call([build / "benchmarks" / "silence_cost", pathlib.Path(folder) / "lines", "--settings", setting, "--forms",
-                   form, "--seeds", seed, "--ranks", ranks, *SHORT], LOCKSTEP_TRACE=str(traces)))
-        done = call([build / "lockstep-course", "diagnose", "--json", traces])
+        must(call([program, pathlib.Path(folder) / "lines", "--settings", setting, "--forms", form, "--seeds", seed,
+                   "--ranks", ranks, *SHORT], LOCKSTEP_TRACE=str(traces)))
+        done = call([program.parent.parent / "lockstep-course", "diagnose", "--json", traces])
         if done.returncode not in (0, 1):
             must(done)
         return [[each["pitfall"], each["severity"], each["ranks"], each["step"]]
@@ -81,6 +81,29 @@ def cell_of(fault, truths, world_size, findings):
     return "exact" if all(fits(truth, world_size, ranks, step) for *_, ranks, step in of_fault) else "other-place"
 
 
+def settings_of(program):
+    """The forms of each setting."""
+    forms = {}
+    for line in must(call([program, "--list"])).splitlines():
+        setting, fault = line.split()
+        forms.setdefault(setting, ["correct"]).append(fault)
+    return forms
+
+
+def score(program, truths, wanted, options):
+    runs = []
+    for setting, forms in settings_of(program).items():
+        for form in forms if not wanted or setting in wanted else []:
+            findings = found_in(program, setting, form, options.ranks, options.seed)
+            cell = cell_of(form, truths[setting], options.ranks, findings)
+            runs.append({"setting": setting, "form": form, "cell": cell, "findings": findings})
+            print(f"{setting:22} {form:38} {cell:12} {', '.join(name for name, *_ in findings)}", flush=True)
+    count = {cell: sum(run["cell"] == cell for run in runs)
+             for cell in ("exact", "other-place", "named", "wrong-name", "silent", "clean", "false-alarm")}
+    print(f"{program.name}: " + ", ".join(f"{cell} {number}" for cell, number in count.items()), flush=True)
+    return {"count": count, "runs": runs}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=2)
@@ -90,25 +113,14 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "reports" / "out" / "unprobed.json")
     options = parser.parse_args()
 
-    faults = {}
-    for line in must(call([options.build / "benchmarks" / "silence_cost", "--list"])).splitlines():
-        setting, fault = line.split()
-        faults.setdefault(setting, ["correct"]).append(fault)
     wanted = [name for name in options.settings.split(",") if name]
-    truths = json.loads(TRUTHS.read_text(encoding="utf-8"))["settings"]
-    runs = []
-    for setting in wanted or faults:
-        for form in faults[setting]:
-            findings = found_in(options.build, setting, form, options.ranks, options.seed)
-            cell = cell_of(form, truths[setting], options.ranks, findings)
-            runs.append({"setting": setting, "form": form, "cell": cell, "findings": findings})
-            print(f"{setting:22} {form:38} {runs[-1]['cell']:12} {', '.join(name for name, *_ in findings)}", flush=True)
-    count = {cell: sum(run["cell"] == cell for run in runs)
-             for cell in ("exact", "other-place", "named", "wrong-name", "silent", "clean", "false-alarm")}
+    programs = {}
+    for name, folder in PROGRAMS.items():
+        truths = json.loads((ROOT / "benchmarks" / folder / "truths.json").read_text(encoding="utf-8"))["settings"]
+        programs[name] = score(options.build / "benchmarks" / name, truths, wanted, options)
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps({"ranks": options.ranks, "seed": options.seed, "count": count, "runs": runs},
-                                      indent=1) + "\n", encoding="utf-8")
-    print(", ".join(f"{cell} {number}" for cell, number in count.items()))
+    options.out.write_text(json.dumps({"ranks": options.ranks, "seed": options.seed, "programs": programs}, indent=1) + "\n",
+                           encoding="utf-8")
 
 
 if __name__ == "__main__":

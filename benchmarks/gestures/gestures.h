@@ -1,5 +1,5 @@
-// A training such as a user of the library writes: which gesture did the accelerometer see? No lesson and no detector
-// had a part in it, so it says how well `lockstep diagnose` does on a job that it has never met.
+// A training such as a user of the library writes: which gesture did the accelerometer see? No lesson shaped it, and
+// it was written before a detector was run on it: it says how well `lockstep diagnose` does on a new job.
 #pragma once
 
 #include <lockstep/dist/process_group.h>

@@ -102,7 +102,7 @@ void record_means(RankContext& context, BatchNormByHandImpl& norm) {
 }
 
 // The rows of one step, over all ranks.
-std::int64_t global_rows(const RankContext& context, const Fault& fault) {
+std::int64_t rows_of_all(const RankContext& context, const Fault& fault) {
   // A near miss: where all ranks have as many rows, the mean of means is the mean.
   const auto of_last = fault("near-miss-equal-counts") ? kBatch : kShort;
   return kBatch * (context.world_size() - 1) + of_last;
@@ -115,7 +115,7 @@ std::vector<std::int64_t> rows_of_rank(int rank, const std::vector<std::int64_t>
 }
 
 void train(RankContext& context, const Fault& fault) {
-  const auto global = global_rows(context, fault);
+  const auto global = rows_of_all(context, fault);
   context.intent({.global_batch = global, .loss_reduction = "mean"});
   const auto data = fashion_mnist_or_synthetic(Split::train, global * kSteps);
 
@@ -149,7 +149,7 @@ class Beside final : public Watch {
   Beside(RankContext& job, const Fault& fault)
       : Watch(job),
         frozen_(fault("near-miss-frozen-statistics")),
-        global_rows_(global_rows(job, fault)),
+        global_rows_(rows_of_all(job, fault)),
         data_(fashion_mnist_or_synthetic(Split::train, global_rows_ * kSteps)) {}
 
   void wrapped(torch::nn::Module& module, const std::string&) override {

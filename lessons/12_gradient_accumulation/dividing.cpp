@@ -27,10 +27,10 @@ constexpr std::int64_t kAccumulated = 4;  // microbatches an update: G
 constexpr std::int64_t kMicrobatches = 16;
 
 // A near miss: two microbatches are left over, and make an update of their own.
-constexpr std::int64_t kTwoLeftOver = kMicrobatches - 2;
+constexpr std::int64_t kShortEpoch = kMicrobatches - 2;
 
 std::int64_t of_update_with(std::int64_t microbatch) {
-  return std::min(kAccumulated, kTwoLeftOver - microbatch / kAccumulated * kAccumulated);
+  return std::min(kAccumulated, kShortEpoch - microbatch / kAccumulated * kAccumulated);
 }
 
 // A near miss divides the gradients, once they are all there, and not each loss.
@@ -47,7 +47,7 @@ void train(RankContext& context, const Fault& fault) {
   DistributedDataParallel<Mlp> model(module, context.group());
   SGD optimizer(model.parameters(), 0.01);
 
-  const auto microbatches = fault("near-miss-short-last-group") ? kTwoLeftOver : kMicrobatches;
+  const auto microbatches = fault("near-miss-short-last-group") ? kShortEpoch : kMicrobatches;
   for (std::int64_t i = 0; i < microbatches; ++i) {
     const auto everyone = global_batch(i, kBatch * world_size);
     const auto batch = take(data, share_of(rank, world_size, everyone));

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// By their kinds. In a lesson `loss` is told by cross_entropy or tell_loss.
+// As event_name() calls them. In a lesson `loss` is told by cross_entropy or tell_loss.
 const std::map<std::string, std::set<std::string>>& events_of_calls() {
   static const std::map<std::string, std::set<std::string>> kEvents{
       {"loss", {"loss"}},
@@ -25,14 +25,22 @@ const std::map<std::string, std::set<std::string>>& events_of_calls() {
       {"training_state", {"training_state"}},
       {"average", {"average"}},
       {"async_result", {"async_result"}},
-      {"probes", {"device", "shard", "spawn", "data_file", "stream_use", "shared_memory"}},
+      {"probes",
+       {"device", "shard", "spawn", "data_file", "stream_use", "shared_memory", "store_call use",
+        "attempt that is the last"}},
       {"launcher", {}},
   };
   return kEvents;
 }
 
-std::string kind_of(const trace::Event& event) {
-  return std::visit([](const auto& payload) { return std::string(payload.kName); }, event.payload);
+// By its kind; where the library tells some of a kind and the program others, which of them it is.
+std::string event_name(const trace::Event& event) {
+  const auto kind =
+      std::visit([](const auto& payload) { return std::string(payload.kName); }, event.payload);
+  if (const auto* call = std::get_if<trace::StoreCall>(&event.payload))
+    return kind + " " + call->action;
+  const auto* attempt = std::get_if<trace::Attempt>(&event.payload);
+  return attempt != nullptr && attempt->max_restarts == 0 ? kind + " that is the last" : kind;
 }
 
 }  // namespace
@@ -60,7 +68,7 @@ std::vector<std::string> calls_that_a_trace_tells() {
 trace::Trace without_call(trace::Trace trace, const std::string& call) {
   if (call == "launcher") trace.ends.clear();
   const auto& gone = events_of_calls().at(call);
-  const auto is_gone = [&](const trace::Event& event) { return gone.count(kind_of(event)) > 0; };
+  const auto is_gone = [&](const trace::Event& event) { return gone.count(event_name(event)) > 0; };
   for (auto& rank : trace.ranks) {
     const auto latest = rank.events.begin() + static_cast<std::ptrdiff_t>(rank.last_attempt);
     rank.last_attempt -=

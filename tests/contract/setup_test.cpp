@@ -69,7 +69,17 @@ TEST_P(Setup, OfTheOptimizerAccountsForUpdatesThatDiffer) {
     if (auto* parameters = std::get_if<trace::Parameters>(&event.payload);
         parameters && event.step >= 0)
       parameters->values[0] = summarize(Values{1, 2, 3, 4, 5, 6});
-  expect_only(trace, "configuration-differs", second_or_both(), 0);
+  expect_only(trace, "optimizer-differs", second_or_both(), 0);
+}
+
+TEST_P(Setup, OfADropoutAccountsForNoDivergence) {
+  auto trace =
+      configured("model", "dropout", [](int rank) { return rank == 1 ? "p=0.5" : "p=0.1"; });
+  for (auto& event : trace.ranks[1].events)
+    if (auto* parameters = std::get_if<trace::Parameters>(&event.payload);
+        parameters && event.step >= 0)
+      parameters->values[0] = summarize(Values{1, 2, 3, 4, 5, 6});
+  EXPECT_EQ(diagnose::diagnose(trace).findings.size(), 2u);
 }
 
 TEST_P(Setup, ThatIsEqualOrThatOneRankLacksIsNoFinding) {
@@ -86,7 +96,7 @@ TEST_P(Setup, OfRanksThatTrainModelsOfTheirOwnIsLeftAlone) {
   EXPECT_EQ(state(trace, "configuration-differs"), State::not_triggered);
 }
 
-TEST_P(Setup, InputsOfAnotherDtypeOrShapeAreNamed) {
+TEST_P(Setup, InputsOfAnotherDtypeOrDimensionAreNamed) {
   expect_only(fed([](int rank, int step) {
                 auto input = images(step);
                 if (rank == 1) input.dtype = "float64";
@@ -99,6 +109,17 @@ TEST_P(Setup, InputsOfAnotherDtypeOrShapeAreNamed) {
     return input;
   });
   expect_only(trace, "inputs-differ", second_or_both(), 0);
+  EXPECT_NE(evidence(trace).find("dimensions of input 0 is 2 on rank"), std::string::npos);
+}
+
+// A rank may have buckets of its own, or batches along another dimension.
+TEST_P(Setup, InputsOfAnotherSizeOnEveryStepAreAdvice) {
+  const auto trace = fed([](int rank, int step) {
+    auto input = images(step);
+    if (rank == 1) input.shape = {16, 1024};
+    return input;
+  });
+  expect_only(trace, "inputs-differ", second_or_both(), 0, Severity::advice);
   EXPECT_NE(evidence(trace).find("the shape of input 0 is [N, 784] on rank"), std::string::npos);
 }
 
@@ -139,9 +160,13 @@ TEST_P(Setup, InputsThatVaryAsMuchOnOneRankAreNoFinding) {
       fed([](int rank, int step) { return images(step, 0.02 * rank, 1 + 0.01 * rank); }));
   expect_nothing(
       fed([](int rank, int step) { return images(step, rank == 1 && step == 2 ? 5 : 0); }));
-  expect_nothing(fed([](int rank, int step) {
-    return images(step, 0, rank == 1 ? 0 : 1);
-  }));  // all alike: no scale
+  expect_nothing(fed([](int, int step) { return images(step, 0, 0); }));
+}
+
+TEST_P(Setup, InputsThatAreConstantOnOneRankAreAdvice) {
+  const auto trace =
+      fed([](int rank, int step) { return rank == 1 ? images(0, 0, 0) : images(step); });
+  expect_only(trace, "inputs-differ", second_or_both(), 0, Severity::advice);
 }
 
 TEST_P(Setup, OfOneLossThatWeighsTwiceIsNamed) {
@@ -150,6 +175,18 @@ TEST_P(Setup, OfOneLossThatWeighsTwiceIsNamed) {
     if (auto* loss = std::get_if<trace::Loss>(&event.payload)) loss->backward_value *= 2;
   expect_only(trace, "loss-weight-differs", second_or_both(), 0);
   EXPECT_NE(evidence(trace).find("2 on rank 1"), std::string::npos) << evidence(trace);
+}
+
+TEST_P(Setup, OfLossesThatAreScaledByAnotherScaleIsNoFinding) {
+  auto trace = Job(GetParam()).run();
+  std::vector<std::int64_t> steps;
+  for (auto& event : trace.ranks[1].events)
+    if (auto* loss = std::get_if<trace::Loss>(&event.payload)) {
+      loss->backward_value *= 1024;
+      steps.push_back(event.step);
+    }
+  for (const auto step : steps) record(trace.ranks[1], step, trace::ScaledStep{.scale = 1024});
+  EXPECT_NE(state(trace, "loss-weight-differs"), State::found);
 }
 
 TEST_P(Setup, OfLossesWithTermsOfTheirOwnIsNoFinding) {

@@ -145,7 +145,6 @@ TEST(Recorder, FaultsAreNamed) {
               ElementsAre("sum-not-mean"));
 }
 
-// By hand, without an engine: the model is what the optimizer moves.
 struct OddRank {
   double dropout = 0.1, weight_decay = 0, input_scale = 1, loss_weight = 1;
 };
@@ -177,7 +176,7 @@ TEST(Recorder, OneRankThatIsSetUpOtherwiseIsNamed) {
   EXPECT_THAT(names_of(diagnose::diagnose(record(with_odd_rank({})))), SizeIs(0));
   const std::vector<std::tuple<OddRank, const char*, const char*>> cases = {
       {{.dropout = 0.5}, "configuration-differs", "Dropout(p=0.5"},
-      {{.weight_decay = 0.1}, "configuration-differs", "weight_decay"},
+      {{.weight_decay = 0.1}, "optimizer-differs", "weight_decay is 0 on rank 0 and 0.1 on rank 1"},
       {{.input_scale = 255}, "inputs-differ", "standard deviation of"},
       {{.loss_weight = 2}, "loss-weight-differs", "2 on rank 1"}};
   for (const auto& [odd, name, said] : cases) {
@@ -189,6 +188,7 @@ TEST(Recorder, OneRankThatIsSetUpOtherwiseIsNamed) {
   }
 }
 
+// By hand, without an engine: the model is what the optimizer moves.
 TEST(Recorder, WithoutAnEngineTheOptimizersParametersAreTheModel) {
   const auto by_hand = [](bool reduces) {
     return [reduces](const ProcessGroupPtr& group, const TensorData& data) {

@@ -34,7 +34,7 @@ CLASSES = ({"update-differs", "replicas-diverged"},
            {"no-progress", "rank-conditional-collective"})
 
 
-GENERIC = {"configuration-differs", "inputs-differ", "loss-weight-differs", "update-differs", "replicas-diverged", "gradient-not-the-mean", "collective-mismatch", "no-progress"}
+GENERIC = {"configuration-differs", "optimizer-differs", "inputs-differ", "loss-weight-differs", "update-differs", "replicas-diverged", "gradient-not-the-mean", "collective-mismatch", "no-progress"}
 
 
 def mutants(program, world_sizes, halves, only):

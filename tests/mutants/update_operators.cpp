@@ -39,12 +39,12 @@ std::vector<Operator> update_operators() {
                          });
                        }},
                       {"decay-of-one-rank",
-                       {"configuration-differs"},
+                       {"optimizer-differs"},
                        [](Parts& parts) {
                          if (parts.place.rank == 1) parts.program.settings.weight_decay += 0.1;
                        }},
                       {"optimizer-of-one-rank",
-                       {"configuration-differs"},
+                       {"optimizer-differs"},
                        [](Parts& parts) {
                          if (parts.place.rank == 1) parts.program.settings.optimizer = "adam";
                        }},

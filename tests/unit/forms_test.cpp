@@ -166,11 +166,21 @@ TEST(Fold, BracesThatEndAGuardsLifeStay) {
 )");
 }
 
+TEST(Fold, NoBlankLineIsLeftBehind) {
+  EXPECT_EQ(
+      fold("void f() {\n  if (fault(\"a\")) begin();\n\n  go();\n\n  if (fault(\"b\")) wait();\n\n"
+           "  more();\n\n  if (fault(\"a\")) end();\n}\n",
+           ""),
+      "void f() {\n  go();\n\n  more();\n}\n");
+}
+
 TEST(Fold, ASwitchElsewhereIsRefused) {
   for (const std::string statement :
        {"const bool late = fault(\"a\");", "if (late || fault(\"a\")) go();",
         "if (fault(\"a\") || late) go();", "f(fault(\"a\"));", "while (fault(\"a\")) go();",
-        "for (;;)\n    if (fault(\"a\")) go();", "const int x = fault(\"a\") || y ? 1 : 2;"})
+        "for (;;)\n    if (fault(\"a\")) go();", "const int x = fault(\"a\") || y ? 1 : 2;",
+        "if (fault(\"a\") || fault(\"b\") && late) go();",
+        "const int x = y && fault(\"a\") ? 1 : 2;"})
     EXPECT_THROW(fold("void f() {\n  " + statement + "\n}\n", ""), Error) << statement;
 }
 

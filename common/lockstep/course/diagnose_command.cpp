@@ -174,7 +174,8 @@ int diagnose_folders(const std::vector<std::filesystem::path>& folders, bool as_
   }
   if (as_json) {
     nlohmann::json findings = nlohmann::json::array(), rows = nlohmann::json::array();
-    for (const auto& finding : diagnosis.findings) findings.push_back(report::finding_json(finding));
+    for (const auto& finding : diagnosis.findings)
+      findings.push_back(nlohmann::json::parse(report::to_json(finding)));
     for (const auto& row : diagnosis.rows)
       rows.push_back({{"slug", row.slug},
                       {"state", diagnose::to_string(row.verdict.state)},

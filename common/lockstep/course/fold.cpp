@@ -33,6 +33,7 @@ Answer answer(const std::string& condition, const std::string& slug) {
   for (std::smatch found; std::regex_search(rest, found, asked); rest = found.suffix().str()) {
     result.holds = result.holds || (found[2] == slug) == (found[1] != "!");
     if (found[3] == "||") continue;
+    if (found[3] == "&&" && rest.size() < condition.size()) break;  // a || b && c
     result.besides = found.suffix();
     return result;
   }
@@ -90,7 +91,11 @@ void fold_choice(std::string& text, Range asked, const std::string& slug) {
   const bool holds = answer(in(text, {asked.begin, asked.end - 1}), slug).holds;
   Range chosen = holds ? Range{asked.end, colon} : Range{colon + 1, end};
   chosen = {next_code(code, chosen.begin), previous_code(code, chosen.end) + 1};
-  const auto before = previous_code(code, asked.begin);  // the rest has space beside its `=`
+  const auto before = previous_code(code, asked.begin);
+  if (std::string_view("=(,{").find(code[before]) == kNowhere &&
+      !(before >= 5 && word_at(code, before - 5, "return")))
+    throw Error("not to be folded: " + in(text, {line_begin(text, asked.begin), end}));
+  // Without a space left beside `=`.
   if (code[before] == '=')
     replace(text, {before + 1, end}, " " + in(text, chosen));
   else

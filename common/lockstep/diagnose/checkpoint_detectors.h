@@ -64,9 +64,9 @@ Verdict ema_on_one_rank(const trace::Trace& trace);
 
 // ---- checkpoint_position.cpp: both need the states, passes and samples of all ranks ----
 
-// Rule: the pass had ended when the checkpoint was saved (or had come as far as its repetition came, before the
-// next pass), and the run goes on with the same epoch and the same order. Not fooled by an epoch's number that means the next one, nor by passes that are lost and
-// made again because they came after the checkpoint.
+// Rule: the pass had ended when the checkpoint was saved (or had come as far as its repetition came, before the next
+// pass), and the run goes on with the same epoch and the same order. Not fooled by an epoch's number that means the
+// next one, nor by passes that are lost and made again because they came after the checkpoint.
 Verdict resume_repeats_epoch(const trace::Trace& trace);
 
 // Rule: the pass had not ended, and the run goes on in the same epoch with W or more samples that had been

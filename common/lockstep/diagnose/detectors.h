@@ -69,23 +69,6 @@ Verdict replicas_diverged(const trace::Trace& trace);
 // batches.
 Verdict update_differs(const trace::Trace& trace);
 
-// ---- setup.cpp: ranks that train one model ----
-
-// Generic. Needs `configuration` of all ranks. Rule: a setting that all of them have differs, such as
-// a dropout's p or a weight decay.
-Verdict configuration_differs(const trace::Trace& trace);
-
-// Generic. Needs `input` of all ranks on three steps or more. Rule: on each of them the dtype
-// differs, or the shape behind the first dimension. Advice: the mean or the deviation differs by far
-// more than between one rank's batches. Not fooled by batches of unequal size, nor by sequences whose
-// length varies from batch to batch.
-Verdict inputs_differ(const trace::Trace& trace);
-
-// Generic. Needs `loss` of all ranks on three steps or more. Rule: on each of them a rank's
-// backward() starts from another multiple of its mean loss than the first rank's, always the same.
-// Not fooled by unequal batches, whose losses may weigh unequally, nor by a term that is added.
-Verdict loss_weight_differs(const trace::Trace& trace);
-
 // ---- collectives.cpp ----
 
 // Generic. Needs collectives. Rule: at one (group, sequence), the ranks' operation, reduce
@@ -96,11 +79,11 @@ Verdict collective_mismatch(const trace::Trace& trace);
 
 // ---- devices.cpp: one process that drives W devices ----
 
-// Needs buffers of several devices and forwards in training mode. Rule: a buffer moves on another
-// device's copy, and never on the first device. Not fooled by evaluation mode, nor by buffers that
-// are constants, since those move nowhere; nor does a momentum of 0 show.
-// Of ranks it needs `configuration` of "statistics", `buffers` and `parameters`. Rule: a layer's weight moves
-// in training mode, and its running statistics are in the end as they were at the start. Not fooled by a layer in evaluation mode, or one that never runs.
+// Needs buffers of several devices and forwards in training mode. Rule: a buffer moves on another device's copy, and
+// never on the first device. Not fooled by evaluation mode, nor by buffers that are constants, since those move
+// nowhere; nor does a momentum of 0 show. Of ranks it needs `configuration` of "statistics", `buffers` and
+// `parameters`. Rule: a layer's weight moves in training mode, and its running statistics are in the end as they were
+// at the start. Not fooled by a layer in evaluation mode, or one that never runs.
 Verdict replica_buffers_lost(const trace::Trace& trace);
 
 // Needs splits. Rule: a batch gave fewer parts than devices, and neither a forward nor an update
@@ -146,10 +129,10 @@ Verdict stream_not_sharded(const trace::Trace& trace);
 // samples, and draws exactly 1/W of its share in every pass, the last batch smaller than the others.
 Verdict sharded_twice(const trace::Trace& trace);
 
-// Needs samples and the size of the data set, of ranks that train together. Rule: in a pass each rank draws a
-// share of the train data, no sample twice, in the same epoch and from an equally indexed set; together they
-// draw W samples or more again, though others were not drawn. Advice: that each rank shuffles for itself may be a choice. Not
-// fooled by ranks that draw with repeats in any pass, or another number of samples.
+// Needs samples and the size of the data set, of ranks that train together. Rule: in a pass each rank draws a share
+// of the train data, no sample twice, in the same epoch and from an equally indexed set; together they draw W samples
+// or more again, though others were not drawn. Advice: that each rank shuffles for itself may be a choice. Not fooled
+// by ranks that draw with repeats in any pass, or another number of samples.
 Verdict shards_overlap(const trace::Trace& trace);
 
 // Needs data sets, and samples of two train passes in different orders. Rule: fewer samples than W are drawn in none
@@ -191,10 +174,10 @@ Verdict set_epoch_on_copy(const trace::Trace& trace);
 // Not fooled by epochs that nothing depends on.
 Verdict epoch_differs_by_rank(const trace::Trace& trace);
 
-// Rule: inside a pass a new epoch is told, and the pass began with the last pass's first batch; or
-// what was drawn before and after the call overlaps. Where the call came between the dealing of a batch and its fetch:
-// the pass begins with the last pass's first batches, draws samples of those again, and is as long. Not fooled by the
-// next pass's epoch told at the end of this one, by a call between a pass's beginning and its first batch, nor by passes
+// Rule: inside a pass a new epoch is told, and the pass began with the last pass's first batch; or what was drawn
+// before and after the call overlaps. Where the call came between the dealing of a batch and its fetch: the pass
+// begins with the last pass's first batches, draws samples of those again, and is as long. Not fooled by the next
+// pass's epoch told at the end of this one, by a call between a pass's beginning and its first batch, nor by passes
 // that all begin with one batch on purpose.
 Verdict epoch_set_after_prefetch(const trace::Trace& trace);
 

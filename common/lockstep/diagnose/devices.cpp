@@ -114,6 +114,14 @@ History history_of(const trace::ParticipantTrace& rank, std::size_t place) {
   return history;
 }
 
+// This rank's own backward reached the parameter: it ran the layer.
+bool has_local_gradient(const trace::ParticipantTrace& rank, std::size_t place) {
+  const auto steps = rank.latest<trace::LocalGradients>();
+  return std::any_of(steps.begin(), steps.end(), [&](const auto& at) {
+    return place < at.event->values.size() && at.event->values[place].norm > 0;
+  });
+}
+
 // Ranks that each drive one device: the forward ran on a copy of the model, which was thrown away.
 Verdict lost_on_ranks(const Run& run) {
   bool looked = false;
@@ -125,7 +133,9 @@ Verdict lost_on_ranks(const Run& run) {
     for (const auto& layer : layers_in_training(rank)) {
       const auto statistics = history_of<trace::Buffers>(rank, layer.buffer);
       const auto weight = history_of<trace::Parameters>(rank, layer.parameter);
-      if (statistics.records < 2 || weight.records == 0 || weight.still >= 0) continue;
+      if (statistics.records < 2 || weight.records == 0 || weight.still >= 0 ||
+          !has_local_gradient(rank, layer.parameter))
+        continue;
       looked = true;
       if (statistics.still < 0) continue;
       if (ranks.empty()) {

@@ -4,6 +4,7 @@
 #include <lockstep/diagnose/generic.h>
 #include <lockstep/diagnose/hang_detectors.h>
 #include <lockstep/diagnose/launch_detectors.h>
+#include <lockstep/diagnose/setup_detectors.h>
 
 #include <algorithm>
 #include <map>
@@ -42,17 +43,19 @@ const std::vector<Slugs>& stops() {
 // Generic findings of values, and the named ones that account for each.
 const std::map<std::string, std::vector<std::string>>& explained_by() {
   static const std::map<std::string, std::vector<std::string>> kExplained{
-      {"configuration-differs", {"train-mode-differs-across-ranks"}},
+      {"configuration-differs", {}},
+      {"optimizer-differs", {}},
       {"inputs-differ", {"dataset-unseeded", "parameters-differ-across-ranks"}},
       {"loss-weight-differs",
-       {"sum-not-mean", "double-average", "mean-of-local-means", "unequal-chunk-mean"}},
+       {"sum-not-mean", "double-average", "mean-of-local-means", "unequal-chunk-mean",
+        "local-overflow-skip"}},
       {"update-differs",
-       {"configuration-differs", "local-overflow-skip", "uneven-batches", "no-initial-broadcast",
+       {"optimizer-differs", "local-overflow-skip", "uneven-batches", "no-initial-broadcast",
         "no-gradient-sync", "forward-bypasses-wrapper", "parameters-differ-across-ranks",
         "frozen-after-wrapping", "optimizer-built-on-other-parameters", "sync-bn-after-wrapping",
         "unused-parameter", "read-before-written"}},
       {"replicas-diverged",
-       {"configuration-differs", "update-differs", "local-overflow-skip", "no-gradient-sync",
+       {"optimizer-differs", "update-differs", "local-overflow-skip", "no-gradient-sync",
         "forward-bypasses-wrapper", "no-initial-broadcast", "parameters-differ-across-ranks",
         "frozen-after-wrapping", "unused-parameter", "sync-bn-after-wrapping",
         "read-before-written", "async-work-not-waited", "dtype-mismatch", "reduce-op-mismatch"}},
@@ -95,6 +98,10 @@ const std::map<std::string, Slugs>& included_in() {
   static const std::map<std::string, Slugs> kIncluded{
       // With one rank a node, each node's whole pass is every rank's.
       {"no-sharding", {"world-size-from-device-count"}},
+      // A resumed job repeats the order of its first pass, as every pass does.
+      {"resume-repeats-epoch", {"missing-set-epoch", "set-epoch-on-copy"}},
+      // An epoch that is trained twice steps its schedule twice.
+      {"schedule-unit-mismatch", {"resume-repeats-epoch"}},
   };
   return kIncluded;
 }
@@ -255,6 +262,7 @@ const std::vector<Detector>& detectors() {
       {"restart-without-resume", 2, restart_without_resume},
       {"restart-expected-by-default", 1, restart_expected_by_default},
       {"configuration-differs", 1, configuration_differs},
+      {"optimizer-differs", 1, optimizer_differs},
       {"inputs-differ", 1, inputs_differ},
       {"loss-weight-differs", 1, loss_weight_differs},
       {"update-differs", 1, update_differs},

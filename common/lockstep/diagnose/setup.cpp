@@ -1,6 +1,6 @@
 // How ranks that train one model are set up, what they feed it, and how much their losses weigh.
-#include <lockstep/diagnose/detectors.h>
 #include <lockstep/diagnose/gradients.h>
+#include <lockstep/diagnose/setup_detectors.h>
 
 #include <algorithm>
 #include <cmath>
@@ -14,25 +14,35 @@ namespace {
 
 constexpr std::size_t kAgreeing = 3;  // probed steps, before a value is called a rank's own
 
+// "a, b and 5 more".
+std::string some_of(std::vector<std::string> parts) {
+  constexpr std::size_t kNamed = 3;
+  if (parts.size() > kNamed + 1) {
+    const auto more = parts.size() - kNamed;
+    parts.resize(kNamed);
+    parts.push_back(std::to_string(more) + " more");
+  }
+  return list(parts);
+}
+
 // One text for each rank. Where they differ: `what`, and who has which. The caller names the finding.
 std::optional<Finding> differs(const Run& run, const std::string& what,
                                const std::vector<std::string>& texts, std::int64_t step) {
   const auto odd = odd_ones_out(run.numbers, texts);
   if (odd.empty()) return std::nullopt;
-  std::vector<std::string> different, who;
-  for (const auto& text : texts)
-    if (std::find(different.begin(), different.end(), text) == different.end())
-      different.push_back(text);
-  for (const auto& text : different) {
-    std::vector<int> same;
-    for (std::size_t r = 0; r < texts.size(); ++r)
-      if (texts[r] == text) same.push_back(run.numbers[r]);
-    who.push_back(text + " on " + lockstep::ranks_text(same));
+  std::map<std::string, std::vector<int>> ranks_with;
+  std::vector<std::string> in_order, who;
+  for (std::size_t r = 0; r < texts.size(); ++r) {
+    auto& ranks = ranks_with[texts[r]];
+    if (ranks.empty()) in_order.push_back(texts[r]);
+    ranks.push_back(run.numbers[r]);
   }
-  return Finding{.ranks = odd, .step = step, .evidence = what + " is " + list(who)};
+  for (const auto& text : in_order)
+    who.push_back(text + " on " + lockstep::ranks_text(ranks_with[text]));
+  return Finding{.ranks = odd, .step = step, .evidence = what + " is " + some_of(who)};
 }
 
-// Which ranks go together, as texts: of sorted values, a gap wider than `apart` begins a new group.
+// The group of each rank: of sorted values, a gap wider than `apart` begins a new one.
 std::vector<std::size_t> groups_by_gap(const std::vector<double>& values, double apart) {
   std::vector<std::size_t> order(values.size());
   std::iota(order.begin(), order.end(), 0);
@@ -46,26 +56,24 @@ std::vector<std::size_t> groups_by_gap(const std::vector<double>& values, double
 
 // ---- configuration ----
 
-using Settings = std::map<std::string, std::string>;  // by "optimizer group 0.weight_decay"
+using Settings = std::map<std::string, std::string>;
 
-// A program may have several optimizers; the first of each rank belong together.
-Settings settings_of(const trace::ParticipantTrace& rank) {
+// As the last attempt has it. What a program sets up again, such as a second model, is not looked at.
+Settings settings_of(const trace::ParticipantTrace& rank, const std::string& of) {
   Settings settings;
-  std::map<std::string, int> seen;
-  for (const auto& at : rank.latest<trace::Configuration>()) {
-    const auto number = ++seen[at.event->of];
-    const auto of = at.event->of + (number > 1 ? " " + std::to_string(number) : "");
+  auto events = rank.latest<trace::Configuration>();
+  if (events.empty()) events = rank.all<trace::Configuration>();
+  for (const auto& at : events)
     for (std::size_t i = 0; i < std::min(at.event->keys.size(), at.event->values.size()); ++i)
-      settings[of + " " + at.event->keys[i]] = at.event->values[i];
-  }
+      if (at.event->of == of) settings.emplace(at.event->keys[i], at.event->values[i]);
   return settings;
 }
 
 // All settings that differ, in one finding. A setting that a rank lacks is left alone: a sharded optimizer has other
 // groups on each rank.
-std::vector<Finding> configuration(const Run& run) {
+std::vector<Finding> settings_that_differ(const Run& run, const std::string& of) {
   std::vector<Settings> settings;
-  for (const auto* rank : run.ranks) settings.push_back(settings_of(*rank));
+  for (const auto* rank : run.ranks) settings.push_back(settings_of(*rank, of));
   std::vector<std::string> evidence;
   std::set<int> ranks;
   for (const auto& [key, value] : settings.front()) {
@@ -80,9 +88,15 @@ std::vector<Finding> configuration(const Run& run) {
     ranks.insert(one->ranks.begin(), one->ranks.end());
   }
   if (evidence.empty()) return {};
-  std::string all = evidence.front();
-  for (std::size_t i = 1; i < evidence.size(); ++i) all += "; " + evidence[i];
-  return {{.ranks = {ranks.begin(), ranks.end()}, .step = 0, .evidence = all}};
+  return {{.ranks = {ranks.begin(), ranks.end()}, .step = 0, .evidence = some_of(evidence)}};
+}
+
+std::vector<Finding> configuration(const Run& run) {
+  return settings_that_differ(run, "model");
+}
+
+std::vector<Finding> optimizers(const Run& run) {
+  return settings_that_differ(run, "optimizer");
 }
 
 // ---- inputs ----
@@ -153,11 +167,15 @@ std::optional<Finding> numbers_fed(const Run& run, const InputsOfSteps& steps,
   if (steps.size() < kAgreeing) return std::nullopt;
   const auto mean =
       statistic(steps, run.ranks.size(), [](const auto& input) { return input.mean; });
-  const auto deviation = statistic(steps, run.ranks.size(),
-                                   [](const auto& input) { return std::log(input.deviation); });
+  constexpr double kConstant = -50;  // the logarithm of a deviation of nothing
+  const auto deviation = statistic(steps, run.ranks.size(), [](const auto& input) {
+    return input.deviation > 0 ? std::log(input.deviation) : kConstant;
+  });
   if (!mean || !deviation) return std::nullopt;
-  const double scale =
-      std::exp(*std::min_element(deviation->means.begin(), deviation->means.end()));
+  double scale = 0;  // the least deviation of a rank whose inputs vary
+  for (const double value : deviation->means)
+    if (value > kConstant && (scale == 0 || std::exp(value) < scale)) scale = std::exp(value);
+  if (scale == 0) return std::nullopt;
   const auto by_mean = groups_by_gap(mean->means, std::max(2 * mean->spread, scale / 2));
   const auto by_deviation =
       groups_by_gap(deviation->means, std::max(2 * deviation->spread, std::log(1.5)));
@@ -167,14 +185,12 @@ std::optional<Finding> numbers_fed(const Run& run, const InputsOfSteps& steps,
     auto& text = text_of_group[{by_mean[r], by_deviation[r]}];
     const auto& input = *steps.begin()->second[r];
     if (text.empty())
-      text = "about " + number(mean->means[r]) + " with a standard deviation of " +
+      text = number(mean->means[r]) + " in the mean, with a standard deviation of " +
              number(std::exp(deviation->means[r])) + " (from " + number(input.least) + " to " +
              number(input.greatest) + ")";
     texts.push_back(text);
   }
-  auto finding = differs(run, "the mean of " + what, texts, steps.begin()->first);
-  if (finding) finding->severity = Severity::advice;
-  return finding;
+  return differs(run, what, texts, steps.begin()->first);
 }
 
 // Of each tensor that a forward is given the first thing that differs.
@@ -184,8 +200,15 @@ std::vector<Finding> inputs(const Run& run) {
     const auto name = "input " + std::to_string(index);
     auto found =
         kinds(run, steps, "the dtype of " + name, [](const auto& input) { return input.dtype; });
-    if (!found) found = kinds(run, steps, "the shape of " + name, sample_shape);
-    if (!found) found = numbers_fed(run, steps, name);
+    if (!found)
+      found = kinds(run, steps, "the number of dimensions of " + name,
+                    [](const auto& input) { return std::to_string(input.shape.size()); });
+    if (!found) {
+      // A rank may have buckets of its own, or batches along another dimension.
+      found = kinds(run, steps, "the shape of " + name, sample_shape);
+      if (!found) found = numbers_fed(run, steps, name);
+      if (found) found->severity = Severity::advice;
+    }
     if (found) findings.push_back(std::move(*found));
   }
   return findings;
@@ -193,14 +216,40 @@ std::vector<Finding> inputs(const Run& run) {
 
 // ---- losses ----
 
-// Of a step, what each rank's loss is multiplied with before backward, over the first rank's. Nothing where ranks have
-// different numbers of samples, which are weighted on purpose.
-std::optional<std::vector<double>> weights(const std::vector<const trace::Loss*>& losses) {
+// All losses of a step, and the scale they were multiplied by.
+struct StepLoss {
+  double backward = 0, sum = 0, scale = 1;
+  std::int64_t count = 0;
+};
+
+std::map<std::int64_t, std::vector<StepLoss>> losses_by_step(const Run& run) {
+  std::map<std::int64_t, std::vector<StepLoss>> steps;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r) {
+    const auto at_step = [&](std::int64_t step) -> StepLoss& {
+      auto& ranks = steps[step];
+      ranks.resize(run.ranks.size());
+      return ranks[r];
+    };
+    for (const auto& at : run.ranks[r]->latest<trace::Loss>()) {
+      auto& loss = at_step(at.step);
+      loss.backward += at.event->backward_value;
+      loss.sum += at.event->sum;
+      loss.count += at.event->count;
+    }
+    for (const auto& at : run.ranks[r]->latest<trace::ScaledStep>())
+      at_step(at.step).scale = at.event->scale;
+  }
+  return steps;
+}
+
+// What each rank's mean loss is multiplied by before backward, over the first rank's. Nothing where ranks have different
+// numbers of samples, which are weighted on purpose.
+std::optional<std::vector<double>> weights(const std::vector<StepLoss>& losses) {
   std::vector<double> weights;
-  for (const auto* loss : losses) {
-    if (loss->count != losses.front()->count || loss->count == 0 || loss->sum == 0)
+  for (const auto& loss : losses) {
+    if (loss.count != losses.front().count || loss.count == 0 || loss.sum == 0 || loss.scale == 0)
       return std::nullopt;
-    weights.push_back(loss->backward_value * static_cast<double>(loss->count) / loss->sum);
+    weights.push_back(loss.backward / loss.scale * static_cast<double>(loss.count) / loss.sum);
   }
   const double first = weights.front();
   if (first == 0 || !std::isfinite(first)) return std::nullopt;
@@ -212,7 +261,7 @@ std::optional<std::vector<double>> weights(const std::vector<const trace::Loss*>
 std::vector<Finding> loss_weights(const Run& run) {
   std::vector<std::vector<double>> of_steps;
   std::int64_t first = -1;
-  for (const auto& [step, losses] : by_step<trace::Loss>(run)) {
+  for (const auto& [step, losses] : losses_by_step(run)) {
     auto found = weights(losses);
     if (!found) continue;
     if (of_steps.empty()) first = step;
@@ -250,6 +299,10 @@ Verdict among_replicas(const trace::Trace& trace, const std::string& pitfall,
 
 Verdict configuration_differs(const trace::Trace& trace) {
   return among_replicas(trace, "configuration-differs", configuration);
+}
+
+Verdict optimizer_differs(const trace::Trace& trace) {
+  return among_replicas(trace, "optimizer-differs", optimizers);
 }
 
 Verdict inputs_differ(const trace::Trace& trace) {

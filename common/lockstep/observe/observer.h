@@ -97,8 +97,8 @@ class Observer {
   virtual void split(std::int64_t /*devices*/, const std::vector<std::int64_t>& /*sizes*/) {}
   virtual void replicated(const std::vector<std::shared_ptr<torch::nn::Module>>& /*copies*/) {}
   virtual void applied(std::size_t /*copies*/) {}
-  virtual void transfer(std::size_t /*from*/, std::size_t /*to*/, std::int64_t /*bytes*/, const std::string& /*what*/) {
-  }
+  virtual void transfer(std::size_t /*from*/, std::size_t /*to*/, std::int64_t /*bytes*/,
+                        const std::string& /*what*/) {}
 };
 
 // Those that observe() named for this thread; where there are none, those it named for the process. Oldest first.

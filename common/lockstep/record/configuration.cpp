@@ -39,14 +39,25 @@ torch::serialize::InputArchive archive_of(const torch::optim::OptimizerOptions& 
   return archive;
 }
 
+bool begins_with(const std::string& text, const char* beginning) {
+  return text.rfind(beginning, 0) == 0;
+}
+
+// A program's own module may print what is different on every rank.
+std::string text_of_module(const torch::nn::Module& module) {
+  const auto type = c10::demangle(typeid(module).name());
+  if (!begins_with(type, "torch::nn::") && !begins_with(type, "lockstep::")) return type;
+  std::ostringstream text;
+  module.pretty_print(text);
+  return text.str();
+}
+
 }  // namespace
 
 trace::Configuration configuration_of(const torch::nn::Module& module) {
   trace::Configuration configuration{.of = "model", .keys = {}, .values = {}};
   for (const auto& item : module.named_modules("", /*include_self=*/false)) {
-    std::ostringstream text;
-    item.value()->pretty_print(text);
-    add(configuration, item.key(), text.str());
+    add(configuration, item.key(), text_of_module(*item.value()));
   }
   return configuration;
 }
@@ -70,18 +81,49 @@ trace::Configuration modes_of(const torch::nn::Module& module) {
   return modes;
 }
 
-trace::Configuration configuration_of(const torch::optim::Optimizer& optimizer) {
+trace::Configuration configuration_of(const torch::optim::Optimizer& optimizer,
+                                      const std::vector<at::Tensor>& parameters,
+                                      const std::vector<std::string>& names) {
   trace::Configuration configuration{.of = "optimizer", .keys = {}, .values = {}};
-  add(configuration, "type", c10::demangle(typeid(optimizer).name()));
-  for (std::size_t i = 0; i < optimizer.param_groups().size(); ++i) {
-    auto archive = archive_of(optimizer.param_groups()[i].options());
-    for (const auto& key : archive.keys()) {
-      c10::IValue value;
-      if (key != "lr" && archive.try_read(key, value))
-        add(configuration, "group " + std::to_string(i) + "." + key, text_of(value));
+  for (const auto& group : optimizer.param_groups()) {
+    const auto place =
+        group.params().empty() ? std::nullopt : place_of(group.params().front(), parameters);
+    if (!place) continue;
+    const auto of = names.at(*place) + ": ";
+    add(configuration, of + "optimizer", c10::demangle(typeid(optimizer).name()));
+    try {
+      auto archive = archive_of(group.options());
+      for (const auto& key : archive.keys()) {
+        c10::IValue value;
+        if (key != "lr" && archive.try_read(key, value))
+          add(configuration, of + key, text_of(value));
+      }
+    } catch (const c10::Error&) {  // options of a program's own need not serialize
     }
   }
   return configuration;
+}
+
+trace::Input input_of(const at::Tensor& tensor, std::int64_t index) {
+  constexpr std::int64_t kMost = 1 << 20;  // numbers that are looked at
+  const at::NoGradGuard no_grad;
+  trace::Input what{.index = index,
+                    .shape = tensor.sizes().vec(),
+                    .dtype = std::string(c10::getDtypeNames(tensor.scalar_type()).first)};
+  if (tensor.numel() == 0 || tensor.is_complex() || tensor.is_quantized() ||
+      tensor.layout() != at::kStrided)
+    return what;
+  const auto all = tensor.detach().reshape(-1);
+  const auto numbers =
+      all.slice(0, 0, all.size(0), (all.size(0) + kMost - 1) / kMost).to(at::kDouble);
+  const auto [least, greatest] = numbers.aminmax();
+  const auto found =
+      at::stack({numbers.mean(), numbers.std(/*unbiased=*/false), least, greatest}).cpu();
+  what.mean = found[0].item<double>();
+  what.deviation = found[1].item<double>();
+  what.least = found[2].item<double>();
+  what.greatest = found[3].item<double>();
+  return what;
 }
 
 }  // namespace lockstep::record

@@ -1,12 +1,14 @@
-// How a rank's model and optimizer are set up, as keys and values that can be compared between ranks.
+// How a rank's model and optimizer are set up, and what it is fed, as values that can be compared between ranks.
 #pragma once
 
 #include <lockstep/trace/event.h>
 #include <torch/torch.h>
 
+#include <cstdint>
+
 namespace lockstep::record {
 
-// A key for each submodule, with the text that it prints of itself: torch's own modules print their options, such as
+// A key for each submodule. Its value is its type; torch's and our own modules print their options, too:
 // "torch::nn::Dropout(p=0.5, inplace=false)".
 trace::Configuration configuration_of(const torch::nn::Module& module);
 
@@ -14,8 +16,15 @@ trace::Configuration configuration_of(const torch::nn::Module& module);
 // says their places in Buffers and Model: "buffer 0, parameter 2".
 trace::Configuration modes_of(const torch::nn::Module& module);
 
-// "type", and of each parameter group every option that it serializes but the learning rate, which each update records:
-// "group 0.weight_decay".
-trace::Configuration configuration_of(const torch::optim::Optimizer& optimizer);
+// Of each parameter group the optimizer's type, and every option that it serializes but the learning rate, which each
+// update records. A group goes by the name of its first parameter in the model, since ranks that share an optimizer may
+// number theirs differently: "fc1.weight: weight_decay".
+trace::Configuration configuration_of(const torch::optim::Optimizer& optimizer,
+                                      const std::vector<at::Tensor>& parameters,
+                                      const std::vector<std::string>& names);
+
+// Shape, dtype and what its numbers are like; of more than 2^20 numbers, of evenly spaced ones. `index`: its place among
+// the tensors of the forward. Waits for its device.
+trace::Input input_of(const at::Tensor& tensor, std::int64_t index);
 
 }  // namespace lockstep::record

@@ -21,21 +21,6 @@ std::vector<trace::Summary> summarize_all(const std::vector<at::Tensor>& tensors
   return values;
 }
 
-trace::Input look_at(const at::Tensor& input, std::int64_t index) {
-  const at::NoGradGuard no_grad;
-  trace::Input what{.index = index,
-                    .shape = input.sizes().vec(),
-                    .dtype = std::string(c10::getDtypeNames(input.scalar_type()).first)};
-  if (input.numel() == 0 || input.is_complex() || input.layout() != at::kStrided) return what;
-  const auto numbers = input.detach().to(at::kDouble);
-  what.mean = numbers.mean().item<double>();
-  what.deviation = numbers.std(/*unbiased=*/false).item<double>();
-  const auto [least, greatest] = numbers.aminmax();
-  what.least = least.item<double>();
-  what.greatest = greatest.item<double>();
-  return what;
-}
-
 }  // namespace
 
 bool ProbeOptions::probes(std::int64_t step) const {
@@ -57,6 +42,9 @@ class Probes::Impl {
   }
 
   bool values_wanted() const { return options.probes(writer->step()); }
+  // A scaler finds its scale in the first steps, and leaves some out: their gradients are recorded. Later only those of
+  // probed steps are, since this costs a copy of all gradients.
+  bool may_be_left_out() const { return scales && writer->step() < 64; }
 
   void attach(torch::nn::Module& module) {
     record_last_update();
@@ -96,7 +84,7 @@ class Probes::Impl {
   // Each parameter's hook runs once a backward, on the thread that runs that parameter's backward;
   // a program may run several backwards at once. A custom function may give no gradient.
   void add_local(std::size_t i, const at::Tensor& gradient) {
-    if (!gradient.defined() || !(values_wanted() || scales)) return;
+    if (!gradient.defined() || !(values_wanted() || may_be_left_out())) return;
     if (values_wanted()) writer->record(trace::GradientArrived{static_cast<std::int64_t>(i)});
     const at::NoGradGuard no_grad;
     const std::lock_guard lock(local_mutex);
@@ -119,6 +107,12 @@ class Probes::Impl {
     std::vector<at::Tensor> all;
     for (const auto& parameter : parameters) all.push_back(parameter.grad());
     return all;
+  }
+
+  void record_configuration(const torch::optim::Optimizer& optimizer) {
+    if (!attached || !optimizers.insert(&optimizer).second) return;
+    auto set_up = configuration_of(optimizer, parameters, attached->names);
+    if (!set_up.keys.empty()) writer->record(std::move(set_up));
   }
 
   // What was gathered of a step is of no use to the next one.
@@ -159,7 +153,7 @@ class Probes::Impl {
   std::int64_t losses_since_update = 0;   // that went into a loss
   std::optional<trace::Model> attached;
   std::optional<std::int64_t> unseen_update;  // the last, if its parameters were not recorded
-  bool scales = false;         // steps may be left out, and their gradients are then recorded
+  bool scales = false;                        // the program has told of a scaled step
   bool buffers_moved = false;  // an update has passed since the last evaluation, or the first
   std::set<const torch::optim::Optimizer*> optimizers;  // whose configuration was recorded
   std::vector<std::string> buffer_names;
@@ -237,8 +231,8 @@ void Probes::forward(bool training) {
 void Probes::inputs(const std::vector<at::Tensor>& inputs) {
   if (!impl_ || !impl_->values_wanted()) return;
   for (std::size_t i = 0; i < inputs.size(); ++i)
-    if (inputs[i].defined())
-      impl_->writer->record(look_at(inputs[i], static_cast<std::int64_t>(i)));
+    if (inputs[i].defined() && !inputs[i].is_nested())
+      impl_->writer->record(input_of(inputs[i], static_cast<std::int64_t>(i)));
 }
 
 void Probes::loss(const at::Tensor& backward_loss, const at::Tensor& per_sample) {
@@ -284,8 +278,7 @@ void Probes::updated(const torch::optim::Optimizer& optimizer) {
   trace::Update update;
   for (const auto& group : optimizer.param_groups()) update.lr.push_back(group.options().get_lr());
   impl_->writer->record(update);
-  if (impl_->optimizers.insert(&optimizer).second)
-    impl_->writer->record(configuration_of(optimizer));
+  impl_->record_configuration(optimizer);
   const auto step = impl_->writer->step();
   impl_->unseen_update.reset();
   if (impl_->values_wanted())
@@ -325,8 +318,7 @@ void Probes::clip(double max_norm, double norm) {
 
 void Probes::scaled_step(double scale, bool found_nonfinite, bool updates) {
   if (!impl_) return;
-  // On a step that is not probed; of the first one there may be no local gradients.
-  if (!updates && impl_->scales && !impl_->values_wanted()) impl_->record_gradients();
+  if (!updates && impl_->may_be_left_out() && !impl_->values_wanted()) impl_->record_gradients();
   impl_->scales = true;
   impl_->writer->record(trace::ScaledStep{scale, found_nonfinite, updates});
   if (!updates) impl_->begin_step();
@@ -346,36 +338,8 @@ void Probes::checkpoint_file(const std::string& action, const std::filesystem::p
   impl_->writer->record(what);
 }
 
-void Probes::tell(const trace::Place& place) {
-  if (impl_) impl_->writer->record(place);
-}
-
-void Probes::tell(const trace::Device& device) {
-  if (impl_) impl_->writer->record(device);
-}
-
-void Probes::tell(const trace::Shard& shard) {
-  if (impl_) impl_->writer->record(shard);
-}
-
-void Probes::tell(const trace::Spawn& spawn) {
-  if (impl_) impl_->writer->record(spawn);
-}
-
-void Probes::tell(const trace::StoreCall& call) {
-  if (impl_) impl_->writer->record(call);
-}
-
-void Probes::tell(const trace::StreamUse& use) {
-  if (impl_) impl_->writer->record(use);
-}
-
-void Probes::tell(const trace::SharedMemory& memory) {
-  if (impl_) impl_->writer->record(memory);
-}
-
-void Probes::tell(const trace::Group& group) {
-  if (impl_) impl_->writer->record(group);
+void Probes::tell(const trace::Payload& event) {
+  if (impl_) impl_->writer->record(event);
 }
 
 std::uint64_t Probes::enter(const trace::Collective& collective) {

@@ -98,7 +98,7 @@ class Probes {
   // Right before the gradients are multiplied with min(1, max_norm / norm).
   void clip(double max_norm, double norm);
   // Where the loss is scaled: at the end of a step, before updated(), which is not called where the step
-  // `updates` nothing. The gradients of such a step are recorded, also where the step is not probed.
+  // `updates` nothing. The gradients of such a step are recorded, in the first 64 steps also where it is not probed.
   void scaled_step(double scale, bool found_nonfinite, bool updates);
   // Right before a checkpoint's file is written, once it is, and once it was read or refused. The
   // caller fills in what it knows; `action`, `file` and `content` are filled in here.
@@ -119,19 +119,12 @@ class Probes {
 
   // For groups and collectives that are none of c10d's, such as raw NCCL's: what record::observe does for those. A
   // collective is entered with its group and its number there, and left, from any thread, when it is done or has failed.
-  void tell(const trace::Group& group);
   std::uint64_t enter(const trace::Collective& collective);
   void leave(std::uint64_t entered, bool failed = false);
 
-  // Events of which the program knows all there is (trace/place_event.h). A place is told once, and again
-  // where the threads change.
-  void tell(const trace::Place& place);
-  void tell(const trace::Device& device);
-  void tell(const trace::Shard& shard);
-  void tell(const trace::Spawn& spawn);
-  void tell(const trace::StoreCall& call);
-  void tell(const trace::StreamUse& use);
-  void tell(const trace::SharedMemory& memory);
+  // An event of which the program knows all there is: a group, or one of trace/place_event.h. A place is told once, and
+  // again where the threads change.
+  void tell(const trace::Payload& event);
   // Beside the write and the read of a file of the data set: "write_begin", "write_end", "read" (and whether
   // it was whole).
   void data_file(const std::string& action, const std::filesystem::path& file,

@@ -44,14 +44,20 @@ Recorder::~Recorder() {
   hear([&] { end_pass(); });  // the program ends, and its devices may have ended before it
 }
 
-// The program does not end for its trace's sake.
 void Recorder::hear(c10::function_ref<void()> call) {
+  told([&](Probes&) {
+    if (!by_hand_) call();
+  });
+}
+
+// The program does not end for its trace's sake.
+void Recorder::told(c10::function_ref<void(Probes&)> call) {
   const Lock lock(mutex_);
-  if (by_hand_) return;
+  if (failed_) return;
   try {
-    call();
+    call(probes_);
   } catch (const std::exception& error) {
-    by_hand_ = true;
+    failed_ = true;
     std::cerr << "lockstep: rank " << writer_->participant().rank
               << " is recorded no further: " << error.what() << std::endl;
   }
@@ -299,27 +305,36 @@ void Recorder::refused(const std::filesystem::path& file) {
 }
 
 void Recorder::training_state(const std::string& moment, const ValueOf<at::Tensor>::Dict& parts) {
-  const Lock lock(mutex_);
-  end_pass();
-  probes_.training_state(moment, parts);
+  told([&](Probes& probes) {
+    end_pass();
+    probes.training_state(moment, parts);
+  });
 }
 
 // ---- what only the program knows ----
 
 void intent(const trace::Intent& intent) {
-  if (const auto current = recorder_here()) current->probes().intent(intent);
+  if (const auto current = recorder_here())
+    current->told([&](Probes& probes) { probes.intent(intent); });
 }
 
 void metric(const std::string& name, const std::string& phase, double sum, double count) {
-  if (const auto current = recorder_here()) current->probes().metric(name, phase, sum, count);
+  if (const auto current = recorder_here())
+    current->told([&](Probes& probes) { probes.metric(name, phase, sum, count); });
 }
 
 void decision(const std::string& name, std::int64_t value) {
-  if (const auto current = recorder_here()) current->probes().decision(name, value);
+  if (const auto current = recorder_here())
+    current->told([&](Probes& probes) { probes.decision(name, value); });
 }
 
 void random_numbers(const std::vector<std::int64_t>& ids, const at::Tensor& numbers) {
-  if (const auto current = recorder_here()) current->probes().random_numbers(ids, numbers);
+  if (const auto current = recorder_here())
+    current->told([&](Probes& probes) {
+      // A loader draws the first batch's numbers before the model's first step.
+      if (const auto writer = current->writer(); writer->step() < 0) writer->set_step(0);
+      probes.random_numbers(ids, numbers);
+    });
 }
 
 void training_state(const std::string& moment, const ValueOf<at::Tensor>::Dict& parts) {
@@ -327,16 +342,19 @@ void training_state(const std::string& moment, const ValueOf<at::Tensor>::Dict& 
 }
 
 void inputs(const std::vector<at::Tensor>& inputs) {
-  if (const auto current = recorder_here()) current->probes().inputs(inputs);
+  if (const auto current = recorder_here())
+    current->told([&](Probes& probes) { probes.inputs(inputs); });
 }
 
 void average(const std::string& name, const at::Tensor& own, std::int64_t count,
              const at::Tensor& used) {
-  if (const auto current = recorder_here()) current->probes().average(name, own, count, used);
+  if (const auto current = recorder_here())
+    current->told([&](Probes& probes) { probes.average(name, own, count, used); });
 }
 
 void async_result(const std::string& name, const std::string& moment, const at::Tensor& result) {
-  if (const auto current = recorder_here()) current->probes().async_result(name, moment, result);
+  if (const auto current = recorder_here())
+    current->told([&](Probes& probes) { probes.async_result(name, moment, result); });
 }
 
 }  // namespace lockstep::record

@@ -39,6 +39,8 @@ class Recorder final : public Observer {
   void leave_to_probes();
   const std::shared_ptr<trace::Writer>& writer() const { return writer_; }
   Probes& probes() { return probes_; }
+  // What the program itself tells, by a call of recorder.h: also where it has Probes of its own.
+  void told(c10::function_ref<void(Probes&)> call);
   // A backward begins, from this value.
   void backward(const at::Tensor& root);
   // As Probes::training_state. Ends a pass that is done.
@@ -105,7 +107,8 @@ class Recorder final : public Observer {
   std::shared_ptr<trace::Writer> writer_;
   ProbeOptions options_;
   Probes probes_;
-  bool by_hand_ = false;
+  bool by_hand_ = false;  // the program tells by probes of its own
+  bool failed_ = false;
   std::weak_ptr<torch::nn::Module> wrapped_;
   // The wrapped module's parameters, and which of them are trained, when they were looked at.
   std::vector<std::pair<const void*, bool>> parameters_;

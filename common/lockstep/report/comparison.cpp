@@ -11,7 +11,7 @@ namespace {
 using nlohmann::json;
 
 json to_json(const diagnose::Finding& finding) {
-  return finding_json(finding);
+  return json::parse(report::to_json(finding));
 }
 
 json to_json(const OracleResult& oracle) {

@@ -4,13 +4,13 @@
 
 namespace lockstep::report {
 
-nlohmann::json finding_json(const diagnose::Finding& finding) {
+std::string to_json(const diagnose::Finding& finding) {
   nlohmann::json json = {
       {"pitfall", finding.pitfall},   {"severity", diagnose::to_string(finding.severity)},
       {"ranks", finding.ranks},       {"step", finding.step},
       {"sequence", finding.sequence}, {"evidence", finding.evidence}};
   if (finding.after >= 0) json["after"] = finding.after;
-  return json;
+  return json.dump();
 }
 
 }  // namespace lockstep::report

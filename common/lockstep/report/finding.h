@@ -3,11 +3,11 @@
 
 #include <lockstep/diagnose/diagnose.h>
 
-#include <nlohmann/json_fwd.hpp>
+#include <string>
 
 namespace lockstep::report {
 
 // The fields of diagnose::Finding, by name. "after" is there only where it is known.
-nlohmann::json finding_json(const diagnose::Finding& finding);
+std::string to_json(const diagnose::Finding& finding);
 
 }  // namespace lockstep::report

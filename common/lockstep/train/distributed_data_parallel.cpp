@@ -289,7 +289,6 @@ void DdpEngine::before_forward() {
 }
 
 std::vector<at::Tensor> DdpEngine::after_forward(std::vector<at::Tensor> outputs) {
-  tell([&](Observer& to) { to.forward_ended(*impl_->module); });
   return impl_->after_forward(std::move(outputs));
 }
 

@@ -130,6 +130,7 @@ class DistributedDataParallel {
     tell([&](Observer& to) { to.forward_begins(*module_, ddp_inputs::tensors_in(inputs...)); });
     engine_->before_forward();
     auto outputs = module_->forward(std::forward<Inputs>(inputs)...);
+    tell([&](Observer& to) { to.forward_ended(*module_); });
     ddp_outputs::restore(outputs, engine_->after_forward(ddp_outputs::flatten(outputs)));
     return outputs;
   }

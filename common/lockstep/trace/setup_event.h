@@ -1,0 +1,37 @@
+// Events of how a rank is set up, and what it is fed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep::trace {
+
+// How a rank's "model" or "optimizer" is set up: what of it a program chooses beside tensors, as text.
+struct Configuration {
+  static constexpr const char* kName = "configuration";
+  std::string of;
+  std::vector<std::string> keys;
+  std::vector<std::string> values;
+  template <class V>
+  void visit(V& v) {
+    v("of", of), v("keys", keys), v("values", values);
+  }
+};
+
+// One tensor that a training forward was given.
+struct Input {
+  static constexpr const char* kName = "input";
+  std::int64_t index = 0;  // among those of this forward
+  std::vector<std::int64_t> shape;
+  std::string dtype;
+  // Over all of its numbers: mean, standard deviation, smallest, largest. 0 where it has none.
+  double mean = 0, deviation = 0, least = 0, greatest = 0;
+  template <class V>
+  void visit(V& v) {
+    v("index", index), v("shape", shape), v("dtype", dtype), v("mean", mean),
+        v("deviation", deviation), v("least", least), v("greatest", greatest);
+  }
+};
+
+}  // namespace lockstep::trace
