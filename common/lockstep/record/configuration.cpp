@@ -1,6 +1,8 @@
 #include <c10/util/Type.h>
 #include <lockstep/record/configuration.h>
 
+#include <array>
+#include <charconv>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -14,10 +16,20 @@ void add(trace::Configuration& configuration, std::string key, std::string value
   configuration.values.push_back(std::move(value));
 }
 
-template <class T>
-std::string text_of(const T& value) {
+// 0.1, not IValue's 0.10000000000000001.
+std::string text_of(const c10::IValue& value) {
   std::ostringstream text;
-  text << value;
+  if (value.isTuple()) {
+    for (const auto& element : value.toTupleRef().elements())
+      text << (text.str().empty() ? "(" : ", ") << text_of(element);
+    text << ")";
+  } else if (value.isDouble()) {
+    std::array<char, 32> digits{};
+    text << std::string(digits.data(),
+                        std::to_chars(digits.begin(), digits.end(), value.toDouble()).ptr);
+  } else {
+    text << value;
+  }
   return text.str();
 }
 
