@@ -188,6 +188,40 @@ TEST(Recorder, OneRankThatIsSetUpOtherwiseIsNamed) {
   }
 }
 
+// Torch's default throws where options are asked to serialize.
+struct OptionsOfMyOwn : torch::optim::OptimizerCloneableOptions<OptionsOfMyOwn> {
+  double get_lr() const override { return 0.05; }
+  void set_lr(double) override {}
+};
+
+class OptimizerOfMyOwn : public torch::optim::Optimizer {
+ public:
+  explicit OptimizerOfMyOwn(std::vector<at::Tensor> parameters)
+      : Optimizer({torch::optim::OptimizerParamGroup(std::move(parameters))},
+                  std::make_unique<OptionsOfMyOwn>()) {}
+  torch::Tensor step(LossClosure = nullptr) override {
+    const torch::NoGradGuard no_grad;
+    for (auto& parameter : param_groups()[0].params()) parameter -= 0.05 * parameter.grad();
+    return {};
+  }
+};
+
+TEST(Recorder, AnOptimizerWhoseOptionsDoNotSerializeIsRecorded) {
+  const auto trace = record([](const ProcessGroupPtr& group, const TensorData& data) {
+    DistributedDataParallel<Mlp> model(seeded(3, [] { return Mlp(12, 24, 4); }), group);
+    Watched<OptimizerOfMyOwn> optimizer(model.parameters());
+    auto sampler = sampler_of(group);
+    for (const auto& ids : sampler.batches(kBatch)) {
+      const auto batch = take(data, ids);
+      optimizer.zero_grad();
+      cross_entropy(model(batch.inputs), batch.targets).mean().backward();
+      optimizer.step();
+    }
+  });
+  EXPECT_THAT(names_of(diagnose::diagnose(trace)), SizeIs(0));
+  for (const auto& rank : trace.ranks) EXPECT_THAT(all<trace::Update>(rank), SizeIs(3));
+}
+
 // By hand, without an engine: the model is what the optimizer moves.
 TEST(Recorder, WithoutAnEngineTheOptimizersParametersAreTheModel) {
   const auto by_hand = [](bool reduces) {
