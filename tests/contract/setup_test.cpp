@@ -57,8 +57,7 @@ TEST_P(Setup, OfOneDropoutIsNamedWithKeyRanksAndValues) {
   const auto trace =
       configured("model", "dropout", [](int rank) { return rank == 1 ? "p=0.5" : "p=0.1"; });
   expect_only(trace, "configuration-differs", second_or_both(), 0);
-  EXPECT_NE(evidence(trace).find("dropout is p=0.1 on rank"), std::string::npos)
-      << evidence(trace);
+  EXPECT_NE(evidence(trace).find("dropout is p=0.1 on rank"), std::string::npos) << evidence(trace);
   EXPECT_NE(evidence(trace).find("p=0.5 on rank 1"), std::string::npos) << evidence(trace);
 }
 
