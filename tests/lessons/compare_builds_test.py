@@ -9,13 +9,13 @@ import unittest
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[1] / "compare_builds.py"
 # Its variants are beside it, by name. A loss "counted" is another one in every run.
-PROGRAM = f"""#!{sys.executable}
+PROGRAM = """#!/usr/bin/env python3
 import json, pathlib, sys, time
 here = pathlib.Path(sys.argv[0])
-beside = lambda what: here.with_name(f".{{here.name}}.{{what}}")
+beside = lambda what: here.with_name(f".{here.name}.{what}")
 variants = json.loads(beside("json").read_text())
 if "--describe" in sys.argv:
-    print(json.dumps({{"forms": [{{"name": name}} for name in variants]}}))
+    print(json.dumps({"forms": [{"name": name} for name in variants]}))
     sys.exit()
 argument = lambda name: sys.argv[sys.argv.index(name) + 1]
 one = variants[argument("--variant")]
@@ -28,7 +28,7 @@ if one["losses"] == "counted":
     runs.write_text(runs.read_text() + "x" if runs.exists() else "x")
     one["losses"] = [len(runs.read_text())]
 one["accuracy"] = [int(argument("--world-size")) if "--world-size" in sys.argv else 2]
-pathlib.Path(argument("--json")).write_text(json.dumps({{"variants": [one]}}))
+pathlib.Path(argument("--json")).write_text(json.dumps({"variants": [one]}))
 """
 FINDING = {"pitfall": "a-pitfall", "severity": "violation", "ranks": [0, 1], "step": 3, "evidence": "0.5 apart"}
 

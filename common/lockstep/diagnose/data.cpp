@@ -40,13 +40,14 @@ std::int64_t first_not_in(const std::vector<std::int64_t>& ascending) {
   return id;
 }
 
+// log10 of the number of ways to choose `some` out of `of`.
 double log_choices(std::int64_t of, std::int64_t some) {
   const auto n = static_cast<double>(of), m = static_cast<double>(some);
   return (std::lgamma(n + 1) - std::lgamma(m + 1) - std::lgamma(n - m + 1)) / std::log(10.0);
 }
 
-// log10 of how many choices of `never` out of `size` are to be expected that all passes leave out, where each leaves
-// out so many as `missing` has for it, at random.
+// Each pass leaves out some samples at random: `missing` has how many. log10 of the expected number of sets of `never`
+// samples that all passes leave out.
 double log_chance_of_never(std::int64_t never, std::int64_t size,
                            const std::vector<std::int64_t>& missing) {
   double chance = log_choices(size, never);

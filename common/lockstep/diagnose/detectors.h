@@ -81,9 +81,9 @@ Verdict collective_mismatch(const trace::Trace& trace);
 
 // Needs buffers of several devices and forwards in training mode. Rule: a buffer moves on another device's copy, and
 // never on the first device. Not fooled by evaluation mode, nor by buffers that are constants, since those move
-// nowhere; nor does a momentum of 0 show. Of ranks it needs `configuration` of "statistics", `buffers` and
-// `parameters`. Rule: a layer's weight moves in training mode, and its running statistics are in the end as they were
-// at the start. Not fooled by a layer in evaluation mode, or one that never runs.
+// nowhere; nor does a momentum of 0 show. Where each rank drives one device it needs `configuration` of "statistics",
+// `buffers`, `parameters` and `local_gradients`. Rule: a layer's weight moves in training mode, and its running
+// statistics end as they began. Not fooled by a layer in evaluation mode, or one that this rank never runs.
 Verdict replica_buffers_lost(const trace::Trace& trace);
 
 // Needs splits. Rule: a batch gave fewer parts than devices, and neither a forward nor an update

@@ -100,14 +100,14 @@ bool begins_as(const RankPass& pass, const RankPass& last) {
          is_same(pass.batches.front(), last.batches.front());
 }
 
-// Fewer ids come again than ranks: a sampler's padding.
+// No id is drawn twice, but for a sampler's padding, which repeats fewer ids than there are ranks.
 bool is_of_one_order(const Pass& pass) {
   const auto all = draws(pass);
   return all.total - static_cast<std::int64_t>(all.distinct.size()) <
          static_cast<std::int64_t>(pass.ranks.size());
 }
 
-// As many batches as the pass before began with, too; of as many samples in all, in another epoch.
+// How many batches both passes begin with. 0 where they differ in length, or are of one epoch.
 std::size_t stale_batches(const RankPass& pass, const RankPass& last) {
   if (pass.total() != last.total() || pass.epoch_at_first_batch() == last.epoch_at_first_batch())
     return 0;
@@ -118,9 +118,8 @@ std::size_t stale_batches(const RankPass& pass, const RankPass& last) {
   return count;
 }
 
-// What was drawn in the first batches of each rank, so many as `cut` has for it, repeats no id, nor does what was
-// drawn after them, but for the few repeats of a padded shard; and more than those were drawn both before and after.
-// Two orders were cut into one pass.
+// The pass is two orders, one after the other. `cut` has the number of batches that each rank drew from the first one.
+// Neither half repeats an id, but for the few repeats of a padded shard, and more ids than those are in both halves.
 bool is_of_two_orders(const Pass& pass, const std::vector<std::size_t>& cut) {
   std::vector<std::int64_t> before, after;
   for (std::size_t r = 0; r < pass.ranks.size(); ++r)

@@ -119,7 +119,6 @@ std::map<std::int64_t, InputsOfSteps> inputs_of(const Run& run) {
 // What `text` says of each rank's input, where it is the same on every step of a rank.
 std::optional<Finding> kinds(const Run& run, const InputsOfSteps& steps, const std::string& what,
                              const std::function<std::string(const trace::Input&)>& text) {
-  if (steps.size() < kAgreeing) return std::nullopt;
   std::vector<std::string> texts;
   for (std::size_t r = 0; r < run.ranks.size(); ++r) {
     texts.push_back(text(*steps.begin()->second[r]));
@@ -131,11 +130,9 @@ std::optional<Finding> kinds(const Run& run, const InputsOfSteps& steps, const s
 
 // The first dimension is the batch, which may differ.
 std::string sample_shape(const trace::Input& input) {
-  std::vector<std::string> sizes;
-  for (std::size_t i = 1; i < input.shape.size(); ++i)
-    sizes.push_back(std::to_string(input.shape[i]));
   std::string text = "[N";
-  for (const auto& size : sizes) text += ", " + size;
+  for (std::size_t i = 1; i < input.shape.size(); ++i)
+    text += ", " + std::to_string(input.shape[i]);
   return text + "]";
 }
 
@@ -164,7 +161,6 @@ std::optional<Statistic> statistic(const InputsOfSteps& steps, std::size_t ranks
 // rank's batches do.
 std::optional<Finding> numbers_fed(const Run& run, const InputsOfSteps& steps,
                                    const std::string& what) {
-  if (steps.size() < kAgreeing) return std::nullopt;
   const auto mean =
       statistic(steps, run.ranks.size(), [](const auto& input) { return input.mean; });
   constexpr double kConstant = -50;  // the logarithm of a deviation of nothing
@@ -186,17 +182,18 @@ std::optional<Finding> numbers_fed(const Run& run, const InputsOfSteps& steps,
     const auto& input = *steps.begin()->second[r];
     if (text.empty())
       text = number(mean->means[r]) + " in the mean, with a standard deviation of " +
-             number(std::exp(deviation->means[r])) + " (from " + number(input.least) + " to " +
-             number(input.greatest) + ")";
+             number(deviation->means[r] > kConstant ? std::exp(deviation->means[r]) : 0) +
+             " (from " + number(input.least) + " to " + number(input.greatest) + ")";
     texts.push_back(text);
   }
   return differs(run, what, texts, steps.begin()->first);
 }
 
-// Of each tensor that a forward is given the first thing that differs.
+// For each tensor that a forward is given, the first thing that differs.
 std::vector<Finding> inputs(const Run& run) {
   std::vector<Finding> findings;
   for (const auto& [index, steps] : inputs_of(run)) {
+    if (steps.size() < kAgreeing) continue;
     const auto name = "input " + std::to_string(index);
     auto found =
         kinds(run, steps, "the dtype of " + name, [](const auto& input) { return input.dtype; });

@@ -1,5 +1,6 @@
 #include <lockstep/lesson/figures.h>
 #include <lockstep/lesson/watch.h>
+#include <lockstep/observe/parameters_of.h>
 
 #include <utility>
 
@@ -61,9 +62,7 @@ void Watch::end_pass() {
 }
 
 void Watch::optimizer_made(torch::optim::Optimizer& optimizer) {
-  parameters_.clear();
-  for (const auto& group : optimizer.param_groups())
-    parameters_.insert(parameters_.end(), group.params().begin(), group.params().end());
+  parameters_ = parameters_of(optimizer);
 }
 
 const std::vector<at::Tensor>& Watch::parameters() const {

@@ -51,14 +51,10 @@ torch::serialize::InputArchive archive_of(const torch::optim::OptimizerOptions& 
   return archive;
 }
 
-bool begins_with(const std::string& text, const char* beginning) {
-  return text.rfind(beginning, 0) == 0;
-}
-
 // A program's own module may print what is different on every rank.
 std::string text_of_module(const torch::nn::Module& module) {
   const auto type = c10::demangle(typeid(module).name());
-  if (!begins_with(type, "torch::nn::") && !begins_with(type, "lockstep::")) return type;
+  if (!type.starts_with("torch::nn::") && !type.starts_with("lockstep::")) return type;
   std::ostringstream text;
   module.pretty_print(text);
   return text.str();
@@ -68,9 +64,8 @@ std::string text_of_module(const torch::nn::Module& module) {
 
 trace::Configuration configuration_of(const torch::nn::Module& module) {
   trace::Configuration configuration{.of = "model", .keys = {}, .values = {}};
-  for (const auto& item : module.named_modules("", /*include_self=*/false)) {
+  for (const auto& item : module.named_modules("", /*include_self=*/false))
     add(configuration, item.key(), text_of_module(*item.value()));
-  }
   return configuration;
 }
 

@@ -1,3 +1,4 @@
+#include <lockstep/observe/parameters_of.h>
 #include <lockstep/record/device_recorder.h>
 
 #include <algorithm>
@@ -15,13 +16,6 @@ bool have_one_in_common(const torch::nn::Module& module, const std::vector<at::T
     return std::any_of(tensors.begin(), tensors.end(),
                        [&](const auto& tensor) { return tensor.is_same(parameter); });
   });
-}
-
-std::vector<at::Tensor> parameters_of(const torch::optim::Optimizer& optimizer) {
-  std::vector<at::Tensor> parameters;
-  for (const auto& group : optimizer.param_groups())
-    parameters.insert(parameters.end(), group.params().begin(), group.params().end());
-  return parameters;
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include <lockstep/base/environment.h>
+#include <lockstep/observe/parameters_of.h>
 #include <lockstep/record/backward_hook.h>
 #include <lockstep/record/configuration.h>
 #include <lockstep/record/recorder.h>
@@ -18,7 +19,7 @@ bool trains(const torch::nn::Module& module) {
 }
 
 // The probes keep the tensors alive, so no address is used twice.
-std::vector<std::pair<const void*, bool>> parameters_of(const torch::nn::Module& module) {
+std::vector<std::pair<const void*, bool>> addresses_of(const torch::nn::Module& module) {
   std::vector<std::pair<const void*, bool>> parameters;
   for (const auto& parameter : module.parameters())
     parameters.emplace_back(parameter.unsafeGetTensorImpl(), parameter.requires_grad());
@@ -88,7 +89,7 @@ bool Recorder::watches(const torch::nn::Module& module) const {
 
 void Recorder::watch(torch::nn::Module& module) {
   wrapped_ = module.weak_from_this();
-  parameters_ = parameters_of(module);
+  parameters_ = addresses_of(module);
   has_model_ = true;
   probes_.attach(module);
 }
@@ -107,7 +108,7 @@ void Recorder::wrapped(torch::nn::Module& module, const std::string& engine) {
 }
 
 bool Recorder::parameters_changed(const torch::nn::Module& module) const {
-  return options_.probes(writer_->step()) && parameters_of(module) != parameters_;
+  return options_.probes(writer_->step()) && addresses_of(module) != parameters_;
 }
 
 void Recorder::forward_begins(torch::nn::Module& module, const std::vector<at::Tensor>& inputs) {
@@ -145,8 +146,8 @@ void Recorder::optimizer_made(torch::optim::Optimizer& optimizer) {
   const Lock lock(mutex_);
   model_has_optimizer_ |= moves_model(optimizer);
   if (has_model_) return;
-  for (const auto& group : optimizer.param_groups())
-    of_optimizers_.insert(of_optimizers_.end(), group.params().begin(), group.params().end());
+  const auto parameters = parameters_of(optimizer);
+  of_optimizers_.insert(of_optimizers_.end(), parameters.begin(), parameters.end());
 }
 
 bool Recorder::moves_model(const torch::optim::Optimizer& optimizer) const {

@@ -7,7 +7,8 @@
 
 namespace lockstep::trace {
 
-// How a rank's "model" or "optimizer" is set up: what of it a program chooses beside tensors, as text.
+// What a program chooses beside tensors, as text: the options of its "model" or "optimizer", or the modes of the layers
+// that keep running "statistics".
 struct Configuration {
   static constexpr const char* kName = "configuration";
   std::string of;
@@ -25,7 +26,7 @@ struct Input {
   std::int64_t index = 0;  // among those of this forward
   std::vector<std::int64_t> shape;
   std::string dtype;
-  // Over all of its numbers: mean, standard deviation, smallest, largest. 0 where it has none.
+  // Of its numbers; of more than 2^20, of evenly spaced ones. 0 where it has none.
   double mean = 0, deviation = 0, least = 0, greatest = 0;
   template <class V>
   void visit(V& v) {
