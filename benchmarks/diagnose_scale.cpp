@@ -14,6 +14,7 @@
 #include <lockstep/base/clock.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
+#include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/diagnose.h>
 #include <lockstep/trace/attempts.h>
 #include <sys/resource.h>
@@ -108,7 +109,7 @@ json measure_detectors(const std::filesystem::path& traces) {
   json result;
   for (const auto& detector : diagnose::detectors()) {
     const auto begin = std::clock();
-    detector.detect(trace);
+    detector.verdict(diagnose::Run(trace));
     result["detectors"][detector.slug] = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
   }
   return result;

@@ -55,11 +55,11 @@ void train(RankContext& context, const Fault& fault) {
   const std::int64_t epochs = context.full() ? 10 : 3;
 
   if (fault("set-epoch-on-copy")) {
-    Watched<torch::data::samplers::DistributedRandomSampler> yours(kSamples, context.world_size(),
-                                                                   context.rank());
-    const auto loader = torch::data::make_data_loader(Ids(kSamples), yours, kBatch);
+    Watched<torch::data::samplers::DistributedRandomSampler> sampler(kSamples, context.world_size(),
+                                                                     context.rank());
+    const auto loader = torch::data::make_data_loader(Ids(kSamples), sampler, kBatch);
     for (std::int64_t epoch = 0; epoch < epochs; ++epoch) {
-      yours.set_epoch(epoch);  // The loader has a copy of its own, which stays at 0.
+      sampler.set_epoch(epoch);  // The loader has a copy of its own, which stays at 0.
       for (const auto& ids : *loader) trainer.step(ids);
     }
   } else {

@@ -18,7 +18,7 @@ constexpr std::int64_t kSamples = 100;  // of a rank in a round
 constexpr int kRounds = 2;
 
 // Labels of a rank's samples in a round, counted by class.
-at::Tensor labels(const TensorData& data, int round, int rank, int world_size) {
+at::Tensor class_counts(const TensorData& data, int round, int rank, int world_size) {
   const auto own = data.targets.narrow(0, kSamples * (round * world_size + rank), kSamples);
   return own.bincount({}, kClasses).to(at::kFloat);
 }
@@ -49,7 +49,7 @@ bool differs(const RankContext& context, int round) {
 Counts count(RankContext& context, const Fault& fault, const TensorData& data, int round) {
   const int world_size = context.world_size(), rank = context.rank();
   auto& group = *context.group();
-  const auto own = labels(data, round, rank, world_size).to(context.device());
+  const auto own = class_counts(data, round, rank, world_size).to(context.device());
   auto sum = own.clone(), most = own.clone();
   auto choice = own.argmax().reshape({1}).to(at::kFloat);
 
@@ -93,10 +93,10 @@ Counts count(RankContext& context, const Fault& fault, const TensorData& data, i
 bool is_right(const Counts& counts, const TensorData& data, int round, int world_size) {
   auto sum = at::zeros({kClasses}), most = at::zeros({kClasses});
   for (int rank = 0; rank < world_size; ++rank) {
-    sum += labels(data, round, rank, world_size);
-    most = at::max(most, labels(data, round, rank, world_size));
+    sum += class_counts(data, round, rank, world_size);
+    most = at::max(most, class_counts(data, round, rank, world_size));
   }
-  const auto choice = labels(data, round, world_size - 1, world_size).argmax();
+  const auto choice = class_counts(data, round, world_size - 1, world_size).argmax();
   return at::equal(counts.sum.cpu().to(at::kFloat), sum) && at::equal(counts.most.cpu(), most) &&
          counts.choice.item().toLong() == choice.item().toLong();
 }

@@ -29,7 +29,7 @@ constexpr std::int64_t kMicrobatches = 16;
 // A near miss: two microbatches are left over, and make an update of their own.
 constexpr std::int64_t kShortEpoch = kMicrobatches - 2;
 
-std::int64_t of_update_with(std::int64_t microbatch) {
+std::int64_t microbatches_of_update_with(std::int64_t microbatch) {
   return std::min(kAccumulated, kShortEpoch - microbatch / kAccumulated * kAccumulated);
 }
 
@@ -65,7 +65,7 @@ void train(RankContext& context, const Fault& fault) {
     } else if (fault("near-miss-gradients-divided")) {
       // A near miss: the gradients are divided below.
     } else if (fault("near-miss-short-last-group")) {
-      loss = loss / of_update_with(i);
+      loss = loss / microbatches_of_update_with(i);
     } else {
       loss = loss / kAccumulated;
     }

@@ -1,18 +1,14 @@
 #include "calls.h"
 
-#include <lockstep/course/page.h>
+#include <lockstep/pages/page.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <sstream>
-#include <stdexcept>
 #include <variant>
 
 namespace lockstep::contract {
 namespace {
-
-namespace fs = std::filesystem;
 
 // As event_name() calls them. In a lesson `loss` is told by cross_entropy or tell_loss.
 const std::map<std::string, std::set<std::string>>& events_of_calls() {
@@ -46,17 +42,12 @@ std::string event_name(const trace::Event& event) {
 }  // namespace
 
 std::set<std::string> calls_of_page(const std::string& slug) {
-  const fs::path source = LOCKSTEP_SOURCE_DIR;
-  for (const auto& lesson : fs::directory_iterator(source / "lessons")) {
-    if (!fs::exists(lesson.path() / "pitfalls" / (slug + ".md"))) continue;
-    const auto page = course::read_page(source, lesson.path().filename(), slug);
-    std::set<std::string> calls;
-    std::istringstream list(page.facts.at("calls"));
-    for (std::string call; std::getline(list >> std::ws, call, ',');) calls.insert(call);
-    calls.erase("none");
-    return calls;
-  }
-  throw std::runtime_error(slug + " has no page");
+  static const auto kPages = pages::all_pages(LOCKSTEP_SOURCE_DIR);
+  std::set<std::string> calls;
+  std::istringstream list(kPages.at(slug).facts.at("calls"));
+  for (std::string call; std::getline(list >> std::ws, call, ',');) calls.insert(call);
+  calls.erase("none");
+  return calls;
 }
 
 std::vector<std::string> calls_that_a_trace_tells() {

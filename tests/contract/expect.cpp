@@ -1,6 +1,7 @@
 #include "expect.h"
 
 #include <gtest/gtest.h>
+#include <lockstep/diagnose/detector.h>
 
 #include <algorithm>
 #include <numeric>
@@ -85,8 +86,8 @@ void expect_nothing(const trace::Trace& trace) {
 }
 
 diagnose::State state(const trace::Trace& trace, const std::string& slug) {
-  for (const auto& row : diagnose::diagnose(trace).rows)
-    if (row.slug == slug) return row.verdict.state;
+  for (const auto& detector : diagnose::detectors())
+    if (detector.slug == slug) return detector.verdict(diagnose::Run(trace)).state;
   ADD_FAILURE() << "no detector is called " << slug;
   return diagnose::State::not_triggered;
 }

@@ -1,5 +1,4 @@
 #include <gtest/gtest.h>
-#include <lockstep/diagnose/detectors.h>
 
 #include <cmath>
 #include <random>
@@ -157,8 +156,8 @@ TEST_P(LearningRate, WholeFromTheFirstUpdateOnIsRightWhereTheLossIsNoisy) {
   const auto trace = declaring(GetParam(), 0.1 / GetParam()).run();
   const auto few = with_four_losses(trace);
   for (unsigned seed = 0; seed < 2000; ++seed) {
-    EXPECT_EQ(diagnose::no_warmup(noisy(trace, seed)).state, State::clean) << seed;
-    EXPECT_NE(diagnose::no_warmup(noisy(few, seed)).state, State::found) << seed;
+    EXPECT_EQ(state(noisy(trace, seed), "no-warmup"), State::clean) << seed;
+    EXPECT_NE(state(noisy(few, seed), "no-warmup"), State::found) << seed;
   }
 }
 
@@ -166,8 +165,8 @@ TEST_P(LearningRate, WholeFromTheFirstUpdateOnIsNamedWhereANoisyLossRisesToSever
   const auto trace = declaring(GetParam(), 0.1 / GetParam()).run();
   for (unsigned seed = 0; seed < 20; ++seed) {
     const auto jumps = noisy(rising(trace, 12), seed);
-    EXPECT_EQ(diagnose::no_warmup(jumps).state, State::found) << seed;
-    EXPECT_EQ(diagnose::no_warmup(with_four_losses(jumps)).state, State::found) << seed;
+    EXPECT_EQ(state(jumps, "no-warmup"), State::found) << seed;
+    EXPECT_EQ(state(with_four_losses(jumps), "no-warmup"), State::found) << seed;
   }
 }
 

@@ -1,5 +1,6 @@
 // A diagnosis of many ranks: right, and linear in them.
 #include <gtest/gtest.h>
+#include <lockstep/diagnose/detector.h>
 
 #include <algorithm>
 #include <ctime>
@@ -142,7 +143,7 @@ double cpu_seconds(const diagnose::Detector& detector, const trace::Trace& trace
   double least = std::numeric_limits<double>::max();
   for (int i = 0; i < times; ++i) {
     const auto begin = std::clock();
-    detector.detect(trace);
+    detector.verdict(diagnose::Run(trace));
     least = std::min(least, static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC);
   }
   return least;

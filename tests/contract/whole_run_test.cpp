@@ -1,6 +1,8 @@
 // A right run, judged by every detector.
 #include <gtest/gtest.h>
+#include <lockstep/diagnose/detector.h>
 
+#include <algorithm>
 #include <set>
 
 #include "expect.h"
@@ -20,8 +22,6 @@ TEST_P(WholeRun, IsCleanAndWasLookedAt) {
   for (auto& rank : trace.ranks)
     record(rank, 3, trace::Collective{9, 0, 1, "world", "allreduce", "sum", -1, "float", {9}});
   expect_nothing(trace);
-  const std::set<std::string> of_devices{"replica-buffers-lost", "odd-batch-split",
-                                         "unequal-chunk-mean", "device-zero-bottleneck"};
   // They need what a right run of this size cannot show.
   const std::set<std::string> impossible{"padding-overruns",
                                          "no-gradient-sync",
@@ -29,55 +29,22 @@ TEST_P(WholeRun, IsCleanAndWasLookedAt) {
                                          "mean-of-local-means",
                                          "last-accumulation-window-lost",
                                          "communicator-order"};
-  // They need what this job does not do; engine_job.h's does.
-  const std::set<std::string> of_engines{"sync-every-microbatch",    "no-sync-around-backward-only",
-                                         "accumulation-not-divided", "mean-of-microbatch-means",
-                                         "unused-parameter",         "parameter-ready-twice",
-                                         "zero-grad-on-bucket-view"};
-  // So do these; batch_norm_job.h's does.
-  const std::set<std::string> of_batch_norm{"local-batch-norm", "unequal-counts-in-sync",
-                                            "buffer-sync-inside-backward", "buffers-not-synced",
-                                            "train-mode-differs-across-ranks"};
-  // And these: random numbers, and losses that differ by rank, are of randomness_test.cpp and
-  // loss_graph_test.cpp.
-  const std::set<std::string> of_values{"same-augmentation-everywhere", "worker-streams-copied",
-                                        "loss-all-reduced-in-place"};
-  // Checkpoints are of checkpoint_test.cpp, clips and scaled losses of clipping_test.cpp.
-  const std::set<std::string> of_checkpoints{
-      "load-without-map-location", "optimizer-state-on-wrong-device", "module-prefix",
-      "optimizer-state-missing",   "scheduler-or-rng-state-missing",  "ema-on-one-rank",
-      "resume-repeats-epoch",      "resume-mid-epoch-replays",        "read-before-written",
-      "concurrent-writers",        "local-rank-zero-writes",          "torn-checkpoint"};
-  const std::set<std::string> of_clips{"norm-reduced-twice", "clip-before-reduction",
-                                       "clip-before-unscale", "local-overflow-skip"};
-  // Jobs that stop are of hanging_test.cpp.
-  const std::set<std::string> of_hangs{"rank-skips-init",        "subgroup-created-by-members-only",
-                                       "local-early-stop",       "peer-dies",
-                                       "one-rank-raises",        "async-work-not-waited",
-                                       "restart-without-resume", "restart-expected-by-default"};
-  // How a job is launched is of placing_test.cpp and starting_test.cpp; streams and memory of streams_test.cpp.
-  const std::set<std::string> of_launches{"rank-as-device-index",
-                                          "visible-devices-remapped",
-                                          "duplicate-gpu",
-                                          "device-not-set",
-                                          "fixed-port",
-                                          "wrong-network-interface",
-                                          "world-size-from-device-count",
-                                          "thread-oversubscription",
-                                          "spawn-under-launcher",
-                                          "every-rank-prepares-data",
-                                          "group-never-destroyed",
-                                          "wrong-stream",
-                                          "small-shared-memory"};
-  for (const auto& row : diagnose::diagnose(trace).rows) {
-    const auto expected = of_launches.count(row.slug) || of_hangs.count(row.slug) ||
-                                  of_checkpoints.count(row.slug) || of_clips.count(row.slug) ||
-                                  of_values.count(row.slug) || of_devices.count(row.slug) ||
-                                  of_engines.count(row.slug) || of_batch_norm.count(row.slug)
-                              ? State::not_triggered
-                          : impossible.count(row.slug) ? State::not_applicable
-                                                       : State::clean;
-    EXPECT_EQ(row.verdict.state, expected) << row.slug << ": " << row.verdict.reason;
+  // They need several backwards, losses that differ, or BatchNorm; jobs of their own tests have them.
+  const std::set<std::string> of_other_jobs{
+      "accumulation-not-divided",     "mean-of-microbatch-means",  "sync-every-microbatch",
+      "no-sync-around-backward-only", "loss-all-reduced-in-place", "replica-buffers-lost"};
+  const diagnose::Run run(trace);
+  for (const auto& detector : diagnose::detectors()) {
+    const auto verdict = detector.verdict(run);
+    const bool lacks_something =
+        of_other_jobs.count(detector.slug) > 0 ||
+        detector.participants == diagnose::Participants::devices ||
+        std::any_of(detector.needs.begin(), detector.needs.end(),
+                    [&](const auto& kind) { return run.kinds.count(kind) == 0; });
+    EXPECT_EQ(verdict.state, lacks_something                       ? State::not_triggered
+                             : impossible.count(detector.slug) > 0 ? State::not_applicable
+                                                                   : State::clean)
+        << detector.slug << ": " << verdict.reason;
   }
 }
 

@@ -30,7 +30,7 @@ void PrintTo(const Case& each, std::ostream* out) {
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const auto& form : all_forms()) {
-    const int fewest = form.observed ? form.min_world_size : 2;
+    const int fewest = form.broken ? form.min_world_size : 2;
     for (int ranks = fewest; form.needs_gpu && ranks <= kMostRanks; ++ranks)
       all.push_back({form, ranks});
   }

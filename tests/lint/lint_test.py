@@ -25,9 +25,10 @@ MAY_INCLUDE = {
     "flight": {"base", "archive"},
     "diagnose": {"base", "trace"},
     "supervise": {"base", "launch", "trace", "diagnose"},
+    "pages": {"base"},
     "matrix": {"base", "trace", "diagnose", "launch"},
     "report": {"base", "trace", "diagnose", "launch"},
-    "course": {"base", "trace", "diagnose", "flight", "launch", "matrix", "report"},
+    "course": {"base", "trace", "diagnose", "flight", "launch", "matrix", "pages", "report"},
     "gpu": {"base"},
     "cuda": {"base"},
     "observe": {"base"},
@@ -35,9 +36,9 @@ MAY_INCLUDE = {
     "train": {"base", "dist", "observe"},
     "record": {"base", "launch", "dist", "observe", "trace"},
     "checkpoint": {"base", "archive", "dist", "observe", "train"},
-    "lesson": {"base", "launch", "gpu", "observe", "trace", "diagnose", "matrix", "supervise", "report", "dist", "train", "record", "checkpoint"},
+    "lesson": {"base", "launch", "gpu", "observe", "trace", "diagnose", "matrix", "pages", "supervise", "report", "dist", "train", "record", "checkpoint"},
 }
-TORCH_FREE = {"base", "launch", "gpu", "cuda", "trace", "archive", "flight", "diagnose", "matrix", "supervise", "report", "course"}
+TORCH_FREE = {"base", "launch", "gpu", "cuda", "trace", "archive", "flight", "diagnose", "matrix", "pages", "supervise", "report", "course"}
 # What an oracle measures with must not rest on what the detectors read.
 ORACLES = {"lesson/reference", "lesson/figures", "lesson/outcome", "lesson/watch"}
 NOT_FOR_ORACLES = {"trace", "diagnose", "record", "report"}
@@ -322,9 +323,10 @@ def page_faults(slug, text):
     hints = re.findall(r"^(\d+)\. +\S", dict(named).get("Hints", ""), re.MULTILINE)
     if hints != [str(i) for i in range(1, HINTS + 1)]:
         faults.append(f"has hints {hints}; {HINTS}, numbered and filled, are right")
-    # A URL cannot be broken.
+    # A URL cannot be broken, nor can a fact.
+    facts = len(re.match(FRONT_MATTER, text)[0].splitlines())
     faults += [f"line {number} is longer than {PAGE_COLUMNS} columns" for number, line in enumerate(text.splitlines(), 1)
-               if len(line) > PAGE_COLUMNS and "https://" not in line]
+               if number > facts and len(line) > PAGE_COLUMNS and "https://" not in line]
     return faults
 
 

@@ -62,9 +62,8 @@ def judged(twin, forms, references):
 
 def lesson_traces(build, slugs, folder):
     """Runs the C++ lessons' broken forms of these slugs, and the correct forms of those lessons."""
-    truths = json.loads((ROOT / "lessons" / "truths.json").read_text())["lessons"]
     for lesson in sorted((build / "bin").glob("[0-9][0-9]_*")):
-        asked = sorted(set(truths.get(lesson.name, {})) & set(slugs))
+        asked = sorted({page.stem for page in (ROOT / "lessons" / lesson.name / "pitfalls").glob("*.md")} & set(slugs))
         for variant in [*asked, *(["correct"] if asked else [])]:
             subprocess.run([lesson, "--variant", variant, "--world-size", "2", "--trace", folder / variant],
                            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

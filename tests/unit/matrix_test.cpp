@@ -4,7 +4,6 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
 #include <lockstep/matrix/checkers.h>
-#include <lockstep/matrix/expected.h>
 #include <lockstep/matrix/report.h>
 
 #include <nlohmann/json.hpp>
@@ -71,27 +70,6 @@ TEST_F(Matrices, BadCasesAreNamedWithTheirFile) {
   write_truth(made.folder, made.truth);
   fs::copy(made.folder, folder_.path() / "again");
   EXPECT_THAT(error_of({folder_.path()}), HasSubstr("two cases are called case"));
-}
-
-TEST_F(Matrices, WhatIsExpectedIsFilledIn) {
-  const auto file = folder_.path() / "truths.json";
-  write_file(file, R"({"schema_version": 1, "lessons": {"03_ddp": {
-      "a": {"ranks": "all", "step": 4}, "b": {"ranks": {"3": [2]}, "step": {"3": -1}},
-      "c": {"ranks": [0], "step": null}}}})");
-  const auto filled = [&](const std::string& pitfall, int world_size) {
-    Truth truth{.pitfall = pitfall};
-    fill_in_expected(truth, file, "03_ddp", world_size);
-    return std::pair(truth.ranks, truth.step);
-  };
-  using Filled = std::pair<std::vector<int>, std::optional<std::int64_t>>;
-  EXPECT_EQ(filled("a", 3), Filled({0, 1, 2}, 4));
-  EXPECT_EQ(filled("b", 3), Filled({2}, -1));
-  EXPECT_EQ(filled("b", 2), Filled({}, std::nullopt));
-  EXPECT_EQ(filled("c", 3), Filled({0}, std::nullopt));
-  EXPECT_EQ(filled("d", 3), Filled({}, std::nullopt));
-  EXPECT_EQ(filled("", 3), Filled({}, std::nullopt));
-  write_file(file, "{}");
-  EXPECT_THROW(filled("a", 3), Error);
 }
 
 TEST_F(Matrices, OurDetectorsAnswer) {

@@ -6,9 +6,9 @@
 #include <lockstep/course/exit_code.h>
 #include <lockstep/course/forms.h>
 #include <lockstep/course/lessons.h>
-#include <lockstep/course/page.h>
 #include <lockstep/course/prose.h>
 #include <lockstep/course/terminal.h>
+#include <lockstep/pages/page.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ std::string name_of(const fs::path& file) {
 }
 
 void explain(const Pitfall& pitfall) {
-  const auto page = read_page(source_folder(), pitfall.lesson, pitfall.slug);
+  const auto page = pages::read_page(source_folder(), pitfall.lesson, pitfall.slug);
   const auto forms = forms_of(pitfall);
   const auto number = pitfall.lesson.substr(0, 2);
   const auto say = [&](const char* name) {
@@ -57,8 +57,8 @@ void list_all(const std::vector<Pitfall>& pitfalls) {
       std::cout << (lesson.empty() ? "" : "\n") << coloured(pitfall.lesson, Colour::bold) << "\n";
       lesson = pitfall.lesson;
     }
-    auto lines =
-        wrapped(read_page(source_folder(), lesson, pitfall.slug).title, std::string(kTitle, ' '));
+    auto lines = wrapped(pages::read_page(source_folder(), lesson, pitfall.slug).title,
+                         std::string(kTitle, ' '));
     std::cout << lines.replace(2, pitfall.slug.size(), pitfall.slug);
   }
   std::cout << "\n./lockstep explain SLUG tells all about one of these " << pitfalls.size()

@@ -2,9 +2,9 @@
 #include <lockstep/base/text.h>
 #include <lockstep/course/difference.h>
 #include <lockstep/course/forms.h>
-#include <lockstep/course/page.h>
 #include <lockstep/course/prose.h>
 #include <lockstep/course/run_sections.h>
+#include <lockstep/pages/page.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -96,7 +96,7 @@ void say_before(const LessonEntry& lesson) {
   const auto page = read_file(folder / "lesson.md");
   for (const std::string name : {"Story", "A question before you run it"}) {
     say_heading(name);
-    say_section(section_of(page, name), folder);
+    say_section(pages::section_of(page, name), folder);
   }
   say_heading("The runs");
   std::cout << std::flush;
@@ -118,13 +118,13 @@ void say_after(const LessonEntry& lesson, const std::vector<std::filesystem::pat
   say_skipped(skipped);
   say_heading("Why");
   if (slug.empty()) {
-    say_section(section_of(page, "Why"), folder);
+    say_section(pages::section_of(page, "Why"), folder);
     say_heading("The fix");
     for (const auto& pitfall : pitfalls)
       if (pitfall.lesson == lesson.name)
         std::cout << "  ./lockstep explain " << pitfall.slug << " --diff\n";
   } else {
-    const auto own = read_page(source_folder(), lesson.name, slug);
+    const auto own = pages::read_page(source_folder(), lesson.name, slug);
     say_section(own.section("Why"), folder / "pitfalls");
     say_heading("The fix");
     say_section(own.section("Fix"), folder / "pitfalls");
@@ -132,7 +132,7 @@ void say_after(const LessonEntry& lesson, const std::vector<std::filesystem::pat
     std::cout << readable_patch_of(slug, forms_of(find_pitfall(pitfalls, slug)));
   }
   say_heading("Try next");
-  say_section(section_of(page, "Try next"), folder);
+  say_section(pages::section_of(page, "Try next"), folder);
   std::cout << "  ./lockstep exercise start " << lesson.name.substr(0, 2) << "\n";
 }
 

@@ -92,10 +92,16 @@ class SpanReader {
   bool any_ = false;      // of a backward, in this span
 };
 
+std::vector<std::vector<UpdateSpan>> find_update_spans(const Run& run) {
+  std::vector<std::vector<UpdateSpan>> spans;
+  for (const auto* rank : run.ranks) spans.push_back(SpanReader().read(*rank));
+  return spans;
+}
+
 }  // namespace
 
-std::vector<UpdateSpan> update_spans(const trace::ParticipantTrace& rank) {
-  return SpanReader().read(rank);
+const std::vector<std::vector<UpdateSpan>>& update_spans(const Run& run) {
+  return run.once(find_update_spans);
 }
 
 bool stopped_unseen(const trace::ParticipantTrace& rank) {

@@ -33,8 +33,8 @@ struct UpdateSpan {
   double elements = 0, engine_elements = 0;
 };
 
-// Every span of a rank from its first step on. The last one may be unfinished.
-std::vector<UpdateSpan> update_spans(const trace::ParticipantTrace& rank);
+// Every span of each rank from its first step on, as Run::ranks. A rank's last one may be unfinished.
+const std::vector<std::vector<UpdateSpan>>& update_spans(const Run& run);
 
 // The rank's last step was not ended, as far as can be told, and no gradient's arrival was recorded in it:
 // what its backward brought is not known. A rank that was killed, or whose trace was full, may be in any step.

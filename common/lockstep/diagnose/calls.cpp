@@ -23,7 +23,9 @@ bool is_point_to_point(const trace::Collective& call) {
   return call.op.find("send") != std::string::npos || call.op.find("recv") != std::string::npos;
 }
 
-Calls calls_of(const Run& run) {
+namespace {
+
+Calls find_calls(const Run& run) {
   Calls calls;
   for (const auto* rank : run.ranks) {
     auto next = calls.begin();               // a rank's calls mostly come in this order
@@ -47,8 +49,6 @@ Calls calls_of(const Run& run) {
   return calls;
 }
 
-namespace {
-
 // What calls_of() gathers, one after another, until `stop` says so of one.
 template <class Stop>
 bool any_call(const trace::ParticipantTrace& rank, Stop stop) {
@@ -66,7 +66,9 @@ bool has_calls(const Run& run) {
   });
 }
 
-bool all_call_alike(const Run& run) {
+namespace {
+
+bool find_all_alike(const Run& run) {
   std::vector<const trace::Collective*> longest;
   for (const auto* rank : run.ranks) {
     std::size_t made = 0;
@@ -86,6 +88,12 @@ bool all_call_alike(const Run& run) {
   });
 }
 
+}  // namespace
+
+bool all_call_alike(const Run& run) {
+  return run.once(find_all_alike);
+}
+
 std::set<std::string> ambiguous_groups(const Calls& calls) {
   std::set<std::string> groups;
   // A place's calls are in the order of the ranks.
@@ -96,10 +104,26 @@ std::set<std::string> ambiguous_groups(const Calls& calls) {
   return groups;
 }
 
-Calls without_ambiguous_groups(Calls calls) {
-  for (const auto& group : ambiguous_groups(calls))
-    std::erase_if(calls, [&](const auto& place) { return place.first.first == group; });
+const Calls& calls_of(const Run& run) {
+  return run.once(find_calls);
+}
+
+namespace {
+
+// Nothing where no group is ambiguous.
+std::optional<Calls> find_unambiguous_calls(const Run& run) {
+  const auto groups = ambiguous_groups(calls_of(run));
+  if (groups.empty()) return std::nullopt;
+  auto calls = calls_of(run);
+  std::erase_if(calls, [&](const auto& place) { return groups.count(place.first.first) > 0; });
   return calls;
+}
+
+}  // namespace
+
+const Calls& unambiguous_calls(const Run& run) {
+  const auto& fewer = run.once(find_unambiguous_calls);
+  return fewer ? *fewer : calls_of(run);
 }
 
 std::int64_t entered_ns(const std::vector<Call>& place) {
@@ -173,7 +197,9 @@ const std::vector<Call>* first_out_of_step(const Calls& calls) {
   return first;
 }
 
-bool all_call_equally_often(const Run& run) {
+namespace {
+
+bool find_equally_often(const Run& run) {
   std::vector<std::map<std::int64_t, std::size_t>> of_ranks;  // calls by update
   for (const auto* rank : run.ranks) {
     auto& counts = of_ranks.emplace_back();
@@ -188,6 +214,12 @@ bool all_call_equally_often(const Run& run) {
   for (auto& counts : of_ranks) counts.erase(counts.lower_bound(last), counts.end());
   return std::all_of(of_ranks.begin(), of_ranks.end(),
                      [&](const auto& counts) { return counts == of_ranks.front(); });
+}
+
+}  // namespace
+
+bool all_call_equally_often(const Run& run) {
+  return run.once(find_equally_often);
 }
 
 }  // namespace lockstep::diagnose

@@ -27,7 +27,7 @@ using Calls = std::map<std::pair<std::string, std::int64_t>, std::vector<Call>>;
 bool is_point_to_point(const trace::Collective& call);
 
 // Of the last attempt, where there were several. A place's calls are in the order of the ranks.
-Calls calls_of(const Run& run);
+const Calls& calls_of(const Run& run);
 
 bool has_calls(const Run& run);  // calls_of() has any
 
@@ -38,7 +38,8 @@ bool all_call_alike(const Run& run);
 // Groups in which one rank has a sequence twice: several groups under one name, or one that began
 // anew. Which of their calls belong together cannot be told.
 std::set<std::string> ambiguous_groups(const Calls& calls);
-Calls without_ambiguous_groups(Calls calls);
+// calls_of() without theirs.
+const Calls& unambiguous_calls(const Run& run);
 
 // Of the calls of one place: when the first rank entered it.
 std::int64_t entered_ns(const std::vector<Call>& place);

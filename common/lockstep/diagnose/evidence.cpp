@@ -8,19 +8,6 @@
 
 namespace lockstep::diagnose {
 
-Verdict clean() {
-  return {.state = State::clean, .findings = {}, .reason = {}};
-}
-Verdict not_triggered(std::string reason) {
-  return {.state = State::not_triggered, .findings = {}, .reason = std::move(reason)};
-}
-Verdict not_applicable(std::string reason) {
-  return {.state = State::not_applicable, .findings = {}, .reason = std::move(reason)};
-}
-Verdict found(Finding finding) {
-  return {.state = State::found, .findings = {std::move(finding)}, .reason = {}};
-}
-
 std::string number(double value) {
   char text[32];
   const bool whole = std::abs(value) < 1e9 && value == std::floor(value);
@@ -36,23 +23,6 @@ std::string tensor_text(const char* kind, std::size_t index,
 
 std::string ranks_text(const std::vector<int>& ranks, const char* one, const char* several) {
   return lockstep::ranks_text(ranks) + " " + (ranks.size() == 1 ? one : several);
-}
-
-Run::Run(const trace::Trace& trace) : world_size(trace.world_size) {
-  for (const auto& rank : trace.ranks) ranks.push_back(&rank);
-  std::sort(ranks.begin(), ranks.end(),
-            [](const auto* a, const auto* b) { return a->participant.rank < b->participant.rank; });
-  for (const auto* rank : ranks) {
-    numbers.push_back(rank->participant.rank);
-    devices = devices || rank->participant.kind == "device";
-  }
-  complete = world_size > 0 && ranks.size() == static_cast<std::size_t>(world_size);
-}
-
-const trace::ParticipantTrace& Run::rank(int number) const {
-  const auto at = std::lower_bound(numbers.begin(), numbers.end(), number);
-  const bool left_one = at != numbers.end() && *at == number;
-  return *ranks.at(left_one ? static_cast<std::size_t>(at - numbers.begin()) : ranks.size());
 }
 
 std::int64_t elements_of(const std::vector<std::int64_t>& shape) {

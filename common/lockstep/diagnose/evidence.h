@@ -1,9 +1,9 @@
-// What the detectors share: the trace by rank, its passes over the data, gradients as vectors that
-// can be added, and the words of a verdict. Nothing here reads a name, a path or a message.
+// What the detectors share: figures of a run, and the words of a finding.
 #pragma once
 
 #include <lockstep/base/text.h>
-#include <lockstep/diagnose/diagnose.h>
+#include <lockstep/diagnose/finding.h>
+#include <lockstep/diagnose/run.h>
 
 #include <cstdint>
 #include <map>
@@ -11,11 +11,6 @@
 #include <vector>
 
 namespace lockstep::diagnose {
-
-Verdict clean();
-Verdict not_triggered(std::string reason);
-Verdict not_applicable(std::string reason);
-Verdict found(Finding finding);
 
 std::string number(double value);  // four significant digits; whole numbers below 10^9 whole
 // "rank 1 leaves", "ranks 1 and 2 leave".
@@ -38,18 +33,6 @@ std::vector<int> odd_ones_out(const std::vector<int>& ranks, const std::vector<K
     if (majority == nullptr || values[i] != *majority) odd.push_back(ranks[i]);
   return odd;
 }
-
-struct Run {
-  int world_size = 0;
-  bool devices = false;                               // one process drives the participants
-  bool complete = false;                              // every participant left a trace
-  std::vector<const trace::ParticipantTrace*> ranks;  // by rank
-  std::vector<int> numbers;                           // their ranks
-
-  explicit Run(const trace::Trace& trace);
-  // The trace of a rank that left one.
-  const trace::ParticipantTrace& rank(int number) const;
-};
 
 std::int64_t elements_of(const std::vector<std::int64_t>& shape);
 std::int64_t elements_of(const trace::Model& model);      // its parameters

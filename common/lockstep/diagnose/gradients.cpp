@@ -88,11 +88,19 @@ double norm_at(const std::vector<trace::Summary>& values, int tensor) {
 
 }  // namespace
 
-std::map<std::int64_t, Replicas> replicas_by_step(const Run& run) {
+namespace {
+
+std::map<std::int64_t, Replicas> find_replicas(const Run& run) {
   std::map<std::int64_t, Replicas> steps;
   for (const auto& [step, ranks] : by_step<trace::Parameters>(run))
     for (const auto* rank : ranks) steps[step].push_back(&rank->values);
   return steps;
+}
+
+}  // namespace
+
+const std::map<std::int64_t, Replicas>& replicas_by_step(const Run& run) {
+  return run.once(find_replicas);
 }
 
 Spread spread_of(const Replicas& replicas) {
@@ -190,9 +198,7 @@ bool is_whole(const GradientStep& step, const Run& run) {
          std::all_of(step.reduced.begin(), step.reduced.end(), fits);
 }
 
-}  // namespace
-
-std::vector<GradientStep> gradient_steps(const Run& run) {
+std::vector<GradientStep> find_gradient_steps(const Run& run) {
   if (!run.complete) return {};
   std::map<std::int64_t, GradientStep> steps;
   std::map<std::int64_t, bool> broken;  // a rank's gradients are there but cannot be used
@@ -220,6 +226,12 @@ std::vector<GradientStep> gradient_steps(const Run& run) {
       whole.push_back(std::move(step));
     }
   return whole;
+}
+
+}  // namespace
+
+const std::vector<GradientStep>& gradient_steps(const Run& run) {
+  return run.once(find_gradient_steps);
 }
 
 std::optional<double> reduction_scale(const GradientStep& step, double tolerance) {
@@ -277,9 +289,7 @@ GradientStep before_clipping(GradientStep step, const Clips& clips) {
   return step;
 }
 
-}  // namespace
-
-std::vector<Scales> scales(const Run& run) {
+std::vector<Scales> find_scales(const Run& run) {
   std::vector<Scales> result;
   const auto all_clips = run.devices ? std::map<std::int64_t, Clips>{} : by_step<trace::Clip>(run);
   for (const auto& step : gradient_steps(run)) {
@@ -298,6 +308,12 @@ std::vector<Scales> scales(const Run& run) {
   return result;
 }
 
+}  // namespace
+
+const std::vector<Scales>& scales(const Run& run) {
+  return run.once(find_scales);
+}
+
 bool has_ddp(const Run& run) {
   return std::all_of(run.ranks.begin(), run.ranks.end(), [](const auto* rank) {
     const auto engines = rank->template all<trace::Engine>();
@@ -307,9 +323,11 @@ bool has_ddp(const Run& run) {
   });
 }
 
-bool train_one_model(const Run& run) {
-  if (has_ddp(run)) return true;
-  const auto steps = gradient_steps(run);
+namespace {
+
+// In some step the ranks reduce gradients of their own to one.
+bool have_one_gradient(const Run& run) {
+  const auto& steps = gradient_steps(run);
   return std::any_of(steps.begin(), steps.end(), [](const GradientStep& step) {
     const auto all_like_first = [](const std::vector<Vector>& vectors) {
       return std::all_of(vectors.begin(), vectors.end(), [&](const Vector& vector) {
@@ -318,6 +336,12 @@ bool train_one_model(const Run& run) {
     };
     return !all_like_first(step.local) && all_like_first(step.reduced);
   });
+}
+
+}  // namespace
+
+bool train_one_model(const Run& run) {
+  return has_ddp(run) || run.once(have_one_gradient);
 }
 
 bool declares_mean_loss(const Run& run) {

@@ -35,7 +35,7 @@ int first_difference(const std::vector<trace::Summary>& a, const std::vector<tra
 // Every rank's parameters at one point.
 using Replicas = std::vector<const std::vector<trace::Summary>*>;
 // By the update that they were recorded after (-1: before the first), where all ranks recorded them.
-std::map<std::int64_t, Replicas> replicas_by_step(const Run& run);
+const std::map<std::int64_t, Replicas>& replicas_by_step(const Run& run);
 
 // How far replicas are apart.
 struct Spread {
@@ -92,7 +92,7 @@ struct GradientStep {
   bool is_mean(const Vector& gradient, double tolerance) const;
 };
 // Steps of which anything needed is missing are left out; all of them where a rank left no trace.
-std::vector<GradientStep> gradient_steps(const Run& run);
+const std::vector<GradientStep>& gradient_steps(const Run& run);
 
 // Every rank goes by its own gradient: reduced = local on each, or a multiple of it (clipped), and not all
 // the same.
@@ -114,7 +114,7 @@ struct Scales {
   double reduction = 1, loss = 1, samples = 0;
   bool hidden = false;  // the gradient of the mean loss would have been clipped to the same
 };
-std::vector<Scales> scales(const Run& run);
+const std::vector<Scales>& scales(const Run& run);
 
 // DistributedDataParallel took the parameters over, on every rank.
 bool has_ddp(const Run& run);

@@ -44,7 +44,7 @@ bool have_sketches(const Step& step) {
 
 std::vector<Step> steps_of(const Run& run) {
   if (has_narrow_parameters(run)) return {};
-  const auto replicas = replicas_by_step(run);
+  const auto& replicas = replicas_by_step(run);
   const auto gradients = by_step<trace::ReducedGradients>(run);
   const auto updates = by_step<trace::Update>(run);
   std::vector<Step> steps;
@@ -147,8 +147,7 @@ Finding finding_of(const Run& run, const std::vector<std::size_t>& tensors,
     if (!owner.empty()) ranks.insert(owner[tensor]);
   const auto models = run.ranks.front()->all<trace::Model>();
   const auto names = models.empty() ? std::vector<std::string>{} : models.back().event->names;
-  return {.pitfall = "update-differs",
-          .severity = Severity::advice,
+  return {.severity = Severity::advice,
           .ranks = owner.empty() ? run.numbers : std::vector<int>(ranks.begin(), ranks.end()),
           .step = step,
           .evidence =

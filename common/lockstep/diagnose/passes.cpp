@@ -107,7 +107,9 @@ std::vector<RankPass> passes_of(const trace::ParticipantTrace& rank, const std::
   return PassReader(phase).read(rank);
 }
 
-std::vector<Pass> finished_passes(const Run& run, const std::string& phase) {
+namespace {
+
+std::vector<Pass> find_passes(const Run& run, const std::string& phase) {
   // By attempt and place in it: a rank that ended early in one has fewer passes there.
   std::map<std::pair<std::int64_t, std::size_t>, Pass> side_by_side;
   for (const auto* rank : run.ranks) {
@@ -121,6 +123,20 @@ std::vector<Pass> finished_passes(const Run& run, const std::string& phase) {
   for (auto& [place, pass] : side_by_side)
     if (pass.ranks.size() == run.ranks.size()) passes.push_back(std::move(pass));
   return passes;
+}
+
+using Passes = std::map<std::string, std::vector<Pass>>;
+
+Passes find_all_passes(const Run& run) {
+  Passes all;
+  for (const std::string phase : {"train", "evaluation"}) all[phase] = find_passes(run, phase);
+  return all;
+}
+
+}  // namespace
+
+const std::vector<Pass>& finished_passes(const Run& run, const std::string& phase) {
+  return run.once(find_all_passes).at(phase);
 }
 
 namespace {

@@ -62,7 +62,7 @@ struct Ranks {
 // Groups and their ranks.
 class Members {
  public:
-  Members(const trace::Trace& trace, const Run& run, const Calls& calls) {
+  Members(const Run& run, const Calls& calls) {
     const std::vector<Call>* before = nullptr;  // mostly of the same ranks
     const auto one_rank = [](const Call& a, const Call& b) { return a.rank == b.rank; };
     for (const auto& [key, of_place] : calls) {
@@ -75,9 +75,9 @@ class Members {
     const auto most = std::max_element(
         users_.begin(), users_.end(),
         [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
-    const auto half = static_cast<std::size_t>(trace.world_size) / 2;
+    const auto half = static_cast<std::size_t>(run.world_size) / 2;
     if (most->second.size() > half || users_.size() == 1)
-      for (int rank = 0; rank < trace.world_size; ++rank) most->second.insert(rank);
+      for (int rank = 0; rank < run.world_size; ++rank) most->second.insert(rank);
     for (const auto* rank : run.ranks)
       for (const auto& at : rank->latest<trace::Group>())
         if (!at.event->members.empty())
@@ -271,15 +271,15 @@ std::vector<const RankStand*> Standstill::culprits() const {
   return {};
 }
 
-std::optional<Standstill> standstill(const trace::Trace& trace,
-                                     std::chrono::milliseconds patience) {
-  const Run run(trace);
+namespace {
+
+std::optional<Standstill> find_standstill(const Run& run, std::chrono::milliseconds patience) {
   if (run.devices || run.world_size < 2) return std::nullopt;
   if (all_left_in_order(run)) return std::nullopt;
-  const auto calls = without_ambiguous_groups(calls_of(run));
+  const auto& calls = unambiguous_calls(run);
   if (calls.empty()) return std::nullopt;
-  const Ranks ranks(trace);
-  const Members members(trace, run, calls);
+  const Ranks ranks(run.trace);
+  const Members members(run, calls);
   const auto place = first_incomplete(ranks, calls, members, patience);
   if (!place.calls) return std::nullopt;
 
@@ -312,6 +312,17 @@ std::optional<Standstill> standstill(const trace::Trace& trace,
     result.ranks.push_back(stand);
   }
   return result;
+}
+
+}  // namespace
+
+std::optional<Standstill> standstill(const trace::Trace& trace,
+                                     std::chrono::milliseconds patience) {
+  return find_standstill(Run(trace), patience);
+}
+
+const std::optional<Standstill>& standstill(const Run& run) {
+  return run.once(+[](const Run& of) { return find_standstill(of, kStandstill); });
 }
 
 std::string to_text(const Standstill& place) {

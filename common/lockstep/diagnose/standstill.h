@@ -67,7 +67,8 @@ std::optional<Standstill> standstill(const trace::Trace& trace,
                                      std::chrono::milliseconds patience = kStandstill);
 std::optional<Standstill> standstill(trace::Trace&& trace,
                                      std::chrono::milliseconds patience = kStandstill) =
-    delete;  // it points into the trace
+    delete;                                                   // it points into the trace
+const std::optional<Standstill>& standstill(const Run& run);  // of kStandstill
 
 // "rank 1 has not arrived at allreduce number 7; its last was broadcast number 6", a line for each
 // rank that does not merely wait, then one for those that do. Where all of them do, it is what is

@@ -21,8 +21,8 @@ bool took_one_before(const Run& run, const Standstill& place) {
 
 }  // namespace
 
-Verdict unequal_gather(const trace::Trace& trace) {
-  const auto place = standstill(trace);
+Verdict unequal_gather(const Run& run) {
+  const auto& place = standstill(run);
   if (!place) return clean();
   std::vector<int> ranks;
   std::vector<std::vector<std::int64_t>> sizes;
@@ -40,9 +40,8 @@ Verdict unequal_gather(const trace::Trace& trace) {
                 describe(*rank.call);
   }
   const auto odd = odd_ones_out(ranks, sizes);
-  if (odd.empty() || !ended_in_it || took_one_before(Run(trace), *place)) return clean();
-  return found({.pitfall = "shape-mismatch",
-                .ranks = odd,
+  if (odd.empty() || !ended_in_it || took_one_before(run, *place)) return clean();
+  return found({.ranks = odd,
                 .step = place->step,
                 .sequence = place->sequence,
                 .evidence = "the ranks' sizes differ, and a rank ended in it, at number " +

@@ -6,6 +6,6 @@ namespace lockstep::diagnose {
 
 // A gather may be of unequal sizes on some backends. Where a rank did not survive one, and none had gone well before, it
 // was not: shape-mismatch.
-Verdict unequal_gather(const trace::Trace& trace);
+Verdict unequal_gather(const Run& run);
 
 }  // namespace lockstep::diagnose

@@ -9,7 +9,7 @@
 #include <lockstep/lesson/judge.h>
 #include <lockstep/lesson/select.h>
 #include <lockstep/matrix/cases.h>
-#include <lockstep/matrix/expected.h>
+#include <lockstep/pages/facts.h>
 #include <lockstep/report/earlier.h>
 #include <lockstep/supervise/attempts.h>
 
@@ -41,9 +41,12 @@ matrix::Truth truth_of(const Selected& selected, const Lesson& lesson, const Les
   truth.family = lesson.name.substr(0, 2);
   for (const auto& oracle : variant.oracles)
     if (oracle.manifested && truth.pitfall.empty()) truth.pitfall = oracle.pitfall;
-  matrix::fill_in_expected(truth,
-                           std::filesystem::path(LOCKSTEP_SOURCE_DIR) / "lessons/truths.json",
-                           lesson.name, variant.world_size);
+  // An installed program may have outlived its sources.
+  if (truth.pitfall.empty() || !std::filesystem::exists(LOCKSTEP_SOURCE_DIR)) return truth;
+  const auto facts = pages::facts_of(
+      pages::read_page(LOCKSTEP_SOURCE_DIR, lesson.name, truth.pitfall), variant.world_size);
+  truth.ranks = facts.ranks;
+  truth.step = facts.step;
   return truth;
 }
 

@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// Article D's MLP under DDP with SGD 0.01 on in-memory data. Collective as DDP is.
+// An MLP (784-hidden-10) under DDP, trained by SGD with a rate of 0.01 on data in memory. Collective as DDP is.
 class Trainer {
  public:
   Trainer(RankContext& context, TensorData data, std::int64_t hidden = 32);

@@ -1,5 +1,6 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
+#include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/diagnose.h>
 #include <lockstep/launch/launch.h>
 #include <lockstep/matrix/checkers.h>
@@ -55,7 +56,7 @@ Answer answer_of(const json& text) {
 
 int level_needed(const std::string& pitfall) {
   for (const auto& detector : diagnose::detectors())
-    if (detector.slug == pitfall) return detector.level;
+    if (detector.slug == pitfall) return detector.lowest_level();
   return 0;
 }
 

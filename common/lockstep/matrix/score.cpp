@@ -1,4 +1,4 @@
-#include <lockstep/diagnose/generic.h>
+#include <lockstep/diagnose/detector.h>
 #include <lockstep/matrix/score.h>
 
 #include <algorithm>

@@ -10,6 +10,7 @@ std::string to_json(const diagnose::Finding& finding) {
       {"ranks", finding.ranks},       {"step", finding.step},
       {"sequence", finding.sequence}, {"evidence", finding.evidence}};
   if (finding.after >= 0) json["after"] = finding.after;
+  if (!finding.accounts_for.empty()) json["accounts_for"] = finding.accounts_for;
   return json.dump();
 }
 

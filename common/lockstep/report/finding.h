@@ -7,7 +7,7 @@
 
 namespace lockstep::report {
 
-// The fields of diagnose::Finding, by name. "after" is there only where it is known.
+// The fields of diagnose::Finding, by name. "after" and "accounts_for" are there only where they say something.
 std::string to_json(const diagnose::Finding& finding);
 
 }  // namespace lockstep::report

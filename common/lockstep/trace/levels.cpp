@@ -8,8 +8,8 @@ namespace lockstep::trace {
 namespace {
 
 template <class... Kinds>
-bool is_one_of(const Payload& payload) {
-  return (std::holds_alternative<Kinds>(payload) || ...);
+bool is_one_of(const std::string& kind) {
+  return ((kind == Kinds::kName) || ...);
 }
 
 void cut(ParticipantTrace& rank, int level) {
@@ -24,9 +24,13 @@ void cut(ParticipantTrace& rank, int level) {
 }  // namespace
 
 int level_of(const Payload& payload) {
-  if (is_one_of<Collective, RankEnd>(payload)) return 0;
+  return level_of(std::visit([](const auto& event) { return std::string(event.kName); }, payload));
+}
+
+int level_of(const std::string& kind) {
+  if (is_one_of<Collective, RankEnd>(kind)) return 0;
   if (is_one_of<Dataset, DataFile, Shard, SetEpoch, PassBegin, PassEnd, Samples, RandomNumbers,
-                Metric, Decision>(payload))
+                Metric, Decision>(kind))
     return 2;
   return 1;
 }

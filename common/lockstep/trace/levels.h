@@ -4,6 +4,8 @@
 
 #include <lockstep/trace/reader.h>
 
+#include <string>
+
 namespace lockstep::trace {
 
 inline constexpr int kLevels = 3;
@@ -12,6 +14,7 @@ inline constexpr int kLevels = 3;
 // tells of samples (data sets, files and shards of them, passes, epochs, ids, the random numbers drawn for
 // them), metrics, and the decisions that are made by them. 1: everything else.
 int level_of(const Payload& payload);
+int level_of(const std::string& kind);  // by its kName
 
 // The events of `level` and below; who took part, the order and the times stay. Throws UsageError for a level
 // that there is not.

@@ -1,0 +1,4 @@
+# What PROGRAM --describe says, into FILE.
+cmake_path(GET FILE PARENT_PATH folder)
+file(MAKE_DIRECTORY ${folder})
+execute_process(COMMAND ${PROGRAM} --describe OUTPUT_FILE ${FILE} COMMAND_ERROR_IS_FATAL ANY)

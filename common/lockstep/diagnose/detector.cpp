@@ -1,0 +1,36 @@
+#include <lockstep/diagnose/detector.h>
+#include <lockstep/trace/levels.h>
+
+#include <algorithm>
+
+namespace lockstep::diagnose {
+
+Verdict Detector::verdict(const Run& run) const {
+  if (run.devices && participants == Participants::ranks)
+    return not_triggered("one process drives the devices");
+  if (!run.devices && participants == Participants::devices)
+    return not_triggered("no process here drives several devices");
+  if (run.world_size < fewest)
+    return not_applicable(run.devices ? "there is one device" : "there is one rank");
+  if (complete && !run.complete)
+    return not_triggered(run.devices ? "a device left no trace" : "a rank left no trace");
+  for (const auto& kind : needs)
+    if (run.kinds.count(kind) == 0) return not_triggered("no `" + kind + "` was recorded");
+  auto verdict = detect(run);
+  for (auto& finding : verdict.findings) finding.pitfall = slug;
+  return verdict;
+}
+
+int Detector::lowest_level() const {
+  int lowest = level;
+  for (const auto& kind : needs) lowest = std::max(lowest, trace::level_of(kind));
+  return lowest;
+}
+
+bool is_generic(const std::string& slug) {
+  return std::any_of(detectors().begin(), detectors().end(), [&](const auto& detector) {
+    return detector.slug == slug && detector.generic;
+  });
+}
+
+}  // namespace lockstep::diagnose

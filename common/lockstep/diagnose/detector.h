@@ -1,0 +1,62 @@
+// A detector names one pitfall from what a run recorded. It is a pure function of the trace: it is never told which
+// program ran, and reads no file name, program name or message text.
+//
+// A file NAME.cpp of detectors/ defines `std::vector<Detector> NAME_detectors()`, and CMake makes detectors() of them.
+// The comment on an entry is its rule: what must have been recorded ("needs"), what is wrong, and what a naive check
+// would be fooled by. W = ranks (or devices), N = samples of the whole data set. Gradients are compared by their
+// projections, relative to their norms; steps without recorded values are passed over.
+#pragma once
+
+#include <lockstep/diagnose/finding.h>
+#include <lockstep/diagnose/run.h>
+
+#include <string>
+#include <vector>
+
+namespace lockstep::diagnose {
+
+enum class Participants {
+  any,
+  ranks,    // each a process
+  devices,  // that one process drives
+};
+
+// Why a job stops, or mixes up its collectives, from cause to effect. A violation of one stage accounts for what is
+// found of a later one.
+enum class Stage {
+  none,          // the job goes on, and trains wrong
+  start,         // what a process finds where it starts
+  ranks_differ,  // what the ranks do differs
+  membership,    // who joins a group, and who leaves
+  collectives,   // which calls the ranks make
+  failure,       // why a rank raises, or the job ends with it
+  lost_rank,     // a rank that is gone, or late
+  stall,         // what all of these look like
+};
+
+struct Detector {
+  std::string slug;
+  // Kinds of event without which there is nothing to look at: not_triggered, as where another kind of participant
+  // took part, or where one left no trace and it must be `complete`. With fewer than `fewest`: not_applicable.
+  std::vector<std::string> needs = {};
+  int level =
+      0;  // the least that must be recorded (trace/levels.h), where that is more than for `needs`
+  Participants participants = Participants::any;
+  int fewest = 2;
+  bool complete = true;
+  Stage stage = Stage::none;
+  bool generic = false;  // of faults that no pitfall has a name for
+  // Other findings that follow from a violation of this one; generic ones, if they do not show earlier.
+  std::vector<std::string> accounts_for = {};
+  // Asked of runs that have all of these.
+  Verdict (*detect)(const Run&) = nullptr;
+
+  Verdict verdict(const Run& run) const;
+  int lowest_level() const;
+};
+
+// All of them, by slug.
+const std::vector<Detector>& detectors();
+bool is_generic(const std::string& slug);
+
+}  // namespace lockstep::diagnose

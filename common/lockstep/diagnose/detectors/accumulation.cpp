@@ -1,0 +1,223 @@
+// Pitfalls of gradient accumulation: several backwards for one update.
+#include <lockstep/diagnose/backwards.h>
+#include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/gradients.h>
+
+#include <algorithm>
+
+namespace lockstep::diagnose {
+namespace {
+
+double sum_of_shares(const UpdateSpan& span) {
+  double sum = 0;
+  for (const auto& backward : span.backwards) sum += backward.share;
+  return sum;
+}
+
+// Backwards of the parts of one batch, each sample in one of them. Two losses of the same samples are
+// no accumulation.
+bool accumulates(const UpdateSpan& span) {
+  double count = 0;
+  for (const auto& backward : span.backwards) count += backward.count;
+  return span.updated && span.backwards.size() > 1 && span.samples == count;
+}
+
+// The spans in which ranks accumulated, rank by rank.
+struct Accumulation {
+  std::vector<UpdateSpan> spans;
+  bool on_every_rank = false;
+};
+Accumulation accumulation(const Run& run) {
+  Accumulation result;
+  result.on_every_rank = !run.ranks.empty();
+  for (const auto& spans : update_spans(run)) {
+    const auto before = result.spans.size();
+    for (const auto& span : spans)
+      if (accumulates(span)) result.spans.push_back(span);
+    result.on_every_rank = result.on_every_rank && result.spans.size() > before;
+  }
+  return result;
+}
+
+const char* const kNoAccumulation =
+    "no update has every rank's losses of several backwards, each sample in one of them";
+
+// Reductions of all parameters, or more, that a span's backwards caused.
+int full_reductions(const UpdateSpan& span, double Backward::*reduced, std::size_t backwards) {
+  int times = 0;
+  for (std::size_t i = 0; i < backwards; ++i)
+    times += span.elements > 0 && span.backwards[i].*reduced >= span.elements ? 1 : 0;
+  return times;
+}
+
+// What the two detectors of needless reductions have in common: the backwards before the last one of
+// an update that reduced all parameters.
+Verdict needless_reductions(const Run& run, Severity severity, double Backward::*reduced,
+                            const std::string& told) {
+  const auto accumulated = accumulation(run);
+  if (!accumulated.on_every_rank) return not_triggered(kNoAccumulation);
+  for (const auto& span : accumulated.spans) {
+    if (span.elements == 0) return not_triggered("a rank did not record its parameters' shapes");
+    const int times = full_reductions(span, reduced, span.backwards.size() - 1);
+    if (times == 0) continue;
+    return found({.severity = severity,
+                  .ranks = run.numbers,
+                  .step = span.step,
+                  .evidence = "of the " + std::to_string(span.backwards.size()) +
+                              " backwards of this update, " + std::to_string(times) +
+                              " before the last one reduced all " + whole(span.elements) +
+                              " elements of the gradients" + told});
+  }
+  return clean();
+}
+
+// Why the shares of a mean loss cannot be judged; nothing where they can.
+std::optional<Verdict> no_mean(const Run& run) {
+  if (!declares_mean_loss(run)) return not_triggered("the run does not declare a mean loss");
+  return std::nullopt;
+}
+
+Verdict accumulation_not_divided(const Run& run) {
+  if (auto verdict = no_mean(run)) return *verdict;
+  const auto accumulated = accumulation(run);
+  if (!accumulated.on_every_rank) return not_triggered(kNoAccumulation);
+  const auto& steps = gradient_steps(run);
+  const UpdateSpan* first = nullptr;
+  for (const auto& span : accumulated.spans) {
+    const auto step = std::find_if(steps.begin(), steps.end(),
+                                   [&](const auto& s) { return s.step == span.step; });
+    if (step == steps.end()) continue;
+    const auto scale = reduction_scale(*step, kRounding);
+    const bool undivided =
+        scale && is_near(*scale, 1, 0.01) &&
+        std::all_of(span.backwards.begin(), span.backwards.end(),
+                    [](const auto& backward) { return is_near(backward.share, 1, 1e-3); });
+    if (!undivided) return clean();
+    if (first == nullptr) first = &span;
+  }
+  if (first == nullptr)
+    return not_triggered("no such update has every rank's local and reduced gradients");
+  return found(
+      {.ranks = run.numbers,
+       .step = first->step,
+       .evidence = "each of " + std::to_string(first->backwards.size()) +
+                   " backwards starts from its samples' mean loss, divided by nothing, and "
+                   "the gradients are their sum"});
+}
+
+Verdict accumulation_off_by_one(const Run& run) {
+  if (auto verdict = no_mean(run)) return *verdict;
+  std::size_t first = 0, most = 0;
+  for (const auto& of_rank : update_spans(run)) {
+    std::vector<UpdateSpan> spans;
+    for (const auto& span : of_rank)
+      if (span.updated && !span.backwards.empty()) spans.push_back(span);
+    if (spans.size() < 2)
+      return not_triggered("a rank has no two updates with the losses behind them");
+    first = spans.front().backwards.size();
+    most = 0;
+    for (const auto& span : spans) most = std::max(most, span.backwards.size());
+    const double part = static_cast<double>(first) / static_cast<double>(most);
+    if (spans.front().step != 0 || first == most ||
+        !is_near(sum_of_shares(spans.front()), part, 0.02))
+      return clean();
+  }
+  return found({.ranks = run.numbers,
+                .step = 0,
+                .evidence = "the first update comes after " +
+                            plural(static_cast<std::int64_t>(first), "backward") +
+                            ", whose loss is divided as if there were " + std::to_string(most) +
+                            ", as there are for later updates"});
+}
+
+Verdict mean_of_microbatch_means(const Run& run) {
+  if (auto verdict = no_mean(run)) return *verdict;
+  const auto accumulated = accumulation(run);
+  if (!accumulated.on_every_rank) return not_triggered(kNoAccumulation);
+  bool looked = false;
+  for (const auto& span : accumulated.spans) {
+    const auto& all = span.backwards;
+    const auto [least, greatest] = std::minmax_element(
+        all.begin(), all.end(), [](const auto& a, const auto& b) { return a.count < b.count; });
+    if (least->count == greatest->count) continue;
+    looked = true;
+    const double equal = 1.0 / static_cast<double>(all.size());
+    if (!std::all_of(all.begin(), all.end(),
+                     [&](const auto& backward) { return is_near(backward.share, equal, 1e-3); }))
+      continue;
+    return found({.ranks = run.numbers,
+                  .step = span.step,
+                  .evidence = "backwards of " + whole(least->count) + " and of " +
+                              whole(greatest->count) + " samples each start from " + number(equal) +
+                              " times their mean loss, so a sample counts " +
+                              number(greatest->count / least->count) +
+                              " times as much in one as "
+                              "in the other"});
+  }
+  if (!looked) return not_applicable("all microbatches of an update are of one size");
+  return clean();
+}
+
+}  // namespace
+
+// All but the first two need a declared mean loss, and losses. All need updates after several
+// backwards whose samples are the parts of one batch.
+std::vector<Detector> accumulation_detectors() {
+  return {
+      // Advice. Needs W > 1 ranks, losses, the parameters' shapes, all-reduces. Rule: a backward
+      // that is not the last before an update had all parameters' elements reduced. Not fooled by
+      // many all-reduces of few elements each (buckets, logged losses).
+      {.slug = "sync-every-microbatch",
+       .needs = {"model", "loss", "collective", "update"},
+       .participants = Participants::ranks,
+       .complete = false,
+       .detect =
+           [](const Run& run) {
+             return needless_reductions(run, Severity::advice, &Backward::reduced,
+                                        ", where one reduction would do");
+           }},
+      // Needs the same, and sync_gradients. Rule: the same, while the engine had been told not to
+      // reduce.
+      {.slug = "no-sync-around-backward-only",
+       .needs = {"model", "loss", "collective", "update"},
+       .participants = Participants::ranks,
+       .complete = false,
+       .accounts_for = {"sync-every-microbatch"},
+       .detect =
+           [](const Run& run) {
+             return needless_reductions(run, Severity::violation, &Backward::reduced_unwanted,
+                                        " though the engine had been told not to");
+           }},
+      // Needs both gradients. Rule: every backward starts from its samples' mean loss, undivided,
+      // and the reduced gradient is the mean of the ranks' sums. Not fooled by gradients that are
+      // divided later, nor by several losses of the same samples.
+      {.slug = "accumulation-not-divided",
+       .needs = {"intent", "loss", "local_gradients", "reduced_gradients", "update"},
+       .participants = Participants::ranks,
+       .fewest = 1,
+       .complete = false,
+       .accounts_for = {"gradient-not-the-mean"},
+       .detect = accumulation_not_divided},
+      // Rule: the first update comes after fewer backwards than later ones, though their losses are
+      // divided for as many. Not fooled by a short last group, nor by batches that are meant to
+      // grow.
+      {.slug = "accumulation-off-by-one",
+       .needs = {"intent", "loss", "update"},
+       .participants = Participants::ranks,
+       .fewest = 1,
+       .complete = false,
+       .accounts_for = {"gradient-not-the-mean"},
+       .detect = accumulation_off_by_one},
+      // Rule: backwards of unequal numbers of samples start from equal shares of their mean loss.
+      // Not fooled by means that are weighted by those numbers.
+      {.slug = "mean-of-microbatch-means",
+       .needs = {"intent", "loss", "update"},
+       .participants = Participants::ranks,
+       .fewest = 1,
+       .complete = false,
+       .accounts_for = {"gradient-not-the-mean"},
+       .detect = mean_of_microbatch_means},
+  };
+}
+
+}  // namespace lockstep::diagnose

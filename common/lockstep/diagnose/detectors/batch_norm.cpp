@@ -1,0 +1,200 @@
+// Pitfalls of layers that look at the batch as a whole, and of the buffers they keep.
+#include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/gradients.h>
+
+#include <algorithm>
+
+namespace lockstep::diagnose {
+namespace {
+
+// Every rank's tensors at one step.
+using Replicas = std::vector<const std::vector<trace::Summary>*>;
+using ReplicasByStep = std::map<std::int64_t, Replicas>;
+
+// What `pick` gives of each rank, at those steps where every rank has it.
+template <class Pick>
+ReplicasByStep of_all_ranks(const Run& run, Pick pick) {
+  ReplicasByStep steps;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r)
+    for (const auto& [step, values] : pick(*run.ranks[r])) {
+      auto& replicas = steps[step];
+      if (replicas.size() == r) replicas.push_back(values);
+    }
+  std::erase_if(steps, [&](const auto& at) { return at.second.size() != run.ranks.size(); });
+  return steps;
+}
+
+using OfRank = std::map<std::int64_t, const std::vector<trace::Summary>*>;
+
+OfRank parameters_of(const trace::ParticipantTrace& rank) {
+  OfRank steps;
+  for (const auto& at : rank.all<trace::Parameters>()) steps[at.step] = &at.event->values;
+  return steps;
+}
+
+// Buffers are recorded right after the parameters of an update (or of the start), and right before
+// the forward of an evaluation.
+template <class Neighbour>
+OfRank buffers_beside(const trace::ParticipantTrace& rank, int distance, Neighbour wanted) {
+  OfRank steps;
+  const auto count = static_cast<std::ptrdiff_t>(rank.events.size());
+  for (std::ptrdiff_t i = 0; i < count; ++i) {
+    const auto* buffers = std::get_if<trace::Buffers>(&rank.events[i].payload);
+    const auto other = i + distance;
+    if (buffers && other >= 0 && other < count && wanted(rank.events[other].payload))
+      steps.emplace(rank.events[i].step, &buffers->values);
+  }
+  return steps;
+}
+
+OfRank buffers_after_updates(const trace::ParticipantTrace& rank) {
+  return buffers_beside(rank, -1, [](const trace::Payload& before) {
+    return std::holds_alternative<trace::Parameters>(before);
+  });
+}
+
+OfRank evaluated_buffers(const trace::ParticipantTrace& rank) {
+  return buffers_beside(rank, 1, [](const trace::Payload& after) {
+    const auto* forward = std::get_if<trace::Forward>(&after);
+    return forward && !forward->training;
+  });
+}
+
+// The first buffer that all ranks had alike at the start and no longer have; -1 = none.
+int first_apart(const Replicas& replicas, const Replicas& start) {
+  int first = -1;
+  for (std::size_t b = 0; b < start.front()->size(); ++b) {
+    const auto apart = [&](const Replicas& all) {
+      return std::any_of(all.begin(), all.end(), [&](const auto* rank) {
+        return rank->size() <= b || all.front()->size() <= b ||
+               first_difference({(*rank)[b]}, {(*all.front())[b]}) >= 0;
+      });
+    };
+    if (first < 0 && !apart(start) && apart(replicas)) first = static_cast<int>(b);
+  }
+  return first;
+}
+
+double largest_distance(const Replicas& replicas) {
+  double largest = 0;
+  const auto first = vector_of(*replicas.front());
+  for (const auto* rank : replicas)
+    if (const auto mine = vector_of(*rank); first && mine)
+      largest = std::max(largest, distance(*mine, *first));
+  return largest;
+}
+
+Verdict local_batch_norm(const Run& run) {
+  const auto buffers = of_all_ranks(run, buffers_after_updates);
+  const auto parameters = of_all_ranks(run, parameters_of);
+  const auto start = buffers.find(-1);
+  if (start == buffers.end() || buffers.size() < 2)
+    return not_triggered("no rank's buffers were recorded at the start and after an update");
+  for (const auto& [step, replicas] : buffers) {
+    const auto weights = parameters.find(step);
+    if (step < 0 || weights == parameters.end()) continue;
+    const auto& first = *weights->second.front();
+    const bool equal =
+        std::all_of(weights->second.begin(), weights->second.end(),
+                    [&](const auto* rank) { return first_difference(*rank, first) < 0; });
+    const int apart = first_apart(replicas, start->second);
+    if (!equal || apart < 0) continue;
+    return found({.severity = Severity::advice,
+                  .ranks = run.numbers,
+                  .step = step,
+                  .evidence = "equal replicas have moved buffer " + std::to_string(apart) +
+                              " each by its own batch: they are up to " +
+                              number(largest_distance(replicas)) + " (relative) apart"});
+  }
+  return clean();
+}
+
+Verdict buffers_not_synced(const Run& run) {
+  const auto start = of_all_ranks(run, buffers_after_updates).extract(-1);
+  const auto evaluated = of_all_ranks(run, evaluated_buffers);
+  if (start.empty() || evaluated.empty())
+    return not_triggered(
+        "buffers were not recorded on every rank at the start and right before an evaluation");
+  for (const auto& [step, replicas] : evaluated) {
+    const int apart = first_apart(replicas, start.mapped());
+    if (apart < 0) continue;
+    return found({.ranks = run.numbers,
+                  .step = step,
+                  .evidence = "the ranks evaluate with different buffers: buffer " +
+                              std::to_string(apart) + " is the first, and they are up to " +
+                              number(largest_distance(replicas)) + " (relative) apart"});
+  }
+  return clean();
+}
+
+// The last forward's mode before each update.
+std::map<std::int64_t, bool> modes_of(const trace::ParticipantTrace& rank) {
+  std::map<std::int64_t, bool> modes;
+  std::optional<bool> last;
+  for (const auto& event : rank.events) {
+    if (const auto* forward = std::get_if<trace::Forward>(&event.payload)) last = forward->training;
+    if (std::holds_alternative<trace::Update>(event.payload) && last) {
+      modes[event.step] = *last;
+      last.reset();
+    }
+  }
+  return modes;
+}
+
+std::string ranks_in(const std::vector<int>& numbers, const std::vector<int>& modes, int mode) {
+  std::vector<int> ranks;
+  for (std::size_t r = 0; r < modes.size(); ++r)
+    if (modes[r] == mode) ranks.push_back(numbers[r]);
+  return std::string(ranks.size() == 1 ? "rank " : "ranks ") + list(ranks);
+}
+
+Verdict train_mode_differs_across_ranks(const Run& run) {
+  std::map<std::int64_t, std::vector<int>> steps;
+  for (const auto* rank : run.ranks)
+    for (const auto& [step, training] : modes_of(*rank)) steps[step].push_back(training ? 1 : 0);
+  bool looked = false;
+  for (const auto& [step, modes] : steps) {
+    if (modes.size() != run.ranks.size()) continue;
+    looked = true;
+    const auto odd = odd_ones_out(run.numbers, modes);
+    if (odd.empty()) continue;
+    return found({.ranks = odd,
+                  .step = step,
+                  .evidence = "this update's forward ran in evaluation mode on " +
+                              ranks_in(run.numbers, modes, 0) + " and in training mode on " +
+                              ranks_in(run.numbers, modes, 1)});
+  }
+  return looked ? clean() : not_triggered("no update has every rank's forward");
+}
+
+}  // namespace
+
+std::vector<Detector> batch_norm_detectors() {
+  return {
+      // Advice. Needs buffers and parameters at the start and after updates. Rule: the replicas are
+      // equal after an update, and buffers that were equal at the start are not. Not fooled by
+      // BatchNorm that is frozen, nor by statistics that are gathered over the ranks. Other buffers
+      // that each rank moves by itself look the same.
+      {.slug = "local-batch-norm",
+       .needs = {"buffers", "parameters"},
+       .participants = Participants::ranks,
+       .detect = local_batch_norm},
+      // Needs buffers at the start, and those that every rank's evaluation went by. Rule: they
+      // differ though they were equal at the start. Not fooled by buffers that differ while
+      // training and are made equal in time, nor by an evaluation on one rank.
+      {.slug = "buffers-not-synced",
+       .needs = {"buffers", "forward"},
+       .participants = Participants::ranks,
+       .detect = buffers_not_synced},
+      // Needs every rank's forwards and updates. Rule: the last forward before an update ran in
+      // training mode on some ranks and in evaluation mode on others. Not fooled by one rank that
+      // evaluates between updates, nor by evaluation mode on all ranks.
+      {.slug = "train-mode-differs-across-ranks",
+       .needs = {"forward", "update"},
+       .participants = Participants::ranks,
+       .stage = Stage::ranks_differ,
+       .detect = train_mode_differs_across_ranks},
+  };
+}
+
+}  // namespace lockstep::diagnose

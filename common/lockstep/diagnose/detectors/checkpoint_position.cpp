@@ -1,0 +1,204 @@
+// Pitfalls of where a run goes on: an epoch once more, or the beginning of one that was broken off.
+#include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/passes.h>
+#include <lockstep/diagnose/restored.h>
+
+#include <algorithm>
+
+namespace lockstep::diagnose {
+namespace {
+
+// A train pass, as far as a checkpoint was saved from it, or as far as the rank got that resumed.
+struct Stretch {
+  std::int64_t epoch = -1, step = -1;
+  bool begun = false, ended = false;
+  bool followed = false;  // by another train pass
+  std::vector<std::int64_t> ids;
+};
+
+// The last train pass begun in [0, end), with what was drawn of it until `end`.
+Stretch last_before(const trace::ParticipantTrace& rank, std::size_t end) {
+  Stretch stretch;
+  for (std::size_t i = 0; i < end; ++i) {
+    const auto& event = rank.events[i];
+    if (const auto* begin = std::get_if<trace::PassBegin>(&event.payload)) {
+      if (begin->phase == "train")
+        stretch = {.epoch = begin->epoch, .step = event.step, .begun = true};
+    } else if (const auto* samples = std::get_if<trace::Samples>(&event.payload)) {
+      if (samples->phase == "train")
+        stretch.ids.insert(stretch.ids.end(), samples->ids.begin(), samples->ids.end());
+    } else if (const auto* over = std::get_if<trace::PassEnd>(&event.payload)) {
+      stretch.ended = stretch.ended || over->phase == "train";
+    }
+  }
+  return stretch;
+}
+
+// The first train pass begun behind `place`.
+Stretch first_behind(const trace::ParticipantTrace& rank, std::size_t place) {
+  std::size_t begun = 0, end = rank.events.size();
+  bool followed = false;
+  for (std::size_t i = place; i < rank.events.size(); ++i) {
+    const auto* begin = std::get_if<trace::PassBegin>(&rank.events[i].payload);
+    const bool again = begin != nullptr && begin->phase == "train";
+    const auto* state = std::get_if<trace::TrainingState>(&rank.events[i].payload);
+    const bool resumes = i > place && state != nullptr && state->moment == "resumed";
+    if (resumes || (again && begun > 0)) {
+      followed = again;
+      end = i;
+      break;
+    }
+    if (again) begun = i;
+  }
+  if (begun == 0) return {};
+  auto stretch = last_before(rank, end);
+  stretch.followed = followed;
+  return stretch;
+}
+
+// How every rank went on, one time that all of them did.
+struct Continuation {
+  std::vector<Stretch> before, after;  // as Run::ranks
+};
+
+std::vector<Continuation> continuations(const Run& run) {
+  std::vector<std::vector<Restored>> times;
+  std::size_t count = run.ranks.empty() ? 0 : SIZE_MAX;
+  for (const auto* rank : run.ranks) {
+    times.push_back(restored(*rank));
+    count = std::min(count, times.back().size());
+  }
+  std::vector<Continuation> all(count);
+  for (std::size_t k = 0; k < count; ++k)
+    for (std::size_t r = 0; r < run.ranks.size(); ++r) {
+      all[k].before.push_back(last_before(*run.ranks[r], times[r][k].saved_place));
+      all[k].after.push_back(first_behind(*run.ranks[r], times[r][k].resumed_place));
+    }
+  return all;
+}
+
+// The pass was over when the checkpoint was saved. A program that leaves a last, smaller batch out does not come to
+// the sampler's end: then these very samples, when the epoch was trained once more, were all of it.
+bool was_over(const Stretch& before, const Stretch& after) {
+  return before.ended || (after.followed && after.ids == before.ids);
+}
+
+bool same_epoch(const Continuation& on, bool over) {
+  for (std::size_t r = 0; r < on.before.size(); ++r)
+    if (!on.before[r].begun || !on.after[r].begun || on.before[r].epoch != on.after[r].epoch ||
+        on.after[r].ids.empty() || was_over(on.before[r], on.after[r]) != over)
+      return false;
+  return true;
+}
+
+bool begins_as_before(const Stretch& before, const Stretch& after) {
+  const auto size = std::min(before.ids.size(), after.ids.size());
+  return size > 0 && std::equal(before.ids.begin(), before.ids.begin() + size, after.ids.begin());
+}
+
+Draws draws_of(const std::vector<Stretch>& stretches) {
+  std::vector<std::int64_t> ids;
+  for (const auto& stretch : stretches)
+    ids.insert(ids.end(), stretch.ids.begin(), stretch.ids.end());
+  return draws(std::move(ids));
+}
+
+// Ids come again within a pass, unequally often: some on one rank, or more of them on all ranks together than
+// a sampler repeats that pads. Not so where all ranks draw the same.
+bool draws_again(const std::vector<Draws>& ranks, const Draws& all) {
+  const auto unequal = [](const Draws& some) { return some.least != some.most; };
+  return std::any_of(ranks.begin(), ranks.end(), unequal) ||
+         (unequal(all) && all.total - static_cast<std::int64_t>(all.distinct.size()) >=
+                              static_cast<std::int64_t>(ranks.size()));
+}
+
+bool draws_again(const std::vector<Stretch>& stretches) {
+  std::vector<Draws> ranks;
+  for (const auto& stretch : stretches) ranks.push_back(draws(stretch.ids));
+  return draws_again(ranks, draws_of(stretches));
+}
+
+// With replacement, that is; what a pass repeats of the part before a checkpoint says nothing then.
+bool draws_with_replacement(const Run& run, const Continuation& on) {
+  if (draws_again(on.before) || draws_again(on.after)) return true;
+  const auto& passes = finished_passes(run, "train");
+  return std::any_of(passes.begin(), passes.end(), [](const Pass& pass) {
+    std::vector<Draws> ranks;
+    for (const auto& rank : pass.ranks) ranks.push_back(draws(rank));
+    return draws_again(ranks, draws(pass));
+  });
+}
+
+std::optional<Verdict> not_comparable(const std::vector<Continuation>& all) {
+  for (const auto& on : all)
+    if (on.before.front().begun && on.after.front().begun) return std::nullopt;
+  return not_triggered("no pass over the data came before a checkpoint and after it");
+}
+
+Verdict resume_repeats_epoch(const Run& run) {
+  const auto all = continuations(run);
+  if (auto verdict = not_comparable(all)) return *verdict;
+  for (const auto& on : all) {
+    if (!same_epoch(on, true)) continue;
+    bool repeats = true;
+    for (std::size_t r = 0; r < on.before.size(); ++r)
+      repeats = repeats && begins_as_before(on.before[r], on.after[r]);
+    if (!repeats) continue;
+    return found({.ranks = run.numbers,
+                  .step = on.after.front().step,
+                  .evidence = "epoch " + std::to_string(on.after.front().epoch) +
+                              " was over when the checkpoint was saved, and the run goes on with "
+                              "its samples in the same order"});
+  }
+  return clean();
+}
+
+Verdict resume_mid_epoch_replays(const Run& run) {
+  const auto all = continuations(run);
+  if (auto verdict = not_comparable(all)) return *verdict;
+  for (const auto& on : all) {
+    if (!same_epoch(on, false)) continue;
+    const auto before = draws_of(on.before), after = draws_of(on.after);
+    std::vector<std::int64_t> twice;
+    std::set_intersection(before.distinct.begin(), before.distinct.end(), after.distinct.begin(),
+                          after.distinct.end(), std::back_inserter(twice));
+    if (twice.size() < run.ranks.size()) continue;  // a padded sampler repeats fewer
+    if (draws_with_replacement(run, on))
+      return not_triggered("samples come again within a pass: they are drawn with replacement");
+    return found(
+        {.ranks = run.numbers,
+         .step = on.after.front().step,
+         .evidence = "epoch " + std::to_string(on.after.front().epoch) + " was broken off after " +
+                     plural(static_cast<std::int64_t>(before.distinct.size()), "sample") +
+                     ", and " + std::to_string(twice.size()) + " of them are drawn again"});
+  }
+  return clean();
+}
+
+}  // namespace
+
+// Both need the states, passes and samples of all ranks; as checkpoint_state.cpp, within one trace
+// of a rank.
+std::vector<Detector> checkpoint_position_detectors() {
+  return {
+      // Rule: the pass had ended when the checkpoint was saved (or had come as far as its
+      // repetition came, before the next pass), and the run goes on with the same epoch and the
+      // same order. Not fooled by an epoch's number that means the next one, nor by passes that are
+      // lost and made again because they came after the checkpoint.
+      {.slug = "resume-repeats-epoch",
+       .needs = {"training_state", "pass_begin", "samples"},
+       .fewest = 1,
+       .accounts_for = {"schedule-unit-mismatch"},
+       .detect = resume_repeats_epoch},
+      // Rule: the pass had not ended, and the run goes on in the same epoch with W or more samples
+      // that had been drawn from it. Not fooled by a sampler that starts over where the program
+      // throws away what was drawn, nor by an epoch that is given up. Where a pass draws with
+      // replacement, not_triggered.
+      {.slug = "resume-mid-epoch-replays",
+       .needs = {"training_state", "pass_begin", "samples"},
+       .fewest = 1,
+       .detect = resume_mid_epoch_replays},
+  };
+}
+
+}  // namespace lockstep::diagnose

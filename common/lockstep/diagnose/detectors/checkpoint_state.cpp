@@ -1,0 +1,159 @@
+// Pitfalls of what a checkpoint holds beside the weights.
+#include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/restored.h>
+
+#include <algorithm>
+
+namespace lockstep::diagnose {
+namespace {
+
+const char* const kNothingRestored = "no rank saved its state and went on with the same model";
+
+// The ranks whose part of this name came back with other values. Where it is on another device now, nothing
+// is said of its values.
+std::vector<int> ranks_that_lost(const Run& run, const std::string& name, std::int64_t* step) {
+  std::vector<int> ranks;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r)
+    for (const auto& time : restored(*run.ranks[r])) {
+      const auto before = part(*time.saved, name), after = part(*time.resumed, name);
+      if (!before || !after || before->hash == after->hash) continue;
+      if (!after->devices.empty() && before->devices != after->devices) continue;
+      ranks.push_back(run.numbers[r]);
+      *step = time.step;
+      break;
+    }
+  return ranks;
+}
+
+bool any_restored(const Run& run) {
+  return std::any_of(run.ranks.begin(), run.ranks.end(),
+                     [](const auto* rank) { return !restored(*rank).empty(); });
+}
+
+Verdict lost(const Run& run, const std::vector<std::string>& names) {
+  if (!any_restored(run)) return not_triggered(kNothingRestored);
+  for (const auto& name : names) {
+    std::int64_t step = -1;
+    const auto ranks = ranks_that_lost(run, name, &step);
+    if (ranks.empty()) continue;
+    return found({.ranks = ranks,
+                  .step = step,
+                  .evidence = "the model is the saved one, and the " + name +
+                              " is not what it was when it was saved"});
+  }
+  return clean();
+}
+
+// The devices of a part: "cpu, cuda:0" has the word "cuda:0".
+bool has_word(const std::string& devices, const std::string& device) {
+  return (", " + devices + ",").find(", " + device + ",") != std::string::npos;
+}
+
+bool is_elsewhere(const std::string& state, const std::string& model) {
+  for (std::size_t begin = 0; begin < state.size();) {
+    const auto end = std::min(state.find(", ", begin), state.size());
+    const auto device = state.substr(begin, end - begin);
+    if (device != "cpu" && !has_word(model, device)) return true;
+    begin = end + 2;
+  }
+  return !model.empty() && !state.empty() && model.find(',') == std::string::npos &&
+         !has_word(state, model);
+}
+
+bool updates_after(const trace::ParticipantTrace& rank, std::size_t place) {
+  for (std::size_t i = place; i < rank.events.size(); ++i)
+    if (std::holds_alternative<trace::Update>(rank.events[i].payload)) return true;
+  return false;
+}
+
+Verdict optimizer_state_on_wrong_device(const Run& run) {
+  if (!any_restored(run)) return not_triggered(kNothingRestored);
+  std::vector<int> ranks;
+  std::string evidence;
+  std::int64_t step = -1;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r)
+    for (const auto& time : restored(*run.ranks[r])) {
+      const auto model = part(*time.resumed, "model"), state = part(*time.resumed, "optimizer");
+      if (!model || !state || !is_elsewhere(state->devices, model->devices) ||
+          updates_after(*run.ranks[r], time.resumed_place))
+        continue;
+      ranks.push_back(run.numbers[r]);
+      step = time.step;
+      evidence = "the optimizer's state is on " + state->devices + " and the model on " +
+                 model->devices + ", and no update followed";
+    }
+  if (ranks.empty()) return clean();
+  return found({.ranks = ranks, .step = step, .evidence = evidence});
+}
+
+Verdict ema_on_one_rank(const Run& run) {
+  std::vector<std::vector<trace::ParticipantTrace::At<trace::TrainingState>>> states;
+  std::size_t moments = SIZE_MAX;
+  for (const auto* rank : run.ranks) {
+    states.push_back(rank->all<trace::TrainingState>());
+    moments = std::min(moments, states.back().size());
+  }
+  bool any = false;
+  for (std::size_t k = 0; k < moments; ++k) {
+    std::vector<int> ranks;
+    std::vector<std::uint64_t> models, averages;
+    for (std::size_t r = 0; r < states.size(); ++r) {
+      const auto model = part(*states[r][k].event, "model"),
+                 average = part(*states[r][k].event, "average");
+      if (!model || !average) continue;
+      ranks.push_back(run.numbers[r]);
+      models.push_back(model->hash);
+      averages.push_back(average->hash);
+    }
+    if (ranks.size() < 2) continue;
+    any = true;
+    const auto odd = odd_ones_out(ranks, averages);
+    if (odd.empty() || !odd_ones_out(ranks, models).empty()) continue;
+    return found({.ranks = odd,
+                  .step = states.front()[k].step,
+                  .evidence = "all ranks hold the same weights, and averages of them that differ"});
+  }
+  return any ? clean() : not_triggered("fewer than two ranks keep averaged weights");
+}
+
+}  // namespace
+
+// All compare the state that a rank resumed with what it held when a checkpoint with the same model
+// was saved, within one trace of a rank: one process that saves and goes on from it, or the traces
+// of a job's attempts put together (trace/attempts.h). Of an attempt alone, in which nothing was
+// saved before it resumed, they say not_triggered.
+std::vector<Detector> checkpoint_state_detectors() {
+  return {
+      // Rule: the optimizer's state is on a device where the model is not, or nowhere where it is,
+      // and the rank made no update after it. Not fooled by step counts, which live on the CPU.
+      {.slug = "optimizer-state-on-wrong-device",
+       .needs = {"training_state", "update"},
+       .fewest = 1,
+       .complete = false,
+       .stage = Stage::failure,
+       .detect = optimizer_state_on_wrong_device},
+      // Rule: the optimizer's state is another one. Not fooled by state that is in a file of its
+      // own. The state is one hash: a run that resumes with another learning rate or weight decay,
+      // by choice, is named too.
+      {.slug = "optimizer-state-missing",
+       .needs = {"training_state"},
+       .fewest = 1,
+       .complete = false,
+       .detect = [](const Run& run) { return lost(run, {"optimizer"}); }},
+      // Rule: the schedule, or a rank's random generator, is in another state. Not fooled by a
+      // schedule that is counted up again.
+      {.slug = "scheduler-or-rng-state-missing",
+       .needs = {"training_state"},
+       .fewest = 1,
+       .complete = false,
+       .detect =
+           [](const Run& run) {
+             return lost(run, {"scheduler", "rng_state"});
+           }},
+      // Needs two ranks or more that keep averaged weights. Rule: their averages differ though
+      // their weights do not. Not fooled by an average that only one rank has.
+      {.slug = "ema-on-one-rank", .needs = {"training_state"}, .detect = ema_on_one_rank},
+  };
+}
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,188 @@
+// Pitfalls of clipping: by a norm that is not the gradient's, or by one that is another gradient's.
+#include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/gradients.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+namespace lockstep::diagnose {
+namespace {
+
+constexpr double kSameFactor = 1e-3;  // relative; the factors of these pitfalls are far apart
+
+// One clip of one rank, and what came of it.
+struct ClipOfRank {
+  double allowed = 0;
+  double used = 0;                     // the norm that the program went by
+  double norm = 0;                     // of the gradients that were there
+  Vector before;                       // those gradients
+  std::optional<Vector> reduced = {};  // .grad at the end of the step
+  double scale = 1;                    // of the loss
+  double factor() const { return std::min(1.0, allowed / (used + 1e-6)); }
+};
+
+struct ClipStep {
+  std::int64_t step = 0;
+  std::vector<ClipOfRank> ranks;
+};
+
+double norm_of(const std::vector<trace::Summary>& values) {
+  double square = 0;
+  for (const auto& value : values) square += value.norm * value.norm;
+  return std::sqrt(square);
+}
+
+// A rank's last clip of each step. One of gradients that are not finite tells nothing.
+std::map<std::int64_t, ClipOfRank> clips_of(const trace::ParticipantTrace& rank) {
+  std::map<std::int64_t, ClipOfRank> clips;
+  for (const auto& at : rank.all<trace::Clip>()) {
+    const auto before = vector_of(at.event->values);
+    clips.erase(at.step);
+    if (!before) continue;
+    clips[at.step] = {.allowed = at.event->max_norm,
+                      .used = at.event->norm,
+                      .norm = norm_of(at.event->values),
+                      .before = *before};
+  }
+  for (const auto& at : rank.all<trace::ReducedGradients>())
+    if (clips.count(at.step)) clips[at.step].reduced = vector_of(at.event->values);
+  for (const auto& at : rank.all<trace::ScaledStep>())
+    if (clips.count(at.step)) clips[at.step].scale = at.event->scale;
+  return clips;
+}
+
+// The steps in which every rank clipped.
+std::vector<ClipStep> clip_steps(const Run& run) {
+  std::map<std::int64_t, ClipStep> steps;
+  for (const auto* rank : run.ranks)
+    for (const auto& [step, clip] : clips_of(*rank)) {
+      steps[step].step = step;
+      steps[step].ranks.push_back(clip);
+    }
+  std::vector<ClipStep> whole;
+  for (const auto& [number, step] : steps)
+    if (step.ranks.size() == run.ranks.size()) whole.push_back(step);
+  return whole;
+}
+
+// The allowed norm was meant for gradients without the scale, or with it: whichever norm lies nearer to it, as
+// a factor. A small scale does not tell.
+constexpr double kTellingScale = 256;
+
+bool is_meant_for_unscaled(const ClipOfRank& clip) {
+  return clip.norm / clip.allowed > std::sqrt(clip.scale);
+}
+
+bool is_divided_later(const ClipOfRank& clip) {
+  return distance(*clip.reduced, times(clip.factor() / clip.scale, clip.before)) <= kSameFactor;
+}
+
+const char* const kNoClip = "no step has a clip of every rank's gradients";
+
+Verdict norm_reduced_twice(const Run& run) {
+  const auto steps = clip_steps(run);
+  if (steps.empty()) return not_triggered(kNoClip);
+  const double root = std::sqrt(static_cast<double>(run.world_size));
+  for (const auto& step : steps) {
+    const auto& first = step.ranks.front();
+    for (const auto& clip : step.ranks)
+      if (distance(clip.before, first.before) > kRounding || clip.norm == 0 ||
+          !is_near(clip.used / clip.norm, root, kSameFactor))
+        return clean();
+  }
+  const auto& clip = steps.front().ranks.front();
+  return found({.ranks = run.numbers,
+                .step = steps.front().step,
+                .evidence = "all ranks hold the same gradients, of norm " + number(clip.norm) +
+                            ", and clip them by a norm of " + number(clip.used) +
+                            ": that times the square root of " + std::to_string(run.world_size)});
+}
+
+Verdict clip_before_reduction(const Run& run) {
+  const auto steps = clip_steps(run);
+  bool looked = false;
+  for (const auto& step : steps) {
+    const auto has_reduced = [](const ClipOfRank& clip) { return clip.reduced.has_value(); };
+    if (!std::all_of(step.ranks.begin(), step.ranks.end(), has_reduced)) continue;
+    looked = true;
+    const auto& first = step.ranks.front();
+    bool unequal = false;
+    std::vector<Vector> left;
+    for (const auto& clip : step.ranks) {
+      unequal = unequal || !is_near(clip.factor(), first.factor(), kSameFactor);
+      left.push_back(times(clip.factor(), clip.before));
+    }
+    if (!unequal) continue;  // a common factor changes places with the mean
+    const auto of_the_left = mean(left, std::vector<double>(left.size(), 1.0));
+    if (!std::all_of(step.ranks.begin(), step.ranks.end(), [&](const ClipOfRank& clip) {
+          return distance(*clip.reduced, of_the_left) <= kSameFactor;
+        }))
+      continue;
+    const auto [least, greatest] =
+        std::minmax_element(step.ranks.begin(), step.ranks.end(),
+                            [](const auto& a, const auto& b) { return a.norm < b.norm; });
+    return found({.ranks = run.numbers,
+                  .step = step.step,
+                  .evidence = "each rank clips its own gradient (norms from " +
+                              number(least->norm) + " to " + number(greatest->norm) + ", allowed " +
+                              number(first.allowed) +
+                              "), and the reduced one is the mean of what is left, of another "
+                              "direction than the mean gradient"});
+  }
+  if (!looked) return not_triggered(kNoClip);
+  return clean();
+}
+
+Verdict clip_before_unscale(const Run& run) {
+  const auto steps = clip_steps(run);
+  const ClipStep* first = nullptr;
+  for (const auto& step : steps) {
+    const auto& clip = step.ranks.front();
+    if (!clip.reduced || clip.scale < kTellingScale) continue;
+    if (!is_divided_later(clip) || !is_meant_for_unscaled(clip)) return clean();
+    if (first == nullptr) first = &step;
+  }
+  if (first == nullptr)
+    return not_triggered("no step has a clip of every rank's gradients and a loss scaled by " +
+                         number(kTellingScale) + " or more");
+  const auto& clip = first->ranks.front();
+  return found({.ranks = run.numbers,
+                .step = first->step,
+                .evidence = "gradients of norm " + number(clip.norm) + " are clipped to " +
+                            number(clip.allowed) + " and then divided by the loss's scale of " +
+                            number(clip.scale) + ": unscaled, their norm is " +
+                            number(clip.norm / clip.scale) + ", and what is left has one of " +
+                            number(clip.norm * clip.factor() / clip.scale)});
+}
+
+}  // namespace
+
+std::vector<Detector> clipping_detectors() {
+  return {
+      // Needs W > 1 ranks. Rule: all ranks clip the same gradients, and each goes by sqrt(W) times
+      // their norm. Not fooled by squares that are summed over the ranks where each has those of
+      // its own part.
+      {.slug = "norm-reduced-twice",
+       .needs = {"clip"},
+       .participants = Participants::ranks,
+       .detect = norm_reduced_twice},
+      // Needs W > 1 ranks and reduced gradients. Rule: the ranks clip gradients of their own, each
+      // by another factor, and the reduced gradient is the mean of what is left. Not fooled by a
+      // clip of own gradients that are all shorter than allowed.
+      {.slug = "clip-before-reduction",
+       .needs = {"clip", "reduced_gradients"},
+       .participants = Participants::ranks,
+       .accounts_for = {"gradient-not-the-mean"},
+       .detect = clip_before_reduction},
+      // Needs reduced gradients, and a loss scaled by 256 or more. Rule: in every step gradients
+      // are clipped, then divided by the scale, and the norm allowed lies nearer to the one they
+      // have without the scale. Not fooled by a norm that is scaled with the loss.
+      {.slug = "clip-before-unscale",
+       .needs = {"clip", "scaled_step", "reduced_gradients"},
+       .fewest = 1,
+       .detect = clip_before_unscale},
+  };
+}
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,42 @@
+// Generic: ranks that did not call the same collective.
+#include <lockstep/diagnose/calls.h>
+#include <lockstep/diagnose/detector.h>
+
+namespace lockstep::diagnose {
+namespace {
+
+Verdict collective_mismatch(const Run& run) {
+  if (!has_calls(run)) return not_triggered("no collective was recorded");
+  if (all_call_alike(run)) return clean();
+  const auto& calls = calls_of(run);
+  const auto mismatch = first_mismatch(calls);
+  if (!mismatch && !ambiguous_groups(calls).empty())
+    return not_triggered("a rank has a group's sequence twice: which calls meet cannot be told");
+  if (!mismatch) return clean();
+  const auto& call = mismatch->calls->front();
+  return found(
+      {.ranks = mismatch->odd,
+       .step = call.step,
+       .sequence = call.collective->sequence,
+       .evidence = "at sequence " + std::to_string(call.collective->sequence) +
+                   " the ranks called different collectives: " + describe_all(*mismatch->calls)});
+}
+
+}  // namespace
+
+std::vector<Detector> collectives_detectors() {
+  return {
+      // Needs collectives. Rule: at one (group, sequence), the ranks' operation, reduce operation,
+      // root, dtype or sizes differ. Sizes count only where the operation asks for equal ones
+      // (reductions and broadcasts, not reduce_scatter); point-to-point operations are left out,
+      // and so are groups of which a rank has one sequence twice (several under one name).
+      {.slug = "collective-mismatch",
+       .needs = {"collective"},
+       .complete = false,
+       .stage = Stage::stall,
+       .generic = true,
+       .detect = collective_mismatch},
+  };
+}
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,248 @@
+// Pitfalls of the data: what each rank holds, and the edges of what it draws.
+#include <lockstep/base/hash.h>
+#include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/passes.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+namespace lockstep::diagnose {
+namespace {
+
+const char* const kNoPass = "no train pass that every rank began and finished";
+const char* const kNoSize = "the size of the data set was not recorded";
+
+// Whether every train data set that was recorded is the whole one and has its positions for ids.
+// Asked of sizes whose list of ids costs little.
+bool ids_are_positions(const Run& run, std::int64_t size) {
+  constexpr std::int64_t kMost = 1 << 22;
+  if (size > kMost) return false;
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(size));
+  std::iota(ids.begin(), ids.end(), 0);
+  const auto in_order = hash_bytes(ids.data(), ids.size() * sizeof(std::int64_t));
+  bool any = false;
+  for (const auto* rank : run.ranks)
+    for (const auto& at : rank->all<trace::Dataset>()) {
+      if (at.event->phase != "train") continue;
+      any = true;
+      if (at.event->size != size || at.event->ids_in_order != in_order) return false;
+    }
+  return any;
+}
+
+std::int64_t first_not_in(const std::vector<std::int64_t>& ascending) {
+  std::int64_t id = 0;
+  for (const auto drawn : ascending)
+    if (drawn == id) ++id;
+  return id;
+}
+
+// log10 of the number of ways to choose `some` out of `of`.
+double log_choices(std::int64_t of, std::int64_t some) {
+  const auto n = static_cast<double>(of), m = static_cast<double>(some);
+  return (std::lgamma(n + 1) - std::lgamma(m + 1) - std::lgamma(n - m + 1)) / std::log(10.0);
+}
+
+// Each pass leaves out some samples at random: `missing` has how many. log10 of the expected number of sets of `never`
+// samples that all passes leave out.
+double log_chance_of_never(std::int64_t never, std::int64_t size,
+                           const std::vector<std::int64_t>& missing) {
+  double chance = log_choices(size, never);
+  for (const auto count : missing) chance += log_choices(count, never) - log_choices(size, never);
+  return chance;
+}
+
+Verdict dataset_unseeded(const Run& run) {
+  const auto sets = train_sets(run);
+  if (sets.empty()) return not_triggered("a rank recorded no train data set");
+  // Among the ranks that reach the same ids.
+  std::map<std::uint64_t, std::vector<std::size_t>> same_ids;
+  for (std::size_t r = 0; r < sets.size(); ++r) same_ids[sets[r]->ids_as_set].push_back(r);
+  for (const auto& [hash, members] : same_ids) {
+    std::vector<int> ranks;
+    std::vector<std::uint64_t> contents;
+    for (const auto r : members) {
+      ranks.push_back(run.numbers[r]);
+      contents.push_back(sets[r]->content_as_set);
+    }
+    const auto odd = odd_ones_out(ranks, contents);
+    if (odd.empty()) continue;
+    return found({.ranks = odd,
+                  .evidence = "ranks " + list(ranks) + " reach the same " +
+                              std::to_string(sets[members.front()]->size) +
+                              " ids, and the samples behind them differ"});
+  }
+  return clean();
+}
+
+Verdict file_order_differs(const Run& run) {
+  const auto sets = train_sets(run);
+  if (sets.empty()) return not_triggered("a rank recorded no train data set");
+  const auto& passes = finished_passes(run, "train");
+  if (passes.empty()) return not_triggered(kNoPass);
+  std::vector<std::uint64_t> orders;
+  for (const auto* set : sets) {
+    orders.push_back(set->ids_in_order);
+    if (set->ids_as_set != sets.front()->ids_as_set ||
+        set->content_as_set != sets.front()->content_as_set)
+      return clean();
+  }
+  const auto odd = odd_ones_out(run.numbers, orders);
+  if (odd.empty()) return clean();
+  const auto size = global_size(run, "train");
+  for (const auto& pass : passes) {
+    const auto all = draws(pass);
+    if (!has_overlaps_and_gaps(all, size)) continue;
+    return found({.ranks = odd,
+                  .step = pass.step(),
+                  .evidence = "the ranks reach the same samples in another order; in a pass of " +
+                              std::to_string(all.total) + " draws they drew " +
+                              of(all.distinct.size(), size) + " samples"});
+  }
+  return clean();
+}
+
+Verdict tail_never_seen(const Run& run) {
+  const auto size = global_size(run, "train");
+  if (size == 0) return not_triggered(kNoSize);
+  if (size % run.world_size == 0) return not_applicable("the data divide by the ranks");
+  const auto& passes = finished_passes(run, "train");
+  if (passes.size() < 2)
+    return not_triggered("fewer than two train passes that every rank finished");
+  std::vector<std::int64_t> seen, missing;  // in any pass; of each pass, how many
+  bool other_order = false;
+  for (const auto& pass : passes) {
+    const auto all = draws(pass);
+    missing.push_back(size - static_cast<std::int64_t>(all.distinct.size()));
+    std::vector<std::int64_t> both;
+    std::set_union(seen.begin(), seen.end(), all.distinct.begin(), all.distinct.end(),
+                   std::back_inserter(both));
+    seen = std::move(both);
+    for (std::size_t r = 0; r < pass.ranks.size(); ++r)
+      other_order = other_order || pass.ranks[r].order() != passes.front().ranks[r].order();
+  }
+  // Which ids are missing need not be known.
+  const auto never = size - static_cast<std::int64_t>(seen.size());
+  if (never <= 0 || never >= run.world_size || !other_order) return clean();
+  if (log_chance_of_never(never, size, missing) > -2)
+    return not_triggered("too few samples or passes: the same ids may be missing by chance");
+  const auto from = ids_are_positions(run, size)
+                        ? " (from id " + std::to_string(first_not_in(seen)) + ")"
+                        : std::string();
+  return found({.ranks = run.numbers,
+                .step = passes.front().step(),
+                .evidence = plural(never, "sample") + from + " of " + std::to_string(size) +
+                            " drawn by no rank in any of " + std::to_string(passes.size()) +
+                            " differently ordered passes"});
+}
+
+Verdict padding_overruns(const Run& run) {
+  const auto size = global_size(run, "train");
+  if (size == 0) return not_triggered(kNoSize);
+  if (run.world_size <= 2 * size) return not_applicable("at most two ranks a sample");
+  std::vector<int> ranks;
+  std::int64_t step = -1, worst = -1;
+  std::set<std::int64_t> drawn;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r)
+    for (const auto& at : run.ranks[r]->all<trace::Samples>()) {
+      if (at.event->phase != "train") continue;
+      for (const auto id : at.event->ids) {
+        drawn.insert(id);
+        if (id >= 0 && id < size) continue;
+        if (ranks.empty()) step = at.step;
+        if (ranks.empty() || ranks.back() != run.numbers[r]) ranks.push_back(run.numbers[r]);
+        worst = std::max(worst, id);
+      }
+    }
+  if (drawn.empty()) return not_triggered("no samples were recorded");
+  if (!ids_are_positions(run, size))
+    return static_cast<std::int64_t>(drawn.size()) == size
+               ? clean()
+               : not_triggered("the ids are not known to be positions in the data set");
+  if (ranks.empty()) return clean();
+  return found({.ranks = ranks,
+                .step = step,
+                .evidence = "id " + std::to_string(worst) + " was drawn from " +
+                            plural(size, "sample") + " (ids from 0)"});
+}
+
+// Passes say that they had batches, and no sample of any was recorded.
+bool samples_unrecorded(const Run& run) {
+  for (const auto* rank : run.ranks) {
+    if (!rank->all<trace::Samples>().empty()) continue;
+    for (const auto& end : rank->all<trace::PassEnd>())
+      if (end.event->batches > 0) return true;
+  }
+  return false;
+}
+
+Verdict empty_shard(const Run& run) {
+  if (samples_unrecorded(run))
+    return not_triggered("the samples of a rank's batches were not recorded");
+  const auto size = global_size(run, "train");
+  if (size == 0) return not_triggered(kNoSize);
+  bool any = false;
+  std::vector<int> empty;
+  std::int64_t step = -1;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r) {
+    for (const auto& pass : passes_of(*run.ranks[r], "train")) {
+      if (!pass.ended) continue;
+      any = true;
+      if (pass.total() > 0) continue;
+      if (empty.empty()) step = pass.step;
+      empty.push_back(run.numbers[r]);
+      break;
+    }
+  }
+  if (!any) return not_triggered("no train pass was finished");
+  if (empty.empty()) return clean();
+  return found({.ranks = empty,
+                .step = step,
+                .evidence = "a train pass ended without a batch, of a data set of " +
+                            plural(size, "sample")});
+}
+
+}  // namespace
+
+std::vector<Detector> data_detectors() {
+  return {
+      // Needs data sets. Rule: ranks reach the same ids and find other samples there. Not fooled by
+      // ranks that hold different parts of one data set, whose ids differ too.
+      {.slug = "dataset-unseeded",
+       .needs = {"dataset"},
+       .accounts_for = {"inputs-differ"},
+       .detect = dataset_unseeded},
+      // Needs data sets and samples. Rule: ranks reach the same samples in another order, and a
+      // pass has overlaps and gaps. Not fooled by ranks that split by id, for whom order does not
+      // matter.
+      {.slug = "file-order-differs",
+       .needs = {"dataset", "pass_begin", "samples", "pass_end"},
+       .detect = file_order_differs},
+      // Needs data sets, and samples of two train passes in different orders. Rule: fewer samples
+      // than W are drawn in none of them, which is no chance. Not fooled by a sampler that permutes
+      // and then cuts: it misses others each time; nor by ids that are no positions.
+      {.slug = "tail-never-seen",
+       .needs = {"dataset", "pass_begin", "samples", "pass_end"},
+       .detect = tail_never_seen},
+      // Needs data sets whose ids are positions (their hash says so), and samples; W > 2N. Rule: an
+      // id beyond the data set was drawn, whatever came after.
+      {.slug = "padding-overruns",
+       .needs = {"dataset", "samples"},
+       .fewest = 1,
+       .complete = false,
+       .stage = Stage::ranks_differ,
+       .detect = padding_overruns},
+      // Needs data sets and a finished train pass. Rule: a rank drew nothing in it. Not fooled by a
+      // shard smaller than a batch that is drawn as a smaller batch.
+      {.slug = "empty-shard",
+       .needs = {"dataset", "pass_begin", "pass_end"},
+       .fewest = 1,
+       .complete = false,
+       .stage = Stage::ranks_differ,
+       .detect = empty_shard},
+  };
+}
+
+}  // namespace lockstep::diagnose

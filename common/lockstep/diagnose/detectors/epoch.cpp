@@ -1,0 +1,266 @@
+// Pitfalls of set_epoch: never told, told to a copy, told differently, told too late.
+#include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/passes.h>
+
+#include <algorithm>
+#include <set>
+
+namespace lockstep::diagnose {
+namespace {
+
+const char* const kTwoPasses = "fewer than two train passes that every rank finished";
+
+// Adjacent samples that stand in falling order, among all of a pass. Half of them where ids are
+// shuffled. One fall or a few are the end of a padded shard, or the turn from one loader worker to
+// the next.
+bool looks_shuffled(const Pass& pass) {
+  std::int64_t pairs = 0, falls = 0;
+  for (const auto& rank : pass.ranks) {
+    const auto ids = rank.order();
+    for (std::size_t i = 1; i < ids.size(); ++i, ++pairs) falls += ids[i] < ids[i - 1];
+  }
+  return 4 * falls >= pairs;
+}
+
+constexpr std::int64_t kEnoughPairs = 16;  // to tell a shuffled order from an ascending one
+
+std::int64_t pairs_in(const Pass& pass) {
+  std::int64_t pairs = 0;
+  for (const auto& rank : pass.ranks) pairs += std::max<std::int64_t>(0, rank.total() - 1);
+  return pairs;
+}
+
+bool same_order(const Pass& a, const Pass& b) {
+  for (std::size_t r = 0; r < a.ranks.size(); ++r)
+    if (a.ranks[r].order() != b.ranks[r].order()) return false;
+  return true;
+}
+
+bool all_in_one_order(const std::vector<Pass>& passes) {
+  return std::all_of(passes.begin(), passes.end(),
+                     [&](const Pass& pass) { return same_order(pass, passes.front()); });
+}
+
+// How many different epochs were in force at the beginning of passes, at the rank that had most. A
+// sampler that was told nothing is in epoch 0.
+std::size_t epochs_in_force(const std::vector<Pass>& passes) {
+  std::size_t most = 0;
+  for (std::size_t r = 0; r < passes.front().ranks.size(); ++r) {
+    std::set<std::int64_t> epochs;
+    for (const auto& pass : passes) epochs.insert(pass.ranks[r].epoch_at_first_batch().value_or(0));
+    most = std::max(most, epochs.size());
+  }
+  return most;
+}
+
+std::size_t epochs_told(const Run& run) {
+  std::size_t most = 0;
+  for (const auto* rank : run.ranks) {
+    std::set<std::int64_t> epochs;
+    for (const auto& at : rank->all<trace::SetEpoch>()) epochs.insert(at.event->epoch);
+    most = std::max(most, epochs.size());
+  }
+  return most;
+}
+
+// What missing-set-epoch and set-epoch-on-copy share: one shuffled order in all passes.
+struct FrozenOrder {
+  std::optional<Verdict> other;  // what to answer where the order is not frozen
+  std::vector<Pass> passes;
+};
+
+FrozenOrder frozen_order(const Run& run) {
+  FrozenOrder result{std::nullopt, finished_passes(run, "train")};
+  if (result.passes.size() < 2)
+    result.other = not_triggered(kTwoPasses);
+  else if (!all_in_one_order(result.passes))
+    result.other = clean();
+  else if (pairs_in(result.passes.front()) < kEnoughPairs)
+    result.other = not_triggered("too few samples to tell a shuffled order");
+  else if (!looks_shuffled(result.passes.front()))
+    result.other = clean();
+  return result;
+}
+
+bool is_frozen_though_told(const std::vector<Pass>& passes) {
+  return all_in_one_order(passes) && epochs_in_force(passes) >= 2;
+}
+
+// An epoch told inside the pass that was not in force when it began; nothing where none was.
+std::optional<EpochCall> new_epoch_inside(const RankPass& pass) {
+  for (const auto& call : pass.calls)
+    if (!pass.epoch_before || call.epoch != *pass.epoch_before) return call;
+  return std::nullopt;
+}
+
+bool begins_as(const RankPass& pass, const RankPass& last) {
+  return !pass.batches.empty() && !last.batches.empty() &&
+         is_same(pass.batches.front(), last.batches.front());
+}
+
+// No id is drawn twice, but for a sampler's padding, which repeats fewer ids than there are ranks.
+bool is_of_one_order(const Pass& pass) {
+  const auto all = draws(pass);
+  return all.total - static_cast<std::int64_t>(all.distinct.size()) <
+         static_cast<std::int64_t>(pass.ranks.size());
+}
+
+// How many batches both passes begin with. 0 where they differ in length, or are of one epoch.
+std::size_t stale_batches(const RankPass& pass, const RankPass& last) {
+  if (pass.total() != last.total() || pass.epoch_at_first_batch() == last.epoch_at_first_batch())
+    return 0;
+  std::size_t count = 0;
+  while (count < pass.batches.size() && count < last.batches.size() &&
+         is_same(pass.batches[count], last.batches[count]))
+    ++count;
+  return count;
+}
+
+// The pass is two orders, one after the other. `cut` has the number of batches that each rank drew from the first one.
+// Neither half repeats an id, but for the few repeats of a padded shard, and more ids than those are in both halves.
+bool is_of_two_orders(const Pass& pass, const std::vector<std::size_t>& cut) {
+  std::vector<std::int64_t> before, after;
+  for (std::size_t r = 0; r < pass.ranks.size(); ++r)
+    for (std::size_t b = 0; b < pass.ranks[r].batches.size(); ++b) {
+      auto& side = b >= cut[r] ? after : before;
+      const auto batch = pass.ranks[r].batches[b];
+      side.insert(side.end(), batch.begin(), batch.end());
+    }
+  const auto first = draws(std::move(before)), second = draws(std::move(after));
+  const auto repeats = [](const Draws& d) {
+    return static_cast<std::size_t>(d.total) - d.distinct.size();
+  };
+  std::vector<std::int64_t> both;
+  std::set_intersection(first.distinct.begin(), first.distinct.end(), second.distinct.begin(),
+                        second.distinct.end(), std::back_inserter(both));
+  const auto padding = pass.ranks.size();  // fewer repeats than this
+  return repeats(first) < padding && repeats(second) < padding && both.size() >= padding;
+}
+
+Verdict missing_set_epoch(const Run& run) {
+  const auto frozen = frozen_order(run);
+  if (frozen.other) return *frozen.other;
+  if (epochs_told(run) >= 2) return clean();
+  return found(
+      {.ranks = run.numbers,
+       .step = frozen.passes[1].step(),
+       .evidence = std::to_string(frozen.passes.size()) +
+                   " passes went through one shuffled order, and no second epoch was told"});
+}
+
+Verdict set_epoch_on_copy(const Run& run) {
+  const auto frozen = frozen_order(run);
+  if (frozen.other) return *frozen.other;
+  const auto epochs = epochs_in_force(frozen.passes);
+  if (epochs < 2) return clean();
+  return found({.ranks = run.numbers,
+                .step = frozen.passes[1].step(),
+                .evidence = std::to_string(frozen.passes.size()) +
+                            " passes went through one shuffled order, though " +
+                            std::to_string(epochs) + " different epochs had been told"});
+}
+
+Verdict epoch_differs_by_rank(const Run& run) {
+  const auto& passes = finished_passes(run, "train");
+  if (passes.size() < 2) return not_triggered(kTwoPasses);
+  const auto size = global_size(run, "train");
+  if (size == 0) return not_triggered("the size of the data set was not recorded");
+  bool any_told = false;
+  for (const auto& pass : passes) {
+    std::vector<std::int64_t> epochs;
+    for (const auto& rank : pass.ranks) {
+      any_told = any_told || rank.epoch_at_first_batch().has_value();
+      epochs.push_back(rank.epoch_at_first_batch().value_or(0));
+    }
+    const auto odd = odd_ones_out(run.numbers, epochs);
+    if (odd.empty()) continue;
+    const auto all = draws(pass);
+    if (!has_overlaps_and_gaps(all, size)) continue;
+    const auto [least, most] = std::minmax_element(epochs.begin(), epochs.end());
+    return found({.ranks = odd,
+                  .step = pass.step(),
+                  .evidence = "ranks began a pass in epochs " + std::to_string(*least) + " to " +
+                              std::to_string(*most) + ", and drew " +
+                              std::to_string(all.distinct.size()) + " different samples of " +
+                              std::to_string(size) + " in " + std::to_string(all.total) +
+                              " draws"});
+  }
+  return any_told ? clean() : not_triggered("no epoch was told before a pass");
+}
+
+Verdict epoch_set_after_prefetch(const Run& run) {
+  const auto& passes = finished_passes(run, "train");
+  if (passes.size() < 2) return not_triggered(kTwoPasses);
+  if (epochs_told(run) == 0) return not_triggered("no epoch was told");
+  if (pairs_in(passes.front()) < kEnoughPairs)
+    return not_triggered("too few samples to tell a shuffled order");
+  if (is_frozen_though_told(passes) || !looks_shuffled(passes.front())) return clean();
+  for (std::size_t k = 1; k < passes.size(); ++k) {
+    std::vector<int> late, stale, begun_early;
+    std::vector<std::size_t> at_call, at_change;  // batches before it
+    for (std::size_t r = 0; r < run.ranks.size(); ++r) {
+      const auto &now = passes[k].ranks[r], &last = passes[k - 1].ranks[r];
+      const auto call = new_epoch_inside(now);
+      at_call.push_back(call ? call->batches_before : now.batches.size());
+      at_change.push_back(stale_batches(now, last));
+      if (at_change.back() > 0) begun_early.push_back(run.numbers[r]);
+      if (!call) continue;
+      late.push_back(run.numbers[r]);
+      if (begins_as(now, last)) stale.push_back(run.numbers[r]);
+    }
+    const std::string pass = "pass " + std::to_string(k);
+    if (!late.empty() && (!stale.empty() || is_of_two_orders(passes[k], at_call)))
+      return found({.ranks = stale.empty() ? late : stale,
+                    .step = passes[k].step(),
+                    .evidence = pass + " was told its epoch after it began, and " +
+                                (stale.empty() ? "mixes the samples of two orders"
+                                               : "began with the first batch of the pass before")});
+    // Dealt before the call, and fetched after it.
+    if (!begun_early.empty() && is_of_one_order(passes[k - 1]) &&
+        is_of_two_orders(passes[k], at_change))
+      return found({.ranks = begun_early,
+                    .step = passes[k].step(),
+                    .evidence = pass + " began with the first batch of the pass before, and went "
+                                       "on in the order of another epoch"});
+  }
+  return clean();
+}
+
+}  // namespace
+
+// All need samples of two finished train passes, or more.
+std::vector<Detector> epoch_detectors() {
+  return {
+      // Rule: a shuffled order that is the same in every pass, and no second epoch was ever told.
+      // Not fooled by an order that is ascending by choice, by samplers that reshuffle themselves,
+      // nor by an epoch told twice.
+      {.slug = "missing-set-epoch",
+       .needs = {"pass_begin", "samples", "pass_end"},
+       .fewest = 1,
+       .accounts_for = {"resume-repeats-epoch"},
+       .detect = missing_set_epoch},
+      // Rule: the same, though different epochs had been told when the passes began.
+      {.slug = "set-epoch-on-copy",
+       .needs = {"pass_begin", "samples", "pass_end", "set_epoch"},
+       .fewest = 1,
+       .accounts_for = {"resume-repeats-epoch"},
+       .detect = set_epoch_on_copy},
+      // Rule: when a pass began the ranks had been told different epochs, and it has overlaps and
+      // gaps. Not fooled by epochs that nothing depends on.
+      {.slug = "epoch-differs-by-rank",
+       .needs = {"pass_begin", "samples", "pass_end", "set_epoch", "dataset"},
+       .detect = epoch_differs_by_rank},
+      // Rule: inside a pass a new epoch is told, and the pass began with the last pass's first
+      // batch; or what was drawn before and after the call overlaps. Where the call came between
+      // the dealing of a batch and its fetch: the pass begins with the last pass's first batches,
+      // draws samples of those again, and is as long. Not fooled by the next pass's epoch told at
+      // the end of this one, by a call between a pass's beginning and its first batch, nor by
+      // passes that all begin with one batch on purpose.
+      {.slug = "epoch-set-after-prefetch",
+       .needs = {"pass_begin", "samples", "pass_end", "set_epoch"},
+       .fewest = 1,
+       .detect = epoch_set_after_prefetch},
+  };
+}
+
+}  // namespace lockstep::diagnose

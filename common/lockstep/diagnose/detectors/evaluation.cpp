@@ -1,0 +1,155 @@
+// Pitfalls of evaluation: samples that count twice, and an exam that changes.
+#include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/passes.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <optional>
+#include <set>
+#include <tuple>
+
+namespace lockstep::diagnose {
+namespace {
+
+const char* const kNoPass = "no evaluation pass that every rank began and finished";
+
+// Samples behind a metric, over all ranks. The ranks' counts are one and the same figure when they
+// are equal and cover what was drawn by all; else each is of the rank's own draws.
+double samples_counted(const std::vector<double>& counts, const std::vector<Draws>& ranks,
+                       const Draws& all) {
+  const bool equal = std::equal(counts.begin() + 1, counts.end(), counts.begin());
+  const auto distinct = static_cast<double>(all.distinct.size());
+  bool own = counts.size() == ranks.size();
+  for (std::size_t r = 0; r < counts.size() && own; ++r)
+    own = counts[r] == static_cast<double>(ranks[r].total);
+  if (equal && (counts.front() >= distinct || !own)) return counts.front();
+  double sum = 0;
+  for (const auto count : counts) sum += count;
+  return sum;
+}
+
+Verdict evaluation_padding(const Run& run) {
+  const auto size = global_size(run, "evaluation");
+  if (size > 0 && size % run.world_size == 0) return not_applicable("the data divide by the ranks");
+  const auto& passes = finished_passes(run, "evaluation");
+  if (passes.empty()) return not_triggered(kNoPass);
+
+  bool looked = false;
+  for (const auto& pass : passes) {
+    const auto all = draws(pass);
+    std::vector<Draws> ranks;
+    std::map<std::string, std::vector<double>> by_name;
+    for (const auto& rank : pass.ranks) {
+      ranks.push_back(draws(rank));
+      for (const auto& [name, count] : rank.counts) by_name[name].push_back(count);
+    }
+    for (const auto& [name, of_ranks] : by_name) {
+      looked = true;
+      const double counted = samples_counted(of_ranks, ranks, all);
+      const double too_many = counted - static_cast<double>(all.distinct.size());
+      if (too_many < 1 || too_many >= run.world_size) continue;
+      return found({.ranks = run.numbers,
+                    .step = pass.step(),
+                    .evidence = "an evaluation metric counts " + number(counted) +
+                                " samples, and " + std::to_string(all.distinct.size()) +
+                                " different ones were drawn"});
+    }
+  }
+  return looked ? clean() : not_triggered("no metric of an evaluation pass was recorded");
+}
+
+std::size_t in_both(const Draws& a, const Draws& b) {
+  std::vector<std::int64_t> both;
+  std::set_intersection(a.distinct.begin(), a.distinct.end(), b.distinct.begin(), b.distinct.end(),
+                        std::back_inserter(both));
+  return both.size();
+}
+
+// Samples of the evaluation data set; 0 where none or several were recorded: which of those a pass
+// is over is not known.
+std::int64_t only_evaluation_set(const Run& run) {
+  for (const auto* rank : run.ranks) {
+    std::set<std::tuple<std::int64_t, std::uint64_t, std::uint64_t>> sets;
+    for (const auto& at : rank->all<trace::Dataset>())
+      if (at.event->phase == "evaluation")
+        sets.insert({at.event->global_size, at.event->ids_as_set, at.event->content_as_set});
+    if (sets.size() > 1) return 0;
+  }
+  return global_size(run, "evaluation");
+}
+
+// The passes whose samples no other pass drew again: a set that comes back was not drawn by chance.
+std::vector<std::size_t> drawn_once(const std::vector<Draws>& passes) {
+  std::vector<std::size_t> once;
+  for (std::size_t k = 0; k < passes.size(); ++k)
+    if (std::count(passes.begin(), passes.end(), passes[k]) == 1) once.push_back(k);
+  return once;
+}
+
+Verdict shuffled_evaluation(const Run& run) {
+  constexpr double kUnlikely = 4.6;  // e^-4.6 = 1 %
+  const auto& passes = finished_passes(run, "evaluation");
+  if (passes.size() < 2)
+    return not_triggered("fewer than two evaluation passes that every rank finished");
+  std::vector<Draws> drawn;
+  for (const auto& pass : passes) drawn.push_back(draws(pass));
+  const auto size = static_cast<double>(only_evaluation_set(run));
+
+  // Pairs of equally many samples. Where all are without a common one, that may be so by chance:
+  // n of N drawn twice have none in common with a chance of about exp(-n * n / N).
+  std::optional<std::pair<std::size_t, std::size_t>> overlapping, disjoint;
+  double against = 0;  // minus the logarithm of that chance, over all disjoint pairs
+  bool outside = false;
+  const auto once = drawn_once(drawn);
+  for (std::size_t i = 0; i < once.size(); ++i)
+    for (std::size_t j = i + 1; j < once.size(); ++j) {
+      const auto &a = drawn[once[i]], &b = drawn[once[j]];
+      if (a.total != b.total || a.distinct.empty()) continue;
+      const auto common = in_both(a, b);
+      const auto n = static_cast<double>(a.distinct.size());
+      auto& pair = common > 0 ? overlapping : disjoint;
+      if (!pair) pair = {once[i], once[j]};
+      if (common > 0) continue;
+      outside = outside || 2 * n > size;
+      if (size > 0) against += n * n / size;
+    }
+  if (!overlapping && !disjoint)
+    return once.size() < passes.size()
+               ? clean()
+               : not_triggered("no two evaluation passes are over equally many samples");
+  if (!overlapping && (outside || against > kUnlikely))
+    return not_triggered("the evaluation passes have no sample in common: they may be meant to");
+  const auto [first, second] = overlapping ? *overlapping : *disjoint;
+  return found({.ranks = run.numbers,
+                .step = passes[second].step(),
+                .evidence = "evaluation pass " + std::to_string(second) + " drew " +
+                            std::to_string(drawn[second].distinct.size()) +
+                            " different samples, of which pass " + std::to_string(first) +
+                            ", of as many, drew " +
+                            std::to_string(in_both(drawn[first], drawn[second]))});
+}
+
+}  // namespace
+
+std::vector<Detector> evaluation_detectors() {
+  return {
+      // Needs samples and a metric of an evaluation pass; N % W != 0. Rule: the metric counts 1 to
+      // W - 1 samples more than there are different ids. Not fooled by repeats that are drawn and
+      // not counted.
+      {.slug = "evaluation-padding",
+       .needs = {"pass_begin", "samples", "metric", "pass_end"},
+       .detect = evaluation_padding},
+      // Needs samples of two evaluation passes over equally many. Rule: their sets of ids differ,
+      // no other pass drew one of the two again, and they overlap; or they do not, and two random
+      // choices from the one evaluation data set that was recorded may well do so. Not fooled by
+      // another order, by a few batches at first and all at the end, by another data set, nor by
+      // one fold after another.
+      {.slug = "shuffled-evaluation",
+       .needs = {"pass_begin", "samples", "pass_end"},
+       .fewest = 1,
+       .detect = shuffled_evaluation},
+  };
+}
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,311 @@
+// Pitfalls after which ranks wait for one that does not come.
+#include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/standstill.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace lockstep::diagnose {
+namespace {
+
+std::vector<int> numbers_of(const std::vector<const RankStand*>& ranks) {
+  std::vector<int> numbers;
+  for (const auto* rank : ranks) numbers.push_back(rank->rank);
+  return numbers;
+}
+
+std::string one_line(std::string text) {
+  for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos;)
+    text.replace(at, 1, "; ");
+  return text;
+}
+
+// A finding at the place where the job stands still.
+Verdict found_at(const Standstill& place, std::vector<int> ranks, const std::string& before = "") {
+  return found({.ranks = std::move(ranks),
+                .step = place.step,
+                .sequence = place.sequence,
+                .evidence = before + one_line(to_text(place))});
+}
+
+// The ranks that stand in this way to where others wait.
+Verdict left_behind(const Run& run, Stand stand) {
+  const auto& place = standstill(run);
+  if (!place) return clean();
+  const auto culprits = place->culprits();
+  if (culprits.empty() || culprits.front()->stand != stand) return clean();
+  return found_at(*place, numbers_of(culprits));
+}
+
+// The ranks that came too late to where the job stands still.
+std::vector<int> late_ranks(const Standstill& place) {
+  std::vector<int> late;
+  for (const auto& rank : place.ranks)
+    if (rank.stand == Stand::late) late.push_back(rank.rank);
+  return late;
+}
+
+// Of the events between the rank's collective before this place and its entering it, whether one is
+// of work that a rank may do alone: an evaluation, a checkpoint.
+bool worked_alone(const trace::ParticipantTrace& rank, const RankStand& stand) {
+  bool worked = false;
+  for (const auto& event : rank.events) {
+    if (const auto* call = std::get_if<trace::Collective>(&event.payload)) {
+      if (call == stand.call) return worked;
+      worked = false;
+    }
+    const auto* pass = std::get_if<trace::PassBegin>(&event.payload);
+    const auto* file = std::get_if<trace::CheckpointFile>(&event.payload);
+    worked =
+        worked || (pass && pass->phase == "evaluation") || (file && file->action == "save_begin");
+  }
+  return false;
+}
+
+Verdict late(const Run& run, bool long_work) {
+  if (!has_calls(run)) return not_triggered("no collective was recorded");
+  const auto& place = standstill(run);
+  if (!place) return clean();
+  const auto ranks = late_ranks(*place);
+  if (ranks.empty() || place->culprits().front()->stand != Stand::late) return clean();
+  const auto* stand = place->culprits().front();
+  const bool of_rank_zero = ranks == std::vector<int>{0} && run.numbers.front() == 0 &&
+                            worked_alone(*run.ranks.front(), *stand);
+  if (of_rank_zero != long_work) return clean();
+  return found_at(*place, ranks,
+                  long_work ? "rank 0 evaluated or saved while the others waited: " : "");
+}
+
+bool is_made_in(const Call& call, const char* phase) {
+  return call.phase != nullptr && *call.phase == phase;
+}
+
+// How many evaluations a rank had begun by then.
+std::ptrdiff_t evaluations_by(const trace::ParticipantTrace& rank, std::int64_t time_ns) {
+  const auto passes = rank.latest<trace::PassBegin>();
+  return std::count_if(passes.begin(), passes.end(), [&](const auto& at) {
+    return at.event->phase == "evaluation" && at.time_ns <= time_ns;
+  });
+}
+
+// Another rank has begun the evaluation that a rank makes this call in, and made no call in it: nobody evaluates alone.
+bool all_evaluate(const Run& run, const std::vector<Call>& place, const std::vector<int>& callers) {
+  std::ptrdiff_t evaluation = 0;
+  std::map<int, std::int64_t> entered;
+  for (const auto& call : place) {
+    entered[call.rank] = call.time_ns;
+    if (std::find(callers.begin(), callers.end(), call.rank) != callers.end())
+      evaluation = std::max(evaluation, evaluations_by(run.rank(call.rank), call.time_ns));
+  }
+  return std::any_of(run.ranks.begin(), run.ranks.end(), [&](const auto* rank) {
+    const int number = rank->participant.rank;
+    if (std::find(callers.begin(), callers.end(), number) != callers.end()) return false;
+    const auto at = entered.find(number);
+    constexpr auto kEver = std::numeric_limits<std::int64_t>::max();
+    return evaluations_by(*rank, at == entered.end() ? kEver : at->second) >= evaluation;
+  });
+}
+
+// Ranks have not come because something ended them.
+bool are_missing_for_a_reason(const Standstill& still) {
+  return std::any_of(still.ranks.begin(), still.ranks.end(), [](const RankStand& rank) {
+    return rank.call == nullptr && (rank.stand == Stand::dead || rank.stand == Stand::raised ||
+                                    rank.stand == Stand::stopped);
+  });
+}
+
+Verdict local_early_stop(const Run& run) {
+  std::vector<std::vector<std::int64_t>> decisions;
+  for (const auto* rank : run.ranks) {
+    auto& of_rank = decisions.emplace_back();
+    for (const auto& at : rank->latest<trace::Decision>())
+      if (at.event->name == "stop") of_rank.push_back(at.event->value);
+    if (of_rank.empty()) return not_triggered("a rank recorded no decision to stop or to go on");
+  }
+  std::size_t fewest = decisions.front().size();
+  for (const auto& of_rank : decisions) fewest = std::min(fewest, of_rank.size());
+  for (std::size_t n = 0; n < fewest; ++n) {
+    std::vector<int> stop, go_on;
+    for (std::size_t r = 0; r < decisions.size(); ++r)
+      (decisions[r][n] != 0 ? stop : go_on).push_back(run.numbers[r]);
+    if (stop.empty() || go_on.empty()) continue;
+    const auto& place = standstill(run);
+    return found({.ranks = stop,
+                  .step = place ? place->step : -1,
+                  .sequence = place ? place->sequence : -1,
+                  .evidence = "by decision " + std::to_string(n + 1) + " " +
+                              ranks_text(stop, "ends", "end") + " training, and " +
+                              ranks_text(go_on, "goes", "go") + " on" +
+                              (place ? ": " + one_line(to_text(*place)) : "")});
+  }
+  return clean();
+}
+
+Verdict evaluation_through_wrapper_on_one_rank(const Run& run) {
+  if (calls_of(run).empty()) return not_triggered("no collective was recorded");
+  const auto& calls = unambiguous_calls(run);
+  const auto& still = standstill(run);
+  const Call* first = nullptr;
+  std::vector<int> ranks;
+  for (const auto& [key, place] : calls) {
+    std::vector<int> evaluating, training;
+    for (const auto& call : place) {
+      if (is_made_in(call, "evaluation")) evaluating.push_back(call.rank);
+      if (is_made_in(call, "train")) training.push_back(call.rank);
+    }
+    // Where none of the others has come, it is a fault if they are waited for.
+    const bool waits = still && still->group == key.first && still->sequence == key.second &&
+                       place.size() < still->ranks.size() && !are_missing_for_a_reason(*still);
+    if (evaluating.empty() || (training.empty() && !waits)) continue;
+    if (first && first->time_ns <= place.front().time_ns) continue;
+    if (all_evaluate(run, place, evaluating)) continue;
+    first = &place.front();
+    ranks = evaluating;
+  }
+  if (!first) return clean();
+  // Ranks whose calls have been out of step since they trained are ahead of the others, not alone.
+  const auto mismatch = first_mismatch(calls);
+  if (mismatch && entered_ns(*mismatch->calls) < first->time_ns &&
+      std::none_of(mismatch->calls->begin(), mismatch->calls->end(),
+                   [](const Call& call) { return is_made_in(call, "evaluation"); }))
+    return clean();
+  const auto* out_of_step = first_out_of_step(calls);
+  if (out_of_step && entered_ns(*out_of_step) < first->time_ns) return clean();
+  return found({.ranks = ranks,
+                .step = first->step,
+                .sequence = first->collective->sequence,
+                .evidence = ranks_text(ranks, "evaluates", "evaluate") +
+                            " through what communicates, alone: " + numbered(*first->collective) +
+                            " belongs to no evaluation of the others" +
+                            (still ? ". " + one_line(to_text(*still)) : "")});
+}
+
+Verdict async_work_not_waited(const Run& run) {
+  bool looked = false;
+  std::vector<int> ranks;
+  std::int64_t step = -1;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r) {
+    std::map<std::string, std::uint64_t> used;
+    for (const auto& at : run.ranks[r]->latest<trace::AsyncResult>()) {
+      if (at.event->moment == "used") used[at.event->name] = at.event->content;
+      if (at.event->moment != "waited" || !used.count(at.event->name)) continue;
+      looked = true;
+      if (used[at.event->name] == at.event->content) continue;
+      if (ranks.empty()) step = at.step;
+      if (ranks.empty() || ranks.back() != run.numbers[r]) ranks.push_back(run.numbers[r]);
+    }
+  }
+  if (!looked) return not_triggered("no result was both used and waited for, as far as recorded");
+  if (ranks.empty()) return clean();
+  return found({.ranks = ranks,
+                .step = step,
+                .evidence = ranks_text(ranks, "used", "used") +
+                            " a result that was another one after the wait"});
+}
+
+// Ranks that were left inside of an operation with one peer: how long, and which.
+Verdict left_in_point_to_point(const Run& run) {
+  std::vector<int> ranks;
+  std::string evidence;
+  for (const auto& end : run.trace.ends) {
+    const auto rank =
+        std::find_if(run.trace.ranks.begin(), run.trace.ranks.end(),
+                     [&](const auto& one) { return one.participant.rank == end.rank; });
+    if (rank == run.trace.ranks.end() || end.how == "completed") continue;
+    for (const auto& at : rank->latest<trace::Collective>()) {
+      const bool waits = at.event->left_ns == 0 &&
+                         end.ended_ns - at.time_ns >= std::chrono::nanoseconds(kStandstill).count();
+      if (!waits || !is_point_to_point(*at.event)) continue;
+      ranks.push_back(static_cast<int>(end.rank));
+      evidence += (evidence.empty() ? "rank " : "; rank ") + std::to_string(end.rank) +
+                  " waits in " + numbered(*at.event) +
+                  (at.event->root >= 0 ? " with rank " + std::to_string(at.event->root) : "");
+      break;
+    }
+  }
+  if (ranks.empty()) return clean();
+  return found({.ranks = ranks, .evidence = evidence});
+}
+
+Verdict no_progress(const Run& run) {
+  const bool recorded = std::any_of(run.ranks.begin(), run.ranks.end(), [](const auto* rank) {
+    return !rank->template latest<trace::Collective>().empty();
+  });
+  if (!recorded) return not_triggered("no collective was recorded");
+  const auto& place = standstill(run);
+  if (!place) return left_in_point_to_point(run);
+  const auto culprits = numbers_of(place->culprits());
+  return found_at(*place, culprits.empty() ? run.numbers : culprits);
+}
+
+}  // namespace
+
+std::vector<Detector> hanging_detectors() {
+  return {
+      // Needs `decision`. Rule: by the decision "stop" of the same number, ranks went apart.
+      {.slug = "local-early-stop",
+       .needs = {"decision"},
+       .participants = Participants::ranks,
+       .stage = Stage::membership,
+       .detect = local_early_stop},
+      // Rule: what explains where the job stands still (standstill.h) is a rank that was ended by a
+      // signal.
+      {.slug = "peer-dies",
+       .needs = {"collective", "rank_end"},
+       .participants = Participants::ranks,
+       .complete = false,
+       .stage = Stage::lost_rank,
+       .detect = [](const Run& run) { return left_behind(run, Stand::dead); }},
+      // Rule: the same, by ranks that left by exceptions of their own.
+      {.slug = "one-rank-raises",
+       .needs = {"collective", "rank_end"},
+       .participants = Participants::ranks,
+       .complete = false,
+       .stage = Stage::lost_rank,
+       .detect = [](const Run& run) { return left_behind(run, Stand::raised); }},
+      // Rule: a rank entered a collective when a peer had given it up, and it is not
+      // rank-zero-long-work.
+      {.slug = "slow-rank",
+       .needs = {"collective"},
+       .participants = Participants::ranks,
+       .complete = false,
+       .stage = Stage::lost_rank,
+       .detect = [](const Run& run) { return late(run, false); }},
+      // Rule: the same, on rank 0 alone, which since its collective before alone evaluated or wrote
+      // a checkpoint. (A pass or a checkpoint tells it: level 2.)
+      {.slug = "rank-zero-long-work",
+       .needs = {"collective"},
+       .level = 2,
+       .participants = Participants::ranks,
+       .complete = false,
+       .stage = Stage::lost_rank,
+       .detect = [](const Run& run) { return late(run, true); }},
+      // Needs `pass_begin`, `pass_end` and collectives. Rule: in one place some ranks' call belongs
+      // to an evaluation, and the others' to training; or they have none there, and the job stands
+      // still.
+      {.slug = "evaluation-through-wrapper-on-one-rank",
+       .needs = {"pass_begin", "pass_end", "collective"},
+       .participants = Participants::ranks,
+       .complete = false,
+       .stage = Stage::membership,
+       .detect = evaluation_through_wrapper_on_one_rank},
+      // Needs `async_result`. Rule: what was used is not what was there after the wait.
+      {.slug = "async-work-not-waited",
+       .needs = {"async_result"},
+       .participants = Participants::ranks,
+       .complete = false,
+       .accounts_for = {"replicas-diverged", "gradient-not-the-mean"},
+       .detect = async_work_not_waited},
+      // Rule: standstill.h; or, without one, ranks were left in operations with one peer.
+      {.slug = "no-progress",
+       .needs = {"collective"},
+       .participants = Participants::ranks,
+       .complete = false,
+       .stage = Stage::stall,
+       .generic = true,
+       .detect = no_progress},
+  };
+}
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,97 @@
+// Pitfalls of making process groups: it takes all ranks of the job.
+#include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/evidence.h>
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <set>
+
+namespace lockstep::diagnose {
+namespace {
+
+constexpr auto kNever = std::numeric_limits<std::int64_t>::max();
+
+// A group that somebody began to join, in the order in which that happened.
+struct Making {
+  std::string name;
+  std::int64_t time_ns = 0;
+  std::vector<std::int64_t> members;
+  std::set<int> came, joined;  // ranks
+  // Those that came and never got further; and those that never came.
+  std::vector<int> inside() const {
+    std::vector<int> ranks;
+    std::set_difference(came.begin(), came.end(), joined.begin(), joined.end(),
+                        std::back_inserter(ranks));
+    return ranks;
+  }
+  std::vector<int> missing(const Run& run) const {
+    std::vector<int> ranks;
+    std::set_difference(run.numbers.begin(), run.numbers.end(), came.begin(), came.end(),
+                        std::back_inserter(ranks));
+    return ranks;
+  }
+};
+
+std::vector<Making> makings_of(const Run& run) {
+  std::vector<Making> all;
+  std::map<std::string, std::size_t> places;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r)
+    for (const auto& at : run.ranks[r]->latest<trace::Group>()) {
+      const auto [place, is_new] = places.emplace(at.event->name, all.size());
+      if (is_new) all.push_back({.name = at.event->name, .time_ns = kNever});
+      auto& making = all[place->second];
+      if (at.event->action == "joined") making.joined.insert(run.numbers[r]);
+      if (at.event->action != "join") continue;
+      making.came.insert(run.numbers[r]);
+      making.time_ns = std::min(making.time_ns, at.time_ns);
+      if (making.members.empty()) making.members = at.event->members;
+    }
+  std::erase_if(all, [](const auto& making) { return making.came.empty(); });
+  std::sort(all.begin(), all.end(),
+            [](const auto& a, const auto& b) { return a.time_ns < b.time_ns; });
+  return all;
+}
+
+Verdict judge(const Run& run, bool first) {
+  const auto makings = makings_of(run);
+  if (makings.empty()) return not_triggered("no group was made, as far as recorded");
+  for (std::size_t i = first ? 0 : 1; i < (first ? 1 : makings.size()); ++i) {
+    const auto& making = makings[i];
+    const auto inside = making.inside();
+    if (inside.empty()) continue;
+    const auto missing = making.missing(run);
+    if (missing.empty()) continue;
+    return found({.ranks = missing,
+                  .evidence = ranks_text(inside, "waits", "wait") + " in making the group " +
+                              making.name + " (of " +
+                              plural(static_cast<std::int64_t>(making.members.size()), "rank") +
+                              "), and " + ranks_text(missing, "never began", "never began") +
+                              " to take part"});
+  }
+  return clean();
+}
+
+}  // namespace
+
+std::vector<Detector> joining_detectors() {
+  return {
+      // Rule: ranks wait to join the first group that was made, and a rank of the job never began
+      // to.
+      {.slug = "rank-skips-init",
+       .needs = {"group"},
+       .participants = Participants::ranks,
+       .stage = Stage::membership,
+       .detect = [](const Run& run) { return judge(run, true); }},
+      // Rule: ranks wait to join a later group, and ranks that are no members of it took no part in
+      // making it.
+      {.slug = "subgroup-created-by-members-only",
+       .needs = {"group"},
+       .participants = Participants::ranks,
+       .stage = Stage::membership,
+       .detect = [](const Run& run) { return judge(run, false); }},
+  };
+}
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,400 @@
+// How the collectives differ that ranks called in the same place.
+#include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/standstill.h>
+#include <lockstep/diagnose/unequal_gather.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace lockstep::diagnose {
+namespace {
+
+enum class Kind { order, conditional, operation, dtype, reduce_op, root, shape };
+constexpr std::size_t kWindow = 64;  // calls behind the mismatch that are looked at
+
+struct Difference {
+  Kind kind;
+  std::vector<int> ranks;
+  const std::vector<Call>* calls;
+};
+
+// What the ranks of the place call from there on, in its group: who calls which. Most call the same.
+using Sequel = std::vector<Signature>;
+using Sequels = std::map<Sequel, std::set<int>>;
+
+Sequels sequels_of(const Calls& calls, const std::vector<Call>& place) {
+  const auto& group = place.front().collective->group;
+  const auto begin = place.front().collective->sequence;
+  std::map<int, Sequel> of_ranks;
+  for (auto at = calls.find({group, begin}); at != calls.end() && at->first.first == group; ++at) {
+    if (at->first.second >= begin + static_cast<std::int64_t>(kWindow)) break;
+    for (const auto& call : at->second) of_ranks[call.rank].push_back(signature(*call.collective));
+  }
+  Sequels sequels;
+  for (auto& [rank, sequel] : of_ranks) sequels[std::move(sequel)].insert(rank);
+  return sequels;
+}
+
+// The same calls from there on, in another order.
+bool is_permuted(const Sequels& sequels) {
+  std::size_t shortest = kWindow;
+  for (const auto& [sequel, ranks] : sequels) shortest = std::min(shortest, sequel.size());
+  for (std::size_t length = 2; length <= shortest; ++length) {
+    std::set<std::multiset<Signature>> different;
+    for (const auto& [sequel, ranks] : sequels)
+      different.insert({sequel.begin(), sequel.begin() + static_cast<std::ptrdiff_t>(length)});
+    if (different.size() == 1) return true;
+  }
+  return false;
+}
+
+// The different calls of the place: who makes which.
+std::map<Signature, std::set<int>> callers(const std::vector<Call>& place) {
+  std::map<Signature, std::set<int>> ranks;
+  for (const auto& call : place) ranks[signature(*call.collective)].insert(call.rank);
+  return ranks;
+}
+
+// Of these calls, those that each rank made, wherever.
+std::map<int, std::set<Signature>> made_of(const Run& run,
+                                           const std::map<Signature, std::set<int>>& here) {
+  std::map<int, std::set<Signature>> made;
+  for (const auto* rank : run.ranks) {
+    auto& of_rank = made[rank->participant.rank];
+    for (const auto& at : rank->latest<trace::Collective>()) {
+      if (of_rank.size() == here.size()) break;
+      if (auto mine = signature(*at.event); here.count(mine) > 0) of_rank.insert(std::move(mine));
+    }
+  }
+  return made;
+}
+
+// Ranks whose call here is one more: never made by those that differ, whose call is theirs before or
+// next.
+std::vector<int> with_one_more(const Run& run, const std::vector<Call>& place) {
+  const auto here = callers(place);
+  const auto made = made_of(run, here);
+  std::set<int> ranks;
+  for (const auto& mine : here) {
+    const auto make_it = [&](int rank) { return made.at(rank).count(mine.first) > 0; };
+    const bool others_make_it = std::any_of(here.begin(), here.end(), [&](const auto& theirs) {
+      return theirs.first != mine.first &&
+             std::any_of(theirs.second.begin(), theirs.second.end(), make_it);
+    });
+    if (others_make_it) continue;
+    for (const int rank : mine.second)
+      if (made.at(rank).size() == here.size()) ranks.insert(rank);
+  }
+  return {ranks.begin(), ranks.end()};
+}
+
+bool each_is_the_others_too(const Run& run, const std::vector<Call>& place) {
+  const auto here = callers(place);
+  const auto made = made_of(run, here);
+  return std::all_of(place.begin(), place.end(),
+                     [&](const Call& call) { return made.at(call.rank).size() == here.size(); });
+}
+
+template <class Field>
+bool differ(const std::vector<Call>& place, const Field& field) {
+  return std::any_of(place.begin(), place.end(), [&](const Call& call) {
+    return field(*call.collective) != field(*place.front().collective);
+  });
+}
+
+Kind field_that_differs(const std::vector<Call>& place) {
+  if (differ(place, [](const auto& call) { return call.op; })) return Kind::operation;
+  if (differ(place, [](const auto& call) { return call.dtype; })) return Kind::dtype;
+  if (differ(place, [](const auto& call) { return call.reduce_op; })) return Kind::reduce_op;
+  if (differ(place, [](const auto& call) { return call.root; })) return Kind::root;
+  return Kind::shape;
+}
+
+// After it, the ranks call the same in the same places again: one call was another, and none more.
+bool goes_on_alike(const Sequels& sequels) {
+  const auto& first = sequels.begin()->first;
+  return first.size() > 1 && std::all_of(sequels.begin(), sequels.end(), [&](const auto& other) {
+           return std::equal(first.begin() + 1, first.end(), other.first.begin() + 1,
+                             other.first.end());
+         });
+}
+
+// What those that have one more call next is what the others call here.
+bool is_shifted(const Sequels& sequels, const std::vector<int>& one_more) {
+  for (const auto& of : sequels) {
+    const auto& mine = of.first;
+    const auto is_mine = [&](int rank) { return of.second.count(rank) > 0; };
+    if (std::none_of(one_more.begin(), one_more.end(), is_mine)) continue;
+    const auto is_here_or_next = [&](const auto& other) {
+      return other.first.front() == mine.front() || other.first.front() == mine[1];
+    };
+    if (mine.size() < 2 || !std::all_of(sequels.begin(), sequels.end(), is_here_or_next))
+      return false;
+  }
+  return true;
+}
+
+// What a rank called in the group within one update, in order.
+Sequel calls_within(const trace::ParticipantTrace& rank, const std::string& group,
+                    std::int64_t step, std::int64_t before_sequence) {
+  Sequel made;
+  for (const auto& at : rank.latest<trace::Collective>())
+    if (at.step == step && at.event->group == group && !is_point_to_point(*at.event) &&
+        at.event->sequence < before_sequence)
+      made.push_back(signature(*at.event));
+  return made;
+}
+
+// The sizes differ since some ranks call what all of them called at another place of the update before:
+// next, so these left a call out, or elsewhere.
+std::optional<Difference> moved_within_the_update(const Run& run, const std::vector<Call>& place) {
+  const auto& first = place.front();
+  const auto& group = first.collective->group;
+  constexpr auto kAll = std::numeric_limits<std::int64_t>::max();
+  const auto pattern = calls_within(*run.ranks.front(), group, first.step - 1, kAll);
+  for (const auto* rank : run.ranks)
+    if (calls_within(*rank, group, first.step - 1, kAll) != pattern) return std::nullopt;
+  const auto at =
+      calls_within(*run.ranks.front(), group, first.step, first.collective->sequence).size();
+  if (at >= pattern.size()) return std::nullopt;
+  std::vector<int> moved;
+  bool left_out = true;
+  for (const auto& call : place) {
+    const auto mine = signature(*call.collective);
+    if (call.step != first.step) return std::nullopt;
+    if (mine == pattern[at]) continue;
+    if (std::find(pattern.begin(), pattern.end(), mine) == pattern.end()) return std::nullopt;
+    moved.push_back(call.rank);
+    left_out = left_out && at + 1 < pattern.size() && mine == pattern[at + 1];
+  }
+  if (moved.empty() || moved.size() == place.size()) return std::nullopt;
+  return Difference{left_out ? Kind::conditional : Kind::order, moved, &place};
+}
+
+// Some ranks call from a pass of one phase, others from one of another: these have left out a call of that one.
+bool are_of_other_phases(const std::vector<Call>& place) {
+  const auto phase_of = [](const Call& call) { return call.phase ? *call.phase : std::string(); };
+  return std::any_of(place.begin(), place.end(), [&](const Call& call) {
+    return !phase_of(call).empty() && !phase_of(place.front()).empty() &&
+           phase_of(call) != phase_of(place.front());
+  });
+}
+
+std::optional<Difference> difference(const Run& run, const Calls& calls) {
+  const auto mismatch = first_mismatch(calls);
+  if (!mismatch) return std::nullopt;
+  const auto& place = *mismatch->calls;
+  if (are_of_other_phases(place)) return Difference{Kind::conditional, mismatch->odd, &place};
+  const auto sequels = sequels_of(calls, place);
+  const auto field = field_that_differs(place);
+  if (goes_on_alike(sequels)) return Difference{field, mismatch->odd, &place};
+  const bool other_operation = field == Kind::operation;
+  if (is_permuted(sequels) || (other_operation && each_is_the_others_too(run, place)))
+    return Difference{Kind::order, mismatch->odd, &place};
+  const auto one_more = with_one_more(run, place);
+  if (!one_more.empty() && (other_operation || is_shifted(sequels, one_more)))
+    return Difference{Kind::conditional, one_more, &place};
+  if (field == Kind::shape)
+    if (auto moved = moved_within_the_update(run, place)) return moved;
+  return Difference{field, mismatch->odd, &place};
+}
+
+// The batches of a rank's train passes; the last may not have ended.
+struct Batches {
+  std::vector<std::int64_t> drawn;
+  bool in_a_pass = false;
+};
+
+Batches batches_of(const trace::ParticipantTrace& rank) {
+  Batches batches;
+  for (std::size_t i = rank.last_attempt; i < rank.events.size(); ++i) {
+    const auto& payload = rank.events[i].payload;
+    if (const auto* begin = std::get_if<trace::PassBegin>(&payload);
+        begin && begin->phase == "train") {
+      batches.drawn.push_back(0);
+      batches.in_a_pass = true;
+    }
+    if (const auto* end = std::get_if<trace::PassEnd>(&payload); end && end->phase == "train")
+      batches.in_a_pass = false;
+    if (const auto* batch = std::get_if<trace::Samples>(&payload); batch && batch->phase == "train")
+      if (batches.in_a_pass) ++batches.drawn.back();
+  }
+  return batches;
+}
+
+// As far as all ranks have recorded it, each drew as many batches in each pass; one that is in a pass may have
+// more to come. Where some drew fewer, they may have shadowed the others' updates (join).
+bool drew_equally_many_batches(const Run& run) {
+  std::vector<Batches> of_ranks;
+  for (const auto* rank : run.ranks) of_ranks.push_back(batches_of(*rank));
+  std::size_t passes = of_ranks.front().drawn.size();
+  for (const auto& rank : of_ranks) passes = std::min(passes, rank.drawn.size());
+  if (passes == 0) return false;
+  for (std::size_t pass = 0; pass < passes; ++pass) {
+    std::int64_t most = 0;
+    for (const auto& rank : of_ranks) most = std::max(most, rank.drawn[pass]);
+    for (const auto& rank : of_ranks) {
+      const bool ended = pass + 1 < rank.drawn.size() || !rank.in_a_pass;
+      if (ended && rank.drawn[pass] != most) return false;
+    }
+  }
+  return true;
+}
+
+// Ranks of one gradient engine make the same calls, but from some update on each in another update: there some
+// ranks made fewer, though in the update before all made the same. (Steps that a loss scale left out, or that
+// were not to be reduced, are other faults; a rank that shadows the others in join() makes no update.)
+std::optional<Difference> left_out_in_an_update(const Run& run, const Calls& calls) {
+  const auto* place = first_out_of_step(calls);
+  if (!place || place->size() != run.ranks.size() || !drew_equally_many_batches(run))
+    return std::nullopt;
+  const auto& group = place->front().collective->group;
+  std::int64_t step = place->front().step;
+  for (const auto& call : *place) step = std::min(step, call.step);
+  constexpr auto kAll = std::numeric_limits<std::int64_t>::max();
+  const auto before = calls_within(*run.ranks.front(), group, step - 1, kAll);
+  if (before.empty()) return std::nullopt;  // a group that is not used in every update
+  std::vector<std::size_t> made;
+  for (const auto* rank : run.ranks) {
+    if (rank->latest<trace::Engine>().empty() || !rank->latest<trace::ScaledStep>().empty() ||
+        !rank->latest<trace::SyncGradients>().empty())
+      return std::nullopt;
+    const auto updates = rank->latest<trace::Update>();
+    const auto is_here = [&](const auto& at) { return at.step == step; };
+    if (std::none_of(updates.begin(), updates.end(), is_here)) return std::nullopt;
+    if (step < 1 || calls_within(*rank, group, step - 1, kAll) != before) return std::nullopt;
+    made.push_back(calls_within(*rank, group, step, kAll).size());
+  }
+  const auto odd = odd_ones_out(run.numbers, made);
+  if (odd.empty()) return std::nullopt;
+  return Difference{Kind::conditional, odd, place};
+}
+
+Verdict left_out(const Run& run) {
+  if (run.world_size < 2 || !has_calls(run) || all_call_equally_often(run)) return clean();
+  const auto& calls = unambiguous_calls(run);
+  const auto different = left_out_in_an_update(run, calls);
+  if (!different) return clean();
+  const auto& first =
+      *std::min_element(different->calls->begin(), different->calls->end(),
+                        [](const Call& a, const Call& b) { return a.step < b.step; });
+  return found({.ranks = different->ranks,
+                .step = first.step,
+                .sequence = first.collective->sequence,
+                .evidence = "some ranks call " + numbered(*first.collective) + " in update " +
+                            std::to_string(first.step) +
+                            ", and others later: they left a collective out"});
+}
+
+// Nobody differs, and some ranks wait in a collective before which the others ended in order.
+Verdict one_more_at_the_end(const Run& run) {
+  const auto& place = standstill(run);
+  if (!place) return clean();
+  const auto& last = place->culprits();
+  if (last.empty() || last.front()->stand != Stand::exited) return clean();
+  std::vector<int> waiting;
+  for (const auto& rank : place->ranks)
+    if (rank.stand == Stand::waiting) waiting.push_back(rank.rank);
+  if (waiting.empty()) return clean();
+  // Without its launcher's word a rank that closed its trace may have raised; most of them will not have.
+  const auto untold = [](const auto* rank) { return !rank->end; };
+  if (last.size() <= waiting.size() && std::any_of(last.begin(), last.end(), untold))
+    return clean();
+  return found({.ranks = waiting,
+                .step = place->step,
+                .sequence = place->sequence,
+                .evidence = ranks_text(waiting, "calls ", "call ") + place->operation + " number " +
+                            std::to_string(place->sequence) +
+                            ", before which the others ended in order"});
+}
+
+Verdict named(const Run& run, Kind kind, const std::string& what) {
+  if (!has_calls(run)) return not_triggered("no collective was recorded");
+  if (all_call_alike(run)) return clean();
+  const auto& calls = calls_of(run);
+  const auto different = difference(run, calls);
+  if (!different && !ambiguous_groups(calls).empty())
+    return not_triggered("a rank has a group's sequence twice: which calls meet cannot be told");
+  if (!different || different->kind != kind) return clean();
+  const auto& first = different->calls->front();
+  return found({.ranks = different->ranks,
+                .step = first.step,
+                .sequence = first.collective->sequence,
+                .evidence = what + " at number " + std::to_string(first.collective->sequence) +
+                            ": " + describe_all(*different->calls)});
+}
+
+Verdict rank_conditional_collective(const Run& run) {
+  const auto verdict =
+      named(run, Kind::conditional, "some ranks call a collective that the others do not,");
+  if (verdict.state != State::clean) return verdict;
+  const auto in_an_update = left_out(run);
+  return in_an_update.state == State::found ? in_an_update : one_more_at_the_end(run);
+}
+
+Verdict shape_mismatch(const Run& run) {
+  const auto verdict = named(run, Kind::shape, "the ranks' sizes differ");
+  return verdict.state == State::clean ? unequal_gather(run) : verdict;
+}
+
+}  // namespace
+
+// All name the first place at which ranks called different collectives, by how their calls differ.
+std::vector<Detector> mismatches_detectors() {
+  return {
+      // Rule: from there on they call the same ones in another order; or the operations differ, and
+      // each side calls the other's elsewhere.
+      {.slug = "order-mismatch",
+       .needs = {"collective"},
+       .complete = false,
+       .stage = Stage::collectives,
+       .detect =
+           [](const Run& run) {
+             return named(run, Kind::order,
+                          "the ranks call the same collectives in another order, first");
+           }},
+      // Rule: some call one more: the others never call it, and their own call comes next, or came
+      // before. Also where some wait in a collective before which the others ended in order. One
+      // more call of the same operation with other sizes is a shape-mismatch, unless what follows
+      // was recorded.
+      {.slug = "rank-conditional-collective",
+       .needs = {"collective"},
+       .complete = false,
+       .stage = Stage::collectives,
+       .detect = rank_conditional_collective},
+      // Rule: the operation is the same, and the dtypes differ.
+      {.slug = "dtype-mismatch",
+       .needs = {"collective"},
+       .complete = false,
+       .stage = Stage::collectives,
+       .accounts_for = {"replicas-diverged", "gradient-not-the-mean"},
+       .detect =
+           [](const Run& run) { return named(run, Kind::dtype, "the ranks' dtypes differ"); }},
+      // Rule: operation and dtype are the same, and the reduce operations differ.
+      {.slug = "reduce-op-mismatch",
+       .needs = {"collective"},
+       .complete = false,
+       .stage = Stage::collectives,
+       .accounts_for = {"replicas-diverged", "gradient-not-the-mean"},
+       .detect =
+           [](const Run& run) {
+             return named(run, Kind::reduce_op, "the ranks' reduce operations differ");
+           }},
+      // Rule: operation, dtype and reduce operation are the same, and the roots differ.
+      {.slug = "root-mismatch",
+       .needs = {"collective"},
+       .complete = false,
+       .stage = Stage::collectives,
+       .detect =
+           [](const Run& run) { return named(run, Kind::root, "the ranks name different roots"); }},
+      // Rule: only the sizes differ; or a gather of unequal sizes ended a rank, and none had gone
+      // well before.
+      {.slug = "shape-mismatch",
+       .needs = {"collective"},
+       .complete = false,
+       .stage = Stage::collectives,
+       .detect = shape_mismatch},
+  };
+}
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,141 @@
+// Pitfalls of 16 bits: who leaves a step out, and what a sum over ranks does to a number that just fits.
+#include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/evidence.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace lockstep::diagnose {
+namespace {
+
+bool is_finite(const std::vector<trace::Summary>& values) {
+  return std::all_of(values.begin(), values.end(),
+                     [](const auto& value) { return std::isfinite(value.norm); });
+}
+
+bool has_16_bits(const std::string& dtype) {
+  return dtype == "float16" || dtype == "bfloat16";
+}
+
+// What a rank held when its n-th step was about to update, left out or not.
+struct StepEnd {
+  std::int64_t step = 0;
+  bool own_recorded = false, own_finite = true;
+  bool reduced_finite = true;
+  std::string narrow;  // the 16-bit dtype of a reduction since the last step's end
+};
+
+struct Steps {
+  std::vector<StepEnd> ends;  // of steps whose gradients were recorded
+  bool unseen = false;        // others were reduced in 16 bits, and may have overflowed
+};
+
+Steps steps_of(const trace::ParticipantTrace& rank) {
+  Steps steps;
+  StepEnd now;
+  for (const auto& event : rank.events) {
+    if (event.step < 0) continue;
+    if (const auto* call = std::get_if<trace::Collective>(&event.payload))
+      if (call->op.find("reduce") != std::string::npos && has_16_bits(call->dtype))
+        now.narrow = call->dtype;
+    if (const auto* local = std::get_if<trace::LocalGradients>(&event.payload)) {
+      now.own_recorded = true;
+      now.own_finite = is_finite(local->values);
+    }
+    if (const auto* reduced = std::get_if<trace::ReducedGradients>(&event.payload)) {
+      now.step = event.step;
+      now.reduced_finite = is_finite(reduced->values);
+      if (now.own_recorded) steps.ends.push_back(now);
+      now = {};
+    }
+    // Of a step that was recorded nothing is left here. One in which the rank looked, and found nothing that
+    // is not finite, did not overflow.
+    const auto* scaled = std::get_if<trace::ScaledStep>(&event.payload);
+    if (scaled == nullptr && !std::holds_alternative<trace::Update>(event.payload)) continue;
+    const bool looked = scaled != nullptr && !scaled->found_nonfinite;
+    steps.unseen = steps.unseen || (!now.narrow.empty() && !looked);
+    now = {};
+  }
+  steps.unseen = steps.unseen || !now.narrow.empty();  // a step that never ended
+  return steps;
+}
+
+Verdict local_overflow_skip(const Run& run) {
+  std::vector<std::vector<trace::ParticipantTrace::At<trace::ScaledStep>>> steps;
+  auto common = static_cast<std::size_t>(-1);  // that every rank came to the end of
+  for (const auto* rank : run.ranks) {
+    steps.push_back(rank->all<trace::ScaledStep>());
+    common = std::min(common, steps.back().size());
+  }
+  if (common == 0) return not_triggered("a rank recorded no scaled step");
+  for (std::size_t n = 0; n < common; ++n) {
+    std::vector<int> skip, found_something;
+    for (std::size_t r = 0; r < steps.size(); ++r) {
+      if (!steps[r][n].event->updates) skip.push_back(run.numbers[r]);
+      if (steps[r][n].event->found_nonfinite) found_something.push_back(run.numbers[r]);
+    }
+    if (skip.empty() || skip.size() == steps.size()) continue;
+    return found({.ranks = skip,
+                  .step = steps.front()[n].step,
+                  .evidence = ranks_text(skip, "leaves", "leave") +
+                              " a step out that the other ranks take: " +
+                              std::to_string(found_something.size()) + " of " +
+                              std::to_string(steps.size()) + " ranks found gradients not finite"});
+  }
+  return clean();
+}
+
+Verdict low_precision_reduction(const Run& run) {
+  std::vector<std::vector<StepEnd>> ends;
+  auto common = static_cast<std::size_t>(-1);
+  bool unseen = false;
+  for (const auto* rank : run.ranks) {
+    auto steps = steps_of(*rank);
+    unseen = unseen || steps.unseen;
+    ends.push_back(std::move(steps.ends));
+    common = std::min(common, ends.back().size());
+  }
+  if (common == 0) return not_triggered("a rank recorded no gradient before and after a reduction");
+  for (std::size_t n = 0; n < common; ++n) {
+    const bool overflows = std::all_of(ends.begin(), ends.end(), [&](const auto& of_rank) {
+      return of_rank[n].own_finite && !of_rank[n].reduced_finite && !of_rank[n].narrow.empty();
+    });
+    if (!overflows) continue;
+    const auto& first = ends.front()[n];
+    return found({.ranks = run.numbers,
+                  .step = first.step,
+                  .evidence = "every rank's own gradient is finite, and their sum, reduced in " +
+                              first.narrow + ", is not"});
+  }
+  if (unseen)
+    return not_triggered(
+        "gradients were reduced in 16 bits in steps in which they were not recorded");
+  return clean();
+}
+
+}  // namespace
+
+std::vector<Detector> precision_detectors() {
+  return {
+      // Needs every rank's scaled steps. Rule: of the ranks' n-th steps some update and some do
+      // not. Not fooled by ranks that find different things and decide alike, nor by a step that
+      // all leave out.
+      {.slug = "local-overflow-skip",
+       .needs = {"scaled_step"},
+       .participants = Participants::ranks,
+       .stage = Stage::ranks_differ,
+       .accounts_for = {"loss-weight-differs", "update-differs", "replicas-diverged",
+                        "gradient-not-the-mean"},
+       .detect = local_overflow_skip},
+      // Needs both gradients, and collectives. Rule: every rank's own gradient is finite, the
+      // reduced one is not, and it was reduced in 16 bits. Not fooled by 16 bits that suffice, nor
+      // by a rank that overflows by itself. Steps in 16 bits whose gradients were not recorded make
+      // it not_triggered, unless a scaled step found nothing in them.
+      {.slug = "low-precision-reduction",
+       .needs = {"local_gradients", "reduced_gradients", "collective"},
+       .participants = Participants::ranks,
+       .detect = low_precision_reduction},
+  };
+}
+
+}  // namespace lockstep::diagnose

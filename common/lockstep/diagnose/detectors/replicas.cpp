@@ -1,0 +1,279 @@
+// Pitfalls of the replicas: not the same model, not the same start, not the same steps.
+#include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/gradients.h>
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <set>
+
+namespace lockstep::diagnose {
+namespace {
+
+struct Difference {
+  std::int64_t step = -1;
+  int tensor = -1;         // the first that differs; -1 = all are equal
+  std::vector<int> ranks;  // odd ones out
+  double distance = 0;     // relative, the largest from the first rank's
+  bool finite = true;      // or else only some of the ranks' values are
+};
+
+Difference difference(const Run& run, std::int64_t step, const Replicas& replicas) {
+  Difference result;
+  result.step = step;
+  const auto groups = groups_of_equal(replicas);
+  result.tensor = groups.tensor;
+  const auto spread = spread_of(replicas);
+  result.distance = spread.distance;
+  result.finite = spread.finite == 0 || spread.finite == replicas.size();
+  result.ranks = odd_ones_out(run.numbers, groups.of);
+  return result;
+}
+
+// The first step after which replicas are apart for good. Equal ones later on mean that they are
+// brought together now and then, which is a way to train.
+std::optional<Difference> divergence(const Run& run,
+                                     const std::map<std::int64_t, Replicas>& steps) {
+  std::optional<Difference> first;
+  for (const auto& [step, replicas] : steps) {
+    if (step < 0) continue;
+    const auto now = difference(run, step, replicas);
+    if (now.tensor < 0 && first) return std::nullopt;
+    if (now.tensor >= 0 && !first) first = now;
+  }
+  return first;
+}
+
+bool has_wrapper(const Run& run) {
+  for (const auto* rank : run.ranks)
+    for (const auto& at : rank->all<trace::Engine>())
+      if (at.event->kind == "distributed_data_parallel") return true;
+  return false;
+}
+
+// The engine was told, as often as it was told anything, to leave the gradients as they are.
+bool is_told_not_to_reduce(const Run& run) {
+  return std::all_of(run.ranks.begin(), run.ranks.end(), [](const auto* rank) {
+    const auto told = rank->template all<trace::SyncGradients>();
+    return !told.empty() &&
+           std::none_of(told.begin(), told.end(), [](const auto& at) { return at.event->wanted; });
+  });
+}
+
+// Elements of the parameters; where no rank recorded them, as many as there are tensors.
+double parameter_elements(const Run& run, const Replicas& replicas) {
+  const auto models = run.ranks.front()->all<trace::Model>();
+  if (models.empty()) return static_cast<double>(replicas.front()->size());
+  return static_cast<double>(elements_of(*models.front().event));
+}
+
+// Operation and sizes of a collective.
+using Shape = std::pair<std::string, std::vector<std::int64_t>>;
+
+// What ran between the gradients of an update and the parameters that were recorded after it, which differ by rank
+// all the same: whatever that was for, it averages no parameters.
+std::set<Shape> not_averaging(const Run& run) {
+  std::set<std::int64_t> apart;
+  for (const auto& [step, replicas] : replicas_by_step(run))
+    if (step >= 0 && groups_of_equal(replicas).tensor >= 0) apart.insert(step);
+  std::set<Shape> shapes;
+  for (const auto* rank : run.ranks) {
+    std::optional<std::vector<Shape>> since_gradients;
+    for (const auto& event : rank->events) {
+      if (std::holds_alternative<trace::ReducedGradients>(event.payload)) since_gradients.emplace();
+      if (const auto* call = std::get_if<trace::Collective>(&event.payload);
+          call && since_gradients)
+        since_gradients->emplace_back(call->op, call->sizes);
+      if (!std::holds_alternative<trace::Parameters>(event.payload) || !since_gradients) continue;
+      if (apart.count(event.step) > 0)
+        shapes.insert(since_gradients->begin(), since_gradients->end());
+      since_gradients.reset();
+    }
+  }
+  return shapes;
+}
+
+// Enough went between the ranks after an update to average `elements` parameters where they were
+// not recorded: all of them between two updates, or by and by in large pieces. What metrics need is
+// neither.
+bool may_be_averaged_unseen(const Run& run, double elements) {
+  const double large = std::max(64.0, elements / 100);
+  const auto others = not_averaging(run);
+  for (const auto* rank : run.ranks) {
+    std::map<std::int64_t, double> by_step;
+    double pieces = 0;
+    for (const auto& at : rank->all<trace::Collective>()) {
+      if (at.step < 1 || others.count({at.event->op, at.event->sizes}) > 0) continue;
+      const auto moved = static_cast<double>(elements_of(*at.event));
+      by_step[at.step] += moved;
+      if (moved >= large) pieces += moved;
+      if (by_step[at.step] >= elements || pieces >= elements) return true;
+    }
+  }
+  return false;
+}
+
+// The ranks' gradients are reduced from that step on: then that is what large collectives are for,
+// and averaging now and then would have nothing to do.
+bool reduces_gradients_from(const Run& run, std::int64_t step) {
+  bool any = false;
+  for (const auto& gradients : gradient_steps(run)) {
+    if (gradients.step < step) continue;
+    any = true;
+    if (!is_unreduced(gradients)) return true;
+  }
+  return !any && has_wrapper(run);
+}
+
+const char* const kMaybeAveraged =
+    "collectives as large as the parameters ran after updates: the replicas may be averaged "
+    "where they were not recorded";
+
+std::vector<std::string> parameter_names(const Run& run) {
+  const auto models = run.ranks.front()->all<trace::Model>();
+  return models.empty() ? std::vector<std::string>{} : models.front().event->names;
+}
+
+std::string describe(const Run& run, const Difference& difference) {
+  return tensor_text("parameter", static_cast<std::size_t>(difference.tensor),
+                     parameter_names(run)) +
+         " is the first that differs; " +
+         (difference.finite
+              ? "the replicas are up to " + number(difference.distance) + " (relative) apart"
+              : "some replicas hold values that are not finite");
+}
+
+std::string shape_of(const trace::Model& model, std::size_t tensor) {
+  if (tensor >= model.shapes.size()) return "nothing";
+  std::string text = "[";
+  for (const auto size : model.shapes[tensor])
+    text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+  return text + "] " + (tensor < model.dtypes.size() ? model.dtypes[tensor] : "");
+}
+
+// Replicas that go by their own gradients from an equal start; `with_wrapper` says which of the two
+// pitfalls that look so is asked about.
+Verdict unreduced_gradients(const Run& run, bool with_wrapper, const std::string& meaning) {
+  if ((has_wrapper(run) && !is_told_not_to_reduce(run)) != with_wrapper)
+    return with_wrapper ? not_triggered("no distributed gradient engine took the parameters over")
+                        : not_applicable("a distributed gradient engine reduces the gradients");
+  const auto& replicas = replicas_by_step(run);
+  const auto start = replicas.find(-1);
+  if (start == replicas.end() || replicas.size() < 2)
+    return not_triggered("parameters were not recorded at the start and after an update");
+  const auto& gradients = gradient_steps(run);
+  if (gradients.empty())
+    return not_triggered("no step has every rank's local and reduced gradients");
+  if (difference(run, -1, start->second).tensor >= 0) return clean();
+  const auto apart = divergence(run, replicas);
+  if (!apart || !std::all_of(gradients.begin(), gradients.end(), is_unreduced)) return clean();
+  if (may_be_averaged_unseen(run, parameter_elements(run, start->second)))
+    return not_triggered(kMaybeAveraged);
+  return found({.ranks = run.numbers,
+                .step = apart->step,
+                .evidence = "each rank updates with its own gradient" + meaning +
+                            "; equal at the start, " + describe(run, *apart)});
+}
+
+Verdict parameters_differ_across_ranks(const Run& run) {
+  std::vector<const trace::Model*> models;
+  for (const auto* rank : run.ranks) {
+    const auto of_rank = rank->all<trace::Model>();
+    if (of_rank.empty()) return not_triggered("a rank did not record its parameters' shapes");
+    models.push_back(of_rank.front().event);
+  }
+  std::vector<std::pair<std::vector<std::vector<std::int64_t>>, std::vector<std::string>>> layouts;
+  for (const auto* model : models) layouts.emplace_back(model->shapes, model->dtypes);
+  const auto odd = odd_ones_out(run.numbers, layouts);
+  if (odd.empty()) return clean();
+  std::size_t other = 1;
+  while (layouts[other] == layouts[0]) ++other;
+  std::size_t tensor = 0;
+  while (shape_of(*models[0], tensor) == shape_of(*models[other], tensor)) ++tensor;
+  return found({.ranks = odd,
+                .evidence = tensor_text("parameter", tensor, models[0]->names) + " is " +
+                            shape_of(*models[0], tensor) + " on rank " +
+                            std::to_string(run.numbers[0]) + " and " +
+                            shape_of(*models[other], tensor) + " on rank " +
+                            std::to_string(run.numbers[other])});
+}
+
+Verdict no_initial_broadcast(const Run& run) {
+  const auto& replicas = replicas_by_step(run);
+  const auto start = replicas.find(-1);
+  if (start == replicas.end())
+    return not_triggered("a rank did not record its parameters before the first step");
+  const auto apart = difference(run, -1, start->second);
+  if (apart.tensor < 0) return clean();
+  return found(
+      {.ranks = apart.ranks, .evidence = "before the first step, " + describe(run, apart)});
+}
+
+Verdict replicas_diverged(const Run& run) {
+  const auto& replicas = replicas_by_step(run);
+  if (replicas.empty() || replicas.rbegin()->first < 0)
+    return not_triggered("no step has every rank's parameters after an update");
+  const auto apart = divergence(run, replicas);
+  if (!apart) return clean();
+  if (!reduces_gradients_from(run, apart->step) &&
+      may_be_averaged_unseen(run, parameter_elements(run, replicas.begin()->second)))
+    return not_triggered(kMaybeAveraged);
+  const auto at = replicas.find(apart->step);
+  return found({.ranks = apart->ranks,
+                .step = apart->step,
+                .evidence = describe(run, *apart),
+                .after = at == replicas.begin() ? -1 : std::prev(at)->first});
+}
+
+}  // namespace
+
+std::vector<Detector> replicas_detectors() {
+  return {
+      // Needs every rank's list of parameters. Rule: shapes or dtypes differ. Names may differ.
+      {.slug = "parameters-differ-across-ranks",
+       .needs = {"model"},
+       .participants = Participants::ranks,
+       .stage = Stage::ranks_differ,
+       .accounts_for = {"no-initial-broadcast", "inputs-differ", "update-differs",
+                        "replicas-diverged"},
+       .detect = parameters_differ_across_ranks},
+      // Needs every rank's parameters right before the first step. Rule: they differ beyond
+      // rounding. Not fooled by equal seeds in place of a broadcast.
+      {.slug = "no-initial-broadcast",
+       .needs = {"parameters"},
+       .participants = Participants::ranks,
+       .accounts_for = {"update-differs", "replicas-diverged"},
+       .detect = no_initial_broadcast},
+      // Needs parameters before and after updates, both gradients, no gradient engine. Rule:
+      // replicas start equal, each rank goes by its own gradient, and they are apart ever after.
+      // Not fooled by averaging the parameters after local steps: where equal ones were not
+      // recorded, collectives as large as the parameters after an update make it not_triggered.
+      {.slug = "no-gradient-sync",
+       .needs = {"parameters", "local_gradients", "reduced_gradients"},
+       .participants = Participants::ranks,
+       .accounts_for = {"update-differs", "replicas-diverged", "gradient-not-the-mean"},
+       .detect = [](const Run& run) { return unreduced_gradients(run, false, ""); }},
+      // The same where a distributed gradient engine took the parameters over: its forward was not
+      // called.
+      {.slug = "forward-bypasses-wrapper",
+       .needs = {"engine", "parameters", "local_gradients", "reduced_gradients"},
+       .participants = Participants::ranks,
+       .stage = Stage::ranks_differ,
+       .accounts_for = {"update-differs", "replicas-diverged", "gradient-not-the-mean"},
+       .detect =
+           [](const Run& run) {
+             return unreduced_gradients(
+                 run, true, ", though a distributed gradient engine holds the parameters");
+           }},
+      // Needs parameters after updates. Rule: they differ across ranks at some step and are not
+      // equal again later. not_triggered where gradients are not reduced and the replicas may be
+      // averaged unseen, as in no_gradient_sync.
+      {.slug = "replicas-diverged",
+       .needs = {"parameters"},
+       .participants = Participants::ranks,
+       .generic = true,
+       .detect = replicas_diverged},
+  };
+}
+
+}  // namespace lockstep::diagnose

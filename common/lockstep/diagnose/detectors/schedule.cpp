@@ -1,0 +1,204 @@
+// Pitfalls of a schedule's length and unit: how far it moves for an update, and how far it was made to go.
+#include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/evidence.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+namespace lockstep::diagnose {
+namespace {
+
+// One rank's schedule beside its updates.
+struct Course {
+  std::int64_t length = 0;               // steps it was made for
+  std::vector<std::int64_t> positions;   // in force at each update; one more for the end
+  std::vector<std::size_t> pass_begins;  // the update that each train pass begins with
+  std::vector<double> rates;             // of each update, its first group's
+  bool ended = false;                    // in order: every pass that began, and the trace
+
+  std::int64_t updates() const { return static_cast<std::int64_t>(rates.size()); }
+  std::int64_t passes() const { return static_cast<std::int64_t>(pass_begins.size()); }
+
+  // Steps for an update, where they are always as many.
+  std::optional<std::int64_t> pace() const {
+    const auto first = positions[1] - positions[0];
+    for (std::size_t i = 1; i + 1 < positions.size(); ++i)
+      if (positions[i + 1] - positions[i] != first) return std::nullopt;
+    return first;
+  }
+  // One step between two passes, and none within.
+  bool moves_once_a_pass() const {
+    for (std::size_t i = 1; i < rates.size(); ++i) {
+      const bool begins = std::count(pass_begins.begin(), pass_begins.end(), i) > 0;
+      if (positions[i] - positions[i - 1] != (begins ? 1 : 0)) return false;
+    }
+    return passes() > 1;
+  }
+};
+
+Course course_of(const trace::ParticipantTrace& rank) {
+  Course course;
+  std::int64_t position = 0, begun = 0, ended = 0;
+  for (const auto& event : rank.events) {
+    if (const auto* schedule = std::get_if<trace::Schedule>(&event.payload)) {
+      position = schedule->position;
+      course.length = schedule->length;
+    } else if (const auto* update = std::get_if<trace::Update>(&event.payload)) {
+      course.positions.push_back(position);
+      course.rates.push_back(update->lr.empty() ? 0.0 : update->lr.front());
+    } else if (const auto* begin = std::get_if<trace::PassBegin>(&event.payload)) {
+      if (begin->phase != "train") continue;
+      course.pass_begins.push_back(course.rates.size());
+      ++begun;
+    } else if (const auto* end = std::get_if<trace::PassEnd>(&event.payload)) {
+      if (end->phase == "train") ++ended;
+    }
+  }
+  course.positions.push_back(position);
+  course.ended = rank.closed && begun == ended;
+  return course;
+}
+
+// The first rank's; all ranks' schedules stand alike, or their rates would tell (replicas_diverged).
+std::optional<Course> course_of(const Run& run, Verdict* why) {
+  auto course = course_of(*run.ranks.front());
+  if (course.length <= 0)
+    *why = not_triggered("no schedule and the steps it was made for were recorded");
+  else if (course.updates() < 4)
+    *why = not_triggered("fewer than four updates were recorded");
+  else
+    return course;
+  return std::nullopt;
+}
+
+std::string made_for(const Course& course) {
+  return "the schedule was made for " + plural(course.length, "step");
+}
+
+// Made for as many updates as the run has; or for more steps than anyone plans passes who makes a hundredth
+// of them.
+bool is_made_for_no_passes(const Course& course) {
+  return course.length == course.updates() ||
+         (course.length > 1000 && course.length > 100 * course.passes());
+}
+
+// Its rate goes on changing after its last step.
+bool moves_beyond_its_end(const Course& course) {
+  std::optional<double> at_end;
+  for (std::size_t i = 0; i < course.rates.size(); ++i) {
+    if (course.positions[i] < course.length) continue;
+    if (!at_end) at_end = course.rates[i];
+    if (std::abs(course.rates[i] - *at_end) > 1e-9 * std::abs(*at_end)) return true;
+  }
+  return false;
+}
+
+Verdict scheduler_stepped_per_rank(const Run& run) {
+  Verdict why;
+  const auto course = course_of(run, &why);
+  if (!course) return why;
+  const auto pace = course->pace();
+  if (pace != run.world_size || course->positions.back() <= 1.1 * course->length) return clean();
+  return found({.ranks = run.numbers,
+                .step = 0,
+                .evidence = made_for(*course) + " and takes " + std::to_string(*pace) +
+                            " for every update, one for each rank: it is at its end after " +
+                            std::to_string((course->length + *pace - 1) / *pace) + " of " +
+                            plural(course->updates(), "update")});
+}
+
+Verdict schedule_unit_mismatch(const Run& run) {
+  Verdict why;
+  const auto course = course_of(run, &why);
+  if (!course) return why;
+  const auto updates = static_cast<double>(course->updates());
+  const auto length = static_cast<double>(course->length);
+  const auto stands = " and stands at " + std::to_string(course->positions.back()) + " after " +
+                      plural(course->updates(), "update") + " in " +
+                      std::to_string(course->passes()) +
+                      (course->passes() == 1 ? " pass" : " passes");
+  // It may be made for updates: about as long as the run in updates, of this rank or of one rank alone, and
+  // far longer than it is in passes.
+  const bool may_be_of_updates = length >= 0.5 * updates &&
+                                 length <= 1.1 * updates * run.world_size &&
+                                 course->length > 2 * course->passes();
+  if (course->moves_once_a_pass() && may_be_of_updates) {
+    if (!course->ended)
+      return not_triggered("the run did not end in order, and more passes may have been to come");
+    if (!is_made_for_no_passes(*course))
+      return not_triggered(made_for(*course) + " and takes one a pass" + stands +
+                           ": whether its steps are updates, or passes of which most were not " +
+                           "made, was not recorded");
+    return found({.ranks = run.numbers,
+                  .step = static_cast<std::int64_t>(course->pass_begins[1]),
+                  .evidence = made_for(*course) + ", takes one a pass" + stands});
+  }
+  if (course->pace() == 1 && updates > 1.05 * length && moves_beyond_its_end(*course))
+    return found({.ranks = run.numbers,
+                  .step = course->length,
+                  .evidence = made_for(*course) + ", takes one an update" + stands +
+                              ": its rate goes on changing after its end"});
+  return clean();
+}
+
+Verdict schedule_length_ignores_world_size(const Run& run) {
+  Verdict why;
+  const auto course = course_of(run, &why);
+  if (!course) return why;
+  const auto pace = course->pace();
+  if (!pace || *pace <= 0) return clean();
+  if (!course->ended) return not_triggered("the run did not end in order");
+  // A pass of one rank alone has W times as many batches, but for the rounding to whole ones: 1 + W (n - 1) to
+  // W (n + 1) where a share has n.
+  const std::int64_t updates = course->updates(), passes = course->passes(), ranks = run.world_size;
+  const auto least = *pace * (ranks * (updates - passes) + passes);
+  const auto most = *pace * ranks * (updates + passes);
+  if (course->length < least || course->length > most ||
+      static_cast<double>(course->length) < 1.2 * static_cast<double>(*pace * updates))
+    return clean();
+  return found({.ranks = run.numbers,
+                .step = course->updates() - 1,
+                .evidence = made_for(*course) + ", takes " + std::to_string(*pace) +
+                            " an update and stands at " + std::to_string(course->positions.back()) +
+                            " when the run ends: it is as many times too long as there are ranks"});
+}
+
+}  // namespace
+
+// All need updates, and a schedule with the steps it was made for.
+std::vector<Detector> schedule_detectors() {
+  return {
+      // Rule: W steps for every update, and it is beyond its end before the run is. Not fooled by W
+      // steps for every update of a schedule that is W times as long.
+      {.slug = "scheduler-stepped-per-rank",
+       .needs = {"schedule", "update"},
+       .participants = Participants::ranks,
+       .complete = false,
+       .detect = scheduler_stepped_per_rank},
+      // Rule: one step a pass, though it has as many as the run has updates, or about as many, over
+      // a thousand and over a hundred a pass; or one step an update, beyond its end, where the rate
+      // goes on changing. Needs passes, and a run that ended in order, for the former. Not fooled
+      // by a schedule made for passes, nor by a warm-up that ends and leaves the rate alone. A run
+      // that stopped of itself after as many updates as its plan has passes looks the same; after
+      // about as many, not_triggered.
+      {.slug = "schedule-unit-mismatch",
+       .needs = {"schedule", "update"},
+       .level = 2,
+       .participants = Participants::ranks,
+       .fewest = 1,
+       .complete = false,
+       .detect = schedule_unit_mismatch},
+      // Needs a run that ended in order. Rule: at its pace the schedule would take W times as many
+      // updates as the run. Not fooled by one that counts all ranks' samples, whose pace is their
+      // number, nor by a run that was killed; one that stopped of itself after exactly 1/W of its
+      // plan looks the same.
+      {.slug = "schedule-length-ignores-world-size",
+       .needs = {"schedule", "update"},
+       .participants = Participants::ranks,
+       .complete = false,
+       .detect = schedule_length_ignores_world_size},
+  };
+}
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,281 @@
+// Pitfalls of a job's start and end: its store, its processes, its data.
+#include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/evidence.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+#include <optional>
+#include <set>
+
+namespace lockstep::diagnose {
+namespace {
+
+using trace::StoreCall;
+
+struct Call {
+  int rank;
+  std::optional<std::int64_t> begun_ns;  // when the rank began to join its group
+  std::int64_t time_ns;
+  const StoreCall* event;
+};
+
+std::vector<Call> calls(const Run& run, const std::string& action) {
+  std::vector<Call> all;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r) {
+    const auto groups = run.ranks[r]->latest<trace::Group>();
+    for (const auto& at : run.ranks[r]->latest<StoreCall>()) {
+      if (at.event->action != action) continue;
+      Call call{run.numbers[r], std::nullopt, at.time_ns, at.event};
+      for (const auto& group : groups)
+        if (group.event->action == "join" && group.time_ns <= at.time_ns)
+          call.begun_ns = group.time_ns;
+      all.push_back(call);
+    }
+  }
+  return all;
+}
+
+std::string where(const StoreCall& call) {
+  const bool v6 = call.address.find(':') != std::string::npos;
+  return (v6 ? "[" + call.address + "]" : call.address) + ", port " + std::to_string(call.port);
+}
+
+// Of a rank that tried more than once, the last try.
+std::vector<Call> last_calls(const Run& run, const std::string& action) {
+  std::vector<Call> last;
+  for (const auto& call : calls(run, action))
+    if (!last.empty() && last.back().rank == call.rank)
+      last.back() = call;
+    else
+      last.push_back(call);
+  return last;
+}
+
+// Whether the rank came to a group behind this call, by whichever way.
+bool joined_after(const Run& run, const Call& call) {
+  const auto groups = run.rank(call.rank).latest<trace::Group>();
+  return std::any_of(groups.begin(), groups.end(), [&](const auto& group) {
+    return group.event->action == "joined" && group.time_ns >= call.time_ns;
+  });
+}
+
+const char* const kNoServer = "no rank serves a TCP store, as far as recorded";
+
+Verdict fixed_port(const Run& run) {
+  const auto served = last_calls(run, "serve");
+  if (served.empty()) return not_triggered(kNoServer);
+  for (const auto& call : served)
+    if (call.event->error == EADDRINUSE && !joined_after(run, call))
+      return found({.ranks = {call.rank},
+                    .evidence = "rank " + std::to_string(call.rank) +
+                                " was to serve the store at " + where(*call.event) +
+                                ", which another process has"});
+  return clean();
+}
+
+// The rank went to the server's port for long enough while somebody served it, and did not come through.
+bool was_not_answered(const Run& run, const Call& server, const Call& call) {
+  if (call.event->error == 0 || call.event->port != server.event->port) return false;
+  if (call.event->address.empty() || joined_after(run, call)) return false;
+  // Who comes when the other has given up, or nearly, is late, and no matter of interfaces.
+  const auto waited = call.time_ns - *call.begun_ns;
+  const auto served = server.time_ns - *server.begun_ns;
+  const bool server_late = *server.begun_ns > call.time_ns - waited / 2;
+  const bool client_late = server.event->error != 0 && *call.begun_ns > server.time_ns - served / 2;
+  return !server_late && !client_late;
+}
+
+Verdict wrong_network_interface(const Run& run) {
+  const auto served = last_calls(run, "serve"), connected = last_calls(run, "connect");
+  if (served.empty()) return not_triggered(kNoServer);
+  const auto& server = served.front();
+  if (!server.begun_ns || connected.empty() ||
+      std::any_of(connected.begin(), connected.end(), [](const auto& c) { return !c.begun_ns; }))
+    return not_triggered("when the ranks began to join was not recorded");
+  if (server.event->error != 0 && server.event->error != ETIMEDOUT) return clean();
+  std::vector<int> failed;
+  const StoreCall* failure = nullptr;
+  for (const auto& call : connected) {
+    if (!was_not_answered(run, server, call)) continue;
+    failed.push_back(call.rank);
+    if (failure == nullptr) failure = call.event;
+  }
+  if (failure == nullptr) return clean();
+  const bool few = 2 * failed.size() < connected.size() + 1;
+  return found({.ranks = few ? failed : std::vector<int>{server.rank},
+                .evidence = "rank " + std::to_string(server.rank) + " serves the store at " +
+                            where(*server.event) + "; " +
+                            ranks_text(failed, "went to ", "went to ") + where(*failure) +
+                            ", and nobody answered"});
+}
+
+Verdict group_never_destroyed(const Run& run) {
+  const auto served = last_calls(run, "serve"), uses = calls(run, "use");
+  if (served.empty()) return not_triggered(kNoServer);
+  if (uses.empty()) return not_triggered("no use of the store was recorded");
+  const int server = served.front().rank;
+  const auto end = std::find_if(run.trace.ends.begin(), run.trace.ends.end(),
+                                [&](const auto& one) { return one.rank == server; });
+  if (end == run.trace.ends.end())
+    return not_triggered("the launcher left no word of how the ranks ended");
+  const auto& rank = run.rank(server);
+  const auto groups = rank.latest<trace::Group>();
+  const bool let_go = std::any_of(groups.begin(), groups.end(),
+                                  [](const auto& group) { return group.event->action == "leave"; });
+  std::vector<int> cut_off;
+  for (const auto& use : uses)
+    if (use.event->error != 0 && use.time_ns > rank.events.back().time_ns)
+      cut_off.push_back(use.rank);
+  if (cut_off.empty() || end->how != "completed") return clean();
+  return found({.ranks = {server},
+                .evidence = "rank " + std::to_string(server) + " served the store and left" +
+                            (let_go ? ", without waiting for the others"
+                                    : " without letting go of its group") +
+                            "; then " + ranks_text(cut_off, "found", "found") + " the store gone"});
+}
+
+Verdict spawn_under_launcher(const Run& run) {
+  bool any = false;
+  std::vector<int> ranks;
+  std::int64_t processes = 0;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r)
+    for (const auto& at : run.ranks[r]->latest<trace::Spawn>()) {
+      any = true;
+      // A whole job of its own: a node's part of a larger one is started by one rank a node.
+      if (at.event->world_size < 2 || at.event->processes < at.event->world_size) continue;
+      if (ranks.empty() || ranks.back() != run.numbers[r]) ranks.push_back(run.numbers[r]);
+      processes += at.event->processes;
+    }
+  if (!any) return not_triggered("no rank started processes, as far as recorded");
+  if (ranks.size() < 2) return clean();  // one rank may well serve something
+  return found({.ranks = ranks,
+                .evidence = ranks_text(ranks, "is a rank", "are ranks") + " of " +
+                            std::to_string(run.world_size) + " already, and started " +
+                            std::to_string(processes) + " processes that are ranks again"});
+}
+
+struct FileAccess {
+  int rank;
+  std::optional<std::uint64_t> node;
+  std::int64_t time_ns;
+  const trace::DataFile* event;
+};
+
+// By file, those that several ranks write.
+std::vector<std::vector<FileAccess>> files_of_several_writers(const Run& run) {
+  std::map<std::uint64_t, std::vector<FileAccess>> files;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r) {
+    const auto places = run.ranks[r]->latest<trace::Place>();
+    std::optional<std::uint64_t> node;
+    if (!places.empty()) node = places.back().event->node;
+    for (const auto& at : run.ranks[r]->latest<trace::DataFile>())
+      files[at.event->file].push_back({run.numbers[r], node, at.time_ns, at.event});
+  }
+  std::vector<std::vector<FileAccess>> several;
+  for (auto& [file, accesses] : files) {
+    std::set<int> writers;
+    for (const auto& access : accesses)
+      if (access.event->action == "write_begin") writers.insert(access.rank);
+    if (writers.size() > 1) several.push_back(std::move(accesses));
+  }
+  return several;
+}
+
+// When this writing ended; nothing where it was broken off.
+std::optional<std::int64_t> end_of(const FileAccess& begin,
+                                   const std::vector<FileAccess>& accesses) {
+  for (const auto& access : accesses)
+    if (access.rank == begin.rank && access.time_ns > begin.time_ns &&
+        access.event->action != "read")
+      return access.event->action == "write_end" ? std::optional(access.time_ns) : std::nullopt;
+  return std::nullopt;
+}
+
+// What another rank did with the file while it was being written, if that is certain: it found half of it, or
+// it shares the disk, and the writing that it fell into had its end.
+const FileAccess* intruder(const FileAccess& begin, const std::vector<FileAccess>& accesses) {
+  const auto end = end_of(begin, accesses);
+  for (const auto& access : accesses) {
+    if (access.rank == begin.rank || access.time_ns <= begin.time_ns) continue;
+    if (access.event->action == "write_end" || (end && access.time_ns >= *end)) continue;
+    const bool torn = access.event->action == "read" && !access.event->accepted;
+    const bool one_disk = begin.node && begin.node == access.node;
+    if (torn || (end && one_disk)) return &access;
+  }
+  return nullptr;
+}
+
+Verdict every_rank_prepares_data(const Run& run) {
+  std::optional<Finding> hazard;  // nobody found half a file, this time
+  for (const auto& accesses : files_of_several_writers(run))
+    for (const auto& begin : accesses) {
+      if (begin.event->action != "write_begin") continue;
+      const auto* other = intruder(begin, accesses);
+      if (other == nullptr || (other->event->accepted && hazard)) continue;
+      std::set<int> writers;
+      for (const auto& access : accesses)
+        if (access.event->action == "write_begin") writers.insert(access.rank);
+      const std::vector<int> ranks(writers.begin(), writers.end());
+      const bool torn = !other->event->accepted;
+      const Finding finding{.severity = torn ? Severity::violation : Severity::advice,
+                            .ranks = ranks,
+                            .evidence = ranks_text(ranks, "writes", "write") +
+                                        " one file of the data set; rank " +
+                                        std::to_string(other->rank) +
+                                        (torn                             ? " found half of it"
+                                         : other->event->action == "read" ? " read it"
+                                                                          : " began to write it") +
+                                        " while rank " + std::to_string(begin.rank) + " wrote"};
+      if (torn) return found(finding);
+      if (!hazard) hazard = finding;
+    }
+  return hazard ? found(*hazard) : clean();
+}
+
+}  // namespace
+
+std::vector<Detector> starting_detectors() {
+  return {
+      // Of several tries the last counts, and none of a rank that joined a group all the same.
+      // Rule: a rank could not serve the store, since the port was taken. Under torchrun no rank
+      // serves it.
+      {.slug = "fixed-port",
+       .needs = {"store_call"},
+       .fewest = 1,
+       .complete = false,
+       .stage = Stage::start,
+       .detect = fixed_port},
+      // Rule: a rank served the store, and others, neither much later nor much earlier than it,
+      // could not connect to where they went. To blame is the one that serves; or, where most came
+      // through, those that did not.
+      {.slug = "wrong-network-interface",
+       .needs = {"store_call", "group"},
+       .complete = false,
+       .stage = Stage::start,
+       .detect = wrong_network_interface},
+      // Needs `store_call`, uses too, and the launcher's trace. Rule: a use of the store failed
+      // after the rank that served it had ended in order.
+      {.slug = "group-never-destroyed",
+       .needs = {"store_call"},
+       .complete = false,
+       .stage = Stage::start,
+       .detect = group_never_destroyed},
+      // Needs `spawn`. Rule: several ranks each started all processes of a job of several ranks.
+      {.slug = "spawn-under-launcher",
+       .needs = {"spawn"},
+       .participants = Participants::ranks,
+       .complete = false,
+       .detect = spawn_under_launcher},
+      // Needs `data_file`. Rule: several ranks write a file, and one of them, or a reader, came to
+      // it while another wrote. Advice where nobody found half a file (and, `place`, both are on
+      // one node).
+      {.slug = "every-rank-prepares-data",
+       .needs = {"data_file"},
+       .complete = false,
+       .stage = Stage::start,
+       .detect = every_rank_prepares_data},
+  };
+}
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,203 @@
+// Pitfalls of ranks that do not have equally much to do.
+#include <lockstep/diagnose/backwards.h>
+#include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/gradients.h>
+#include <lockstep/diagnose/passes.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace lockstep::diagnose {
+namespace {
+
+// A rank's last collective, if it never ended or failed.
+const trace::Collective* stuck_in(const trace::ParticipantTrace& rank) {
+  const auto calls = rank.all<trace::Collective>();
+  if (calls.empty()) return nullptr;
+  const auto* last = calls.back().event;
+  return last->left_ns == 0 || last->failed != 0 ? last : nullptr;
+}
+
+// The rank took part in what `call` is on another rank.
+bool takes_part(const trace::ParticipantTrace& rank, const trace::Collective& call) {
+  for (const auto& at : rank.all<trace::Collective>())
+    if (at.event->group == call.group && at.event->sequence == call.sequence)
+      return at.event->op == call.op && at.event->sizes == call.sizes;
+  return false;
+}
+
+// The ranks whose last pass is over, and those that are still inside one; and the batches that they have
+// drawn since training began.
+struct Progress {
+  std::vector<int> ended, waiting;  // ranks
+  std::vector<const trace::ParticipantTrace*> ended_ranks, waiting_ranks;
+  std::size_t most_of_ended = 0, fewest_of_waiting = static_cast<std::size_t>(-1);
+};
+
+// Nothing where a rank began no pass.
+std::optional<Progress> progress(const Run& run) {
+  Progress all;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r) {
+    const auto passes = passes_of(*run.ranks[r], "train");
+    if (passes.empty()) return std::nullopt;
+    std::size_t batches = 0;
+    for (const auto& pass : passes) batches += pass.batches.size();
+    const bool ended = passes.back().ended;
+    (ended ? all.ended : all.waiting).push_back(run.numbers[r]);
+    (ended ? all.ended_ranks : all.waiting_ranks).push_back(run.ranks[r]);
+    if (ended)
+      all.most_of_ended = std::max(all.most_of_ended, batches);
+    else
+      all.fewest_of_waiting = std::min(all.fewest_of_waiting, batches);
+  }
+  return all;
+}
+
+// Of a rank's n-th train batch; -1 where it drew fewer.
+std::int64_t step_of_batch(const trace::ParticipantTrace& rank, std::size_t n) {
+  for (const auto& at : rank.all<trace::Samples>())
+    if (at.event->phase == "train" && n-- == 0) return at.step;
+  return -1;
+}
+
+// The first pass in which a rank that waits has a batch more than one that has ended.
+struct UnevenPass {
+  std::size_t number = 0;            // from 0
+  std::vector<std::size_t> batches;  // of each rank, in that pass
+  std::size_t least = 0, most = 0;
+  std::int64_t step = -1;  // at which a rank that waits drew the first one that is too many
+};
+
+// There is one where `fewest_of_waiting` is more than `most_of_ended`.
+UnevenPass first_uneven_pass(const Run& run) {
+  std::vector<std::vector<RankPass>> passes;
+  for (const auto* rank : run.ranks) passes.push_back(passes_of(*rank, "train"));
+  std::vector<std::size_t> before(passes.size(), 0);  // batches of earlier passes
+  for (std::size_t number = 0;; ++number) {
+    UnevenPass pass{.number = number, .least = static_cast<std::size_t>(-1)};
+    std::size_t longest = 0;  // place of the rank with the most
+    for (std::size_t r = 0; r < passes.size(); ++r) {
+      pass.batches.push_back(number < passes[r].size() ? passes[r][number].batches.size() : 0);
+      if (passes[r].back().ended)
+        pass.least = std::min(pass.least, pass.batches[r]);
+      else if (pass.batches[r] > pass.most)
+        pass.most = pass.batches[longest = r];
+    }
+    if (pass.most > pass.least) {
+      pass.step = step_of_batch(*run.ranks[longest], before[longest] + pass.least);
+      return pass;
+    }
+    for (std::size_t r = 0; r < passes.size(); ++r) before[r] += pass.batches[r];
+  }
+}
+
+// A rank that has not begun the pass may have as many batches as the others, where it stands in a collective before
+// it, or was ended before it.
+bool some_may_still_begin(const Run& run, const UnevenPass& pass) {
+  return std::any_of(run.ranks.begin(), run.ranks.end(), [&](const auto* rank) {
+    if (passes_of(*rank, "train").size() > pass.number) return false;
+    const bool failed =
+        std::any_of(run.trace.ends.begin(), run.trace.ends.end(), [&](const auto& end) {
+          return end.rank == rank->participant.rank && end.how != "completed";
+        });
+    return failed || !rank->closed || stuck_in(*rank) != nullptr;
+  });
+}
+
+// Each rank's one loss of a step is the mean of its own samples.
+bool are_own_means(const std::vector<std::vector<UpdateSpan>>& spans, std::int64_t step) {
+  return std::all_of(spans.begin(), spans.end(), [&](const auto& of_rank) {
+    const auto span =
+        std::find_if(of_rank.begin(), of_rank.end(), [&](const auto& s) { return s.step == step; });
+    return span != of_rank.end() && span->backwards.size() == 1 &&
+           is_near(span->backwards.front().share, 1, 1e-3);
+  });
+}
+
+Verdict uneven_batches(const Run& run) {
+  const auto now = progress(run);
+  if (!now) return not_triggered("a rank began no train pass");
+  if (now->waiting.empty() || now->ended.empty()) return clean();
+  if (now->fewest_of_waiting <= now->most_of_ended) return clean();
+  const auto stuck = [](const auto* rank) { return stuck_in(*rank) != nullptr; };
+  if (!std::all_of(now->waiting_ranks.begin(), now->waiting_ranks.end(), stuck))
+    return clean();  // something else has ended it
+  const auto& call = *stuck_in(*now->waiting_ranks.front());
+  const auto stays = [&](const auto* rank) { return takes_part(*rank, call); };
+  if (std::any_of(now->ended_ranks.begin(), now->ended_ranks.end(), stays))
+    return clean();  // it waits for another
+  const auto pass = first_uneven_pass(run);
+  if (some_may_still_begin(run, pass)) return clean();
+  return found({.ranks = odd_ones_out(run.numbers, pass.batches),
+                .step = pass.step,
+                .sequence = call.sequence,
+                .evidence = "in pass " + std::to_string(pass.number + 1) + " ranks have from " +
+                            std::to_string(pass.least) + " to " + std::to_string(pass.most) +
+                            " batches; " + ranks_text(now->waiting, "is", "are") + " at batch " +
+                            std::to_string(now->fewest_of_waiting) + ", in " + call.op +
+                            " number " + std::to_string(call.sequence) + "; " +
+                            ranks_text(now->ended, "has", "have") + " ended the last pass after " +
+                            std::to_string(now->most_of_ended) +
+                            (now->most_of_ended == 1 ? " batch" : " batches") +
+                            ", counted from the start, and never entered it"});
+}
+
+Verdict mean_of_local_means(const Run& run) {
+  if (!declares_mean_loss(run)) return not_triggered("the run does not declare a mean loss");
+  const auto& steps = gradient_steps(run);
+  if (steps.empty()) return not_triggered("no step has every rank's local and reduced gradients");
+  const auto& spans = update_spans(run);
+  bool looked = false;
+  for (const auto& step : steps) {
+    const auto& means = step.means;
+    if (means.size() < 2) continue;  // equally many samples on all ranks, or not known
+    looked = true;
+    const auto& plain = means.front();
+    const auto goes_by = [&](const Vector& mean) {
+      return std::all_of(step.reduced.begin(), step.reduced.end(), [&](const Vector& reduced) {
+        return distance(reduced, mean) <= kRounding;
+      });
+    };
+    if (!are_own_means(spans, step.step) || !goes_by(plain) || goes_by(means.back())) continue;
+    const auto [least, most] = std::minmax_element(step.samples.begin(), step.samples.end());
+    return found({.ranks = run.numbers,
+                  .step = step.step,
+                  .evidence = "ranks of " + number(*least) + " to " + number(*most) +
+                              " samples each start from their own mean loss, and go by the plain "
+                              "mean of their gradients, which lies " +
+                              number(distance(plain, means.back())) +
+                              " (relative) from the mean over the samples"});
+  }
+  if (!looked) return not_applicable("in every step all ranks have equally many samples");
+  return clean();
+}
+
+}  // namespace
+
+std::vector<Detector> uneven_detectors() {
+  return {
+      // Needs train passes and collectives. Rule: some ranks have drawn more batches than others
+      // whose last pass has ended, and wait in a collective that those never entered. Named are the
+      // odd ones out of the first pass in which their numbers of batches differ, and the step of
+      // its first batch that is too many: where they stand may be passes later. Not fooled by Join,
+      // where the ranks that are done take part; by unequal batches that end in order; nor by a
+      // rank that failed in between.
+      {.slug = "uneven-batches",
+       .needs = {"pass_begin", "samples", "pass_end"},
+       .participants = Participants::ranks,
+       .stage = Stage::ranks_differ,
+       .accounts_for = {"update-differs"},
+       .detect = uneven_batches},
+      // Needs a declared mean loss, losses, and both gradients of a step in which the ranks have
+      // unequally many samples. Rule: each rank starts from the mean loss of its own samples, and
+      // the reduced gradient is the plain mean. Not fooled by losses that are weighted, or
+      // gradients that are divided later, by all samples.
+      {.slug = "mean-of-local-means",
+       .needs = {"intent", "loss", "local_gradients", "reduced_gradients"},
+       .participants = Participants::ranks,
+       .accounts_for = {"loss-weight-differs", "gradient-not-the-mean"},
+       .detect = mean_of_local_means},
+  };
+}
+
+}  // namespace lockstep::diagnose

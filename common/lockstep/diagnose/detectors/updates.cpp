@@ -1,0 +1,169 @@
+// What the ranks do with equal gradients.
+#include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/gradients.h>
+#include <lockstep/diagnose/moves.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace lockstep::diagnose {
+namespace {
+
+template <class T>
+using ByStep = std::map<std::int64_t, std::vector<const T*>>;
+
+template <class T>
+bool equal_values(const std::vector<const T*>& ranks) {
+  return std::all_of(ranks.begin(), ranks.end(), [&](const T* rank) {
+    return first_difference(rank->values, ranks.front()->values) < 0;
+  });
+}
+
+// The ranks were equal at the start and after two updates, or more, of which each moved them.
+bool stay_equal(const ByStep<trace::Parameters>& steps) {
+  const std::vector<trace::Summary>* before = nullptr;
+  int moves = 0;
+  for (const auto& [step, replicas] : steps) {
+    const auto& now = replicas.front()->values;
+    if (!equal_values(replicas)) return false;
+    moves += before != nullptr && first_difference(*before, now) >= 0 ? 1 : 0;
+    before = &now;
+  }
+  return moves >= 2;
+}
+
+std::string rates_text(const std::vector<double>& rates) {
+  std::vector<std::string> words;
+  for (const double rate : rates) words.push_back(number(rate));
+  return list(words);
+}
+
+// The first step at which ranks updated with different learning rates.
+std::optional<Finding> rates(const Run& run, const ByStep<trace::Update>& steps) {
+  for (const auto& [step, updates] : steps) {
+    const auto& first = updates.front()->lr;
+    if (std::all_of(updates.begin(), updates.end(),
+                    [&](const auto* update) { return update->lr == first; }))
+      continue;
+    std::vector<std::vector<double>> of_ranks;
+    for (const auto* update : updates) of_ranks.push_back(update->lr);
+    const auto odd = odd_ones_out(run.numbers, of_ranks);
+    if (odd.empty()) continue;
+    std::size_t other = 1;
+    while (of_ranks[other] == of_ranks[0]) ++other;
+    return Finding{.ranks = odd,
+                   .step = step,
+                   .evidence = "rank " + std::to_string(run.numbers[0]) +
+                               " updates with the learning rate " + rates_text(of_ranks[0]) +
+                               ", rank " + std::to_string(run.numbers[other]) + " with " +
+                               rates_text(of_ranks[other])};
+  }
+  return std::nullopt;
+}
+
+// The first step that takes equal parameters and equal gradients to different parameters.
+std::optional<Finding> results(const Run& run) {
+  const auto parameters = by_step<trace::Parameters>(run);
+  const auto gradients = by_step<trace::ReducedGradients>(run);
+  for (const auto& [step, after] : parameters) {
+    const auto before = parameters.find(step - 1);
+    const auto reduced = gradients.find(step);
+    if (before == parameters.end() || reduced == gradients.end()) continue;
+    if (equal_values(after) || !equal_values(before->second) || !equal_values(reduced->second))
+      continue;
+    std::vector<const std::vector<trace::Summary>*> replicas;
+    for (const auto* rank : after) replicas.push_back(&rank->values);
+    return Finding{.ranks = odd_ones_out(run.numbers, groups_of_equal(replicas).of),
+                   .step = step,
+                   .evidence =
+                       "equal parameters, equal gradients and equal learning rates gave "
+                       "different parameters: what else the update goes by (weight "
+                       "decay, momentum, its count of steps) differs by rank"};
+  }
+  return std::nullopt;
+}
+
+// What a rank did in one pass over the train data.
+struct PassWork {
+  std::size_t batches = 0;
+  std::int64_t updates = 0;     // of it
+  std::int64_t first_step = 0;  // at its begin
+};
+
+std::vector<PassWork> work_by_pass(const trace::ParticipantTrace& rank) {
+  std::vector<PassWork> passes;
+  std::optional<PassWork> now;
+  for (const auto& event : rank.events) {
+    const auto* begin = std::get_if<trace::PassBegin>(&event.payload);
+    const auto* end = std::get_if<trace::PassEnd>(&event.payload);
+    if (begin != nullptr && begin->phase == "train") now = PassWork{.first_step = event.step};
+    if (end != nullptr && end->phase == "train" && now) {
+      passes.push_back(*now);
+      now.reset();
+    }
+    if (!now) continue;
+    now->batches += std::holds_alternative<trace::Samples>(event.payload) ? 1 : 0;
+    now->updates += std::holds_alternative<trace::Update>(event.payload) ? 1 : 0;
+  }
+  return passes;
+}
+
+// The first pass in which ranks made different numbers of updates with equally many batches. (With unequal
+// ones the others' updates are done for the rank that has fewer: join.)
+std::optional<Finding> counts(const Run& run) {
+  std::vector<std::vector<PassWork>> work;
+  for (const auto* rank : run.ranks) work.push_back(work_by_pass(*rank));
+  std::size_t passes = work.front().size();
+  for (const auto& rank : work) passes = std::min(passes, rank.size());
+  for (std::size_t pass = 0; pass < passes; ++pass) {
+    std::vector<std::int64_t> updates;
+    std::vector<std::size_t> batches;
+    for (const auto& rank : work) {
+      updates.push_back(rank[pass].updates);
+      batches.push_back(rank[pass].batches);
+    }
+    const auto odd = odd_ones_out(run.numbers, updates);
+    if (odd.empty() || !odd_ones_out(run.numbers, batches).empty()) continue;
+    const auto [least, most] = std::minmax_element(updates.begin(), updates.end());
+    return Finding{.ranks = odd,
+                   .step = work.front()[pass].first_step,
+                   .evidence = "of " + std::to_string(batches.front()) + " batches in pass " +
+                               std::to_string(pass + 1) + " some ranks made " +
+                               plural(*least, "update") + ", others " + std::to_string(*most)};
+  }
+  return std::nullopt;
+}
+
+Verdict update_differs(const Run& run) {
+  // Without an engine each rank may go by rates of its own, for its share of an optimizer.
+  const bool are_equal = !has_ddp(run) && stay_equal(by_step<trace::Parameters>(run));
+  if (!are_equal && !train_one_model(run))
+    return not_triggered("no sign that these ranks are replicas of one model");
+  const auto updates = by_step<trace::Update>(run);
+  if (updates.empty()) return not_triggered("no step has every rank's update");
+  std::optional<Finding> first;
+  for (auto finding :
+       {rates(run, updates), results(run), counts(run), part_that_moves_otherwise(run)})
+    if (finding && (!first || finding->step < first->step)) first = std::move(finding);
+  if (first && are_equal) first->severity = Severity::advice;
+  return first ? found(*first) : clean();
+}
+
+}  // namespace
+
+std::vector<Detector> updates_detectors() {
+  return {
+      // Needs `update` of every rank, and an engine `distributed_data_parallel` on all. Rule: the
+      // first of: ranks update with different learning rates; equal parameters and equal reduced
+      // gradients give different parameters; in a pass ranks made different numbers of updates with
+      // equally many batches.
+      {.slug = "update-differs",
+       .needs = {"update"},
+       .participants = Participants::ranks,
+       .generic = true,
+       .accounts_for = {"replicas-diverged"},
+       .detect = update_differs},
+  };
+}
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,48 @@
+// What a detector says of a run.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep::diagnose {
+
+enum class Severity {
+  violation,  // wrong whatever was meant
+  advice,     // may be a choice
+};
+std::string to_string(Severity severity);
+
+struct Finding {
+  std::string pitfall = {};  // the slug, which Detector::verdict() fills in
+  Severity severity = Severity::violation;
+  std::vector<int> ranks;  // those at fault; all of them where no side is
+  std::int64_t step = -1;  // the first at which it shows; -1 = before training, or no step applies
+  std::int64_t sequence = -1;  // of the collective; -1 = none
+  std::string evidence;        // one sentence with the figures
+  // The last recorded step before `step`, at which it did not show: it began after that one. -1 = not known, or
+  // every step is recorded.
+  std::int64_t after = -1;
+  std::vector<std::string> accounts_for =
+      {};  // what else was found and follows from it, which diagnose() fills in
+};
+
+enum class State {
+  found,           // see the findings
+  clean,           // looked, and all is well
+  not_triggered,   // the trace lacks what this detector needs
+  not_applicable,  // cannot show at this world size or size of data
+};
+std::string to_string(State state);
+
+struct Verdict {
+  State state = State::not_triggered;
+  std::vector<Finding> findings;
+  std::string reason;  // of not_triggered and not_applicable
+};
+Verdict clean();
+Verdict not_triggered(std::string reason);
+Verdict not_applicable(std::string reason);
+Verdict found(Finding finding);
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,45 @@
+// What the top of a pitfall's page says of its fault, for a run on W ranks (or devices). A fact is one value, or one for
+// each W: `2: 16, 3: 11, else: 4`.
+//
+//   needs: `loss`, `update`        the events that must be recorded, for trace.md
+//   calls: metric                  what a program must tell itself, for docs/calls.md
+//   ranks: all                     at fault: all, first, last, or a list: [0, 2]
+//   step: 4                        the first at which it can be seen; -1 = before training; left out where none is
+//   figure: at least 0.01          that the lesson's oracle observes: a number, W, 1/W; `within 0.001`: how closely
+//   ending: crash                  how the broken variant ends; left out: completed
+//   on: 3                          ranks that the tests run it on, where fewer cannot tell; left out: the fewest it needs
+//   severity: advice               of the finding; left out: violation
+//   also: replicas-diverged        what else is found, and follows from it; of a crash, what may be
+//   gpu: needed                    left out where the lesson needs none
+#pragma once
+
+#include <lockstep/pages/page.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep::pages {
+
+struct Figure {
+  double value = 0;
+  double within = 0;      // how closely
+  bool at_least = false;  // `value` is a lower bound: the figure depends on the data
+};
+
+struct Facts {
+  std::vector<int> ranks;  // empty where nothing is said for W
+  std::optional<std::int64_t> step;
+  std::optional<Figure> figure;
+  std::string ending = "completed";
+  int from = 2;
+  bool advice = false;
+  bool needs_gpu = false;
+  std::vector<std::string> also;
+};
+
+// Throws Error, which names the fact, for one that cannot be read.
+Facts facts_of(const Page& page, int world_size);
+
+}  // namespace lockstep::pages

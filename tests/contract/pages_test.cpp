@@ -1,0 +1,94 @@
+// The facts at the top of the pitfalls' pages: how they are read, and that the detectors agree with them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <lockstep/base/error.h>
+#include <lockstep/diagnose/detector.h>
+#include <lockstep/pages/facts.h>
+
+#include <set>
+
+namespace lockstep::contract {
+namespace {
+
+using ::testing::HasSubstr;
+
+pages::Facts facts(std::map<std::string, std::string> said, int world_size = 3) {
+  return pages::facts_of({.title = "a title", .text = {}, .facts = std::move(said)}, world_size);
+}
+
+TEST(Facts, SayRanksByAWordOrAList) {
+  EXPECT_EQ(facts({{"ranks", "all"}}).ranks, (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(facts({{"ranks", "first"}}).ranks, std::vector<int>{0});
+  EXPECT_EQ(facts({{"ranks", "last"}}).ranks, std::vector<int>{2});
+  EXPECT_EQ(facts({{"ranks", "[0, 2]"}}).ranks, (std::vector<int>{0, 2}));
+  EXPECT_TRUE(facts({}).ranks.empty());
+}
+
+TEST(Facts, AreOneValueOrOneForEachNumberOfRanks) {
+  const std::string ranks = "2: all, 4: [1, 3], else: last";
+  EXPECT_EQ(facts({{"ranks", ranks}}, 2).ranks, (std::vector<int>{0, 1}));
+  EXPECT_EQ(facts({{"ranks", ranks}}, 4).ranks, (std::vector<int>{1, 3}));
+  EXPECT_EQ(facts({{"ranks", ranks}}, 5).ranks, std::vector<int>{4});
+  EXPECT_EQ(facts({{"step", "-1"}}).step, -1);
+  EXPECT_EQ(facts({{"step", "2: 16, 3: 11"}}, 3).step, 11);
+  EXPECT_EQ(facts({{"step", "2: 16, 3: 11"}}, 4).step, std::nullopt);
+}
+
+TEST(Facts, SayAFigureAndHowClosely) {
+  EXPECT_EQ(facts({{"figure", "W"}}).figure->value, 3);
+  EXPECT_EQ(facts({{"figure", "1/W"}}, 4).figure->value, 0.25);
+  const auto close = facts({{"figure", "2: 0.5, else: 0.25 within 0.01"}}).figure;
+  EXPECT_EQ(close->value, 0.25);
+  EXPECT_EQ(close->within, 0.01);
+  EXPECT_FALSE(close->at_least);
+  EXPECT_TRUE(facts({{"figure", "at least 0.3"}}).figure->at_least);
+  EXPECT_EQ(facts({{"figure", "2: 1"}}).figure, std::nullopt);
+}
+
+TEST(Facts, ThatCannotBeReadAreNamed) {
+  using Said = std::map<std::string, std::string>;
+  for (const auto& [name, value] : Said{{"ranks", "some"}, {"step", "late"}, {"figure", "W+1"}}) {
+    try {
+      facts({{name, value}});
+      ADD_FAILURE() << name << ": " << value;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(),
+                  HasSubstr("\"a title\": its " + name + " cannot be read: " + value));
+    }
+  }
+}
+
+class Detectors : public ::testing::Test {
+ protected:
+  // By slug.
+  const std::map<std::string, pages::Page> pages_ = pages::all_pages(LOCKSTEP_SOURCE_DIR);
+};
+
+TEST_F(Detectors, AreOneForEachPage) {
+  std::set<std::string> slugs, named;
+  for (const auto& [slug, page] : pages_) slugs.insert(slug);
+  for (const auto& detector : diagnose::detectors())
+    if (!detector.generic) named.insert(detector.slug);
+  EXPECT_EQ(named, slugs);
+}
+
+TEST_F(Detectors, NeedWhatTheirPagesSay) {
+  for (const auto& [slug, page] : pages_)
+    for (const auto& detector : diagnose::detectors()) {
+      if (detector.slug != slug) continue;
+      EXPECT_EQ(page.facts.at("level"), std::to_string(detector.lowest_level())) << slug;
+      for (const auto& kind : detector.needs)
+        EXPECT_THAT(page.facts.at("needs"), HasSubstr("`" + kind + "`")) << slug;
+    }
+}
+
+// One misspelt would account for nothing, in silence.
+TEST_F(Detectors, AccountForFindingsThatThereAre) {
+  for (const auto& detector : diagnose::detectors())
+    for (const auto& effect : detector.accounts_for)
+      EXPECT_TRUE(diagnose::is_generic(effect) || pages_.count(effect) > 0)
+          << detector.slug << " accounts for " << effect;
+}
+
+}  // namespace
+}  // namespace lockstep::contract

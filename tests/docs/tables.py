@@ -1,0 +1,87 @@
+"""The tables that are made from the pitfalls' pages and the facts at their top: docs/lessons.md, docs/calls.md (`calls`)
+and the one in common/lockstep/trace/trace.md (`level` and `needs`).
+
+usage: python3 tests/docs/tables.py      writes the tables into these pages
+"""
+
+import pathlib
+import re
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CALLS, LESSONS = ROOT / "docs" / "calls.md", ROOT / "docs" / "lessons.md"
+NEEDS = ROOT / "common" / "lockstep" / "trace" / "trace.md"
+BEGIN, END = "<!-- made by tests/docs/tables.py -->\n", "<!-- up to here -->\n"
+
+# In the order of the table; and the word by which the pitfall's page says it under "In your own job".
+WORDS = {
+    "none": "none",
+    "loss": "`cross_entropy`, or `tell_loss` around a loss of your own",
+    "intent": "`record::intent`",
+    "metric": "`record::metric`",
+    "decision": "`record::decision`",
+    "random_numbers": "`record::random_numbers`",
+    "training_state": "`record::training_state`",
+    "average": "`record::average`",
+    "async_result": "`record::async_result`",
+    "tell_pass": "`tell_pass`",
+    "observer": "a clip or a writer of your own tells the listeners (`Observer`)",
+    "record_into": "`record_into`, before any branch",
+    "probes": "probes (`record::recorder_here()->probes()`)",
+    "device_recorder": "a `record::DeviceRecorder` that listens",
+    "launcher": "a launcher that records how ranks end (`lockstep/supervise`)",
+}
+
+
+def pages():
+    return sorted(ROOT.glob("lessons/*/pitfalls/*.md"))
+
+
+def facts_of(page):
+    """{name: value} between the two lines "---" at its top."""
+    front = page.read_text(encoding="utf-8").removeprefix("---\n").split("\n---\n")[0]
+    return dict(re.findall(r"^(\w+): (.+)$", front, re.MULTILINE))
+
+
+def calls_of(page):
+    """In the order of the table; none where the page does not say."""
+    return tuple(sorted(facts_of(page).get("calls", "").split(", "), key=["", *WORDS].index))
+
+
+def calls_table():
+    rows = {}
+    for page in pages():
+        rows.setdefault(calls_of(page), []).append(f"[`{page.stem}`](../{page.relative_to(ROOT).as_posix()})")
+    lines = ["| what your program says itself | | without it these are not seen |", "|---|---|---|"]
+    for calls in sorted(rows, key=lambda calls: [list(WORDS).index(call) for call in calls]):
+        lines.append(f"| {', and '.join(WORDS[call] for call in calls)} | {len(rows[calls])} | {', '.join(rows[calls])} |")
+    return "\n".join(lines) + "\n"
+
+
+def needs_table():
+    lines = ["| pitfall | level | events |", "|---|---|---|"]
+    for page in pages():
+        facts = facts_of(page)
+        lines.append(f"| `{page.stem}` | {facts['level']} | {facts['needs']} |")
+    return "\n".join(lines) + "\n"
+
+
+def lessons_table():
+    lines = ["| lesson | pitfalls |", "|---|---|"]
+    for lesson in sorted(ROOT.glob("lessons/*/lesson.md")):
+        folder = f"../lessons/{lesson.parent.name}"
+        slugs = ", ".join(f"[{page.stem}]({folder}/pitfalls/{page.name})" for page in pages() if lesson.parent in page.parents)
+        lines.append(f"| [{lesson.parent.name}]({folder}/lesson.md) | {slugs} |")
+    return "\n".join(lines) + "\n"
+
+
+MADE = {CALLS: calls_table, LESSONS: lessons_table, NEEDS: needs_table}
+
+
+def with_table(text, table):
+    before, rest = text.split(BEGIN)
+    return before + BEGIN + "\n" + table + "\n" + END + rest.split(END)[1]
+
+
+if __name__ == "__main__":
+    for made, table in MADE.items():
+        made.write_text(with_table(made.read_text(encoding="utf-8"), table()), encoding="utf-8")
