@@ -153,7 +153,7 @@ def consumer():
     if "NCCL: ON" in log and not (folder / "lockstep" / "lib" / "liblockstep_nccl.so").exists():
         return False, "what the program loads for NCCL was not built with it", log
     code, output = run([sys.executable, str(ROOT / "tests/consumer/consumer_test.py"), str(folder / "train"),
-                        str(folder / "one_device")], 300)
+                        str(folder / "one_device"), str(build_folder() / "lockstep-course")], 300)
     return code == 0, "built outside this tree; " + output.strip().splitlines()[-1], log + output
 
 

@@ -84,7 +84,7 @@ help_of_run() {
       environment_places
       choose_compiler
       if [[ -x "$BUILD/lockstep-course" && -x "$BUILD/bin/$LESSON" ]]; then run_course run "$@"; fi
-      say "$LESSON is not built yet: its own options and forms are shown after ./lockstep run ${LESSON%%_*}" ;;
+      say "$LESSON is not built yet: its own options and variants are shown after ./lockstep run ${LESSON%%_*}" ;;
   esac
   help_of_course run --help
 }

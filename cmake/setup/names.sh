@@ -4,7 +4,7 @@
 # Sets LESSON to the folder of 05_set_epoch, 05, 5 or set_epoch.
 find_lesson() {
   if is_lesson "$1"; then return; fi
-  if is_pitfall "$1"; then wrong_use "\"$1\" is a form: ./lockstep run ${LESSON%%_*} --variant $1"; fi
+  if is_pitfall "$1"; then wrong_use "\"$1\" is a variant: ./lockstep run ${LESSON%%_*} --variant $1"; fi
   refuse_lesson "$1"
 }
 

@@ -1,10 +1,11 @@
 """The code in docs/ is that of subdirectory/ and installed/, and the former's example trains. The difference that lesson 03
 shows is the one between training on one device and that example.
 
-usage: consumer_test.py PROGRAM ONE_DEVICE      (the built train.cpp and one_device.cpp)
+usage: consumer_test.py PROGRAM ONE_DEVICE LOCKSTEP      (the built train.cpp and one_device.cpp, and lockstep-course)
 """
 
 import difflib
+import os
 import pathlib
 import re
 import subprocess
@@ -14,7 +15,7 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 DOCS = HERE.parent.parent / "docs"
-PROGRAM = ONE_DEVICE = None
+PROGRAM = ONE_DEVICE = LOCKSTEP = None
 DEADLINE_S = 90
 # Where a block of code stands, how it begins, and what it is an excerpt of.
 SHOWN = [("library.md", "cmake_minimum_required(", "subdirectory/CMakeLists.txt"),
@@ -66,12 +67,16 @@ class Example(unittest.TestCase):
         self.assertLess(losses[1], 0.8 * losses[0])
 
     def test_it_trains_on_two_ranks_under_torchrun(self):
-        with tempfile.TemporaryDirectory() as logs:
+        with tempfile.TemporaryDirectory() as folder:
+            logs, traces = pathlib.Path(folder, "logs"), pathlib.Path(folder, "traces")
             done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--no-python", "--nproc-per-node", "2",
                                    "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--log-dir", logs,
                                    PROGRAM],
-                                  capture_output=True, text=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL)
-        self.assertEqual(done.returncode, 0, done.stderr)
+                                  capture_output=True, text=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL,
+                                  env={**os.environ, "LOCKSTEP_TRACE": str(traces)})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            said = subprocess.run([LOCKSTEP, "diagnose", traces], capture_output=True, text=True, timeout=DEADLINE_S)
+        self.assertTrue(said.stdout.startswith("Nothing found.\nOf "), said.stdout + said.stderr)  # all was recorded
         losses = [float(loss) for loss in re.findall(r"^epoch \d: loss ([0-9.]+)$", done.stdout, re.MULTILINE)]
         self.assertEqual(len(losses), 2, done.stdout)  # rank 0 speaks, once an epoch
         self.assertLess(losses[1], 0.8 * losses[0])
@@ -82,5 +87,5 @@ class Example(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    PROGRAM, ONE_DEVICE = sys.argv.pop(1), sys.argv.pop(1)
+    PROGRAM, ONE_DEVICE, LOCKSTEP = sys.argv.pop(1), sys.argv.pop(1), sys.argv.pop(1)
     unittest.main()

@@ -143,8 +143,7 @@ TEST_P(Devices, NothingIsSaidOfRanks) {
 }
 
 TEST(DevicesOne, HasNothingToShare) {
-  for (const auto* slug :
-       {"replica-buffers-lost", "odd-batch-split", "unequal-chunk-mean", "device-zero-bottleneck"})
+  for (const auto* slug : {"odd-batch-split", "unequal-chunk-mean", "device-zero-bottleneck"})
     EXPECT_EQ(state(DeviceJob(1).run(), slug), State::not_applicable) << slug;
 }
 

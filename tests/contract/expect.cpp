@@ -86,8 +86,8 @@ void expect_nothing(const trace::Trace& trace) {
 }
 
 diagnose::State state(const trace::Trace& trace, const std::string& slug) {
-  for (const auto& detector : diagnose::detectors())
-    if (detector.slug == slug) return detector.verdict(diagnose::Run(trace)).state;
+  if (const auto* detector = diagnose::detector_of(slug))
+    return detector->verdict(diagnose::Run(trace)).state;
   ADD_FAILURE() << "no detector is called " << slug;
   return diagnose::State::not_triggered;
 }

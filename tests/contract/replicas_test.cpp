@@ -51,8 +51,13 @@ TEST_P(Replicas, OfAnEngineThatIsToldNotToReduceAreNotSynchronised) {
   Job job(GetParam());
   job.reduce = false;
   auto trace = job.run();
-  for (auto& rank : trace.ranks) record(rank, 0, trace::SyncGradients{false});
+  for (auto& rank : trace.ranks) {
+    rank.events.insert(rank.events.begin(), {.payload = trace::SyncGradients{false}});
+    record(rank, 0, trace::SyncGradients{true});  // when all is over
+  }
   expect_only(trace, "no-gradient-sync", all_ranks(GetParam()), 0);
+  EXPECT_NE(diagnose::diagnose(trace).findings[0].evidence.find("told not to reduce"),
+            std::string::npos);
 }
 
 TEST_P(Replicas, ThatAnEngineHoldsAndNobodyReducesAreTheWrappers) {

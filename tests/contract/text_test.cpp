@@ -21,8 +21,28 @@ TEST(Text, TellsSlugRanksStepAndFiguresInEightyColumns) {
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
 }
 
+TEST(Text, SaysWhatElseWasFoundAndFollows) {
+  Job job(3);
+  job.reduce = false;
+  job.has_engine = false;
+  const auto text = diagnose::to_text(diagnose::diagnose(job.run()));
+  EXPECT_NE(text.find("also found, and follows from this: replicas-diverged\n"), std::string::npos)
+      << text;
+}
+
+TEST(Text, SaysWhatWasNotRecordedWhereNothingWasFound) {
+  const auto whole = Job(2).run();
+  EXPECT_EQ(diagnose::to_text(diagnose::diagnose(whole)).find("Updates"), std::string::npos);
+  const auto text = diagnose::to_text(diagnose::diagnose(without<trace::Update>(whole)));
+  EXPECT_NE(text.find("Updates, and the parameters after them, were not recorded, which "),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("lockstep::SGD"), std::string::npos) << text;
+}
+
 TEST(Text, SaysWhenNothingWasFoundAndHowMuchWasLookedAt) {
   diagnose::Diagnosis diagnosis;
+  diagnosis.recorded = {"collective", "update", "samples", "loss"};
   const auto add = [&](int times, diagnose::State state) {
     for (int i = 0; i < times; ++i) diagnosis.rows.push_back({"a-slug", {state, {}, {}}});
   };

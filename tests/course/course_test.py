@@ -117,9 +117,9 @@ class Course(unittest.TestCase):
         form = "the nearest: missing-set-epoch,"
         self.assert_usage(call("run", "set_epok"), 'no lesson "set_epok"; the nearest: 05_set_epoch,')
         self.assert_usage(call("run", "set-epok"), "the nearest: 05_set_epoch,")
-        self.assert_usage(call("run", "05", "--variant", "missing-set-epohc"), 'no form "missing-set-epohc" in 05_', form)
+        self.assert_usage(call("run", "05", "--variant", "missing-set-epohc"), 'no variant "missing-set-epohc" in 05_', form)
         self.assert_usage(call("run", "05", "--variant", "missing_set_epoch"), form)
-        self.assert_usage(call("run", "all", "--variant", "missing-set-epohc"), "no lesson has a form", form)
+        self.assert_usage(call("run", "all", "--variant", "missing-set-epohc"), "no lesson has a variant", form)
         for action in ("start", "hint", "check", "reset"):
             self.assert_usage(call("exercise", action, "missing-set-epohc"), 'no exercise "missing-set-epohc"', form)
         self.assert_usage(call("exercise", "start", "set_epok"), "the nearest: 05_set_epoch,")
@@ -139,7 +139,7 @@ class Course(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         report = self.folder / "new" / "folder" / "05_set_epoch.json"
         self.assertIn(f"report: {report}\n", result.stdout)
-        self.assertEqual(result.stderr, "form 1 of 1: missing-set-epoch\n")
+        self.assertEqual(result.stderr, "variant 1 of 1: missing-set-epoch\n")
         self.assertEqual([p.name for p in report.parent.iterdir()], [report.name])
         self.assertEqual([v["verdict"] for v in json.loads(report.read_text())["variants"]], ["as-expected"])
         diagnosis = call("diagnose", traces / "05_set_epoch" / "missing-set-epoch", "--json")
@@ -230,17 +230,17 @@ class Course(unittest.TestCase):
             self.assertEqual(too_long(result.stdout + result.stderr), [])
             places = [result.stdout.find(text) for text in (
                 "\nStory\n", "\nThe runs\n", "05_set_epoch: ", "violation: missing-set-epoch, ranks 0 and 1",
-                "05_set_epoch: 7 of 7 forms as expected", "\nBy rank, expected against observed", "\nWhy\n", "\nTry next\n",
+                "05_set_epoch: 7 of 7 variants as expected", "\nBy rank, expected against observed", "\nWhy\n", "\nTry next\n",
                 "Every variant ended as expected.")]
             self.assertNotIn(-1, places)
             self.assertEqual(places, sorted(places))
             told = result.stderr.splitlines()
-            self.assertEqual([line.split(":")[0] for line in told], [f"form {n} of 7" for n in range(1, 8)])
+            self.assertEqual([line.split(":")[0] for line in told], [f"variant {n} of 7" for n in range(1, 8)])
             # At first from the forms before; then from the last report.
-            self.assertRegex(told[0], r"^form 1 of 7: correct" + (r", about \d+ s left$" if measured else "$"))
-            self.assertRegex(told[1], r"^form 2 of 7: missing-set-epoch, about \d+ s left$")
+            self.assertRegex(told[0], r"^variant 1 of 7: correct" + (r", about \d+ s left$" if measured else "$"))
+            self.assertRegex(told[1], r"^variant 2 of 7: missing-set-epoch, about \d+ s left$")
         result = call("run", "05", "--variant", "missing-set-epoch", "--reports", reports)
-        self.assertRegex(result.stderr.splitlines()[0], r"^form 1 of 1: missing-set-epoch, about \d+ s left$")
+        self.assertRegex(result.stderr.splitlines()[0], r"^variant 1 of 1: missing-set-epoch, about \d+ s left$")
 
     def test_what_is_skipped_is_no_verdict(self):
         report = self.folder / "09.json"
@@ -273,7 +273,7 @@ class Course(unittest.TestCase):
             os.close(ours)
             os.close(theirs)
         self.assertEqual(result.returncode, 0, told)
-        self.assertEqual(told, "form 1 of 1: correct\r\033[K")
+        self.assertEqual(told, "variant 1 of 1: correct\r\033[K")
         self.assertNotIn("\033", result.stdout)
 
     def test_all_lessons_are_counted_recorded_and_summed_up(self):

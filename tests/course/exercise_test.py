@@ -140,7 +140,7 @@ class Exercise(Home):
         self.assertIn("Right", result.stdout)
         told = result.stderr.splitlines()
         self.assertEqual([line.split(":")[0] for line in told], ["build 1 of 1"] + [f"step {n} of 3" for n in (1, 2, 3)])
-        self.assertRegex(told[2], r"^step 2 of 3: running your form: 2 ranks, seed \d+, about \d+ s left$")
+        self.assertRegex(told[2], r"^step 2 of 3: running your code: 2 ranks, seed \d+, about \d+ s left$")
         lesson = json.loads(self.progress.read_text())["lessons"]["03_ddp"]
         self.assertRegex(lesson["passed"], r"^\d{4}-\d\d-\d\d$")
         self.assertRegex(self.call("list").stdout, r"03_ddp +done")

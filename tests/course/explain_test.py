@@ -117,6 +117,12 @@ class Explain(unittest.TestCase):
                 self.assertEqual((patched.returncode, patched.stdout), (0, f"patching file {slug}.cpp\n"), patched)
                 self.assertEqual(file.read_text(encoding="utf-8"), right.stdout)
 
+    def test_a_generic_finding_is_explained_too(self):
+        result = call("explain", "optimizer-differs")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertIn("optimizer-differs: ranks that train one model have another option of the\noptimizer", result.stdout)
+        self.assertIn("no pitfall has a name", result.stdout)
+
     def test_on_a_terminal_a_difference_is_folded(self):
         narrower = 0
         for slug in SLUGS:

@@ -241,7 +241,7 @@ class Small(unittest.TestCase):
                             ("lockstep explain no-such --diff", ['no pitfall "no-such"']),
                             ("lockstep run 99", ["no lesson", "99", "18_elastic_restart"]),
                             (f"lockstep run {FORM}", [f"./lockstep run 05 --variant {FORM}"]),
-                            (f"lockstep run 05 --variant {FORM}s", [f'no form "{FORM}s"', f"the nearest: {FORM},"]),
+                            (f"lockstep run 05 --variant {FORM}s", [f'no variant "{FORM}s"', f"the nearest: {FORM},"]),
                             ("lockstep exercise", ["error: "]), ("lockstep exercise start", ["error: ", "exercise"]),
                             ("lockstep exercise start 99", ["no lesson", "99"]), ("lockstep exercise hint no-such", ['"no-such"']),
                             ("lockstep diagnose nowhere", ["nowhere"]), ("lockstep diagnose", ["error: "])):

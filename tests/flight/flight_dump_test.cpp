@@ -211,7 +211,8 @@ TEST_F(FlightFolder, NoDumps) {
 TEST_F(FlightFolder, SeveralNamesAndTwoFilesOfARank) {
   write("a_0", pickled());
   write("b_0.json", kJson);
-  EXPECT_THAT(refusal([&] { found(); }), AllOf(HasSubstr("\"a_\", \"b_\""), HasSubstr("--prefix")));
+  EXPECT_THAT(refusal([&] { found(); }),
+              AllOf(HasSubstr("\"a_\", \"b_\""), HasSubstr("--dump-prefix")));
   write("a_0.json", kJson);
   EXPECT_THAT(refusal([&] { found("a_"); }), HasSubstr("rank 0 has two dumps"));
 }

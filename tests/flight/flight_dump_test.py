@@ -246,7 +246,7 @@ class FlightDumps(unittest.TestCase):
         both = shutil.copytree(self.root / "gloo" / "missing", self.root / "both")
         shutil.copy(both / f"{PREFIX}0", both / "other_0")
         self.assertEqual(call(both).returncode, 1)
-        result = call(both, "--prefix", "other_", "--json")
+        result = call(both, "--dump-prefix", "other_", "--json")
         self.assertEqual([short(f) for f in json.loads(result.stdout)["findings"]],
                          [("dump-missing", [1, 2, 3], -1, "")])
         self.assertEqual(call(both, "--prefix", "absent_").returncode, 3)

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 namespace lockstep::testing {
 namespace {
@@ -24,6 +25,7 @@ std::vector<FormCase> forms_of(const json& lesson) {
                     .form = slug,
                     .broken = true,
                     .min_world_size = form.at("min_world_size"),
+                    .telling = form.at("min_world_size"),
                     .needs_gpu = pages::facts_of(page, 2).needs_gpu,
                     .page = page};
   }
@@ -34,14 +36,21 @@ std::vector<FormCase> forms_of(const json& lesson) {
       continue;
     }
     // A right form's oracles are those of the faults that it could have.
-    FormCase right{
-        .lesson = name, .form = form.at("name"), .min_world_size = 16, .needs_gpu = true};
+    FormCase right{.lesson = name,
+                   .form = form.at("name"),
+                   .min_world_size = form.at("min_world_size"),
+                   .telling = form.at("min_world_size")};
+    std::vector<int> telling;
+    int on_gpus = 0;
     for (const auto& slug : form.at("judged_by")) {
-      const auto& fault = broken.at(slug);
-      right.min_world_size = std::min(right.min_world_size, fault.min_world_size);
-      right.needs_gpu = right.needs_gpu && fault.needs_gpu;
+      telling.push_back(broken.at(slug).telling);
+      on_gpus += broken.at(slug).needs_gpu;
     }
-    right.min_world_size = std::max(right.min_world_size, form.at("min_world_size").get<int>());
+    if (!telling.empty()) {
+      const auto least = *std::min_element(telling.begin(), telling.end());
+      right.telling = std::max(right.telling, least);
+      right.needs_gpu = on_gpus == static_cast<int>(telling.size());
+    }
     all.push_back(std::move(right));
   }
   return all;
@@ -51,18 +60,16 @@ std::vector<FormCase> forms_of(const json& lesson) {
 
 int FormCase::world_size() const {
   const int own = lesson == "01_single_device" ? 1 : 2;
-  const auto on = page.facts.find("on");
-  return std::max({own, min_world_size, on == page.facts.end() ? 0 : std::stoi(on->second)});
+  return std::max({own, telling, pages::facts_of(page, own).on});
 }
 
-std::vector<FormCase> all_forms() {
-  std::vector<fs::path> descriptions;
-  for (const auto& entry : fs::directory_iterator(LOCKSTEP_DESCRIBED_FOLDER))
-    if (entry.path().extension() == ".json") descriptions.push_back(entry.path());
-  std::sort(descriptions.begin(), descriptions.end());
+std::vector<FormCase> all_forms(const std::string& lessons) {
   std::vector<FormCase> all;
-  for (const auto& file : descriptions)
+  std::istringstream names(lessons);
+  for (std::string name; names >> name;) {
+    const auto file = fs::path(LOCKSTEP_DESCRIBED_FOLDER) / (name + ".json");
     for (auto& form : forms_of(json::parse(read_file(file)))) all.push_back(std::move(form));
+  }
   return all;
 }
 

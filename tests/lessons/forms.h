@@ -12,7 +12,8 @@ struct FormCase {
   std::string lesson;
   std::string form;
   bool broken = false;
-  int min_world_size = 1;  // on fewer ranks none of its oracles can tell
+  int min_world_size = 1;  // as its program says
+  int telling = 1;         // on fewer ranks none of its oracles can tell
   bool needs_gpu = false;  // skipped, with the reason, where there are too few
   pages::Page page = {};   // of a broken form
 
@@ -20,6 +21,7 @@ struct FormCase {
   int world_size() const;
 };
 
-std::vector<FormCase> all_forms();
+// Of these lessons, named with spaces between.
+std::vector<FormCase> all_forms(const std::string& lessons);
 
 }  // namespace lockstep::testing

@@ -71,16 +71,8 @@ TEST_P(Form, IsWhatItClaims) {
   expect_as_claimed(form, world_size, variant, exit_code);
 }
 
-INSTANTIATE_TEST_SUITE_P(Lessons, Form, ::testing::ValuesIn(all_forms()),
+INSTANTIATE_TEST_SUITE_P(Lessons, Form, ::testing::ValuesIn(all_forms(LOCKSTEP_LESSONS)),
                          [](const auto& each) { return case_name(each.param); });
-
-TEST(Forms, AreThoseOfAllLessons) {
-  std::set<std::string> tested, built;
-  for (const auto& form : all_forms()) tested.insert(form.lesson);
-  std::istringstream lessons(LOCKSTEP_LESSONS);
-  for (std::string lesson; lessons >> lesson;) built.insert(lesson);
-  EXPECT_EQ(tested, built);
-}
 
 // A lesson whose run trains no reference of its own: its batches are gone through again.
 TEST(Reports, HoldWhatOneProcessLoses) {

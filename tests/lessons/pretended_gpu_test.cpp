@@ -29,7 +29,7 @@ void PrintTo(const Case& each, std::ostream* out) {
 // Forms that show on one rank on one, too.
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const auto& form : all_forms()) {
+  for (const auto& form : all_forms("17_nccl_and_streams")) {
     const int fewest = form.broken ? form.min_world_size : 2;
     for (int ranks = fewest; form.needs_gpu && ranks <= kMostRanks; ++ranks)
       all.push_back({form, ranks});
@@ -38,7 +38,7 @@ std::vector<Case> cases() {
 }
 
 FormCase form_named(const std::string& name) {
-  for (const auto& form : all_forms())
+  for (const auto& form : all_forms("17_nccl_and_streams"))
     if (form.needs_gpu && form.form == name) return form;
   throw std::runtime_error("no form that needs a GPU is named " + name);
 }

@@ -32,7 +32,7 @@ class Countdown {
   Countdown(const Countdown&) = delete;
   Countdown& operator=(const Countdown&) = delete;
 
-  // The next part begins: "form 3 of 9: missing-set-epoch, about 12 s left". Not to be called more often than there
+  // The next part begins: "variant 3 of 9: missing-set-epoch, about 12 s left". Not to be called more often than there
   // are parts. A part that was never measured is taken for as long as those of this work were on average; there is no
   // estimate before any was.
   void next();

@@ -214,7 +214,8 @@ void add_diagnose_command(CLI::App& app, int& exit_code) {
       ->required();
   command->add_flag("--json", options->as_json, "Findings and every detector's state as JSON");
   command->add_flag("--export", options->export_trace, "The trace itself as JSON");
-  command->add_option("--prefix", options->prefix, "What the dumps' names have before the rank");
+  command->add_option("--dump-prefix,--prefix", options->prefix,
+                      "What the dumps' names have before the rank");
   command->callback([options, &exit_code] {
     const auto flight =
         diagnose_flight_dumps(options->folders, {options->prefix, options->as_json});

@@ -29,7 +29,7 @@ Form form_of(const Exercise& exercise) {
   for (const auto& each : described.forms)
     if (each.name == exercise.pitfall.slug) form.least_ranks = each.min_world_size;
   if (form.name.empty())
-    throw Error(exercise.lesson.name + " has no correct form beside " + exercise.pitfall.slug);
+    throw Error(exercise.lesson.name + " has no correct variant beside " + exercise.pitfall.slug);
   return form;
 }
 
@@ -144,8 +144,8 @@ CheckResult check(const Exercise& exercise, const std::string& mended,
   const auto form = form_of(exercise);
   const auto settings = settings_of(form);
 
-  std::vector<Countdown::Part> steps{{"building your form, and running the lesson's own"}};
-  for (const auto& setting : settings) steps.push_back({"running your form: " + text_of(setting)});
+  std::vector<Countdown::Part> steps{{"building your code, and running the lesson's own"}};
+  for (const auto& setting : settings) steps.push_back({"running your code: " + text_of(setting)});
   Countdown countdown("step", steps, place);
   countdown.next();
   CheckResult result;

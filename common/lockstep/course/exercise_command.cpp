@@ -168,7 +168,7 @@ int author_check(const std::vector<std::string>& wanted) {
 }  // namespace
 
 void add_exercise_command(CLI::App& app, int& exit_code) {
-  auto* command = app.add_subcommand("exercise", "Mend a broken form, and have it checked");
+  auto* command = app.add_subcommand("exercise", "Mend a broken variant, and have it checked");
   command->require_subcommand(1);
   const auto add = [&](const std::string& name, const std::string& what,
                        int (*act)(const Exercise&)) {

@@ -8,6 +8,7 @@
 #include <lockstep/course/lessons.h>
 #include <lockstep/course/prose.h>
 #include <lockstep/course/terminal.h>
+#include <lockstep/diagnose/detector.h>
 #include <lockstep/pages/page.h>
 #include <unistd.h>
 
@@ -47,6 +48,16 @@ void explain(const Pitfall& pitfall) {
   std::cout << "  ./lockstep explain " << pitfall.slug << " --diff\n"
             << "  ./lockstep run " << number << " --variant " << pitfall.slug << "\n"
             << (is_exercise(pitfall) ? "  ./lockstep exercise start " + pitfall.slug + "\n" : "");
+}
+
+void explain_generic(const std::string& slug) {
+  std::cout << coloured(wrapped(slug + ": " + diagnose::detector_of(slug)->generic, ""),
+                        Colour::bold)
+            << wrapped(
+                   "A generic finding: something is wrong for which no pitfall has a name, so "
+                   "there is no lesson on it. Its "
+                   "evidence has the figures, and whose they are.",
+                   "");
 }
 
 void list_all(const std::vector<Pitfall>& pitfalls) {
@@ -117,6 +128,8 @@ void add_explain_command(CLI::App& app, int& exit_code) {
       list_all(pitfalls);
     else if (lesson != lessons.end())
       list_all(of_lesson(pitfalls, lesson->name));
+    else if (diagnose::is_generic(options->slug))
+      explain_generic(options->slug);
     else
       explain(find_pitfall(pitfalls, options->slug), *options);
     exit_code = kOk;

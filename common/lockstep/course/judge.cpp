@@ -93,7 +93,7 @@ void compare_losses(const nlohmann::json& mended, const nlohmann::json& referenc
   const auto mine = last_loss(mended);
   if (!mine || std::abs(*mine - *right) > kTolerance * std::max(std::abs(*right), 0.1))
     wrong.push_back("the last loss is " + (mine ? figure(*mine) : "no number") +
-                    "; a right form has " + figure(*right));
+                    "; a right variant has " + figure(*right));
 }
 
 // Where the right form moves its parameters by the gradient that it recorded, the mended one does, too.
@@ -147,7 +147,7 @@ std::vector<std::string> judge(const std::string& slug, const FormRun& mended,
   std::vector<std::string> wrong;
   const auto mine = variant_of(mended), theirs = variant_of(reference);
   if (theirs.at("outcome") != "completed")
-    throw Error("the lesson's own correct form did not complete: " + theirs.value("reason", ""));
+    throw Error("the lesson's own correct variant did not complete: " + theirs.value("reason", ""));
   judge_oracles(mine, wrong);
   if (!wrong.empty()) return wrong;
   const auto trace = trace::read_job(mended.traces), right = trace::read_job(reference.traces);

@@ -42,9 +42,9 @@ std::vector<LessonEntry> with_form(const std::vector<LessonEntry>& lessons,
       names.push_back(each.name);
     }
   if (having.empty())
-    throw UsageError("no lesson has a form \"" + form +
+    throw UsageError("no lesson has a variant \"" + form +
                      "\"; the nearest: " + list(nearest(form, names)) +
-                     ". ./lockstep run LESSON --help lists a lesson's forms");
+                     ". ./lockstep run LESSON --help lists a lesson's variants");
   return having;
 }
 
@@ -159,7 +159,7 @@ void require_form(const LessonEntry& lesson, const Description& description,
     if (each.name == form) return;
     names.push_back(each.name);
   }
-  throw UsageError("there is no form \"" + form + "\" in " + lesson.name +
+  throw UsageError("there is no variant \"" + form + "\" in " + lesson.name +
                    "; the nearest: " + list(nearest(form, names)) + ". ./lockstep run " +
                    lesson.name.substr(0, 2) + " --help lists them all");
 }
@@ -197,7 +197,7 @@ int tell(const LessonEntry& lesson, const std::filesystem::path& reports,
   std::vector<std::filesystem::path> seen{report};
   if (!correct.empty()) {
     seen.push_back(beside.path() / "correct.json");
-    std::cerr << "the right form, to compare with ...\n";
+    std::cerr << "the correct variant, to compare with ...\n";
     const int right =
         run_quietly(lesson.program, other_form(rest, correct, seen.back()), beside.path() / "log");
     if (right != kOk && right != kFinding) return right;
@@ -214,7 +214,7 @@ void refuse_pitfall(const std::vector<LessonEntry>& lessons, const std::string& 
     return;
   for (const auto& pitfall : find_pitfalls(source_folder()))
     if (pitfall.slug == wanted)
-      throw UsageError("\"" + wanted + "\" is a form: ./lockstep run " +
+      throw UsageError("\"" + wanted + "\" is a variant: ./lockstep run " +
                        pitfall.lesson.substr(0, 2) + " --variant " + wanted);
 }
 
@@ -241,7 +241,7 @@ void add_run_command(CLI::App& app, int& exit_code) {
                       std::find(rest.begin(), rest.end(), "-h") != rest.end();
     if (help && options->lesson == "all") {
       std::cout << filled(command->help("", CLI::AppFormatMode::Sub), 0)
-                << "./lockstep run LESSON --help shows a lesson's options and forms.\n";
+                << "./lockstep run LESSON --help shows a lesson's options and variants.\n";
       return;
     }
     const auto lessons = lessons_of_clone();

@@ -11,7 +11,9 @@ Verdict Detector::verdict(const Run& run) const {
   if (!run.devices && participants == Participants::devices)
     return not_triggered("no process here drives several devices");
   if (run.world_size < fewest)
-    return not_applicable(run.devices ? "there is one device" : "there is one rank");
+    return not_applicable("there are " + std::to_string(run.world_size) + " of the " +
+                          std::to_string(fewest) + (run.devices ? " devices" : " ranks") +
+                          " that it takes");
   if (complete && !run.complete)
     return not_triggered(run.devices ? "a device left no trace" : "a rank left no trace");
   for (const auto& kind : needs)
@@ -27,10 +29,16 @@ int Detector::lowest_level() const {
   return lowest;
 }
 
+const Detector* detector_of(const std::string& slug) {
+  const auto& all = detectors();
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [&](const auto& detector) { return detector.slug == slug; });
+  return found == all.end() ? nullptr : &*found;
+}
+
 bool is_generic(const std::string& slug) {
-  return std::any_of(detectors().begin(), detectors().end(), [&](const auto& detector) {
-    return detector.slug == slug && detector.generic;
-  });
+  const auto* detector = detector_of(slug);
+  return detector != nullptr && !detector->generic.empty();
 }
 
 }  // namespace lockstep::diagnose

@@ -36,17 +36,18 @@ enum class Stage {
 
 struct Detector {
   std::string slug;
-  // Kinds of event without which there is nothing to look at: not_triggered, as where another kind of participant
-  // took part, or where one left no trace and it must be `complete`. With fewer than `fewest`: not_applicable.
+  // A run that lacks one of these is not asked about. It is not_applicable where fewer than `fewest` took part, and
+  // not_triggered where another kind of participant did, where one left no trace and the run must be `complete`, or
+  // where a kind of event in `needs` was not recorded.
   std::vector<std::string> needs = {};
-  int level =
-      0;  // the least that must be recorded (trace/levels.h), where that is more than for `needs`
+  // The least that must be recorded (trace/levels.h), where that is more than for `needs`.
+  int level = 0;
   Participants participants = Participants::any;
   int fewest = 2;
   bool complete = true;
   Stage stage = Stage::none;
-  bool generic = false;  // of faults that no pitfall has a name for
-  // Other findings that follow from a violation of this one; generic ones, if they do not show earlier.
+  std::string generic = {};  // of faults that no pitfall has a name for: what it says
+  // Other findings that follow from a violation of this one; of a mixed-up collective, those that show no earlier.
   std::vector<std::string> accounts_for = {};
   // Asked of runs that have all of these.
   Verdict (*detect)(const Run&) = nullptr;
@@ -57,6 +58,7 @@ struct Detector {
 
 // All of them, by slug.
 const std::vector<Detector>& detectors();
+const Detector* detector_of(const std::string& slug);  // null: none
 bool is_generic(const std::string& slug);
 
 }  // namespace lockstep::diagnose

@@ -16,8 +16,9 @@ struct Found {
 bool accounts_for(const Found& cause, const Found& effect) {
   if (cause.first().severity != Severity::violation) return false;  // it may be a choice
   const auto& follow = cause.detector->accounts_for;
+  // What collectives mixed up accounts for nothing that came before it.
   if (std::find(follow.begin(), follow.end(), effect.detector->slug) != follow.end())
-    return !effect.detector->generic || cause.first().step <= effect.first().step;
+    return cause.detector->stage != Stage::collectives || cause.first().step <= effect.first().step;
   return cause.detector->stage != Stage::none && cause.detector->stage < effect.detector->stage;
 }
 
@@ -52,7 +53,7 @@ void tell_bracket(Finding& finding) {
 
 Diagnosis diagnose(const trace::Trace& trace) {
   const Run run(trace);
-  Diagnosis diagnosis;
+  Diagnosis diagnosis{.rows = {}, .findings = {}, .recorded = run.kinds};
   for (const auto& detector : detectors()) {
     diagnosis.rows.push_back({detector.slug, detector.verdict(run)});
     for (auto& finding : diagnosis.rows.back().verdict.findings) tell_bracket(finding);

@@ -4,6 +4,7 @@
 #include <lockstep/diagnose/finding.h>
 #include <lockstep/trace/reader.h>
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ struct Diagnosis {
   std::vector<Row> rows;  // one for each detector, by slug
   // Named violations first, then named advice, then generic findings; each only where no other finding accounts for it.
   std::vector<Finding> findings;
+  std::set<std::string> recorded;  // kinds of event, by their kName
 };
 Diagnosis diagnose(const trace::Trace& trace);
 

@@ -23,8 +23,8 @@ struct Finding {
   // The last recorded step before `step`, at which it did not show: it began after that one. -1 = not known, or
   // every step is recorded.
   std::int64_t after = -1;
-  std::vector<std::string> accounts_for =
-      {};  // what else was found and follows from it, which diagnose() fills in
+  // What else was found and follows from it; diagnose() fills it in.
+  std::vector<std::string> accounts_for = {};
 };
 
 enum class State {

@@ -1,8 +1,8 @@
-#include <lockstep/diagnose/evidence.h>
+#include <lockstep/base/text.h>
+#include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/text.h>
 
 #include <algorithm>
-#include <set>
 
 namespace lockstep::diagnose {
 namespace {
@@ -17,21 +17,38 @@ std::string where(const Finding& finding) {
   return text;
 }
 
-}  // namespace
+// What a job on this library records by itself, and how a job comes to do so.
+struct Source {
+  const char* kind;
+  const char* what;
+  const char* how;
+};
+constexpr Source kSources[] = {
+    {"collective", "Collectives", "make the groups with lockstep::init_process_group"},
+    {"update", "Updates, and the parameters after them,",
+     "make the optimizer lockstep::SGD, Adam or AdamW, or put torch's into lockstep::Watched"},
+    {"samples", "Sample ids",
+     "take them from lockstep::DistributedSampler, or from LibTorch's in lockstep::Watched, and "
+     "train through "
+     "lockstep::DistributedDataParallel or lockstep::take"},
+    {"loss", "Losses", "use lockstep::cross_entropy, or lockstep::tell_loss for one of your own"},
+};
 
-namespace {
-
-// No detector of what training does had what it needs.
-bool only_collectives(const Diagnosis& diagnosis) {
-  const std::set<std::string> of_training{"gradient-not-the-mean", "replicas-diverged",
-                                          "no-sharding", "gradients-not-zeroed"};
-  int asked = 0, looked = 0;
-  for (const auto& row : diagnosis.rows) {
-    if (of_training.count(row.slug) == 0) continue;
-    ++asked;
-    looked += row.verdict.state == State::not_triggered ? 0 : 1;
+// What was not recorded, how many detectors that leaves without what they need, and how to mend it.
+std::string what_is_missing(const Diagnosis& diagnosis) {
+  std::string text;
+  for (const auto& source : kSources) {
+    if (diagnosis.recorded.count(source.kind) > 0) continue;
+    const auto& all = detectors();
+    const auto blind = std::count_if(all.begin(), all.end(), [&](const auto& detector) {
+      return std::find(detector.needs.begin(), detector.needs.end(), source.kind) !=
+             detector.needs.end();
+    });
+    text += wrapped(std::string(source.what) + " were not recorded, which " +
+                        std::to_string(blind) + " detectors need: " + source.how + ".",
+                    "");
   }
-  return asked > 0 && looked == 0;
+  return text;
 }
 
 }  // namespace
@@ -42,19 +59,15 @@ std::string to_text(const Diagnosis& diagnosis) {
     text += to_string(finding.severity) + ": " + finding.pitfall + "\n";
     if (const auto place = where(finding); !place.empty()) text += wrapped(place, "    ");
     text += wrapped(finding.evidence, "    ");
+    if (!finding.accounts_for.empty())
+      text += wrapped("also found, and follows from this: " + list(finding.accounts_for), "    ");
   }
   const auto count = [&](State state) {
     return std::to_string(
         std::count_if(diagnosis.rows.begin(), diagnosis.rows.end(),
                       [&](const auto& row) { return row.verdict.state == state; }));
   };
-  if (diagnosis.findings.empty()) text += "Nothing found.\n";
-  if (diagnosis.findings.empty() && only_collectives(diagnosis))
-    text += wrapped(
-        "Only collectives were looked at. For gradients and updates add Probes, for data and "
-        "figures "
-        "also its samples and metrics.",
-        "");
+  if (diagnosis.findings.empty()) text += "Nothing found.\n" + what_is_missing(diagnosis);
   const auto named =
       std::count_if(diagnosis.rows.begin(), diagnosis.rows.end(), [&](const auto& row) {
         return std::any_of(diagnosis.findings.begin(), diagnosis.findings.end(),

@@ -88,7 +88,7 @@ std::vector<DumpFile> find_dumps(const std::filesystem::path& folder,
     std::string names;
     for (const auto& [name, files] : found) names += (names.empty() ? "\"" : ", \"") + name + "\"";
     throw UsageError(folder.string() + " has dumps under several names (" + names +
-                     "); choose one with --prefix");
+                     "); choose one with --dump-prefix");
   }
   return by_rank(found.begin()->second);
 }

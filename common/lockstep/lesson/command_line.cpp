@@ -32,9 +32,9 @@ LessonOptions parse_command_line(int argc, char** argv, const Lesson& lesson) {
   app.footer(
       form_list(lesson) +
       "Exit codes: 0 as expected, 1 a verdict is wrong, 2 usage, 3 could not run, 77 skipped, "
-      "124 a form ran into --timeout.");
+      "124 a variant ran into --timeout.");
   app.add_option("--variant", options.variant,
-                 "Which form to run: correct (all right forms), a form's name, or all")
+                 "Which variant to run: correct (all correct ones), a variant's name, or all")
       ->capture_default_str();
   app.add_option(
          "--world-size", options.world_size,
@@ -50,7 +50,7 @@ LessonOptions parse_command_line(int argc, char** argv, const Lesson& lesson) {
   app.add_option("--seed", options.seed, "Of data order, initial weights and everything random")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 53))
       ->capture_default_str();
-  app.add_option("--timeout", options.timeout_s, "Seconds that one form may take")
+  app.add_option("--timeout", options.timeout_s, "Seconds that one variant may take")
       ->check(CLI::Range(1.0, 86400.0))
       ->capture_default_str();
   app.add_flag("--full", options.full, "The article's own size instead of a quick one");
@@ -59,7 +59,7 @@ LessonOptions parse_command_line(int argc, char** argv, const Lesson& lesson) {
       "--earlier", options.earlier,
       "A report that tells how long each form takes (default: that of --json, if there)");
   app.add_option("--trace", options.trace, "Keep every run's traces in this folder");
-  app.add_flag("--describe", options.describe, "Print the forms as JSON and leave");
+  app.add_flag("--describe", options.describe, "Print the variants as JSON and leave");
   app.add_option("--folder", options.folder,
                  "Under torchrun, srun or mpirun: a new folder that all ranks reach");
   try {

@@ -41,10 +41,11 @@ matrix::Truth truth_of(const Selected& selected, const Lesson& lesson, const Les
   truth.family = lesson.name.substr(0, 2);
   for (const auto& oracle : variant.oracles)
     if (oracle.manifested && truth.pitfall.empty()) truth.pitfall = oracle.pitfall;
-  // An installed program may have outlived its sources.
-  if (truth.pitfall.empty() || !std::filesystem::exists(LOCKSTEP_SOURCE_DIR)) return truth;
-  const auto facts = pages::facts_of(
-      pages::read_page(LOCKSTEP_SOURCE_DIR, lesson.name, truth.pitfall), variant.world_size);
+  // A program may have outlived its sources.
+  const std::filesystem::path source = LOCKSTEP_SOURCE_DIR;
+  if (!std::filesystem::exists(pages::page_file(source, lesson.name, truth.pitfall))) return truth;
+  const auto facts =
+      pages::facts_of(pages::read_page(source, lesson.name, truth.pitfall), variant.world_size);
   truth.ranks = facts.ranks;
   truth.step = facts.step;
   return truth;
@@ -159,11 +160,11 @@ report::Comparison compare(const Lesson& lesson, const LessonOptions& options,
   const auto forms = select_forms(lesson, options.variant);
   auto comparison = comparison_here(lesson, options);
   std::cout << filled(lesson.name + ": " + lesson.title, 2) << "  on "
-            << (options.backend == "gloo" ? "the CPU: no GPU is needed, but where a form says so"
+            << (options.backend == "gloo" ? "the CPU: no GPU is needed, but where a variant says so"
                 : options.share_gpu       ? "GPUs, which ranks share where there are fewer"
                                           : "GPUs, one a rank")
             << std::endl;
-  Countdown countdown("form", parts_of(forms, options));
+  Countdown countdown("variant", parts_of(forms, options));
   // One that comes while a run is judged ends the next one, and no folder stays behind.
   const launch::HeldInterrupts held;
   int announced = 0;

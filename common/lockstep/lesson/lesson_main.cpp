@@ -114,7 +114,7 @@ int run_as_rank(const Lesson& lesson, const LessonOptions& options,
   const auto forms = select_forms(lesson, options.variant);
   if (options.folder.empty() || forms.size() != 1)
     throw UsageError(
-        "under a launcher, name one form with --variant, and with --folder a new folder that "
+        "under a launcher, name one variant with --variant, and with --folder a new folder that "
         "all ranks can reach, for what they record");
   const auto& form = forms.front();
   const bool with_ranks = form.part->participants != Participants::devices;

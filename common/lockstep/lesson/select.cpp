@@ -41,7 +41,7 @@ std::vector<Selected> select_forms(const Lesson& lesson, const std::string& vari
     names += "\n  " + form.name;
   }
   if (chosen.empty())
-    throw UsageError("there is no form \"" + variant + "\" in " + lesson.name +
+    throw UsageError("there is no variant \"" + variant + "\" in " + lesson.name +
                      "; there are:" + names);
   return chosen;
 }

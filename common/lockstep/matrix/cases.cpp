@@ -60,7 +60,7 @@ std::vector<Case> find_cases(const std::vector<fs::path>& folders) {
   }
   if (cases.empty())
     throw Error("no truth.json in or below " + folders.front().string() +
-                ": ./lockstep run all --trace FOLDER makes one for each form");
+                ": ./lockstep run all --trace FOLDER makes one for each variant");
   std::sort(cases.begin(), cases.end(),
             [](const Case& a, const Case& b) { return a.truth.name < b.truth.name; });
   for (std::size_t i = 1; i < cases.size(); ++i)

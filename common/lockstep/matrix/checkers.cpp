@@ -55,9 +55,8 @@ Answer answer_of(const json& text) {
 }  // namespace
 
 int level_needed(const std::string& pitfall) {
-  for (const auto& detector : diagnose::detectors())
-    if (detector.slug == pitfall) return detector.lowest_level();
-  return 0;
+  const auto* detector = diagnose::detector_of(pitfall);
+  return detector == nullptr ? 0 : detector->lowest_level();
 }
 
 Answer ask_detectors(const Case& one, int level) {

@@ -1,6 +1,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/pages/facts.h>
 
+#include <algorithm>
 #include <numeric>
 #include <regex>
 
@@ -11,12 +12,15 @@ namespace {
 std::string value_for(const std::string& fact, int world_size) {
   static const std::regex entry(R"((\d+|else): (\[[^\]]*\]|[^,\[]+))");
   if (fact.find(": ") == std::string::npos) return fact;
-  std::string otherwise;
+  std::string here, otherwise;
+  std::size_t read = 0;
   for (std::sregex_iterator at(fact.begin(), fact.end(), entry), end; at != end; ++at) {
-    if ((*at)[1] == std::to_string(world_size)) return (*at)[2];
+    if ((*at)[1] == std::to_string(world_size)) here = (*at)[2];
     if ((*at)[1] == "else") otherwise = (*at)[2];
+    read += static_cast<std::size_t>(at->length()) + (read == 0 ? 0 : 2);
   }
-  return otherwise;
+  if (read != fact.size()) throw std::invalid_argument(fact);
+  return here.empty() ? otherwise : here;
 }
 
 double number_in(const std::string& text) {
@@ -24,6 +28,12 @@ double number_in(const std::string& text) {
   const double number = std::stod(text, &read);
   if (read != text.size()) throw std::invalid_argument(text);
   return number;
+}
+
+std::string one_of(const std::vector<std::string>& words, const std::string& value) {
+  if (std::find(words.begin(), words.end(), value) == words.end())
+    throw std::invalid_argument(value);
+  return value;
 }
 
 std::vector<std::string> words_of(const std::string& list) {
@@ -49,6 +59,11 @@ std::vector<int> ranks_in(const std::string& text, int world_size) {
   return ranks;
 }
 
+std::optional<std::int64_t> step_in(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  return static_cast<std::int64_t>(number_in(text));
+}
+
 std::optional<Figure> figure_in(std::string fact, int world_size) {
   Figure figure;
   const std::string bound = "at least ", close = " within ";
@@ -71,16 +86,27 @@ std::optional<Figure> figure_in(std::string fact, int world_size) {
 Facts facts_of(const Page& page, int world_size) {
   Facts facts;
   for (const auto& [name, value] : page.facts) try {
-      const auto here = value_for(value, world_size);
-      if (name == "ranks") facts.ranks = ranks_in(here, world_size);
-      if (name == "step" && !here.empty()) facts.step = static_cast<std::int64_t>(number_in(here));
-      if (name == "figure") facts.figure = figure_in(value, world_size);
-      if (name == "ending") facts.ending = value;
-      if (name == "from") facts.from = static_cast<int>(number_in(value));
-      if (name == "severity") facts.advice = value == "advice";
-      if (name == "gpu") facts.needs_gpu = value == "needed";
-      if (name == "also") facts.also = words_of(value);
-    } catch (const std::logic_error&) {  // of std::stod
+      if (name == "ranks")
+        facts.ranks = ranks_in(value_for(value, world_size), world_size);
+      else if (name == "step")
+        facts.step = step_in(value_for(value, world_size));
+      else if (name == "figure")
+        facts.figure = figure_in(value, world_size);
+      else if (name == "ending")
+        facts.ending = one_of({"crash", "hang"}, value);
+      else if (name == "on")
+        facts.on = static_cast<int>(number_in(value));
+      else if (name == "severity")
+        facts.advice = one_of({"advice"}, value) == "advice";
+      else if (name == "gpu")
+        facts.needs_gpu = one_of({"needed"}, value) == "needed";
+      else if (name == "also")
+        facts.also = words_of(value);
+      else if (name == "beside")
+        facts.beside = words_of(value);
+      else
+        one_of({"level", "needs", "calls"}, name);
+    } catch (const std::logic_error&) {  // of std::stod too
       throw Error("the page of \"" + page.title + "\": its " + name + " cannot be read: " + value);
     }
   return facts;

@@ -1,7 +1,8 @@
 // What the top of a pitfall's page says of its fault, for a run on W ranks (or devices). A fact is one value, or one for
 // each W: `2: 16, 3: 11, else: 4`.
 //
-//   needs: `loss`, `update`        the events that must be recorded, for trace.md
+//   level: 1                       the least that must be recorded (trace/levels.h), for trace.md
+//   needs: `loss`; `update`        the events: those that must be recorded; others that it goes by
 //   calls: metric                  what a program must tell itself, for docs/calls.md
 //   ranks: all                     at fault: all, first, last, or a list: [0, 2]
 //   step: 4                        the first at which it can be seen; -1 = before training; left out where none is
@@ -10,6 +11,7 @@
 //   on: 3                          ranks that the tests run it on, where fewer cannot tell; left out: the fewest it needs
 //   severity: advice               of the finding; left out: violation
 //   also: replicas-diverged        what else is found, and follows from it; of a crash, what may be
+//   beside: local-batch-norm       advice that is found too, and does not
 //   gpu: needed                    left out where the lesson needs none
 #pragma once
 
@@ -33,13 +35,13 @@ struct Facts {
   std::optional<std::int64_t> step;
   std::optional<Figure> figure;
   std::string ending = "completed";
-  int from = 2;
+  int on = 0;
   bool advice = false;
   bool needs_gpu = false;
-  std::vector<std::string> also;
+  std::vector<std::string> also, beside;
 };
 
-// Throws Error, which names the fact, for one that cannot be read.
+// Throws Error, which names page and fact, for one that cannot be read, or that there is not.
 Facts facts_of(const Page& page, int world_size);
 
 }  // namespace lockstep::pages

@@ -34,9 +34,14 @@ std::string section_of(const std::string& page, const std::string& name) {
   return text;
 }
 
+std::filesystem::path page_file(const std::filesystem::path& source, const std::string& lesson,
+                                const std::string& slug) {
+  return source / "lessons" / lesson / "pitfalls" / (slug + ".md");
+}
+
 Page read_page(const std::filesystem::path& source, const std::string& lesson,
                const std::string& slug) {
-  const auto file = source / "lessons" / lesson / "pitfalls" / (slug + ".md");
+  const auto file = page_file(source, lesson, slug);
   if (!std::filesystem::exists(file))
     throw Error(slug + " has no page: " + file.string() + " is missing");
   const std::string fence = "---\n", begin = "# " + slug + ": ";

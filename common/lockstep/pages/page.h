@@ -18,6 +18,8 @@ struct Page {
   std::map<std::string, std::string> facts;  // "name: value" between two lines "---" at its top
   std::string section(const std::string& name) const { return section_of(text, name); }
 };
+std::filesystem::path page_file(const std::filesystem::path& source, const std::string& lesson,
+                                const std::string& slug);
 // Throws Error where there is none.
 Page read_page(const std::filesystem::path& source, const std::string& lesson,
                const std::string& slug);

@@ -81,7 +81,7 @@ std::string to_text(const Comparison& comparison) {
   }
   std::ostringstream text;
   text << comparison.lesson << ": " << expected << " of " << comparison.variants.size()
-       << " forms as expected";
+       << " variants as expected";
   if (skipped > 0) text << ", " << skipped << " skipped";
   const auto& environment = comparison.environment;
   text << " (seed " << environment.seed << ", " << environment.data << ")\n";

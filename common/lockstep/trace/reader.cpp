@@ -210,6 +210,9 @@ FlightBoard read_flight_board(const std::filesystem::path& file) {
 Trace read(const std::filesystem::path& folder) {
   std::error_code error;
   const std::filesystem::directory_iterator entries(folder, error);
+  if (error == std::errc::no_such_file_or_directory)
+    throw Error("there is no folder " + folder.string() +
+                ": was the job linked with lockstep::record, and LOCKSTEP_TRACE set?");
   if (error) throw Error("cannot read the folder " + folder.string() + ": " + error.message());
   Trace trace;
   for (const auto& entry : entries) {

@@ -4,7 +4,9 @@
 #include <lockstep/train/dataset.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/distributed_sampler.h>
+#include <lockstep/train/loss.h>
 #include <lockstep/train/models.h>
+#include <lockstep/train/watched.h>
 
 #include <iostream>
 
@@ -13,7 +15,7 @@ int main() try {
   const auto data = fashion_mnist_or_synthetic(Split::train, 1'000);
   auto group = init_process_group();
   DistributedDataParallel<Mlp> model(Mlp(784, 256, 10), group);
-  torch::optim::SGD optimizer(model.parameters(), 0.1);
+  SGD optimizer(model.parameters(), 0.1);
   DistributedSampler sampler(
       {.dataset_size = data.size(), .num_replicas = group->getSize(), .rank = group->getRank()});
   for (int epoch = 0; epoch < 2; ++epoch) {
@@ -22,7 +24,7 @@ int main() try {
     for (const auto& ids : sampler.batches(32)) {
       const auto batch = take(data, ids);
       optimizer.zero_grad();
-      const auto loss = torch::cross_entropy_loss(model(batch.inputs), batch.targets);
+      const auto loss = cross_entropy(model(batch.inputs), batch.targets).mean();
       loss.backward();
       optimizer.step();
       sum += loss.detach() * batch.size();

@@ -296,7 +296,7 @@ std::vector<Detector> devices_detectors() {
       // running statistics end as they began. Not fooled by a layer in evaluation mode, or one that
       // this rank never runs.
       {.slug = "replica-buffers-lost",
-       .level = 1,
+       .needs = {"buffers"},
        .fewest = 1,
        .complete = false,
        .accounts_for = {"gradient-not-the-mean"},
@@ -305,7 +305,7 @@ std::vector<Detector> devices_detectors() {
       // update followed. Not fooled by fewer parts where the run went on with as many devices, nor
       // by the batches of an evaluation, as far as passes or forwards tell them.
       {.slug = "odd-batch-split",
-       .needs = {"split", "update"},
+       .needs = {"split"},
        .participants = Participants::devices,
        .detect = odd_batch_split},
       // Needs splits and both gradients. Rule: with unequal parts, the reduced gradient is the

@@ -284,7 +284,7 @@ std::vector<Detector> engine_detectors() {
       // not live to make, a parameter's gradient came again before a backward had brought or
       // reduced all of them, and no sync_gradients had told the engine to wait. Not fooled by
       // accumulation, nor by a layer that is used twice in one forward. not_triggered as
-      // unused_parameter.
+      // unused-parameter.
       {.slug = "parameter-ready-twice",
        .needs = {"model", "engine", "loss", "gradient_arrived", "collective"},
        .fewest = 1,

@@ -121,7 +121,7 @@ std::vector<Detector> gradient_detectors() {
        .participants = Participants::ranks,
        .accounts_for = {"loss-weight-differs", "gradient-not-the-mean"},
        .detect = sum_not_mean},
-      // Needs as sum_not_mean. Rule: loss scale times reduction scale is 1/W: one of the two
+      // Rule: loss scale times reduction scale is 1/W: one of the two
       // divided though the other averages already. Not fooled by sum / count (which is the mean
       // once), nor by the part losses of gradient accumulation, which are added up before they are
       // compared.

@@ -285,7 +285,7 @@ std::vector<Detector> hanging_detectors() {
       // to an evaluation, and the others' to training; or they have none there, and the job stands
       // still.
       {.slug = "evaluation-through-wrapper-on-one-rank",
-       .needs = {"pass_begin", "pass_end", "collective"},
+       .needs = {"pass_begin", "collective"},
        .participants = Participants::ranks,
        .complete = false,
        .stage = Stage::membership,
@@ -303,7 +303,7 @@ std::vector<Detector> hanging_detectors() {
        .participants = Participants::ranks,
        .complete = false,
        .stage = Stage::stall,
-       .generic = true,
+       .generic = "ranks wait in a collective that not all of them complete",
        .detect = no_progress},
   };
 }

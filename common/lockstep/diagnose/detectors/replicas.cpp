@@ -51,13 +51,21 @@ bool has_wrapper(const Run& run) {
   return false;
 }
 
-// The engine was told, as often as it was told anything, to leave the gradients as they are.
+// In each update the engine had been told last to leave the gradients as they are.
+bool is_told_not_to_reduce(const trace::ParticipantTrace& rank) {
+  bool wanted = true, updated = false;
+  for (const auto& event : rank.events) {
+    if (const auto* told = std::get_if<trace::SyncGradients>(&event.payload)) wanted = told->wanted;
+    if (!std::holds_alternative<trace::Update>(event.payload)) continue;
+    if (wanted) return false;
+    updated = true;
+  }
+  return updated;
+}
+
 bool is_told_not_to_reduce(const Run& run) {
-  return std::all_of(run.ranks.begin(), run.ranks.end(), [](const auto* rank) {
-    const auto told = rank->template all<trace::SyncGradients>();
-    return !told.empty() &&
-           std::none_of(told.begin(), told.end(), [](const auto& at) { return at.event->wanted; });
-  });
+  return std::all_of(run.ranks.begin(), run.ranks.end(),
+                     [](const auto* rank) { return is_told_not_to_reduce(*rank); });
 }
 
 // Elements of the parameters; where no rank recorded them, as many as there are tensors.
@@ -252,7 +260,13 @@ std::vector<Detector> replicas_detectors() {
        .needs = {"parameters", "local_gradients", "reduced_gradients"},
        .participants = Participants::ranks,
        .accounts_for = {"update-differs", "replicas-diverged", "gradient-not-the-mean"},
-       .detect = [](const Run& run) { return unreduced_gradients(run, false, ""); }},
+       .detect =
+           [](const Run& run) {
+             return unreduced_gradients(run, false,
+                                        is_told_not_to_reduce(run)
+                                            ? ", since the engine was told not to reduce (NoSync)"
+                                            : "");
+           }},
       // The same where a distributed gradient engine took the parameters over: its forward was not
       // called.
       {.slug = "forward-bypasses-wrapper",
@@ -267,11 +281,11 @@ std::vector<Detector> replicas_detectors() {
            }},
       // Needs parameters after updates. Rule: they differ across ranks at some step and are not
       // equal again later. not_triggered where gradients are not reduced and the replicas may be
-      // averaged unseen, as in no_gradient_sync.
+      // averaged unseen, as in no-gradient-sync.
       {.slug = "replicas-diverged",
        .needs = {"parameters"},
        .participants = Participants::ranks,
-       .generic = true,
+       .generic = "the ranks' parameters are apart, and do not come together again",
        .detect = replicas_diverged},
   };
 }

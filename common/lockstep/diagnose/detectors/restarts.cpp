@@ -112,7 +112,7 @@ std::vector<Detector> restarts_detectors() {
       // pass. Rule: a later attempt began with an epoch after which the state had been saved, and
       // loaded nothing.
       {.slug = "restart-without-resume",
-       .needs = {"attempt", "training_state", "pass_begin", "pass_end"},
+       .needs = {"attempt", "training_state", "pass_begin"},
        .participants = Participants::ranks,
        .fewest = 1,
        .complete = false,

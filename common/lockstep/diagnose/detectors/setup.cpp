@@ -295,14 +295,16 @@ std::vector<Detector> setup_detectors() {
       {.slug = "configuration-differs",
        .needs = {"configuration"},
        .participants = Participants::ranks,
-       .generic = true,
+       .generic = "ranks that train one model have another setting of one of its modules, such as "
+                  "a dropout's p",
        .detect = [](const Run& run) { return among_replicas(run, configuration); }},
       // The same of an optimizer's parameter group: its type, or an option such as the weight
       // decay. Not fooled by ranks that have groups of their own.
       {.slug = "optimizer-differs",
        .needs = {"configuration"},
        .participants = Participants::ranks,
-       .generic = true,
+       .generic = "ranks that train one model have another option of the optimizer, such as the "
+                  "weight decay",
        .accounts_for = {"update-differs", "replicas-diverged"},
        .detect = [](const Run& run) { return among_replicas(run, optimizers); }},
       // Needs `input` of all ranks on three steps or more. Rule: on each of them the dtype differs,
@@ -311,7 +313,8 @@ std::vector<Detector> setup_detectors() {
       {.slug = "inputs-differ",
        .needs = {"input"},
        .participants = Participants::ranks,
-       .generic = true,
+       .generic = "ranks that train one model feed it otherwise: another dtype or number of "
+                  "dimensions (a violation), other sizes or values (advice)",
        .detect = [](const Run& run) { return among_replicas(run, inputs); }},
       // Needs `loss` of all ranks on three steps or more. Rule: on each of them a rank's backward()
       // starts from another multiple of its mean loss than the first rank's, always the same. Not
@@ -320,7 +323,7 @@ std::vector<Detector> setup_detectors() {
       {.slug = "loss-weight-differs",
        .needs = {"loss"},
        .participants = Participants::ranks,
-       .generic = true,
+       .generic = "one rank's loss counts more than another's",
        .accounts_for = {"gradient-not-the-mean"},
        .detect = [](const Run& run) { return among_replicas(run, loss_weights); }},
   };

@@ -160,7 +160,8 @@ std::vector<Detector> updates_detectors() {
       {.slug = "update-differs",
        .needs = {"update"},
        .participants = Participants::ranks,
-       .generic = true,
+       .generic = "equal parameters and equal gradients give different parameters, or ranks update "
+                  "with different rates or different numbers of times",
        .accounts_for = {"replicas-diverged"},
        .detect = update_differs},
   };
