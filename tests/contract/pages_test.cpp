@@ -48,7 +48,7 @@ TEST(Facts, SayAFigureAndHowClosely) {
 }
 
 TEST(Facts, ThatCannotBeReadAreNamed) {
-  using Said = std::map<std::string, std::string>;
+  using Said = std::vector<std::pair<std::string, std::string>>;
   for (const auto& [name, value] : Said{{"ranks", "some"},
                                         {"step", "late"},
                                         {"figure", "W+1"},

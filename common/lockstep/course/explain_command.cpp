@@ -54,9 +54,8 @@ void explain_generic(const std::string& slug) {
   std::cout << coloured(wrapped(slug + ": " + diagnose::detector_of(slug)->generic, ""),
                         Colour::bold)
             << wrapped(
-                   "A generic finding: something is wrong for which no pitfall has a name, so "
-                   "there is no lesson on it. Its "
-                   "evidence has the figures, and whose they are.",
+                   "A generic finding: no pitfall has a name for what is wrong, so there is no "
+                   "lesson on it. The evidence says which figures are wrong, and on which ranks.",
                    "");
 }
 

@@ -1,3 +1,4 @@
+#include <lockstep/base/text.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/trace/levels.h>
 
@@ -11,9 +12,8 @@ Verdict Detector::verdict(const Run& run) const {
   if (!run.devices && participants == Participants::devices)
     return not_triggered("no process here drives several devices");
   if (run.world_size < fewest)
-    return not_applicable("there are " + std::to_string(run.world_size) + " of the " +
-                          std::to_string(fewest) + (run.devices ? " devices" : " ranks") +
-                          " that it takes");
+    return not_applicable("it takes " + plural(fewest, run.devices ? "device" : "rank") +
+                          ", and this run has " + std::to_string(run.world_size));
   if (complete && !run.complete)
     return not_triggered(run.devices ? "a device left no trace" : "a rank left no trace");
   for (const auto& kind : needs)

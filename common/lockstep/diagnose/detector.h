@@ -2,8 +2,8 @@
 // program ran, and reads no file name, program name or message text.
 //
 // A file NAME.cpp of detectors/ defines `std::vector<Detector> NAME_detectors()`, and CMake makes detectors() of them.
-// The comment on an entry is its rule: what must have been recorded ("needs"), what is wrong, and what a naive check
-// would be fooled by. W = ranks (or devices), N = samples of the whole data set. Gradients are compared by their
+// The comment on an entry is its rule: what is wrong, what a naive check would be fooled by, and what must have been
+// recorded that the entry's fields do not say. W = ranks (or devices), N = samples of the whole data set. Gradients are compared by their
 // projections, relative to their norms; steps without recorded values are passed over.
 #pragma once
 

@@ -10,8 +10,8 @@
 //   ending: crash                  how the broken variant ends; left out: completed
 //   on: 3                          ranks that the tests run it on, where fewer cannot tell; left out: the fewest it needs
 //   severity: advice               of the finding; left out: violation
-//   also: replicas-diverged        what else is found, and follows from it; of a crash, what may be
-//   beside: local-batch-norm       advice that is found too, and does not
+//   also: replicas-diverged        what else is found, and follows from it; of a crash: what may be found
+//   beside: local-batch-norm       advice that is found too, and does not follow
 //   gpu: needed                    left out where the lesson needs none
 #pragma once
 

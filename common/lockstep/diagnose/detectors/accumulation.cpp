@@ -164,9 +164,8 @@ Verdict mean_of_microbatch_means(const Run& run) {
 // backwards whose samples are the parts of one batch.
 std::vector<Detector> accumulation_detectors() {
   return {
-      // Advice. Needs W > 1 ranks, losses, the parameters' shapes, all-reduces. Rule: a backward
-      // that is not the last before an update had all parameters' elements reduced. Not fooled by
-      // many all-reduces of few elements each (buckets, logged losses).
+      // Advice. Rule: a backward that is not the last before an update had all parameters' elements
+      // reduced. Not fooled by many all-reduces of few elements each (buckets, logged losses).
       {.slug = "sync-every-microbatch",
        .needs = {"model", "loss", "collective", "update"},
        .participants = Participants::ranks,
@@ -176,8 +175,7 @@ std::vector<Detector> accumulation_detectors() {
              return needless_reductions(run, Severity::advice, &Backward::reduced,
                                         ", where one reduction would do");
            }},
-      // Needs the same, and sync_gradients. Rule: the same, while the engine had been told not to
-      // reduce.
+      // Rule: the same, while the engine had been told not to reduce.
       {.slug = "no-sync-around-backward-only",
        .needs = {"model", "loss", "collective", "update"},
        .participants = Participants::ranks,
@@ -188,9 +186,9 @@ std::vector<Detector> accumulation_detectors() {
              return needless_reductions(run, Severity::violation, &Backward::reduced_unwanted,
                                         " though the engine had been told not to");
            }},
-      // Needs both gradients. Rule: every backward starts from its samples' mean loss, undivided,
-      // and the reduced gradient is the mean of the ranks' sums. Not fooled by gradients that are
-      // divided later, nor by several losses of the same samples.
+      // Rule: every backward starts from its samples' mean loss, undivided, and the reduced
+      // gradient is the mean of the ranks' sums. Not fooled by gradients that are divided later,
+      // nor by several losses of the same samples.
       {.slug = "accumulation-not-divided",
        .needs = {"intent", "loss", "local_gradients", "reduced_gradients", "update"},
        .participants = Participants::ranks,

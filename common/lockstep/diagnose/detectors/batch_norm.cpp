@@ -186,9 +186,9 @@ std::vector<Detector> batch_norm_detectors() {
        .needs = {"buffers", "forward"},
        .participants = Participants::ranks,
        .detect = buffers_not_synced},
-      // Needs every rank's forwards and updates. Rule: the last forward before an update ran in
-      // training mode on some ranks and in evaluation mode on others. Not fooled by one rank that
-      // evaluates between updates, nor by evaluation mode on all ranks.
+      // Rule: the last forward before an update ran in training mode on some ranks and in
+      // evaluation mode on others. Not fooled by one rank that evaluates between updates, nor by
+      // evaluation mode on all ranks.
       {.slug = "train-mode-differs-across-ranks",
        .needs = {"forward", "update"},
        .participants = Participants::ranks,

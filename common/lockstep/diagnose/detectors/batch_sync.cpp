@@ -179,19 +179,17 @@ std::vector<Detector> batch_sync_detectors() {
       // the plain mean of their means, which is not the mean weighted by their counts. Not fooled
       // by equal counts, nor by ranks that go on with their own.
       {.slug = "unequal-counts-in-sync", .needs = {"average"}, .detect = unequal_counts_in_sync},
-      // Needs buffers, forwards and collectives. Rule: on a rank, a broadcast came after a forward
-      // in training mode and before its backward, and that step's backward never ended. Not fooled
-      // by two forwards without a broadcast between them, nor by broadcasts that did no harm
-      // before.
+      // Rule: on a rank, a broadcast came after a forward in training mode and before its backward,
+      // and that step's backward never ended. Not fooled by two forwards without a broadcast
+      // between them, nor by broadcasts that did no harm before.
       {.slug = "buffer-sync-inside-backward",
        .needs = {"buffers", "forward", "collective"},
        .complete = false,
        .stage = Stage::ranks_differ,
        .detect = buffer_sync_inside_backward},
-      // Needs an engine, shapes, both gradients, and collectives. Rule: the ranks go by their own
-      // gradients for parameters of C values, where 2C + 1 numbers are all-gathered
-      // (SyncBatchNorm's statistics), and by the mean for others. Not fooled by a late conversion
-      // that keeps the tensors.
+      // Rule: the ranks go by their own gradients for parameters of C values, where 2C + 1 numbers
+      // are all-gathered (SyncBatchNorm's statistics), and by the mean for others. Not fooled by a
+      // late conversion that keeps the tensors.
       {.slug = "sync-bn-after-wrapping",
        .needs = {"engine", "model", "local_gradients", "reduced_gradients", "collective"},
        .stage = Stage::ranks_differ,

@@ -277,9 +277,9 @@ std::vector<Detector> checkpoint_files_detectors() {
        .complete = false,
        .stage = Stage::failure,
        .detect = load_without_map_location},
-      // Needs a load of a model's state, and the model. Rule: every name has the same prefix on one
-      // side and not on the other, and the rank does not go on with weights that were saved. Not
-      // fooled by a prefix that the program takes off, or has on both sides.
+      // Rule: every name has the same prefix on one side and not on the other, and the rank does
+      // not go on with weights that were saved. Not fooled by a prefix that the program takes off,
+      // or has on both sides.
       {.slug = "module-prefix",
        .needs = {"model", "checkpoint_file"},
        .fewest = 1,
@@ -295,18 +295,18 @@ std::vector<Detector> checkpoint_files_detectors() {
        .stage = Stage::failure,
        .accounts_for = {"update-differs", "replicas-diverged"},
        .detect = read_before_written},
-      // Needs saves; W > 1. Rule: several ranks write one file at one step, not all with LOCAL_RANK
-      // 0. Not fooled by a file a rank.
+      // Rule: several ranks write one file at one step, not all with LOCAL_RANK 0. Not fooled by a
+      // file a rank.
       {.slug = "concurrent-writers",
        .needs = {"checkpoint_file"},
        .complete = false,
        .stage = Stage::failure,
        .detect = [](const Run& run) { return several_writers(run, false, ""); }},
-      // Needs the same. Rule: the same, and all have LOCAL_RANK 0. Not fooled by a folder a node.
-      // With one rank a node, all ranks that write are local rank 0, and this is what is named. One
-      // path on each node's own disk looks the same; it is told where the nodes write different
-      // bytes, and each reads its own back after a collective that came after all had written.
-      // Where nodes write equal bytes, or read none, it is named though it is right.
+      // Rule: the same, and all have LOCAL_RANK 0. Not fooled by a folder a node. With one rank a
+      // node, all ranks that write are local rank 0, and this is what is named. One path on each
+      // node's own disk looks the same; it is told where the nodes write different bytes, and each
+      // reads its own back after a collective that came after all had written. Where nodes write
+      // equal bytes, or read none, it is named though it is right.
       {.slug = "local-rank-zero-writes",
        .needs = {"checkpoint_file"},
        .complete = false,
@@ -315,10 +315,10 @@ std::vector<Detector> checkpoint_files_detectors() {
            [](const Run& run) {
              return several_writers(run, true, ": those whose LOCAL_RANK is 0, one a node");
            }},
-      // Needs a save and loads. Rule: the last save of a file never ended, and a rank that looked
-      // there last found no whole checkpoint. Not fooled by a save that dies beside the older file,
-      // nor by one that is torn while the ranks find another. A reader that dies of a half-written
-      // file, and takes the writer down with it, looks the same.
+      // Rule: the last save of a file never ended, and a rank that looked there last found no whole
+      // checkpoint. Not fooled by a save that dies beside the older file, nor by one that is torn
+      // while the ranks find another. A reader that dies of a half-written file, and takes the
+      // writer down with it, looks the same.
       {.slug = "torn-checkpoint",
        .needs = {"checkpoint_file"},
        .fewest = 1,

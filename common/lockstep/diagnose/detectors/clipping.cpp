@@ -160,16 +160,15 @@ Verdict clip_before_unscale(const Run& run) {
 
 std::vector<Detector> clipping_detectors() {
   return {
-      // Needs W > 1 ranks. Rule: all ranks clip the same gradients, and each goes by sqrt(W) times
-      // their norm. Not fooled by squares that are summed over the ranks where each has those of
-      // its own part.
+      // Rule: all ranks clip the same gradients, and each goes by sqrt(W) times their norm. Not
+      // fooled by squares that are summed over the ranks where each has those of its own part.
       {.slug = "norm-reduced-twice",
        .needs = {"clip"},
        .participants = Participants::ranks,
        .detect = norm_reduced_twice},
-      // Needs W > 1 ranks and reduced gradients. Rule: the ranks clip gradients of their own, each
-      // by another factor, and the reduced gradient is the mean of what is left. Not fooled by a
-      // clip of own gradients that are all shorter than allowed.
+      // Rule: the ranks clip gradients of their own, each by another factor, and the reduced
+      // gradient is the mean of what is left. Not fooled by a clip of own gradients that are all
+      // shorter than allowed.
       {.slug = "clip-before-reduction",
        .needs = {"clip", "reduced_gradients"},
        .participants = Participants::ranks,

@@ -26,10 +26,10 @@ Verdict collective_mismatch(const Run& run) {
 
 std::vector<Detector> collectives_detectors() {
   return {
-      // Needs collectives. Rule: at one (group, sequence), the ranks' operation, reduce operation,
-      // root, dtype or sizes differ. Sizes count only where the operation asks for equal ones
-      // (reductions and broadcasts, not reduce_scatter); point-to-point operations are left out,
-      // and so are groups of which a rank has one sequence twice (several under one name).
+      // Rule: at one (group, sequence), the ranks' operation, reduce operation, root, dtype or
+      // sizes differ. Sizes count only where the operation asks for equal ones (reductions and
+      // broadcasts, not reduce_scatter); point-to-point operations are left out, and so are groups
+      // of which a rank has one sequence twice (several under one name).
       {.slug = "collective-mismatch",
        .needs = {"collective"},
        .complete = false,

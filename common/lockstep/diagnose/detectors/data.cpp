@@ -208,15 +208,14 @@ Verdict empty_shard(const Run& run) {
 
 std::vector<Detector> data_detectors() {
   return {
-      // Needs data sets. Rule: ranks reach the same ids and find other samples there. Not fooled by
-      // ranks that hold different parts of one data set, whose ids differ too.
+      // Rule: ranks reach the same ids and find other samples there. Not fooled by ranks that hold
+      // different parts of one data set, whose ids differ too.
       {.slug = "dataset-unseeded",
        .needs = {"dataset"},
        .accounts_for = {"inputs-differ"},
        .detect = dataset_unseeded},
-      // Needs data sets and samples. Rule: ranks reach the same samples in another order, and a
-      // pass has overlaps and gaps. Not fooled by ranks that split by id, for whom order does not
-      // matter.
+      // Rule: ranks reach the same samples in another order, and a pass has overlaps and gaps. Not
+      // fooled by ranks that split by id, for whom order does not matter.
       {.slug = "file-order-differs",
        .needs = {"dataset", "pass_begin", "samples", "pass_end"},
        .detect = file_order_differs},
@@ -234,8 +233,8 @@ std::vector<Detector> data_detectors() {
        .complete = false,
        .stage = Stage::ranks_differ,
        .detect = padding_overruns},
-      // Needs data sets and a finished train pass. Rule: a rank drew nothing in it. Not fooled by a
-      // shard smaller than a batch that is drawn as a smaller batch.
+      // Rule: a rank drew nothing in it. Not fooled by a shard smaller than a batch that is drawn
+      // as a smaller batch.
       {.slug = "empty-shard",
        .needs = {"dataset", "pass_begin", "pass_end"},
        .fewest = 1,

@@ -301,24 +301,23 @@ std::vector<Detector> devices_detectors() {
        .complete = false,
        .accounts_for = {"gradient-not-the-mean"},
        .detect = replica_buffers_lost},
-      // Needs splits. Rule: a batch gave fewer parts than devices, and neither a forward nor an
-      // update followed. Not fooled by fewer parts where the run went on with as many devices, nor
-      // by the batches of an evaluation, as far as passes or forwards tell them.
+      // Rule: a batch gave fewer parts than devices, and neither a forward nor an update followed.
+      // Not fooled by fewer parts where the run went on with as many devices, nor by the batches of
+      // an evaluation, as far as passes or forwards tell them.
       {.slug = "odd-batch-split",
        .needs = {"split"},
        .participants = Participants::devices,
        .detect = odd_batch_split},
-      // Needs splits and both gradients. Rule: with unequal parts, the reduced gradient is the
-      // plain mean of the parts' and not the mean weighted by their samples. Equal parts cannot
-      // show it.
+      // Rule: with unequal parts, the reduced gradient is the plain mean of the parts' and not the
+      // mean weighted by their samples. Equal parts cannot show it.
       {.slug = "unequal-chunk-mean",
        .needs = {"split", "local_gradients", "reduced_gradients"},
        .participants = Participants::devices,
        .accounts_for = {"loss-weight-differs", "gradient-not-the-mean"},
        .detect = unequal_chunk_mean},
-      // Advice. Needs transfers. Rule: device 0 moves over 1.5 times the bytes of the median other
-      // device; with two devices, where a gather looks symmetric, it receives over 1.5 times the
-      // other's gradient bytes.
+      // Advice. Rule: device 0 moves over 1.5 times the bytes of the median other device; with two
+      // devices, where a gather looks symmetric, it receives over 1.5 times the other's gradient
+      // bytes.
       {.slug = "device-zero-bottleneck",
        .needs = {"transfer"},
        .participants = Participants::devices,

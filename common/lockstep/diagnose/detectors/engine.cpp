@@ -243,13 +243,12 @@ Verdict zero_grad_on_bucket_view(const Run& run) {
 
 std::vector<Detector> engine_detectors() {
   return {
-      // Needs a distributed gradient engine, and each gradient's arrival. Rule: a rank's backward
-      // ended without a gradient of some parameter, fewer elements than the engine holds were
-      // all-reduced, and the rank made no further update. Not fooled by engines that look for
-      // unused parameters: they reduce all; nor by one that is bypassed: it reduces nothing in any
-      // step, and is not waited for. Arrivals are recorded in few steps: where a rank stopped in
-      // another one, not_triggered. That needs samples, or a training forward; of a trace that has
-      // neither and ended in order, nothing tells.
+      // Rule: a rank's backward ended without a gradient of some parameter, fewer elements than the
+      // engine holds were all-reduced, and the rank made no further update. Not fooled by engines
+      // that look for unused parameters: they reduce all; nor by one that is bypassed: it reduces
+      // nothing in any step, and is not waited for. Arrivals are recorded in few steps: where a
+      // rank stopped in another one, not_triggered. That needs samples, or a training forward; of a
+      // trace that has neither and ended in order, nothing tells.
       {.slug = "unused-parameter",
        .needs = {"model", "engine", "gradient_arrived", "collective", "update"},
        .fewest = 1,
@@ -280,20 +279,19 @@ std::vector<Detector> engine_detectors() {
        .complete = false,
        .accounts_for = {"update-differs"},
        .detect = optimizer_built_on_other_parameters},
-      // Needs an engine, losses, and each gradient's arrival. Rule: in the update that a rank did
-      // not live to make, a parameter's gradient came again before a backward had brought or
-      // reduced all of them, and no sync_gradients had told the engine to wait. Not fooled by
-      // accumulation, nor by a layer that is used twice in one forward. not_triggered as
-      // unused-parameter.
+      // Rule: in the update that a rank did not live to make, a parameter's gradient came again
+      // before a backward had brought or reduced all of them, and no sync_gradients had told the
+      // engine to wait. Not fooled by accumulation, nor by a layer that is used twice in one
+      // forward. not_triggered as unused-parameter.
       {.slug = "parameter-ready-twice",
        .needs = {"model", "engine", "loss", "gradient_arrived", "collective"},
        .fewest = 1,
        .complete = false,
        .stage = Stage::ranks_differ,
        .detect = parameter_ready_twice},
-      // Needs zero_grad. Rule: the optimizer was to clear gradients that are views, which LibTorch
-      // refuses, and the rank made no update after it. Not fooled by modules that let go of them,
-      // nor by zeroing in place.
+      // Rule: the optimizer was to clear gradients that are views, which LibTorch refuses, and the
+      // rank made no update after it. Not fooled by modules that let go of them, nor by zeroing in
+      // place.
       {.slug = "zero-grad-on-bucket-view",
        .needs = {"zero_grad"},
        .fewest = 1,

@@ -103,10 +103,9 @@ Verdict double_average(const Run& run) {
 
 std::vector<Detector> gradient_detectors() {
   return {
-      // Needs local and reduced gradients of two consecutive steps. Rule: the gradient before an
-      // update is the one before the last update plus the mean of the local ones, and not that
-      // mean. Not fooled by gradient accumulation, whose local gradient is the sum of several
-      // backwards.
+      // Rule: the gradient before an update is the one before the last update plus the mean of the
+      // local ones, and not that mean. Not fooled by gradient accumulation, whose local gradient is
+      // the sum of several backwards.
       {.slug = "gradients-not-zeroed",
        .needs = {"local_gradients", "reduced_gradients"},
        .fewest = 1,
@@ -121,10 +120,9 @@ std::vector<Detector> gradient_detectors() {
        .participants = Participants::ranks,
        .accounts_for = {"loss-weight-differs", "gradient-not-the-mean"},
        .detect = sum_not_mean},
-      // Rule: loss scale times reduction scale is 1/W: one of the two
-      // divided though the other averages already. Not fooled by sum / count (which is the mean
-      // once), nor by the part losses of gradient accumulation, which are added up before they are
-      // compared.
+      // Rule: loss scale times reduction scale is 1/W: one of the two divided though the other
+      // averages already. Not fooled by sum / count (which is the mean once), nor by the part
+      // losses of gradient accumulation, which are added up before they are compared.
       {.slug = "double-average",
        .needs = {"intent", "loss", "local_gradients", "reduced_gradients"},
        .participants = Participants::ranks,

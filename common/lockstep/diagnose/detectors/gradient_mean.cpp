@@ -178,13 +178,13 @@ Verdict gradient_not_the_mean(const Run& run) {
 
 std::vector<Detector> gradient_mean_detectors() {
   return {
-      // Needs both gradients. Rule: the reduced gradient is not a multiple of the mean of the local
-      // ones, plain or weighted by samples, within 1 %. Multiples are left alone (clipping by norm,
-      // loss scaling), and so are ranks that do not reduce at all (see replicas_diverged), but for
-      // one step between others that are reduced. Advice while all ranks have the same gradient or
-      // stay equal (clipping by value does that, and a sharded optimizer); a violation where
-      // neither holds. Advice, too, where it is one multiple in all steps of what the run declares,
-      // and where ranks that never reduce stay equal by broadcasts alone.
+      // Rule: the reduced gradient is not a multiple of the mean of the local ones, plain or
+      // weighted by samples, within 1 %. Multiples are left alone (clipping by norm, loss scaling),
+      // and so are ranks that do not reduce at all (see replicas_diverged), but for one step
+      // between others that are reduced. Advice while all ranks have the same gradient or stay
+      // equal (clipping by value does that, and a sharded optimizer); a violation where neither
+      // holds. Advice, too, where it is one multiple in all steps of what the run declares, and
+      // where ranks that never reduce stay equal by broadcasts alone.
       {.slug = "gradient-not-the-mean",
        .needs = {"local_gradients", "reduced_gradients"},
        .fewest = 1,

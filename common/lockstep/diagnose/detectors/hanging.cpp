@@ -243,7 +243,7 @@ Verdict no_progress(const Run& run) {
 
 std::vector<Detector> hanging_detectors() {
   return {
-      // Needs `decision`. Rule: by the decision "stop" of the same number, ranks went apart.
+      // Rule: by the decision "stop" of the same number, ranks went apart.
       {.slug = "local-early-stop",
        .needs = {"decision"},
        .participants = Participants::ranks,
@@ -281,16 +281,15 @@ std::vector<Detector> hanging_detectors() {
        .complete = false,
        .stage = Stage::lost_rank,
        .detect = [](const Run& run) { return late(run, true); }},
-      // Needs `pass_begin`, `pass_end` and collectives. Rule: in one place some ranks' call belongs
-      // to an evaluation, and the others' to training; or they have none there, and the job stands
-      // still.
+      // Rule: in one place some ranks' call belongs to an evaluation, and the others' to training;
+      // or they have none there, and the job stands still.
       {.slug = "evaluation-through-wrapper-on-one-rank",
        .needs = {"pass_begin", "collective"},
        .participants = Participants::ranks,
        .complete = false,
        .stage = Stage::membership,
        .detect = evaluation_through_wrapper_on_one_rank},
-      // Needs `async_result`. Rule: what was used is not what was there after the wait.
+      // Rule: what was used is not what was there after the wait.
       {.slug = "async-work-not-waited",
        .needs = {"async_result"},
        .participants = Participants::ranks,

@@ -221,11 +221,11 @@ Verdict loss_all_reduced_in_place(const Run& run) {
 // Both need one loss of every rank in a step, and a collective and an update after it.
 std::vector<Detector> loss_graph_detectors() {
   return {
-      // Needs samples. Rule: every rank's loss is of all ranks' samples, the same and unscaled; an
-      // all-gather comes before it, and no collective after it could bring the gathered values'
-      // gradients back. Not fooled by a loss times W, which makes up for it, nor by a loss of a
-      // rank's own samples against gathered ones (where a gather without gradients, for a metric
-      // say, cannot be told from a loss's).
+      // Rule: every rank's loss is of all ranks' samples, the same and unscaled; an all-gather
+      // comes before it, and no collective after it could bring the gathered values' gradients
+      // back. Not fooled by a loss times W, which makes up for it, nor by a loss of a rank's own
+      // samples against gathered ones (where a gather without gradients, for a metric say, cannot
+      // be told from a loss's).
       {.slug = "gather-loses-graph",
        .needs = {"samples", "loss", "collective", "update"},
        .participants = Participants::ranks,

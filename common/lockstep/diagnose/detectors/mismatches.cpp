@@ -180,7 +180,8 @@ bool are_of_other_phases(const std::vector<Call>& place) {
   });
 }
 
-std::optional<Difference> difference(const Run& run, const Calls& calls) {
+std::optional<Difference> find_difference(const Run& run) {
+  const auto& calls = calls_of(run);
   const auto mismatch = first_mismatch(calls);
   if (!mismatch) return std::nullopt;
   const auto& place = *mismatch->calls;
@@ -311,9 +312,8 @@ Verdict one_more_at_the_end(const Run& run) {
 Verdict named(const Run& run, Kind kind, const std::string& what) {
   if (!has_calls(run)) return not_triggered("no collective was recorded");
   if (all_call_alike(run)) return clean();
-  const auto& calls = calls_of(run);
-  const auto different = difference(run, calls);
-  if (!different && !ambiguous_groups(calls).empty())
+  const auto& different = run.once(find_difference);
+  if (!different && !ambiguous_groups(calls_of(run)).empty())
     return not_triggered("a rank has a group's sequence twice: which calls meet cannot be told");
   if (!different || different->kind != kind) return clean();
   const auto& first = different->calls->front();

@@ -306,7 +306,7 @@ std::vector<Detector> placing_detectors() {
        .complete = false,
        .stage = Stage::start,
        .detect = visible_devices_remapped},
-      // Needs `device`. Rule: ranks chose one and the same device, under one index.
+      // Rule: ranks chose one and the same device, under one index.
       {.slug = "duplicate-gpu",
        .needs = {"device"},
        .participants = Participants::ranks,
@@ -319,10 +319,9 @@ std::vector<Detector> placing_detectors() {
        .participants = Participants::ranks,
        .complete = false,
        .detect = device_not_set},
-      // Needs `place`, `shard`, `dataset` and `reduced_gradients` of all ranks. Rule: ranks that
-      // are replicas (their reduced gradients are equal) on several nodes hold the same data, and
-      // each splits them into as many shards as its node has ranks or devices, of which no two
-      // ranks of a node share one.
+      // Rule: ranks that are replicas (their reduced gradients are equal) on several nodes hold the
+      // same data, and each splits them into as many shards as its node has ranks or devices, of
+      // which no two ranks of a node share one.
       {.slug = "world-size-from-device-count",
        .needs = {"place", "shard", "dataset", "reduced_gradients"},
        .participants = Participants::ranks,

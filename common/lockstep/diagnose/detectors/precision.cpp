@@ -117,9 +117,8 @@ Verdict low_precision_reduction(const Run& run) {
 
 std::vector<Detector> precision_detectors() {
   return {
-      // Needs every rank's scaled steps. Rule: of the ranks' n-th steps some update and some do
-      // not. Not fooled by ranks that find different things and decide alike, nor by a step that
-      // all leave out.
+      // Rule: of the ranks' n-th steps some update and some do not. Not fooled by ranks that find
+      // different things and decide alike, nor by a step that all leave out.
       {.slug = "local-overflow-skip",
        .needs = {"scaled_step"},
        .participants = Participants::ranks,
@@ -127,10 +126,10 @@ std::vector<Detector> precision_detectors() {
        .accounts_for = {"loss-weight-differs", "update-differs", "replicas-diverged",
                         "gradient-not-the-mean"},
        .detect = local_overflow_skip},
-      // Needs both gradients, and collectives. Rule: every rank's own gradient is finite, the
-      // reduced one is not, and it was reduced in 16 bits. Not fooled by 16 bits that suffice, nor
-      // by a rank that overflows by itself. Steps in 16 bits whose gradients were not recorded make
-      // it not_triggered, unless a scaled step found nothing in them.
+      // Rule: every rank's own gradient is finite, the reduced one is not, and it was reduced in 16
+      // bits. Not fooled by 16 bits that suffice, nor by a rank that overflows by itself. Steps in
+      // 16 bits whose gradients were not recorded make it not_triggered, unless a scaled step found
+      // nothing in them.
       {.slug = "low-precision-reduction",
        .needs = {"local_gradients", "reduced_gradients", "collective"},
        .participants = Participants::ranks,

@@ -237,7 +237,7 @@ Verdict replicas_diverged(const Run& run) {
 
 std::vector<Detector> replicas_detectors() {
   return {
-      // Needs every rank's list of parameters. Rule: shapes or dtypes differ. Names may differ.
+      // Rule: shapes or dtypes differ. Names may differ.
       {.slug = "parameters-differ-across-ranks",
        .needs = {"model"},
        .participants = Participants::ranks,

@@ -290,8 +290,7 @@ Verdict among_replicas(const Run& run, std::vector<Finding> (*find)(const Run&))
 
 std::vector<Detector> setup_detectors() {
   return {
-      // Needs `configuration` of all ranks. Rule: a setting of a submodule that all of them have
-      // differs, such as a dropout's p.
+      // Rule: a setting of a submodule that all of them have differs, such as a dropout's p.
       {.slug = "configuration-differs",
        .needs = {"configuration"},
        .participants = Participants::ranks,

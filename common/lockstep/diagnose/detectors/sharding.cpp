@@ -265,22 +265,22 @@ std::vector<Detector> sharding_detectors() {
       {.slug = "no-sharding",
        .needs = {"dataset", "pass_begin", "samples", "pass_end"},
        .detect = no_sharding},
-      // Needs samples. Rule: within a pass each rank draws each of its ids equally often, more than
-      // once; and all ranks draw the same ids and train together, or the repeats come as whole
-      // batches next to each other (workers of one loader). Not fooled by drawing with replacement,
-      // where ids repeat unequally, nor by a batch or a few trained again and again: of each rank's
-      // batches more must differ than an id has repeats. Every batch repeated on purpose looks the
-      // same and is named.
+      // Rule: within a pass each rank draws each of its ids equally often, more than once; and all
+      // ranks draw the same ids and train together, or the repeats come as whole batches next to
+      // each other (workers of one loader). Not fooled by drawing with replacement, where ids
+      // repeat unequally, nor by a batch or a few trained again and again: of each rank's batches
+      // more must differ than an id has repeats. Every batch repeated on purpose looks the same and
+      // is named.
       {.slug = "stream-not-sharded",
        .needs = {"pass_begin", "samples", "pass_end"},
        .fewest = 1,
        .detect = stream_not_sharded},
-      // Needs data sets and samples. Rule: each rank holds only a part of the data set and draws
-      // exactly 1/W of that part in every pass, rounded up or down, no id on two ranks. Not fooled
-      // by ranks that draw all of their own part, nor by passes that stop early, unless at exactly
-      // 1/W. As many whole batches as fit into 1/W may be either (drop_last): not_triggered. Advice
-      // where each rank can reach all samples, and draws exactly 1/W of its share in every pass,
-      // the last batch smaller than the others.
+      // Rule: each rank holds only a part of the data set and draws exactly 1/W of that part in
+      // every pass, rounded up or down, no id on two ranks. Not fooled by ranks that draw all of
+      // their own part, nor by passes that stop early, unless at exactly 1/W. As many whole batches
+      // as fit into 1/W may be either (drop_last): not_triggered. Advice where each rank can reach
+      // all samples, and draws exactly 1/W of its share in every pass, the last batch smaller than
+      // the others.
       {.slug = "sharded-twice",
        .needs = {"dataset", "pass_begin", "samples", "pass_end"},
        .detect = sharded_twice},

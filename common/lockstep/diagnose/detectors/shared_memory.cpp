@@ -90,10 +90,9 @@ Verdict small_shared_memory(const Run& run) {
 
 std::vector<Detector> shared_memory_detectors() {
   return {
-      // Needs `shared_memory`; `rank_end` tells of a bus error. Rule: a rank was refused what it
-      // reserves (ENOSPC), and did not end in order; or a bus error ends it, and it, or the ranks
-      // together, reserve more than there was. Not fooled by a small one in which all has room, by
-      // a rank that does without, nor by another death.
+      // Rule: a rank was refused what it reserves (ENOSPC), and did not end in order; or a bus
+      // error ends it, and it, or the ranks together, reserve more than there was. Not fooled by a
+      // small one in which all has room, by a rank that does without, nor by another death.
       {.slug = "small-shared-memory",
        .needs = {"shared_memory"},
        .fewest = 1,

@@ -261,15 +261,14 @@ std::vector<Detector> starting_detectors() {
        .complete = false,
        .stage = Stage::start,
        .detect = group_never_destroyed},
-      // Needs `spawn`. Rule: several ranks each started all processes of a job of several ranks.
+      // Rule: several ranks each started all processes of a job of several ranks.
       {.slug = "spawn-under-launcher",
        .needs = {"spawn"},
        .participants = Participants::ranks,
        .complete = false,
        .detect = spawn_under_launcher},
-      // Needs `data_file`. Rule: several ranks write a file, and one of them, or a reader, came to
-      // it while another wrote. Advice where nobody found half a file (and, `place`, both are on
-      // one node).
+      // Rule: several ranks write a file, and one of them, or a reader, came to it while another
+      // wrote. Advice where nobody found half a file (and, `place`, both are on one node).
       {.slug = "every-rank-prepares-data",
        .needs = {"data_file"},
        .complete = false,

@@ -120,12 +120,12 @@ Verdict wrong_stream(const Run& run) {
 
 std::vector<Detector> streams_detectors() {
   return {
-      // Needs `stream_use`. Rule: a stream reads a buffer that another writes, or writes one that
-      // another uses, and nothing orders the two: one stream's order, events recorded and waited
-      // for, and the program's own waiting (happens-before, by vector clocks). Says so where it
-      // went well, too: which of them is first is chance. Not fooled by stream 0, the legacy
-      // default stream, which orders all others. Blind to what is not told: blocking streams, calls
-      // that synchronize on their own (trace.md).
+      // Rule: a stream reads a buffer that another writes, or writes one that another uses, and
+      // nothing orders the two: one stream's order, events recorded and waited for, and the
+      // program's own waiting (happens-before, by vector clocks). Says so where it went well, too:
+      // which of them is first is chance. Not fooled by stream 0, the legacy default stream, which
+      // orders all others. Blind to what is not told: blocking streams, calls that synchronize on
+      // their own (trace.md).
       {.slug = "wrong-stream",
        .needs = {"stream_use"},
        .fewest = 1,

@@ -176,12 +176,11 @@ Verdict mean_of_local_means(const Run& run) {
 
 std::vector<Detector> uneven_detectors() {
   return {
-      // Needs train passes and collectives. Rule: some ranks have drawn more batches than others
-      // whose last pass has ended, and wait in a collective that those never entered. Named are the
-      // odd ones out of the first pass in which their numbers of batches differ, and the step of
-      // its first batch that is too many: where they stand may be passes later. Not fooled by Join,
-      // where the ranks that are done take part; by unequal batches that end in order; nor by a
-      // rank that failed in between.
+      // Rule: some ranks have drawn more batches than others whose last pass has ended, and wait in
+      // a collective that those never entered. Named are the odd ones out of the first pass in
+      // which their numbers of batches differ, and the step of its first batch that is too many:
+      // where they stand may be passes later. Not fooled by Join, where the ranks that are done
+      // take part; by unequal batches that end in order; nor by a rank that failed in between.
       {.slug = "uneven-batches",
        .needs = {"pass_begin", "samples", "pass_end"},
        .participants = Participants::ranks,
