@@ -1,11 +1,11 @@
-"""What silence costs: the test accuracy that each silent pitfall takes, against the correct form.
+"""What silence costs: the test accuracy that each silent pitfall takes, against the correct variant.
 
-usage: ./lockstep bench silence_cost [--seeds N] [--ranks N] [--settings a,b] [--forms correct,slug,...]
+usage: ./lockstep bench silence_cost [--seeds N] [--ranks N] [--settings a,b] [--variants correct,slug,...]
                                      [--samples N] [--epochs N] [--out FILE] [--table FILE] [--again FILE]
 
-Small models on Fashion-MNIST, real ranks, on each seed the correct form and every fault of its setting: the same
+Small models on Fashion-MNIST, real ranks, on each seed the correct variant and every fault of its setting: the same
 weights to begin with, the same samples, as many of them. The figure is the paired difference, fault less correct
-form, in percentage points, of rank 0's model (the one that is saved) on the whole test set; where the fault is in
+variant, in percentage points, of rank 0's model (the one that is saved) on the whole test set; where the fault is in
 an evaluation, of the accuracy that it reports. Mean over the seeds, with the 95 % interval of Student's t.
 
 "no measurable effect" is said where the interval holds 0, which proves no absence. One interval in twenty that
@@ -110,14 +110,14 @@ def verdict(row):
 
 def rows_of(runs):
     """One row for each fault: its runs paired with the correct ones of its setting, seed by seed."""
-    measured = {(run["setting"], run["form"], run["seed"]): [100 * value for value in run["measured"]] for run in runs}
+    measured = {(run["setting"], run["variant"], run["seed"]): [100 * value for value in run["measured"]] for run in runs}
     rows = []
-    for setting, form in dict.fromkeys((setting, form) for setting, form, _ in measured):
-        if form == "correct":
+    for setting, variant in dict.fromkeys((setting, variant) for setting, variant, _ in measured):
+        if variant == "correct":
             continue
-        seeds = [seed for one, other, seed in measured if (one, other) == (setting, form)]
-        pairs = [(measured[setting, form, seed], measured[setting, "correct", seed]) for seed in seeds]
-        row = {"pitfall": form, "setting": setting, "reported": form in REPORTED, "seeds": seeds,
+        seeds = [seed for one, other, seed in measured if (one, other) == (setting, variant)]
+        pairs = [(measured[setting, variant, seed], measured[setting, "correct", seed]) for seed in seeds]
+        row = {"pitfall": variant, "setting": setting, "reported": variant in REPORTED, "seeds": seeds,
                "correct": statistics.mean(right[0] for _, right in pairs),
                **summary([broken[0] - right[0] for broken, right in pairs]),
                "worst_rank": statistics.mean(min(broken) - min(right) for broken, right in pairs),
@@ -166,7 +166,7 @@ def measure(program, arguments):
         lines = os.path.join(folder, "runs.jsonl")
         command = [program, lines, "--ranks", str(arguments.ranks), "--samples", str(arguments.samples),
                    "--epochs", str(arguments.epochs), "--seeds", ",".join(map(str, range(arguments.seeds)))]
-        for name in ("settings", "forms"):
+        for name in ("settings", "variants"):
             if getattr(arguments, name):
                 command += [f"--{name}", getattr(arguments, name)]
         code = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}).returncode
@@ -184,13 +184,13 @@ def main():
     parser.add_argument("--samples", type=int, default=2051)
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--settings", help="some of them only (the program's --list says which there are)")
-    parser.add_argument("--forms", help="some of them only; \"correct\" must be among them")
+    parser.add_argument("--variants", "--forms", help="some of them only; \"correct\" must be among them")
     parser.add_argument("--again", metavar="FILE", help="trains nothing: figures and table from the runs in this --out")
     parser.add_argument("--out", default=OUT)
     parser.add_argument("--table", help="where to write the table; by default beside --out, as .md")
     arguments = parser.parse_args()
-    if arguments.forms and "correct" not in arguments.forms.split(","):
-        parser.error("--forms must have \"correct\", which the others are compared with")
+    if arguments.variants and "correct" not in arguments.variants.split(","):
+        parser.error("--variants must have \"correct\", which the others are compared with")
     if arguments.again:
         with open(arguments.again) as file:
             earlier = json.load(file)

@@ -105,12 +105,12 @@ class Simulation {
   void start(std::size_t rank) {
     const auto local = static_cast<std::int64_t>(rank) % kRanksOfANode;
     record(rank, trace::Attempt{});
-    record(rank, trace::Place{.node = 1 + rank / kRanksOfANode,
-                              .local_rank = local,
-                              .local_world_size = kRanksOfANode,
-                              .processors = 2 * kRanksOfANode,
-                              .processor_set = 1,
-                              .threads = 2});
+    record(rank, trace::Placement{.node = 1 + rank / kRanksOfANode,
+                                  .local_rank = local,
+                                  .local_world_size = kRanksOfANode,
+                                  .processors = 2 * kRanksOfANode,
+                                  .processor_set = 1,
+                                  .threads = 2});
     record(rank, trace::Intent{.global_batch = job_.ranks * kBatch,
                                .loss_reduction = "mean",
                                .reference_lr = kRate / job_.ranks,

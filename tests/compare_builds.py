@@ -44,7 +44,7 @@ def described(program, deadline):
     code, said = call([program, "--describe"], deadline)
     if code != 0:
         raise OSError(f"{program} --describe exited with {code}: {said}")
-    return [form["name"] for form in json.loads(said)["forms"]]
+    return [variant["name"] for variant in json.loads(said)["variants"]]
 
 
 def report_of(program, variant, ranks, deadline):

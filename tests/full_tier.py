@@ -4,13 +4,13 @@ Each phase runs by itself and is reported by itself; the dated result goes to re
 phase by phase, so that a phase run alone replaces its own entry only.
 
   quick        the quick tier, as a base
-  repeats      every broken form 20 times in a row, rotating world sizes 2, 3, 4 and seeds 0 to 19
-  world-sizes  every form on 1, 8 and 16 ranks
+  repeats      every broken variant 20 times in a row, rotating world sizes 2, 3, 4 and seeds 0 to 19
+  world-sizes  every variant on 1, 8 and 16 ranks
   gcc          everything built by g++, the quick tier
   newest       everything against LibTorch 2.15.0, the quick tier
   sanitizers   the torch-free libraries and their tests under address and undefined-behaviour sanitizers; those with
                threads and processes under the thread sanitizer
-  matrix       what our detectors name, of every form on 2, 3, 4 and 8 ranks with seeds 0 to 2, at each level
+  matrix       what our detectors name, of every variant on 2, 3, 4 and 8 ranks with seeds 0 to 2, at each level
                (tests/matrix.py): two hours and more
   mutants      three programs under every operator, on 2 and 3 ranks: what is found of faults without a lesson
   side-by-side 53 pitfalls as Python programs under PyTorch's own means
@@ -92,11 +92,11 @@ def sweep(settings, only):
 
 
 def repeats():
-    return sweep([((2, 3, 4)[i % 3], i) for i in range(20)], "Lessons/Form.*-*near_miss*:*correct*")
+    return sweep([((2, 3, 4)[i % 3], i) for i in range(20)], "Lessons/Variant.*-*near_miss*:*correct*")
 
 
 def world_sizes():
-    return sweep([(1, 0), (8, 0), (16, 0)], "Lessons/Form.*")
+    return sweep([(1, 0), (8, 0), (16, 0)], "Lessons/Variant.*")
 
 
 def configure(source, folder, *options):

@@ -8,7 +8,7 @@ usage: gpu.py [--out DIR] [--minutes N] [--carried DIR] [--only PHASE ...]
   step         a training step of our DDP against Python's, and against itself observed: an MLP, ResNet-50, GPT-2 124M, each
                in fp32 and bf16
   tests        ctest -L gpu
-  lessons      over NCCL, several at once: the right forms of all, and all forms of those that differ on GPUs; a GPU a rank,
+  lessons      over NCCL, several at once: the right variants of all, and all variants of those that differ on GPUs; a GPU a rank,
                and where there are fewer, ranks share them (--share-gpu)
 
 Phases run in that order until the minutes are over; what was left out is said. Where there are few cores the build alone
@@ -42,9 +42,9 @@ OF_KERNELS = ("kernels_test", "bucket_bandwidth")  # where there is an nvcc that
 LESSONS_AT_ONCE = 6
 TESTS_AT_ONCE = 4
 ALONE = "17_nccl_and_streams"
-# What is told in all forms: what differs on GPUs. Of the other lessons the right forms run; all of them would take longer
+# What is told in all variants: what differs on GPUs. Of the other lessons the right variants run; all of them would take longer
 # than there is time for.
-IN_ALL_FORMS = ("02_data_parallel", "03_ddp", "06_sync_batch_norm", "07_checkpoint", ALONE)
+IN_ALL_VARIANTS = ("02_data_parallel", "03_ddp", "06_sync_batch_norm", "07_checkpoint", ALONE)
 RESERVE_S = 15  # to write down what was seen
 
 
@@ -158,8 +158,8 @@ class Session:
         names = sorted(path.name for path in (ROOT / "lessons").glob("[0-9][0-9]_*"))
 
         def lesson(name):
-            forms = "all" if name in IN_ALL_FORMS else "correct"
-            return self.call(BUILD / "bin" / name, "--backend", "nccl", "--share-gpu", "--variant", forms, "--json",
+            variants = "all" if name in IN_ALL_VARIANTS else "correct"
+            return self.call(BUILD / "bin" / name, "--backend", "nccl", "--share-gpu", "--variant", variants, "--json",
                              reports / f"{name}.json")
 
         alone = [lesson(name) for name in names if name == ALONE]  # its deadlines are of seconds

@@ -1,4 +1,4 @@
-"""Every form of every lesson over world sizes and seeds, scored at every level: python3 tests/matrix.py
+"""Every variant of every lesson over world sizes and seeds, scored at every level: python3 tests/matrix.py
 
   --world-sizes 2,3,4,8   --seeds 0,1,2   --only 05_set_epoch,16_metrics
   --build FOLDER          a build of this tree (default: the one that ./lockstep build makes)
@@ -82,10 +82,10 @@ def notable(runs):
 
 
 def labels_that_differ(runs):
-    """Runs that their oracle judged otherwise than their form's name says."""
+    """Runs that their oracle judged otherwise than their variant's name says."""
     def meant(run):
-        form = program_of(run).split("/")[1]
-        return None if form.startswith(("correct", "near-miss-")) else form
+        variant = program_of(run).split("/")[1]
+        return None if variant.startswith(("correct", "near-miss-")) else variant
     return sorted(run["name"] for run in runs if run["pitfall"] != meant(run))
 
 
@@ -108,7 +108,7 @@ def summary(settings):
 
 
 def run_lessons(build, traces, world_size, seed, only):
-    """Records every form, with each lesson's report beside its runs."""
+    """Records every variant, with each lesson's report beside its runs."""
     programs = sorted(p for p in (build / "bin").iterdir() if re.fullmatch(r"\d\d_\w+", p.name))
     for program in (p for p in programs if not only or p.name in only):
         done = subprocess.run([program, "--world-size", str(world_size), "--seed", str(seed), "--trace", traces,
@@ -121,7 +121,7 @@ def run_lessons(build, traces, world_size, seed, only):
 
 
 def cannot_show(traces):
-    """The forms that were not run: too few ranks."""
+    """The variants that were not run: too few ranks."""
     reports = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(traces.glob("*.json"))]
     return [f"{report['lesson']}/{variant['name']} on {variant['world_size']} ranks"
             for report in reports for variant in report["variants"] if variant["outcome"] == "skipped"]

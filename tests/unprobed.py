@@ -1,12 +1,12 @@
-"""What `lockstep diagnose` names in programs without a call to a probe: every form of benchmarks/silence and of
+"""What `lockstep diagnose` names in programs without a call to a probe: every variant of benchmarks/silence and of
 benchmarks/gestures, recorded with LOCKSTEP_TRACE alone.
 
 usage: python3 tests/unprobed.py [--ranks N] [--seed S] [--settings a,b] [--build FOLDER] [--out FILE]
 
 What to find stands in each one's truths.json, read off the programs: which ranks are at fault, and the first
 step at which it can be seen. A fault counts as exact where its own name is the only finding, with those ranks, at that
-step or the first probed one after it; as named where it is among the findings. A correct form with a finding is a false
-alarm. Advice that is right for every form of a setting counts for nothing. Exit code: 0; 3 where something could not be
+step or the first probed one after it; as named where it is among the findings. A correct variant with a finding is a false
+alarm. Advice that is right for every variant of a setting counts for nothing. Exit code: 0; 3 where something could not be
 run.
 """
 
@@ -35,11 +35,11 @@ def must(done):
     return done.stdout
 
 
-def found_in(program, setting, form, ranks, seed):
+def found_in(program, setting, variant, ranks, seed):
     """The findings of one run: [pitfall, severity, ranks, step]."""
     with tempfile.TemporaryDirectory(prefix="lockstep-unprobed-") as folder:
         traces = pathlib.Path(folder) / "traces"
-        must(call([program, pathlib.Path(folder) / "lines", "--settings", setting, "--forms", form, "--seeds", seed,
+        must(call([program, pathlib.Path(folder) / "lines", "--settings", setting, "--variants", variant, "--seeds", seed,
                    "--ranks", ranks, *SHORT], LOCKSTEP_TRACE=str(traces)))
         done = call([program.parent.parent / "lockstep-course", "diagnose", "--json", traces])
         if done.returncode not in (0, 1):
@@ -82,22 +82,22 @@ def cell_of(fault, truths, world_size, findings):
 
 
 def settings_of(program):
-    """The forms of each setting."""
-    forms = {}
+    """The variants of each setting."""
+    variants = {}
     for line in must(call([program, "--list"])).splitlines():
         setting, fault = line.split()
-        forms.setdefault(setting, ["correct"]).append(fault)
-    return forms
+        variants.setdefault(setting, ["correct"]).append(fault)
+    return variants
 
 
 def score(program, truths, wanted, options):
     runs = []
-    for setting, forms in settings_of(program).items():
-        for form in forms if not wanted or setting in wanted else []:
-            findings = found_in(program, setting, form, options.ranks, options.seed)
-            cell = cell_of(form, truths[setting], options.ranks, findings)
-            runs.append({"setting": setting, "form": form, "cell": cell, "findings": findings})
-            print(f"{setting:22} {form:38} {cell:12} {', '.join(name for name, *_ in findings)}", flush=True)
+    for setting, variants in settings_of(program).items():
+        for variant in variants if not wanted or setting in wanted else []:
+            findings = found_in(program, setting, variant, options.ranks, options.seed)
+            cell = cell_of(variant, truths[setting], options.ranks, findings)
+            runs.append({"setting": setting, "variant": variant, "cell": cell, "findings": findings})
+            print(f"{setting:22} {variant:38} {cell:12} {', '.join(name for name, *_ in findings)}", flush=True)
     count = {cell: sum(run["cell"] == cell for run in runs)
              for cell in ("exact", "other-place", "named", "wrong-name", "silent", "clean", "false-alarm")}
     print(f"{program.name}: " + ", ".join(f"{cell} {number}" for cell, number in count.items()), flush=True)

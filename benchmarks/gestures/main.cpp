@@ -1,6 +1,6 @@
-// Trains a form of the job, stops after half of its epochs, and goes on from the checkpoint.
+// Trains a variant of the job, stops after half of its epochs, and goes on from the checkpoint.
 //
-//   gestures FILE [--settings plain|told] [--forms correct|SLUG] [--seeds N] [--ranks N] [--samples N] [--epochs N]
+//   gestures FILE [--settings plain|told] [--variants correct|SLUG] [--seeds N] [--ranks N] [--samples N] [--epochs N]
 //   gestures --list
 //
 // FILE gets the accuracy. The setting `told` makes the calls that only the program can make (record/recorder.h);
@@ -21,13 +21,13 @@ namespace {
 using namespace lockstep;
 
 struct Command {
-  std::string file, setting = "plain", form = "correct";
+  std::string file, setting = "plain", variant = "correct";
   int ranks = 2;
   gestures::Options job;
   bool list = false;
 };
 
-std::vector<std::string> forms() {
+std::vector<std::string> variants() {
   std::vector<std::string> names{"correct"};
   names.insert(names.end(), gestures::kFaults.begin(), gestures::kFaults.end());
   return names;
@@ -43,8 +43,8 @@ void run_rank(Command command, const std::string& folder) {
   command.job.checkpoint = std::filesystem::path(folder) / "gestures.pt";
   command.job.tells = command.setting == "told";
   auto group = init_process_group();
-  gestures::train(group, command.job, command.form, (command.job.epochs + 1) / 2);
-  const double accuracy = gestures::train(group, command.job, command.form, command.job.epochs);
+  gestures::train(group, command.job, command.variant, (command.job.epochs + 1) / 2);
+  const double accuracy = gestures::train(group, command.job, command.variant, command.job.epochs);
   if (group->getRank() == 0) write_file(command.file, std::to_string(accuracy) + "\n");
   destroy_process_group(group);
 }
@@ -66,7 +66,7 @@ int main(int argc, char** argv) {
   CLI::App app("A job that no lesson shaped, with faults that can be switched on");
   app.add_option("file", command.file, "where to write the accuracy");
   app.add_option("--settings", command.setting)->check(CLI::IsMember({"plain", "told"}));
-  app.add_option("--forms", command.form)->check(CLI::IsMember(forms()));
+  app.add_option("--variants,--forms", command.variant)->check(CLI::IsMember(variants()));
   app.add_option("--seeds", command.job.seed);
   app.add_option("--ranks", command.ranks)->check(CLI::Range(2, 16));
   app.add_option("--samples", command.job.samples)->check(CLI::Range(64, 100'000));

@@ -1,6 +1,6 @@
-// Trains every form of every setting with every seed, in one job, and writes a line of JSON for each run.
+// Trains every variant of every setting with every seed, in one job, and writes a line of JSON for each run.
 //
-//   silence_cost FILE [--ranks N] [--seeds 0,1,...] [--settings a,b] [--forms correct,slug,...]
+//   silence_cost FILE [--ranks N] [--seeds 0,1,...] [--settings a,b] [--variants correct,slug,...]
 //                     [--samples N] [--epochs N] [--rate R] [--list]
 //
 // benchmarks/silence_cost.py runs it and does the statistics. Exit code 77 where Fashion-MNIST is not installed.
@@ -27,8 +27,8 @@ struct Options {
   std::string file;
   int ranks = 2;
   std::vector<std::uint64_t> seeds{0};
-  std::vector<std::string> settings, forms;  // none: all
-  std::int64_t samples = 2'051;              // more than two or four ranks can share equally
+  std::vector<std::string> settings, variants;  // none: all
+  std::int64_t samples = 2'051;                 // more than two or four ranks can share equally
   std::int64_t epochs = 6;
   double rate =
       0.2;  // the best of 0.025, 0.05, 0.1, 0.2 and 0.4 on seeds 10 to 13, which are not measured
@@ -40,17 +40,17 @@ bool wanted(const std::vector<std::string>& names, const std::string& name) {
 }
 
 void check(const Options& options) {
-  std::vector<std::string> settings_known, forms_known{"correct"};
+  std::vector<std::string> settings_known, variants_known{"correct"};
   for (const auto& setting : settings()) {
     settings_known.push_back(setting.name);
-    forms_known.insert(forms_known.end(), setting.faults.begin(), setting.faults.end());
+    variants_known.insert(variants_known.end(), setting.faults.begin(), setting.faults.end());
   }
   for (const auto& name : options.settings)
     if (!wanted(settings_known, name))
       throw UsageError("no setting is called \"" + name + "\"; see --list");
-  for (const auto& name : options.forms)
-    if (!wanted(forms_known, name))
-      throw UsageError("no form is called \"" + name + "\"; see --list");
+  for (const auto& name : options.variants)
+    if (!wanted(variants_known, name))
+      throw UsageError("no variant is called \"" + name + "\"; see --list");
   if (options.samples < 64 * options.ranks)
     throw UsageError("--samples must be at least 64 a rank, and is " +
                      std::to_string(options.samples));
@@ -90,25 +90,25 @@ void run_rank(const launch::Placement& place, const Options& options,
   if (place.rank == 0) lines.open(options.file);
   for (const auto& setting : settings()) {
     if (!wanted(options.settings, setting.name)) continue;
-    std::vector<std::string> forms{"correct"};
-    forms.insert(forms.end(), setting.faults.begin(), setting.faults.end());
+    std::vector<std::string> variants{"correct"};
+    variants.insert(variants.end(), setting.faults.begin(), setting.faults.end());
     for (const auto seed : options.seeds)
-      for (const auto& form : forms) {
-        if (!wanted(options.forms, form)) continue;
+      for (const auto& variant : variants) {
+        if (!wanted(options.variants, variant)) continue;
         const auto begin = of_seed * static_cast<std::int64_t>(seed);
         job.seed = seed;
         job.train = part_of(all, begin, options.samples);
         job.unused = part_of(all, begin + options.samples, options.samples / 4);
-        job.folder = scratch / (setting.name + "_" + form + "_" + std::to_string(seed));
+        job.folder = scratch / (setting.name + "_" + variant + "_" + std::to_string(seed));
         std::filesystem::create_directories(job.folder);
         torch::manual_seed(seed);
-        const auto measured = setting.train(job, Fault(form));
+        const auto measured = setting.train(job, Fault(variant));
         std::vector<double> of_ranks;
         for (const auto& one : all_gather(*job.group, at::full({1}, measured, at::kDouble)))
           of_ranks.push_back(one.item<double>());
         if (place.rank == 0)
           lines << json{{"setting", setting.name},
-                        {"form", form},
+                        {"variant", variant},
                         {"seed", seed},
                         {"measured", of_ranks}}
                 << std::endl;
@@ -141,12 +141,12 @@ void run_all(const std::vector<std::string>& command, const Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("What silent faults cost: accuracies of every form, a line of JSON each");
+  CLI::App app("What silent faults cost: accuracies of every variant, a line of JSON each");
   app.add_option("file", options.file, "where to write the lines");
   app.add_option("--ranks", options.ranks)->check(CLI::Range(2, 16));
   app.add_option("--seeds", options.seeds)->delimiter(',');
   app.add_option("--settings", options.settings)->delimiter(',');
-  app.add_option("--forms", options.forms)->delimiter(',');
+  app.add_option("--variants,--forms", options.variants)->delimiter(',');
   app.add_option("--samples", options.samples);
   app.add_option("--rate", options.rate, "of SGD at the global batch");
   app.add_option("--epochs", options.epochs)->check(CLI::Range(1, 1000));

@@ -83,7 +83,7 @@ double nodes(const Job& job, const Fault& fault) {
     options.rank = job.rank() % of_node;
   }
   if (const auto recorder = record::recorder_here()) {
-    auto place = record::place_of_this_process();  // and where it would be
+    auto place = record::placement_of_this_process();  // and where it would be
     place.node += static_cast<std::uint64_t>(job.rank() / of_node);
     place.local_rank = job.rank() % of_node;
     place.local_world_size = of_node;

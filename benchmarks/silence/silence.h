@@ -1,4 +1,4 @@
-// What a silent fault costs: small trainings on Fashion-MNIST in the correct form and with one fault, the same
+// What a silent fault costs: small trainings on Fashion-MNIST in the correct variant and with one fault, the same
 // seed for both. A setting is one training program; each of its faults is switched in one place of it.
 #pragma once
 
@@ -22,7 +22,7 @@ namespace lockstep::silence {
 using Ids = std::vector<std::int64_t>;
 using Batches = std::vector<Ids>;
 
-// Asked by its slug at the one place where it is switched; the correct form has none.
+// Asked by its slug at the one place where it is switched; the correct variant has none.
 class Fault {
  public:
   explicit Fault(std::string slug) : slug_(std::move(slug)) {}
@@ -39,7 +39,7 @@ struct Job {
   std::filesystem::path folder;  // of all ranks, empty, for checkpoints
   std::uint64_t seed = 0;
   TensorData train;         // this seed's own samples: no other seed has them
-  TensorData unused;        // a quarter as many, which correct forms do not train on
+  TensorData unused;        // a quarter as many, which correct variants do not train on
   TensorData test;          // the whole test set
   std::int64_t batch = 32;  // of a rank
   std::int64_t epochs = 6;
@@ -77,7 +77,7 @@ std::vector<Setting> clipping_settings();
 std::vector<Setting> augmentation_settings();
 std::vector<Setting> metrics_settings();
 
-// Goes through epochs until `updates` batches were trained on, however many an epoch has: every form of a
+// Goes through epochs until `updates` batches were trained on, however many an epoch has: every variant of a
 // setting trains on as many batches of as many samples.
 void for_updates(std::int64_t updates, const std::function<Batches(std::int64_t epoch)>& batches_of,
                  const std::function<void(const Ids&)>& step);
@@ -86,7 +86,7 @@ void for_updates(std::int64_t updates, const std::function<Batches(std::int64_t 
 std::function<Batches(std::int64_t)> epochs_of(DistributedSampler sampler, std::int64_t batch);
 
 // Plain SGD whose rate falls to 0 as a cosine: the last weights are then no draw from a wide cloud, and a
-// difference between two forms shows with few seeds.
+// difference between two variants shows with few seeds.
 struct DecayingSgd {
   DecayingSgd(std::vector<at::Tensor> parameters, double rate, std::int64_t updates)
       : optimizer(std::move(parameters), rate), schedule(optimizer, {.T_max = updates}) {}

@@ -51,8 +51,9 @@ class SumOverRanks : public torch::autograd::Function<SumOverRanks> {
 };
 
 struct BatchNormByHandImpl : torch::nn::Module {
-  BatchNormByHandImpl(std::int64_t features, ProcessGroupPtr ranks, std::int64_t rows, Fault form)
-      : group(std::move(ranks)), global_rows(static_cast<double>(rows)), fault(std::move(form)) {
+  BatchNormByHandImpl(std::int64_t features, ProcessGroupPtr ranks, std::int64_t rows,
+                      Fault variant)
+      : group(std::move(ranks)), global_rows(static_cast<double>(rows)), fault(std::move(variant)) {
     weight = register_parameter("weight", torch::ones(features));
     bias = register_parameter("bias", torch::zeros(features));
     running_mean = register_buffer("running_mean", torch::zeros(features));

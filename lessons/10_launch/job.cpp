@@ -7,7 +7,7 @@
 
 using namespace lockstep;
 
-void tell_place(RankContext& context, const trace::Place& place) {
+void tell_place(RankContext& context, const trace::Placement& place) {
   context.told().tell(place);
 }
 

@@ -1,4 +1,4 @@
-// Seams of the part "meeting": what its ranks find on the machine.
+// Seams of the part "rendezvous": what its ranks find on the machine.
 #pragma once
 
 #include <lockstep/lesson/lesson.h>

@@ -21,8 +21,8 @@ struct Node {
   int local_rank;
   int local_world_size;
 
-  lockstep::trace::Place place() const {
-    auto place = lockstep::record::place_of_this_process();
+  lockstep::trace::Placement place() const {
+    auto place = lockstep::record::placement_of_this_process();
     place.node += static_cast<std::uint64_t>(number);
     place.local_rank = local_rank;
     place.local_world_size = local_world_size;
@@ -31,8 +31,8 @@ struct Node {
 };
 
 // For the trace: where this process is, and with how many threads. Again where that changes.
-void tell_place(lockstep::RankContext& context,
-                const lockstep::trace::Place& place = lockstep::record::place_of_this_process());
+void tell_place(lockstep::RankContext& context, const lockstep::trace::Placement& place =
+                                                    lockstep::record::placement_of_this_process());
 
 // A rank's batches, step by step: of the samples that all ranks take in a step, its own are `size`
 // that follow each other. Tells that they are one pass.
@@ -47,6 +47,7 @@ lockstep::Measured ranks_that_trained(const lockstep::Outcomes& outcomes);
 lockstep::Part devices_part();
 lockstep::Part shards_part();
 lockstep::Part threads_part();
-lockstep::Part meeting_part();
+lockstep::Part rendezvous_part();
 lockstep::Part spawning_part();
 lockstep::Part preparing_part();
+lockstep::Part alone_part();

@@ -31,8 +31,8 @@ struct Augmented {
 
 // Images with their augmentation, as a loader's workers make them.
 struct Images : torch::data::datasets::BatchDataset<Images, Augmented> {
-  Images(TensorData all, std::uint64_t seed_in, int rank, const Fault& form)
-      : data(std::move(all)), fault(form), seed(seed_in), generator(rank_seed(seed, rank)) {}
+  Images(TensorData all, std::uint64_t seed_in, int rank, const Fault& variant)
+      : data(std::move(all)), fault(variant), seed(seed_in), generator(rank_seed(seed, rank)) {}
 
   Augmented get_batch(torch::ArrayRef<std::size_t> indices) override {
     // Each worker takes one batch a round, as equally fast ones do.

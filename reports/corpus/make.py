@@ -49,7 +49,7 @@ def verdict(folder):
     for variant in json.loads(report.read_text(encoding="utf-8"))["variants"]:
         if variant["name"] == folder.name:
             return {"outcome": variant["outcome"], "oracles": variant["oracles"]}
-    raise CorpusError(f"{report} has no form {folder.name}; record all forms of the lesson with one command")
+    raise CorpusError(f"{report} has no variant {folder.name}; record all variants of the lesson with one command")
 
 
 def as_bytes(value):

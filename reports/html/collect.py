@@ -21,6 +21,22 @@ def read(file):
     return json.loads(file.read_text(encoding="utf-8"))
 
 
+RENAMED = {"form": "kind", "standstill": "stall", "stand": "state"}  # since version 1 of a comparison report
+
+
+def of_this_version(value):
+    if isinstance(value, dict):
+        return {RENAMED.get(key, key): of_this_version(item) for key, item in value.items()}
+    return [of_this_version(item) for item in value] if isinstance(value, list) else value
+
+
+def read_comparison(file):
+    content = read(file)
+    if isinstance(content, dict) and content.get("schema_version") == 1 and isinstance(content.get("variants"), list):
+        content = {**content, "schema_version": 2, "variants": of_this_version(content["variants"])}
+    return content
+
+
 def why_not(error):
     """In a line: where a report is not as its schema says, and how."""
     place = "/".join(str(part) for part in error.absolute_path)
@@ -58,7 +74,7 @@ def comparisons_in(folder, validator, left_out):
     found = []
     for file in sorted(folder.glob("*.json"), key=lambda file: file.stat().st_mtime_ns):
         try:
-            content = read(file)
+            content = read_comparison(file)
         except (OSError, ValueError) as error:
             left_out.append((file.name, f"cannot be read: {error}"))
             continue
@@ -83,7 +99,7 @@ def collect(reports, measured):
     """Comparison reports of the folder `reports`, and every result in `measured`.
 
     Other results lie among the reports; those name no lesson. A file that cannot be read is left out, with the reason;
-    of two reports of one lesson the newer one is shown. The folder `forms` in it has runs of single variants: a newer
+    of two reports of one lesson the newer one is shown. The folder `variants` in it has runs of single variants: a newer
     one stands in the place of the lesson's.
     """
     result = Collected([], {}, [])
@@ -97,7 +113,7 @@ def collect(reports, measured):
         else:
             shown[content["lesson"]] = file, content
             result.comparisons.append(content)
-    for file, content in comparisons_in(reports / "forms", validator, result.left_out):
+    for file, content in comparisons_in(reports / "variants", validator, result.left_out):
         whole, lesson = shown.get(content["lesson"], (None, None))
         if lesson is None:
             shown[content["lesson"]] = file, content

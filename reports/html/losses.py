@@ -64,7 +64,7 @@ def chart(charts, id, title, variants):
     rows = [[variant["name"], specs.kind(variant), *row] for variant in variants for row in mean_losses(variant)]
     if not rows:
         return None
-    rows += one_process(sorted(variants, key=lambda variant: variant["form"] != "correct"))
+    rows += one_process(sorted(variants, key=lambda variant: variant["kind"] != "correct"))
     runs, kinds, scale = {row[0] for row in rows}, {row[1] for row in rows}, scale_of([row[3] for row in rows])
     reference = "one process" in kinds
     number = len(runs) - reference

@@ -10,7 +10,7 @@ def cells_of(variant):
     """slug -> how it was named."""
     cells = {finding["pitfall"]: "other advice" if finding["severity"] == "advice" else "another name"
              for finding in variant["findings"]}
-    if variant["form"] == "broken":
+    if variant["kind"] == "broken":
         own = {finding["severity"] for finding in variant["findings"] if finding["pitfall"] == variant["name"]}
         missing = "skipped" if variant["outcome"] == "skipped" else "nothing"
         cells[variant["name"]] = missing if not own else "its own name" + ("" if "violation" in own else ", as advice")
@@ -23,7 +23,7 @@ def planted_and_named(charts, comparisons):
     for comparison in comparisons:
         for variant in comparison["variants"]:
             cells = cells_of(variant)
-            if variant["form"] != "broken":
+            if variant["kind"] != "broken":
                 healthy += 1
                 found += bool(cells)
             rows += [[comparison["lesson"], f"{comparison['lesson'][:2]} {variant['name']}", slug, cell,
@@ -31,9 +31,9 @@ def planted_and_named(charts, comparisons):
     if not rows:
         return None
     named = sum(row[3].startswith("its own name") for row in rows)
-    broken = sum(variant["form"] == "broken" for comparison in comparisons for variant in comparison["variants"])
+    broken = sum(variant["kind"] == "broken" for comparison in comparisons for variant in comparison["variants"])
     return charts.add(
-        "matrix-forms", "Planted and named",
+        "matrix-variants", "Planted and named",
         f"A row for each broken variant, a column for each pitfall named: {named} of {broken} are named by their own name, on the "
         f"diagonal. Of {healthy} correct variants and near misses {found} have a finding, and a row. A cell leads to its run.",
         [("lesson", "lesson"), ("run", "planted"), ("found", "named"), ("cell", "how"), ("link", None)], rows, specs.named(),
@@ -51,7 +51,7 @@ def sweep(charts, measured):
             for cell, runs in sorted(size["cells"].items(), key=lambda item: (item[0] not in RIGHT, item[0])):
                 kind = "right" if cell in RIGHT else "not asked" if cell in NOT_ASKED else "wrong"
                 rows.append([f"level {level['level']}, {size['world_size']} ranks", cell, runs, kind,
-                             "#sweep-wrong" if kind == "wrong" else "#matrix-forms"])
+                             "#sweep-wrong" if kind == "wrong" else "#matrix-variants"])
         if level["level"] == 2:
             exact, trials = level["exact"]["successes"], level["exact"]["trials"]
     return charts.add(

@@ -39,7 +39,7 @@ def parts_of(comparison):
 def correct_of(comparison, variant):
     """The correct variant of the same part; None where it is that itself, or there is none."""
     for other in comparison["variants"]:
-        if other["part"] == variant["part"] and other["form"] == "correct":
+        if other["part"] == variant["part"] and other["kind"] == "correct":
             return None if other is variant else other
     return None
 
@@ -77,7 +77,7 @@ def that_differ(variant, correct):
 def of_run(charts, comparison, variant):
     """What the page has of a run: the pictures that show its fault, the others, the loss, and what its report lacks."""
     correct = correct_of(comparison, variant)
-    lead = that_differ(variant, correct) if variant["form"] == "broken" else []
+    lead = that_differ(variant, correct) if variant["kind"] == "broken" else []
     loss = losses.chart(charts, f"loss-{run_id(comparison['lesson'], variant['name'])}", "Losses",
                         [variant] + ([correct] if correct else [])) if losses.mean_losses(variant) else None
     lesson = comparison["lesson"]

@@ -23,7 +23,7 @@ CONFIG = {
 
 
 def kind(variant):
-    return variant["form"].replace("-", " ")
+    return variant["kind"].replace("-", " ")
 
 
 def series(number):

@@ -17,8 +17,8 @@ def is_named(variant):
 def of_lesson(comparison):
     variants = comparison["variants"]
     ran = [variant for variant in variants if variant["outcome"] != "skipped"]
-    broken = [variant for variant in ran if variant["form"] == "broken"]
-    healthy = [variant for variant in ran if variant["form"] != "broken"]
+    broken = [variant for variant in ran if variant["kind"] == "broken"]
+    healthy = [variant for variant in ran if variant["kind"] != "broken"]
     return {
         "lesson": comparison["lesson"],
         "title": comparison["title"],

@@ -88,19 +88,25 @@ class Command(unittest.TestCase):
         self.assert_has(self.page(), "<li>04_torn.json: cannot be read")
 
     def test_of_two_reports_of_a_lesson_the_newer_is_shown(self):
-        made_up.write(self.folder, made_up.report("05_x", [made_up.form("correct", "correct")], title="The older"))
+        made_up.write(self.folder, made_up.report("05_x", [made_up.variant("correct", "correct")], title="The older"))
         (self.folder / "05_x.json").rename(self.folder / "99_older.json")
         os.utime(self.folder / "99_older.json", (1, 1))
-        made_up.write(self.folder, made_up.report("05_x", [made_up.form("correct", "correct")], title="The newer"))
+        made_up.write(self.folder, made_up.report("05_x", [made_up.variant("correct", "correct")], title="The newer"))
         self.assertIn("left out 99_older.json: 05_x.json is a newer report of 05_x", self.made().stderr)
         self.assert_has(self.page(), "The newer", no=("The older",))
 
+    def test_a_report_of_version_1_is_read(self):
+        newer = made_up.variant("correct", "correct")
+        older = {{"kind": "form", "stall": "standstill"}.get(key, key): value for key, value in newer.items()}
+        made_up.write(self.folder, {**made_up.report("05_x", [older]), "schema_version": 1})
+        self.assertEqual(collect.collect(self.folder, self.folder).comparisons, [made_up.report("05_x", [newer])])
+
     def test_a_newer_run_of_a_single_variant_stands_in_its_place(self):
-        first, second = (made_up.form(name, "broken", losses=[[1.0]]) for name in ("one", "two"))
+        first, second = (made_up.variant(name, "broken", losses=[[1.0]]) for name in ("one", "two"))
         for written, wanted in ((2, "as-expected"), (8, "not-named")):
-            lesson, single = self.folder / "05_a.json", self.folder / "forms" / "05_a.json"
+            lesson, single = self.folder / "05_a.json", self.folder / "variants" / "05_a.json"
             made_up.write(self.folder, made_up.report("05_a", [first, second]))
-            made_up.write(self.folder / "forms", made_up.report("05_a", [{**second, "verdict": "not-named"}]),
+            made_up.write(self.folder / "variants", made_up.report("05_a", [{**second, "verdict": "not-named"}]),
                           made_up.report("06_b", [first]))
             os.utime(lesson, (5, 5))
             os.utime(single, (written, written))
@@ -110,7 +116,7 @@ class Command(unittest.TestCase):
                              [("one", "as-expected"), ("two", wanted)])
 
     def test_two_variants_of_one_name(self):
-        made_up.write(self.folder, made_up.report("05_x", [made_up.form("correct", "correct")] * 2))
+        made_up.write(self.folder, made_up.report("05_x", [made_up.variant("correct", "correct")] * 2))
         result = call("--reports", self.folder)
         self.assertEqual(result.returncode, 3)
         self.assertIn("05_x.json: two variants have the name correct", result.stderr)

@@ -11,9 +11,9 @@ ENVIRONMENT = {"git_revision": "0" * 40, "torch": "2.11.0", "compiler": "Clang 1
                "cpu": "a processor", "processors": 2, "gpus": [], "data": "synthetic"}
 
 
-def form(name, kind, part="loop", losses=((2.25, 1.5), (2.75, 2.5)), **more):
-    return {"name": name, "part": part, "form": kind, "what": "", "world_size": 2, "participants": "ranks", "outcome": "completed",
-            "reason": "", "standstill": None, "oracles": [], "findings": [], "losses": [list(rank) for rank in losses],
+def variant(name, kind, part="loop", losses=((2.25, 1.5), (2.75, 2.5)), **more):
+    return {"name": name, "part": part, "kind": kind, "what": "", "world_size": 2, "participants": "ranks", "outcome": "completed",
+            "reason": "", "stall": None, "oracles": [], "findings": [], "losses": [list(rank) for rank in losses],
             "accuracy": [], "timings": {"seconds": 1.25}, "verdict": "as-expected", **more}
 
 
@@ -27,7 +27,7 @@ def oracle(pitfall, expected, observed, **more):
 
 
 def report(lesson, variants, title="A lesson", **environment):
-    return {"schema_version": 1, "lesson": lesson, "title": title, "environment": {**ENVIRONMENT, **environment},
+    return {"schema_version": 2, "lesson": lesson, "title": title, "environment": {**ENVIRONMENT, **environment},
             "as_expected": True, "variants": variants}
 
 
@@ -55,27 +55,27 @@ def write(folder, *reports):
 
 def small(folder):
     """Three lessons: with pictures; a hang, a wrong verdict and a skip, without pictures; with hostile text everywhere."""
-    stand = {"rank": 1, "stand": "absent", "to_blame": True, "here": None, "last": None, "ended": "raised", "exit_code": 1, "signal": 0}
-    waits = {**stand, "rank": 0, "stand": "waiting", "to_blame": False, "ended": "",
+    absent = {"rank": 1, "state": "absent", "to_blame": True, "here": None, "last": None, "ended": "raised", "exit_code": 1, "signal": 0}
+    waits = {**absent, "rank": 0, "state": "waiting", "to_blame": False, "ended": "",
              "here": {"operation": "allreduce", "sequence": 9, "group": "0"}}
     write(
         folder,
         report("03_pictures", [
-            form("correct", "correct", pictures=pictures(False), oracles=[oracle("sum-not-mean", 1.0, 1.0)],
+            variant("correct", "correct", pictures=pictures(False), oracles=[oracle("sum-not-mean", 1.0, 1.0)],
                  reference_losses=[2.5, 1.875]),
-            form("sum-not-mean", "broken", pictures=pictures(True), losses=((3.5, 3.25), (3.75, 3.5)),
+            variant("sum-not-mean", "broken", pictures=pictures(True), losses=((3.5, 3.25), (3.75, 3.5)),
                  oracles=[oracle("sum-not-mean", 1.0, 1.9876543)], findings=[finding("sum-not-mean")]),
-            form("near-miss-divided", "near-miss", losses=((2.25, 1.5), (2.75, 2.625)))]),
+            variant("near-miss-divided", "near-miss", losses=((2.25, 1.5), (2.75, 2.625)))]),
         report("09_hangs", [
-            form("correct", "correct", losses=()),
-            form("local-early-stop", "broken", losses=(), outcome="hang", reason="rank 1 left\nrank 0 waits",
+            variant("correct", "correct", losses=()),
+            variant("local-early-stop", "broken", losses=(), outcome="hang", reason="rank 1 left\nrank 0 waits",
                  findings=[finding("local-early-stop", sequence=9)],
-                 standstill={"operation": "allreduce", "sequence": 9, "group": "0", "step": 4, "ranks": [waits, stand]}),
-            form("never-named", "broken", losses=(), verdict="not-named", oracles=[oracle("never-named", 4.0, None, manifested=True)]),
-            form("needs-a-gpu", "broken", losses=(), outcome="skipped", reason="there is no GPU", verdict="skipped")]),
+                 stall={"operation": "allreduce", "sequence": 9, "group": "0", "step": 4, "ranks": [waits, absent]}),
+            variant("never-named", "broken", losses=(), verdict="not-named", oracles=[oracle("never-named", 4.0, None, manifested=True)]),
+            variant("needs-a-gpu", "broken", losses=(), outcome="skipped", reason="there is no GPU", verdict="skipped")]),
         report("16_hostile", [
-            form("correct", "correct", what=HOSTILE, part=HOSTILE),
-            form(HOSTILE, "broken", part=HOSTILE, what=HOSTILE, outcome="crash", reason=HOSTILE,
+            variant("correct", "correct", what=HOSTILE, part=HOSTILE),
+            variant(HOSTILE, "broken", part=HOSTILE, what=HOSTILE, outcome="crash", reason=HOSTILE,
                  findings=[finding(HOSTILE, evidence=HOSTILE)], oracles=[oracle(HOSTILE, 0.0, 1.0, metric=HOSTILE)],
                  pictures=hostile_pictures())], title=HOSTILE, compiler=HOSTILE, cpu=HOSTILE, gpus=[HOSTILE]))
 
@@ -88,13 +88,13 @@ def hostile_pictures():
     return picture
 
 
-def full_size(folder, lessons=17, forms=16):
-    """As many forms as the course has, each with as many pictures as a report may hold."""
+def full_size(folder, lessons=17, each=16):
+    """As many variants as the course has, each with as many pictures as a report may hold."""
     shuffle = random.Random(0)
     ids = list(range(256))
     for number in range(1, lessons + 1):
         variants = []
-        for index in range(forms):
+        for index in range(each):
             kind = ("correct", "broken", "near-miss")[min(index, 1) if index < 7 else 2]
             picture = copy.deepcopy(pictures(False))
             picture["divergence"] = [{"step": step, "distance": 1e-6 * shuffle.random()} for step in range(100)]
@@ -105,7 +105,7 @@ def full_size(folder, lessons=17, forms=16):
                 shuffle.shuffle(ids)
                 drawn.update(samples=256, ranks=[sorted(ids[:128]), sorted(ids[128:])])
             name = "correct" if index == 0 else f"pitfall-{number}-{index}"
-            variants.append(form(name, kind, losses=[[shuffle.random() for _ in range(5)]] * 2, pictures=picture,
-                                 oracles=[oracle(name, 0.0, float(kind == "broken"))] * 3,
-                                 findings=[finding(name)] if kind == "broken" else []))
+            variants.append(variant(name, kind, losses=[[shuffle.random() for _ in range(5)]] * 2, pictures=picture,
+                                    oracles=[oracle(name, 0.0, float(kind == "broken"))] * 3,
+                                    findings=[finding(name)] if kind == "broken" else []))
         write(folder, report(f"{number:02d}_lesson", variants))

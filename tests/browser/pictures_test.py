@@ -42,7 +42,7 @@ def apart(*distances):
 def run(kind="broken", outcome="completed", divergence=(), timeline=None, owners=()):
     picture = {"divergence": list(divergence), "tolerance": 1e-6, "timeline": timeline or called(),
                "owners": list(owners)}
-    return made_up.form(kind, kind, outcome=outcome, pictures=picture)
+    return made_up.variant(kind, kind, outcome=outcome, pictures=picture)
 
 
 class Owners(unittest.TestCase):

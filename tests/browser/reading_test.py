@@ -107,9 +107,9 @@ class Rounded(Page):
     def setUpClass(cls):
         super().setUpClass()
         made_up.write(cls.folder, made_up.report("04_long", [
-            made_up.form("correct", "correct", losses=[[LONG, LONG / 2]] * 2, pictures=made_up.pictures(False),
+            made_up.variant("correct", "correct", losses=[[LONG, LONG / 2]] * 2, pictures=made_up.pictures(False),
                          oracles=[made_up.oracle("long", 1.0, 1.0000000022, manifested=False)]),
-            made_up.form("long", "broken", losses=[[LONG + 0.1, LONG / 3]] * 2, pictures=made_up.pictures(True),
+            made_up.variant("long", "broken", losses=[[LONG + 0.1, LONG / 3]] * 2, pictures=made_up.pictures(True),
                          oracles=[made_up.oracle("long", 1.4142135623730951, LONG),
                                   made_up.oracle("long", 0.0, 1.23456789e-8)])]))
         cls.make()

@@ -139,18 +139,18 @@ class Used(Page):
                                              ("correct", "local-early-stop", "never-named", "needs-a-gpu")])
         self.assertEqual(self.js("return document.getElementById('filter-count').value"), "4 of 9 runs")
         for value, names in (("outcome:hang", ["local-early-stop"]), ("right:no", ["never-named"]),
-                             ("outcome:skipped", ["needs-a-gpu"]), ("form:correct", ["correct"]),
+                             ("outcome:skipped", ["needs-a-gpu"]), ("kind:correct", ["correct"]),
                              ("found:yes", ["local-early-stop"])):
             self.select("filter-outcome", value)
             self.assertEqual(self.shown_runs(), [f"run-09_hangs-{name}" for name in names], value)
         self.select("filter-lesson", "")
         self.assertEqual(len(self.shown_runs()), 3)
-        self.select("filter-outcome", "form:near-miss")
+        self.select("filter-outcome", "kind:near-miss")
         self.assertEqual(self.shown_runs(), ["run-03_pictures-near-miss-divided"])
         self.assertFalse(self.js("return document.getElementById('lesson-09_hangs').checkVisibility()"))
 
     def test_the_matrix_shows_what_the_filter_leaves(self):
-        figure = "matrix-forms"
+        figure = "matrix-variants"
         self.browser.draw(figure)
         self.assertEqual(self.js(marks("symbol", figure)), 5)
         rows = self.table(figure)
@@ -186,8 +186,8 @@ class Used(Page):
 
     def test_a_cell_of_the_matrix_leads_to_its_run(self):
         self.select("filter-lesson", "03_pictures")
-        self.browser.draw("matrix-forms")
-        self.wait(marks("symbol", "matrix-forms") + " === 1", what="one mark is left")
+        self.browser.draw("matrix-variants")
+        self.wait(marks("symbol", "matrix-variants") + " === 1", what="one mark is left")
         self.point_at("#matrix-forms svg .mark-symbol.marks path").click().perform()
         self.wait("return document.getElementById('run-03_pictures-sum-not-mean').open", what="the run is open")
 
@@ -206,9 +206,9 @@ class Used(Page):
         self.js("document.getElementById('run-09_hangs-correct').querySelector('summary').focus()")
         active.active_element.send_keys(Keys.ENTER)
         self.assertTrue(self.js("return document.getElementById('run-09_hangs-correct').open"))
-        self.js("document.querySelector('#matrix-forms details.table > summary').focus()")
+        self.js("document.querySelector('#matrix-variants details.table > summary').focus()")
         active.active_element.send_keys(Keys.ENTER)
-        self.wait("return document.querySelector('#matrix-forms table')", what="the table")
+        self.wait("return document.querySelector('#matrix-variants table')", what="the table")
         active.active_element.send_keys(Keys.TAB)  # the table's frame, which scrolls
         active.active_element.send_keys(Keys.TAB)
         self.assertEqual(self.js("return document.activeElement.getAttribute('href')"), "#run-03_pictures-sum-not-mean")

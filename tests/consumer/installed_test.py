@@ -180,7 +180,7 @@ class TwoLines(Program):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assert_learned(done.stdout)
         self.assert_findings([])
-        self.assertEqual(self.events(), {"collective", "group", "place", "store_call"})
+        self.assertEqual(self.events(), {"collective", "group", "placement", "store_call"})
 
     def test_three_ranks_are_clean(self):
         ranks = self.train("two_lines", 3)
@@ -234,7 +234,7 @@ class Unprobed(Program):
         self.assert_trained(self.train("unprobed", 2))
         self.assert_findings([])
         self.assertLessEqual({"model", "engine", "dataset", "set_epoch", "pass_begin", "pass_end", "samples", "forward",
-                              "loss", "local_gradients", "reduced_gradients", "parameters", "update", "group", "place"},
+                              "loss", "local_gradients", "reduced_gradients", "parameters", "update", "group", "placement"},
                              self.events())
 
     def test_a_forward_beside_the_wrapper(self):

@@ -13,7 +13,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MAKE = ROOT / "reports" / "corpus" / "make.py"
 BIN, COURSE = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
-FORMS = {"05_set_epoch": "missing-set-epoch", "16_metrics": "near-miss-reduced-after-backward",
+VARIANTS = {"05_set_epoch": "missing-set-epoch", "16_metrics": "near-miss-reduced-after-backward",
          "18_elastic_restart": "restart-without-resume"}
 
 
@@ -29,8 +29,8 @@ class Corpus(unittest.TestCase):
         cls.top = pathlib.Path(cls.folder.name)
         cls.runs = cls.top / "runs"
         cls.runs.mkdir()
-        for lesson, form in FORMS.items():
-            done = run(BIN / lesson, "--variant", form, "--world-size", 2, "--trace", cls.runs,
+        for lesson, variant in VARIANTS.items():
+            done = run(BIN / lesson, "--variant", variant, "--world-size", 2, "--trace", cls.runs,
                        "--json", cls.runs / f"{lesson}.json")
             assert done.returncode == 0, done.stderr
         cls.archive = cls.top / "corpus.tar.xz"

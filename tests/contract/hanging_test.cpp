@@ -1,7 +1,7 @@
 // Jobs that stop, by why they do.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/diagnose/standstill.h>
+#include <lockstep/diagnose/stall.h>
 #include <lockstep/trace/attempts.h>
 
 #include <csignal>
@@ -13,7 +13,7 @@
 namespace lockstep::contract {
 namespace {
 
-using diagnose::Stand;
+using diagnose::RankState;
 using diagnose::State;
 using ::testing::HasSubstr;
 
@@ -132,7 +132,7 @@ TEST_P(Hanging, RanksThatLeaveWithoutAWordAreNamed) {
       expect_only(trace, "no-progress", {last()}, 0);
       EXPECT_THAT(evidence(trace), HasSubstr("exited with code 3 before broadcast number 3"));
     } else {
-      EXPECT_EQ(diagnose::standstill(trace)->culprits().at(0)->stand, Stand::exited);
+      EXPECT_EQ(diagnose::stall_of(trace)->culprits().at(0)->state, RankState::exited);
     }
   }
 }

@@ -22,7 +22,7 @@ class Launching : public testing::TestWithParam<int> {
   // Two nodes of half the ranks each; two ranks are on one.
   int devices() const { return std::max(2, (world_size() + 1) / 2); }
   int local_rank(int rank) const { return rank % devices(); }
-  trace::Place place(int rank, std::int64_t threads = 1) const {
+  trace::Placement place(int rank, std::int64_t threads = 1) const {
     const int node = rank / devices();
     return {.node = 7u + static_cast<std::uint64_t>(node),
             .local_rank = local_rank(rank),

@@ -20,8 +20,8 @@ except ImportError:
     jsonschema = None
 
 
-def run(form, cell, pitfall=None, size=2, seed=0, noise=0, steps=None):
-    return {"name": f"05_a/{form} ({size} ranks, seed {seed})", "family": "05", "pitfall": pitfall, "ranks": [0], "step": 3,
+def run(variant, cell, pitfall=None, size=2, seed=0, noise=0, steps=None):
+    return {"name": f"05_a/{variant} ({size} ranks, seed {seed})", "family": "05", "pitfall": pitfall, "ranks": [0], "step": 3,
             "cell": cell, "findings": [], "noise": noise, "steps_until_found": steps}
 
 

@@ -9,7 +9,7 @@ namespace {
 
 using diagnose::State;
 using trace::Device;
-using trace::Place;
+using trace::Placement;
 using trace::Shard;
 
 class Placing : public Launching {};

@@ -1,5 +1,5 @@
-// Really recorded runs: forms of lessons, run for these tests, or every run that is kept below the folder that
-// LOCKSTEP_TEST_RUNS names (the full tier: all forms). What is found must not hang on a name, a path, a clock
+// Really recorded runs: variants of lessons, run for these tests, or every run that is kept below the folder that
+// LOCKSTEP_TEST_RUNS names (the full tier: all variants). What is found must not hang on a name, a path, a clock
 // or the order of the cases; each pitfall must show from the level on that its detector declares, and with the calls
 // alone that its page declares.
 #include <gtest/gtest.h>
@@ -24,12 +24,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Form {
+struct Variant {
   const char* lesson;
   const char* name;
 };
 // Every kind of name that a trace holds, every level, a run of several attempts, right runs among them.
-constexpr Form kForms[] = {
+constexpr Variant kVariants[] = {
     {"02_data_parallel", "replica-buffers-lost"},
     {"03_ddp", "no-initial-broadcast"},
     {"03_ddp", "near-miss-parameters-averaged"},
@@ -68,12 +68,12 @@ std::vector<std::string> said(const trace::Trace& trace, const Renaming& renamin
 
 class Recorded : public ::testing::Test {
  protected:
-  fs::path record(const Form& form) const {
-    const auto finished = testing::run({std::string(LOCKSTEP_LESSONS_FOLDER) + "/" + form.lesson,
-                                        "--variant", form.name, "--world-size", "2", "--trace",
+  fs::path record(const Variant& variant) const {
+    const auto finished = testing::run({std::string(LOCKSTEP_LESSONS_FOLDER) + "/" + variant.lesson,
+                                        "--variant", variant.name, "--world-size", "2", "--trace",
                                         (folder_.path() / "runs").string()});
     EXPECT_EQ(finished.exit_code, 0) << finished.err;
-    return folder_.path() / "runs" / form.lesson / form.name;
+    return folder_.path() / "runs" / variant.lesson / variant.name;
   }
   void expect_the_same_under_other_names(const fs::path& run) const {
     const TemporaryFolder copy("lockstep-renamed");
@@ -111,14 +111,15 @@ class Recorded : public ::testing::Test {
   TemporaryFolder folder_{"lockstep-recorded"};
 };
 
-class RecordedForm : public Recorded, public ::testing::WithParamInterface<Form> {};
-INSTANTIATE_TEST_SUITE_P(Lessons, RecordedForm, ::testing::ValuesIn(kForms), [](const auto& info) {
-  auto name = std::string("L") + info.param.lesson + "_" + info.param.name;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-});
+class RecordedVariant : public Recorded, public ::testing::WithParamInterface<Variant> {};
+INSTANTIATE_TEST_SUITE_P(Lessons, RecordedVariant, ::testing::ValuesIn(kVariants),
+                         [](const auto& info) {
+                           auto name = std::string("L") + info.param.lesson + "_" + info.param.name;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
 
-TEST_P(RecordedForm, IsFoundUnderOtherNamesFromItsLevelOnAndByItsCalls) {
+TEST_P(RecordedVariant, IsFoundUnderOtherNamesFromItsLevelOnAndByItsCalls) {
   const auto run = record(GetParam());
   expect_the_same_under_other_names(run);
   const auto cases = matrix::find_cases({run});
@@ -138,12 +139,12 @@ void expect_the_same_in_any_order(std::vector<fs::path> runs) {
 
 TEST_F(Recorded, RunsAreJudgedTheSameInAnyOrder) {
   std::vector<fs::path> runs;
-  for (const auto& form : kForms)
-    if (std::string(form.lesson) < "07") runs.push_back(record(form));
+  for (const auto& variant : kVariants)
+    if (std::string(variant.lesson) < "07") runs.push_back(record(variant));
   expect_the_same_in_any_order(runs);
 }
 
-// Asked for by tests/matrix.py, which keeps the runs of all forms.
+// Asked for by tests/matrix.py, which keeps the runs of all variants.
 TEST_F(Recorded,
        DISABLED_RunsThatAreKeptAreAllFoundUnderOtherNamesFromTheirLevelOnAndByTheirCalls) {
   const auto kept = environment("LOCKSTEP_TEST_RUNS");

@@ -39,7 +39,7 @@ struct Rename {
     file.file = other_hash(file.file);
   }
   void operator()(trace::DataFile& file) const { file.file = other_hash(file.file); }
-  void operator()(trace::Place& place) const {
+  void operator()(trace::Placement& place) const {
     place.node = other_hash(place.node);
     place.processor_set = other_hash(place.processor_set);
   }

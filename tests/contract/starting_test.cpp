@@ -12,7 +12,7 @@ namespace {
 using diagnose::State;
 using trace::DataFile;
 using trace::Device;
-using trace::Place;
+using trace::Placement;
 using trace::Spawn;
 using trace::StoreCall;
 
@@ -211,9 +211,10 @@ class Preparing : public Launching {
       return 50u + static_cast<std::uint64_t>(plan.own_files ? rank : 0);
     };
     for (int rank = 0; rank < world_size(); ++rank)
-      record_next(rank, Place{.node = plan.one_node ? 1u : 1u + static_cast<std::uint64_t>(rank),
-                              .processors = 99,
-                              .threads = 1});
+      record_next(rank,
+                  Placement{.node = plan.one_node ? 1u : 1u + static_cast<std::uint64_t>(rank),
+                            .processors = 99,
+                            .threads = 1});
     for (int rank = 0; rank < world_size(); ++rank) {
       record_next(rank, DataFile{"write_begin", file(rank), true});
       if (plan.in_turn) record_next(rank, DataFile{"write_end", file(rank), true});
@@ -264,7 +265,7 @@ TEST_P(Preparing, AfterAnotherHasGivenUpIsRight) {
   auto trace = empty_trace(world_size());
   for (int rank = 0; rank < 2; ++rank) {
     auto& events = trace.ranks[static_cast<std::size_t>(rank)];
-    record(events, -1, Place{.node = 1, .processors = 99, .threads = 1});
+    record(events, -1, Placement{.node = 1, .processors = 99, .threads = 1});
     record(events, -1, DataFile{"write_begin", 50, true});
     events.events.back().time_ns = 1000 * (rank + 1);
   }

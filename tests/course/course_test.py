@@ -106,22 +106,22 @@ class Course(unittest.TestCase):
         self.assert_usage(call("run", "no_lesson"), "no_lesson", "./lockstep list names them all")
         self.assert_usage(call("run", "99"), "there is no lesson 99; there are 01 to 18, and next to it 18_")
         self.assert_usage(call("exercise", "start", "0"), "there is no lesson 00;", "next to it 01_single_device.")
-        self.assert_usage(call("run", "all", "--variant", "no-form"), "no-form")
+        self.assert_usage(call("run", "all", "--variant", "no-variant"), "no-variant")
         self.assert_usage(call("run", "all", "--json", "x.json"), "--json")
         self.assert_usage(call("run", "05", "--json", self.folder / "missing" / "x.json"), str(self.folder / "missing"))
-        self.assert_usage(call("run", "05", "--variant", "no-form", "--reports", self.folder), "no-form")
+        self.assert_usage(call("run", "05", "--variant", "no-variant", "--reports", self.folder), "no-variant")
         self.assert_usage(call("run", "05", "--varient", "X"), "not expected: --varient X; there are --help, --variant, ")
         self.assertEqual(list(self.folder.iterdir()), [])
 
     def test_what_was_misspelt_is_offered_as_it_is_spelt(self):
-        form = "the nearest: missing-set-epoch,"
+        variant = "the nearest: missing-set-epoch,"
         self.assert_usage(call("run", "set_epok"), 'no lesson "set_epok"; the nearest: 05_set_epoch,')
         self.assert_usage(call("run", "set-epok"), "the nearest: 05_set_epoch,")
-        self.assert_usage(call("run", "05", "--variant", "missing-set-epohc"), 'no variant "missing-set-epohc" in 05_', form)
-        self.assert_usage(call("run", "05", "--variant", "missing_set_epoch"), form)
-        self.assert_usage(call("run", "all", "--variant", "missing-set-epohc"), "no lesson has a variant", form)
+        self.assert_usage(call("run", "05", "--variant", "missing-set-epohc"), 'no variant "missing-set-epohc" in 05_', variant)
+        self.assert_usage(call("run", "05", "--variant", "missing_set_epoch"), variant)
+        self.assert_usage(call("run", "all", "--variant", "missing-set-epohc"), "no lesson has a variant", variant)
         for action in ("start", "hint", "check", "reset"):
-            self.assert_usage(call("exercise", action, "missing-set-epohc"), 'no exercise "missing-set-epohc"', form)
+            self.assert_usage(call("exercise", action, "missing-set-epohc"), 'no exercise "missing-set-epohc"', variant)
         self.assert_usage(call("exercise", "start", "set_epok"), "the nearest: 05_set_epoch,")
 
     def test_subcommands_are_named(self):
@@ -132,7 +132,7 @@ class Course(unittest.TestCase):
         self.assert_usage(call(), "./lockstep wants a subcommand; there are list, run,")
         self.assert_usage(call("explain", "missing-set-epoch", "one", "two"), "not expected: one two;")
 
-    def test_a_form_among_all_lessons_then_blind(self):
+    def test_a_variant_among_all_lessons_then_blind(self):
         traces = self.folder / "traces"
         result = call("run", "all", "--variant=missing-set-epoch", "--reports", self.folder / "new" / "folder",
                       "--trace", traces)
@@ -236,7 +236,7 @@ class Course(unittest.TestCase):
             self.assertEqual(places, sorted(places))
             told = result.stderr.splitlines()
             self.assertEqual([line.split(":")[0] for line in told], [f"variant {n} of 7" for n in range(1, 8)])
-            # At first from the forms before; then from the last report.
+            # At first from the variants before; then from the last report.
             self.assertRegex(told[0], r"^variant 1 of 7: correct" + (r", about \d+ s left$" if measured else "$"))
             self.assertRegex(told[1], r"^variant 2 of 7: missing-set-epoch, about \d+ s left$")
         result = call("run", "05", "--variant", "missing-set-epoch", "--reports", reports)
@@ -250,7 +250,7 @@ class Course(unittest.TestCase):
         variants = json.loads(report.read_text())["variants"]
         skipped = [each for each in variants if each["verdict"] == "skipped"]
         self.assertGreater(len(skipped), 2)
-        self.assertLess(len(skipped), len(variants), "a form runs on one rank")
+        self.assertLess(len(skipped), len(variants), "a variant runs on one rank")
         reasons = {each["reason"] for each in skipped}
         self.assertLess(len(reasons), len(skipped))
         for reason in reasons:
@@ -315,7 +315,7 @@ exit {ends.get(name, 0)}
         self.assertNotIn("left", run_all("--variant", "correct"))
         for name in without_report:  # an earlier run's, which says nothing of this one
             shutil.copy(self.folder / "reports" / "01_single_device.json", self.folder / "reports" / f"{name}.json")
-        self.assertFalse(recorded.exists(), "a single form is not the lesson")
+        self.assertFalse(recorded.exists(), "a single variant is not the lesson")
         self.assertIn(f", about {2 * len(lessons)} s left", run_all())
         done = json.loads(recorded.read_text())["lessons"]
         self.assertEqual(sorted(done), [name for name in lessons if ends.get(name, 1) == 1])
@@ -340,7 +340,7 @@ exit {ends.get(name, 0)}
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                   start_new_session=True) as process:
                 try:
-                    # The first form has been told of, so the next one's ranks are under way or about to be.
+                    # The first variant has been told of, so the next one's ranks are under way or about to be.
                     for line in process.stdout:
                         if "accuracy" in line:
                             break

@@ -80,7 +80,7 @@ class Explain(unittest.TestCase):
                 switch = (ROOT / file).read_text(encoding="utf-8").splitlines()[int(number) - 1]
                 self.assertIn(f'fault("{slug}")', switch)
                 self.assertTrue(file.startswith(f"lessons/{lesson}/"), file)
-                # The code tells the forms apart.
+                # The code tells the variants apart.
                 code = [lines[begin:end] for begin, end in ((places[0], places[1]), (places[3], places[4]))]
                 signs = [any(line.startswith(f"   {sign}| ") for line in part) for sign, part in zip("-+", code)]
                 self.assertTrue(any(signs), code)
@@ -101,7 +101,7 @@ class Explain(unittest.TestCase):
         for slug in SLUGS:
             with self.subTest(slug), tempfile.TemporaryDirectory() as folder:
                 patch, broken, right = (call("explain", slug, *how) for how in (
-                    ("--diff",), ("--form", "broken"), ("--form", "right")))
+                    ("--diff",), ("--code", "broken"), ("--code", "right")))
                 for result in (patch, broken, right):
                     self.assertEqual((result.returncode, result.stderr), (0, ""))
                     self.assertNotIn("\x1b", result.stdout)
@@ -157,9 +157,9 @@ class Explain(unittest.TestCase):
 
     def test_wrong_use(self):
         for arguments, text in ((("no-such",), "no-such"), (("mising-set-epoch", "--diff"), "missing-set-epoch"),
-                                (("--diff",), "slug"), (("missing-set-epoch", "other"), "other"), (("--form", "right"), "slug"),
-                                (("missing-set-epoch", "--form", "wrong"), "wrong"),
-                                (("missing-set-epoch", "--form", "right", "--diff"), "--diff")):
+                                (("--diff",), "slug"), (("missing-set-epoch", "other"), "other"), (("--code", "right"), "slug"),
+                                (("missing-set-epoch", "--code", "wrong"), "wrong"),
+                                (("missing-set-epoch", "--code", "right", "--diff"), "--diff")):
             result = call("explain", *arguments)
             self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
             self.assertEqual(result.stderr.count("error:"), 1)

@@ -22,7 +22,7 @@ ESCAPE = re.compile(r"\x1b\[([\d;]*)m")
 COLOURS = set(range(30, 38))
 OFF = {0: {1, *COLOURS}, 22: {1}, 39: COLOURS, 49: set()}
 PAGE_SECTIONS = ["Broken code", "Symptom", "Why", "Fix", "In your own job", "Links", "More"]
-FORM = "missing-set-epoch"
+SLUG = "missing-set-epoch"
 
 
 def until(condition, what):
@@ -178,7 +178,7 @@ class Small(unittest.TestCase):
         self.assertEqual(self.call("lockstep list | cat").lines, answer.lines)
 
     def test_explain(self):
-        answer = self.call(f"lockstep explain {FORM}")
+        answer = self.call(f"lockstep explain {SLUG}")
         # Bold is for headings, red and green for lines that begin with what they mean.
         self.assertEqual([text for codes, text in answer.colours() if codes == {1}][1:], PAGE_SECTIONS)
         for codes, sign in (({31}, "-"), ({32}, "+")):
@@ -186,19 +186,19 @@ class Small(unittest.TestCase):
             self.assertTrue(lines, answer.text)
             self.assertEqual([line for line in lines if not line.lstrip().startswith(sign)], [])
         self.assertEqual([codes for codes, _ in answer.colours() if codes not in ({1}, {31}, {32})], [])
-        for plain in (f"NO_COLOR=1 lockstep explain {FORM}", f"TERM=dumb lockstep explain {FORM}",
-                      f"lockstep explain {FORM} | cat"):
+        for plain in (f"NO_COLOR=1 lockstep explain {SLUG}", f"TERM=dumb lockstep explain {SLUG}",
+                      f"lockstep explain {SLUG} | cat"):
             again = self.call(plain)
             self.assertEqual((again.colours(), again.lines), ([], answer.lines), plain)
 
     def test_explain_the_difference(self):
-        answer = self.call(f"lockstep explain {FORM} --diff")
+        answer = self.call(f"lockstep explain {SLUG} --diff")
         self.assertRegex(answer.text, r"(?m)^-.*Nothing: the sampler deals epoch 0")
         self.assertRegex(answer.text, r"(?m)^\+.*sampler\.set_epoch\(epoch\)")
         self.assertEqual([text.split()[0] for codes, text in answer.colours() if codes == {1}], ["---", "+++"])
         self.assertEqual({(*codes, text[0]) for codes, text in answer.colours() if codes != {1}},
                          {(36, "@"), (31, "-"), (32, "+")})
-        plain = self.call(f"NO_COLOR=1 lockstep explain {FORM} --diff")
+        plain = self.call(f"NO_COLOR=1 lockstep explain {SLUG} --diff")
         self.assertEqual((plain.colours(), plain.lines), ([], answer.lines))
 
     def test_every_page_fits(self):
@@ -214,8 +214,8 @@ class Small(unittest.TestCase):
 
     def test_an_exercise(self):
         begun = self.call("lockstep exercise start 05 --folder ex")
-        self.assert_has(begun, f"ex/{FORM}.cpp", f"./lockstep exercise hint {FORM} --folder ex")
-        file = self.folder / "ex" / f"{FORM}.cpp"
+        self.assert_has(begun, f"ex/{SLUG}.cpp", f"./lockstep exercise hint {SLUG} --folder ex")
+        file = self.folder / "ex" / f"{SLUG}.cpp"
         self.assertNotIn("set_epoch(", file.read_text())
         for hint in (1, 2, 3):
             self.assert_has(self.call("lockstep exercise hint 05 --folder ex"), f"Hint {hint} of 3")
@@ -226,22 +226,22 @@ class Small(unittest.TestCase):
         self.assertNotEqual(file.read_text(), "// mine\n")
         self.assertIn("// mine\n", [path.read_text() for path in (self.folder / "ex").iterdir()])
 
-    def test_run_of_a_form(self):
-        answer = self.call(f"lockstep run 05 --variant {FORM} --reports r")
+    def test_run_of_a_variant(self):
+        answer = self.call(f"lockstep run 05 --variant {SLUG} --reports r")
         self.assert_has(answer, "Story\n", "A question before you run it\n", "Why\n", "The fix\n", "expected 3, observed 1",
-                        f"violation: {FORM}, ranks 0 and 1", "Every variant ended as expected.")
+                        f"violation: {SLUG}, ranks 0 and 1", "Every variant ended as expected.")
         heads = [text for codes, text in answer.colours() if codes == {1}]
         self.assertIn("Story", heads)
-        self.assertTrue((self.folder / "r/forms/05_set_epoch.json").exists())
+        self.assertTrue((self.folder / "r/variants/05_set_epoch.json").exists())
         self.assertEqual(self.terminal.started(), [])
 
     def test_wrong_input(self):
         for line, texts in (("lockstep", ["error: ", "--help"]), ("lockstep dance", ["error: ", '"dance"', "explain"]),
-                            ("lockstep explain set-epoch", ['no pitfall "set-epoch"', "the nearest: ", FORM]),
+                            ("lockstep explain set-epoch", ['no pitfall "set-epoch"', "the nearest: ", SLUG]),
                             ("lockstep explain no-such --diff", ['no pitfall "no-such"']),
                             ("lockstep run 99", ["no lesson", "99", "18_elastic_restart"]),
-                            (f"lockstep run {FORM}", [f"./lockstep run 05 --variant {FORM}"]),
-                            (f"lockstep run 05 --variant {FORM}s", [f'no variant "{FORM}s"', f"the nearest: {FORM},"]),
+                            (f"lockstep run {SLUG}", [f"./lockstep run 05 --variant {SLUG}"]),
+                            (f"lockstep run 05 --variant {SLUG}s", [f'no variant "{SLUG}s"', f"the nearest: {SLUG},"]),
                             ("lockstep exercise", ["error: "]), ("lockstep exercise start", ["error: ", "exercise"]),
                             ("lockstep exercise start 99", ["no lesson", "99"]), ("lockstep exercise hint no-such", ['"no-such"']),
                             ("lockstep diagnose nowhere", ["nowhere"]), ("lockstep diagnose", ["error: "])):
@@ -253,7 +253,7 @@ class Small(unittest.TestCase):
 
     def test_ctrl_c_in_a_run(self):
         self.terminal.type("lockstep run 05 --full --reports r")
-        self.terminal.wait_for("accuracy by rank")  # of the first form: the next is under way
+        self.terminal.wait_for("accuracy by rank")  # of the first variant: the next is under way
         until(lambda: len(self.terminal.started()) >= 3, lambda: "a launcher and its ranks run")
         self.terminal.press("C-c")
         answer = self.terminal.answer()

@@ -88,7 +88,7 @@ class GpuScript(unittest.TestCase):
         self.assertEqual({*gpu.TARGETS, *gpu.OF_KERNELS} - there, set())
 
     def test_lessons_it_names_are_there(self):
-        self.assertLessEqual(set(gpu.IN_ALL_FORMS), {path.name for path in (ROOT / "lessons").iterdir()})
+        self.assertLessEqual(set(gpu.IN_ALL_VARIANTS), {path.name for path in (ROOT / "lessons").iterdir()})
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ TEST(NcclLesson, SharesGpusOverNcclOnly) {
 }
 
 // A fault that shows where each rank has a GPU of its own is tried where each has one, whatever may be shared.
-TEST(NcclLesson, LeavesOutAFormOnlyWhereRanksShare) {
+TEST(NcclLesson, LeavesOutAVariantOnlyWhereRanksShare) {
   const auto said = [](const std::string& gpus) {
     const auto finished = run({CHECKPOINT_LESSON, "--variant", "load-without-map-location",
                                "--backend", "nccl", "--share-gpu"},

@@ -77,7 +77,7 @@ TEST_F(RecordInto, EveryRankAndGroupIsThere) {
   ASSERT_EQ(trace.ranks.size(), 2u);
   for (const auto& rank : trace.ranks) {
     EXPECT_TRUE(rank.closed);
-    EXPECT_EQ(count<trace::Place>(rank), 1u) << "though two groups were made";
+    EXPECT_EQ(count<trace::Placement>(rank), 1u) << "though two groups were made";
     EXPECT_EQ(count<trace::Attempt>(rank), 0u);
     int of_the_world = 0, of_the_member = 0;
     for (const auto& at : rank.all<trace::Collective>()) {

@@ -144,21 +144,21 @@ TEST(RecordState, OfAPlaceIsTheLaunchersWordAndTorchsThreads) {
   at::set_num_threads(3);
   ::setenv("RANK", "5", 1), ::setenv("WORLD_SIZE", "8", 1);
   ::setenv("LOCAL_RANK", "1", 1), ::setenv("LOCAL_WORLD_SIZE", "4", 1);
-  probes.tell(record::place_of_this_process());
-  record::Probes(nullptr).tell(record::place_of_this_process());
+  probes.tell(record::placement_of_this_process());
+  record::Probes(nullptr).tell(record::placement_of_this_process());
   for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"})
     ::unsetenv(name);
   at::set_num_threads(threads);
 
   const auto trace = job.trace_of(0);
-  const auto places = trace.all<trace::Place>();
+  const auto places = trace.all<trace::Placement>();
   ASSERT_EQ(places.size(), 1u);
   EXPECT_EQ(places[0].event->local_rank, 1);
   EXPECT_EQ(places[0].event->local_world_size, 4);
   EXPECT_EQ(places[0].event->threads, 3);
   EXPECT_EQ(places[0].event->processors,
             static_cast<std::int64_t>(processors_of_this_process().size()));
-  EXPECT_EQ(places[0].event->node, record::place_of_this_process().node);
+  EXPECT_EQ(places[0].event->node, record::placement_of_this_process().node);
 }
 
 // Rank 1 is done after its first update. Rank 0's second is of two microbatches; and a forward without gradient is none.

@@ -64,7 +64,7 @@ def environment(state):
 WITHOUT_HELP = {"srun", "mpirun", "pre-commit"}  # pre-commit: only who contributes has it
 # What the commands write into the tree: somebody's results, which are put back.
 OVERWRITTEN = [ROOT / "reports" / "out" / name
-               for name in ("05_set_epoch.json", "forms/05_set_epoch.json", "report.html")]
+               for name in ("05_set_epoch.json", "variants/05_set_epoch.json", "report.html")]
 
 
 def asked_for_help(words):

@@ -5,7 +5,7 @@
 namespace lockstep::supervise {
 namespace {
 
-using diagnose::Stand;
+using diagnose::RankState;
 using launch::End;
 using std::chrono::seconds;
 using ::testing::ElementsAre;
@@ -17,7 +17,7 @@ using ::testing::Pair;
 TEST_F(GlooFault, KilledInsideACollective) {
   const auto result = of({"allreduce", "begin;pid:" + path("one") + ";signal:9",
                           "ended:" + path("one") + ";allreduce"});
-  EXPECT_THAT(culprits(result), ElementsAre(Pair(1, Stand::dead))) << text(result);
+  EXPECT_THAT(culprits(result), ElementsAre(Pair(1, RankState::dead))) << text(result);
   EXPECT_LT(took(result), seconds(2));
   EXPECT_EQ(result.launch.root_cause, 1);
   EXPECT_EQ(result.launch.ranks[1].signal, SIGKILL);
@@ -32,7 +32,7 @@ TEST_F(GlooFault, KilledInsideACollective) {
 // Row 2.
 TEST_F(GlooFault, FrozenBeforeACollective) {
   const auto result = of({"allreduce", "signal:19"});
-  EXPECT_THAT(culprits(result), ElementsAre(Pair(1, Stand::stopped))) << text(result);
+  EXPECT_THAT(culprits(result), ElementsAre(Pair(1, RankState::stopped))) << text(result);
   EXPECT_LT(took(result), kNamed);
   EXPECT_GT(took(result), kTimeout / 2);
   EXPECT_THAT(text(result), HasSubstr("rank 1 was frozen by signal 19 (SIGSTOP)"));
@@ -41,7 +41,7 @@ TEST_F(GlooFault, FrozenBeforeACollective) {
 // Row 3. All that are missing, and none other.
 TEST_F(GlooFault, RanksThatSkipACollective) {
   const auto result = of({"broadcast", "hang", "broadcast", "hang"});
-  EXPECT_THAT(culprits(result), ElementsAre(Pair(1, Stand::absent), Pair(3, Stand::absent)))
+  EXPECT_THAT(culprits(result), ElementsAre(Pair(1, RankState::absent), Pair(3, RankState::absent)))
       << text(result);
   EXPECT_LT(took(result), kNamed);
   EXPECT_THAT(text(result),
@@ -52,14 +52,14 @@ TEST_F(GlooFault, RanksThatSkipACollective) {
 // Row 4.
 TEST_F(GlooFault, RankZeroSkipsACollective) {
   const auto result = of({"hang", "allreduce"});
-  EXPECT_THAT(culprits(result), ElementsAre(Pair(0, Stand::absent))) << text(result);
+  EXPECT_THAT(culprits(result), ElementsAre(Pair(0, RankState::absent))) << text(result);
   EXPECT_LT(took(result), kNamed);
 }
 
 // Row 5. It comes when the others have given up.
 TEST_F(GlooFault, AStragglerIsLateAndNotAbsent) {
   const auto result = of({"allreduce", "await:" + path("rank_0.error.json") + ";allreduce"});
-  EXPECT_THAT(culprits(result), ElementsAre(Pair(1, Stand::late))) << text(result);
+  EXPECT_THAT(culprits(result), ElementsAre(Pair(1, RankState::late))) << text(result);
   EXPECT_LT(took(result), kNamed);
   EXPECT_THAT(text(result), Not(HasSubstr("has not arrived")));
 }
@@ -67,7 +67,7 @@ TEST_F(GlooFault, AStragglerIsLateAndNotAbsent) {
 // Row 6.
 TEST_F(GlooFault, AnotherOperationInItsPlace) {
   const auto result = of({"allreduce", "broadcast", "allreduce"});
-  EXPECT_THAT(culprits(result), ElementsAre(Pair(1, Stand::mismatched))) << text(result);
+  EXPECT_THAT(culprits(result), ElementsAre(Pair(1, RankState::mismatched))) << text(result);
   EXPECT_LT(took(result), kNamed);
   EXPECT_THAT(text(result), HasSubstr("rank 1 entered broadcast float32 4 root 0 as number 2"));
   EXPECT_THAT(text(result), HasSubstr("allreduce"));
@@ -81,20 +81,20 @@ TEST_F(GlooFault, AnExceptionKeepsItsText) {
   EXPECT_EQ(result.launch.ranks[1].error, "disk on fire");
   EXPECT_TRUE(result.launch.ranks[0].collective);
   EXPECT_LT(result.launch.ranks[0].ended_ns, result.launch.ranks[1].ended_ns);
-  EXPECT_THAT(culprits(result), ElementsAre(Pair(1, Stand::raised)));
+  EXPECT_THAT(culprits(result), ElementsAre(Pair(1, RankState::raised)));
 }
 
 // Row 20.
 TEST_F(GlooFault, ASegfault) {
   const auto result = of({"allreduce", "segfault"});
-  EXPECT_THAT(culprits(result), ElementsAre(Pair(1, Stand::dead))) << text(result);
+  EXPECT_THAT(culprits(result), ElementsAre(Pair(1, RankState::dead))) << text(result);
   EXPECT_THAT(text(result), HasSubstr("rank 1 was ended by signal 11 (SIGSEGV) before allreduce "
                                       "number 2; its last was allreduce number 1"));
 }
 
 TEST_F(GlooFault, AnExitWithoutAWord) {
   const auto result = of({"allreduce", "exit:7"});
-  EXPECT_THAT(culprits(result), ElementsAre(Pair(1, Stand::failed))) << text(result);
+  EXPECT_THAT(culprits(result), ElementsAre(Pair(1, RankState::failed))) << text(result);
   EXPECT_THAT(text(result),
               HasSubstr("rank 1 exited with code 7 before allreduce number 2; its last was "
                         "allreduce number 1"));
@@ -103,7 +103,7 @@ TEST_F(GlooFault, AnExitWithoutAWord) {
 // Row 21.
 TEST_F(GlooFault, AnExitInOrderWhilePeersWait) {
   const auto result = of({"allreduce", "leave;exit:0"});
-  EXPECT_THAT(culprits(result), ElementsAre(Pair(1, Stand::exited))) << text(result);
+  EXPECT_THAT(culprits(result), ElementsAre(Pair(1, RankState::exited))) << text(result);
   EXPECT_LT(took(result), kNamed);
   EXPECT_THAT(text(result), HasSubstr("rank 1 exited in order before allreduce number 2"));
   EXPECT_THAT(text(result), HasSubstr("rank 0 waits in allreduce number 2"));

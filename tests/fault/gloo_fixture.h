@@ -2,7 +2,7 @@
 #pragma once
 
 #include <gmock/gmock.h>
-#include <lockstep/diagnose/standstill.h>
+#include <lockstep/diagnose/stall.h>
 #include <lockstep/supervise/supervise.h>
 
 #include "launch_fixture.h"
@@ -33,18 +33,17 @@ class GlooFault : public launch::LaunchFault {
   }
   // From when the first rank came to where the job stopped until it was told.
   std::chrono::nanoseconds took(const Result& result) const {
-    if (!result.standstill) return std::chrono::hours(1);
-    return std::chrono::nanoseconds(told_ns_ - result.standstill->time_ns);
+    if (!result.stall) return std::chrono::hours(1);
+    return std::chrono::nanoseconds(told_ns_ - result.stall->time_ns);
   }
-  static std::vector<std::pair<int, diagnose::Stand>> culprits(const Result& result) {
-    std::vector<std::pair<int, diagnose::Stand>> found;
-    if (result.standstill)
-      for (const auto* rank : result.standstill->culprits())
-        found.emplace_back(rank->rank, rank->stand);
+  static std::vector<std::pair<int, diagnose::RankState>> culprits(const Result& result) {
+    std::vector<std::pair<int, diagnose::RankState>> found;
+    if (result.stall)
+      for (const auto* rank : result.stall->culprits()) found.emplace_back(rank->rank, rank->state);
     return found;
   }
   static std::string text(const Result& result) {
-    return (result.standstill ? diagnose::to_text(*result.standstill) : "no standstill") + "\n" +
+    return (result.stall ? diagnose::to_text(*result.stall) : "no stall") + "\n" +
            result.launch.summary();
   }
 

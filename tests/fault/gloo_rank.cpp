@@ -90,25 +90,25 @@ void split(const std::string&) {
   new_group(group, ranks, options());
 }
 
-std::filesystem::path meeting_file() {
+std::filesystem::path rendezvous_file() {
   return environment("LOCKSTEP_STORE").value().substr(std::string("file://").size());
 }
 
 void expect_fresh(const std::string&) {
-  if (std::filesystem::exists(meeting_file())) throw Error("somebody has been here before");
+  if (std::filesystem::exists(rendezvous_file())) throw Error("somebody has been here before");
 }
 
 // The first time only: leaves what the ranks met through where the next attempt's will be, and fails.
 void fail_once(const std::string& next_folder) {
   if (environment("TORCHELASTIC_RESTART_COUNT") != "0") return;
   std::filesystem::create_directories(next_folder);
-  std::filesystem::copy_file(meeting_file(), next_folder + "/store");
+  std::filesystem::copy_file(rendezvous_file(), next_folder + "/store");
   std::_Exit(5);
 }
 
 // What a writer leaves in the file that the ranks meet through when it is killed: half a record.
 void tear(const std::string& marker) {
-  const auto path = meeting_file();
+  const auto path = rendezvous_file();
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
   const std::uint32_t size = 40;
   if (fd < 0 || flock(fd, LOCK_EX) != 0 || write(fd, &size, sizeof size) != sizeof size ||

@@ -6,7 +6,7 @@
 namespace lockstep::supervise {
 namespace {
 
-using diagnose::Stand;
+using diagnose::RankState;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
@@ -45,7 +45,7 @@ class NcclFault : public GlooFault {
 TEST_F(NcclFault, ARankThatSkipsACollective) {
   const auto result = over_nccl({"allreduce", "hang"});
   if (lacks_the_library(result)) GTEST_SKIP() << result.launch.ranks[0].error;
-  EXPECT_THAT(culprits(result), ElementsAre(Pair(1, Stand::absent))) << text(result);
+  EXPECT_THAT(culprits(result), ElementsAre(Pair(1, RankState::absent))) << text(result);
   EXPECT_LT(took(result), kNcclTimeout + std::chrono::seconds(2));
   EXPECT_THAT(text(result), HasSubstr("rank 1 has not arrived at allreduce number 2, alive"));
   ASSERT_EQ(result.launch.ranks[0].end, launch::End::raised) << text(result);
@@ -55,7 +55,7 @@ TEST_F(NcclFault, ARankThatSkipsACollective) {
 TEST_F(NcclFault, ARankThatIsKilled) {
   const auto result = over_nccl({"allreduce", "signal:9"});
   if (lacks_the_library(result)) GTEST_SKIP() << result.launch.ranks[0].error;
-  EXPECT_THAT(culprits(result), ElementsAre(Pair(1, Stand::dead))) << text(result);
+  EXPECT_THAT(culprits(result), ElementsAre(Pair(1, RankState::dead))) << text(result);
   EXPECT_EQ(result.launch.root_cause, 1) << text(result);
 }
 
@@ -65,7 +65,7 @@ TEST_F(NcclFault, AnUnseenFailureComesOutWhenTheGroupIsLeft) {
   const auto result =
       over_nccl({"begin;leave", "hang"}, kNcclTimeout + std::chrono::seconds(5 + 5));
   if (lacks_the_library(result)) GTEST_SKIP() << result.launch.ranks[0].error;
-  EXPECT_THAT(culprits(result), ElementsAre(Pair(1, Stand::absent))) << text(result);
+  EXPECT_THAT(culprits(result), ElementsAre(Pair(1, RankState::absent))) << text(result);
   ASSERT_EQ(result.launch.ranks[0].end, launch::End::raised) << text(result);
   EXPECT_THAT(result.launch.ranks[0].error, HasSubstr("an operation before it timed out"));
 }

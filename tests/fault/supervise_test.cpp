@@ -9,7 +9,7 @@
 namespace lockstep::supervise {
 namespace {
 
-using diagnose::Stand;
+using diagnose::RankState;
 using launch::gone;
 using launch::LaunchFault;
 using std::chrono::milliseconds;
@@ -34,15 +34,15 @@ class Supervise : public LaunchFault {
   }
   static std::vector<int> culprits(const Result& result) {
     std::vector<int> ranks;
-    if (result.standstill)
-      for (const auto* rank : result.standstill->culprits()) ranks.push_back(rank->rank);
+    if (result.stall)
+      for (const auto* rank : result.stall->culprits()) ranks.push_back(rank->rank);
     return ranks;
   }
-  static Stand stand(const Result& result) {
-    return result.standstill.value().culprits().at(0)->stand;
+  static RankState state(const Result& result) {
+    return result.stall.value().culprits().at(0)->state;
   }
   static std::string text(const Result& result) {
-    return result.standstill ? diagnose::to_text(*result.standstill) : "no standstill";
+    return result.stall ? diagnose::to_text(*result.stall) : "no stall";
   }
   std::vector<std::string> named() const {
     std::vector<std::string> slugs;
@@ -52,10 +52,10 @@ class Supervise : public LaunchFault {
   }
 };
 
-TEST_F(Supervise, JobsThatEndStandStillNowhere) {
+TEST_F(Supervise, JobsThatEndStallNowhere) {
   const auto result = of({"enter:broadcast;leave;close", "enter:broadcast;leave;close"});
   EXPECT_TRUE(result.launch.completed()) << result.launch.summary();
-  EXPECT_FALSE(result.standstill) << text(result);
+  EXPECT_FALSE(result.stall) << text(result);
   ASSERT_EQ(result.trace.ends.size(), 2U);
   EXPECT_EQ(result.trace.ends[1].how, "completed");
   EXPECT_TRUE(named().empty());
@@ -64,15 +64,15 @@ TEST_F(Supervise, JobsThatEndStandStillNowhere) {
 TEST_F(Supervise, AbsentRanksAreNamedSoonAfterThePatienceIsOver) {
   const auto result = of(
       {"enter:broadcast;hang", "pid:" + path("absent") + ";hang", "enter:broadcast;hang", "hang"});
-  EXPECT_TRUE(result.launch.stood_still);
+  EXPECT_TRUE(result.launch.stalled);
   EXPECT_FALSE(result.launch.completed());
   EXPECT_LT(result.launch.wall, kPatience + kBound);
   EXPECT_EQ(culprits(result), (std::vector<int>{1, 3})) << text(result);
-  EXPECT_EQ(stand(result), Stand::absent);
+  EXPECT_EQ(state(result), RankState::absent);
   EXPECT_THAT(text(result), HasSubstr("rank 1 has not arrived at broadcast number 2, alive; its "
                                       "last was allreduce number 1"));
   EXPECT_THAT(text(result), HasSubstr("ranks 0 and 2 wait in broadcast number 2"));
-  EXPECT_THAT(result.launch.summary(), HasSubstr("stood still"));
+  EXPECT_THAT(result.launch.summary(), HasSubstr("stalled"));
   EXPECT_TRUE(gone(pid_in("absent")));
   EXPECT_EQ(named(), std::vector<std::string>{"no-progress"});
 }
@@ -91,7 +91,7 @@ TEST_F(Supervise, FrozenRanksAreNamedWithTheirState) {
   const auto result = of({"enter:broadcast;hang", "enter:broadcast;signal:19"});
   EXPECT_LT(result.launch.wall, kPatience + kBound);
   EXPECT_EQ(culprits(result), std::vector<int>{1}) << text(result);
-  EXPECT_EQ(stand(result), Stand::stopped);
+  EXPECT_EQ(state(result), RankState::stopped);
   EXPECT_THAT(text(result),
               HasSubstr("rank 1 was frozen by signal 19 (SIGSTOP) in broadcast number 2"));
 }
@@ -106,7 +106,7 @@ TEST_F(Supervise, KilledRanksAreNamedWithTheirLastCollective) {
     const auto result = supervise({.job = job, .patience = seconds(10)});
     EXPECT_LT(result.launch.wall, kBound);
     EXPECT_EQ(culprits(result), std::vector<int>{1}) << text(result);
-    EXPECT_EQ(stand(result), Stand::dead);
+    EXPECT_EQ(state(result), RankState::dead);
     EXPECT_THAT(text(result),
                 HasSubstr("before broadcast number 2; its last was allreduce number 1"));
   }
@@ -114,28 +114,28 @@ TEST_F(Supervise, KilledRanksAreNamedWithTheirLastCollective) {
 
 TEST_F(Supervise, ExitsAreNamedByTheirCode) {
   const auto early = of({"enter:broadcast;hang", "close;exit:0"});
-  EXPECT_EQ(stand(early), Stand::exited) << text(early);
+  EXPECT_EQ(state(early), RankState::exited) << text(early);
   EXPECT_THAT(text(early), HasSubstr("rank 1 exited in order before broadcast number 2"));
   EXPECT_EQ(named(), std::vector<std::string>{"rank-conditional-collective"});
 }
 
 TEST_F(Supervise, ExitsWithoutAWordAreNamedByTheirCode) {
   const auto result = of({"enter:broadcast;hang", "exit:7"});
-  EXPECT_EQ(stand(result), Stand::failed) << text(result);
+  EXPECT_EQ(state(result), RankState::failed) << text(result);
   EXPECT_THAT(text(result), HasSubstr("exited with code 7 before broadcast number 2"));
 }
 
 TEST_F(Supervise, ExceptionsOfOneRankAreNamed) {
   const auto result = of({"enter:broadcast;fail;collective:closed by peer", "raise:disk on fire"});
   EXPECT_EQ(result.launch.root_cause, 1);
-  EXPECT_EQ(stand(result), Stand::raised) << text(result);
+  EXPECT_EQ(state(result), RankState::raised) << text(result);
   EXPECT_EQ(named(), std::vector<std::string>{"one-rank-raises"});
 }
 
 TEST_F(Supervise, OtherOperationsAreNamedWithBothSides) {
   const auto result = of({"enter:broadcast;hang", "enter:barrier;hang", "enter:broadcast;hang"});
   EXPECT_EQ(culprits(result), std::vector<int>{1}) << text(result);
-  EXPECT_EQ(stand(result), Stand::mismatched);
+  EXPECT_EQ(state(result), RankState::mismatched);
   EXPECT_THAT(text(result), HasSubstr("rank 1 entered barrier float32 4 as number 2"));
 }
 
@@ -154,7 +154,7 @@ TEST_F(Supervise, PatienceThatNoDetectorSharesIsRefused) {
 TEST_F(Supervise, RanksThatRecordNothingAreSupervisedAllTheSame) {
   const auto result = supervise({.job = ranks_that({"", "exit:3"}), .patience = kPatience});
   EXPECT_EQ(result.launch.root_cause, 1);
-  EXPECT_FALSE(result.standstill);
+  EXPECT_FALSE(result.stall);
 }
 
 TEST_F(Supervise, DamagedTracesAreToldOfWhenTheJobIsOver) {

@@ -117,11 +117,11 @@ class Job(nothing_left.TestCase):
     def assert_names(self, finished, path, slug):
         """Rank 0 judged the run, as expected, and the detectors found this and no other violation."""
         self.assertEqual(finished.code, 0, finished.text)
-        form = self.report(path)
-        self.assertEqual(form["verdict"], "as-expected", finished.text)
-        found = {finding["pitfall"] for finding in form["findings"] if finding["severity"] == "violation"}
+        variant = self.report(path)
+        self.assertEqual(variant["verdict"], "as-expected", finished.text)
+        found = {finding["pitfall"] for finding in variant["findings"] if finding["severity"] == "violation"}
         self.assertEqual(found, {slug} if slug else set(), finished.text)
-        return form
+        return variant
 
     def diagnose(self, folder):
         """(exit code, findings) of ./lockstep diagnose, from the traces alone."""

@@ -22,8 +22,8 @@ class Mpirun(jobs.Job):
     def test_a_lesson_runs_and_is_judged_by_rank_zero(self):
         finished = self.lesson("05_set_epoch", "--variant", "epoch-differs-by-rank",
                                MASTER_ADDR="127.0.0.1", MASTER_PORT=str(self.port()))
-        form = self.assert_names(finished, self.folder / "report.json", "epoch-differs-by-rank")
-        self.assertEqual(len(form["losses"]), 2, "both ranks' losses")
+        variant = self.assert_names(finished, self.folder / "report.json", "epoch-differs-by-rank")
+        self.assertEqual(len(variant["losses"]), 2, "both ranks' losses")
         self.assertNotIn("every interface", finished.text)  # of one machine
 
     def test_ranks_meet_through_a_file(self):

@@ -99,8 +99,8 @@ class Slurm(jobs.Job):
     def test_a_lesson_on_one_node_is_judged_by_rank_zero(self):
         finished = self.lesson(["-N", "1", "-n", "2"], "05_set_epoch", "--variant", "epoch-differs-by-rank",
                                MASTER_ADDR="127.0.0.1", MASTER_PORT=str(self.port()))
-        form = self.assert_names(finished, self.folder / "report.json", "epoch-differs-by-rank")
-        self.assertEqual(len(form["losses"]), 2, "both ranks' losses")
+        variant = self.assert_names(finished, self.folder / "report.json", "epoch-differs-by-rank")
+        self.assertEqual(len(variant["losses"]), 2, "both ranks' losses")
         self.assertNotIn("every interface", finished.text)
 
     def test_two_nodes_are_two_machines_and_warned_of(self):

@@ -12,13 +12,13 @@ import jobs
 class TwoAgents(jobs.Job):
     deadline_s = 90  # an agent takes seconds to import torch
 
-    def torchrun(self, lesson, form, *options):
+    def torchrun(self, lesson, variant, *options):
         """Both agents' ends, each Finished."""
         endpoint = f"127.0.0.1:{self.port()}"
         agents = [self.start([jobs.PYTHON, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1",
                               "--rdzv-backend", "c10d", "--rdzv-id", self.mark, "--rdzv-endpoint", endpoint,
                               "--local-addr", "127.0.0.1", *options, "--no-python", jobs.BIN / lesson,
-                              "--variant", form, "--folder", self.folder / "run",
+                              "--variant", variant, "--folder", self.folder / "run",
                               "--json", self.folder / "report.json"],
                              f"agent{number}", GLOO_SOCKET_IFNAME="lo", TMPDIR=str(self.folder))
                   for number in range(2)]

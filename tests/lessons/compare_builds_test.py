@@ -15,7 +15,7 @@ here = pathlib.Path(sys.argv[0])
 beside = lambda what: here.with_name(f".{here.name}.{what}")
 variants = json.loads(beside("json").read_text())
 if "--describe" in sys.argv:
-    print(json.dumps({"forms": [{"name": name} for name in variants]}))
+    print(json.dumps({"variants": [{"name": name} for name in variants]}))
     sys.exit()
 argument = lambda name: sys.argv[sys.argv.index(name) + 1]
 one = variants[argument("--variant")]

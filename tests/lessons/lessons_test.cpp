@@ -1,4 +1,4 @@
-// Every form of every lesson, run as a user runs it: a case each, judged as expect_form.h says.
+// Every variant of every lesson, run as a user runs it: a case each, judged as expect_variant.h says.
 //
 // LOCKSTEP_TEST_WORLD_SIZE and LOCKSTEP_TEST_SEED choose another world size (default: the lesson's
 // own) and seed; the full tier rotates them.
@@ -13,8 +13,8 @@
 #include <sstream>
 
 #include "../support/program.h"
-#include "expect_form.h"
-#include "forms.h"
+#include "expect_variant.h"
+#include "variants.h"
 
 namespace lockstep::testing {
 namespace {
@@ -25,16 +25,16 @@ std::string program(const std::string& lesson) {
   return std::string(LOCKSTEP_LESSONS_FOLDER) + "/" + lesson;
 }
 
-class Form : public ::testing::TestWithParam<FormCase> {
+class Variant : public ::testing::TestWithParam<LessonVariant> {
  protected:
-  // The report of this one form, and the exit code.
-  json run_form(int world_size, int* exit_code) {
+  // The report of this one variant, and the exit code.
+  json run_variant(int world_size, int* exit_code) {
     const TemporaryFolder folder("lockstep-lessons-test");
     const auto file = folder.path() / "report.json";
     const auto seed = std::to_string(environment_int("LOCKSTEP_TEST_SEED").value_or(0));
     std::vector<std::string> command{program(GetParam().lesson),
                                      "--variant",
-                                     GetParam().form,
+                                     GetParam().name,
                                      "--world-size",
                                      std::to_string(world_size),
                                      "--seed",
@@ -57,21 +57,21 @@ class Form : public ::testing::TestWithParam<FormCase> {
   std::string said_;
 };
 
-TEST_P(Form, IsWhatItClaims) {
-  const auto& form = GetParam();
-  const int world_size = environment_int("LOCKSTEP_TEST_WORLD_SIZE").value_or(form.world_size());
-  if (world_size < form.min_world_size)
-    GTEST_SKIP() << form.form << " shows on " << form.min_world_size << " ranks or more";
+TEST_P(Variant, IsWhatItClaims) {
+  const auto& wanted = GetParam();
+  const int world_size = environment_int("LOCKSTEP_TEST_WORLD_SIZE").value_or(wanted.world_size());
+  if (world_size < wanted.min_world_size)
+    GTEST_SKIP() << wanted.name << " shows on " << wanted.min_world_size << " ranks or more";
   int exit_code = -1;
-  const json variant = run_form(world_size, &exit_code);
+  const json variant = run_variant(world_size, &exit_code);
   ASSERT_FALSE(variant.is_null());
   SCOPED_TRACE(said_);
-  if (variant.at("outcome") == "skipped" && (world_size == 1 || form.needs_gpu))
+  if (variant.at("outcome") == "skipped" && (world_size == 1 || wanted.needs_gpu))
     GTEST_SKIP() << variant.at("reason").get<std::string>();
-  expect_as_claimed(form, world_size, variant, exit_code);
+  expect_as_claimed(wanted, world_size, variant, exit_code);
 }
 
-INSTANTIATE_TEST_SUITE_P(Lessons, Form, ::testing::ValuesIn(all_forms(LOCKSTEP_LESSONS)),
+INSTANTIATE_TEST_SUITE_P(Lessons, Variant, ::testing::ValuesIn(all_variants(LOCKSTEP_LESSONS)),
                          [](const auto& each) { return case_name(each.param); });
 
 // A lesson whose run trains no reference of its own: its batches are gone through again.
@@ -86,11 +86,11 @@ TEST(Reports, HoldWhatOneProcessLoses) {
 }
 
 TEST(CommandLine, NamesWhatIsWrong) {
-  const auto no_form = run({program("05_set_epoch"), "--variant", "no-such-form"});
-  EXPECT_EQ(no_form.exit_code, 2);
-  EXPECT_NE(no_form.err.find("no-such-form"), std::string::npos) << no_form.err;
-  EXPECT_NE(no_form.err.find("missing-set-epoch"), std::string::npos)
-      << "it lists the forms there are";
+  const auto no_such = run({program("05_set_epoch"), "--variant", "no-such-variant"});
+  EXPECT_EQ(no_such.exit_code, 2);
+  EXPECT_NE(no_such.err.find("no-such-variant"), std::string::npos) << no_such.err;
+  EXPECT_NE(no_such.err.find("missing-set-epoch"), std::string::npos)
+      << "it lists the variants there are";
   const auto too_many = run({program("05_set_epoch"), "--world-size", "17"});
   EXPECT_EQ(too_many.exit_code, 2);
   EXPECT_NE(too_many.err.find("17"), std::string::npos) << too_many.err;
@@ -130,10 +130,10 @@ TEST(SharedMemory, ThatIsOnlyPromisedKillsAndIsNamed) {
   EXPECT_EQ(finished.exit_code, 0) << finished.out << finished.err;
 }
 
-json pictures_of(const std::string& lesson, const std::string& form) {
+json pictures_of(const std::string& lesson, const std::string& wanted) {
   const TemporaryFolder folder("lockstep-pictures-test");
   const auto file = folder.path() / "report.json";
-  const auto finished = run({program(lesson), "--variant", form, "--json", file.string()});
+  const auto finished = run({program(lesson), "--variant", wanted, "--json", file.string()});
   EXPECT_EQ(finished.exit_code, 0) << finished.err;
   const std::string python(LOCKSTEP_PYTHON);
   if (!python.empty()) {
@@ -173,7 +173,7 @@ TEST(Report, ShowsReplicasThatPart) {
   EXPECT_GT(broken.back().at("distance"), 1000 * pictures.at("tolerance").get<double>());
 }
 
-TEST(Report, ShowsWhereRanksStoodStill) {
+TEST(Report, ShowsWhereRanksStalled) {
   const auto timeline =
       pictures_of("09_hanging_collective", "rank-conditional-collective").at("timeline");
   ASSERT_TRUE(timeline.at("first_difference").is_object());
@@ -203,7 +203,7 @@ class Torchrun : public ::testing::Test {
   void SetUp() override {
     if (std::string(LOCKSTEP_PYTHON).empty()) GTEST_SKIP() << "no Python with torch was configured";
   }
-  Finished torchrun(const std::string& lesson, const std::string& form,
+  Finished torchrun(const std::string& lesson, const std::string& wanted,
                     std::vector<std::string> more = {}) {
     std::vector<std::string> command{LOCKSTEP_PYTHON,
                                      "-m",
@@ -219,7 +219,7 @@ class Torchrun : public ::testing::Test {
     command.insert(command.end(), more.begin(), more.end());
     const std::vector<std::string> program_and_options{
         "--no-python", program(lesson), "--variant",
-        form,          "--folder",      (folder_.path() / "run").string(),
+        wanted,        "--folder",      (folder_.path() / "run").string(),
         "--json",      file_.string()};
     command.insert(command.end(), program_and_options.begin(), program_and_options.end());
     return run(command);

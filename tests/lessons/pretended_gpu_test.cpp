@@ -1,6 +1,6 @@
-// The forms of lesson 17 that need a GPU, on a pretended one (tests/support/pretended_gpu): what their host does, the
+// The variants of lesson 17 that need a GPU, on a pretended one (tests/support/pretended_gpu): what their host does, the
 // order of its calls, what it tells its probes, how it gives up, what oracles and detectors make of it, is run where
-// there is no GPU. Nothing here has run on one: on real GPUs the forms are cases of lessons_test.cpp.
+// there is no GPU. Nothing here has run on one: on real GPUs the variants are cases of lessons_test.cpp.
 #include <gtest/gtest.h>
 #include <lockstep/base/file.h>
 
@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "../support/program.h"
-#include "expect_form.h"
-#include "forms.h"
+#include "expect_variant.h"
+#include "variants.h"
 
 namespace lockstep::testing {
 namespace {
@@ -19,43 +19,43 @@ using nlohmann::json;
 constexpr int kMostRanks = 4;
 
 struct Case {
-  FormCase form;
+  LessonVariant wanted;
   int world_size = 0;
 };
 void PrintTo(const Case& each, std::ostream* out) {
-  *out << each.form.form << " on " << each.world_size;
+  *out << each.wanted.name << " on " << each.world_size;
 }
 
 // Forms that show on one rank on one, too.
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const auto& form : all_forms("17_nccl_and_streams")) {
-    const int fewest = form.broken ? form.min_world_size : 2;
-    for (int ranks = fewest; form.needs_gpu && ranks <= kMostRanks; ++ranks)
-      all.push_back({form, ranks});
+  for (const auto& wanted : all_variants("17_nccl_and_streams")) {
+    const int fewest = wanted.broken ? wanted.min_world_size : 2;
+    for (int ranks = fewest; wanted.needs_gpu && ranks <= kMostRanks; ++ranks)
+      all.push_back({wanted, ranks});
   }
   return all;
 }
 
-FormCase form_named(const std::string& name) {
-  for (const auto& form : all_forms("17_nccl_and_streams"))
-    if (form.needs_gpu && form.form == name) return form;
-  throw std::runtime_error("no form that needs a GPU is named " + name);
+LessonVariant variant_named(const std::string& name) {
+  for (const auto& wanted : all_variants("17_nccl_and_streams"))
+    if (wanted.needs_gpu && wanted.name == name) return wanted;
+  throw std::runtime_error("no variant that needs a GPU is named " + name);
 }
 
 class PretendedGpu : public ::testing::Test {
  protected:
-  // The report of a form on so many GPUs.
-  json run_form(const FormCase& form, int world_size, int gpus,
-                const std::vector<std::string>& more = {}, const std::string& fails = "") {
-    here_ = folder_.path() / form.form;
+  // The report of a variant on so many GPUs.
+  json run_variant(const LessonVariant& wanted, int world_size, int gpus,
+                   const std::vector<std::string>& more = {}, const std::string& fails = "") {
+    here_ = folder_.path() / wanted.name;
     std::filesystem::create_directory(here_);
     const auto file = here_ / "report.json";
     std::string words;
     for (int gpu = 1; gpu <= gpus; ++gpu) words += std::to_string(gpu) + ":90 ";
-    std::vector<std::string> command{LOCKSTEP_LESSONS_FOLDER "/" + form.lesson,
+    std::vector<std::string> command{LOCKSTEP_LESSONS_FOLDER "/" + wanted.lesson,
                                      "--variant",
-                                     form.form,
+                                     wanted.name,
                                      "--world-size",
                                      std::to_string(world_size),
                                      "--timeout",
@@ -72,10 +72,10 @@ class PretendedGpu : public ::testing::Test {
     return json::parse(read_file(file)).at("variants").at(0);
   }
 
-  void expect_as_on_a_gpu(const FormCase& form, int world_size, const json& variant) {
+  void expect_as_on_a_gpu(const LessonVariant& wanted, int world_size, const json& variant) {
     SCOPED_TRACE(finished_.out + finished_.err);
     ASSERT_FALSE(variant.is_null());
-    expect_as_claimed(form, world_size, variant, finished_.exit_code);
+    expect_as_claimed(wanted, world_size, variant, finished_.exit_code);
     for (int rank = 0; rank < world_size; ++rank) expect_used_and_given_back(rank);
   }
 
@@ -97,32 +97,32 @@ class PretendedGpu : public ::testing::Test {
   Finished finished_;
 };
 
-class FormOnPretendedGpu : public PretendedGpu, public ::testing::WithParamInterface<Case> {};
+class VariantOnPretendedGpu : public PretendedGpu, public ::testing::WithParamInterface<Case> {};
 
-TEST_P(FormOnPretendedGpu, IsJudgedAsOnARealOne) {
-  const auto& [form, world_size] = GetParam();
-  expect_as_on_a_gpu(form, world_size, run_form(form, world_size, world_size));
+TEST_P(VariantOnPretendedGpu, IsJudgedAsOnARealOne) {
+  const auto& [wanted, world_size] = GetParam();
+  expect_as_on_a_gpu(wanted, world_size, run_variant(wanted, world_size, world_size));
 }
 
-INSTANTIATE_TEST_SUITE_P(Lesson17, FormOnPretendedGpu, ::testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(Lesson17, VariantOnPretendedGpu, ::testing::ValuesIn(cases()),
                          [](const auto& each) {
-                           return case_name(each.param.form) + "_on_" +
+                           return case_name(each.param.wanted) + "_on_" +
                                   std::to_string(each.param.world_size);
                          });
 
 // Something fails while ranks wait for each other: the rank aborts its communicators, so that it can free its memory
 // and say what failed; the launcher ends the others.
 struct Failure {
-  std::string name, form, what, said;
+  std::string name, variant, what, said;
 };
 void PrintTo(const Failure& failure, std::ostream* out) {
-  *out << failure.what << " of " << failure.form;
+  *out << failure.what << " of " << failure.variant;
 }
 class FailureOnPretendedGpu : public PretendedGpu, public ::testing::WithParamInterface<Failure> {};
 
 TEST_P(FailureOnPretendedGpu, EndsTheRankInOrderWithWhatFailed) {
   const auto& failure = GetParam();
-  const auto variant = run_form(form_named(failure.form), 2, 2, {}, failure.what);
+  const auto variant = run_variant(variant_named(failure.variant), 2, 2, {}, failure.what);
   ASSERT_FALSE(variant.is_null());
   SCOPED_TRACE(finished_.out + finished_.err);
   EXPECT_EQ(variant.at("outcome"), "crash");
@@ -151,13 +151,13 @@ INSTANTIATE_TEST_SUITE_P(
 // NCCL would refuse ranks with one GPU, if they did not tell it that they share.
 TEST_F(PretendedGpu, MayBeShared) {
   for (const std::string name : {"correct-communicators", "wrong-stream"}) {
-    const auto form = form_named(name);
-    expect_as_on_a_gpu(form, 2, run_form(form, 2, 1, {"--backend", "nccl", "--share-gpu"}));
+    const auto wanted = variant_named(name);
+    expect_as_on_a_gpu(wanted, 2, run_variant(wanted, 2, 1, {"--backend", "nccl", "--share-gpu"}));
   }
 }
 
 TEST_F(PretendedGpu, IsNotEnoughForMoreRanks) {
-  const auto variant = run_form(form_named("correct-streams"), 2, 1);
+  const auto variant = run_variant(variant_named("correct-streams"), 2, 1);
   ASSERT_FALSE(variant.is_null());
   EXPECT_EQ(variant.at("outcome"), "skipped");
   EXPECT_NE(variant.at("reason").get<std::string>().find("needs a GPU for each rank"),

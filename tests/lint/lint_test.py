@@ -82,7 +82,7 @@ FRONT_MATTER = r"(?:---\n(?:[a-z]+: \S.*\n)+---\n)?"
 HINTS = 3
 LESSONS_PAGE = "docs/lessons.md"
 MOST_README_BYTES = 8192
-# Phrases that no reader knows, and what to say. Prose only: programs still print some of them.
+# Phrases that no reader knows, and what to say. Prose only.
 RETIRED = {
     r"(?:broken|correct|right|healthy) forms?": "variant",
     r"meeting files?": "rendezvous file",
@@ -218,7 +218,7 @@ def check_detectors_are_blind(root):
                        for match in sorted(set(OUTSIDE_THE_TRACE.findall(code)))]
         for literal in sorted(set(LITERAL.findall(code))):
             if any(lesson in literal for lesson in lessons) or "near-miss" in literal:
-                complaints.append(f'{name} has "{literal}": no detector knows a lesson or a form')
+                complaints.append(f'{name} has "{literal}": no detector knows a lesson or a variant')
         for pair in sorted(set(COMPARED.findall(code))):
             literal = pair[0] or pair[1]
             if re.search(r"[a-z]", literal, re.IGNORECASE) and literal not in words:
@@ -360,10 +360,10 @@ def check_articles(root):
                     if not dict(sections(text)).get(slugs):
                         complaints.append(f"article {letter}, {row}: {lesson}/lesson.md says nothing under {slugs}")
                     continue
-                forms = {slug for path in sources(root / "lessons" / lesson)
+                variants = {slug for path in sources(root / "lessons" / lesson)
                          for slug in pitfalls_in(path.read_text(encoding="utf-8"))}
-                complaints += [f"article {letter}, {row}: {lesson} has no broken form {slug}" for slug in slugs
-                               if slug not in forms]
+                complaints += [f"article {letter}, {row}: {lesson} has no broken variant {slug}" for slug in slugs
+                               if slug not in variants]
     return complaints
 
 
@@ -674,7 +674,7 @@ class PlantedViolations(unittest.TestCase):
                                 ("How to", {}, "no lesson has it"), ("How to", {"01_a": []}, "no lesson has it"),
                                 ("How to", {"01_a": "Why"}, None), ("How to", {"01_a": "Hints"}, "nothing under Hints"),
                                 ("How to", {"02_b": ["one-thing"]}, "02_b has no"),
-                                ("How to", {"01_a": ["other-thing"]}, "no broken form other-thing")):
+                                ("How to", {"01_a": ["other-thing"]}, "no broken variant other-thing")):
             for kind in ("shows", "wrong_or_unsaid"):
                 rows = {"shows": {}, "wrong_or_unsaid": {}, kind: {"a row": row}}
                 self.plant("lessons/articles.json", json.dumps({"articles": {"A": {"name": name, **rows}}}))

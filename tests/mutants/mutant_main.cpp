@@ -83,7 +83,7 @@ void run_rank(const Options& options, const launch::Placement& place) {
   };
   auto group = init_process_group(init);
   record::Probes probes(writer);
-  probes.tell(record::place_of_this_process());
+  probes.tell(record::placement_of_this_process());
   auto parts =
       make_parts(program_of(options), {place.rank, place.world_size, options.seed, kTimeout}, group,
                  tampering, probes);

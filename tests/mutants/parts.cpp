@@ -116,8 +116,9 @@ at::Tensor flat_gradients(const std::vector<at::Tensor>& parameters) {
   return flat(gradients);
 }
 
-std::unique_ptr<Parts> make_parts(const Program& program, const Place& place, ProcessGroupPtr group,
-                                  std::shared_ptr<Tampering> tampering, record::Probes& probes) {
+std::unique_ptr<Parts> make_parts(const Program& program, const Placement& place,
+                                  ProcessGroupPtr group, std::shared_ptr<Tampering> tampering,
+                                  record::Probes& probes) {
   torch::manual_seed(place.seed);  // equal models
   auto made = std::unique_ptr<Parts>(new Parts{
       .place = place,

@@ -16,7 +16,7 @@ namespace lockstep::mutants {
 using Ids = std::vector<std::int64_t>;
 
 // Where the program stands in its job.
-struct Place {
+struct Placement {
   int rank = 0;
   int world_size = 1;
   std::uint64_t seed = 0;
@@ -24,7 +24,7 @@ struct Place {
 };
 
 struct Parts {
-  Place place;
+  Placement place;
   Program program;
   ProcessGroupPtr group;
   std::shared_ptr<Tampering> tampering;  // with the group's collectives
@@ -66,8 +66,9 @@ struct Seen {
 };
 
 // The program as it should be, on its group. Stays where it is: its functions refer to it.
-std::unique_ptr<Parts> make_parts(const Program& program, const Place& place, ProcessGroupPtr group,
-                                  std::shared_ptr<Tampering> tampering, record::Probes& probes);
+std::unique_ptr<Parts> make_parts(const Program& program, const Placement& place,
+                                  ProcessGroupPtr group, std::shared_ptr<Tampering> tampering,
+                                  record::Probes& probes);
 // Collective: trains, evaluates after every epoch.
 Seen train(Parts& parts);
 

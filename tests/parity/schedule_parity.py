@@ -99,12 +99,12 @@ def cases():
     draw = random.Random(0)
     for number in range(150):
         lrs = [draw.choice((0.1, 1e-3, 0.05)) for _ in range(draw.choice((1, 1, 2, 3)))]
-        form = number % 5
-        if form == 0:
+        variant = number % 5
+        if variant == 0:
             schedules = [sequential(draw, len(lrs))]
-        elif form == 1:
+        elif variant == 1:
             schedules = [drawn(draw, len(lrs)) for _ in range(draw.randint(2, 3))]
-        elif form == 2:
+        elif variant == 2:
             schedules = [Schedule("chained", [drawn(draw, len(lrs)) for _ in range(draw.randint(1, 3))])]
         else:
             schedules = [drawn(draw, len(lrs))]

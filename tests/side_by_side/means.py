@@ -1,4 +1,4 @@
-"""Runs one form of a twin under one of PyTorch's means, for real, and gives back what could be seen of it.
+"""Runs one variant of a twin under one of PyTorch's means, for real, and gives back what could be seen of it.
 
 plain      nothing switched on
 info       TORCH_DISTRIBUTED_DEBUG=INFO

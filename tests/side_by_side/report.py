@@ -27,8 +27,8 @@ def to_json(cases, traincheck):
         "schema_version": 1, "date": datetime.date.today().isoformat(), "torch": torch.__version__, "backend": "gloo",
         "world_size": 2, "seconds": round(sum(case["seconds"] for case in cases)), "checkers": checkers,
         "cases": [{"slug": case["slug"], "family": case["family"], "proved": case["proved"], "together": best,
-                   "cells": {name: {form: {"cell": each.cell, "evidence": evidence(each)}
-                                    for form, each in forms.items()} for name, forms in case["cells"].items()}}
+                   "cells": {name: {variant: {"cell": each.cell, "evidence": evidence(each)}
+                                    for variant, each in variants.items()} for name, variants in case["cells"].items()}}
                   for case, best in zip(cases, together)],
         "totals": {**{name: rules.totals(*cells) for name, cells in column.items()},
                    "together": rules.totals(together, ["false-alarm" if alarm else "clean" for alarm in alarms])},
@@ -46,9 +46,9 @@ def to_markdown(result):
     checkers = [*(name for name in result["checkers"] if name != "lockstep"), "together", "lockstep"]
     lines = ["| pitfall | " + " | ".join(checkers) + " |", "|---" * (len(checkers) + 1) + "|"]
     for case in result["cases"]:
-        cells = {**{name: forms["broken"]["cell"] for name, forms in case["cells"].items()},
+        cells = {**{name: variants["broken"]["cell"] for name, variants in case["cells"].items()},
                  "together": case["together"]}
-        alarms = {name for name, forms in case["cells"].items() if forms["correct"]["cell"] == "false-alarm"}
+        alarms = {name for name, variants in case["cells"].items() if variants["correct"]["cell"] == "false-alarm"}
         lines.append(f"| {case['slug']} | " + " | ".join(
             cells[name] + (" (!)" if name in alarms else "") for name in checkers) + " |")
     for label, key in (("exact", "exact"), ("named", "slug"), ("noticed", "family"), ("false alarms", "false_alarms")):

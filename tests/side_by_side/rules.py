@@ -14,7 +14,7 @@ Messages (plain, info, detail, barrier: what ranks and launcher printed; flight:
   error      a rank ended by a signal that it does not end by without the means, or fr_trace failed.
   not-triggered  no rank has recorded a collective (flight).
   On a correct run: clean, or false-alarm where a rank failed, a deadline passed or fr_trace reports a difference.
-The loss curve (and the metric, where the program prints one), against five other seeds of the correct form
+The loss curve (and the metric, where the program prints one), against five other seeds of the correct variant
   off        NaN or infinity; the last quarter's mean above the first's; or the mean over the second half outside of
              the 95 % prediction interval of the five (Student's t), steps that both have.
   It cannot name anything: off is family-only. Under 8 steps there is no curve: not-triggered.
@@ -123,7 +123,7 @@ def last_words(run):
 
 
 def judge_broken(run, plain, correct, twin):
-    """`plain` is the same form without the means, `correct` the other form with it."""
+    """`plain` is the same variant without the means, `correct` the other variant with it."""
     if run["means"] == "flight" and run["fr_trace"] is None:
         return Verdict("not-triggered")
     reason = broken_down(run, plain)
@@ -165,7 +165,7 @@ def off(curve, references, falls):
 
 
 def judge_curve(run, references):
-    """`references`: runs of the correct form with other seeds. For either form."""
+    """`references`: runs of the correct variant with other seeds. For either variant."""
     alarm, quiet = ("family-only", "missed") if run["broken"] else ("false-alarm", "clean")
     losses = mean_curve(run["losses"])
     if len(losses) < FEWEST_STEPS:
@@ -182,7 +182,7 @@ def judge_curve(run, references):
 
 
 def best(cells):
-    """Of several means on one broken form: the one that says most."""
+    """Of several means on one broken variant: the one that says most."""
     return min(cells, key=lambda cell: FAULTY.index(cell) if cell in FAULTY else len(FAULTY))
 
 

@@ -56,7 +56,7 @@ class Messages(unittest.TestCase):
         stack = "Not all\nshape_mismatch at /twins/shape_mismatch.py:57\n"
         self.assertEqual(self.cell(run(means="flight", fr_trace=stack), "shape-mismatch", EITHER), "missed")
 
-    def test_what_the_correct_form_says_too_names_nothing(self):
+    def test_what_the_correct_variant_says_too_names_nothing(self):
         line = "UserWarning: shapes are 7 and 8"
         self.assertEqual(self.cell(run(line), "shape-mismatch", correct=run(line.replace("8", "9"))), "missed")
         self.assertEqual(self.cell(run(line), "shape-mismatch"), "slug-only")
@@ -72,7 +72,7 @@ class Messages(unittest.TestCase):
         self.assertEqual(self.cell(run(ended=(1, -15)), "sum-not-mean", plain=RIGHT), "family-only")
         self.assertEqual(rules.judge_correct({**crashed, "broken": False}, RIGHT).cell, "error")
 
-    def test_a_correct_form(self):
+    def test_a_correct_variant(self):
         self.assertEqual(rules.judge_correct(RIGHT, RIGHT).cell, "clean")
         failed = run(rank_0="RuntimeError: no", ended=(1, 0))
         self.assertEqual(rules.judge_correct(failed, RIGHT), rules.Verdict("false-alarm", "RuntimeError: no"))

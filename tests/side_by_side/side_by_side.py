@@ -3,12 +3,12 @@
 usage: side_by_side.py [--only SLUG,...] [--build DIR] [--cache DIR] [--fresh] [--out FILE] [--markdown FILE]
                        [--traincheck FILE]
 
-Runs every Python twin (twins/) in both forms under each of PyTorch's means (means.py), for real, and judges what they
-gave by written rules (rules.py). Beside it stand our detectors, on the C++ lesson's form of the same pitfall, scored
+Runs every Python twin (twins/) in both variants under each of PyTorch's means (means.py), for real, and judges what they
+gave by written rules (rules.py). Beside it stand our detectors, on the C++ lesson's variant of the same pitfall, scored
 by `lockstep matrix`; without a built DIR they are skipped. What has been run is kept in the cache, raw output
 included, and not run again: a stopped run goes on, and judging again runs nothing. What our detectors scored is kept
 by a hash of lockstep-course, so that no other build's scores are taken. Exit codes: 0, 1 where a
-twin's oracle does not hold on the correct form or holds on the broken one, 2 usage.
+twin's oracle does not hold on the correct variant or holds on the broken one, 2 usage.
 """
 
 import argparse
@@ -32,13 +32,13 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 import detectors  # noqa: E402
 
 AT_ONCE = 3  # twins; they wait a lot
-SEEDS = range(1, 6)  # of the correct form, for the spread of its curve
+SEEDS = range(1, 6)  # of the correct variant, for the spread of its curve
 LESSON_DEADLINE_S = 120
 WORST_FIRST = ("false-alarm", "error", "clean", "not-triggered", "not-applicable", "skipped")
 
 
 def runs_of(slug, data, cache):
-    """Every run of a twin: {means: {form: run}}, and the correct form's with other seeds."""
+    """Every run of a twin: {means: {variant: run}}, and the correct variant's with other seeds."""
     def kept(broken, name, seed):
         file = cache / f"{slug}.{'broken' if broken else 'correct'}.{name}.{seed}.json"
         if not file.exists():
@@ -47,21 +47,21 @@ def runs_of(slug, data, cache):
             part.write_text(json.dumps(done))
             part.rename(file)
         return json.loads(file.read_text())
-    forms = {name: {form: kept(form == "broken", name, 0) for form in ("broken", "correct")} for name in means.MEANS}
-    return forms, [kept(False, "plain", seed) for seed in SEEDS]
+    variants = {name: {variant: kept(variant == "broken", name, 0) for variant in ("broken", "correct")} for name in means.MEANS}
+    return variants, [kept(False, "plain", seed) for seed in SEEDS]
 
 
-def judged(twin, forms, references):
-    """{checker: {form: Verdict}} and whether the oracle told the forms apart."""
-    plain = forms["plain"]
+def judged(twin, variants, references):
+    """{checker: {variant: Verdict}} and whether the oracle told the variants apart."""
+    plain = variants["plain"]
     cells = {name: {"broken": rules.judge_broken(runs["broken"], plain["broken"], runs["correct"], twin),
-                    "correct": rules.judge_correct(runs["correct"], plain["correct"])} for name, runs in forms.items()}
-    cells["loss-curve"] = {form: rules.judge_curve(plain[form], references) for form in ("broken", "correct")}
+                    "correct": rules.judge_correct(runs["correct"], plain["correct"])} for name, runs in variants.items()}
+    cells["loss-curve"] = {variant: rules.judge_curve(plain[variant], references) for variant in ("broken", "correct")}
     return cells, plain["correct"]["holds"] and not plain["broken"]["holds"]
 
 
 def lesson_traces(build, slugs, folder):
-    """Runs the C++ lessons' broken forms of these slugs, and the correct forms of those lessons."""
+    """Runs the C++ lessons' broken variants of these slugs, and the correct variants of those lessons."""
     for lesson in sorted((build / "bin").glob("[0-9][0-9]_*")):
         asked = sorted({page.stem for page in (ROOT / "lessons" / lesson.name / "pitfalls").glob("*.md")} & set(slugs))
         for variant in [*asked, *(["correct"] if asked else [])]:
@@ -71,7 +71,7 @@ def lesson_traces(build, slugs, folder):
 
 
 def ours(build, slugs):
-    """{slug: {form: cell}} of our detectors on the lessons; nothing for lessons that are not built."""
+    """{slug: {variant: cell}} of our detectors on the lessons; nothing for lessons that are not built."""
     if not slugs:
         return {}
     with tempfile.TemporaryDirectory(prefix="lockstep-side-by-side-") as name:
@@ -101,7 +101,7 @@ def ours_kept(build, slugs, cache):
     kept |= ours(build, [slug for slug in slugs if slug not in kept])
     if kept:
         file.write_text(json.dumps(kept))
-    return {slug: {form: rules.Verdict(cell) for form, cell in forms.items()} for slug, forms in kept.items()}
+    return {slug: {variant: rules.Verdict(cell) for variant, cell in variants.items()} for slug, variants in kept.items()}
 
 
 def measure(slugs, arguments):
@@ -115,15 +115,15 @@ def measure(slugs, arguments):
         waiting = {slug: pool.submit(runs_of, slug, data, cache) for slug in slugs}
         for slug, future in waiting.items():
             twin = load_all()[slug]
-            forms, references = future.result()
-            cells, proved = judged(twin, forms, references)
-            runs = [run for both in forms.values() for run in both.values()] + references
+            variants, references = future.result()
+            cells, proved = judged(twin, variants, references)
+            runs = [run for both in variants.values() for run in both.values()] + references
             cases.append({"slug": slug, "family": twin.family, "proved": proved, "cells": cells,
                           "seconds": sum(run["seconds"] for run in runs)})
             print(f"{slug:<40}" + " ".join(f"{each['broken'].cell:<13}" for each in cells.values())
                   + ("" if proved else "NOT PROVED"), file=sys.stderr, flush=True)
     beside = ours_kept(arguments.build, slugs, cache)
-    skipped = {form: rules.Verdict("skipped") for form in ("broken", "correct")}
+    skipped = {variant: rules.Verdict("skipped") for variant in ("broken", "correct")}
     for case in cases:
         case["cells"]["lockstep"] = beside.get(case["slug"], skipped)
     return sorted(cases, key=lambda case: (case["family"], case["slug"]))
@@ -156,7 +156,7 @@ def main():
         arguments.markdown.write_text(text)
     unproved = [case["slug"] for case in cases if not case["proved"]]
     if unproved:
-        print(f"error: the oracle does not tell the forms apart of {', '.join(unproved)}", file=sys.stderr)
+        print(f"error: the oracle does not tell the variants apart of {', '.join(unproved)}", file=sys.stderr)
     return 1 if unproved else 0
 
 

@@ -1,4 +1,4 @@
-"""The script as a user runs it, on a few twins, for real: what each form gives under which of PyTorch's means.
+"""The script as a user runs it, on a few twins, for real: what each variant gives under which of PyTorch's means.
 
 usage: side_by_side_test.py      (Python needs torch; skipped with 77 without)
 """
@@ -52,8 +52,8 @@ class SideBySide(nothing_left.TestCase):
         self.assertEqual(checked.returncode, 0, checked.stdout)
         self.assertEqual((self.folder / "table.md").read_text(), result.stdout)
         cases = json.loads(out.read_text())["cases"]
-        return {case["slug"]: {name: (forms["broken"]["cell"], forms["correct"]["cell"])
-                               for name, forms in case["cells"].items()} for case in cases}
+        return {case["slug"]: {name: (variants["broken"]["cell"], variants["correct"]["cell"])
+                               for name, variants in case["cells"].items()} for case in cases}
 
     def test_a_few_twins(self):
         got = self.cells("no-gradient-sync", "dtype-mismatch", "one-rank-raises")

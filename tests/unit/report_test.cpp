@@ -18,7 +18,7 @@ Variant broken(bool manifested, std::vector<diagnose::Finding> findings) {
   Variant variant;
   variant.name = "sum-not-mean";
   variant.part = "by-hand";
-  variant.form = Form::broken;
+  variant.kind = Kind::broken;
   variant.oracles = {{"sum-not-mean", "gradient over reference", 1, 2, 1e-3, manifested}};
   variant.findings = std::move(findings);
   variant.verdict = judge(variant);
@@ -56,7 +56,7 @@ TEST(Judge, BrokenMustEndAsMeant) {
 
 TEST(Judge, CorrectMustCompleteInSilence) {
   Variant variant = broken(false, {});
-  variant.form = Form::correct;
+  variant.kind = Kind::correct;
   EXPECT_EQ(judge(variant), "as-expected");
   variant.findings = {finding("sum-not-mean")};
   EXPECT_EQ(judge(variant), "false-alarm");
@@ -71,31 +71,31 @@ TEST(Judge, CorrectMustCompleteInSilence) {
 }
 
 // Rank 0 waits in its 8th call, before which rank 1 was killed.
-diagnose::Standstill two_ranks_that_stopped() {
+diagnose::Stall two_ranks_that_stopped() {
   static const trace::Collective waits{.sequence = 8, .group = "0", .op = "allreduce"},
       before{.sequence = 7, .group = "0", .op = "broadcast"};
   static const trace::RankEnd killed{.rank = 1, .how = "signalled", .exit_code = 137, .signal = 9};
-  diagnose::Standstill place{.group = "0", .sequence = 8, .step = 2, .operation = "allreduce"};
+  diagnose::Stall place{.group = "0", .sequence = 8, .step = 2, .operation = "allreduce"};
   place.ranks.push_back({.rank = 0, .call = &waits, .last = &waits});
   place.ranks.push_back(
-      {.rank = 1, .stand = diagnose::Stand::dead, .last = &before, .end = &killed});
+      {.rank = 1, .state = diagnose::RankState::dead, .last = &before, .end = &killed});
   return place;
 }
 
 TEST(Report, SaysWhereTheRanksStoodAndWhoIsToBlame) {
   Comparison report;
   report.variants.push_back(broken(true, {}));
-  report.variants[0].stop = stop_of(two_ranks_that_stopped());
-  const auto stop = nlohmann::json::parse(to_json(report)).at("variants").at(0).at("standstill");
+  report.variants[0].stall = stall_of(two_ranks_that_stopped());
+  const auto stop = nlohmann::json::parse(to_json(report)).at("variants").at(0).at("stall");
   EXPECT_EQ(stop.at("operation"), "allreduce");
   EXPECT_EQ(stop.at("sequence"), 8);
   EXPECT_EQ(stop.at("step"), 2);
   const auto& waiting = stop.at("ranks").at(0);
-  EXPECT_EQ(waiting.at("stand"), "waiting");
+  EXPECT_EQ(waiting.at("state"), "waiting");
   EXPECT_EQ(waiting.at("to_blame"), false);
   EXPECT_EQ(waiting.at("here").at("sequence"), 8);
   const auto& dead = stop.at("ranks").at(1);
-  EXPECT_EQ(dead.at("stand"), "dead");
+  EXPECT_EQ(dead.at("state"), "dead");
   EXPECT_EQ(dead.at("to_blame"), true);
   EXPECT_TRUE(dead.at("here").is_null());
   EXPECT_EQ(dead.at("last").at("operation"), "broadcast");
@@ -116,7 +116,7 @@ Comparison comparison() {
   nan.losses = {{0.5, std::nan("")}, {}};
   nan.ending = nan.meant = Ending::crash;
   nan.reason = "rank 1 raised: bytes that are no text \xff\xfe <b>\n";
-  nan.stop = stop_of(two_ranks_that_stopped());
+  nan.stall = stall_of(two_ranks_that_stopped());
   nan.pictures = Pictures{.divergence = {{-1, 0}, {0, 0.1961}, {1, std::nan("")}},
                           .tolerance = 1e-6,
                           .calls = {{0, 8, "allreduce \xff<b>", "0", 0, 0.001, true},
@@ -198,25 +198,25 @@ TEST(Text, SaysWhoAndWhen) {
   EXPECT_THAT(said({}, "ranks"), HasSubstr("violation: sum-not-mean, step 3\n"));
 }
 
-TEST(Earlier, TellsHowLongEachFormTook) {
+TEST(Earlier, TellsHowLongEachVariantTook) {
   const TemporaryFolder folder("lockstep-report-test");
   auto report = comparison();
   report.variants[0].seconds = 2.5;
   const auto file = folder.path() / "report.json";
   write_file(file, to_json(report));
-  EXPECT_EQ(seconds_by_form(file), (std::map<std::string, double>{{"sum-not-mean", 2.5}}))
+  EXPECT_EQ(seconds_by_variant(file), (std::map<std::string, double>{{"sum-not-mean", 2.5}}))
       << "the other one was skipped";
 }
 
 TEST(Earlier, IsEmptyWithoutAReport) {
   const TemporaryFolder folder("lockstep-report-test");
-  EXPECT_TRUE(seconds_by_form(folder.path() / "absent.json").empty());
-  EXPECT_TRUE(seconds_by_form(folder.path()).empty());
-  EXPECT_TRUE(seconds_by_form({}).empty());
+  EXPECT_TRUE(seconds_by_variant(folder.path() / "absent.json").empty());
+  EXPECT_TRUE(seconds_by_variant(folder.path()).empty());
+  EXPECT_TRUE(seconds_by_variant({}).empty());
   write_file(folder.path() / "torn.json", "{\"variants\": [{");
-  EXPECT_TRUE(seconds_by_form(folder.path() / "torn.json").empty());
+  EXPECT_TRUE(seconds_by_variant(folder.path() / "torn.json").empty());
   write_file(folder.path() / "other.json", "[1, 2]");
-  EXPECT_TRUE(seconds_by_form(folder.path() / "other.json").empty());
+  EXPECT_TRUE(seconds_by_variant(folder.path() / "other.json").empty());
 }
 
 // The schema must accept what is written, and refuse what is not a report.

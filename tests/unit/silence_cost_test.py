@@ -20,8 +20,8 @@ DEADLINE_S = 100
 SMALL = ("--samples", "256", "--epochs", "1")
 
 
-def run(form, seed, *measured):
-    return {"setting": "one", "form": form, "seed": seed, "measured": list(measured)}
+def run(variant, seed, *measured):
+    return {"setting": "one", "variant": variant, "seed": seed, "measured": list(measured)}
 
 
 class Statistics(unittest.TestCase):
@@ -79,17 +79,17 @@ class Program(unittest.TestCase):
 
     def test_a_run_is_the_same_alone_and_among_others(self):
         among = self.runs("--settings", "wrapper,resume,augmentation", "--seeds", "0,1",
-                          "--forms", "correct,double-average,optimizer-state-missing,worker-streams-copied")
+                          "--variants", "correct,double-average,optimizer-state-missing,worker-streams-copied")
         self.assertEqual(len(among), 12)
-        for setting, form in (("resume", "correct"), ("resume", "optimizer-state-missing"),
+        for setting, variant in (("resume", "correct"), ("resume", "optimizer-state-missing"),
                               ("augmentation", "worker-streams-copied")):
-            alone, = self.runs("--settings", setting, "--seeds", "1", "--forms", form)
+            alone, = self.runs("--settings", setting, "--seeds", "1", "--variants", variant)
             self.assertIn(alone, among)
 
     def test_script_writes_figures_and_table(self):
         out = self.folder / "cost.json"
         done = subprocess.run([sys.executable, ROOT / "benchmarks" / "silence_cost.py", PROGRAM, *SMALL, "--seeds", "2",
-                               "--settings", "wrapper,evaluation", "--out", out, "--forms",
+                               "--settings", "wrapper,evaluation", "--out", out, "--variants",
                                "correct,optimizer-built-on-other-parameters,local-hits-global-count"],
                               capture_output=True, text=True, timeout=DEADLINE_S)
         if done.returncode == 77:
@@ -113,7 +113,7 @@ class Program(unittest.TestCase):
         self.assertLessEqual(set(slugs), {page.stem for page in ROOT.glob("lessons/*/pitfalls/*.md")})
 
     def test_unknown_names_are_refused(self):
-        for option in ("--settings", "--forms"):
+        for option in ("--settings", "--variants"):
             done = subprocess.run([PROGRAM, self.folder / "x", option, "no-such"], capture_output=True, text=True,
                                   timeout=DEADLINE_S)
             self.assertEqual(done.returncode, 2)

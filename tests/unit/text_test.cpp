@@ -47,7 +47,7 @@ TEST(Filled, KeepsALongWordWhole) {
 
 class Told : public ::testing::Test {
  protected:
-  Countdown::Place place(bool rewrites) {
+  Countdown::Output place(bool rewrites) {
     return {&out_, rewrites, [this] { return now_s_ * 1'000'000'000; }};
   }
   std::string said() {
@@ -60,48 +60,48 @@ class Told : public ::testing::Test {
 };
 
 TEST_F(Told, ByWhatWasMeasured) {
-  Countdown countdown("form", {{"correct", 2.5}, {"broken", 4}, {"late", 200}}, place(false));
+  Countdown countdown("variant", {{"correct", 2.5}, {"broken", 4}, {"late", 200}}, place(false));
   countdown.next();
-  EXPECT_EQ(said(), "form 1 of 3: correct, about 4 min left\n");
+  EXPECT_EQ(said(), "variant 1 of 3: correct, about 4 min left\n");
   now_s_ += 60;  // whatever it took this time
   countdown.next();
-  EXPECT_EQ(said(), "form 2 of 3: broken, about 4 min left\n");
+  EXPECT_EQ(said(), "variant 2 of 3: broken, about 4 min left\n");
   countdown.next();
-  EXPECT_EQ(said(), "form 3 of 3: late, about 4 min left\n");
+  EXPECT_EQ(said(), "variant 3 of 3: late, about 4 min left\n");
 }
 
 TEST_F(Told, ByTheMeanOfThisRunWhereNothingWas) {
-  Countdown countdown("form", {{"a"}, {"b"}, {"c", 30}, {"d"}}, place(false));
+  Countdown countdown("variant", {{"a"}, {"b"}, {"c", 30}, {"d"}}, place(false));
   countdown.next();
-  EXPECT_EQ(said(), "form 1 of 4: a\n") << "nothing is known yet";
+  EXPECT_EQ(said(), "variant 1 of 4: a\n") << "nothing is known yet";
   now_s_ += 4;
   countdown.next();
-  EXPECT_EQ(said(), "form 2 of 4: b, about 38 s left\n");
+  EXPECT_EQ(said(), "variant 2 of 4: b, about 38 s left\n");
   now_s_ += 8;
   countdown.next();
-  EXPECT_EQ(said(), "form 3 of 4: c, about 36 s left\n");
+  EXPECT_EQ(said(), "variant 3 of 4: c, about 36 s left\n");
   now_s_ += 30;
   countdown.next();
-  EXPECT_EQ(said(), "form 4 of 4: d, about 14 s left\n");
+  EXPECT_EQ(said(), "variant 4 of 4: d, about 14 s left\n");
 }
 
 TEST_F(Told, OnALineThatIsRewritten) {
   {
-    Countdown countdown("form", {{"a", 0.1}, {std::string(100, 'b'), 0.1}}, place(true));
+    Countdown countdown("variant", {{"a", 0.1}, {std::string(100, 'b'), 0.1}}, place(true));
     countdown.next();
-    EXPECT_EQ(said(), "form 1 of 2: a, about 1 s left");
+    EXPECT_EQ(said(), "variant 1 of 2: a, about 1 s left");
     countdown.clear();
     EXPECT_EQ(said(), "\r\033[K");
     countdown.clear();
     EXPECT_EQ(said(), "") << "there is nothing to take away";
     countdown.next();
-    EXPECT_EQ(said(), "form 2 of 2: " + std::string(66, 'b')) << "one line of 79 columns";
+    EXPECT_EQ(said(), "variant 2 of 2: " + std::string(63, 'b')) << "one line of 79 columns";
   }
   EXPECT_EQ(said(), "\r\033[K") << "nothing is left behind, whatever ended the work";
 }
 
 TEST_F(Told, Nowhere) {
-  Countdown countdown("form", {{"a"}}, {});
+  Countdown countdown("variant", {{"a"}}, {});
   countdown.next();
   countdown.clear();
   EXPECT_EQ(said(), "");

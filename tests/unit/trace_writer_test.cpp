@@ -222,6 +222,24 @@ TEST_F(TraceWriter, ThreadsDoNotDisturbEachOther) {
   EXPECT_EQ(trace.all<SetEpoch>().size(), static_cast<std::size_t>(kThreads * kEach / 3));
 }
 
+// W processes that nobody told their ranks: each is rank 0 of 1.
+TEST_F(TraceWriter, ProcessesThatAreEachAloneHaveAFileEach) {
+  {
+    Writer first(folder_.path(), {}), second(folder_.path(), {}), third(folder_.path(), {});
+    first.record(SetEpoch{1});
+    second.record(SetEpoch{2});
+    third.record(SetEpoch{3});
+  }
+  const auto trace = read(folder_.path());
+  EXPECT_EQ(trace.world_size, 1);
+  ASSERT_EQ(trace.ranks.size(), 1u);
+  EXPECT_EQ(trace.ranks[0].all<SetEpoch>().at(0).event->epoch, 1);
+  ASSERT_EQ(trace.alone.size(), 2u);
+  EXPECT_EQ(trace.alone[0].all<SetEpoch>().at(0).event->epoch, 2);
+  EXPECT_EQ(trace.alone[1].all<SetEpoch>().at(0).event->epoch, 3);
+  EXPECT_THROW(Writer(folder_.path(), {}), Error) << "the first one has ended: that is another run";
+}
+
 // Blocks stand behind every byte that may be stored to, so that a store cannot meet a full disk.
 TEST_F(TraceWriter, RoomIsTakenBeforeItIsUsed) {
   Writer writer(folder_.path(), {});

@@ -7,7 +7,7 @@
 #include <lockstep/course/exit_code.h>
 #include <lockstep/course/flight_diagnosis.h>
 #include <lockstep/diagnose/diagnose.h>
-#include <lockstep/diagnose/standstill.h>
+#include <lockstep/diagnose/stall.h>
 #include <lockstep/diagnose/text.h>
 #include <lockstep/report/finding.h>
 #include <lockstep/trace/attempts.h>
@@ -117,7 +117,7 @@ bool warn_of_running_ranks(const std::filesystem::path& folder, const trace::Tra
 
 // A job that hangs until somebody ends it leaves no more than where its ranks were.
 void note_where_it_was(const trace::Trace& trace, bool runs) {
-  const auto place = diagnose::standstill(trace, std::chrono::milliseconds{0});
+  const auto place = diagnose::stall_of(trace, std::chrono::milliseconds{0});
   if (!place || place->culprits().empty()) return;
   const auto seconds = (monotonic_ns() - place->time_ns) / 1'000'000'000;
   warn("note: the job " + (runs ? "has been here for " + plural(seconds, "second") + ":"

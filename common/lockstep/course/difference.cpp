@@ -15,11 +15,11 @@ constexpr std::size_t kContext = 3;  // lines around what differs
 using SayHead = std::function<std::string(const std::string&, Colour)>;
 using SayLine = std::function<std::string(const DiffLine&)>;
 
-std::string difference(const std::string& slug, const Forms& forms, const SayHead& head,
+std::string difference(const std::string& slug, const Code& code, const SayHead& head,
                        const SayLine& say) {
   const auto file = slug + ".cpp";
   std::string text = head("--- a/" + file + "\n+++ b/" + file, Colour::bold) + "\n";
-  for (const auto& hunk : hunks_between(forms.broken, forms.right, kContext)) {
+  for (const auto& hunk : hunks_between(code.broken, code.right, kContext)) {
     text += head(head_of(hunk), Colour::cyan) + "\n";
     for (const auto& line : hunk.lines) text += say(line);
   }
@@ -42,14 +42,14 @@ std::string folded(const DiffLine& line) {
 
 }  // namespace
 
-std::string patch_of(const std::string& slug, const Forms& forms) {
+std::string patch_of(const std::string& slug, const Code& code) {
   return difference(
-      slug, forms, [](const std::string& text, Colour) { return text; },
+      slug, code, [](const std::string& text, Colour) { return text; },
       [](const DiffLine& line) { return line.sign + line.text + "\n"; });
 }
 
-std::string readable_patch_of(const std::string& slug, const Forms& forms) {
-  return difference(slug, forms, coloured, folded);
+std::string readable_patch_of(const std::string& slug, const Code& code) {
+  return difference(slug, code, coloured, folded);
 }
 
 }  // namespace lockstep::course

@@ -16,10 +16,10 @@ std::string comment(const std::string& text) {
   return wrapped(text, "// ");
 }
 
-// The broken form without what its comments say of the fault: those on the lines that the right form has not.
-std::string without_the_answer(const Forms& forms) {
+// The broken variant without what its comments say of the fault: those on the lines that the right variant has not.
+std::string without_the_answer(const Code& code) {
   std::multiset<std::string> right;
-  std::istringstream right_lines(forms.right), broken_lines(forms.broken);
+  std::istringstream right_lines(code.right), broken_lines(code.broken);
   std::string line, text;
   while (std::getline(right_lines, line)) right.insert(line);
   while (std::getline(broken_lines, line)) {
@@ -96,7 +96,7 @@ std::string handed_out(const Exercise& exercise) {
              exercise.pitfall.file.lexically_relative(source_folder()).string() +
              "). Calls of context.intent() and the like only say what is meant.") +
          "//   ./lockstep exercise check " + slug + "\n//   ./lockstep exercise hint " + slug +
-         "\n\n" + without_the_answer(forms_of(exercise.pitfall));
+         "\n\n" + without_the_answer(code_of(exercise.pitfall));
 }
 
 std::string woven(const Exercise& exercise, const std::string& mended) {

@@ -1,8 +1,8 @@
 // An exercise: the function that has a pitfall, with the fault in it, as a small file for somebody to mend.
 #pragma once
 
-#include <lockstep/course/forms.h>
 #include <lockstep/course/lessons.h>
+#include <lockstep/course/pitfall_source.h>
 
 #include <filesystem>
 #include <string>

@@ -16,21 +16,21 @@ namespace {
 
 constexpr int kTimeout = 40;  // s, of one run: one that hangs is ended by its own launcher
 
-// The correct form of the part that has the pitfall, and the least ranks it can show on.
-struct Form {
+// The correct variant of the part that has the pitfall, and the least ranks it can show on.
+struct Reference {
   std::string name;
   int least_ranks = 1, default_ranks = 1;
 };
 
-Form form_of(const Exercise& exercise) {
+Reference reference_of(const Exercise& exercise) {
   const auto described = describe(exercise.lesson);
-  Form form{.name = correct_form_beside(described, exercise.pitfall.slug),
-            .default_ranks = described.default_world_size};
-  for (const auto& each : described.forms)
-    if (each.name == exercise.pitfall.slug) form.least_ranks = each.min_world_size;
-  if (form.name.empty())
+  Reference variant{.name = correct_variant_beside(described, exercise.pitfall.slug),
+                    .default_ranks = described.default_world_size};
+  for (const auto& each : described.variants)
+    if (each.name == exercise.pitfall.slug) variant.least_ranks = each.min_world_size;
+  if (variant.name.empty())
     throw Error(exercise.lesson.name + " has no correct variant beside " + exercise.pitfall.slug);
-  return form;
+  return variant;
 }
 
 struct Setting {
@@ -43,20 +43,21 @@ std::string text_of(const Setting& setting) {
          ", seed " + std::to_string(setting.seed);
 }
 
-std::vector<Setting> settings_of(const Form& form) {
+std::vector<Setting> settings_of(const Reference& variant) {
   std::random_device dice;
-  const int fewest = std::max(form.least_ranks, form.default_ranks);
+  const int fewest = std::max(variant.least_ranks, variant.default_ranks);
   const int more = fewest == 1 ? 1 : fewest + 1 + static_cast<int>(dice() % 2);
   return {{fewest, dice() % 1000 + 1}, {more, dice() % 1000 + 1}};
 }
 
-FormRun run_form(const std::filesystem::path& program, const Exercise& exercise, const Form& form,
-                 const Setting& setting, const std::filesystem::path& folder) {
+VariantRun run_variant(const std::filesystem::path& program, const Exercise& exercise,
+                       const Reference& variant, const Setting& setting,
+                       const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder);
-  const FormRun run{folder / "report.json", folder / exercise.lesson.name / form.name};
+  const VariantRun run{folder / "report.json", folder / exercise.lesson.name / variant.name};
   const int code =
       run_quietly(program,
-                  {"--variant", form.name, "--world-size", std::to_string(setting.world_size),
+                  {"--variant", variant.name, "--world-size", std::to_string(setting.world_size),
                    "--seed", std::to_string(setting.seed), "--timeout", std::to_string(kTimeout),
                    "--json", run.report.string(), "--trace", folder.string()},
                   folder / "log");
@@ -126,41 +127,41 @@ std::optional<std::filesystem::path> build_mended(const Exercise& exercise,
 }  // namespace
 
 CheckResult check(const Exercise& exercise, const std::string& mended,
-                  const Countdown::Place& place) {
+                  const Countdown::Output& output) {
   const auto build = exercise.lesson.program.parent_path().parent_path();
-  const auto head = signature_of(forms_of(exercise.pitfall).right);
+  const auto head = signature_of(code_of(exercise.pitfall).right);
   if (mended.find(head) == std::string::npos)
     return {{exercise.file.filename().string() + " no longer has the function " + head + "...)"},
             ""};
   const TemporaryFolder folder("lockstep-exercise");
   {
-    Countdown countdown("build", {{exercise.lesson.name}}, place);  // which may wait, or take long
+    Countdown countdown("build", {{exercise.lesson.name}}, output);  // which may wait, or take long
     countdown.next();
     const FileLock lock(build / "exercises" / "lock");
     const auto log = folder.path() / "lesson.log";
     if (build_target(build, exercise.lesson.name, log) != 0)
       throw Error(exercise.lesson.name + " cannot be built:\n" + read_file(log));
   }
-  const auto form = form_of(exercise);
-  const auto settings = settings_of(form);
+  const auto variant = reference_of(exercise);
+  const auto settings = settings_of(variant);
 
-  std::vector<Countdown::Part> steps{{"building your code, and running the lesson's own"}};
+  std::vector<Countdown::Item> steps{{"building your code, and running the lesson's own"}};
   for (const auto& setting : settings) steps.push_back({"running your code: " + text_of(setting)});
-  Countdown countdown("step", steps, place);
+  Countdown countdown("step", steps, output);
   countdown.next();
   CheckResult result;
   auto building = std::async(std::launch::async, [&] {
     return build_mended(exercise, mended, folder.path(), result.compiler);
   });
-  std::vector<FormRun> references;
+  std::vector<VariantRun> references;
   for (std::size_t i = 0; i < settings.size(); ++i)
-    references.push_back(run_form(exercise.lesson.program, exercise, form, settings[i],
-                                  folder.path() / ("reference_" + std::to_string(i))));
+    references.push_back(run_variant(exercise.lesson.program, exercise, variant, settings[i],
+                                     folder.path() / ("reference_" + std::to_string(i))));
   const auto program = building.get();
   for (std::size_t i = 0; program && i < settings.size() && result.wrong.empty(); ++i) {
     countdown.next();
-    const auto run = run_form(*program, exercise, form, settings[i],
-                              folder.path() / ("mended_" + std::to_string(i)));
+    const auto run = run_variant(*program, exercise, variant, settings[i],
+                                 folder.path() / ("mended_" + std::to_string(i)));
     for (const auto& each : judge(exercise.pitfall.slug, run, references[i]))
       result.wrong.push_back("on " + text_of(settings[i]) + ": " + each);
   }

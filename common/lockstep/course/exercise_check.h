@@ -1,4 +1,4 @@
-// Builds a mended exercise and runs it beside the lesson's own correct form.
+// Builds a mended exercise and runs it beside the lesson's own correct variant.
 #pragma once
 
 #include <lockstep/base/countdown.h>
@@ -20,9 +20,9 @@ struct CheckResult {
   std::string compiler;            // what it said, where it could not be built
 };
 
-// On two world sizes and seeds that are drawn anew each time. `place` is where it says what it is at. Throws Error where the
+// On two world sizes and seeds that are drawn anew each time. `output` is where it says what it is at. Throws Error where the
 // check itself cannot be made.
 CheckResult check(const Exercise& exercise, const std::string& mended,
-                  const Countdown::Place& place);
+                  const Countdown::Output& output);
 
 }  // namespace lockstep::course

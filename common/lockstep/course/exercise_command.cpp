@@ -118,10 +118,10 @@ int check(const Exercise& exercise) {
   }
   Progress().change(exercise.lesson.name, sources_of(exercise),
                     [](LessonProgress& done) { done.passed = today(); });
-  const auto forms = forms_of(exercise.pitfall);
+  const auto code = code_of(exercise.pitfall);
   std::cout << "The lesson's own way:\n";
-  say_code(forms, '-');
-  say_code(forms, '+');
+  say_code(code, '-');
+  say_code(code, '+');
   say_heading("Why");
   say_section(page.section("Why"), exercise.pitfall.file.parent_path() / "pitfalls");
   std::cout << "\nMore: ./lockstep explain " << slug
@@ -129,13 +129,13 @@ int check(const Exercise& exercise) {
   return kOk;
 }
 
-// What is wrong with an exercise, which is to fail as it is handed out and to pass with the lesson's own form; "" where
+// What is wrong with an exercise, which is to fail as it is handed out and to pass with the lesson's own variant; "" where
 // nothing is.
 std::string verdict_on(const Exercise& exercise) {
   const auto shipped = check(exercise, handed_out(exercise), {});
   if (!shipped.compiler.empty()) return "cannot be built as it is handed out:\n" + shipped.compiler;
   if (shipped.wrong.empty()) return "passes as it is handed out\n";
-  const auto solved = check(exercise, forms_of(exercise.pitfall).right, {});
+  const auto solved = check(exercise, code_of(exercise.pitfall).right, {});
   if (!solved.compiler.empty()) return "its solution cannot be built:\n" + solved.compiler;
   if (!solved.wrong.empty())
     return "its solution does not pass:\n" + filled(indented(list(solved.wrong)), 2);
@@ -147,12 +147,12 @@ int author_check(const std::vector<std::string>& wanted) {
   if (wanted.empty())
     for (const auto& lesson : lessons_of_clone()) names.push_back(lesson.name);
   std::vector<Exercise> exercises;
-  std::vector<Countdown::Part> parts;
+  std::vector<Countdown::Item> items;
   for (const auto& name : names) {
     exercises.push_back(find_exercise(name, exercise_folder()));
-    parts.push_back({exercises.back().lesson.name + " " + exercises.back().pitfall.slug});
+    items.push_back({exercises.back().lesson.name + " " + exercises.back().pitfall.slug});
   }
-  Countdown countdown("exercise", parts);
+  Countdown countdown("exercise", items);
   bool all = true;
   for (const auto& exercise : exercises) {
     countdown.next();

@@ -4,8 +4,8 @@
 #include <lockstep/course/difference.h>
 #include <lockstep/course/exercise.h>
 #include <lockstep/course/exit_code.h>
-#include <lockstep/course/forms.h>
 #include <lockstep/course/lessons.h>
+#include <lockstep/course/pitfall_source.h>
 #include <lockstep/course/prose.h>
 #include <lockstep/course/terminal.h>
 #include <lockstep/diagnose/detector.h>
@@ -27,7 +27,7 @@ std::string name_of(const fs::path& file) {
 
 void explain(const Pitfall& pitfall) {
   const auto page = pages::read_page(source_folder(), pitfall.lesson, pitfall.slug);
-  const auto forms = forms_of(pitfall);
+  const auto code = code_of(pitfall);
   const auto number = pitfall.lesson.substr(0, 2);
   const auto say = [&](const char* name) {
     say_heading(name);
@@ -36,12 +36,12 @@ void explain(const Pitfall& pitfall) {
   std::cout << coloured(wrapped(pitfall.slug + ": " + page.title, ""), Colour::bold);
   say_heading("Broken code");
   std::cout << "  " << name_of(pitfall.file) << ":" << pitfall.line << "\n\n";
-  say_code(forms, '-');
+  say_code(code, '-');
   say("Symptom");
   say("Why");
   say("Fix");
   std::cout << "\n";
-  say_code(forms, '+');
+  say_code(code, '+');
   say("In your own job");
   say("Links");
   say_heading("More");
@@ -83,17 +83,17 @@ std::vector<Pitfall> of_lesson(std::vector<Pitfall> pitfalls, const std::string&
 struct Options {
   std::string slug;
   bool diff = false;
-  std::string form;
+  std::string code;
 };
 
 void explain(const Pitfall& pitfall, const Options& options) {
-  if (options.form == "broken") {
-    std::cout << forms_of(pitfall).broken;
-  } else if (options.form == "right") {
-    std::cout << forms_of(pitfall).right;
+  if (options.code == "broken") {
+    std::cout << code_of(pitfall).broken;
+  } else if (options.code == "right") {
+    std::cout << code_of(pitfall).right;
   } else if (options.diff) {
     const bool for_people = isatty(STDOUT_FILENO) == 1;
-    std::cout << (for_people ? readable_patch_of : patch_of)(pitfall.slug, forms_of(pitfall));
+    std::cout << (for_people ? readable_patch_of : patch_of)(pitfall.slug, code_of(pitfall));
   } else {
     explain(pitfall);
   }
@@ -112,7 +112,7 @@ void add_explain_command(CLI::App& app, int& exit_code) {
                               "where it goes to a file or a pipe")
                    ->needs(slug);
   command
-      ->add_option("--form", options->form,
+      ->add_option("--code,--variant", options->code,
                    "Only the code, whole: what --diff patches, and what that gives")
       ->check(CLI::IsMember({"broken", "right"}))
       ->needs(slug)

@@ -14,7 +14,7 @@
 namespace lockstep::course {
 namespace {
 
-nlohmann::json variant_of(const FormRun& run) {
+nlohmann::json variant_of(const VariantRun& run) {
   return nlohmann::json::parse(read_file(run.report)).at("variants").at(0);
 }
 
@@ -96,7 +96,7 @@ void compare_losses(const nlohmann::json& mended, const nlohmann::json& referenc
                     "; a right variant has " + figure(*right));
 }
 
-// Where the right form moves its parameters by the gradient that it recorded, the mended one does, too.
+// Where the right variant moves its parameters by the gradient that it recorded, the mended one does, too.
 void compare_updates(const trace::Trace& mended, const trace::Trace& reference,
                      std::vector<std::string>& wrong) {
   const auto right = diagnose::sgd_factor(diagnose::Run(reference));
@@ -123,7 +123,7 @@ void judge_oracles(const nlohmann::json& variant, std::vector<std::string>& wron
 
 void judge_findings(const std::string& slug, const diagnose::Diagnosis& mended,
                     const diagnose::Diagnosis& reference, std::vector<std::string>& wrong) {
-  std::set<std::string> accepted;  // advice that the right form has, too
+  std::set<std::string> accepted;  // advice that the right variant has, too
   for (const auto& finding : reference.findings) accepted.insert(finding.pitfall);
   for (const auto& finding : mended.findings)
     if (accepted.count(finding.pitfall) == 0)
@@ -142,8 +142,8 @@ void judge_findings(const std::string& slug, const diagnose::Diagnosis& mended,
 
 }  // namespace
 
-std::vector<std::string> judge(const std::string& slug, const FormRun& mended,
-                               const FormRun& reference) {
+std::vector<std::string> judge(const std::string& slug, const VariantRun& mended,
+                               const VariantRun& reference) {
   std::vector<std::string> wrong;
   const auto mine = variant_of(mended), theirs = variant_of(reference);
   if (theirs.at("outcome") != "completed")

@@ -139,12 +139,12 @@ LessonEntry find_lesson(const std::vector<LessonEntry>& lessons, const std::stri
                    list(nearest(wanted, names)) + ". ./lockstep list names them all");
 }
 
-std::string correct_form_beside(const Description& description, const std::string& broken) {
+std::string correct_variant_beside(const Description& description, const std::string& broken) {
   std::string part, correct;
-  for (const auto& form : description.forms)
-    if (form.name == broken && form.form == "broken") part = form.part;
-  for (const auto& form : description.forms)
-    if (form.form == "correct" && form.part == part) correct = form.name;
+  for (const auto& variant : description.variants)
+    if (variant.name == broken && variant.kind == "broken") part = variant.part;
+  for (const auto& variant : description.variants)
+    if (variant.kind == "correct" && variant.part == part) correct = variant.name;
   return correct;
 }
 
@@ -213,11 +213,11 @@ Description describe(const LessonEntry& lesson) {
     throw Error(lesson.program.string() +
                 " --describe did not answer; build it with ./lockstep run");
   Description result{.default_world_size = described.at("default_world_size").get<int>(),
-                     .forms = {}};
-  for (const auto& form : described.at("forms"))
-    result.forms.push_back({form.at("name").get<std::string>(), form.at("form").get<std::string>(),
-                            form.at("part").get<std::string>(),
-                            form.at("min_world_size").get<int>()});
+                     .variants = {}};
+  for (const auto& variant : described.at("variants"))
+    result.variants.push_back(
+        {variant.at("name").get<std::string>(), variant.at("kind").get<std::string>(),
+         variant.at("part").get<std::string>(), variant.at("min_world_size").get<int>()});
   return result;
 }
 

@@ -32,17 +32,17 @@ bool is_number(const std::string& wanted);
 LessonEntry find_lesson(const std::vector<LessonEntry>& lessons, const std::string& wanted);
 
 // What the lesson's program, which must be built, says of itself (--describe). Throws Error.
-struct LessonForm {
-  std::string name, form, part;  // "missing-set-epoch", "broken", "epochs"
+struct LessonVariant {
+  std::string name, kind, part;  // "missing-set-epoch", "broken", "epochs"
   int min_world_size = 1;        // cannot show on fewer
 };
 struct Description {
   int default_world_size = 1;
-  std::vector<LessonForm> forms;
+  std::vector<LessonVariant> variants;
 };
 Description describe(const LessonEntry& lesson);
-// The correct form of the part that has this broken one; "" where no form is broken under this name.
-std::string correct_form_beside(const Description& description, const std::string& broken);
+// The correct variant of the part that has this broken one; "" where no variant is broken under this name.
+std::string correct_variant_beside(const Description& description, const std::string& broken);
 
 // Runs a program with this terminal, waits, and returns its exit code (128 + signal where one ended
 // it). SIGINT and SIGTERM sent to this process are passed on to it.

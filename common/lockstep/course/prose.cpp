@@ -96,9 +96,9 @@ void say_section(const std::string& markdown, const fs::path& folder) {
   finish();
 }
 
-void say_code(const Forms& forms, char side) {
+void say_code(const Code& variants, char side) {
   bool first = true, any = false;
-  for (const auto& hunk : hunks_between(forms.broken, forms.right, kContext)) {
+  for (const auto& hunk : hunks_between(variants.broken, variants.right, kContext)) {
     std::size_t indent = kNowhere;
     for (const auto& line : hunk.lines)
       if (!line.text.empty()) indent = std::min(indent, indent_at(line.text, 0));

@@ -1,4 +1,4 @@
-// ./lockstep run: lessons, each in all its forms.
+// ./lockstep run: lessons, each in all its variants.
 #include <lockstep/base/clock.h>
 #include <lockstep/base/countdown.h>
 #include <lockstep/base/error.h>
@@ -6,9 +6,9 @@
 #include <lockstep/base/text.h>
 #include <lockstep/course/commands.h>
 #include <lockstep/course/exit_code.h>
-#include <lockstep/course/forms.h>
 #include <lockstep/course/lessons.h>
 #include <lockstep/course/nearest.h>
+#include <lockstep/course/pitfall_source.h>
 #include <lockstep/course/progress.h>
 #include <lockstep/course/run_sections.h>
 #include <lockstep/course/run_summary.h>
@@ -31,19 +31,19 @@ std::string value_of(const std::vector<std::string>& arguments, const std::strin
   return "";
 }
 
-// Of all lessons, those that have a form of this name.
-std::vector<LessonEntry> with_form(const std::vector<LessonEntry>& lessons,
-                                   const std::string& form) {
+// Of all lessons, those that have a variant of this name.
+std::vector<LessonEntry> with_variant(const std::vector<LessonEntry>& lessons,
+                                      const std::string& variant) {
   std::vector<LessonEntry> having;
   std::vector<std::string> names;
   for (const auto& lesson : lessons)
-    for (const auto& each : describe(lesson).forms) {
-      if (each.name == form) having.push_back(lesson);
+    for (const auto& each : describe(lesson).variants) {
+      if (each.name == variant) having.push_back(lesson);
       names.push_back(each.name);
     }
   if (having.empty())
-    throw UsageError("no lesson has a variant \"" + form +
-                     "\"; the nearest: " + list(nearest(form, names)) +
+    throw UsageError("no lesson has a variant \"" + variant +
+                     "\"; the nearest: " + list(nearest(variant, names)) +
                      ". ./lockstep run LESSON --help lists a lesson's variants");
   return having;
 }
@@ -58,26 +58,27 @@ bool is_a_rank() {
          std::getenv("OMPI_COMM_WORLD_RANK") != nullptr;
 }
 
-// Every form: a single one's run, or its report, is none of the lesson.
+// Every variant: a single one's run, or its report, is none of the lesson.
 bool is_whole(const std::vector<std::string>& rest) {
-  const auto form = value_of(rest, "--variant");
-  return form.empty() || form == "all";
+  const auto variant = value_of(rest, "--variant");
+  return variant.empty() || variant == "all";
 }
 
-// What is to be told of before each lesson; a single one tells of its forms itself.
+// What is to be told of before each lesson; a single one tells of its variants itself.
 Countdown countdown_of(const std::vector<LessonEntry>& lessons,
                        const std::filesystem::path& reports, const std::vector<std::string>& rest) {
-  std::vector<Countdown::Part> parts;
+  std::vector<Countdown::Item> items;
   for (const auto& lesson : lessons) {
     double seconds = 0;
     if (is_whole(rest))
-      for (const auto& [form, its] : report::seconds_by_form(reports / (lesson.name + ".json")))
+      for (const auto& [variant, its] :
+           report::seconds_by_variant(reports / (lesson.name + ".json")))
         seconds += its;
-    parts.push_back({lesson.name, seconds > 0 ? std::optional(seconds) : std::nullopt});
+    items.push_back({lesson.name, seconds > 0 ? std::optional(seconds) : std::nullopt});
   }
-  auto place = lessons.size() > 1 ? Countdown::standard_error() : Countdown::Place{};
-  place.rewrites = false;  // the lesson's own line comes below
-  return Countdown("lesson", std::move(parts), std::move(place));
+  auto output = lessons.size() > 1 ? Countdown::standard_error() : Countdown::Output{};
+  output.rewrites = false;  // the lesson's own line comes below
+  return Countdown("lesson", std::move(items), std::move(output));
 }
 
 void record(const LessonEntry& lesson) {
@@ -101,9 +102,9 @@ int run(const std::vector<LessonEntry>& lessons, const std::string& wanted,
   std::vector<LessonEntry> chosen = lessons;
   if (wanted != "all") {
     chosen = {find_lesson(lessons, wanted)};
-  } else if (const auto form = value_of(rest, "--variant");
-             !form.empty() && form != "all" && form != "correct") {
-    chosen = with_form(lessons, form);
+  } else if (const auto variant = value_of(rest, "--variant");
+             !variant.empty() && variant != "all" && variant != "correct") {
+    chosen = with_variant(lessons, variant);
   }
   const bool own_file = !value_of(rest, "--json").empty();
   if (own_file && chosen.size() > 1)
@@ -137,9 +138,10 @@ int run(const std::vector<LessonEntry>& lessons, const std::string& wanted,
   return skipped == static_cast<int>(chosen.size()) ? static_cast<int>(kSkipped) : worst;
 }
 
-// The same arguments with another form and another file for the report.
-std::vector<std::string> other_form(const std::vector<std::string>& rest, const std::string& form,
-                                    const std::filesystem::path& report) {
+// The same arguments with another variant and another file for the report.
+std::vector<std::string> other_variant(const std::vector<std::string>& rest,
+                                       const std::string& variant,
+                                       const std::filesystem::path& report) {
   std::vector<std::string> arguments;
   for (std::size_t i = 0; i < rest.size(); ++i) {
     const bool taken = rest[i] == "--variant" || rest[i] == "--json";
@@ -147,20 +149,20 @@ std::vector<std::string> other_form(const std::vector<std::string>& rest, const 
     if (taken || rest[i].rfind("--variant=", 0) == 0 || rest[i].rfind("--json=", 0) == 0) continue;
     arguments.push_back(rest[i]);
   }
-  arguments.insert(arguments.end(), {"--variant", form, "--json", report.string()});
+  arguments.insert(arguments.end(), {"--variant", variant, "--json", report.string()});
   return arguments;
 }
 
-void require_form(const LessonEntry& lesson, const Description& description,
-                  const std::string& form) {
-  if (form.empty() || form == "all" || form == "correct") return;
+void require_variant(const LessonEntry& lesson, const Description& description,
+                     const std::string& variant) {
+  if (variant.empty() || variant == "all" || variant == "correct") return;
   std::vector<std::string> names;
-  for (const auto& each : description.forms) {
-    if (each.name == form) return;
+  for (const auto& each : description.variants) {
+    if (each.name == variant) return;
     names.push_back(each.name);
   }
-  throw UsageError("there is no variant \"" + form + "\" in " + lesson.name +
-                   "; the nearest: " + list(nearest(form, names)) + ". ./lockstep run " +
+  throw UsageError("there is no variant \"" + variant + "\" in " + lesson.name +
+                   "; the nearest: " + list(nearest(variant, names)) + ". ./lockstep run " +
                    lesson.name.substr(0, 2) + " --help lists them all");
 }
 
@@ -178,17 +180,17 @@ bool will_run(const LessonEntry& lesson, const std::vector<std::string>& rest,
 // One lesson, told as one: what it is about, its runs, what was seen and why.
 int tell(const LessonEntry& lesson, const std::filesystem::path& reports,
          std::vector<std::string> rest) {
-  const auto form = value_of(rest, "--variant");
+  const auto variant = value_of(rest, "--variant");
   const auto named = value_of(rest, "--json");
-  const auto folder = is_whole(rest) ? reports : reports / "forms";
+  const auto folder = is_whole(rest) ? reports : reports / "variants";
   const auto report =
       named.empty() ? folder / (lesson.name + ".json") : std::filesystem::path(named);
   const TemporaryFolder beside("lockstep-run");
   const auto description = describe(lesson);
-  require_form(lesson, description, form);
+  require_variant(lesson, description, variant);
   if (!will_run(lesson, rest, beside.path()))
     return run_program(lesson.program, rest);  // which says what is wrong
-  const auto correct = correct_form_beside(description, form);
+  const auto correct = correct_variant_beside(description, variant);
   say_before(lesson);
   if (value_of(rest, "--earlier").empty())
     rest.insert(rest.end(), {"--earlier", reports / (lesson.name + ".json")});
@@ -198,16 +200,16 @@ int tell(const LessonEntry& lesson, const std::filesystem::path& reports,
   if (!correct.empty()) {
     seen.push_back(beside.path() / "correct.json");
     std::cerr << "the correct variant, to compare with ...\n";
-    const int right =
-        run_quietly(lesson.program, other_form(rest, correct, seen.back()), beside.path() / "log");
+    const int right = run_quietly(lesson.program, other_variant(rest, correct, seen.back()),
+                                  beside.path() / "log");
     if (right != kOk && right != kFinding) return right;
   }
-  say_after(lesson, seen, correct.empty() ? "" : form);
+  say_after(lesson, seen, correct.empty() ? "" : variant);
   std::cout << "\n" << wrapped(verdict_on(report) + " The report: " + report.string(), "");
   return code;
 }
 
-// Somebody who names a pitfall means its form.
+// Somebody who names a pitfall means its variant.
 void refuse_pitfall(const std::vector<LessonEntry>& lessons, const std::string& wanted) {
   if (std::any_of(lessons.begin(), lessons.end(),
                   [&](const auto& lesson) { return is_named(lesson, wanted); }))

@@ -1,7 +1,7 @@
 #include <lockstep/base/file.h>
 #include <lockstep/base/text.h>
 #include <lockstep/course/difference.h>
-#include <lockstep/course/forms.h>
+#include <lockstep/course/pitfall_source.h>
 #include <lockstep/course/prose.h>
 #include <lockstep/course/run_sections.h>
 #include <lockstep/pages/page.h>
@@ -54,9 +54,9 @@ void say_ranks(const nlohmann::json& variant) {
 void say_variant(const nlohmann::json& variant) {
   const auto what = variant.at("what").get<std::string>();
   const auto name = variant.at("name").get<std::string>();
-  const auto form = variant.at("form").get<std::string>();
+  const auto kind = variant.at("kind").get<std::string>();
   std::cout << wrapped(
-      name + (name == form ? "" : " (" + form + ")") + (what.empty() ? "" : ": " + what), "  ");
+      name + (name == kind ? "" : " (" + kind + ")") + (what.empty() ? "" : ": " + what), "  ");
   say_ranks(variant);
   const auto outcome = variant.at("outcome").get<std::string>();
   if (outcome != "completed") std::cout << wrapped("It ended otherwise: " + outcome, "    ");
@@ -76,17 +76,17 @@ void say_variant(const nlohmann::json& variant) {
                          "    ");
 }
 
-// A reason that several forms have is given once.
+// A reason that several variants have is given once.
 void say_skipped(const std::vector<nlohmann::json>& variants) {
   std::vector<std::string> reasons;
-  std::map<std::string, std::vector<std::string>> forms;
+  std::map<std::string, std::vector<std::string>> names;
   for (const auto& variant : variants) {
     const auto reason = variant.value("reason", "");
-    if (forms.count(reason) == 0) reasons.push_back(reason);
-    forms[reason].push_back(variant.at("name").get<std::string>());
+    if (names.count(reason) == 0) reasons.push_back(reason);
+    names[reason].push_back(variant.at("name").get<std::string>());
   }
   for (const auto& reason : reasons)
-    std::cout << wrapped("skipped: " + list(forms.at(reason)) + ": " + reason, "  ");
+    std::cout << wrapped("skipped: " + list(names.at(reason)) + ": " + reason, "  ");
 }
 
 }  // namespace
@@ -129,7 +129,7 @@ void say_after(const LessonEntry& lesson, const std::vector<std::filesystem::pat
     say_heading("The fix");
     say_section(own.section("Fix"), folder / "pitfalls");
     std::cout << "\n";
-    std::cout << readable_patch_of(slug, forms_of(find_pitfall(pitfalls, slug)));
+    std::cout << readable_patch_of(slug, code_of(find_pitfall(pitfalls, slug)));
   }
   say_heading("Try next");
   say_section(pages::section_of(page, "Try next"), folder);

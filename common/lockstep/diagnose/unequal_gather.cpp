@@ -1,4 +1,4 @@
-#include <lockstep/diagnose/standstill.h>
+#include <lockstep/diagnose/stall.h>
 #include <lockstep/diagnose/unequal_gather.h>
 
 #include <algorithm>
@@ -8,7 +8,7 @@ namespace lockstep::diagnose {
 namespace {
 
 // The same gather of unequal sizes has gone well before.
-bool took_one_before(const Run& run, const Standstill& place) {
+bool took_one_before(const Run& run, const Stall& place) {
   std::map<std::int64_t, std::set<std::vector<std::int64_t>>> sizes;  // by sequence
   for (const auto* rank : run.ranks)
     for (const auto& at : rank->latest<trace::Collective>())
@@ -22,7 +22,7 @@ bool took_one_before(const Run& run, const Standstill& place) {
 }  // namespace
 
 Verdict unequal_gather(const Run& run) {
-  const auto& place = standstill(run);
+  const auto& place = stall_of(run);
   if (!place) return clean();
   std::vector<int> ranks;
   std::vector<std::vector<std::int64_t>> sizes;
@@ -34,8 +34,8 @@ Verdict unequal_gather(const Run& run) {
     ranks.push_back(rank.rank);
     sizes.push_back(rank.call->sizes);
     const bool killed = rank.end != nullptr && rank.end->signal == SIGKILL;  // by somebody else
-    ended_in_it =
-        ended_in_it || rank.stand == Stand::raised || (rank.stand == Stand::dead && !killed);
+    ended_in_it = ended_in_it || rank.state == RankState::raised ||
+                  (rank.state == RankState::dead && !killed);
     evidence += (evidence.empty() ? "rank " : "; rank ") + std::to_string(rank.rank) + ": " +
                 describe(*rank.call);
   }

@@ -75,12 +75,12 @@ bool step(c10d::Store& store, const Ranks& ranks, const std::string& word, std::
 StorePtr part_of_this_attempt(const StorePtr& store, const Ranks& ranks,
                               std::chrono::milliseconds timeout) {
   const auto until = std::chrono::steady_clock::now() + timeout;
-  const auto meeting = c10::make_intrusive<c10d::PrefixStore>("lockstep/attempt", store);
+  const auto rendezvous = c10::make_intrusive<c10d::PrefixStore>("lockstep/attempt", store);
   const auto word = random_word();
-  meeting->set(word_key(ranks.rank), word);
+  rendezvous->set(word_key(ranks.rank), word);
   std::string list;
-  while (!step(*meeting, ranks, word, list)) {
-    if (std::chrono::steady_clock::now() >= until) throw_absent(*meeting, ranks, list);
+  while (!step(*rendezvous, ranks, word, list)) {
+    if (std::chrono::steady_clock::now() >= until) throw_absent(*rendezvous, ranks, list);
     std::this_thread::sleep_for(kPause);
   }
   // Rank 0's word is of this attempt, and everybody's list begins with it.

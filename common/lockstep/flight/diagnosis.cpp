@@ -67,7 +67,7 @@ class Examination {
       const auto& [pitfall, ranks] = std::tie(where->second->pitfall, where->second->ranks);
       return pitfall != "rank-missing" || !std::binary_search(ranks.begin(), ranks.end(), rank);
     };
-    std::set<int> explained;  // groups whose standstill has a cause that is no other group's
+    std::set<int> explained;  // groups whose stall has a cause that is no other group's
     for (auto& each : found_) {
       auto& [finding, group, waiting] = each;
       if (finding.pitfall == "rank-missing")

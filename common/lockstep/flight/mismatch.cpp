@@ -71,7 +71,7 @@ bool fits(const Names& names, const Entry& call, std::size_t ranks) {
   return all == one * ranks;
 }
 
-struct Place {
+struct Position {
   std::uint64_t hash = 0;
   std::uint64_t given = 0, taken = 0;  // elements in and out over all ranks
   std::size_t ranks = 0;
@@ -80,8 +80,8 @@ struct Place {
   bool misfit = false;
 };
 
-std::map<std::int64_t, Place> places_of(const Names& names, const Group& group) {
-  std::unordered_map<std::int64_t, Place> places;
+std::map<std::int64_t, Position> places_of(const Names& names, const Group& group) {
+  std::unordered_map<std::int64_t, Position> places;
   for (const auto& caller : group.callers)
     each_sequence(caller, [&](std::span<const Entry> calls) {
       auto& place = places[calls[0].sequence];
@@ -185,7 +185,8 @@ Finding describe(const Names& names, const Group& group, std::int64_t sequence) 
 }
 
 // Alike on all ranks and yet impossible.
-Finding misfit(const Names& names, const Group& group, std::int64_t sequence, const Place& place) {
+Finding misfit(const Names& names, const Group& group, std::int64_t sequence,
+               const Position& place) {
   Finding finding;
   finding.pitfall = "collective-mismatch";
   finding.sequence = sequence;

@@ -4,8 +4,8 @@
 #include <lockstep/launch/error_file.h>
 #include <lockstep/launch/interrupt.h>
 #include <lockstep/launch/launch.h>
-#include <lockstep/launch/meeting_file.h>
 #include <lockstep/launch/rank_environment.h>
+#include <lockstep/launch/rendezvous_file.h>
 #include <lockstep/launch/result.h>
 #include <lockstep/launch/spawn.h>
 #include <lockstep/launch/waiter.h>
@@ -31,7 +31,7 @@ constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 // From KILL to the end of launch(): a process that is still there then sits in the kernel.
 constexpr milliseconds kAfterKill{1'800};
 constexpr std::size_t kTailBytes = 4096;
-constexpr std::int64_t kLookEvery = 100'000'000;  // at whether the job stands still
+constexpr std::int64_t kLookEvery = 100'000'000;  // at whether the job stalls
 
 std::int64_t after(std::int64_t start_ns, milliseconds wait) {
   constexpr milliseconds kYear = std::chrono::hours(24 * 365);  // keeps the sum in range
@@ -120,7 +120,7 @@ class Supervisor {
   void abandon_running();
   std::set<pid_t> end_everything(std::int64_t until_ns);
   void read_tails();
-  void look_at_the_meeting();
+  void look_at_the_rendezvous();
 
   const LaunchOptions& options_;
   const Waiter& waiter_;
@@ -138,7 +138,7 @@ class Supervisor {
   std::int64_t started_ns_ = monotonic_ns();
   std::int64_t due_ns_ = after(started_ns_, options_.deadline);  // of the next phase
   std::int64_t deadline_ns_ = due_ns_;
-  std::int64_t look_ns_ = options_.stands_still ? started_ns_ : kNever;
+  std::int64_t look_ns_ = options_.stalls ? started_ns_ : kNever;
   std::int64_t terminated_ns_ = kNever;
   std::int64_t killed_ns_ = kNever;
 };
@@ -176,7 +176,7 @@ LaunchResult Supervisor::watch() {
   for (const Rank& rank : ranks_) left.erase(rank.process.pid);  // told of in its own line
   for (const pid_t pid : left) std::cerr << "warning: " + still_there(pid) + "\n";
   read_tails();
-  look_at_the_meeting();
+  look_at_the_rendezvous();
   for (Rank& rank : ranks_) result_.ranks.push_back(std::move(rank.end));
   ranks_.clear();
   result_.root_cause = find_root_cause(result_.ranks);
@@ -249,8 +249,8 @@ void Supervisor::take_interrupts() {
 void Supervisor::look() {
   if (phase_ != Phase::running || monotonic_ns() < look_ns_ || !any_running()) return;
   look_ns_ = monotonic_ns() + kLookEvery;
-  if (!options_.stands_still()) return;
-  result_.stood_still = true;
+  if (!options_.stalls()) return;
+  result_.stalled = true;
   terminate(End::stopped);
 }
 
@@ -322,7 +322,7 @@ void Supervisor::read_tails() {
 
 // What those that the launcher had to end may have been caught in. Now nobody writes to the file any
 // more, and what is torn was torn before anybody was told to end.
-void Supervisor::look_at_the_meeting() {
+void Supervisor::look_at_the_rendezvous() {
   if (!torn_ || !is_torn(folder_ / "store")) return;
   for (Rank& rank : ranks_) {
     const bool ended = rank.end.end == End::deadline || rank.end.end == End::stopped;

@@ -44,7 +44,7 @@ struct LaunchOptions {
   // are ended too, so that a survivor cannot wait for the dead for ever.
   std::chrono::milliseconds linger{1'500};
   // Asked ten times a second while all ranks run; once it says yes, they are ended.
-  std::function<bool()> stands_still = {};
+  std::function<bool()> stalls = {};
 };
 
 // How one rank ended.
@@ -54,7 +54,7 @@ enum class End {
   exited,     // any other exit code, without a word
   signalled,  // ended, or stopped for good (SIGSTOP), by a signal that the launcher did not send
   deadline,   // still running at the deadline: ended by the launcher
-  stopped,    // ended by the launcher: another rank had failed, the job stood still, or Ctrl-C
+  stopped,    // ended by the launcher: another rank had failed, the job stalled, or Ctrl-C
 };
 std::string to_string(End end);
 
@@ -73,12 +73,12 @@ struct LaunchResult {
   std::vector<RankEnd> ranks;     // by rank
   std::optional<int> root_cause;  // the rank to look at first; nothing where all completed
   bool deadline_expired = false;
-  bool stood_still = false;  // LaunchOptions::stands_still said so
-  int interrupted = 0;       // SIGINT, SIGTERM or SIGHUP sent to the launcher: exit with 128 + it
+  bool stalled = false;  // LaunchOptions::stalls said so
+  int interrupted = 0;   // SIGINT, SIGTERM or SIGHUP sent to the launcher: exit with 128 + it
   std::chrono::nanoseconds wall{0};
 
   bool completed() const {
-    return !root_cause && !deadline_expired && !stood_still && interrupted == 0;
+    return !root_cause && !deadline_expired && !stalled && interrupted == 0;
   }
   // One or a few lines for a person: who failed first, how, and in its own words.
   std::string summary() const;

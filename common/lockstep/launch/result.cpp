@@ -109,7 +109,7 @@ std::string LaunchResult::summary() const {
   if (interrupted != 0)
     text += "interrupted by " + signal_name(interrupted) + " after " + seconds(wall) + "\n";
   if (deadline_expired) text += "the deadline expired after " + seconds(wall) + "\n";
-  if (stood_still) text += "the job stood still, and was ended after " + seconds(wall) + "\n";
+  if (stalled) text += "the job stalled, and was ended after " + seconds(wall) + "\n";
   const RankEnd* cause = nullptr;
   for (const RankEnd& rank : ranks)
     if (root_cause && rank.rank == *root_cause) cause = &rank;

@@ -8,8 +8,8 @@
 namespace lockstep {
 namespace {
 
-std::string form_list(const Lesson& lesson) {
-  std::string text = "Forms:\n";
+std::string variant_list(const Lesson& lesson) {
+  std::string text = "Variants:\n";
   const auto line = [&](const std::string& name, const std::string& what) {
     constexpr std::size_t kName = 28;
     const auto gap = name.size() > kName ? "\n" + std::string(kName + 4, ' ')
@@ -30,7 +30,7 @@ LessonOptions parse_command_line(int argc, char** argv, const Lesson& lesson) {
   LessonOptions options;
   CLI::App app(lesson.name + ": " + lesson.title);
   app.footer(
-      form_list(lesson) +
+      variant_list(lesson) +
       "Exit codes: 0 as expected, 1 a verdict is wrong, 2 usage, 3 could not run, 77 skipped, "
       "124 a variant ran into --timeout.");
   app.add_option("--variant", options.variant,
@@ -57,7 +57,7 @@ LessonOptions parse_command_line(int argc, char** argv, const Lesson& lesson) {
   app.add_option("--json", options.json, "Write the comparison report to this file");
   app.add_option(
       "--earlier", options.earlier,
-      "A report that tells how long each form takes (default: that of --json, if there)");
+      "A report that tells how long each variant takes (default: that of --json, if there)");
   app.add_option("--trace", options.trace, "Keep every run's traces in this folder");
   app.add_flag("--describe", options.describe, "Print the variants as JSON and leave");
   app.add_option("--folder", options.folder,

@@ -28,7 +28,7 @@ struct LessonOptions {
   std::filesystem::path folder;   // set for a rank by its launcher: this run's files
 };
 
-// Of the ranks' collectives: short enough for a rank to tell of it before its form's time is over.
+// Of the ranks' collectives: short enough for a rank to tell of it before its variant's time is over.
 std::chrono::milliseconds operation_timeout(const LessonOptions& options);
 
 // Throws UsageError for what makes no sense: its text is for the user. Exits for --help through

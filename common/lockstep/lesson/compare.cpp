@@ -20,10 +20,10 @@
 namespace lockstep {
 namespace {
 
-// Where this form's run leaves its files: a folder the user asked for, or a temporary one.
+// Where this variant's run leaves its files: a folder the user asked for, or a temporary one.
 std::filesystem::path kept_folder(const LessonOptions& options, const Lesson& lesson,
-                                  const std::string& form) {
-  const auto folder = std::filesystem::absolute(options.trace) / lesson.name / form;
+                                  const std::string& variant) {
+  const auto folder = std::filesystem::absolute(options.trace) / lesson.name / variant;
   if (std::filesystem::exists(folder))
     throw UsageError("there are traces already in " + folder.string() +
                      "; name a new folder with --trace");
@@ -55,10 +55,10 @@ matrix::Truth truth_of(const Selected& selected, const Lesson& lesson, const Les
 constexpr std::chrono::milliseconds kAfterTimeout{1500};
 
 // One result for each attempt; a part that is not started again has one.
-std::vector<supervise::Result> supervise_form(const Selected& selected,
-                                              const LessonOptions& options, int world_size,
-                                              const std::string& program,
-                                              const std::filesystem::path& folder) {
+std::vector<supervise::Result> supervise_variant(const Selected& selected,
+                                                 const LessonOptions& options, int world_size,
+                                                 const std::string& program,
+                                                 const std::filesystem::path& folder) {
   launch::LaunchOptions job;
   job.command = rank_arguments(options, selected.name, world_size, folder);
   job.command.insert(job.command.begin(), program);
@@ -82,11 +82,11 @@ void describe_ending(const std::vector<supervise::Result>& attempts, report::Var
   const auto& last = attempts.back();
   if (last.launch.completed()) return;
   variant.reason = last.launch.summary();
-  const bool hung = last.launch.deadline_expired || last.launch.stood_still;
+  const bool hung = last.launch.deadline_expired || last.launch.stalled;
   variant.ending = hung ? Ending::hang : Ending::crash;
-  if (last.standstill) {
-    variant.reason += "\n" + diagnose::to_text(*last.standstill);
-    variant.stop = report::stop_of(*last.standstill);
+  if (last.stall) {
+    variant.reason += "\n" + diagnose::to_text(*last.stall);
+    variant.stall = report::stall_of(*last.stall);
   }
   if (!last.launch.root_cause) return;
   const auto& cause = last.launch.ranks.at(static_cast<std::size_t>(*last.launch.root_cause));
@@ -110,8 +110,9 @@ std::string why_not_shown(const Selected& selected, const LessonOptions& options
   return "";
 }
 
-report::Variant run_form(const Selected& selected, const Lesson& lesson,
-                         const LessonOptions& options, int world_size, const std::string& program) {
+report::Variant run_variant(const Selected& selected, const Lesson& lesson,
+                            const LessonOptions& options, int world_size,
+                            const std::string& program) {
   auto variant = variant_of(selected, world_size);
   variant.reason = why_not_shown(selected, options, world_size);
   if (!variant.reason.empty()) {
@@ -122,7 +123,7 @@ report::Variant run_form(const Selected& selected, const Lesson& lesson,
   const TemporaryFolder temporary("lockstep");
   const auto folder =
       options.trace.empty() ? temporary.path() : kept_folder(options, lesson, selected.name);
-  const auto attempts = supervise_form(selected, options, world_size, program, folder);
+  const auto attempts = supervise_variant(selected, options, world_size, program, folder);
   const auto& last = attempts.back().launch;
   if (last.interrupted != 0) throw Interrupted{last.interrupted};
   describe_ending(attempts, variant);
@@ -141,14 +142,15 @@ int world_size_for(const Selected& selected, const Lesson& lesson, const LessonO
 }
 
 // How long each one took when it last ran, where a report tells.
-std::vector<Countdown::Part> parts_of(const std::vector<Selected>& forms,
+std::vector<Countdown::Item> parts_of(const std::vector<Selected>& variants,
                                       const LessonOptions& options) {
   const auto measured =
-      report::seconds_by_form(options.earlier.empty() ? options.json : options.earlier);
-  std::vector<Countdown::Part> parts;
-  for (const auto& form : forms) {
-    const auto found = measured.find(form.name);
-    parts.push_back({form.name, found == measured.end() ? std::optional<double>() : found->second});
+      report::seconds_by_variant(options.earlier.empty() ? options.json : options.earlier);
+  std::vector<Countdown::Item> parts;
+  for (const auto& variant : variants) {
+    const auto found = measured.find(variant.name);
+    parts.push_back(
+        {variant.name, found == measured.end() ? std::optional<double>() : found->second});
   }
   return parts;
 }
@@ -157,22 +159,22 @@ std::vector<Countdown::Part> parts_of(const std::vector<Selected>& forms,
 
 report::Comparison compare(const Lesson& lesson, const LessonOptions& options,
                            const std::string& program) {
-  const auto forms = select_forms(lesson, options.variant);
+  const auto variants = select_variants(lesson, options.variant);
   auto comparison = comparison_here(lesson, options);
   std::cout << filled(lesson.name + ": " + lesson.title, 2) << "  on "
             << (options.backend == "gloo" ? "the CPU: no GPU is needed, but where a variant says so"
                 : options.share_gpu       ? "GPUs, which ranks share where there are fewer"
                                           : "GPUs, one a rank")
             << std::endl;
-  Countdown countdown("variant", parts_of(forms, options));
+  Countdown countdown("variant", parts_of(variants, options));
   // One that comes while a run is judged ends the next one, and no folder stays behind.
   const launch::HeldInterrupts held;
   int announced = 0;
-  std::set<std::string> reasons;  // why forms were skipped: often one reason for many
-  for (const auto& selected : forms) {
+  std::set<std::string> reasons;  // why variants were skipped: often one reason for many
+  for (const auto& selected : variants) {
     const int world_size = world_size_for(selected, lesson, options);
     countdown.next();
-    const auto variant = run_form(selected, lesson, options, world_size, program);
+    const auto variant = run_variant(selected, lesson, options, world_size, program);
     countdown.clear();
     if (std::exchange(announced, world_size) != world_size) {
       auto participants = variant.participants;  // "ranks", "devices"

@@ -1,4 +1,4 @@
-// Runs a lesson's forms, each as a job of its own, and has each judged (judge.h).
+// Runs a lesson's variants, each as a job of its own, and has each judged (judge.h).
 #pragma once
 
 #include <lockstep/lesson/command_line.h>

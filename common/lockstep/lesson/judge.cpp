@@ -47,10 +47,10 @@ report::Variant variant_of(const Selected& selected, int world_size) {
   report::Variant variant;
   variant.name = selected.name;
   variant.part = selected.part->name;
-  variant.form = selected.form;
+  variant.kind = selected.kind;
   variant.what = selected.what;
   variant.world_size = world_size;
-  if (selected.form == report::Form::broken && broken_of(*selected.part, selected.name).crashes)
+  if (selected.kind == report::Kind::broken && broken_of(*selected.part, selected.name).crashes)
     variant.meant = report::Ending::crash;
   if (selected.part->participants == Participants::devices) variant.participants = "devices";
   return variant;
@@ -86,7 +86,7 @@ void judge_run(const Selected& selected, const std::filesystem::path& folder, in
     variant.accuracy.push_back(seen.back().accuracy);
   }
   variant.reference_losses = seen.front().reference_losses;
-  if (selected.form == report::Form::correct && variant.reference_losses.empty())
+  if (selected.kind == report::Kind::correct && variant.reference_losses.empty())
     variant.reference_losses = one_process_losses(seen, seed);
   for (const auto& slug : selected.judged_by) {
     const auto& broken = broken_of(*selected.part, slug);

@@ -1,4 +1,4 @@
-// What a lesson is: a training run in several forms, and an oracle for each fault that needs no
+// What a lesson is: a training run in several variants, and an oracle for each fault that needs no
 // detector.
 //
 //   Outcome-writing run   ranks train and write down what they saw (losses, sample ids, figures)
@@ -17,7 +17,7 @@
 
 namespace lockstep {
 
-// Which form is running; true for the one named. A lesson asks for each pitfall in one place, as
+// Which variant is running; true for the one named. A lesson asks for each pitfall in one place, as
 // the condition of an if or a ?: that course/fold.h can resolve.
 class Fault {
  public:
@@ -45,7 +45,7 @@ struct Oracle {
   Measured (*measure)(const Outcomes& outcomes);
 };
 
-// A deliberately broken form. Its name is the pitfall's slug.
+// A deliberately broken variant. Its name is the pitfall's slug.
 struct Broken {
   std::string slug;
   std::string what;  // one line: what it does wrong
@@ -53,6 +53,7 @@ struct Broken {
   bool crashes = false;    // ends with an error, not with a wrong result
   int min_world_size = 2;  // cannot show on fewer
   bool own_gpus = false;   // cannot show where ranks share a GPU
+  bool alone = false;      // nobody tells the processes their ranks
 };
 
 // Looks broken and is right: fools the naive check it names.
@@ -60,6 +61,7 @@ struct NearMiss {
   std::string name;         // starts with "near-miss-"
   std::string slug;         // the pitfall it resembles; judged by that pitfall's oracle
   std::string naive_check;  // what would raise a false alarm
+  bool alone = false;       // as Broken has it
 };
 
 enum class Participants {

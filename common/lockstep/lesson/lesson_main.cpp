@@ -22,25 +22,25 @@ namespace lockstep {
 namespace {
 
 void print_description(const Lesson& lesson) {
-  nlohmann::json forms = nlohmann::json::array();
-  for (const auto& form : select_forms(lesson, "all"))
-    forms.push_back({{"name", form.name},
-                     {"part", form.part->name},
-                     {"form", report::to_string(form.form)},
-                     {"what", form.what},
-                     {"judged_by", form.judged_by},
-                     {"min_world_size", form.min_world_size}});
+  nlohmann::json variants = nlohmann::json::array();
+  for (const auto& variant : select_variants(lesson, "all"))
+    variants.push_back({{"name", variant.name},
+                        {"part", variant.part->name},
+                        {"kind", report::to_string(variant.kind)},
+                        {"what", variant.what},
+                        {"judged_by", variant.judged_by},
+                        {"min_world_size", variant.min_world_size}});
   const nlohmann::json text = {{"name", lesson.name},
                                {"title", lesson.title},
                                {"default_world_size", lesson.default_world_size},
-                               {"forms", forms}};
+                               {"variants", variants}};
   std::cout << text.dump(2) << "\n";
 }
 
-RunSettings settings_of(const LessonOptions& options, const Selected& form,
+RunSettings settings_of(const LessonOptions& options, const Selected& variant,
                         const launch::Placement& place) {
   RunSettings settings;
-  settings.variant = form.name;
+  settings.variant = variant.name;
   settings.rank = place.rank;
   settings.world_size = options.world_size.value_or(place.world_size);
   settings.seed = options.seed;
@@ -49,9 +49,10 @@ RunSettings settings_of(const LessonOptions& options, const Selected& form,
   settings.backend = options.backend;
   settings.share_gpu = options.share_gpu;
   settings.check = options.check;
-  settings.transfers = form.part->records_transfers;
+  settings.transfers = variant.part->records_transfers;
+  settings.alone = variant.alone;
   settings.folder = settings.job_folder = options.folder;
-  if (form.part->max_restarts != nullptr) {
+  if (variant.part->max_restarts != nullptr) {
     // Of several agents of torchrun, one may not count a restart that another began (torch 2.11): an
     // attempt in which this rank has left a trace is over.
     int attempt = environment_int("TORCHELASTIC_RESTART_COUNT").value_or(0);
@@ -95,12 +96,12 @@ void write_report(const std::filesystem::path& file, const report::Comparison& c
 }
 
 // Under torchrun, Slurm or Open MPI nobody waits outside to judge: rank 0 does it, once all have written.
-int judge_as_rank_zero(const Lesson& lesson, const LessonOptions& options, const Selected& form,
+int judge_as_rank_zero(const Lesson& lesson, const LessonOptions& options, const Selected& selected,
                        int world_size) {
   auto comparison = comparison_here(lesson, options);
   comparison.environment.world_size = world_size;
-  report::Variant variant = variant_of(form, world_size);
-  judge_run(form, options.folder, world_size, options.seed, variant);
+  report::Variant variant = variant_of(selected, world_size);
+  judge_run(selected, options.folder, world_size, options.seed, variant);
   variant.verdict = report::judge(variant);
   std::cout << report::to_text(variant) << std::flush;
   comparison.variants.push_back(variant);
@@ -111,27 +112,27 @@ int judge_as_rank_zero(const Lesson& lesson, const LessonOptions& options, const
 // This process is one rank: of our launcher, or of torchrun, Slurm or Open MPI.
 int run_as_rank(const Lesson& lesson, const LessonOptions& options,
                 const launch::Placement& place) {
-  const auto forms = select_forms(lesson, options.variant);
-  if (options.folder.empty() || forms.size() != 1)
+  const auto variants = select_variants(lesson, options.variant);
+  if (options.folder.empty() || variants.size() != 1)
     throw UsageError(
         "under a launcher, name one variant with --variant, and with --folder a new folder that "
         "all ranks can reach, for what they record");
-  const auto& form = forms.front();
-  const bool with_ranks = form.part->participants != Participants::devices;
+  const auto& variant = variants.front();
+  const bool with_ranks = variant.part->participants != Participants::devices;
   if (with_ranks && options.world_size && *options.world_size != place.world_size)
     throw UsageError("--world-size " + std::to_string(*options.world_size) +
                      ", and the launcher started " + std::to_string(place.world_size) +
                      " ranks; leave it out");
   if (!options.json.empty() && place.rank == 0) check_report_path(options.json);
-  const auto settings = settings_of(options, form, place);
+  const auto settings = settings_of(options, variant, place);
   std::filesystem::create_directories(settings.folder);
-  RankContext context(settings, form.part->participants);
-  const Fault fault(form.name);
+  RankContext context(settings, variant.part->participants);
+  const Fault fault(variant.name);
   const auto watch =
-      form.part->watch ? form.part->watch(context, fault) : std::make_shared<Watch>(context);
+      variant.part->watch ? variant.part->watch(context, fault) : std::make_shared<Watch>(context);
   observe(watch);
   try {
-    form.part->run(context, fault);
+    variant.part->run(context, fault);
   } catch (...) {
     try {
       watch->finish();
@@ -145,12 +146,12 @@ int run_as_rank(const Lesson& lesson, const LessonOptions& options,
   context.leave();
   const bool ours = environment("LOCKSTEP_ERROR_FILE").has_value();  // our launcher judges
   if (ours || place.rank != 0) return kAsExpected;
-  return judge_as_rank_zero(lesson, options, form, place.world_size);
+  return judge_as_rank_zero(lesson, options, variant, place.world_size);
 }
 
-// Before a rank is started. A form that needs more ranks than the lesson is refused by its ranks, alone.
+// Before a rank is started. A variant that needs more ranks than the lesson is refused by its ranks, alone.
 void require_backend(const Lesson& lesson, const LessonOptions& options) {
-  select_forms(lesson, options.variant);  // a wrong name first
+  select_variants(lesson, options.variant);  // a wrong name first
   if (options.backend != "nccl") return;
   const int ranks = options.world_size.value_or(lesson.default_world_size);
   const auto facts = gpu::facts_here();

@@ -1,5 +1,6 @@
 #include <lockstep/base/environment.h>
 #include <lockstep/base/error.h>
+#include <lockstep/base/file.h>
 #include <lockstep/lesson/lesson.h>
 #include <lockstep/lesson/outcome.h>
 #include <lockstep/lesson/rank_context.h>
@@ -8,20 +9,44 @@
 #include <lockstep/record/observed_backend.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <thread>
 
 namespace lockstep {
+
+namespace {
+
+// As a process that ssh or a loop of a shell started. Those train side by side for hours, and these for as long as it
+// takes until all have begun.
+void forget_the_launcher(const RunSettings& settings) {
+  for (const auto* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}) unsetenv(name);
+  write_file(settings.folder / ("begun_" + std::to_string(settings.rank)), "");
+  const auto has_begun = [&](int rank) {
+    return std::filesystem::exists(settings.folder / ("begun_" + std::to_string(rank)));
+  };
+  const auto until = std::chrono::steady_clock::now() + settings.operation_timeout;
+  for (int rank = 0; rank < settings.world_size; ++rank)
+    while (!has_begun(rank)) {
+      if (std::chrono::steady_clock::now() > until)
+        throw Error("process " + std::to_string(rank) + " has not begun");
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+}
+
+}  // namespace
 
 RankContext::RankContext(const RunSettings& settings, Participants participants)
     : settings_(settings) {
   // A rank writes one trace; a process that drives devices writes one for each.
   const bool devices = participants == Participants::devices;
-  const int first = devices ? 0 : settings.rank;
-  const int last = devices ? settings.world_size - 1 : settings.rank;
+  const int first = devices ? 0 : rank();
+  const int last = devices ? world_size() - 1 : rank();
   for (int participant = first; participant <= last; ++participant) {
     writers_.push_back(std::make_shared<trace::Writer>(
         settings.folder,
-        trace::Participant{participant, settings.world_size, devices ? "device" : "process"}));
+        trace::Participant{participant, world_size(), devices ? "device" : "process"}));
   }
+  if (settings.alone) forget_the_launcher(settings);
   if (settings.attempt)
     writers_.front()->record(trace::Attempt{
         *settings.attempt, environment_int("TORCHELASTIC_MAX_RESTARTS").value_or(0)});
@@ -38,6 +63,7 @@ RankContext::RankContext(const RunSettings& settings, Participants participants)
 InitOptions RankContext::init_options(std::chrono::milliseconds timeout) {
   InitOptions options;
   options.backend = settings_.backend;
+  if (settings_.alone) options.rank = 0, options.world_size = 1;
   options.share_gpu = settings_.share_gpu;
   options.timeout = timeout;
   options.decorate = [writer = writers_.front(), check = settings_.check](BackendPtr backend,

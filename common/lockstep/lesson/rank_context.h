@@ -35,6 +35,7 @@ struct RunSettings {
   std::string variant;
   int rank = 0;
   int world_size = 1;
+  bool alone = false;  // nobody tells this process its rank: it is rank 0 of 1 to itself
   std::uint64_t seed = 0;
   bool full = false;  // the article's own size, not the quick one
   std::chrono::milliseconds operation_timeout{30'000};
@@ -56,8 +57,9 @@ class RankContext {
   RankContext(const RunSettings& settings, Participants participants);
   ~RankContext();
 
-  int rank() const { return settings_.rank; }
-  int world_size() const { return settings_.world_size; }
+  // As the process knows them: 0 of 1 where it was told to be alone.
+  int rank() const { return settings_.alone ? 0 : settings_.rank; }
+  int world_size() const { return settings_.alone ? 1 : settings_.world_size; }
   std::uint64_t seed() const { return settings_.seed; }
   bool full() const { return settings_.full; }
   bool share_gpu() const { return settings_.share_gpu; }

@@ -37,10 +37,11 @@ Beside parse(const json& text) {
     const std::string slug = one.at("slug");
     if (beside.pitfalls.count(slug) > 0) throw Error("two cases are called " + slug);
     for (const auto& means : beside.means) {
-      const auto& forms = one.at("cells").at(means);
-      if (!forms.is_object()) throw Error(slug + ", " + means + ": not an object of two forms");
-      beside.pitfalls[slug][means] = {cell_of(forms.at("broken").at("cell")),
-                                      cell_of(forms.at("correct").at("cell"))};
+      const auto& variants = one.at("cells").at(means);
+      if (!variants.is_object())
+        throw Error(slug + ", " + means + ": not an object of two variants");
+      beside.pitfalls[slug][means] = {cell_of(variants.at("broken").at("cell")),
+                                      cell_of(variants.at("correct").at("cell"))};
     }
   }
   if (beside.pitfalls.empty()) throw Error("it has no case");

@@ -14,7 +14,7 @@ namespace lockstep::matrix {
 
 struct Beside {
   struct Cells {
-    Cell broken = Cell::skipped, correct = Cell::skipped;  // of the twin's two forms
+    Cell broken = Cell::skipped, correct = Cell::skipped;  // of the twin's two variants
   };
   std::string source;              // in words: which PyTorch, backend, ranks, and when
   std::vector<std::string> means;  // plain, info, detail ..., as the file has them
@@ -38,7 +38,7 @@ std::string to_string(Said said);
 struct Comparison {
   struct Total {
     Share named, noticed;  // noticed: or named
-    Share false_alarms;    // of healthy runs: all of ours; of a means, the twins' correct forms
+    Share false_alarms;    // of healthy runs: all of ours; of a means, the twins' correct variants
   };
   std::vector<std::string> columns;  // "ours", then the means
   // By pitfall, for every one that the file has, in the order of `columns`. Ours is the worst of its runs;

@@ -122,7 +122,7 @@ class Probes {
   std::uint64_t enter(const trace::Collective& collective);
   void leave(std::uint64_t entered, bool failed = false);
 
-  // An event of which the program knows all there is: a group, or one of trace/place_event.h. A place is told once, and
+  // An event of which the program knows all there is: a group, or one of trace/placement_event.h. A place is told once, and
   // again where the threads change.
   void tell(const trace::Payload& event);
   // Beside the write and the read of a file of the data set: "write_begin", "write_end", "read" (and whether
@@ -143,7 +143,7 @@ trace::Summary summarize(const at::Tensor& tensor);
 // This process: its machine, as booted (containers of one machine are one node), where the launcher's
 // environment places it (local rank 0 of 1 without a launcher), the processors it may use, torch's
 // threads. Throws UsageError as launch::placement_from_environment does.
-trace::Place place_of_this_process();
+trace::Placement placement_of_this_process();
 
 // For InitOptions::on_store: records what it is told.
 std::function<void(const StoreOpening&)> tell_of_store(std::shared_ptr<trace::Writer> writer);

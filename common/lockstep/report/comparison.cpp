@@ -20,13 +20,13 @@ json to_json(const OracleResult& oracle) {
           {"tolerance", oracle.tolerance}, {"manifested", oracle.manifested}};
 }
 
-json to_json(const Stop::Call& call) {
+json to_json(const Stall::Call& call) {
   if (call.operation.empty()) return nullptr;
   return {{"operation", call.operation}, {"sequence", call.sequence}, {"group", call.group}};
 }
 
-json to_json(const Stop::Rank& rank) {
-  return {{"rank", rank.rank},           {"stand", rank.stand},        {"to_blame", rank.to_blame},
+json to_json(const Stall::Rank& rank) {
+  return {{"rank", rank.rank},           {"state", rank.state},        {"to_blame", rank.to_blame},
           {"here", to_json(rank.here)},  {"last", to_json(rank.last)}, {"ended", rank.ended},
           {"exit_code", rank.exit_code}, {"signal", rank.signal}};
 }
@@ -63,13 +63,13 @@ json list(const std::vector<T>& values) {
   return items;
 }
 
-json to_json(const std::optional<Stop>& stop) {
-  if (!stop) return nullptr;
-  return {{"operation", stop->operation},
-          {"sequence", stop->sequence},
-          {"group", stop->group},
-          {"step", stop->step},
-          {"ranks", list(stop->ranks)}};
+json to_json(const std::optional<Stall>& stall) {
+  if (!stall) return nullptr;
+  return {{"operation", stall->operation},
+          {"sequence", stall->sequence},
+          {"group", stall->group},
+          {"step", stall->step},
+          {"ranks", list(stall->ranks)}};
 }
 
 json to_json(const Pictures& pictures) {
@@ -85,13 +85,13 @@ json to_json(const Pictures& pictures) {
 json variant_json(const Variant& variant) {
   json result = {{"name", variant.name},
                  {"part", variant.part},
-                 {"form", to_string(variant.form)},
+                 {"kind", to_string(variant.kind)},
                  {"what", variant.what},
                  {"world_size", variant.world_size},
                  {"participants", variant.participants},
                  {"outcome", to_string(variant.ending)},
                  {"reason", variant.reason},
-                 {"standstill", to_json(variant.stop)},
+                 {"stall", to_json(variant.stall)},
                  {"oracles", list(variant.oracles)},
                  {"findings", list(variant.findings)},
                  {"losses", variant.losses},
@@ -175,13 +175,13 @@ std::string to_string(Ending ending) {
   return "unknown";
 }
 
-std::string to_string(Form form) {
-  switch (form) {
-    case Form::correct:
+std::string to_string(Kind kind) {
+  switch (kind) {
+    case Kind::correct:
       return "correct";
-    case Form::broken:
+    case Kind::broken:
       return "broken";
-    case Form::near_miss:
+    case Kind::near_miss:
       return "near-miss";
   }
   return "unknown";
@@ -189,7 +189,7 @@ std::string to_string(Form form) {
 
 std::string judge(const Variant& variant) {
   if (variant.ending == Ending::skipped) return "skipped";
-  if (variant.form == Form::broken) {
+  if (variant.kind == Kind::broken) {
     if (variant.ending != variant.meant) return "ended-otherwise";
     if (!manifested(variant)) return "not-manifested";
     const auto names = named(variant);

@@ -1,11 +1,11 @@
-// The JSON comparison report: a lesson's forms side by side, each with what the oracle measured and
+// The JSON comparison report: a lesson's variants side by side, each with what the oracle measured and
 // what the detectors found. Its schema is reports/schema/comparison.schema.json.
 #pragma once
 
 #include <lockstep/diagnose/diagnose.h>
 #include <lockstep/launch/launch.h>
 #include <lockstep/report/pictures.h>
-#include <lockstep/report/stop.h>
+#include <lockstep/report/stall.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -32,7 +32,7 @@ struct Environment {
 // Fills in what can be read off this machine.
 Environment environment_here(const std::filesystem::path& source_folder);
 
-// How a form's run ended.
+// How a variant's run ended.
 enum class Ending { completed, crash, hang, skipped };
 std::string to_string(Ending ending);
 
@@ -45,23 +45,24 @@ struct OracleResult {
   bool manifested = false;
 };
 
-// What a form was meant to be.
-enum class Form { correct, broken, near_miss };
-std::string to_string(Form form);
+// What a variant was meant to be.
+enum class Kind { correct, broken, near_miss };
+std::string to_string(Kind kind);
 
 struct Variant {
   std::string name;
   std::string part;
-  Form form = Form::correct;
+  Kind kind = Kind::correct;
   std::string what;  // one line: what it does, or which naive check it fools
   // Of this run: a fault that needs more ranks than the lesson's default gets them.
   int world_size = 1;
   std::string participants =
       "ranks";  // what world_size counts: "ranks", or one process's "devices"
   Ending ending = Ending::completed;
-  Ending meant = Ending::completed;  // how a form of this kind ends where it shows what it is for
-  std::string reason;                // of a crash, a hang or a skip
-  std::optional<Stop> stop;          // where the ranks stood still, where they did
+  Ending meant =
+      Ending::completed;       // how a variant of this kind ends where it shows what it is for
+  std::string reason;          // of a crash, a hang or a skip
+  std::optional<Stall> stall;  // where the ranks stalled, where they did
   std::vector<OracleResult> oracles;
   std::vector<diagnose::Finding> findings;
   std::vector<std::vector<double>> losses;    // [rank][epoch]
@@ -89,7 +90,7 @@ struct Comparison {
 
 std::string to_json(const Comparison& comparison);
 
-// For people, 80 columns at most: each form with what was measured and found, and how many of all are as expected.
+// For people, 80 columns at most: each variant with what was measured and found, and how many of all are as expected.
 std::string to_text(const Comparison& comparison);
 std::string to_text(const Variant& variant);
 

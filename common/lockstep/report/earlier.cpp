@@ -6,7 +6,7 @@
 
 namespace lockstep::report {
 
-std::map<std::string, double> seconds_by_form(const std::filesystem::path& report) {
+std::map<std::string, double> seconds_by_variant(const std::filesystem::path& report) {
   std::map<std::string, double> seconds;
   std::error_code none;
   if (!std::filesystem::is_regular_file(report, none)) return seconds;

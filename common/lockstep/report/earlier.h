@@ -1,4 +1,4 @@
-// What an earlier report tells of how long its forms take.
+// What an earlier report tells of how long its variants take.
 #pragma once
 
 #include <filesystem>
@@ -7,7 +7,7 @@
 
 namespace lockstep::report {
 
-// By form; those that were skipped are left out. Empty where there is no report that can be read: it is an estimate.
-std::map<std::string, double> seconds_by_form(const std::filesystem::path& report);
+// By variant; those that were skipped are left out. Empty where there is no report that can be read: it is an estimate.
+std::map<std::string, double> seconds_by_variant(const std::filesystem::path& report);
 
 }  // namespace lockstep::report

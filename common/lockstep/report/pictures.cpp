@@ -1,6 +1,6 @@
 #include <lockstep/diagnose/gradients.h>
 #include <lockstep/diagnose/passes.h>
-#include <lockstep/diagnose/standstill.h>
+#include <lockstep/diagnose/stall.h>
 #include <lockstep/report/pictures.h>
 
 #include <algorithm>
@@ -54,16 +54,16 @@ struct FirstDifference {
 std::optional<FirstDifference> first_difference(const trace::Trace& trace,
                                                 const diagnose::Calls& calls) {
   const auto mismatch = diagnose::first_mismatch(calls);
-  const auto stop = diagnose::standstill(trace);
+  const auto stall = diagnose::stall_of(trace);
   if (mismatch) {
     const auto time_ns = diagnose::entered_ns(*mismatch->calls);
     const auto& call = *mismatch->calls->front().collective;
-    if (!stop || time_ns <= stop->time_ns)
+    if (!stall || time_ns <= stall->time_ns)
       return FirstDifference{{call.group, call.sequence, mismatch->odd}, time_ns};
   }
-  if (!stop) return std::nullopt;
-  FirstDifference first{{stop->group, stop->sequence, {}}, stop->time_ns};
-  for (const auto* rank : stop->culprits()) first.what.ranks.push_back(rank->rank);
+  if (!stall) return std::nullopt;
+  FirstDifference first{{stall->group, stall->sequence, {}}, stall->time_ns};
+  for (const auto* rank : stall->culprits()) first.what.ranks.push_back(rank->rank);
   return first;
 }
 

@@ -51,7 +51,7 @@ std::string last_of_each(const std::vector<std::vector<double>>& by_rank) {
 std::string to_text(const Variant& variant) {
   std::ostringstream text;
   text << "  " << std::left << std::setw(33) << variant.name << " " << std::setw(10)
-       << to_string(variant.form) << std::setw(10) << to_string(variant.ending) << std::fixed
+       << to_string(variant.kind) << std::setw(10) << to_string(variant.ending) << std::fixed
        << std::setprecision(1) << std::right << std::setw(4) << variant.seconds << " s  "
        << variant.verdict << "\n";
   if (!variant.what.empty()) text << "      " << variant.what << "\n";

@@ -50,20 +50,20 @@ bool has_traces(const launch::LaunchOptions& job) {
 }  // namespace
 
 Result supervise(const Options& options) {
-  if (options.patience.count() != 0 && options.patience < diagnose::kStandstill)
+  if (options.patience.count() != 0 && options.patience < diagnose::kStallTime)
     throw UsageError("supervise: the patience must be 0 or at least " +
-                     std::to_string(diagnose::kStandstill.count()) + " ms, and is " +
+                     std::to_string(diagnose::kStallTime.count()) + " ms, and is " +
                      std::to_string(options.patience.count()) + " ms");
   auto job = options.job;
   if (options.patience.count() > 0)
-    job.stands_still = [&] { return has_waited(options.job, options.patience); };
+    job.stalls = [&] { return has_waited(options.job, options.patience); };
   std::filesystem::remove(trace::launcher_file(job.folder));  // of an earlier job
   Result result;
   result.launch = launch::launch(job);
   write_ends(job.folder, result.launch);
   if (has_traces(job)) {
     result.trace = trace::read(job.folder);
-    result.standstill = diagnose::standstill(result.trace);
+    result.stall = diagnose::stall_of(result.trace);
   }
   return result;
 }

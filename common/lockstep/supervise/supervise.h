@@ -1,7 +1,7 @@
-// Runs a job whose ranks record traces, ends it where it stands still, and says who is to blame.
+// Runs a job whose ranks record traces, ends it where it stalls, and says who is to blame.
 #pragma once
 
-#include <lockstep/diagnose/standstill.h>
+#include <lockstep/diagnose/stall.h>
 #include <lockstep/launch/launch.h>
 #include <lockstep/trace/reader.h>
 
@@ -14,7 +14,7 @@ namespace lockstep::supervise {
 struct Options {
   launch::LaunchOptions job;  // the ranks' traces (record::observe) are in job.folder
   // A rank that is inside of one collective for longer ends the job; 0: nobody does. At least
-  // diagnose::kStandstill; a second more than the ranks' own timeout leaves them time to say what they
+  // diagnose::kStallTime; a second more than the ranks' own timeout leaves them time to say what they
   // saw.
   std::chrono::milliseconds patience{0};
 };
@@ -22,7 +22,7 @@ struct Options {
 struct Result {
   launch::LaunchResult launch;
   trace::Trace trace;  // what the ranks and the launcher left; none where no rank recorded anything
-  std::optional<diagnose::Standstill> standstill;  // points into `trace`
+  std::optional<diagnose::Stall> stall;  // points into `trace`
 };
 
 // As launch::launch (blocks until every process is gone; throws what it throws, and UsageError for a

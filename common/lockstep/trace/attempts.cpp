@@ -109,6 +109,7 @@ Trace concatenate(std::vector<Trace> attempts) {
     for (auto& ended : attempt.ends) ended.ended_ns += shift.time_ns;
     steps += last + 2;                     // -1 of the next one is a step of its own
     whole.ends = std::move(attempt.ends);  // of the last one
+    whole.alone = std::move(attempt.alone);
   }
   for (auto& [place, rank] : ranks) whole.ranks.push_back(std::move(rank));
   return whole;

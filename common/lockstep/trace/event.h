@@ -6,7 +6,7 @@
 #pragma once
 
 #include <lockstep/trace/job_event.h>
-#include <lockstep/trace/place_event.h>
+#include <lockstep/trace/placement_event.h>
 #include <lockstep/trace/setup_event.h>
 
 #include <cstdint>
@@ -373,7 +373,7 @@ using Payload =
                  Transfer, Forward, Loss, LocalGradients, ReducedGradients, Parameters, Buffers,
                  Update, Metric, Collective, Average, Schedule, SyncGradients, GradientArrived,
                  ZeroGrad, RandomNumbers, Clip, ScaledStep, CheckpointFile, TrainingState, Group,
-                 Decision, AsyncResult, RankEnd, Attempt, Place, Device, Shard, Spawn, DataFile,
+                 Decision, AsyncResult, RankEnd, Attempt, Placement, Device, Shard, Spawn, DataFile,
                  StoreCall, StreamUse, SharedMemory, Configuration, Input>;
 
 struct Event {

@@ -39,6 +39,7 @@ Trace at_level(Trace trace, int level) {
   if (level < 0 || level >= kLevels)
     throw UsageError("there is no level " + std::to_string(level) + "; there are 0, 1 and 2");
   for (auto& rank : trace.ranks) cut(rank, level);
+  for (auto& other : trace.alone) cut(other, level);
   return trace;
 }
 

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <fstream>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
 namespace lockstep::trace {
@@ -217,8 +218,9 @@ Trace read(const std::filesystem::path& folder) {
   Trace trace;
   for (const auto& entry : entries) {
     const auto name = entry.path().filename().string();
-    if (name.rfind("rank_", 0) == 0 && entry.path().extension() == ".trace")
-      trace.ranks.push_back(read_file(entry.path()));
+    if (name.rfind("rank_", 0) != 0 || entry.path().extension() != ".trace") continue;
+    (entry.path().stem().has_extension() ? trace.alone : trace.ranks)
+        .push_back(read_file(entry.path()));
   }
   if (trace.ranks.empty()) throw Error(folder.string() + " holds no trace (rank_<number>.trace)");
   std::sort(trace.ranks.begin(), trace.ranks.end(),
@@ -235,6 +237,10 @@ Trace read(const std::filesystem::path& folder) {
                   std::to_string(participant.rank));
   }
   for (auto& rank : trace.ranks) to_clock_of(trace.ranks.front(), rank);
+  for (auto& other : trace.alone) to_clock_of(trace.ranks.front(), other);
+  std::sort(trace.alone.begin(), trace.alone.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.started_ns, a.pid) < std::tie(b.started_ns, b.pid);
+  });
   if (const auto launcher = launcher_file(folder); std::filesystem::exists(launcher)) {
     auto of_launcher = read_file(launcher);
     to_clock_of(trace.ranks.front(), of_launcher);

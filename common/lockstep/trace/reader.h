@@ -54,6 +54,8 @@ struct ParticipantTrace {
 struct Trace {
   int world_size = 0;
   std::vector<ParticipantTrace> ranks;  // by rank; a rank without a file is absent
+  // Other processes that took themselves for rank 0 of 1, while the one in `ranks` did so too.
+  std::vector<ParticipantTrace> alone;
   // How the ranks ended, by their launcher; empty where it wrote no trace (or was killed).
   std::vector<RankEnd> ends;
 };
@@ -62,7 +64,7 @@ struct Trace {
 std::filesystem::path trace_file(const std::filesystem::path& folder, int rank);
 std::filesystem::path launcher_file(const std::filesystem::path& folder);
 
-// Every rank_*.trace in `folder`, and launcher.trace where there is one. Times are on the first rank's
+// Every rank_*.trace in `folder`, of those that were alone (rank_0.*.trace) too, and launcher.trace where there is one. Times are on the first rank's
 // clock: those of other machines are moved by what their wall clocks say, so they are as good as those. A record that was not committed is ignored. Throws Error, with
 // the file, the offset and what was expected, for a file that is not a trace, is of another
 // version, or is damaged, and when the folder holds none. Never reads or allocates more than the

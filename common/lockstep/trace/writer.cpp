@@ -5,6 +5,7 @@
 #include <lockstep/trace/format.h>
 #include <lockstep/trace/reader.h>
 #include <lockstep/trace/writer.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -18,6 +19,8 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <random>
+#include <sstream>
 #include <type_traits>
 #include <variant>
 #include <vector>
@@ -60,6 +63,22 @@ std::filesystem::path file_of(const std::filesystem::path& folder, const Partici
                                        : trace_file(folder, participant.rank);
 }
 
+// Each writer holds a lock on its file until it ends.
+bool is_being_written(const std::filesystem::path& file) {
+  const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool locked = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  close(fd);
+  return locked;
+}
+
+// A process that takes itself for the only one may not be: beside others, it has a file of its own.
+std::filesystem::path file_beside(const std::filesystem::path& folder) {
+  std::ostringstream name;
+  name << "rank_0." << std::hex << std::random_device()() << ".trace";
+  return folder / name.str();
+}
+
 }  // namespace
 
 class Writer::Impl {
@@ -72,9 +91,15 @@ class Writer::Impl {
     fd_ = open(draft.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd_ < 0) fail_to_create();
     try {
+      flock(fd_, LOCK_EX | LOCK_NB);
       make_room_for_the_head();
       write_header();
-      if (link(draft.c_str(), path_.c_str()) != 0) fail_to_create();
+      if (link(draft.c_str(), path_.c_str()) != 0) {
+        if (errno != EEXIST) fail_to_create();
+        if (participant.world_size > 1 || !is_being_written(path_)) fail_as_taken();
+        path_ = file_beside(folder);
+        if (link(draft.c_str(), path_.c_str()) != 0) fail_to_create();
+      }
     } catch (...) {
       unmap();
       close(fd_);
@@ -152,10 +177,12 @@ class Writer::Impl {
     return windows_[i].base + (offset - windows_[i].begin);
   }
 
+  [[noreturn]] void fail_as_taken() const {
+    throw Error("there is a trace already: " + path_.string() +
+                "; give every run a folder of its own");
+  }
+
   [[noreturn]] void fail_to_create() const {
-    if (errno == EEXIST)
-      throw Error("there is a trace already: " + path_.string() +
-                  "; give every run a folder of its own");
     throw Error("cannot create the trace " + path_.string() + ": " + std::strerror(errno));
   }
 

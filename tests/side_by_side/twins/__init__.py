@@ -1,4 +1,4 @@
-"""Python twins of the lessons: each a small DDP program in a correct and a broken form.
+"""Python twins of the lessons: each a small DDP program in a correct and a broken variant.
 
 `run(job, broken)` is the program; the fault is switched in one place, marked PITFALL. `holds(figures)` is its oracle:
 what must be so of the ranks' figures; it is asked only where every rank ended in order, and else the answer is no.

@@ -1,7 +1,7 @@
 // Two groups that ranks go through in different orders.
 #include <lockstep/diagnose/calls.h>
 #include <lockstep/diagnose/detector.h>
-#include <lockstep/diagnose/standstill.h>
+#include <lockstep/diagnose/stall.h>
 
 #include <algorithm>
 #include <map>
@@ -37,7 +37,7 @@ Caller caller_of(const trace::ParticipantTrace& rank) {
     caller.stuck = at.event;
     caller.step = at.step;
     caller.waited = at.event->left_ns == 0 ||
-                    at.event->left_ns - at.time_ns >= std::chrono::nanoseconds(kStandstill).count();
+                    at.event->left_ns - at.time_ns >= std::chrono::nanoseconds(kStallTime).count();
   }
   return caller;
 }

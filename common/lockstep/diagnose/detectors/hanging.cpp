@@ -1,6 +1,6 @@
 // Pitfalls after which ranks wait for one that does not come.
 #include <lockstep/diagnose/detector.h>
-#include <lockstep/diagnose/standstill.h>
+#include <lockstep/diagnose/stall.h>
 
 #include <algorithm>
 #include <limits>
@@ -9,7 +9,7 @@
 namespace lockstep::diagnose {
 namespace {
 
-std::vector<int> numbers_of(const std::vector<const RankStand*>& ranks) {
+std::vector<int> numbers_of(const std::vector<const RankAtStall*>& ranks) {
   std::vector<int> numbers;
   for (const auto* rank : ranks) numbers.push_back(rank->rank);
   return numbers;
@@ -21,38 +21,38 @@ std::string one_line(std::string text) {
   return text;
 }
 
-// A finding at the place where the job stands still.
-Verdict found_at(const Standstill& place, std::vector<int> ranks, const std::string& before = "") {
+// A finding at the place where the job stalls.
+Verdict found_at(const Stall& place, std::vector<int> ranks, const std::string& before = "") {
   return found({.ranks = std::move(ranks),
                 .step = place.step,
                 .sequence = place.sequence,
                 .evidence = before + one_line(to_text(place))});
 }
 
-// The ranks that stand in this way to where others wait.
-Verdict left_behind(const Run& run, Stand stand) {
-  const auto& place = standstill(run);
+// The ranks in this state where others wait.
+Verdict left_behind(const Run& run, RankState state) {
+  const auto& place = stall_of(run);
   if (!place) return clean();
   const auto culprits = place->culprits();
-  if (culprits.empty() || culprits.front()->stand != stand) return clean();
+  if (culprits.empty() || culprits.front()->state != state) return clean();
   return found_at(*place, numbers_of(culprits));
 }
 
-// The ranks that came too late to where the job stands still.
-std::vector<int> late_ranks(const Standstill& place) {
+// The ranks that came too late to where the job stalls.
+std::vector<int> late_ranks(const Stall& place) {
   std::vector<int> late;
   for (const auto& rank : place.ranks)
-    if (rank.stand == Stand::late) late.push_back(rank.rank);
+    if (rank.state == RankState::late) late.push_back(rank.rank);
   return late;
 }
 
 // Of the events between the rank's collective before this place and its entering it, whether one is
 // of work that a rank may do alone: an evaluation, a checkpoint.
-bool worked_alone(const trace::ParticipantTrace& rank, const RankStand& stand) {
+bool worked_alone(const trace::ParticipantTrace& rank, const RankAtStall& at) {
   bool worked = false;
   for (const auto& event : rank.events) {
     if (const auto* call = std::get_if<trace::Collective>(&event.payload)) {
-      if (call == stand.call) return worked;
+      if (call == at.call) return worked;
       worked = false;
     }
     const auto* pass = std::get_if<trace::PassBegin>(&event.payload);
@@ -65,13 +65,13 @@ bool worked_alone(const trace::ParticipantTrace& rank, const RankStand& stand) {
 
 Verdict late(const Run& run, bool long_work) {
   if (!has_calls(run)) return not_triggered("no collective was recorded");
-  const auto& place = standstill(run);
+  const auto& place = stall_of(run);
   if (!place) return clean();
   const auto ranks = late_ranks(*place);
-  if (ranks.empty() || place->culprits().front()->stand != Stand::late) return clean();
-  const auto* stand = place->culprits().front();
+  if (ranks.empty() || place->culprits().front()->state != RankState::late) return clean();
+  const auto* first = place->culprits().front();
   const bool of_rank_zero = ranks == std::vector<int>{0} && run.numbers.front() == 0 &&
-                            worked_alone(*run.ranks.front(), *stand);
+                            worked_alone(*run.ranks.front(), *first);
   if (of_rank_zero != long_work) return clean();
   return found_at(*place, ranks,
                   long_work ? "rank 0 evaluated or saved while the others waited: " : "");
@@ -108,10 +108,11 @@ bool all_evaluate(const Run& run, const std::vector<Call>& place, const std::vec
 }
 
 // Ranks have not come because something ended them.
-bool are_missing_for_a_reason(const Standstill& still) {
-  return std::any_of(still.ranks.begin(), still.ranks.end(), [](const RankStand& rank) {
-    return rank.call == nullptr && (rank.stand == Stand::dead || rank.stand == Stand::raised ||
-                                    rank.stand == Stand::stopped);
+bool are_missing_for_a_reason(const Stall& still) {
+  return std::any_of(still.ranks.begin(), still.ranks.end(), [](const RankAtStall& rank) {
+    return rank.call == nullptr &&
+           (rank.state == RankState::dead || rank.state == RankState::raised ||
+            rank.state == RankState::stopped);
   });
 }
 
@@ -130,7 +131,7 @@ Verdict local_early_stop(const Run& run) {
     for (std::size_t r = 0; r < decisions.size(); ++r)
       (decisions[r][n] != 0 ? stop : go_on).push_back(run.numbers[r]);
     if (stop.empty() || go_on.empty()) continue;
-    const auto& place = standstill(run);
+    const auto& place = stall_of(run);
     return found({.ranks = stop,
                   .step = place ? place->step : -1,
                   .sequence = place ? place->sequence : -1,
@@ -145,7 +146,7 @@ Verdict local_early_stop(const Run& run) {
 Verdict evaluation_through_wrapper_on_one_rank(const Run& run) {
   if (calls_of(run).empty()) return not_triggered("no collective was recorded");
   const auto& calls = unambiguous_calls(run);
-  const auto& still = standstill(run);
+  const auto& still = stall_of(run);
   const Call* first = nullptr;
   std::vector<int> ranks;
   for (const auto& [key, place] : calls) {
@@ -215,7 +216,7 @@ Verdict left_in_point_to_point(const Run& run) {
     if (rank == run.trace.ranks.end() || end.how == "completed") continue;
     for (const auto& at : rank->latest<trace::Collective>()) {
       const bool waits = at.event->left_ns == 0 &&
-                         end.ended_ns - at.time_ns >= std::chrono::nanoseconds(kStandstill).count();
+                         end.ended_ns - at.time_ns >= std::chrono::nanoseconds(kStallTime).count();
       if (!waits || !is_point_to_point(*at.event)) continue;
       ranks.push_back(static_cast<int>(end.rank));
       evidence += (evidence.empty() ? "rank " : "; rank ") + std::to_string(end.rank) +
@@ -233,7 +234,7 @@ Verdict no_progress(const Run& run) {
     return !rank->template latest<trace::Collective>().empty();
   });
   if (!recorded) return not_triggered("no collective was recorded");
-  const auto& place = standstill(run);
+  const auto& place = stall_of(run);
   if (!place) return left_in_point_to_point(run);
   const auto culprits = numbers_of(place->culprits());
   return found_at(*place, culprits.empty() ? run.numbers : culprits);
@@ -249,21 +250,21 @@ std::vector<Detector> hanging_detectors() {
        .participants = Participants::ranks,
        .stage = Stage::membership,
        .detect = local_early_stop},
-      // Rule: what explains where the job stands still (standstill.h) is a rank that was ended by a
+      // Rule: what explains where the job stalls (stall.h) is a rank that was ended by a
       // signal.
       {.slug = "peer-dies",
        .needs = {"collective", "rank_end"},
        .participants = Participants::ranks,
        .complete = false,
        .stage = Stage::lost_rank,
-       .detect = [](const Run& run) { return left_behind(run, Stand::dead); }},
+       .detect = [](const Run& run) { return left_behind(run, RankState::dead); }},
       // Rule: the same, by ranks that left by exceptions of their own.
       {.slug = "one-rank-raises",
        .needs = {"collective", "rank_end"},
        .participants = Participants::ranks,
        .complete = false,
        .stage = Stage::lost_rank,
-       .detect = [](const Run& run) { return left_behind(run, Stand::raised); }},
+       .detect = [](const Run& run) { return left_behind(run, RankState::raised); }},
       // Rule: a rank entered a collective when a peer had given it up, and it is not
       // rank-zero-long-work.
       {.slug = "slow-rank",
@@ -282,7 +283,7 @@ std::vector<Detector> hanging_detectors() {
        .stage = Stage::lost_rank,
        .detect = [](const Run& run) { return late(run, true); }},
       // Rule: in one place some ranks' call belongs to an evaluation, and the others' to training;
-      // or they have none there, and the job stands still.
+      // or they have none there, and the job stalls.
       {.slug = "evaluation-through-wrapper-on-one-rank",
        .needs = {"pass_begin", "collective"},
        .participants = Participants::ranks,
@@ -296,7 +297,7 @@ std::vector<Detector> hanging_detectors() {
        .complete = false,
        .accounts_for = {"replicas-diverged", "gradient-not-the-mean"},
        .detect = async_work_not_waited},
-      // Rule: standstill.h; or, without one, ranks were left in operations with one peer.
+      // Rule: stall.h; or, without one, ranks were left in operations with one peer.
       {.slug = "no-progress",
        .needs = {"collective"},
        .participants = Participants::ranks,

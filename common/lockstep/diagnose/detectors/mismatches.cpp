@@ -1,6 +1,6 @@
 // How the collectives differ that ranks called in the same place.
 #include <lockstep/diagnose/detector.h>
-#include <lockstep/diagnose/standstill.h>
+#include <lockstep/diagnose/stall.h>
 #include <lockstep/diagnose/unequal_gather.h>
 
 #include <algorithm>
@@ -289,13 +289,13 @@ Verdict left_out(const Run& run) {
 
 // Nobody differs, and some ranks wait in a collective before which the others ended in order.
 Verdict one_more_at_the_end(const Run& run) {
-  const auto& place = standstill(run);
+  const auto& place = stall_of(run);
   if (!place) return clean();
   const auto& last = place->culprits();
-  if (last.empty() || last.front()->stand != Stand::exited) return clean();
+  if (last.empty() || last.front()->state != RankState::exited) return clean();
   std::vector<int> waiting;
   for (const auto& rank : place->ranks)
-    if (rank.stand == Stand::waiting) waiting.push_back(rank.rank);
+    if (rank.state == RankState::waiting) waiting.push_back(rank.rank);
   if (waiting.empty()) return clean();
   // Without its launcher's word a rank that closed its trace may have raised; most of them will not have.
   const auto untold = [](const auto* rank) { return !rank->end; };

@@ -1,4 +1,4 @@
-// Pitfalls of where ranks stand: their devices, their number, their threads.
+// Pitfalls of where ranks run: their devices, their number, their threads.
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/evidence.h>
 
@@ -10,35 +10,35 @@ namespace lockstep::diagnose {
 namespace {
 
 // A rank by what it recorded; of several the last.
-struct Standing {
+struct RankPlacement {
   int rank = 0;
-  const trace::Place* place = nullptr;
+  const trace::Placement* place = nullptr;
   const trace::Device* chosen = nullptr;
   const trace::Device* of_group = nullptr;
 };
 
-std::vector<Standing> standings(const Run& run) {
-  std::vector<Standing> all;
+std::vector<RankPlacement> placements(const Run& run) {
+  std::vector<RankPlacement> all;
   for (std::size_t r = 0; r < run.ranks.size(); ++r) {
     const auto& rank = *run.ranks[r];
-    Standing standing{.rank = run.numbers[r]};
-    for (const auto& at : rank.latest<trace::Place>()) standing.place = at.event;
+    RankPlacement own{.rank = run.numbers[r]};
+    for (const auto& at : rank.latest<trace::Placement>()) own.place = at.event;
     for (const auto& at : rank.latest<trace::Device>()) {
       if (at.event->visible == 0) continue;  // a job on CPUs
-      if (at.event->moment == "chosen") standing.chosen = at.event;
-      if (at.event->moment == "group") standing.of_group = at.event;
+      if (at.event->moment == "chosen") own.chosen = at.event;
+      if (at.event->moment == "group") own.of_group = at.event;
     }
-    all.push_back(standing);
+    all.push_back(own);
   }
   return all;
 }
 
-bool beyond_the_visible(const Standing& at) {
+bool beyond_the_visible(const RankPlacement& at) {
   return at.place != nullptr && at.chosen != nullptr && at.chosen->index >= at.chosen->visible;
 }
 
 // Every rank takes its rank for the index, and on some that is not its local rank.
-bool all_index_by_rank(const std::vector<Standing>& all) {
+bool all_index_by_rank(const std::vector<RankPlacement>& all) {
   bool differs = false;
   for (const auto& at : all) {
     if (at.place == nullptr || at.chosen == nullptr) continue;
@@ -50,8 +50,8 @@ bool all_index_by_rank(const std::vector<Standing>& all) {
 
 // Ranks that chose the same device, each device's in a list; in the order of their first ranks, whatever the
 // devices are called.
-std::vector<std::vector<const Standing*>> by_device(const std::vector<Standing>& all) {
-  std::vector<std::vector<const Standing*>> devices;
+std::vector<std::vector<const RankPlacement*>> by_device(const std::vector<RankPlacement>& all) {
+  std::vector<std::vector<const RankPlacement*>> devices;
   std::map<std::uint64_t, std::size_t> place;
   for (const auto& at : all) {
     if (at.chosen == nullptr || at.chosen->id == 0) continue;
@@ -62,7 +62,7 @@ std::vector<std::vector<const Standing*>> by_device(const std::vector<Standing>&
   return devices;
 }
 
-std::string took(const Standing& at) {
+std::string took(const RankPlacement& at) {
   return "rank " + std::to_string(at.rank) + ", local rank " +
          std::to_string(at.place->local_rank) + " of " +
          std::to_string(at.place->local_world_size) + " on its node, chose device " +
@@ -73,7 +73,7 @@ std::string took(const Standing& at) {
 const char* const kNoDevice = "no rank recorded its place and the device it chose";
 
 Verdict rank_as_device_index(const Run& run) {
-  const auto all = standings(run);
+  const auto all = placements(run);
   if (std::none_of(all.begin(), all.end(), [](const auto& at) { return at.place && at.chosen; }))
     return not_triggered(kNoDevice);
   std::vector<int> ranks;
@@ -90,7 +90,7 @@ Verdict rank_as_device_index(const Run& run) {
 }
 
 Verdict visible_devices_remapped(const Run& run) {
-  const auto all = standings(run);
+  const auto all = placements(run);
   if (std::none_of(all.begin(), all.end(), [](const auto& at) { return at.place && at.chosen; }))
     return not_triggered(kNoDevice);
   if (all_index_by_rank(all)) return clean();  // hidden or not, it is the wrong number
@@ -121,7 +121,7 @@ Verdict visible_devices_remapped(const Run& run) {
 }
 
 Verdict duplicate_gpu(const Run& run) {
-  const auto all = standings(run);
+  const auto all = placements(run);
   const auto devices = by_device(all);
   if (devices.empty()) return not_triggered("no rank recorded the device it chose");
   std::vector<int> ranks;
@@ -144,7 +144,7 @@ Verdict duplicate_gpu(const Run& run) {
 
 Verdict device_not_set(const Run& run) {
   std::map<std::uint64_t, std::set<int>> touched_by;
-  auto all = standings(run);
+  auto all = placements(run);
   std::erase_if(all, [](const auto& at) {
     return !at.chosen || !at.of_group || at.chosen->id == 0 || at.of_group->id == 0;
   });
@@ -170,7 +170,7 @@ Verdict device_not_set(const Run& run) {
 
 // What a rank trains on, and where.
 struct Sharding {
-  const trace::Place* place = nullptr;
+  const trace::Placement* place = nullptr;
   const trace::Shard* shard = nullptr;
   const trace::Dataset* dataset = nullptr;
   std::int64_t visible = 0;          // devices; 0 = not recorded
@@ -181,7 +181,7 @@ std::vector<Sharding> shardings(const Run& run) {
   std::vector<Sharding> all;
   for (const auto* rank : run.ranks) {
     Sharding one;
-    for (const auto& at : rank->latest<trace::Place>()) one.place = at.event;
+    for (const auto& at : rank->latest<trace::Placement>()) one.place = at.event;
     for (const auto& at : rank->latest<trace::Shard>())
       if (at.event->phase == "train") one.shard = at.event;
     for (const auto& at : rank->latest<trace::Dataset>())
@@ -243,7 +243,7 @@ std::int64_t threads_in_training(const trace::ParticipantTrace& rank) {
   bool trains = false;
   for (std::size_t i = rank.last_attempt; i < rank.events.size(); ++i) {
     const auto& payload = rank.events[i].payload;
-    if (const auto* place = std::get_if<trace::Place>(&payload)) now = place->threads;
+    if (const auto* place = std::get_if<trace::Placement>(&payload)) now = place->threads;
     trains = trains || std::holds_alternative<trace::Samples>(payload) ||
              std::holds_alternative<trace::Update>(payload);
     if (trains) most = std::max(most, now);
@@ -259,7 +259,7 @@ Verdict thread_oversubscription(const Run& run) {
   };
   std::map<std::pair<std::uint64_t, std::uint64_t>, Sharing> sets;
   for (std::size_t r = 0; r < run.ranks.size(); ++r) {
-    const auto places = run.ranks[r]->latest<trace::Place>();
+    const auto places = run.ranks[r]->latest<trace::Placement>();
     if (places.empty()) return not_triggered("a rank recorded no place");
     const auto& place = *places.back().event;
     auto& set = sets[{place.node, place.processor_set}];
@@ -292,7 +292,7 @@ std::vector<Detector> placing_detectors() {
       // Rule: a rank chose a device beyond those it sees, whose index is its rank and not its local
       // rank (or is both on each rank, and all index by rank).
       {.slug = "rank-as-device-index",
-       .needs = {"place", "device"},
+       .needs = {"placement", "device"},
        .participants = Participants::ranks,
        .complete = false,
        .stage = Stage::start,
@@ -301,7 +301,7 @@ std::vector<Detector> placing_detectors() {
       // node has devices that it does not see. Also where ranks see one device under different
       // indices, and chose it.
       {.slug = "visible-devices-remapped",
-       .needs = {"place", "device"},
+       .needs = {"placement", "device"},
        .participants = Participants::ranks,
        .complete = false,
        .stage = Stage::start,
@@ -323,14 +323,14 @@ std::vector<Detector> placing_detectors() {
       // same data, and each splits them into as many shards as its node has ranks or devices, of
       // which no two ranks of a node share one.
       {.slug = "world-size-from-device-count",
-       .needs = {"place", "shard", "dataset", "reduced_gradients"},
+       .needs = {"placement", "shard", "dataset", "reduced_gradients"},
        .participants = Participants::ranks,
        .accounts_for = {"no-sharding"},
        .detect = world_size_from_device_count},
-      // Needs `place` of every rank. Advice. Rule: in training, ranks that may use the same
+      // Needs `placement` of every rank. Advice. Rule: in training, ranks that may use the same
       // processors compute with more threads than those are, and some with several.
       {.slug = "thread-oversubscription",
-       .needs = {"place"},
+       .needs = {"placement"},
        .participants = Participants::ranks,
        .detect = thread_oversubscription},
   };

@@ -166,7 +166,7 @@ struct FileAccess {
 std::vector<std::vector<FileAccess>> files_of_several_writers(const Run& run) {
   std::map<std::uint64_t, std::vector<FileAccess>> files;
   for (std::size_t r = 0; r < run.ranks.size(); ++r) {
-    const auto places = run.ranks[r]->latest<trace::Place>();
+    const auto places = run.ranks[r]->latest<trace::Placement>();
     std::optional<std::uint64_t> node;
     if (!places.empty()) node = places.back().event->node;
     for (const auto& at : run.ranks[r]->latest<trace::DataFile>())
@@ -268,7 +268,7 @@ std::vector<Detector> starting_detectors() {
        .complete = false,
        .detect = spawn_under_launcher},
       // Rule: several ranks write a file, and one of them, or a reader, came to it while another
-      // wrote. Advice where nobody found half a file (and, `place`, both are on one node).
+      // wrote. Advice where nobody found half a file (and, `placement`, both are on one node).
       {.slug = "every-rank-prepares-data",
        .needs = {"data_file"},
        .complete = false,

@@ -1,5 +1,5 @@
 // The course's pitfalls, read from the lessons' own sources: where each `fault("slug")` stands, and the function
-// around it as plain code of one form. What `explain` prints and `exercise` hands out is never a second copy.
+// around it as plain code of one variant. What `explain` prints and `exercise` hands out is never a second copy.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ struct Pitfall {
 
 // A function as it would stand in a program with the fault, and in one without any. Nothing of the course is left in
 // it: no fault(...), no near miss. Begins at column 0, ends with a line break.
-struct Forms {
+struct Code {
   std::string broken, right;
 };
 
@@ -31,7 +31,7 @@ std::vector<Pitfall> find_pitfalls(const std::filesystem::path& source);
 // The one of that name. Throws UsageError that names the nearest ones.
 Pitfall find_pitfall(const std::vector<Pitfall>& pitfalls, const std::string& slug);
 
-// Reads the pitfall's file. Throws Error where the two forms do not differ.
-Forms forms_of(const Pitfall& pitfall);
+// Reads the pitfall's file. Throws Error where the two variants do not differ.
+Code code_of(const Pitfall& pitfall);
 
 }  // namespace lockstep::course

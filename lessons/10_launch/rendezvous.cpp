@@ -1,4 +1,4 @@
-// Lesson 10, part "meeting": how the ranks find each other, and who leaves last.
+// Lesson 10, part "rendezvous": how the ranks find each other, and who leaves last.
 //
 // Concept:  rank 0 serves a store at MASTER_ADDR and MASTER_PORT (under torchrun the agent does),
 //           and all ranks connect to it. The port must be free, the address one that all reach, and
@@ -101,10 +101,10 @@ Measured ranks_that_reported(const Outcomes& outcomes) {
 
 }  // namespace
 
-Part meeting_part() {
+Part rendezvous_part() {
   const Oracle oracle{"ranks that worked, and reported it", ranks_that_reported};
   return {
-      .name = "meeting",
+      .name = "rendezvous",
       .run = meet,
       .broken = {{.slug = "fixed-port",
                   .what = "two jobs on one machine use the same MASTER_PORT",

@@ -8,8 +8,8 @@
 namespace lockstep::trace {
 
 // Where this rank's process runs, and what it computes with. Recorded again where the threads change.
-struct Place {
-  static constexpr const char* kName = "place";
+struct Placement {
+  static constexpr const char* kName = "placement";
   std::uint64_t node = 0;  // hash of what tells machines apart
   std::int64_t local_rank = 0;
   std::int64_t local_world_size = 1;

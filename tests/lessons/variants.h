@@ -1,4 +1,4 @@
-// Every form of every lesson: what its program says of it (--describe), and of a broken one what its page says.
+// Every variant of every lesson: what its program says of it (--describe), and of a broken one what its page says.
 #pragma once
 
 #include <lockstep/pages/facts.h>
@@ -8,20 +8,20 @@
 
 namespace lockstep::testing {
 
-struct FormCase {
+struct LessonVariant {
   std::string lesson;
-  std::string form;
+  std::string name;
   bool broken = false;
   int min_world_size = 1;  // as its program says
   int telling = 1;         // on fewer ranks none of its oracles can tell
   bool needs_gpu = false;  // skipped, with the reason, where there are too few
-  pages::Page page = {};   // of a broken form
+  pages::Page page = {};   // of a broken variant
 
   // That the tests run it on, unless they are told otherwise.
   int world_size() const;
 };
 
 // Of these lessons, named with spaces between.
-std::vector<FormCase> all_forms(const std::string& lessons);
+std::vector<LessonVariant> all_variants(const std::string& lessons);
 
 }  // namespace lockstep::testing

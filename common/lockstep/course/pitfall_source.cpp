@@ -3,8 +3,8 @@
 #include <lockstep/base/text.h>
 #include <lockstep/course/cpp_text.h>
 #include <lockstep/course/fold.h>
-#include <lockstep/course/forms.h>
 #include <lockstep/course/nearest.h>
+#include <lockstep/course/pitfall_source.h>
 
 #include <algorithm>
 #include <regex>
@@ -77,13 +77,13 @@ Pitfall find_pitfall(const std::vector<Pitfall>& pitfalls, const std::string& sl
                    list(nearest(slug, slugs)) + ". ./lockstep explain lists all");
 }
 
-Forms forms_of(const Pitfall& pitfall) {
+Code code_of(const Pitfall& pitfall) {
   const auto function = read_file(pitfall.file).substr(pitfall.begin, pitfall.end - pitfall.begin);
-  Forms forms{.broken = fold(function, pitfall.slug), .right = fold(function, "")};
-  if (forms.broken == forms.right)
+  Code code{.broken = fold(function, pitfall.slug), .right = fold(function, "")};
+  if (code.broken == code.right)
     throw Error(pitfall.file.string() + ":" + std::to_string(pitfall.line) + ": with and without " +
                 pitfall.slug + " the function is the same");
-  return forms;
+  return code;
 }
 
 }  // namespace lockstep::course

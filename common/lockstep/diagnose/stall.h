@@ -1,5 +1,5 @@
 // Where a job stopped making progress: the first collective that not all of its group's ranks
-// completed, and how each of them stands to it. The supervisor's verdict on a hang, and what the
+// completed, and what each of them did about it. The supervisor's verdict on a hang, and what the
 // detectors of hangs start from.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace lockstep::diagnose {
 
-enum class Stand {
+enum class RankState {
   waiting,    // entered it, as most do
   elsewhere,  // has not arrived, and is inside of another operation: of another group, or with a peer
   mismatched,  // entered another operation in its place, or the same with other sizes, dtype, ...
@@ -26,11 +26,11 @@ enum class Stand {
   dead,        // ended by a signal that the launcher did not send
   stopped,     // frozen by a signal (SIGSTOP)
 };
-std::string to_string(Stand stand);
+std::string to_string(RankState state);
 
-struct RankStand {
+struct RankAtStall {
   int rank = 0;
-  Stand stand = Stand::waiting;
+  RankState state = RankState::waiting;
   const trace::Collective* call = nullptr;  // in this place; null where it has not arrived
   const trace::Collective* last = nullptr;  // its last one of any group; null where it had none
   const trace::RankEnd* end = nullptr;      // null where the launcher left no word of it
@@ -38,41 +38,41 @@ struct RankStand {
   bool recorded = true;                     // false: it left no trace
 };
 
-struct Standstill {
+struct Stall {
   std::string group;
   std::int64_t sequence = 0;
   std::int64_t step = -1;
-  std::int64_t time_ns = 0;      // when the first rank entered it
-  std::string operation;         // of most of the ranks that entered it
-  std::vector<RankStand> ranks;  // of the group
+  std::int64_t time_ns = 0;        // when the first rank entered it
+  std::string operation;           // of most of the ranks that entered it
+  std::vector<RankAtStall> ranks;  // of the group
 
-  // Those to look at first: of what can explain a standstill (a death, a stop, an exception, an
+  // Those to look at first: of what can explain a stall (a death, a stop, an exception, an
   // exit, a mismatch, an absence, lateness, waiting elsewhere) the first kind that any rank shows.
   // None where every rank waits.
-  std::vector<const RankStand*> culprits() const;
+  std::vector<const RankAtStall*> culprits() const;
 };
 
 // A collective that was under way for longer, when the job ended, is one that somebody waited in.
-inline constexpr std::chrono::milliseconds kStandstill{500};
+inline constexpr std::chrono::milliseconds kStallTime{500};
 
 // Nothing where no rank was left inside of a collective, and none failed, but for places that all
 // ranks of the group got past. A group's ranks are those that its `group` event names; without one,
 // those that used it; and every rank of the job for the group that most of them used, if more than
 // half of them did or there is no other. What is still under way at the end counts when somebody
-// waited for kStandstill, or a rank of the group has ended by itself. A rank whose trace is truncated,
+// waited for kStallTime, or a rank of the group has ended by itself. A rank whose trace is truncated,
 // or that recorded no collective and ended in order, may have been anywhere: it is left out.
 // With a shorter `patience`, 0 for any wait at all: where the ranks of a job were that was ended from
 // outside, or still runs. It may have been about to go on.
-std::optional<Standstill> standstill(const trace::Trace& trace,
-                                     std::chrono::milliseconds patience = kStandstill);
-std::optional<Standstill> standstill(trace::Trace&& trace,
-                                     std::chrono::milliseconds patience = kStandstill) =
-    delete;                                                   // it points into the trace
-const std::optional<Standstill>& standstill(const Run& run);  // of kStandstill
+std::optional<Stall> stall_of(const trace::Trace& trace,
+                              std::chrono::milliseconds patience = kStallTime);
+std::optional<Stall> stall_of(trace::Trace&& trace,
+                              std::chrono::milliseconds patience = kStallTime) =
+    delete;                                            // it points into the trace
+const std::optional<Stall>& stall_of(const Run& run);  // of kStallTime
 
 // "rank 1 has not arrived at allreduce number 7; its last was broadcast number 6", a line for each
 // rank that does not merely wait, then one for those that do. Where all of them do, it is what is
 // between them that does not answer.
-std::string to_text(const Standstill& place);
+std::string to_text(const Stall& place);
 
 }  // namespace lockstep::diagnose

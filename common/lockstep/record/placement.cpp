@@ -23,10 +23,10 @@ std::string machine() {
 
 }  // namespace
 
-trace::Place place_of_this_process() {
+trace::Placement placement_of_this_process() {
   const auto placement = launch::placement_from_environment().value_or(launch::Placement{});
   const auto processors = processors_of_this_process();
-  trace::Place place;
+  trace::Placement place;
   place.node = hash_text(machine());
   place.local_rank = placement.local_rank;
   place.local_world_size = placement.local_world_size;

@@ -1,8 +1,8 @@
-// Where a job stands still, in jobs that are not of one group, one attempt and one moment: who is to blame, and
+// Where a job stalls, in jobs that are not of one group, one attempt and one moment: who is to blame, and
 // when nobody is.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/diagnose/standstill.h>
+#include <lockstep/diagnose/stall.h>
 #include <lockstep/trace/attempts.h>
 
 #include <csignal>
@@ -62,11 +62,11 @@ std::string told(const trace::Trace& trace) {
 }
 
 std::string place(const trace::Trace& trace) {
-  const auto found = diagnose::standstill(trace);
+  const auto found = diagnose::stall_of(trace);
   return found ? diagnose::to_text(*found) : "nowhere";
 }
 
-TEST(Standstill, AGroupOfSomeRanksThatIsUsedFirstIsNotTheWorld) {
+TEST(Stall, AGroupOfSomeRanksThatIsUsedFirstIsNotTheWorld) {
   auto trace = open_traces(4);
   for (int rank = 0; rank < 2; ++rank) enter(trace, {rank, "pair", 1, 10, 11});
   for (int rank = 0; rank < 4; ++rank) {
@@ -74,14 +74,14 @@ TEST(Standstill, AGroupOfSomeRanksThatIsUsedFirstIsNotTheWorld) {
     end_at(trace, rank, "completed", 30);
   }
   expect_nothing(trace);
-  // And its standstill is its own ranks' business.
+  // And its stall is its own ranks' business.
   enter(trace, {0, "pair", 2, 30, 0});
   for (auto& end : trace.ends) end.how = "deadline", end.ended_ns = 5 * kSecond;
   EXPECT_THAT(place(trace), HasSubstr("rank 1 has not arrived at allreduce number 2"));
   EXPECT_THAT(place(trace), Not(HasSubstr("rank 2")));
 }
 
-TEST(Standstill, NothingFollowsFromTheEndOfATruncatedTrace) {
+TEST(Stall, NothingFollowsFromTheEndOfATruncatedTrace) {
   auto trace = open_traces(2);
   for (std::int64_t number = 1; number <= 3; ++number)
     for (int rank = 0; rank < 2; ++rank)
@@ -91,7 +91,7 @@ TEST(Standstill, NothingFollowsFromTheEndOfATruncatedTrace) {
   expect_nothing(trace);
 }
 
-TEST(Standstill, CtrlCEndsAHealthyJob) {
+TEST(Stall, CtrlCEndsAHealthyJob) {
   auto trace = open_traces(2);
   enter(trace, {0, "0", 1, 1'000, 0});
   end_at(trace, 0, "stopped", 1'002);  // both were told to end; the other took its time
@@ -101,14 +101,14 @@ TEST(Standstill, CtrlCEndsAHealthyJob) {
   expect_nothing(trace);
 }
 
-TEST(Standstill, ARankThatEndedInOrderIsInsideOfNothing) {
+TEST(Stall, ARankThatEndedInOrderIsInsideOfNothing) {
   auto trace = open_traces(2);
   for (int rank = 0; rank < 2; ++rank) enter(trace, {rank, "0", 1, 10, rank == 0 ? 0 : 11});
   for (int rank = 0; rank < 2; ++rank) end_at(trace, rank, "completed", 9'000);
   expect_nothing(trace);
 }
 
-TEST(Standstill, WhatAllRanksGotPastIsMended) {
+TEST(Stall, WhatAllRanksGotPastIsMended) {
   auto trace = open_traces(2);
   for (int rank = 0; rank < 2; ++rank) {
     enter(trace, {rank, "0", 1, 10, 700, true});
@@ -118,7 +118,7 @@ TEST(Standstill, WhatAllRanksGotPastIsMended) {
   expect_nothing(trace);
 }
 
-TEST(Standstill, WhoIsCutOffAtOnceIsNoReasonToCallOthersLate) {
+TEST(Stall, WhoIsCutOffAtOnceIsNoReasonToCallOthersLate) {
   auto trace = open_traces(3);
   enter(trace, {0, "0", 1, 1'000, 1'010, true});  // a reset by its peer
   enter(trace, {1, "0", 1, 1'000, 0});            // killed in it, and nobody saw
@@ -130,7 +130,7 @@ TEST(Standstill, WhoIsCutOffAtOnceIsNoReasonToCallOthersLate) {
   expect_only(trace, "peer-dies", {1}, 0);
 }
 
-TEST(Standstill, ARankThatRaisesInsideOfAnAsynchronousCollectiveDoesNotWait) {
+TEST(Stall, ARankThatRaisesInsideOfAnAsynchronousCollectiveDoesNotWait) {
   auto trace = open_traces(3);
   enter(trace, {0, "0", 1, 1'000, 1'010, true});
   enter(trace, {1, "0", 1, 1'000, 0});
@@ -140,7 +140,7 @@ TEST(Standstill, ARankThatRaisesInsideOfAnAsynchronousCollectiveDoesNotWait) {
   expect_only(trace, "one-rank-raises", {1}, 0);
 }
 
-TEST(Standstill, VictimsThatReportNoCollectiveErrorAreNotTheOnesThatRaise) {
+TEST(Stall, VictimsThatReportNoCollectiveErrorAreNotTheOnesThatRaise) {
   auto trace = open_traces(3);
   for (const int rank : {0, 2}) enter(trace, {rank, "0", 1, 1'000, 1'010, true});
   end_at(trace, 1, "signalled", 1'005, SIGKILL);
@@ -148,7 +148,7 @@ TEST(Standstill, VictimsThatReportNoCollectiveErrorAreNotTheOnesThatRaise) {
   expect_only(trace, "peer-dies", {1}, 0);
 }
 
-TEST(Standstill, AWatchdogsAbortMakesVictimsNotCulprits) {
+TEST(Stall, AWatchdogsAbortMakesVictimsNotCulprits) {
   auto trace = open_traces(3);
   for (const int rank : {0, 2}) {
     enter(trace, {rank, "0", 1, 1'000, 3'000, true});
@@ -158,7 +158,7 @@ TEST(Standstill, AWatchdogsAbortMakesVictimsNotCulprits) {
   expect_only(trace, "no-progress", {1}, 0);
 }
 
-TEST(Standstill, RanksInsideOfOtherOperationsAreSaidToBe) {
+TEST(Stall, RanksInsideOfOtherOperationsAreSaidToBe) {
   auto pipeline = open_traces(2);
   enter(pipeline, {0, "0", 1, 1'000, 0, false, "recv", 9, 1});
   enter(pipeline, {1, "0", 1, 1'000, 0});
@@ -177,7 +177,7 @@ TEST(Standstill, RanksInsideOfOtherOperationsAreSaidToBe) {
                                        "of allreduce number 1 of group b"));
 }
 
-TEST(Standstill, JobsThatOnlySendAndReceiveStandStillToo) {
+TEST(Stall, JobsThatOnlySendAndReceiveStallToo) {
   auto trace = open_traces(2);
   for (int rank = 0; rank < 2; ++rank) {
     enter(trace, {rank, "0", 1, 1'000, 0, false, "recv", 9, 1 - rank});
@@ -190,7 +190,7 @@ TEST(Standstill, JobsThatOnlySendAndReceiveStandStillToo) {
   EXPECT_THAT(findings[0].evidence, HasSubstr("rank 0 waits in recv number 1 with rank 1"));
 }
 
-TEST(Standstill, AdviceToRestartHidesNoMismatch) {
+TEST(Stall, AdviceToRestartHidesNoMismatch) {
   auto trace = open_traces(2);
   for (int rank = 0; rank < 2; ++rank) {
     record(trace.ranks[rank], 0, trace::Attempt{0, 0});
@@ -240,7 +240,7 @@ TEST_F(LastAttempt, IsThatOfARankThatLeftNothingInIt) {
   end_at(second, 0, "raised", 2'100, 0, true);
   end_at(second, 1, "exited", 900);
   const auto whole = trace::concatenate({first, second});
-  const auto found = diagnose::standstill(whole);
+  const auto found = diagnose::stall_of(whole);
   ASSERT_TRUE(found);
   EXPECT_THAT(diagnose::to_text(*found), HasSubstr("rank 1 exited with code 3 before"));
 }

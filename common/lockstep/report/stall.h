@@ -1,7 +1,7 @@
-// Where a job stopped, as a report holds it: diagnose::Standstill without its trace.
+// Where a job stalled, as a report holds it: diagnose::Stall without its trace.
 #pragma once
 
-#include <lockstep/diagnose/standstill.h>
+#include <lockstep/diagnose/stall.h>
 
 #include <cstdint>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace lockstep::report {
 
-struct Stop {
+struct Stall {
   struct Call {
     std::string operation;  // "" = none
     std::int64_t sequence = 0;
@@ -17,7 +17,7 @@ struct Stop {
   };
   struct Rank {
     int rank = 0;
-    std::string stand;      // diagnose::Stand: "waiting", "absent", "dead", ...
+    std::string state;      // diagnose::RankState: "waiting", "absent", "dead", ...
     bool to_blame = false;  // among those to look at first
     Call here;              // what it entered in this place
     Call last;              // its last one of any group
@@ -32,6 +32,6 @@ struct Stop {
   std::vector<Rank> ranks;
 };
 
-Stop stop_of(const diagnose::Standstill& place);
+Stall stall_of(const diagnose::Stall& place);
 
 }  // namespace lockstep::report

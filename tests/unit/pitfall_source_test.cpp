@@ -1,10 +1,10 @@
-// Lessons' functions folded to one form, first by hand-made snippets, then every pitfall of the course.
+// Lessons' functions folded to one variant, first by hand-made snippets, then every pitfall of the course.
 #include <gtest/gtest.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
 #include <lockstep/course/cpp_text.h>
 #include <lockstep/course/fold.h>
-#include <lockstep/course/forms.h>
+#include <lockstep/course/pitfall_source.h>
 
 #include <algorithm>
 #include <regex>
@@ -190,8 +190,8 @@ TEST(Fold, WhatTheSwitchesDoNotTouchStays) {
   EXPECT_EQ(fold(function, "any"), function);
 }
 
-TEST(Forms, ASwitchHasItsOutermostFunction) {
-  const TemporaryFolder folder("lockstep-forms");
+TEST(PitfallSource, ASwitchHasItsOutermostFunction) {
+  const TemporaryFolder folder("lockstep-variants");
   const std::string before =
       "// About.\n#include <a>\nnamespace {\nstruct A : B {\n  int x = 0;\n\n";
   const std::string function =
@@ -212,7 +212,7 @@ TEST(Forms, ASwitchHasItsOutermostFunction) {
   EXPECT_THROW(find_pitfalls(folder.path()), Error);
 }
 
-TEST(Forms, EveryPitfallOfTheCourseFolds) {
+TEST(PitfallSource, EveryPitfallOfTheCourseFolds) {
   const std::regex near_miss(R"(near[\s/]+miss)", std::regex::icase);
   const auto pitfalls = find_pitfalls(LOCKSTEP_SOURCE_FOLDER);
   ASSERT_GE(pitfalls.size(), 100u);
@@ -224,20 +224,20 @@ TEST(Forms, EveryPitfallOfTheCourseFolds) {
     const auto function = source.substr(pitfall.begin, pitfall.end - pitfall.begin);
     EXPECT_NE(function.find("\"" + pitfall.slug + "\""), std::string::npos);
     EXPECT_TRUE(pitfall.begin > 0 && source[pitfall.begin - 1] == '\n');
-    const auto forms = forms_of(pitfall);
-    EXPECT_NE(forms.broken, forms.right);
-    for (const auto& form : {forms.broken, forms.right}) {
-      const auto code = code_only(form);
-      EXPECT_EQ(form.find("fault(\""), std::string::npos) << form;
-      EXPECT_FALSE(std::regex_search(form, near_miss)) << form;
+    const auto code = code_of(pitfall);
+    EXPECT_NE(code.broken, code.right);
+    for (const auto& variant : {code.broken, code.right}) {
+      const auto text = code_only(variant);
+      EXPECT_EQ(variant.find("fault(\""), std::string::npos) << variant;
+      EXPECT_FALSE(std::regex_search(variant, near_miss)) << variant;
       for (const auto* pair : {"{}", "()", "[]"})
-        EXPECT_EQ(std::count(code.begin(), code.end(), pair[0]),
-                  std::count(code.begin(), code.end(), pair[1]))
-            << form;
-      EXPECT_NE(form[0], ' ');
-      EXPECT_TRUE(form.ends_with("\n}\n")) << form;
+        EXPECT_EQ(std::count(text.begin(), text.end(), pair[0]),
+                  std::count(text.begin(), text.end(), pair[1]))
+            << variant;
+      EXPECT_NE(variant[0], ' ');
+      EXPECT_TRUE(variant.ends_with("\n}\n")) << variant;
       // One function: its only brace at column 0 is the last.
-      EXPECT_EQ(code.find("\n}"), code.size() - 3) << form;
+      EXPECT_EQ(text.find("\n}"), text.size() - 3) << variant;
     }
   }
 }

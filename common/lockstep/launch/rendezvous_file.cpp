@@ -1,4 +1,4 @@
-#include <lockstep/launch/meeting_file.h>
+#include <lockstep/launch/rendezvous_file.h>
 
 #include <cstdint>
 #include <fstream>

@@ -1,4 +1,4 @@
-#include "expect_form.h"
+#include "expect_variant.h"
 
 #include <gtest/gtest.h>
 
@@ -13,10 +13,10 @@ namespace {
 
 // Where one process went through the same global batches, it loses what the ranks lose on the mean; unless their
 // batches are unequal, and the mean over ranks is not the samples'.
-void expect_losses_of_one_process(const FormCase& form, const json& variant) {
+void expect_losses_of_one_process(const LessonVariant& wanted, const json& variant) {
   const std::set<std::string> unequal{"06_sync_batch_norm correct-by-hand",
                                       "11_uneven_inputs correct-ending"};
-  const double tolerance = unequal.count(form.lesson + " " + form.form) != 0 ? 0.01 : 1e-5;
+  const double tolerance = unequal.count(wanted.lesson + " " + wanted.name) != 0 ? 0.01 : 1e-5;
   const json& reference = variant.at("reference_losses");
   for (std::size_t epoch = 0; epoch < reference.size(); ++epoch) {
     double sum = 0;
@@ -48,16 +48,17 @@ std::set<std::string> named(const json& variant, const std::string& severity) {
   return slugs;
 }
 
-void expect_as_claimed(const FormCase& form, int world_size, const json& variant, int exit_code) {
-  const auto facts = pages::facts_of(form.page, world_size);
+void expect_as_claimed(const LessonVariant& wanted, int world_size, const json& variant,
+                       int exit_code) {
+  const auto facts = pages::facts_of(wanted.page, world_size);
   EXPECT_EQ(variant.at("outcome"), facts.ending);
-  if (!form.broken) {
+  if (!wanted.broken) {
     for (const auto& oracle : variant.at("oracles"))
       EXPECT_FALSE(oracle.at("manifested").get<bool>()) << oracle.dump();
     // On one rank there may be no oracle that applies; on more there is one for each fault of the part.
     if (world_size > 1) EXPECT_FALSE(variant.at("oracles").empty());
-    if (variant.contains("reference_losses") && form.form.starts_with("correct"))
-      expect_losses_of_one_process(form, variant);
+    if (variant.contains("reference_losses") && wanted.name.starts_with("correct"))
+      expect_losses_of_one_process(wanted, variant);
     EXPECT_EQ(named(variant, "violation"), std::set<std::string>{});
   } else {
     const auto& oracle = variant.at("oracles").at(0);
@@ -70,7 +71,7 @@ void expect_as_claimed(const FormCase& form, int world_size, const json& variant
       EXPECT_NEAR(observed, facts.figure->value, facts.figure->within) << oracle.dump();
     EXPECT_TRUE(oracle.at("manifested").get<bool>());
     auto violations = named(variant, "violation"), advice = named(variant, "advice");
-    EXPECT_EQ((facts.advice ? advice : violations).erase(form.form), 1u);
+    EXPECT_EQ((facts.advice ? advice : violations).erase(wanted.name), 1u);
     EXPECT_EQ(violations, std::set<std::string>{});
     EXPECT_EQ(advice, std::set<std::string>(facts.beside.begin(), facts.beside.end()));
     expect_as_on_the_page(facts, variant.at("findings").at(0));
@@ -79,8 +80,8 @@ void expect_as_claimed(const FormCase& form, int world_size, const json& variant
   EXPECT_EQ(exit_code, 0);
 }
 
-std::string case_name(const FormCase& form) {
-  std::string name = form.lesson + "_" + form.form;
+std::string case_name(const LessonVariant& wanted) {
+  std::string name = wanted.lesson + "_" + wanted.name;
   std::replace(name.begin(), name.end(), '-', '_');
   return "L" + name;
 }

@@ -1,4 +1,4 @@
-#include <lockstep/diagnose/standstill.h>
+#include <lockstep/diagnose/stall.h>
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 namespace lockstep::diagnose {
 namespace {
 
-constexpr std::int64_t kPatience = std::chrono::nanoseconds(kStandstill).count();
+constexpr std::int64_t kPatience = std::chrono::nanoseconds(kStallTime).count();
 
 // What is known of the job's ranks, by number.
 struct Ranks {
@@ -99,7 +99,7 @@ const Call* call_of(const std::vector<Call>& calls, int rank) {
   return found == calls.end() || found->rank != rank ? nullptr : &*found;
 }
 
-// Then nobody stands still, and the places need not be looked at.
+// Then nobody stalls, and the places need not be looked at.
 bool all_left_in_order(const Run& run) {
   return std::all_of(run.ranks.begin(), run.ranks.end(), [](const auto* rank) {
     const auto& events = rank->events;
@@ -110,7 +110,7 @@ bool all_left_in_order(const Run& run) {
   });
 }
 
-struct Place {
+struct Position {
   const std::vector<Call>* calls = nullptr;
   std::string group;
   std::int64_t sequence = 0;
@@ -118,8 +118,8 @@ struct Place {
 };
 
 // Somebody was left inside of it for good, or it failed.
-bool stands_still(const Ranks& ranks, const std::vector<Call>& calls, const std::set<int>& group,
-                  std::chrono::nanoseconds patience) {
+bool stalls(const Ranks& ranks, const std::vector<Call>& calls, const std::set<int>& group,
+            std::chrono::nanoseconds patience) {
   bool under_way = false;
   for (const auto& call : calls) {
     if (call.collective->failed != 0) return true;
@@ -133,7 +133,7 @@ bool stands_still(const Ranks& ranks, const std::vector<Call>& calls, const std:
 }
 
 // All of the group's ranks completed a later one: what was, was mended.
-bool all_got_past(const Calls& calls, const Place& place, const std::set<int>& group) {
+bool all_got_past(const Calls& calls, const Position& place, const std::set<int>& group) {
   std::set<int> past;
   for (auto at = calls.upper_bound({place.group, place.sequence});
        at != calls.end() && at->first.first == place.group; ++at)
@@ -143,14 +143,14 @@ bool all_got_past(const Calls& calls, const Place& place, const std::set<int>& g
 }
 
 // The first such place in time.
-Place first_incomplete(const Ranks& ranks, const Calls& calls, const Members& members,
-                       std::chrono::nanoseconds patience) {
-  Place first;
+Position first_incomplete(const Ranks& ranks, const Calls& calls, const Members& members,
+                          std::chrono::nanoseconds patience) {
+  Position first;
   for (const auto& [key, of_place] : calls) {
-    const Place place{&of_place, key.first, key.second, entered_ns(of_place)};
+    const Position place{&of_place, key.first, key.second, entered_ns(of_place)};
     if (first.calls && first.time_ns <= place.time_ns) continue;
     const auto& group = members.of(key.first);
-    if (stands_still(ranks, of_place, group, patience) && !all_got_past(calls, place, group))
+    if (stalls(ranks, of_place, group, patience) && !all_got_past(calls, place, group))
       first = place;
   }
   return first;
@@ -174,13 +174,13 @@ struct Outcome {
 };
 
 // How a rank ended, as far as that explains anything; `absent` where it does not.
-Stand stand_by_end(const trace::RankEnd* end) {
-  if (end == nullptr) return Stand::absent;
+RankState state_by_end(const trace::RankEnd* end) {
+  if (end == nullptr) return RankState::absent;
   if (end->how == "signalled")
-    return end->signal == SIGSTOP || end->signal == SIGTSTP ? Stand::stopped : Stand::dead;
-  if (end->how == "raised" && !end->collective) return Stand::raised;
-  if (end->how == "exited") return Stand::failed;
-  return Stand::absent;
+    return end->signal == SIGSTOP || end->signal == SIGTSTP ? RankState::stopped : RankState::dead;
+  if (end->how == "raised" && !end->collective) return RankState::raised;
+  if (end->how == "exited") return RankState::failed;
+  return RankState::absent;
 }
 
 // The operation that a rank which has not arrived is inside of; null where there is none.
@@ -192,59 +192,59 @@ const trace::Collective* inside_of(const trace::ParticipantTrace* rank) {
   return inside;
 }
 
-Stand stand_of_missing(const Ranks& ranks, int rank) {
-  const auto by_end = stand_by_end(ranks.end_of(rank));
-  if (by_end != Stand::absent) return by_end;
-  if (ranks.ended_in_order(rank)) return Stand::exited;
-  return inside_of(ranks.trace_of(rank)) != nullptr ? Stand::elsewhere : Stand::absent;
+RankState state_of_missing(const Ranks& ranks, int rank) {
+  const auto by_end = state_by_end(ranks.end_of(rank));
+  if (by_end != RankState::absent) return by_end;
+  if (ranks.ended_in_order(rank)) return RankState::exited;
+  return inside_of(ranks.trace_of(rank)) != nullptr ? RankState::elsewhere : RankState::absent;
 }
 
-Stand stand_of_present(const Ranks& ranks, const Call& call, const Outcome& outcome) {
+RankState state_of_present(const Ranks& ranks, const Call& call, const Outcome& outcome) {
   const auto* end = ranks.end_of(call.rank);
   const bool left = call.collective->left_ns != 0;
-  const auto by_end = stand_by_end(end);
+  const auto by_end = state_by_end(end);
   // A rank that ends itself after it has waited, as NCCL's watchdog does, is its peers' victim.
   const bool gave_up = end != nullptr && end->signal == SIGABRT &&
                        (call.collective->failed != 0 || ranks.waited_ns(call) >= kPatience);
-  if (by_end == Stand::stopped || (by_end == Stand::dead && !gave_up)) return by_end;
-  if (!left && (by_end == Stand::raised || by_end == Stand::failed)) return by_end;
+  if (by_end == RankState::stopped || (by_end == RankState::dead && !gave_up)) return by_end;
+  if (!left && (by_end == RankState::raised || by_end == RankState::failed)) return by_end;
   if (std::binary_search(outcome.odd.begin(), outcome.odd.end(), call.rank))
-    return Stand::mismatched;
-  if (call.time_ns > outcome.given_up_ns) return Stand::late;
+    return RankState::mismatched;
+  if (call.time_ns > outcome.given_up_ns) return RankState::late;
   const auto* trace = ranks.trace_of(call.rank);
-  if (!left && end == nullptr && trace && !trace->closed && outcome.cut_off) return Stand::lost;
-  return Stand::waiting;
+  if (!left && end == nullptr && trace && !trace->closed && outcome.cut_off) return RankState::lost;
+  return RankState::waiting;
 }
 
-std::string words(const RankStand& rank, const std::string& place) {
-  switch (rank.stand) {
-    case Stand::waiting:
+std::string words(const RankAtStall& rank, const std::string& place) {
+  switch (rank.state) {
+    case RankState::waiting:
       return "waits in " + place;
-    case Stand::elsewhere:
+    case RankState::elsewhere:
       return "has not arrived at " + place + "; it is inside of " + numbered(*rank.last) +
              (rank.last->root >= 0 && is_point_to_point(*rank.last)
                   ? " with rank " + std::to_string(rank.last->root)
                   : " of group " + rank.last->group);
-    case Stand::lost:
+    case RankState::lost:
       return "entered " + place + ", and is not heard of any more";
-    case Stand::mismatched:
+    case RankState::mismatched:
       return "entered " + describe(*rank.call) + " as number " +
              std::to_string(rank.call->sequence);
-    case Stand::late:
+    case RankState::late:
       return "came to " + place + " when others had given up";
-    case Stand::absent:
+    case RankState::absent:
       if (rank.end && rank.end->how == "raised") return "gave up elsewhere before " + place;
       return "has not arrived at " + place + (rank.end ? ", alive" : "");
-    case Stand::exited:
+    case RankState::exited:
       return "exited in order before " + place;
-    case Stand::failed:
+    case RankState::failed:
       return "exited with code " + std::to_string(rank.end->exit_code) + " before " + place;
-    case Stand::raised:
+    case RankState::raised:
       return "raised an error of its own before " + place;
-    case Stand::dead:
+    case RankState::dead:
       return "was ended by " + signal_name(static_cast<int>(rank.end->signal)) +
              (rank.call ? " in " : " before ") + place;
-    case Stand::stopped:
+    case RankState::stopped:
       return "was frozen by " + signal_name(static_cast<int>(rank.end->signal)) +
              (rank.call ? " in " : " before ") + place;
   }
@@ -253,19 +253,19 @@ std::string words(const RankStand& rank, const std::string& place) {
 
 }  // namespace
 
-std::string to_string(Stand stand) {
+std::string to_string(RankState state) {
   constexpr std::array kNames{"waiting", "elsewhere", "mismatched", "late", "absent", "exited",
                               "failed",  "raised",    "lost",       "dead", "stopped"};
-  return kNames.at(static_cast<std::size_t>(stand));
+  return kNames.at(static_cast<std::size_t>(state));
 }
 
-std::vector<const RankStand*> Standstill::culprits() const {
-  for (const auto kind :
-       {Stand::dead, Stand::stopped, Stand::lost, Stand::raised, Stand::failed, Stand::exited,
-        Stand::mismatched, Stand::absent, Stand::late, Stand::elsewhere}) {
-    std::vector<const RankStand*> of_kind;
+std::vector<const RankAtStall*> Stall::culprits() const {
+  for (const auto kind : {RankState::dead, RankState::stopped, RankState::lost, RankState::raised,
+                          RankState::failed, RankState::exited, RankState::mismatched,
+                          RankState::absent, RankState::late, RankState::elsewhere}) {
+    std::vector<const RankAtStall*> of_kind;
     for (const auto& rank : ranks)
-      if (rank.stand == kind) of_kind.push_back(&rank);
+      if (rank.state == kind) of_kind.push_back(&rank);
     if (!of_kind.empty()) return of_kind;
   }
   return {};
@@ -273,7 +273,7 @@ std::vector<const RankStand*> Standstill::culprits() const {
 
 namespace {
 
-std::optional<Standstill> find_standstill(const Run& run, std::chrono::milliseconds patience) {
+std::optional<Stall> find_stall(const Run& run, std::chrono::milliseconds patience) {
   if (run.devices || run.world_size < 2) return std::nullopt;
   if (all_left_in_order(run)) return std::nullopt;
   const auto& calls = unambiguous_calls(run);
@@ -283,10 +283,10 @@ std::optional<Standstill> find_standstill(const Run& run, std::chrono::milliseco
   const auto place = first_incomplete(ranks, calls, members, patience);
   if (!place.calls) return std::nullopt;
 
-  Standstill result{.group = place.group,
-                    .sequence = place.sequence,
-                    .step = place.calls->front().step,
-                    .time_ns = place.time_ns};
+  Stall result{.group = place.group,
+               .sequence = place.sequence,
+               .step = place.calls->front().step,
+               .time_ns = place.time_ns};
   std::map<std::string, int> operations;
   for (const auto& call : *place.calls) ++operations[call.collective->op];
   result.operation = std::max_element(operations.begin(), operations.end(), [](auto& a, auto& b) {
@@ -297,46 +297,45 @@ std::optional<Standstill> find_standstill(const Run& run, std::chrono::milliseco
     const auto* call = call_of(*place.calls, number);
     if (call == nullptr && ranks.is_unknown(number)) continue;
     const auto* of_rank = ranks.trace_of(number);
-    RankStand stand{.rank = number, .end = ranks.end_of(number), .recorded = of_rank != nullptr};
+    RankAtStall at{.rank = number, .end = ranks.end_of(number), .recorded = of_rank != nullptr};
     if (of_rank)
       if (const auto all = of_rank->latest<trace::Collective>(); !all.empty())
-        stand.last = all.back().event;
+        at.last = all.back().event;
     if (call) {
-      stand.call = call->collective;
-      stand.entered_ns = call->time_ns;
-      stand.stand = stand_of_present(ranks, *call, outcome);
+      at.call = call->collective;
+      at.entered_ns = call->time_ns;
+      at.state = state_of_present(ranks, *call, outcome);
     } else {
-      stand.stand = stand_of_missing(ranks, number);
-      if (stand.stand == Stand::elsewhere) stand.last = inside_of(of_rank);
+      at.state = state_of_missing(ranks, number);
+      if (at.state == RankState::elsewhere) at.last = inside_of(of_rank);
     }
-    result.ranks.push_back(stand);
+    result.ranks.push_back(at);
   }
   return result;
 }
 
 }  // namespace
 
-std::optional<Standstill> standstill(const trace::Trace& trace,
-                                     std::chrono::milliseconds patience) {
-  return find_standstill(Run(trace), patience);
+std::optional<Stall> stall_of(const trace::Trace& trace, std::chrono::milliseconds patience) {
+  return find_stall(Run(trace), patience);
 }
 
-const std::optional<Standstill>& standstill(const Run& run) {
-  return run.once(+[](const Run& of) { return find_standstill(of, kStandstill); });
+const std::optional<Stall>& stall_of(const Run& run) {
+  return run.once(+[](const Run& of) { return find_stall(of, kStallTime); });
 }
 
-std::string to_text(const Standstill& place) {
+std::string to_text(const Stall& place) {
   const std::string name = place.operation + " number " + std::to_string(place.sequence);
   std::string text;
   std::vector<int> waiting;
   for (const auto& rank : place.ranks) {
-    if (rank.stand == Stand::waiting) {
+    if (rank.state == RankState::waiting) {
       waiting.push_back(rank.rank);
       continue;
     }
     text +=
         (text.empty() ? "rank " : "\nrank ") + std::to_string(rank.rank) + " " + words(rank, name);
-    if (!rank.call && rank.stand != Stand::elsewhere)
+    if (!rank.call && rank.state != RankState::elsewhere)
       text += !rank.recorded ? "; its trace is missing"
               : rank.last    ? "; its last was " + numbered(*rank.last)
                              : "; it had none";

@@ -1,0 +1,82 @@
+// A pitfall of processes that nobody told their ranks.
+#include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/evidence.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+namespace lockstep::diagnose {
+namespace {
+
+// What a process trained on, update by update: the samples that it drew before each, and the rates it took.
+struct Training {
+  std::vector<std::vector<std::int64_t>> samples;
+  std::vector<std::vector<double>> rates;
+  std::optional<double> first_loss;
+};
+
+Training training_of(const trace::ParticipantTrace& process) {
+  Training training;
+  std::vector<std::int64_t> drawn;
+  for (const auto& event : process.events) {
+    if (const auto* batch = std::get_if<trace::Samples>(&event.payload);
+        batch && batch->phase == "train")
+      drawn.insert(drawn.end(), batch->ids.begin(), batch->ids.end());
+    if (const auto* loss = std::get_if<trace::Loss>(&event.payload); loss && !training.first_loss)
+      training.first_loss = loss->backward_value;
+    if (const auto* update = std::get_if<trace::Update>(&event.payload)) {
+      training.samples.push_back(std::exchange(drawn, {}));
+      training.rates.push_back(update->lr);
+    }
+  }
+  return training;
+}
+
+// As far as both have come. GPUs may add in another order, so a loss may differ by rounding.
+bool are_the_same(const Training& a, const Training& b) {
+  const auto updates = static_cast<std::ptrdiff_t>(std::min(a.samples.size(), b.samples.size()));
+  if (updates == 0 || a.samples.front().empty()) return false;
+  if (!std::equal(a.samples.begin(), a.samples.begin() + updates, b.samples.begin())) return false;
+  if (!std::equal(a.rates.begin(), a.rates.begin() + updates, b.rates.begin())) return false;
+  if (!a.first_loss || !b.first_loss) return true;
+  return std::abs(*a.first_loss - *b.first_loss) <= 1e-4 * std::abs(*a.first_loss);
+}
+
+Verdict silent_single_process(const Run& run) {
+  if (run.trace.alone.empty())
+    return not_applicable("no other process took itself for rank 0 of 1");
+  const auto training = training_of(*run.ranks.front());
+  std::string processes = std::to_string(run.ranks.front()->pid);
+  std::size_t same = 1;
+  for (const auto& other : run.trace.alone)
+    if (are_the_same(training, training_of(other))) {
+      processes += ", " + std::to_string(other.pid);
+      ++same;
+    }
+  if (same == 1) return clean();
+  return found({.ranks = {0},
+                .step = 0,
+                .evidence = std::to_string(same) + " processes (" + processes +
+                            ") were each rank 0 of 1, and trained the same, update by update: "
+                            "nobody told them RANK and WORLD_SIZE"});
+}
+
+}  // namespace
+
+std::vector<Detector> alone_detectors() {
+  return {{
+      // Rule: processes that were each rank 0 of 1 at the same time, and recorded into one folder, drew the
+      // same samples before each update and took the same learning rates. Not fooled by a sweep, whose
+      // processes differ in data, rate or first loss.
+      .slug = "silent-single-process",
+      .needs = {"samples", "update"},
+      .participants = Participants::ranks,
+      .fewest = 1,
+      .stage = Stage::start,
+      .detect = silent_single_process,
+  }};
+}
+
+}  // namespace lockstep::diagnose
