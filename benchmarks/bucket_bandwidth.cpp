@@ -6,6 +6,7 @@
 // the rounds' ratios are told by their median. Sizes: ResNet-50's gradients (161 tensors, 25.6 M values) twelve times,
 // so that no cache holds them.
 #include <cuda_runtime_api.h>
+#include <lockstep/base/exit_code.h>
 #include <lockstep/base/file.h>
 #include <lockstep/cuda/bucket.h>
 #include <lockstep/cuda/check.h>
@@ -124,12 +125,12 @@ int main(int argc, char** argv) try {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (!arguments.empty() && (arguments.size() != 2 || arguments[0] != "--json")) {
     std::cerr << "usage: bucket_bandwidth [--json FILE]\n";
-    return 2;
+    return kUsage;
   }
   if (const auto driver = gpu::ask_driver(); driver.gpus.empty()) {
     std::cerr << "skipped: there is no GPU"
               << (driver.missing.empty() ? "" : "; no NVIDIA driver: " + driver.missing) << "\n";
-    return 77;
+    return kSkipped;
   }
   Gpu gpu;
   cudaDeviceProp properties{};
@@ -142,5 +143,5 @@ int main(int argc, char** argv) try {
   return 0;
 } catch (const std::exception& error) {
   std::cerr << "error: " << error.what() << "\n";
-  return 3;
+  return lockstep::kCouldNotRun;
 }

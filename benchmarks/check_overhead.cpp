@@ -8,23 +8,19 @@
 // median and its distribution-free 95 % interval, and a table goes to stderr. A machine that is busy
 // with something else widens the intervals: the file says how busy it was.
 #include <lockstep/base/clock.h>
-#include <lockstep/base/error.h>
-#include <lockstep/base/file.h>
-#include <lockstep/launch/launch.h>
 #include <lockstep/record/checked_backend.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/models.h>
 
-#include <CLI/CLI.hpp>
 #include <array>
-#include <cstdlib>
-#include <filesystem>
 #include <iomanip>
 #include <iostream>
 #include <sstream>
 #include <thread>
 
 #include "interval.h"
+#include "ranks.h"
+#include "rounds.h"
 
 namespace {
 
@@ -139,14 +135,8 @@ void run_rank(const launch::Placement& place, const std::filesystem::path& folde
 }
 
 json run_world(int world_size, const std::vector<std::string>& command) {
-  const TemporaryFolder folder("lockstep-check"), ranks("lockstep-check-ranks");
-  const auto result = launch::launch(
-      {.command = command,
-       .world_size = world_size,
-       .environment = {{"LOCKSTEP_BENCHMARK_FOLDER", folder.path()}, {"OMP_NUM_THREADS", "1"}},
-       .folder = ranks.path(),
-       .deadline = std::chrono::minutes(20)});
-  if (!result.completed()) throw Error(result.summary());
+  const TemporaryFolder folder("lockstep-check");
+  run_ranks(command, world_size, folder.path(), {{"OMP_NUM_THREADS", "1"}});
   return json::parse(read_file(folder.path() / "result.json"));
 }
 
@@ -189,24 +179,14 @@ void run_all(const std::vector<std::string>& command, int rounds,
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string file = LOCKSTEP_SOURCE_DIR "/reports/out/checked_mode.json";
-  int rounds = 16;
-  CLI::App app("What the checked mode costs: plain and checked, side by side");
-  app.add_option("file", file, "where to write the figures (JSON)");
-  app.add_option("--rounds", rounds, "rounds of 64 steps and 800 reductions a mode")
-      ->check(CLI::Range(10, 1000));
-  CLI11_PARSE(app, argc, argv);
-  try {
-    const char* folder = std::getenv("LOCKSTEP_BENCHMARK_FOLDER");
-    const auto place = launch::placement_from_environment();
-    if (folder == nullptr || !place)
-      run_all({argv, argv + argc}, rounds, file);
-    else
-      run_rank(*place, folder, rounds);
-    return 0;
-  } catch (const std::exception& error) {
-    std::cerr << error.what() << "\n";
-    launch::report_error(error);
-    return 3;
-  }
+  return main_of(argc, argv,
+                 {.file = "checked_mode.json",
+                  .about = "What the checked mode costs: plain and checked, side by side",
+                  .each = "rounds of 64 steps and 800 reductions a mode"},
+                 [&](int rounds, const std::string& file) {
+                   if (const auto rank = as_rank())
+                     run_rank(rank->place, rank->folder, rounds);
+                   else
+                     run_all({argv, argv + argc}, rounds, file);
+                 });
 }

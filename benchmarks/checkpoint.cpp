@@ -6,6 +6,7 @@
 #include <lockstep/base/clock.h>
 #include <lockstep/base/error.h>
 #include <lockstep/checkpoint/checkpoint.h>
+#include <lockstep/launch/guarded.h>
 #include <torch/torch.h>
 
 #include <cstdio>
@@ -54,14 +55,10 @@ void serve(const Value& state) {
 int main(int argc, char** argv) {
   if (argc != 2) {
     std::fprintf(stderr, "usage: checkpoint MIB\n");
-    return 2;
+    return lockstep::kUsage;
   }
-  try {
+  return lockstep::launch::guarded([&] {
     torch::set_num_threads(1);
     lockstep::serve(lockstep::make_state(std::stoll(argv[1])));
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 3;
-  }
+  });
 }

@@ -10,13 +10,12 @@ ratios with a 95 % bootstrap interval.
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 import tempfile
 
-from ddp_step import show, summary
+from ddp_step import show, summary, write
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 COMMANDS = ("save", "save_unsynced", "load")
@@ -132,10 +131,7 @@ def main():
         seconds = {side: values["median"] for side, values in row["seconds"].items()}
         print(f"{command}, {arguments.mib} MiB: ours {seconds['ours']:.3f} s, python {seconds['python']:.3f} s")
         show(f"{command}, ours / Python's", row["ratio_to_python"], TARGETS[command])
-    os.makedirs(os.path.dirname(os.path.abspath(arguments.out)), exist_ok=True)
-    with open(arguments.out, "w") as file:
-        json.dump(result, file, indent=1)
-    print(f"written: {os.path.normpath(arguments.out)}")
+    write(result, arguments.out)
     return 0
 
 

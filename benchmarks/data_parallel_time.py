@@ -7,7 +7,6 @@ a ratio is of two blocks of one round, and the figures are medians with a 95 % b
 """
 
 import argparse
-import json
 import os
 import tempfile
 
@@ -51,10 +50,7 @@ def main():
             row = measure(program, name, hidden, steps, devices, arguments.pairs)
             result["steps"].append(row)
             ddp_step.show(f"{name}, {devices} devices", row["ratio"])
-    os.makedirs(os.path.dirname(os.path.abspath(arguments.out)), exist_ok=True)
-    with open(arguments.out, "w") as file:
-        json.dump(result, file, indent=1)
-    print(f"written: {os.path.normpath(arguments.out)}")
+    ddp_step.write(result, arguments.out)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@
 // Reads "N\n" from stdin, trains N steps between two barriers, and writes the nanoseconds between them.
 #include <lockstep/base/clock.h>
 #include <lockstep/base/error.h>
+#include <lockstep/launch/guarded.h>
 #include <lockstep/train/data_parallel.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/models.h>
@@ -116,17 +117,13 @@ void run(const std::string& engine, std::int64_t hidden, InitOptions options) {
 int main(int argc, char** argv) {
   if (argc != 6) {
     std::fprintf(stderr, "usage: ddp_step ddp|flat|data_parallel HIDDEN STORE RANK WORLD\n");
-    return 2;
+    return lockstep::kUsage;
   }
-  try {
+  return lockstep::launch::guarded([&] {
     lockstep::InitOptions options;
     options.init_method = std::string("file://") + argv[3];
     options.rank = options.local_rank = std::stoi(argv[4]);
     options.world_size = std::stoi(argv[5]);
     lockstep::run(argv[1], std::stoll(argv[2]), options);
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 3;
-  }
+  });
 }

@@ -149,6 +149,13 @@ def show(label, ratio, target=None):
     print(text, flush=True)
 
 
+def write(result, path):
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    with open(path, "w") as file:
+        json.dump(result, file, indent=1)
+    print(f"written: {os.path.normpath(path)}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
@@ -170,10 +177,7 @@ def main():
     print(f"200 steps on 4 ranks, start to finish: ddp {row['seconds']['ddp']['median']:.2f} s, "
           f"python {row['seconds']['python']['median']:.2f} s")
     show("ours / Python's", row["ratio_to"]["python"], TARGETS["start to finish, to python"])
-    os.makedirs(os.path.dirname(os.path.abspath(arguments.out)), exist_ok=True)
-    with open(arguments.out, "w") as file:
-        json.dump(result, file, indent=1)
-    print(f"written: {os.path.normpath(arguments.out)}")
+    write(result, arguments.out)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@
 #include <lockstep/base/file.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/diagnose.h>
+#include <lockstep/launch/guarded.h>
 #include <lockstep/trace/attempts.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -246,10 +247,5 @@ int main(int argc, char** argv) {
   app.add_option("--repeats", options.repeats, "diagnoses of each job")->check(CLI::Range(1, 100));
   app.add_flag("--detectors", options.detectors, "also time each detector by itself");
   CLI11_PARSE(app, argc, argv);
-  try {
-    return run(options);
-  } catch (const std::exception& error) {
-    std::cerr << error.what() << "\n";
-    return 3;
-  }
+  return launch::guarded([&] { return run(options); });
 }

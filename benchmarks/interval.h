@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -30,6 +31,23 @@ inline nlohmann::json ratios(const std::vector<double>& values, const std::vecto
   std::vector<double> each;
   for (std::size_t i = 0; i < values.size(); ++i) each.push_back(values[i] / base[i]);
   return median_with_interval(std::move(each));
+}
+
+// Milliseconds of a turn of each kind of work, [kind][round]. In a round each kind has `turns` turns, in an order that
+// rotates: what else the machine does meets all kinds.
+template <std::size_t kKinds, class Turn>
+std::array<std::vector<double>, kKinds> in_turns(int rounds, int turns, const Turn& milliseconds) {
+  std::array<std::vector<double>, kKinds> times;
+  for (int round = 0; round < rounds; ++round) {
+    std::array<double, kKinds> total{};
+    for (int turn = 0; turn < turns; ++turn)
+      for (std::size_t i = 0; i < kKinds; ++i) {
+        const auto kind = (i + static_cast<std::size_t>(round + turn)) % kKinds;
+        total[kind] += milliseconds(kind);
+      }
+    for (std::size_t kind = 0; kind < kKinds; ++kind) times[kind].push_back(total[kind] / turns);
+  }
+  return times;
 }
 
 // Processes that ran or wanted to, over the last minute; the benchmark's own ranks are among them.

@@ -4,6 +4,7 @@
 //   launch_time WORLD_SIZE     starts that many ranks; or, under torchrun, is a rank
 #include <lockstep/base/clock.h>
 #include <lockstep/base/error.h>
+#include <lockstep/base/exit_code.h>
 #include <lockstep/base/file.h>
 #include <lockstep/dist/process_group.h>
 #include <lockstep/launch/launch.h>
@@ -53,6 +54,6 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     launch::report_error(error);
     std::cerr << "error: " << error.what() << "\n";
-    return 3;
+    return kCouldNotRun;
   }
 }

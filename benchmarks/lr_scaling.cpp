@@ -7,6 +7,7 @@
 // accuracy on the test set, which it evaluates alone and after the clock has stopped.
 #include <lockstep/base/clock.h>
 #include <lockstep/base/error.h>
+#include <lockstep/launch/guarded.h>
 #include <lockstep/train/adam.h>
 #include <lockstep/train/dataset.h>
 #include <lockstep/train/distributed_data_parallel.h>
@@ -105,9 +106,9 @@ int main(int argc, char** argv) {
     std::fprintf(stderr,
                  "usage: lr_scaling sgd|adam RATE WARMUP_EPOCHS SAMPLES EPOCHS SEED STORE RANK "
                  "WORLD\n");
-    return 2;
+    return lockstep::kUsage;
   }
-  try {
+  return lockstep::launch::guarded([&] {
     const lockstep::Settings settings{.optimizer = argv[1],
                                       .rate = std::stod(argv[2]),
                                       .warmup_epochs = std::stoll(argv[3]),
@@ -119,9 +120,5 @@ int main(int argc, char** argv) {
     place.rank = place.local_rank = std::stoi(argv[8]);
     place.world_size = std::stoi(argv[9]);
     lockstep::run(settings, place);
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 3;
-  }
+  });
 }

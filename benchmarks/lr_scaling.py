@@ -10,13 +10,14 @@ hours on 1, 4 and 8 GPUs: an efficiency of 1.
 """
 
 import argparse
-import json
 import math
 import os
 import platform
 import statistics
 import subprocess
 import tempfile
+
+from ddp_step import write
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 REFERENCE = {"sgd": 0.05, "adam": 1e-3}  # the rates of one rank
@@ -128,10 +129,7 @@ def main():
     left_out = [world for world in worlds if world > cores]
     if left_out:
         print(f"  no efficiency for {', '.join(map(str, left_out))} ranks: there are {cores} cores")
-    os.makedirs(os.path.dirname(os.path.abspath(arguments.out)), exist_ok=True)
-    with open(arguments.out, "w") as file:
-        json.dump(result, file, indent=1)
-    print(f"written: {os.path.normpath(arguments.out)}")
+    write(result, arguments.out)
 
 
 if __name__ == "__main__":

@@ -8,19 +8,14 @@
 // has their median and its distribution-free 95 % interval, and a table goes to stderr. A machine
 // that is busy with something else widens the intervals: the file says how busy it was.
 #include <lockstep/base/clock.h>
-#include <lockstep/base/error.h>
-#include <lockstep/base/file.h>
-#include <lockstep/launch/launch.h>
 #include <lockstep/record/observed_backend.h>
 #include <lockstep/record/probes.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/models.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <iomanip>
 #include <iostream>
@@ -30,13 +25,13 @@
 #include <thread>
 
 #include "interval.h"
+#include "ranks.h"
+#include "rounds.h"
 
 namespace {
 
 using namespace lockstep;
-using benchmark::load_average;
-using benchmark::median_with_interval;
-using benchmark::ratios;
+using namespace lockstep::benchmark;
 using nlohmann::json;
 
 constexpr int kRanks = 2;
@@ -122,18 +117,8 @@ class Job {
 using Times = std::array<std::vector<double>, kModes.size()>;  // [mode][round], ms a step
 
 Times measure(std::vector<std::unique_ptr<Job>>& jobs, int rounds) {
-  Times times;
-  for (int round = 0; round < rounds; ++round) {
-    std::array<double, kModes.size()> total{};
-    for (int turn = 0; turn < kTurnsPerRound; ++turn)
-      for (std::size_t i = 0; i < jobs.size(); ++i) {
-        const auto mode = (i + static_cast<std::size_t>(round + turn)) % jobs.size();
-        total[mode] += jobs[mode]->turn();
-      }
-    for (std::size_t mode = 0; mode < jobs.size(); ++mode)
-      times[mode].push_back(total[mode] / (kStepsPerTurn * kTurnsPerRound));
-  }
-  return times;
+  return in_turns<kModes.size()>(
+      rounds, kTurnsPerRound, [&](std::size_t mode) { return jobs[mode]->turn() / kStepsPerTurn; });
 }
 
 // What the probes add to a step in which they run: the modes' difference, round by round.
@@ -236,42 +221,24 @@ void run_rank(const launch::Placement& place, const std::filesystem::path& folde
   std::cerr << table(result);
 }
 
-int launch_ranks(const std::vector<std::string>& command) {
-  const TemporaryFolder folder("lockstep-observe"), ranks("lockstep-observe-ranks");
+void run_all(const std::vector<std::string>& command) {
+  const TemporaryFolder folder("lockstep-observe");
   for (const auto& mode : kModes) std::filesystem::create_directory(folder.path() / mode.name);
   std::filesystem::create_directory(folder.path() / "calls");
-  const auto result = launch::launch(
-      {.command = command,
-       .world_size = kRanks,
-       .environment = {{"LOCKSTEP_BENCHMARK_FOLDER", folder.path()}, {"OMP_NUM_THREADS", "1"}},
-       .folder = ranks.path(),
-       .deadline = std::chrono::minutes(20)});
-  if (!result.completed()) {
-    std::cerr << result.summary() << "\n";
-    return 3;
-  }
-  std::cerr << read_file(ranks.path() / "rank_0.err");
-  return 0;
+  std::cerr << run_ranks(command, kRanks, folder.path(), {{"OMP_NUM_THREADS", "1"}});
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string file = LOCKSTEP_SOURCE_DIR "/reports/out/observe_overhead.json";
-  int rounds = 16;
-  CLI::App app("What recording costs: plain, observed and probed DDP side by side");
-  app.add_option("file", file, "where to write the figures (JSON)");
-  app.add_option("--rounds", rounds, "rounds of 64 steps a mode")->check(CLI::Range(10, 1000));
-  CLI11_PARSE(app, argc, argv);
-  try {
-    const char* folder = std::getenv("LOCKSTEP_BENCHMARK_FOLDER");
-    const auto place = launch::placement_from_environment();
-    if (folder == nullptr || !place) return launch_ranks({argv, argv + argc});
-    run_rank(*place, folder, rounds, file);
-    return 0;
-  } catch (const std::exception& error) {
-    std::cerr << error.what() << "\n";
-    launch::report_error(error);
-    return 3;
-  }
+  return main_of(argc, argv,
+                 {.file = "observe_overhead.json",
+                  .about = "What recording costs: plain, observed and probed DDP side by side",
+                  .each = "rounds of 64 steps a mode"},
+                 [&](int rounds, const std::string& file) {
+                   if (const auto rank = as_rank())
+                     run_rank(rank->place, rank->folder, rounds, file);
+                   else
+                     run_all({argv, argv + argc});
+                 });
 }

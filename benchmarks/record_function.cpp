@@ -12,7 +12,6 @@
 #include <lockstep/base/file.h>
 #include <lockstep/train/models.h>
 
-#include <CLI/CLI.hpp>
 #include <array>
 #include <functional>
 #include <iomanip>
@@ -21,6 +20,7 @@
 #include <thread>
 
 #include "interval.h"
+#include "rounds.h"
 
 namespace {
 
@@ -135,18 +135,9 @@ class Job {
 using Times = std::array<std::vector<double>, kModes.size()>;  // [mode][round], ms a step
 
 Times measure(Job& job, int rounds) {
-  Times times;
-  for (int round = 0; round < rounds; ++round) {
-    std::array<double, kModes.size()> total{};
-    for (int turn = 0; turn < kTurnsPerRound; ++turn)
-      for (std::size_t i = 0; i < kModes.size(); ++i) {
-        const auto mode = (i + static_cast<std::size_t>(round + turn)) % kModes.size();
-        total[mode] += job.turn(kModes[mode]);
-      }
-    for (std::size_t mode = 0; mode < kModes.size(); ++mode)
-      times[mode].push_back(total[mode] / (kStepsPerTurn * kTurnsPerRound));
-  }
-  return times;
+  return in_turns<kModes.size()>(rounds, kTurnsPerRound, [&](std::size_t mode) {
+    return job.turn(kModes[mode]) / kStepsPerTurn;
+  });
 }
 
 json measure(const Model& model, int rounds) {
@@ -179,31 +170,28 @@ void print(const json& result) {
   }
 }
 
+void run(int rounds, const std::string& file) {
+  torch::set_num_threads(1);
+  json result = {{"benchmark", "record_function"},
+                 {"threads", torch::get_num_threads()},
+                 {"processors", std::thread::hardware_concurrency()},
+                 {"torch", TORCH_VERSION},
+                 {"rounds", rounds},
+                 {"steps_a_round", kStepsPerTurn * kTurnsPerRound}};
+  const double load_before = load_average();
+  for (const auto& model : models()) result["models"][model.name] = measure(model, rounds);
+  result["load_average"] = {{"before", load_before}, {"after", load_average()}};
+  write_file(file, result.dump(2) + "\n");
+  print(result);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string file = LOCKSTEP_SOURCE_DIR "/reports/out/record_function.json";
-  int rounds = 32;
-  CLI::App app("What a callback on every operator costs a training step");
-  app.add_option("file", file, "where to write the figures (JSON)");
-  app.add_option("--rounds", rounds, "rounds of 32 steps a mode")->check(CLI::Range(10, 1000));
-  CLI11_PARSE(app, argc, argv);
-  try {
-    torch::set_num_threads(1);
-    json result = {{"benchmark", "record_function"},
-                   {"threads", torch::get_num_threads()},
-                   {"processors", std::thread::hardware_concurrency()},
-                   {"torch", TORCH_VERSION},
-                   {"rounds", rounds},
-                   {"steps_a_round", kStepsPerTurn * kTurnsPerRound}};
-    const double load_before = load_average();
-    for (const auto& model : models()) result["models"][model.name] = measure(model, rounds);
-    result["load_average"] = {{"before", load_before}, {"after", load_average()}};
-    write_file(file, result.dump(2) + "\n");
-    print(result);
-    return 0;
-  } catch (const std::exception& error) {
-    std::cerr << error.what() << "\n";
-    return 3;
-  }
+  return main_of(argc, argv,
+                 {.file = "record_function.json",
+                  .rounds = 32,
+                  .about = "What a callback on every operator costs a training step",
+                  .each = "rounds of 32 steps a mode"},
+                 run);
 }

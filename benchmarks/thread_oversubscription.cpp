@@ -7,22 +7,18 @@
 // The ranks change their number of threads between blocks of steps, in an order that alternates. Each round
 // gives one ratio; the file has their median and its distribution-free 95 % interval.
 #include <lockstep/base/clock.h>
-#include <lockstep/base/error.h>
-#include <lockstep/base/file.h>
 #include <lockstep/base/processors.h>
-#include <lockstep/launch/launch.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/models.h>
 
-#include <CLI/CLI.hpp>
 #include <array>
-#include <cstdlib>
-#include <filesystem>
 #include <iomanip>
 #include <iostream>
 #include <sstream>
 
 #include "interval.h"
+#include "ranks.h"
+#include "rounds.h"
 
 namespace {
 
@@ -76,13 +72,8 @@ void run_rank(const launch::Placement& place, const std::filesystem::path& folde
 }
 
 json run_world(int world_size, const std::vector<std::string>& command) {
-  const TemporaryFolder folder("lockstep-threads"), ranks("lockstep-threads-ranks");
-  const auto result = launch::launch({.command = command,
-                                      .world_size = world_size,
-                                      .environment = {{"LOCKSTEP_BENCHMARK_FOLDER", folder.path()}},
-                                      .folder = ranks.path(),
-                                      .deadline = std::chrono::minutes(20)});
-  if (!result.completed()) throw Error(result.summary());
+  const TemporaryFolder folder("lockstep-threads");
+  run_ranks(command, world_size, folder.path());
   return json::parse(read_file(folder.path() / "result.json"));
 }
 
@@ -113,24 +104,15 @@ void run_all(const std::vector<std::string>& command, int rounds,
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string file = LOCKSTEP_SOURCE_DIR "/reports/out/thread_oversubscription.json";
-  int rounds = 16;
-  CLI::App app("A thread for each processor in every rank, against the ranks' share of them");
-  app.add_option("file", file, "where to write the figures (JSON)");
-  app.add_option("--rounds", rounds, "rounds of 8 steps with each number of threads")
-      ->check(CLI::Range(10, 1000));
-  CLI11_PARSE(app, argc, argv);
-  try {
-    const char* folder = std::getenv("LOCKSTEP_BENCHMARK_FOLDER");
-    const auto place = launch::placement_from_environment();
-    if (folder == nullptr || !place)
-      run_all({argv, argv + argc}, rounds, file);
-    else
-      run_rank(*place, folder, rounds);
-    return 0;
-  } catch (const std::exception& error) {
-    std::cerr << error.what() << "\n";
-    launch::report_error(error);
-    return 3;
-  }
+  return main_of(
+      argc, argv,
+      {.file = "thread_oversubscription.json",
+       .about = "A thread for each processor in every rank, against the ranks' share of them",
+       .each = "rounds of 8 steps with each number of threads"},
+      [&](int rounds, const std::string& file) {
+        if (const auto rank = as_rank())
+          run_rank(rank->place, rank->folder, rounds);
+        else
+          run_all({argv, argv + argc}, rounds, file);
+      });
 }

@@ -10,6 +10,7 @@ if(NOT LOCKSTEP_TORCH)
 endif()
 if(BUILD_TESTING)
   find_package(GTest 1.12 REQUIRED)
+  find_package(Python3 COMPONENTS Interpreter)  # scripts that need no torch
 endif()
 
 # ProcessGroupGloo.hpp includes gloo's headers, and the wheel ships none. Debian's libgloo-dev has them;

@@ -5,15 +5,12 @@
 //
 // FILE gets the accuracy. The setting `told` makes the calls that only the program can make (record/recorder.h);
 // `plain` makes none. truths.json says which finding is right for each fault.
-#include <lockstep/base/error.h>
-#include <lockstep/base/file.h>
-#include <lockstep/launch/launch.h>
 #include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdlib>
 #include <iostream>
 
+#include "../ranks.h"
 #include "gestures.h"
 
 namespace {
@@ -38,9 +35,9 @@ void list() {
     for (const auto& fault : gestures::kFaults) std::cout << setting << " " << fault << "\n";
 }
 
-void run_rank(Command command, const std::string& folder) {
+void run_rank(Command command, const std::filesystem::path& folder) {
   torch::set_num_threads(1);
-  command.job.checkpoint = std::filesystem::path(folder) / "gestures.pt";
+  command.job.checkpoint = folder / "gestures.pt";
   command.job.tells = command.setting == "told";
   auto group = init_process_group();
   gestures::train(group, command.job, command.variant, (command.job.epochs + 1) / 2);
@@ -50,13 +47,8 @@ void run_rank(Command command, const std::string& folder) {
 }
 
 void run_all(const std::vector<std::string>& words, const Command& command) {
-  const TemporaryFolder ranks("lockstep-gestures-ranks"), folder("lockstep-gestures");
-  const auto result = launch::launch({.command = words,
-                                      .world_size = command.ranks,
-                                      .environment = {{"LOCKSTEP_BENCHMARK_FOLDER", folder.path()}},
-                                      .folder = ranks.path(),
-                                      .deadline = std::chrono::minutes(5)});
-  if (!result.completed()) throw Error(result.summary());
+  const TemporaryFolder folder("lockstep-gestures");
+  benchmark::run_ranks(words, command.ranks, folder.path(), {}, std::chrono::minutes(5));
 }
 
 }  // namespace
@@ -74,20 +66,19 @@ int main(int argc, char** argv) {
   app.add_flag("--list", command.list, "say the settings and their faults, and run nothing");
   CLI11_PARSE(app, argc, argv);
   try {
-    const char* folder = std::getenv("LOCKSTEP_BENCHMARK_FOLDER");
     if (command.list) {
       list();
     } else if (command.file.empty()) {
       throw UsageError("name the file to write");
-    } else if (folder == nullptr) {
-      run_all({argv, argv + argc}, command);
+    } else if (const auto rank = benchmark::as_rank()) {
+      run_rank(command, rank->folder);
     } else {
-      run_rank(command, folder);
+      run_all({argv, argv + argc}, command);
     }
-    return 0;
+    return kOk;
   } catch (const std::exception& error) {
     std::cerr << error.what() << "\n";
     launch::report_error(error);
-    return dynamic_cast<const UsageError*>(&error) != nullptr ? 2 : 3;
+    return dynamic_cast<const UsageError*>(&error) != nullptr ? kUsage : kCouldNotRun;
   }
 }

@@ -12,6 +12,7 @@
 //              optimizer, and those of a whole step without waiting in between
 #include <lockstep/base/clock.h>
 #include <lockstep/base/error.h>
+#include <lockstep/launch/guarded.h>
 #include <lockstep/record/observed_backend.h>
 #include <lockstep/train/adam.h>
 #include <lockstep/train/distributed_data_parallel.h>
@@ -186,9 +187,9 @@ int main(int argc, char** argv) {
     std::fprintf(stderr,
                  "usage: gpu_step mlp|resnet|gpt sgd|adamw SIZES BATCH CLASSES fp32|bf16 cpu|cuda "
                  "STORE RANK WORLD [TRACE]\n");
-    return 2;
+    return lockstep::kUsage;
   }
-  try {
+  return lockstep::launch::guarded([&] {
     lockstep::benchmark::Job job;
     job.model = argv[1];
     job.optimizer = argv[2];
@@ -204,9 +205,5 @@ int main(int argc, char** argv) {
     job.group.world_size = std::stoi(argv[10]);
     if (argc == 12) lockstep::benchmark::observe(job.group, argv[11]);
     lockstep::benchmark::run(job);
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 3;
-  }
+  });
 }

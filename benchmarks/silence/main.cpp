@@ -4,17 +4,14 @@
 //                     [--samples N] [--epochs N] [--rate R] [--list]
 //
 // benchmarks/silence_cost.py runs it and does the statistics. Exit code 77 where Fashion-MNIST is not installed.
-#include <lockstep/base/error.h>
-#include <lockstep/base/file.h>
-#include <lockstep/launch/launch.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "../ranks.h"
 #include "silence.h"
 
 namespace {
@@ -127,14 +124,8 @@ void require_data() {
 
 void run_all(const std::vector<std::string>& command, const Options& options) {
   require_data();
-  const TemporaryFolder ranks("lockstep-silence-ranks"), scratch("lockstep-silence");
-  const auto result =
-      launch::launch({.command = command,
-                      .world_size = options.ranks,
-                      .environment = {{"LOCKSTEP_BENCHMARK_FOLDER", scratch.path()}},
-                      .folder = ranks.path(),
-                      .deadline = std::chrono::hours(1)});
-  if (!result.completed()) throw Error(result.summary());
+  const TemporaryFolder scratch("lockstep-silence");
+  benchmark::run_ranks(command, options.ranks, scratch.path(), {}, std::chrono::hours(1));
 }
 
 }  // namespace
@@ -154,29 +145,27 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   try {
     check(options);
-    const char* scratch = std::getenv("LOCKSTEP_BENCHMARK_FOLDER");
-    const auto place = launch::placement_from_environment();
     if (options.list) {
       for (const auto& setting : settings())
         for (const auto& fault : setting.faults) std::cout << setting.name << " " << fault << "\n";
     } else if (options.file.empty()) {
       throw UsageError("name the file to write");
-    } else if (scratch == nullptr || !place) {
-      run_all({argv, argv + argc}, options);
+    } else if (const auto rank = benchmark::as_rank()) {
+      run_rank(rank->place, options, rank->folder);
     } else {
-      run_rank(*place, options, scratch);
+      run_all({argv, argv + argc}, options);
     }
-    return 0;
+    return kOk;
   } catch (const UsageError& error) {
     std::cerr << error.what() << "\n";
     launch::report_error(error);
-    return 2;
+    return kUsage;
   } catch (const UnavailableError& error) {
     std::cerr << "skipped: " << error.what() << "\n";
-    return 77;
+    return kSkipped;
   } catch (const std::exception& error) {
     std::cerr << error.what() << "\n";
     launch::report_error(error);
-    return 3;
+    return kCouldNotRun;
   }
 }

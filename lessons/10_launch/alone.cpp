@@ -23,12 +23,14 @@ using namespace lockstep;
 constexpr std::int64_t kBatch = 16;
 constexpr std::int64_t kSamples = 96;
 
-// Which of how many this process is. Of a sweep, a near miss, each is meant to be alone.
+// Which of how many this process is.
 launch::Placement placement_of(const Fault& fault) {
-  if (fault("silent-single-process") || fault("near-miss-sweep")) {
+  if (fault("silent-single-process")) {
     // Not set? Then this is a run on one GPU.
     return {.rank = static_cast<int>(environment_int("RANK").value_or(0)),
             .world_size = static_cast<int>(environment_int("WORLD_SIZE").value_or(1))};
+  } else if (fault("near-miss-sweep")) {
+    return {.rank = 0, .world_size = 1};  // each is meant to be alone
   } else {
     const auto told = launch::placement_from_environment();
     if (!told) throw UsageError("RANK is not set: start this program with torchrun");

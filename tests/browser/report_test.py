@@ -188,7 +188,7 @@ class Used(Page):
         self.select("filter-lesson", "03_pictures")
         self.browser.draw("matrix-variants")
         self.wait(marks("symbol", "matrix-variants") + " === 1", what="one mark is left")
-        self.point_at("#matrix-forms svg .mark-symbol.marks path").click().perform()
+        self.point_at("#matrix-variants svg .mark-symbol.marks path").click().perform()
         self.wait("return document.getElementById('run-03_pictures-sum-not-mean').open", what="the run is open")
 
     def test_a_link_to_a_run_that_is_filtered_away_shows_it(self):

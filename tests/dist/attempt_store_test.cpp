@@ -8,6 +8,8 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include "../support/refusal.h"
+
 namespace lockstep {
 namespace {
 
@@ -56,13 +58,8 @@ TEST(AttemptStore, EveryAttemptHasAPartOfItsOwn) {
 TEST(AttemptStore, NamesThoseThatDoNotCome) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   attempt(store, 3, 0);
-  const auto message = [&](int rank) -> std::string {
-    try {
-      come(store, rank, 3, 200ms).get();
-    } catch (const std::exception& error) {
-      return error.what();
-    }
-    return "nothing was thrown";
+  const auto message = [&](int rank) {
+    return refusal<std::exception>([&] { come(store, rank, 3, 200ms).get(); });
   };
   EXPECT_THAT(message(0), ::testing::HasSubstr("from: rank 1, rank 2"));
   EXPECT_THAT(message(2), ::testing::HasSubstr("from: rank 0"));

@@ -3,7 +3,7 @@
 // usage: device_rank CASE DEVICE OUT      CASE as in cases(); DEVICE is cpu, cuda, or cuda-shared
 // Rank 0 writes to OUT how far each parameter and buffer has moved, as text.
 #include <lockstep/base/error.h>
-#include <lockstep/launch/launch.h>
+#include <lockstep/launch/guarded.h>
 #include <lockstep/train/clip_grad.h>
 #include <lockstep/train/comm_hooks.h>
 #include <lockstep/train/distributed_data_parallel.h>
@@ -11,7 +11,6 @@
 #include <lockstep/train/models.h>
 #include <lockstep/train/sync_batch_norm.h>
 
-#include <cstdio>
 #include <fstream>
 #include <map>
 #include <optional>
@@ -145,13 +144,8 @@ void run(const std::string& name, const std::string& device, const std::string& 
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
-  try {
+  return lockstep::launch::guarded([&] {
     if (argc != 4) throw lockstep::UsageError("usage: device_rank CASE cpu|cuda|cuda-shared OUT");
     lockstep::run(argv[1], argv[2], argv[3]);
-    return 0;
-  } catch (const std::exception& error) {
-    lockstep::launch::report_error(error);
-    std::fprintf(stderr, "%s\n", error.what());
-    return 3;
-  }
+  });
 }

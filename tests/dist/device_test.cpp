@@ -80,7 +80,7 @@ class OnTheGpu : public ::testing::TestWithParam<Against> {};
 
 TEST_P(OnTheGpu, MovesAsOnTheCpu) {
   if (const auto why = testing::why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
-  compare(GetParam(), gpu::ask_driver().gpus.size() < 2 ? "cuda-shared" : "cuda");
+  compare(GetParam(), gpu::gpus_here() < 2 ? "cuda-shared" : "cuda");
 }
 
 INSTANTIATE_TEST_SUITE_P(Training, OnTheGpu,

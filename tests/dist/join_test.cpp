@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "../support/ddp_models.h"
+#include "../support/refusal.h"
 
 namespace lockstep::test {
 namespace {
@@ -263,29 +264,21 @@ TEST_P(JoinRanks, AJoinableOfYourOwnIsShadowedBesideTheModel) {
 
 TEST(Join, RefusesWhatItCannotShadow) {
   run_thread_ranks(2, [](ProcessGroupPtr group) {
-    const auto message_of = [](auto&& call) -> std::string {
-      try {
-        call();
-      } catch (const UsageError& error) {
-        return error.what();
-      }
-      return "";
-    };
     using ::testing::HasSubstr;
     const auto nothing = [] {};
-    EXPECT_THAT(message_of([&] { join({}, nothing); }), HasSubstr("nothing to join"));
+    EXPECT_THAT(refusal<UsageError>([&] { join({}, nothing); }), HasSubstr("nothing to join"));
 
     auto static_graph = DistributedDataParallel(make_mlp(), group, {.static_graph = true});
-    EXPECT_THAT(message_of([&] { join({static_graph.engine()}, nothing); }),
+    EXPECT_THAT(refusal<UsageError>([&] { join({static_graph.engine()}, nothing); }),
                 HasSubstr("static_graph"));
 
     torch::nn::Sequential layers(torch::nn::Linear(4, 4),
                                  SyncBatchNorm(torch::nn::BatchNormOptions(4), group));
     auto sync_bn = DistributedDataParallel(layers, group);
-    EXPECT_THAT(message_of([&] { join({sync_bn.engine()}, nothing); }),
+    EXPECT_THAT(refusal<UsageError>([&] { join({sync_bn.engine()}, nothing); }),
                 HasSubstr("1 is a SyncBatchNorm"));
     sync_bn.eval();  // talks to nobody
-    EXPECT_EQ(message_of([&] { join({sync_bn.engine()}, nothing); }), "");
+    EXPECT_EQ(refusal<UsageError>([&] { join({sync_bn.engine()}, nothing); }), "");
   });
 }
 

@@ -13,35 +13,19 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "../support/ddp_models.h"
+#include "../support/refusal.h"
+#include "../support/variable.h"
 
 namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::Variable;
 using namespace std::chrono_literals;
-
-// Sets a variable of the environment for one test.
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) {
-    ::setenv(name, value.c_str(), 1);
-  }
-  ~Variable() { ::unsetenv(name_); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-};
 
 template <class Exception>
 std::string message_of(const InitOptions& options) {
-  try {
-    init_process_group(options);
-  } catch (const Exception& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
+  return refusal<Exception>([&] { init_process_group(options); });
 }
 
 TEST(InitProcessGroup, OneRankNeedsNoRendezvous) {

@@ -9,12 +9,15 @@
 #include <barrier>
 #include <future>
 
+#include "../support/refusal.h"
 #include "../support/thread_ranks.h"
+#include "../support/variable.h"
 
 namespace lockstep::test {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::Variable;
 
 class RecordInto : public ::testing::Test {
  protected:
@@ -29,18 +32,6 @@ class RecordInto : public ::testing::Test {
   std::filesystem::path traces() const { return folder_.path() / "new" / "traces"; }
 
   TemporaryFolder folder_{"lockstep-record-into"};
-};
-
-// A variable of the environment, for as long as this lives.
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
-  ~Variable() { ::unsetenv(name_); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
 };
 
 // Runs body(rank) for both ranks at once; what one throws comes out.
@@ -136,32 +127,20 @@ TEST_F(RecordInto, AnAttemptHasAFolderOfItsOwn) {
   EXPECT_EQ(attempts[1].event->max_restarts, 3);
 }
 
-template <class Failure>
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Failure& failure) {
-    return failure.what();
-  }
-  return "nothing was thrown";
-}
-
 TEST_F(RecordInto, MisuseIsTold) {
   auto options = options_of(0, 1);
   record::record_into(options, traces());
-  EXPECT_THAT(message_of<Error>([&] { record::record_into(options, traces()); }),
+  EXPECT_THAT(refusal([&] { record::record_into(options, traces()); }),
               ::testing::AllOf(HasSubstr((traces() / "rank_0.trace").string()),
                                HasSubstr("a folder of its own")));
 
   write_file(folder_.path() / "a_file", "");
-  EXPECT_THAT(
-      message_of<Error>([&] { record::record_into(options, folder_.path() / "a_file" / "x"); }),
-      ::testing::AllOf(HasSubstr("a_file/x"), HasSubstr("Not a directory")));
+  EXPECT_THAT(refusal([&] { record::record_into(options, folder_.path() / "a_file" / "x"); }),
+              ::testing::AllOf(HasSubstr("a_file/x"), HasSubstr("Not a directory")));
 
   auto beyond = options_of(2, 2);
-  EXPECT_THAT(
-      message_of<UsageError>([&] { record::record_into(beyond, folder_.path() / "other"); }),
-      HasSubstr("rank 2 of 2"));
+  EXPECT_THAT(refusal<UsageError>([&] { record::record_into(beyond, folder_.path() / "other"); }),
+              HasSubstr("rank 2 of 2"));
 }
 
 TEST_F(RecordInto, ARankThatIsSetTooLateIsTold) {
@@ -176,7 +155,7 @@ TEST_F(RecordInto, ARankThatIsSetTooLateIsTold) {
       return options.decorate(std::move(backend), store);
     };
     told[static_cast<std::size_t>(rank)] =
-        message_of<UsageError>([&] { init_process_group(numbered); });
+        refusal<UsageError>([&] { init_process_group(numbered); });
   });
   for (const auto& text : told)
     EXPECT_THAT(text, HasSubstr("a group of 2 ranks, and it was told of 1"));

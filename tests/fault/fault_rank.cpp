@@ -6,6 +6,7 @@
 //       as a launcher of such ranks; prints the summary
 #include <lockstep/base/environment.h>
 #include <lockstep/base/error.h>
+#include <lockstep/launch/guarded.h>
 #include <lockstep/launch/launch.h>
 #include <lockstep/trace/writer.h>
 #include <unistd.h>
@@ -119,7 +120,7 @@ int run_as_launcher(const std::string& program, const std::vector<std::string>& 
 
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  try {
+  return lockstep::launch::guarded([&]() -> int {
     const auto place = lockstep::launch::placement_from_environment();
     if (place) {
       lockstep::fault::run_script(steps(), arguments, place->rank);
@@ -128,10 +129,6 @@ int main(int argc, char** argv) {
     if (!arguments.empty() && arguments.front() == "launch")
       return run_as_launcher(argv[0], arguments);
     std::cerr << "usage: fault_rank [launch WORLD_SIZE FOLDER] SCRIPT...\n";
-    return 2;
-  } catch (const std::exception& error) {
-    lockstep::launch::report_error(error);
-    std::cerr << error.what() << '\n';
-    return 3;
-  }
+    return lockstep::kUsage;
+  });
 }

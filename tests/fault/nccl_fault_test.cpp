@@ -18,7 +18,7 @@ class NcclFault : public GlooFault {
  protected:
   void SetUp() override {
     if (const auto why = testing::why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
-    share_ = gpu::ask_driver().gpus.size() < 2;
+    share_ = gpu::gpus_here() < 2;
   }
   // All meet, make a group and complete one all-reduce, and then do what their script says.
   // The supervisor speaks when nothing has moved for `patience`.

@@ -2,11 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/archive/pickle.h>
-#include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
 #include <lockstep/flight/folder.h>
 
 #include <filesystem>
+
+#include "../support/refusal.h"
 
 namespace lockstep::flight {
 namespace {
@@ -16,15 +17,6 @@ using archive::FileValue;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-template <class Call>
-std::string refusal(const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
 std::string refusal_of(const std::string& bytes) {
   return refusal([&] {
     Names names;

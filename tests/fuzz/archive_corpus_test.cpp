@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "../support/checkout.h"
 #include "archive_input.h"
 
 namespace lockstep::archive {
@@ -12,7 +13,8 @@ namespace {
 // A file's name says what must become of it: good_... is accepted, bad_... refused.
 TEST(ArchiveCorpus, EveryInputMeetsItsFate) {
   std::size_t good = 0, bad = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(LOCKSTEP_CORPUS)) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(testing::in_checkout("tests/fuzz/corpus"))) {
     const auto name = entry.path().filename().string();
     const auto input = read_file(entry.path());
     const bool accepted = try_input(input);

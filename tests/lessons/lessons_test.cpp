@@ -12,7 +12,7 @@
 #include <set>
 #include <sstream>
 
-#include "../support/program.h"
+#include "../support/checkout.h"
 #include "expect_variant.h"
 #include "variants.h"
 
@@ -41,8 +41,7 @@ class Variant : public ::testing::TestWithParam<LessonVariant> {
                                      seed,
                                      "--json",
                                      file.string()};
-    if (const auto gpus = gpu::ask_driver().gpus.size();
-        GetParam().needs_gpu && gpus > 0 && gpus < static_cast<std::size_t>(world_size))
+    if (const int gpus = gpu::gpus_here(); GetParam().needs_gpu && gpus > 0 && gpus < world_size)
       command.insert(command.end(), {"--backend", "nccl", "--share-gpu"});
     const auto finished = run(command);
     *exit_code = finished.exit_code;
@@ -135,10 +134,8 @@ json pictures_of(const std::string& lesson, const std::string& wanted) {
   const auto file = folder.path() / "report.json";
   const auto finished = run({program(lesson), "--variant", wanted, "--json", file.string()});
   EXPECT_EQ(finished.exit_code, 0) << finished.err;
-  const std::string python(LOCKSTEP_PYTHON);
-  if (!python.empty()) {
-    const auto fits = run({python, LOCKSTEP_SUPPORT_FOLDER "/validate.py",
-                           LOCKSTEP_SCHEMA_FOLDER "/comparison.schema.json", file.string()});
+  if (!python().empty()) {
+    const auto fits = validate("comparison", {file});
     EXPECT_EQ(fits.exit_code, 0) << fits.out << fits.err;
   }
   return json::parse(read_file(file)).at("variants").at(0).at("pictures");
@@ -201,11 +198,11 @@ TEST(CommandLine, ChecksEachCollectiveBeforeItRuns) {
 class Torchrun : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (std::string(LOCKSTEP_PYTHON).empty()) GTEST_SKIP() << "no Python with torch was configured";
+    if (python().empty()) GTEST_SKIP() << "no Python with torch was configured";
   }
   Finished torchrun(const std::string& lesson, const std::string& wanted,
                     std::vector<std::string> more = {}) {
-    std::vector<std::string> command{LOCKSTEP_PYTHON,
+    std::vector<std::string> command{python(),
                                      "-m",
                                      "torch.distributed.run",
                                      "--nproc-per-node",

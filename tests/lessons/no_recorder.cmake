@@ -19,14 +19,8 @@ set(_one_of_each_kind
   02_data_parallel:odd-batch-split 03_ddp:sum-not-mean 05_set_epoch:correct 05_set_epoch:missing-set-epoch
   07_checkpoint:module-prefix 09_hanging_collective:rank-conditional-collective 10_launch:duplicate-gpu
   14_unused_parameters:unused-parameter 16_metrics:rank-zero-metric 18_elastic_restart:restart-without-resume)
-if(LOCKSTEP_PYTHON)
-  add_test(NAME lessons.OraclesNeedNoRecorder COMMAND ${LOCKSTEP_PYTHON} ${PROJECT_SOURCE_DIR}/tests/compare_builds.py --blind
-    --ranks default ${PROJECT_BINARY_DIR}/bin ${PROJECT_BINARY_DIR}/tests/no_recorder ${_one_of_each_kind})
-  add_test(NAME lessons.CompareBuilds COMMAND ${LOCKSTEP_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/compare_builds_test.py)
-else()
-  foreach(_name OraclesNeedNoRecorder CompareBuilds)
-    add_test(NAME lessons.${_name} COMMAND sh -c "echo 'skipped: no Python was found beside LibTorch'; exit 77")
-  endforeach()
-endif()
-set_tests_properties(lessons.OraclesNeedNoRecorder lessons.CompareBuilds PROPERTIES
-  LABELS lessons TIMEOUT 300 SKIP_RETURN_CODE 77)
+add_lockstep_python_test(OraclesNeedNoRecorder TORCH
+  COMMAND ${PROJECT_SOURCE_DIR}/tests/compare_builds.py --blind
+    --ranks default ${PROJECT_BINARY_DIR}/bin ${PROJECT_BINARY_DIR}/tests/no_recorder ${_one_of_each_kind}
+  LABEL lessons PROPERTIES TIMEOUT 300)
+add_lockstep_python_test(CompareBuilds TORCH COMMAND compare_builds_test.py LABEL lessons PROPERTIES TIMEOUT 300)

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "../support/checkout.h"
+
 namespace lockstep::testing {
 namespace {
 
@@ -20,7 +22,7 @@ std::vector<LessonVariant> variants_of(const json& lesson) {
   for (const auto& variant : lesson.at("variants")) {
     if (variant.at("kind") != "broken") continue;
     const std::string slug = variant.at("name");
-    const auto page = pages::read_page(LOCKSTEP_SOURCE_DIR, name, slug);
+    const auto page = pages::read_page(in_checkout(""), name, slug);
     broken[slug] = {.lesson = name,
                     .name = slug,
                     .broken = true,

@@ -4,6 +4,7 @@
 // Runs a mutated program on W ranks of its own, asks the oracle, and leaves in F (new) the ranks' traces, with a
 // truth.json beside them for ./lockstep matrix, and verdict.json with what the oracle said.
 #include <lockstep/base/error.h>
+#include <lockstep/base/exit_code.h>
 #include <lockstep/base/file.h>
 #include <lockstep/matrix/cases.h>
 #include <lockstep/record/observed_backend.h>
@@ -166,10 +167,10 @@ int main(int argc, char** argv) {
     return lockstep::mutants::run(argc, argv);
   } catch (const lockstep::UsageError& error) {
     std::cerr << "error: " << error.what() << "\n";
-    return 2;
+    return lockstep::kUsage;
   } catch (const std::exception& error) {
     lockstep::launch::report_error(error);
     std::cerr << "error: " << error.what() << "\n";
-    return 3;
+    return lockstep::kCouldNotRun;
   }
 }

@@ -32,6 +32,30 @@ std::string Operator::label(Engine engine, const std::map<std::string, std::stri
   return failed.empty() ? "" : "unexpected";
 }
 
+void after_start(Parts& parts, std::function<void()> act) {
+  parts.start = [start = parts.start, act] {
+    start();
+    act();
+  };
+}
+
+void optimizer_of_copies(Parts& parts) {
+  after_start(parts, [&parts] {
+    std::vector<at::Tensor> copies;
+    for (const auto& parameter : parts.parameters)
+      copies.push_back(parameter.detach().clone().requires_grad_());
+    parts.optimizer = parts.program.make_optimizer(copies);
+  });
+}
+
+std::function<void(Parts&)> reduced_by(std::function<void(Parts&, at::Tensor&)> act) {
+  return [act](Parts& parts) {
+    parts.reduce = [&parts, act] {
+      for (auto& parameter : parts.parameters) act(parts, parameter.mutable_grad());
+    };
+  };
+}
+
 std::vector<Operator> shown_in(const std::set<std::string>& checks, std::vector<Operator> all) {
   for (auto& one : all) one.fault.shows_in = checks;
   return all;

@@ -56,6 +56,12 @@ std::vector<Operator> unseen_benign_operators();
 
 std::vector<Operator> one_set(const std::string& name, std::vector<Operator> all);
 
+// What several operators do. Behind the program's start:
+void after_start(Parts& parts, std::function<void()> act);
+void optimizer_of_copies(Parts& parts);
+// In place of the reduction: makes of one parameter's gradient what the ranks go on with.
+std::function<void(Parts&)> reduced_by(std::function<void(Parts&, at::Tensor&)> act);
+
 // They all show in these checks.
 std::vector<Operator> shown_in(const std::set<std::string>& checks, std::vector<Operator> all);
 

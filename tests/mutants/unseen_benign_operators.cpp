@@ -10,14 +10,6 @@ namespace {
 const std::vector<Engine> kWithout{Engine::by_hand, Engine::sharded};
 const std::vector<Engine> kReplicated{Engine::ddp, Engine::by_hand};
 
-std::function<void(Parts&)> reduced_by(std::function<void(Parts&, at::Tensor&)> act) {
-  return [act](Parts& parts) {
-    parts.reduce = [&parts, act] {
-      for (auto& parameter : parts.parameters) act(parts, parameter.mutable_grad());
-    };
-  };
-}
-
 // From hand to hand: rank 0 adds up what the others send, and sends them the mean.
 void average_by_messages(Parts& parts, at::Tensor& gradient) {
   Tensors mine{gradient};

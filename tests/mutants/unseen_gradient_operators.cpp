@@ -10,15 +10,6 @@ const std::vector<Engine> kWithout{Engine::by_hand, Engine::sharded};
 const std::vector<Engine> kReplicated{Engine::ddp, Engine::by_hand};
 const std::vector<Engine> kUnclipped{Engine::ddp, Engine::sharded};  // a clip may hide a scale
 
-// In place of the reduction: makes of one parameter's gradient what the ranks go on with.
-std::function<void(Parts&)> reduced_by(std::function<void(Parts&, at::Tensor&)> act) {
-  return [act](Parts& parts) {
-    parts.reduce = [&parts, act] {
-      for (auto& parameter : parts.parameters) act(parts, parameter.mutable_grad());
-    };
-  };
-}
-
 void average(Parts& parts, at::Tensor& gradient) {
   all_reduce(*parts.group, gradient);
   gradient /= parts.place.world_size;
@@ -54,13 +45,6 @@ void after_each_update(Parts& parts, std::function<void(std::int64_t)> act) {
   parts.zero_grad = [&parts, act, zero_grad = parts.zero_grad] {
     if (parts.step > 0) act(parts.step);
     zero_grad();
-  };
-}
-
-void after_start(Parts& parts, std::function<void()> act) {
-  parts.start = [start = parts.start, act] {
-    start();
-    act();
   };
 }
 
@@ -268,13 +252,7 @@ std::vector<Operator> of_updates() {
           {"copies-in-one-ranks-optimizer",
            {"optimizer-built-on-other-parameters"},
            [](Parts& parts) {
-             if (parts.place.rank != 1) return;
-             after_start(parts, [&parts] {
-               std::vector<at::Tensor> copies;
-               for (const auto& parameter : parts.parameters)
-                 copies.push_back(parameter.detach().clone().requires_grad_());
-               parts.optimizer = parts.program.make_optimizer(copies);
-             });
+             if (parts.place.rank == 1) optimizer_of_copies(parts);
            },
            {},
            kReplicated},

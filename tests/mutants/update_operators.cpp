@@ -15,13 +15,6 @@ std::function<void(Parts&)> on_rank_1(
   };
 }
 
-void after_start(Parts& parts, std::function<void()> act) {
-  parts.start = [start = parts.start, act] {
-    start();
-    act();
-  };
-}
-
 constexpr std::int64_t kWhen = 2;
 
 }  // namespace
@@ -118,14 +111,7 @@ std::vector<Operator> update_operators() {
                        {Engine::by_hand}},
                       {"optimizer-of-copies",
                        {"optimizer-built-on-other-parameters"},
-                       [](Parts& parts) {
-                         after_start(parts, [&parts] {
-                           std::vector<at::Tensor> copies;
-                           for (const auto& parameter : parts.parameters)
-                             copies.push_back(parameter.detach().clone().requires_grad_());
-                           parts.optimizer = parts.program.make_optimizer(copies);
-                         });
-                       }},
+                       [](Parts& parts) { optimizer_of_copies(parts); }},
                       {"share-not-broadcast",
                        {"replicas-diverged"},
                        [](Parts& parts) { parts.share = [] {}; },

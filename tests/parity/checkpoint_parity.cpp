@@ -7,12 +7,12 @@
 //   refuse FROM                prints what load_checkpoint says; fails where it loads
 #include <lockstep/base/error.h>
 #include <lockstep/checkpoint/checkpoint.h>
+#include <lockstep/launch/guarded.h>
 #include <lockstep/train/adam.h>
 #include <lockstep/train/lr_scheduler.h>
 #include <lockstep/train/models.h>
 #include <torch/torch.h>
 
-#include <cstdio>
 #include <iostream>
 #include <memory>
 
@@ -109,7 +109,7 @@ void run(const std::vector<std::string>& words) {
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
-  try {
+  return lockstep::launch::guarded([&] {
     torch::set_num_threads(1);
     std::vector<std::string> words;
     for (int i = 1; i <= argc; ++i) {
@@ -120,9 +120,5 @@ int main(int argc, char** argv) {
       lockstep::run(words);
       words.clear();
     }
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 3;
-  }
+  });
 }

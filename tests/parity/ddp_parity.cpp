@@ -10,6 +10,7 @@
 // after each step, the parameters, the buffers.
 #include <ATen/CPUGeneratorImpl.h>
 #include <lockstep/base/error.h>
+#include <lockstep/launch/guarded.h>
 #include <lockstep/train/comm_hooks.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/models.h>
@@ -20,8 +21,12 @@
 #include <iostream>
 #include <optional>
 
+#include "write.h"
+
 namespace lockstep {
 namespace {
+
+using parity::write;
 
 constexpr std::int64_t kSamples = 512;  // a rank's
 constexpr std::uint64_t kSeed = 1234;
@@ -105,13 +110,6 @@ std::vector<int> epochs_of(const Case& the_case, int rank, int world_size) {
   if (!the_case.join) return {the_case.steps};
   const int half = the_case.steps / 2;
   return {rank + 1 == world_size ? 0 : half - 3 * rank, half - 3 * (world_size - 1 - rank)};
-}
-
-void write(std::ofstream& out, const std::string& name, const at::Tensor& tensor) {
-  const auto values = tensor.detach().contiguous();
-  out << name << ' ' << values.nbytes() << '\n';
-  out.write(static_cast<const char*>(values.const_data_ptr()),
-            static_cast<std::streamsize>(values.nbytes()));
 }
 
 // forward(model, inputs, number of the microbatch) gives the logits.
@@ -223,13 +221,9 @@ void run(const std::string& out, const std::string& init, int rank,
 int main(int argc, char** argv) {
   if (argc < 5) {
     std::fprintf(stderr, "usage: ddp_parity OUT INIT RANK WORLD:CASE ...\n");
-    return 2;
+    return lockstep::kUsage;
   }
-  try {
+  return lockstep::launch::guarded([&] {
     lockstep::run(argv[1], argv[2], std::stoi(argv[3]), {argv + 4, argv + argc});
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 3;
-  }
+  });
 }

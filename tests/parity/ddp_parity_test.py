@@ -7,8 +7,6 @@ usage: ddp_parity_test.py PROGRAM      (PROGRAM is the built ddp_parity)
 
 import os
 import struct
-import sys
-import tempfile
 import unittest
 
 import ranks
@@ -34,24 +32,13 @@ def steps_of(case, steps, rank, world):
 class DdpParity(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory(prefix="lockstep-parity-")
-        cls.addClassCleanup(cls.folder.cleanup)
-        specs = [f"{world}:{case}" for world in WORLDS for case in CASES]
-        script = os.path.join(ranks.HERE, "ddp_parity.py")
-        commands = {"cpp": [PROGRAM], "python": [sys.executable, script]}
         # Python takes seconds to start, so each rank's process runs all cases of both world sizes.
-        for language, command in commands.items():
-            out = os.path.join(cls.folder.name, language)
-            stores = os.path.join(cls.folder.name, "stores_" + language)
-            os.mkdir(out)
-            os.mkdir(stores)
-            with ranks.Ranks(DEADLINE_S / 2) as group:
-                for rank in range(max(WORLDS)):
-                    group.start([*command, out, f"file://{stores}/", str(rank), *specs])
-                group.wait()
+        specs = [f"{world}:{case}" for world in WORLDS for case in CASES]
+        cls.folder = ranks.run_both(cls, "lockstep-parity-", PROGRAM, "ddp_parity.py", "", specs, max(WORLDS),
+                                    DEADLINE_S / 2)
 
     def path(self, language, world, case, rank):
-        return os.path.join(self.folder.name, language, f"w{world}_{case}_r{rank}")
+        return os.path.join(self.folder, language, f"w{world}_{case}_r{rank}")
 
     def collectives_a_step(self, case):
         """Counted on our side, once the buckets are settled; the cases show that Python's are as many."""

@@ -7,23 +7,21 @@
 // bytes.
 #include <ATen/CPUGeneratorImpl.h>
 #include <lockstep/base/error.h>
+#include <lockstep/launch/guarded.h>
 #include <lockstep/train/functional.h>
 
 #include <cstdio>
 #include <fstream>
 
+#include "write.h"
+
 namespace lockstep {
 namespace {
 
+using parity::write;
+
 constexpr int kSteps = 20;
 constexpr std::uint64_t kSeed = 77;
-
-void write(std::ofstream& out, const std::string& name, const at::Tensor& tensor) {
-  const auto values = tensor.detach().contiguous();
-  out << name << ' ' << values.nbytes() << '\n';
-  out.write(static_cast<const char*>(values.const_data_ptr()),
-            static_cast<std::streamsize>(values.nbytes()));
-}
 
 void run_world(const ProcessGroupPtr& group, const std::string& path) {
   const int rank = group->getRank();
@@ -74,13 +72,9 @@ void run(const std::string& out, const std::string& init, int rank,
 int main(int argc, char** argv) {
   if (argc < 5) {
     std::fprintf(stderr, "usage: functional_parity OUT INIT RANK WORLD ...\n");
-    return 2;
+    return lockstep::kUsage;
   }
-  try {
+  return lockstep::launch::guarded([&] {
     lockstep::run(argv[1], argv[2], std::stoi(argv[3]), {argv + 4, argv + argc});
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 3;
-  }
+  });
 }

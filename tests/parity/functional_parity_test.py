@@ -5,8 +5,6 @@ usage: functional_parity_test.py PROGRAM      (PROGRAM is the built functional_p
 """
 
 import os
-import sys
-import tempfile
 import unittest
 
 import ranks
@@ -20,25 +18,14 @@ DEADLINE_S = 90
 class FunctionalParity(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory(prefix="lockstep-functional-")
-        cls.addClassCleanup(cls.folder.cleanup)
-        script = os.path.join(ranks.HERE, "functional_parity.py")
-        commands = {"cpp": [PROGRAM], "python": [sys.executable, script]}
-        for language, command in commands.items():
-            out = os.path.join(cls.folder.name, language)
-            stores = os.path.join(cls.folder.name, "stores_" + language)
-            os.mkdir(out)
-            os.mkdir(stores)
-            with ranks.Ranks(DEADLINE_S / 2) as group:
-                for rank in range(max(WORLDS)):
-                    group.start([*command, out, f"file://{stores}/w", str(rank), *map(str, WORLDS)])
-                group.wait()
+        cls.folder = ranks.run_both(cls, "lockstep-functional-", PROGRAM, "functional_parity.py", "w",
+                                    [str(world) for world in WORLDS], max(WORLDS), DEADLINE_S / 2)
 
     def test_losses_and_gradients(self):
         numbers = 0
         for world in WORLDS:
             for rank in range(world):
-                paths = [os.path.join(self.folder.name, language, f"w{world}_r{rank}")
+                paths = [os.path.join(self.folder, language, f"w{world}_r{rank}")
                          for language in ("cpp", "python")]
                 numbers += ranks.compare(self, *paths, steps=STEPS)
         self.assertEqual(numbers, sum(WORLDS) * STEPS * (1 + 2 * 35))

@@ -4,22 +4,22 @@
 //   value  seed tensors dtype clip_value                  clip_grad_value_: the gradients
 //   scaler seed steps init_scale growth backoff interval  GradScaler: per step scale, tracker, parameters
 //   cast   seed dtype                                     Autocast: outputs and gradients of a small network
+#include <lockstep/launch/guarded.h>
 #include <lockstep/train/clip_grad.h>
 #include <lockstep/train/grad_scaler.h>
 #include <lockstep/train/models.h>
 
-#include <cstdio>
 #include <exception>
 #include <iostream>
 #include <limits>
 #include <sstream>
 
+#include "write.h"
+
 namespace {
 
 void write(const at::Tensor& tensor) {
-  const auto values = tensor.detach().to(at::kDouble).contiguous();
-  std::cout.write(reinterpret_cast<const char*>(values.const_data_ptr<double>()),
-                  static_cast<std::streamsize>(values.nbytes()));
+  lockstep::parity::write(std::cout, tensor.to(at::kDouble));
 }
 
 at::ScalarType dtype_named(const std::string& name) {
@@ -145,12 +145,8 @@ void answer(const std::string& line) {
 }  // namespace
 
 int main() {
-  try {
+  return lockstep::launch::guarded([&] {
     torch::set_num_threads(1);
     for (std::string line; std::getline(std::cin, line);) answer(line);
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 3;
-  }
+  });
 }

@@ -5,14 +5,9 @@ Exit codes: 0 equal, 1 different, 3 the program failed, 77 skipped.
 """
 
 import random
-import subprocess
 import sys
 
-try:
-    import torch
-except ImportError as error:
-    print(f"skipped: {error}")
-    sys.exit(77)
+from one_program import output_of, torch
 
 
 def cases():
@@ -117,11 +112,7 @@ def main(program):
     everything = list(cases())
     lines = "".join(" ".join(part if isinstance(part, str) else repr(part) for part in case) + "\n"
                     for case in everything)
-    run = subprocess.run([program], input=lines.encode(), stdout=subprocess.PIPE, timeout=100)
-    if run.returncode != 0:
-        print(f"{program} exited with {run.returncode}")
-        return 3
-    theirs = torch.frombuffer(bytearray(run.stdout), dtype=torch.float64)
+    theirs = torch.frombuffer(bytearray(output_of(program, lines=lines)), dtype=torch.float64)
     position = 0
     for kind, *arguments in everything:
         for expected in globals()[kind](*arguments):

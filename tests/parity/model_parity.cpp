@@ -1,20 +1,20 @@
 // Makes the models from seed argv[1] and writes, for each tensor, a line "name count" and its
 // float32 values: the parameters and buffers, then the outputs for inputs drawn next from the same
 // generator. model_parity.py compares them with Python's.
+#include <lockstep/launch/guarded.h>
 #include <lockstep/train/models.h>
 
-#include <cstdio>
 #include <exception>
 #include <iostream>
 #include <string>
 
+#include "write.h"
+
 namespace {
 
 void write(const std::string& name, const at::Tensor& tensor) {
-  const auto values = tensor.detach().to(at::kFloat).contiguous();
-  std::cout << name << ' ' << values.numel() << '\n';
-  std::cout.write(reinterpret_cast<const char*>(values.const_data_ptr<float>()),
-                  static_cast<std::streamsize>(values.nbytes()));
+  std::cout << name << ' ' << tensor.numel() << '\n';
+  lockstep::parity::write(std::cout, tensor.to(at::kFloat));
 }
 
 template <class Holder>
@@ -30,13 +30,9 @@ void answer(const std::string& prefix, Holder model) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
+  return lockstep::launch::guarded([&] {
     torch::manual_seed(argc > 1 ? std::stoull(argv[1]) : 0);
     answer("mlp.", lockstep::Mlp(784, 256, 10));
     answer("conv_net.", lockstep::ConvNet(10));
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 3;
-  }
+  });
 }

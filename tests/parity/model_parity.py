@@ -4,15 +4,10 @@ usage: model_parity.py PROGRAM      (PROGRAM is the built model_parity)
 Exit codes: 0 equal, 1 different, 3 the program failed, 77 skipped.
 """
 
-import subprocess
 import sys
 
-try:
-    import torch
-    from torch import nn
-except ImportError as error:
-    print(f"skipped: {error}")
-    sys.exit(77)
+from one_program import output_of, torch
+from torch import nn
 
 
 class Mlp(nn.Module):
@@ -70,11 +65,7 @@ def of_program(output):
 def main(program):
     compared = 0
     for seed in (0, 42):
-        run = subprocess.run([program, str(seed)], stdout=subprocess.PIPE, timeout=60)
-        if run.returncode != 0:
-            print(f"{program} exited with {run.returncode}")
-            return 3
-        theirs = list(of_program(run.stdout))
+        theirs = list(of_program(output_of(program, str(seed), timeout=60)))
         ours = list(of_python(seed))
         if [name for name, _ in theirs] != [name for name, _ in ours]:
             print(f"different names:\nPython: {[n for n, _ in ours]}\nC++:    {[n for n, _ in theirs]}")

@@ -1,21 +1,21 @@
 // Reads one optimizer's options a line (adam|adamw steps seed double amsgrad maximize groups, then lr beta1
 // beta2 eps weight_decay of each group) and writes its parameters, at some of the steps, and at the end its
 // state, as little-endian float64. optimizer_parity.py compares them with Python's.
+#include <lockstep/launch/guarded.h>
 #include <lockstep/train/adam.h>
 #include <torch/torch.h>
 
-#include <cstdio>
 #include <exception>
 #include <iostream>
 #include <memory>
 #include <sstream>
 
+#include "write.h"
+
 namespace {
 
 void write(const at::Tensor& tensor) {
-  const auto values = tensor.detach().to(at::kDouble).contiguous();
-  std::cout.write(reinterpret_cast<const char*>(values.const_data_ptr<double>()),
-                  static_cast<std::streamsize>(values.nbytes()));
+  lockstep::parity::write(std::cout, tensor.to(at::kDouble));
 }
 
 struct Case {
@@ -90,11 +90,7 @@ void answer(const Case& c) {
 }  // namespace
 
 int main() {
-  try {
+  return lockstep::launch::guarded([&] {
     for (std::string line; std::getline(std::cin, line);) answer(read(line));
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 3;
-  }
+  });
 }

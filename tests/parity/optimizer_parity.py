@@ -5,14 +5,9 @@ Exit codes: 0 equal, 1 different, 3 the program failed, 77 skipped.
 """
 
 import random
-import subprocess
 import sys
 
-try:
-    import torch
-except ImportError as error:
-    print(f"skipped: {error}")
-    sys.exit(77)
+from one_program import output_of, torch
 
 STEPS = 300
 
@@ -62,11 +57,7 @@ def main(program):
     everything = list(cases())
     lines = "".join(" ".join([case[0], *(str(int(value)) for value in case[1:6]), str(len(case[6])),
                               *(repr(value) for group in case[6] for value in group)]) + "\n" for case in everything)
-    run = subprocess.run([program], input=lines.encode(), stdout=subprocess.PIPE, timeout=100)
-    if run.returncode != 0:
-        print(f"{program} exited with {run.returncode}")
-        return 3
-    theirs = torch.frombuffer(bytearray(run.stdout), dtype=torch.float64)
+    theirs = torch.frombuffer(bytearray(output_of(program, lines=lines)), dtype=torch.float64)
     position = 0
     for case in everything:
         for what, expected in of_python(case):

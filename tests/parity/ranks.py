@@ -6,6 +6,7 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -45,6 +46,23 @@ class Ranks:
                 pass
             process.wait()
             process.stdout.close()
+
+
+def run_both(test_case, prefix, program, script, init, words, ranks, deadline_s):
+    """Runs the program's ranks, then the script's (of this folder), with OUT INIT RANK and `words`. The folder of their
+    OUTs, cpp and python; it goes with the test case."""
+    folder = tempfile.TemporaryDirectory(prefix=prefix)
+    test_case.addClassCleanup(folder.cleanup)
+    for language, command in {"cpp": [program], "python": [sys.executable, os.path.join(HERE, script)]}.items():
+        out = os.path.join(folder.name, language)
+        stores = os.path.join(folder.name, "stores_" + language)
+        os.mkdir(out)
+        os.mkdir(stores)
+        with Ranks(deadline_s) as group:
+            for rank in range(ranks):
+                group.start([*command, out, f"file://{stores}/{init}", str(rank), *words])
+            group.wait()
+    return folder.name
 
 
 def read_result(path):

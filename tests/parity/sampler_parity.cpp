@@ -1,9 +1,9 @@
 // Reads one sampler's options a line (dataset_size num_replicas seed epoch shuffle drop_last) and
 // writes the indices of its ranks 0, 1, ... as little-endian int64, each rank's behind their
 // number. sampler_parity.py compares them with Python's.
+#include <lockstep/launch/guarded.h>
 #include <lockstep/train/distributed_sampler.h>
 
-#include <cstdio>
 #include <exception>
 #include <iostream>
 
@@ -26,15 +26,12 @@ void answer(lockstep::DistributedSamplerOptions options, std::int64_t epoch) {
 }  // namespace
 
 int main() {
-  try {
+  return lockstep::launch::guarded([&] {
     lockstep::DistributedSamplerOptions options;
     std::int64_t epoch = 0;
     while (std::cin >> options.dataset_size >> options.num_replicas >> options.seed >> epoch >>
            options.shuffle >> options.drop_last)
       answer(options, epoch);
-    return std::cin.eof() ? 0 : 2;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 3;
-  }
+    return std::cin.eof() ? lockstep::kOk : lockstep::kUsage;
+  });
 }

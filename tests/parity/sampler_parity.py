@@ -6,15 +6,10 @@ Exit codes: 0 equal, 1 different, 3 the program failed, 77 skipped.
 
 import itertools
 import random
-import subprocess
 import sys
 
-try:
-    import torch
-    from torch.utils.data.distributed import DistributedSampler
-except ImportError as error:
-    print(f"skipped: {error}")
-    sys.exit(77)
+from one_program import output_of, torch
+from torch.utils.data.distributed import DistributedSampler
 
 LEAST = 2000
 
@@ -42,11 +37,7 @@ def main(program):
     cases = list(combinations())
     assert len(cases) >= LEAST, len(cases)
     lines = "".join(" ".join(str(int(value)) for value in case) + "\n" for case in cases)
-    run = subprocess.run([program], input=lines.encode(), stdout=subprocess.PIPE, timeout=60)
-    if run.returncode != 0:
-        print(f"{program} exited with {run.returncode}")
-        return 3
-    theirs = torch.frombuffer(bytearray(run.stdout), dtype=torch.int64).tolist()
+    theirs = torch.frombuffer(bytearray(output_of(program, lines=lines, timeout=60)), dtype=torch.int64).tolist()
     position = 0
     compared = 0
     for case in cases:

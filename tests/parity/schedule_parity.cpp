@@ -2,6 +2,7 @@
 // everything is made anew from its state_dict (0 = never), and schedules in prefix notation. Writes each
 // group's learning rate and momentum after every step as little-endian float64, then a line with the
 // schedules' state_dicts as Python would write them. schedule_parity.py compares both with Python's.
+#include <lockstep/launch/guarded.h>
 #include <lockstep/train/adam.h>
 #include <lockstep/train/lr_scheduler.h>
 #include <torch/torch.h>
@@ -178,11 +179,7 @@ void answer(const std::string& line) {
 }  // namespace
 
 int main() {
-  try {
+  return launch::guarded([&] {
     for (std::string line; std::getline(std::cin, line);) answer(line);
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 3;
-  }
+  });
 }

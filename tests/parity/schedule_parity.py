@@ -8,16 +8,11 @@ Exit codes: 0 equal, 1 different, 3 the program failed, 77 skipped.
 import ast
 import random
 import struct
-import subprocess
 import sys
 import warnings
 
-try:
-    import torch
-    from torch.optim import lr_scheduler
-except ImportError as error:
-    print(f"skipped: {error}")
-    sys.exit(77)
+from one_program import output_of, torch
+from torch.optim import lr_scheduler
 
 STEPS = 2000
 LAMBDAS = (lambda epoch: 1.0 / (1.0 + 0.01 * epoch), lambda epoch: 0.95 ** (epoch // 30))
@@ -147,15 +142,12 @@ def main(program):
     everything = list(cases())
     lines = "".join(" ".join([kind, *words(lrs), str(STEPS), str(resume), *words(schedules)]) + "\n"
                     for kind, lrs, resume, schedules in everything)
-    run = subprocess.run([program], input=lines.encode(), stdout=subprocess.PIPE, timeout=100)
-    if run.returncode != 0:
-        print(f"{program} exited with {run.returncode}")
-        return 3
+    output = output_of(program, lines=lines)
     position = numbers = 0
     for case in everything:
         expected, made = of_python(case)
         packed = struct.pack(f"<{len(expected)}d", *expected)
-        found = run.stdout[position:position + len(packed)]
+        found = output[position:position + len(packed)]
         position += len(packed)
         if found != packed:
             per_step = 2 * len(case[1])
@@ -164,8 +156,8 @@ def main(program):
             print(f"different: step {at // per_step}, group {at % per_step // 2}, "
                   f"{'momentum' if at % 2 else 'lr'}: Python {expected[at]!r}, C++ {got!r}\n{case}")
             return 1
-        end = run.stdout.index(b"\n", position)
-        ours = ast.literal_eval(run.stdout[position:end].decode())
+        end = output.index(b"\n", position)
+        ours = ast.literal_eval(output[position:end].decode())
         position = end + 1
         theirs = [schedule.state_dict() for schedule in made]
         if not same_state(theirs, ours):

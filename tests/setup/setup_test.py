@@ -4,6 +4,7 @@ the package manager, Python and CMake. Nothing is downloaded or installed.
 Run: python3 tests/setup/setup_test.py   (standard library only)
 """
 
+import contextlib
 import fcntl
 import os
 import pathlib
@@ -494,9 +495,10 @@ class SetupTest(unittest.TestCase):
     def test_unknown_failure_shows_the_end_of_the_log(self):
         self.assert_fails(self.call("run", PIP_MESSAGE="something odd"), "something odd", "pip.log")
 
-    def test_killed_in_the_middle(self):
+    @contextlib.contextmanager
+    def set_up_under_way(self):
+        """A set-up inside pip, which is killed at the end of the block."""
         marker = self.folder / "pip runs"
-        self.log.write_text("")
         process = subprocess.Popen([str(self.tree / "lockstep"), "run"], stdin=subprocess.DEVNULL,
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
                                    env={**self.environment, "PIP_HANG": str(marker)})
@@ -505,9 +507,15 @@ class SetupTest(unittest.TestCase):
             while not marker.exists() and time.monotonic() < deadline:
                 time.sleep(0.02)
             self.assertTrue(marker.exists())
+            yield process
         finally:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait(DEADLINE)
+
+    def test_killed_in_the_middle(self):
+        self.log.write_text("")
+        with self.set_up_under_way():
+            pass
         result = self.call("run")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("half made", result.stderr)
@@ -559,14 +567,7 @@ class SetupTest(unittest.TestCase):
         self.assertEqual((process.returncode, out), (0, "course run\n"), error)
 
     def test_who_sets_up_is_named_to_those_who_ask_or_wait(self):
-        marker = self.folder / "pip runs"
-        process = subprocess.Popen([str(self.tree / "lockstep"), "run"], stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-                                   env={**self.environment, "PIP_HANG": str(marker)})
-        try:
-            deadline = time.monotonic() + DEADLINE
-            while not marker.exists() and time.monotonic() < deadline:
-                time.sleep(0.02)
+        with self.set_up_under_way() as process:
             holder = rf"process {process.pid}, since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d\n"
             doctor = self.call("doctor")
             self.assertEqual(doctor.returncode, 3)
@@ -581,9 +582,6 @@ class SetupTest(unittest.TestCase):
                     self.assertRegex(waiting.stderr.readline(), rf"\Alockstep: +{holder}\Z")
                 finally:
                     waiting.kill()
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(DEADLINE)
         doctor = self.call("doctor")
         self.assertIn("half made", doctor.stdout)
         self.assertNotIn("running", doctor.stdout)

@@ -2,24 +2,14 @@
 #pragma once
 
 #include <lockstep/archive/archive.h>
-#include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
 
 #include <map>
 #include <string>
 
-namespace lockstep::archive {
+#include "../support/refusal.h"
 
-// What `call` says when it throws Error; empty where it does not.
-template <class Call>
-std::string refusal(const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
+namespace lockstep::archive {
 
 // A tensor of float32 [2, 3] in storage "0" of 24 bytes.
 inline TensorInFile small_tensor() {

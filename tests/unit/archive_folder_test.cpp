@@ -194,15 +194,7 @@ TEST_F(CheckpointsUnderFaults, KilledInAnyCall) {
   for (const bool after : {false, true}) {
     for (std::size_t at = 0; at < count; ++at) {
       prepare();
-      const pid_t child = fork();
-      if (child == 0) {
-        DyingSystem system(at, after);
-        save(5, system, 1);
-        _exit(0);
-      }
-      int status = 0;
-      waitpid(child, &status, 0);
-      ASSERT_TRUE(WIFSIGNALED(status));
+      ASSERT_TRUE(dies_in_call(at, after, [&](System& system) { save(5, system, 1); }));
       seen.insert(latest());
       EXPECT_LE(names().size(), 2u);
       save(6, quick_system(), 1);
@@ -264,15 +256,7 @@ TEST_F(RollbackUnderFaults, KilledInAnyCall) {
     for (std::size_t at = 0; at < count; ++at) {
       SCOPED_TRACE("call " + std::to_string(at));
       prepare();
-      const pid_t child = fork();
-      if (child == 0) {
-        DyingSystem system(at, after);
-        save(3, system, 3);
-        _exit(0);
-      }
-      int status = 0;
-      waitpid(child, &status, 0);
-      ASSERT_TRUE(WIFSIGNALED(status));
+      ASSERT_TRUE(dies_in_call(at, after, [&](System& system) { save(3, system, 3); }));
       expect_whole();
     }
   }

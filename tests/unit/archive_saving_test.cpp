@@ -134,15 +134,8 @@ TEST_F(Saving, KilledInAnyCall) {
   for (const bool after : {false, true}) {
     for (std::size_t at = 0; at < count; ++at) {
       save(1);
-      const pid_t child = fork();
-      if (child == 0) {
-        DyingSystem system(at, after);
-        save(2, system);
-        _exit(0);  // not reached
-      }
-      int status = 0;
-      ASSERT_EQ(waitpid(child, &status, 0), child);
-      ASSERT_TRUE(WIFSIGNALED(status)) << "call " << at;
+      ASSERT_TRUE(dies_in_call(at, after, [&](System& system) { save(2, system); }))
+          << "call " << at;
       seen.insert(saved());
       leftovers += names().size() - 1;
       save(3);

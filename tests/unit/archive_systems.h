@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <lockstep/archive/system.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -117,6 +118,19 @@ class DyingSystem : public WatchedSystem {
   std::size_t at_;
   bool after_;
 };
+
+// Whether save(system), in a process of its own, was killed in call number `at`, or after it.
+template <class Save>
+bool dies_in_call(std::size_t at, bool after, const Save& save) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    DyingSystem system(at, after);
+    save(system);
+    ::_exit(0);  // not reached
+  }
+  int status = 0;
+  return ::waitpid(child, &status, 0) == child && WIFSIGNALED(status);
+}
 
 // Nothing gets through from call number `at` on, and the disk keeps only what was synced: after lose(), a file written and not synced since is
 // empty, and a name changed in a folder that was not synced since may be the old one.

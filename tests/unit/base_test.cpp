@@ -12,6 +12,8 @@
 
 #include <cstdlib>
 
+#include "../support/refusal.h"
+
 namespace lockstep {
 namespace {
 
@@ -21,16 +23,6 @@ namespace fs = std::filesystem;
 
 int entries(const fs::path& folder) {
   return static_cast<int>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
-}
-
-template <typename Failure, typename Call>
-std::string text_of(const Call& call) {
-  try {
-    call();
-  } catch (const Failure& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
 }
 
 TEST(File, ReadsBackWhatWasWrittenAndReplacesIt) {
@@ -48,7 +40,7 @@ TEST(File, FailedWriteNamesThePathAndLeavesTheOldFile) {
   const TemporaryFolder folder("lockstep-base");
   const fs::path occupied = folder.path() / "occupied";
   fs::create_directories(occupied / "inside");
-  EXPECT_THAT(text_of<Error>([&] { write_file(occupied, "text"); }),
+  EXPECT_THAT(refusal([&] { write_file(occupied, "text"); }),
               AllOf(HasSubstr("cannot replace"), HasSubstr(occupied.string())));
   EXPECT_EQ(entries(folder.path()), 1) << "a temporary file is left";
 
@@ -58,7 +50,7 @@ TEST(File, FailedWriteNamesThePathAndLeavesTheOldFile) {
 }
 
 TEST(File, MissingFileIsNamedWithTheReason) {
-  EXPECT_THAT(text_of<Error>([] { read_file("/nowhere/at/all"); }),
+  EXPECT_THAT(refusal([] { read_file("/nowhere/at/all"); }),
               AllOf(HasSubstr("/nowhere/at/all"), HasSubstr("No such file")));
 }
 
@@ -85,7 +77,7 @@ TEST(Environment, IntegersAreStrict) {
   EXPECT_EQ(environment_int(name), -12);
   for (const char* bad : {"1x", " 1", "0x10", "1.0", "99999999999", "+1"}) {
     setenv(name, bad, 1);
-    EXPECT_THAT(text_of<UsageError>([&] { environment_int(name); }),
+    EXPECT_THAT(refusal<UsageError>([&] { environment_int(name); }),
                 AllOf(HasSubstr(name), HasSubstr(bad)));
   }
   unsetenv(name);

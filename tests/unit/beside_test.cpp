@@ -7,7 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "../support/program.h"
+#include "../support/checkout.h"
+#include "../support/refusal.h"
 
 namespace lockstep::matrix {
 namespace {
@@ -62,12 +63,7 @@ class Beside : public ::testing::Test {
     return read_beside(file_);
   }
   std::string error_of(const json& text) const {
-    try {
-      read(text.dump());
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
+    return refusal([&] { read(text.dump()); });
   }
   // Two runs of sum-not-mean, one of which is only noticed; slow-rank missed; lr-not-scaled has no run here.
   Matrix scored() const {
@@ -148,15 +144,13 @@ TEST_F(Beside, IsPrintedAndWritten) {
 }
 
 TEST_F(Beside, TheMatrixFitsItsSchema) {
-  if (std::string(LOCKSTEP_PYTHON).empty()) GTEST_SKIP() << "no Python was found beside LibTorch";
+  if (testing::python().empty()) GTEST_SKIP() << "no Python was found beside LibTorch";
   const auto file = folder_.path() / "matrix.json";
   auto matrix = scored();
   for (const bool with : {true, false}) {
     if (!with) matrix.beside.reset();
     write_file(file, to_json(matrix));
-    const auto checked =
-        testing::run({LOCKSTEP_PYTHON, std::string(LOCKSTEP_SUPPORT_FOLDER) + "/validate.py",
-                      std::string(LOCKSTEP_SCHEMA_FOLDER) + "/matrix.schema.json", file.string()});
+    const auto checked = testing::validate("matrix", {file});
     EXPECT_EQ(checked.exit_code, 0) << checked.out << checked.err;
   }
 }

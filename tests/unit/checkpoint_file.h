@@ -1,25 +1,15 @@
-// A file in a folder of its own, and what is refused.
+// A file in a folder of its own.
 #pragma once
 
-#include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
 #include <lockstep/checkpoint/checkpoint.h>
 #include <torch/torch.h>
 
 #include <string>
 
-namespace lockstep {
+#include "../support/refusal.h"
 
-// What `call` says when it throws Error; empty where it does not.
-template <class Call>
-std::string refusal(const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
+namespace lockstep {
 
 struct CheckpointFile {
   TemporaryFolder folder{"lockstep-checkpoint"};

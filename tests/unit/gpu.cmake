@@ -11,10 +11,9 @@ foreach(_part cuda:cuda nvml:nvidia-ml)
   target_compile_options(fake_${_source} PRIVATE ${LOCKSTEP_WARNINGS})
 endforeach()
 add_lockstep_program(gpu_facts SOURCES gpu_facts.cpp DEPENDS lockstep::gpu)
-set_target_properties(gpu_facts PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 
 add_lockstep_test(gpu_test
-  SOURCES gpu_require_nccl_test.cpp gpu_nccl_environment_test.cpp gpu_driver_test.cpp ../support/program.cpp
+  SOURCES gpu_require_nccl_test.cpp gpu_nccl_environment_test.cpp gpu_driver_test.cpp
   DEPENDS lockstep::gpu lockstep::base
   LABEL unit TIMEOUT 30)
 target_compile_definitions(gpu_test PRIVATE GPU_FACTS="$<TARGET_FILE:gpu_facts>" FAKE_DRIVER="${LOCKSTEP_FAKE_DRIVER}")

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "../support/program.h"
+#include "../support/checkout.h"
 #include "matrix_case.h"
 
 namespace lockstep::matrix {
@@ -107,7 +107,7 @@ TEST_F(MatrixCommand, ExitsWithTwoForWrongUse) {
 // The table that is committed, and one that is none.
 TEST_F(MatrixCommand, PutsPyTorchsOwnMeansBeside) {
   make("broken", {.pitfall = "dataset-unseeded", .other = 8});
-  const auto measured = std::string(LOCKSTEP_MEASURED_FOLDER) + "/side_by_side.json";
+  const auto measured = testing::in_checkout("reports/measured/side_by_side.json").string();
   const auto file = (folder_.path() / "matrix.json").string();
   const auto done = matrix({"--beside", measured, "--json", file});
   EXPECT_EQ(done.exit_code, 0) << done.out << done.err;

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "../support/refusal.h"
 #include "matrix_case.h"
 
 namespace lockstep::matrix {
@@ -29,12 +30,7 @@ class Matrices : public ::testing::Test {
     return "sh \"" + file.string() + "\"";
   }
   std::string error_of(const std::vector<fs::path>& folders) {
-    try {
-      find_cases(folders);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
+    return refusal([&] { find_cases(folders); });
   }
   TemporaryFolder folder_{"lockstep-matrix"};
 };

@@ -10,6 +10,8 @@
 #include <regex>
 #include <set>
 
+#include "../support/checkout.h"
+
 namespace lockstep::course {
 namespace {
 
@@ -214,7 +216,7 @@ TEST(PitfallSource, ASwitchHasItsOutermostFunction) {
 
 TEST(PitfallSource, EveryPitfallOfTheCourseFolds) {
   const std::regex near_miss(R"(near[\s/]+miss)", std::regex::icase);
-  const auto pitfalls = find_pitfalls(LOCKSTEP_SOURCE_FOLDER);
+  const auto pitfalls = find_pitfalls(testing::in_checkout(""));
   ASSERT_GE(pitfalls.size(), 100u);
   std::set<std::string> slugs;
   for (const auto& pitfall : pitfalls) {

@@ -3,5 +3,4 @@ add_lockstep_test(record_sketch_test TORCH SOURCES record_sketch_test.cpp
 add_lockstep_test(record_virtuals_test SOURCES record_virtuals_test.cpp
   DEPENDS lockstep::base LABEL unit TIMEOUT 30)
 target_compile_definitions(record_virtuals_test PRIVATE
-  LOCKSTEP_C10D="${LOCKSTEP_TORCH_INCLUDE}/torch/csrc/distributed/c10d"
-  LOCKSTEP_RECORD="${PROJECT_SOURCE_DIR}/common/lockstep/record")
+  LOCKSTEP_C10D="${LOCKSTEP_TORCH_INCLUDE}/torch/csrc/distributed/c10d")

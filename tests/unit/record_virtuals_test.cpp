@@ -9,6 +9,8 @@
 #include <regex>
 #include <set>
 
+#include "../support/checkout.h"
+
 namespace lockstep {
 namespace {
 
@@ -65,12 +67,13 @@ std::set<std::string> forgotten(const std::string& header, const std::string& so
 
 const std::string kBackendHeader = read_file(LOCKSTEP_C10D "/Backend.hpp");
 const std::string kWorkHeader = read_file(LOCKSTEP_C10D "/Work.hpp");
-const std::string kDecoratedBackend = read_file(LOCKSTEP_RECORD "/decorated_backend.h");
-const std::string kObservedBackend =
-    kDecoratedBackend + read_file(LOCKSTEP_RECORD "/observed_backend.cpp");
-const std::string kCheckedBackend =
-    kDecoratedBackend + read_file(LOCKSTEP_RECORD "/checked_backend.cpp");
-const std::string kObservedWork = read_file(LOCKSTEP_RECORD "/observed_work.cpp");
+std::string of_record(const std::string& file) {
+  return read_file(testing::in_checkout("common/lockstep/record/" + file));
+}
+const std::string kDecoratedBackend = of_record("decorated_backend.h");
+const std::string kObservedBackend = kDecoratedBackend + of_record("observed_backend.cpp");
+const std::string kCheckedBackend = kDecoratedBackend + of_record("checked_backend.cpp");
+const std::string kObservedWork = of_record("observed_work.cpp");
 
 TEST(ObservedVirtuals, AreAllForwardedOrRefused) {
   const auto declared = virtuals_of(without_comments(kBackendHeader));

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "../support/program.h"
+#include "../support/checkout.h"
 
 namespace lockstep::report {
 namespace {
@@ -221,8 +221,7 @@ TEST(Earlier, IsEmptyWithoutAReport) {
 
 // The schema must accept what is written, and refuse what is not a report.
 TEST(Report, FitsItsSchema) {
-  if (std::string(LOCKSTEP_PYTHON).empty())
-    GTEST_SKIP() << "no Python with jsonschema was configured";
+  if (testing::python().empty()) GTEST_SKIP() << "no Python with jsonschema was configured";
   const TemporaryFolder folder("lockstep-report-test");
   const auto good = folder.path() / "good.json", bad = folder.path() / "bad.json";
   write_file(good, to_json(comparison()));
@@ -231,11 +230,9 @@ TEST(Report, FitsItsSchema) {
   damaged["variants"][1]["reason"] = "";
   damaged["variants"][0]["pictures"]["timeline"]["calls"][0].erase("left_s");
   write_file(bad, damaged.dump());
-  const std::string script = std::string(LOCKSTEP_SUPPORT_FOLDER) + "/validate.py";
-  const std::string schema = std::string(LOCKSTEP_SCHEMA_FOLDER) + "/comparison.schema.json";
-  const auto accepted = testing::run({LOCKSTEP_PYTHON, script, schema, good.string()});
+  const auto accepted = testing::validate("comparison", {good});
   EXPECT_EQ(accepted.exit_code, 0) << accepted.out << accepted.err;
-  const auto refused = testing::run({LOCKSTEP_PYTHON, script, schema, bad.string()});
+  const auto refused = testing::validate("comparison", {bad});
   EXPECT_EQ(refused.exit_code, 1) << refused.err;
   EXPECT_NE(refused.out.find("variants[0].verdict"), std::string::npos) << refused.out;
   EXPECT_NE(refused.out.find("variants[1].reason"), std::string::npos) << refused.out;

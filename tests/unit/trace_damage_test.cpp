@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <functional>
 
 #include "../support/little_memory.h"
+#include "../support/refusal.h"
 #include "trace_events.h"
 
 namespace lockstep::trace {
@@ -22,15 +22,6 @@ using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
 constexpr std::size_t kHead = 4096;
-
-std::string refusal(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 // A trace of every kind and of one collective that was not left, whose bytes a test may change.
 class DamagedTrace : public ::testing::Test {

@@ -13,7 +13,7 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
-#include "../support/program.h"
+#include "../support/checkout.h"
 #include "trace_events.h"
 
 namespace lockstep::trace {
@@ -241,7 +241,7 @@ TEST(TraceJson, SaysWhatTheTraceSays) {
 
 // The example in trace.md.
 nlohmann::json documented_example() {
-  const auto page = lockstep::read_file(LOCKSTEP_TRACE_PAGE);
+  const auto page = lockstep::read_file(testing::in_checkout("common/lockstep/trace/trace.md"));
   const std::string fence = "```json\n";
   const auto begin = page.find(fence) + fence.size();
   return nlohmann::json::parse(page.substr(begin, page.find("```", begin) - begin));
@@ -249,8 +249,7 @@ nlohmann::json documented_example() {
 
 // The schema accepts every event, and refuses what is none.
 TEST(TraceJson, FitsItsSchema) {
-  if (std::string(LOCKSTEP_PYTHON).empty())
-    GTEST_SKIP() << "no Python with jsonschema was configured";
+  if (testing::python().empty()) GTEST_SKIP() << "no Python with jsonschema was configured";
   const TemporaryFolder folder("lockstep-trace");
   const auto good = nlohmann::json::parse(to_json(random_trace()));
   std::vector<nlohmann::json> bad(7, good);
@@ -267,17 +266,14 @@ TEST(TraceJson, FitsItsSchema) {
   bad[5]["ranks"][1].erase("closed");
   bad[6]["schema_version"] = 2;
 
-  const std::string script = std::string(LOCKSTEP_SUPPORT_FOLDER) + "/validate.py";
-  const std::string schema = std::string(LOCKSTEP_SCHEMA_FOLDER) + "/trace.schema.json";
-  std::vector<std::string> command{LOCKSTEP_PYTHON, script, schema};
-  auto accept = command;
-  accept.push_back(write_json(folder.path() / "good.json", good));
-  accept.push_back(write_json(folder.path() / "documented.json", documented_example()));
-  const auto accepted = testing::run(accept);
+  const auto accepted = testing::validate(
+      "trace", {write_json(folder.path() / "good.json", good),
+                write_json(folder.path() / "documented.json", documented_example())});
   EXPECT_EQ(accepted.exit_code, 0) << accepted.out << accepted.err;
+  std::vector<std::filesystem::path> files;
   for (std::size_t i = 0; i < bad.size(); ++i)
-    command.push_back(write_json(folder.path() / ("bad" + std::to_string(i) + ".json"), bad[i]));
-  const auto refused = testing::run(command);
+    files.push_back(write_json(folder.path() / ("bad" + std::to_string(i) + ".json"), bad[i]));
+  const auto refused = testing::validate("trace", files);
   EXPECT_EQ(refused.exit_code, 1) << refused.err;
   for (std::size_t i = 0; i < bad.size(); ++i)
     EXPECT_THAT(refused.out, ::testing::HasSubstr("bad" + std::to_string(i) + ".json"));

@@ -16,10 +16,6 @@ Payload of_kind(std::size_t kind) {
   return test::payload_of_kind(kind, std::make_index_sequence<kKinds>{});
 }
 
-std::string name_of(const Payload& payload) {
-  return std::visit([](const auto& event) { return std::string(event.kName); }, payload);
-}
-
 // Every kind of event once in an attempt before the last, and once in it.
 Trace whole() {
   Trace trace;
@@ -39,7 +35,7 @@ Trace whole() {
 TEST(Levels, AreTheBackendThenAllButSamplesAndMetricsThenAll) {
   std::map<int, std::string> names;
   for (std::size_t kind = 0; kind < kKinds; ++kind)
-    names[level_of(of_kind(kind))] += " " + name_of(of_kind(kind));
+    names[level_of(of_kind(kind))] += std::string(" ") + name_of(of_kind(kind));
   EXPECT_EQ(names[0], " collective rank_end");
   EXPECT_EQ(names[2],
             " dataset set_epoch pass_begin pass_end samples metric random_numbers decision shard "

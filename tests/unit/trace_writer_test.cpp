@@ -224,12 +224,16 @@ TEST_F(TraceWriter, ThreadsDoNotDisturbEachOther) {
 
 // W processes that nobody told their ranks: each is rank 0 of 1.
 TEST_F(TraceWriter, ProcessesThatAreEachAloneHaveAFileEach) {
-  {
-    Writer first(folder_.path(), {}), second(folder_.path(), {}), third(folder_.path(), {});
-    first.record(SetEpoch{1});
-    second.record(SetEpoch{2});
-    third.record(SetEpoch{3});
-  }
+  std::vector<std::unique_ptr<Child>> others;
+  for (const std::int64_t epoch : {1, 2})
+    others.push_back(std::make_unique<Child>([&](const std::function<void()>& tell) {
+      Writer writer(folder_.path(), {});
+      writer.record(SetEpoch{epoch});
+      tell();
+      pause();
+    }));
+  { Writer(folder_.path(), {}).record(SetEpoch{3}); }
+  others.clear();
   const auto trace = read(folder_.path());
   EXPECT_EQ(trace.world_size, 1);
   ASSERT_EQ(trace.ranks.size(), 1u);

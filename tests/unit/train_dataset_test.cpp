@@ -10,6 +10,8 @@
 #include <ctime>
 #include <limits>
 
+#include "../support/refusal.h"
+#include "../support/variable.h"
 #include "train_gzip.h"
 
 namespace lockstep {
@@ -29,12 +31,7 @@ void write_split(const path& folder, std::uint32_t count, const std::string& lab
 }
 
 std::string fashion_mnist_problem(const path& folder) {
-  try {
-    fashion_mnist(folder, Split::train, 0);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return refusal([&] { fashion_mnist(folder, Split::train, 0); });
 }
 
 TEST(FashionMnist, RefusesLabelsThatDoNotFitTheImages) {
@@ -113,25 +110,18 @@ TEST_F(RealData, TenThousandCostLessThanAllSixtyThousand) {
 
 TEST(FashionMnistFolder, NamedFolderWithoutDataIsAnError) {
   const TemporaryFolder folder("empty");
-  ::setenv("LOCKSTEP_DATA", folder.path().c_str(), 1);
-  std::string problem;
-  try {
-    fashion_mnist_or_synthetic(Split::train, 10);
-  } catch (const Error& error) {
-    problem = error.what();
-  }
-  ::unsetenv("LOCKSTEP_DATA");
-  EXPECT_THAT(problem, AllOf(HasSubstr("LOCKSTEP_DATA names " + folder.path().string()),
-                             HasSubstr("/usr/share/datasets/fashion-mnist")));
+  const testing::Variable data("LOCKSTEP_DATA", folder.path());
+  EXPECT_THAT(refusal([] { fashion_mnist_or_synthetic(Split::train, 10); }),
+              AllOf(HasSubstr("LOCKSTEP_DATA names " + folder.path().string()),
+                    HasSubstr("/usr/share/datasets/fashion-mnist")));
 }
 
 TEST(FashionMnistFolder, NamedFolderIsUsed) {
   const TemporaryFolder folder("small");
   write_split(folder.path(), 3, std::string("\1\2\3", 3));
-  ::setenv("LOCKSTEP_DATA", folder.path().c_str(), 1);
+  const testing::Variable variable("LOCKSTEP_DATA", folder.path());
   std::string which;
   const auto data = fashion_mnist_or_synthetic(Split::train, 2, &which);
-  ::unsetenv("LOCKSTEP_DATA");
   EXPECT_EQ(which, "Fashion-MNIST");
   EXPECT_TRUE(data.targets.equal(at::tensor({1, 2}, at::kLong)));
 }

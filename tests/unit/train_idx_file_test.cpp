@@ -7,6 +7,7 @@
 
 #include <numeric>
 
+#include "../support/refusal.h"
 #include "train_gzip.h"
 
 namespace lockstep {
@@ -44,12 +45,7 @@ class IdxFile : public ::testing::Test {
   }
   // What reading says; empty when it does not throw.
   std::string problem(const std::string& bytes, std::int64_t limit = 0) {
-    try {
-      read_idx(write(bytes), {2, 3}, limit);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
+    return refusal([&] { read_idx(write(bytes), {2, 3}, limit); });
   }
   auto says(std::int64_t offset, const std::string& expected, const std::string& found) {
     return AllOf(StartsWith((folder_.path() / "some-images.gz").string()),

@@ -9,6 +9,8 @@
 #include <set>
 #include <sstream>
 
+#include "../support/refusal.h"
+
 namespace lockstep {
 namespace {
 
@@ -117,12 +119,7 @@ TEST(DistributedSampler, Batches) {
 }
 
 std::string refusal(const Options& options) {
-  try {
-    DistributedSampler sampler(options);
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "";
+  return lockstep::refusal<UsageError>([&] { DistributedSampler sampler(options); });
 }
 
 TEST(DistributedSampler, RefusesOptionsWithTheirValue) {
@@ -306,15 +303,10 @@ TEST(DistributedSampler, LoadedPositionIsTheLoadersFirstPassOnly) {
 
 TEST(DistributedSampler, RefusesAStateOfOtherData) {
   auto sampler = sampler_of(2, 0);
-  const auto refusal = [&](const char* key, Value value) -> std::string {
+  const auto refusal = [&](const char* key, Value value) {
     auto state = sampler.state_dict();
     state.as_dict()[key] = std::move(value);
-    try {
-      sampler_of(2, 0).load_state_dict(state);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
+    return lockstep::refusal([&] { sampler_of(2, 0).load_state_dict(state); });
   };
   EXPECT_THAT(refusal("seed", 2), HasSubstr("saved with seed 2, but this sampler has 1"));
   EXPECT_THAT(refusal("shuffle", false), HasSubstr("shuffle false"));

@@ -1,10 +1,10 @@
 // ./lockstep diagnose: names what went wrong in a recorded run, or in the attempts of a job.
 #include <lockstep/base/clock.h>
 #include <lockstep/base/error.h>
+#include <lockstep/base/exit_code.h>
 #include <lockstep/base/file.h>
 #include <lockstep/base/text.h>
 #include <lockstep/course/commands.h>
-#include <lockstep/course/exit_code.h>
 #include <lockstep/course/flight_diagnosis.h>
 #include <lockstep/diagnose/diagnose.h>
 #include <lockstep/diagnose/stall.h>

@@ -1,10 +1,10 @@
 // ./lockstep exercise: start, hint, check, reset.
 #include <lockstep/base/error.h>
+#include <lockstep/base/exit_code.h>
 #include <lockstep/base/file.h>
 #include <lockstep/base/text.h>
 #include <lockstep/course/commands.h>
 #include <lockstep/course/exercise_check.h>
-#include <lockstep/course/exit_code.h>
 #include <lockstep/course/progress.h>
 #include <lockstep/course/prose.h>
 #include <lockstep/pages/page.h>

@@ -1,9 +1,9 @@
 // ./lockstep explain: what a pitfall is, with its code from the lesson's own source.
+#include <lockstep/base/exit_code.h>
 #include <lockstep/base/text.h>
 #include <lockstep/course/commands.h>
 #include <lockstep/course/difference.h>
 #include <lockstep/course/exercise.h>
-#include <lockstep/course/exit_code.h>
 #include <lockstep/course/lessons.h>
 #include <lockstep/course/pitfall_source.h>
 #include <lockstep/course/prose.h>

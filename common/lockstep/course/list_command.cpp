@@ -1,8 +1,8 @@
 // ./lockstep list: the lessons, what is done of them, and what comes next.
+#include <lockstep/base/exit_code.h>
 #include <lockstep/base/file.h>
 #include <lockstep/base/text.h>
 #include <lockstep/course/commands.h>
-#include <lockstep/course/exit_code.h>
 #include <lockstep/course/lessons.h>
 #include <lockstep/course/progress.h>
 

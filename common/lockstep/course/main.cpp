@@ -1,9 +1,9 @@
 // The program behind ./lockstep.
 #include <lockstep/base/error.h>
+#include <lockstep/base/exit_code.h>
 #include <lockstep/base/text.h>
 #include <lockstep/course/commands.h>
 #include <lockstep/course/exercise_check.h>
-#include <lockstep/course/exit_code.h>
 
 #include <iostream>
 
@@ -73,12 +73,12 @@ int main(int argc, char** argv) {
     return course::main_of(argc, argv);
   } catch (const course::Interrupted& interrupted) {
     std::cerr << interrupted.what() << "\n";
-    return course::kInterrupted;
+    return kInterrupted;
   } catch (const UsageError& error) {
     std::cerr << filled(std::string("error: ") + error.what(), 2);
-    return course::kUsage;
+    return kUsage;
   } catch (const std::exception& error) {
     std::cerr << filled(std::string("error: ") + error.what(), 2);
-    return course::kCouldNotRun;
+    return kCouldNotRun;
   }
 }

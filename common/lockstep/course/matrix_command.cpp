@@ -1,7 +1,7 @@
 #include <lockstep/base/error.h>
+#include <lockstep/base/exit_code.h>
 #include <lockstep/base/file.h>
 #include <lockstep/course/commands.h>
-#include <lockstep/course/exit_code.h>
 #include <lockstep/course/matrix_command.h>
 #include <lockstep/matrix/cases.h>
 #include <lockstep/matrix/checkers.h>

@@ -2,10 +2,10 @@
 #include <lockstep/base/clock.h>
 #include <lockstep/base/countdown.h>
 #include <lockstep/base/error.h>
+#include <lockstep/base/exit_code.h>
 #include <lockstep/base/file.h>
 #include <lockstep/base/text.h>
 #include <lockstep/course/commands.h>
-#include <lockstep/course/exit_code.h>
 #include <lockstep/course/lessons.h>
 #include <lockstep/course/nearest.h>
 #include <lockstep/course/pitfall_source.h>

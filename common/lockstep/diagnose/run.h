@@ -20,9 +20,10 @@ struct Run {
   std::vector<int> numbers;                           // their ranks
   std::set<std::string> kinds;  // of event that any of them recorded; "rank_end": the launcher did
 
-  explicit Run(const trace::Trace& trace);  // which must outlive it
+  explicit Run(const trace::Trace& trace);  // which must outlive it, and not change meanwhile
   explicit Run(trace::Trace&& trace) = delete;
   Run(const Run&) = delete;
+  ~Run();
   // The trace of a rank that left one.
   const trace::ParticipantTrace& rank(int number) const;
 
@@ -35,6 +36,7 @@ struct Run {
   }
 
  private:
+  std::vector<const trace::ParticipantTrace*> indexed_;  // by this run
   mutable std::map<void (*)(), std::shared_ptr<const void>> kept_;
 };
 

@@ -52,8 +52,7 @@ int require_nccl(const InitOptions& options, const Ranks& ranks) {
 
 void set_nccl_environment(const BackendRequest& request) {
   gpu::set_nccl_environment({request.ranks.rank, request.loopback, request.share_gpu,
-                             nccl_version(), request.ranks.local_world_size,
-                             static_cast<int>(gpu::ask_driver().gpus.size())});
+                             nccl_version(), request.ranks.local_world_size, gpu::gpus_here()});
 }
 
 void meet_with_gpus(c10d::Store& store, const Ranks& ranks, const InitOptions& options) {

@@ -97,4 +97,8 @@ Driver ask_driver() {
   return driver;
 }
 
+int gpus_here() {
+  return static_cast<int>(ask_driver().gpus.size());
+}
+
 }  // namespace lockstep::gpu

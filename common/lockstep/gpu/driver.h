@@ -27,4 +27,8 @@ struct Driver {
 // what the machine lacks.
 Driver ask_driver();
 
+// How many of them. It is what this process sees, after CUDA_VISIBLE_DEVICES; usage.h has all of the machine's, and
+// torch::cuda::device_count() those that torch can drive: none where its CUDA library is not loaded.
+int gpus_here();
+
 }  // namespace lockstep::gpu

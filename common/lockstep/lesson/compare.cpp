@@ -1,11 +1,11 @@
 #include <lockstep/base/countdown.h>
 #include <lockstep/base/error.h>
+#include <lockstep/base/exit_code.h>
 #include <lockstep/base/file.h>
 #include <lockstep/base/text.h>
 #include <lockstep/gpu/driver.h>
 #include <lockstep/launch/interrupt.h>
 #include <lockstep/lesson/compare.h>
-#include <lockstep/lesson/exit_code.h>
 #include <lockstep/lesson/judge.h>
 #include <lockstep/lesson/select.h>
 #include <lockstep/matrix/cases.h>
@@ -96,16 +96,12 @@ void describe_ending(const std::vector<supervise::Result>& attempts, report::Var
   }
 }
 
-int gpus_here() {
-  return static_cast<int>(gpu::ask_driver().gpus.size());
-}
-
 // Empty where it can show.
 std::string why_not_shown(const Selected& selected, const LessonOptions& options, int world_size) {
   if (world_size < selected.min_world_size)
     return "shows on " + std::to_string(selected.min_world_size) + " ranks or more; this run has " +
            std::to_string(world_size);
-  if (selected.own_gpus && options.share_gpu && world_size > gpus_here())
+  if (selected.own_gpus && options.share_gpu && world_size > gpu::gpus_here())
     return "shows where each rank has a GPU of its own; these share (--share-gpu)";
   return "";
 }

@@ -1,11 +1,11 @@
 #include <lockstep/base/environment.h>
 #include <lockstep/base/error.h>
+#include <lockstep/base/exit_code.h>
 #include <lockstep/base/file.h>
 #include <lockstep/base/text.h>
 #include <lockstep/gpu/require_nccl.h>
 #include <lockstep/launch/launch.h>
 #include <lockstep/lesson/compare.h>
-#include <lockstep/lesson/exit_code.h>
 #include <lockstep/lesson/judge.h>
 #include <lockstep/lesson/lesson.h>
 #include <lockstep/lesson/select.h>
@@ -75,7 +75,7 @@ int exit_code_of(const report::Comparison& comparison) {
   }
   if (all_skipped) return kSkipped;
   if (late) return kDeadline;
-  return comparison.as_expected() ? kAsExpected : kWrongVerdict;
+  return comparison.as_expected() ? kOk : kFinding;
 }
 
 // Said before a long run, not after it.
@@ -145,7 +145,7 @@ int run_as_rank(const Lesson& lesson, const LessonOptions& options,
   context.write();
   context.leave();
   const bool ours = environment("LOCKSTEP_ERROR_FILE").has_value();  // our launcher judges
-  if (ours || place.rank != 0) return kAsExpected;
+  if (ours || place.rank != 0) return kOk;
   return judge_as_rank_zero(lesson, options, variant, place.world_size);
 }
 
@@ -188,7 +188,7 @@ int guarded(Work&& work) {
   try {
     return work();
   } catch (const CommandLineDone&) {
-    return kAsExpected;
+    return kOk;
   } catch (const Interrupted& interrupted) {
     std::cerr << "interrupted; no rank is left\n";
     return 128 + interrupted.signal;
@@ -215,7 +215,7 @@ int lesson_main(int argc, char** argv, const Lesson& lesson) {
     const auto options = parse_command_line(argc, argv, lesson);
     if (options.describe) {
       print_description(lesson);
-      return static_cast<int>(kAsExpected);
+      return static_cast<int>(kOk);
     }
     const auto place = launch::placement_from_environment();
     return place ? run_as_rank(lesson, options, *place) : run_as_launcher(lesson, options);

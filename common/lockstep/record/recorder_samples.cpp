@@ -82,6 +82,10 @@ void Recorder::draw_dealt(bool training) {
   draw(training ? "train" : "evaluation", ids);
 }
 
+void Recorder::take_dealt() {
+  hear([&] { draw_dealt(true); });
+}
+
 void Recorder::fetch(const Fetch& fetch) {
   hear([&] {
     end_pass_if_done();

@@ -24,7 +24,7 @@ void cut(ParticipantTrace& rank, int level) {
 }  // namespace
 
 int level_of(const Payload& payload) {
-  return level_of(std::visit([](const auto& event) { return std::string(event.kName); }, payload));
+  return level_of(std::string(name_of(payload)));
 }
 
 int level_of(const std::string& kind) {

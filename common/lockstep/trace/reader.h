@@ -2,8 +2,10 @@
 #pragma once
 
 #include <lockstep/trace/event.h>
+#include <lockstep/trace/kind_index.h>
 #include <lockstep/trace/writer.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <variant>
@@ -32,21 +34,34 @@ struct ParticipantTrace {
   };
   template <class T>
   std::vector<At<T>> all() const& {
-    std::vector<At<T>> found;
-    for (const auto& event : events)
-      if (const auto* payload = std::get_if<T>(&event.payload))
-        found.push_back({event.step, event.time_ns, payload});
-    return found;
+    return from<T>(0);
   }
   template <class T>
   std::vector<At<T>> all() const&& = delete;  // of a temporary they would point nowhere
   // Those of the last attempt.
   template <class T>
   std::vector<At<T>> latest() const& {
+    return from<T>(last_attempt);
+  }
+
+  // Made by who asks for many kinds and lets nobody change the events meanwhile (diagnose/run.h).
+  mutable KindIndex index = {};
+
+  template <class T>
+  std::vector<At<T>> from(std::size_t first) const& {
     std::vector<At<T>> found;
-    for (std::size_t i = last_attempt; i < events.size(); ++i)
-      if (const auto* payload = std::get_if<T>(&events[i].payload))
-        found.push_back({events[i].step, events[i].time_ns, payload});
+    const auto add = [&](const Event& event) {
+      if (const auto* payload = std::get_if<T>(&event.payload))
+        found.push_back({event.step, event.time_ns, payload});
+    };
+    if (index.empty()) {
+      for (std::size_t i = first; i < events.size(); ++i) add(events[i]);
+      return found;
+    }
+    const auto positions = index.of(kind_of<T>());
+    const auto begin = std::lower_bound(positions.begin(), positions.end(), first);
+    found.reserve(static_cast<std::size_t>(positions.end() - begin));
+    for (auto at = begin; at != positions.end(); ++at) add(events[*at]);
     return found;
   }
 };

@@ -63,13 +63,13 @@ std::filesystem::path file_of(const std::filesystem::path& folder, const Partici
                                        : trace_file(folder, participant.rank);
 }
 
-// Each writer holds a lock on its file until it ends.
+// By another process. Each writer holds a lock on its file until it ends.
 bool is_being_written(const std::filesystem::path& file) {
   const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return false;
   const bool locked = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   close(fd);
-  return locked;
+  return locked && read_flight_board(file).pid != getpid();
 }
 
 // A process that takes itself for the only one may not be: beside others, it has a file of its own.

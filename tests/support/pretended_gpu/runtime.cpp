@@ -55,7 +55,7 @@ auto& events() {
 }
 
 int gpus() {
-  static const int count = static_cast<int>(lockstep::gpu::ask_driver().gpus.size());
+  static const int count = lockstep::gpu::gpus_here();
   return count;
 }
 

@@ -1,0 +1,48 @@
+// Where a trace's events of each kind are, so that who asks for one kind does not go through all.
+#pragma once
+
+#include <lockstep/trace/event.h>
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <variant>
+#include <vector>
+
+namespace lockstep::trace {
+
+template <class T, std::size_t I = 0>
+constexpr std::size_t kind_of() {
+  if constexpr (std::is_same_v<std::variant_alternative_t<I, Payload>, T>)
+    return I;
+  else
+    return kind_of<T, I + 1>();
+}
+
+const char* name_of(const Payload& payload);  // its kName
+
+// Of events that do not change while it is there. A copy of a trace has none, since its events may change.
+class KindIndex {
+ public:
+  KindIndex() = default;
+  KindIndex(const KindIndex&) noexcept {}
+  KindIndex& operator=(const KindIndex&) noexcept {
+    clear();
+    return *this;
+  }
+
+  bool empty() const { return positions_.empty(); }
+  void clear() { positions_ = {}; }
+  void make(const std::vector<Event>& events);
+
+  // In order.
+  std::span<const std::uint32_t> of(std::size_t kind) const {
+    return {positions_.data() + begin_[kind], begin_[kind + 1] - begin_[kind]};
+  }
+
+ private:
+  std::array<std::uint32_t, std::variant_size_v<Payload> + 1> begin_{};
+  std::vector<std::uint32_t> positions_;  // by kind, then in order
+};
+
+}  // namespace lockstep::trace

@@ -1,0 +1,56 @@
+# What pip builds: the few sources of Lockstep that the extension needs, and nothing else.
+find_package(Python REQUIRED COMPONENTS Interpreter Development.Module)
+execute_process(COMMAND ${Python_EXECUTABLE} -c "import torch; print(torch.__path__[0], torch.__version__, sep=';')"
+  OUTPUT_VARIABLE _torch OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE _failed)
+if(_failed)
+  message(FATAL_ERROR "${Python_EXECUTABLE} has no torch. Install the torch that your job runs on, then: "
+    "pip install --no-build-isolation ./python")
+endif()
+list(GET _torch 0 _torch_folder)
+list(GET _torch 1 LOCKSTEP_TORCH_VERSION)
+
+# xxhash is one header. Where the system has none, it is that of the source package `xxhash`.
+find_path(XXHASH_INCLUDE xxhash.h)
+if(NOT XXHASH_INCLUDE)
+  set(_sources ${CMAKE_CURRENT_BINARY_DIR}/xxhash)
+  execute_process(COMMAND ${Python_EXECUTABLE} -m pip download --quiet --no-deps --no-binary :all: --dest ${_sources}
+    xxhash==3.5.0 RESULT_VARIABLE _failed)
+  file(GLOB _archive ${_sources}/xxhash-*.tar.gz)
+  if(_failed OR NOT _archive)
+    message(FATAL_ERROR "xxhash.h is not here, and pip could not download the source package xxhash")
+  endif()
+  file(ARCHIVE_EXTRACT INPUT ${_archive} DESTINATION ${_sources})
+  find_path(XXHASH_INCLUDE xxhash.h PATHS ${_sources}/xxhash-3.5.0/deps/xxhash NO_DEFAULT_PATH REQUIRED)
+endif()
+
+set(_lockstep ${CMAKE_CURRENT_SOURCE_DIR}/../common/lockstep)
+file(GLOB _diagnose CONFIGURE_DEPENDS ${_lockstep}/diagnose/*.cpp)
+include(${_lockstep}/diagnose/AllDetectors.cmake)
+set(_torch_free base/clock.cpp base/environment.cpp base/error.cpp base/file.cpp base/hash.cpp base/processors.cpp
+  base/text.cpp launch/placement.cpp trace/attempts.cpp trace/kind_index.cpp trace/levels.cpp trace/reader.cpp
+  trace/writer.cpp record/sketch.cpp)
+set(_with_torch observe/observer.cpp record/backward_hook.cpp record/configuration.cpp record/content.cpp
+  record/decorated_backend.cpp record/failed_collective.cpp record/observed_backend.cpp record/observed_work.cpp
+  record/placement.cpp record/probes.cpp record/recorder.cpp record/recorder_samples.cpp record/summarize.cpp)
+list(TRANSFORM _torch_free PREPEND ${_lockstep}/)
+list(TRANSFORM _with_torch PREPEND ${_lockstep}/)
+
+add_library(torch_free OBJECT ${_torch_free} ${_diagnose} ${LOCKSTEP_DETECTORS})
+target_include_directories(torch_free PRIVATE ${_lockstep}/.. ${XXHASH_INCLUDE})
+
+Python_add_library(_extension MODULE WITH_SOABI src/extension.cpp src/stand_ins.cpp ${_with_torch})
+target_include_directories(_extension SYSTEM PRIVATE ${_torch_folder}/include
+  ${_torch_folder}/include/torch/csrc/api/include ${XXHASH_INCLUDE})
+target_include_directories(_extension PRIVATE ${_lockstep}/..)
+target_precompile_headers(_extension PRIVATE <torch/extension.h> <torch/csrc/distributed/c10d/Backend.hpp>)
+target_compile_definitions(_extension PRIVATE USE_DISTRIBUTED USE_C10D_GLOO)
+target_link_directories(_extension PRIVATE ${_torch_folder}/lib)
+target_link_libraries(_extension PRIVATE torch_free torch_python torch torch_cpu c10)
+
+foreach(_target torch_free _extension)
+  target_compile_features(${_target} PRIVATE cxx_std_20)
+  target_compile_options(${_target} PRIVATE -fvisibility=hidden)
+  set_target_properties(${_target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+endforeach()
+install(TARGETS _extension DESTINATION lockstep_torch)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/built_for.py DESTINATION lockstep_torch)

@@ -1,0 +1,15 @@
+"""What `import torch` calls at its end, in every process of an environment that has this package: it does nothing unless
+LOCKSTEP_TRACE is set, and nothing that goes wrong here reaches the program."""
+
+import os
+import sys
+
+
+def load() -> None:
+    if not os.environ.get("LOCKSTEP_TRACE"):
+        return
+    try:
+        from lockstep_torch import hooks
+        hooks.watch(os.environ["LOCKSTEP_TRACE"])
+    except Exception as error:  # whatever it is: the program goes on
+        print(f"lockstep: this process is not recorded: {error}", file=sys.stderr)

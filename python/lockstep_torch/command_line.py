@@ -1,0 +1,171 @@
+"""lockstep watch -- COMMAND ..., and lockstep diagnose DIR."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+OK, FINDING, USAGE, DEADLINE = 0, 1, 2, 124
+LENGTH_AT = 64  # of a trace's head: how many of its bytes are whole (common/lockstep/trace/trace.md)
+
+
+def progress(folder: pathlib.Path) -> int:
+    """How much the ranks have recorded. It grows with every collective, batch and update."""
+    total = 0
+    for file in folder.rglob("rank_*.trace"):
+        try:
+            with open(file, "rb") as trace:
+                trace.seek(LENGTH_AT)
+                total += struct.unpack("<Q", trace.read(8))[0]
+        except (OSError, struct.error):
+            continue  # a rank is making it
+    return total
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes below this one, parents first, by what /proc says."""
+    children: dict[int, list[int]] = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            except (OSError, IndexError, ValueError):
+                continue
+            children.setdefault(parent, []).append(int(entry.name))
+    found, queue = [], [pid]
+    while queue:
+        below = children.get(queue.pop(0), [])
+        found += below
+        queue += below
+    return found
+
+
+def end(job: subprocess.Popen[bytes]) -> None:
+    """All of the job's processes: nothing of it is left, also where one does not take TERM."""
+    everybody = [*descendants(job.pid), job.pid]
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for pid in everybody:
+            try:
+                os.kill(pid, number)
+                os.kill(pid, signal.SIGCONT)  # one that was stopped takes TERM when it goes on
+            except ProcessLookupError:
+                pass
+        until = time.monotonic() + 1
+        while time.monotonic() < until and any(os.path.exists(f"/proc/{pid}") for pid in everybody):
+            job.poll()
+            time.sleep(0.02)
+    job.wait()
+
+
+def wait_for(job: subprocess.Popen[bytes], folder: pathlib.Path, timeout: float | None) -> bool:
+    """False where no rank made progress for `timeout` seconds, and the job was ended. Before the first rank records,
+    the job is starting: that is no stall."""
+    seen, since = 0, time.monotonic()
+    while True:
+        try:
+            job.wait(None if timeout is None else min(0.2, timeout / 10))
+            return True
+        except subprocess.TimeoutExpired:
+            now = progress(folder)
+            if now != seen or now == 0:
+                seen, since = now, time.monotonic()
+            elif timeout is not None and time.monotonic() - since >= timeout:
+                record_stall(folder)
+                end(job)
+                return False
+
+
+def record_stall(folder: pathlib.Path) -> None:
+    from lockstep_torch.extension import extension
+    extension().record_stall(folder)
+
+
+def diagnosis(folder: pathlib.Path) -> dict[str, object]:
+    import lockstep_torch
+    return lockstep_torch.diagnose(folder)
+
+
+def say(found: dict[str, object]) -> None:
+    recorded, world_size = found["recorded_ranks"], found["world_size"]
+    if recorded != world_size:
+        print(f"{recorded} of {world_size} ranks recorded", file=sys.stderr)
+    print(found["text"], end="", file=sys.stderr)
+
+
+def watch(options: argparse.Namespace) -> int:
+    folder = pathlib.Path(options.into or tempfile.mkdtemp(prefix="lockstep-")).absolute()
+    if any(folder.rglob("*.trace")):
+        print(f"lockstep: {folder} holds a run already; name another folder with --into", file=sys.stderr)
+        return USAGE
+    try:
+        job = subprocess.Popen(options.command, env={**os.environ, "LOCKSTEP_TRACE": str(folder)})
+    except OSError as error:
+        print(f"lockstep: cannot start {options.command[0]}: {error.strerror}", file=sys.stderr)
+        return USAGE
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, lambda received, _frame: job.send_signal(received))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal gives it to the job, too
+    went_on = wait_for(job, folder, options.timeout)
+    code = job.returncode if job.returncode >= 0 else 128 - job.returncode
+    if not went_on:
+        print(f"lockstep: no rank made progress for {options.timeout:g} s; the job was ended", file=sys.stderr)
+        code = DEADLINE
+    if not any(folder.rglob("*.trace")):
+        print("lockstep: nothing was recorded: no process of this job used torch.distributed, an optimizer or a "
+              "DataLoader, or its Python has no lockstep-torch", file=sys.stderr)
+        return code
+    found = diagnosis(folder)
+    say(found)
+    print(f"lockstep: more with: lockstep diagnose {folder}", file=sys.stderr)
+    findings = found["findings"]
+    assert isinstance(findings, list)
+    if options.fail_on_finding and code == OK and any(one["severity"] == "violation" for one in findings):
+        return FINDING
+    return code
+
+
+def diagnose(options: argparse.Namespace) -> int:
+    try:
+        found = diagnosis(options.folder)
+    except RuntimeError as error:
+        print(f"lockstep: {error}", file=sys.stderr)
+        return USAGE
+    if options.json:
+        print(json.dumps({key: value for key, value in found.items() if key != "text"}, indent=2))
+    else:
+        print(found["text"], end="")
+    findings = found["findings"]
+    assert isinstance(findings, list)
+    return FINDING if any(one["severity"] == "violation" for one in findings) else OK
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="lockstep", description="Names what is wrong in a data-parallel training run.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    watched = commands.add_parser("watch", help="run a job, record it, and say what is wrong",
+                                  usage="lockstep watch [--into DIR] [--timeout S] [--fail-on-finding] -- COMMAND ...")
+    watched.add_argument("--into", metavar="DIR", help="where the traces go; all ranks share it (default: a new folder)")
+    watched.add_argument("--timeout", metavar="S", type=float,
+                         help="end a job in which no rank records anything for S seconds, and exit with 124")
+    watched.add_argument("--fail-on-finding", action="store_true", help="exit with 1 where a violation is found")
+    watched.add_argument("command", nargs="+", metavar="COMMAND")
+    watched.set_defaults(run=watch)
+    read = commands.add_parser("diagnose", help="say what is wrong in a folder of traces")
+    read.add_argument("folder", type=pathlib.Path)
+    read.add_argument("--json", action="store_true")
+    read.set_defaults(run=diagnose)
+    options = parser.parse_args(arguments)
+    result: int = options.run(options)
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""A training script as people write it, and one thing wrong with it, named by its first argument."""
+
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+FAULT = sys.argv[1] if len(sys.argv) > 1 else ""
+
+
+def main():
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    torch.manual_seed(0)
+    data = TensorDataset(torch.randn(200, 20), torch.randint(0, 4, (200,)))
+    net = torch.nn.Sequential(
+        torch.nn.Linear(20, 32), torch.nn.ReLU(),
+        torch.nn.Dropout(0.1 if FAULT == "another-dropout" and rank == 1 else 0.5), torch.nn.Linear(32, 4))
+    ddp = DistributedDataParallel(net)
+    rate = 0.2 if FAULT == "another-rate" and rank == 1 else 0.1
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=rate, momentum=0.9)
+    sampler = None if FAULT == "no-sampler" else DistributedSampler(data)
+    loader = DataLoader(data, batch_size=16, sampler=sampler, shuffle=False,
+                        num_workers=2 if FAULT == "near-miss-workers" else 0)
+    for epoch in range(3):
+        if sampler is not None and FAULT != "no-set-epoch":
+            sampler.set_epoch(epoch)
+        ddp.train()
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            outputs = net(inputs) if FAULT == "inner-forward" else ddp(inputs)
+            torch.nn.functional.cross_entropy(outputs, targets).backward()
+            optimizer.step()
+        if FAULT == "one-rank-receives" and rank == 1 and epoch == 1:
+            dist.recv(torch.ones(3), src=0)  # for ever
+        if FAULT == "one-rank-raises" and rank == 1 and epoch == 1:
+            raise ValueError("a batch of this rank is broken")
+        ddp.eval()
+        with torch.no_grad():
+            ddp(data.tensors[0][:16])
+    total = sum(parameter.detach().double().sum() for parameter in net.parameters())
+    sys.stdout.write(f"rank {rank}: {total.item().hex()}\n")  # in one piece, of several ranks
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""Jobs under torchrun as a user starts them, with `lockstep watch --` in front: what is said, and that nothing changes.
+
+usage: python3 watch_test.py PACKAGE      the folder that holds lockstep_torch, for PYTHONPATH
+"""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+PACKAGE = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 and os.path.isdir(sys.argv[1]) else HERE.parent)
+LOCKSTEP = [sys.executable, "-m", "lockstep_torch.command_line"]
+DEADLINE_S = 90
+
+
+def torchrun(*arguments, ranks=2, program=HERE / "job.py"):
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), str(program),
+            *arguments]
+
+
+class Watch(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="lockstep-test-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.traces = self.folder / "traces"
+
+    def call(self, command, **environment):
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("LOCKSTEP_")}
+        return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=DEADLINE_S,
+                              env={**inherited, "PYTHONPATH": str(PACKAGE), "OMP_NUM_THREADS": "1", **environment})
+
+    def watch(self, *arguments, options=(), ranks=2, **environment):
+        return self.call([*LOCKSTEP, "watch", "--into", self.traces, *options, "--", *torchrun(*arguments, ranks=ranks)],
+                         **environment)
+
+    def findings(self):
+        done = self.call([*LOCKSTEP, "diagnose", "--json", self.traces])
+        self.assertIn(done.returncode, (0, 1), done.stderr)
+        return [(one["pitfall"], one["ranks"], one["step"]) for one in json.loads(done.stdout)["findings"]
+                if one["severity"] == "violation"]
+
+    def finals(self, done):
+        found = sorted(re.findall(r"rank \d+: \S+", done.stdout))
+        self.assertEqual(len(found), 2, done.stdout + done.stderr)
+        return found
+
+    def test_a_right_job_is_right_and_unchanged_to_the_bit(self):
+        plain = self.call(torchrun())
+        watched = self.watch()
+        self.assertEqual(watched.returncode, 0, watched.stderr)
+        self.assertEqual(self.finals(watched), self.finals(plain))
+        self.assertEqual(self.findings(), [])
+        self.assertIn("Nothing found", watched.stderr)
+
+    def test_workers_change_nothing(self):
+        self.assertEqual(self.watch("near-miss-workers").returncode, 0)
+        self.assertEqual(self.findings(), [])
+        self.assertEqual(sorted(file.name for file in self.traces.glob("*.trace")), ["rank_0.trace", "rank_1.trace"])
+
+    def test_faults_are_named(self):
+        for fault, *expected in (("no-set-epoch", ("missing-set-epoch", [0, 1], 7)),
+                                 ("no-sampler", ("no-sharding", [0, 1], 0)),
+                                 ("inner-forward", ("forward-bypasses-wrapper", [0, 1], 0)),
+                                 ("another-rate", ("update-differs", [0, 1], 0)),
+                                 ("another-dropout", ("configuration-differs", [0, 1], 0))):
+            with self.subTest(fault):
+                self.traces = self.folder / fault
+                done = self.watch(fault, options=("--fail-on-finding",))
+                self.assertEqual(self.findings(), expected)
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertIn(expected[0][0], done.stderr)
+
+    def test_a_rank_that_raises_is_named_and_the_job_s_exit_code_is_kept(self):
+        done = self.watch("one-rank-raises")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("a batch of this rank is broken", done.stderr)
+
+    def test_a_hang_is_ended_and_named(self):
+        began = time.monotonic()
+        done = self.watch("one-rank-receives", options=("--timeout", "6"))
+        self.assertEqual(done.returncode, 124, done.stderr)
+        self.assertLess(time.monotonic() - began, 45)
+        self.assertIn("no rank made progress for 6 s", done.stderr)
+        self.assertEqual([(pitfall, ranks) for pitfall, ranks, _ in self.findings()], [("no-progress", [1])])
+
+    def test_a_variable_records_a_job_whose_command_line_is_not_one_s_own(self):
+        done = self.call(torchrun("no-set-epoch"), LOCKSTEP_TRACE=str(self.traces))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.findings(), [("missing-set-epoch", [0, 1], 7)])
+
+    def test_processes_without_a_launcher_are_each_alone(self):
+        script = self.folder / "alone.py"
+        script.write_text(HERE.joinpath("alone.py").read_text())
+        began = self.folder / "began"
+        began.mkdir()
+        environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "LOCKSTEP_TRACE": str(self.traces), "OMP_NUM_THREADS": "1"}
+        jobs = [subprocess.Popen([sys.executable, script, began, "2"], env=environment) for _ in range(2)]
+        self.assertEqual([job.wait(DEADLINE_S) for job in jobs], [0, 0])
+        self.assertEqual(self.findings(), [("silent-single-process", [0], 0)])
+
+    def test_nothing_is_recorded_that_was_not_asked_for(self):
+        done = self.call([sys.executable, "-c", "import torch, sys; print('lockstep_torch.hooks' in sys.modules)"])
+        self.assertEqual(done.stdout.strip(), "False")
+
+    def test_another_torch_s_extension_is_not_loaded_and_the_job_goes_on(self):
+        package = self.folder / "lockstep_torch"
+        package.mkdir()
+        for file in (PACKAGE / "lockstep_torch").iterdir():
+            if file.name != "__pycache__":
+                (package / file.name).symlink_to(file.resolve())
+        (package / "built_for.py").unlink()
+        (package / "built_for.py").write_text('TORCH_VERSION = "1.2.3"\n')
+        (self.folder / "lockstep_torch-0.1.0.dist-info").symlink_to(PACKAGE / "lockstep_torch-0.1.0.dist-info")
+        done = self.call(torchrun(), LOCKSTEP_TRACE=str(self.traces), PYTHONPATH=str(self.folder))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("was built for torch 1.2.3, and this is torch 2.", done.stderr)
+        self.assertIn("pip install", done.stderr)
+
+    def test_usage(self):
+        for arguments, said in ((["watch", "--", "/no/such/program"], "cannot start /no/such/program"),
+                                (["diagnose", self.folder / "none"], "there is no folder")):
+            done = self.call([*LOCKSTEP, *arguments])
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(said, done.stderr)
+            self.assertNotIn("Traceback", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
