@@ -11,5 +11,5 @@ def load() -> None:
     try:
         from lockstep_torch import hooks
         hooks.watch(os.environ["LOCKSTEP_TRACE"])
-    except Exception as error:  # whatever it is: the program goes on
+    except Exception as error:  # noqa: BLE001 whatever it is, the program goes on
         print(f"lockstep: this process is not recorded: {error}", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import torch
@@ -17,10 +18,9 @@ def minor(version: str) -> list[str]:
 
 def extension() -> Any:
     """Throws DoesNotFit, with both versions and what to do, before anything of another torch is loaded."""
-    from lockstep_torch import built_for
-    if minor(built_for.TORCH_VERSION) != minor(torch.__version__):
-        raise DoesNotFit(f"lockstep-torch was built for torch {built_for.TORCH_VERSION}, and this is torch "
+    built_for: str = importlib.import_module("lockstep_torch.built_for").TORCH_VERSION
+    if minor(built_for) != minor(torch.__version__):
+        raise DoesNotFit(f"lockstep-torch was built for torch {built_for}, and this is torch "
                          f"{torch.__version__}. Build it again: pip install --no-build-isolation --force-reinstall "
                          "--no-deps ./python")
-    from lockstep_torch import _extension
-    return _extension
+    return importlib.import_module("lockstep_torch._extension")

@@ -42,13 +42,13 @@ class Recording:
 
     def begin(self, rank: int, world_size: int) -> Any:
         if self.rank is None:
-            restarts, attempt = (int(os.environ.get(f"TORCHELASTIC_{name}", 0)) for name in ("MAX_RESTARTS", "RESTART_COUNT"))
+            restarts, attempt = (int(os.environ.get(f"TORCHELASTIC_{name}", "0")) for name in ("MAX_RESTARTS", "RESTART_COUNT"))
             self.rank = extension().Rank(self.folder, rank, world_size, attempt, restarts)
         return self.rank
 
     def begin_alone(self) -> Any:
         if self.rank is None:
-            self.begin(int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1)))
+            self.begin(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
         return self.rank
 
 
@@ -71,7 +71,7 @@ def listens(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
                 return None
             try:
                 return hook(here, *arguments, **options)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 the program is not to notice
                 here.failed.add(name)
                 print(f"lockstep: {name} is recorded no further: {error}", file=sys.stderr)
                 return None
@@ -202,7 +202,7 @@ def wrap_no_sync() -> None:
                 yield
             finally:
                 sync_gradients(True)
-    setattr(DistributedDataParallel, "no_sync", no_sync)
+    DistributedDataParallel.no_sync = no_sync  # type: ignore[method-assign, assignment]
 
 
 @listens("Join")
@@ -334,7 +334,7 @@ def all_dealt(here: Recording) -> None:
 
 
 def wrap_next_index() -> None:
-    original = loaders._BaseDataLoaderIter._next_index
+    original: Any = loaders._BaseDataLoaderIter._next_index
 
     @functools.wraps(original)
     def next_index(iterator: Any) -> Any:
@@ -345,7 +345,7 @@ def wrap_next_index() -> None:
             raise
         dealt(indices, iterator)
         return indices
-    setattr(loaders._BaseDataLoaderIter, "_next_index", next_index)
+    loaders._BaseDataLoaderIter._next_index = next_index  # type: ignore[method-assign]
 
 
 @listens("DistributedSampler")
@@ -417,7 +417,7 @@ def install() -> None:
     register_optimizer_step_pre_hook(update_begins)
     register_optimizer_step_post_hook(update_ended)
     wrap(torch.nn.utils.clip_grad, "_clip_grads_with_norm_", before=clip)
-    wrap(torch.amp.GradScaler, "_maybe_opt_step", before=scaled_step)
+    wrap(torch.amp.grad_scaler.GradScaler, "_maybe_opt_step", before=scaled_step)
     wrap(torch.optim.lr_scheduler.LRScheduler, "step", after=scheduled)
     wrap(DataLoader, "__iter__", before=pass_begins)
     wrap_next_index()

@@ -8,9 +8,10 @@
 #include <lockstep/trace/attempts.h>
 #include <pybind11/stl.h>
 #include <pybind11/stl/filesystem.h>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/extension.h>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "stand_ins.h"
 
@@ -34,13 +35,16 @@ class Rank {
   Rank(std::filesystem::path folder, int rank, int world_size, int attempt, int max_restarts) {
     if (max_restarts > 0) folder = trace::attempt_folder(folder, attempt);
     std::filesystem::create_directories(folder);
-    writer_ = std::make_shared<trace::Writer>(folder, trace::Participant{.rank = rank, .world_size = world_size});
+    writer_ = std::make_shared<trace::Writer>(
+        folder, trace::Participant{.rank = rank, .world_size = world_size});
     if (max_restarts > 0) writer_->record(trace::Attempt{attempt, max_restarts});
     writer_->record(record::placement_of_this_process());
     recorder_ = std::make_shared<record::Recorder>(writer_);
   }
 
-  BackendPtr observe(BackendPtr backend) { return record::observe(std::move(backend), writer_, recorder_); }
+  BackendPtr observe(BackendPtr backend) {
+    return record::observe(std::move(backend), writer_, recorder_);
+  }
   record::Recorder& recorder() { return *recorder_; }
   void tell(const trace::Payload& event) { writer_->record(event); }
   std::int64_t step() const { return writer_->step(); }
@@ -58,7 +62,7 @@ py::dict diagnosis_of(const std::filesystem::path& folder) {
     const py::gil_scoped_release unlocked;
     trace = trace::read_job(folder);
     diagnosis = diagnose::diagnose(trace);
-    text = diagnose::to_text(diagnosis);
+    text = diagnose::to_text(diagnosis, diagnose::Language::python);
   }
   py::list findings;
   for (const auto& finding : diagnosis.findings) {
@@ -101,7 +105,8 @@ PYBIND11_MODULE(_extension, module) {
   module.attr("torch_version") = LOCKSTEP_TORCH_VERSION;
   module.def("diagnose", diagnosis_of, "What the detectors find in a folder of traces.");
 
-  module.def("record_stall", record_stall, "To be called before a job that makes no progress is ended.");
+  module.def("record_stall", record_stall,
+             "To be called before a job that makes no progress is ended.");
 
   py::class_<Model>(module, "Model")
       .def(py::init([](const NamedTensors& parameters, const NamedTensors& buffers) {
@@ -113,68 +118,137 @@ PYBIND11_MODULE(_extension, module) {
       .def(py::init([](const std::vector<std::tuple<std::vector<at::Tensor>, double,
                                                     std::map<std::string, std::string>>>& given) {
         std::vector<Group> groups;
-        for (const auto& [parameters, lr, settings] : given) groups.push_back({parameters, lr, settings});
+        for (const auto& [parameters, lr, settings] : given)
+          groups.push_back({parameters, lr, settings});
         return Optimizer{python::stand_in_for(groups)};
       }))
-      .def("set_rates", [](Optimizer& of, const std::vector<double>& rates) { python::set_rates(*of.optimizer, rates); });
+      .def("set_rates", [](Optimizer& of, const std::vector<double>& rates) {
+        python::set_rates(*of.optimizer, rates);
+      });
 
   py::class_<Rank>(module, "Rank")
       .def(py::init<std::filesystem::path, int, int, int, int>())
       .def("step", &Rank::step)
       .def("observe", &Rank::observe)
-      .def("group", [](Rank& rank, const std::string& action, const std::string& name,
-                       const std::vector<int>& ranks) { rank.recorder().group(action, name, ranks); }, Unlocked())
-      .def("wrapping", [](Rank& rank, Model& model) { rank.recorder().wrapping(*model.module); }, Unlocked())
-      .def("wrapped", [](Rank& rank, Model& model, const std::string& engine) {
-        rank.recorder().wrapped(*model.module, engine);
-      }, Unlocked())
-      .def("forward_begins", [](Rank& rank, Model& model, const std::vector<at::Tensor>& inputs) {
-        rank.recorder().forward_begins(*model.module, inputs);
-      }, Unlocked())
-      .def("forward_ended", [](Rank& rank, Model& model) { rank.recorder().forward_ended(*model.module); }, Unlocked())
-      .def("sync_gradients", [](Rank& rank, bool wanted) { rank.recorder().sync_gradients(wanted); }, Unlocked())
-      .def("loss", [](Rank& rank, const at::Tensor& per_sample) {
-        rank.recorder().loss(per_sample, {}, {});
-      }, Unlocked())
-      .def("backward", [](Rank& rank, const at::Tensor& root) { rank.recorder().backward(root); }, Unlocked())
-      .def("optimizer_made", [](Rank& rank, Optimizer& of) { rank.recorder().optimizer_made(*of.optimizer); }, Unlocked())
-      .def("zero_grad", [](Rank& rank, const std::string& by) { rank.recorder().zero_grad(by); }, Unlocked())
-      .def("update_begins", [](Rank& rank, Optimizer& of) { rank.recorder().update_begins(*of.optimizer); }, Unlocked())
-      .def("update_ended", [](Rank& rank, Optimizer& of) { rank.recorder().update_ended(*of.optimizer); }, Unlocked())
-      .def("update_shadowed", [](Rank& rank) { rank.recorder().update_shadowed(); }, Unlocked())
-      .def("clip", [](Rank& rank, double max_norm, const at::Tensor& norm) {
-        rank.recorder().clip(max_norm, norm);
-      }, Unlocked())
-      .def("scaled_step", [](Rank& rank, double scale, bool found_nonfinite, bool updates) {
-        rank.recorder().scaled_step(scale, found_nonfinite, updates);
-      }, Unlocked())
-      .def("schedule", [](Rank& rank, std::int64_t position, std::int64_t length) {
-        rank.recorder().schedule(position, length);
-      })
-      .def("set_epoch", [](Rank& rank, std::int64_t epoch) { rank.recorder().set_epoch(epoch); }, Unlocked())
-      .def("pass_begins", [](Rank& rank, std::int64_t epoch, std::int64_t size) {
-        rank.recorder().pass_begins(epoch, size);
-      }, Unlocked())
-      .def("dealt", [](Rank& rank, const std::vector<std::int64_t>& ids) { rank.recorder().dealt(ids); }, Unlocked())
-      .def("pass_dealt", [](Rank& rank) { rank.recorder().pass_dealt(); }, Unlocked())
-      .def("take_dealt", [](Rank& rank) { rank.recorder().take_dealt(); }, Unlocked())
-      .def("saving", [](Rank& rank, const std::filesystem::path& file) { rank.recorder().saving(file); }, Unlocked())
-      .def("saved", [](Rank& rank, const std::filesystem::path& file) { rank.recorder().saved(file); }, Unlocked())
-      .def("loaded", [](Rank& rank, const std::filesystem::path& file, const std::vector<std::string>& from,
-                        const std::vector<std::string>& to, const std::vector<std::string>& keys) {
-        rank.recorder().loaded(file, from, to, keys);
-      }, Unlocked())
-      .def("refused", [](Rank& rank, const std::filesystem::path& file) { rank.recorder().refused(file); }, Unlocked())
-      .def("configuration", [](Rank& rank, const std::string& of, const std::vector<std::string>& keys,
-                               const std::vector<std::string>& values) {
-        rank.tell(trace::Configuration{of, keys, values});
-      })
-      .def("intent", [](Rank& rank, std::int64_t global_batch, const std::string& loss_reduction, double reference_lr,
-                        int reference_world_size) {
-        rank.tell(trace::Intent{.global_batch = global_batch, .loss_reduction = loss_reduction,
-                                .reference_lr = reference_lr, .reference_world_size = reference_world_size});
-      })
-      .def("metric", [](Rank& rank, const std::string& name, const std::string& phase, double sum, double count) {
-        rank.recorder().told([&](record::Probes& probes) { probes.metric(name, phase, sum, count); });
+      .def(
+          "group",
+          [](Rank& rank, const std::string& action, const std::string& name,
+             const std::vector<int>& ranks) { rank.recorder().group(action, name, ranks); },
+          Unlocked())
+      .def(
+          "wrapping", [](Rank& rank, Model& model) { rank.recorder().wrapping(*model.module); },
+          Unlocked())
+      .def(
+          "wrapped",
+          [](Rank& rank, Model& model, const std::string& engine) {
+            rank.recorder().wrapped(*model.module, engine);
+          },
+          Unlocked())
+      .def(
+          "forward_begins",
+          [](Rank& rank, Model& model, const std::vector<at::Tensor>& inputs) {
+            rank.recorder().forward_begins(*model.module, inputs);
+          },
+          Unlocked())
+      .def(
+          "forward_ended",
+          [](Rank& rank, Model& model) { rank.recorder().forward_ended(*model.module); },
+          Unlocked())
+      .def(
+          "sync_gradients", [](Rank& rank, bool wanted) { rank.recorder().sync_gradients(wanted); },
+          Unlocked())
+      .def(
+          "loss",
+          [](Rank& rank, const at::Tensor& per_sample) {
+            rank.recorder().loss(per_sample, {}, {});
+          },
+          Unlocked())
+      .def(
+          "backward", [](Rank& rank, const at::Tensor& root) { rank.recorder().backward(root); },
+          Unlocked())
+      .def(
+          "optimizer_made",
+          [](Rank& rank, Optimizer& of) { rank.recorder().optimizer_made(*of.optimizer); },
+          Unlocked())
+      .def(
+          "zero_grad", [](Rank& rank, const std::string& by) { rank.recorder().zero_grad(by); },
+          Unlocked())
+      .def(
+          "update_begins",
+          [](Rank& rank, Optimizer& of) { rank.recorder().update_begins(*of.optimizer); },
+          Unlocked())
+      .def(
+          "update_ended",
+          [](Rank& rank, Optimizer& of) { rank.recorder().update_ended(*of.optimizer); },
+          Unlocked())
+      .def(
+          "update_shadowed", [](Rank& rank) { rank.recorder().update_shadowed(); }, Unlocked())
+      .def(
+          "clip",
+          [](Rank& rank, double max_norm, const at::Tensor& norm) {
+            rank.recorder().clip(max_norm, norm);
+          },
+          Unlocked())
+      .def(
+          "scaled_step",
+          [](Rank& rank, double scale, bool found_nonfinite, bool updates) {
+            rank.recorder().scaled_step(scale, found_nonfinite, updates);
+          },
+          Unlocked())
+      .def("schedule", [](Rank& rank, std::int64_t position,
+                          std::int64_t length) { rank.recorder().schedule(position, length); })
+      .def(
+          "set_epoch", [](Rank& rank, std::int64_t epoch) { rank.recorder().set_epoch(epoch); },
+          Unlocked())
+      .def(
+          "pass_begins",
+          [](Rank& rank, std::int64_t epoch, std::int64_t size) {
+            rank.recorder().pass_begins(epoch, size);
+          },
+          Unlocked())
+      .def(
+          "dealt",
+          [](Rank& rank, const std::vector<std::int64_t>& ids) { rank.recorder().dealt(ids); },
+          Unlocked())
+      .def(
+          "pass_dealt", [](Rank& rank) { rank.recorder().pass_dealt(); }, Unlocked())
+      .def(
+          "take_dealt", [](Rank& rank) { rank.recorder().take_dealt(); }, Unlocked())
+      .def(
+          "saving",
+          [](Rank& rank, const std::filesystem::path& file) { rank.recorder().saving(file); },
+          Unlocked())
+      .def(
+          "saved",
+          [](Rank& rank, const std::filesystem::path& file) { rank.recorder().saved(file); },
+          Unlocked())
+      .def(
+          "loaded",
+          [](Rank& rank, const std::filesystem::path& file, const std::vector<std::string>& from,
+             const std::vector<std::string>& to, const std::vector<std::string>& keys) {
+            rank.recorder().loaded(file, from, to, keys);
+          },
+          Unlocked())
+      .def(
+          "refused",
+          [](Rank& rank, const std::filesystem::path& file) { rank.recorder().refused(file); },
+          Unlocked())
+      .def("configuration",
+           [](Rank& rank, const std::string& of, const std::vector<std::string>& keys,
+              const std::vector<std::string>& values) {
+             rank.tell(trace::Configuration{of, keys, values});
+           })
+      .def("intent",
+           [](Rank& rank, std::int64_t global_batch, const std::string& loss_reduction,
+              double reference_lr, int reference_world_size) {
+             rank.tell(trace::Intent{.global_batch = global_batch,
+                                     .loss_reduction = loss_reduction,
+                                     .reference_lr = reference_lr,
+                                     .reference_world_size = reference_world_size});
+           })
+      .def("metric", [](Rank& rank, const std::string& name, const std::string& phase, double sum,
+                        double count) {
+        rank.recorder().told(
+            [&](record::Probes& probes) { probes.metric(name, phase, sum, count); });
       });
 }

@@ -14,8 +14,9 @@ std::pair<Module*, std::string> holder_of(Module& root, const std::string& name)
   for (auto dot = name.find('.'); dot != std::string::npos; dot = name.find('.', begin)) {
     const auto part = name.substr(begin, dot - begin);
     auto children = holder->named_children();
-    holder = children.contains(part) ? children[part].get()
-                                     : holder->register_module(part, std::make_shared<Module>(part)).get();
+    holder = children.contains(part)
+                 ? children[part].get()
+                 : holder->register_module(part, std::make_shared<Module>(part)).get();
     begin = dot + 1;
   }
   return {holder, name.substr(begin)};
@@ -27,7 +28,9 @@ struct Options : torch::optim::OptimizerOptions {
 
   double get_lr() const override { return lr; }
   void set_lr(const double rate) override { lr = rate; }
-  std::unique_ptr<OptimizerOptions> clone() const override { return std::make_unique<Options>(*this); }
+  std::unique_ptr<OptimizerOptions> clone() const override {
+    return std::make_unique<Options>(*this);
+  }
   void serialize(torch::serialize::OutputArchive& archive) const override {
     for (const auto& [key, value] : settings) archive.write(key, c10::IValue(value));
   }

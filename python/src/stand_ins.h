@@ -15,7 +15,8 @@ namespace lockstep::python {
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 // `parameters` and `buffers` as named_parameters() and named_buffers() give them, "encoder.0.weight".
-std::shared_ptr<torch::nn::Module> stand_in_for(const NamedTensors& parameters, const NamedTensors& buffers);
+std::shared_ptr<torch::nn::Module> stand_in_for(const NamedTensors& parameters,
+                                                const NamedTensors& buffers);
 
 struct Group {
   std::vector<at::Tensor> parameters;

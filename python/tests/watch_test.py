@@ -33,7 +33,7 @@ class Watch(unittest.TestCase):
 
     def call(self, command, **environment):
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("LOCKSTEP_")}
-        return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=DEADLINE_S,
+        return subprocess.run([str(part) for part in command], check=False, capture_output=True, text=True, timeout=DEADLINE_S,
                               env={**inherited, "PYTHONPATH": str(PACKAGE), "OMP_NUM_THREADS": "1", **environment})
 
     def watch(self, *arguments, options=(), ranks=2, **environment):

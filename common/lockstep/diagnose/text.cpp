@@ -21,21 +21,27 @@ std::string where(const Finding& finding) {
 struct Source {
   const char* kind;
   const char* what;
-  const char* how;
+  const char* in_cpp;
+  const char* in_python;
 };
 constexpr Source kSources[] = {
-    {"collective", "Collectives", "make the groups with lockstep::init_process_group"},
+    {"collective", "Collectives", "make the groups with lockstep::init_process_group",
+     "make the groups with torch.distributed.init_process_group"},
     {"update", "Updates, and the parameters after them,",
-     "make the optimizer lockstep::SGD, Adam or AdamW, or put torch's into lockstep::Watched"},
+     "make the optimizer lockstep::SGD, Adam or AdamW, or put torch's into lockstep::Watched",
+     "step an optimizer of torch.optim"},
     {"samples", "Sample ids",
      "take them from lockstep::DistributedSampler, or from LibTorch's in lockstep::Watched, and "
      "train through "
-     "lockstep::DistributedDataParallel or lockstep::take"},
-    {"loss", "Losses", "use lockstep::cross_entropy, or lockstep::tell_loss for one of your own"},
+     "lockstep::DistributedDataParallel or lockstep::take",
+     "draw them with a DataLoader over a data set that has indices, and train through "
+     "DistributedDataParallel"},
+    {"loss", "Losses", "use lockstep::cross_entropy, or lockstep::tell_loss for one of your own",
+     "call lockstep_torch.loss with the losses of the batch's samples"},
 };
 
 // What was not recorded, how many detectors that leaves without what they need, and how to mend it.
-std::string what_is_missing(const Diagnosis& diagnosis) {
+std::string what_is_missing(const Diagnosis& diagnosis, Language job) {
   std::string text;
   for (const auto& source : kSources) {
     if (diagnosis.recorded.count(source.kind) > 0) continue;
@@ -45,7 +51,8 @@ std::string what_is_missing(const Diagnosis& diagnosis) {
              detector.needs.end();
     });
     text += wrapped(std::string(source.what) + " were not recorded, which " +
-                        std::to_string(blind) + " detectors need: " + source.how + ".",
+                        std::to_string(blind) + " detectors need: " +
+                        (job == Language::python ? source.in_python : source.in_cpp) + ".",
                     "");
   }
   return text;
@@ -53,7 +60,7 @@ std::string what_is_missing(const Diagnosis& diagnosis) {
 
 }  // namespace
 
-std::string to_text(const Diagnosis& diagnosis) {
+std::string to_text(const Diagnosis& diagnosis, Language job) {
   std::string text;
   for (const auto& finding : diagnosis.findings) {
     text += to_string(finding.severity) + ": " + finding.pitfall + "\n";
@@ -67,7 +74,7 @@ std::string to_text(const Diagnosis& diagnosis) {
         std::count_if(diagnosis.rows.begin(), diagnosis.rows.end(),
                       [&](const auto& row) { return row.verdict.state == state; }));
   };
-  if (diagnosis.findings.empty()) text += "Nothing found.\n" + what_is_missing(diagnosis);
+  if (diagnosis.findings.empty()) text += "Nothing found.\n" + what_is_missing(diagnosis, job);
   const auto named =
       std::count_if(diagnosis.rows.begin(), diagnosis.rows.end(), [&](const auto& row) {
         return std::any_of(diagnosis.findings.begin(), diagnosis.findings.end(),

@@ -7,8 +7,10 @@
 
 namespace lockstep::diagnose {
 
+enum class Language { cpp, python };
+
 // A few lines per finding, then one on what was looked for; at most 80 columns, ends with a
-// newline.
-std::string to_text(const Diagnosis& diagnosis);
+// newline. Where nothing is found, what a job of that language would have to do to be seen better.
+std::string to_text(const Diagnosis& diagnosis, Language job = Language::cpp);
 
 }  // namespace lockstep::diagnose
