@@ -2,6 +2,7 @@
 
 #include "engine_job.h"
 #include "expect.h"
+#include "sizes.h"
 
 namespace lockstep::contract {
 namespace {
@@ -22,8 +23,7 @@ class Accumulation : public testing::TestWithParam<int> {
     return job;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Ranks, Accumulation, testing::Values(2, 3, 4, 8),
-                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ranks, Accumulation, kTwoAndThree, testing::PrintToStringParamName());
 
 TEST_P(Accumulation, IsRightAndWasLookedAt) {
   const auto trace = job().run();
@@ -151,9 +151,7 @@ TEST_P(Accumulation, NeedsItsLossesAndAnUpdate) {
 TEST_P(Accumulation, CutAnywhereStaysClean) {
   const auto whole = job().run();
   for (std::size_t length = 0; length < whole.ranks[0].events.size(); length += 3) {
-    auto cut = whole;
-    for (std::size_t r = 0; r < cut.ranks.size(); ++r)
-      cut.ranks[r].events.resize(std::min(cut.ranks[r].events.size(), length + r));
+    const auto cut = cut_at(whole, length);
     expect_nothing(cut);
     // As a program does that tells its engine and not its trace.
     expect_nothing(without<trace::SyncGradients>(cut));

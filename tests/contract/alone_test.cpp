@@ -9,8 +9,7 @@ namespace {
 
 trace::ParticipantTrace process(const Job& job, double rate = 0.1) {
   auto trace = job.run();
-  for (auto& event : trace.ranks.front().events)
-    if (auto* update = std::get_if<trace::Update>(&event.payload)) update->lr = {rate};
+  for (auto [step, update] : each<trace::Update>(trace.ranks.front())) update.lr = {rate};
   return std::move(trace.ranks.front());
 }
 
@@ -57,8 +56,7 @@ TEST(Alone, OfASweepOnlyThoseThatAreTheSameAreCounted) {
 
 TEST(Alone, AnotherFirstLossIsAnotherModel) {
   auto trace = beside_each_other({process(Job(1)), process(Job(1))});
-  for (auto& event : trace.alone.front().events)
-    if (auto* loss = std::get_if<trace::Loss>(&event.payload)) loss->backward_value *= 1.001;
+  for (auto [step, loss] : each<trace::Loss>(trace.alone.front())) loss.backward_value *= 1.001;
   expect_nothing(trace);
 }
 

@@ -2,6 +2,7 @@
 
 #include "batch_norm_job.h"
 #include "expect.h"
+#include "sizes.h"
 
 namespace lockstep::contract {
 namespace {
@@ -16,8 +17,7 @@ const std::vector<std::string> kSlugs{"local-batch-norm",       "unequal-counts-
                                       "sync-bn-after-wrapping", "train-mode-differs-across-ranks"};
 
 class BatchNorm : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, BatchNorm, testing::Values(2, 3, 4, 8),
-                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ranks, BatchNorm, kTwoAndThree, testing::PrintToStringParamName());
 
 // Plain BatchNorm under DDP's defaults: each rank its own batch, rank 0's buffers before every forward.
 BatchNormJob plain(int ranks) {
@@ -78,23 +78,15 @@ TEST_P(BatchNorm, ThatARankNeverRunsIsNoFinding) {
   auto job = plain(GetParam());
   job.frozen = true;
   auto trace = with_layer(job.run(), "train");
-  for (auto& rank : trace.ranks)
-    for (auto& event : rank.events)
-      if (auto* gradients = std::get_if<trace::LocalGradients>(&event.payload))
-        gradients->values[1] = {};
+  for (auto [step, gradients] : each<trace::LocalGradients>(trace)) gradients.values[1] = {};
   EXPECT_NE(state(trace, "replica-buffers-lost"), State::found);
 }
 
 TEST_P(BatchNorm, WhoseStatisticsArePutBackBeforeAnEvaluationIsNamed) {
   auto trace = with_layer(BatchNormJob(GetParam()).run(), "train");
   for (auto& rank : trace.ranks) {
-    trace::Buffers *first = nullptr, *last = nullptr;
-    for (auto& event : rank.events)
-      if (auto* buffers = std::get_if<trace::Buffers>(&event.payload)) {
-        first = first != nullptr ? first : buffers;
-        last = buffers;
-      }
-    last->values = first->values;
+    const auto buffers = each<trace::Buffers>(rank);
+    buffers.back().second.values = buffers.front().second.values;
   }
   EXPECT_EQ(state(trace, "replica-buffers-lost"), State::found);
   EXPECT_EQ(diagnose::diagnose(trace).findings.at(0).step, 4);
@@ -109,9 +101,8 @@ TEST_P(BatchNorm, BuffersThatWereNeverEqualAreNobodysStatistics) {
 
 TEST_P(BatchNorm, OfReplicasThatAreApartSaysNothing) {
   auto trace = plain(GetParam()).run();
-  for (auto& event : trace.ranks[1].events)
-    if (auto* parameters = std::get_if<trace::Parameters>(&event.payload); parameters)
-      parameters->values = summarize(draw_values(9, 9, event.step));
+  for (auto [step, parameters] : each<trace::Parameters>(trace.ranks[1]))
+    parameters.values = summarize(draw_values(9, 9, step));
   EXPECT_EQ(state(trace, "local-batch-norm"), State::clean);
 }
 
@@ -152,8 +143,7 @@ TEST_P(BatchNorm, EvaluatedOnOneRankHasOneSetOfBuffers) {
 TEST_P(BatchNorm, RankZeroInEvaluationModeIsNamedAtItsFirstUpdate) {
   auto job = plain(GetParam());
   job.training = [](int rank, int step) { return rank != 0 || step < 2; };
-  expect_violation(job.run(), "train-mode-differs-across-ranks",
-                   GetParam() == 2 ? all_ranks(2) : std::vector<int>{0}, 2);
+  expect_violation(job.run(), "train-mode-differs-across-ranks", odd_one_out(GetParam(), 0), 2);
 }
 
 TEST_P(BatchNorm, EvaluationModeOnAllRanksIsAChoice) {
@@ -183,19 +173,15 @@ TEST_P(BatchNorm, TheSameBroadcastInAStepThatEndedDoesNoHarm) {
   EXPECT_EQ(state(job.run(), "buffer-sync-inside-backward"), State::clean);
 }
 
-TEST_P(BatchNorm, ForwardsThatEachHaveTheirBackwardMayBroadcast) {
+TEST_P(BatchNorm, TwoForwardsThatBroadcastNothingOrHaveABackwardEachAreNotIt) {
+  BatchNormJob synchronised(GetParam());
   auto job = plain(GetParam());
-  job.forwards = 2;
   job.backward_in_between = true;
-  job.dies_in = 0;
-  expect_nothing(job.run());
-}
-
-TEST_P(BatchNorm, TwoForwardsWithoutABroadcastAreNotIt) {
-  BatchNormJob job(GetParam());
-  job.forwards = 2;
-  job.dies_in = 0;
-  expect_nothing(job.run());
+  for (auto* right : {&synchronised, &job}) {
+    right->forwards = 2;
+    right->dies_in = 0;
+    expect_nothing(right->run());
+  }
 }
 
 TEST_P(BatchNorm, ALayerThatTheEngineDoesNotHoldIsNamed) {
@@ -230,11 +216,7 @@ TEST_P(BatchNorm, NeedsWhatItLooksAt) {
 TEST_P(BatchNorm, CutAnywhereStaysClean) {
   const auto whole = BatchNormJob(GetParam()).run();
   for (std::size_t length = 0; length < whole.ranks[0].events.size(); ++length) {
-    auto cut = whole;
-    for (std::size_t r = 0; r < cut.ranks.size(); ++r) {
-      cut.ranks[r].events.resize(std::min(cut.ranks[r].events.size(), length + r));
-      cut.ranks[r].closed = false;
-    }
+    const auto cut = cut_at(whole, length);
     ASSERT_TRUE(diagnose::diagnose(cut).findings.empty())
         << length << ": " << diagnose::diagnose(cut).findings[0].pitfall;
   }

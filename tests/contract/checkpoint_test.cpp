@@ -9,6 +9,7 @@
 
 #include "expect.h"
 #include "job.h"
+#include "sizes.h"
 
 namespace lockstep::contract {
 namespace {
@@ -39,7 +40,8 @@ struct CheckpointJob {
   int world_size = 2;
   std::int64_t next_epoch = 1;  // as it counts after it has resumed
   std::int64_t saved_in_batch = kBatches;
-  std::int64_t skip = 0;  // batches of that epoch's order
+  std::int64_t skip = 0;    // batches of that epoch's order
+  std::int64_t padded = 0;  // samples that an epoch has twice
   bool with_replacement = false;
   bool tells_ends = true;  // of passes; a program that leaves a last, smaller batch out has none
   bool goes_on = true;     // it updates after it has resumed
@@ -59,7 +61,8 @@ struct CheckpointJob {
 
   void train(trace::ParticipantTrace& rank, int r, std::int64_t epoch, std::int64_t from,
              std::int64_t to, std::int64_t* step) const {
-    auto ids = deal({.samples = 4 * kBatches * world_size, .world_size = world_size}, r, epoch);
+    auto ids =
+        deal({.samples = 4 * kBatches * world_size - padded, .world_size = world_size}, r, epoch);
     if (with_replacement) {
       std::mt19937_64 generator(static_cast<std::uint64_t>(100 * *step + r));
       for (auto& id : ids) id = static_cast<std::int64_t>(generator() % (ids.size() * 3 / 2));
@@ -109,8 +112,7 @@ class Checkpoints : public testing::TestWithParam<int> {
     return ranks;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Ranks, Checkpoints, testing::Values(2, 3, 4, 8),
-                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ranks, Checkpoints, kTwoAndThree, testing::PrintToStringParamName());
 
 TEST_P(Checkpoints, AllOfItIsRight) {
   expect_nothing(job.run());
@@ -202,6 +204,16 @@ TEST_P(Checkpoints, BrokenOffEpochThatStartsOverIsNamed) {
   expect_nothing(job.run());
   job.skip = 0, job.next_epoch = 1;  // the rest is given up
   expect_nothing(job.run());
+}
+
+// The sampler repeats the first samples, which came before the checkpoint, at its end.
+TEST_P(Checkpoints, BrokenOffEpochThatGoesOnToItsPaddingIsRight) {
+  job.saved_in_batch = 2;
+  job.next_epoch = 0;
+  job.skip = 2;
+  job.padded = GetParam() - 1;
+  expect_nothing(job.run());
+  EXPECT_EQ(state(job.run(), "resume-mid-epoch-replays"), State::clean);
 }
 
 TEST_P(Checkpoints, SamplesDrawnWithReplacementSayNothingOfWhatIsReplayed) {

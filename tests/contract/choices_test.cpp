@@ -7,6 +7,7 @@
 
 #include "expect.h"
 #include "job.h"
+#include "sizes.h"
 
 namespace lockstep::contract {
 namespace {
@@ -124,7 +125,7 @@ trace::Trace with_reductions(trace::Trace trace) {
 }
 
 class Choices : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, Choices, testing::Values(2, 4), testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ranks, Choices, kTwoAndThree, testing::PrintToStringParamName());
 
 TEST_P(Choices, AThreadWithAGroupOfItsOwnMayBeAnUpdateAhead) {
   auto trace = with_reductions(Job(GetParam()).run());
@@ -145,8 +146,7 @@ TEST_P(Choices, AnAllReduceLeftOutInOneUpdateIsNamed) {
   });
   for (auto at = events.erase(left_out); at != events.end(); ++at)
     if (auto* later = std::get_if<trace::Collective>(&at->payload)) --later->sequence;
-  expect_only(trace, "rank-conditional-collective",
-              GetParam() == 2 ? all_ranks(2) : std::vector<int>{1}, 10);
+  expect_only(trace, "rank-conditional-collective", odd_one_out(GetParam(), 1), 10);
 }
 
 // Rank 1 has a batch fewer in each pass, and shadows the other's; nothing tells of passes.
@@ -219,12 +219,10 @@ TEST(Gradients, OfZeroOnAllRanksAreTheMean) {
   auto trace = train(
       6, [](auto) { return true; }, [](auto) { return false; });
   const auto zero = summarize(Tensors{Values(6, 0.0), Values(3, 0.0)});
-  for (auto& rank : trace.ranks)
-    for (auto& event : rank.events) {
-      if (event.step != 2) continue;
-      if (auto* own = std::get_if<trace::LocalGradients>(&event.payload)) own->values = zero;
-      if (auto* used = std::get_if<trace::ReducedGradients>(&event.payload)) used->values = zero;
-    }
+  for (auto [step, own] : each<trace::LocalGradients>(trace))
+    if (step == 2) own.values = zero;
+  for (auto [step, used] : each<trace::ReducedGradients>(trace))
+    if (step == 2) used.values = zero;
   expect_nothing(trace);
 }
 

@@ -7,6 +7,7 @@
 
 #include "expect.h"
 #include "job.h"
+#include "sizes.h"
 
 namespace lockstep::contract {
 namespace {
@@ -15,8 +16,7 @@ using diagnose::State;
 using Tensors = std::vector<Values>;
 
 class Clipping : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, Clipping, testing::Values(2, 3, 4, 8),
-                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ranks, Clipping, kTwoAndThree, testing::PrintToStringParamName());
 
 Tensors times(Tensors tensors, double factor) {
   for (auto& tensor : tensors)
@@ -109,16 +109,13 @@ TEST_P(Clipping, ByAnotherWrongNormIsNotThatOne) {
         << factor;
 }
 
-// As ranks that train for themselves have it.
-TEST_P(Clipping, OfOwnGradientsByAWrongNormIsNotThatOneEither) {
-  const ClippingJob job{
+// As ranks that train for themselves have them.
+TEST_P(Clipping, OfOwnGradientsThatNobodyReducesIsNeither) {
+  const ClippingJob wrong_norm{
       .world_size = GetParam(), .reduce = false, .norm_times = std::sqrt(GetParam())};
-  EXPECT_EQ(state(job.run(), "norm-reduced-twice"), State::clean);
-}
-
-TEST_P(Clipping, OfOwnGradientsThatNobodyReducesIsNotBeforeTheReduction) {
-  const ClippingJob job{.world_size = GetParam(), .clip_own = true, .reduce = false};
-  EXPECT_EQ(state(job.run(), "clip-before-reduction"), State::clean);
+  EXPECT_EQ(state(wrong_norm.run(), "norm-reduced-twice"), State::clean);
+  const ClippingJob own{.world_size = GetParam(), .clip_own = true, .reduce = false};
+  EXPECT_EQ(state(own.run(), "clip-before-reduction"), State::clean);
 }
 
 TEST_P(Clipping, OfOwnGradientsBeforeTheReductionIsNamed) {
@@ -144,6 +141,13 @@ TEST_P(Clipping, BeforeUnscalingIsNamed) {
     const ClippingJob job{.world_size = GetParam(), .scale = scale, .clip_scaled = true};
     expect_only(job.run(), "clip-before-unscale", all_ranks(GetParam()), 0);
   }
+}
+
+// Nearer to the unscaled norm than to the scaled one, and above it: it was meant to let them pass.
+TEST_P(Clipping, BeforeUnscalingIsNamedWhereUnscaledTheyAreShortEnough) {
+  const ClippingJob job{
+      .world_size = GetParam(), .allowed = 10, .scale = 1024, .clip_scaled = true};
+  expect_only(job.run(), "clip-before-unscale", all_ranks(GetParam()), 0);
 }
 
 TEST_P(Clipping, ToAScaledNormIsRight) {
@@ -214,10 +218,12 @@ trace::Trace scaled_steps(int world_size, const std::vector<Decision>& decisions
   return trace;
 }
 
-TEST_P(Clipping, AStepThatOneRankLeavesOutIsNamed) {
-  const int last = GetParam() - 1;
-  expect_only(scaled_steps(GetParam(), {{}, {}, {{last}, {last}}, {}}), "local-overflow-skip",
-              {last}, 2);
+TEST_P(Clipping, AStepThatSomeRanksLeaveOutIsNamed) {
+  auto others = all_ranks(GetParam());
+  others.erase(others.begin());
+  for (const auto& some : {std::vector<int>{GetParam() - 1}, others})
+    expect_only(scaled_steps(GetParam(), {{}, {}, {some, some}, {}}), "local-overflow-skip", some,
+                2);
 }
 
 TEST_P(Clipping, AStepThatAllLeaveOutIsRight) {

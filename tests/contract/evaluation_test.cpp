@@ -4,6 +4,7 @@
 
 #include "expect.h"
 #include "job.h"
+#include "sizes.h"
 
 namespace lockstep::contract {
 namespace {
@@ -13,8 +14,7 @@ using diagnose::State;
 constexpr std::int64_t kSamples = 101;
 
 class Evaluation : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, Evaluation, testing::Values(2, 3, 4, 8),
-                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ranks, Evaluation, kTwoToFour, testing::PrintToStringParamName());
 
 double padded(int world_size) {
   return static_cast<double>((kSamples + world_size - 1) / world_size * world_size);

@@ -66,6 +66,10 @@ std::vector<int> all_ranks(int world_size) {
   return ranks;
 }
 
+std::vector<int> odd_one_out(int world_size, int rank) {
+  return world_size == 2 ? all_ranks(2) : std::vector<int>{rank};
+}
+
 void expect_only(const trace::Trace& trace, const std::string& slug, const std::vector<int>& ranks,
                  std::int64_t step, diagnose::Severity severity) {
   const auto findings = diagnose::diagnose(trace).findings;
@@ -83,6 +87,14 @@ void expect_only(const trace::Trace& trace, const std::string& slug, const std::
 void expect_nothing(const trace::Trace& trace) {
   EXPECT_EQ(told_text(trace), "");
   EXPECT_EQ(told_text(blinded(trace)), "");
+}
+
+trace::Trace cut_at(trace::Trace trace, std::size_t length) {
+  for (auto& rank : trace.ranks) {
+    rank.events.resize(std::min(rank.events.size(), length++));
+    rank.closed = false;
+  }
+  return trace;
 }
 
 diagnose::State state(const trace::Trace& trace, const std::string& slug) {

@@ -9,6 +9,8 @@
 namespace lockstep::contract {
 
 std::vector<int> all_ranks(int world_size);
+// Whom a finding names where this rank does not do as the others: of two ranks, both.
+std::vector<int> odd_one_out(int world_size, int rank);
 
 // Exactly one finding: this one. `step` < -1 leaves the step open.
 void expect_only(const trace::Trace& trace, const std::string& slug, const std::vector<int>& ranks,
@@ -16,6 +18,9 @@ void expect_only(const trace::Trace& trace, const std::string& slug, const std::
 void expect_nothing(const trace::Trace& trace);
 
 diagnose::State state(const trace::Trace& trace, const std::string& slug);
+
+// As if every rank had been killed, rank r after `length` + r events.
+trace::Trace cut_at(trace::Trace trace, std::size_t length);
 
 // The trace without the events of kind T.
 template <class T>

@@ -2,6 +2,7 @@
 
 #include "expect.h"
 #include "job.h"
+#include "sizes.h"
 
 namespace lockstep::contract {
 namespace {
@@ -10,8 +11,7 @@ using diagnose::Severity;
 using diagnose::State;
 
 class Gradient : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, Gradient, testing::Values(2, 3, 4, 8),
-                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ranks, Gradient, kTwoAndThree, testing::PrintToStringParamName());
 
 TEST_P(Gradient, KeptFromTheLastStepIsNamedAtTheSecondStep) {
   Job job(GetParam());
@@ -56,13 +56,10 @@ TEST_P(Gradient, KeptCannotBeToldAcrossAGap) {
 TEST_P(Gradient, AfterAStepWithoutAnyIsRight) {
   auto trace = Job(GetParam()).run();
   const auto zero = summarize(std::vector<Values>{Values(6, 0.0), Values(3, 0.0)});
-  for (auto& rank : trace.ranks)
-    for (auto& event : rank.events) {
-      if (event.step != 1) continue;
-      if (auto* local = std::get_if<trace::LocalGradients>(&event.payload)) local->values = zero;
-      if (auto* reduced = std::get_if<trace::ReducedGradients>(&event.payload))
-        reduced->values = zero;
-    }
+  for (auto [step, local] : each<trace::LocalGradients>(trace))
+    if (step == 1) local.values = zero;
+  for (auto [step, reduced] : each<trace::ReducedGradients>(trace))
+    if (step == 1) reduced.values = zero;
   EXPECT_EQ(state(trace, "gradients-not-zeroed"), State::clean);
 }
 
@@ -80,16 +77,12 @@ TEST_P(Gradient, SumOfADividedLossIsRight) {
   EXPECT_EQ(state(job.run(), "sum-not-mean"), State::clean);
 }
 
-TEST_P(Gradient, LossDividedBeforeAMeanIsNamed) {
-  Job job(GetParam());
-  job.loss_times = 1.0 / GetParam();
-  expect_only(job.run(), "double-average", all_ranks(GetParam()), 0);
-}
-
-TEST_P(Gradient, MeanDividedAgainIsNamed) {
-  Job job(GetParam());
-  job.reduced_times = 1.0 / GetParam();
-  expect_only(job.run(), "double-average", all_ranks(GetParam()), 0);
+TEST_P(Gradient, LossDividedBeforeAMeanOrMeanDividedAgainIsNamed) {
+  for (const auto times : {&Job::loss_times, &Job::reduced_times}) {
+    Job job(GetParam());
+    job.*times = 1.0 / GetParam();
+    expect_only(job.run(), "double-average", all_ranks(GetParam()), 0);
+  }
 }
 
 TEST_P(Gradient, AccumulationInADividedLossIsStillNamed) {
@@ -116,14 +109,12 @@ TEST(GradientOfOneRank, HasNoReductionToGetWrong) {
 // Clipping takes away another part in each step.
 TEST_P(Gradient, ClippedIsNoFinding) {
   auto trace = Job(GetParam()).run();
-  for (auto& rank : trace.ranks)
-    for (auto& event : rank.events)
-      if (auto* reduced = std::get_if<trace::ReducedGradients>(&event.payload))
-        for (auto& value : reduced->values) {
-          const double factor = 1.0 / static_cast<double>(2 + event.step);
-          value.norm *= factor;
-          for (auto& projection : value.sketch) projection *= factor;
-        }
+  for (auto [step, reduced] : each<trace::ReducedGradients>(trace))
+    for (auto& value : reduced.values) {
+      const double factor = 1.0 / static_cast<double>(2 + step);
+      value.norm *= factor;
+      for (auto& projection : value.sketch) projection *= factor;
+    }
   expect_nothing(trace);
 }
 
@@ -184,24 +175,21 @@ TEST_P(Gradient, NotZeroedIsNamedThoughItIsClipped) {
   Job job(GetParam());
   job.zero_gradients = false;
   auto trace = job.run();
-  for (auto& rank : trace.ranks)
-    for (auto& event : rank.events)
-      if (auto* reduced = std::get_if<trace::ReducedGradients>(&event.payload);
-          reduced && event.step == 1)
-        for (auto& value : reduced->values) {
-          value.norm /= 2;
-          for (auto& projection : value.sketch) projection /= 2;
-        }
+  for (auto [step, reduced] : each<trace::ReducedGradients>(trace))
+    if (step == 1)
+      for (auto& value : reduced.values) {
+        value.norm /= 2;
+        for (auto& projection : value.sketch) projection /= 2;
+      }
   EXPECT_EQ(state(trace, "gradients-not-zeroed"), State::found);
 }
 
 // The gradient of one step is another one on those ranks.
 trace::Trace with_other_gradient(trace::Trace trace, const std::vector<int>& ranks) {
   for (const int r : ranks)
-    for (auto& event : trace.ranks[static_cast<std::size_t>(r)].events)
-      if (auto* reduced = std::get_if<trace::ReducedGradients>(&event.payload);
-          reduced && event.step == 2)
-        reduced->values = summarize(draw_values(99, 0, 0));
+    for (auto [step, reduced] :
+         each<trace::ReducedGradients>(trace.ranks[static_cast<std::size_t>(r)]))
+      if (step == 2) reduced.values = summarize(draw_values(99, 0, 0));
   return trace;
 }
 

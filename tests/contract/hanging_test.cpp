@@ -9,6 +9,7 @@
 #include "expect.h"
 #include "hang_job.h"
 #include "job.h"
+#include "sizes.h"
 
 namespace lockstep::contract {
 namespace {
@@ -33,12 +34,8 @@ class Hanging : public testing::TestWithParam<int> {
     for (int other = 0; other < GetParam(); ++other)
       if (other != rank) end(trace, other, "raised", 0, true);
   }
-  std::vector<int> differing(int rank) const {
-    return GetParam() == 2 ? all_ranks(2) : std::vector<int>{rank};
-  }
 };
-INSTANTIATE_TEST_SUITE_P(Ranks, Hanging, testing::Values(2, 3, 4, 8),
-                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ranks, Hanging, kTwoAndThree, testing::PrintToStringParamName());
 
 std::string evidence(const trace::Trace& trace) {
   return diagnose::diagnose(trace).findings.at(0).evidence;
@@ -74,7 +71,7 @@ TEST_P(Hanging, AnotherOrderIsNamedByWhatBothSidesCallElsewhere) {
   for (int rank = 0; rank < last(); ++rank)
     job.only(rank, call("broadcast", 1)).only(rank, call("allreduce", 9));
   job.only(last(), call("allreduce", 9)).only(last(), call("broadcast", 1));
-  expect_only(job.play(), "order-mismatch", differing(last()), 0);
+  expect_only(job.play(), "order-mismatch", odd_one_out(world_size(), last()), 0);
 }
 
 TEST_P(Hanging, OperationsThatNobodyKnowsAreLeftUnnamed) {
@@ -255,11 +252,8 @@ TEST_P(Hanging, AGatherOfUnequalSizesIsNamedWhereARankDiesInIt) {
     job.only(rank, call("allgather", rank == last() ? 7 : 8));
   auto whole = job.play();
   EXPECT_EQ(state(whole, "shape-mismatch"), State::clean);  // some backends take it
-  for (auto& rank : whole.ranks)
-    for (auto& event : rank.events)
-      if (auto* made = std::get_if<trace::Collective>(&event.payload);
-          made != nullptr && made->op == "allgather")
-        made->left_ns = 0;
+  for (auto [step, made] : each<trace::Collective>(whole))
+    if (made.op == "allgather") made.left_ns = 0;
   whole.ranks[last()].closed = false;
   end(whole, last(), "signalled", SIGSEGV);
   end_others(whole, last());
@@ -275,11 +269,8 @@ TEST_P(Hanging, AGatherOfUnequalSizesThatHasGoneWellBeforeIsNot) {
     for (int rank = 0; rank < world_size(); ++rank)
       job.only(rank, call("allgather", rank == last() ? 7 : 8));
   auto trace = job.play();
-  for (auto& rank : trace.ranks)
-    for (auto& event : rank.events)
-      if (auto* made = std::get_if<trace::Collective>(&event.payload);
-          made != nullptr && made->sequence == 2)
-        made->left_ns = 0;
+  for (auto [step, made] : each<trace::Collective>(trace))
+    if (made.sequence == 2) made.left_ns = 0;
   trace.ranks[last()].closed = false;
   end(trace, last(), "signalled", SIGSEGV);
   end_others(trace, last());

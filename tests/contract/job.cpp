@@ -51,7 +51,7 @@ class Simulation {
         record(rank, -1,
                trace::Intent{.loss_reduction = "mean",
                              .reference_lr = job_.reference_lr,
-                             .reference_world_size = 1});
+                             .reference_world_size = job_.reference_world_size});
       trace::Model model{{"weight", "bias"}, {{2, 3}, {3}}, {"float", "float"}};
       if (std::count(job_.odd_shape_on.begin(), job_.odd_shape_on.end(), r)) model.shapes[1] = {4};
       record(rank, -1, model);

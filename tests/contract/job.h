@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <utility>
+#include <variant>
 #include <vector>
 
 namespace lockstep::contract {
@@ -20,6 +22,22 @@ trace::Summary summarize(const Values& values);
 // A gradient, or initial parameters, that only these numbers decide: two tensors, of 6 and 3 values.
 std::vector<Values> draw_values(std::uint64_t seed, std::int64_t a, std::int64_t b);
 std::vector<trace::Summary> summarize(const std::vector<Values>& tensors);
+
+// The steps and events of kind T of one rank, or of all, to be changed.
+template <class T>
+std::vector<std::pair<std::int64_t, T&>> each(trace::ParticipantTrace& rank) {
+  std::vector<std::pair<std::int64_t, T&>> all;
+  for (auto& event : rank.events)
+    if (auto* payload = std::get_if<T>(&event.payload)) all.emplace_back(event.step, *payload);
+  return all;
+}
+template <class T>
+std::vector<std::pair<std::int64_t, T&>> each(trace::Trace& trace) {
+  std::vector<std::pair<std::int64_t, T&>> all;
+  for (auto& rank : trace.ranks)
+    for (const auto& one : each<T>(rank)) all.push_back(one);
+  return all;
+}
 
 // Adds events to one rank's trace, at a step.
 void record(trace::ParticipantTrace& rank, std::int64_t step, trace::Payload payload);
@@ -69,7 +87,8 @@ struct Job {
   std::vector<int> odd_shape_on;
 
   // The learning rate is 0.1, and the schedule, as long as the run, keeps it so.
-  double reference_lr = 0.1 / world_size;  // declared, of one rank
+  double reference_lr = 0.1 / world_size;  // declared, of so many ranks:
+  int reference_world_size = 1;
 
   // Data.
   std::function<Ids(int rank, int pass)> order;  // default: as deal()

@@ -5,6 +5,7 @@
 
 #include "expect.h"
 #include "job.h"
+#include "sizes.h"
 
 namespace lockstep::contract {
 namespace {
@@ -119,8 +120,7 @@ class LastWindow : public testing::TestWithParam<int> {
     return passes;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Ranks, LastWindow, testing::Values(1, 2, 3, 4, 8),
-                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ranks, LastWindow, kOneToThree, testing::PrintToStringParamName());
 
 TEST_P(LastWindow, ThatIsClearedIsNamed) {
   for (const auto clear :
@@ -129,6 +129,13 @@ TEST_P(LastWindow, ThatIsClearedIsNamed) {
     lost.clear = clear;
     expect_only(lost.run(), kSlug, all_ranks(GetParam()), 3);
   }
+}
+
+TEST_P(LastWindow, OfASingleBatchIsNamed) {
+  auto lost = job();
+  lost.batches = [](int) { return 13; };
+  lost.samples_of_rank = 13 * 4;
+  expect_only(lost.run(), kSlug, all_ranks(GetParam()), 3);
 }
 
 TEST_P(LastWindow, OfTheOnlyPassIsNamed) {
@@ -302,12 +309,7 @@ TEST_P(LastWindow, CutAnywhereStaysClean) {
   for (const auto tail : {Passes::Tail::updated, Passes::Tail::carried_over}) {
     const auto whole = job(tail).run();
     for (std::size_t length = 0; length < whole.ranks[0].events.size(); length += 3) {
-      auto cut = whole;
-      for (std::size_t r = 0; r < cut.ranks.size(); ++r) {
-        cut.ranks[r].events.resize(std::min(cut.ranks[r].events.size(), length + r));
-        cut.ranks[r].closed = false;
-      }
-      EXPECT_NE(state(cut, kSlug), State::found) << length;
+      EXPECT_NE(state(cut_at(whole, length), kSlug), State::found) << length;
     }
   }
 }

@@ -5,6 +5,7 @@
 
 #include "expect.h"
 #include "job.h"
+#include "sizes.h"
 
 namespace lockstep::contract {
 namespace {
@@ -13,15 +14,12 @@ using diagnose::Severity;
 using diagnose::State;
 
 class LearningRate : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, LearningRate, testing::Values(2, 3, 4, 8),
-                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ranks, LearningRate, kTwoToFour, testing::PrintToStringParamName());
 
-// Every event of kind T of a job that declares `reference` as the rate of one rank.
+// The trace with every event of kind T changed.
 template <class T>
 trace::Trace changed(trace::Trace trace, const std::function<void(std::int64_t step, T&)>& change) {
-  for (auto& rank : trace.ranks)
-    for (auto& event : rank.events)
-      if (auto* payload = std::get_if<T>(&event.payload)) change(event.step, *payload);
+  for (auto [step, payload] : each<T>(trace)) change(step, payload);
   return trace;
 }
 
@@ -50,6 +48,13 @@ trace::Trace rising(trace::Trace trace, double times) {
 TEST_P(LearningRate, OfOneRankOnSeveralIsAdvisedAgainst) {
   expect_only(declaring(GetParam(), 0.1).run(), "lr-not-scaled", all_ranks(GetParam()), 0,
               Severity::advice);
+}
+
+TEST_P(LearningRate, OfARunOnAsManyRanksIsRight) {
+  auto job = declaring(GetParam(), 0.1);
+  job.reference_world_size = GetParam();
+  expect_nothing(job.run());
+  EXPECT_EQ(state(job.run(), "lr-not-scaled"), State::not_applicable);
 }
 
 TEST_P(LearningRate, ScaledByTheLinearRuleIsRight) {

@@ -2,6 +2,7 @@
 
 #include "expect.h"
 #include "job.h"
+#include "sizes.h"
 
 namespace lockstep::contract {
 namespace {
@@ -9,8 +10,7 @@ namespace {
 using diagnose::State;
 
 class LossGraph : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, LossGraph, testing::Values(2, 3, 4, 8),
-                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ranks, LossGraph, kTwoAndThree, testing::PrintToStringParamName());
 
 constexpr std::int64_t kBatch = 4, kFeatures = 6;
 
@@ -86,6 +86,14 @@ TEST_P(LossGraph, FromGatheredLossesIsNamed) {
   expect_nothing(job.run());
 }
 
+TEST_P(LossGraph, FromGatheredLossesWhoseGradientsGoBackIsRight) {
+  Steps job{.world_size = GetParam(), .from_the_mean = true};
+  job.before = {{.op = "allgather", .dtype = "Float", .sizes = {kBatch}}};
+  job.after = {
+      {.op = "allreduce", .reduce_op = "sum", .dtype = "Float", .sizes = {kBatch * GetParam()}}};
+  expect_nothing(job.run());
+}
+
 TEST_P(LossGraph, OfGatheredValuesWhoseGradientsGoBackIsRight) {
   const std::int64_t all = GetParam() * kBatch * kFeatures;
   const trace::Collective ways[] = {
@@ -108,17 +116,11 @@ TEST_P(LossGraph, OfGatheredValuesTimesTheWorldSizeIsRight) {
 }
 
 TEST_P(LossGraph, OfOwnSamplesBesideAGatherIsRight) {
-  expect_nothing(Steps{.world_size = GetParam(), .before = {gather()}}.run());
-}
-
-TEST_P(LossGraph, OfOwnSamplesThatCostTheSameBesideAGatherIsRight) {
-  Steps job{.world_size = GetParam(), .equal_losses = true, .before = {gather()}};
+  Steps job{.world_size = GetParam(), .before = {gather()}};
   expect_nothing(job.run());
-}
-
-// As many losses of its own samples as all ranks have samples.
-TEST_P(LossGraph, OfAsManyTokensBesideAGatherIsRight) {
-  Steps job{.world_size = GetParam(), .losses_a_sample = GetParam(), .before = {gather()}};
+  job.losses_a_sample = GetParam();  // as many as all ranks have samples
+  expect_nothing(job.run());
+  job.losses_a_sample = 1, job.equal_losses = true;
   expect_nothing(job.run());
 }
 
@@ -131,10 +133,8 @@ TEST_P(LossGraph, OfAllSamplesWithoutAGatherIsRight) {
 TEST_P(LossGraph, InOneStepAloneIsNoRule) {
   for (const auto& job : {of_gathered(GetParam()), of_reduced_loss(GetParam())}) {
     auto trace = job.run();
-    for (auto& rank : trace.ranks)
-      for (auto& event : rank.events)
-        if (auto* loss = std::get_if<trace::Loss>(&event.payload); loss && event.step == 2)
-          loss->backward_value *= 3;
+    for (auto [step, loss] : each<trace::Loss>(trace))
+      if (step == 2) loss.backward_value *= 3;
     expect_nothing(trace);
   }
 }

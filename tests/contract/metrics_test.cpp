@@ -2,6 +2,7 @@
 
 #include "expect.h"
 #include "job.h"
+#include "sizes.h"
 
 namespace lockstep::contract {
 namespace {
@@ -9,8 +10,7 @@ namespace {
 using diagnose::State;
 
 class Metrics : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, Metrics, testing::Values(2, 3, 4, 8),
-                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ranks, Metrics, kTwoAndThree, testing::PrintToStringParamName());
 
 constexpr std::int64_t kSamples = 101;
 

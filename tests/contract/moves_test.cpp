@@ -135,9 +135,7 @@ TEST(Moves, OfAPartThatIsLeftOutNowAndThenAreRight) {
 
 TEST(Moves, WithADecayOfTheOwnersAreNamedWhereOthersHaveTensorsOfTheKind) {
   auto trace = train({}, with_decay_of(1));
-  for (auto& rank : trace.ranks)
-    for (auto& event : rank.events)
-      if (auto* model = std::get_if<trace::Model>(&event.payload)) model->shapes = {{6}, {3}};
+  for (auto [step, model] : each<trace::Model>(trace)) model.shapes = {{6}, {3}};
   expect_advice(trace, "update-differs", {1}, 0);
 }
 

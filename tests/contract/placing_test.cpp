@@ -3,6 +3,7 @@
 #include <lockstep/trace/attempts.h>
 
 #include "launching.h"
+#include "sizes.h"
 
 namespace lockstep::contract {
 namespace {
@@ -13,8 +14,7 @@ using trace::Placement;
 using trace::Shard;
 
 class Placing : public Launching {};
-INSTANTIATE_TEST_SUITE_P(Ranks, Placing, testing::Values(2, 3, 4, 8),
-                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ranks, Placing, kTwoToFour, testing::PrintToStringParamName());
 
 // ---- devices ----
 
@@ -143,8 +143,7 @@ class NodeShards : public Launching {
     });
   }
 };
-INSTANTIATE_TEST_SUITE_P(Ranks, NodeShards, testing::Values(2, 3, 4, 8),
-                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ranks, NodeShards, kTwoToFour, testing::PrintToStringParamName());
 
 TEST_P(NodeShards, ByOneNodesRanksIsNamedOnTwo) {
   const auto trace = shards([&](int rank) -> Plan {
@@ -236,6 +235,20 @@ TEST_P(Placing, WithMoreThreadsThanProcessorsIsAdvice) {
   const auto several = ranks_where([&](int r) { return place(r).local_world_size > 1; });
   // A node with one rank has room for three.
   expect_only(with(3), "thread-oversubscription", several, -1, diagnose::Severity::advice);
+}
+
+// A rank has no fewer than one.
+TEST_P(Placing, OfMoreRanksThanProcessorsOnOneThreadEachIsRight) {
+  const auto with = [&](std::int64_t threads) {
+    return job([&](int rank) -> std::vector<trace::Payload> {
+      auto crowded = place(rank, threads);
+      crowded.node = crowded.processors = 1;
+      return {crowded};
+    });
+  };
+  expect_nothing(with(1));
+  expect_only(with(2), "thread-oversubscription", all_ranks(world_size()), -1,
+              diagnose::Severity::advice);
 }
 
 TEST_P(Placing, WithThreadsForProcessorsOfItsOwnIsRight) {

@@ -5,6 +5,7 @@
 
 #include "expect.h"
 #include "job.h"
+#include "sizes.h"
 
 namespace lockstep::contract {
 namespace {
@@ -12,8 +13,7 @@ namespace {
 using diagnose::State;
 
 class Replicas : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, Replicas, testing::Values(2, 3, 4, 8),
-                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ranks, Replicas, kTwoAndThree, testing::PrintToStringParamName());
 
 TEST_P(Replicas, WithoutABroadcastAreNamedBeforeTheFirstStep) {
   Job job(GetParam());
@@ -23,9 +23,8 @@ TEST_P(Replicas, WithoutABroadcastAreNamedBeforeTheFirstStep) {
 
 TEST(ReplicasOfFour, OneThatStartsApartIsTheOneNamed) {
   auto trace = Job(4).run();
-  for (auto& event : trace.ranks[2].events)
-    if (auto* parameters = std::get_if<trace::Parameters>(&event.payload))
-      parameters->values = summarize(draw_values(5, 5, event.step));
+  for (auto [step, parameters] : each<trace::Parameters>(trace.ranks[2]))
+    parameters.values = summarize(draw_values(5, 5, step));
   expect_only(trace, "no-initial-broadcast", {2}, -1);
 }
 
@@ -89,11 +88,8 @@ TEST_P(Replicas, AveragedNowAndThenAreRight) {
   job.reduce = false;
   job.has_engine = false;
   auto trace = job.run();
-  for (auto& rank : trace.ranks)
-    for (auto& event : rank.events)
-      if (auto* parameters = std::get_if<trace::Parameters>(&event.payload);
-          parameters && event.step == 2)
-        parameters->values = summarize(draw_values(5, 5, 5));
+  for (auto [step, parameters] : each<trace::Parameters>(trace))
+    if (step == 2) parameters.values = summarize(draw_values(5, 5, 5));
   expect_nothing(trace);
 }
 
@@ -132,9 +128,7 @@ TEST_P(Replicas, AveragedWhereNobodyLooksAreRight) {
 
 TEST_P(Replicas, AveragedInLargePiecesAreRight) {
   auto trace = local_steps(GetParam()).run();
-  for (auto& rank : trace.ranks)
-    for (auto& event : rank.events)
-      if (auto* model = std::get_if<trace::Model>(&event.payload)) model->shapes = {{500}, {500}};
+  for (auto [step, model] : each<trace::Model>(trace)) model.shapes = {{500}, {500}};
   expect_nothing(with_collectives(trace, "allreduce", {250}, 2, 2));
 }
 
@@ -178,12 +172,10 @@ TEST_P(Replicas, ApartThoughGradientsAreReducedAreAFinding) {
     Job job(GetParam());
     job.has_engine = has_engine;
     auto trace = with_collectives(job.run(), "allreduce", {6, 3}, 0, 1);
-    for (auto& event : trace.ranks[1].events)
-      if (auto* parameters = std::get_if<trace::Parameters>(&event.payload);
-          parameters && event.step >= 1)
-        parameters->values[1] = summarize(Values{1, 2, 3});
+    for (auto [step, parameters] : each<trace::Parameters>(trace.ranks[1]))
+      if (step >= 1) parameters.values[1] = summarize(Values{1, 2, 3});
     // One gradient on all ranks makes them replicas, whoever reduces it; so it is the update that differs.
-    expect_only(trace, "update-differs", GetParam() == 2 ? all_ranks(2) : std::vector<int>{1}, 1);
+    expect_only(trace, "update-differs", odd_one_out(GetParam(), 1), 1);
   }
 }
 
@@ -191,24 +183,25 @@ TEST_P(Replicas, OfWhichOneIsNotFiniteAreApart) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   auto trace = Job(GetParam()).run();
   const auto overflow = [&](trace::ParticipantTrace& rank) {
-    for (auto& event : rank.events)
-      if (auto* parameters = std::get_if<trace::Parameters>(&event.payload);
-          parameters && event.step >= 2)
-        parameters->values[0] = {77, kInfinity, {kInfinity, kInfinity, kInfinity, -kInfinity}};
+    for (auto [step, parameters] : each<trace::Parameters>(rank))
+      if (step >= 2)
+        parameters.values[0] = {77, kInfinity, {kInfinity, kInfinity, kInfinity, -kInfinity}};
   };
   overflow(trace.ranks[1]);
-  expect_only(trace, "update-differs", GetParam() == 2 ? all_ranks(2) : std::vector<int>{1}, 2);
+  expect_only(trace, "update-differs", odd_one_out(GetParam(), 1), 2);
   for (auto& rank : trace.ranks) overflow(rank);
   expect_nothing(trace);
 }
 
 TEST_P(Replicas, ApartForNoNamedReasonAreAGenericFinding) {
   auto trace = without<trace::Update>(Job(GetParam()).run());
-  for (auto& event : trace.ranks[1].events)
-    if (auto* parameters = std::get_if<trace::Parameters>(&event.payload);
-        parameters && event.step >= 1)
-      parameters->values[1] = summarize(Values{1, 2, 3});
-  expect_only(trace, "replicas-diverged", GetParam() == 2 ? all_ranks(2) : std::vector<int>{1}, 1);
+  for (auto [step, parameters] : each<trace::Parameters>(trace.ranks[1]))
+    if (step >= 1) parameters.values[1] = summarize(Values{1, 2, 3});
+  expect_only(trace, "replicas-diverged", odd_one_out(GetParam(), 1), 1);
+  const auto finding = diagnose::diagnose(trace).findings.front();
+  EXPECT_EQ(finding.after, 0);
+  EXPECT_EQ(finding.evidence.find("it began between"),
+            std::string::npos);  // there is no step between
 }
 
 TEST_P(Replicas, ApartBetweenRecordedStepsAreNamedWithBoth) {
@@ -218,11 +211,9 @@ TEST_P(Replicas, ApartBetweenRecordedStepsAreNamedWithBoth) {
       return std::holds_alternative<trace::Parameters>(event.payload) && event.step >= 1 &&
              event.step < 3;
     });
-  for (auto& event : trace.ranks[1].events)
-    if (auto* parameters = std::get_if<trace::Parameters>(&event.payload);
-        parameters && event.step >= 3)
-      parameters->values[1] = summarize(Values{1, 2, 3});
-  expect_only(trace, "replicas-diverged", GetParam() == 2 ? all_ranks(2) : std::vector<int>{1}, 3);
+  for (auto [step, parameters] : each<trace::Parameters>(trace.ranks[1]))
+    if (step >= 3) parameters.values[1] = summarize(Values{1, 2, 3});
+  expect_only(trace, "replicas-diverged", odd_one_out(GetParam(), 1), 3);
   const auto finding = diagnose::diagnose(trace).findings.front();
   EXPECT_EQ(finding.after, 0);
   EXPECT_THAT(finding.evidence, ::testing::EndsWith("; it began between steps 0 and 3"));
@@ -232,26 +223,24 @@ TEST_P(Replicas, OfAnotherShapeAreNamedAlone) {
   Job job(GetParam());
   job.odd_shape_on = {GetParam() - 1};
   job.equal_start = false;
-  expect_only(job.run(), "parameters-differ-across-ranks",
-              GetParam() == 2 ? all_ranks(2) : std::vector<int>{GetParam() - 1}, -1);
+  expect_only(job.run(), "parameters-differ-across-ranks", odd_one_out(GetParam(), GetParam() - 1),
+              -1);
 }
 
 TEST_P(Replicas, WithOtherNamesAreRight) {
   auto trace = Job(GetParam()).run();
-  for (auto& event : trace.ranks[1].events)
-    if (auto* model = std::get_if<trace::Model>(&event.payload))
-      model->names = {"module.weight", "module.bias"};
+  for (auto [step, model] : each<trace::Model>(trace.ranks[1]))
+    model.names = {"module.weight", "module.bias"};
   expect_nothing(trace);
 }
 
 TEST_P(Replicas, RoundedOtherwiseAreRight) {
   auto trace = Job(GetParam()).run();
-  for (auto& event : trace.ranks[1].events)
-    if (auto* parameters = std::get_if<trace::Parameters>(&event.payload))
-      for (auto& value : parameters->values) {
-        value.hash += 1;
-        value.norm *= 1 + 6e-8;
-      }
+  for (auto [step, parameters] : each<trace::Parameters>(trace.ranks[1]))
+    for (auto& value : parameters.values) {
+      value.hash += 1;
+      value.norm *= 1 + 6e-8;
+    }
   expect_nothing(trace);
 }
 

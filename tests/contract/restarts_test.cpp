@@ -7,6 +7,7 @@
 #include "expect.h"
 #include "hang_job.h"
 #include "job.h"
+#include "sizes.h"
 
 namespace lockstep::contract {
 namespace {
@@ -48,8 +49,7 @@ class Restarts : public testing::TestWithParam<int> {
     return trace::concatenate({attempt(first), attempt(second)});
   }
 };
-INSTANTIATE_TEST_SUITE_P(Ranks, Restarts, testing::Values(2, 3, 4, 8),
-                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ranks, Restarts, kTwoAndThree, testing::PrintToStringParamName());
 
 TEST_P(Restarts, WithoutALoadAreNamedWhereTheyTrainAgainWhatWasSaved) {
   expect_only(job({.epochs = {0, 1}, .dies = true}, {.restart_count = 1, .epochs = {0, 1, 2}}),

@@ -60,8 +60,7 @@ trace::Trace healthy(int ranks) {
 // One rank updates with another learning rate.
 trace::Trace one_rate_differs(int ranks) {
   auto trace = healthy(ranks);
-  for (auto& event : trace.ranks[kOdd].events)
-    if (auto* update = std::get_if<trace::Update>(&event.payload)) update->lr = {0.2};
+  for (auto [step, update] : each<trace::Update>(trace.ranks[kOdd])) update.lr = {0.2};
   return trace;
 }
 

@@ -3,6 +3,7 @@
 
 #include "expect.h"
 #include "job.h"
+#include "sizes.h"
 
 namespace lockstep::contract {
 namespace {
@@ -12,10 +13,6 @@ using diagnose::State;
 
 class Setup : public testing::TestWithParam<int> {
  protected:
-  std::vector<int> second_or_both() const {
-    return GetParam() == 2 ? all_ranks(2) : std::vector<int>{1};
-  }
-
   // A job whose every rank tells its configuration.
   trace::Trace configured(const std::string& of, const std::string& key,
                           const std::function<std::string(int rank)>& value) const {
@@ -36,8 +33,7 @@ class Setup : public testing::TestWithParam<int> {
     return trace;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Ranks, Setup, testing::Values(2, 3, 4, 8),
-                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ranks, Setup, kTwoAndThree, testing::PrintToStringParamName());
 
 trace::Input images(int step, double mean = 0, double deviation = 1) {
   return {.index = 0,
@@ -56,7 +52,7 @@ std::string evidence(const trace::Trace& trace) {
 TEST_P(Setup, OfOneDropoutIsNamedWithKeyRanksAndValues) {
   const auto trace =
       configured("model", "dropout", [](int rank) { return rank == 1 ? "p=0.5" : "p=0.1"; });
-  expect_only(trace, "configuration-differs", second_or_both(), 0);
+  expect_only(trace, "configuration-differs", odd_one_out(GetParam(), 1), 0);
   EXPECT_NE(evidence(trace).find("dropout is p=0.1 on rank"), std::string::npos) << evidence(trace);
   EXPECT_NE(evidence(trace).find("p=0.5 on rank 1"), std::string::npos) << evidence(trace);
 }
@@ -64,20 +60,16 @@ TEST_P(Setup, OfOneDropoutIsNamedWithKeyRanksAndValues) {
 TEST_P(Setup, OfTheOptimizerAccountsForUpdatesThatDiffer) {
   auto trace = configured("optimizer", "group 0.weight_decay",
                           [](int rank) { return rank == 1 ? "0.1" : "0"; });
-  for (auto& event : trace.ranks[1].events)
-    if (auto* parameters = std::get_if<trace::Parameters>(&event.payload);
-        parameters && event.step >= 0)
-      parameters->values[0] = summarize(Values{1, 2, 3, 4, 5, 6});
-  expect_only(trace, "optimizer-differs", second_or_both(), 0);
+  for (auto [step, parameters] : each<trace::Parameters>(trace.ranks[1]))
+    if (step >= 0) parameters.values[0] = summarize(Values{1, 2, 3, 4, 5, 6});
+  expect_only(trace, "optimizer-differs", odd_one_out(GetParam(), 1), 0);
 }
 
 TEST_P(Setup, OfADropoutAccountsForNoDivergence) {
   auto trace =
       configured("model", "dropout", [](int rank) { return rank == 1 ? "p=0.5" : "p=0.1"; });
-  for (auto& event : trace.ranks[1].events)
-    if (auto* parameters = std::get_if<trace::Parameters>(&event.payload);
-        parameters && event.step >= 0)
-      parameters->values[0] = summarize(Values{1, 2, 3, 4, 5, 6});
+  for (auto [step, parameters] : each<trace::Parameters>(trace.ranks[1]))
+    if (step >= 0) parameters.values[0] = summarize(Values{1, 2, 3, 4, 5, 6});
   EXPECT_EQ(diagnose::diagnose(trace).findings.size(), 2u);
 }
 
@@ -101,13 +93,13 @@ TEST_P(Setup, InputsOfAnotherDtypeOrDimensionAreNamed) {
                 if (rank == 1) input.dtype = "float64";
                 return input;
               }),
-              "inputs-differ", second_or_both(), 0);
+              "inputs-differ", odd_one_out(GetParam(), 1), 0);
   const auto trace = fed([](int rank, int step) {
     auto input = images(step);
     if (rank == 1) input.shape = {16, 28, 28};
     return input;
   });
-  expect_only(trace, "inputs-differ", second_or_both(), 0);
+  expect_only(trace, "inputs-differ", odd_one_out(GetParam(), 1), 0);
   EXPECT_NE(evidence(trace).find("dimensions of input 0 is 2 on rank"), std::string::npos);
 }
 
@@ -118,7 +110,7 @@ TEST_P(Setup, InputsOfAnotherSizeOnEveryStepAreAdvice) {
     if (rank == 1) input.shape = {16, 1024};
     return input;
   });
-  expect_only(trace, "inputs-differ", second_or_both(), 0, Severity::advice);
+  expect_only(trace, "inputs-differ", odd_one_out(GetParam(), 1), 0, Severity::advice);
   EXPECT_NE(evidence(trace).find("the shape of input 0 is [N, 784] on rank"), std::string::npos);
 }
 
@@ -148,10 +140,10 @@ TEST_P(Setup, InputsOnFewStepsAreNoFinding) {
 TEST_P(Setup, InputsThatOneRankDoesNotNormaliseAreAdvice) {
   const auto trace =
       fed([](int rank, int step) { return rank == 1 ? images(step, 73, 90) : images(step); });
-  expect_only(trace, "inputs-differ", second_or_both(), 0, Severity::advice);
+  expect_only(trace, "inputs-differ", odd_one_out(GetParam(), 1), 0, Severity::advice);
   EXPECT_NE(evidence(trace).find("standard deviation"), std::string::npos);
   expect_only(fed([](int rank, int step) { return images(step, 0, rank == 1 ? 3 : 1); }),
-              "inputs-differ", second_or_both(), 0, Severity::advice);
+              "inputs-differ", odd_one_out(GetParam(), 1), 0, Severity::advice);
 }
 
 TEST_P(Setup, InputsThatVaryAsMuchOnOneRankAreNoFinding) {
@@ -165,25 +157,23 @@ TEST_P(Setup, InputsThatVaryAsMuchOnOneRankAreNoFinding) {
 TEST_P(Setup, InputsThatAreConstantOnOneRankAreAdvice) {
   const auto trace =
       fed([](int rank, int step) { return rank == 1 ? images(0, 0, 0) : images(step); });
-  expect_only(trace, "inputs-differ", second_or_both(), 0, Severity::advice);
+  expect_only(trace, "inputs-differ", odd_one_out(GetParam(), 1), 0, Severity::advice);
 }
 
 TEST_P(Setup, OfOneLossThatWeighsTwiceIsNamed) {
   auto trace = Job(GetParam()).run();
-  for (auto& event : trace.ranks[1].events)
-    if (auto* loss = std::get_if<trace::Loss>(&event.payload)) loss->backward_value *= 2;
-  expect_only(trace, "loss-weight-differs", second_or_both(), 0);
+  for (auto [step, loss] : each<trace::Loss>(trace.ranks[1])) loss.backward_value *= 2;
+  expect_only(trace, "loss-weight-differs", odd_one_out(GetParam(), 1), 0);
   EXPECT_NE(evidence(trace).find("2 on rank 1"), std::string::npos) << evidence(trace);
 }
 
 TEST_P(Setup, OfLossesThatAreScaledByAnotherScaleIsNoFinding) {
   auto trace = Job(GetParam()).run();
   std::vector<std::int64_t> steps;
-  for (auto& event : trace.ranks[1].events)
-    if (auto* loss = std::get_if<trace::Loss>(&event.payload)) {
-      loss->backward_value *= 1024;
-      steps.push_back(event.step);
-    }
+  for (auto [step, loss] : each<trace::Loss>(trace.ranks[1])) {
+    loss.backward_value *= 1024;
+    steps.push_back(step);
+  }
   for (const auto step : steps) record(trace.ranks[1], step, trace::ScaledStep{.scale = 1024});
   EXPECT_NE(state(trace, "loss-weight-differs"), State::found);
 }

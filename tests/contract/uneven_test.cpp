@@ -5,6 +5,7 @@
 
 #include "expect.h"
 #include "job.h"
+#include "sizes.h"
 
 namespace lockstep::contract {
 namespace {
@@ -89,25 +90,20 @@ class Uneven : public testing::TestWithParam<int> {
       made.batches.push_back(std::vector<int>(passes, r == 0 ? 4 : 3));
     return made;
   }
-  // Of two ranks that differ, both.
-  std::vector<int> odd_one(int rank) const {
-    return GetParam() == 2 ? all_ranks(2) : std::vector<int>{rank};
-  }
 };
-INSTANTIATE_TEST_SUITE_P(Ranks, Uneven, testing::Values(2, 3, 4, 8),
-                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ranks, Uneven, kTwoAndThree, testing::PrintToStringParamName());
 
 TEST_P(Uneven, BatchesAreNamedWhereTheRankThatHasMoreWaits) {
-  expect_only(job(1).run(), "uneven-batches", odd_one(0), 3);
+  expect_only(job(1).run(), "uneven-batches", odd_one_out(GetParam(), 0), 3);
 }
 
 // The others' next pass answers the batch that was too many; all stop at the end of the last one.
 TEST_P(Uneven, BatchesOfSeveralPassesAreNamedWhereTheyBeginToDiffer) {
-  expect_only(job(3).run(), "uneven-batches", odd_one(0), 3);
+  expect_only(job(3).run(), "uneven-batches", odd_one_out(GetParam(), 0), 3);
   auto later = job(3);
   for (auto& of_rank : later.batches) of_rank[0] = 3;
   const auto trace = later.run();
-  expect_only(trace, "uneven-batches", odd_one(0), 6);
+  expect_only(trace, "uneven-batches", odd_one_out(GetParam(), 0), 6);
   EXPECT_THAT(diagnose::diagnose(trace).findings[0].evidence,
               testing::StartsWith("in pass 2 ranks have from 3 to 4 batches; rank 0 is at batch "));
 }
@@ -115,14 +111,14 @@ TEST_P(Uneven, BatchesOfSeveralPassesAreNamedWhereTheyBeginToDiffer) {
 TEST_P(Uneven, BatchesAreNamedWhereTheOthersLeftWithoutAWord) {
   auto wrong = job(1);
   wrong.leaves_by_barrier = false;
-  expect_only(wrong.run(), "uneven-batches", odd_one(0), 3);
+  expect_only(wrong.run(), "uneven-batches", odd_one_out(GetParam(), 0), 3);
 }
 
 TEST_P(Uneven, BatchesAreNamedWhereOneRankHasFewer) {
   auto wrong = job(1);
   for (auto& of_rank : wrong.batches) of_rank = {5};
   wrong.batches.back() = {2};
-  expect_only(wrong.run(), "uneven-batches", odd_one(GetParam() - 1), 2);
+  expect_only(wrong.run(), "uneven-batches", odd_one_out(GetParam(), GetParam() - 1), 2);
 }
 
 TEST_P(Uneven, BatchesThatAreJoinedAreRight) {

@@ -5,38 +5,30 @@
 
 #include "expect.h"
 #include "job.h"
+#include "sizes.h"
 
 namespace lockstep::contract {
 namespace {
 
 using diagnose::State;
 
-class Updates : public testing::TestWithParam<int> {
- protected:
-  std::vector<int> second_or_both() const {
-    return GetParam() == 2 ? all_ranks(2) : std::vector<int>{1};
-  }
-};
-INSTANTIATE_TEST_SUITE_P(Ranks, Updates, testing::Values(2, 3, 4, 8),
-                         testing::PrintToStringParamName());
+class Updates : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Updates, kTwoAndThree, testing::PrintToStringParamName());
 
 TEST_P(Updates, WithAnotherRateAreNamedAtTheFirstStep) {
   auto trace = Job(GetParam()).run();
-  for (auto& event : trace.ranks[1].events)
-    if (auto* update = std::get_if<trace::Update>(&event.payload); update && event.step >= 2)
-      update->lr = {0.2};
-  expect_only(trace, "update-differs", second_or_both(), 2);
+  for (auto [step, update] : each<trace::Update>(trace.ranks[1]))
+    if (step >= 2) update.lr = {0.2};
+  expect_only(trace, "update-differs", odd_one_out(GetParam(), 1), 2);
   EXPECT_NE(diagnose::diagnose(trace).findings[0].evidence.find("rank 1 with 0.2"),
             std::string::npos);
 }
 
 TEST_P(Updates, OfEqualGradientsToOtherParametersAreNamed) {
   auto trace = Job(GetParam()).run();
-  for (auto& event : trace.ranks[1].events)
-    if (auto* parameters = std::get_if<trace::Parameters>(&event.payload);
-        parameters && event.step >= 1)
-      parameters->values[0] = summarize(Values{1, 2, 3, 4, 5, 6});
-  expect_only(trace, "update-differs", second_or_both(), 1);
+  for (auto [step, parameters] : each<trace::Parameters>(trace.ranks[1]))
+    if (step >= 1) parameters.values[0] = summarize(Values{1, 2, 3, 4, 5, 6});
+  expect_only(trace, "update-differs", odd_one_out(GetParam(), 1), 1);
   EXPECT_NE(diagnose::diagnose(trace).findings[0].evidence.find("weight decay"), std::string::npos);
 }
 
@@ -50,30 +42,26 @@ TEST_P(Updates, FewerOnOneRankWithAsManyBatchesAreNamed) {
   ASSERT_NE(left_out, events.end());
   for (auto event = left_out; event != events.end(); ++event) --event->step;
   events.erase(left_out);
-  expect_only(trace, "update-differs", second_or_both(), -2);
+  expect_only(trace, "update-differs", odd_one_out(GetParam(), 1), -2);
   EXPECT_NE(diagnose::diagnose(trace).findings[0].evidence.find("some ranks made"),
             std::string::npos);
 }
 
 TEST_P(Updates, WithoutAnEngineDifferOnceTheGradientIsOneOnAllRanks) {
   auto trace = without<trace::Engine>(Job(GetParam()).run());
-  for (auto& event : trace.ranks[1].events)
-    if (auto* update = std::get_if<trace::Update>(&event.payload)) update->lr = {0.2};
+  for (auto [step, update] : each<trace::Update>(trace.ranks[1])) update.lr = {0.2};
   // Each may update its own share of the parameters by a rate of its own, where they stay equal.
-  const auto odd = GetParam() == 2 ? all_ranks(2) : std::vector<int>{1};
+  const auto odd = odd_one_out(GetParam(), 1);
   expect_only(trace, "update-differs", odd, 0, diagnose::Severity::advice);
-  for (auto& event : trace.ranks[1].events)
-    if (auto* parameters = std::get_if<trace::Parameters>(&event.payload);
-        parameters && event.step >= 0)
-      parameters->values[1] = summarize(Values{1, 2, static_cast<double>(event.step)});
+  for (auto [step, parameters] : each<trace::Parameters>(trace.ranks[1]))
+    if (step >= 0) parameters.values[1] = summarize(Values{1, 2, static_cast<double>(step)});
   expect_only(trace, "update-differs", odd, 0);
 }
 
 TEST_P(Updates, OfRanksThatAreNoReplicasAreTheirOwnAffair) {
   auto trace = without<trace::Parameters>(
       without<trace::ReducedGradients>(without<trace::Engine>(Job(GetParam()).run())));
-  for (auto& event : trace.ranks[1].events)
-    if (auto* update = std::get_if<trace::Update>(&event.payload)) update->lr = {0.2};
+  for (auto [step, update] : each<trace::Update>(trace.ranks[1])) update.lr = {0.2};
   EXPECT_EQ(state(trace, "update-differs"), State::not_triggered);
 }
 

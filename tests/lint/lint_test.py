@@ -250,6 +250,15 @@ def check_near_misses(root):
     return complaints
 
 
+def is_globbed(name, cmake):
+    """A file(GLOB list *.cpp) takes it, and no list(FILTER list EXCLUDE REGEX "...") leaves it out."""
+    for variable in re.findall(r"file\s*\(\s*GLOB\s+(\w+)[^)]*?\s\*\.cpp[\s)]", cmake):
+        excluded = re.findall(r"list\s*\(\s*FILTER\s+" + variable + r"\s+EXCLUDE\s+REGEX\s+\"([^\"]*)\"", cmake)
+        if not any(re.search(pattern.replace(r"\\", "\\"), "/" + name) for pattern in excluded):
+            return True
+    return False
+
+
 def check_tests_are_built(root):
     complaints = []
     for path in sorted((root / "tests").rglob("*_test.cpp")):
@@ -261,7 +270,7 @@ def check_tests_are_built(root):
         looped = any(re.search(r"(?<![\w/])" + re.escape(path.name) + r"(?!\w)", cmake.replace(f"${{{variable}}}", value))
                      for variable, values in re.findall(r"foreach\s*\(\s*(\w+)\s+([^)]*)\)", cmake)
                      for value in values.split())
-        if not named and not looped:
+        if not named and not looped and not is_globbed(path.name, cmake):
             complaints.append(f"{path.relative_to(root)} is named in no CMake file beside it")
     return complaints
 
@@ -624,6 +633,17 @@ class PlantedViolations(unittest.TestCase):
         self.plant("tests/unit/b_test.cpp", "")
         self.plant("tests/unit/CMakeLists.txt", "foreach(name a\n c)\n  add_lockstep_test(x SOURCES ${name}_test.cpp)\n")
         self.assert_one(check_tests_are_built(self.root), "b_test.cpp")
+
+    def test_forgotten_by_a_glob(self):
+        self.plant("tests/unit/a_test.cpp", "")
+        self.plant("tests/unit/b_test.cpp", "")
+        glob = "file(GLOB _sources CONFIGURE_DEPENDS *.cpp)\n"
+        self.plant("tests/unit/CMakeLists.txt", glob)
+        self.assertEqual(check_tests_are_built(self.root), [])
+        self.plant("tests/unit/CMakeLists.txt", glob + r'list(FILTER _sources EXCLUDE REGEX "/(b_test|c)\\.cpp$")')
+        self.assert_one(check_tests_are_built(self.root), "b_test.cpp")
+        self.plant("tests/unit/b.cmake", "add_lockstep_test(b SOURCES b_test.cpp)\n")
+        self.assertEqual(check_tests_are_built(self.root), [])
 
     def test_pitfall_twice_hidden_and_too_many(self):
         once = 'if (fault("one-thing")) {\n}\n'
