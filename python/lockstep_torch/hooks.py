@@ -227,14 +227,14 @@ def backward_begins(here: Recording, tensors: Any, *_arguments: Any, **_options:
 
 def optimizer_of(here: Recording, optimizer: torch.optim.Optimizer) -> Any:
     """Made again where parameters were added."""
-    ids = [id(parameter) for group in optimizer.param_groups for parameter in group["params"]]
-    if optimizer not in here.optimizers or here.optimizers[optimizer][1] != ids:
+    sizes = [len(group["params"]) for group in optimizer.param_groups]
+    if optimizer not in here.optimizers or here.optimizers[optimizer][1] != sizes:
         kind = f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
         groups = [(group["params"], float(group.get("lr", 0)),
                    {"optimizer_class": kind, **{key: repr(value) for key, value in group.items()
                                       if key not in ("params", "lr", "initial_lr") and scalar(value)}})
                   for group in optimizer.param_groups]
-        here.optimizers[optimizer] = extension().Optimizer(groups), ids
+        here.optimizers[optimizer] = extension().Optimizer(groups), sizes
     return here.optimizers[optimizer][0]
 
 
