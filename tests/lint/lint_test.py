@@ -75,7 +75,7 @@ TRAINING = re.compile(r"^[\w:<>&* ]+?\b(\w+)\([^;{}]*\bFault&[^;{}]*\) \{.*?^\}"
 PROBE = re.compile(r"\b(?:probes|told)\(")
 COMMENT = re.compile(r"//[^\n]*")
 NEAR_MISS = re.compile(r'\.name\s*=\s*"(near-miss-[a-z0-9-]+)",\s*\.slug\s*=\s*"([a-z0-9-]+)"')
-NO_NEAR_MISS = re.compile(r"`([a-z0-9-]+)` has no near miss: \w")
+NEAR = re.compile(r"^near: (.*)$", re.MULTILINE)  # a page's fact: the near misses, or why there are none
 PAGE_SECTIONS = ["Symptom", "Why", "Fix", "In your own job", "Hints", "Links"]
 PAGE_COLUMNS = 80
 FRONT_MATTER = r"(?:---\n(?:[a-z]+: \S.*\n)+---\n)?"
@@ -226,27 +226,19 @@ def check_detectors_are_blind(root):
     return complaints
 
 
-def near_misses(root):
-    """(slugs, those with a near miss, those whose lesson.md says why there is none), each by lesson."""
-    slugs, having, without = set(), set(), set()
+def check_near_misses(root):
+    """A page's `near` has the near misses of its pitfall's lesson, or says why there are none."""
+    complaints = []
     for lesson in sorted(p for p in (root / "lessons").iterdir() if p.is_dir()):
         text = "".join(path.read_text(encoding="utf-8") for path in sources(lesson))
-        slugs |= {(lesson.name, slug) for slug in pitfalls_in(text)}
-        having |= {(lesson.name, slug) for _, slug in NEAR_MISS.findall(text)}
-        page = lesson / "lesson.md"
-        if page.is_file():
-            without |= {(lesson.name, slug) for slug in NO_NEAR_MISS.findall(page.read_text(encoding="utf-8"))}
-    return slugs, having, without
-
-
-def check_near_misses(root):
-    slugs, having, without = near_misses(root)
-    complaints = [f"{lesson}: {slug} has no near miss, and lesson.md does not say why (`{slug}` has no near miss: ...)"
-                  for lesson, slug in sorted(slugs - having - without)]
-    complaints += [f"{lesson}: lesson.md says that {slug} has no near miss, and it has one"
-                   for lesson, slug in sorted(having & without)]
-    complaints += [f"{lesson}: there is no pitfall {slug} for its near miss, or the want of one"
-                   for lesson, slug in sorted((having | without) - slugs)]
+        slugs, near = set(pitfalls_in(text)), NEAR_MISS.findall(text)
+        complaints += [f"{lesson.name}: there is no pitfall {slug} for {name}" for name, slug in near if slug not in slugs]
+        for slug in sorted(slugs):
+            page = lesson / "pitfalls" / f"{slug}.md"
+            said = NEAR.search(page.read_text(encoding="utf-8")) if page.is_file() else None
+            has = ", ".join(name for name, of in near if of == slug)
+            if not said or (said[1] != has if has else not said[1].startswith("none. ")):
+                complaints.append(f"{lesson.name}: the page of {slug} has to say `near: {has or 'none. WHY'}`")
     return complaints
 
 
@@ -473,7 +465,8 @@ class ThisTree(unittest.TestCase):
 
     def test_near_misses(self):
         self.assert_none(check_near_misses(ROOT))
-        self.assertGreaterEqual(len(near_misses(ROOT)[1]), LEAST_NEAR_MISSES)
+        pages = [page.read_text(encoding="utf-8") for page in ROOT.glob("lessons/*/pitfalls/*.md")]
+        self.assertGreaterEqual(sum("\nnear: near-miss-" in page for page in pages), LEAST_NEAR_MISSES)
 
     def test_every_test_is_built(self):
         self.assert_none(check_tests_are_built(ROOT))
@@ -611,14 +604,16 @@ class PlantedViolations(unittest.TestCase):
             self.assert_one(check_detectors_are_blind(self.root), text)
 
     def test_near_miss_or_the_reason_why_not(self):
-        self.plant("lessons/01_a/a.cpp", 'fault("one-thing") fault("other-thing")\n'
-                   '{.name = "near-miss-x",\n .slug = "one-thing",\n')
-        self.assert_one(check_near_misses(self.root), "other-thing has no near miss")
-        self.plant("lessons/01_a/lesson.md", "- `other-thing` has no near miss: it throws.\n")
+        code = 'fault("one-thing") fault("other-thing")\n{.name = "near-miss-x",\n .slug = "one-thing",\n'
+        self.plant("lessons/01_a/a.cpp", code)
+        self.plant("lessons/01_a/pitfalls/one-thing.md", "---\nnear: near-miss-x\n---\n")
+        self.assert_one(check_near_misses(self.root), "other-thing", "none. WHY")
+        self.plant("lessons/01_a/pitfalls/other-thing.md", "---\nnear: none. It throws.\n---\n")
         self.assertEqual(check_near_misses(self.root), [])
-        self.plant("lessons/01_a/lesson.md", "`other-thing` has no near miss: it throws. `one-thing` has no near miss: x")
-        self.assert_one(check_near_misses(self.root), "one-thing", "it has one")
-        self.plant("lessons/01_a/lesson.md", "`other-thing` has no near miss: it throws. `third` has no near miss: x")
+        self.plant("lessons/01_a/pitfalls/one-thing.md", "---\nnear: none. It throws.\n---\n")
+        self.assert_one(check_near_misses(self.root), "one-thing", "near-miss-x")
+        self.plant("lessons/01_a/pitfalls/one-thing.md", "---\nnear: near-miss-x\n---\n")
+        self.plant("lessons/01_a/a.cpp", code + '{.name = "near-miss-y",\n .slug = "third",\n')
         self.assert_one(check_near_misses(self.root), "no pitfall third")
 
     def test_forgotten_test(self):

@@ -105,7 +105,7 @@ Facts facts_of(const Page& page, int world_size) {
       else if (name == "beside")
         facts.beside = words_of(value);
       else
-        one_of({"level", "needs", "calls"}, name);
+        one_of({"level", "needs", "calls", "near"}, name);
     } catch (const std::logic_error&) {  // of std::stod too
       throw Error("the page of \"" + page.title + "\": its " + name + " cannot be read: " + value);
     }
