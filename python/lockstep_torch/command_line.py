@@ -14,20 +14,25 @@ import tempfile
 import time
 
 OK, FINDING, USAGE, DEADLINE = 0, 1, 2, 124
-LENGTH_AT = 64  # of a trace's head: how many of its bytes are whole (common/lockstep/trace/trace.md)
+# Of a trace's head (common/lockstep/trace/trace.md): how many of its bytes are whole; the collectives entered; whether
+# it had no room for more.
+LENGTH_AT, ENTERED_AT, TRUNCATED_AT = 64, 80, 608
 
 
-def progress(folder: pathlib.Path) -> int:
-    """How much the ranks have recorded. It grows with every collective, batch and update."""
-    total = 0
+def progress(folder: pathlib.Path) -> int | None:
+    """How much the ranks have recorded: it grows with every collective, batch and update. None where that says nothing:
+    no rank has entered a collective yet, or a trace had no room for more."""
+    total = entered = truncated = 0
     for file in folder.rglob("rank_*.trace"):
         try:
             with open(file, "rb") as trace:
-                trace.seek(LENGTH_AT)
-                total += struct.unpack("<Q", trace.read(8))[0]
+                head = trace.read(TRUNCATED_AT + 8)
+            total += struct.unpack_from("<Q", head, LENGTH_AT)[0]
+            entered += struct.unpack_from("<Q", head, ENTERED_AT)[0]
+            truncated += struct.unpack_from("<Q", head, TRUNCATED_AT)[0]
         except (OSError, struct.error):
             continue  # a rank is making it
-    return total
+    return total if entered and not truncated else None
 
 
 def descendants(pid: int) -> list[int]:
@@ -50,14 +55,15 @@ def descendants(pid: int) -> list[int]:
 
 def end(job: subprocess.Popen[bytes]) -> None:
     """All of the job's processes: nothing of it is left, also where one does not take TERM."""
-    everybody = [*descendants(job.pid), job.pid]
+    everybody: list[int] = []
     for number in (signal.SIGTERM, signal.SIGKILL):
+        everybody = list(dict.fromkeys([*everybody, *descendants(job.pid), job.pid]))
         for pid in everybody:
             try:
                 os.kill(pid, number)
                 os.kill(pid, signal.SIGCONT)  # one that was stopped takes TERM when it goes on
-            except ProcessLookupError:
-                pass
+            except OSError:
+                continue  # it has ended
         until = time.monotonic() + 1
         while time.monotonic() < until and any(os.path.exists(f"/proc/{pid}") for pid in everybody):
             job.poll()
@@ -68,18 +74,22 @@ def end(job: subprocess.Popen[bytes]) -> None:
 def wait_for(job: subprocess.Popen[bytes], folder: pathlib.Path, timeout: float | None) -> bool:
     """False where no rank made progress for `timeout` seconds, and the job was ended. Before the first rank records,
     the job is starting: that is no stall."""
-    seen, since = 0, time.monotonic()
+    seen, since = None, time.monotonic()
     while True:
         try:
             job.wait(None if timeout is None else min(0.2, timeout / 10))
             return True
         except subprocess.TimeoutExpired:
             now = progress(folder)
-            if now != seen or now == 0:
+            if now != seen or now is None:
                 seen, since = now, time.monotonic()
             elif timeout is not None and time.monotonic() - since >= timeout:
-                record_stall(folder)
-                end(job)
+                try:
+                    record_stall(folder)
+                except RuntimeError as error:
+                    print(f"lockstep: the stall was not recorded: {error}", file=sys.stderr)
+                finally:
+                    end(job)
                 return False
 
 
@@ -114,6 +124,8 @@ def watch(options: argparse.Namespace) -> int:
         signal.signal(number, lambda received, _frame: job.send_signal(received))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal gives it to the job, too
     went_on = wait_for(job, folder, options.timeout)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
     code = job.returncode if job.returncode >= 0 else 128 - job.returncode
     if not went_on:
         print(f"lockstep: no rank made progress for {options.timeout:g} s; the job was ended", file=sys.stderr)
@@ -122,7 +134,11 @@ def watch(options: argparse.Namespace) -> int:
         print("lockstep: nothing was recorded: no process of this job used torch.distributed, an optimizer or a "
               "DataLoader, or its Python has no lockstep-torch", file=sys.stderr)
         return code
-    found = diagnosis(folder)
+    try:
+        found = diagnosis(folder)
+    except RuntimeError as error:
+        print(f"lockstep: {folder} cannot be diagnosed: {error}", file=sys.stderr)
+        return code
     say(found)
     print(f"lockstep: more with: lockstep diagnose {folder}", file=sys.stderr)
     findings = found["findings"]
@@ -147,13 +163,20 @@ def diagnose(options: argparse.Namespace) -> int:
     return FINDING if any(one["severity"] == "violation" for one in findings) else OK
 
 
+def seconds(text: str) -> float:
+    value = float(text)
+    if value <= 0:
+        raise ValueError
+    return value
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="lockstep", description="Names what is wrong in a data-parallel training run.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     watched = commands.add_parser("watch", help="run a job, record it, and say what is wrong",
                                   usage="lockstep watch [--into DIR] [--timeout S] [--fail-on-finding] -- COMMAND ...")
     watched.add_argument("--into", metavar="DIR", help="where the traces go; all ranks share it (default: a new folder)")
-    watched.add_argument("--timeout", metavar="S", type=float,
+    watched.add_argument("--timeout", metavar="S", type=seconds,
                          help="end a job in which no rank records anything for S seconds, and exit with 124")
     watched.add_argument("--fail-on-finding", action="store_true", help="exit with 1 where a violation is found")
     watched.add_argument("command", nargs="+", metavar="COMMAND")

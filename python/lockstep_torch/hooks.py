@@ -7,11 +7,14 @@ listens no longer; the program never sees it. A process that was forked from a r
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
+import operator
 import os
 import sys
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,6 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader, DistributedSampler
 from torch.utils.data import dataloader as loaders
+from torch.utils.weak import WeakIdKeyDictionary
 
 from lockstep_torch.extension import DoesNotFit, extension
 
@@ -37,8 +41,12 @@ class Recording:
         self.models: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()
         self.wrapped = False
         self.drawn = 0  # batches that the program was given, and no backward has seen
+        self.early: list[Callable[[], None]] = []  # of passes before anybody knew which rank this is
+        self.queues: weakref.WeakKeyDictionary[Any, deque[list[int]]] = weakref.WeakKeyDictionary()
+        self.hooked = WeakIdKeyDictionary()  # parameters
+        self.backends: list[tuple[Any, Any]] = []  # the recorder's, and torch's inside of it
         self.optimizers: weakref.WeakKeyDictionary[Any, tuple[Any, list[int]]] = weakref.WeakKeyDictionary()
-        self.inside = threading.local()  # of an optimizer's step, which may call another's
+        self.inside = threading.local()  # `outer`: the optimizer that steps, and may call others
 
     def begin(self, rank: int, world_size: int) -> Any:
         if self.rank is None:
@@ -49,14 +57,39 @@ class Recording:
     def begin_alone(self) -> Any:
         if self.rank is None:
             self.begin(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
+        for call in self.early:
+            call()
+        self.early.clear()
         return self.rank
+
+    def of_data(self, call: Callable[[], None]) -> None:
+        """A pass before the first group or update may be in a process that does not know its rank yet."""
+        if self.rank is not None:
+            call()
+        elif len(self.early) < 10_000:
+            self.early.append(call)
 
 
 recording: Recording | None = None
 
 
 def active() -> Recording | None:
+    global recording
+    if recording is not None and recording.pid != os.getpid() and recording.rank is None:
+        recording = Recording(recording.folder)  # its parent had not begun: this may be a rank
     return recording if recording is not None and recording.pid == os.getpid() else None
+
+
+def is_capturing() -> bool:
+    """A CUDA graph: nothing may wait for the device meanwhile."""
+    cuda: Any = torch.cuda
+    return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
+
+
+def leave_to_the_parent() -> None:
+    """In a child that was forked from a rank. Its end must not end the parent's trace, so it never lets go of it."""
+    if recording is not None and recording.rank is not None:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(recording.rank))
 
 
 def listens(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -64,7 +97,7 @@ def listens(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def decorate(hook: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(hook)
         def quiet(*arguments: Any, **options: Any) -> Any:
-            if torch.compiler.is_compiling():
+            if torch.compiler.is_compiling() or is_capturing():
                 return None
             here = active()
             if here is None or name in here.failed:
@@ -73,15 +106,17 @@ def listens(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
                 return hook(here, *arguments, **options)
             except Exception as error:  # noqa: BLE001 the program is not to notice
                 here.failed.add(name)
-                print(f"lockstep: {name} is recorded no further: {error}", file=sys.stderr)
+                print(f"lockstep: {name}: not recorded any further: {error}", file=sys.stderr)
                 return None
         return quiet
     return decorate
 
 
-def wrap(owner: Any, name: str, before: Callable[..., Any] | None = None, after: Callable[..., Any] | None = None) -> None:
-    """Calls before(*arguments) and after(result, *arguments) around owner.name; `after` only where it returned."""
-    original = getattr(owner, name)
+def wrap(owners: Any, name: str, before: Callable[..., Any] | None = None, after: Callable[..., Any] | None = None) -> None:
+    """Calls before(*arguments) and after(result, *arguments) around owner.name; `after` only where it returned. One
+    wrapper for all owners, or it could not be pickled."""
+    owners = owners if isinstance(owners, tuple) else (owners,)
+    original = getattr(owners[0], name)
 
     @functools.wraps(original)
     def wrapped(*arguments: Any, **options: Any) -> Any:
@@ -91,7 +126,8 @@ def wrap(owner: Any, name: str, before: Callable[..., Any] | None = None, after:
         if after is not None:
             after(result, *arguments, **options)
         return result
-    setattr(owner, name, wrapped)
+    for owner in owners:
+        setattr(owner, name, wrapped)
 
 
 # ---- groups ----
@@ -111,7 +147,20 @@ def observe_group(here: Recording, group: Any) -> None:
         if not known:
             known = [(backend, free[len(observed)], here.rank.observe(backend))]
             observed += known
+            here.backends.append((known[0][2], backend))
         group._register_backend(device, known[0][1], known[0][2])
+
+
+def wrap_get_backend() -> None:
+    """Python asks a backend for what only its own class has, so it is shown torch's; c10d calls the recorder's."""
+    groups: Any = dist.ProcessGroup
+    original = groups._get_backend
+
+    def _get_backend(group: Any, device: Any) -> Any:
+        backend = original(group, device)
+        here = active()
+        return next((inner for outer, inner in here.backends if outer is backend), backend) if here else backend
+    groups._get_backend = _get_backend
 
 
 @listens("process groups")
@@ -131,7 +180,8 @@ def group_made(here: Recording, result: Any, _size: int, _rank: int, ranks: list
 
 @listens("process groups")
 def group_ends(here: Recording, group: Any = None) -> None:
-    if here.rank is not None and group is None and dist.is_initialized():
+    # A rank that raises must not wait for its tensors, which may wait for a collective that never ends.
+    if here.rank is not None and group is None and dist.is_initialized() and sys.exc_info()[0] is None:
         here.rank.group("leave", "0", list(range(dist.get_world_size())))
 
 
@@ -142,6 +192,19 @@ def settings_of(module: torch.nn.Module) -> str:
     kind = type(module)
     name = f"{kind.__module__}.{kind.__qualname__}"
     return f"{name}({module.extra_repr()})" if kind.__module__.startswith("torch.nn.") else name
+
+
+def hook_parameters(here: Recording, parameters: Any) -> None:
+    """A hook of Python's beside the program's own: one of C++ would take their place."""
+    for parameter in parameters:
+        if parameter.requires_grad and parameter.is_leaf and parameter not in here.hooked:
+            here.hooked[parameter] = parameter.register_hook(functools.partial(local_gradient, weakref.ref(parameter)))
+
+
+@listens("local gradients")
+def local_gradient(here: Recording, parameter: Any, gradient: torch.Tensor) -> None:
+    if here.rank is not None and (alive := parameter()) is not None:
+        here.rank.local_gradient(alive, gradient)
 
 
 def model_of(here: Recording, module: torch.nn.Module) -> Any:
@@ -156,6 +219,7 @@ def wrapping(here: Recording, _engine: Any, module: Any = None, *_arguments: Any
         return
     parts = [(name, settings_of(part)) for name, part in module.named_modules() if name]
     here.rank.configuration("model", [name for name, _ in parts], [text for _, text in parts])
+    hook_parameters(here, module.parameters())
     here.rank.wrapping(model_of(here, module))
 
 
@@ -171,7 +235,7 @@ def tensors_in(values: Any) -> list[torch.Tensor]:
 
 
 @listens("forwards")
-def forward_begins(here: Recording, engine: Any, *inputs: Any, **named: Any) -> None:
+def forward_begins(here: Recording, engine: Any, /, *inputs: Any, **named: Any) -> None:
     if here.rank is not None and engine.module in here.models:
         model = here.models[engine.module]
         model.train(engine.module.training)
@@ -179,7 +243,7 @@ def forward_begins(here: Recording, engine: Any, *inputs: Any, **named: Any) -> 
 
 
 @listens("forwards")
-def forward_ended(here: Recording, _result: Any, engine: Any, *_inputs: Any, **_named: Any) -> None:
+def forward_ended(here: Recording, _result: Any, engine: Any, /, *_inputs: Any, **_named: Any) -> None:
     if here.rank is not None and engine.module in here.models:
         here.rank.forward_ended(here.models[engine.module])
 
@@ -196,12 +260,12 @@ def wrap_no_sync() -> None:
     @contextlib.contextmanager
     @functools.wraps(original)
     def no_sync(engine: Any) -> Iterator[None]:
-        with original(engine):
-            sync_gradients(False)
-            try:
+        try:
+            with original(engine):
+                sync_gradients(False)
                 yield
-            finally:
-                sync_gradients(True)
+        finally:
+            sync_gradients(engine.require_backward_grad_sync)
     DistributedDataParallel.no_sync = no_sync  # type: ignore[method-assign, assignment]
 
 
@@ -221,8 +285,9 @@ def backward_begins(here: Recording, tensors: Any, *_arguments: Any, **_options:
         here.drawn -= 1
         if not here.wrapped:
             here.rank.take_dealt()
-    root = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors))
-    here.rank.backward(root)
+    first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors  # never of a generator
+    if isinstance(first, torch.Tensor):
+        here.rank.backward(first)
 
 
 def optimizer_of(here: Recording, optimizer: torch.optim.Optimizer) -> Any:
@@ -230,7 +295,8 @@ def optimizer_of(here: Recording, optimizer: torch.optim.Optimizer) -> Any:
     sizes = [len(group["params"]) for group in optimizer.param_groups]
     if optimizer not in here.optimizers or here.optimizers[optimizer][1] != sizes:
         kind = f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
-        groups = [(group["params"], float(group.get("lr", 0)),
+        hook_parameters(here, [parameter for group in optimizer.param_groups for parameter in group["params"]])
+        groups = [(group["params"], float(group.get("lr") or 0),
                    {"optimizer_class": kind, **{key: repr(value) for key, value in group.items()
                                       if key not in ("params", "lr", "initial_lr") and scalar(value)}})
                   for group in optimizer.param_groups]
@@ -252,9 +318,9 @@ def optimizer_made(here: Recording, _result: Any, optimizer: Any, *_arguments: A
 
 @listens("optimizers")
 def update_begins(here: Recording, optimizer: Any, _arguments: Any, _options: Any) -> None:
-    depth = here.inside.depth = getattr(here.inside, "depth", 0) + 1
-    if depth > 1:  # a ZeroRedundancyOptimizer steps its part
+    if getattr(here.inside, "outer", optimizer) is not optimizer:  # a ZeroRedundancyOptimizer steps its part
         return
+    here.inside.outer = optimizer
     known = optimizer in here.optimizers
     rank, own = here.begin_alone(), optimizer_of(here, optimizer)
     if not known:
@@ -264,11 +330,12 @@ def update_begins(here: Recording, optimizer: Any, _arguments: Any, _options: An
 
 @listens("optimizers")
 def update_ended(here: Recording, optimizer: Any, _arguments: Any, _options: Any) -> None:
-    here.inside.depth = max(getattr(here.inside, "depth", 1) - 1, 0)
-    if here.inside.depth > 0 or here.rank is None:
+    outer: Any = getattr(here.inside, "outer", None)
+    if outer is not optimizer or here.rank is None:
         return
+    del here.inside.outer
     own = optimizer_of(here, optimizer)
-    own.set_rates([float(group.get("lr", 0)) for group in optimizer.param_groups])
+    own.set_rates([float(group.get("lr") or 0) for group in optimizer.param_groups])
     here.rank.update_ended(own)
 
 
@@ -293,9 +360,16 @@ def scaled_step(here: Recording, scaler: Any, _optimizer: Any, state: Any, *_mor
 
 @listens("schedulers")
 def scheduled(here: Recording, _result: Any, scheduler: Any, *_arguments: Any, **_options: Any) -> None:
-    if here.rank is not None:
+    # Each takes a step when it is made, and nobody knows yet whether another will hold it.
+    if here.rank is not None and scheduler._step_count > 1 and not getattr(here.inside, "schedulers", 0):
         length = getattr(scheduler, "total_steps", None) or getattr(scheduler, "T_max", None) or 0
         here.rank.schedule(int(scheduler.last_epoch), int(length))
+
+
+@listens("schedulers")
+def several_step(here: Recording, change: int) -> None:
+    """The schedulers inside of a SequentialLR or ChainedScheduler are not the run's."""
+    here.inside.schedulers = getattr(here.inside, "schedulers", 0) + change
 
 
 # ---- data ----
@@ -309,43 +383,59 @@ def sampler_of(loader: Any) -> Any:
 def pass_begins(here: Recording, loader: Any) -> None:
     if isinstance(loader.dataset, torch.utils.data.IterableDataset):
         return  # it has no indices
-    here.drawn = 0
-    here.begin_alone().pass_begins(int(getattr(sampler_of(loader), "epoch", 0)), len(loader.dataset))
+    epoch, size = int(getattr(sampler_of(loader), "epoch", 0)), len(loader.dataset)
+    if torch.is_grad_enabled():
+        here.drawn = 0
+    here.of_data(lambda: here.rank.pass_begins(epoch, size))
 
 
 @listens("DataLoader")
-def dealt(here: Recording, indices: Any, _iterator: Any) -> None:
-    if here.rank is None:
-        return
+def dealt(here: Recording, iterator: Any, indices: Any) -> None:
+    """The loader may be ahead of the program, by what its workers fetch."""
     ids = indices if isinstance(indices, (list, tuple)) else [indices]
-    if all(isinstance(index, int) for index in ids):
-        here.rank.dealt([int(index) for index in ids])
+    try:
+        here.queues.setdefault(iterator, deque()).append([operator.index(index) for index in ids])
+    except TypeError:
+        pass  # a sampler of other things than positions
 
 
 @listens("DataLoader")
-def drawn(here: Recording, _batch: Any, _iterator: Any) -> None:
-    here.drawn += 1
+def drawn(here: Recording, _batch: Any, iterator: Any) -> None:
+    queue = here.queues.get(iterator)
+    if not queue:
+        return
+    ids = queue.popleft()
+    here.of_data(lambda: here.rank.dealt(ids))
+    if torch.is_grad_enabled():
+        here.drawn += 1
 
 
 @listens("DataLoader")
-def all_dealt(here: Recording) -> None:
-    if here.rank is not None:
-        here.rank.pass_dealt()
+def all_drawn(here: Recording) -> None:
+    here.of_data(lambda: here.rank.pass_dealt())
 
 
-def wrap_next_index() -> None:
-    original: Any = loaders._BaseDataLoaderIter._next_index
+def wrap_loaders() -> None:
+    iterators: Any = loaders._BaseDataLoaderIter
+    next_index, next_batch = iterators._next_index, iterators.__next__
 
-    @functools.wraps(original)
-    def next_index(iterator: Any) -> Any:
-        try:
-            indices = original(iterator)
-        except StopIteration:
-            all_dealt()
-            raise
-        dealt(indices, iterator)
+    @functools.wraps(next_index)
+    def _next_index(iterator: Any) -> Any:
+        indices = next_index(iterator)
+        dealt(iterator, indices)
         return indices
-    loaders._BaseDataLoaderIter._next_index = next_index  # type: ignore[method-assign]
+
+    @functools.wraps(next_batch)
+    def __next__(iterator: Any) -> Any:
+        try:
+            batch = next_batch(iterator)
+        except StopIteration:
+            all_drawn()
+            raise
+        drawn(batch, iterator)
+        return batch
+
+    iterators._next_index, iterators.__next__ = _next_index, __next__
 
 
 @listens("DistributedSampler")
@@ -361,14 +451,14 @@ def path_of(file: Any) -> str | None:
 
 
 @listens("torch.save")
-def saving(here: Recording, _what: Any, file: Any, *_arguments: Any, **_options: Any) -> None:
-    if here.rank is not None and (path := path_of(file)):
+def saving(here: Recording, obj: Any, f: Any, *_arguments: Any, **_options: Any) -> None:
+    if here.rank is not None and state_in(obj) and (path := path_of(f)):
         here.rank.saving(path)
 
 
 @listens("torch.save")
-def saved(here: Recording, _result: Any, _what: Any, file: Any, *_arguments: Any, **_options: Any) -> None:
-    if here.rank is not None and (path := path_of(file)):
+def saved(here: Recording, _result: Any, obj: Any, f: Any, *_arguments: Any, **_options: Any) -> None:
+    if here.rank is not None and state_in(obj) and (path := path_of(f)):
         here.rank.saved(path)
 
 
@@ -384,9 +474,9 @@ def state_in(loaded: Any) -> dict[str, torch.Tensor]:
 
 
 @listens("torch.load")
-def loaded(here: Recording, result: Any, file: Any, *_arguments: Any, **_options: Any) -> None:
-    if here.rank is not None and (path := path_of(file)):
-        state = state_in(result)
+def loaded(here: Recording, result: Any, f: Any, *_arguments: Any, **_options: Any) -> None:
+    state = state_in(result)  # a data set's tensors are no checkpoint
+    if here.rank is not None and state and (path := path_of(f)):
         devices = sorted({str(tensor.device) for tensor in state.values()})
         here.rank.loaded(path, devices, devices, list(state))
 
@@ -404,8 +494,8 @@ def tell(name: str, *arguments: Any) -> None:
 
 def install() -> None:
     wrap(distributed_c10d, "_new_process_group_helper", after=group_made)
-    for owner in (distributed_c10d, dist):
-        wrap(owner, "destroy_process_group", before=group_ends)
+    wrap((distributed_c10d, dist), "destroy_process_group", before=group_ends)
+    wrap_get_backend()
     wrap(DistributedDataParallel, "__init__", wrapping, wrapped)
     wrap(DistributedDataParallel, "forward", forward_begins, forward_ended)
     wrap_no_sync()
@@ -419,12 +509,14 @@ def install() -> None:
     wrap(torch.nn.utils.clip_grad, "_clip_grads_with_norm_", before=clip)
     wrap(torch.amp.grad_scaler.GradScaler, "_maybe_opt_step", before=scaled_step)
     wrap(torch.optim.lr_scheduler.LRScheduler, "step", after=scheduled)
+    for kind in (torch.optim.lr_scheduler.SequentialLR, torch.optim.lr_scheduler.ChainedScheduler):
+        wrap(kind, "step", lambda *_, **__: several_step(1), lambda *_, **__: several_step(-1))
     wrap(DataLoader, "__iter__", before=pass_begins)
-    wrap_next_index()
-    wrap(loaders._BaseDataLoaderIter, "__next__", after=drawn)
+    wrap_loaders()
     wrap(DistributedSampler, "set_epoch", before=set_epoch)
-    wrap(torch, "save", saving, saved)
-    wrap(torch, "load", after=loaded)
+    wrap((torch.serialization, torch), "save", saving, saved)
+    wrap((torch.serialization, torch), "load", after=loaded)
+    os.register_at_fork(after_in_child=leave_to_the_parent)
 
 
 def watch(folder: str | os.PathLike[str]) -> None:

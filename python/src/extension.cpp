@@ -39,7 +39,7 @@ class Rank {
         folder, trace::Participant{.rank = rank, .world_size = world_size});
     if (max_restarts > 0) writer_->record(trace::Attempt{attempt, max_restarts});
     writer_->record(record::placement_of_this_process());
-    recorder_ = std::make_shared<record::Recorder>(writer_);
+    recorder_ = std::make_shared<record::Recorder>(writer_, record::ProbeOptions{.hooks = false});
   }
 
   BackendPtr observe(BackendPtr backend) {
@@ -195,8 +195,12 @@ PYBIND11_MODULE(_extension, module) {
             rank.recorder().scaled_step(scale, found_nonfinite, updates);
           },
           Unlocked())
-      .def("schedule", [](Rank& rank, std::int64_t position,
-                          std::int64_t length) { rank.recorder().schedule(position, length); })
+      .def(
+          "schedule",
+          [](Rank& rank, std::int64_t position, std::int64_t length) {
+            rank.recorder().schedule(position, length);
+          },
+          Unlocked())
       .def(
           "set_epoch", [](Rank& rank, std::int64_t epoch) { rank.recorder().set_epoch(epoch); },
           Unlocked())
@@ -212,6 +216,12 @@ PYBIND11_MODULE(_extension, module) {
           Unlocked())
       .def(
           "pass_dealt", [](Rank& rank) { rank.recorder().pass_dealt(); }, Unlocked())
+      .def(
+          "local_gradient",
+          [](Rank& rank, const at::Tensor& parameter, const at::Tensor& gradient) {
+            rank.recorder().probes().local_gradient(parameter, gradient);
+          },
+          Unlocked())
       .def(
           "take_dealt", [](Rank& rank) { rank.recorder().take_dealt(); }, Unlocked())
       .def(
@@ -233,22 +243,29 @@ PYBIND11_MODULE(_extension, module) {
           "refused",
           [](Rank& rank, const std::filesystem::path& file) { rank.recorder().refused(file); },
           Unlocked())
-      .def("configuration",
-           [](Rank& rank, const std::string& of, const std::vector<std::string>& keys,
-              const std::vector<std::string>& values) {
-             rank.tell(trace::Configuration{of, keys, values});
-           })
-      .def("intent",
-           [](Rank& rank, std::int64_t global_batch, const std::string& loss_reduction,
-              double reference_lr, int reference_world_size) {
-             rank.tell(trace::Intent{.global_batch = global_batch,
-                                     .loss_reduction = loss_reduction,
-                                     .reference_lr = reference_lr,
-                                     .reference_world_size = reference_world_size});
-           })
-      .def("metric", [](Rank& rank, const std::string& name, const std::string& phase, double sum,
-                        double count) {
-        rank.recorder().told(
-            [&](record::Probes& probes) { probes.metric(name, phase, sum, count); });
-      });
+      .def(
+          "configuration",
+          [](Rank& rank, const std::string& of, const std::vector<std::string>& keys,
+             const std::vector<std::string>& values) {
+            rank.tell(trace::Configuration{of, keys, values});
+          },
+          Unlocked())
+      .def(
+          "intent",
+          [](Rank& rank, std::int64_t global_batch, const std::string& loss_reduction,
+             double reference_lr, int reference_world_size) {
+            rank.tell(trace::Intent{.global_batch = global_batch,
+                                    .loss_reduction = loss_reduction,
+                                    .reference_lr = reference_lr,
+                                    .reference_world_size = reference_world_size});
+          },
+          Unlocked())
+      .def(
+          "metric",
+          [](Rank& rank, const std::string& name, const std::string& phase, double sum,
+             double count) {
+            rank.recorder().told(
+                [&](record::Probes& probes) { probes.metric(name, phase, sum, count); });
+          },
+          Unlocked());
 }

@@ -20,18 +20,26 @@ def main():
         torch.nn.Dropout(0.1 if FAULT == "another-dropout" and rank == 1 else 0.5), torch.nn.Linear(32, 4))
     ddp = DistributedDataParallel(net)
     rate = 0.2 if FAULT == "another-rate" and rank == 1 else 0.1
+    if FAULT == "near-miss-own-hooks":  # the program's hooks count, ours must not take their place
+        for parameter in net.parameters():
+            parameter.register_hook(lambda gradient: gradient.clamp(-0.01, 0.01))
     optimizer = torch.optim.SGD(ddp.parameters(), lr=rate, momentum=0.9)
     sampler = None if FAULT == "no-sampler" else DistributedSampler(data)
     loader = DataLoader(data, batch_size=16, sampler=sampler, shuffle=False,
-                        num_workers=2 if FAULT == "near-miss-workers" else 0)
+                        num_workers=2 if FAULT.startswith("near-miss") else 0)
     for epoch in range(3):
         if sampler is not None and FAULT != "no-set-epoch":
             sampler.set_epoch(epoch)
         ddp.train()
-        for inputs, targets in loader:
+        for number, (inputs, targets) in enumerate(loader):
+            if number == 3 and FAULT == "near-miss-validation-inside":
+                with torch.no_grad():
+                    for batch, _ in DataLoader(data, batch_size=50, sampler=DistributedSampler(data, shuffle=False)):
+                        net(batch)
             optimizer.zero_grad()
             outputs = net(inputs) if FAULT == "inner-forward" else ddp(inputs)
-            torch.nn.functional.cross_entropy(outputs, targets).backward()
+            loss = torch.nn.functional.cross_entropy(outputs, targets)
+            torch.autograd.backward(part for part in [loss])
             optimizer.step()
         if FAULT == "one-rank-receives" and rank == 1 and epoch == 1:
             dist.recv(torch.ones(3), src=0)  # for ever

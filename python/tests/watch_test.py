@@ -59,10 +59,19 @@ class Watch(unittest.TestCase):
         self.assertEqual(self.findings(), [])
         self.assertIn("Nothing found", watched.stderr)
 
-    def test_workers_change_nothing(self):
-        self.assertEqual(self.watch("near-miss-workers").returncode, 0)
-        self.assertEqual(self.findings(), [])
-        self.assertEqual(sorted(file.name for file in self.traces.glob("*.trace")), ["rank_0.trace", "rank_1.trace"])
+    def test_right_jobs_that_look_wrong(self):
+        for job in ("near-miss-own-hooks", "near-miss-validation-inside"):
+            with self.subTest(job):
+                self.traces = self.folder / job
+                watched = self.watch(job)
+                self.assertEqual(self.finals(watched), self.finals(self.call(torchrun(job))))
+                self.assertEqual(self.findings(), [])
+                self.assertEqual(sorted(file.name for file in self.traces.glob("*.trace")), ["rank_0.trace", "rank_1.trace"])
+
+    def test_wrapped_functions_can_be_pickled(self):
+        code = "import torch, pickle; print(pickle.loads(pickle.dumps(torch.load)) is torch.load)"
+        done = self.call([sys.executable, "-c", code], LOCKSTEP_TRACE=str(self.traces))
+        self.assertEqual(done.stdout.strip(), "True", done.stderr)
 
     def test_faults_are_named(self):
         for fault, *expected in (("no-set-epoch", ("missing-set-epoch", [0, 1], 7)),

@@ -7,6 +7,13 @@
 namespace lockstep::contract {
 namespace {
 
+template <class T>
+T* first(trace::ParticipantTrace& rank) {
+  for (auto& event : rank.events)
+    if (auto* payload = std::get_if<T>(&event.payload)) return payload;
+  return nullptr;
+}
+
 trace::ParticipantTrace process(const Job& job, double rate = 0.1) {
   auto trace = job.run();
   for (auto [step, update] : each<trace::Update>(trace.ranks.front())) update.lr = {rate};
@@ -57,6 +64,24 @@ TEST(Alone, OfASweepOnlyThoseThatAreTheSameAreCounted) {
 TEST(Alone, AnotherFirstLossIsAnotherModel) {
   auto trace = beside_each_other({process(Job(1)), process(Job(1))});
   for (auto [step, loss] : each<trace::Loss>(trace.alone.front())) loss.backward_value *= 1.001;
+  expect_nothing(trace);
+}
+
+TEST(Alone, OtherParametersAtTheStartAreAnotherModel) {
+  auto trace = without<trace::Loss>(beside_each_other({process(Job(1)), process(Job(1))}));
+  std::erase_if(trace.alone.front().events, [](const auto& event) {
+    return std::holds_alternative<trace::Loss>(event.payload);
+  });
+  expect_only(trace, "silent-single-process", {0}, 0);
+  auto* start = first<trace::Parameters>(trace.alone.front());
+  ASSERT_NE(start, nullptr);
+  start->values.front().norm *= 1.01;
+  expect_nothing(trace);
+}
+
+TEST(Alone, OtherSettingsAreAnotherTraining) {
+  auto trace = beside_each_other({process(Job(1)), process(Job(1))});
+  record(trace.alone.front(), -1, trace::Configuration{"model", {"fc"}, {"Dropout(p=0.1)"}});
   expect_nothing(trace);
 }
 

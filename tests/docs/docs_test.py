@@ -73,6 +73,10 @@ def asked_for_help(words):
         # Further options of run are a lesson's (05 is built), those of test ctest's.
         more = {"run": [("./lockstep", "run", "05", "--help")], "test": [("ctest", "--help")]}.get(words[1], [])
         return [("./lockstep", words[1], "--help"), ("./lockstep", "--help"), *more]
+    if words[0] == "lockstep":  # the Python package's
+        return [(sys.executable, str(ROOT / "python" / "lockstep_torch" / "command_line.py"), words[1], "--help")]
+    if words[0] == "pip":
+        return [("pip", words[1], "--help")]
     if pathlib.PurePath(words[0]).name in ("python", "python3"):
         return [(sys.executable, words[1], "--help")]
     if words[1] in ("--build", "--install"):

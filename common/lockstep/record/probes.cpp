@@ -75,8 +75,7 @@ class Probes::Impl {
     }
     attached = std::move(model);
     local.assign(parameters.size(), {});
-    hooks.reserve(parameters.size());
-    for (std::size_t i = 0; i < parameters.size(); ++i)
+    for (std::size_t i = 0; options.hooks && i < parameters.size(); ++i)
       hooks.push_back(parameters[i].register_hook(
           [this, i](const at::Tensor& gradient) { add_local(i, gradient); }));
   }
@@ -176,6 +175,12 @@ void Probes::intent(const trace::Intent& intent) {
 
 void Probes::attach(torch::nn::Module& module) {
   if (impl_) impl_->attach(module);
+}
+
+void Probes::local_gradient(const at::Tensor& parameter, const at::Tensor& gradient) {
+  if (!impl_ || !(impl_->values_wanted() || impl_->may_be_left_out())) return;
+  for (std::size_t i = 0; i < impl_->parameters.size(); ++i)
+    if (impl_->parameters[i].is_same(parameter)) return impl_->add_local(i, gradient);
 }
 
 void Probes::engine(const std::string& kind) {

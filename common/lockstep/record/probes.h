@@ -34,6 +34,9 @@ struct ProbeOptions {
   // reports/measured.
   std::int64_t first = 5;
   std::int64_t every = 64;
+  // Whether attach() hooks the parameters. A C++ hook takes the place of Python's on the same tensor: there the caller
+  // tells each local_gradient() itself.
+  bool hooks = true;
 
   bool probes(std::int64_t step) const;
 };
@@ -66,6 +69,9 @@ class Probes {
   void pass_begin(const std::string& phase, std::int64_t epoch);
   void samples(const std::string& phase, const std::vector<std::int64_t>& ids);
   void pass_end(const std::string& phase, std::int64_t epoch, std::int64_t batches);
+
+  // What backward() produced for one of the attached parameters; on any thread. Others are left out.
+  void local_gradient(const at::Tensor& parameter, const at::Tensor& gradient);
 
   // After the module ran. The first in evaluation mode after an update also records the buffers.
   void forward(bool training);

@@ -110,6 +110,11 @@ class Writer::Impl {
   }
 
   ~Impl() {
+    if (header().pid != getpid()) {  // a child that was forked: the trace is its parent's
+      unmap();
+      close(fd_);
+      return;
+    }
     header().closed.store(1, std::memory_order_release);
     const auto length = header().length.load();
     unmap();

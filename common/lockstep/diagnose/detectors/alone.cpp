@@ -14,7 +14,9 @@ namespace {
 struct Training {
   std::vector<std::vector<std::int64_t>> samples;
   std::vector<std::vector<double>> rates;
+  std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> settings;
   std::optional<double> first_loss;
+  std::vector<double> start;  // the norms of the parameters before the first update
 };
 
 Training training_of(const trace::ParticipantTrace& process) {
@@ -24,6 +26,11 @@ Training training_of(const trace::ParticipantTrace& process) {
     if (const auto* batch = std::get_if<trace::Samples>(&event.payload);
         batch && batch->phase == "train")
       drawn.insert(drawn.end(), batch->ids.begin(), batch->ids.end());
+    if (const auto* set_up = std::get_if<trace::Configuration>(&event.payload))
+      training.settings.emplace_back(set_up->keys, set_up->values);
+    if (const auto* start = std::get_if<trace::Parameters>(&event.payload);
+        start && training.start.empty())
+      for (const auto& parameter : start->values) training.start.push_back(parameter.norm);
     if (const auto* loss = std::get_if<trace::Loss>(&event.payload); loss && !training.first_loss)
       training.first_loss = loss->backward_value;
     if (const auto* update = std::get_if<trace::Update>(&event.payload)) {
@@ -34,14 +41,23 @@ Training training_of(const trace::ParticipantTrace& process) {
   return training;
 }
 
-// As far as both have come. GPUs may add in another order, so a loss may differ by rounding.
+// GPUs may add in another order.
+bool equal_but_for_rounding(double a, double b) {
+  return std::abs(a - b) <= 1e-4 * std::abs(a);
+}
+
+// As far as both have come. Without a loss or parameters, nobody knows whether they train one model.
 bool are_the_same(const Training& a, const Training& b) {
   const auto updates = static_cast<std::ptrdiff_t>(std::min(a.samples.size(), b.samples.size()));
   if (updates == 0 || a.samples.front().empty()) return false;
   if (!std::equal(a.samples.begin(), a.samples.begin() + updates, b.samples.begin())) return false;
   if (!std::equal(a.rates.begin(), a.rates.begin() + updates, b.rates.begin())) return false;
-  if (!a.first_loss || !b.first_loss) return true;
-  return std::abs(*a.first_loss - *b.first_loss) <= 1e-4 * std::abs(*a.first_loss);
+  if (a.settings != b.settings) return false;
+  if (!a.first_loss && a.start.empty()) return false;
+  if (a.first_loss && b.first_loss && !equal_but_for_rounding(*a.first_loss, *b.first_loss))
+    return false;
+  return std::equal(a.start.begin(), a.start.end(), b.start.begin(), b.start.end(),
+                    equal_but_for_rounding);
 }
 
 Verdict silent_single_process(const Run& run) {
@@ -68,8 +84,8 @@ Verdict silent_single_process(const Run& run) {
 std::vector<Detector> alone_detectors() {
   return {{
       // Rule: processes that were each rank 0 of 1 at the same time, and recorded into one folder, drew the
-      // same samples before each update and took the same learning rates. Not fooled by a sweep, whose
-      // processes differ in data, rate or first loss.
+      // same samples before each update and took the same learning rates, from the same parameters and with
+      // the same settings. Not fooled by a sweep, whose processes differ in one of these.
       .slug = "silent-single-process",
       .needs = {"samples", "update"},
       .participants = Participants::ranks,
