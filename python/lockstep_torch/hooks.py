@@ -277,14 +277,19 @@ def shadowed(here: Recording, *_arguments: Any) -> None:
 
 # ---- a step ----
 
-@listens("backward")
-def backward_begins(here: Recording, tensors: Any, *_arguments: Any, **_options: Any) -> None:
-    if here.rank is None:
-        return
+def take_drawn(here: Recording) -> None:
+    """Where DistributedDataParallel's forward does not say it: what was drawn is trained on."""
     while here.drawn > 0:
         here.drawn -= 1
         if not here.wrapped:
             here.rank.take_dealt()
+
+
+@listens("backward")
+def backward_begins(here: Recording, tensors: Any, *_arguments: Any, **_options: Any) -> None:
+    if here.rank is None:
+        return
+    take_drawn(here)
     first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors  # never of a generator
     if isinstance(first, torch.Tensor):
         here.rank.backward(first)
@@ -321,8 +326,10 @@ def update_begins(here: Recording, optimizer: Any, _arguments: Any, _options: An
     if getattr(here.inside, "outer", optimizer) is not optimizer:  # a ZeroRedundancyOptimizer steps its part
         return
     here.inside.outer = optimizer
-    known = optimizer in here.optimizers
+    known, begins = optimizer in here.optimizers, here.rank is None
     rank, own = here.begin_alone(), optimizer_of(here, optimizer)
+    if begins:
+        take_drawn(here)
     if not known:
         rank.optimizer_made(own)
     rank.update_begins(own)

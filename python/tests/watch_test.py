@@ -24,6 +24,10 @@ def torchrun(*arguments, ranks=2, program=HERE / "job.py"):
             *arguments]
 
 
+def started(*arguments, ranks=2):
+    return [sys.executable, HERE / "start.py", str(ranks), HERE / "job.py", *arguments]
+
+
 class Watch(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="lockstep-test-")
@@ -36,9 +40,8 @@ class Watch(unittest.TestCase):
         return subprocess.run([str(part) for part in command], check=False, capture_output=True, text=True, timeout=DEADLINE_S,
                               env={**inherited, "PYTHONPATH": str(PACKAGE), "OMP_NUM_THREADS": "1", **environment})
 
-    def watch(self, *arguments, options=(), ranks=2, **environment):
-        return self.call([*LOCKSTEP, "watch", "--into", self.traces, *options, "--", *torchrun(*arguments, ranks=ranks)],
-                         **environment)
+    def watch(self, *arguments, options=(), start=started, **environment):
+        return self.call([*LOCKSTEP, "watch", "--into", self.traces, *options, "--", *start(*arguments)], **environment)
 
     def findings(self):
         done = self.call([*LOCKSTEP, "diagnose", "--json", self.traces])
@@ -53,7 +56,7 @@ class Watch(unittest.TestCase):
 
     def test_a_right_job_is_right_and_unchanged_to_the_bit(self):
         plain = self.call(torchrun())
-        watched = self.watch()
+        watched = self.watch(start=torchrun)
         self.assertEqual(watched.returncode, 0, watched.stderr)
         self.assertEqual(self.finals(watched), self.finals(plain))
         self.assertEqual(self.findings(), [])
@@ -64,7 +67,7 @@ class Watch(unittest.TestCase):
             with self.subTest(job):
                 self.traces = self.folder / job
                 watched = self.watch(job)
-                self.assertEqual(self.finals(watched), self.finals(self.call(torchrun(job))))
+                self.assertEqual(self.finals(watched), self.finals(self.call(started(job))))
                 self.assertEqual(self.findings(), [])
                 self.assertEqual(sorted(file.name for file in self.traces.glob("*.trace")), ["rank_0.trace", "rank_1.trace"])
 
@@ -93,14 +96,14 @@ class Watch(unittest.TestCase):
 
     def test_a_hang_is_ended_and_named(self):
         began = time.monotonic()
-        done = self.watch("one-rank-receives", options=("--timeout", "6"))
+        done = self.watch("one-rank-receives", options=("--timeout", "6"), start=torchrun)
         self.assertEqual(done.returncode, 124, done.stderr)
         self.assertLess(time.monotonic() - began, 45)
         self.assertIn("no rank made progress for 6 s", done.stderr)
         self.assertEqual([(pitfall, ranks) for pitfall, ranks, _ in self.findings()], [("no-progress", [1])])
 
     def test_a_variable_records_a_job_whose_command_line_is_not_one_s_own(self):
-        done = self.call(torchrun("no-set-epoch"), LOCKSTEP_TRACE=str(self.traces))
+        done = self.call(started("no-set-epoch"), LOCKSTEP_TRACE=str(self.traces))
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(self.findings(), [("missing-set-epoch", [0, 1], 7)])
 
@@ -127,7 +130,7 @@ class Watch(unittest.TestCase):
         (package / "built_for.py").unlink()
         (package / "built_for.py").write_text('TORCH_VERSION = "1.2.3"\n')
         (self.folder / "lockstep_torch-0.1.0.dist-info").symlink_to(PACKAGE / "lockstep_torch-0.1.0.dist-info")
-        done = self.call(torchrun(), LOCKSTEP_TRACE=str(self.traces), PYTHONPATH=str(self.folder))
+        done = self.call(started(), LOCKSTEP_TRACE=str(self.traces), PYTHONPATH=str(self.folder))
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("was built for torch 1.2.3, and this is torch 2.", done.stderr)
         self.assertIn("pip install", done.stderr)
