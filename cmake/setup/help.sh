@@ -6,7 +6,7 @@ usage() {
 Lockstep: a C++ course, test suite and library about data-parallel training.
 
   ./lockstep list                     the lessons, and what each one teaches
-  ./lockstep run [LESSON|all] [...]   run lessons, each right and broken variant
+  ./lockstep run [LESSON|all] [...]   run lessons, every variant of each
   ./lockstep explain [SLUG] [--diff]  a pitfall: its code, why, and the fix
                                       without a name, all pitfalls
   ./lockstep exercise VERB LESSON     mend what is wrong, and have it judged

@@ -9,18 +9,18 @@ import os
 import pathlib
 import pty
 import re
-import statistics
+import resource
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 PROGRAM = None
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-DEADLINE_S = 30
+DEADLINE_S = 90
 COLUMNS = 80
-PROMISED_S = 0.2
+PROMISED_S = 0.2  # of a processor: on a loaded machine a clock measures the load
+CALLS = 5
 SECTIONS = ["Broken code", "Symptom", "Why", "Fix", "In your own job", "Links", "More"]
 SLUGS = {slug: path.parent.name for path in sorted((ROOT / "lessons").glob("*/*.cpp"))
          for slug in re.findall(r'\bfault\(\s*"(?!near-miss-)([a-z0-9-]+)"\)', path.read_text(encoding="utf-8"))}
@@ -47,6 +47,11 @@ def on_a_terminal(*arguments, **environment):
         os.close(ours)
         process.wait(DEADLINE_S)
     return text.decode().replace("\r\n", "\n")
+
+
+def processor_time_of_children():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def without_colours(text):
@@ -178,13 +183,12 @@ class Explain(unittest.TestCase):
     def test_it_answers_at_once(self):
         for arguments in (("explain",), ("explain", "missing-set-epoch"), ("explain", "missing-set-epoch", "--diff"),
                           ("list",)):
-            times = []
-            for _ in range(5):
-                start = time.monotonic()
+            start = processor_time_of_children()
+            for _ in range(CALLS):
                 self.assertEqual(call(*arguments).returncode, 0)
-                times.append(time.monotonic() - start)
-            print(" ".join(arguments), f"{statistics.median(times):.3f} s")
-            self.assertLess(statistics.median(times), PROMISED_S, (arguments, times))
+            each = (processor_time_of_children() - start) / CALLS
+            print(" ".join(arguments), f"{each:.3f} s")
+            self.assertLess(each, PROMISED_S, arguments)
 
     def test_it_loads_no_torch(self):
         libraries = subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, timeout=DEADLINE_S, check=True).stdout

@@ -110,7 +110,7 @@ class Job(nothing_left.TestCase):
                 process.wait(5)
 
     def report(self, path):
-        """The one form that a report tells of."""
+        """The one variant that a report tells of."""
         self.assertTrue(path.exists(), "there is no report")
         return json.loads(path.read_text())["variants"][0]
 

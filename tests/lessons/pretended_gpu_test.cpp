@@ -26,7 +26,7 @@ void PrintTo(const Case& each, std::ostream* out) {
   *out << each.wanted.name << " on " << each.world_size;
 }
 
-// Forms that show on one rank on one, too.
+// Variants whose fault shows with one rank, too.
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const auto& wanted : all_variants("17_nccl_and_streams")) {

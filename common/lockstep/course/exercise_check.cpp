@@ -24,13 +24,13 @@ struct Reference {
 
 Reference reference_of(const Exercise& exercise) {
   const auto described = describe(exercise.lesson);
-  Reference variant{.name = correct_variant_beside(described, exercise.pitfall.slug),
-                    .default_ranks = described.default_world_size};
+  Reference reference{.name = correct_variant_beside(described, exercise.pitfall.slug),
+                      .default_ranks = described.default_world_size};
   for (const auto& each : described.variants)
-    if (each.name == exercise.pitfall.slug) variant.least_ranks = each.min_world_size;
-  if (variant.name.empty())
+    if (each.name == exercise.pitfall.slug) reference.least_ranks = each.min_world_size;
+  if (reference.name.empty())
     throw Error(exercise.lesson.name + " has no correct variant beside " + exercise.pitfall.slug);
-  return variant;
+  return reference;
 }
 
 struct Setting {
@@ -43,9 +43,9 @@ std::string text_of(const Setting& setting) {
          ", seed " + std::to_string(setting.seed);
 }
 
-std::vector<Setting> settings_of(const Reference& variant) {
+std::vector<Setting> settings_of(const Reference& reference) {
   std::random_device dice;
-  const int fewest = std::max(variant.least_ranks, variant.default_ranks);
+  const int fewest = std::max(reference.least_ranks, reference.default_ranks);
   const int more = fewest == 1 ? 1 : fewest + 1 + static_cast<int>(dice() % 2);
   return {{fewest, dice() % 1000 + 1}, {more, dice() % 1000 + 1}};
 }

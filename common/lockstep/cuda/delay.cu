@@ -10,7 +10,7 @@ __device__ unsigned long long nanoseconds() {
   return now;
 }
 
-// No GPU's clock is faster than 4 GHz: the bound in its ticks ends this where the timer should stall.
+// No GPU's clock is faster than 4 GHz: the bound in its ticks ends this where the timer should stop.
 __global__ void wait(unsigned long long time) {
   const auto begin = nanoseconds();
   const auto first_tick = clock64();

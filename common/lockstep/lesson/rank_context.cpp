@@ -16,17 +16,20 @@ namespace lockstep {
 
 namespace {
 
-// As a process that ssh or a loop of a shell started. Those train side by side for hours, and these for as long as it
-// takes until all have begun.
-void forget_the_launcher(const RunSettings& settings) {
+// So it is in a process that ssh, or a loop of a shell, has started.
+void forget_the_launcher() {
   for (const auto* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}) unsetenv(name);
-  write_file(settings.folder / ("begun_" + std::to_string(settings.rank)), "");
-  const auto has_begun = [&](int rank) {
-    return std::filesystem::exists(settings.folder / ("begun_" + std::to_string(rank)));
+}
+
+// Processes without a group have nothing else to wait for each other by.
+void wait_until_all_have_begun(const RunSettings& settings) {
+  const auto mark_of = [&](int rank) {
+    return settings.folder / ("begun_" + std::to_string(rank));
   };
+  write_file(mark_of(settings.rank), "");
   const auto until = std::chrono::steady_clock::now() + settings.operation_timeout;
   for (int rank = 0; rank < settings.world_size; ++rank)
-    while (!has_begun(rank)) {
+    while (!std::filesystem::exists(mark_of(rank))) {
       if (std::chrono::steady_clock::now() > until)
         throw Error("process " + std::to_string(rank) + " has not begun");
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -46,7 +49,10 @@ RankContext::RankContext(const RunSettings& settings, Participants participants)
         settings.folder,
         trace::Participant{participant, world_size(), devices ? "device" : "process"}));
   }
-  if (settings.alone) forget_the_launcher(settings);
+  if (settings.alone) {
+    forget_the_launcher();
+    wait_until_all_have_begun(settings);
+  }
   if (settings.attempt)
     writers_.front()->record(trace::Attempt{
         *settings.attempt, environment_int("TORCHELASTIC_MAX_RESTARTS").value_or(0)});

@@ -41,8 +41,8 @@ class Recorder final : public Observer {
   Probes& probes() { return probes_; }
   // What the program itself tells, by a call of recorder.h: also where it has Probes of its own.
   void told(c10::function_ref<void(Probes&)> call);
-  // The program takes the next batch that a sampler has dealt, to train on it. For who knows when: a forward of the
-  // wrapped module, or a loss, says so by itself.
+  // The program now trains on the next batch that a sampler has dealt. To be called where the batch is taken; without a
+  // call, a forward of the wrapped module or a loss says so.
   void take_dealt();
   // A backward begins, from this value.
   void backward(const at::Tensor& root);

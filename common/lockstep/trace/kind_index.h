@@ -1,4 +1,4 @@
-// Where a trace's events of each kind are, so that who asks for one kind does not go through all.
+// Where the events of each kind are in a participant's trace: one kind can be read without a walk over all events.
 #pragma once
 
 #include <lockstep/trace/event.h>
@@ -21,7 +21,7 @@ constexpr std::size_t kind_of() {
 
 const char* name_of(const Payload& payload);  // its kName
 
-// Of events that do not change while it is there. A copy of a trace has none, since its events may change.
+// True only while the events do not change. So a copied trace begins without one.
 class KindIndex {
  public:
   KindIndex() = default;

@@ -44,7 +44,8 @@ struct ParticipantTrace {
     return from<T>(last_attempt);
   }
 
-  // Made by who asks for many kinds and lets nobody change the events meanwhile (diagnose/run.h).
+  // Where it is not empty, all() reads it and not the list of events. diagnose::Run makes it, for as long as it lives;
+  // the events must not change meanwhile.
   mutable KindIndex index = {};
 
   template <class T>
@@ -79,11 +80,11 @@ struct Trace {
 std::filesystem::path trace_file(const std::filesystem::path& folder, int rank);
 std::filesystem::path launcher_file(const std::filesystem::path& folder);
 
-// Every rank_*.trace in `folder`, of those that were alone (rank_0.*.trace) too, and launcher.trace where there is one. Times are on the first rank's
-// clock: those of other machines are moved by what their wall clocks say, so they are as good as those. A record that was not committed is ignored. Throws Error, with
-// the file, the offset and what was expected, for a file that is not a trace, is of another
-// version, or is damaged, and when the folder holds none. Never reads or allocates more than the
-// file's size justifies.
+// Every rank_*.trace in `folder`, also of processes that were alone (rank_0.*.trace), and launcher.trace where there is
+// one. Times are on the first rank's clock: another machine's are moved by the difference of the wall clocks. A record
+// that was not committed is ignored. Throws Error, with the file, the offset and what was expected, for a file that is
+// not a trace, is of another version, or is damaged, and when the folder holds none. Never reads or allocates more than
+// the file's size justifies.
 Trace read(const std::filesystem::path& folder);
 ParticipantTrace read_file(const std::filesystem::path& file);
 
