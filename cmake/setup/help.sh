@@ -15,7 +15,8 @@ Lockstep: a C++ course, test suite and library about data-parallel training.
                                       or, of several folders, in its attempts
   ./lockstep matrix DIR...            score that on runs whose truth is known
                                       or, with --checker, a program of yours
-  ./lockstep report [...]             one HTML page of what runs reported
+  ./lockstep report [DIR...] [...]    one HTML page of what runs reported
+                                      or of a recorded job of your own
   ./lockstep test [...]               build all, run the tests
                                       --tier quick (the default) or full;
                                       further options go to ctest

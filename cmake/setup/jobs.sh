@@ -46,18 +46,22 @@ needs_lessons() {
 # up they have a build of their own. While another call sets up or builds here, what is built already answers at once;
 # and Ninja is not asked where nothing can have changed.
 job_course() {
+  make_course "$@"
+  run_course "$@"
+}
+
+make_course() {
   if [[ "$1" == exercise ]]; then check_exercise "${@:2}"; fi
   environment_places
   if [[ -z "$PREFIX" && ! -r "$STAMP" ]] && ! needs_lessons "$@"; then leave_torch_out; fi
   choose_compiler
-  if [[ -x "$BUILD/lockstep-course" ]] && set_up_elsewhere; then run_course "$@"; fi
+  if [[ -x "$BUILD/lockstep-course" ]] && set_up_elsewhere; then return; fi
   set_up
   if ! course_is_fresh; then
     touch -- "$BUILD/course-checked.new"
     build lockstep-course
     mv -f -- "$BUILD/course-checked.new" "$BUILD/course-checked"
   fi
-  run_course "$@"
 }
 
 # Whether no source is newer than the last time that Ninja was asked.
@@ -69,11 +73,40 @@ course_is_fresh() {
 
 # report [options]: Python alone, so that nothing is configured or built where the environment is there.
 job_report() {
+  case "${1-}" in
+    '' | -*) ;;
+    *) report_of_job "$@" ;;
+  esac
   if ! environment_ready; then
     set_up
     set_up_done
   fi
   exec "$PYTHON" "$ROOT/reports/html/report.py" "$@"
+}
+
+# report FOLDER ... [--out FILE]: of a recorded job.
+report_of_job() {
+  local folders=() out='' told code
+  while (($#)); do
+    case "$1" in
+      --out)
+        if (($# < 2)); then usage_error "--out wants a file."; fi
+        out="$2"
+        shift ;;
+      --out=*) out="${1#*=}" ;;
+      -*) usage_error "the report of a job takes folders and --out FILE: $1" ;;
+      *) folders+=("$1") ;;
+    esac
+    shift
+  done
+  set_up
+  make_course diagnose
+  set_up_done
+  told="$("$BUILD/lockstep-course" diagnose --json --pictures "${folders[@]}")"
+  code=$?
+  if [[ -z "$told" ]]; then exit "$code"; fi
+  "$PYTHON" "$ROOT/reports/html/job_report.py" "${folders[0]}" "${out:-${folders[0]}/report.html}" <<<"$told"
+  exit
 }
 
 run_course() {

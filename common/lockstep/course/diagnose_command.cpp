@@ -6,10 +6,12 @@
 #include <lockstep/base/text.h>
 #include <lockstep/course/commands.h>
 #include <lockstep/course/flight_diagnosis.h>
+#include <lockstep/course/lessons.h>
 #include <lockstep/diagnose/diagnose.h>
 #include <lockstep/diagnose/stall.h>
 #include <lockstep/diagnose/text.h>
-#include <lockstep/report/finding.h>
+#include <lockstep/pages/page.h>
+#include <lockstep/report/job.h>
 #include <lockstep/trace/attempts.h>
 #include <lockstep/trace/json.h>
 #include <lockstep/trace/reader.h>
@@ -57,10 +59,8 @@ void refuse_folder_of_runs(const std::filesystem::path& folder) {
 // Most detectors need every rank; that they found nothing without one is no comfort.
 std::set<int> warn_of_missing_ranks(const std::filesystem::path& folder,
                                     const trace::Trace& trace) {
-  std::set<int> missing;
+  const auto missing = report::missing_ranks(trace);
   const bool process = trace.ranks.front().participant.kind == "process";
-  for (int rank = 0; rank < trace.world_size; ++rank) missing.insert(rank);
-  for (const auto& rank : trace.ranks) missing.erase(rank.participant.rank);
   if (missing.empty()) return missing;
   warn("warning: " + folder.string() + " has the traces of " + std::to_string(trace.ranks.size()) +
        " of " + std::to_string(trace.world_size) + (process ? " ranks" : " devices") +
@@ -142,14 +142,34 @@ void note_failures(const trace::Trace& trace) {
              "): " + std::strerror(static_cast<int>(at.event->error)));
 }
 
-int diagnose_folders(const std::vector<std::filesystem::path>& folders, bool as_json,
-                     bool export_trace) {
+struct Options {
+  std::vector<std::filesystem::path> folders;
+  bool as_json = false, pictures = false, export_trace = false;
+  std::optional<std::string> prefix;
+};
+
+// What the pages say of the pitfalls that were found.
+std::string with_pages(const std::string& job_json) {
+  auto job = nlohmann::json::parse(job_json);
+  const auto pages = pages::all_pages(source_folder());
+  for (const auto& finding : job["findings"]) {
+    const std::string slug = finding["pitfall"];
+    if (const auto page = pages.find(slug); page != pages.end())
+      job["pages"][slug] = {{"title", page->second.title},
+                            {"symptom", page->second.section("Symptom")},
+                            {"why", page->second.section("Why")},
+                            {"fix", page->second.section("Fix")}};
+  }
+  return job.dump(2) + "\n";
+}
+
+int diagnose_folders(const Options& options) {
   std::vector<trace::Trace> attempts;
   std::vector<std::int64_t> first_attempts;  // of each folder, by number
   std::set<std::filesystem::path> seen;
   std::set<int> missing;
   bool runs = false;
-  for (const auto& job : folders) {
+  for (const auto& job : options.folders) {
     const auto first = attempts.size();
     for (const auto& folder : trace::attempt_folders(job)) {
       if (!seen.insert(std::filesystem::weakly_canonical(folder)).second)
@@ -161,9 +181,9 @@ int diagnose_folders(const std::vector<std::filesystem::path>& folders, bool as_
     }
     first_attempts.push_back(attempt_number(attempts[first]));
   }
-  check_attempts(folders, first_attempts);
+  check_attempts(options.folders, first_attempts);
   const auto trace = trace::concatenate(std::move(attempts));
-  if (export_trace) {
+  if (options.export_trace) {
     std::cout << trace::to_json(trace) << "\n";
     return kOk;
   }
@@ -172,31 +192,15 @@ int diagnose_folders(const std::vector<std::filesystem::path>& folders, bool as_
     note_failures(trace);
     note_where_it_was(trace, runs);
   }
-  if (as_json) {
-    nlohmann::json findings = nlohmann::json::array(), rows = nlohmann::json::array();
-    for (const auto& finding : diagnosis.findings)
-      findings.push_back(nlohmann::json::parse(report::to_json(finding)));
-    for (const auto& row : diagnosis.rows)
-      rows.push_back({{"slug", row.slug},
-                      {"state", diagnose::to_string(row.verdict.state)},
-                      {"reason", row.verdict.reason}});
-    std::cout << nlohmann::json{{"findings", findings},
-                                {"missing_ranks", missing},
-                                {"detectors", rows}}
-                     .dump(2)
-              << "\n";
+  if (options.as_json) {
+    std::cout << (options.pictures ? with_pages(report::job_json(trace, diagnosis, missing))
+                                   : report::diagnosis_json(diagnosis, missing));
   } else {
     std::cout << diagnose::to_text(diagnosis);
   }
   if (!diagnosis.findings.empty()) return kFinding;
   return missing.empty() ? kOk : kCouldNotRun;  // nothing found of a part is no good news
 }
-
-struct Options {
-  std::vector<std::filesystem::path> folders;
-  bool as_json = false, export_trace = false;
-  std::optional<std::string> prefix;
-};
 
 }  // namespace
 
@@ -213,15 +217,15 @@ void add_diagnose_command(CLI::App& app, int& exit_code) {
           "nccl_trace_rank_*)")
       ->required();
   command->add_flag("--json", options->as_json, "Findings and every detector's state as JSON");
+  command->add_flag("--pictures", options->pictures,
+                    "With --json: also what the page of ./lockstep report FOLDER shows");
   command->add_flag("--export", options->export_trace, "The trace itself as JSON");
   command->add_option("--dump-prefix,--prefix", options->prefix,
                       "What the dumps' names have before the rank");
   command->callback([options, &exit_code] {
     const auto flight =
         diagnose_flight_dumps(options->folders, {options->prefix, options->as_json});
-    exit_code = flight
-                    ? *flight
-                    : diagnose_folders(options->folders, options->as_json, options->export_trace);
+    exit_code = flight ? *flight : diagnose_folders(*options);
   });
 }
 

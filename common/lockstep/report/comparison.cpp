@@ -1,5 +1,5 @@
 #include <lockstep/report/comparison.h>
-#include <lockstep/report/finding.h>
+#include <lockstep/report/json.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -10,50 +10,10 @@ namespace {
 
 using nlohmann::json;
 
-json to_json(const diagnose::Finding& finding) {
-  return json::parse(report::to_json(finding));
-}
-
 json to_json(const OracleResult& oracle) {
   return {{"pitfall", oracle.pitfall},     {"metric", oracle.metric},
           {"expected", oracle.expected},   {"observed", oracle.observed},
           {"tolerance", oracle.tolerance}, {"manifested", oracle.manifested}};
-}
-
-json to_json(const Stall::Call& call) {
-  if (call.operation.empty()) return nullptr;
-  return {{"operation", call.operation}, {"sequence", call.sequence}, {"group", call.group}};
-}
-
-json to_json(const Stall::Rank& rank) {
-  return {{"rank", rank.rank},           {"state", rank.state},        {"to_blame", rank.to_blame},
-          {"here", to_json(rank.here)},  {"last", to_json(rank.last)}, {"ended", rank.ended},
-          {"exit_code", rank.exit_code}, {"signal", rank.signal}};
-}
-
-json to_json(const Pictures::Apart& apart) {
-  return {{"step", apart.step}, {"distance", apart.distance}};
-}
-
-json to_json(const Pictures::Call& call) {
-  json result = {{"rank", call.rank},   {"sequence", call.sequence},   {"op", call.operation},
-                 {"group", call.group}, {"entered_s", call.entered_s}, {"left_s", nullptr}};
-  if (call.left_s) result["left_s"] = *call.left_s;
-  if (call.failed) result["failed"] = true;
-  return result;
-}
-
-json to_json(const std::optional<Pictures::Difference>& first) {
-  if (!first) return nullptr;
-  return {{"group", first->group}, {"sequence", first->sequence}, {"ranks", first->ranks}};
-}
-
-json to_json(const Pictures::Pass& pass) {
-  return {{"phase", "train"},
-          {"epoch", pass.epoch},
-          {"samples", pass.samples},
-          {"every", pass.every},
-          {"ranks", pass.drawn}};
 }
 
 template <class T>
@@ -61,25 +21,6 @@ json list(const std::vector<T>& values) {
   json items = json::array();
   for (const auto& value : values) items.push_back(to_json(value));
   return items;
-}
-
-json to_json(const std::optional<Stall>& stall) {
-  if (!stall) return nullptr;
-  return {{"operation", stall->operation},
-          {"sequence", stall->sequence},
-          {"group", stall->group},
-          {"step", stall->step},
-          {"ranks", list(stall->ranks)}};
-}
-
-json to_json(const Pictures& pictures) {
-  return {{"divergence", list(pictures.divergence)},
-          {"tolerance", pictures.tolerance},
-          {"timeline",
-           {{"calls", list(pictures.calls)},
-            {"truncated", pictures.truncated},
-            {"first_difference", to_json(pictures.first_difference)}}},
-          {"owners", list(pictures.passes)}};
 }
 
 json variant_json(const Variant& variant) {
@@ -91,15 +32,15 @@ json variant_json(const Variant& variant) {
                  {"participants", variant.participants},
                  {"outcome", to_string(variant.ending)},
                  {"reason", variant.reason},
-                 {"stall", to_json(variant.stall)},
+                 {"stall", json::parse(stall_json(variant.stall))},
                  {"oracles", list(variant.oracles)},
-                 {"findings", list(variant.findings)},
+                 {"findings", json::parse(findings_json(variant.findings))},
                  {"losses", variant.losses},
                  {"accuracy", variant.accuracy},
                  {"timings", {{"seconds", variant.seconds}}},
                  {"verdict", variant.verdict}};
   if (!variant.reference_losses.empty()) result["reference_losses"] = variant.reference_losses;
-  if (variant.pictures) result["pictures"] = to_json(*variant.pictures);
+  if (variant.pictures) result["pictures"] = json::parse(pictures_json(*variant.pictures));
   return result;
 }
 

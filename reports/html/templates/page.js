@@ -119,6 +119,7 @@
   addEventListener("beforeprint", () => figures.filter(figure => figure.offsetParent).forEach(draw));
 
   const lesson = document.getElementById("filter-lesson"), outcome = document.getElementById("filter-outcome");
+  if (!lesson) return;  // the page of one job has nothing to filter
   const runs = [...document.querySelectorAll(".run")], lessons = [...document.querySelectorAll(".lesson")];
 
   function filter() {

@@ -1,0 +1,110 @@
+#include <lockstep/report/job.h>
+#include <lockstep/report/json.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+
+namespace lockstep::report {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kMostSteps = 100;  // of the losses
+
+json detectors_json(const diagnose::Diagnosis& diagnosis) {
+  json rows = json::array();
+  for (const auto& row : diagnosis.rows)
+    rows.push_back({{"slug", row.slug},
+                    {"state", diagnose::to_string(row.verdict.state)},
+                    {"reason", row.verdict.reason}});
+  return rows;
+}
+
+// The mean loss of one rank's samples in each step; where it does not say how many they are, of its backwards.
+std::map<std::int64_t, double> losses_of(const trace::ParticipantTrace& rank) {
+  struct Sum {
+    double loss = 0, weight = 0;
+  };
+  std::map<std::int64_t, Sum> sums;
+  for (const auto& at : rank.latest<trace::Loss>()) {
+    const bool counted = at.event->count > 0;
+    sums[at.step].loss += counted ? at.event->sum : at.event->backward_value;
+    sums[at.step].weight += counted ? static_cast<double>(at.event->count) : 1;
+  }
+  std::map<std::int64_t, double> losses;
+  for (const auto& [step, sum] : sums) losses[step] = sum.loss / sum.weight;
+  return losses;
+}
+
+// By step, of the ranks that recorded one: their mean, the lowest and the highest.
+json losses_json(const trace::Trace& trace) {
+  struct Spread {
+    double sum = 0, low = std::numeric_limits<double>::infinity(), high = -low;
+    int ranks = 0;
+  };
+  std::map<std::int64_t, Spread> steps;
+  for (const auto& rank : trace.ranks)
+    for (const auto& [step, loss] : losses_of(rank)) {
+      auto& spread = steps[step];
+      spread.sum += loss;
+      spread.low = std::min(spread.low, loss);
+      spread.high = std::max(spread.high, loss);
+      ++spread.ranks;
+    }
+  json points = json::array();
+  const std::size_t every = steps.size() / (kMostSteps + 1) + 1;
+  std::size_t index = 0;
+  for (const auto& [step, spread] : steps)
+    if (index++ % every == 0)
+      points.push_back({{"step", step},
+                        {"mean", spread.sum / spread.ranks},
+                        {"low", spread.low},
+                        {"high", spread.high}});
+  return points;
+}
+
+std::optional<Stall> stall_in(const trace::Trace& trace) {
+  const auto stall = diagnose::stall_of(trace);
+  return stall ? std::optional(stall_of(*stall)) : std::nullopt;
+}
+
+json json_of(const diagnose::Diagnosis& diagnosis, const std::set<int>& missing) {
+  return {{"findings", json::parse(findings_json(diagnosis.findings))},
+          {"missing_ranks", missing},
+          {"detectors", detectors_json(diagnosis)}};
+}
+
+// A trace's own text may hold any bytes; JSON holds UTF-8 only.
+std::string text_of(const json& value) {
+  return value.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+std::set<int> missing_ranks(const trace::Trace& trace) {
+  std::set<int> missing;
+  for (int rank = 0; rank < trace.world_size; ++rank) missing.insert(rank);
+  for (const auto& rank : trace.ranks) missing.erase(rank.participant.rank);
+  return missing;
+}
+
+std::string diagnosis_json(const diagnose::Diagnosis& diagnosis, const std::set<int>& missing) {
+  return text_of(json_of(diagnosis, missing));
+}
+
+std::string job_json(const trace::Trace& trace, const diagnose::Diagnosis& diagnosis,
+                     const std::set<int>& missing) {
+  auto job = json_of(diagnosis, missing);
+  const bool devices = trace.ranks.front().participant.kind == "device";
+  job["schema_version"] = 1;
+  job["world_size"] = trace.world_size;
+  job["participants"] = devices ? "devices" : "ranks";
+  job["stall"] = json::parse(stall_json(stall_in(trace)));
+  job["pictures"] = json::parse(pictures_json(pictures_of(trace)));
+  job["losses"] = losses_json(trace);
+  return text_of(job);
+}
+
+}  // namespace lockstep::report

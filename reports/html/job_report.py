@@ -1,0 +1,74 @@
+"""One page of a job of one's own: ./lockstep report FOLDER ...
+
+Reads what `lockstep diagnose FOLDER --json --pictures` says (reports/schema/job.schema.json) from standard input, and
+writes one HTML file that needs no network and no other file.
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+
+import markupsafe
+
+import chart_library
+import charts
+import losses
+import pictures
+import report
+import specs
+
+LOSSES = [("step", "step"), ("mean", "mean loss"), ("low", "lowest rank"), ("high", "highest rank")]
+
+
+def as_variant(job):
+    """What the pictures of a lesson's variant are drawn from."""
+    return {"name": "job", "kind": "job", "outcome": "hang" if job["stall"] else "completed", "pictures": job["pictures"]}
+
+
+def losses_by_step(drawn, job):
+    """None where no loss was recorded."""
+    rows = [[point[field] for field, _ in LOSSES] for point in job["losses"] if None not in point.values()]
+    if not rows:
+        return None
+    x = specs.of("step", "quantitative", "step", axis={"format": "d", "grid": False, "tickMinStep": 1},
+                 scale={"nice": False, "zero": False})
+    y = specs.of("mean", "quantitative", "loss", scale=losses.scale_of([row[1] for row in rows]))
+    spec = specs.chart(200, encoding={"x": x}, layer=[
+        {"mark": {"type": "area", "color": specs.JOB, "opacity": 0.2},
+         "encoding": {"y": {**y, "field": "low"}, "y2": {"field": "high"}}},
+        {"mark": {"type": "line", "color": specs.JOB, "point": {"color": specs.JOB}},
+         "encoding": {"y": y, "tooltip": specs.tips(*LOSSES)}}])
+    text = "The ranks' mean loss by step, where it was recorded. The band goes from the lowest rank to the highest."
+    return drawn.add("losses", "Losses", text, LOSSES, rows, spec)
+
+
+def page(name, job):
+    drawn, variant = charts.Charts(), as_variant(job)
+    loss = losses_by_step(drawn, job)
+    shown = [pictures.alone(drawn, "job", kind, variant) for kind in pictures.TRACED if kind.of(variant)]
+    missing = [kind.MISSING for kind in pictures.TRACED if not kind.of(variant)] + ([] if loss else ["losses"])
+    states = {}
+    for detector in job["detectors"]:
+        states.setdefault(detector["state"], []).append(detector)
+    return report.template_of("job.html.j2").render(
+        name=name, job=job, pictures=shown + ([loss] if loss else []), missing=missing, states=states,
+        chart_data=drawn.for_page(), chart_library=markupsafe.Markup(chart_library.script()))
+
+
+def main(line):
+    parser = argparse.ArgumentParser(prog="lockstep report")
+    parser.add_argument("name", help="of the job, for the page's title")
+    parser.add_argument("file", type=pathlib.Path, help="the page to write")
+    arguments = parser.parse_args(line)
+    try:
+        report.write(arguments.file, page(arguments.name, json.load(sys.stdin)))
+    except OSError as error:
+        print(f"lockstep report: {error.filename or arguments.file}: {error.strerror}.", file=sys.stderr)
+        return 3
+    print(f"{arguments.file}: {arguments.file.stat().st_size / 1e6:.1f} MB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

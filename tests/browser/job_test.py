@@ -1,0 +1,124 @@
+"""The page of a recorded job, from its traces to a real browser.
+
+Run by the Python of the project's environment: job_test.py COURSE_PROGRAM LESSONS_FOLDER
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import jsonschema
+import referencing
+
+import browser
+import made_up
+from page import ROOT
+
+JOB_REPORT = ROOT / "reports" / "html" / "job_report.py"
+SCHEMAS = ROOT / "reports" / "schema"
+DEADLINE_S = 90
+COURSE = LESSONS = None
+
+
+def recorded(lesson, variant, folder):
+    """The traces of a lesson's variant: a job as any other."""
+    subprocess.run([LESSONS / lesson, "--variant", variant, "--trace", folder], check=True, timeout=DEADLINE_S,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return next(folder.rglob("rank_0.trace")).parent
+
+
+def diagnosed(folder):
+    told = subprocess.run([COURSE, "diagnose", "--json", "--pictures", folder], capture_output=True, timeout=DEADLINE_S)
+    return json.loads(told.stdout)
+
+
+def write_page(job, name, file):
+    subprocess.run([sys.executable, JOB_REPORT, name, file], input=json.dumps(job), text=True, check=True,
+                   timeout=DEADLINE_S, stdout=subprocess.DEVNULL)
+
+
+def validator():
+    job, comparison = (json.loads((SCHEMAS / f"{name}.schema.json").read_text(encoding="utf-8"))
+                       for name in ("job", "comparison"))
+    known = referencing.Registry().with_resource("comparison.schema.json", referencing.Resource.from_contents(comparison))
+    return jsonschema.Draft202012Validator(job, registry=known)
+
+
+class JobPage(unittest.TestCase):
+    """A job that shuffles alike in every epoch, under a hostile name."""
+    lesson, variant, name = "05_set_epoch", "missing-set-epoch", made_up.HOSTILE
+    figures = ["owners-run-job-job", "divergence-run-job-job", "timeline-run-job-job", "losses"]
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory(prefix="lockstep-job-test-")
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        cls.job = diagnosed(recorded(cls.lesson, cls.variant, cls.folder / "traces"))
+        cls.page = cls.folder / "job.html"
+        write_page(cls.job, cls.name, cls.page)
+        cls.browser = browser.Browser()
+        cls.addClassCleanup(cls.browser.close)
+
+    def setUp(self):
+        self.browser.resize(browser.WIDE)
+        self.browser.open(self.page)
+        self.js = self.browser.js
+
+    def tearDown(self):
+        self.assertEqual(self.browser.complaints(), [])
+        self.assertEqual(self.js("return performance.getEntriesByType('resource').map(entry => entry.name)"), [])
+
+    def text(self, selector):
+        return self.js("return document.querySelector(arguments[0]).textContent", selector)
+
+    def test_what_is_told_is_as_the_schema_says(self):
+        self.assertEqual([error.message for error in validator().iter_errors(self.job)], [])
+
+    def test_the_name_is_text(self):
+        self.assertEqual(self.text("h1"), self.name)
+
+    def test_the_finding_stands_first_with_its_page(self):
+        self.assertEqual([finding["pitfall"] for finding in self.job["findings"]], [self.variant])
+        self.assertEqual(self.text("main section:first-child .findings strong"), self.variant)
+        self.assertIn(self.job["findings"][0]["evidence"], self.text(".findings li"))
+        for part in ("symptom", "why", "fix"):
+            self.assertTrue(self.job["pages"][self.variant][part])
+            self.assertIn(self.job["pages"][self.variant][part], self.text(".findings details"))
+
+    def test_every_picture_is_drawn_and_nothing_is_cut_off_on_a_telephone(self):
+        for size in (browser.WIDE, browser.NARROW):
+            self.browser.resize(size)
+            self.assertEqual(self.js("return [...document.querySelectorAll('.chart')].map(figure => figure.id)"), self.figures)
+            for figure in self.figures:
+                self.browser.draw(figure)
+            self.assertLessEqual(self.js("return document.documentElement.scrollWidth"), size[0])
+
+    def test_every_detector_is_listed(self):
+        listed = self.js("return [...document.querySelectorAll('#detectors tbody th')].map(cell => cell.textContent)")
+        self.assertEqual(sorted(listed), sorted(row["slug"] for row in self.job["detectors"]))
+
+    def test_everybody_can_use_it(self):
+        for scheme in ("light", "dark"):
+            self.browser.media({"prefers-color-scheme": scheme})
+            self.js("for (const details of document.querySelectorAll('details')) details.open = true")
+            self.assertEqual(self.browser.axe(), [])
+
+
+class HangingJob(JobPage):
+    """A job of which one rank raises while the others wait."""
+    lesson, variant, name = "09_hanging_collective", "one-rank-raises", "a job that hangs"
+
+    def test_it_says_where_each_rank_was(self):
+        rows = self.js("return [...document.querySelectorAll('#stall tbody tr')].map(row => row.cells[1].textContent)")
+        self.assertEqual(rows, [rank["state"] for rank in self.job["stall"]["ranks"]])
+        self.assertEqual(rows, ["waiting", "raised"])
+
+
+if __name__ == "__main__":
+    browser.skip_where_it_is_missing()
+    COURSE, LESSONS = map(pathlib.Path, (sys.argv.pop(1), sys.argv.pop(1)))
+    unittest.main()
