@@ -17,6 +17,7 @@ phase by phase, so that a phase run alone replaces its own entry only.
   silence      what each silent pitfall costs, ten seeds
   exercises    every lesson's exercise fails as it is handed out, and passes as the lesson has it
   consumer     another project that takes this one as a subdirectory, as docs/library.md shows
+  install      pip builds and installs the Python package, which then names a fault
 """
 
 import datetime
@@ -205,6 +206,7 @@ PHASES = {
     "matrix": detectors,
     "exercises": exercises,
     "consumer": consumer,
+    "install": lambda: script("python/tests/install_test.py"),
 }
 
 

@@ -26,6 +26,7 @@ Lockstep: a C++ course, test suite and library about data-parallel training.
                                       --launchers: Slurm and Open MPI, too, and
                                       --browser: Chromium, which tests use
   ./lockstep build                    set up and build everything
+  ./lockstep wheel                    build the Python package for pip
 
 Every command but doctor first installs and builds what it needs.
 Set-up options, anywhere in the line:

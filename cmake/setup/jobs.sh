@@ -21,6 +21,28 @@ job_build() {
   say "built: ${BUILD#"$ROOT"/}"
 }
 
+# wheel: the Python package, built for the torch that is set up here, as a file for pip.
+job_wheel() {
+  local folder="$ROOT/build/wheels/torch-$TORCH" log="$STATE/log/wheel.log" wheel
+  if (($#)); then usage_error "wheel takes no argument: $1"; fi
+  if [[ -n "$PREFIX" ]]; then
+    fail "a wheel is for a Python that has torch, and --prefix names none." \
+      "With that Python: pip install --no-build-isolation ./python (docs/python.md)."
+  fi
+  set_up
+  rm -rf -- "$folder"
+  say "building the Python package for torch $TORCH, in about 2 minutes"
+  if ! logged "$log" '^$' env "CXX=$CXX" "$PYTHON" -m pip wheel --disable-pip-version-check --no-index \
+    --no-build-isolation --no-deps --wheel-dir "$folder" "$ROOT/python"; then
+    show_end_of "$log" 20
+    fail "the wheel could not be built (log: $log)."
+  fi
+  for wheel in "$folder"/*.whl; do
+    printf '%s\n' "$wheel"
+    printf 'pip install %q\n' "$wheel"
+  done
+}
+
 # run [LESSON|all] [options]: builds only the lesson that comes first; else all.
 job_run() {
   local targets=(lockstep-course lessons/all)
@@ -154,7 +176,7 @@ build_tests() {
     previous="$word"
   done
   if ((labels == 1)) && [[ "$label" =~ ^[a-z]+$ ]]; then
-    mapfile -t targets < <(cd "$ROOT" && grep -lE "LABELS? \"?$label\b" tests/*/CMakeLists.txt tests/*/*.cmake 2>/dev/null |
+    mapfile -t targets < <(cd "$ROOT" && grep -lE "LABELS? \"?$label\b" tests/*/CMakeLists.txt tests/*/*.cmake python/CMakeLists.txt 2>/dev/null |
       sed 's|/[^/]*$|/all|' | sort -u)
     if ((${#targets[@]})); then targets+=(lockstep-course); fi
   fi

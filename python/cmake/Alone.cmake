@@ -28,21 +28,29 @@ file(GLOB _diagnose CONFIGURE_DEPENDS ${_lockstep}/diagnose/*.cpp)
 include(${_lockstep}/diagnose/AllDetectors.cmake)
 set(_torch_free base/clock.cpp base/environment.cpp base/error.cpp base/file.cpp base/hash.cpp base/processors.cpp
   base/text.cpp launch/placement.cpp trace/attempts.cpp trace/kind_index.cpp trace/levels.cpp trace/reader.cpp
-  trace/writer.cpp record/sketch.cpp)
+  trace/writer.cpp record/sketch.cpp record/writer_in.cpp)
 set(_with_torch observe/observer.cpp record/backward_hook.cpp record/configuration.cpp record/content.cpp
   record/decorated_backend.cpp record/failed_collective.cpp record/observed_backend.cpp record/observed_work.cpp
   record/placement.cpp record/probes.cpp record/recorder.cpp record/recorder_samples.cpp record/summarize.cpp)
 list(TRANSFORM _torch_free PREPEND ${_lockstep}/)
 list(TRANSFORM _with_torch PREPEND ${_lockstep}/)
 
+# The build is what a user waits for: what is called for each value is optimized, the rest is compiled fast.
+set(CMAKE_CXX_FLAGS_RELEASE "-O1 -DNDEBUG")
+set_source_files_properties(${_lockstep}/base/hash.cpp ${_lockstep}/record/sketch.cpp PROPERTIES COMPILE_OPTIONS -O3
+  SKIP_PRECOMPILE_HEADERS ON)
+
 add_library(torch_free OBJECT ${_torch_free} ${_diagnose} ${LOCKSTEP_DETECTORS})
 target_include_directories(torch_free PRIVATE ${_lockstep}/.. ${XXHASH_INCLUDE})
+target_precompile_headers(torch_free PRIVATE <algorithm> <functional> <map> <set> <sstream> <lockstep/diagnose/detector.h>)
 
 Python_add_library(_extension MODULE WITH_SOABI src/extension.cpp src/stand_ins.cpp ${_with_torch})
 target_include_directories(_extension SYSTEM PRIVATE ${_torch_folder}/include
   ${_torch_folder}/include/torch/csrc/api/include ${XXHASH_INCLUDE})
 target_include_directories(_extension PRIVATE ${_lockstep}/..)
 target_precompile_headers(_extension PRIVATE <torch/extension.h> <torch/csrc/distributed/c10d/Backend.hpp>)
+set_target_properties(_extension PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 7)
+set_source_files_properties(src/extension.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 target_compile_definitions(_extension PRIVATE USE_DISTRIBUTED USE_C10D_GLOO)
 target_link_directories(_extension PRIVATE ${_torch_folder}/lib)
 target_link_libraries(_extension PRIVATE torch_free torch_python torch torch_cpu c10)
@@ -52,5 +60,7 @@ foreach(_target torch_free _extension)
   target_compile_options(${_target} PRIVATE -fvisibility=hidden)
   set_target_properties(${_target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
 endforeach()
+# Read before the extension is loaded, which another torch could not do.
+file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/built_for.py "TORCH_VERSION = \"${LOCKSTEP_TORCH_VERSION}\"\n")
 install(TARGETS _extension DESTINATION lockstep_torch)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/built_for.py DESTINATION lockstep_torch)

@@ -1,5 +1,5 @@
-"""What `import torch` calls at its end, in every process of an environment that has this package: it does nothing unless
-LOCKSTEP_TRACE is set, and nothing that goes wrong here reaches the program."""
+"""What `import torch` calls at its end, in every process of an environment that has this package: it does nothing
+unless LOCKSTEP_TRACE is set, and nothing that goes wrong here reaches the program."""
 
 import os
 import sys

@@ -6,12 +6,14 @@ import argparse
 import json
 import os
 import pathlib
+import shlex
 import signal
 import struct
 import subprocess
 import sys
 import tempfile
 import time
+from typing import Any
 
 OK, FINDING, USAGE, DEADLINE = 0, 1, 2, 124
 # Of a trace's head (common/lockstep/trace/trace.md): how many of its bytes are whole; the collectives entered; whether
@@ -72,25 +74,27 @@ def end(job: subprocess.Popen[bytes]) -> None:
 
 
 def wait_for(job: subprocess.Popen[bytes], folder: pathlib.Path, timeout: float | None) -> bool:
-    """False where no rank made progress for `timeout` seconds, and the job was ended. Before the first rank records,
-    the job is starting: that is no stall."""
+    """False where no rank made progress for `timeout` seconds, and the job was ended. Before a rank has entered a
+    collective, the job is starting: that is no stall."""
+    if timeout is None:
+        job.wait()
+        return True
     seen, since = None, time.monotonic()
-    while True:
+    while seen is None or time.monotonic() - since < timeout:
         try:
-            job.wait(None if timeout is None else min(0.2, timeout / 10))
+            job.wait(min(0.2, timeout / 10))
             return True
         except subprocess.TimeoutExpired:
             now = progress(folder)
             if now != seen or now is None:
                 seen, since = now, time.monotonic()
-            elif timeout is not None and time.monotonic() - since >= timeout:
-                try:
-                    record_stall(folder)
-                except RuntimeError as error:
-                    print(f"lockstep: the stall was not recorded: {error}", file=sys.stderr)
-                finally:
-                    end(job)
-                return False
+    try:
+        record_stall(folder)
+    except RuntimeError as error:
+        print(f"lockstep: the stall was not recorded: {error}", file=sys.stderr)
+    finally:
+        end(job)
+    return False
 
 
 def record_stall(folder: pathlib.Path) -> None:
@@ -98,16 +102,38 @@ def record_stall(folder: pathlib.Path) -> None:
     extension().record_stall(folder)
 
 
-def diagnosis(folder: pathlib.Path) -> dict[str, object]:
+def diagnosis(folder: pathlib.Path) -> dict[str, Any]:
     import lockstep_torch
     return lockstep_torch.diagnose(folder)
 
 
-def say(found: dict[str, object]) -> None:
+def has_violation(found: dict[str, Any]) -> bool:
+    return any(one["severity"] == "violation" for one in found["findings"])
+
+
+def say(found: dict[str, Any]) -> None:
     recorded, world_size = found["recorded_ranks"], found["world_size"]
     if recorded != world_size:
         print(f"{recorded} of {world_size} ranks recorded", file=sys.stderr)
     print(found["text"], end="", file=sys.stderr)
+
+
+def start(command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    """The job. The signals that this process gets are passed on to it, also those that come while it starts."""
+    job = None
+    early: list[int] = []
+
+    def pass_on(number: int, _frame: object) -> None:
+        if job is None:
+            early.append(number)
+        elif number != signal.SIGINT:  # a terminal gives it to the job, too
+            job.send_signal(number)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, pass_on)
+    job = subprocess.Popen(command, env=environment)
+    for received in early:
+        job.send_signal(received)
+    return job
 
 
 def watch(options: argparse.Namespace) -> int:
@@ -116,13 +142,10 @@ def watch(options: argparse.Namespace) -> int:
         print(f"lockstep: {folder} holds a run already; name another folder with --into", file=sys.stderr)
         return USAGE
     try:
-        job = subprocess.Popen(options.command, env={**os.environ, "LOCKSTEP_TRACE": str(folder)})
+        job = start(options.command, {**os.environ, "LOCKSTEP_TRACE": str(folder)})
     except OSError as error:
         print(f"lockstep: cannot start {options.command[0]}: {error.strerror}", file=sys.stderr)
         return USAGE
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(number, lambda received, _frame: job.send_signal(received))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal gives it to the job, too
     went_on = wait_for(job, folder, options.timeout)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
@@ -140,12 +163,8 @@ def watch(options: argparse.Namespace) -> int:
         print(f"lockstep: {folder} cannot be diagnosed: {error}", file=sys.stderr)
         return code
     say(found)
-    print(f"lockstep: more with: lockstep diagnose {folder}", file=sys.stderr)
-    findings = found["findings"]
-    assert isinstance(findings, list)
-    if options.fail_on_finding and code == OK and any(one["severity"] == "violation" for one in findings):
-        return FINDING
-    return code
+    print(f"lockstep: more with: lockstep diagnose {shlex.quote(str(folder))}", file=sys.stderr)
+    return FINDING if options.fail_on_finding and code == OK and has_violation(found) else code
 
 
 def diagnose(options: argparse.Namespace) -> int:
@@ -158,9 +177,7 @@ def diagnose(options: argparse.Namespace) -> int:
         print(json.dumps({key: value for key, value in found.items() if key != "text"}, indent=2))
     else:
         print(found["text"], end="")
-    findings = found["findings"]
-    assert isinstance(findings, list)
-    return FINDING if any(one["severity"] == "violation" for one in findings) else OK
+    return FINDING if has_violation(found) else OK
 
 
 def seconds(text: str) -> float:
@@ -171,11 +188,13 @@ def seconds(text: str) -> float:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="lockstep", description="Names what is wrong in a data-parallel training run.")
+    parser = argparse.ArgumentParser(prog="lockstep",
+                                     description="Names what is wrong in a data-parallel training run.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     watched = commands.add_parser("watch", help="run a job, record it, and say what is wrong",
                                   usage="lockstep watch [--into DIR] [--timeout S] [--fail-on-finding] -- COMMAND ...")
-    watched.add_argument("--into", metavar="DIR", help="where the traces go; all ranks share it (default: a new folder)")
+    watched.add_argument("--into", metavar="DIR",
+                         help="where the traces go; all ranks share it (default: a new folder)")
     watched.add_argument("--timeout", metavar="S", type=seconds,
                          help="end a job in which no rank records anything for S seconds, and exit with 124")
     watched.add_argument("--fail-on-finding", action="store_true", help="exit with 1 where a violation is found")

@@ -5,6 +5,8 @@
 #include <lockstep/diagnose/text.h>
 #include <lockstep/record/observed_backend.h>
 #include <lockstep/record/recorder.h>
+#include <lockstep/record/writer_in.h>
+#include <lockstep/report/finding.h>
 #include <lockstep/trace/attempts.h>
 #include <pybind11/stl.h>
 #include <pybind11/stl/filesystem.h>
@@ -32,14 +34,11 @@ struct Optimizer {
 // A rank of the job that is recorded. Its calls are those of Observer (lockstep/observe/observer.h).
 class Rank {
  public:
-  Rank(std::filesystem::path folder, int rank, int world_size, int attempt, int max_restarts) {
-    if (max_restarts > 0) folder = trace::attempt_folder(folder, attempt);
-    std::filesystem::create_directories(folder);
-    writer_ = std::make_shared<trace::Writer>(
-        folder, trace::Participant{.rank = rank, .world_size = world_size});
-    if (max_restarts > 0) writer_->record(trace::Attempt{attempt, max_restarts});
+  Rank(const std::filesystem::path& folder, int rank, int world_size)
+      : writer_(record::writer_in(folder, {.rank = rank, .world_size = world_size})),
+        recorder_(
+            std::make_shared<record::Recorder>(writer_, record::ProbeOptions{.hooks = false})) {
     writer_->record(record::placement_of_this_process());
-    recorder_ = std::make_shared<record::Recorder>(writer_, record::ProbeOptions{.hooks = false});
   }
 
   BackendPtr observe(BackendPtr backend) {
@@ -47,7 +46,6 @@ class Rank {
   }
   record::Recorder& recorder() { return *recorder_; }
   void tell(const trace::Payload& event) { writer_->record(event); }
-  std::int64_t step() const { return writer_->step(); }
 
  private:
   std::shared_ptr<trace::Writer> writer_;
@@ -67,14 +65,7 @@ py::dict diagnosis_of(const std::filesystem::path& folder) {
   py::list findings;
   for (const auto& finding : diagnosis.findings) {
     py::dict one;
-    one["pitfall"] = finding.pitfall;
-    one["severity"] = diagnose::to_string(finding.severity);
-    one["ranks"] = finding.ranks;
-    one["step"] = finding.step;
-    one["after"] = finding.after;
-    one["sequence"] = finding.sequence;
-    one["evidence"] = finding.evidence;
-    one["accounts_for"] = finding.accounts_for;
+    report::visit_fields(finding, [&](const char* name, const auto& value) { one[name] = value; });
     findings.append(one);
   }
   py::dict states;
@@ -102,7 +93,6 @@ void record_stall(const std::filesystem::path& job_folder) {
 
 PYBIND11_MODULE(_extension, module) {
   using Unlocked = py::call_guard<py::gil_scoped_release>;
-  module.attr("torch_version") = LOCKSTEP_TORCH_VERSION;
   module.def("diagnose", diagnosis_of, "What the detectors find in a folder of traces.");
 
   module.def("record_stall", record_stall,
@@ -127,8 +117,7 @@ PYBIND11_MODULE(_extension, module) {
       });
 
   py::class_<Rank>(module, "Rank")
-      .def(py::init<std::filesystem::path, int, int, int, int>())
-      .def("step", &Rank::step)
+      .def(py::init<std::filesystem::path, int, int>())
       .def("observe", &Rank::observe)
       .def(
           "group",
@@ -238,10 +227,6 @@ PYBIND11_MODULE(_extension, module) {
              const std::vector<std::string>& to, const std::vector<std::string>& keys) {
             rank.recorder().loaded(file, from, to, keys);
           },
-          Unlocked())
-      .def(
-          "refused",
-          [](Rank& rank, const std::filesystem::path& file) { rank.recorder().refused(file); },
           Unlocked())
       .def(
           "configuration",

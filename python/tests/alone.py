@@ -1,4 +1,7 @@
-"""A script that trains on one GPU where nobody says how many there are. Waits until COUNT of it run: alone.py FOLDER COUNT"""
+"""A script that trains on one GPU where nobody says how many there are. Waits until COUNT of it run.
+
+usage: alone.py FOLDER COUNT
+"""
 
 import os
 import pathlib

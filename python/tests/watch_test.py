@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -37,17 +38,28 @@ class Watch(unittest.TestCase):
 
     def call(self, command, **environment):
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("LOCKSTEP_")}
-        return subprocess.run([str(part) for part in command], check=False, capture_output=True, text=True, timeout=DEADLINE_S,
+        return subprocess.run([str(part) for part in command], check=False, capture_output=True, text=True,
+                              timeout=DEADLINE_S,
                               env={**inherited, "PYTHONPATH": str(PACKAGE), "OMP_NUM_THREADS": "1", **environment})
 
     def watch(self, *arguments, options=(), start=started, **environment):
         return self.call([*LOCKSTEP, "watch", "--into", self.traces, *options, "--", *start(*arguments)], **environment)
+
+    def start_two(self, *commands):
+        """Without a launcher."""
+        environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "LOCKSTEP_TRACE": str(self.traces),
+                       "OMP_NUM_THREADS": "1"}
+        jobs = [subprocess.Popen([sys.executable, *command], env=environment) for command in commands]
+        self.assertEqual([job.wait(DEADLINE_S) for job in jobs], [0, 0])
 
     def findings(self):
         done = self.call([*LOCKSTEP, "diagnose", "--json", self.traces])
         self.assertIn(done.returncode, (0, 1), done.stderr)
         return [(one["pitfall"], one["ranks"], one["step"]) for one in json.loads(done.stdout)["findings"]
                 if one["severity"] == "violation"]
+
+    def names(self):
+        return sorted(file.name for file in self.traces.glob("*.trace"))
 
     def finals(self, done):
         found = sorted(re.findall(r"rank \d+: \S+", done.stdout))
@@ -69,7 +81,7 @@ class Watch(unittest.TestCase):
                 watched = self.watch(job)
                 self.assertEqual(self.finals(watched), self.finals(self.call(started(job))))
                 self.assertEqual(self.findings(), [])
-                self.assertEqual(sorted(file.name for file in self.traces.glob("*.trace")), ["rank_0.trace", "rank_1.trace"])
+                self.assertEqual(self.names(), ["rank_0.trace", "rank_1.trace"])
 
     def test_wrapped_functions_can_be_pickled(self):
         code = "import torch, pickle; print(pickle.loads(pickle.dumps(torch.load)) is torch.load)"
@@ -112,10 +124,36 @@ class Watch(unittest.TestCase):
         script.write_text(HERE.joinpath("alone.py").read_text())
         began = self.folder / "began"
         began.mkdir()
-        environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "LOCKSTEP_TRACE": str(self.traces), "OMP_NUM_THREADS": "1"}
-        jobs = [subprocess.Popen([sys.executable, script, began, "2"], env=environment) for _ in range(2)]
-        self.assertEqual([job.wait(DEADLINE_S) for job in jobs], [0, 0])
+        self.start_two([script, began, "2"], [script, began, "2"])
         self.assertEqual(self.findings(), [("silent-single-process", [0], 0)])
+
+    def test_what_was_done_before_the_group_is_no_finding(self):
+        self.start_two([HERE / "late.py", self.folder, "0"], [HERE / "late.py", self.folder, "1"])
+        self.assertEqual(self.findings(), [])
+        self.assertEqual(self.names(), ["rank_0.trace", "rank_1.trace"])
+
+    def test_a_compiled_model_has_no_more_graph_breaks(self):
+        plain, recorded = (self.call([sys.executable, HERE / "compiled.py"], **variables)
+                           for variables in ({}, {"LOCKSTEP_TRACE": str(self.traces)}))
+        self.assertEqual(recorded.returncode, 0, recorded.stderr)
+        figures = [re.fullmatch(r"(loss .*, graphs [1-9]\d*), breaks (\d+)\n", done.stdout)
+                   for done in (plain, recorded)]
+        self.assertEqual(figures[0][1], figures[1][1])
+        self.assertLessEqual(int(figures[1][2]), int(figures[0][2]))
+        self.assertEqual(self.findings(), [])
+
+    def test_a_signal_that_comes_while_the_job_starts_is_the_job_s(self):
+        code = """if True:
+            import os, signal, subprocess, sys
+            from lockstep_torch import command_line
+            class Started(subprocess.Popen):
+                def __init__(self, *arguments, **options):
+                    super().__init__(*arguments, **options)
+                    os.kill(os.getpid(), signal.SIGTERM)
+            subprocess.Popen = Started
+            sys.exit(command_line.main(["watch", "--", "sleep", "60"]))"""
+        done = self.call([sys.executable, "-c", code], TMPDIR=str(self.folder))
+        self.assertEqual(done.returncode, 128 + signal.SIGTERM, done.stderr)
 
     def test_nothing_is_recorded_that_was_not_asked_for(self):
         done = self.call([sys.executable, "-c", "import torch, sys; print('lockstep_torch.hooks' in sys.modules)"])
@@ -145,4 +183,7 @@ class Watch(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    if not list(PACKAGE.glob("lockstep_torch/_extension*.so")):
+        print("skipped: the extension is not built; it needs Python's headers (Debian: python3-dev)")
+        sys.exit(77)
     unittest.main()

@@ -8,6 +8,7 @@ import contextlib
 import fcntl
 import os
 import pathlib
+import shlex
 import shutil
 import signal
 import subprocess
@@ -30,6 +31,9 @@ case "$*" in
   -c*) exit 0 ;;
   --version) echo "Python 3.11.2" ;;
   "-m venv "*) mkdir -p "$3/bin" "$3/lib/python3.11/site-packages"; cp "$0" "$3/bin/python" ;;
+  "-m pip wheel"*)
+    while [ "$1" != --wheel-dir ]; do shift; done
+    mkdir -p "$2"; touch "$2/lockstep_torch.whl"; exit "${WHEEL_EXIT:-0}" ;;
   "-m pip install"*)
     if [ -n "$PIP_MESSAGE" ]; then echo "$PIP_MESSAGE"; exit 1; fi
     if [ -n "$PIP_HANG" ]; then touch "$PIP_HANG"; sleep 60; fi
@@ -304,12 +308,25 @@ class SetupTest(unittest.TestCase):
         for folder, label in (("fault", "LABEL fault TIMEOUT 60"), ("other", 'LABELS "fault;gpu"'), ("unit", "LABEL unit")):
             (self.tree / "tests" / folder).mkdir(parents=True)
             (self.tree / "tests" / folder / "CMakeLists.txt").write_text(f"add_lockstep_test(x {label})\n")
+        (self.tree / "python").mkdir()
+        (self.tree / "python/CMakeLists.txt").write_text("add_lockstep_python_test(x LABEL python)\n")
         folders = "tests/fault/all tests/other/all lockstep-course"
         for arguments, target in ((["-L", "fault"], folders), (["-Lfault", "-R", "x"], folders),
+                                  (["-L", "python"], "python/all lockstep-course"),
                                   (["-L", "fault", "-L", "quick"], "clang-2.11.0"), (["-L", "f.*"], "clang-2.11.0"),
                                   (["-R", "fault"], "clang-2.11.0"), (["-L", "nothing"], "clang-2.11.0")):
             self.assert_ok(self.call("test", *arguments))
             self.assertTrue(self.calls("ninja")[0].endswith(target), (arguments, self.calls("ninja")))
+
+    def test_a_wheel_is_built_for_the_torch_that_is_set_up(self):
+        result = self.call("wheel", "--torch", "2.12.0")
+        self.assert_ok(result)
+        path, command = result.stdout.splitlines()
+        self.assertEqual(path, str(self.tree / "build/wheels/torch-2.12.0/lockstep_torch.whl"))
+        self.assertEqual(shlex.split(command), ["pip", "install", path])
+        self.assertIn("--no-build-isolation", self.calls("python")[-1])
+        self.assertIn(".lockstep/log/wheel.log", words(self.call("wheel", WHEEL_EXIT="1").stderr))
+        self.assertEqual(self.call("wheel", "x").returncode, 2)
 
     def test_what_is_built_answers_while_another_call_builds(self):
         self.assert_ok(self.call("list"))

@@ -7,6 +7,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
 #include <lockstep/trace/reader.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -242,6 +243,29 @@ TEST_F(TraceWriter, ProcessesThatAreEachAloneHaveAFileEach) {
   EXPECT_EQ(trace.alone[0].all<SetEpoch>().at(0).event->epoch, 2);
   EXPECT_EQ(trace.alone[1].all<SetEpoch>().at(0).event->epoch, 3);
   EXPECT_THROW(Writer(folder_.path(), {}), Error) << "the first one has ended: that is another run";
+}
+
+// Each is process 1 of its container.
+TEST_F(TraceWriter, ProcessesOfTwoContainersMayHaveOnePid) {
+  const auto contained = [&] {
+    return std::make_unique<Child>([&](const std::function<void()>& tell) {
+      if (unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) return;
+      if (const auto inner = fork(); inner != 0) {
+        waitpid(inner, nullptr, 0);
+        return;
+      }
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (getpid() != 1) return;
+      Writer writer(folder_.path(), {});
+      tell();
+      pause();
+    });
+  };
+  const auto one = contained();
+  if (!one->told()) GTEST_SKIP() << "this machine makes no namespaces for its users";
+  const auto other = contained();
+  EXPECT_TRUE(other->told());
+  EXPECT_EQ(read(folder_.path()).alone.size(), 1u);
 }
 
 // Blocks stand behind every byte that may be stored to, so that a store cannot meet a full disk.

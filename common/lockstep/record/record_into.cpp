@@ -5,7 +5,7 @@
 #include <lockstep/record/probes.h>
 #include <lockstep/record/record_into.h>
 #include <lockstep/record/recorder.h>
-#include <lockstep/trace/attempts.h>
+#include <lockstep/record/writer_in.h>
 
 #include <atomic>
 #include <iostream>
@@ -23,21 +23,6 @@ trace::Participant participant_of(const InitOptions& options) {
                            : launch::placement_from_environment().value_or(launch::Placement{});
   return {.rank = options.rank >= 0 ? options.rank : place.rank,
           .world_size = options.world_size >= 1 ? options.world_size : place.world_size};
-}
-
-std::shared_ptr<trace::Writer> writer_in(std::filesystem::path folder,
-                                         const trace::Participant& participant) {
-  const int restarts = environment_int("TORCHELASTIC_MAX_RESTARTS").value_or(0);
-  const int attempt = environment_int("TORCHELASTIC_RESTART_COUNT").value_or(0);
-  if (restarts > 0) folder = trace::attempt_folder(folder, attempt);
-  std::error_code failure;
-  std::filesystem::create_directories(folder, failure);
-  if (failure)
-    throw Error("record_into: cannot make the folder " + folder.string() + ": " +
-                failure.message());
-  auto writer = std::make_shared<trace::Writer>(folder, participant);
-  if (restarts > 0) writer->record(trace::Attempt{attempt, restarts});
-  return writer;
 }
 
 void check_size(const c10d::Backend& backend, const trace::Participant& participant) {

@@ -5,12 +5,8 @@
 namespace lockstep::report {
 
 std::string to_json(const diagnose::Finding& finding) {
-  nlohmann::json json = {
-      {"pitfall", finding.pitfall},   {"severity", diagnose::to_string(finding.severity)},
-      {"ranks", finding.ranks},       {"step", finding.step},
-      {"sequence", finding.sequence}, {"evidence", finding.evidence}};
-  if (finding.after >= 0) json["after"] = finding.after;
-  if (!finding.accounts_for.empty()) json["accounts_for"] = finding.accounts_for;
+  nlohmann::json json;
+  visit_fields(finding, [&](const char* name, const auto& value) { json[name] = value; });
   return json.dump();
 }
 

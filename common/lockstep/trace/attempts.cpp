@@ -35,6 +35,13 @@ std::int64_t last_moment(const std::map<int, ParticipantTrace>& ranks) {
   return last;
 }
 
+bool has_ranks(const std::filesystem::path& folder) {
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, none))
+    if (entry.path().filename().string().starts_with("rank_")) return true;
+  return false;
+}
+
 // What is done to an attempt's events so that they stand behind those of the attempts before.
 struct Shift {
   std::int64_t steps = 0;
@@ -77,7 +84,10 @@ std::vector<std::filesystem::path> attempt_folders(const std::filesystem::path& 
   for (int attempt = 0; std::filesystem::is_directory(attempt_folder(job_folder, attempt));
        ++attempt)
     folders.push_back(attempt_folder(job_folder, attempt));
-  if (folders.empty()) folders.push_back(job_folder);
+  const auto alone = job_folder / "alone";
+  if (folders.empty())
+    folders.push_back(std::filesystem::is_directory(alone) && !has_ranks(job_folder) ? alone
+                                                                                     : job_folder);
   return folders;
 }
 

@@ -63,20 +63,33 @@ std::filesystem::path file_of(const std::filesystem::path& folder, const Partici
                                        : trace_file(folder, participant.rank);
 }
 
+// Whether a writer of this process has it. In another container, another process may have the same pid.
+bool is_written_here(const std::filesystem::path& file) {
+  std::error_code none;
+  if (read_flight_board(file).pid != getpid()) return false;
+  for (const auto& open : std::filesystem::directory_iterator("/proc/self/fd"))
+    if (std::filesystem::equivalent(open.path(), file, none)) return true;
+  return false;
+}
+
 // By another process. Each writer holds a lock on its file until it ends.
 bool is_being_written(const std::filesystem::path& file) {
   const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return false;
   const bool locked = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   close(fd);
-  return locked && read_flight_board(file).pid != getpid();
+  return locked && !is_written_here(file);
+}
+
+std::string random_word() {
+  std::ostringstream word;
+  word << std::hex << std::random_device()();
+  return word.str();
 }
 
 // A process that takes itself for the only one may not be: beside others, it has a file of its own.
 std::filesystem::path file_beside(const std::filesystem::path& folder) {
-  std::ostringstream name;
-  name << "rank_0." << std::hex << std::random_device()() << ".trace";
-  return folder / name.str();
+  return folder / ("rank_0." + random_word() + ".trace");
 }
 
 }  // namespace
@@ -87,7 +100,7 @@ class Writer::Impl {
       : participant_(checked(participant)), path_(file_of(folder, participant)) {
     // Made under another name and linked when its head is complete: whoever finds a trace, finds a
     // whole one.
-    const auto draft = path_.string() + ".new." + std::to_string(getpid());
+    const auto draft = path_.string() + ".new." + random_word();
     fd_ = open(draft.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd_ < 0) fail_to_create();
     try {

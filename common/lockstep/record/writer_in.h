@@ -1,0 +1,17 @@
+// This process's file in a job's folder of traces.
+#pragma once
+
+#include <lockstep/trace/writer.h>
+
+#include <filesystem>
+#include <memory>
+
+namespace lockstep::record {
+
+// Makes the folder and the participant's file in it: in attempt_N/ where a launcher may start the job again
+// (TORCHELASTIC_MAX_RESTARTS above 0). Not collective. Throws Error where one of the two cannot be made, or the file is
+// there already, and UsageError for a rank that cannot be or a variable that is no number.
+std::shared_ptr<trace::Writer> writer_in(std::filesystem::path folder,
+                                         const trace::Participant& participant);
+
+}  // namespace lockstep::record

@@ -1,0 +1,133 @@
+"""What the hooks share: this process as a rank, and how a function of torch's is listened to."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.weak import WeakIdKeyDictionary
+
+from lockstep_torch.extension import extension
+
+
+class Recording:
+    """This process, as a rank of its job. It begins with its first group, or with its first update without one."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = os.path.abspath(folder)
+        self.pid = os.getpid()
+        self.rank: Any = None  # the C++ recorder
+        self.alone = False  # so far
+        self.failed: set[str] = set()
+        self.models: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()
+        self.wrapped = False
+        self.drawn = 0  # batches that the program was given, and no backward has seen
+        self.early: list[Callable[[], None]] = []  # of passes before anybody knew which rank this is
+        self.queues: weakref.WeakKeyDictionary[Any, deque[list[int]]] = weakref.WeakKeyDictionary()
+        self.hooked = WeakIdKeyDictionary()  # parameters
+        self.backends: list[tuple[Any, Any]] = []  # the recorder's, and torch's inside of it
+        self.optimizers: weakref.WeakKeyDictionary[Any, tuple[Any, list[int]]] = weakref.WeakKeyDictionary()
+        self.inside = threading.local()  # `outer`: the optimizer that steps, and may call others
+
+    def begin(self, rank: int, world_size: int) -> Any:
+        """The first call says who this is; what was held back until then is told now. A process that nobody told its
+        rank begins anew with its group."""
+        if self.rank is None or (self.alone and world_size > 1):
+            self.alone = world_size == 1 and "RANK" not in os.environ
+            folder = os.path.join(self.folder, "alone") if self.alone else self.folder
+            self.rank = extension().Rank(folder, rank, world_size)
+            self.optimizers.clear()
+            for call in self.early:
+                call()
+            self.early.clear()
+        return self.rank
+
+    def begin_alone(self) -> Any:
+        return self.begin(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
+
+    def of_data(self, call: Callable[[], None]) -> None:
+        """A pass before the first group or update may be in a process that does not know its rank yet."""
+        if self.rank is not None:
+            call()
+        elif len(self.early) < 10_000:
+            self.early.append(call)
+
+
+recording: Recording | None = None
+
+
+def start(folder: str) -> None:
+    global recording
+    recording = Recording(folder)
+    os.register_at_fork(after_in_child=leave_to_the_parent)
+
+
+def active() -> Recording | None:
+    global recording
+    if recording is not None and recording.pid != os.getpid() and recording.rank is None:
+        recording = Recording(recording.folder)  # its parent had not begun: this may be a rank
+    return recording if recording is not None and recording.pid == os.getpid() else None
+
+
+def leave_to_the_parent() -> None:
+    """In a child that was forked from a rank. Its end must not end the parent's trace, so it never lets go of it."""
+    if recording is not None and recording.rank is not None:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(recording.rank))
+
+
+def is_capturing() -> bool:
+    """A CUDA graph: nothing may wait for the device meanwhile."""
+    cuda: Any = torch.cuda
+    return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
+
+
+def listens(name: str, early: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A hook that tells of `name`: nothing that goes wrong in it gets out. It is called once this process is a rank, or
+    also before, where it is `early`."""
+    def decorate(hook: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(hook)
+        def quiet(*arguments: Any, **options: Any) -> Any:
+            if torch.compiler.is_compiling() or is_capturing():
+                return None
+            here = active()
+            if here is None or name in here.failed or not (early or here.rank is not None):
+                return None
+            try:
+                return hook(here, *arguments, **options)
+            except Exception as error:  # noqa: BLE001 the program is not to notice
+                here.failed.add(name)
+                print(f"lockstep: {name}: not recorded any further: {error}", file=sys.stderr)
+                return None
+        return quiet
+    return decorate
+
+
+def wrap(owners: Any, name: str, before: Callable[..., Any] | None = None, after: Callable[..., Any] | None = None,
+         ended: Callable[..., Any] | None = None) -> None:
+    """Calls before(*arguments), after(result, *arguments) and ended(*arguments) around owner.name; `after` only where
+    it returned, `ended` also where it raised. One wrapper for all owners, or it could not be pickled."""
+    owners = owners if isinstance(owners, tuple) else (owners,)
+    original = getattr(owners[0], name)
+
+    @functools.wraps(original)
+    def wrapped(*arguments: Any, **options: Any) -> Any:
+        if before is not None:
+            before(*arguments, **options)
+        try:
+            result = original(*arguments, **options)
+        finally:
+            if ended is not None:
+                ended(*arguments, **options)
+        if after is not None:
+            after(result, *arguments, **options)
+        return result
+    for owner in owners:
+        setattr(owner, name, wrapped)

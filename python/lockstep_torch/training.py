@@ -1,0 +1,219 @@
+"""The model and its steps: what DistributedDataParallel, backward, optimizers and schedulers do."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from lockstep_torch.extension import extension
+from lockstep_torch.recording import Recording, listens, wrap
+
+# ---- the model ----
+
+def settings_of(module: torch.nn.Module) -> str:
+    """torch's own modules with their options; of others the class alone, since they may print anything."""
+    kind = type(module)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    return f"{name}({module.extra_repr()})" if kind.__module__.startswith("torch.nn.") else name
+
+
+def hook_parameters(here: Recording, parameters: Any) -> None:
+    """A hook of Python's beside the program's own: one of C++ would take their place."""
+    for parameter in parameters:
+        if parameter.requires_grad and parameter.is_leaf and parameter not in here.hooked:
+            here.hooked[parameter] = parameter.register_hook(functools.partial(local_gradient, weakref.ref(parameter)))
+
+
+@listens("local gradients")
+def local_gradient(here: Recording, parameter: Any, gradient: torch.Tensor) -> None:
+    if (alive := parameter()) is not None:
+        here.rank.local_gradient(alive, gradient)
+
+
+def model_of(here: Recording, module: torch.nn.Module) -> Any:
+    if module not in here.models:
+        here.models[module] = extension().Model(list(module.named_parameters()), list(module.named_buffers()))
+    return here.models[module]
+
+
+@listens("DistributedDataParallel")
+def wrapping(here: Recording, _engine: Any, module: Any = None, *_arguments: Any, **_options: Any) -> None:
+    if module is None:
+        return
+    parts = [(name, settings_of(part)) for name, part in module.named_modules() if name]
+    here.rank.configuration("model", [name for name, _ in parts], [text for _, text in parts])
+    hook_parameters(here, module.parameters())
+    here.rank.wrapping(model_of(here, module))
+
+
+@listens("DistributedDataParallel")
+def wrapped(here: Recording, _result: Any, engine: Any, *_arguments: Any, **_options: Any) -> None:
+    here.rank.wrapped(model_of(here, engine.module), "distributed_data_parallel")
+    here.wrapped = True
+
+
+def tensors_in(values: Any) -> list[torch.Tensor]:
+    return [value for value in values if isinstance(value, torch.Tensor)]
+
+
+@listens("forwards")
+def forward_begins(here: Recording, engine: Any, /, *inputs: Any, **named: Any) -> None:
+    if engine.module in here.models:
+        model = here.models[engine.module]
+        model.train(engine.module.training)
+        here.rank.forward_begins(model, tensors_in([*inputs, *named.values()]))
+
+
+@listens("forwards")
+def forward_ended(here: Recording, _result: Any, engine: Any, /, *_inputs: Any, **_named: Any) -> None:
+    if engine.module in here.models:
+        here.rank.forward_ended(here.models[engine.module])
+
+
+@listens("no_sync")
+def sync_gradients(here: Recording, wanted: bool) -> None:
+    here.rank.sync_gradients(wanted)
+
+
+def wrap_no_sync() -> None:
+    original = DistributedDataParallel.no_sync
+
+    @contextlib.contextmanager
+    @functools.wraps(original)
+    def no_sync(engine: Any) -> Iterator[None]:
+        try:
+            with original(engine):
+                sync_gradients(False)
+                yield
+        finally:
+            sync_gradients(engine.require_backward_grad_sync)
+    DistributedDataParallel.no_sync = no_sync  # type: ignore[method-assign, assignment]
+
+
+@listens("Join")
+def shadowed(here: Recording, *_arguments: Any) -> None:
+    here.rank.update_shadowed()
+
+
+# ---- a step ----
+
+def take_drawn(here: Recording) -> None:
+    """Where DistributedDataParallel's forward does not say it: what was drawn is trained on."""
+    while here.drawn > 0:
+        here.drawn -= 1
+        if not here.wrapped:
+            here.rank.take_dealt()
+
+
+@listens("backward")
+def backward_begins(here: Recording, tensors: Any, *_arguments: Any, **_options: Any) -> None:
+    take_drawn(here)
+    first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors  # never of a generator
+    if isinstance(first, torch.Tensor):
+        here.rank.backward(first)
+
+
+def optimizer_of(here: Recording, optimizer: torch.optim.Optimizer) -> Any:
+    """Made again where parameters were added."""
+    sizes = [len(group["params"]) for group in optimizer.param_groups]
+    if optimizer not in here.optimizers or here.optimizers[optimizer][1] != sizes:
+        kind = f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
+        hook_parameters(here, [parameter for group in optimizer.param_groups for parameter in group["params"]])
+        groups = [(group["params"], float(group.get("lr") or 0),
+                   {"optimizer_class": kind, **{key: repr(value) for key, value in group.items()
+                                      if key not in ("params", "lr", "initial_lr") and scalar(value)}})
+                  for group in optimizer.param_groups]
+        here.optimizers[optimizer] = extension().Optimizer(groups), sizes
+    return here.optimizers[optimizer][0]
+
+
+def scalar(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(scalar(item) for item in value)
+    return value is None or isinstance(value, (bool, int, float))
+
+
+@listens("optimizers")
+def optimizer_made(here: Recording, _result: Any, optimizer: Any, *_arguments: Any, **_options: Any) -> None:
+    here.rank.optimizer_made(optimizer_of(here, optimizer))
+
+
+@listens("optimizers", early=True)
+def update_begins(here: Recording, optimizer: Any, _arguments: Any, _options: Any) -> None:
+    if getattr(here.inside, "outer", optimizer) is not optimizer:  # a ZeroRedundancyOptimizer steps its part
+        return
+    here.inside.outer = optimizer
+    known, begins = optimizer in here.optimizers, here.rank is None
+    rank, own = here.begin_alone(), optimizer_of(here, optimizer)
+    if begins:
+        take_drawn(here)
+    if not known:
+        rank.optimizer_made(own)
+    rank.update_begins(own)
+
+
+@listens("optimizers")
+def update_ended(here: Recording, optimizer: Any, _arguments: Any, _options: Any) -> None:
+    outer: Any = getattr(here.inside, "outer", None)
+    if outer is not optimizer:
+        return
+    del here.inside.outer
+    own = optimizer_of(here, optimizer)
+    own.set_rates([float(group.get("lr") or 0) for group in optimizer.param_groups])
+    here.rank.update_ended(own)
+
+
+@listens("zero_grad")
+def zero_grad(here: Recording, by: str) -> None:
+    here.rank.zero_grad(by)
+
+
+@listens("clip_grad_norm_")
+def clip(here: Recording, _parameters: Any, max_norm: float, total_norm: torch.Tensor, *_more: Any,
+         **_options: Any) -> None:
+    here.rank.clip(float(max_norm), total_norm)
+
+
+@listens("GradScaler")
+def scaled_step(here: Recording, scaler: Any, _optimizer: Any, state: Any, *_more: Any, **_options: Any) -> None:
+    found = any(value.item() for value in state["found_inf_per_device"].values())
+    here.rank.scaled_step(scaler.get_scale(), found, not found)
+
+
+@listens("schedulers")
+def scheduled(here: Recording, _result: Any, scheduler: Any, *_arguments: Any, **_options: Any) -> None:
+    # Each takes a step when it is made, and nobody knows yet whether another will hold it.
+    if scheduler._step_count > 1 and not getattr(here.inside, "schedulers", 0):
+        length = getattr(scheduler, "total_steps", None) or getattr(scheduler, "T_max", None) or 0
+        here.rank.schedule(int(scheduler.last_epoch), int(length))
+
+
+@listens("schedulers", early=True)
+def several_step(here: Recording, change: int) -> None:
+    """The schedulers inside of a SequentialLR or ChainedScheduler are not the run's."""
+    here.inside.schedulers = getattr(here.inside, "schedulers", 0) + change
+
+
+def install() -> None:
+    wrap(DistributedDataParallel, "__init__", wrapping, wrapped)
+    wrap(DistributedDataParallel, "forward", forward_begins, forward_ended)
+    wrap_no_sync()
+    wrap(torch.nn.parallel.distributed._DDPJoinHook, "main_hook", after=shadowed)
+    wrap(torch.autograd, "backward", before=backward_begins)
+    wrap(torch.optim.Optimizer, "__init__", after=optimizer_made)
+    wrap(torch.optim.Optimizer, "zero_grad", before=lambda *_, **__: zero_grad("optimizer"))
+    wrap(torch.nn.Module, "zero_grad", before=lambda *_, **__: zero_grad("module"))
+    register_optimizer_step_pre_hook(update_begins)
+    register_optimizer_step_post_hook(update_ended)
+    wrap(torch.nn.utils.clip_grad, "_clip_grads_with_norm_", before=clip)
+    wrap(torch.amp.grad_scaler.GradScaler, "_maybe_opt_step", before=scaled_step)
+    wrap(torch.optim.lr_scheduler.LRScheduler, "step", after=scheduled)
+    for kind in (torch.optim.lr_scheduler.SequentialLR, torch.optim.lr_scheduler.ChainedScheduler):
+        wrap(kind, "step", before=lambda *_, **__: several_step(1), ended=lambda *_, **__: several_step(-1))

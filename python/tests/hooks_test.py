@@ -1,0 +1,64 @@
+"""The hooks in one process, by what they tell the recorder; a stand-in takes its place.
+
+usage: python3 hooks_test.py PACKAGE      the folder that holds lockstep_torch, for PYTHONPATH
+"""
+
+import pathlib
+import sys
+import unittest
+import unittest.mock
+
+PACKAGE = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else "")
+if not list(PACKAGE.glob("lockstep_torch/_extension*.so")):
+    print("skipped: the extension is not built; it needs Python's headers (Debian: python3-dev)")
+    sys.exit(77)
+sys.path.insert(0, str(PACKAGE))
+
+import torch  # noqa: E402
+from torch.optim.lr_scheduler import LambdaLR, SequentialLR  # noqa: E402
+from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+
+from lockstep_torch import hooks, recording  # noqa: E402
+
+
+class Rank:
+    """Stands in for the recorder: the names of what it is told."""
+
+    def __init__(self, *_who):
+        self.told = []
+
+    def __getattr__(self, name):
+        return lambda *_arguments: self.told.append(name)
+
+
+class Hooks(unittest.TestCase):
+    def setUp(self):
+        hooks.watch("unused")
+        self.here = recording.recording = recording.Recording("unused")
+        extension = unittest.mock.patch.object(recording, "extension", return_value=unittest.mock.Mock(Rank=Rank))
+        extension.start()
+        self.addCleanup(extension.stop)
+
+    def test_a_scheduler_that_raises_inside_of_another_hides_no_later_one(self):
+        rank = self.here.begin(0, 2)
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+        inner = [LambdaLR(optimizer, lambda _epoch: 1.0) for _ in range(2)]
+        outer = SequentialLR(optimizer, inner, milestones=[4])
+        outer.step()
+        self.assertNotIn("schedule", rank.told)
+        inner[0].lr_lambdas[0] = lambda _epoch: 1 / 0
+        self.assertRaises(ZeroDivisionError, outer.step)
+        inner[1].step()
+        inner[1].step()
+        self.assertIn("schedule", rank.told)
+
+    def test_a_pass_before_the_rank_is_known_is_told_when_it_is_and_once(self):
+        for _ in DataLoader(TensorDataset(torch.zeros(4)), batch_size=2):
+            pass
+        rank = self.here.begin(0, 2)
+        self.here.begin(0, 2)
+        self.assertEqual(rank.told, ["pass_begins", "dealt", "dealt", "pass_dealt"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,34 @@
+"""ruff and mypy --strict find nothing in the package; its tests are for ruff alone.
+
+usage: python3 lint_test.py FOLDER      where mypy may keep what it knows of torch
+"""
+
+import importlib.util
+import pathlib
+import subprocess
+import sys
+import unittest
+
+PACKAGE = pathlib.Path(__file__).resolve().parents[1]
+CACHE = pathlib.Path(sys.argv.pop(1), "mypy") if len(sys.argv) > 1 else PACKAGE / "tests/__pycache__"
+
+
+class Lint(unittest.TestCase):
+    def silent(self, *command):
+        done = subprocess.run([sys.executable, "-m", *command], check=False, capture_output=True, text=True,
+                              cwd=PACKAGE, timeout=280)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_ruff(self):
+        self.silent("ruff", "check", "--no-cache", "--output-format", "concise", ".")
+
+    def test_mypy(self):
+        self.silent("mypy", "--cache-dir", str(CACHE), "lockstep_torch")
+
+
+if __name__ == "__main__":
+    for tool in ("ruff", "mypy"):
+        if not importlib.util.find_spec(tool):
+            print(f"skipped: there is no {tool} beside this Python (requirements.txt)")
+            sys.exit(77)
+    unittest.main()
