@@ -11,6 +11,7 @@ Lockstep: a C++ course, test suite and library about data-parallel training.
                                       without a name, all pitfalls
   ./lockstep exercise VERB LESSON     mend what is wrong, and have it judged
                                       VERB is start, hint, check or reset
+  ./lockstep watch -- COMMAND...      run a job, and name what is wrong
   ./lockstep diagnose DIR...          name what went wrong in a recorded run
                                       or, of several folders, in its attempts
   ./lockstep matrix DIR...            score that on runs whose truth is known
@@ -73,6 +74,11 @@ job_help() {
     list | explain | exercise | diagnose | matrix) help_of_course "$@" ;;
     bench) help_of_bench "${@:2}" ;;
     report) if environment_ready; then job_report "${@:2}"; fi ;;
+    watch)
+      if environment_ready; then
+        choose_compiler
+        if [[ -e "$BUILD/python/lockstep_torch/built_for.py" ]]; then run_watch --help; fi
+      fi ;;
   esac
   command_usage "$1"
 }

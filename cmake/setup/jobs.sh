@@ -21,6 +21,24 @@ job_build() {
   say "built: ${BUILD#"$ROOT"/}"
 }
 
+# watch [options] -- COMMAND ...: a Python job, or a C++ one that has lockstep::record. What watches is the Python package,
+# here without pip: its folder in the build stands in PYTHONPATH.
+job_watch() {
+  set_up
+  if [[ ! -f "$BUILD/python/lockstep_torch/built_for.py" ]]; then
+    fail "watch needs the Python package, which was not configured." \
+      "It wants the headers of $PYTHON (Debian: python3-dev). Then: ./lockstep setup"
+  fi
+  build _extension
+  set_up_done
+  run_watch "$@"
+}
+
+run_watch() {
+  exec env "PYTHONPATH=$BUILD/python${PYTHONPATH:+:$PYTHONPATH}" "LOCKSTEP_COMMAND=$ROOT/lockstep" \
+    "$PYTHON" -m lockstep_torch.command_line watch "$@"
+}
+
 # wheel: the Python package, built for the torch that is set up here, as a file for pip.
 job_wheel() {
   local folder="$ROOT/build/wheels/torch-$TORCH" log="$STATE/log/wheel.log" wheel

@@ -163,7 +163,8 @@ def watch(options: argparse.Namespace) -> int:
         print(f"lockstep: {folder} cannot be diagnosed: {error}", file=sys.stderr)
         return code
     say(found)
-    print(f"lockstep: more with: lockstep diagnose {shlex.quote(str(folder))}", file=sys.stderr)
+    lockstep = shlex.quote(os.environ.get("LOCKSTEP_COMMAND", "lockstep"))  # the clone's own says where it is
+    print(f"lockstep: more with: {lockstep} diagnose {shlex.quote(str(folder))}", file=sys.stderr)
     return FINDING if options.fail_on_finding and code == OK and has_violation(found) else code
 
 

@@ -318,6 +318,16 @@ class SetupTest(unittest.TestCase):
             self.assert_ok(self.call("test", *arguments))
             self.assertTrue(self.calls("ninja")[0].endswith(target), (arguments, self.calls("ninja")))
 
+    def test_watch_is_the_package_s_command_with_the_build_s_package(self):
+        self.assert_fails(self.call("watch", "--", "train"), "python3-dev")
+        package = self.tree / "build/clang-2.11.0/python/lockstep_torch"
+        package.mkdir(parents=True)
+        (package / "built_for.py").touch()
+        self.assert_ok(self.call("watch", "--timeout", "5", "--", "train", "--torch", "1"))
+        self.assertTrue(self.calls("ninja")[0].endswith(" _extension"), self.calls("ninja"))
+        self.assertTrue(self.calls("python")[-1].endswith("-m lockstep_torch.command_line watch --timeout 5 -- train --torch 1"),
+                        self.calls("python"))
+
     def test_a_wheel_is_built_for_the_torch_that_is_set_up(self):
         result = self.call("wheel", "--torch", "2.12.0")
         self.assert_ok(result)
