@@ -6,7 +6,7 @@
 // FILE (default: the checkout's reports/out/diagnose_scale.json) gets the figures, stderr a table. Each job
 // is written, then diagnosed, by processes of their own: the peak memory is the diagnosis's alone. The files
 // have just been written, so they come from memory and no disk is measured. The jobs of 10,000 ranks take 10
-// GiB of the temporary folder while they are written, and as many open files.
+// GiB of the temporary folder while they are written, 6 GiB of memory, and as many open files.
 //
 // Exits with 1 where a diagnosis is wrong, or where a figure misses what is promised: 1,000 ranks x 100 steps
 // in 5 s, and time and memory that grow with the ranks and no faster. Both are judged by the processor's time:
@@ -32,13 +32,14 @@
 #include <numeric>
 #include <thread>
 
+#include "../tests/contract/scale_job.h"
 #include "interval.h"
-#include "simulated_traces.h"
 
 namespace {
 
 using namespace lockstep;
 using namespace lockstep::benchmark;
+using namespace lockstep::contract;
 using nlohmann::json;
 
 constexpr int kPromisedRanks = 1000;
@@ -116,9 +117,9 @@ json measure_detectors(const std::filesystem::path& traces) {
   return result;
 }
 
-std::string expected(const Case& of, const SimulatedJob& job) {
+std::string expected(const Case& of, const ScaleJob& job) {
   if (of.pitfall.empty()) return json(nullptr).dump();
-  std::vector<int> ranks{job.odd_rank()};
+  std::vector<int> ranks{kOddRank};
   if (of.on_all) {
     ranks.resize(static_cast<std::size_t>(job.ranks));
     std::iota(ranks.begin(), ranks.end(), 0);
@@ -141,10 +142,10 @@ struct Options {
   bool detectors = false;
 };
 
-json run_case(const Case& of, const SimulatedJob& job, const Options& options) {
+json run_case(const Case& of, const ScaleJob& job, const Options& options) {
   const TemporaryFolder traces("lockstep-scale"), results("lockstep-scale-result");
   apart(results.path(), [&] {
-    write_traces(traces.path(), job);
+    write_traces(traces.path(), job.run());
     return json::object();
   });
   json row = {{"ranks", job.ranks}, {"case", of.name}, {"mib", mib_in(traces.path())}};

@@ -14,16 +14,13 @@ namespace {
 using Tensors = std::vector<Values>;
 
 void add(Tensors& sum, const Tensors& term, double times) {
+  for (std::size_t t = sum.size(); t < term.size(); ++t) sum.emplace_back(term[t].size(), 0.0);
   for (std::size_t t = 0; t < sum.size(); ++t)
     for (std::size_t i = 0; i < sum[t].size(); ++i) sum[t][i] += times * term[t][i];
 }
 
-Tensors zeros() {
-  return {Values(6, 0.0), Values(3, 0.0)};
-}
-
 Tensors mean(const std::vector<Tensors>& all) {
-  auto sum = zeros();
+  Tensors sum;
   for (const auto& one : all) add(sum, one, 1.0 / static_cast<double>(all.size()));
   return sum;
 }
@@ -47,25 +44,64 @@ class Simulation {
     for (int pass = 0; pass < job_.passes; ++pass) length_ += batches_of(pass);
     for (int r = 0; r < job_.world_size; ++r) {
       auto& rank = trace_.ranks[r];
+      if (job_.every_event) record_place(r);
       if (job_.declares_mean)
         record(rank, -1,
                trace::Intent{.loss_reduction = "mean",
                              .reference_lr = job_.reference_lr,
                              .reference_world_size = job_.reference_world_size});
-      trace::Model model{{"weight", "bias"}, {{2, 3}, {3}}, {"float", "float"}};
+      auto model = model_of_layers();
       if (std::count(job_.odd_shape_on.begin(), job_.odd_shape_on.end(), r)) model.shapes[1] = {4};
       record(rank, -1, model);
-      if (job_.has_engine) record(rank, -1, trace::Engine{"distributed_data_parallel", 2});
-      record(rank, -1, job_.dataset ? job_.dataset(r) : whole("train"));
-      record(rank, -1, whole("evaluation"));
-      parameters_.push_back(draw_values(7, job_.equal_start ? 0 : r, 0));
-      gradients_.push_back(zeros());
+      if (job_.has_engine)
+        record(rank, -1, trace::Engine{"distributed_data_parallel", 2 * job_.layers});
+      record(rank, -1, job_.dataset ? job_.dataset(r) : whole("train", job_.samples));
+      record(rank, -1, whole("evaluation", evaluation_samples()));
+      parameters_.push_back(draw_layers(7, job_.equal_start ? 0 : r, 0));
+      gradients_.emplace_back();
       record(rank, -1, trace::Parameters{summarize(parameters_.back())});
     }
   }
 
-  trace::Dataset whole(const std::string& phase) const {
-    return {phase, job_.samples, job_.samples, 11, 12, 13};
+  trace::Model model_of_layers() const {
+    trace::Model model;
+    for (int layer = 0; layer < job_.layers; ++layer)
+      for (const bool weight : {true, false}) {
+        model.names.push_back((weight ? "weight" : "bias") + std::to_string(layer));
+        model.shapes.push_back(weight ? Ids{2, 3} : Ids{3});
+        model.dtypes.emplace_back("float");
+      }
+    return model;
+  }
+
+  Tensors draw_layers(std::uint64_t seed, std::int64_t a, std::int64_t b) const {
+    Tensors all;
+    for (int layer = 0; layer < job_.layers; ++layer)
+      for (auto& tensor : draw_values(seed + 100u * static_cast<unsigned>(layer), a, b))
+        all.push_back(std::move(tensor));
+    return all;
+  }
+
+  static trace::Dataset whole(const std::string& phase, std::int64_t samples) {
+    return {phase, samples, samples, 11, 12, 13};
+  }
+
+  std::int64_t evaluation_samples() const {
+    return job_.evaluation_samples > 0 ? job_.evaluation_samples : job_.samples;
+  }
+
+  void record_place(int r) {
+    constexpr int kRanksOfANode = 8;
+    const int node = r / kRanksOfANode;
+    record(trace_.ranks[r], -1, trace::Attempt{});
+    record(trace_.ranks[r], -1,
+           trace::Placement{
+               .node = 1u + static_cast<unsigned>(node),
+               .local_rank = r % kRanksOfANode,
+               .local_world_size = std::min(kRanksOfANode, job_.world_size - node * kRanksOfANode),
+               .processors = 2 * kRanksOfANode,
+               .processor_set = 1,
+               .threads = 2});
   }
 
   Ids order(int rank, int pass) const {
@@ -106,23 +142,35 @@ class Simulation {
   void draw(int rank, const std::string& phase, const Ids& order, std::int64_t batch) {
     const auto begin = std::min<std::size_t>(order.size(), batch * job_.batch);
     const auto end = std::min<std::size_t>(order.size(), begin + job_.batch);
-    if (begin < end)
-      record(trace_.ranks[rank], step_,
-             trace::Samples{phase, Ids(order.begin() + begin, order.begin() + end)});
+    if (begin == end) return;
+    const Ids ids(order.begin() + begin, order.begin() + end);
+    record(trace_.ranks[rank], step_, trace::Samples{phase, ids});
+    if (!job_.every_event) return;
+    const bool training = phase == "train";
+    if (training) {
+      trace::RandomNumbers numbers{ids, {}};
+      for (const auto id : ids) {
+        const std::int64_t key[] = {id, rank, step_};
+        numbers.hashes.push_back(hash_bytes(key, sizeof key));
+      }
+      record(trace_.ranks[rank], step_, numbers);
+      record(trace_.ranks[rank], step_, trace::ZeroGrad{"optimizer", 2 * job_.layers, 0});
+    }
+    record(trace_.ranks[rank], step_, trace::Forward{training});
   }
 
   void update() {
     std::vector<Tensors> local;
     for (int r = 0; r < job_.world_size; ++r) local.push_back(backward(r));
-    if (job_.zero_gradients) gradients_.assign(gradients_.size(), zeros());
+    if (job_.zero_gradients) gradients_.assign(gradients_.size(), {});
     for (int r = 0; r < job_.world_size; ++r) add(gradients_[r], local[r], 1);
     if (job_.reduce) {
-      auto reduced = mean(gradients_);
-      auto scaled = zeros();
-      add(scaled, reduced, job_.reduced_times);
+      Tensors scaled;
+      add(scaled, mean(gradients_), job_.reduced_times);
       for (auto& held : gradients_) held = scaled;
+      if (job_.every_event) record_reduction();
     }
-    for (int r = 0; r < job_.world_size; ++r) add(parameters_[r], gradients_[r], -0.1);
+    for (int r = 0; r < job_.world_size; ++r) add(parameters_[r], gradients_[r], -job_.lr(r));
     if (job_.average_parameters) {
       const auto average = mean(parameters_);
       for (auto& held : parameters_) held = average;
@@ -133,25 +181,36 @@ class Simulation {
 
   // Losses of 2 per sample; the loss that backward starts from is their mean, times loss_times.
   Tensors backward(int rank) {
-    auto local = zeros();
+    Tensors local;
     for (int part = 0; part < job_.backwards; ++part) {
       const double share = job_.loss_times / job_.backwards;
-      record(trace_.ranks[rank], step_, trace::Loss{2 * share, 2.0 * 4, 4});
-      add(local, draw_values(1, rank, 100 * step_ + part), share);
+      if (step_ < job_.recorded_losses)
+        record(trace_.ranks[rank], step_, trace::Loss{2 * share, 2.0 * 4, 4});
+      add(local, draw_layers(1, rank, 100 * step_ + part), share);
+      for (int p = 2 * job_.layers - 1; job_.every_event && values_wanted() && p >= 0; --p)
+        record(trace_.ranks[rank], step_, trace::GradientArrived{p});
     }
     return local;
   }
 
+  bool values_wanted() const { return step_ < job_.recorded_steps; }
+
+  void record_reduction() {
+    for (int layer = 0; layer < job_.layers; ++layer) {
+      ++sequence_;
+      for (auto& rank : trace_.ranks) record(rank, step_, call(sequence_, "0", "allreduce", -1, 9));
+    }
+  }
+
   void record_values(int r, const Tensors& local) {
     auto& rank = trace_.ranks[r];
-    if (step_ < job_.recorded_steps) {
+    if (values_wanted()) {
       record(rank, step_, trace::LocalGradients{job_.batch, summarize(local)});
       record(rank, step_, trace::ReducedGradients{summarize(gradients_[r])});
     }
-    record(rank, step_, trace::Update{{0.1}});
+    record(rank, step_, trace::Update{{job_.lr(r)}});
     record(rank, step_, trace::Schedule{step_ + 1, length_});
-    if (step_ < job_.recorded_steps)
-      record(rank, step_, trace::Parameters{summarize(parameters_[r])});
+    if (values_wanted()) record(rank, step_, trace::Parameters{summarize(parameters_[r])});
   }
 
   void evaluate(int pass) {
@@ -161,13 +220,14 @@ class Simulation {
       if (job_.evaluation_order)
         order = job_.evaluation_order(r, pass);
       else
-        for (std::int64_t id = r; id < job_.samples; id += job_.world_size) order.push_back(id);
+        for (std::int64_t id = r; id < evaluation_samples(); id += job_.world_size)
+          order.push_back(id);
       record(rank, step_, trace::PassBegin{"evaluation", pass});
       const auto batches = static_cast<std::int64_t>((order.size() + job_.batch - 1) / job_.batch);
       for (std::int64_t b = 0; b < batches; ++b) draw(r, "evaluation", order, b);
       record(rank, step_, trace::PassEnd{"evaluation", pass, batches});
       const double count = job_.evaluation_count ? job_.evaluation_count(r, pass)
-                                                 : static_cast<double>(job_.samples);
+                                                 : static_cast<double>(evaluation_samples());
       record(rank, step_, trace::Metric{"accuracy", "evaluation", count / 2, count});
     }
   }
@@ -175,7 +235,8 @@ class Simulation {
   const Job& job_;
   trace::Trace trace_;
   std::int64_t step_ = 0;
-  std::int64_t length_ = 0;  // of the run, in updates
+  std::int64_t length_ = 0;    // of the run, in updates
+  std::int64_t sequence_ = 0;  // of all-reduces
   std::vector<Tensors> parameters_, gradients_;
 };
 
@@ -200,7 +261,7 @@ std::vector<Values> draw_values(std::uint64_t seed, std::int64_t a, std::int64_t
   const std::int64_t key[] = {static_cast<std::int64_t>(seed), a, b};
   std::mt19937_64 generator(hash_bytes(key, sizeof key));
   std::normal_distribution<double> normal;
-  auto tensors = zeros();
+  Tensors tensors{Values(6), Values(3)};
   for (auto& tensor : tensors)
     for (auto& value : tensor) value = normal(generator);
   return tensors;

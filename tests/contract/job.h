@@ -79,14 +79,17 @@ struct Job {
   int backwards = 1;                // of equal parts, added up, for one update
   bool average_parameters = false;  // after each update
   int recorded_steps = 4;
+  int recorded_losses = 1'000'000;  // in so many steps
 
   // Replicas.
   bool equal_start = true;
   bool has_engine = true;
   bool declares_mean = true;
   std::vector<int> odd_shape_on;
+  int layers = 1;  // each with a weight and a bias
 
-  // The learning rate is 0.1, and the schedule, as long as the run, keeps it so.
+  // The schedule, as long as the run, keeps the learning rate.
+  std::function<double(int rank)> lr = [](int) { return 0.1; };
   double reference_lr = 0.1 / world_size;  // declared, of so many ranks:
   int reference_world_size = 1;
 
@@ -100,6 +103,10 @@ struct Job {
   // Evaluation after each training pass.
   std::function<Ids(int rank, int pass)> evaluation_order;     // default: strided, unpadded
   std::function<double(int rank, int pass)> evaluation_count;  // default: all samples
+  std::int64_t evaluation_samples = 0;                         // 0: as many as to train on
+
+  // Also what few tests need: places, random numbers, zero_grad, forward, arrivals and the engine's all-reduces.
+  bool every_event = false;
 
   explicit Job(int ranks) : world_size(ranks) {}
   trace::Trace run() const;

@@ -8,101 +8,24 @@
 
 #include "../support/little_memory.h"
 #include "expect.h"
-#include "job.h"
+#include "scale_job.h"
 
 namespace lockstep::contract {
 namespace {
 
-constexpr int kOdd = 7;
-constexpr std::int64_t kCalls = 10;
-
-Job job_of(int ranks) {
-  Job job(ranks);
-  job.samples = 8 * ranks;
-  job.passes = 2;
-  job.order = [samples = job.samples, ranks](int rank, int pass) {
-    Ids ids;
-    for (std::int64_t i = 0; i < 8; ++i) ids.push_back((i * ranks + rank + 13 * pass) % samples);
-    return ids;
-  };
-  return job;
-}
-
-// One of every step, on all ranks.
-void add_collectives(trace::Trace& trace) {
-  for (auto& rank : trace.ranks)
-    for (std::int64_t sequence = 1; sequence <= kCalls; ++sequence)
-      record(rank, sequence,
-             trace::Collective{9, 0, sequence, "0", "allreduce", "sum", -1, "float", {9}});
-}
-
-// Every rank's random numbers, of its own.
-void add_random_numbers(trace::Trace& trace) {
-  for (auto& rank : trace.ranks)
-    for (std::uint64_t batch = 0; batch < 4; ++batch) {
-      trace::RandomNumbers numbers;
-      for (std::uint64_t i = 0; i < 16; ++i) {
-        numbers.ids.push_back(static_cast<std::int64_t>(i));
-        numbers.hashes.push_back((static_cast<std::uint64_t>(rank.participant.rank) << 32) +
-                                 16 * batch + i);
-      }
-      record(rank, static_cast<std::int64_t>(batch), numbers);
-    }
-}
-
-trace::Trace healthy(int ranks) {
-  auto trace = job_of(ranks).run();
-  add_collectives(trace);
-  add_random_numbers(trace);
-  return trace;
-}
-
-// One rank updates with another learning rate.
-trace::Trace one_rate_differs(int ranks) {
-  auto trace = healthy(ranks);
-  for (auto [step, update] : each<trace::Update>(trace.ranks[kOdd])) update.lr = {0.2};
-  return trace;
-}
-
-// No two ranks have equal parameters, before the first step and ever after.
-trace::Trace all_replicas_differ(int ranks) {
-  auto job = job_of(ranks);
-  job.equal_start = false;
-  auto trace = job.run();
-  add_random_numbers(trace);
-  return trace;
+template <Fault fault>
+trace::Trace job_of(int ranks) {
+  return ScaleJob{.ranks = ranks, .steps = 4, .fault = fault, .batch = 4, .layers = 1}.run();
 }
 
 // One rank makes one call less than the others.
 trace::Trace one_call_less(int ranks) {
-  auto trace = healthy(ranks);
+  auto trace = job_of<Fault::none>(ranks);
   for (auto& rank : trace.ranks) {
-    const bool skips = rank.participant.rank == kOdd;
-    if (!skips)
-      record(rank, kCalls,
-             trace::Collective{9, 0, kCalls + 1, "0", "allreduce", "max", -1, "float", {1}});
-    for (std::int64_t n = 0; n < 2; ++n)
-      record(rank, kCalls,
-             trace::Collective{
-                 9, 0, kCalls + n + (skips ? 1 : 2), "0", "broadcast", "", 0, "float", {9}});
-  }
-  return trace;
-}
-
-// A rank was killed, and the others' next call failed.
-trace::Trace one_rank_dies(int ranks) {
-  auto trace = healthy(ranks);
-  for (auto& rank : trace.ranks) {
-    const bool dies = rank.participant.rank == kOdd;
-    rank.closed = !dies;
-    if (!dies)
-      record(rank, kCalls,
-             trace::Collective{9999, 1, kCalls + 1, "0", "allreduce", "sum", -1, "float", {9}});
-    trace.ends.push_back({.rank = rank.participant.rank,
-                          .how = dies ? "signalled" : "raised",
-                          .exit_code = dies ? 137 : 1,
-                          .signal = dies ? 9 : 0,
-                          .collective = !dies});
+    auto sequence = static_cast<std::int64_t>(rank.all<trace::Collective>().size());
+    if (rank.participant.rank != kOddRank)
+      record(rank, 4, call(++sequence, "0", "allreduce", -1, 1));
+    for (int n = 0; n < 2; ++n) record(rank, 4, call(++sequence, "0", "broadcast", 0, 9));
   }
   return trace;
 }
@@ -116,11 +39,13 @@ struct Case {
 class Scale : public testing::TestWithParam<Case> {};
 INSTANTIATE_TEST_SUITE_P(
     Jobs, Scale,
-    testing::Values(Case{"healthy", healthy, {}},
-                    Case{"one_rate_differs", one_rate_differs, {"update-differs"}},
-                    Case{"all_replicas_differ", all_replicas_differ, {"no-initial-broadcast"}},
-                    Case{"one_call_less", one_call_less, {"rank-conditional-collective"}},
-                    Case{"one_rank_dies", one_rank_dies, {"peer-dies"}}),
+    testing::Values(
+        Case{"healthy", job_of<Fault::none>, {}},
+        Case{"one_rate_differs", job_of<Fault::learning_rate>, {"update-differs"}},
+        Case{"all_replicas_differ", job_of<Fault::unequal_start>, {"no-initial-broadcast"}},
+        Case{"nobody_reduces", job_of<Fault::no_reduction>, {"forward-bypasses-wrapper"}},
+        Case{"one_call_less", one_call_less, {"rank-conditional-collective"}},
+        Case{"one_rank_dies", job_of<Fault::death>, {"peer-dies"}}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(Scale, TheFindingIsThatOfAFewRanks) {
@@ -158,7 +83,7 @@ TEST_P(Scale, EightTimesTheRanksTakeNowhereNearSixtyFourTimesAsLong) {
   for (const auto& detector : diagnose::detectors()) {
     const double of_few = cpu_seconds(detector, few, 3);
     const double bound = std::max(kMoment, 40 * of_few);
-    double of_many = cpu_seconds(detector, many, 2);
+    double of_many = cpu_seconds(detector, many, 1);
     if (of_many >= bound) of_many = cpu_seconds(detector, many, 8);
     EXPECT_LT(of_many, bound) << detector.slug << ", of 800 ranks: " << of_few << " s";
   }
