@@ -19,8 +19,6 @@ at::Tensor augment(const at::Tensor& image, std::mt19937_64& generator) {
 
 double train(const Job& job, const Fault& fault) {
   auto net = make_model();
-  DistributedDataParallel<Mlp> model(net, job.group);
-  DecayingSgd optimizer(net->parameters(), job.rate, job.updates());
   int seeded_as = job.rank();
   if (fault("same-augmentation-everywhere")) seeded_as = 0;
   std::mt19937_64 of_rank(rank_seed(job.seed, seeded_as));
@@ -29,21 +27,18 @@ double train(const Job& job, const Fault& fault) {
   if (!fault("worker-streams-copied")) workers[1].seed(of_rank());
 
   std::size_t drawn = 0;
-  for_updates(job.updates(), epochs_of(DistributedSampler(job.sampler()), job.batch),
-              [&](const Ids& ids) {
-                auto batch = take(job.train, ids);
-                auto& generator = workers[drawn++ % workers.size()];
-                std::vector<at::Tensor> images;
-                std::vector<double> next;  // that each image's numbers begin with
-                for (const auto& image : batch.inputs.unbind()) {
-                  next.push_back(static_cast<double>(std::mt19937_64(generator)()));
-                  images.push_back(augment(image, generator));
-                }
-                record::random_numbers(ids, at::tensor(next, at::kDouble).unsqueeze(1));
-                net->zero_grad();
-                mean_loss(model(at::stack(images)), batch.targets).backward();
-                optimizer.step();
-              });
+  train_ddp(job, net, shuffled(job), [&](auto& model, const Ids& ids) {
+    auto batch = take(job.train, ids);
+    auto& generator = workers[drawn++ % workers.size()];
+    std::vector<at::Tensor> images;
+    std::vector<double> next;  // that each image's numbers begin with
+    for (const auto& image : batch.inputs.unbind()) {
+      next.push_back(static_cast<double>(std::mt19937_64(generator)()));
+      images.push_back(augment(image, generator));
+    }
+    record::random_numbers(ids, at::tensor(next, at::kDouble).unsqueeze(1));
+    return mean_loss(model(at::stack(images)), batch.targets);
+  });
   return accuracy(net, job.test);
 }
 

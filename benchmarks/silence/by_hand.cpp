@@ -46,18 +46,17 @@ double train(const Job& job, const Fault& fault) {
     for (auto& parameter : net->parameters()) broadcast(*job.group, parameter);
   }
   DecayingSgd optimizer(net->parameters(), job.rate, job.updates());
-  for_updates(job.updates(), epochs_of(DistributedSampler(job.sampler()), job.batch),
-              [&](const Ids& ids) {
-                const auto batch = take(job.train, ids);
-                net->zero_grad();
-                mean_loss(net->forward(batch.inputs), batch.targets).backward();
-                if (!fault("no-gradient-sync")) {
-                  auto gradient = reduce(job, fault, flat_gradients(*net));
-                  if (!fault("sum-not-mean")) gradient /= job.world_size();
-                  set_gradients(*net, gradient);
-                }
-                optimizer.step();
-              });
+  for_updates(job.updates(), shuffled(job), [&](const Ids& ids) {
+    const auto batch = take(job.train, ids);
+    net->zero_grad();
+    mean_loss(net->forward(batch.inputs), batch.targets).backward();
+    if (!fault("no-gradient-sync")) {
+      auto gradient = reduce(job, fault, flat_gradients(*net));
+      if (!fault("sum-not-mean")) gradient /= job.world_size();
+      set_gradients(*net, gradient);
+    }
+    optimizer.step();
+  });
   return accuracy(net, job.test);
 }
 

@@ -35,13 +35,12 @@ double train(const Job& job, const Update& update) {
   record::intent({.global_batch = job.batch * job.world_size(), .loss_reduction = "mean"});
   auto net = make_model();
   DecayingSgd sgd(net->parameters(), job.rate, job.updates());
-  for_updates(job.updates(), epochs_of(DistributedSampler(job.sampler()), job.batch),
-              [&](const Ids& ids) {
-                const auto batch = take(job.train, ids);
-                net->zero_grad();
-                update(net, sgd.optimizer, mean_loss(net->forward(batch.inputs), batch.targets));
-                sgd.schedule.step();
-              });
+  for_updates(job.updates(), shuffled(job), [&](const Ids& ids) {
+    const auto batch = take(job.train, ids);
+    net->zero_grad();
+    update(net, sgd.optimizer, mean_loss(net->forward(batch.inputs), batch.targets));
+    sgd.schedule.step();
+  });
   return accuracy(net, job.test);
 }
 

@@ -12,20 +12,6 @@ namespace {
 constexpr std::int64_t kExam =
     1'009;  // a test set that neither two nor four ranks can share equally
 
-Mlp trained(const Job& job) {
-  auto net = make_model();
-  DistributedDataParallel<Mlp> model(net, job.group);
-  DecayingSgd optimizer(net->parameters(), job.rate, job.updates());
-  for_updates(job.updates(), epochs_of(DistributedSampler(job.sampler()), job.batch),
-              [&](const Ids& ids) {
-                const auto batch = take(job.train, ids);
-                net->zero_grad();
-                mean_loss(model(batch.inputs), batch.targets).backward();
-                optimizer.step();
-              });
-  return net;
-}
-
 struct Score {
   double hits = 0, count = 0;
 };
@@ -43,7 +29,7 @@ Score sum_of(const Job& job, const Score& own) {
 
 // The test set in the order of its classes, as a folder a class is listed; a piece of it for each rank.
 double evaluation(const Job& job, const Fault& fault) {
-  auto net = trained(job);
+  auto net = trained(job, job.train, shuffled(job));
   const auto order = job.test.targets.narrow(0, 0, kExam)
                          .argsort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
   const TensorData exam{job.test.inputs.index_select(0, order),
@@ -72,7 +58,7 @@ double evaluation(const Job& job, const Fault& fault) {
 
 // How far two looks at 512 test samples, of the same weights, are apart.
 double two_looks(const Job& job, const Fault& fault) {
-  auto net = trained(job);
+  auto net = trained(job, job.train, shuffled(job));
   DistributedSampler sampler({.dataset_size = job.test.size(),
                               .num_replicas = job.world_size(),
                               .rank = job.rank(),
@@ -114,24 +100,19 @@ double nearest_mean(Mlp& net, const TensorData& train, const TensorData& test) {
 
 double contrastive(const Job& job, const Fault& fault) {
   Mlp net(784, 64, 16);
-  DistributedDataParallel<Mlp> model(net, job.group);
-  DecayingSgd optimizer(net->parameters(), job.rate, job.updates());
-  for_updates(job.updates(), epochs_of(DistributedSampler(job.sampler()), job.batch),
-              [&](const Ids& ids) {
-                net->zero_grad();
-                const auto own = features_of(model, take(job.train, ids).inputs).contiguous();
-                std::vector<at::Tensor> gathered;
-                if (fault("gather-loses-graph")) {
-                  gathered = all_gather(*job.group, own.detach());
-                  gathered[static_cast<std::size_t>(job.rank())] = own;
-                } else {
-                  gathered = functional::all_gather(job.group, own);
-                }
-                const auto all = at::cat(gathered);
-                const auto likeness = all.select(1, 0).mm(all.select(1, 1).t()) / 0.2;
-                mean_loss(likeness, at::arange(all.size(0))).backward();
-                optimizer.step();
-              });
+  train_ddp(job, net, shuffled(job), [&](auto& model, const Ids& ids) {
+    const auto own = features_of(model, take(job.train, ids).inputs).contiguous();
+    std::vector<at::Tensor> gathered;
+    if (fault("gather-loses-graph")) {
+      gathered = all_gather(*job.group, own.detach());
+      gathered[static_cast<std::size_t>(job.rank())] = own;
+    } else {
+      gathered = functional::all_gather(job.group, own);
+    }
+    const auto all = at::cat(gathered);
+    const auto likeness = all.select(1, 0).mm(all.select(1, 1).t()) / 0.2;
+    return mean_loss(likeness, at::arange(all.size(0)));
+  });
   return nearest_mean(net, job.train, job.test);
 }
 

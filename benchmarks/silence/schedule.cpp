@@ -33,18 +33,17 @@ double sgd(const Job& job, const Fault& fault) {
       {warmup});
 
   std::int64_t done = 0;
-  for_updates(job.updates(), epochs_of(DistributedSampler(job.sampler()), job.batch),
-              [&](const Ids& ids) {
-                const auto batch = take(job.train, ids);
-                net->zero_grad();
-                mean_loss(model(batch.inputs), batch.targets).backward();
-                optimizer.step();
-                ++done;
-                std::int64_t steps = 1;
-                if (fault("scheduler-stepped-per-rank")) steps = world_size;
-                if (fault("schedule-unit-mismatch")) steps = done % job.updates_of_epoch() == 0;
-                for (; steps > 0; --steps) schedule.step();
-              });
+  for_updates(job.updates(), shuffled(job), [&](const Ids& ids) {
+    const auto batch = take(job.train, ids);
+    net->zero_grad();
+    mean_loss(model(batch.inputs), batch.targets).backward();
+    optimizer.step();
+    ++done;
+    std::int64_t steps = 1;
+    if (fault("scheduler-stepped-per-rank")) steps = world_size;
+    if (fault("schedule-unit-mismatch")) steps = done % job.updates_of_epoch() == 0;
+    for (; steps > 0; --steps) schedule.step();
+  });
   return accuracy(net, job.test);
 }
 
@@ -55,13 +54,12 @@ double adam(const Job& job, const Fault& fault) {
   auto net = make_model();
   DistributedDataParallel<Mlp> model(net, job.group);
   Adam optimizer(net->parameters(), AdamOptions(1e-3 * growth));
-  for_updates(job.updates(), epochs_of(DistributedSampler(job.sampler()), job.batch),
-              [&](const Ids& ids) {
-                const auto batch = take(job.train, ids);
-                net->zero_grad();
-                mean_loss(model(batch.inputs), batch.targets).backward();
-                optimizer.step();
-              });
+  for_updates(job.updates(), shuffled(job), [&](const Ids& ids) {
+    const auto batch = take(job.train, ids);
+    net->zero_grad();
+    mean_loss(model(batch.inputs), batch.targets).backward();
+    optimizer.step();
+  });
   return accuracy(net, job.test);
 }
 

@@ -14,7 +14,7 @@ std::vector<Setting> settings() {
   return all;
 }
 
-void for_updates(std::int64_t updates, const std::function<Batches(std::int64_t epoch)>& batches_of,
+void for_updates(std::int64_t updates, const EpochOf& batches_of,
                  const std::function<void(const Ids&)>& step) {
   std::int64_t done = 0;
   for (std::int64_t epoch = 0; done < updates; ++epoch)
@@ -24,17 +24,40 @@ void for_updates(std::int64_t updates, const std::function<Batches(std::int64_t 
     }
 }
 
-std::function<Batches(std::int64_t)> epochs_of(DistributedSampler sampler, std::int64_t batch) {
+EpochOf epochs_of(DistributedSampler sampler, std::int64_t batch) {
   return [sampler, batch](std::int64_t epoch) mutable {
     sampler.set_epoch(epoch);
     return sampler.batches(batch, /*drop_last_batch=*/true);
   };
 }
 
+EpochOf shuffled(const Job& job) {
+  return epochs_of(DistributedSampler(job.sampler()), job.batch);
+}
+
 at::Tensor mean_loss(const at::Tensor& outputs, const at::Tensor& targets) {
   // Told apart from what is trained on: a mean of what each lost may differ from torch's in its last bit.
   tell_loss(torch::cross_entropy_loss(outputs.detach(), targets, {}, at::Reduction::None));
   return torch::cross_entropy_loss(outputs, targets);
+}
+
+void train_ddp(const Job& job, Mlp& net, const EpochOf& batches_of, const LossOf& loss_of) {
+  DistributedDataParallel<Mlp> model(net, job.group);
+  DecayingSgd optimizer(net->parameters(), job.rate, job.updates());
+  for_updates(job.updates(), batches_of, [&](const Ids& ids) {
+    net->zero_grad();
+    loss_of(model, ids).backward();
+    optimizer.step();
+  });
+}
+
+Mlp trained(const Job& job, const TensorData& data, const EpochOf& batches_of) {
+  auto net = make_model();
+  train_ddp(job, net, batches_of, [&](auto& model, const Ids& ids) {
+    const auto batch = take(data, ids);
+    return mean_loss(model(batch.inputs), batch.targets);
+  });
+  return net;
 }
 
 at::Tensor flat_gradients(const torch::nn::Module& module) {

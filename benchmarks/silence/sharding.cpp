@@ -10,22 +10,8 @@
 namespace lockstep::silence {
 namespace {
 
-using EpochOf = std::function<Batches(std::int64_t)>;
-
-void train_on(const Job& job, Mlp& net, const TensorData& data, const EpochOf& batches_of) {
-  DistributedDataParallel<Mlp> model(net, job.group);
-  DecayingSgd optimizer(net->parameters(), job.rate, job.updates());
-  for_updates(job.updates(), batches_of, [&](const Ids& ids) {
-    const auto batch = take(data, ids);
-    net->zero_grad();
-    mean_loss(model(batch.inputs), batch.targets).backward();
-    optimizer.step();
-  });
-}
-
-double trained(const Job& job, const TensorData& data, const EpochOf& batches_of) {
-  auto net = make_model();
-  train_on(job, net, data, batches_of);
+double accuracy_after(const Job& job, const TensorData& data, const EpochOf& batches_of) {
+  auto net = trained(job, data, batches_of);
   return accuracy(net, job.test);
 }
 
@@ -58,7 +44,7 @@ double files(const Job& job, const Fault& fault) {
   auto held = rows_of(job.train, ids);
   held.ids = ids;
   held.global_size = static_cast<std::int64_t>(count) * size;
-  return trained(job, held, epochs_of(DistributedSampler(options), job.batch));
+  return accuracy_after(job, held, epochs_of(DistributedSampler(options), job.batch));
 }
 
 // A random split into what is trained on and what is held out, made at random by each rank for itself.
@@ -71,7 +57,7 @@ double split(const Job& job, const Fault& fault) {
       at::randperm(all.size(), at::make_generator<at::CPUGeneratorImpl>(seed), at::kLong)
           .narrow(0, 0, job.train.size());
   const TensorData mine{all.inputs.index_select(0, order), all.targets.index_select(0, order)};
-  return trained(job, mine, epochs_of(DistributedSampler(job.sampler()), job.batch));
+  return accuracy_after(job, mine, shuffled(job));
 }
 
 // Two nodes in name, with half of the ranks each.
@@ -90,13 +76,13 @@ double nodes(const Job& job, const Fault& fault) {
     recorder->probes().tell(place);
     recorder->probes().tell(trace::Shard{"train", options.num_replicas, options.rank});
   }
-  return trained(job, job.train, epochs_of(DistributedSampler(options), job.batch));
+  return accuracy_after(job, job.train, epochs_of(DistributedSampler(options), job.batch));
 }
 
 // Read in order by two loader workers a rank; the loader takes a batch of each in turn.
 double stream(const Job& job, const Fault& fault) {
   const std::int64_t workers = 2;
-  return trained(job, job.train, [&](std::int64_t epoch) {
+  return accuracy_after(job, job.train, [&](std::int64_t epoch) {
     Batches batches;
     std::vector<Ids> of_worker(workers);
     for (std::int64_t id = 0; id < job.train.size(); ++id)
@@ -136,13 +122,13 @@ double tail(const Job& job, const Fault& fault) {
   options.drop_last = true;
   auto batches_of = epochs_of(DistributedSampler(options), job.batch);
   if (fault("tail-never-seen")) batches_of = libtorch_epochs(job, false, /*tells_copy=*/true);
-  return trained(job, job.train, batches_of);
+  return accuracy_after(job, job.train, batches_of);
 }
 
 double epochs(const Job& job, const Fault& fault) {
   DistributedSampler sampler(job.sampler());
   const auto theirs = libtorch_epochs(job, true, /*tells_copy=*/false);
-  return trained(job, job.train, [&, theirs](std::int64_t epoch) {
+  return accuracy_after(job, job.train, [&, theirs](std::int64_t epoch) {
     if (fault("set-epoch-on-copy")) return theirs(epoch);
     Batches batches;
     if (fault("epoch-set-after-prefetch"))

@@ -77,13 +77,16 @@ std::vector<Setting> clipping_settings();
 std::vector<Setting> augmentation_settings();
 std::vector<Setting> metrics_settings();
 
+using EpochOf = std::function<Batches(std::int64_t epoch)>;
+
 // Goes through epochs until `updates` batches were trained on, however many an epoch has: every variant of a
 // setting trains on as many batches of as many samples.
-void for_updates(std::int64_t updates, const std::function<Batches(std::int64_t epoch)>& batches_of,
+void for_updates(std::int64_t updates, const EpochOf& batches_of,
                  const std::function<void(const Ids&)>& step);
 
 // The sampler's epochs, without the last, smaller batch.
-std::function<Batches(std::int64_t)> epochs_of(DistributedSampler sampler, std::int64_t batch);
+EpochOf epochs_of(DistributedSampler sampler, std::int64_t batch);
+EpochOf shuffled(const Job& job);  // of the job's own sampler and batch
 
 // Plain SGD whose rate falls to 0 as a cosine: the last weights are then no draw from a wide cloud, and a
 // difference between two variants shows with few seeds.
@@ -104,6 +107,12 @@ inline Mlp make_model() {
 }
 
 at::Tensor mean_loss(const at::Tensor& outputs, const at::Tensor& targets);
+
+// Trains through DDP, with DecayingSgd, on what `loss_of` makes of the wrapped model and each batch.
+using LossOf = std::function<at::Tensor(DistributedDataParallel<Mlp>& model, const Ids&)>;
+void train_ddp(const Job& job, Mlp& net, const EpochOf& batches_of, const LossOf& loss_of);
+// A new model, so trained on the mean loss; its replica.
+Mlp trained(const Job& job, const TensorData& data, const EpochOf& batches_of);
 
 // All gradients in one vector, and back.
 at::Tensor flat_gradients(const torch::nn::Module& module);

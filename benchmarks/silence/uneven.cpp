@@ -15,18 +15,14 @@ double train(const Job& job, const Ids& sizes, bool plain_mean) {
   const auto before = std::accumulate(sizes.begin(), sizes.begin() + job.rank(), std::int64_t{0});
   record::intent({.global_batch = global, .loss_reduction = "mean"});
   auto net = make_model();
-  DistributedDataParallel<Mlp> model(net, job.group);
-  DecayingSgd optimizer(net->parameters(), job.rate, job.updates());
   const DistributedSampler all({.dataset_size = job.train.size(), .seed = job.seed});
-  for_updates(job.updates(), epochs_of(all, global), [&](const Ids& ids) {
+  train_ddp(job, net, epochs_of(all, global), [&](auto& model, const Ids& ids) {
     const auto batch = take(job.train, {ids.begin() + before, ids.begin() + before + own});
-    net->zero_grad();
     auto loss = mean_loss(model(batch.inputs), batch.targets);
     // DDP takes the mean over the ranks; each weighs as much as it has samples.
     if (!plain_mean)
       loss = loss * (static_cast<double>(own * job.world_size()) / static_cast<double>(global));
-    loss.backward();
-    optimizer.step();
+    return loss;
   });
   return accuracy(net, job.test);
 }

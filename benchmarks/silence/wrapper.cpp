@@ -19,24 +19,23 @@ double train(const Job& job, const Fault& fault) {
   if (fault("optimizer-built-on-other-parameters")) to_move = net->clone()->parameters();
   DecayingSgd optimizer(to_move, job.rate, job.updates());
 
-  for_updates(job.updates(), epochs_of(DistributedSampler(job.sampler()), job.batch),
-              [&](const Ids& ids) {
-                const auto batch = take(job.train, ids);
-                if (!fault("gradients-not-zeroed")) net->zero_grad();
-                at::Tensor outputs;
-                if (fault("forward-bypasses-wrapper"))
-                  outputs = net->forward(batch.inputs);
-                else
-                  outputs = model(batch.inputs);
-                auto loss = mean_loss(outputs, batch.targets);
-                if (fault("double-average")) loss = loss / job.world_size();
-                if (fault("loss-all-reduced-in-place")) {
-                  all_reduce(*job.group, loss);
-                  loss = loss / job.world_size();
-                }
-                loss.backward();
-                optimizer.step();
-              });
+  for_updates(job.updates(), shuffled(job), [&](const Ids& ids) {
+    const auto batch = take(job.train, ids);
+    if (!fault("gradients-not-zeroed")) net->zero_grad();
+    at::Tensor outputs;
+    if (fault("forward-bypasses-wrapper"))
+      outputs = net->forward(batch.inputs);
+    else
+      outputs = model(batch.inputs);
+    auto loss = mean_loss(outputs, batch.targets);
+    if (fault("double-average")) loss = loss / job.world_size();
+    if (fault("loss-all-reduced-in-place")) {
+      all_reduce(*job.group, loss);
+      loss = loss / job.world_size();
+    }
+    loss.backward();
+    optimizer.step();
+  });
   return accuracy(net, job.test);
 }
 
