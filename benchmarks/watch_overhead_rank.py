@@ -1,0 +1,78 @@
+"""One rank of watch_overhead: trains as many epochs as each line of standard input says, and answers with nanoseconds.
+
+usage: watch_overhead_rank.py MODEL STORE RANK WORLD
+"""
+
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+STEPS = 64  # of an epoch: of so many, one is probed
+CLASSES = 10
+
+
+class Transformer(nn.Module):
+    def __init__(self, width, layers=2, words=64):
+        super().__init__()
+        self.words = nn.Embedding(words, width)
+        layer = nn.TransformerEncoderLayer(width, nhead=4, dim_feedforward=4 * width, dropout=0.1, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        self.out = nn.Linear(width, CLASSES)
+
+    def forward(self, ids):
+        return self.out(self.layers(self.words(ids)).mean(1))
+
+
+def mlp(width):
+    return nn.Sequential(nn.Linear(784, width), nn.ReLU(), nn.Linear(width, CLASSES))
+
+
+def floats(count):
+    return torch.randn(count, 784)
+
+
+def ids(count):
+    return torch.randint(0, 64, (count, 32))
+
+
+MODELS = {  # model, inputs, samples of a rank's step
+    "mlp-784-2048-10": (lambda: mlp(2048), floats, 32), "transformer-128": (lambda: Transformer(128), ids, 16),
+    "transformer-8": (lambda: Transformer(8), ids, 2)}
+
+
+def main(name, store, rank, world_size):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world_size)
+    torch.manual_seed(1)
+    make, inputs, batch = MODELS[name]
+    count = batch * world_size * STEPS
+    data = TensorDataset(inputs(count), torch.randint(0, CLASSES, (count,)))
+    sampler = DistributedSampler(data)
+    loader = DataLoader(data, batch, sampler=sampler)
+    model = DistributedDataParallel(make())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    epoch = 0
+    for line in sys.stdin:
+        dist.barrier()
+        start = time.monotonic_ns()
+        for _ in range(int(line)):
+            sampler.set_epoch(epoch)
+            epoch += 1
+            for batch_inputs, targets in loader:
+                optimizer.zero_grad()
+                loss = nn.functional.cross_entropy(model(batch_inputs), targets)
+                loss.backward()
+                optimizer.step()
+        dist.barrier()
+        print(time.monotonic_ns() - start, loss.item(), flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
