@@ -99,7 +99,7 @@ def main():
     pathlib.Path(options.out).parent.mkdir(parents=True, exist_ok=True)
     pathlib.Path(options.out).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     for row in result["steps"]:
-        print(f"{row['model']}: {row['ratio']['median']:.3f} [{row['ratio']['low']:.3f}, {row['ratio']['high']:.3f}] of a step "
+        print(f"{row['model']}: {row['ratio']['median']:.3f} [{row['ratio']['low_95']:.3f}, {row['ratio']['high_95']:.3f}] of a step "
               f"unwatched ({row['plain_ms']['median']:.2f} ms), losses {'equal' if row['same_losses'] else 'DIFFER'}")
     print(f"import torch: {result['import_seconds']['median']:+.3f} s; trace of {LONG_STEPS} steps: {result['mib_of_10000_steps']:.1f} MiB")
     right = (all(row["same_losses"] and row["ratio"]["median"] <= MOST["step"] for row in result["steps"])

@@ -1,4 +1,4 @@
-// A process that no signal ends, which only a fake of the system can show: the launcher names it and ends anyway.
+// What only a fake of the system can show: a process that no signal ends, and an end that the launcher has just seen.
 #include <gmock/gmock.h>
 #include <lockstep/launch/waiter.h>
 
@@ -81,6 +81,19 @@ TEST_F(Uninterruptible, WhatARankStartedIsNamedToo) {
   EXPECT_LT(took_, seconds(2) + seconds(1));
   EXPECT_THAT(said_,
               HasSubstr("warning: process " + std::to_string(kGrandchild) + " is still there"));
+}
+
+// Rank 1 ends once the launcher has seen rank 0 completed.
+TEST_F(LaunchFault, ARankThatCompletesTakesNoTimeFromTheOthers) {
+  auto options = ranks_that({"", "await:" + path("seen")});
+  options.linger = milliseconds(0);
+  Waiter waiter = system_waiter();
+  waiter.has_ended = [this, really = waiter.has_ended](pid_t child, siginfo_t& info) {
+    const bool ended = really(child, info);
+    if (ended) write_file(path("seen"), "");
+    return ended;
+  };
+  EXPECT_EQ(launch(options, waiter).ranks.at(1).end, End::completed);
 }
 
 }  // namespace
