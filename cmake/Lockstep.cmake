@@ -89,8 +89,10 @@ function(add_lesson name)
   add_lockstep_program(${name} TORCH SOURCES ${ARG_SOURCES} DEPENDS ${ARG_DEPENDS})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
   # Which variants it has, for the tests.
-  add_custom_command(TARGET ${name} POST_BUILD VERBATIM COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:${name}>
-    -DFILE=${PROJECT_BINARY_DIR}/described/${name}.json -P ${PROJECT_SOURCE_DIR}/cmake/Describe.cmake)
+  set(_described ${PROJECT_BINARY_DIR}/described/${name}.json)
+  add_custom_command(TARGET ${name} POST_BUILD VERBATIM BYPRODUCTS ${_described}
+    COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:${name}> -DFILE=${_described}
+            -P ${PROJECT_SOURCE_DIR}/cmake/Describe.cmake)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LESSONS ${name})
   foreach(source IN LISTS ARG_SOURCES)
     file(STRINGS ${source} switches REGEX "fault\\(\"")

@@ -1,12 +1,14 @@
-// Lesson 06, part "buffers": whose running statistics are evaluated.
+// Lesson 06, part "buffers": whose running statistics are evaluated, and what they hold.
 //
 // Concept:  BatchNorm collects a running mean and variance, which evaluation uses. They are
 //           buffers, so the reduction of gradients does not keep them equal. DDP copies rank 0's to
 //           all ranks when a forward begins.
 // Symptom:  with that switched off, W equal models have W sets of statistics, and the same test
-//           images give another loss on every rank.
+//           images give another loss on every rank. Without eval(), the test images are normalized
+//           by their own batch, and become a part of the statistics that training goes on with.
 #include <lockstep/lesson/figures.h>
 #include <lockstep/train/distributed_data_parallel.h>
+#include <lockstep/train/distributed_sampler.h>
 #include <lockstep/train/loss.h>
 #include <lockstep/train/watched.h>
 
@@ -33,12 +35,27 @@ void average_running_statistics(c10d::ProcessGroup& group, const torch::nn::Modu
   }
 }
 
-// All ranks evaluate the same images, so all must come to the same figure.
-void evaluate(RankContext& context, DistributedDataParallel<torch::nn::Sequential>& model,
-              const TensorData& test) {
+// A near miss: training batches, without gradients, bring the statistics up to the last weights.
+void recalibrate(RankContext& context, DistributedDataParallel<torch::nn::Sequential>& model,
+                 const TensorData& data) {
   const torch::NoGradGuard no_grad;
-  model.eval();
-  const auto outputs = model(test.inputs.to(context.device()));
+  for (int step = 0; step < kSteps; ++step)
+    model(take(data, own_batch(context, step, kBatch)).inputs.to(context.device()));
+}
+
+// All ranks evaluate the same images, so all must come to the same figure.
+void evaluate(RankContext& context, const Fault& fault,
+              DistributedDataParallel<torch::nn::Sequential>& model, const TensorData& test,
+              int epoch) {
+  const torch::NoGradGuard no_grad;
+  const auto ids = all_ids(kTestSamples);
+  tell_pass(epoch, kTestSamples, {ids});
+  if (fault("evaluation-in-train-mode")) {
+    // On every rank BatchNorm takes the test images for a training batch.
+  } else {
+    model.eval();
+  }
+  const auto outputs = model(take(test, ids).inputs.to(context.device()));
   model.train();
   Mean accuracy;
   accuracy.add(outputs.argmax(1).cpu() == test.targets);
@@ -67,12 +84,15 @@ void train(RankContext& context, const Fault& fault) {
       loss.backward();
       optimizer.step();
     }
-    if (fault("near-miss-averaged-each-epoch")) average_running_statistics(*context.group(), *net);
-    evaluate(context, model, test);
+    if (fault("near-miss-recalibrated")) recalibrate(context, model, data);
+    if (fault("near-miss-averaged-each-epoch") || fault("near-miss-recalibrated"))
+      average_running_statistics(*context.group(), *net);
+    evaluate(context, fault, model, test, epoch);
   }
 }
 
-// Whenever the rank has evaluated its model, it writes down what each test image loses there.
+// Whenever the rank has evaluated its model, it writes down what each test image loses there, and
+// whether BatchNorm has counted them as a batch.
 class Beside final : public Watch {
  public:
   Beside(RankContext& job, const Fault&)
@@ -82,9 +102,15 @@ class Beside final : public Watch {
   void loss(const at::Tensor& per_sample, const at::Tensor&, const at::Tensor&) override {
     Watch::loss(per_sample, {}, {});
   }
+  void forward_begins(torch::nn::Module& module, const std::vector<at::Tensor>& inputs) override {
+    evaluates_ = inputs.front().size(0) == kTestSamples;
+    counted_ = batches_in_statistics(module);
+  }
   void forward_ended(torch::nn::Module& module) override {
-    if (module.is_training()) return;
+    if (!evaluates_) return;
     end_pass();
+    add_figure(context(), "test_batches", batches_in_statistics(module) - counted_);
+    if (module.is_training()) return;  // once more would move the statistics
     const torch::NoGradGuard no_grad;
     const auto device = context().device();
     const auto outputs = module.as<torch::nn::Sequential>()->forward(test_.inputs.to(device));
@@ -99,7 +125,13 @@ class Beside final : public Watch {
   }
 
  private:
+  static double batches_in_statistics(const torch::nn::Module& module) {
+    return module.named_buffers()["1.num_batches_tracked"].item<double>();
+  }
+
   TensorData test_;
+  bool evaluates_ = false;
+  double counted_ = 0;  // before the forward
 };
 
 // For the image on which the ranks differ most.
@@ -119,6 +151,10 @@ Measured loss_spread(const Outcomes& outcomes) {
   return spread;
 }
 
+Measured test_batches(const Outcomes& outcomes) {
+  return {.expected = 0, .observed = largest(outcomes, "test_batches"), .tolerance = 0};
+}
+
 }  // namespace
 
 lockstep::Part buffers_part() {
@@ -126,9 +162,16 @@ lockstep::Part buffers_part() {
           .run = train,
           .broken = {{.slug = "buffers-not-synced",
                       .what = "DDP without broadcast_buffers: W sets of running statistics",
-                      .oracle = {"loss of a test image, spread over the ranks", loss_spread}}},
+                      .oracle = {"loss of a test image, spread over the ranks", loss_spread}},
+                     {.slug = "evaluation-in-train-mode",
+                      .what = "evaluates without eval(): the test images become a training batch",
+                      .oracle = {"batches that an evaluation adds to the running statistics",
+                                 test_batches}}},
           .near_misses = {{.name = "near-miss-averaged-each-epoch",
                            .slug = "buffers-not-synced",
-                           .naive_check = "broadcast_buffers is off"}},
+                           .naive_check = "broadcast_buffers is off"},
+                          {.name = "near-miss-recalibrated",
+                           .slug = "evaluation-in-train-mode",
+                           .naive_check = "forwards in training mode that no backward follows"}},
           .watch = beside<Beside>};
 }

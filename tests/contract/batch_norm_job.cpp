@@ -9,6 +9,7 @@ namespace lockstep::contract {
 namespace {
 
 constexpr std::int64_t kChannels = 3;
+constexpr std::int64_t kOwn = 5;  // samples that a rank draws of an evaluation's data
 
 Values weighted_mean(const std::vector<Values>& values, const Values& weights) {
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
@@ -26,6 +27,10 @@ class Simulation {
     start();
     for (int step = 0; step < job_.steps; ++step) {
       if (std::count(job_.look_before.begin(), job_.look_before.end(), step)) evaluate(0, step);
+      if (job_.evaluation && job_.evaluation->before == step) {
+        if (job_.collects_anew) collect_anew(step);
+        evaluate_all(*job_.evaluation, step);
+      }
       for (int f = 0; f < job_.forwards; ++f) forward(step, f);
       if (step == job_.dies_in) return std::move(trace_);
       update(step);
@@ -40,18 +45,37 @@ class Simulation {
     for (int r = 0; r < job_.world_size; ++r) {
       auto& rank = trace_.ranks[r];
       running_.push_back(draw_values(3, job_.equal_start ? 0 : r, 0)[1]);
+      batches_.push_back(0);
       record(rank, -1, trace::Model{{"weight", "bn"}, {{2, 3}, {kChannels}}, {"float", "float"}});
       record(rank, -1, trace::Engine{"distributed_data_parallel", 2});
       record(rank, -1, trace::Parameters{summarize(draw_values(7, 0, 0))});
       record_buffers(r, -1);
+      if (job_.evaluation) record_data_sets(r);
     }
   }
 
-  // Running statistics, and a constant.
+  void record_data_sets(int rank) {
+    const auto record_one = [&](const std::string& phase, std::int64_t size) {
+      record(trace_.ranks[rank], -1,
+             trace::Dataset{phase, size, size, 0, 0, static_cast<std::uint64_t>(size)});
+    };
+    const std::int64_t all = kOwn * job_.world_size;
+    record_one("train", job_.evaluation->of_training_data ? all : 1000);
+    record_one("evaluation", all);
+  }
+
+  // Running statistics, how many batches they are of, and a constant.
   void record_buffers(int rank, int step) {
+    const Values variance(kChannels, 1.0);
     record(trace_.ranks[rank], step,
-           trace::Buffers{{"running_mean", "scale"},
-                          {summarize(running_[rank]), summarize(Values{3})}});
+           trace::Buffers{{"running_mean", "running_var", "num_batches_tracked", "scale"},
+                          {summarize(running_[rank]), summarize(variance),
+                           summarize(Values{batches_[rank]}), summarize(Values{3})}});
+  }
+  void move_statistics(int rank, const Values& mean) {
+    ++batches_[rank];
+    for (std::size_t c = 0; c < mean.size(); ++c)
+      running_[rank][c] = 0.9 * running_[rank][c] + 0.1 * mean[c];
   }
 
   void collective(int step, const std::string& op, std::int64_t size) {
@@ -72,6 +96,7 @@ class Simulation {
   void take_rank_zeros(int step) {
     collective(step, "broadcast", kChannels);
     running_.assign(running_.size(), Values(running_.front()));
+    batches_.assign(batches_.size(), double(batches_.front()));
   }
 
   void forward(int step, int number) {
@@ -92,8 +117,7 @@ class Simulation {
                                                                           : of_means;
       record(rank, step, trace::Forward{training});
       if (training && !job_.frozen) {
-        for (std::size_t c = 0; c < used.size(); ++c)
-          running_[r][c] = 0.9 * running_[r][c] + 0.1 * used[c];
+        move_statistics(r, used);
         record(rank, step,
                trace::Average{"mean", job_.counts[r], summarize(own[r]), summarize(used)});
       }
@@ -135,10 +159,49 @@ class Simulation {
     record(trace_.ranks[rank], step, trace::Forward{false});
   }
 
+  void draw(int rank, int step, std::int64_t first) {
+    Ids ids(kOwn);
+    std::iota(ids.begin(), ids.end(), first + rank * kOwn);
+    record(trace_.ranks[rank], step, trace::PassBegin{"evaluation", 0});
+    record(trace_.ranks[rank], step, trace::Samples{"evaluation", ids});
+  }
+
+  // The recorder calls any pass without gradients one of evaluation.
+  void collect_anew(int step) {
+    for (int r = 0; r < job_.world_size; ++r) {
+      draw(r, step, 1000);
+      move_statistics(r, draw_values(5, 0, step)[1]);
+      record(trace_.ranks[r], step, trace::Forward{true});
+      record(trace_.ranks[r], step, trace::PassEnd{"evaluation", 0, 1});
+    }
+  }
+
+  void evaluate_all(const WholeEvaluation& how, int step) {
+    for (int r = 0; r < job_.world_size; ++r) {
+      auto& rank = trace_.ranks[r];
+      const bool training = how.training(r);
+      draw(r, step, 0);
+      if (!how.through_engine) {
+        // Nothing is told.
+      } else if (!training) {
+        evaluate(r, step);
+      } else {
+        record(rank, step, trace::Forward{true});
+        if (how.moves_statistics) move_statistics(r, draw_values(6, 0, step)[1]);
+      }
+      record(rank, step, trace::PassEnd{"evaluation", 0, 1});
+      if (std::count(how.telling.begin(), how.telling.end(), r))
+        record(
+            rank, step,
+            trace::Metric{"accuracy", how.phase, 1, static_cast<double>(kOwn * job_.world_size)});
+    }
+  }
+
   const BatchNormJob& job_;
   trace::Trace trace_;
   std::int64_t sequence_ = 0;
   std::vector<Values> running_;
+  Values batches_;  // that each rank's running statistics are of
 };
 
 }  // namespace

@@ -6,6 +6,17 @@
 
 namespace lockstep::contract {
 
+// All ranks draw samples of their own before a step; those in `telling` tell a metric of all of them.
+struct WholeEvaluation {
+  std::vector<int> telling;
+  std::function<bool(int rank)> training = [](int) { return false; };  // the model's mode
+  bool through_engine = true;    // else nobody sees its forwards
+  bool moves_statistics = true;  // in training mode; else the layer is not in it, or puts them back
+  std::string phase = "evaluation";  // that the metric is told of
+  bool of_training_data = false;
+  int before = 2;
+};
+
 struct BatchNormJob {
   enum class Mean { of_all_values, of_ranks_means, of_own_values };
   enum class Equalize { never, every_forward, before_evaluation };
@@ -22,6 +33,9 @@ struct BatchNormJob {
   std::function<bool(int rank, int step)> training = [](int, int) { return true; };
   std::vector<int> look_before;  // steps before which rank 0 alone evaluates
   std::vector<int> evaluating;   // ranks that evaluate after the last step
+
+  std::optional<WholeEvaluation> evaluation;
+  bool collects_anew = false;  // training batches, without gradients, right before it
 
   int forwards = 1;                  // for one backward
   bool backward_in_between = false;  // each forward has its own

@@ -1,7 +1,7 @@
 """The tables that are made from the pitfalls' pages and the facts at their top: docs/lessons.md, docs/calls.md (`calls`)
-and the one in common/lockstep/trace/trace.md (`level` and `needs`).
+and the one in common/lockstep/trace/trace.md (`level` and `needs`). And README's count of them.
 
-usage: python3 tests/docs/tables.py      writes the tables into these pages
+usage: python3 tests/docs/tables.py      writes them into these pages
 """
 
 import pathlib
@@ -9,7 +9,7 @@ import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CALLS, LESSONS = ROOT / "docs" / "calls.md", ROOT / "docs" / "lessons.md"
-NEEDS = ROOT / "common" / "lockstep" / "trace" / "trace.md"
+README, NEEDS = ROOT / "README.md", ROOT / "common" / "lockstep" / "trace" / "trace.md"
 BEGIN, END = "<!-- made by tests/docs/tables.py -->\n", "<!-- up to here -->\n"
 
 # In the order of the table; and the word by which the pitfall's page says it under "In your own job".
@@ -74,14 +74,25 @@ def lessons_table():
     return "\n".join(lines) + "\n"
 
 
-MADE = {CALLS: calls_table, LESSONS: lessons_table, NEEDS: needs_table}
-
-
 def with_table(text, table):
     before, rest = text.split(BEGIN)
     return before + BEGIN + "\n" + table + "\n" + END + rest.split(END)[1]
 
 
+def with_count(text):
+    text, places = re.subn(r"\b\d+ of these pitfalls", f"{len(pages())} of these pitfalls", text)
+    if places != 1:
+        raise ValueError(f"README says how many of these pitfalls there are in {places} places, not in one")
+    return text
+
+
+def made():
+    """{page: its text, with what is made}"""
+    tables = {CALLS: calls_table, LESSONS: lessons_table, NEEDS: needs_table}
+    texts = {page: with_table(page.read_text(encoding="utf-8"), table()) for page, table in tables.items()}
+    return {**texts, README: with_count(README.read_text(encoding="utf-8"))}
+
+
 if __name__ == "__main__":
-    for made, table in MADE.items():
-        made.write_text(with_table(made.read_text(encoding="utf-8"), table()), encoding="utf-8")
+    for page, text in made().items():
+        page.write_text(text, encoding="utf-8")

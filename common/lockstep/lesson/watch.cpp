@@ -5,6 +5,14 @@
 #include <utility>
 
 namespace lockstep {
+namespace {
+
+// An evaluation's passes and draws are none of the training's.
+bool trains() {
+  return torch::GradMode::is_enabled();
+}
+
+}  // namespace
 
 void Watch::wrapped(torch::nn::Module& module, const std::string&) {
   model_ = module.weak_from_this();
@@ -21,7 +29,7 @@ void Watch::loss(const at::Tensor& per_sample, const at::Tensor& outputs,
 }
 
 void Watch::fetch(const Fetch& fetch) {
-  if (fetch.phase == "evaluation") return;
+  if (fetch.phase == "evaluation" || !trains()) return;
   pass_.drawn(fetch.ids);
   drawn_.insert(drawn_.end(), fetch.ids.begin(), fetch.ids.end());
   ++batches_;
@@ -31,17 +39,17 @@ void Watch::fetch(const Fetch& fetch) {
 }
 
 void Watch::pass_begins(std::int64_t, std::int64_t) {
-  if (!torch::GradMode::is_enabled()) return;
+  if (!trains()) return;
   end_pass();
   pass_ = {};
 }
 
 void Watch::dealt(const std::vector<std::int64_t>& ids) {
-  pass_.dealt(ids);
+  if (trains()) pass_.dealt(ids);
 }
 
 void Watch::pass_dealt() {
-  pass_.all_dealt();
+  if (trains()) pass_.all_dealt();
 }
 
 void Watch::update_ended(torch::optim::Optimizer&) {

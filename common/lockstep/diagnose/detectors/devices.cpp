@@ -1,9 +1,9 @@
 // Pitfalls of one process that drives several devices. The participants are the devices.
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/gradients.h>
+#include <lockstep/diagnose/layers.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <optional>
 
 namespace lockstep::diagnose {
@@ -66,24 +66,6 @@ double median_of_others(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const auto middle = values.size() / 2;
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
-// A layer that keeps running statistics: the places of those, and of its weight.
-struct Layer {
-  std::size_t buffer = 0, parameter = 0;
-};
-
-// Those that were in training mode at the start.
-std::vector<Layer> layers_in_training(const trace::ParticipantTrace& rank) {
-  std::vector<Layer> layers;
-  for (const auto& at : rank.latest<trace::Configuration>())
-    for (std::size_t i = 0; at.event->of == "statistics" && i < at.event->keys.size(); ++i) {
-      Layer layer;
-      const bool reads = std::sscanf(at.event->keys[i].c_str(), "buffer %zu, parameter %zu",
-                                     &layer.buffer, &layer.parameter) == 2;
-      if (reads && at.event->values.at(i) == "train") layers.push_back(layer);
-    }
-  return layers;
 }
 
 // One tensor at the start and in what was recorded after updates.

@@ -1,0 +1,178 @@
+// Pitfalls of evaluation: the mode that the model is in.
+#include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/evidence.h>
+#include <lockstep/diagnose/layers.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace lockstep::diagnose {
+namespace {
+
+// A pass over evaluation data on one rank, up to its last metric.
+struct Evaluation {
+  std::int64_t step = -1;
+  std::int64_t drawn = 0;                           // samples
+  std::int64_t in_training = 0, in_evaluation = 0;  // forwards in this mode
+  std::vector<double> counts;                       // of samples, behind the metrics
+  std::optional<std::size_t> counted_by;  // the buffer that counts its forwards as batches
+};
+
+// Walks one rank's events. Where a layer's count of batches has grown, from one record of it to the next, by every
+// forward in training mode, it has counted those of an evaluation in between.
+class EvaluationReader {
+ public:
+  explicit EvaluationReader(const trace::ParticipantTrace& rank)
+      : rank_(rank), layers_(layers_in_training(rank)) {}
+
+  std::vector<Evaluation> read() {
+    if (layers_.empty()) return {};
+    for (auto i = rank_.last_attempt; i < rank_.events.size(); ++i) {
+      const auto& [time, step, payload] = rank_.events[i];
+      if (const auto* begin = std::get_if<trace::PassBegin>(&payload))
+        begin_pass(*begin, step);
+      else if (const auto* samples = std::get_if<trace::Samples>(&payload))
+        draw(*samples);
+      else if (const auto* forward = std::get_if<trace::Forward>(&payload))
+        run(*forward);
+      else if (const auto* metric = std::get_if<trace::Metric>(&payload))
+        tell(*metric);
+      else if (const auto* buffers = std::get_if<trace::Buffers>(&payload))
+        compare(*buffers);
+      else if (std::holds_alternative<trace::Update>(payload))
+        inside_ = false;
+    }
+    return std::move(evaluations_);
+  }
+
+ private:
+  void begin_pass(const trace::PassBegin& begin, std::int64_t step) {
+    inside_ = begin.phase == "evaluation";
+    if (inside_) evaluations_.push_back({.step = step});
+  }
+  void draw(const trace::Samples& samples) {
+    inside_ = inside_ && samples.phase == "evaluation";
+    if (inside_) evaluations_.back().drawn += static_cast<std::int64_t>(samples.ids.size());
+  }
+  void run(const trace::Forward& forward) {
+    if (forward.training) ++forwards_;
+    if (!inside_ || !evaluations_.back().counts.empty()) return;
+    auto& mine = evaluations_.back();
+    ++(forward.training ? mine.in_training : mine.in_evaluation);
+  }
+  void tell(const trace::Metric& metric) {
+    if (inside_ && metric.phase == "evaluation") evaluations_.back().counts.push_back(metric.count);
+  }
+  void compare(const trace::Buffers& buffers) {
+    std::vector<double> batches;
+    for (const auto& layer : layers_) {
+      const auto place = layer.batches();
+      batches.push_back(place < buffers.values.size() ? buffers.values[place].norm : -1);
+    }
+    for (std::size_t l = 0; l < batches.size() && !before_.empty(); ++l)
+      if (before_[l] >= 0 && batches[l] - before_[l] == static_cast<double>(forwards_))
+        for (auto e = compared_; e < evaluations_.size(); ++e)
+          evaluations_[e].counted_by = layers_[l].batches();
+    before_ = std::move(batches);
+    compared_ = evaluations_.size();
+    forwards_ = 0;
+  }
+
+  const trace::ParticipantTrace& rank_;
+  std::vector<Layer> layers_;
+  std::vector<Evaluation> evaluations_;
+  bool inside_ = false;         // an evaluation
+  std::vector<double> before_;  // each layer's batches, when its buffers were recorded last
+  std::size_t compared_ = 0;    // evaluations before that
+  std::int64_t forwards_ = 0;   // in training mode, since then
+};
+
+// The metric is of what was drawn: by the rank itself, or by all, less what was dealt twice.
+bool is_of(const Evaluation& evaluation, double drawn_by_all, int world_size) {
+  return std::any_of(evaluation.counts.begin(), evaluation.counts.end(), [&](double count) {
+    return count == static_cast<double>(evaluation.drawn) ||
+           (count <= drawn_by_all && count > drawn_by_all - world_size);
+  });
+}
+
+// The k-th evaluations of all ranks that had so many.
+using OfRanks = std::vector<std::pair<int, Evaluation>>;
+std::vector<OfRanks> evaluations_of(const Run& run) {
+  std::vector<OfRanks> all;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r) {
+    const auto mine = EvaluationReader(*run.ranks[r]).read();
+    if (all.size() < mine.size()) all.resize(mine.size());
+    for (std::size_t k = 0; k < mine.size(); ++k) all[k].emplace_back(run.numbers[r], mine[k]);
+  }
+  return all;
+}
+
+// As far as sizes and contents tell: a training set may be evaluated, and moves the statistics to nowhere new.
+bool may_draw_training_data(const trace::ParticipantTrace& rank) {
+  const auto sets = rank.all<trace::Dataset>();
+  const auto same = [](const trace::Dataset& a, const trace::Dataset& b) {
+    return a.phase != b.phase && a.global_size == b.global_size &&
+           (a.content_as_set == b.content_as_set || a.content_as_set == 0 || b.content_as_set == 0);
+  };
+  return std::any_of(sets.begin(), sets.end(), [&](const auto& a) {
+    return std::any_of(sets.begin(), sets.end(),
+                       [&](const auto& b) { return same(*a.event, *b.event); });
+  });
+}
+
+bool moves_statistics(const Evaluation& evaluation) {
+  return evaluation.in_training > 0 && evaluation.in_evaluation == 0 && evaluation.counted_by;
+}
+
+Verdict evaluation_in_train_mode(const Run& run) {
+  bool looked = false;
+  for (const auto& of_ranks : evaluations_of(run)) {
+    double drawn = 0;
+    for (const auto& [rank, mine] : of_ranks) drawn += static_cast<double>(mine.drawn);
+    const Evaluation* first = nullptr;  // that is told
+    const trace::ParticipantTrace* by = nullptr;
+    std::vector<int> ranks;
+    // Of a rank that tells no metric the evaluation has no end: it alone is no evidence.
+    for (const auto& [rank, mine] : of_ranks) {
+      const bool tells = is_of(mine, drawn, run.world_size);
+      looked = looked || (tells && (mine.in_evaluation > 0 || moves_statistics(mine)));
+      if (!moves_statistics(mine)) continue;
+      ranks.push_back(rank);
+      if (!tells || first != nullptr) continue;
+      first = &mine;
+      by = &run.rank(rank);
+    }
+    if (first == nullptr || may_draw_training_data(*by)) continue;
+    const auto& names = by->latest<trace::Buffers>().front().event->names;
+    return found({.ranks = ranks,
+                  .step = first->step,
+                  .evidence = "an evaluation's forwards (" + std::to_string(first->in_training) +
+                              ") ran in training mode, and " +
+                              tensor_text("buffer", *first->counted_by, names) +
+                              " counts them as batches of the running statistics"});
+  }
+  return looked ? clean()
+                : not_triggered(
+                      "no evaluation was recorded with its forwards and a metric, of a "
+                      "model that keeps running statistics");
+}
+
+}  // namespace
+
+std::vector<Detector> evaluation_mode_detectors() {
+  return {
+      // Needs `configuration` of "statistics", and buffers before and after an evaluation. Rule: a metric is of the
+      // samples that an evaluation drew, all of its forwards ran in training mode, and a layer's count of batches has
+      // grown by every forward in training mode, these included. Not fooled by training batches that are run without
+      // gradients to collect the statistics anew, since no metric is of them or an evaluation in evaluation mode
+      // follows; by layers that are in evaluation mode by themselves; by statistics that are put back; nor by an
+      // evaluation of the training data. Dropout alone does not show.
+      {.slug = "evaluation-in-train-mode",
+       .needs = {"configuration", "buffers", "forward", "pass_begin", "samples", "metric"},
+       .participants = Participants::ranks,
+       .fewest = 1,
+       .detect = evaluation_in_train_mode},
+  };
+}
+
+}  // namespace lockstep::diagnose

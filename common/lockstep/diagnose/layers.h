@@ -1,0 +1,22 @@
+// Layers that keep running statistics, as BatchNorm does.
+#pragma once
+
+#include <lockstep/trace/reader.h>
+
+#include <cstddef>
+#include <vector>
+
+namespace lockstep::diagnose {
+
+// Its places among the recorded buffers and parameters.
+struct Layer {
+  std::size_t buffer = 0, parameter = 0;  // running mean, weight
+  std::size_t batches() const {
+    return buffer + 2;
+  }  // mean, variance, and how many batches they are of
+};
+
+// Those that were in training mode at the start.
+std::vector<Layer> layers_in_training(const trace::ParticipantTrace& rank);
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,173 @@
+#include <gtest/gtest.h>
+#include <lockstep/diagnose/detector.h>
+
+#include "batch_norm_job.h"
+#include "expect.h"
+#include "sizes.h"
+
+namespace lockstep::contract {
+namespace {
+
+using diagnose::State;
+
+constexpr auto kSlug = "evaluation-in-train-mode";
+
+class EvaluationMode : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, EvaluationMode, kOneToThree, testing::PrintToStringParamName());
+
+bool in_training(int) {
+  return true;
+}
+
+// A SyncBatchNorm that is in training mode at the start; all ranks evaluate before step 2, and tell.
+BatchNormJob evaluating(int ranks) {
+  BatchNormJob job(ranks);
+  job.evaluation = WholeEvaluation{.telling = all_ranks(ranks)};
+  return job;
+}
+BatchNormJob in_train_mode(int ranks) {
+  auto job = evaluating(ranks);
+  job.evaluation->training = in_training;
+  return job;
+}
+
+trace::Trace run(const BatchNormJob& job) {
+  auto trace = job.run();
+  for (auto& rank : trace.ranks)
+    record(rank, -1, trace::Configuration{"statistics", {"buffer 0, parameter 1"}, {"train"}});
+  return trace;
+}
+
+void expect_silence(const BatchNormJob& job, State wanted = State::not_triggered) {
+  expect_nothing(run(job));
+  EXPECT_EQ(state(run(job), kSlug), wanted);
+}
+
+TEST_P(EvaluationMode, OfEvaluationIsCleanAndWasLookedAt) {
+  expect_silence(evaluating(GetParam()), State::clean);
+}
+
+TEST_P(EvaluationMode, OfTrainingIsNamedOnAllRanks) {
+  expect_only(run(in_train_mode(GetParam())), kSlug, all_ranks(GetParam()), 2);
+}
+
+TEST_P(EvaluationMode, OfTrainingIsNamedOnAllRanksThoughOnlyTheFirstTells) {
+  auto job = in_train_mode(GetParam());
+  job.evaluation->telling = {0};
+  expect_only(run(job), kSlug, all_ranks(GetParam()), 2);
+}
+
+TEST_P(EvaluationMode, OfTrainingIsNamedOnRanksWhoseBuffersWereRecorded) {
+  auto trace = run(in_train_mode(GetParam()));
+  std::erase_if(trace.ranks[0].events, [](const auto& event) {
+    return std::holds_alternative<trace::Buffers>(event.payload);
+  });
+  const auto found = diagnose::detector_of(kSlug)->verdict(diagnose::Run(trace)).findings;
+  ASSERT_EQ(found.size(), GetParam() > 1 ? 1u : 0u);
+  if (!found.empty()) EXPECT_EQ(found[0].ranks.front(), 1);
+}
+
+TEST_P(EvaluationMode, OfTrainingIsSeenOverStepsWhoseBuffersWereNotRecorded) {
+  auto trace = run(in_train_mode(GetParam()));
+  for (auto& rank : trace.ranks)
+    std::erase_if(rank.events, [](const auto& event) {
+      return std::holds_alternative<trace::Buffers>(event.payload) && event.step > 0 &&
+             event.step < 3;
+    });
+  expect_only(trace, kSlug, all_ranks(GetParam()), 2);
+}
+
+TEST_P(EvaluationMode, OfTrainingOnOneRankIsThatRanks) {
+  auto job = evaluating(GetParam());
+  const int last = GetParam() - 1;
+  job.evaluation->training = [last](int rank) { return rank == last; };
+  const auto trace = run(job);
+  ASSERT_EQ(state(trace, kSlug), State::found);
+  for (const auto& finding : diagnose::diagnose(trace).findings)
+    if (finding.pitfall == kSlug) EXPECT_EQ(finding.ranks, std::vector<int>{last});
+}
+
+// ---- what looks like it ----
+
+TEST_P(EvaluationMode, StatisticsThatAreCollectedAnewBeforeAnEvaluationAreRight) {
+  auto job = evaluating(GetParam());
+  job.collects_anew = true;
+  expect_silence(job, State::clean);
+}
+
+TEST_P(EvaluationMode, StatisticsThatAreCollectedAnewBeforeAnEvaluationThatNobodySeesAreRight) {
+  auto job = evaluating(GetParam());
+  job.collects_anew = true;
+  job.evaluation->through_engine = false;
+  expect_silence(job);
+}
+
+// The metric is of other samples than those that the last recorded pass drew.
+TEST_P(EvaluationMode, StatisticsThatAreCollectedAnewBeforeAnUntoldEvaluationAreRight) {
+  auto job = in_train_mode(GetParam());
+  auto trace = run(job);
+  for (auto [step, metric] : each<trace::Metric>(trace)) metric.count = 257;
+  expect_nothing(trace);
+}
+
+TEST_P(EvaluationMode, AnEvaluationThatNobodySeesIsNotTheTrainingThatFollows) {
+  auto job = evaluating(GetParam());
+  job.evaluation->through_engine = false;
+  expect_silence(job);
+  job.evaluation->telling = {0};
+  expect_silence(job);
+}
+
+TEST_P(EvaluationMode, ALossOfTrainingSamplesWithoutGradientsIsNoEvaluation) {
+  auto job = in_train_mode(GetParam());
+  job.evaluation->phase = "train";
+  expect_silence(job);
+}
+
+TEST_P(EvaluationMode, AnEvaluationOfTheTrainingDataMovesNothingElsewhere) {
+  auto job = in_train_mode(GetParam());
+  job.evaluation->of_training_data = true;
+  expect_silence(job, State::clean);
+}
+
+TEST_P(EvaluationMode, AForwardOfTrainingWhoseBackwardIsSkippedIsNoEvaluation) {
+  auto job = evaluating(GetParam());
+  job.forwards = 2;
+  expect_silence(job, State::clean);
+}
+
+TEST_P(EvaluationMode, ALayerInEvaluationModeByItselfOrWithItsStatisticsPutBackIsRight) {
+  auto job = in_train_mode(GetParam());
+  job.evaluation->moves_statistics = false;
+  expect_silence(job);
+}
+
+TEST_P(EvaluationMode, WithoutALayerThatKeepsStatisticsIsNotJudged) {
+  auto trace = in_train_mode(GetParam()).run();
+  for (auto& rank : trace.ranks)
+    record(rank, -1, trace::Configuration{"model", {"0"}, {"Dropout(p=0.1)"}});
+  expect_nothing(trace);
+  EXPECT_EQ(state(trace, kSlug), State::not_triggered);
+}
+
+TEST_P(EvaluationMode, NeedsWhatItLooksAt) {
+  const auto trace = run(in_train_mode(GetParam()));
+  for (const auto& lacking : {without<trace::Configuration>(trace), without<trace::Buffers>(trace),
+                              without<trace::Forward>(trace), without<trace::PassBegin>(trace),
+                              without<trace::Samples>(trace), without<trace::Metric>(trace)})
+    EXPECT_EQ(state(lacking, kSlug), State::not_triggered);
+}
+
+TEST_P(EvaluationMode, CutAnywhereStaysClean) {
+  for (const bool sees : {true, false}) {
+    auto job = evaluating(GetParam());
+    job.collects_anew = true;
+    job.evaluation->through_engine = sees;
+    const auto whole = run(job);
+    for (std::size_t length = 0; length < whole.ranks[0].events.size(); ++length)
+      ASSERT_TRUE(diagnose::diagnose(cut_at(whole, length)).findings.empty()) << length;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::contract
