@@ -89,12 +89,21 @@ def wait_for(job: subprocess.Popen[bytes], folder: pathlib.Path, timeout: float 
             if now != seen or now is None:
                 seen, since = now, time.monotonic()
     try:
+        ask_where(job, folder)
         record_stall(folder)
-    except RuntimeError as error:
+    except (OSError, RuntimeError) as error:
         print(f"lockstep: the stall was not recorded: {error}", file=sys.stderr)
     finally:
         end(job)
     return False
+
+
+def ask_where(job: subprocess.Popen[bytes], folder: pathlib.Path) -> None:
+    from lockstep_torch import places
+    asked = places.ask(folder, [*descendants(job.pid), job.pid])
+    until = time.monotonic() + 2
+    while time.monotonic() < until and any(file.stat().st_size == 0 for file in asked):
+        time.sleep(0.02)
 
 
 def record_stall(folder: pathlib.Path) -> None:
@@ -142,7 +151,8 @@ def watch(options: argparse.Namespace) -> int:
         print(f"lockstep: {folder} holds a run already; name another folder with --into", file=sys.stderr)
         return USAGE
     try:
-        job = start(options.command, {**os.environ, "LOCKSTEP_TRACE": str(folder)})
+        stacks = {"LOCKSTEP_STACKS": "1"} if options.timeout else {}
+        job = start(options.command, {**os.environ, "LOCKSTEP_TRACE": str(folder), **stacks})
     except OSError as error:
         print(f"lockstep: cannot start {options.command[0]}: {error.strerror}", file=sys.stderr)
         return USAGE

@@ -29,6 +29,8 @@ def pass_begins(here: Recording, loader: Any) -> None:
     epoch, size = int(getattr(sampler_of(loader), "epoch", 0)), len(loader.dataset)
     if torch.is_grad_enabled():
         here.drawn = 0
+        if here.rank is not None:
+            here.places.note("pass", here.rank.step())
     here.of_data(lambda: here.rank.pass_begins(epoch, size))
 
 

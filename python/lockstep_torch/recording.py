@@ -16,6 +16,7 @@ import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
 from lockstep_torch.extension import extension
+from lockstep_torch.places import Places
 
 
 class Recording:
@@ -25,6 +26,7 @@ class Recording:
         self.folder = os.path.abspath(folder)
         self.pid = os.getpid()
         self.rank: Any = None  # the C++ recorder
+        self.places: Places  # as soon as there is a rank
         self.alone = False  # so far
         self.failed: set[str] = set()
         self.models: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()
@@ -44,6 +46,7 @@ class Recording:
             self.alone = world_size == 1 and "RANK" not in os.environ
             folder = os.path.join(self.folder, "alone") if self.alone else self.folder
             self.rank = extension().Rank(folder, rank, world_size)
+            self.places = Places(folder, rank)
             self.optimizers.clear()
             for call in self.early:
                 call()

@@ -118,6 +118,7 @@ def backward_begins(here: Recording, tensors: Any, *_arguments: Any, **_options:
     first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors  # never of a generator
     if isinstance(first, torch.Tensor):
         here.rank.backward(first)
+    here.places.note("backward", here.rank.step())
 
 
 def optimizer_of(here: Recording, optimizer: torch.optim.Optimizer) -> Any:
@@ -156,6 +157,7 @@ def update_begins(here: Recording, optimizer: Any, _arguments: Any, _options: An
         take_drawn(here)
     if not known:
         rank.optimizer_made(own)
+    here.places.note("update", rank.step())
     rank.update_begins(own)
 
 

@@ -46,6 +46,7 @@ class Rank {
   }
   record::Recorder& recorder() { return *recorder_; }
   void tell(const trace::Payload& event) { writer_->record(event); }
+  std::int64_t step() const { return writer_->step(); }
 
  private:
   std::shared_ptr<trace::Writer> writer_;
@@ -118,6 +119,7 @@ PYBIND11_MODULE(_extension, module) {
 
   py::class_<Rank>(module, "Rank")
       .def(py::init<std::filesystem::path, int, int>())
+      .def("step", &Rank::step)
       .def("observe", &Rank::observe)
       .def(
           "group",

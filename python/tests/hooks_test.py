@@ -5,6 +5,7 @@ usage: python3 hooks_test.py PACKAGE      the folder that holds lockstep_torch, 
 
 import pathlib
 import sys
+import tempfile
 import unittest
 import unittest.mock
 
@@ -18,7 +19,8 @@ import torch  # noqa: E402
 from torch.optim.lr_scheduler import LambdaLR, SequentialLR  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
-from lockstep_torch import hooks, recording  # noqa: E402
+from lockstep_torch import hooks, places, recording  # noqa: E402
+from lockstep_torch.extension import extension  # noqa: E402
 
 
 class Rank:
@@ -58,6 +60,20 @@ class Hooks(unittest.TestCase):
         rank = self.here.begin(0, 2)
         self.here.begin(0, 2)
         self.assertEqual(rank.told, ["pass_begins", "dealt", "dealt", "pass_dealt"])
+
+    def test_what_has_lines_is_what_detectors_find(self):
+        with tempfile.TemporaryDirectory(prefix="lockstep-test-") as folder:
+            extension().Rank(folder, 0, 1)
+            detectors = extension().diagnose(folder)["detectors"]
+        self.assertLessEqual({pitfall for pitfalls in places.KINDS.values() for pitfall in pitfalls}, detectors.keys())
+
+    def test_the_innermost_line_of_the_program_s_own(self):
+        stack = ("Current thread 0x1 (most recent call first):\n"
+                 f'  File "{torch.__file__}", line 1 in all_reduce\n'
+                 f'  File "{__file__}", line 2 in train\n  File "other.py", line 3 in <module>\n')
+        self.assertEqual(places.of_stack(stack), (__file__, 2))
+        self.assertEqual(places.of_stack(""), None)
+        self.assertEqual(places.of_the_caller()[0], __file__)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,8 @@ class Install(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         [wheel] = self.folder.glob("lockstep_torch-*.whl")
         names = zipfile.ZipFile(wheel).namelist()
-        sources = [f"lockstep_torch/{file.name}" for file in (tree / "python/lockstep_torch").iterdir()]
+        sources = [f"lockstep_torch/{file.name}" for file in (tree / "python/lockstep_torch").iterdir()
+                   if file.is_file()]
         built = [name for name in names if "/_extension" in name]
         self.assertEqual(len(built), 1)
         self.assertEqual(sorted(name for name in names if ".dist-info/" not in name),

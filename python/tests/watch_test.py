@@ -15,7 +15,7 @@ import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
-PACKAGE = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 and os.path.isdir(sys.argv[1]) else HERE.parent)
+PACKAGE = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 and os.path.isdir(sys.argv[1]) else HERE.parent).resolve()
 LOCKSTEP = [sys.executable, "-m", "lockstep_torch.command_line"]
 DEADLINE_S = 90
 
@@ -61,6 +61,15 @@ class Watch(unittest.TestCase):
     def names(self):
         return sorted(file.name for file in self.traces.glob("*.trace"))
 
+    def lines(self, words):
+        """What the program has in the lines that the only finding names."""
+        found = json.loads(self.call([*LOCKSTEP, "diagnose", "--json", self.traces]).stdout)["findings"]
+        self.assertEqual({place["file"] for place in found[0]["places"]}, {str(HERE / "job.py")})
+        source = (HERE / "job.py").read_text().splitlines()
+        for place in found[0]["places"]:
+            self.assertIn(words, place["source"])
+            self.assertIn(words, source[place["line"] - 1])
+
     def finals(self, done):
         found = sorted(re.findall(r"rank \d+: \S+", done.stdout))
         self.assertEqual(len(found), 2, done.stdout + done.stderr)
@@ -89,17 +98,21 @@ class Watch(unittest.TestCase):
         self.assertEqual(done.stdout.strip(), "True", done.stderr)
 
     def test_faults_are_named(self):
-        for fault, *expected in (("no-set-epoch", ("missing-set-epoch", [0, 1], 7)),
-                                 ("no-sampler", ("no-sharding", [0, 1], 0)),
-                                 ("inner-forward", ("forward-bypasses-wrapper", [0, 1], 0)),
-                                 ("another-rate", ("update-differs", [0, 1], 0)),
-                                 ("another-dropout", ("configuration-differs", [0, 1], 0))):
+        for fault, words, *expected in (
+                ("no-set-epoch", "in enumerate(loader)", ("missing-set-epoch", [0, 1], 7)),
+                ("no-sampler", "in enumerate(loader)", ("no-sharding", [0, 1], 0)),
+                ("inner-forward", "torch.autograd.backward(", ("forward-bypasses-wrapper", [0, 1], 0)),
+                ("another-rate", "optimizer.step()", ("update-differs", [0, 1], 0)),
+                ("another-dropout", "", ("configuration-differs", [0, 1], 0))):
             with self.subTest(fault):
                 self.traces = self.folder / fault
                 done = self.watch(fault, options=("--fail-on-finding",))
                 self.assertEqual(self.findings(), expected)
                 self.assertEqual(done.returncode, 1, done.stderr)
                 self.assertIn(expected[0][0], done.stderr)
+                if words:
+                    self.lines(words)
+                    self.assertRegex(done.stderr, r"job\.py:\d+: .*" + re.escape(words))
 
     def test_a_rank_that_raises_is_named_and_the_job_s_exit_code_is_kept(self):
         done = self.watch("one-rank-raises")
@@ -113,6 +126,7 @@ class Watch(unittest.TestCase):
         self.assertLess(time.monotonic() - began, 45)
         self.assertIn("no rank made progress for 6 s", done.stderr)
         self.assertEqual([(pitfall, ranks) for pitfall, ranks, _ in self.findings()], [("no-progress", [1])])
+        self.lines("dist.recv(")
 
     def test_a_variable_records_a_job_whose_command_line_is_not_one_s_own(self):
         done = self.call(started("no-set-epoch"), LOCKSTEP_TRACE=str(self.traces))

@@ -9,7 +9,7 @@ namespace lockstep::contract {
 namespace {
 
 constexpr std::int64_t kChannels = 3;
-constexpr std::int64_t kOwn = 5;  // samples that a rank draws of an evaluation's data
+constexpr std::int64_t kDrawn = 5;  // samples that a rank draws of an evaluation's data
 
 Values weighted_mean(const std::vector<Values>& values, const Values& weights) {
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
@@ -59,7 +59,7 @@ class Simulation {
       record(trace_.ranks[rank], -1,
              trace::Dataset{phase, size, size, 0, 0, static_cast<std::uint64_t>(size)});
     };
-    const std::int64_t all = kOwn * job_.world_size;
+    const std::int64_t all = kDrawn * job_.world_size;
     record_one("train", job_.evaluation->of_training_data ? all : 1000);
     record_one("evaluation", all);
   }
@@ -160,8 +160,8 @@ class Simulation {
   }
 
   void draw(int rank, int step, std::int64_t first) {
-    Ids ids(kOwn);
-    std::iota(ids.begin(), ids.end(), first + rank * kOwn);
+    Ids ids(kDrawn);
+    std::iota(ids.begin(), ids.end(), first + rank * kDrawn);
     record(trace_.ranks[rank], step, trace::PassBegin{"evaluation", 0});
     record(trace_.ranks[rank], step, trace::Samples{"evaluation", ids});
   }
@@ -193,7 +193,7 @@ class Simulation {
       if (std::count(how.telling.begin(), how.telling.end(), r))
         record(
             rank, step,
-            trace::Metric{"accuracy", how.phase, 1, static_cast<double>(kOwn * job_.world_size)});
+            trace::Metric{"accuracy", how.phase, 1, static_cast<double>(kDrawn * job_.world_size)});
     }
   }
 
