@@ -4,7 +4,7 @@ usage: ./lockstep bench watch_overhead [--pairs N] [--out FILE]
 
 Two ranks train under DDP with a DataLoader, once watched and once not; both are started and warmed up. Then, N times,
 each trains an epoch of 64 steps, of which one is probed, while the other waits. A ratio is of two epochs in a row; the
-figure is the median with its 95 % bootstrap interval. Both must have lost the same, to the bit.
+figure is the median with its 95 % bootstrap interval. Both jobs' losses must be equal, bit for bit.
 """
 
 import argparse
@@ -28,12 +28,13 @@ MOST = {"step": 1.03, "import_seconds": 0.15, "mib": 50}
 
 
 def environment(package, trace=None):
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": package, **({"LOCKSTEP_TRACE": str(trace)} if trace else {})}
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("LOCKSTEP_")}
+    return {**inherited, "OMP_NUM_THREADS": "1", "PYTHONPATH": package, **({"LOCKSTEP_TRACE": str(trace)} if trace else {})}
 
 
 class Job(Ranks):
     def __init__(self, model, package, folder, trace=None):
-        store = tempfile.mktemp(prefix="store-", dir=folder)
+        store = f"{folder}/store-{model}-{'watched' if trace else 'plain'}"
         super().__init__("watched" if trace else "plain",
                          lambda rank: [sys.executable, str(HERE / "watch_overhead_rank.py"), model, store, str(rank), str(WORLD_SIZE)],
                          WORLD_SIZE, environment(package, trace))
@@ -70,7 +71,11 @@ def measure_import(package, pairs, folder):
         subprocess.run([sys.executable, "-c", "import torch"], check=True, timeout=120, env=environment(package, trace))
         return time.monotonic() - start
     seconds(None), seconds(folder)
-    return summary([seconds(folder) - seconds(None) for _ in range(pairs)])
+    differences = []
+    for pair in range(pairs):
+        took = {trace: seconds(trace) for trace in ((folder, None) if pair % 2 else (None, folder))}
+        differences.append(took[folder] - took[None])
+    return summary(differences)
 
 
 def measure_size(package, folder):

@@ -73,7 +73,7 @@ job_help() {
     run) help_of_run "${@:2}" ;;
     list | explain | exercise | diagnose | matrix) help_of_course "$@" ;;
     bench) help_of_bench "${@:2}" ;;
-    report) if environment_ready; then job_report "${@:2}"; fi ;;
+    report) if environment_ready; then job_report --help; fi ;;
     watch)
       if environment_ready; then
         choose_compiler

@@ -113,10 +113,12 @@ course_is_fresh() {
 
 # report [options]: Python alone, so that nothing is configured or built where the environment is there.
 job_report() {
-  case "${1-}" in
-    '' | -*) ;;
-    *) report_of_job "$@" ;;
-  esac
+  local word previous=''
+  for word in "$@"; do
+    case "$previous" in --out | --reports | --measured) word=-${word} ;; esac  # an option's value is no folder
+    if [[ "$word" != -* ]]; then report_of_job "$@"; fi
+    previous="$word"
+  done
   if ! environment_ready; then
     set_up
     set_up_done
@@ -226,6 +228,7 @@ job_bench() {
   # What wants a GPU says so first, and needs no lesson.
   case "$name" in
     gpu_step) build gpu_step ;;
+    watch_overhead) build _extension ;;
     bucket_bandwidth)
       if ! grep -q '^build bucket_bandwidth:' "$BUILD/build.ninja"; then
         fail "bucket_bandwidth measures kernels, and none are built here." "./lockstep doctor says which nvcc there is."

@@ -91,7 +91,7 @@ def wait_for(job: subprocess.Popen[bytes], folder: pathlib.Path, timeout: float 
     try:
         ask_where(job, folder)
         record_stall(folder)
-    except (OSError, RuntimeError) as error:
+    except Exception as error:  # noqa: BLE001 the job is ended whatever happens
         print(f"lockstep: the stall was not recorded: {error}", file=sys.stderr)
     finally:
         end(job)
@@ -169,7 +169,7 @@ def watch(options: argparse.Namespace) -> int:
         return code
     try:
         found = diagnosis(folder)
-    except RuntimeError as error:
+    except Exception as error:  # noqa: BLE001 the job's exit code stays
         print(f"lockstep: {folder} cannot be diagnosed: {error}", file=sys.stderr)
         return code
     say(found)

@@ -2,7 +2,8 @@
 
 They are kept beside the traces, since a detector goes by no program's names: places_RANK.jsonl has each line once that
 began a pass over data, a backward or an update, with the first step at which it did. stack_RANK_PID.txt is empty until
-`lockstep watch` asks a job that hangs where it is.
+`lockstep watch` asks a job that hangs where it is. Of a job that was started again nothing is told: a finding counts the
+steps of all attempts, and these lines those of one.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ import pathlib
 import re
 import signal
 import sys
-import sysconfig
 from typing import Any, TextIO
 
+LINES, STACK = re.compile(r"places_(\d+)\.jsonl"), re.compile(r"stack_(\d+)_(\d+)\.txt")
 ASKED = "LOCKSTEP_STACKS"  # set by `lockstep watch --timeout` alone, since SIGRTMIN is taken from the program
-INSTALLED = tuple(os.path.join(os.path.abspath(path), "") for path in
-                  (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), os.path.dirname(__file__)))
+# Also of another Python than the one that asks: watch may run in an environment that is not the job's.
+INSTALLED = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3(\.\d+)?/")
+OWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
 # What a finding is about, where it is not a collective.
 KINDS = {
     "pass": ("missing-set-epoch", "set-epoch-on-copy", "epoch-differs-by-rank", "epoch-set-after-prefetch",
@@ -36,7 +38,8 @@ KINDS = {
 
 @functools.cache
 def is_the_users(file: str) -> bool:
-    return not file.startswith("<") and not os.path.abspath(file).startswith(INSTALLED)
+    path = os.path.abspath(file)
+    return not (file.startswith("<") or INSTALLED.search(path) or path.startswith(OWN))
 
 
 def of_the_caller() -> tuple[str, int] | None:
@@ -68,36 +71,51 @@ class Places:
         place = of_the_caller()
         if place and (kind, place) not in self.seen:
             self.seen.add((kind, place))
-            line = json.dumps({"kind": kind, "step": step, "file": os.path.abspath(place[0]), "line": place[1]})
+            line = json.dumps({"kind": kind, "step": step, "file": os.path.abspath(place[0]), "line": place[1],
+                               "source": linecache.getline(*place).strip()})
             with contextlib.suppress(OSError), opened(self.file) as file:  # a full disk: the events go on
                 file.write(line + "\n")
 
 
 def ask(folder: pathlib.Path, pids: list[int]) -> list[pathlib.Path]:
     """Has each of these processes that records write where it is, and returns the files."""
-    files = [file for file in folder.rglob("stack_*_*.txt") if int(file.stem.rsplit("_", 1)[1]) in pids]
-    for file in files:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(int(file.stem.rsplit("_", 1)[1]), signal.SIGRTMIN)
+    files = []
+    for file in folder.rglob("stack_*_*.txt"):
+        named = STACK.fullmatch(file.name)
+        if named and int(named[2]) in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(named[2]), signal.SIGRTMIN)
+            files.append(file)
     return files
 
 
-def of_stack(text: str) -> tuple[str, int] | None:
+def of_stack(text: str) -> dict[str, Any] | None:
     for file, line in re.findall(r'^ +File "(.*)", line (\d+) in ', text, re.MULTILINE):
         if is_the_users(file):
-            return file, int(line)
+            return {"file": file, "line": int(line), "source": linecache.getline(file, int(line)).strip()}
     return None
 
 
-def of_rank(folder: pathlib.Path, rank: int, finding: dict[str, Any]) -> tuple[str, int] | None:
-    for stack in folder.rglob(f"stack_{rank}_*.txt") if finding["sequence"] >= 0 else ():
-        if place := of_stack(stack.read_text(errors="replace")):
-            return place
-    kind = next((kind for kind, pitfalls in KINDS.items() if finding["pitfall"] in pitfalls), None)
-    known = [json.loads(line) for file in sorted(folder.rglob(f"places_{rank}.jsonl"))
-             for line in file.read_text().splitlines() if line.endswith("}")]
-    before = [one for one in known if one["kind"] == kind and one["step"] <= max(finding["step"], 0)]
-    return (before[-1]["file"], before[-1]["line"]) if before else None
+def lines_of(file: pathlib.Path) -> list[dict[str, Any]]:
+    """A line that a full disk cut is left out."""
+    lines = []
+    for line in file.read_text(errors="replace").splitlines():
+        with contextlib.suppress(ValueError):
+            lines.append(json.loads(line))
+    return [line for line in lines if isinstance(line, dict)]
+
+
+def read(folder: pathlib.Path) -> tuple[dict[int, list[dict[str, Any]]], dict[int, dict[str, Any]]]:
+    """(the lines by rank, where the rank was when it was asked)."""
+    lines, stacks = {}, {}
+    if any(folder.glob("attempt_*")):
+        return {}, {}
+    for file in folder.iterdir():
+        if named := LINES.fullmatch(file.name):
+            lines[int(named[1])] = lines_of(file)
+        elif (named := STACK.fullmatch(file.name)) and (place := of_stack(file.read_text(errors="replace"))):
+            stacks[int(named[1])] = place
+    return lines, stacks
 
 
 def short(file: str) -> str:
@@ -106,14 +124,19 @@ def short(file: str) -> str:
 
 
 def add(folder: pathlib.Path, found: dict[str, Any]) -> None:
-    """To each finding its `places`, one for each line, with the ranks that were there; and to the text."""
+    """To each finding its `places`, one for each line, with the ranks that were there; and to the text. Where several
+    lines have begun what it is about, it may be any of them."""
+    lines, stacks = read(folder)
     for finding in found["findings"]:
-        ranks: dict[tuple[str, int], list[int]] = {}
+        kind = next((kind for kind, pitfalls in KINDS.items() if finding["pitfall"] in pitfalls), None)
+        places: dict[tuple[str, int], dict[str, Any]] = {}
         for rank in finding["ranks"]:
-            if place := of_rank(folder, rank, finding):
-                ranks.setdefault(place, []).append(rank)
-        finding["places"] = [{"ranks": ranks[file, line], "file": file, "line": line,
-                              "source": linecache.getline(file, line).strip()} for file, line in ranks]
+            there = [stacks[rank]] if finding["sequence"] >= 0 and rank in stacks else [
+                line for line in lines.get(rank, []) if line["kind"] == kind and line["step"] <= max(finding["step"], 0)]
+            for line in there:
+                place = {"ranks": [], "file": line["file"], "line": line["line"], "source": line["source"]}
+                places.setdefault((line["file"], line["line"]), place)["ranks"].append(rank)
+        finding["places"] = list(places.values())
     blocks = re.split(r"^(?=\S)", found["text"], flags=re.MULTILINE)[1:]
     for index, finding in enumerate(found["findings"]):
         blocks[index] += "".join(f"    {short(place['file'])}:{place['line']}: {place['source']}\n"

@@ -47,6 +47,7 @@ class Recording:
             folder = os.path.join(self.folder, "alone") if self.alone else self.folder
             self.rank = extension().Rank(folder, rank, world_size)
             self.places = Places(folder, rank)
+            self.failed.clear()  # what could not be told while nobody knew the rank can be now
             self.optimizers.clear()
             for call in self.early:
                 call()

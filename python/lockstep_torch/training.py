@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -146,11 +147,22 @@ def optimizer_made(here: Recording, _result: Any, optimizer: Any, *_arguments: A
     here.rank.optimizer_made(optimizer_of(here, optimizer))
 
 
+def is_stepping(optimizer: Any) -> bool:
+    """Whether a step of it is on this thread's stack: torch tells no end of one that raised."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name in ("wrapper", "step") and frame.f_locals.get("self") is optimizer:
+            return True
+        frame = frame.f_back
+    return False
+
+
 @listens("optimizers", early=True)
 def update_begins(here: Recording, optimizer: Any, _arguments: Any, _options: Any) -> None:
-    if getattr(here.inside, "outer", optimizer) is not optimizer:  # a ZeroRedundancyOptimizer steps its part
+    outer = here.inside.outer() if hasattr(here.inside, "outer") else None
+    if outer is not None and outer is not optimizer and is_stepping(outer):  # a ZeroRedundancyOptimizer steps its part
         return
-    here.inside.outer = optimizer
+    here.inside.outer = weakref.ref(optimizer)
     known, begins = optimizer in here.optimizers, here.rank is None
     rank, own = here.begin_alone(), optimizer_of(here, optimizer)
     if begins:
@@ -163,8 +175,7 @@ def update_begins(here: Recording, optimizer: Any, _arguments: Any, _options: An
 
 @listens("optimizers")
 def update_ended(here: Recording, optimizer: Any, _arguments: Any, _options: Any) -> None:
-    outer: Any = getattr(here.inside, "outer", None)
-    if outer is not optimizer:
+    if not hasattr(here.inside, "outer") or here.inside.outer() is not optimizer:
         return
     del here.inside.outer
     own = optimizer_of(here, optimizer)

@@ -27,19 +27,23 @@ def as_variant(job):
 
 
 def losses_by_step(drawn, job):
-    """None where no loss was recorded."""
-    rows = [[point[field] for field, _ in LOSSES] for point in job["losses"] if None not in point.values()]
-    if not rows:
+    """None where no loss was recorded. One that is not a number cannot be drawn, and is told of."""
+    if not job["losses"]:
         return None
+    rows = [[point[field] for field, _ in LOSSES] for point in job["losses"]]
+    numbers = [row[1] for row in rows if None not in row]
+    without = [row[0] for row in rows if None in row]
     x = specs.of("step", "quantitative", "step", axis={"format": "d", "grid": False, "tickMinStep": 1},
                  scale={"nice": False, "zero": False})
-    y = specs.of("mean", "quantitative", "loss", scale=losses.scale_of([row[1] for row in rows]))
+    y = specs.of("mean", "quantitative", "loss", scale=losses.scale_of(numbers) if numbers else {})
     spec = specs.chart(200, encoding={"x": x}, layer=[
         {"mark": {"type": "area", "color": specs.JOB, "opacity": 0.2},
          "encoding": {"y": {**y, "field": "low"}, "y2": {"field": "high"}}},
         {"mark": {"type": "line", "color": specs.JOB, "point": {"color": specs.JOB}},
          "encoding": {"y": y, "tooltip": specs.tips(*LOSSES)}}])
     text = "The ranks' mean loss by step, where it was recorded. The band goes from the lowest rank to the highest."
+    if without:
+        text += f" From step {without[0]} on, {len(without)} of {len(rows)} are not numbers on every rank."
     return drawn.add("losses", "Losses", text, LOSSES, rows, spec)
 
 

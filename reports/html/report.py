@@ -94,7 +94,8 @@ def write(file, text):
 def arguments_of(line):
     parser = argparse.ArgumentParser(
         prog="lockstep report", description=__doc__.split("\n\n")[0],
-        epilog="Of a recorded job: ./lockstep report FOLDER ... [--out FILE]. Exit codes: 0 written; 2 usage; 3 nothing to show, or it could not be written.")
+        epilog="Of a recorded job: ./lockstep report FOLDER ... [--out FILE]. Exit codes: 0 written; 2 usage; "
+               "3 nothing to show, or it could not be written.")
     parser.add_argument("--reports", type=pathlib.Path, metavar="DIR", default=collect.ROOT / "reports" / "out",
                         help="the folder with the lessons' JSON reports (default: reports/out)")
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE",

@@ -5,7 +5,8 @@ or a word."""
 JOB = "var(--correct)"  # what is drawn of a job of one's own
 KINDS = {  # of a variant: colour, dash, shape of its points; page.css's legend says the same
     "correct": ("var(--correct)", [1, 0], "circle"), "broken": ("var(--broken)", [7, 3], "square"),
-    "near miss": ("var(--near-miss)", [2, 2], "triangle-up"), "one process": ("var(--ink)", [1, 3], "cross"), "job": (JOB, [1, 0], "circle")}
+    "near miss": ("var(--near-miss)", [2, 2], "triangle-up"), "one process": ("var(--ink)", [1, 3], "cross"),
+    "job": (JOB, [1, 0], "circle")}
 SERIES = [f"series-{i}" for i in range(1, 8)]
 INK, GRID = "var(--ink-soft)", "var(--grid)"
 

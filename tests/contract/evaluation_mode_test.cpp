@@ -43,7 +43,7 @@ void expect_silence(const BatchNormJob& job, State wanted = State::not_triggered
   EXPECT_EQ(state(run(job), kSlug), wanted);
 }
 
-TEST_P(EvaluationMode, OfEvaluationIsCleanAndWasLookedAt) {
+TEST_P(EvaluationMode, ACorrectEvaluationIsLookedAtAndClean) {
   expect_silence(evaluating(GetParam()), State::clean);
 }
 
@@ -128,6 +128,17 @@ TEST_P(EvaluationMode, AnEvaluationOfTheTrainingDataMovesNothingElsewhere) {
   auto job = in_train_mode(GetParam());
   job.evaluation->of_training_data = true;
   expect_silence(job, State::clean);
+}
+
+TEST_P(EvaluationMode, OfDataThatMayBeTheTrainingsIsNotJudged) {
+  auto job = in_train_mode(GetParam());
+  job.evaluation->of_training_data = true;
+  auto trace = job.run();
+  for (auto& rank : trace.ranks)
+    for (auto& event : rank.events)
+      if (auto* set = std::get_if<trace::Dataset>(&event.payload)) set->content_as_set = 0;
+  expect_nothing(trace);
+  EXPECT_EQ(state(trace, kSlug), State::not_triggered);
 }
 
 TEST_P(EvaluationMode, AForwardOfTrainingWhoseBackwardIsSkippedIsNoEvaluation) {

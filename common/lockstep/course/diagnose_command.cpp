@@ -225,6 +225,10 @@ void add_diagnose_command(CLI::App& app, int& exit_code) {
   command->callback([options, &exit_code] {
     const auto flight =
         diagnose_flight_dumps(options->folders, {options->prefix, options->as_json});
+    if (flight && options->pictures)
+      throw UsageError(
+          "a page is made of traces (rank_*.trace); of a flight recorder's dumps, "
+          "./lockstep diagnose says all there is");
     exit_code = flight ? *flight : diagnose_folders(*options);
   });
 }

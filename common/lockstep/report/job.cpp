@@ -2,6 +2,7 @@
 #include <lockstep/report/json.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -49,8 +50,9 @@ json losses_json(const trace::Trace& trace) {
     for (const auto& [step, loss] : losses_of(rank)) {
       auto& spread = steps[step];
       spread.sum += loss;
-      spread.low = std::min(spread.low, loss);
-      spread.high = std::max(spread.high, loss);
+      spread.low =
+          std::isnan(loss) ? loss : std::min(loss, spread.low);  // one NaN makes all of it one
+      spread.high = std::isnan(loss) ? loss : std::max(loss, spread.high);
       ++spread.ranks;
     }
   json points = json::array();

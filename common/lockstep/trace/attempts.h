@@ -10,8 +10,8 @@ namespace lockstep::trace {
 
 // The folder of one attempt's traces, counted from 0.
 std::filesystem::path attempt_folder(const std::filesystem::path& job_folder, int attempt);
-// Those that are there, in order; the job's folder itself where there are none. Where it holds no rank's trace, its folder
-// `alone`, of processes that nobody told their ranks (Python's package) and that came to no group.
+// Those that are there, in order; the job's folder itself where there are none. If that folder has no rank's trace, its
+// subfolder `alone`: traces of Python processes that were not told a rank and joined no group.
 std::vector<std::filesystem::path> attempt_folders(const std::filesystem::path& job_folder);
 
 // What each rank did, attempt after attempt in the order given, so that detectors see what was saved in one

@@ -87,7 +87,7 @@ class EvaluationReader {
   std::int64_t forwards_ = 0;   // in training mode, since then
 };
 
-// The metric is of what was drawn: by the rank itself, or by all, less what was dealt twice.
+// The metric counts the samples that this rank drew, or those of all ranks without padding.
 bool is_of(const Evaluation& evaluation, double drawn_by_all, int world_size) {
   return std::any_of(evaluation.counts.begin(), evaluation.counts.end(), [&](double count) {
     return count == static_cast<double>(evaluation.drawn) ||
@@ -107,17 +107,20 @@ std::vector<OfRanks> evaluations_of(const Run& run) {
   return all;
 }
 
-// As far as sizes and contents tell: a training set may be evaluated, and moves the statistics to nowhere new.
-bool may_draw_training_data(const trace::ParticipantTrace& rank) {
-  const auto sets = rank.all<trace::Dataset>();
-  const auto same = [](const trace::Dataset& a, const trace::Dataset& b) {
-    return a.phase != b.phase && a.global_size == b.global_size &&
-           (a.content_as_set == b.content_as_set || a.content_as_set == 0 || b.content_as_set == 0);
-  };
-  return std::any_of(sets.begin(), sets.end(), [&](const auto& a) {
-    return std::any_of(sets.begin(), sets.end(),
-                       [&](const auto& b) { return same(*a.event, *b.event); });
-  });
+// A training set may be evaluated, and its statistics are those of training.
+enum class TrainingData { no, yes, not_known };
+TrainingData draws_training_data(const trace::ParticipantTrace& rank) {
+  auto draws = TrainingData::no;
+  for (const auto& a : rank.all<trace::Dataset>())
+    for (const auto& b : rank.all<trace::Dataset>()) {
+      if (a.event->phase == b.event->phase || a.event->global_size != b.event->global_size)
+        continue;
+      if (a.event->content_as_set == 0 || b.event->content_as_set == 0)
+        draws = TrainingData::not_known;
+      else if (a.event->content_as_set == b.event->content_as_set)
+        return TrainingData::yes;
+    }
+  return draws;
 }
 
 bool moves_statistics(const Evaluation& evaluation) {
@@ -142,7 +145,13 @@ Verdict evaluation_in_train_mode(const Run& run) {
       first = &mine;
       by = &run.rank(rank);
     }
-    if (first == nullptr || may_draw_training_data(*by)) continue;
+    if (first == nullptr) continue;
+    const auto training_data = draws_training_data(*by);
+    if (training_data == TrainingData::not_known)
+      return not_triggered(
+          "an evaluation ran in training mode, and its data may be those of training: both sets "
+          "are of one size, and their contents were not recorded");
+    if (training_data == TrainingData::yes) continue;
     const auto& names = by->latest<trace::Buffers>().front().event->names;
     return found({.ranks = ranks,
                   .step = first->step,
@@ -165,7 +174,7 @@ std::vector<Detector> evaluation_mode_detectors() {
       // samples that an evaluation drew, all of its forwards ran in training mode, and a layer's count of batches has
       // grown by every forward in training mode, these included. Not fooled by training batches that are run without
       // gradients to collect the statistics anew, since no metric is of them or an evaluation in evaluation mode
-      // follows; by layers that are in evaluation mode by themselves; by statistics that are put back; nor by an
+      // follows in its pass; by layers that are in evaluation mode by themselves; by statistics that are put back; nor by an
       // evaluation of the training data. Dropout alone does not show.
       {.slug = "evaluation-in-train-mode",
        .needs = {"configuration", "buffers", "forward", "pass_begin", "samples", "metric"},
