@@ -2,8 +2,8 @@
 
 They are kept beside the traces, since a detector goes by no program's names: places_RANK.jsonl has each line once that
 began a pass over data, a backward or an update, with the first step at which it did. stack_RANK_PID.txt is empty until
-`lockstep watch` asks a job that hangs where it is. Of a job that was started again nothing is told: a finding counts the
-steps of all attempts, and these lines those of one.
+`lockstep watch` asks a job that hangs where it is. Of a job that was started again nothing is told: a finding counts
+the steps of all attempts, and these lines those of one.
 """
 
 from __future__ import annotations
@@ -131,8 +131,10 @@ def add(folder: pathlib.Path, found: dict[str, Any]) -> None:
         kind = next((kind for kind, pitfalls in KINDS.items() if finding["pitfall"] in pitfalls), None)
         places: dict[tuple[str, int], dict[str, Any]] = {}
         for rank in finding["ranks"]:
-            there = [stacks[rank]] if finding["sequence"] >= 0 and rank in stacks else [
-                line for line in lines.get(rank, []) if line["kind"] == kind and line["step"] <= max(finding["step"], 0)]
+            there = [line for line in lines.get(rank, [])
+                     if line["kind"] == kind and line["step"] <= max(finding["step"], 0)]
+            if finding["sequence"] >= 0 and rank in stacks:
+                there = [stacks[rank]]
             for line in there:
                 place = {"ranks": [], "file": line["file"], "line": line["line"], "source": line["source"]}
                 places.setdefault((line["file"], line["line"]), place)["ranks"].append(rank)

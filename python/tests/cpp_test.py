@@ -18,8 +18,8 @@ class CppJob(unittest.TestCase):
     def watch(self, variant: str) -> tuple[int, str]:
         with tempfile.TemporaryDirectory(prefix="lockstep test ") as folder:
             done = subprocess.run(
-                [sys.executable, "-m", "lockstep_torch.command_line", "watch", "--into", f"{folder}/traces", "--fail-on-finding",
-                 "--", PROGRAM, f"{folder}/accuracy", "--variants", variant],
+                [sys.executable, "-m", "lockstep_torch.command_line", "watch", "--into", f"{folder}/traces",
+                 "--fail-on-finding", "--", PROGRAM, f"{folder}/accuracy", "--variants", variant],
                 check=False, capture_output=True, text=True, timeout=DEADLINE_S,
                 env={**os.environ, "PYTHONPATH": str(PACKAGE)})
             self.assertTrue(pathlib.Path(folder, "accuracy").exists(), done.stderr)
