@@ -1,0 +1,80 @@
+"""Runs the programs of faults_of_others/ under `lockstep watch` and compares what is said with truths.json.
+
+usage: python3 faults_of_others.py PACKAGE KEY [NAME ...]     PACKAGE: the folder that holds lockstep_torch
+                                                              KEY: first, later
+
+Writes reports/measured/faults_of_others.json under KEY. The score under "first" is from the first time that the
+programs were ever watched; programs and truths were committed before. A program may only be in it once.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+PROGRAMS = HERE / "faults_of_others"
+REPORT = HERE.parents[1] / "reports/measured/faults_of_others.json"
+RANKS = 2
+SILENT_S = 10
+DEADLINE_S = 100
+
+
+def lockstep(package, *arguments):
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("LOCKSTEP_")}
+    return subprocess.run([sys.executable, "-m", "lockstep_torch.command_line", *map(str, arguments)], check=False,
+                          capture_output=True, text=True, timeout=DEADLINE_S,
+                          env={**inherited, "PYTHONPATH": str(package), "OMP_NUM_THREADS": "1"})
+
+
+def watched(package, name, attempts):
+    """The exit code and the findings. Several attempts are one command: watch wants a new folder each time."""
+    with tempfile.TemporaryDirectory(prefix="lockstep-others-") as folder:
+        traces, own = pathlib.Path(folder, "traces"), pathlib.Path(folder, "own")
+        own.mkdir()
+        twice = ["sh", "-c", " && ".join(['"$@"'] * attempts), "sh"] if attempts > 1 else []
+        code = lockstep(package, "watch", "--into", traces, "--timeout", SILENT_S, "--", *twice, sys.executable,
+                        HERE / "start.py", RANKS, PROGRAMS / f"{name}.py", own).returncode
+        said = lockstep(package, "diagnose", "--json", traces)
+        if not said.stdout:
+            sys.exit(f"{name}: {code}, {sorted(traces.glob('*'))}: {said.stderr}")
+        return code, [{key: one.get(key) for key in ("severity", "pitfall", "ranks", "step")}
+                       for one in json.loads(said.stdout)["findings"]]
+
+
+def verdict(truth, found):
+    """exact: the true name with its ranks, and no other violation; see `score` for the others."""
+    names = {truth["pitfall"], *truth.get("or", [])}
+    true = [one for one in found if one["pitfall"] in names]
+    if not true:
+        return "other name" if any(one["severity"] == "violation" for one in found) else "silent"
+    if "ranks" in truth and all(one["ranks"] != truth["ranks"] for one in true):
+        return "other ranks"
+    others = [one for one in found if one["severity"] == "violation" and one["pitfall"] not in names]
+    return "named beside another" if others else "exact"
+
+
+def main():
+    package, key, *names = sys.argv[1:]
+    truths = json.loads((PROGRAMS / "truths.json").read_text())
+    report = json.loads(REPORT.read_text()) if REPORT.exists() else {}
+    results = report.setdefault(key, {}).setdefault("programs", {})
+    for name in names or truths:
+        if key == "first" and name in results:
+            sys.exit(f"{name} was watched before")
+        truth = truths[name]
+        code, found = watched(pathlib.Path(package).resolve(), name, truth.get("attempts", 1))
+        results[name] = {"truth": truth, "exit": code, "found": found, "verdict": verdict(truth, found)}
+        print(f"{name}: {results[name]['verdict']}: {truth['pitfall']} {truth.get('ranks')}; exit {code}; "
+              f"{[(one['severity'][0], one['pitfall'], one['ranks'], one['step']) for one in found]}", flush=True)
+        verdicts = [one["verdict"] for one in results.values()]
+        report[key]["score"] = {one: verdicts.count(one) for one in (
+            "exact", "named beside another", "other ranks", "other name", "silent")} | {"of": len(verdicts)}
+        REPORT.write_text(json.dumps(report, indent=1) + "\n")
+    print(report[key]["score"])
+
+
+if __name__ == "__main__":
+    main()
