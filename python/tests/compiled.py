@@ -1,6 +1,5 @@
 """A DDP model under torch.compile. Says how many graphs were made, and where they broke."""
 
-import pathlib
 import sys
 import tempfile
 
@@ -20,7 +19,7 @@ class Net(torch.nn.Module):
 
 
 with tempfile.TemporaryDirectory() as folder:
-    dist.init_process_group("gloo", init_method=(pathlib.Path(folder) / "store").as_uri(), rank=0, world_size=1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
     torch.manual_seed(0)
     ddp = DistributedDataParallel(Net())
     backend = torch._dynamo.testing.CompileCounter()

@@ -3,7 +3,6 @@
 usage: late.py FOLDER RANK      FOLDER is where the ranks meet
 """
 
-import pathlib
 import sys
 
 import torch
@@ -19,8 +18,7 @@ warm_up = torch.optim.SGD(model.parameters(), lr=0.1)
 torch.nn.functional.cross_entropy(model(data.tensors[0] - mean), data.tensors[1]).backward()
 warm_up.step()
 
-store = pathlib.Path(sys.argv[1]).absolute() / "store"
-dist.init_process_group("gloo", init_method=store.as_uri(), rank=int(sys.argv[2]), world_size=2)
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}/store", rank=int(sys.argv[2]), world_size=2)
 ddp = DistributedDataParallel(model)
 optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
 sampler = DistributedSampler(data)
