@@ -18,6 +18,7 @@ phase by phase, so that a phase run alone replaces its own entry only.
   exercises    every lesson's exercise fails as it is handed out, and passes as the lesson has it
   consumer     another project that takes this one as a subdirectory, as docs/library.md shows
   install      pip builds and installs the Python package, which then names a fault
+  programs     healthy Python programs as others write them: nothing found, and the same bits as without watching
 """
 
 import datetime
@@ -207,6 +208,7 @@ PHASES = {
     "exercises": exercises,
     "consumer": consumer,
     "install": lambda: script("python/tests/install_test.py"),
+    "programs": lambda: script("python/tests/programs_test.py", str(build_folder() / "python")),
 }
 
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, DistributedSampler
+import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, SequentialSampler, Subset
 from torch.utils.data import dataloader as loaders
 
 from lockstep_torch.recording import Recording, listens, wrap
@@ -22,11 +23,24 @@ def sampler_of(loader: Any) -> Any:
     return sampler if isinstance(sampler, DistributedSampler) else getattr(loader.batch_sampler, "sampler", sampler)
 
 
+def part_in(dataset: Any, sampler: Any) -> Any:
+    """The Subset that is drawn whole. It may be this rank's share: its samples then go by their places in the data."""
+    each = getattr(sampler, "sampler", sampler)
+    whole = isinstance(each, SequentialSampler) or (isinstance(each, RandomSampler) and not each.replacement)
+    return dataset if whole and isinstance(dataset, Subset) and torch.is_grad_enabled() else None
+
+
+def world_size() -> int:
+    return dist.get_world_size() if dist.is_initialized() else int(os.environ.get("WORLD_SIZE", "1"))
+
+
 @listens("DataLoader", early=True)
 def pass_begins(here: Recording, loader: Any) -> None:
     if isinstance(loader.dataset, torch.utils.data.IterableDataset):
         return  # it has no indices
     epoch, size = int(getattr(sampler_of(loader), "epoch", 0)), len(loader.dataset)
+    if (part := part_in(loader.dataset, loader._index_sampler)) is not None:
+        size = min(size * world_size(), len(part.dataset))
     if torch.is_grad_enabled():
         here.drawn = 0
         if here.rank is not None:
@@ -39,6 +53,8 @@ def dealt(here: Recording, iterator: Any, indices: Any) -> None:
     """The loader may be ahead of the program, by what its workers fetch."""
     ids = indices if isinstance(indices, (list, tuple)) else [indices]
     try:
+        if (part := part_in(iterator._dataset, iterator._index_sampler)) is not None:
+            ids = [part.indices[index] for index in ids]
         here.queues.setdefault(iterator, deque()).append([operator.index(index) for index in ids])
     except TypeError:
         pass  # a sampler of other things than positions
@@ -58,6 +74,8 @@ def drawn(here: Recording, _batch: Any, iterator: Any) -> None:
 @listens("DataLoader", early=True)
 def all_drawn(here: Recording) -> None:
     here.of_data(lambda: here.rank.pass_dealt())
+    if here.rank is not None and torch.is_grad_enabled():
+        here.rank.parameters_change()  # a rank may now evaluate with other weights
 
 
 def wrap_loaders() -> None:

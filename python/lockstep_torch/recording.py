@@ -55,7 +55,9 @@ class Recording:
         return self.rank
 
     def begin_alone(self) -> Any:
-        return self.begin(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
+        if "RANK" not in os.environ:  # Lightning sets WORLD_SIZE without it
+            return self.begin(0, 1)
+        return self.begin(int(os.environ["RANK"]), int(os.environ.get("WORLD_SIZE", "1")))
 
     def of_data(self, call: Callable[[], None]) -> None:
         """A pass before the first group or update may be in a process that does not know its rank yet."""

@@ -103,6 +103,11 @@ def shadowed(here: Recording, *_arguments: Any) -> None:
     here.rank.update_shadowed()
 
 
+@listens("load_state_dict")
+def state_comes(here: Recording, *_arguments: Any, **_options: Any) -> None:
+    here.rank.parameters_change()
+
+
 # ---- a step ----
 
 def take_drawn(here: Recording) -> None:
@@ -219,6 +224,7 @@ def install() -> None:
     wrap(DistributedDataParallel, "forward", forward_begins, forward_ended)
     wrap_no_sync()
     wrap(torch.nn.parallel.distributed._DDPJoinHook, "main_hook", after=shadowed)
+    wrap(torch.nn.Module, "load_state_dict", before=state_comes)
     wrap(torch.autograd, "backward", before=backward_begins)
     wrap(torch.optim.Optimizer, "__init__", after=optimizer_made)
     wrap(torch.optim.Optimizer, "zero_grad", before=lambda *_, **__: zero_grad("optimizer"))

@@ -1,5 +1,6 @@
 // lockstep_torch._extension: the recorder of common/lockstep/record and the detectors, for Python.
 #include <lockstep/base/clock.h>
+#include <lockstep/base/error.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/diagnose.h>
 #include <lockstep/diagnose/text.h>
@@ -38,7 +39,11 @@ class Rank {
       : writer_(record::writer_in(folder, {.rank = rank, .world_size = world_size})),
         recorder_(
             std::make_shared<record::Recorder>(writer_, record::ProbeOptions{.hooks = false})) {
-    writer_->record(record::placement_of_this_process());
+    try {
+      writer_->record(record::placement_of_this_process());
+    } catch (const UsageError&) {
+      // The program set a part of a launcher's variables itself, as Lightning does.
+    }
   }
 
   BackendPtr observe(BackendPtr backend) {
@@ -171,6 +176,12 @@ PYBIND11_MODULE(_extension, module) {
       .def(
           "update_ended",
           [](Rank& rank, Optimizer& of) { rank.recorder().update_ended(*of.optimizer); },
+          Unlocked())
+      .def(
+          "parameters_change",
+          [](Rank& rank) {
+            rank.recorder().told([](record::Probes& probes) { probes.flush(); });
+          },
           Unlocked())
       .def(
           "update_shadowed", [](Rank& rank) { rank.recorder().update_shadowed(); }, Unlocked())
