@@ -179,9 +179,7 @@ PYBIND11_MODULE(_extension, module) {
           Unlocked())
       .def(
           "parameters_change",
-          [](Rank& rank) {
-            rank.recorder().told([](record::Probes& probes) { probes.flush(); });
-          },
+          [](Rank& rank) { rank.recorder().told([](record::Probes& probes) { probes.flush(); }); },
           Unlocked())
       .def(
           "update_shadowed", [](Rank& rank) { rank.recorder().update_shadowed(); }, Unlocked())
