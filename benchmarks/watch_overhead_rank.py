@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-STEPS = 64  # of an epoch: of so many, one is probed
+STEPS = 64  # of an epoch; one of them is probed
 CLASSES = 10
 
 

@@ -29,10 +29,6 @@ void warn(const std::string& text) {
   std::cerr << filled(text, 2);
 }
 
-bool is_trace(const std::filesystem::path& file) {
-  return file.extension() == ".trace" && file.filename().string().rfind("rank_", 0) == 0;
-}
-
 // Somebody who names a folder above those of several runs, as --trace makes them, means one of these.
 void refuse_folder_of_runs(const std::filesystem::path& folder) {
   namespace fs = std::filesystem;
@@ -43,7 +39,7 @@ void refuse_folder_of_runs(const std::filesystem::path& folder) {
   fs::recursive_directory_iterator it(folder, fs::directory_options::skip_permission_denied, none);
   for (const fs::recursive_directory_iterator end; it != end; it.increment(none)) {
     if (it.depth() >= kDeepest) it.disable_recursion_pending();
-    if (!is_trace(it->path())) continue;
+    if (!trace::is_of_a_rank(it->path())) continue;
     if (it.depth() == 0) return;
     runs.insert(it->path().parent_path());
   }

@@ -16,7 +16,7 @@ namespace lockstep {
 
 namespace {
 
-// So it is in a process that ssh, or a loop of a shell, has started.
+// A process that ssh or a shell's loop has started has none of a launcher's variables.
 void forget_the_launcher() {
   for (const auto* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}) unsetenv(name);
 }

@@ -12,7 +12,7 @@
 //   severity: advice               of the finding; left out: violation
 //   also: replicas-diverged        what else is found, and follows from it; of a crash: what may be found
 //   beside: local-batch-norm       advice that is found too, and does not follow
-//   near: near-miss-sweep          the near misses, or `none. WHY`; never left out: tests/lint compares it with the lesson
+//   near: near-miss-sweep          the near misses, or `none. WHY`; never left out (tests/lint)
 //   gpu: needed                    left out where the lesson needs none
 #pragma once
 

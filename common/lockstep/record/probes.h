@@ -128,8 +128,8 @@ class Probes {
   std::uint64_t enter(const trace::Collective& collective);
   void leave(std::uint64_t entered, bool failed = false);
 
-  // An event of which the program knows all there is: a group, or one of trace/placement_event.h. A placement is told once, and
-  // again where the threads change.
+  // An event of which the program knows all there is: a group, or one of trace/placement_event.h. A placement is told
+  // once, and again where the threads change.
   void tell(const trace::Payload& event);
   // Beside the write and the read of a file of the data set: "write_begin", "write_end", "read" (and whether
   // it was whole).

@@ -10,7 +10,7 @@ namespace lockstep::record {
 
 // Makes the folder and the participant's file in it: in attempt_N/ where a launcher may start the job again
 // (TORCHELASTIC_MAX_RESTARTS above 0). Not collective. Throws Error where one of the two cannot be made, or the file is
-// there already, and UsageError for a rank that cannot be or a variable that is no number.
+// there already, and UsageError for an impossible rank, or a variable that is no number.
 std::shared_ptr<trace::Writer> writer_in(std::filesystem::path folder,
                                          const trace::Participant& participant);
 

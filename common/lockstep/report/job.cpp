@@ -12,8 +12,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMostSteps = 100;  // of the losses
-
 json detectors_json(const diagnose::Diagnosis& diagnosis) {
   json rows = json::array();
   for (const auto& row : diagnosis.rows)
@@ -50,13 +48,13 @@ json losses_json(const trace::Trace& trace) {
     for (const auto& [step, loss] : losses_of(rank)) {
       auto& spread = steps[step];
       spread.sum += loss;
-      spread.low =
-          std::isnan(loss) ? loss : std::min(loss, spread.low);  // one NaN makes all of it one
+      // One rank's NaN makes the step's figures NaN.
+      spread.low = std::isnan(loss) ? loss : std::min(loss, spread.low);
       spread.high = std::isnan(loss) ? loss : std::max(loss, spread.high);
       ++spread.ranks;
     }
   json points = json::array();
-  const std::size_t every = steps.size() / (kMostSteps + 1) + 1;
+  const auto every = every_shown(steps.size());
   std::size_t index = 0;
   for (const auto& [step, spread] : steps)
     if (index++ % every == 0)

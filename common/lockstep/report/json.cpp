@@ -59,9 +59,9 @@ std::string text_of(const json& value) {
 }  // namespace
 
 std::string findings_json(const std::vector<diagnose::Finding>& findings) {
-  json items = json::array();
-  for (const auto& finding : findings) items.push_back(json::parse(to_json(finding)));
-  return text_of(items);
+  std::string items;
+  for (const auto& finding : findings) items += (items.empty() ? "" : ",") + to_json(finding);
+  return "[" + items + "]";
 }
 
 std::string stall_json(const std::optional<Stall>& stall) {

@@ -34,7 +34,7 @@ std::vector<Pictures::Apart> divergence_of(const Run& run) {
   std::vector<Pictures::Apart> points;
   if (run.devices || run.world_size < 2 || !run.complete) return points;
   const auto steps = diagnose::replicas_by_step(run);
-  const std::size_t every = steps.size() / (Pictures::kMostPoints + 1) + 1;
+  const auto every = every_shown(steps.size());
   std::size_t index = 0;
   for (const auto& [step, replicas] : steps) {
     if (index++ % every != 0) continue;
@@ -161,6 +161,10 @@ void thin(std::vector<Pictures::Pass>& passes, std::int64_t world_size) {
 }
 
 }  // namespace
+
+std::size_t every_shown(std::size_t points) {
+  return points / (Pictures::kMostPoints + 1) + 1;
+}
 
 Pictures pictures_of(const trace::Trace& trace) {
   const Run run(trace);

@@ -13,7 +13,7 @@
 namespace lockstep::report {
 
 struct Pictures {
-  static constexpr std::size_t kMostPoints = 100;  // of the divergence
+  static constexpr std::size_t kMostPoints = 100;  // of what is drawn by step
   static constexpr std::size_t kMostCalls = 40;    // of a rank
   static constexpr std::size_t kMostIds = 512;     // of all ranks and passes
 
@@ -56,5 +56,8 @@ struct Pictures {
 };
 
 Pictures pictures_of(const trace::Trace& trace);
+
+// Of so many points, which are shown: each so many-th, that they are kMostPoints at most.
+std::size_t every_shown(std::size_t points);
 
 }  // namespace lockstep::report

@@ -38,9 +38,7 @@ std::int64_t last_moment(const std::map<int, ParticipantTrace>& ranks) {
 bool has_ranks(const std::filesystem::path& folder) {
   std::error_code none;
   for (const auto& entry : std::filesystem::directory_iterator(folder, none))
-    if (entry.path().filename().string().starts_with("rank_") &&
-        entry.path().extension() == ".trace")
-      return true;
+    if (is_of_a_rank(entry.path())) return true;
   return false;
 }
 

@@ -21,7 +21,7 @@ constexpr std::size_t kind_of() {
 
 const char* name_of(const Payload& payload);  // its kName
 
-// True only while the events do not change. So a copied trace begins without one.
+// Valid only while the events do not change, so a copied trace begins without one.
 class KindIndex {
  public:
   KindIndex() = default;

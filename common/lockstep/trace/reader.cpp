@@ -147,6 +147,10 @@ std::filesystem::path launcher_file(const std::filesystem::path& folder) {
   return folder / "launcher.trace";
 }
 
+bool is_of_a_rank(const std::filesystem::path& file) {
+  return file.extension() == ".trace" && file.filename().string().starts_with("rank_");
+}
+
 ParticipantTrace read_file(const std::filesystem::path& file) {
   const std::string bytes = lockstep::read_file(file);
   FileHeader head;
@@ -217,8 +221,7 @@ Trace read(const std::filesystem::path& folder) {
   if (error) throw Error("cannot read the folder " + folder.string() + ": " + error.message());
   Trace trace;
   for (const auto& entry : entries) {
-    const auto name = entry.path().filename().string();
-    if (name.rfind("rank_", 0) != 0 || entry.path().extension() != ".trace") continue;
+    if (!is_of_a_rank(entry.path())) continue;
     (entry.path().stem().has_extension() ? trace.alone : trace.ranks)
         .push_back(read_file(entry.path()));
   }

@@ -79,6 +79,7 @@ struct Trace {
 // The files of a job's folder.
 std::filesystem::path trace_file(const std::filesystem::path& folder, int rank);
 std::filesystem::path launcher_file(const std::filesystem::path& folder);
+bool is_of_a_rank(const std::filesystem::path& file);  // by its name: rank_*.trace
 
 // Every rank_*.trace in `folder`, also of processes that were alone (rank_0.*.trace), and launcher.trace where there is
 // one. Times are on the first rank's clock: another machine's are moved by the difference of the wall clocks. A record

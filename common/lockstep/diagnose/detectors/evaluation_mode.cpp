@@ -174,8 +174,8 @@ std::vector<Detector> evaluation_mode_detectors() {
       // samples that an evaluation drew, all of its forwards ran in training mode, and a layer's count of batches has
       // grown by every forward in training mode, these included. Not fooled by training batches that are run without
       // gradients to collect the statistics anew, since no metric is of them or an evaluation in evaluation mode
-      // follows in its pass; by layers that are in evaluation mode by themselves; by statistics that are put back; nor by an
-      // evaluation of the training data. Dropout alone does not show.
+      // follows in its pass; by layers that are in evaluation mode by themselves; by statistics that are put back;
+      // nor by an evaluation of the training data. Dropout alone does not show.
       {.slug = "evaluation-in-train-mode",
        .needs = {"configuration", "buffers", "forward", "pass_begin", "samples", "metric"},
        .participants = Participants::ranks,
