@@ -86,22 +86,18 @@ needs_lessons() {
 # up they have a build of their own. While another call sets up or builds here, what is built already answers at once;
 # and Ninja is not asked where nothing can have changed.
 job_course() {
-  make_course "$@"
-  run_course "$@"
-}
-
-make_course() {
   if [[ "$1" == exercise ]]; then check_exercise "${@:2}"; fi
   environment_places
   if [[ -z "$PREFIX" && ! -r "$STAMP" ]] && ! needs_lessons "$@"; then leave_torch_out; fi
   choose_compiler
-  if [[ -x "$BUILD/lockstep-course" ]] && set_up_elsewhere; then return; fi
+  if [[ -x "$BUILD/lockstep-course" ]] && set_up_elsewhere; then run_course "$@"; fi
   set_up
   if ! course_is_fresh; then
     touch -- "$BUILD/course-checked.new"
     build lockstep-course
     mv -f -- "$BUILD/course-checked.new" "$BUILD/course-checked"
   fi
+  run_course "$@"
 }
 
 # Whether no source is newer than the last time that Ninja was asked.
@@ -142,7 +138,7 @@ report_of_job() {
     shift
   done
   set_up
-  make_course diagnose
+  build lockstep-course
   set_up_done
   told="$("$BUILD/lockstep-course" diagnose --json --pictures "${folders[@]}")"
   code=$?
