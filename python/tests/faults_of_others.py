@@ -8,11 +8,11 @@ programs were ever watched; programs and truths were committed before. A program
 """
 
 import json
-import os
 import pathlib
-import subprocess
 import sys
 import tempfile
+
+from package import LOCKSTEP, run
 
 HERE = pathlib.Path(__file__).resolve().parent
 PROGRAMS = HERE / "faults_of_others"
@@ -22,22 +22,15 @@ SILENT_S = 10
 DEADLINE_S = 100
 
 
-def lockstep(package, *arguments):
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith("LOCKSTEP_")}
-    return subprocess.run([sys.executable, "-m", "lockstep_torch.command_line", *map(str, arguments)], check=False,
-                          capture_output=True, text=True, timeout=DEADLINE_S,
-                          env={**inherited, "PYTHONPATH": str(package), "OMP_NUM_THREADS": "1"})
-
-
-def watched(package, name, attempts):
+def watched(name, attempts):
     """The exit code and the findings. Several attempts are one command: watch wants a new folder each time."""
     with tempfile.TemporaryDirectory(prefix="lockstep-others-") as folder:
         traces, own = pathlib.Path(folder, "traces"), pathlib.Path(folder, "own")
         own.mkdir()
         twice = ["sh", "-c", " && ".join(['"$@"'] * attempts), "sh"] if attempts > 1 else []
-        code = lockstep(package, "watch", "--into", traces, "--timeout", SILENT_S, "--", *twice, sys.executable,
-                        HERE / "start.py", RANKS, PROGRAMS / f"{name}.py", own).returncode
-        said = lockstep(package, "diagnose", "--json", traces)
+        code = run([*LOCKSTEP, "watch", "--into", traces, "--timeout", SILENT_S, "--", *twice, sys.executable,
+                    HERE / "start.py", RANKS, PROGRAMS / f"{name}.py", own], DEADLINE_S).returncode
+        said = run([*LOCKSTEP, "diagnose", "--json", traces], DEADLINE_S)
         if not said.stdout:
             sys.exit(f"{name}: {code}, {sorted(traces.glob('*'))}: {said.stderr}")
         return code, [{key: one.get(key) for key in ("severity", "pitfall", "ranks", "step")}
@@ -57,7 +50,7 @@ def verdict(truth, found):
 
 
 def main():
-    package, key, *names = sys.argv[1:]
+    key, *names = sys.argv[1:]
     truths = json.loads((PROGRAMS / "truths.json").read_text())
     report = json.loads(REPORT.read_text()) if REPORT.exists() else {}
     results = report.setdefault(key, {}).setdefault("programs", {})
@@ -65,7 +58,7 @@ def main():
         if key == "first" and name in results:
             sys.exit(f"{name} was watched before")
         truth = truths[name]
-        code, found = watched(pathlib.Path(package).resolve(), name, truth.get("attempts", 1))
+        code, found = watched(name, truth.get("attempts", 1))
         results[name] = {"truth": truth, "exit": code, "found": found, "verdict": verdict(truth, found)}
         print(f"{name}: {results[name]['verdict']}: {truth['pitfall']} {truth.get('ranks')}; exit {code}; "
               f"{[(one['severity'][0], one['pitfall'], one['ranks'], one['step']) for one in found]}", flush=True)

@@ -12,18 +12,16 @@ import unittest
 import unittest.mock
 import weakref
 
-PACKAGE = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else "")
-if not list(PACKAGE.glob("lockstep_torch/_extension*.so")):
-    print("skipped: the extension is not built; it needs Python's headers (Debian: python3-dev)")
-    sys.exit(77)
-sys.path.insert(0, str(PACKAGE))
+import package
 
-import torch  # noqa: E402
-from torch.optim.lr_scheduler import LambdaLR, SequentialLR  # noqa: E402
-from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+sys.path.insert(0, str(package.FOLDER))
 
-from lockstep_torch import hooks, places, recording  # noqa: E402
-from lockstep_torch.extension import extension  # noqa: E402
+import torch
+from torch.optim.lr_scheduler import LambdaLR, SequentialLR
+from torch.utils.data import DataLoader, TensorDataset
+
+from lockstep_torch import hooks, places, recording
+from lockstep_torch.extension import extension
 
 
 class Rank:
