@@ -10,7 +10,7 @@ namespace {
 template <class T>
 T* first(trace::ParticipantTrace& rank) {
   for (auto& event : rank.events)
-    if (auto* payload = std::get_if<T>(&event.payload)) return payload;
+    if (auto* payload = event.change<T>()) return payload;
   return nullptr;
 }
 
@@ -69,9 +69,8 @@ TEST(Alone, AnotherFirstLossIsAnotherModel) {
 
 TEST(Alone, OtherParametersAtTheStartAreAnotherModel) {
   auto trace = without<trace::Loss>(beside_each_other({process(Job(1)), process(Job(1))}));
-  std::erase_if(trace.alone.front().events, [](const auto& event) {
-    return std::holds_alternative<trace::Loss>(event.payload);
-  });
+  std::erase_if(trace.alone.front().events,
+                [](const trace::Event& event) { return event.is<trace::Loss>(); });
   expect_only(trace, "silent-single-process", {0}, 0);
   auto* start = first<trace::Parameters>(trace.alone.front());
   ASSERT_NE(start, nullptr);

@@ -82,8 +82,7 @@ class Simulation {
     ++sequence_;
     for (auto& rank : trace_.ranks)
       record(rank, step,
-             trace::Collective{9,
-                               0,
+             trace::Collective{0,
                                sequence_,
                                "0",
                                op,

@@ -31,10 +31,9 @@ const std::map<std::string, std::set<std::string>>& events_of_calls() {
 
 // By its kind; where the library tells some of a kind and the program others, which of them it is.
 std::string event_name(const trace::Event& event) {
-  const std::string kind = trace::name_of(event.payload);
-  if (const auto* call = std::get_if<trace::StoreCall>(&event.payload))
-    return kind + " " + call->action;
-  const auto* attempt = std::get_if<trace::Attempt>(&event.payload);
+  const std::string kind = trace::name_of(event.payload.index());
+  if (const auto* call = event.as<trace::StoreCall>()) return kind + " " + call->action;
+  const auto* attempt = event.as<trace::Attempt>();
   return attempt != nullptr && attempt->max_restarts == 0 ? kind + " that is the last" : kind;
 }
 

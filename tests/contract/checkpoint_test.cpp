@@ -70,7 +70,7 @@ struct CheckpointJob {
     record(rank, *step, trace::PassBegin{"train", epoch});
     for (auto b = from; b < to; ++b) {
       record(rank, *step,
-             trace::Samples{"train", {ids.begin() + 4 * b, ids.begin() + 4 * (b + 1)}});
+             trace::Samples{"train", Ids(ids.begin() + 4 * b, ids.begin() + 4 * (b + 1))});
       record(rank, (*step)++, trace::Update{{0.1}});
     }
     if (tells_ends && to == kBatches)
@@ -232,11 +232,9 @@ TEST_P(Checkpoints, BrokenOffEpochOfUnshardedDataThatStartsOverIsNamed) {
   auto trace = job.run();
   for (auto& rank : trace.ranks)
     for (std::size_t i = 0; i < rank.events.size(); ++i)
-      if (std::holds_alternative<trace::Samples>(rank.events[i].payload) &&
-          &rank != &trace.ranks[0])
+      if (rank.events[i].is<trace::Samples>() && &rank != &trace.ranks[0])
         for (const auto& event : trace.ranks[0].events)
-          if (std::holds_alternative<trace::Samples>(event.payload) &&
-              event.step == rank.events[i].step)
+          if (event.is<trace::Samples>() && event.step == rank.events[i].step)
             rank.events[i].payload = event.payload;
   EXPECT_EQ(state(trace, "resume-mid-epoch-replays"), State::found);
 }
@@ -287,8 +285,7 @@ TEST_P(Checkpoints, WritersThatEachReadTheirOwnBytesBackHaveFilesOfTheirOwn) {
       of_node("save_begin", 0);
       of_node("save_end", written(r));
       if (meet)
-        record(rank, 20,
-               trace::Collective{.left_ns = 1, .sequence = 7, .group = "world", .op = "barrier"});
+        record(rank, 20, trace::Collective{.sequence = 7, .group = "world", .op = "barrier"});
       of_node("load", read(r));
     }
     return trace;
@@ -327,7 +324,7 @@ std::vector<trace::Trace> as_attempts(const trace::Trace& whole) {
     auto& first = attempts[0].ranks[r].events;
     auto& second = attempts[1].ranks[r].events;
     const auto load = std::find_if(first.begin(), first.end(), [](const trace::Event& event) {
-      const auto* of = std::get_if<CheckpointFile>(&event.payload);
+      const auto* of = event.as<CheckpointFile>();
       return of && of->action == "load";
     });
     second.erase(second.begin(), second.begin() + (load - first.begin()));

@@ -90,8 +90,8 @@ trace::Trace with_all_reduces(bool behind) {
     std::int64_t sequence = 0;
     for (const auto& event : rank.events) {
       events.push_back(event);
-      const bool here = behind ? std::holds_alternative<trace::Parameters>(event.payload)
-                               : std::holds_alternative<trace::ReducedGradients>(event.payload);
+      const bool here =
+          behind ? event.is<trace::Parameters>() : event.is<trace::ReducedGradients>();
       if (here && event.step >= 0)
         events.push_back({event.time_ns, event.step + (behind ? 1 : 0),
                           call(++sequence, "0", "allreduce", -1, 9)});
@@ -115,7 +115,7 @@ trace::Trace with_reductions(trace::Trace trace) {
     std::vector<trace::Event> events;
     std::int64_t sequence = 0;
     for (const auto& event : rank.events) {
-      if (std::holds_alternative<trace::Update>(event.payload))
+      if (event.is<trace::Update>())
         events.push_back({event.time_ns, event.step, call(++sequence, "0", "allreduce", -1, 9)});
       events.push_back(event);
     }
@@ -141,11 +141,11 @@ TEST_P(Choices, AThreadWithAGroupOfItsOwnMayBeAnUpdateAhead) {
 TEST_P(Choices, AnAllReduceLeftOutInOneUpdateIsNamed) {
   auto trace = with_reductions(Job(GetParam()).run());
   auto& events = trace.ranks[1].events;
-  const auto left_out = std::find_if(events.begin(), events.end(), [](const auto& event) {
-    return event.step == 10 && std::holds_alternative<trace::Collective>(event.payload);
+  const auto left_out = std::find_if(events.begin(), events.end(), [](const trace::Event& event) {
+    return event.step == 10 && event.is<trace::Collective>();
   });
   for (auto at = events.erase(left_out); at != events.end(); ++at)
-    if (auto* later = std::get_if<trace::Collective>(&at->payload)) --later->sequence;
+    if (auto* later = at->change<trace::Collective>()) --later->sequence;
   expect_only(trace, "rank-conditional-collective", odd_one_out(GetParam(), 1), 10);
 }
 
@@ -181,7 +181,7 @@ TEST(Parameters, ThatAreAveragedByABroadcastOfEachRankAreRight) {
     std::vector<trace::Event> events;
     std::int64_t sequence = 0;
     for (const auto& event : rank.events) {
-      if (std::holds_alternative<trace::Parameters>(event.payload) && event.step >= 0)
+      if (event.is<trace::Parameters>() && event.step >= 0)
         for (std::int64_t root = 0; root < 4; ++root)
           events.push_back(
               {event.time_ns, event.step, call(++sequence, "0", "broadcast", root, 9)});

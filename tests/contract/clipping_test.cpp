@@ -271,8 +271,7 @@ trace::Trace reductions(int world_size, const std::vector<Reduction>& steps) {
         return summarize(tensors);
       };
       record(events, step,
-             trace::Collective{.left_ns = 1,
-                               .sequence = step + 1,
+             trace::Collective{.sequence = step + 1,
                                .op = "allreduce",
                                .reduce_op = "sum",
                                .dtype = steps[n].dtype,
@@ -312,13 +311,13 @@ TEST_P(Clipping, AnOverflowIn32BitsIsNot16Bits) {
 TEST_P(Clipping, SixteenBitsInStepsThatWereNotRecordedAreNotCalledClean) {
   const auto unseen = [](trace::Trace trace, std::optional<bool> found_nonfinite) {
     for (auto& rank : trace.ranks) {
-      std::erase_if(rank.events, [](const auto& event) {
-        return event.step >= 1 && (std::holds_alternative<trace::LocalGradients>(event.payload) ||
-                                   std::holds_alternative<trace::ReducedGradients>(event.payload));
+      std::erase_if(rank.events, [](const trace::Event& event) {
+        return event.step >= 1 &&
+               (event.is<trace::LocalGradients>() || event.is<trace::ReducedGradients>());
       });
       if (!found_nonfinite) continue;
       for (std::size_t i = 0; i < rank.events.size(); ++i)
-        if (std::holds_alternative<trace::Update>(rank.events[i].payload)) {
+        if (rank.events[i].is<trace::Update>()) {
           const auto step = rank.events[i].step;
           rank.events.insert(rank.events.begin() + static_cast<std::ptrdiff_t>(i++),
                              {0, step, trace::ScaledStep{1024, *found_nonfinite, true}});

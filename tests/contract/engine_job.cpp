@@ -52,8 +52,8 @@ class Simulation {
   }
 
  private:
-  void record(int r, trace::Payload payload) {
-    contract::record(trace_.ranks[r], step_, std::move(payload));
+  void record(int r, trace::SharedPayload payload, std::int64_t left_ns = 1) {
+    contract::record(trace_.ranks[r], step_, std::move(payload), left_ns);
   }
   trace::Model model(int parameters) const {
     trace::Model recorded;
@@ -165,15 +165,10 @@ class Simulation {
   }
 
   void all_reduce(int r, std::int64_t elements, bool ends) {
-    record(r, trace::Collective{ends ? 9 : 0,
-                                0,
-                                ++ranks_[r].sequence,
-                                "world",
-                                "allreduce",
-                                "sum",
-                                -1,
-                                "float",
-                                {elements}});
+    record(r,
+           trace::Collective{
+               0, ++ranks_[r].sequence, "world", "allreduce", "sum", -1, "float", {elements}},
+           ends ? 1 : 0);
   }
 
   void end_part(int r, const Part& part) {

@@ -296,8 +296,7 @@ TEST_P(Engine, ClearingIsNoFindingBecauseTheRunEndsThere) {
     job.zero_grad = views ? "module" : "optimizer";
     auto trace = job.run();
     for (auto& rank : trace.ranks)
-      while (!std::holds_alternative<trace::ZeroGrad>(rank.events.back().payload))
-        rank.events.pop_back();
+      while (!rank.events.back().is<trace::ZeroGrad>()) rank.events.pop_back();
     expect_nothing(trace);
   }
 }

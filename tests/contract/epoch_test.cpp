@@ -63,7 +63,7 @@ TEST_P(Epoch, CountedFromOneOrToldTwiceIsRight) {
   auto trace = job.run();
   for (auto& rank : trace.ranks)
     for (std::size_t i = 0; i < rank.events.size(); ++i)
-      if (std::holds_alternative<trace::SetEpoch>(rank.events[i].payload)) {
+      if (rank.events[i].is<trace::SetEpoch>()) {
         rank.events.insert(rank.events.begin() + static_cast<std::ptrdiff_t>(i), rank.events[i]);
         ++i;
       }
@@ -184,7 +184,7 @@ TEST_P(Epoch, ThatDiffersAndDecidesNothingIsRight) {
 trace::Trace evaluated_inside(trace::Trace trace, Told told) {
   for (auto& rank : trace.ranks)
     for (std::size_t i = 0; i < rank.events.size(); ++i) {
-      const auto* samples = std::get_if<trace::Samples>(&rank.events[i].payload);
+      const auto* samples = rank.events[i].as<trace::Samples>();
       if (!samples || samples->phase != "train") continue;
       trace::ParticipantTrace inside;
       record(inside, rank.events[i].step, trace::PassBegin{"evaluation", 0});

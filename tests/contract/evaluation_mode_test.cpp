@@ -59,9 +59,8 @@ TEST_P(EvaluationMode, OfTrainingIsNamedOnAllRanksThoughOnlyTheFirstTells) {
 
 TEST_P(EvaluationMode, OfTrainingIsNamedOnRanksWhoseBuffersWereRecorded) {
   auto trace = run(in_train_mode(GetParam()));
-  std::erase_if(trace.ranks[0].events, [](const auto& event) {
-    return std::holds_alternative<trace::Buffers>(event.payload);
-  });
+  std::erase_if(trace.ranks[0].events,
+                [](const trace::Event& event) { return event.is<trace::Buffers>(); });
   const auto found = diagnose::detector_of(kSlug)->verdict(diagnose::Run(trace)).findings;
   ASSERT_EQ(found.size(), GetParam() > 1 ? 1u : 0u);
   if (!found.empty()) EXPECT_EQ(found[0].ranks.front(), 1);
@@ -70,9 +69,8 @@ TEST_P(EvaluationMode, OfTrainingIsNamedOnRanksWhoseBuffersWereRecorded) {
 TEST_P(EvaluationMode, OfTrainingIsSeenOverStepsWhoseBuffersWereNotRecorded) {
   auto trace = run(in_train_mode(GetParam()));
   for (auto& rank : trace.ranks)
-    std::erase_if(rank.events, [](const auto& event) {
-      return std::holds_alternative<trace::Buffers>(event.payload) && event.step > 0 &&
-             event.step < 3;
+    std::erase_if(rank.events, [](const trace::Event& event) {
+      return event.is<trace::Buffers>() && event.step > 0 && event.step < 3;
     });
   expect_only(trace, kSlug, all_ranks(GetParam()), 2);
 }
@@ -136,7 +134,7 @@ TEST_P(EvaluationMode, OfDataThatMayBeTheTrainingsIsNotJudged) {
   auto trace = job.run();
   for (auto& rank : trace.ranks)
     for (auto& event : rank.events)
-      if (auto* set = std::get_if<trace::Dataset>(&event.payload)) set->content_as_set = 0;
+      if (auto* set = event.change<trace::Dataset>()) set->content_as_set = 0;
   expect_nothing(trace);
   EXPECT_EQ(state(trace, kSlug), State::not_triggered);
 }

@@ -143,8 +143,7 @@ TEST_P(Evaluation, BrokenOffKeepsItsMetricToItself) {
   auto trace = looks(GetParam(), {between(0, 52), between(0, 51), between(0, 51)});
   for (auto& rank : trace.ranks)
     for (auto event = rank.events.begin(); event != rank.events.end(); ++event)
-      if (const auto* end = std::get_if<trace::PassEnd>(&event->payload);
-          end && end->phase == "evaluation") {
+      if (const auto* end = event->as<trace::PassEnd>(); end && end->phase == "evaluation") {
         rank.events.erase(event);
         break;
       }

@@ -41,11 +41,10 @@ trace::Trace blinded(trace::Trace trace) {
     for (const auto& at : rank.all<trace::Collective>()) groups.insert(at.event->group);
   for (auto& rank : trace.ranks)
     for (auto& event : rank.events) {
-      if (auto* model = std::get_if<trace::Model>(&event.payload); model && !keys)
-        model->names.clear();
-      if (auto* buffers = std::get_if<trace::Buffers>(&event.payload)) buffers->names.clear();
-      if (auto* metric = std::get_if<trace::Metric>(&event.payload)) metric->name.clear();
-      if (auto* call = std::get_if<trace::Collective>(&event.payload); call && groups.size() == 1)
+      if (auto* model = event.change<trace::Model>(); model && !keys) model->names.clear();
+      if (auto* buffers = event.change<trace::Buffers>()) buffers->names.clear();
+      if (auto* metric = event.change<trace::Metric>()) metric->name.clear();
+      if (auto* call = event.change<trace::Collective>(); call && groups.size() == 1)
         call->group.clear();
     }
   return trace;

@@ -26,8 +26,7 @@ trace::Trace cut_at(trace::Trace trace, std::size_t length);
 template <class T>
 trace::Trace without(trace::Trace trace) {
   for (auto& rank : trace.ranks)
-    std::erase_if(rank.events,
-                  [](const auto& event) { return std::holds_alternative<T>(event.payload); });
+    std::erase_if(rank.events, [](const trace::Event& event) { return event.is<T>(); });
   return trace;
 }
 

@@ -47,8 +47,8 @@ TEST_P(Gradient, KeptCannotBeToldAcrossAGap) {
   job.zero_gradients = false;
   auto trace = job.run();
   for (auto& rank : trace.ranks)
-    std::erase_if(rank.events, [](const auto& event) {
-      return std::holds_alternative<trace::ReducedGradients>(event.payload) && event.step % 2 == 1;
+    std::erase_if(rank.events, [](const trace::Event& event) {
+      return event.is<trace::ReducedGradients>() && event.step % 2 == 1;
     });
   EXPECT_EQ(state(trace, "gradients-not-zeroed"), State::not_triggered);
 }
@@ -139,7 +139,7 @@ trace::Trace clipped(trace::Trace trace, double allowed) {
   for (auto& rank : trace.ranks) {
     std::vector<trace::Event> events;
     for (auto& event : rank.events) {
-      if (auto* reduced = std::get_if<trace::ReducedGradients>(&event.payload)) {
+      if (auto* reduced = event.change<trace::ReducedGradients>()) {
         const double met = 2.0 + static_cast<double>(event.step);
         events.push_back(
             {event.time_ns, event.step, trace::Clip{allowed * met, met, reduced->values}});
@@ -207,8 +207,7 @@ TEST_P(Gradient, OfAStepThatIsLeftOutIsNotCompared) {
   auto trace = with_other_gradient(Job(GetParam()).run(), all_ranks(GetParam()));
   for (auto& rank : trace.ranks)
     for (std::size_t i = 0; i < rank.events.size(); ++i)
-      if (rank.events[i].step == 2 &&
-          std::holds_alternative<trace::ReducedGradients>(rank.events[i].payload))
+      if (rank.events[i].step == 2 && rank.events[i].is<trace::ReducedGradients>())
         rank.events.insert(rank.events.begin() + static_cast<std::ptrdiff_t>(i) + 1,
                            {rank.events[i].time_ns, 2, trace::ScaledStep{1024, true, false}});
   expect_nothing(trace);

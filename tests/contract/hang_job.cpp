@@ -10,8 +10,9 @@ namespace {
 constexpr std::int64_t kTick = 1'000'000;
 constexpr std::int64_t kVeryLate = 30'000'000'000;  // how ranks ended is told then
 
-void record_at(trace::ParticipantTrace& rank, std::int64_t time_ns, trace::Payload payload) {
-  record(rank, 0, std::move(payload));
+void record_at(trace::ParticipantTrace& rank, std::int64_t time_ns, trace::SharedPayload payload,
+               std::int64_t left_ns = 0) {
+  record(rank, 0, std::move(payload), left_ns);
   rank.events.back().time_ns = time_ns;
 }
 
@@ -60,12 +61,12 @@ trace::Trace HangJob::play() const {
       const bool comes_late = !last_late && static_cast<int>(r) == late;
       const auto entered = now + (comes_late ? patience_ns + kTick : 0);
       const bool done = meet || last_late;
-      calls[r].left_ns = done      ? now + kTick
-                         : give_up ? now + patience_ns + (comes_late ? 2 * kTick : 0)
-                                   : 0;
+      const auto left = done      ? now + kTick
+                        : give_up ? now + patience_ns + (comes_late ? 2 * kTick : 0)
+                                  : 0;
       calls[r].failed = done ? 0 : 1;
       if (!done && !give_up) calls[r].failed = 0;
-      record_at(trace.ranks[r], entered, calls[r]);
+      record_at(trace.ranks[r], entered, calls[r], left);
       ++at[r];
     }
     now += 2 * kTick;

@@ -275,8 +275,7 @@ std::vector<trace::Summary> summarize(const std::vector<Values>& tensors) {
 
 trace::Collective call(std::int64_t sequence, const std::string& group, const std::string& op,
                        std::int64_t root, std::int64_t elements) {
-  return {.left_ns = 1,
-          .sequence = sequence,
+  return {.sequence = sequence,
           .group = group,
           .op = op,
           .reduce_op = op == "broadcast" ? "" : "sum",
@@ -291,9 +290,11 @@ std::uint64_t hash_of_positions(std::int64_t samples) {
   return hash_bytes(ids.data(), ids.size() * sizeof(std::int64_t));
 }
 
-void record(trace::ParticipantTrace& rank, std::int64_t step, trace::Payload payload) {
+void record(trace::ParticipantTrace& rank, std::int64_t step, trace::SharedPayload payload,
+            std::int64_t left_ns) {
   const auto time = static_cast<std::int64_t>(rank.events.size()) + 1;
-  rank.events.push_back({time, step, std::move(payload)});
+  auto& event = rank.events.emplace_back(trace::Event{time, step, std::move(payload)});
+  if (event.is<trace::Collective>()) event.left_ns = left_ns;
 }
 
 trace::Trace empty_trace(int world_size, const std::string& kind) {

@@ -28,7 +28,7 @@ template <class T>
 std::vector<std::pair<std::int64_t, T&>> each(trace::ParticipantTrace& rank) {
   std::vector<std::pair<std::int64_t, T&>> all;
   for (auto& event : rank.events)
-    if (auto* payload = std::get_if<T>(&event.payload)) all.emplace_back(event.step, *payload);
+    if (auto* payload = event.change<T>()) all.emplace_back(event.step, *payload);
   return all;
 }
 template <class T>
@@ -39,8 +39,9 @@ std::vector<std::pair<std::int64_t, T&>> each(trace::Trace& trace) {
   return all;
 }
 
-// Adds events to one rank's trace, at a step.
-void record(trace::ParticipantTrace& rank, std::int64_t step, trace::Payload payload);
+// Adds an event to one rank's trace, at a step. A collective has been left by then, but for one with left_ns 0.
+void record(trace::ParticipantTrace& rank, std::int64_t step, trace::SharedPayload payload,
+            std::int64_t left_ns = 1);
 
 // A call that every rank has come through: of sum, where it reduces.
 trace::Collective call(std::int64_t sequence, const std::string& group, const std::string& op,

@@ -59,7 +59,7 @@ struct Passes {
     }
 
    private:
-    void tell(trace::Payload payload) { record(trace_, step_, std::move(payload)); }
+    void tell(trace::SharedPayload payload) { record(trace_, step_, std::move(payload)); }
     void clear() {
       if (how_.tells_clearing) tell(trace::ZeroGrad{"optimizer", 2, 0});
       in_window_ = 0;
@@ -265,7 +265,7 @@ TEST_P(LastWindow, OfAShadowedRankIsNotJudged) {
   auto trace = job().run();
   for (auto& rank : trace.ranks)
     for (auto& event : rank.events)
-      if (std::holds_alternative<trace::PassEnd>(event.payload)) ++event.step;
+      if (event.is<trace::PassEnd>()) ++event.step;
   expect_unnamed(trace, State::clean);
 }
 
@@ -276,7 +276,7 @@ TEST_P(LastWindow, IsNotProvedByAnEvaluation) {
   auto trace = drawn.run();
   for (auto& rank : trace.ranks)
     for (std::size_t i = 0; i < rank.events.size(); ++i) {
-      if (!std::holds_alternative<trace::PassEnd>(rank.events[i].payload)) continue;
+      if (!rank.events[i].is<trace::PassEnd>()) continue;
       const auto step = rank.events[i].step;
       const std::vector<trace::Event> evaluation{{0, step, trace::PassBegin{"evaluation", 0}},
                                                  {0, step, trace::Loss{2, 8, 4}},

@@ -145,8 +145,8 @@ trace::Trace noisy(trace::Trace trace, unsigned seed) {
 // As by default: the first four steps alone.
 trace::Trace with_four_losses(trace::Trace trace) {
   for (auto& rank : trace.ranks)
-    std::erase_if(rank.events, [](const auto& event) {
-      return event.step >= 4 && std::holds_alternative<trace::Loss>(event.payload);
+    std::erase_if(rank.events, [](const trace::Event& event) {
+      return event.step >= 4 && event.is<trace::Loss>();
     });
   return trace;
 }

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <lockstep/trace/attempts.h>
 
+#include <numeric>
+
 #include "launching.h"
 #include "sizes.h"
 
@@ -169,8 +171,9 @@ TEST_P(NodeShards, ByOneNodesOnlyRankAreWhatEveryRankDraws) {
     trace::Dataset data{.phase = "train", .size = 16, .global_size = 16};
     trace::ReducedGradients reduced;
     reduced.values.push_back(summarize(Values{1}));
-    trace::Samples all{.phase = "train", .ids = {}};
-    for (std::int64_t id = 0; id < 16; ++id) all.ids.push_back(id);
+    std::vector<std::int64_t> ids(16);
+    std::iota(ids.begin(), ids.end(), 0);
+    const trace::Samples all{"train", ids};
     return {here,
             data,
             Shard{"train", 1, 0},

@@ -31,13 +31,14 @@ trace::Trace run(int world_size, const std::function<std::uint64_t(const Draw&)>
   for (int rank = 0; rank < world_size; ++rank)
     for (int pass = 0; pass < 2; ++pass)
       for (int batch = 0; batch < 8; ++batch) {
-        trace::RandomNumbers event;
+        std::vector<std::int64_t> ids;
+        std::vector<std::uint64_t> hashes;
         for (int place = 0; place < 6; ++place) {
           const std::int64_t id = rank + world_size * (batch * 6 + place);
-          event.ids.push_back(id);
-          event.hashes.push_back(draw({rank, pass, batch, place, id}));
+          ids.push_back(id);
+          hashes.push_back(draw({rank, pass, batch, place, id}));
         }
-        record(trace.ranks[rank], pass * 8 + batch, event);
+        record(trace.ranks[rank], pass * 8 + batch, trace::RandomNumbers{ids, hashes});
       }
   return trace;
 }

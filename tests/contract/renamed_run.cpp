@@ -29,10 +29,7 @@ struct Rename {
   void operator()(trace::Metric& metric) const { metric.name = name(metric.name); }
   void operator()(trace::Average& average) const { average.name = name(average.name); }
   void operator()(trace::AsyncResult& result) const { result.name = name(result.name); }
-  void operator()(trace::Collective& call) const {
-    call.group = name(call.group);
-    if (call.left_ns != 0) call.left_ns += kLater;
-  }
+  void operator()(trace::Collective& call) const { call.group = name(call.group); }
   void operator()(trace::Group& group) const { group.name = name(group.name); }
   void operator()(trace::CheckpointFile& file) const {
     parts(file.keys);
@@ -65,7 +62,8 @@ std::string encoded(trace::ParticipantTrace& of_rank) {
   for (auto& event : of_rank.events) {
     std::vector<std::uint8_t> fields;
     trace::Encoder encoder(fields);
-    std::visit([&](auto& payload) { payload.visit(encoder); }, event.payload);
+    if (event.is<trace::Collective>()) append(fields, event.left_ns);
+    event.payload.visit([&](auto payload) { payload.visit(encoder); });
     fields.resize((fields.size() + 7) / 8 * 8, 0);
     append(bytes,
            trace::RecordHeader{
@@ -97,7 +95,11 @@ void copy_file_renamed(const fs::path& from, const fs::path& to, Renaming& renam
   of_rank.started_unix_ns += 2 * kLater;
   for (auto& event : of_rank.events) {
     event.time_ns += kLater;
-    std::visit(Rename{renaming}, event.payload);
+    if (event.left_ns != 0) event.left_ns += kLater;
+    event.payload = event.payload.visit([&](auto payload) {
+      Rename{renaming}(payload);
+      return trace::SharedPayload(std::move(payload));
+    });
   }
   write_file(to, encoded(of_rank));
 }

@@ -101,7 +101,7 @@ trace::Trace with_collectives(trace::Trace trace, const std::string& op,
     std::int64_t sequence = 0;
     for (std::int64_t step = first; step < 12; step += every)
       for (const auto size : sizes)
-        record(rank, step, trace::Collective{9, 0, ++sequence, op, op, "sum", -1, "float", {size}});
+        record(rank, step, trace::Collective{0, ++sequence, op, op, "sum", -1, "float", {size}});
   }
   return trace;
 }
@@ -207,9 +207,8 @@ TEST_P(Replicas, ApartForNoNamedReasonAreAGenericFinding) {
 TEST_P(Replicas, ApartBetweenRecordedStepsAreNamedWithBoth) {
   auto trace = without<trace::Update>(Job(GetParam()).run());
   for (auto& rank : trace.ranks)
-    std::erase_if(rank.events, [](const auto& event) {
-      return std::holds_alternative<trace::Parameters>(event.payload) && event.step >= 1 &&
-             event.step < 3;
+    std::erase_if(rank.events, [](const trace::Event& event) {
+      return event.is<trace::Parameters>() && event.step >= 1 && event.step < 3;
     });
   for (auto [step, parameters] : each<trace::Parameters>(trace.ranks[1]))
     if (step >= 3) parameters.values[1] = summarize(Values{1, 2, 3});

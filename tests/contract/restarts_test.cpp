@@ -83,10 +83,10 @@ TEST_P(Restarts, AreNotPairedWithPassesOfAnEarlierAttempt) {
     for (const auto epoch : epochs) {
       job.all(trace::SetEpoch{epoch}).all(trace::PassBegin{"train", epoch});
       for (int rank = 0; rank < world_size; ++rank) {
-        trace::Samples drawn{"train", {}};  // every epoch deals the ranks' shards in another turn
+        std::vector<std::int64_t> ids;  // every epoch deals the ranks' shards in another turn
         for (std::int64_t i = 0; i < 8; ++i)
-          drawn.ids.push_back((i * 5 % 8) * world_size + (rank + epoch) % world_size);
-        job.only(rank, drawn);
+          ids.push_back((i * 5 % 8) * world_size + (rank + epoch) % world_size);
+        job.only(rank, trace::Samples{"train", ids});
       }
       job.all(trace::PassEnd{"train", epoch, 1});
     }

@@ -14,10 +14,10 @@ constexpr int kPasses = 2, kEvaluationBatch = 8;
 void let_one_die(trace::Trace& trace, std::int64_t step) {
   for (auto& rank : trace.ranks) {
     const bool dies = rank.participant.rank == kOddRank;
-    auto end = std::find_if(rank.events.begin(), rank.events.end(), [&](const auto& event) {
-      return event.step == step && std::holds_alternative<trace::Collective>(event.payload);
+    auto end = std::find_if(rank.events.begin(), rank.events.end(), [&](const trace::Event& event) {
+      return event.step == step && event.is<trace::Collective>();
     });
-    if (!dies) std::get<trace::Collective>(end++->payload).failed = 1;
+    if (!dies) end++->change<trace::Collective>()->failed = 1;
     rank.events.erase(end, rank.events.end());
     rank.closed = !dies;
     auto& told = trace.ends[static_cast<std::size_t>(rank.participant.rank)];
@@ -71,12 +71,12 @@ void write_traces(const std::filesystem::path& folder, const trace::Trace& trace
       if (i >= trace.ranks[r].events.size()) continue;
       const auto& event = trace.ranks[r].events[i];
       writers[r]->set_step(event.step);
-      if (const auto* call = std::get_if<trace::Collective>(&event.payload)) {
+      if (const auto* call = event.as<trace::Collective>()) {
         auto entered = *call;
-        entered.left_ns = entered.failed = 0;
+        entered.failed = 0;
         inside[r] = {writers[r]->enter(entered), call->failed != 0};
       } else {
-        writers[r]->record(event.payload);
+        event.payload.visit([&](const auto& payload) { writers[r]->record(payload); });
       }
     }
     for (std::size_t r = 0; r < writers.size(); ++r)

@@ -182,7 +182,7 @@ TEST_P(Setup, OfLossesWithTermsOfTheirOwnIsNoFinding) {
   auto trace = Job(GetParam()).run();
   for (auto& rank : trace.ranks)
     for (auto& event : rank.events)
-      if (auto* loss = std::get_if<trace::Loss>(&event.payload))
+      if (auto* loss = event.change<trace::Loss>())
         loss->backward_value +=
             0.1 * static_cast<double>(rank.participant.rank * (1 + event.step % 3));
   EXPECT_NE(state(trace, "loss-weight-differs"), State::found);

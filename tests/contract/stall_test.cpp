@@ -31,14 +31,14 @@ struct Entered {
 void enter(trace::Trace& trace, const Entered& call) {
   auto& rank = trace.ranks.at(static_cast<std::size_t>(call.rank));
   record(rank, 0,
-         trace::Collective{.left_ns = call.left_ms * kMs,
-                           .failed = call.failed,
+         trace::Collective{.failed = call.failed,
                            .sequence = call.sequence,
                            .group = call.group,
                            .op = call.op,
                            .root = call.root,
                            .dtype = "float",
-                           .sizes = {call.size}});
+                           .sizes = {call.size}},
+         call.left_ms * kMs);
   rank.events.back().time_ns = call.at_ms * kMs;
 }
 

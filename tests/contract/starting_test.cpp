@@ -224,8 +224,8 @@ class Preparing : public Launching {
   // As if it had been broken off, with all that came after it.
   static void break_off_last_writing(trace::Trace& trace) {
     auto& events = trace.ranks.back().events;
-    std::erase_if(events, [](const auto& event) {
-      const auto* file = std::get_if<DataFile>(&event.payload);
+    std::erase_if(events, [](const trace::Event& event) {
+      const auto* file = event.as<DataFile>();
       return file != nullptr && file->action != "write_begin";
     });
   }

@@ -152,12 +152,12 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Communicators, kTwoAndThree, testing::PrintToStr
 
 constexpr std::int64_t kSecond = 1'000'000'000;
 
-trace::Collective in_group(const std::string& group, std::int64_t sequence, std::int64_t left_ns,
-                           bool failed = false) {
-  return {left_ns, failed ? 1 : 0, sequence, group, "allreduce", "sum", -1, "float", {4}};
+trace::Collective in_group(const std::string& group, std::int64_t sequence, bool failed = false) {
+  return {failed ? 1 : 0, sequence, group, "allreduce", "sum", -1, "float", {4}};
 }
-void enter(trace::ParticipantTrace& rank, std::int64_t at_ns, const trace::Collective& call) {
-  record(rank, 0, call);
+void enter(trace::ParticipantTrace& rank, std::int64_t at_ns, std::int64_t left_ns,
+           const trace::Collective& call) {
+  record(rank, 0, call, left_ns);
   rank.events.back().time_ns = at_ns;
 }
 
@@ -166,11 +166,11 @@ void enter(trace::ParticipantTrace& rank, std::int64_t at_ns, const trace::Colle
 trace::Trace in_two_orders(int world_size, bool gives_up) {
   auto trace = empty_trace(world_size);
   for (auto& rank : trace.ranks) {
-    enter(rank, 10, in_group("A", 1, 20));
-    enter(rank, 30, in_group("B", 1, 40));
+    enter(rank, 10, 20, in_group("A", 1));
+    enter(rank, 30, 40, in_group("B", 1));
     const bool is_first = rank.participant.rank == 0;
     const auto left = gives_up ? 2 * kSecond : 0;
-    enter(rank, 50, in_group(is_first ? "A" : "B", 2, left, gives_up));
+    enter(rank, 50, left, in_group(is_first ? "A" : "B", 2, gives_up));
     end(trace, rank.participant.rank, gives_up ? "raised" : "deadline", 0, gives_up);
   }
   return trace;
@@ -190,7 +190,7 @@ TEST_P(Communicators, InTwoOrdersAreNamedWithBothGroups) {
 TEST_P(Communicators, InTwoOrdersOnOneStreamAreNamedToo) {
   auto trace = in_two_orders(world_size(), false);
   for (auto& rank : trace.ranks)
-    enter(rank, 60, in_group(rank.participant.rank == 0 ? "B" : "A", 2, 0));
+    enter(rank, 60, 0, in_group(rank.participant.rank == 0 ? "B" : "A", 2));
   expect_only(trace, "communicator-order", odd_one_out(world_size(), 0), 0);
 }
 
@@ -198,8 +198,8 @@ TEST_P(Communicators, InOneOrderAndWaitedForInAnotherAreRight) {
   auto trace = empty_trace(world_size());
   for (auto& rank : trace.ranks) {
     const bool is_first = rank.participant.rank == 0;
-    enter(rank, 10, in_group("A", 1, is_first ? 40 : 30));
-    enter(rank, 20, in_group("B", 1, is_first ? 30 : 40));
+    enter(rank, 10, is_first ? 40 : 30, in_group("A", 1));
+    enter(rank, 20, is_first ? 30 : 40, in_group("B", 1));
     end(trace, rank.participant.rank, "completed");
   }
   expect_nothing(trace);
@@ -212,10 +212,10 @@ TEST_P(Communicators, AreNotToBlameForADeath) {
   auto trace = empty_trace(std::max(3, world_size()));
   for (auto& rank : trace.ranks) {
     const int number = rank.participant.rank;
-    enter(rank, 10, in_group("all", 1, 20));
-    if (number < 2) enter(rank, 30, in_group("pair", 1, 40));
-    if (number == 0) enter(rank, 50, in_group("pair", 2, 0));
-    if (number > 1) enter(rank, 50, in_group("all", 2, 0));
+    enter(rank, 10, 20, in_group("all", 1));
+    if (number < 2) enter(rank, 30, 40, in_group("pair", 1));
+    if (number == 0) enter(rank, 50, 0, in_group("pair", 2));
+    if (number > 1) enter(rank, 50, 0, in_group("all", 2));
     end(trace, number, number == 1 ? "signalled" : "deadline", number == 1 ? SIGKILL : 0);
   }
   EXPECT_EQ(state(trace, "communicator-order"), State::clean);
@@ -230,11 +230,11 @@ trace::Trace behind_a_root(int world_size, const std::string& how, int signal) {
   const int last = static_cast<int>(trace.ranks.size()) - 1;
   for (auto& rank : trace.ranks) {
     const int number = rank.participant.rank;
-    enter(rank, 10, in_group("A", 1, 20));
-    if (number < 2) enter(rank, 30, in_group("B", 1, 40));
-    if (number == 1) enter(rank, 50, in_group("A", 2, 60));
-    if (number == 1) enter(rank, 70, in_group("B", 2, 0));
-    if (number != 1 && number != last) enter(rank, 50, in_group("A", 2, 0));
+    enter(rank, 10, 20, in_group("A", 1));
+    if (number < 2) enter(rank, 30, 40, in_group("B", 1));
+    if (number == 1) enter(rank, 50, 60, in_group("A", 2));
+    if (number == 1) enter(rank, 70, 0, in_group("B", 2));
+    if (number != 1 && number != last) enter(rank, 50, 0, in_group("A", 2));
     end(trace, number, number == last ? how : "deadline", number == last ? signal : 0);
   }
   return trace;

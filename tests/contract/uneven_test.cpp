@@ -46,18 +46,18 @@ struct UnevenJob {
                    std::size_t reached) const {
     std::size_t entered = 0, drawn = 0;
     std::int64_t step = 0;
-    const auto tell = [&](trace::Payload payload) {
-      if (to) record(*to, step, std::move(payload));
+    const auto tell = [&](trace::SharedPayload payload, bool answered = true) {
+      if (to) record(*to, step, std::move(payload), answered ? 1 : 0);
     };
     const auto call = [&](const char* op, std::vector<std::int64_t> sizes) {
       ++entered;
       const bool answered = !to || entered <= reached;
-      tell(trace::Collective{.left_ns = answered ? 1 : 0,
-                             .sequence = static_cast<std::int64_t>(entered),
+      tell(trace::Collective{.sequence = static_cast<std::int64_t>(entered),
                              .group = "world",
                              .op = op,
                              .dtype = "float",
-                             .sizes = std::move(sizes)});
+                             .sizes = std::move(sizes)},
+           answered);
       return answered;
     };
     tell(trace::Engine{"distributed_data_parallel", 2});
@@ -150,20 +150,20 @@ TEST_P(Uneven, BatchesAreNotToBlameForARankThatEndsBeforeItsNextPass) {
   for (int r = 0; r < w; ++r) {
     auto& rank = trace.ranks[static_cast<std::size_t>(r)];
     rank.closed = r != 1;
-    std::erase_if(rank.events, [](const auto& event) {
-      const auto* call = std::get_if<trace::Collective>(&event.payload);
+    std::erase_if(rank.events, [](const trace::Event& event) {
+      const auto* call = event.as<trace::Collective>();
       return call != nullptr && call->op == "barrier";
     });
     if (r == 1) continue;
     record(rank, 3, trace::PassBegin{"train", 1});
     record(rank, 3, trace::Samples{"train", {100 * r + 3}});
     record(rank, 3,
-           trace::Collective{.left_ns = 0,
-                             .sequence = 4,
+           trace::Collective{.sequence = 4,
                              .group = "world",
                              .op = "allreduce",
                              .dtype = "float",
-                             .sizes = {kElements}});
+                             .sizes = {kElements}},
+           0);
   }
   EXPECT_EQ(state(trace, "uneven-batches"), State::clean);
 }

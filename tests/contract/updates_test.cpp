@@ -36,8 +36,8 @@ TEST_P(Updates, FewerOnOneRankWithAsManyBatchesAreNamed) {
   auto trace = Job(GetParam()).run();
   auto& events = trace.ranks[1].events;
   // It leaves out an update where values are not recorded.
-  const auto left_out = std::find_if(events.begin(), events.end(), [](const auto& event) {
-    return event.step == 5 && std::holds_alternative<trace::Update>(event.payload);
+  const auto left_out = std::find_if(events.begin(), events.end(), [](const trace::Event& event) {
+    return event.step == 5 && event.is<trace::Update>();
   });
   ASSERT_NE(left_out, events.end());
   for (auto event = left_out; event != events.end(); ++event) --event->step;

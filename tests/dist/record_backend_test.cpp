@@ -36,7 +36,7 @@ void barrier_of(c10d::ProcessGroup& group) {
 
 void expect_left_after_entered(const trace::ParticipantTrace& trace) {
   for (const auto& at : trace.all<Collective>())
-    EXPECT_GT(at.event->left_ns, at.time_ns) << at.event->op << " " << at.event->sequence;
+    EXPECT_GT(at.left_ns, at.time_ns) << at.event->op << " " << at.event->sequence;
 }
 
 TEST(RecordBackend, WritesEveryCollectiveWithItsFields) {

@@ -36,10 +36,13 @@ class RecordJob {
   }
   trace::Trace trace() const { return trace::read(folder_.path()); }
   // What the test's own code called: run_thread_ranks begins with a barrier, sequence 1.
-  std::vector<trace::Collective> collectives(int rank) const {
-    std::vector<trace::Collective> found;
+  struct Call : trace::Collective {
+    std::int64_t left_ns;  // 0 = still inside
+  };
+  std::vector<Call> collectives(int rank) const {
+    std::vector<Call> found;
     const auto trace = trace_of(rank);
-    for (const auto& at : trace.all<trace::Collective>()) found.push_back(*at.event);
+    for (const auto& at : trace.all<trace::Collective>()) found.push_back({*at.event, at.left_ns});
     if (found.empty() || found[0].op != "barrier" || found[0].sequence != 1) {
       ADD_FAILURE() << "no opening barrier";
       return {};

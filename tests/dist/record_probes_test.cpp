@@ -345,7 +345,7 @@ TEST(RecordProbes, BuffersOfAnEvaluationAreAlwaysRecorded) {
   EXPECT_THAT(steps_of<trace::Buffers>(trace), ElementsAre(-1, 0, 3));
   std::vector<std::string> last;  // Buffers, Forward, Forward
   for (auto event = trace.events.end() - 3; event != trace.events.end(); ++event)
-    last.push_back(trace::name_of(event->payload));
+    last.push_back(trace::name_of(event->payload.index()));
   EXPECT_THAT(last, ElementsAre("buffers", "forward", "forward"));
   EXPECT_NE(trace.all<trace::Buffers>()[2].event->values[0].hash,
             trace.all<trace::Buffers>()[1].event->values[0].hash);

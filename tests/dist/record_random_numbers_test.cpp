@@ -25,7 +25,7 @@ TEST(RecordRandomNumbers, AreHashedRowByRow) {
   const auto strided = numbers.t().contiguous().t();
   const auto events = recorded({numbers, reversed, strided});
   ASSERT_EQ(events.size(), 3U);
-  EXPECT_EQ(events[0].ids, (std::vector<std::int64_t>{7, 3, 5}));
+  EXPECT_EQ(events[0].ids.list(), (std::vector<std::int64_t>{7, 3, 5}));
   ASSERT_EQ(events[0].hashes.size(), 3U);
   EXPECT_EQ(events[0].hashes[0], events[0].hashes[2]);
   EXPECT_NE(events[0].hashes[0], events[0].hashes[1]);

@@ -34,7 +34,7 @@ TEST(RecordRaw, ACollectiveStandsOnTheFlightBoardUntilItIsLeft) {
   const auto calls = rank.all<trace::Collective>();
   ASSERT_EQ(calls.size(), 2u);
   for (const auto& call : calls) {
-    EXPECT_NE(call.event->left_ns, 0);
+    EXPECT_NE(call.left_ns, 0);
     EXPECT_EQ(call.event->failed, call.event->sequence == 2 ? 1 : 0);
   }
   ASSERT_EQ(rank.all<trace::Group>().size(), 1u);
@@ -49,10 +49,10 @@ TEST(RecordRaw, StreamsAndMemoryAreWrittenAsTold) {
   probes.tell(trace::SharedMemory{"failed", 5, 300, 200, 250, 28});
   const auto rank = trace::read_file(trace::trace_file(folder.path(), 0));
   ASSERT_EQ(rank.events.size(), 2u);
-  const auto& use = std::get<trace::StreamUse>(rank.events[0].payload);
+  const auto& use = *rank.events[0].as<trace::StreamUse>();
   EXPECT_EQ(std::tie(use.action, use.stream, use.buffer, use.event),
             std::make_tuple(std::string("read"), 7, 100u, 0u));
-  const auto& memory = std::get<trace::SharedMemory>(rank.events[1].payload);
+  const auto& memory = *rank.events[1].as<trace::SharedMemory>();
   EXPECT_EQ(std::tie(memory.needed, memory.free, memory.total, memory.error),
             std::make_tuple(300, 200, 250, 28));
 }

@@ -272,7 +272,7 @@ TEST(Recorder, WithoutItsDataTheBatchesThatWereDealtAreTheSamples) {
   EXPECT_THAT(names_of(diagnose::diagnose(trace)), SizeIs(0));
   for (const auto& rank : trace.ranks) {
     ASSERT_THAT(all<trace::Samples>(rank), SizeIs(6));
-    EXPECT_THAT(rank.all<trace::Samples>()[4].event->ids, SizeIs(kBatch));
+    EXPECT_THAT(rank.all<trace::Samples>()[4].event->ids.list(), SizeIs(kBatch));
     EXPECT_EQ(rank.all<trace::Samples>()[4].step, 4);
     EXPECT_THAT(all<trace::PassEnd>(rank), SizeIs(2));
     ASSERT_THAT(all<trace::Dataset>(rank), SizeIs(1));

@@ -53,6 +53,11 @@ class RandomFields {
     list.resize(below(6));
     for (auto& item : list) fill(item);
   }
+  void fill(Ids& ids) {
+    std::vector<std::int64_t> list;
+    fill(list);
+    ids = std::move(list);
+  }
   void fill(Summary& summary) {
     summary.hash = engine_();
     fill(summary.norm);
@@ -100,12 +105,16 @@ class Text {
     for (auto& item : list) text += ",", add(item);
     text += "]";
   }
+  void add(Ids& ids) {
+    auto list = ids.list();
+    add(list);
+  }
   void add(Summary& summary) { summary.visit(*this); }
 };
 
-inline std::string text_of(Payload payload) {
+inline std::string text_of(const SharedPayload& payload) {
   Text text;
-  std::visit([&](auto& event) { text.text = event.kName, event.visit(text); }, payload);
+  payload.visit([&](auto event) { text.text = event.kName, event.visit(text); });
   return text.text;
 }
 

@@ -35,7 +35,7 @@ Trace whole() {
 TEST(Levels, AreTheBackendThenAllButSamplesAndMetricsThenAll) {
   std::map<int, std::string> names;
   for (std::size_t kind = 0; kind < kKinds; ++kind)
-    names[level_of(of_kind(kind))] += std::string(" ") + name_of(of_kind(kind));
+    names[level_of(name_of(kind))] += std::string(" ") + name_of(kind);
   EXPECT_EQ(names[0], " collective rank_end");
   EXPECT_EQ(names[2],
             " dataset set_epoch pass_begin pass_end samples metric random_numbers decision shard "
@@ -55,7 +55,7 @@ TEST(Levels, KeepWhatIsOfThemAndBelowInItsOrder) {
       std::size_t latest = 0;
       for (const auto& event : rank.events) kept.push_back(event.time_ns);
       for (std::size_t i = 0; i < 2 * kKinds; ++i) {
-        if (level_of(of_kind(i % kKinds)) > level) continue;
+        if (level_of(name_of(i % kKinds)) > level) continue;
         expected.push_back(static_cast<std::int64_t>(i));
         latest += i < kKinds ? 1 : 0;
       }

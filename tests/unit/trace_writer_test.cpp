@@ -82,7 +82,7 @@ Collective collective(std::int64_t sequence, const char* op = "allreduce") {
 
 std::vector<std::int64_t> sequences(const std::vector<Event>& events) {
   std::vector<std::int64_t> found;
-  for (const auto& event : events) found.push_back(std::get<Collective>(event.payload).sequence);
+  for (const auto& event : events) found.push_back(event.as<Collective>()->sequence);
   return found;
 }
 
@@ -113,7 +113,7 @@ TEST_F(TraceWriter, KilledInTheMiddleLeavesAWholePrefix) {
     for (std::size_t i = 0; i < trace.events.size(); ++i) {
       const auto number = static_cast<std::int64_t>(i);
       ASSERT_EQ(trace.events[i].step, number);
-      ASSERT_EQ(std::get<Samples>(trace.events[i].payload).ids,
+      ASSERT_EQ(trace.events[i].as<Samples>()->ids.list(),
                 std::vector<std::int64_t>(i % 50, number));
     }
   }
@@ -140,13 +140,13 @@ TEST_F(TraceWriter, BoardShowsWhatIsUnfinishedRunningAndKilled) {
     EXPECT_EQ(board.entered, 4u);
     EXPECT_EQ(board.left, 2u);
     EXPECT_THAT(sequences(board.in_flight), ::testing::ElementsAre(2, 4));
-    EXPECT_EQ(std::get<Collective>(board.in_flight.at(0).payload).op, "broadcast");
+    EXPECT_EQ(board.in_flight.at(0).as<Collective>()->op, "broadcast");
 
     const auto trace = read_file(file_);
     ASSERT_EQ(trace.events.size(), 4u);
     for (const auto& event : trace.all<Collective>()) {
       const bool left = event.event->sequence % 2 == 1;
-      EXPECT_EQ(event.event->left_ns >= event.time_ns, left) << event.event->sequence;
+      EXPECT_EQ(event.left_ns >= event.time_ns, left) << event.event->sequence;
       EXPECT_EQ(event.event->failed, event.event->sequence == 1);
     }
   }
@@ -169,7 +169,7 @@ TEST_F(TraceWriter, BoardHolds64AndTheCountersTheRest) {
   const auto trace = read_file(file_);
   EXPECT_EQ(trace.events.size(), 72u);
   for (const auto& event : trace.all<Collective>())
-    EXPECT_EQ(event.event->left_ns > 0, event.event->sequence < 72);
+    EXPECT_EQ(event.left_ns > 0, event.event->sequence < 72);
 }
 
 // Four threads enter, leave (each other's, too) and record, while the file is read.
@@ -197,7 +197,7 @@ TEST_F(TraceWriter, ThreadsDoNotDisturbEachOther) {
       EXPECT_LE(board.in_flight.size(), static_cast<std::size_t>(2 * kThreads + 1));
       const auto so_far = read_file(file_);
       for (const auto& event : so_far.all<Collective>())
-        EXPECT_TRUE(event.event->left_ns == 0 || event.event->left_ns >= event.time_ns);
+        EXPECT_TRUE(event.left_ns == 0 || event.left_ns >= event.time_ns);
     }
   });
   for (auto& thread : threads) thread.join();
@@ -213,7 +213,7 @@ TEST_F(TraceWriter, ThreadsDoNotDisturbEachOther) {
   std::int64_t last = 0;
   for (const auto& event : trace.all<Collective>()) {
     seen.push_back(event.event->sequence);
-    EXPECT_GE(event.event->left_ns, event.time_ns);
+    EXPECT_GE(event.left_ns, event.time_ns);
     EXPECT_GE(event.time_ns, last) << "in the order they were entered";
     last = event.time_ns;
   }
@@ -318,7 +318,7 @@ TEST_F(TraceWriter, NoRoomCutsTheTraceAndNotTheProgram) {
   ASSERT_LT(epochs.size(), 50'000u);
   for (std::size_t i = 0; i < epochs.size(); ++i)
     ASSERT_EQ(epochs[i].event->epoch, static_cast<std::int64_t>(i));
-  EXPECT_GT(trace.all<Collective>().at(0).event->left_ns, 0);
+  EXPECT_GT(trace.all<Collective>().at(0).left_ns, 0);
   EXPECT_EQ(trace.all<Collective>().size(), 1u);
 }
 
@@ -338,7 +338,7 @@ TEST_F(TraceWriter, LeavesWhatWasEnteredLongBefore) {
   EXPECT_FALSE(trace.truncated);
   EXPECT_EQ(trace.events.size(), 47u);
   for (const auto& event : trace.all<Collective>()) {
-    EXPECT_GE(event.event->left_ns, event.time_ns);
+    EXPECT_GE(event.left_ns, event.time_ns);
     EXPECT_EQ(event.event->failed, event.event->sequence - 1);
   }
 }

@@ -37,12 +37,11 @@ struct Work {
 Work work_of(const trace::ParticipantTrace& rank) {
   Work work;
   for (const auto& event : rank.events) {
-    work.updates += std::holds_alternative<trace::Update>(event.payload) ? 1 : 0;
-    work.metrics += std::holds_alternative<trace::Metric>(event.payload) ? 1 : 0;
-    if (const auto* call = std::get_if<trace::Collective>(&event.payload))
+    work.updates += event.is<trace::Update>() ? 1 : 0;
+    work.metrics += event.is<trace::Metric>() ? 1 : 0;
+    if (const auto* call = event.as<trace::Collective>())
       for (const auto size : call->sizes) work.moved += size;
-    if (const auto* samples = std::get_if<trace::Samples>(&event.payload))
-      work.samples += samples->ids.size();
+    if (const auto* samples = event.as<trace::Samples>()) work.samples += samples->ids.size();
   }
   return work;
 }

@@ -18,7 +18,7 @@ class SpanReader {
     for (const auto& event : rank.events) {
       span_.step = event.step;
       started_ = started_ || event.step >= 0;
-      std::visit([this](const auto& payload) { take(payload); }, event.payload);
+      event.payload.visit([this](const auto& payload) { take(payload); });
     }
     if (started_ && any_) spans_.push_back(span_);
     return std::move(spans_);
@@ -109,18 +109,14 @@ bool stopped_unseen(const trace::ParticipantTrace& rank) {
   // Since the last update: a step began, waits for other ranks, had an arrival recorded.
   bool steps = false, waits = false, arrived = false;
   for (const auto& event : rank.events) {
-    if (std::holds_alternative<trace::Update>(event.payload)) steps = waits = arrived = false;
-    if (std::holds_alternative<trace::GradientArrived>(event.payload)) arrived = true;
-    if (const auto* drawn = std::get_if<trace::Samples>(&event.payload))
-      steps = steps || drawn->phase == "train";
-    if (const auto* forward = std::get_if<trace::Forward>(&event.payload))
-      steps = steps || forward->training;
-    if (const auto* call = std::get_if<trace::Collective>(&event.payload))
-      waits = waits || call->left_ns == 0 || call->failed != 0;
-    if (const auto* begin = std::get_if<trace::PassBegin>(&event.payload))
-      begun += begin->phase == "train";
-    if (const auto* end = std::get_if<trace::PassEnd>(&event.payload))
-      ended += end->phase == "train";
+    if (event.is<trace::Update>()) steps = waits = arrived = false;
+    if (event.is<trace::GradientArrived>()) arrived = true;
+    if (const auto* drawn = event.as<trace::Samples>()) steps = steps || drawn->phase == "train";
+    if (const auto* forward = event.as<trace::Forward>()) steps = steps || forward->training;
+    if (const auto* call = event.as<trace::Collective>())
+      waits = waits || event.left_ns == 0 || call->failed != 0;
+    if (const auto* begin = event.as<trace::PassBegin>()) begun += begin->phase == "train";
+    if (const auto* end = event.as<trace::PassEnd>()) ended += end->phase == "train";
   }
   // A batch that is left over when a pass ends in order is no step.
   const bool passes_ended = begun > 0 && begun == ended;

@@ -1,6 +1,7 @@
 #include <lockstep/diagnose/calls.h>
 
 #include <algorithm>
+#include <tuple>
 
 namespace lockstep::diagnose {
 namespace {
@@ -25,26 +26,33 @@ bool is_point_to_point(const trace::Collective& call) {
 
 namespace {
 
+// Tells `what` each call of a rank's last attempt.
+template <class What>
+void walk_calls(const trace::ParticipantTrace& rank, What what) {
+  std::vector<const std::string*> passes;  // that have begun
+  for (std::size_t i = rank.last_attempt; i < rank.events.size(); ++i) {
+    const auto& event = rank.events[i];
+    if (const auto* begin = event.as<trace::PassBegin>()) passes.push_back(&begin->phase);
+    if (event.is<trace::PassEnd>() && !passes.empty()) passes.pop_back();
+    const auto* call = event.as<trace::Collective>();
+    if (call == nullptr || is_point_to_point(*call)) continue;
+    what(Call{rank.participant.rank, event.step, event.time_ns, event.left_ns, call,
+              passes.empty() ? nullptr : passes.back()});
+  }
+}
+
 Calls find_calls(const Run& run) {
   Calls calls;
   for (const auto* rank : run.ranks) {
-    auto next = calls.begin();               // a rank's calls mostly come in this order
-    std::vector<const std::string*> passes;  // that have begun
-    for (std::size_t i = rank->last_attempt; i < rank->events.size(); ++i) {
-      const auto& event = rank->events[i];
-      if (const auto* begin = std::get_if<trace::PassBegin>(&event.payload))
-        passes.push_back(&begin->phase);
-      if (std::holds_alternative<trace::PassEnd>(event.payload) && !passes.empty())
-        passes.pop_back();
-      const auto* call = std::get_if<trace::Collective>(&event.payload);
-      if (call == nullptr || is_point_to_point(*call)) continue;
-      const bool is_next = next != calls.end() && next->first.second == call->sequence &&
-                           next->first.first == call->group;
-      const auto place = is_next ? next : calls.try_emplace({call->group, call->sequence}).first;
-      place->second.push_back({rank->participant.rank, event.step, event.time_ns, call,
-                               passes.empty() ? nullptr : passes.back()});
+    auto next = calls.begin();  // a rank's calls mostly come in this order
+    walk_calls(*rank, [&](const Call& call) {
+      const auto& [group, sequence] = std::tie(call.collective->group, call.collective->sequence);
+      const bool is_next =
+          next != calls.end() && next->first.second == sequence && next->first.first == group;
+      const auto place = is_next ? next : calls.try_emplace({group, sequence}).first;
+      place->second.push_back(call);
       next = std::next(place);
-    }
+    });
   }
   return calls;
 }
@@ -53,7 +61,7 @@ Calls find_calls(const Run& run) {
 template <class Stop>
 bool any_call(const trace::ParticipantTrace& rank, Stop stop) {
   for (std::size_t i = rank.last_attempt; i < rank.events.size(); ++i)
-    if (const auto* call = std::get_if<trace::Collective>(&rank.events[i].payload))
+    if (const auto* call = rank.events[i].as<trace::Collective>())
       if (!is_point_to_point(*call) && stop(*call)) return true;
   return false;
 }
@@ -92,6 +100,20 @@ bool find_all_alike(const Run& run) {
 
 bool all_call_alike(const Run& run) {
   return run.once(find_all_alike);
+}
+
+bool made_in_the_same_passes(const Run& run) {
+  std::vector<const std::string*> longest;  // phases, call by call
+  return std::all_of(run.ranks.begin(), run.ranks.end(), [&](const auto* rank) {
+    std::size_t made = 0;
+    bool same = true;
+    walk_calls(*rank, [&](const Call& call) {
+      if (made == longest.size()) longest.push_back(call.phase);
+      const auto* other = longest[made++];
+      same = same && (other && call.phase ? *other == *call.phase : other == call.phase);
+    });
+    return same;
+  });
 }
 
 std::set<std::string> ambiguous_groups(const Calls& calls) {
@@ -204,7 +226,7 @@ bool find_equally_often(const Run& run) {
   for (const auto* rank : run.ranks) {
     auto& counts = of_ranks.emplace_back();
     for (std::size_t i = rank->last_attempt; i < rank->events.size(); ++i)
-      if (const auto* call = std::get_if<trace::Collective>(&rank->events[i].payload))
+      if (const auto* call = rank->events[i].as<trace::Collective>())
         counts[rank->events[i].step] += is_point_to_point(*call) ? 0 : 1;
     if (counts.empty()) return false;
   }

@@ -19,6 +19,7 @@ struct Call {
   int rank;
   std::int64_t step;
   std::int64_t time_ns;  // entered
+  std::int64_t left_ns;  // 0 = still inside
   const trace::Collective* collective;
   const std::string* phase;  // of the innermost pass that it was made in; null outside of any
 };
@@ -34,6 +35,10 @@ bool has_calls(const Run& run);  // calls_of() has any
 // Every rank makes the same calls in the same order, as far as it gets, and in no group one twice: then there
 // is no mismatch and no ambiguous group. Asked before calls_of(), which takes far longer.
 bool all_call_alike(const Run& run);
+
+// Every rank makes its k-th call in a pass of the same phase as the others. Asked before calls_of(), which takes far
+// longer.
+bool made_in_the_same_passes(const Run& run);
 
 // Groups in which one rank has a sequence twice: several groups under one name, or one that began
 // anew. Which of their calls belong together cannot be told.

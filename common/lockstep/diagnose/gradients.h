@@ -57,9 +57,9 @@ template <class T>
 auto of_updates(const trace::ParticipantTrace& rank) {
   std::vector<trace::ParticipantTrace::At<T>> kept;
   for (const auto& event : rank.events) {
-    if (const auto* payload = std::get_if<T>(&event.payload))
-      kept.push_back({event.step, event.time_ns, payload});
-    const auto* scaled = std::get_if<trace::ScaledStep>(&event.payload);
+    if (const auto* payload = event.as<T>())
+      kept.push_back({event.step, event.time_ns, payload, event.left_ns});
+    const auto* scaled = event.as<trace::ScaledStep>();
     if (scaled == nullptr || scaled->updates) continue;
     while (!kept.empty() && kept.back().step == event.step) kept.pop_back();
   }

@@ -1,6 +1,7 @@
 #include <lockstep/diagnose/passes.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace lockstep::diagnose {
@@ -37,17 +38,17 @@ class PassReader {
 
   std::vector<RankPass> read(const trace::ParticipantTrace& rank) {
     for (const auto& event : rank.events) {
-      if (const auto* begin = std::get_if<trace::PassBegin>(&event.payload))
+      if (const auto* begin = event.as<trace::PassBegin>())
         begin_pass(*begin, event.step);
-      else if (const auto* end = std::get_if<trace::PassEnd>(&event.payload))
+      else if (const auto* end = event.as<trace::PassEnd>())
         end_pass(*end);
-      else if (const auto* samples = std::get_if<trace::Samples>(&event.payload))
+      else if (const auto* samples = event.as<trace::Samples>())
         draw(*samples);
-      else if (const auto* call = std::get_if<trace::SetEpoch>(&event.payload))
+      else if (const auto* call = event.as<trace::SetEpoch>())
         set_epoch(call->epoch);
-      else if (const auto* metric = std::get_if<trace::Metric>(&event.payload))
+      else if (const auto* metric = event.as<trace::Metric>())
         count(*metric);
-      else if (const auto* attempt = std::get_if<trace::Attempt>(&event.payload))
+      else if (const auto* attempt = event.as<trace::Attempt>())
         begin_attempt(attempt->restart_count);
     }
     return std::move(passes_);
@@ -109,6 +110,70 @@ std::vector<RankPass> passes_of(const trace::ParticipantTrace& rank, const std::
 
 namespace {
 
+// Tells `what` each id of the batches, in ascending order, and how often it is there. `walk` gives the batches, one after
+// another, to what it is called with. Ids that fill most of a range are counted: sorting takes five times as long.
+template <class Walk, class What>
+void tally(Walk walk, What what) {
+  std::size_t total = 0;
+  auto least = std::numeric_limits<std::int64_t>::max(),
+       most = std::numeric_limits<std::int64_t>::min();
+  walk([&](Batch batch) {
+    total += batch.size();
+    for (const auto id : batch) least = std::min(least, id), most = std::max(most, id);
+  });
+  if (total == 0) return;
+  const auto first = static_cast<std::uint64_t>(least);  // a difference of any two fits
+  const auto range = static_cast<std::uint64_t>(most) - first;
+  if (range / 4 >= total) {
+    std::vector<std::int64_t> ids;
+    ids.reserve(total);
+    walk([&](Batch batch) { ids.insert(ids.end(), batch.begin(), batch.end()); });
+    std::sort(ids.begin(), ids.end());
+    for (auto begin = ids.begin(); begin != ids.end();) {
+      const auto end = std::find_if(begin, ids.end(), [&](auto id) { return id != *begin; });
+      what(*begin, end - begin);
+      begin = end;
+    }
+    return;
+  }
+  std::vector<std::uint32_t> times(static_cast<std::size_t>(range) + 1);
+  walk([&](Batch batch) {
+    for (const auto id : batch)
+      ++times[static_cast<std::size_t>(static_cast<std::uint64_t>(id) - first)];
+  });
+  for (std::size_t i = 0; i < times.size(); ++i)
+    if (times[i] > 0) what(static_cast<std::int64_t>(first + i), std::int64_t{times[i]});
+}
+
+void add(DrawCounts& counts, std::int64_t times) {
+  counts.least = counts.different == 0 ? times : std::min(counts.least, times);
+  counts.most = std::max(counts.most, times);
+  counts.total += times;
+  ++counts.different;
+}
+
+template <class Walk>
+Draws draws_in(Walk walk) {
+  Draws all;
+  tally(walk, [&](std::int64_t id, std::int64_t times) {
+    add(all, times);
+    all.distinct.push_back(id);
+  });
+  return all;
+}
+
+auto batches_of(const RankPass& pass) {
+  return [&pass](auto what) {
+    for (const auto& batch : pass.batches) what(batch);
+  };
+}
+
+auto batches_of(const Pass& pass) {
+  return [&pass](auto what) {
+    for (const auto& rank : pass.ranks) batches_of(rank)(what);
+  };
+}
+
 std::vector<Pass> find_passes(const Run& run, const std::string& phase) {
   // By attempt and place in it: a rank that ended early in one has fewer passes there.
   std::map<std::pair<std::int64_t, std::size_t>, Pass> side_by_side;
@@ -122,6 +187,8 @@ std::vector<Pass> find_passes(const Run& run, const std::string& phase) {
   std::vector<Pass> passes;
   for (auto& [place, pass] : side_by_side)
     if (pass.ranks.size() == run.ranks.size()) passes.push_back(std::move(pass));
+  for (auto& pass : passes)
+    tally(batches_of(pass), [&](std::int64_t, std::int64_t times) { add(pass.drawn, times); });
   return passes;
 }
 
@@ -139,44 +206,6 @@ const std::vector<Pass>& finished_passes(const Run& run, const std::string& phas
   return run.once(find_all_passes).at(phase);
 }
 
-namespace {
-
-// Ids in ascending order. Those that fill most of a range are counted: sorting takes five times as long.
-void sort(std::vector<std::int64_t>& ids) {
-  if (ids.empty()) return;
-  const auto [least, greatest] = std::minmax_element(ids.begin(), ids.end());
-  const auto first = static_cast<std::uint64_t>(*least);  // a difference of any two fits
-  const auto range = static_cast<std::uint64_t>(*greatest) - first;
-  if (range / 4 >= ids.size()) {
-    std::sort(ids.begin(), ids.end());
-    return;
-  }
-  std::vector<std::uint32_t> times(static_cast<std::size_t>(range) + 1);
-  for (const auto id : ids)
-    ++times[static_cast<std::size_t>(static_cast<std::uint64_t>(id) - first)];
-  auto next = ids.begin();
-  for (std::size_t i = 0; i < times.size(); ++i)
-    next = std::fill_n(next, times[i], static_cast<std::int64_t>(first + i));
-}
-
-}  // namespace
-
-Draws draws(std::vector<std::int64_t> ids) {
-  sort(ids);
-  Draws counted;
-  counted.total = static_cast<std::int64_t>(ids.size());
-  for (auto begin = ids.begin(); begin != ids.end();) {
-    auto end = begin + 1;
-    while (end != ids.end() && *end == *begin) ++end;
-    const std::int64_t times = end - begin;
-    counted.least = counted.distinct.empty() ? times : std::min(counted.least, times);
-    counted.most = std::max(counted.most, times);
-    counted.distinct.push_back(*begin);
-    begin = end;
-  }
-  return counted;
-}
-
 std::vector<const trace::Dataset*> train_sets(const Run& run) {
   std::vector<const trace::Dataset*> sets;
   for (const auto* rank : run.ranks)
@@ -189,23 +218,24 @@ std::vector<const trace::Dataset*> train_sets(const Run& run) {
   return sets;
 }
 
-std::string of(std::size_t part, std::int64_t whole) {
+std::string of(std::int64_t part, std::int64_t whole) {
   return std::to_string(part) + " of " + std::to_string(whole);
 }
 
+Draws draws(const std::vector<std::int64_t>& ids) {
+  return draws_in([&](auto what) { what(ids); });
+}
+
 Draws draws(const RankPass& pass) {
-  return draws(pass.order());
+  return draws_in(batches_of(pass));
 }
 
 Draws draws(const Pass& pass) {
-  std::vector<std::int64_t> ids;
-  for (const auto& rank : pass.ranks)
-    for (const auto& batch : rank.batches) ids.insert(ids.end(), batch.begin(), batch.end());
-  return draws(std::move(ids));
+  return draws_in(batches_of(pass));
 }
 
-bool has_overlaps_and_gaps(const Draws& all, std::int64_t size) {
-  return static_cast<std::int64_t>(all.distinct.size()) < std::min(all.total, size);
+bool has_overlaps_and_gaps(const DrawCounts& all, std::int64_t size) {
+  return all.different < std::min(all.total, size);
 }
 
 }  // namespace lockstep::diagnose

@@ -35,8 +35,16 @@ struct RankPass {
   // The epoch in force when the first batch was drawn.
   std::optional<std::int64_t> epoch_at_first_batch() const;
 };
+// How often ids were drawn.
+struct DrawCounts {
+  std::int64_t total = 0;
+  std::int64_t different = 0;        // ids
+  std::int64_t least = 0, most = 0;  // times one of them was drawn
+  std::int64_t again() const { return total - different; }
+};
 struct Pass {
   std::vector<RankPass> ranks;  // as Run::ranks
+  DrawCounts drawn;             // by all of them
   std::int64_t step() const { return ranks.front().step; }
 };
 
@@ -51,21 +59,19 @@ std::vector<RankPass> passes_of(const trace::ParticipantTrace& rank, const std::
 const std::vector<Pass>& finished_passes(const Run& run, const std::string& phase);
 
 // How often which ids were drawn.
-struct Draws {
+struct Draws : DrawCounts {
   std::vector<std::int64_t> distinct;  // ascending
-  std::int64_t total = 0;
-  std::int64_t least = 0, most = 0;  // times one of the distinct ids was drawn
   bool operator==(const Draws& other) const { return distinct == other.distinct; }
 };
-Draws draws(std::vector<std::int64_t> ids);
+Draws draws(const std::vector<std::int64_t>& ids);
 Draws draws(const RankPass& pass);
 Draws draws(const Pass& pass);  // of all ranks
 
 // "3 of 12", for the evidence.
-std::string of(std::size_t part, std::int64_t whole);
+std::string of(std::int64_t part, std::int64_t whole);
 
 // Some ids were drawn again though others were not drawn yet. Repeats of a sampler that pads, and
 // ids left out by one that cuts, are not that.
-bool has_overlaps_and_gaps(const Draws& all, std::int64_t global_size);
+bool has_overlaps_and_gaps(const DrawCounts& all, std::int64_t global_size);
 
 }  // namespace lockstep::diagnose

@@ -12,7 +12,7 @@ std::optional<Part> part(const trace::TrainingState& state, const std::string& n
 std::vector<Restored> restored(const trace::ParticipantTrace& rank) {
   std::vector<Restored> all, saved;
   for (std::size_t i = 0; i < rank.events.size(); ++i) {
-    const auto* state = std::get_if<trace::TrainingState>(&rank.events[i].payload);
+    const auto* state = rank.events[i].as<trace::TrainingState>();
     if (state == nullptr) continue;
     if (state->moment == "saved") saved.push_back({.saved_place = i, .saved = state});
     if (state->moment != "resumed") continue;

@@ -16,8 +16,7 @@ Run::Run(const trace::Trace& of) : trace(of), world_size(of.world_size) {
       indexed_.push_back(rank);
     }
     for (std::size_t kind = 0; kind < std::variant_size_v<trace::Payload>; ++kind)
-      if (const auto at = rank->index.of(kind); !at.empty())
-        kinds.insert(trace::name_of(rank->events[at.front()].payload));
+      if (const auto at = rank->index.of(kind); !at.empty()) kinds.insert(trace::name_of(kind));
   }
   if (!trace.ends.empty()) kinds.insert(trace::RankEnd::kName);
   complete = world_size > 0 && ranks.size() == static_cast<std::size_t>(world_size);

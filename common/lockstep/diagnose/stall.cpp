@@ -17,9 +17,7 @@ struct Ranks {
     for (const auto& end : trace.ends) ends[static_cast<int>(end.rank)] = &end;
     for (const auto& rank : trace.ranks)
       for (std::size_t i = rank.last_attempt; i < rank.events.size(); ++i) {
-        last_ns = std::max(last_ns, rank.events[i].time_ns);
-        if (const auto* call = std::get_if<trace::Collective>(&rank.events[i].payload))
-          last_ns = std::max(last_ns, call->left_ns);
+        last_ns = std::max({last_ns, rank.events[i].time_ns, rank.events[i].left_ns});
       }
     for (const auto& end : trace.ends) last_ns = std::max(last_ns, end.ended_ns);
   }
@@ -51,7 +49,7 @@ struct Ranks {
   std::int64_t waited_ns(const Call& call) const {
     auto until = last_ns;
     if (const auto* end = end_of(call.rank)) until = std::min(until, end->ended_ns);
-    return (call.collective->left_ns != 0 ? call.collective->left_ns : until) - call.time_ns;
+    return (call.left_ns != 0 ? call.left_ns : until) - call.time_ns;
   }
 
   std::map<int, const trace::ParticipantTrace*> traces;
@@ -90,7 +88,7 @@ class Members {
 };
 
 bool completed(const Call& call) {
-  return call.collective->left_ns != 0 && call.collective->failed == 0;
+  return call.left_ns != 0 && call.collective->failed == 0;
 }
 
 const Call* call_of(const std::vector<Call>& calls, int rank) {
@@ -104,8 +102,8 @@ bool all_left_in_order(const Run& run) {
   return std::all_of(run.ranks.begin(), run.ranks.end(), [](const auto* rank) {
     const auto& events = rank->events;
     return std::all_of(events.begin(), events.end(), [](const trace::Event& event) {
-      const auto* call = std::get_if<trace::Collective>(&event.payload);
-      return call == nullptr || (call->left_ns != 0 && call->failed == 0);
+      const auto* call = event.as<trace::Collective>();
+      return call == nullptr || (event.left_ns != 0 && call->failed == 0);
     });
   });
 }
@@ -123,7 +121,7 @@ bool stalls(const Ranks& ranks, const std::vector<Call>& calls, const std::set<i
   bool under_way = false;
   for (const auto& call : calls) {
     if (call.collective->failed != 0) return true;
-    if (call.collective->left_ns != 0 || ranks.ended_in_order(call.rank)) continue;
+    if (call.left_ns != 0 || ranks.ended_in_order(call.rank)) continue;
     if (ranks.waited_ns(call) >= patience.count()) return true;
     under_way = true;
   }
@@ -161,8 +159,8 @@ struct Outcome {
   explicit Outcome(const std::vector<Call>& calls) : odd(odd_ranks(calls)) {
     for (const auto& call : calls) {
       if (call.collective->failed == 0) continue;
-      if (call.collective->left_ns - call.time_ns >= kPatience)
-        given_up_ns = std::min(given_up_ns, call.collective->left_ns);
+      if (call.left_ns - call.time_ns >= kPatience)
+        given_up_ns = std::min(given_up_ns, call.left_ns);
       else
         cut_off = true;
     }
@@ -188,7 +186,7 @@ const trace::Collective* inside_of(const trace::ParticipantTrace* rank) {
   if (rank == nullptr || rank->closed) return nullptr;
   const trace::Collective* inside = nullptr;
   for (const auto& at : rank->latest<trace::Collective>())
-    if (at.event->left_ns == 0) inside = at.event;
+    if (at.left_ns == 0) inside = at.event;
   return inside;
 }
 
@@ -201,7 +199,7 @@ RankState state_of_missing(const Ranks& ranks, int rank) {
 
 RankState state_of_present(const Ranks& ranks, const Call& call, const Outcome& outcome) {
   const auto* end = ranks.end_of(call.rank);
-  const bool left = call.collective->left_ns != 0;
+  const bool left = call.left_ns != 0;
   const auto by_end = state_by_end(end);
   // A rank that ends itself after it has waited, as NCCL's watchdog does, is its peers' victim.
   const bool gave_up = end != nullptr && end->signal == SIGABRT &&

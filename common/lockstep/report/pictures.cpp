@@ -109,7 +109,7 @@ void draw_timeline(const trace::Trace& trace, const Run& run, Pictures& pictures
                                 .entered_s = seconds(call->time_ns - start),
                                 .left_s = {},
                                 .failed = what.failed != 0});
-      if (what.left_ns != 0) pictures.calls.back().left_s = seconds(what.left_ns - start);
+      if (call->left_ns != 0) pictures.calls.back().left_s = seconds(call->left_ns - start);
     }
 }
 

@@ -28,9 +28,7 @@ std::int64_t last_moment(const std::map<int, ParticipantTrace>& ranks) {
   auto last = std::numeric_limits<std::int64_t>::min();
   for (const auto& [number, rank] : ranks)
     for (const auto& event : rank.events) {
-      last = std::max(last, event.time_ns);
-      if (const auto* call = std::get_if<Collective>(&event.payload))
-        last = std::max(last, call->left_ns);
+      last = std::max({last, event.time_ns, event.left_ns});
     }
   return last;
 }
@@ -54,11 +52,10 @@ void append(ParticipantTrace& rank, ParticipantTrace later, const Shift& shift) 
   for (auto& event : later.events) {
     event.step += shift.steps;
     event.time_ns += shift.time_ns;
-    if (auto* call = std::get_if<Collective>(&event.payload)) {
-      call->group += shift.groups;
-      if (call->left_ns != 0) call->left_ns += shift.time_ns;
-    }
-    if (auto* group = std::get_if<Group>(&event.payload)) group->name += shift.groups;
+    if (event.left_ns != 0) event.left_ns += shift.time_ns;
+    if (shift.groups.empty()) continue;
+    if (auto* call = event.change<Collective>()) call->group += shift.groups;
+    if (auto* group = event.change<Group>()) group->name += shift.groups;
   }
   if (rank.events.empty())
     rank.events = std::move(later.events);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <lockstep/base/error.h>
+#include <lockstep/trace/ids.h>
 
 #include <cstdint>
 #include <cstring>
@@ -52,6 +53,10 @@ class Encoder {
       for (auto& item : list) put(item);
     }
   }
+  void put(Ids& ids) {
+    auto list = ids.list();
+    put(list);
+  }
   template <class T>
   requires std::is_class_v<T>
   void put(T& nested) { nested.visit(*this); }
@@ -63,7 +68,9 @@ class Encoder {
 // is there.
 class Decoder {
  public:
-  Decoder(const std::uint8_t* begin, const std::uint8_t* end) : next_(begin), end_(end) {}
+  // `last`: the ids that were read last, if any; the next ones share them if they are the same.
+  Decoder(const std::uint8_t* begin, const std::uint8_t* end, Ids& last)
+      : next_(begin), end_(end), last_(last) {}
 
   template <class T>
   void operator()(const char*, T& value) {
@@ -111,12 +118,26 @@ class Decoder {
       for (auto& item : list) get(item);
     }
   }
+  void get(Ids& ids) {
+    const auto* begin = next_;
+    const auto size = count(8) * 8;
+    if (size == last_.size() * 8 && std::memcmp(next_, last_.begin(), size) == 0) {
+      next_ += size;
+    } else {
+      next_ = begin;
+      std::vector<std::int64_t> list;
+      get(list);
+      last_ = std::move(list);
+    }
+    ids = last_;
+  }
   template <class T>
   requires std::is_class_v<T>
   void get(T& nested) { nested.visit(*this); }
 
   const std::uint8_t* next_;
   const std::uint8_t* end_;
+  Ids& last_;
 };
 
 }  // namespace lockstep::trace

@@ -5,12 +5,14 @@
 // visit(); the writer, the reader and the JSON export all use that list.
 #pragma once
 
+#include <lockstep/trace/ids.h>
 #include <lockstep/trace/job_event.h>
 #include <lockstep/trace/placement_event.h>
 #include <lockstep/trace/setup_event.h>
 
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -119,7 +121,7 @@ struct PassEnd {
 struct Samples {
   static constexpr const char* kName = "samples";
   std::string phase;
-  std::vector<std::int64_t> ids;
+  Ids ids;
   template <class V>
   void visit(V& v) {
     v("phase", phase), v("ids", ids);
@@ -300,7 +302,7 @@ struct ZeroGrad {
 // were drawn for, and a hash of each one's numbers.
 struct RandomNumbers {
   static constexpr const char* kName = "random_numbers";
-  std::vector<std::int64_t> ids;
+  Ids ids;
   std::vector<std::uint64_t> hashes;
   template <class V>
   void visit(V& v) {
@@ -376,10 +378,15 @@ using Payload =
                  Decision, AsyncResult, RankEnd, Attempt, Placement, Device, Shard, Spawn, DataFile,
                  StoreCall, StreamUse, SharedMemory, Configuration, Input>;
 
-struct Event {
-  std::int64_t time_ns = 0;  // monotonic_ns() when it was recorded
-  std::int64_t step = -1;    // updates done so far by this rank; -1 = before training
-  Payload payload;
-};
+// The number of a kind.
+template <class T, std::size_t I = 0>
+constexpr std::size_t kind_of() {
+  if constexpr (std::is_same_v<std::variant_alternative_t<I, Payload>, T>)
+    return I;
+  else
+    return kind_of<T, I + 1>();
+}
+
+const char* name_of(std::size_t kind);  // its kName
 
 }  // namespace lockstep::trace

@@ -46,7 +46,7 @@ struct RecordHeader {
 };
 static_assert(sizeof(RecordHeader) == 24);
 
-// Collective's first two fields, completed in place: left_ns, failed.
+// Completed in place: a Collective's left_ns, which stands before its fields, and the first of those, failed.
 inline constexpr std::size_t kLeftOffset = sizeof(RecordHeader);
 inline constexpr std::size_t kFailedOffset = kLeftOffset + 8;
 

@@ -73,11 +73,10 @@ struct RankEnd {
   }
 };
 
-// One collective or point-to-point operation. Written when it is entered, with left_ns = 0; the
-// same record is completed in place when its work is done.
+// One collective or point-to-point operation. Written when it is entered; the same record is completed
+// in place when its work is done (Event::left_ns).
 struct Collective {
   static constexpr const char* kName = "collective";
-  std::int64_t left_ns = 0;   // first, so that it can be completed in place; 0 = still inside
   std::int64_t failed = 0;    // 1 where the work ended with an error
   std::int64_t sequence = 0;  // from 1, per group
   std::string group;
@@ -88,9 +87,8 @@ struct Collective {
   std::vector<std::int64_t> sizes;  // numel of each tensor passed in
   template <class V>
   void visit(V& v) {
-    v("left_ns", left_ns), v("failed", failed), v("sequence", sequence), v("group", group),
-        v("op", op), v("reduce_op", reduce_op), v("root", root), v("dtype", dtype),
-        v("sizes", sizes);
+    v("failed", failed), v("sequence", sequence), v("group", group), v("op", op),
+        v("reduce_op", reduce_op), v("root", root), v("dtype", dtype), v("sizes", sizes);
   }
 };
 

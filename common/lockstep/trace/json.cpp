@@ -31,6 +31,7 @@ class JsonFields {
     return value;
   }
   static json to_json(std::string& text) { return text; }
+  static json to_json(Ids& ids) { return ids.list(); }
   template <class T>
   static json to_json(std::vector<T>& list) {
     json items = json::array();
@@ -47,16 +48,13 @@ class JsonFields {
 };
 
 json event_json(const Event& event) {
-  return std::visit(
-      [&](auto payload) {
-        JsonFields visitor;
-        payload.visit(visitor);
-        return json{{"event", payload.kName},
-                    {"time_ns", event.time_ns},
-                    {"step", event.step},
-                    {"fields", visitor.fields}};
-      },
-      event.payload);
+  JsonFields visitor;
+  event.payload.visit([&](auto payload) { payload.visit(visitor); });
+  if (event.is<Collective>()) visitor.fields["left_ns"] = event.left_ns;
+  return {{"event", name_of(event.payload.index())},
+          {"time_ns", event.time_ns},
+          {"step", event.step},
+          {"fields", visitor.fields}};
 }
 
 }  // namespace

@@ -2,8 +2,17 @@
 
 namespace lockstep::trace {
 
-const char* name_of(const Payload& payload) {
-  return std::visit([](const auto& event) { return event.kName; }, payload);
+namespace {
+
+template <std::size_t... I>
+constexpr auto names(std::index_sequence<I...>) {
+  return std::array{std::variant_alternative_t<I, Payload>::kName...};
+}
+
+}  // namespace
+
+const char* name_of(std::size_t kind) {
+  return names(std::make_index_sequence<std::variant_size_v<Payload>>{}).at(kind);
 }
 
 void KindIndex::make(const std::vector<Event>& events) {

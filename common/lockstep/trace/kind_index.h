@@ -1,7 +1,7 @@
 // Where the events of each kind are in a participant's trace: one kind can be read without a walk over all events.
 #pragma once
 
-#include <lockstep/trace/event.h>
+#include <lockstep/trace/recorded_event.h>
 
 #include <array>
 #include <cstdint>
@@ -10,16 +10,6 @@
 #include <vector>
 
 namespace lockstep::trace {
-
-template <class T, std::size_t I = 0>
-constexpr std::size_t kind_of() {
-  if constexpr (std::is_same_v<std::variant_alternative_t<I, Payload>, T>)
-    return I;
-  else
-    return kind_of<T, I + 1>();
-}
-
-const char* name_of(const Payload& payload);  // its kName
 
 // Valid only while the events do not change, so a copied trace begins without one.
 class KindIndex {

@@ -13,7 +13,9 @@ bool is_one_of(const std::string& kind) {
 }
 
 void cut(ParticipantTrace& rank, int level) {
-  const auto above = [&](const Event& event) { return level_of(event.payload) > level; };
+  const auto above = [&](const Event& event) {
+    return level_of(name_of(event.payload.index())) > level;
+  };
   const auto latest = rank.events.begin() + static_cast<std::ptrdiff_t>(rank.last_attempt);
   const auto gone = std::count_if(rank.events.begin(), latest, above);
   rank.last_attempt -= static_cast<std::size_t>(gone);
@@ -22,10 +24,6 @@ void cut(ParticipantTrace& rank, int level) {
 }
 
 }  // namespace
-
-int level_of(const Payload& payload) {
-  return level_of(std::string(name_of(payload)));
-}
 
 int level_of(const std::string& kind) {
   if (is_one_of<Collective, RankEnd>(kind)) return 0;

@@ -13,7 +13,6 @@ inline constexpr int kLevels = 3;
 // The lowest level that records this kind of event. 0: `collective` and, by the launcher, `rank_end`. 2: what
 // tells of samples (data sets, files and shards of them, passes, epochs, ids, the random numbers drawn for
 // them), metrics, and the decisions that are made by them. 1: everything else.
-int level_of(const Payload& payload);
 int level_of(const std::string& kind);  // by its kName
 
 // The events of `level` and below; who took part, the order and the times stay. Throws UsageError for a level

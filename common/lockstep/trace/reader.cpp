@@ -5,12 +5,15 @@
 #include <lockstep/trace/reader.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <fstream>
+#include <string_view>
 #include <system_error>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 
 namespace lockstep::trace {
@@ -45,20 +48,47 @@ void load_head(const std::filesystem::path& file, const std::string& bytes, std:
                " bytes of records and head; the file has " + std::to_string(size));
 }
 
-template <std::size_t... I>
-void make(std::size_t kind, Payload& payload, std::index_sequence<I...>) {
-  ((kind == I ? void(payload.emplace<I>()) : void()), ...);
+template <class T>
+SharedPayload decode_as(Decoder& decoder) {
+  T value;
+  value.visit(decoder);
+  return value;
 }
 
-void decode(const std::uint8_t* record, const RecordHeader& head, Event& event) {
-  event.time_ns = head.time_ns;
-  event.step = head.step;
-  make(head.kind, event.payload, std::make_index_sequence<std::variant_size_v<Payload>>{});
-  Decoder decoder(record + sizeof head, record + head.size);
-  std::visit([&](auto& payload) { payload.visit(decoder); }, event.payload);
+template <std::size_t... I>
+SharedPayload decode_kind(std::size_t kind, Decoder& decoder, std::index_sequence<I...>) {
+  constexpr std::array kinds{&decode_as<std::variant_alternative_t<I, Payload>>...};
+  return kinds.at(kind)(decoder);
+}
+
+SharedPayload decode(std::size_t kind, std::string_view fields, Ids& last) {
+  const auto* begin = reinterpret_cast<const std::uint8_t*>(fields.data());
+  Decoder decoder(begin, begin + fields.size(), last);
+  auto payload =
+      decode_kind(kind, decoder, std::make_index_sequence<std::variant_size_v<Payload>>{});
   if (decoder.remaining() >= 8)
     throw Error(std::to_string(decoder.remaining()) + " bytes after the last field");
+  return payload;
 }
+
+// What one rank's events say, by their bytes, for the other ranks' events to share.
+class Known {
+ public:
+  // Points into the file's bytes from then on.
+  void keep(std::size_t kind, std::string_view fields, const SharedPayload& payload) {
+    by_bytes_.at(kind).try_emplace(fields, payload);
+  }
+  // None where no event said this.
+  SharedPayload find(std::size_t kind, std::string_view fields) const {
+    const auto& of_kind = by_bytes_.at(kind);
+    const auto found = of_kind.find(fields);
+    return found == of_kind.end() ? SharedPayload() : found->second;
+  }
+
+ private:
+  std::array<std::unordered_map<std::string_view, SharedPayload>, std::variant_size_v<Payload>>
+      by_bytes_;
+};
 
 // The record's head at `record`, which stands at `offset` of the file with `left` bytes from there.
 RecordHeader record_head(const std::filesystem::path& file, std::uint64_t offset,
@@ -75,13 +105,27 @@ RecordHeader record_head(const std::filesystem::path& file, std::uint64_t offset
   return head;
 }
 
-void decode_at(const std::filesystem::path& file, std::uint64_t offset, const std::uint8_t* record,
-               const RecordHeader& head, Event& event) {
+// The bytes of an event's fields.
+std::string_view fields_of(const std::uint8_t* record, const RecordHeader& head) {
+  const std::size_t begin = head.kind == kind_of<Collective>() ? kFailedOffset : sizeof head;
+  if (head.size < begin) throw Error("a collective that ends before its fields");
+  return {reinterpret_cast<const char*>(record) + begin, head.size - begin};
+}
+
+// `known`: what an event of another rank said, if anything.
+Event decode_at(const std::filesystem::path& file, std::uint64_t offset, const std::uint8_t* record,
+                const RecordHeader& head, const Known& known, Ids& last) {
+  Event event{.time_ns = head.time_ns, .step = head.step};
   try {
-    decode(record, head, event);
+    const auto fields = fields_of(record, head);
+    if (event.payload = known.find(head.kind, fields); !event.payload)
+      event.payload = decode(head.kind, fields, last);
+    if (event.is<Collective>())
+      std::memcpy(&event.left_ns, record + kLeftOffset, sizeof event.left_ns);
   } catch (const Error& error) {
     refuse(file, offset, error.what());
   }
+  return event;
 }
 
 // How many records there seem to be, so that room for them is made once. Damage is found later.
@@ -124,9 +168,8 @@ void shift(ParticipantTrace& trace, std::int64_t by_ns) {
   move(trace.started_ns);
   for (auto& event : trace.events) {
     move(event.time_ns);
-    if (auto* call = std::get_if<Collective>(&event.payload); call && call->left_ns != 0)
-      move(call->left_ns);
-    if (auto* end = std::get_if<RankEnd>(&event.payload)) move(end->ended_ns);
+    if (event.left_ns != 0) move(event.left_ns);
+    if (auto* end = event.change<RankEnd>()) move(end->ended_ns);
   }
 }
 
@@ -151,8 +194,11 @@ bool is_of_a_rank(const std::filesystem::path& file) {
   return file.extension() == ".trace" && file.filename().string().starts_with("rank_");
 }
 
-ParticipantTrace read_file(const std::filesystem::path& file) {
-  const std::string bytes = lockstep::read_file(file);
+namespace {
+
+// Shares what `known` has. `keep`, if not null, keeps what is new, by its place in `bytes`.
+ParticipantTrace parse(const std::filesystem::path& file, const std::string& bytes,
+                       const Known& known, Known* keep) {
   FileHeader head;
   load_head(file, bytes, bytes.size(), head);
   ParticipantTrace trace;
@@ -165,12 +211,21 @@ ParticipantTrace read_file(const std::filesystem::path& file) {
   const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
   const auto length = head.length.load();
   trace.events.reserve(count_records(data, length));
+  Ids last;
   for (std::uint64_t offset = kHeaderSize; offset < length;) {
     const auto record = record_head(file, offset, data + offset, length - offset);
-    decode_at(file, offset, data + offset, record, trace.events.emplace_back());
+    trace.events.push_back(decode_at(file, offset, data + offset, record, known, last));
+    if (keep)
+      keep->keep(record.kind, fields_of(data + offset, record), trace.events.back().payload);
     offset += record.size;
   }
   return trace;
+}
+
+}  // namespace
+
+ParticipantTrace read_file(const std::filesystem::path& file) {
+  return parse(file, lockstep::read_file(file), {}, nullptr);
 }
 
 FlightBoard read_flight_board(const std::filesystem::path& file) {
@@ -201,11 +256,10 @@ FlightBoard read_flight_board(const std::filesystem::path& file) {
     const auto record = record_head(file, offset, data(), left);
     bytes = read_part(in, offset, record.size);
     if (bytes.size() < record.size) refuse(file, offset, "ends inside a record");
-    Event event;
-    decode_at(file, offset, data(), record, event);
-    const auto* collective = std::get_if<Collective>(&event.payload);
-    if (collective == nullptr) refuse(file, offset, "a collective should stand here");
-    if (collective->left_ns == 0) board.in_flight.push_back(std::move(event));
+    Ids none;
+    auto event = decode_at(file, offset, data(), record, {}, none);
+    if (!event.is<Collective>()) refuse(file, offset, "a collective should stand here");
+    if (event.left_ns == 0) board.in_flight.push_back(std::move(event));
   }
   std::sort(board.in_flight.begin(), board.in_flight.end(),
             [](const Event& a, const Event& b) { return a.time_ns < b.time_ns; });
@@ -220,10 +274,17 @@ Trace read(const std::filesystem::path& folder) {
                 ": was the job linked with lockstep::record, and LOCKSTEP_TRACE set?");
   if (error) throw Error("cannot read the folder " + folder.string() + ": " + error.message());
   Trace trace;
+  std::string bytes_of_first;  // read, whichever it is: what `known` points into
+  Known known;
   for (const auto& entry : entries) {
-    if (!is_of_a_rank(entry.path())) continue;
-    (entry.path().stem().has_extension() ? trace.alone : trace.ranks)
-        .push_back(read_file(entry.path()));
+    const auto& file = entry.path();
+    if (!is_of_a_rank(file)) continue;
+    auto& among = file.stem().has_extension() ? trace.alone : trace.ranks;
+    auto bytes = lockstep::read_file(file);
+    if (bytes_of_first.empty())
+      among.push_back(parse(file, bytes_of_first = std::move(bytes), known, &known));
+    else
+      among.push_back(parse(file, bytes, known, nullptr));
   }
   if (trace.ranks.empty()) throw Error(folder.string() + " holds no trace (rank_<number>.trace)");
   std::sort(trace.ranks.begin(), trace.ranks.end(),

@@ -1,8 +1,8 @@
 // Reads traces back: of a finished run, a killed one, or one still running.
 #pragma once
 
-#include <lockstep/trace/event.h>
 #include <lockstep/trace/kind_index.h>
+#include <lockstep/trace/recorded_event.h>
 #include <lockstep/trace/writer.h>
 
 #include <algorithm>
@@ -31,6 +31,7 @@ struct ParticipantTrace {
     std::int64_t step;
     std::int64_t time_ns;
     const T* event;
+    std::int64_t left_ns;  // as Event has it
   };
   template <class T>
   std::vector<At<T>> all() const& {
@@ -52,8 +53,8 @@ struct ParticipantTrace {
   std::vector<At<T>> from(std::size_t first) const& {
     std::vector<At<T>> found;
     const auto add = [&](const Event& event) {
-      if (const auto* payload = std::get_if<T>(&event.payload))
-        found.push_back({event.step, event.time_ns, payload});
+      if (const auto* payload = event.as<T>())
+        found.push_back({event.step, event.time_ns, payload, event.left_ns});
     };
     if (index.empty()) {
       for (std::size_t i = first; i < events.size(); ++i) add(events[i]);

@@ -291,6 +291,7 @@ class Writer::Impl {
   template <class T>
   std::uint64_t append_locked(const T& event, std::size_t kind) {
     buffer_.assign(sizeof(RecordHeader), 0);
+    if constexpr (std::is_same_v<T, Collective>) buffer_.resize(kFailedOffset);  // left_ns: 0
     Encoder encoder(buffer_);
     // visit() serves reading and writing and so takes a non-const event; an Encoder changes
     // nothing.

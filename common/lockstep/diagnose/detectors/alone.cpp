@@ -23,17 +23,15 @@ Training training_of(const trace::ParticipantTrace& process) {
   Training training;
   std::vector<std::int64_t> drawn;
   for (const auto& event : process.events) {
-    if (const auto* batch = std::get_if<trace::Samples>(&event.payload);
-        batch && batch->phase == "train")
+    if (const auto* batch = event.as<trace::Samples>(); batch && batch->phase == "train")
       drawn.insert(drawn.end(), batch->ids.begin(), batch->ids.end());
-    if (const auto* set_up = std::get_if<trace::Configuration>(&event.payload))
+    if (const auto* set_up = event.as<trace::Configuration>())
       training.settings.emplace_back(set_up->keys, set_up->values);
-    if (const auto* start = std::get_if<trace::Parameters>(&event.payload);
-        start && training.start.empty())
+    if (const auto* start = event.as<trace::Parameters>(); start && training.start.empty())
       for (const auto& parameter : start->values) training.start.push_back(parameter.norm);
-    if (const auto* loss = std::get_if<trace::Loss>(&event.payload); loss && !training.first_loss)
+    if (const auto* loss = event.as<trace::Loss>(); loss && !training.first_loss)
       training.first_loss = loss->backward_value;
-    if (const auto* update = std::get_if<trace::Update>(&event.payload)) {
+    if (const auto* update = event.as<trace::Update>()) {
       training.samples.push_back(std::exchange(drawn, {}));
       training.rates.push_back(update->lr);
     }

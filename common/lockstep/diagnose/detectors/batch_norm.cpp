@@ -39,23 +39,22 @@ OfRank buffers_beside(const trace::ParticipantTrace& rank, int distance, Neighbo
   OfRank steps;
   const auto count = static_cast<std::ptrdiff_t>(rank.events.size());
   for (std::ptrdiff_t i = 0; i < count; ++i) {
-    const auto* buffers = std::get_if<trace::Buffers>(&rank.events[i].payload);
+    const auto* buffers = rank.events[i].as<trace::Buffers>();
     const auto other = i + distance;
-    if (buffers && other >= 0 && other < count && wanted(rank.events[other].payload))
+    if (buffers && other >= 0 && other < count && wanted(rank.events[other]))
       steps.emplace(rank.events[i].step, &buffers->values);
   }
   return steps;
 }
 
 OfRank buffers_after_updates(const trace::ParticipantTrace& rank) {
-  return buffers_beside(rank, -1, [](const trace::Payload& before) {
-    return std::holds_alternative<trace::Parameters>(before);
-  });
+  return buffers_beside(rank, -1,
+                        [](const trace::Event& before) { return before.is<trace::Parameters>(); });
 }
 
 OfRank evaluated_buffers(const trace::ParticipantTrace& rank) {
-  return buffers_beside(rank, 1, [](const trace::Payload& after) {
-    const auto* forward = std::get_if<trace::Forward>(&after);
+  return buffers_beside(rank, 1, [](const trace::Event& after) {
+    const auto* forward = after.as<trace::Forward>();
     return forward && !forward->training;
   });
 }
@@ -132,8 +131,8 @@ std::map<std::int64_t, bool> modes_of(const trace::ParticipantTrace& rank) {
   std::map<std::int64_t, bool> modes;
   std::optional<bool> last;
   for (const auto& event : rank.events) {
-    if (const auto* forward = std::get_if<trace::Forward>(&event.payload)) last = forward->training;
-    if (std::holds_alternative<trace::Update>(event.payload) && last) {
+    if (const auto* forward = event.as<trace::Forward>()) last = forward->training;
+    if (event.is<trace::Update>() && last) {
       modes[event.step] = *last;
       last.reset();
     }

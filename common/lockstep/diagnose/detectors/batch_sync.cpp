@@ -72,17 +72,15 @@ std::vector<CopiedStep> copied_steps(const trace::ParticipantTrace& rank) {
   bool armed = false;  // a forward awaits its backward
   bool open = false;   // steps.back() is the step we are in
   for (const auto& event : rank.events) {
-    const auto* call = std::get_if<trace::Collective>(&event.payload);
-    if (const auto* forward = std::get_if<trace::Forward>(&event.payload)) {
+    const auto* call = event.as<trace::Collective>();
+    if (const auto* forward = event.as<trace::Forward>()) {
       armed |= forward->training;
-    } else if (call && call->op == "broadcast" && call->left_ns != 0 && call->failed == 0) {
+    } else if (call && call->op == "broadcast" && event.left_ns != 0 && call->failed == 0) {
       if (armed && !open) steps.push_back({event.step});
       open |= armed;
-    } else if ((call && call->op == "allreduce") ||
-               std::holds_alternative<trace::GradientArrived>(event.payload)) {
+    } else if ((call && call->op == "allreduce") || event.is<trace::GradientArrived>()) {
       armed = false;
-    } else if (std::holds_alternative<trace::LocalGradients>(event.payload) ||
-               std::holds_alternative<trace::Update>(event.payload)) {
+    } else if (event.is<trace::LocalGradients>() || event.is<trace::Update>()) {
       if (open) steps.back().finished = true;
       armed = open = false;
     }

@@ -26,7 +26,7 @@ std::vector<Access> accesses(const Run& run, const std::string& action) {
   for (std::size_t r = 0; r < run.ranks.size(); ++r) {
     const auto& events = run.ranks[r]->events;
     for (std::size_t i = 0; i < events.size(); ++i)
-      if (const auto* event = std::get_if<CheckpointFile>(&events[i].payload))
+      if (const auto* event = events[i].as<CheckpointFile>())
         if (event->action == action) all.push_back({run.numbers[r], events[i].step, i, event});
   }
   return all;
@@ -60,8 +60,8 @@ bool went_on_with_saved_weights(const trace::ParticipantTrace& rank, std::size_t
   };
   std::set<std::uint64_t> saved;
   for (std::size_t i = 0; i < rank.events.size(); ++i) {
-    if (i > place && std::holds_alternative<trace::Update>(rank.events[i].payload)) return true;
-    const auto* state = std::get_if<trace::TrainingState>(&rank.events[i].payload);
+    if (i > place && rank.events[i].is<trace::Update>()) return true;
+    const auto* state = rank.events[i].as<trace::TrainingState>();
     if (state == nullptr || state->names.size() != state->hashes.size()) continue;
     if (i < place && state->moment == "saved") saved.insert(model(*state));
     if (i > place && state->moment == "resumed")
@@ -92,11 +92,12 @@ bool meet(const trace::ParticipantTrace& one, std::size_t place,
           const trace::ParticipantTrace& other, std::size_t until) {
   std::set<std::pair<std::string, std::int64_t>> entered;
   for (std::size_t i = place; i < one.events.size(); ++i)
-    if (const auto* call = std::get_if<trace::Collective>(&one.events[i].payload))
+    if (const auto* call = one.events[i].as<trace::Collective>())
       if (waits_for_all(*call)) entered.insert({call->group, call->sequence});
   for (std::size_t i = 0; i < until; ++i)
-    if (const auto* call = std::get_if<trace::Collective>(&other.events[i].payload))
-      if (call->left_ns > 0 && call->failed == 0 && call->left_ns <= other.events[until].time_ns &&
+    if (const auto* call = other.events[i].as<trace::Collective>())
+      if (const auto left = other.events[i].left_ns;
+          left > 0 && call->failed == 0 && left <= other.events[until].time_ns &&
           entered.count({call->group, call->sequence}) > 0)
         return true;
   return false;
@@ -112,7 +113,7 @@ struct Written {
 Written written(const trace::ParticipantTrace& rank, const Access& save) {
   Written all{.rank = &rank};
   for (std::size_t i = save.place + 1; i < rank.events.size(); ++i) {
-    const auto* event = std::get_if<CheckpointFile>(&rank.events[i].payload);
+    const auto* event = rank.events[i].as<CheckpointFile>();
     if (event == nullptr || event->file != save.event->file) continue;
     if (event->action == "save_begin") break;
     if (event->action == "save_end") all.end = i, all.content = event->content;

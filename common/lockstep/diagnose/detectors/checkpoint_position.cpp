@@ -21,13 +21,13 @@ Stretch last_before(const trace::ParticipantTrace& rank, std::size_t end) {
   Stretch stretch;
   for (std::size_t i = 0; i < end; ++i) {
     const auto& event = rank.events[i];
-    if (const auto* begin = std::get_if<trace::PassBegin>(&event.payload)) {
+    if (const auto* begin = event.as<trace::PassBegin>()) {
       if (begin->phase == "train")
         stretch = {.epoch = begin->epoch, .step = event.step, .begun = true};
-    } else if (const auto* samples = std::get_if<trace::Samples>(&event.payload)) {
+    } else if (const auto* samples = event.as<trace::Samples>()) {
       if (samples->phase == "train")
         stretch.ids.insert(stretch.ids.end(), samples->ids.begin(), samples->ids.end());
-    } else if (const auto* over = std::get_if<trace::PassEnd>(&event.payload)) {
+    } else if (const auto* over = event.as<trace::PassEnd>()) {
       stretch.ended = stretch.ended || over->phase == "train";
     }
   }
@@ -39,9 +39,9 @@ Stretch first_behind(const trace::ParticipantTrace& rank, std::size_t place) {
   std::size_t begun = 0, end = rank.events.size();
   bool followed = false;
   for (std::size_t i = place; i < rank.events.size(); ++i) {
-    const auto* begin = std::get_if<trace::PassBegin>(&rank.events[i].payload);
+    const auto* begin = rank.events[i].as<trace::PassBegin>();
     const bool again = begin != nullptr && begin->phase == "train";
-    const auto* state = std::get_if<trace::TrainingState>(&rank.events[i].payload);
+    const auto* state = rank.events[i].as<trace::TrainingState>();
     const bool resumes = i > place && state != nullptr && state->moment == "resumed";
     if (resumes || (again && begun > 0)) {
       followed = again;
@@ -100,7 +100,7 @@ Draws draws_of(const std::vector<Stretch>& stretches) {
   std::vector<std::int64_t> ids;
   for (const auto& stretch : stretches)
     ids.insert(ids.end(), stretch.ids.begin(), stretch.ids.end());
-  return draws(std::move(ids));
+  return draws(ids);
 }
 
 // Ids come again within a pass, unequally often: some on one rank, or more of them on all ranks together than
@@ -108,8 +108,7 @@ Draws draws_of(const std::vector<Stretch>& stretches) {
 bool draws_again(const std::vector<Draws>& ranks, const Draws& all) {
   const auto unequal = [](const Draws& some) { return some.least != some.most; };
   return std::any_of(ranks.begin(), ranks.end(), unequal) ||
-         (unequal(all) && all.total - static_cast<std::int64_t>(all.distinct.size()) >=
-                              static_cast<std::int64_t>(ranks.size()));
+         (unequal(all) && all.again() >= static_cast<std::int64_t>(ranks.size()));
 }
 
 bool draws_again(const std::vector<Stretch>& stretches) {
@@ -165,12 +164,12 @@ Verdict resume_mid_epoch_replays(const Run& run) {
     if (twice.size() < run.ranks.size()) continue;  // a padded sampler repeats fewer
     if (draws_with_replacement(run, on))
       return not_triggered("samples come again within a pass: they are drawn with replacement");
-    return found(
-        {.ranks = run.numbers,
-         .step = on.after.front().step,
-         .evidence = "epoch " + std::to_string(on.after.front().epoch) + " was broken off after " +
-                     plural(static_cast<std::int64_t>(before.distinct.size()), "sample") +
-                     ", and " + std::to_string(twice.size()) + " of them are drawn again"});
+    return found({.ranks = run.numbers,
+                  .step = on.after.front().step,
+                  .evidence = "epoch " + std::to_string(on.after.front().epoch) +
+                              " was broken off after " + plural(before.different, "sample") +
+                              ", and " + std::to_string(twice.size()) +
+                              " of them are drawn again"});
   }
   return clean();
 }

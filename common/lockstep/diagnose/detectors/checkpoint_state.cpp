@@ -62,7 +62,7 @@ bool is_elsewhere(const std::string& state, const std::string& model) {
 
 bool updates_after(const trace::ParticipantTrace& rank, std::size_t place) {
   for (std::size_t i = place; i < rank.events.size(); ++i)
-    if (std::holds_alternative<trace::Update>(rank.events[i].payload)) return true;
+    if (rank.events[i].is<trace::Update>()) return true;
   return false;
 }
 

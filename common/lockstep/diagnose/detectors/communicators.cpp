@@ -31,13 +31,13 @@ Caller caller_of(const trace::ParticipantTrace& rank) {
     if (is_point_to_point(*at.event)) continue;
     if (group == caller.groups.end() || group->first != at.event->group)
       group = caller.groups.emplace(at.event->group, kNone).first;
-    const bool completed = at.event->left_ns != 0 && at.event->failed == 0;
+    const bool completed = at.left_ns != 0 && at.event->failed == 0;
     if (completed) group->second = std::max(group->second, at.event->sequence);
     if (completed || caller.stuck) continue;
     caller.stuck = at.event;
     caller.step = at.step;
-    caller.waited = at.event->left_ns == 0 ||
-                    at.event->left_ns - at.time_ns >= std::chrono::nanoseconds(kStallTime).count();
+    caller.waited =
+        at.left_ns == 0 || at.left_ns - at.time_ns >= std::chrono::nanoseconds(kStallTime).count();
   }
   return caller;
 }

@@ -93,13 +93,13 @@ Verdict file_order_differs(const Run& run) {
   if (odd.empty()) return clean();
   const auto size = global_size(run, "train");
   for (const auto& pass : passes) {
-    const auto all = draws(pass);
+    const auto& all = pass.drawn;
     if (!has_overlaps_and_gaps(all, size)) continue;
     return found({.ranks = odd,
                   .step = pass.step(),
                   .evidence = "the ranks reach the same samples in another order; in a pass of " +
                               std::to_string(all.total) + " draws they drew " +
-                              of(all.distinct.size(), size) + " samples"});
+                              of(all.different, size) + " samples"});
   }
   return clean();
 }
@@ -115,7 +115,7 @@ Verdict tail_never_seen(const Run& run) {
   bool other_order = false;
   for (const auto& pass : passes) {
     const auto all = draws(pass);
-    missing.push_back(size - static_cast<std::int64_t>(all.distinct.size()));
+    missing.push_back(size - all.different);
     std::vector<std::int64_t> both;
     std::set_union(seen.begin(), seen.end(), all.distinct.begin(), all.distinct.end(),
                    std::back_inserter(both));

@@ -178,21 +178,21 @@ OpenSplit open_split(const trace::ParticipantTrace& device) {
   bool in_training = false, in_evaluation = false;  // passes; the second may lie in the first
   bool evaluates = false;                           // the last forward did
   for (const auto& event : device.events) {
-    if (const auto* begin = std::get_if<trace::PassBegin>(&event.payload)) {
+    if (const auto* begin = event.as<trace::PassBegin>()) {
       in_evaluation = begin->phase == "evaluation";
       in_training = in_training || !in_evaluation;
     }
-    if (const auto* end = std::get_if<trace::PassEnd>(&event.payload))
+    if (const auto* end = event.as<trace::PassEnd>())
       (end->phase == "evaluation" ? in_evaluation : in_training) = false;
-    if (const auto* forward = std::get_if<trace::Forward>(&event.payload)) {
+    if (const auto* forward = event.as<trace::Forward>()) {
       evaluates = !forward->training;
       open = {};
     }
-    if (std::holds_alternative<trace::Update>(event.payload)) {
+    if (event.is<trace::Update>()) {
       evaluates = false;
       open = {};
     }
-    if (const auto* split = std::get_if<trace::Split>(&event.payload))
+    if (const auto* split = event.as<trace::Split>())
       open =
           in_evaluation || (!in_training && evaluates) ? OpenSplit{} : OpenSplit{split, event.step};
   }

@@ -100,9 +100,8 @@ bool begins_as(const RankPass& pass, const RankPass& last) {
 
 // No id is drawn twice, but for a sampler's padding, which repeats fewer ids than there are ranks.
 bool is_of_one_order(const Pass& pass) {
-  const auto all = draws(pass);
-  return all.total - static_cast<std::int64_t>(all.distinct.size()) <
-         static_cast<std::int64_t>(pass.ranks.size());
+  const auto& all = pass.drawn;
+  return all.again() < static_cast<std::int64_t>(pass.ranks.size());
 }
 
 // How many batches both passes begin with. 0 where they differ in length, or are of one epoch.
@@ -126,15 +125,13 @@ bool is_of_two_orders(const Pass& pass, const std::vector<std::size_t>& cut) {
       const auto batch = pass.ranks[r].batches[b];
       side.insert(side.end(), batch.begin(), batch.end());
     }
-  const auto first = draws(std::move(before)), second = draws(std::move(after));
-  const auto repeats = [](const Draws& d) {
-    return static_cast<std::size_t>(d.total) - d.distinct.size();
-  };
+  const auto first = draws(before), second = draws(after);
   std::vector<std::int64_t> both;
   std::set_intersection(first.distinct.begin(), first.distinct.end(), second.distinct.begin(),
                         second.distinct.end(), std::back_inserter(both));
-  const auto padding = pass.ranks.size();  // fewer repeats than this
-  return repeats(first) < padding && repeats(second) < padding && both.size() >= padding;
+  const auto padding = static_cast<std::int64_t>(pass.ranks.size());  // fewer repeats than this
+  return first.again() < padding && second.again() < padding &&
+         static_cast<std::int64_t>(both.size()) >= padding;
 }
 
 Verdict missing_set_epoch(const Run& run) {
@@ -174,14 +171,14 @@ Verdict epoch_differs_by_rank(const Run& run) {
     }
     const auto odd = odd_ones_out(run.numbers, epochs);
     if (odd.empty()) continue;
-    const auto all = draws(pass);
+    const auto& all = pass.drawn;
     if (!has_overlaps_and_gaps(all, size)) continue;
     const auto [least, most] = std::minmax_element(epochs.begin(), epochs.end());
     return found({.ranks = odd,
                   .step = pass.step(),
                   .evidence = "ranks began a pass in epochs " + std::to_string(*least) + " to " +
                               std::to_string(*most) + ", and drew " +
-                              std::to_string(all.distinct.size()) + " different samples of " +
+                              std::to_string(all.different) + " different samples of " +
                               std::to_string(size) + " in " + std::to_string(all.total) +
                               " draws"});
   }

@@ -16,13 +16,12 @@ const char* const kNoPass = "no evaluation pass that every rank began and finish
 
 // Samples behind a metric, over all ranks. The ranks' counts are one and the same figure when they
 // are equal and cover what was drawn by all; else each is of the rank's own draws.
-double samples_counted(const std::vector<double>& counts, const std::vector<Draws>& ranks,
-                       const Draws& all) {
+double samples_counted(const std::vector<double>& counts, const Pass& pass) {
   const bool equal = std::equal(counts.begin() + 1, counts.end(), counts.begin());
-  const auto distinct = static_cast<double>(all.distinct.size());
-  bool own = counts.size() == ranks.size();
+  const auto distinct = static_cast<double>(pass.drawn.different);
+  bool own = counts.size() == pass.ranks.size();
   for (std::size_t r = 0; r < counts.size() && own; ++r)
-    own = counts[r] == static_cast<double>(ranks[r].total);
+    own = counts[r] == static_cast<double>(pass.ranks[r].total());
   if (equal && (counts.front() >= distinct || !own)) return counts.front();
   double sum = 0;
   for (const auto count : counts) sum += count;
@@ -37,22 +36,19 @@ Verdict evaluation_padding(const Run& run) {
 
   bool looked = false;
   for (const auto& pass : passes) {
-    const auto all = draws(pass);
-    std::vector<Draws> ranks;
+    const auto& all = pass.drawn;
     std::map<std::string, std::vector<double>> by_name;
-    for (const auto& rank : pass.ranks) {
-      ranks.push_back(draws(rank));
+    for (const auto& rank : pass.ranks)
       for (const auto& [name, count] : rank.counts) by_name[name].push_back(count);
-    }
     for (const auto& [name, of_ranks] : by_name) {
       looked = true;
-      const double counted = samples_counted(of_ranks, ranks, all);
-      const double too_many = counted - static_cast<double>(all.distinct.size());
+      const double counted = samples_counted(of_ranks, pass);
+      const double too_many = counted - static_cast<double>(all.different);
       if (too_many < 1 || too_many >= run.world_size) continue;
       return found({.ranks = run.numbers,
                     .step = pass.step(),
                     .evidence = "an evaluation metric counts " + number(counted) +
-                                " samples, and " + std::to_string(all.distinct.size()) +
+                                " samples, and " + std::to_string(all.different) +
                                 " different ones were drawn"});
     }
   }

@@ -28,18 +28,18 @@ class EvaluationReader {
   std::vector<Evaluation> read() {
     if (layers_.empty()) return {};
     for (auto i = rank_.last_attempt; i < rank_.events.size(); ++i) {
-      const auto& [time, step, payload] = rank_.events[i];
-      if (const auto* begin = std::get_if<trace::PassBegin>(&payload))
-        begin_pass(*begin, step);
-      else if (const auto* samples = std::get_if<trace::Samples>(&payload))
+      const auto& event = rank_.events[i];
+      if (const auto* begin = event.as<trace::PassBegin>())
+        begin_pass(*begin, event.step);
+      else if (const auto* samples = event.as<trace::Samples>())
         draw(*samples);
-      else if (const auto* forward = std::get_if<trace::Forward>(&payload))
+      else if (const auto* forward = event.as<trace::Forward>())
         run(*forward);
-      else if (const auto* metric = std::get_if<trace::Metric>(&payload))
+      else if (const auto* metric = event.as<trace::Metric>())
         tell(*metric);
-      else if (const auto* buffers = std::get_if<trace::Buffers>(&payload))
+      else if (const auto* buffers = event.as<trace::Buffers>())
         compare(*buffers);
-      else if (std::holds_alternative<trace::Update>(payload))
+      else if (event.is<trace::Update>())
         inside_ = false;
     }
     return std::move(evaluations_);

@@ -51,12 +51,12 @@ std::vector<int> late_ranks(const Stall& place) {
 bool worked_alone(const trace::ParticipantTrace& rank, const RankAtStall& at) {
   bool worked = false;
   for (const auto& event : rank.events) {
-    if (const auto* call = std::get_if<trace::Collective>(&event.payload)) {
+    if (const auto* call = event.as<trace::Collective>()) {
       if (call == at.call) return worked;
       worked = false;
     }
-    const auto* pass = std::get_if<trace::PassBegin>(&event.payload);
-    const auto* file = std::get_if<trace::CheckpointFile>(&event.payload);
+    const auto* pass = event.as<trace::PassBegin>();
+    const auto* file = event.as<trace::CheckpointFile>();
     worked =
         worked || (pass && pass->phase == "evaluation") || (file && file->action == "save_begin");
   }
@@ -144,9 +144,10 @@ Verdict local_early_stop(const Run& run) {
 }
 
 Verdict evaluation_through_wrapper_on_one_rank(const Run& run) {
-  if (calls_of(run).empty()) return not_triggered("no collective was recorded");
-  const auto& calls = unambiguous_calls(run);
+  if (!has_calls(run)) return not_triggered("no collective was recorded");
   const auto& still = stall_of(run);
+  if (!still && all_call_alike(run) && made_in_the_same_passes(run)) return clean();
+  const auto& calls = unambiguous_calls(run);
   const Call* first = nullptr;
   std::vector<int> ranks;
   for (const auto& [key, place] : calls) {
@@ -215,7 +216,7 @@ Verdict left_in_point_to_point(const Run& run) {
                      [&](const auto& one) { return one.participant.rank == end.rank; });
     if (rank == run.trace.ranks.end() || end.how == "completed") continue;
     for (const auto& at : rank->latest<trace::Collective>()) {
-      const bool waits = at.event->left_ns == 0 &&
+      const bool waits = at.left_ns == 0 &&
                          end.ended_ns - at.time_ns >= std::chrono::nanoseconds(kStallTime).count();
       if (!waits || !is_point_to_point(*at.event)) continue;
       ranks.push_back(static_cast<int>(end.rank));

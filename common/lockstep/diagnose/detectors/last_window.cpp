@@ -41,7 +41,7 @@ class WindowReader {
   std::vector<PassWindows> read(const trace::ParticipantTrace& rank, bool ended_in_order) {
     for (std::size_t i = rank.last_attempt; i < rank.events.size(); ++i) {
       step_ = rank.events[i].step;
-      std::visit([this](const auto& payload) { take(payload); }, rank.events[i].payload);
+      rank.events[i].payload.visit([this](const auto& payload) { take(payload); });
     }
     if (pending_ && ended_in_order) passes_.back().fate = Fate::never_applied;
     // Whether gradients were cleared is known of ranks that tell when they clear them.

@@ -28,15 +28,14 @@ std::map<std::int64_t, LossStep> loss_steps(const trace::ParticipantTrace& rank)
   for (const auto& event : rank.events) {
     if (event.step < 0) continue;
     auto& step = steps[event.step];
-    if (const auto* samples = std::get_if<trace::Samples>(&event.payload);
-        samples && samples->phase == "train")
+    if (const auto* samples = event.as<trace::Samples>(); samples && samples->phase == "train")
       step.samples += static_cast<std::int64_t>(samples->ids.size());
-    if (const auto* loss = std::get_if<trace::Loss>(&event.payload)) {
+    if (const auto* loss = event.as<trace::Loss>()) {
       ++step.losses;
       step.loss = *loss;
     }
-    if (std::holds_alternative<trace::Update>(event.payload)) step.updated = true;
-    if (const auto* call = std::get_if<trace::Collective>(&event.payload))
+    if (event.is<trace::Update>()) step.updated = true;
+    if (const auto* call = event.as<trace::Collective>())
       (step.losses == 0 ? step.before : step.after).push_back(call);
   }
   return steps;

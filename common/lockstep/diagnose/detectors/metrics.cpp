@@ -21,9 +21,9 @@ std::vector<std::vector<const trace::Metric*>> metrics_by_pass(const trace::Part
                                                                const std::string& phase) {
   std::vector<std::vector<const trace::Metric*>> passes;
   for (const auto& event : rank.events) {
-    if (const auto* begin = std::get_if<trace::PassBegin>(&event.payload))
+    if (const auto* begin = event.as<trace::PassBegin>())
       if (begin->phase == phase) passes.emplace_back();
-    if (const auto* metric = std::get_if<trace::Metric>(&event.payload))
+    if (const auto* metric = event.as<trace::Metric>())
       if (metric->phase == phase && !passes.empty()) passes.back().push_back(metric);
   }
   return passes;
@@ -46,7 +46,7 @@ std::vector<ReportedPass> reported_passes(const Run& run) {
         any = any || !pass.metrics.back().empty();
       }
       if (!any) continue;
-      pass.all = static_cast<double>(draws(passes[k]).distinct.size());
+      pass.all = static_cast<double>(passes[k].drawn.different);
       result.push_back(std::move(pass));
     }
   }

@@ -209,15 +209,14 @@ struct Batches {
 Batches batches_of(const trace::ParticipantTrace& rank) {
   Batches batches;
   for (std::size_t i = rank.last_attempt; i < rank.events.size(); ++i) {
-    const auto& payload = rank.events[i].payload;
-    if (const auto* begin = std::get_if<trace::PassBegin>(&payload);
-        begin && begin->phase == "train") {
+    const auto& event = rank.events[i];
+    if (const auto* begin = event.as<trace::PassBegin>(); begin && begin->phase == "train") {
       batches.drawn.push_back(0);
       batches.in_a_pass = true;
     }
-    if (const auto* end = std::get_if<trace::PassEnd>(&payload); end && end->phase == "train")
+    if (const auto* end = event.as<trace::PassEnd>(); end && end->phase == "train")
       batches.in_a_pass = false;
-    if (const auto* batch = std::get_if<trace::Samples>(&payload); batch && batch->phase == "train")
+    if (const auto* batch = event.as<trace::Samples>(); batch && batch->phase == "train")
       if (batches.in_a_pass) ++batches.drawn.back();
   }
   return batches;

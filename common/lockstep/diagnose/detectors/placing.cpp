@@ -242,10 +242,9 @@ std::int64_t threads_in_training(const trace::ParticipantTrace& rank) {
   std::int64_t now = 0, most = 0;
   bool trains = false;
   for (std::size_t i = rank.last_attempt; i < rank.events.size(); ++i) {
-    const auto& payload = rank.events[i].payload;
-    if (const auto* place = std::get_if<trace::Placement>(&payload)) now = place->threads;
-    trains = trains || std::holds_alternative<trace::Samples>(payload) ||
-             std::holds_alternative<trace::Update>(payload);
+    const auto& event = rank.events[i];
+    if (const auto* place = event.as<trace::Placement>()) now = place->threads;
+    trains = trains || event.is<trace::Samples>() || event.is<trace::Update>();
     if (trains) most = std::max(most, now);
   }
   return trains ? most : now;

@@ -35,14 +35,14 @@ Steps steps_of(const trace::ParticipantTrace& rank) {
   StepEnd now;
   for (const auto& event : rank.events) {
     if (event.step < 0) continue;
-    if (const auto* call = std::get_if<trace::Collective>(&event.payload))
+    if (const auto* call = event.as<trace::Collective>())
       if (call->op.find("reduce") != std::string::npos && has_16_bits(call->dtype))
         now.narrow = call->dtype;
-    if (const auto* local = std::get_if<trace::LocalGradients>(&event.payload)) {
+    if (const auto* local = event.as<trace::LocalGradients>()) {
       now.own_recorded = true;
       now.own_finite = is_finite(local->values);
     }
-    if (const auto* reduced = std::get_if<trace::ReducedGradients>(&event.payload)) {
+    if (const auto* reduced = event.as<trace::ReducedGradients>()) {
       now.step = event.step;
       now.reduced_finite = is_finite(reduced->values);
       if (now.own_recorded) steps.ends.push_back(now);
@@ -50,8 +50,8 @@ Steps steps_of(const trace::ParticipantTrace& rank) {
     }
     // Of a step that was recorded nothing is left here. One in which the rank looked, and found nothing that
     // is not finite, did not overflow.
-    const auto* scaled = std::get_if<trace::ScaledStep>(&event.payload);
-    if (scaled == nullptr && !std::holds_alternative<trace::Update>(event.payload)) continue;
+    const auto* scaled = event.as<trace::ScaledStep>();
+    if (scaled == nullptr && !event.is<trace::Update>()) continue;
     const bool looked = scaled != nullptr && !scaled->found_nonfinite;
     steps.unseen = steps.unseen || (!now.narrow.empty() && !looked);
     now = {};

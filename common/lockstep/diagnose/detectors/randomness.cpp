@@ -93,8 +93,8 @@ std::vector<std::size_t> may_share(const std::vector<Batches>& ranks) {
 std::vector<Batches> passes_of_batches(const trace::ParticipantTrace& rank) {
   std::vector<Batches> passes(1);
   for (const auto& event : rank.events) {
-    if (std::holds_alternative<trace::PassBegin>(event.payload)) passes.emplace_back();
-    const auto* numbers = std::get_if<trace::RandomNumbers>(&event.payload);
+    if (event.is<trace::PassBegin>()) passes.emplace_back();
+    const auto* numbers = event.as<trace::RandomNumbers>();
     if (numbers != nullptr && is_complete(*numbers)) passes.back().push_back({event.step, numbers});
   }
   std::erase_if(passes, [](const Batches& batches) { return batches.empty(); });

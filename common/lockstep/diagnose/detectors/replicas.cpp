@@ -55,8 +55,8 @@ bool has_wrapper(const Run& run) {
 bool is_told_not_to_reduce(const trace::ParticipantTrace& rank) {
   bool wanted = true, updated = false;
   for (const auto& event : rank.events) {
-    if (const auto* told = std::get_if<trace::SyncGradients>(&event.payload)) wanted = told->wanted;
-    if (!std::holds_alternative<trace::Update>(event.payload)) continue;
+    if (const auto* told = event.as<trace::SyncGradients>()) wanted = told->wanted;
+    if (!event.is<trace::Update>()) continue;
     if (wanted) return false;
     updated = true;
   }
@@ -88,11 +88,10 @@ std::set<Shape> not_averaging(const Run& run) {
   for (const auto* rank : run.ranks) {
     std::optional<std::vector<Shape>> since_gradients;
     for (const auto& event : rank->events) {
-      if (std::holds_alternative<trace::ReducedGradients>(event.payload)) since_gradients.emplace();
-      if (const auto* call = std::get_if<trace::Collective>(&event.payload);
-          call && since_gradients)
+      if (event.is<trace::ReducedGradients>()) since_gradients.emplace();
+      if (const auto* call = event.as<trace::Collective>(); call && since_gradients)
         since_gradients->emplace_back(call->op, call->sizes);
-      if (!std::holds_alternative<trace::Parameters>(event.payload) || !since_gradients) continue;
+      if (!event.is<trace::Parameters>() || !since_gradients) continue;
       if (apart.count(event.step) > 0)
         shapes.insert(since_gradients->begin(), since_gradients->end());
       since_gradients.reset();

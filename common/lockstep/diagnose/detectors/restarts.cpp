@@ -23,21 +23,21 @@ Story story_of(const trace::ParticipantTrace& rank) {
   std::int64_t trained_epoch = -1, under_way = -1;
   bool loaded = false, began = false;
   for (const auto& event : rank.events) {
-    if (const auto* attempt = std::get_if<trace::Attempt>(&event.payload)) {
+    if (const auto* attempt = event.as<trace::Attempt>()) {
       story.attempts.push_back(attempt->restart_count);
       story.max_restarts = attempt->max_restarts;
       loaded = began = false;
       under_way = -1;
     }
-    if (const auto* file = std::get_if<trace::CheckpointFile>(&event.payload))
+    if (const auto* file = event.as<trace::CheckpointFile>())
       loaded = loaded || (file->action == "load" && file->accepted);
-    if (const auto* state = std::get_if<trace::TrainingState>(&event.payload)) {
+    if (const auto* state = event.as<trace::TrainingState>()) {
       loaded = loaded || state->moment == "resumed";
       if (state->moment == "saved") story.saved = true, story.last_saved_epoch = trained_epoch;
     }
-    if (const auto* end = std::get_if<trace::PassEnd>(&event.payload); end && end->phase == "train")
+    if (const auto* end = event.as<trace::PassEnd>(); end && end->phase == "train")
       trained_epoch = end->epoch;
-    const auto* begin = std::get_if<trace::PassBegin>(&event.payload);
+    const auto* begin = event.as<trace::PassBegin>();
     if (begin == nullptr || begin->phase != "train") continue;
     // A pass of which a last, smaller batch is left out has no end.
     if (under_way >= 0 && begin->epoch > under_way) trained_epoch = under_way;

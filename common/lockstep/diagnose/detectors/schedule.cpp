@@ -41,17 +41,17 @@ Course course_of(const trace::ParticipantTrace& rank) {
   Course course;
   std::int64_t position = 0, begun = 0, ended = 0;
   for (const auto& event : rank.events) {
-    if (const auto* schedule = std::get_if<trace::Schedule>(&event.payload)) {
+    if (const auto* schedule = event.as<trace::Schedule>()) {
       position = schedule->position;
       course.length = schedule->length;
-    } else if (const auto* update = std::get_if<trace::Update>(&event.payload)) {
+    } else if (const auto* update = event.as<trace::Update>()) {
       course.positions.push_back(position);
       course.rates.push_back(update->lr.empty() ? 0.0 : update->lr.front());
-    } else if (const auto* begin = std::get_if<trace::PassBegin>(&event.payload)) {
+    } else if (const auto* begin = event.as<trace::PassBegin>()) {
       if (begin->phase != "train") continue;
       course.pass_begins.push_back(course.rates.size());
       ++begun;
-    } else if (const auto* end = std::get_if<trace::PassEnd>(&event.payload)) {
+    } else if (const auto* end = event.as<trace::PassEnd>()) {
       if (end->phase == "train") ++ended;
     }
   }

@@ -33,6 +33,11 @@ bool all_drew(const Pass& pass, Judge judge) {
                      [&](const RankPass& rank) { return judge(draws(rank)); });
 }
 
+// No rank drew an id twice. Where none came twice on all ranks together, none need be counted by itself.
+bool none_repeats(const Pass& pass) {
+  return pass.drawn.most <= 1 || all_drew(pass, [](const Draws& drawn) { return drawn.most <= 1; });
+}
+
 // The batches come in rounds of `workers` equal ones.
 bool in_equal_rounds(const RankPass& pass, std::int64_t workers) {
   const auto round = static_cast<std::size_t>(workers);
@@ -53,8 +58,7 @@ bool draws_whole_shares(const Pass& pass, std::int64_t size) {
   }
   const auto padding =
       static_cast<std::int64_t>(pass.ranks.size());  // or what is cut: fewer than this
-  return total < size + padding && size < total + padding &&
-         all_drew(pass, [](const Draws& drawn) { return drawn.most <= 1; });
+  return total < size + padding && size < total + padding && none_repeats(pass);
 }
 
 Verdict no_sharding(const Run& run) {
@@ -68,13 +72,13 @@ Verdict no_sharding(const Run& run) {
   for (const auto& pass : passes) {
     const auto first = draws(pass.ranks.front());
     // More than a share each; or one share, which all of them drew instead of one each.
-    const bool more = static_cast<std::int64_t>(first.distinct.size()) > share;
+    const bool more = first.different > share;
     if (!more && (!draws_whole_shares(pass, size) || size < 2 * run.world_size)) continue;
     if (!all_drew(pass, [&](const Draws& drawn) { return drawn == first && drawn.most <= 1; }))
       continue;
     return found({.ranks = run.numbers,
                   .step = pass.step(),
-                  .evidence = "every rank drew the same " + of(first.distinct.size(), size) +
+                  .evidence = "every rank drew the same " + of(first.different, size) +
                               " samples in one pass; a share is " + std::to_string(share)});
   }
   return clean();
@@ -112,13 +116,12 @@ Verdict stream_not_sharded(const Run& run) {
     }
     const bool same_on_all = pass.ranks.size() > 1 && equal && together;
     if (few || !(same_on_all || rounds)) continue;
-    const auto all = draws(pass);
+    const auto& all = pass.drawn;
     return found({.ranks = run.numbers,
                   .step = pass.step(),
                   .evidence = "in one pass each rank drew each of its ids " +
                               std::to_string(times) + " times; " + plural(all.total, "draw") +
-                              " for " +
-                              plural(static_cast<std::int64_t>(all.distinct.size()), "sample")});
+                              " for " + plural(all.different, "sample")});
   }
   return clean();
 }
@@ -154,8 +157,7 @@ bool draws_a_share_of_its_share(const Run& run, const std::vector<Pass>& passes,
              const bool fits = size % (w * w) == 0 && passes.size() > 1;
              return shares.count(rank.total()) > 0 && (ran_out || fits);
            };
-           return draws(pass).most == 1 &&
-                  std::all_of(pass.ranks.begin(), pass.ranks.end(), is_one);
+           return pass.drawn.most == 1 && std::all_of(pass.ranks.begin(), pass.ranks.end(), is_one);
          });
 }
 
@@ -173,15 +175,14 @@ Verdict sharded_twice(const Run& run) {
   if (size <= run.world_size) return not_applicable("a share of the data is one sample");
 
   if (reach_all(sets, size) && train_together(run) && draws_a_share_of_its_share(run, passes, size))
-    return found(
-        {.severity = Severity::advice,
-         .ranks = run.numbers,
-         .step = passes.front().step(),
-         .evidence = "each rank can reach all samples and drew " +
-                     of(static_cast<std::size_t>(passes.front().ranks.front().total()), size) +
-                     " in every pass, 1/" + std::to_string(run.world_size) +
-                     " of its share, all ranks together " +
-                     of(draws(passes.front()).distinct.size(), size)});
+    return found({.severity = Severity::advice,
+                  .ranks = run.numbers,
+                  .step = passes.front().step(),
+                  .evidence = "each rank can reach all samples and drew " +
+                              of(passes.front().ranks.front().total(), size) +
+                              " in every pass, 1/" + std::to_string(run.world_size) +
+                              " of its share, all ranks together " +
+                              of(passes.front().drawn.different, size)});
   bool exact = true;
   for (const auto& pass : passes) {
     for (std::size_t r = 0; r < sets.size(); ++r) {
@@ -190,24 +191,22 @@ Verdict sharded_twice(const Run& run) {
       if (!holds_a_part || share == Share::other) return clean();
       exact = exact && share == Share::exact;
     }
-    const auto all = draws(pass);
+    const auto& all = pass.drawn;
     // Each rank's padding repeats its own samples, none of another rank's.
     std::int64_t of_ranks = 0;
-    for (const auto& rank : pass.ranks)
-      of_ranks += static_cast<std::int64_t>(draws(rank).distinct.size());
-    const auto seen = static_cast<std::int64_t>(all.distinct.size());
+    for (const auto& rank : pass.ranks) of_ranks += draws(rank).different;
+    const auto seen = all.different;
     if (seen != of_ranks || 4 * seen > 3 * size) return clean();
   }
   if (!exact)
     return not_triggered("passes of whole batches, as many as fit into 1/W: they may stop early");
-  const auto all = draws(passes.front());
+  const auto& all = passes.front().drawn;
   return found({.ranks = run.numbers,
                 .step = passes.front().step(),
                 .evidence = "rank " + std::to_string(run.numbers.front()) + " holds " +
-                            of(static_cast<std::size_t>(sets.front()->size), size) +
-                            " samples and drew 1/" + std::to_string(run.world_size) +
-                            " of those; all ranks together drew " + of(all.distinct.size(), size) +
-                            " in a pass"});
+                            of(sets.front()->size, size) + " samples and drew 1/" +
+                            std::to_string(run.world_size) + " of those; all ranks together drew " +
+                            of(all.different, size) + " in a pass"});
 }
 
 constexpr std::int64_t kEnoughToTellRepeats = 32;
@@ -233,24 +232,23 @@ Verdict shards_overlap(const Run& run) {
     return not_triggered("too few samples to tell a share from a draw with repeats");
   const Pass* told = nullptr;
   for (const auto& pass : passes) {
-    if (!all_drew(pass, [](const Draws& drawn) { return drawn.most <= 1; })) return clean();
+    if (!none_repeats(pass)) return clean();
     const auto first = draws(pass.ranks.front());
     const bool all_the_same = all_drew(pass, [&](const Draws& drawn) { return drawn == first; });
-    const auto all = draws(pass);
-    const auto again = all.total - static_cast<std::int64_t>(all.distinct.size());
+    const auto& all = pass.drawn;
+    const auto again = all.again();
     if (!told && !all_the_same && draws_whole_shares(pass, size) &&
         has_overlaps_and_gaps(all, size) &&
         again >= run.world_size)  // fewer are a sampler's padding
       told = &pass;
   }
   if (!told) return clean();
-  const auto all = draws(*told);
+  const auto& all = told->drawn;
   return found({.severity = Severity::advice,
                 .ranks = run.numbers,
                 .step = told->step(),
                 .evidence = "the ranks drew a share each, of one data set in one epoch, and " +
-                            of(all.distinct.size(), size) + " samples in " +
-                            plural(all.total, "draw") +
+                            of(all.different, size) + " samples in " + plural(all.total, "draw") +
                             ": they do not split it alike (each with a seed of its own?)"});
 }
 

@@ -14,8 +14,8 @@ namespace {
 const trace::Collective* stuck_in(const trace::ParticipantTrace& rank) {
   const auto calls = rank.all<trace::Collective>();
   if (calls.empty()) return nullptr;
-  const auto* last = calls.back().event;
-  return last->left_ns == 0 || last->failed != 0 ? last : nullptr;
+  const auto& last = calls.back();
+  return last.left_ns == 0 || last.event->failed != 0 ? last.event : nullptr;
 }
 
 // The rank took part in what `call` is on another rank.

@@ -94,16 +94,16 @@ std::vector<PassWork> work_by_pass(const trace::ParticipantTrace& rank) {
   std::vector<PassWork> passes;
   std::optional<PassWork> now;
   for (const auto& event : rank.events) {
-    const auto* begin = std::get_if<trace::PassBegin>(&event.payload);
-    const auto* end = std::get_if<trace::PassEnd>(&event.payload);
+    const auto* begin = event.as<trace::PassBegin>();
+    const auto* end = event.as<trace::PassEnd>();
     if (begin != nullptr && begin->phase == "train") now = PassWork{.first_step = event.step};
     if (end != nullptr && end->phase == "train" && now) {
       passes.push_back(*now);
       now.reset();
     }
     if (!now) continue;
-    now->batches += std::holds_alternative<trace::Samples>(event.payload) ? 1 : 0;
-    now->updates += std::holds_alternative<trace::Update>(event.payload) ? 1 : 0;
+    now->batches += event.is<trace::Samples>() ? 1 : 0;
+    now->updates += event.is<trace::Update>() ? 1 : 0;
   }
   return passes;
 }
