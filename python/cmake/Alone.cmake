@@ -9,26 +9,31 @@ endif()
 list(GET _torch 0 _torch_folder)
 list(GET _torch 1 LOCKSTEP_TORCH_VERSION)
 
-# xxhash is one header. Where the system has none, it is that of the source package `xxhash`.
-find_path(XXHASH_INCLUDE xxhash.h)
-if(NOT XXHASH_INCLUDE)
-  set(_sources ${CMAKE_CURRENT_BINARY_DIR}/xxhash)
-  execute_process(COMMAND ${Python_EXECUTABLE} -m pip download --quiet --no-deps --no-binary :all: --dest ${_sources}
-    xxhash==3.5.0 RESULT_VARIABLE _failed)
-  file(GLOB _archive ${_sources}/xxhash-*.tar.gz)
-  if(_failed OR NOT _archive)
-    message(FATAL_ERROR "xxhash.h is not here, and pip could not download the source package xxhash")
+# Of libraries that are headers. Where the system has none, it is that of a package, whose sources or wheel pip downloads.
+function(find_header result header package kind folder)
+  find_path(${result} ${header})
+  if(${result})
+    return()
   endif()
-  file(ARCHIVE_EXTRACT INPUT ${_archive} DESTINATION ${_sources})
-  find_path(XXHASH_INCLUDE xxhash.h PATHS ${_sources}/xxhash-3.5.0/deps/xxhash NO_DEFAULT_PATH REQUIRED)
-endif()
+  set(_into ${CMAKE_CURRENT_BINARY_DIR}/headers/${package})
+  execute_process(COMMAND ${Python_EXECUTABLE} -m pip download --quiet --no-deps ${kind} :all: --dest ${_into} ${package}
+    RESULT_VARIABLE _failed)
+  file(GLOB _archive ${_into}/*.tar.gz ${_into}/*.whl)
+  if(_failed OR NOT _archive)
+    message(FATAL_ERROR "${header} is not here, and pip could not download the package ${package}")
+  endif()
+  file(ARCHIVE_EXTRACT INPUT ${_archive} DESTINATION ${_into})
+  find_path(${result} ${header} PATHS ${_into}/${folder} NO_DEFAULT_PATH REQUIRED)
+endfunction()
+find_header(XXHASH_INCLUDE xxhash.h xxhash==3.5.0 --no-binary xxhash-3.5.0/deps/xxhash)
+find_header(JSON_INCLUDE nlohmann/json.hpp nlohmann-json==3.12.0 --only-binary nlohmann_json/include)
 
 set(_lockstep ${CMAKE_CURRENT_SOURCE_DIR}/../common/lockstep)
 file(GLOB _diagnose CONFIGURE_DEPENDS ${_lockstep}/diagnose/*.cpp)
 include(${_lockstep}/diagnose/AllDetectors.cmake)
 set(_torch_free base/clock.cpp base/environment.cpp base/error.cpp base/file.cpp base/hash.cpp base/processors.cpp
-  base/text.cpp launch/placement.cpp trace/attempts.cpp trace/kind_index.cpp trace/levels.cpp trace/reader.cpp
-  trace/writer.cpp record/sketch.cpp record/writer_in.cpp)
+  base/text.cpp launch/placement.cpp report/finding.cpp report/json.cpp report/places.cpp trace/attempts.cpp
+  trace/kind_index.cpp trace/levels.cpp trace/reader.cpp trace/writer.cpp record/sketch.cpp record/writer_in.cpp)
 set(_with_torch observe/observer.cpp record/backward_hook.cpp record/configuration.cpp record/content.cpp
   record/decorated_backend.cpp record/failed_collective.cpp record/observed_backend.cpp record/observed_work.cpp
   record/placement.cpp record/probes.cpp record/recorder.cpp record/recorder_samples.cpp record/summarize.cpp)
@@ -41,7 +46,7 @@ set_source_files_properties(${_lockstep}/base/hash.cpp ${_lockstep}/record/sketc
   SKIP_PRECOMPILE_HEADERS ON)
 
 add_library(torch_free OBJECT ${_torch_free} ${_diagnose} ${LOCKSTEP_DETECTORS})
-target_include_directories(torch_free PRIVATE ${_lockstep}/.. ${XXHASH_INCLUDE})
+target_include_directories(torch_free PRIVATE ${_lockstep}/.. ${XXHASH_INCLUDE} ${JSON_INCLUDE})
 target_precompile_headers(torch_free PRIVATE <algorithm> <functional> <map> <set> <sstream> <lockstep/diagnose/detector.h>)
 
 Python_add_library(_extension MODULE WITH_SOABI src/extension.cpp src/stand_ins.cpp ${_with_torch})

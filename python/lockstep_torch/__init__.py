@@ -13,7 +13,6 @@ What only the program knows is one call each, and does nothing where nobody reco
 from __future__ import annotations
 
 import os
-import pathlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,11 +28,10 @@ def watch(folder: str | os.PathLike[str]) -> None:
 
 
 def diagnose(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """What the detectors find in a folder of traces: world_size, recorded_ranks, findings, detectors, text."""
-    from lockstep_torch import places
+    """What the detectors find in a folder of traces: world_size, recorded_ranks, findings, detectors, text, and
+    left_out: which lines of the program could not be read, and why."""
     from lockstep_torch.extension import extension
     result: dict[str, Any] = extension().diagnose(os.fspath(folder))
-    places.add(pathlib.Path(folder), result)
     return result
 
 

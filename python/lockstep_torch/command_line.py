@@ -104,6 +104,7 @@ def ask_where(job: subprocess.Popen[bytes], folder: pathlib.Path) -> None:
     until = time.monotonic() + 2
     while time.monotonic() < until and any(file.stat().st_size == 0 for file in asked):
         time.sleep(0.02)
+    places.answered(asked)
 
 
 def record_stall(folder: pathlib.Path) -> None:
@@ -120,7 +121,13 @@ def has_violation(found: dict[str, Any]) -> bool:
     return any(one["severity"] == "violation" for one in found["findings"])
 
 
+def warn(found: dict[str, Any]) -> None:
+    for sentence in found["left_out"]:
+        print(f"lockstep: {sentence}", file=sys.stderr)
+
+
 def say(found: dict[str, Any]) -> None:
+    warn(found)
     recorded, world_size = found["recorded_ranks"], found["world_size"]
     if recorded != world_size:
         print(f"{recorded} of {world_size} ranks recorded", file=sys.stderr)
@@ -184,8 +191,9 @@ def diagnose(options: argparse.Namespace) -> int:
     except RuntimeError as error:
         print(f"lockstep: {error}", file=sys.stderr)
         return USAGE
+    warn(found)
     if options.json:
-        print(json.dumps({key: value for key, value in found.items() if key != "text"}, indent=2))
+        print(json.dumps({key: value for key, value in found.items() if key not in ("text", "left_out")}, indent=2))
     else:
         print(found["text"], end="")
     return FINDING if has_violation(found) else OK

@@ -46,7 +46,7 @@ class Recording:
             self.alone = world_size == 1 and "RANK" not in os.environ
             folder = os.path.join(self.folder, "alone") if self.alone else self.folder
             self.rank = extension().Rank(folder, rank, world_size)
-            self.places = Places(folder, rank)
+            self.places = Places(self.rank.folder(), rank)
             self.failed.clear()  # what could not be told while nobody knew the rank can be now
             self.optimizers.clear()
             for call in self.early:

@@ -7,7 +7,8 @@
 #include <lockstep/record/observed_backend.h>
 #include <lockstep/record/recorder.h>
 #include <lockstep/record/writer_in.h>
-#include <lockstep/report/finding.h>
+#include <lockstep/report/json.h>
+#include <lockstep/report/places.h>
 #include <lockstep/trace/attempts.h>
 #include <pybind11/stl.h>
 #include <pybind11/stl/filesystem.h>
@@ -36,7 +37,8 @@ struct Optimizer {
 class Rank {
  public:
   Rank(const std::filesystem::path& folder, int rank, int world_size)
-      : writer_(record::writer_in(folder, {.rank = rank, .world_size = world_size})),
+      : folder_(record::folder_in(folder)),
+        writer_(record::writer_in(folder, {.rank = rank, .world_size = world_size})),
         recorder_(
             std::make_shared<record::Recorder>(writer_, record::ProbeOptions{.hooks = false})) {
     try {
@@ -52,27 +54,28 @@ class Rank {
   record::Recorder& recorder() { return *recorder_; }
   void tell(const trace::Payload& event) { writer_->record(event); }
   std::int64_t step() const { return writer_->step(); }
+  // Of this attempt.
+  const std::filesystem::path& folder() const { return folder_; }
 
  private:
+  std::filesystem::path folder_;
   std::shared_ptr<trace::Writer> writer_;
   std::shared_ptr<record::Recorder> recorder_;
 };
 
 py::dict diagnosis_of(const std::filesystem::path& folder) {
   std::string text;
+  std::vector<std::string> left_out;
   diagnose::Diagnosis diagnosis;
   trace::Trace trace;
   {
     const py::gil_scoped_release unlocked;
     trace = trace::read_job(folder);
     diagnosis = diagnose::diagnose(trace);
-    text = diagnose::to_text(diagnosis, diagnose::Language::python);
-  }
-  py::list findings;
-  for (const auto& finding : diagnosis.findings) {
-    py::dict one;
-    report::visit_fields(finding, [&](const char* name, const auto& value) { one[name] = value; });
-    findings.append(one);
+    left_out = report::add_places(trace::attempt_folders(folder).back(), trace, diagnosis);
+    std::error_code none;
+    text = diagnose::to_text(diagnosis, diagnose::Language::python,
+                             std::filesystem::current_path(none).string());
   }
   py::dict states;
   for (const auto& row : diagnosis.rows)
@@ -80,9 +83,11 @@ py::dict diagnosis_of(const std::filesystem::path& folder) {
   py::dict result;
   result["world_size"] = trace.world_size;
   result["recorded_ranks"] = trace.ranks.size();
-  result["findings"] = findings;
+  result["findings"] =
+      py::module_::import("json").attr("loads")(report::findings_json(diagnosis.findings));
   result["detectors"] = states;
   result["text"] = text;
+  result["left_out"] = left_out;
   return result;
 }
 
@@ -125,6 +130,7 @@ PYBIND11_MODULE(_extension, module) {
   py::class_<Rank>(module, "Rank")
       .def(py::init<std::filesystem::path, int, int>())
       .def("step", &Rank::step)
+      .def("folder", &Rank::folder)
       .def("observe", &Rank::observe)
       .def(
           "group",

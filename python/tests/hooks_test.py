@@ -30,6 +30,9 @@ class Rank:
     def __init__(self, *_who):
         self.told = []
 
+    def folder(self):
+        return pathlib.Path("unused")
+
     def __getattr__(self, name):
         return lambda *_arguments: self.told.append(name)
 
@@ -75,12 +78,6 @@ class Hooks(unittest.TestCase):
         self.here.begin(0, 2)
         self.assertEqual(rank.told, ["pass_begins", "dealt", "dealt", "pass_dealt"])
 
-    def test_what_has_lines_is_what_detectors_find(self):
-        with tempfile.TemporaryDirectory(prefix="lockstep-test-") as folder:
-            extension().Rank(folder, 0, 1)
-            detectors = extension().diagnose(folder)["detectors"]
-        self.assertLessEqual({pitfall for pitfalls in places.KINDS.values() for pitfall in pitfalls}, detectors.keys())
-
     def test_the_innermost_line_of_the_program_s_own(self):
         # This Python's torch, and those of others.
         for installed in (torch.__file__, "/srv/venv/lib/python3.12/site-packages/torch/distributed.py",
@@ -88,24 +85,43 @@ class Hooks(unittest.TestCase):
             stack = ("Current thread 0x1 (most recent call first):\n"
                      f'  File "{installed}", line 1 in all_reduce\n'
                      f'  File "{__file__}", line 2 in train\n  File "other.py", line 3 in <module>\n')
-            self.assertEqual(places.of_stack(stack), {"file": __file__, "line": 2, "source": ""})
+            self.assertEqual(places.of_stack(stack), (__file__, 2))
         self.assertEqual(places.of_stack(""), None)
         self.assertEqual(places.of_the_caller()[0], __file__)
 
-    def test_each_line_that_may_be_meant_is_told_and_a_torn_one_is_not(self):
-        lines = [{"kind": "pass", "step": step, "file": "/a/train.py", "line": number, "source": f"line {number}"}
-                 for step, number in ((0, 3), (0, 5), (9, 7))]
-        found = {"findings": [{"pitfall": "missing-set-epoch", "ranks": [0, 1], "step": 4, "sequence": -1}],
-                 "text": "violation: missing-set-epoch\n    ranks 0 and 1, step 4\n"}
+    def test_lines_are_written_once_and_of_each_attempt_beside_its_trace(self):
         with tempfile.TemporaryDirectory(prefix="lockstep-test-") as folder:
-            for rank in (0, 1):
-                text = "\n".join(map(json.dumps, lines)) + '\n{"kind": "pass", "st{"kind": "pass"}\n'
-                pathlib.Path(folder, f"places_{rank}.jsonl").write_text(text, encoding="utf-8")
-            pathlib.Path(folder, "stack_of_mine.txt").touch()
-            places.add(pathlib.Path(folder), found)
-        told = [(place["line"], place["ranks"]) for place in found["findings"][0]["places"]]
-        self.assertEqual(told, [(3, [0, 1]), (5, [0, 1])])
-        self.assertEqual(found["text"].splitlines()[-2:], ["    /a/train.py:3: line 3", "    /a/train.py:5: line 5"])
+            for attempt in ("0", "1"):
+                launcher = {"TORCHELASTIC_MAX_RESTARTS": "3", "TORCHELASTIC_RESTART_COUNT": attempt}
+                with unittest.mock.patch.dict("os.environ", launcher):
+                    rank = extension().Rank(folder, 0, 1)
+                written = places.Places(rank.folder(), 0)
+                for step in (4, 5):
+                    written.note("update", step)
+                self.assertEqual(written.folder, pathlib.Path(folder, f"attempt_{attempt}"))
+                [line] = self.lines_in(written.folder / "places_0.jsonl")
+                self.assertEqual((line["kind"], line["step"], line["file"]), ("update", 4, __file__))
+                self.assertEqual(line["source"], 'written.note("update", step)')
+
+    def test_what_was_asked_becomes_a_line_and_any_name_can_be_written(self):
+        with tempfile.TemporaryDirectory(prefix="lockstep-test-") as name:
+            folder = pathlib.Path(name)
+            program = folder / "a\udcff\n\x1b[2J\u00e9.py"
+            stack = folder / "stack_3_77.txt"
+            program.write_text("\n\tif\tTrue:  # " + "x" * 1000, encoding="utf-8")
+            stack.write_text(f'Stack:\n  File "{folder}/plain.py", line 2 in train\n', encoding="utf-8")
+            program.with_name("plain.py").write_text(program.read_text(encoding="utf-8"), encoding="utf-8")
+            places.answered([stack])
+            places.write(folder, 3, "pass", 0, str(program), 2)
+            asked, other = self.lines_in(folder / "places_3.jsonl")
+            self.assertEqual((folder / "places_3.jsonl").stat().st_mode & 0o777, 0o600)
+        self.assertEqual((asked["kind"], asked["step"], asked["line"]), ("stall", -1, 2))
+        self.assertEqual(asked["source"], ("if True:  # " + "x" * 1000)[:200])
+        self.assertEqual(other["file"], f"{name}/a?\n\x1b[2J\u00e9.py")
+        self.assertEqual(other["source"], asked["source"])
+
+    def lines_in(self, file):
+        return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
 
 
 if __name__ == "__main__":

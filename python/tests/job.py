@@ -1,5 +1,6 @@
 """A training script as people write it, and one thing wrong with it, named by its first argument."""
 
+import os
 import sys
 
 import torch
@@ -28,7 +29,7 @@ def main():
     loader = DataLoader(data, batch_size=16, sampler=sampler, shuffle=False,
                         num_workers=2 if FAULT.startswith("near-miss") else 0)
     for epoch in range(3):
-        if sampler is not None and FAULT != "no-set-epoch":
+        if sampler is not None and FAULT not in ("no-set-epoch", "raises-at-first"):
             sampler.set_epoch(epoch)
         ddp.train()
         for number, (inputs, targets) in enumerate(loader):
@@ -45,6 +46,8 @@ def main():
             dist.recv(torch.ones(3), src=0)  # for ever
         if FAULT == "one-rank-raises" and rank == 1 and epoch == 1:
             raise ValueError("a batch of this rank is broken")
+        if FAULT == "raises-at-first" and epoch == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+            raise ValueError("the first attempt ends here")
         ddp.eval()
         with torch.no_grad():
             ddp(data.tensors[0][:16])

@@ -3,6 +3,7 @@
 usage: python3 watch_test.py PACKAGE      the folder that holds lockstep_torch, for PYTHONPATH
 """
 
+import functools
 import json
 import pathlib
 import re
@@ -19,9 +20,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 DEADLINE_S = 90
 
 
-def torchrun(*arguments, ranks=2, program=HERE / "job.py"):
-    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), str(program),
-            *arguments]
+def torchrun(*arguments, ranks=2, program=HERE / "job.py", restarts=0):
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks),
+            "--max-restarts", str(restarts), str(program), *arguments]
 
 
 def started(*arguments, ranks=2):
@@ -122,6 +123,23 @@ class Watch(unittest.TestCase):
         self.assertIn("no rank made progress for 6 s", done.stderr)
         self.assertEqual([(pitfall, ranks) for pitfall, ranks, _ in self.findings()], [("no-progress", [1])])
         self.lines("dist.recv(")
+
+    def test_a_job_that_was_started_again_has_its_last_attempt_s_lines(self):
+        done = self.watch("raises-at-first", start=functools.partial(torchrun, restarts=1))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([(pitfall, ranks) for pitfall, ranks, _ in self.findings()], [("missing-set-epoch", [0, 1])])
+        self.lines("in enumerate(loader)")
+
+    def test_lines_that_are_damaged_are_said_and_hide_nothing(self):
+        self.watch("no-set-epoch")
+        file = self.traces / "places_1.jsonl"
+        file.write_text('{"kind": "pass"\n' + file.read_text())
+        for options in ((), ("--json",)):
+            done = self.call([*LOCKSTEP, "diagnose", *options, self.traces])
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(f"{file}:1 is left out", done.stderr)
+            self.assertIn("missing-set-epoch", done.stdout)
+            self.assertIn("in enumerate(loader)", done.stdout)
 
     def test_a_variable_records_a_job_whose_command_line_is_not_one_s_own(self):
         done = self.call(started("no-set-epoch"), LOCKSTEP_TRACE=str(self.traces))

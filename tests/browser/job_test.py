@@ -50,6 +50,7 @@ def validator():
 class JobPage(unittest.TestCase):
     """A job that shuffles alike in every epoch, under a hostile name."""
     lesson, variant, name = "05_set_epoch", "missing-set-epoch", made_up.HOSTILE
+    kind, file, source = "pass", f"/jobs/{'a' * 200}/{made_up.HOSTILE}.py", f"for batch in loader:  # {made_up.HOSTILE}"
     figures = ["owners-run-job-job", "divergence-run-job-job", "timeline-run-job-job", "losses"]
 
     @classmethod
@@ -57,7 +58,11 @@ class JobPage(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="lockstep-job-test-")
         cls.addClassCleanup(folder.cleanup)
         cls.folder = pathlib.Path(folder.name)
-        cls.job = diagnosed(recorded(cls.lesson, cls.variant, cls.folder / "traces"))
+        traces = recorded(cls.lesson, cls.variant, cls.folder / "traces")
+        for rank in (0, 1):
+            place = {"kind": cls.kind, "step": 0, "file": cls.file, "line": 41, "source": cls.source}
+            (traces / f"places_{rank}.jsonl").write_text(json.dumps(place) + "\n", encoding="utf-8")
+        cls.job = diagnosed(traces)
         cls.page = cls.folder / "job.html"
         write_page(cls.job, cls.name, cls.page)
         cls.browser = browser.Browser()
@@ -89,6 +94,12 @@ class JobPage(unittest.TestCase):
             self.assertTrue(self.job["pages"][self.variant][part])
             self.assertIn(self.job["pages"][self.variant][part], self.text(".findings details"))
 
+    def test_it_names_the_line_of_the_program(self):
+        finding = self.job["findings"][0]
+        self.assertEqual(finding["places"],
+                         [{"ranks": finding["ranks"], "file": self.file, "line": 41, "source": self.source}])
+        self.assertEqual(self.text(".findings li > code"), f"{self.file}:41: {self.source}")
+
     def test_every_picture_is_drawn_and_nothing_is_cut_off_on_a_telephone(self):
         for size in (browser.WIDE, browser.NARROW):
             self.browser.resize(size)
@@ -111,6 +122,7 @@ class JobPage(unittest.TestCase):
 class HangingJob(JobPage):
     """A job of which one rank raises while the others wait."""
     lesson, variant, name = "09_hanging_collective", "one-rank-raises", "a job that hangs"
+    kind, file, source = "stall", "/jobs/train.py", "dist.recv(torch.ones(3), src=0)"
 
     def test_it_says_where_each_rank_was(self):
         rows = self.js("return [...document.querySelectorAll('#stall tbody tr')].map(row => row.cells[1].textContent)")

@@ -1,6 +1,7 @@
 #include <lockstep/base/text.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <sstream>
 
@@ -22,6 +23,22 @@ std::size_t break_of(const std::string& line, std::size_t hanging) {
   const auto at = line.rfind(' ', kColumns);
   const bool within = at != std::string::npos && at > hanging;
   return within ? at : line.find(' ', std::max(kColumns, hanging));
+}
+
+// How many bytes a character at the beginning of this UTF-8 has that a terminal acts upon; 0: it has none.
+std::size_t acted_upon(std::string_view text) {
+  const auto byte = [&](std::size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
+  };
+  const auto in = [&](std::size_t i, unsigned from, unsigned to) {
+    return byte(i) >= from && byte(i) <= to;
+  };
+  if (byte(0) < 0x20 || byte(0) == 0x7f) return 1;
+  if (byte(0) == 0xc2 && in(1, 0x80, 0x9f)) return 2;  // U+0080 to U+009F
+  if (byte(0) != 0xe2) return 0;
+  const bool general = byte(1) == 0x80 && (in(2, 0x8e, 0x8f) || in(2, 0xa8, 0xae));  // U+200E ...
+  const bool isolates = byte(1) == 0x81 && in(2, 0xa6, 0xa9);  // U+2066 to U+2069
+  return general || isolates ? 3 : 0;
 }
 
 }  // namespace
@@ -51,6 +68,21 @@ std::string signal_name(int signal) {
   const char* name = sigabbrev_np(signal);
   const auto text = "signal " + std::to_string(signal);
   return name == nullptr ? text : text + " (SIG" + name + ")";
+}
+
+std::string escaped(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    const auto length = acted_upon(text);
+    for (const char byte : text.substr(0, length)) {
+      char code[5];
+      std::snprintf(code, sizeof code, "\\x%02x", static_cast<unsigned char>(byte));
+      result += code;
+    }
+    if (length == 0) result += text.front();
+    text.remove_prefix(std::max<std::size_t>(length, 1));
+  }
+  return result;
 }
 
 std::string wrapped(const std::string& text, const std::string& indent) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep {
@@ -13,6 +14,9 @@ std::string list(const std::vector<int>& numbers);        // "0, 2 and 3"
 std::string ranks_text(const std::vector<int>& ranks);    // "rank 1", "ranks 0, 2 and 3"
 std::string plural(std::int64_t count, const char* one);  // "1 id", "3 ids"
 std::string signal_name(int signal);                      // "signal 9 (SIGKILL)"
+// UTF-8 from outside, on one line: what a terminal acts upon as \xNN, such as escape sequences, line breaks, and marks
+// that turn the direction of writing.
+std::string escaped(std::string_view text);
 // Broken into lines of at most 80 columns, each with the indent and a line break.
 std::string wrapped(const std::string& text, const std::string& indent);
 // The same lines, but those longer than 80 columns, which are broken at spaces. What goes over hangs below the second

@@ -12,6 +12,7 @@
 #include <lockstep/diagnose/text.h>
 #include <lockstep/pages/page.h>
 #include <lockstep/report/job.h>
+#include <lockstep/report/places.h>
 #include <lockstep/trace/attempts.h>
 #include <lockstep/trace/json.h>
 #include <lockstep/trace/reader.h>
@@ -183,7 +184,9 @@ int diagnose_folders(const Options& options) {
     std::cout << trace::to_json(trace) << "\n";
     return kOk;
   }
-  const auto diagnosis = diagnose::diagnose(trace);
+  auto diagnosis = diagnose::diagnose(trace);
+  const auto last = trace::attempt_folders(options.folders.back()).back();
+  for (const auto& text : report::add_places(last, trace, diagnosis)) warn("warning: " + text);
   if (diagnosis.findings.empty()) {
     note_failures(trace);
     note_where_it_was(trace, runs);
@@ -192,7 +195,9 @@ int diagnose_folders(const Options& options) {
     std::cout << (options.pictures ? with_pages(report::job_json(trace, diagnosis, missing))
                                    : report::diagnosis_json(diagnosis, missing));
   } else {
-    std::cout << diagnose::to_text(diagnosis);
+    std::error_code none;
+    std::cout << diagnose::to_text(diagnosis, diagnose::Language::cpp,
+                                   std::filesystem::current_path(none).string());
   }
   if (!diagnosis.findings.empty()) return kFinding;
   return missing.empty() ? kOk : kCouldNotRun;  // nothing found of a part is no good news

@@ -13,6 +13,14 @@ enum class Severity {
 };
 std::string to_string(Severity severity);
 
+// A line of the program that was recorded.
+struct Place {
+  std::vector<int> ranks;  // that were there
+  std::string file;
+  std::int64_t line = 0;
+  std::string source;  // what stands there
+};
+
 struct Finding {
   std::string pitfall = {};  // the slug, which Detector::verdict() fills in
   Severity severity = Severity::violation;
@@ -25,6 +33,8 @@ struct Finding {
   std::int64_t after = -1;
   // What else was found and follows from it; diagnose() fills it in.
   std::vector<std::string> accounts_for = {};
+  // Which lines of the program it is about; report::add_places() fills it in.
+  std::vector<Place> places = {};
 };
 
 enum class State {

@@ -17,6 +17,11 @@ std::string where(const Finding& finding) {
   return text;
 }
 
+std::string below(const std::string& folder, const std::string& file) {
+  const bool is_below = !folder.empty() && file.starts_with(folder + "/");
+  return is_below ? file.substr(folder.size() + 1) : file;
+}
+
 // What a job on this library records by itself, and how a job comes to do so.
 struct Source {
   const char* kind;
@@ -60,7 +65,7 @@ std::string what_is_missing(const Diagnosis& diagnosis, Language job) {
 
 }  // namespace
 
-std::string to_text(const Diagnosis& diagnosis, Language job) {
+std::string to_text(const Diagnosis& diagnosis, Language job, const std::string& folder) {
   std::string text;
   for (const auto& finding : diagnosis.findings) {
     text += to_string(finding.severity) + ": " + finding.pitfall + "\n";
@@ -68,6 +73,9 @@ std::string to_text(const Diagnosis& diagnosis, Language job) {
     text += wrapped(finding.evidence, "    ");
     if (!finding.accounts_for.empty())
       text += wrapped("also found, and follows from this: " + list(finding.accounts_for), "    ");
+    for (const auto& place : finding.places)
+      text += "    " + below(folder, place.file) + ":" + std::to_string(place.line) + ": " +
+              place.source + "\n";
   }
   const auto count = [&](State state) {
     return std::to_string(

@@ -9,8 +9,10 @@ namespace lockstep::diagnose {
 
 enum class Language { cpp, python };
 
-// A few lines per finding, then one on what was looked for; at most 80 columns, ends with a
-// newline. Where nothing is found, what a job of that language would have to do to be seen better.
-std::string to_text(const Diagnosis& diagnosis, Language job = Language::cpp);
+// A few lines per finding, then one on what was looked for; at most 80 columns but for lines of the program, whose file
+// is named from `folder` on where it is below; ends with a newline. Where nothing is found, what a job of that language
+// would have to do to be seen better.
+std::string to_text(const Diagnosis& diagnosis, Language job = Language::cpp,
+                    const std::string& folder = "");
 
 }  // namespace lockstep::diagnose

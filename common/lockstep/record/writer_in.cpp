@@ -6,17 +6,31 @@
 #include <system_error>
 
 namespace lockstep::record {
+namespace {
 
-std::shared_ptr<trace::Writer> writer_in(std::filesystem::path folder,
+int restarts() {
+  return environment_int("TORCHELASTIC_MAX_RESTARTS").value_or(0);
+}
+
+int attempt() {
+  return environment_int("TORCHELASTIC_RESTART_COUNT").value_or(0);
+}
+
+}  // namespace
+
+std::filesystem::path folder_in(const std::filesystem::path& job_folder) {
+  if (restarts() <= 0) return job_folder;
+  return trace::attempt_folder(job_folder, attempt());
+}
+
+std::shared_ptr<trace::Writer> writer_in(const std::filesystem::path& job_folder,
                                          const trace::Participant& participant) {
-  const int restarts = environment_int("TORCHELASTIC_MAX_RESTARTS").value_or(0);
-  const int attempt = environment_int("TORCHELASTIC_RESTART_COUNT").value_or(0);
-  if (restarts > 0) folder = trace::attempt_folder(folder, attempt);
+  const auto folder = folder_in(job_folder);
   std::error_code failure;
   std::filesystem::create_directories(folder, failure);
   if (failure) throw Error("cannot make the folder " + folder.string() + ": " + failure.message());
   auto writer = std::make_shared<trace::Writer>(folder, participant);
-  if (restarts > 0) writer->record(trace::Attempt{attempt, restarts});
+  if (restarts() > 0) writer->record(trace::Attempt{attempt(), restarts()});
   return writer;
 }
 

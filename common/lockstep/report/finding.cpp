@@ -5,8 +5,16 @@
 namespace lockstep::report {
 
 std::string to_json(const diagnose::Finding& finding) {
-  nlohmann::json json;
-  visit_fields(finding, [&](const char* name, const auto& value) { json[name] = value; });
+  nlohmann::json json = {{"pitfall", finding.pitfall},   {"severity", to_string(finding.severity)},
+                         {"ranks", finding.ranks},       {"step", finding.step},
+                         {"sequence", finding.sequence}, {"evidence", finding.evidence}};
+  if (finding.after >= 0) json["after"] = finding.after;
+  if (!finding.accounts_for.empty()) json["accounts_for"] = finding.accounts_for;
+  for (const auto& place : finding.places)
+    json["places"].push_back({{"ranks", place.ranks},
+                              {"file", place.file},
+                              {"line", place.line},
+                              {"source", place.source}});
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

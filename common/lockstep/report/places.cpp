@@ -1,0 +1,171 @@
+#include <lockstep/base/error.h>
+#include <lockstep/base/file.h>
+#include <lockstep/base/text.h>
+#include <lockstep/diagnose/detector.h>
+#include <lockstep/report/places.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <sstream>
+
+namespace lockstep::report {
+namespace {
+
+using diagnose::Finding;
+using nlohmann::json;
+
+constexpr std::size_t kMostTold = 10;  // of one finding
+// What a program of people's own stays far below.
+constexpr std::uintmax_t kMostBytes = 1 << 20;
+constexpr std::size_t kLongestLine = 16'384, kLongestFile = 4'096, kLongestSource = 1'000;
+
+struct Line {
+  std::string kind;
+  std::int64_t step = 0;
+  diagnose::Place place;
+};
+using Lines = std::vector<Line>;
+
+// ---- reading ----
+
+std::optional<std::string> text_in(const json& object, const char* key, std::size_t longest) {
+  const auto found = object.find(key);
+  const auto* text = found == object.end() ? nullptr : found->get_ptr<const json::string_t*>();
+  if (text == nullptr || text->size() > longest) return std::nullopt;
+  return escaped(*text);
+}
+
+std::optional<std::int64_t> number_in(const json& object, const char* key, std::int64_t least) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_number_integer()) return std::nullopt;
+  const auto number = found->get<std::int64_t>();
+  const bool fits = number >= 0 || !found->is_number_unsigned();
+  return fits && number >= least ? std::optional(number) : std::nullopt;
+}
+
+std::optional<Line> line_of(const std::string& text) {
+  if (text.size() > kLongestLine) return std::nullopt;
+  const auto object = json::parse(text, nullptr, false);
+  if (!object.is_object()) return std::nullopt;
+  const auto kind = text_in(object, "kind", kLongestSource);
+  const auto file = text_in(object, "file", kLongestFile);
+  const auto source = text_in(object, "source", kLongestSource);
+  const auto step = number_in(object, "step", -1), number = number_in(object, "line", 1);
+  if (!kind || !file || file->empty() || !source || !step || !number) return std::nullopt;
+  return Line{*kind, *step, {.ranks = {}, .file = *file, .line = *number, .source = *source}};
+}
+
+Lines lines_in(const std::filesystem::path& file, std::vector<std::string>& left_out) {
+  std::error_code none;
+  if (!std::filesystem::exists(std::filesystem::symlink_status(file, none))) return {};
+  if (!std::filesystem::is_regular_file(file, none) ||
+      std::filesystem::file_size(file, none) > kMostBytes) {
+    left_out.push_back(file.string() + " is no file of at most 1 MiB; its lines are left out");
+    return {};
+  }
+  Lines lines;
+  std::istringstream text;
+  try {
+    text.str(read_file(file));
+  } catch (const Error& error) {
+    left_out.push_back(std::string(error.what()) + "; its lines are left out");
+  }
+  std::size_t number = 0, damaged = 0, first = 0;
+  for (std::string line; std::getline(text, line);) {
+    ++number;
+    if (auto read = line_of(line)) {
+      lines.push_back(std::move(*read));
+    } else if (++damaged == 1) {
+      first = number;
+    }
+  }
+  if (damaged > 0)
+    left_out.push_back(file.string() + ":" + std::to_string(first) +
+                       " is left out: it is no object of kind, step, file, line and source" +
+                       (damaged > 1 ? "; so are " + std::to_string(damaged - 1) + " more" : ""));
+  return lines;
+}
+
+// ---- choosing ----
+
+// What a line of the program begins, in a step's order, and the kinds of event that come of it.
+const struct {
+  const char* kind;
+  std::set<std::string> events;
+} kBegun[] = {{"pass", {"dataset", "pass_begin", "samples", "pass_end", "set_epoch"}},
+              {"backward", {"loss", "local_gradients", "reduced_gradients"}},
+              {"update", {"update", "clip", "scaled_step"}}};
+// The kinds of event that say more about these.
+const std::set<std::string> kBeside = {"engine", "intent", "model", "parameters"};
+
+// A finding is about what comes last of all that its detector needs. Empty where that is something else, or what a
+// process finds where it starts.
+std::string kind_of(const diagnose::Detector& detector) {
+  if (detector.stage == diagnose::Stage::start) return "";
+  if (detector.slug == "shuffled-evaluation") return "";  // of evaluations no line is written
+  const auto needed = [&](const std::set<std::string>& events) {
+    return std::count_if(detector.needs.begin(), detector.needs.end(),
+                         [&](const auto& event) { return events.count(event) > 0; });
+  };
+  std::string kind;
+  auto known = needed(kBeside);
+  for (const auto& begun : kBegun)
+    if (const auto count = needed(begun.events); count > 0) {
+      kind = begun.kind;
+      known += count;
+    }
+  return known == static_cast<std::ptrdiff_t>(detector.needs.size()) ? kind : "";
+}
+
+// Findings count the steps of all attempts, and these lines those of the last one.
+std::int64_t steps_before(const trace::ParticipantTrace& rank) {
+  const bool is_first = rank.last_attempt == 0 || rank.last_attempt >= rank.events.size();
+  return is_first ? 0 : rank.events[rank.last_attempt].step + 1;
+}
+
+// Those of one rank. Where several lines have begun what it is about, it may be any of them.
+Lines chosen(const Finding& finding, const Lines& lines, std::int64_t before) {
+  Lines there;
+  const auto choose = [&](const auto& is_meant) {
+    std::copy_if(lines.begin(), lines.end(), std::back_inserter(there), is_meant);
+  };
+  if (finding.sequence >= 0) choose([](const Line& line) { return line.kind == "stall"; });
+  const auto* detector = diagnose::detector_of(finding.pitfall);
+  const auto kind = detector == nullptr ? "" : kind_of(*detector);
+  const auto step = std::max<std::int64_t>(finding.step - before, 0);
+  if (there.empty() && !kind.empty())
+    choose([&](const Line& line) { return line.kind == kind && line.step <= step; });
+  return there;
+}
+
+}  // namespace
+
+std::vector<std::string> add_places(const std::filesystem::path& folder, const trace::Trace& trace,
+                                    diagnose::Diagnosis& diagnosis) {
+  std::vector<std::string> left_out;
+  std::map<int, Lines> lines;
+  std::map<int, std::int64_t> before;
+  for (const auto& rank : trace.ranks) {
+    const auto number = rank.participant.rank;
+    lines[number] = lines_in(folder / ("places_" + std::to_string(number) + ".jsonl"), left_out);
+    before[number] = steps_before(rank);
+  }
+  for (auto& finding : diagnosis.findings) {
+    std::map<std::pair<std::string, std::int64_t>, std::size_t> known;
+    for (const int rank : finding.ranks)
+      for (const auto& line : chosen(finding, lines[rank], before[rank])) {
+        const auto [at, is_new] =
+            known.try_emplace({line.place.file, line.place.line}, known.size());
+        if (at->second >= kMostTold) continue;
+        if (is_new) finding.places.push_back(line.place);
+        auto& ranks = finding.places[at->second].ranks;
+        if (ranks.empty() || ranks.back() != rank) ranks.push_back(rank);
+      }
+  }
+  return left_out;
+}
+
+}  // namespace lockstep::report
