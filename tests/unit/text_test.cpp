@@ -45,6 +45,10 @@ TEST(Filled, KeepsALongWordWhole) {
   EXPECT_EQ(filled(std::string(100, ' ') + "x", 2), std::string(100, ' ') + "x\n");
 }
 
+TEST(Wrapped, ActsUponNoTerminal) {
+  EXPECT_EQ(wrapped("one\ttwo\n\x1b[2Jthree", "  "), "  one two \\x1b[2Jthree\n");
+}
+
 class Told : public ::testing::Test {
  protected:
   Countdown::Output place(bool rewrites) {

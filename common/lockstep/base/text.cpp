@@ -89,6 +89,7 @@ std::string wrapped(const std::string& text, const std::string& indent) {
   std::istringstream words(text);
   std::string result, line = indent;
   for (std::string word; words >> word;) {
+    word = escaped(word);
     if (line.size() > indent.size() && line.size() + 1 + word.size() > kColumns) {
       result += line + "\n";
       line = indent;
