@@ -32,8 +32,9 @@ set(_lockstep ${CMAKE_CURRENT_SOURCE_DIR}/../common/lockstep)
 file(GLOB _diagnose CONFIGURE_DEPENDS ${_lockstep}/diagnose/*.cpp)
 include(${_lockstep}/diagnose/AllDetectors.cmake)
 set(_torch_free base/clock.cpp base/environment.cpp base/error.cpp base/file.cpp base/hash.cpp base/processors.cpp
-  base/text.cpp launch/placement.cpp report/finding.cpp report/json.cpp report/places.cpp trace/attempts.cpp
-  trace/kind_index.cpp trace/levels.cpp trace/reader.cpp trace/writer.cpp record/sketch.cpp record/writer_in.cpp)
+  base/text.cpp launch/placement.cpp pages/page.cpp report/finding.cpp report/job.cpp report/json.cpp
+  report/pictures.cpp report/places.cpp report/stall.cpp trace/attempts.cpp trace/kind_index.cpp trace/levels.cpp
+  trace/reader.cpp trace/writer.cpp record/sketch.cpp record/writer_in.cpp)
 set(_with_torch observe/observer.cpp record/backward_hook.cpp record/configuration.cpp record/content.cpp
   record/decorated_backend.cpp record/failed_collective.cpp record/observed_backend.cpp record/observed_work.cpp
   record/placement.cpp record/probes.cpp record/recorder.cpp record/recorder_samples.cpp record/summarize.cpp)
@@ -69,3 +70,7 @@ endforeach()
 file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/built_for.py "TORCH_VERSION = \"${LOCKSTEP_TORCH_VERSION}\"\n")
 install(TARGETS _extension DESTINATION lockstep_torch)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/built_for.py DESTINATION lockstep_torch)
+# What makes a job's page, with what the pitfalls' pages say.
+set(_root ${CMAKE_CURRENT_SOURCE_DIR}/..)
+install(DIRECTORY ${_root}/reports/html DESTINATION lockstep_torch PATTERN __pycache__ EXCLUDE)
+install(DIRECTORY ${_root}/lessons DESTINATION lockstep_torch FILES_MATCHING PATTERN "pitfalls/*.md")

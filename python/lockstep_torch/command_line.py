@@ -1,8 +1,9 @@
-"""lockstep watch -- COMMAND ..., and lockstep diagnose DIR."""
+"""lockstep watch -- COMMAND ..., lockstep diagnose DIR, and lockstep report DIR."""
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import pathlib
@@ -15,7 +16,8 @@ import tempfile
 import time
 from typing import Any
 
-OK, FINDING, USAGE, DEADLINE = 0, 1, 2, 124
+OK, FINDING, USAGE, COULD_NOT_RUN, DEADLINE = 0, 1, 2, 3, 124
+PACKAGE = pathlib.Path(__file__).parent
 # Of a trace's head (common/lockstep/trace/trace.md): how many of its bytes are whole; the collectives entered; whether
 # it had no room for more.
 LENGTH_AT, ENTERED_AT, TRUNCATED_AT = 64, 80, 608
@@ -121,13 +123,13 @@ def has_violation(found: dict[str, Any]) -> bool:
     return any(one["severity"] == "violation" for one in found["findings"])
 
 
-def warn(found: dict[str, Any]) -> None:
-    for sentence in found["left_out"]:
+def warn(left_out: list[str]) -> None:
+    for sentence in left_out:
         print(f"lockstep: {sentence}", file=sys.stderr)
 
 
 def say(found: dict[str, Any]) -> None:
-    warn(found)
+    warn(found["left_out"])
     recorded, world_size = found["recorded_ranks"], found["world_size"]
     if recorded != world_size:
         print(f"{recorded} of {world_size} ranks recorded", file=sys.stderr)
@@ -191,12 +193,29 @@ def diagnose(options: argparse.Namespace) -> int:
     except RuntimeError as error:
         print(f"lockstep: {error}", file=sys.stderr)
         return USAGE
-    warn(found)
+    warn(found["left_out"])
     if options.json:
         print(json.dumps({key: value for key, value in found.items() if key not in ("text", "left_out")}, indent=2))
     else:
         print(found["text"], end="")
     return FINDING if has_violation(found) else OK
+
+
+def report(options: argparse.Namespace) -> int:
+    """The page is made by a program of its own, as in the clone."""
+    from lockstep_torch.extension import extension
+    if missing := [name for name in ("jinja2", "vl_convert") if importlib.util.find_spec(name) is None]:
+        print(f"lockstep: a page needs {' and '.join(missing)}: pip install jinja2 vl-convert-python", file=sys.stderr)
+        return COULD_NOT_RUN
+    try:
+        job, left_out = extension().page(options.folder, PACKAGE)
+    except RuntimeError as error:
+        print(f"lockstep: {error}", file=sys.stderr)
+        return USAGE
+    warn(left_out)
+    file = options.out or options.folder / "report.html"
+    return subprocess.run([sys.executable, PACKAGE / "html/job_report.py", options.folder, file], input=job,
+                          encoding="utf-8", check=False).returncode
 
 
 def seconds(text: str) -> float:
@@ -223,6 +242,10 @@ def main(arguments: list[str] | None = None) -> int:
     read.add_argument("folder", type=pathlib.Path)
     read.add_argument("--json", action="store_true")
     read.set_defaults(run=diagnose)
+    page = commands.add_parser("report", help="write an HTML page of a folder of traces")
+    page.add_argument("folder", type=pathlib.Path)
+    page.add_argument("--out", metavar="FILE", type=pathlib.Path, help="the page (default: report.html in the folder)")
+    page.set_defaults(run=report)
     options = parser.parse_args(arguments)
     result: int = options.run(options)
     return result

@@ -7,6 +7,7 @@
 #include <lockstep/record/observed_backend.h>
 #include <lockstep/record/recorder.h>
 #include <lockstep/record/writer_in.h>
+#include <lockstep/report/job.h>
 #include <lockstep/report/json.h>
 #include <lockstep/report/places.h>
 #include <lockstep/trace/attempts.h>
@@ -63,32 +64,52 @@ class Rank {
   std::shared_ptr<record::Recorder> recorder_;
 };
 
-py::dict diagnosis_of(const std::filesystem::path& folder) {
-  std::string text;
-  std::vector<std::string> left_out;
-  diagnose::Diagnosis diagnosis;
-  trace::Trace trace;
-  {
-    const py::gil_scoped_release unlocked;
-    trace = trace::read_job(folder);
-    diagnosis = diagnose::diagnose(trace);
+struct Diagnosed {
+  explicit Diagnosed(const std::filesystem::path& folder)
+      : trace(trace::read_job(folder)), diagnosis(diagnose::diagnose(trace)) {
     left_out = report::add_places(trace::attempt_folders(folder).back(), trace, diagnosis);
-    std::error_code none;
-    text = diagnose::to_text(diagnosis, diagnose::Language::python,
-                             std::filesystem::current_path(none).string());
   }
+  trace::Trace trace;
+  diagnose::Diagnosis diagnosis;
+  std::vector<std::string> left_out;  // of the lines of the program, and why
+};
+
+std::unique_ptr<const Diagnosed> diagnosed(const std::filesystem::path& folder) {
+  const py::gil_scoped_release unlocked;
+  return std::make_unique<const Diagnosed>(folder);
+}
+
+// A trace's own text may hold any bytes.
+py::object as_text(const std::string& bytes) {
+  return py::bytes(bytes).attr("decode")("utf-8", "replace");
+}
+
+py::dict diagnosis_of(const std::filesystem::path& folder) {
+  const auto job = diagnosed(folder);
+  const auto& diagnosis = job->diagnosis;
+  std::error_code none;
   py::dict states;
   for (const auto& row : diagnosis.rows)
     states[py::str(row.slug)] = diagnose::to_string(row.verdict.state);
   py::dict result;
-  result["world_size"] = trace.world_size;
-  result["recorded_ranks"] = trace.ranks.size();
+  result["world_size"] = job->trace.world_size;
+  result["recorded_ranks"] = job->trace.ranks.size();
   result["findings"] =
       py::module_::import("json").attr("loads")(report::findings_json(diagnosis.findings));
   result["detectors"] = states;
-  result["text"] = text;
-  result["left_out"] = left_out;
+  result["text"] = as_text(diagnose::to_text(diagnosis, diagnose::Language::python,
+                                             std::filesystem::current_path(none).string()));
+  result["left_out"] = job->left_out;
   return result;
+}
+
+// What a page shows of it.
+std::pair<std::string, std::vector<std::string>> page_of(const std::filesystem::path& folder,
+                                                         const std::filesystem::path& pages) {
+  const auto job = diagnosed(folder);
+  return {report::job_json(job->trace, job->diagnosis, report::missing_ranks(job->trace),
+                           pages::all_pages(pages)),
+          job->left_out};
 }
 
 // That the launcher is about to end every rank of the job, which makes no progress.
@@ -105,6 +126,11 @@ void record_stall(const std::filesystem::path& job_folder) {
 PYBIND11_MODULE(_extension, module) {
   using Unlocked = py::call_guard<py::gil_scoped_release>;
   module.def("diagnose", diagnosis_of, "What the detectors find in a folder of traces.");
+
+  module.def("page", page_of,
+             "reports/schema/job.schema.json as text, and what was left out of the lines. `pages` "
+             "has the folder "
+             "lessons.");
 
   module.def("record_stall", record_stall,
              "To be called before a job that makes no progress is ended.");

@@ -36,7 +36,7 @@ class Install(unittest.TestCase):
 
     def test_pip_builds_and_installs_it_and_the_command_names_a_fault(self):
         tree = self.folder / "a tree"
-        for part in ("common", "python"):
+        for part in ("common", "lessons", "python", "reports/html"):
             shutil.copytree(ROOT / part, tree / part, ignore=shutil.ignore_patterns("__pycache__"))
         environment = self.folder / "an environment"
         venv.create(environment, with_pip=True)
@@ -53,8 +53,11 @@ class Install(unittest.TestCase):
                    if file.is_file()]
         built = [name for name in names if "/_extension" in name]
         self.assertEqual(len(built), 1)
+        of_the_page = [f"lockstep_torch/{file.relative_to(tree / above)}" for above, pattern in (
+            ("reports", "html/**/*"), (".", "lessons/*/pitfalls/*.md")) for file in (tree / above).glob(pattern)
+            if file.is_file()]
         self.assertEqual(sorted(name for name in names if ".dist-info/" not in name),
-                         sorted([*sources, *built, "lockstep_torch/built_for.py"]))
+                         sorted([*sources, *built, *of_the_page, "lockstep_torch/built_for.py"]))
 
         done = self.call(python, "-m", "pip", "install", "--no-deps", wheel)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
@@ -64,6 +67,10 @@ class Install(unittest.TestCase):
         self.assertIn("missing-set-epoch", done.stderr)
         found = json.loads(self.call(lockstep, "diagnose", "--json", "the traces").stdout)["findings"]
         self.assertEqual([(one["pitfall"], one["step"]) for one in found], [("missing-set-epoch", 7)])
+        self.assertEqual({place["file"] for one in found for place in one["places"]}, {str(JOB)})
+        done = self.call(lockstep, "report", "the traces")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"{JOB}:", (self.folder / "the traces/report.html").read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

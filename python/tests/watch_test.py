@@ -130,6 +130,24 @@ class Watch(unittest.TestCase):
         self.assertEqual([(pitfall, ranks) for pitfall, ranks, _ in self.findings()], [("missing-set-epoch", [0, 1])])
         self.lines("in enumerate(loader)")
 
+    def test_a_page_of_the_job_names_its_lines_and_says_what_the_pitfall_is(self):
+        self.watch("no-set-epoch")
+        page = self.folder / "a page.html"
+        for options, file in (((), self.traces / "report.html"), (("--out", page), page)):
+            done = self.call([*LOCKSTEP, "report", self.traces, *options])
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            text = file.read_text(encoding="utf-8")
+            self.assertRegex(text, r"job\.py:\d+: .*in enumerate\(loader\)")
+            for part in ("Symptom", "Why", "Fix"):
+                self.assertIn(f"<h3>{part}</h3>", text)
+
+    def test_a_page_says_what_it_needs(self):
+        code = ("import sys; sys.modules['vl_convert'] = None; from lockstep_torch import command_line; "
+                "sys.exit(command_line.main(['report', 'nowhere']))")
+        done = self.call([sys.executable, "-c", code])
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("pip install jinja2 vl-convert-python", done.stderr)
+
     def test_lines_that_are_damaged_are_said_and_hide_nothing(self):
         self.watch("no-set-epoch")
         file = self.traces / "places_1.jsonl"
@@ -202,7 +220,8 @@ class Watch(unittest.TestCase):
 
     def test_usage(self):
         for arguments, said in ((["watch", "--", "/no/such/program"], "cannot start /no/such/program"),
-                                (["diagnose", self.folder / "none"], "there is no folder")):
+                                (["diagnose", self.folder / "none"], "there is no folder"),
+                                (["report", self.folder / "none"], "there is no folder")):
             done = self.call([*LOCKSTEP, *arguments])
             self.assertEqual(done.returncode, 2)
             self.assertIn(said, done.stderr)

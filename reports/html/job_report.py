@@ -1,4 +1,4 @@
-"""One page of a job of one's own: ./lockstep report FOLDER ...
+"""One page of a job of one's own: lockstep report FOLDER ...
 
 Reads what `lockstep diagnose FOLDER --json --pictures` says (reports/schema/job.schema.json) from standard input, and
 writes one HTML file that needs no network and no other file.
@@ -15,8 +15,8 @@ import chart_library
 import charts
 import losses
 import pictures
-import report
 import specs
+import template
 
 LOSSES = [("step", "step"), ("mean", "mean loss"), ("low", "lowest rank"), ("high", "highest rank")]
 
@@ -55,7 +55,7 @@ def page(name, job):
     states = {}
     for detector in job["detectors"]:
         states.setdefault(detector["state"], []).append(detector)
-    return report.template_of("job.html.j2").render(
+    return template.template_of("job.html.j2").render(
         name=name, job=job, pictures=shown + ([loss] if loss else []), missing=missing, states=states,
         chart_data=drawn.for_page(), chart_library=markupsafe.Markup(chart_library.script()))
 
@@ -66,7 +66,7 @@ def main(line):
     parser.add_argument("file", type=pathlib.Path, help="the page to write")
     arguments = parser.parse_args(line)
     try:
-        report.write(arguments.file, page(arguments.name, json.load(sys.stdin)))
+        template.write(arguments.file, page(arguments.name, json.load(sys.stdin)))
     except OSError as error:
         print(f"lockstep report: {error.filename or arguments.file}: {error.strerror}.", file=sys.stderr)
         return 3

@@ -6,13 +6,10 @@ Exit codes: 0 written; 2 usage; 3 nothing to show, or it could not be written.
 """
 
 import argparse
-import os
 import pathlib
 import sys
-import tempfile
 import time
 
-import jinja2
 import markupsafe
 
 import chart_library
@@ -23,33 +20,11 @@ import measured
 import pictures
 import specs
 import summary
-
-HERE = pathlib.Path(__file__).resolve().parent
+import template
 
 
 class NothingToShow(Exception):
     pass
-
-
-def number(value, style=".4g"):
-    """A figure as text with its whole value beside it, for whoever reads the page by program."""
-    if value is None:
-        return "not a number"
-    text = str(int(value)) if float(value).is_integer() and abs(value) < 1e6 else format(value, style)
-    return markupsafe.Markup('<data value="{}">{}</data>').format(value, text)
-
-
-def listed(values):
-    return ", ".join(map(str, values)) or "none"
-
-
-def template_of(name):
-    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(HERE / "templates"), autoescape=True,
-                                     undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
-    environment.globals.update(run_id=pictures.run_id)
-    environment.filters.update(number=number, listed=listed, verdict=summary.in_words)
-    return environment.get_template(name)
 
 
 def run_of(drawn, comparison, variant):
@@ -74,21 +49,12 @@ def page(collected):
     lessons = [{**summary.of_lesson(comparison), "losses": pictures.lesson_losses(drawn, comparison),
                 "runs": runs_of(drawn, comparison)} for comparison in comparisons]
     timings, not_measured = measured.add(drawn, collected.measured)
-    return template_of("page.html.j2").render(
+    return template.template_of("page.html.j2").render(
         lessons=lessons, total=summary.total(lessons), planted=matrix.planted_and_named(drawn, comparisons),
         sweep=matrix.sweep(drawn, collected.measured), wrong_in_sweep=matrix.wrong_in_sweep(collected.measured),
         timings=timings, not_measured=not_measured, environments=summary.environments(comparisons),
         skips=summary.skips(comparisons), left_out=collected.left_out, chart_data=drawn.for_page(),
         chart_library=markupsafe.Markup(chart_library.script()))
-
-
-def write(file, text):
-    """Whole or not at all."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=file.parent, delete=False) as new:
-        new.write(text)
-    os.chmod(new.name, 0o644)
-    os.replace(new.name, file)
 
 
 def arguments_of(line):
@@ -115,7 +81,7 @@ def make(arguments):
         why = "".join(f"\n          {file}: {reason}" for file, reason in collected.left_out)
         raise NothingToShow(f"there is no lesson's report in {arguments.reports}{why}")
     file = arguments.out or arguments.reports / "report.html"
-    write(file, page(collected))
+    template.write(file, page(collected))
     return file, collected
 
 

@@ -27,7 +27,7 @@ MAY_INCLUDE = {
     "supervise": {"base", "launch", "trace", "diagnose"},
     "pages": {"base"},
     "matrix": {"base", "trace", "diagnose", "launch"},
-    "report": {"base", "trace", "diagnose", "launch"},
+    "report": {"base", "trace", "diagnose", "launch", "pages"},
     "course": {"base", "trace", "diagnose", "flight", "launch", "matrix", "pages", "report"},
     "gpu": {"base"},
     "cuda": {"base"},

@@ -20,7 +20,6 @@
 #include <cstring>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <set>
 
 namespace lockstep::course {
@@ -145,21 +144,6 @@ struct Options {
   std::optional<std::string> prefix;
 };
 
-// What the pages say of the pitfalls that were found.
-std::string with_pages(const std::string& job_json) {
-  auto job = nlohmann::json::parse(job_json);
-  const auto pages = pages::all_pages(source_folder());
-  for (const auto& finding : job["findings"]) {
-    const std::string slug = finding["pitfall"];
-    if (const auto page = pages.find(slug); page != pages.end())
-      job["pages"][slug] = {{"title", page->second.title},
-                            {"symptom", page->second.section("Symptom")},
-                            {"why", page->second.section("Why")},
-                            {"fix", page->second.section("Fix")}};
-  }
-  return job.dump(2) + "\n";
-}
-
 int diagnose_folders(const Options& options) {
   std::vector<trace::Trace> attempts;
   std::vector<std::int64_t> first_attempts;  // of each folder, by number
@@ -192,7 +176,8 @@ int diagnose_folders(const Options& options) {
     note_where_it_was(trace, runs);
   }
   if (options.as_json) {
-    std::cout << (options.pictures ? with_pages(report::job_json(trace, diagnosis, missing))
+    std::cout << (options.pictures ? report::job_json(trace, diagnosis, missing,
+                                                      pages::all_pages(source_folder()))
                                    : report::diagnosis_json(diagnosis, missing));
   } else {
     std::error_code none;

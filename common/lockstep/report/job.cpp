@@ -95,7 +95,8 @@ std::string diagnosis_json(const diagnose::Diagnosis& diagnosis, const std::set<
 }
 
 std::string job_json(const trace::Trace& trace, const diagnose::Diagnosis& diagnosis,
-                     const std::set<int>& missing) {
+                     const std::set<int>& missing,
+                     const std::map<std::string, pages::Page>& pages) {
   auto job = json_of(diagnosis, missing);
   const bool devices = trace.ranks.front().participant.kind == "device";
   job["schema_version"] = 1;
@@ -104,6 +105,12 @@ std::string job_json(const trace::Trace& trace, const diagnose::Diagnosis& diagn
   job["stall"] = json::parse(stall_json(stall_in(trace)));
   job["pictures"] = json::parse(pictures_json(pictures_of(trace)));
   job["losses"] = losses_json(trace);
+  for (const auto& finding : diagnosis.findings)
+    if (const auto page = pages.find(finding.pitfall); page != pages.end())
+      job["pages"][finding.pitfall] = {{"title", page->second.title},
+                                       {"symptom", page->second.section("Symptom")},
+                                       {"why", page->second.section("Why")},
+                                       {"fix", page->second.section("Fix")}};
   return text_of(job);
 }
 

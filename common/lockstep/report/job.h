@@ -2,8 +2,10 @@
 #pragma once
 
 #include <lockstep/diagnose/diagnose.h>
+#include <lockstep/pages/page.h>
 #include <lockstep/trace/reader.h>
 
+#include <map>
 #include <set>
 #include <string>
 
@@ -14,8 +16,8 @@ std::set<int> missing_ranks(const trace::Trace& trace);  // those without a trac
 // What programs ask for: findings, missing_ranks (`missing`: of any attempt) and every detector's state.
 std::string diagnosis_json(const diagnose::Diagnosis& diagnosis, const std::set<int>& missing);
 
-// All of reports/schema/job.schema.json but the pages, which only the course has.
+// reports/schema/job.schema.json. `pages`: every pitfall's, by slug.
 std::string job_json(const trace::Trace& trace, const diagnose::Diagnosis& diagnosis,
-                     const std::set<int>& missing);
+                     const std::set<int>& missing, const std::map<std::string, pages::Page>& pages);
 
 }  // namespace lockstep::report
