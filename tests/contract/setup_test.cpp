@@ -57,6 +57,17 @@ TEST_P(Setup, OfOneDropoutIsNamedWithKeyRanksAndValues) {
   EXPECT_NE(evidence(trace).find("p=0.5 on rank 1"), std::string::npos) << evidence(trace);
 }
 
+TEST_P(Setup, OfTheEngineIsNamedAndWhatMayBeAChoiceIsAdvice) {
+  for (const auto& [of, severity] : {std::pair{"engine", Severity::violation},
+                                     {"loader", Severity::advice},
+                                     {"program", Severity::advice}}) {
+    const auto trace = configured(of, "key", [](int rank) { return rank == 1 ? "8" : "16"; });
+    expect_only(trace, "configuration-differs", odd_one_out(GetParam(), 1), 0, severity);
+    EXPECT_NE(evidence(trace).find("key is 16 on rank"), std::string::npos) << evidence(trace);
+    expect_nothing(configured(of, "key", [](int) { return "16"; }));
+  }
+}
+
 TEST_P(Setup, OfTheOptimizerAccountsForUpdatesThatDiffer) {
   auto trace = configured("optimizer", "group 0.weight_decay",
                           [](int rank) { return rank == 1 ? "0.1" : "0"; });

@@ -97,6 +97,16 @@ TEST_P(Uneven, BatchesAreNamedWhereTheRankThatHasMoreWaits) {
   expect_only(job(1).run(), "uneven-batches", odd_one_out(GetParam(), 0), 3);
 }
 
+TEST_P(Uneven, BatchesAccountForLoadersThatAreSetUpOtherwise) {
+  auto trace = job(1).run();
+  for (auto& rank : trace.ranks)
+    record(
+        rank, 0,
+        trace::Configuration{"loader", {"batch_size"}, {rank.participant.rank == 0 ? "3" : "4"}});
+  EXPECT_EQ(state(trace, "configuration-differs"), State::found);
+  expect_only(trace, "uneven-batches", odd_one_out(GetParam(), 0), 3);
+}
+
 // The others' next pass answers the batch that was too many; all stop at the end of the last one.
 TEST_P(Uneven, BatchesOfSeveralPassesAreNamedWhereTheyBeginToDiffer) {
   expect_only(job(3).run(), "uneven-batches", odd_one_out(GetParam(), 0), 3);

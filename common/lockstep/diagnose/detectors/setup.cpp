@@ -71,7 +71,8 @@ Settings settings_of(const trace::ParticipantTrace& rank, const std::string& of)
 
 // All settings that differ, in one finding. A setting that a rank lacks is left alone: a sharded optimizer has other
 // groups on each rank.
-std::vector<Finding> settings_that_differ(const Run& run, const std::string& of) {
+std::vector<Finding> settings_that_differ(const Run& run, const std::string& of,
+                                          Severity severity = Severity::violation) {
   std::vector<Settings> settings;
   for (const auto* rank : run.ranks) settings.push_back(settings_of(*rank, of));
   std::vector<std::string> evidence;
@@ -88,11 +89,21 @@ std::vector<Finding> settings_that_differ(const Run& run, const std::string& of)
     ranks.insert(one->ranks.begin(), one->ranks.end());
   }
   if (evidence.empty()) return {};
-  return {{.ranks = {ranks.begin(), ranks.end()}, .step = 0, .evidence = some_of(evidence)}};
+  return {{.severity = severity,
+           .ranks = {ranks.begin(), ranks.end()},
+           .step = 0,
+           .evidence = some_of(evidence)}};
 }
 
+// Other batches, versions or variables may be a choice.
 std::vector<Finding> configuration(const Run& run) {
-  return settings_that_differ(run, "model");
+  auto findings = settings_that_differ(run, "model");
+  for (const auto& [of, severity] : {std::pair{"engine", Severity::violation},
+                                     {"loader", Severity::advice},
+                                     {"program", Severity::advice}})
+    for (auto& finding : settings_that_differ(run, of, severity))
+      findings.push_back(std::move(finding));
+  return findings;
 }
 
 std::vector<Finding> optimizers(const Run& run) {
@@ -290,12 +301,14 @@ Verdict among_replicas(const Run& run, std::vector<Finding> (*find)(const Run&))
 
 std::vector<Detector> setup_detectors() {
   return {
-      // Rule: a setting of a submodule that all of them have differs, such as a dropout's p.
+      // Rule: a setting of a submodule or of the gradient engine that all of them have differs, such
+      // as a dropout's p. Advice: one of a train loader, a version, or a variable of the environment.
       {.slug = "configuration-differs",
        .needs = {"configuration"},
        .participants = Participants::ranks,
        .generic = "ranks that train one model have another setting of one of its modules, such as "
-                  "a dropout's p",
+                  "a dropout's p, or of its gradient engine (a violation), another batch size, "
+                  "version, script or variable (advice)",
        .detect = [](const Run& run) { return among_replicas(run, configuration); }},
       // The same of an optimizer's parameter group: its type, or an option such as the weight
       // decay. Not fooled by ranks that have groups of their own.
@@ -303,7 +316,7 @@ std::vector<Detector> setup_detectors() {
        .needs = {"configuration"},
        .participants = Participants::ranks,
        .generic = "ranks that train one model have another option of the optimizer, such as the "
-                  "weight decay",
+                  "weight decay, or of its schedule",
        .accounts_for = {"update-differs", "replicas-diverged"},
        .detect = [](const Run& run) { return among_replicas(run, optimizers); }},
       // Needs `input` of all ranks on three steps or more. Rule: on each of them the dtype differs,

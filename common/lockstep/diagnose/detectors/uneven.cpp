@@ -185,7 +185,7 @@ std::vector<Detector> uneven_detectors() {
        .needs = {"pass_begin", "samples", "pass_end"},
        .participants = Participants::ranks,
        .stage = Stage::ranks_differ,
-       .accounts_for = {"update-differs"},
+       .accounts_for = {"update-differs", "configuration-differs"},
        .detect = uneven_batches},
       // Needs a declared mean loss, losses, and both gradients of a step in which the ranks have
       // unequally many samples. Rule: each rank starts from the mean loss of its own samples, and
@@ -194,7 +194,7 @@ std::vector<Detector> uneven_detectors() {
       {.slug = "mean-of-local-means",
        .needs = {"intent", "loss", "local_gradients", "reduced_gradients"},
        .participants = Participants::ranks,
-       .accounts_for = {"loss-weight-differs", "gradient-not-the-mean"},
+       .accounts_for = {"loss-weight-differs", "gradient-not-the-mean", "configuration-differs"},
        .detect = mean_of_local_means},
   };
 }
