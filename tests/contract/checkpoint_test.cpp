@@ -45,6 +45,7 @@ struct CheckpointJob {
   bool with_replacement = false;
   bool tells_ends = true;  // of passes; a program that leaves a last, smaller batch out has none
   bool goes_on = true;     // it updates after it has resumed
+  bool all_save = true;    // else rank 0 alone
   std::function<void(int rank, CheckpointFile&)> load = [](int, CheckpointFile&) {};
   std::function<void(int rank, trace::TrainingState&)> saved = [](int, trace::TrainingState&) {};
   std::function<void(int rank, trace::TrainingState&)> resumed = [](int, trace::TrainingState&) {};
@@ -67,6 +68,7 @@ struct CheckpointJob {
       std::mt19937_64 generator(static_cast<std::uint64_t>(100 * *step + r));
       for (auto& id : ids) id = static_cast<std::int64_t>(generator() % (ids.size() * 3 / 2));
     }
+    record(rank, *step, trace::SetEpoch{epoch});
     record(rank, *step, trace::PassBegin{"train", epoch});
     for (auto b = from; b < to; ++b) {
       record(rank, *step,
@@ -90,7 +92,7 @@ struct CheckpointJob {
         record(rank, step, file("save_begin", r, 0));
         record(rank, step, file("save_end", r, 9));
       }
-      record(rank, step, before);
+      if (all_save || r == 0) record(rank, step, before);
       auto read = file("load", r, 9);
       load(r, read);
       record(rank, step, read);
@@ -173,6 +175,38 @@ TEST_P(Checkpoints, LostStateIsNamed) {
   // Rank 0's generator on all ranks.
   job.resumed = [](int, trace::TrainingState& state) { state.hashes[3] = 100; };
   expect_only(job.run(), "scheduler-or-rng-state-missing", but_rank_zero(), 4);
+}
+
+TEST_P(Checkpoints, LostStateIsNamedOfRanksThatSaveNothingThemselves) {
+  job.all_save = false;
+  expect_nothing(job.run());
+  for (const auto& [part, slug] : std::map<std::size_t, std::string>{
+           {1, "optimizer-state-missing"}, {2, "scheduler-or-rng-state-missing"}}) {
+    job.resumed = [part = part](int, trace::TrainingState& state) { state.hashes[part] = 99; };
+    expect_only(job.run(), slug, all_ranks(GetParam()), 4);
+    // Each rank has a share of its own: of the others' nobody knows what it was.
+    job.resumed = [part = part](int rank, trace::TrainingState& state) {
+      state.hashes[part] = 99 + static_cast<std::uint64_t>(rank);
+    };
+    expect_only(job.run(), slug, {0}, 4);
+  }
+  job.resumed = [](int rank, trace::TrainingState& state) {
+    if (rank > 0) state.hashes[1] = 99;
+  };
+  expect_nothing(job.run());
+}
+
+TEST_P(Checkpoints, ARepeatedEpochIsNamedWhereRankZeroAloneSaves) {
+  job.all_save = false;
+  job.next_epoch = 0;
+  expect_only(job.run(), "resume-repeats-epoch", all_ranks(GetParam()), 4);
+  // No sampler was told an epoch: its number says nothing.
+  EXPECT_EQ(state(without<trace::SetEpoch>(job.run()), "resume-repeats-epoch"),
+            State::not_triggered);
+  job.saved_in_batch = 2;
+  expect_only(job.run(), "resume-mid-epoch-replays", all_ranks(GetParam()), 2);
+  job.skip = 2;
+  expect_nothing(job.run());
 }
 
 TEST_P(Checkpoints, AveragesThatDifferAreNamed) {

@@ -26,4 +26,7 @@ struct Restored {
 // is no such.
 std::vector<Restored> restored(const trace::ParticipantTrace& rank);
 
+// Whether it ever saved its state. Of several ranks, one alone may.
+bool saves(const trace::ParticipantTrace& rank);
+
 }  // namespace lockstep::diagnose

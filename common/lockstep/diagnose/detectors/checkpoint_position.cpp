@@ -56,23 +56,26 @@ Stretch first_behind(const trace::ParticipantTrace& rank, std::size_t place) {
   return stretch;
 }
 
-// How every rank went on, one time that all of them did.
+// How every rank that saves went on, one time that all of them did.
 struct Continuation {
-  std::vector<Stretch> before, after;  // as Run::ranks
+  std::vector<Stretch> before, after;
 };
 
 std::vector<Continuation> continuations(const Run& run) {
   std::vector<std::vector<Restored>> times;
-  std::size_t count = run.ranks.empty() ? 0 : SIZE_MAX;
+  std::vector<const trace::ParticipantTrace*> ranks;
+  std::size_t count = SIZE_MAX;
   for (const auto* rank : run.ranks) {
+    if (!saves(*rank)) continue;
+    ranks.push_back(rank);
     times.push_back(restored(*rank));
     count = std::min(count, times.back().size());
   }
-  std::vector<Continuation> all(count);
-  for (std::size_t k = 0; k < count; ++k)
-    for (std::size_t r = 0; r < run.ranks.size(); ++r) {
-      all[k].before.push_back(last_before(*run.ranks[r], times[r][k].saved_place));
-      all[k].after.push_back(first_behind(*run.ranks[r], times[r][k].resumed_place));
+  std::vector<Continuation> all(ranks.empty() ? 0 : count);
+  for (std::size_t k = 0; k < all.size(); ++k)
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      all[k].before.push_back(last_before(*ranks[r], times[r][k].saved_place));
+      all[k].after.push_back(first_behind(*ranks[r], times[r][k].resumed_place));
     }
   return all;
 }
@@ -176,8 +179,8 @@ Verdict resume_mid_epoch_replays(const Run& run) {
 
 }  // namespace
 
-// Both need the states, passes and samples of all ranks; as checkpoint_state.cpp, within one trace
-// of a rank.
+// Both need the states, passes and samples of all ranks that save, be it one; as checkpoint_state.cpp, within
+// one trace of a rank. An epoch that no sampler was told has no number that could come again.
 std::vector<Detector> checkpoint_position_detectors() {
   return {
       // Rule: the pass had ended when the checkpoint was saved (or had come as far as its
@@ -185,7 +188,7 @@ std::vector<Detector> checkpoint_position_detectors() {
       // same order. Not fooled by an epoch's number that means the next one, nor by passes that are
       // lost and made again because they came after the checkpoint.
       {.slug = "resume-repeats-epoch",
-       .needs = {"training_state", "pass_begin", "samples"},
+       .needs = {"training_state", "set_epoch", "pass_begin", "samples"},
        .fewest = 1,
        .accounts_for = {"schedule-unit-mismatch"},
        .detect = resume_repeats_epoch},
@@ -194,7 +197,7 @@ std::vector<Detector> checkpoint_position_detectors() {
       // throws away what was drawn, nor by an epoch that is given up. Where a pass draws with
       // replacement, not_triggered.
       {.slug = "resume-mid-epoch-replays",
-       .needs = {"training_state", "pass_begin", "samples"},
+       .needs = {"training_state", "set_epoch", "pass_begin", "samples"},
        .fewest = 1,
        .detect = resume_mid_epoch_replays},
   };

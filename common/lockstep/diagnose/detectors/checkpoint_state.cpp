@@ -3,25 +3,48 @@
 #include <lockstep/diagnose/restored.h>
 
 #include <algorithm>
+#include <optional>
 
 namespace lockstep::diagnose {
 namespace {
 
 const char* const kNothingRestored = "no rank saved its state and went on with the same model";
 
-// The ranks whose part of this name came back with other values. Where it is on another device now, nothing
-// is said of its values.
+// The time at which this part came back with other values. Where it is on another device now, nothing is said
+// of its values.
+std::optional<Restored> loss_of(const trace::ParticipantTrace& rank, const std::string& name) {
+  for (const auto& time : restored(rank)) {
+    const auto before = part(*time.saved, name), after = part(*time.resumed, name);
+    if (before && after && before->hash != after->hash &&
+        (after->devices.empty() || before->devices == after->devices))
+      return time;
+  }
+  return std::nullopt;
+}
+
+// A rank that saves nothing itself resumed with the very model and part that another one lost it with.
+bool shares(const trace::ParticipantTrace& rank, const Restored& loss, const std::string& name) {
+  if (saves(rank)) return false;
+  const auto same = [&](const trace::TrainingState& state, const std::string& of) {
+    const auto own = part(state, of), other = part(*loss.resumed, of);
+    return own && other && own->hash == other->hash;
+  };
+  const auto states = rank.all<trace::TrainingState>();
+  return std::any_of(states.begin(), states.end(), [&](const auto& at) {
+    return same(*at.event, "model") && same(*at.event, name);
+  });
+}
+
 std::vector<int> ranks_that_lost(const Run& run, const std::string& name, std::int64_t* step) {
+  std::optional<Restored> first;
   std::vector<int> ranks;
+  for (const auto* rank : run.ranks)
+    if (!first) first = loss_of(*rank, name);
+  if (!first) return ranks;
+  *step = first->step;
   for (std::size_t r = 0; r < run.ranks.size(); ++r)
-    for (const auto& time : restored(*run.ranks[r])) {
-      const auto before = part(*time.saved, name), after = part(*time.resumed, name);
-      if (!before || !after || before->hash == after->hash) continue;
-      if (!after->devices.empty() && before->devices != after->devices) continue;
+    if (loss_of(*run.ranks[r], name) || shares(*run.ranks[r], *first, name))
       ranks.push_back(run.numbers[r]);
-      *step = time.step;
-      break;
-    }
   return ranks;
 }
 
@@ -132,8 +155,8 @@ std::vector<Detector> checkpoint_state_detectors() {
        .complete = false,
        .stage = Stage::failure,
        .detect = optimizer_state_on_wrong_device},
-      // Rule: the optimizer's state is another one. Not fooled by state that is in a file of its
-      // own. The state is one hash: a run that resumes with another learning rate or weight decay,
+      // Rule: the optimizer's state is another one. Of ranks that save nothing, those that resumed as
+      // one that lost it did. Not fooled by state that is in a file of its own. The state is one hash: a run that resumes with another learning rate or weight decay,
       // by choice, is named too.
       {.slug = "optimizer-state-missing",
        .needs = {"training_state"},
