@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, SequentialSampler, Subset
 from torch.utils.data import dataloader as loaders
 
+from lockstep_torch import settings, states
 from lockstep_torch.recording import Recording, listens, wrap
 
 # ---- data ----
@@ -34,8 +35,22 @@ def world_size() -> int:
     return dist.get_world_size() if dist.is_initialized() else int(os.environ.get("WORLD_SIZE", "1"))
 
 
+@listens("DataLoader's settings", early=True)
+def loader_begins(here: Recording, loader: Any) -> None:
+    """Of those that train: an evaluation's may be a rank's own."""
+    if not torch.is_grad_enabled():
+        return
+    told = settings.of_loader(loader, sampler_of(loader))
+    if here.loaders.isdisjoint(told) and len(here.loaders) < 1_000:
+        here.loaders.update(told)
+        here.of_data(lambda: here.configuration("loader", told))
+
+
 @listens("DataLoader", early=True)
 def pass_begins(here: Recording, loader: Any) -> None:
+    loader_begins(loader)
+    if here.resumes and torch.is_grad_enabled():
+        states.goes_on()
     if isinstance(loader.dataset, torch.utils.data.IterableDataset):
         return  # it has no indices
     epoch, size = int(getattr(sampler_of(loader), "epoch", 0)), len(loader.dataset)

@@ -13,7 +13,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from lockstep_torch import data, recording, training
+from lockstep_torch import data, recording, states, training
 from lockstep_torch.extension import DoesNotFit, extension
 from lockstep_torch.recording import Recording, active, listens, wrap
 
@@ -95,7 +95,7 @@ def watch(folder: str | os.PathLike[str]) -> None:
         print(f"lockstep: this process is not recorded: {error}", file=sys.stderr)
         return
     recording.start(os.fspath(folder))
-    for part in (training, data):
+    for part in (training, data, states):
         part.install()
     install()
     if dist.is_available() and dist.is_initialized():

@@ -8,13 +8,14 @@ import os
 import sys
 import threading
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
+from lockstep_torch import settings
 from lockstep_torch.extension import extension
 from lockstep_torch.places import Places
 
@@ -37,6 +38,11 @@ class Recording:
         self.hooked = WeakIdKeyDictionary()  # parameters
         self.backends: list[tuple[Any, Any]] = []  # the recorder's, and torch's inside of it
         self.optimizers: weakref.WeakKeyDictionary[Any, tuple[Any, list[int]]] = weakref.WeakKeyDictionary()
+        self.schedules: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()  # that count their own steps
+        self.schedules_made: Counter[str] = Counter()  # by class
+        self.loaders: set[str] = set()  # whose settings were told
+        self.made: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()  # optimizers, in order
+        self.read = self.resumes = False  # a checkpoint's file; and the model has taken it, before any update
         self.inside = threading.local()  # `outer`: the optimizer that steps, and may call others
 
     def begin(self, rank: int, world_size: int) -> Any:
@@ -49,6 +55,8 @@ class Recording:
             self.places = Places(self.rank.folder(), rank)
             self.failed.clear()  # what could not be told while nobody knew the rank can be now
             self.optimizers.clear()
+            self.loaders.clear()
+            process_begins()
             for call in self.early:
                 call()
             self.early.clear()
@@ -59,8 +67,13 @@ class Recording:
             return self.begin(0, 1)
         return self.begin(int(os.environ["RANK"]), int(os.environ.get("WORLD_SIZE", "1")))
 
+    def configuration(self, of: str, told: dict[str, str]) -> None:
+        if told:
+            self.rank.configuration(of, list(told), list(told.values()))
+
     def of_data(self, call: Callable[[], None]) -> None:
-        """A pass before the first group or update may be in a process that does not know its rank yet."""
+        """A pass before the first group or update may be in a process that does not know its rank yet, and so may a
+        schedule."""
         if self.rank is not None:
             call()
         elif len(self.early) < 10_000:
@@ -114,6 +127,11 @@ def listens(name: str, early: bool = False) -> Callable[[Callable[..., Any]], Ca
                 return None
         return quiet
     return decorate
+
+
+@listens("versions and variables")
+def process_begins(here: Recording) -> None:
+    here.configuration("program", settings.of_process())
 
 
 def wrap(owners: Any, name: str, before: Callable[..., Any] | None = None, after: Callable[..., Any] | None = None,

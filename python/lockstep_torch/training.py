@@ -13,17 +13,11 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from lockstep_torch import settings, states
 from lockstep_torch.extension import extension
 from lockstep_torch.recording import Recording, listens, wrap
 
 # ---- the model ----
-
-def settings_of(module: torch.nn.Module) -> str:
-    """torch's own modules with their options; of others the class alone, since they may print anything."""
-    kind = type(module)
-    name = f"{kind.__module__}.{kind.__qualname__}"
-    return f"{name}({module.extra_repr()})" if kind.__module__.startswith("torch.nn.") else name
-
 
 def hook_parameters(here: Recording, parameters: Any) -> None:
     """A hook of Python's beside the program's own: one of C++ would take their place."""
@@ -48,8 +42,7 @@ def model_of(here: Recording, module: torch.nn.Module) -> Any:
 def wrapping(here: Recording, _engine: Any, module: Any = None, *_arguments: Any, **_options: Any) -> None:
     if module is None:
         return
-    parts = [(name, settings_of(part)) for name, part in module.named_modules() if name]
-    here.rank.configuration("model", [name for name, _ in parts], [text for _, text in parts])
+    here.configuration("model", {name: settings.of_module(part) for name, part in module.named_modules() if name})
     hook_parameters(here, module.parameters())
     here.rank.wrapping(model_of(here, module))
 
@@ -58,6 +51,7 @@ def wrapping(here: Recording, _engine: Any, module: Any = None, *_arguments: Any
 def wrapped(here: Recording, _result: Any, engine: Any, *_arguments: Any, **_options: Any) -> None:
     here.rank.wrapped(model_of(here, engine.module), "distributed_data_parallel")
     here.wrapped = True
+    here.configuration("engine", settings.of_engine(engine))
 
 
 def tensors_in(values: Any) -> list[torch.Tensor]:
@@ -69,6 +63,8 @@ def forward_begins(here: Recording, engine: Any, /, *inputs: Any, **named: Any) 
     if engine.module in here.models:
         model = here.models[engine.module]
         model.train(engine.module.training)
+        if here.resumes and engine.module.training and torch.is_grad_enabled():
+            states.goes_on()
         here.rank.forward_begins(model, tensors_in([*inputs, *named.values()]))
 
 
@@ -131,20 +127,14 @@ def optimizer_of(here: Recording, optimizer: torch.optim.Optimizer) -> Any:
     """Made again where parameters were added."""
     sizes = [len(group["params"]) for group in optimizer.param_groups]
     if optimizer not in here.optimizers or here.optimizers[optimizer][1] != sizes:
-        kind = f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
+        kind = settings.name_of(type(optimizer))
         hook_parameters(here, [parameter for group in optimizer.param_groups for parameter in group["params"]])
         groups = [(group["params"], float(group.get("lr") or 0),
                    {"optimizer_class": kind, **{key: repr(value) for key, value in group.items()
-                                      if key not in ("params", "lr", "initial_lr") and scalar(value)}})
+                                      if key not in ("params", "lr", "initial_lr") and settings.scalar(value)}})
                   for group in optimizer.param_groups]
         here.optimizers[optimizer] = extension().Optimizer(groups), sizes
     return here.optimizers[optimizer][0]
-
-
-def scalar(value: Any) -> bool:
-    if isinstance(value, tuple):
-        return all(scalar(item) for item in value)
-    return value is None or isinstance(value, (bool, int, float))
 
 
 @listens("optimizers")
@@ -174,6 +164,11 @@ def update_begins(here: Recording, optimizer: Any, _arguments: Any, _options: An
         take_drawn(here)
     if not known:
         rank.optimizer_made(own)
+    if here.resumes:
+        states.goes_on()
+    if leaves_out(optimizer):
+        del here.inside.outer
+        return
     here.places.note("update", rank.step())
     rank.update_begins(own)
 
@@ -205,12 +200,47 @@ def scaled_step(here: Recording, scaler: Any, _optimizer: Any, state: Any, *_mor
     here.rank.scaled_step(scaler.get_scale(), found, not found)
 
 
+@listens("GradScaler")
+def scaler_steps(here: Recording, scaler: Any = None, *_arguments: Any, **_options: Any) -> None:
+    here.inside.scaler = scaler
+
+
+@listens("GradScaler")
+def leaves_out(here: Recording, optimizer: Any) -> bool:
+    """A fused optimizer decides by itself, on its device, whether a scaled step updates. Another device than the CPU is
+    asked only in steps whose values are recorded."""
+    scaler = getattr(here.inside, "scaler", None)
+    if scaler is None or not getattr(optimizer, "_step_supports_amp_scaling", False):
+        return False
+    values = list(scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values())
+    if not values or not (here.rank.probes() or all(value.is_cpu for value in values)):
+        return False
+    found = any(value.item() for value in values)
+    here.rank.scaled_step(scaler.get_scale(), found, not found)
+    return found
+
+
 @listens("schedulers")
-def scheduled(here: Recording, _result: Any, scheduler: Any, *_arguments: Any, **_options: Any) -> None:
+def scheduled(here: Recording, _result: Any, scheduler: Any, epoch: Any = None) -> None:
+    inside = getattr(here.inside, "schedulers", 0)
+    if epoch is not None and not inside:
+        here.schedules.pop(scheduler, None)  # it is told where it stands
     # Each takes a step when it is made, and nobody knows yet whether another will hold it.
-    if scheduler._step_count > 1 and not getattr(here.inside, "schedulers", 0):
+    if scheduler._step_count > 1 and not inside:
         length = getattr(scheduler, "total_steps", None) or getattr(scheduler, "T_max", None) or 0
         here.rank.schedule(int(scheduler.last_epoch), int(length))
+
+
+@listens("schedulers' settings", early=True)
+def schedule_made(here: Recording, _result: Any, scheduler: Any, *_arguments: Any, **_options: Any) -> None:
+    """They are the optimizer's too: another one makes other rates."""
+    kind = type(scheduler).__qualname__
+    here.schedules_made[kind] += 1
+    of = kind if here.schedules_made[kind] == 1 else f"{kind} {here.schedules_made[kind]}"
+    if type(scheduler).step is torch.optim.lr_scheduler.LRScheduler.step:
+        here.schedules[scheduler] = None
+    told = {f"{of}: {key}": value for key, value in settings.of_schedule(scheduler).items()}
+    here.of_data(lambda: here.configuration("optimizer", told))
 
 
 @listens("schedulers", early=True)
@@ -233,6 +263,9 @@ def install() -> None:
     register_optimizer_step_post_hook(update_ended)
     wrap(torch.nn.utils.clip_grad, "_clip_grads_with_norm_", before=clip)
     wrap(torch.amp.grad_scaler.GradScaler, "_maybe_opt_step", before=scaled_step)
+    wrap(torch.amp.grad_scaler.GradScaler, "step", before=scaler_steps, ended=lambda *_, **__: scaler_steps())
     wrap(torch.optim.lr_scheduler.LRScheduler, "step", after=scheduled)
+    wrap(torch.optim.lr_scheduler.LRScheduler, "__init__", after=schedule_made)
+    wrap(torch.optim.lr_scheduler.ReduceLROnPlateau, "__init__", after=schedule_made)
     for kind in (torch.optim.lr_scheduler.SequentialLR, torch.optim.lr_scheduler.ChainedScheduler):
         wrap(kind, "step", before=lambda *_, **__: several_step(1), ended=lambda *_, **__: several_step(-1))

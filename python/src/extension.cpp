@@ -19,6 +19,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "stand_ins.h"
+#include "values.h"
 
 namespace py = pybind11;
 using namespace lockstep;
@@ -40,8 +41,7 @@ class Rank {
   Rank(const std::filesystem::path& folder, int rank, int world_size)
       : folder_(record::folder_in(folder)),
         writer_(record::writer_in(folder, {.rank = rank, .world_size = world_size})),
-        recorder_(
-            std::make_shared<record::Recorder>(writer_, record::ProbeOptions{.hooks = false})) {
+        recorder_(std::make_shared<record::Recorder>(writer_, options_)) {
     try {
       writer_->record(record::placement_of_this_process());
     } catch (const UsageError&) {
@@ -57,8 +57,10 @@ class Rank {
   std::int64_t step() const { return writer_->step(); }
   // Of this attempt.
   const std::filesystem::path& folder() const { return folder_; }
+  bool probes() const { return step() < 0 || options_.probes(step()); }
 
  private:
+  record::ProbeOptions options_{.hooks = false};
   std::filesystem::path folder_;
   std::shared_ptr<trace::Writer> writer_;
   std::shared_ptr<record::Recorder> recorder_;
@@ -157,6 +159,7 @@ PYBIND11_MODULE(_extension, module) {
       .def(py::init<std::filesystem::path, int, int>())
       .def("step", &Rank::step)
       .def("folder", &Rank::folder)
+      .def("probes", &Rank::probes, "Whether this step's values are recorded.")
       .def("observe", &Rank::observe)
       .def(
           "group",
@@ -247,7 +250,12 @@ PYBIND11_MODULE(_extension, module) {
           [](Rank& rank, const std::vector<std::int64_t>& ids) { rank.recorder().dealt(ids); },
           Unlocked())
       .def(
-          "pass_dealt", [](Rank& rank) { rank.recorder().pass_dealt(); }, Unlocked())
+          "pass_dealt",
+          [](Rank& rank) {
+            rank.recorder().pass_dealt();
+            rank.recorder().pass_over();
+          },
+          Unlocked())
       .def(
           "local_gradient",
           [](Rank& rank, const at::Tensor& parameter, const at::Tensor& gradient) {
@@ -271,6 +279,12 @@ PYBIND11_MODULE(_extension, module) {
             rank.recorder().loaded(file, from, to, keys);
           },
           Unlocked())
+      .def("training_state",
+           [](Rank& rank, const std::string& moment, const py::dict& parts) {
+             const auto values = python::value_of(parts);
+             const py::gil_scoped_release unlocked;
+             rank.recorder().training_state(moment, values.as_dict());
+           })
       .def(
           "configuration",
           [](Rank& rank, const std::string& of, const std::vector<std::string>& keys,

@@ -4,6 +4,7 @@ usage: python3 hooks_test.py PACKAGE      the folder that holds lockstep_torch, 
 """
 
 import gc
+import io
 import json
 import pathlib
 import sys
@@ -17,24 +18,36 @@ import package
 sys.path.insert(0, str(package.FOLDER))
 
 import torch
-from torch.optim.lr_scheduler import LambdaLR, SequentialLR
-from torch.utils.data import DataLoader, TensorDataset
+from torch.optim.lr_scheduler import LambdaLR, MultiStepLR, ReduceLROnPlateau, SequentialLR, StepLR
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from lockstep_torch import hooks, places, recording
+from lockstep_torch import hooks, places, recording, settings
 from lockstep_torch.extension import extension
 
 
 class Rank:
-    """Stands in for the recorder: the names of what it is told."""
+    """Stands in for the recorder: what it is told, by name, but for settings. It has made `steps` updates."""
 
     def __init__(self, *_who):
-        self.told = []
+        self.told, self.calls, self.settings, self.steps = [], {}, {}, 0
+
+    def step(self):
+        return self.steps
+
+    def probes(self):
+        return True
+
+    def configuration(self, of, keys, values):
+        self.settings.setdefault(of, {}).update(zip(keys, values, strict=True))
 
     def folder(self):
         return pathlib.Path("unused")
 
     def __getattr__(self, name):
-        return lambda *_arguments: self.told.append(name)
+        def call(*arguments):
+            self.told.append(name)
+            self.calls.setdefault(name, []).append(arguments)
+        return call
 
 
 class Hooks(unittest.TestCase):
@@ -70,6 +83,146 @@ class Hooks(unittest.TestCase):
         self.assertNotIn("update_ended", rank.told)
         torch.optim.SGD([parameter], lr=0.1).step()
         self.assertIn("update_ended", rank.told)
+
+    def test_a_loader_that_trains_is_told_with_its_sampler(self):
+        rank = self.here.begin(0, 2)
+        data = TensorDataset(torch.zeros(12))
+        with torch.no_grad():
+            list(DataLoader(data, batch_size=6))
+        self.assertNotIn("loader", rank.settings)
+        sampler = DistributedSampler(data, 2, 1, seed=5, shuffle=False)
+        list(DataLoader(data, batch_size=4, drop_last=True, sampler=sampler))
+        of = " of the loader of 12 samples"
+        self.assertEqual(rank.settings["loader"], {
+            "batch_size" + of: "4", "drop_last" + of: "True", "workers" + of: "False",
+            "batch_sampler" + of: "torch.utils.data.sampler.BatchSampler",
+            "sampler" + of: "torch.utils.data.distributed.DistributedSampler",
+            "sampler's num_replicas" + of: "2", "sampler's shuffle" + of: "False", "sampler's drop_last" + of: "False"})
+        list(DataLoader(data, batch_size=2))  # another epoch's
+        self.assertEqual(rank.settings["loader"]["batch_size" + of], "4")
+
+    def test_a_schedule_is_told_as_it_is_made(self):
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+        StepLR(optimizer, step_size=7)  # before anybody knows the rank
+        rank = self.here.begin(0, 2)
+        StepLR(optimizer, step_size=8)
+        MultiStepLR(optimizer, milestones=[3, 2, 3])
+        ReduceLROnPlateau(optimizer, patience=4)
+        told = rank.settings["optimizer"]
+        self.assertEqual([told[key] for key in ("StepLR: step_size", "StepLR 2: step_size", "MultiStepLR: milestones",
+                                                "StepLR: gamma", "ReduceLROnPlateau: patience")],
+                         ["7", "8", "[2, 3, 3]", "0.1", "4"])
+        self.assertFalse([key for key in told if "base_lrs" in key or "last_epoch" in key])
+
+    def test_variables_that_are_no_settings_are_never_told(self):
+        secret = {"HF_TOKEN": "hf_secret", "MASTER_ADDR": "10.1.2.3", "NCCL_SOCKET_IFNAME": "eth7",
+                  "CUDA_VISIBLE_DEVICES": "GPU-77", "NCCL_ALGO": "/srv/secret", "NCCL_PROTO": "https://secret",
+                  "NCCL_DEBUG_FILE": "/srv/secret", "TORCH_EXTENSIONS_DIR": "/srv/secret"}
+        with unittest.mock.patch.dict("os.environ", {**secret, "OMP_NUM_THREADS": "3"}):
+            told = self.here.begin(0, 2).settings["program"]
+        self.assertEqual((told["OMP_NUM_THREADS"], told["NCCL_P2P_DISABLE"]), ("3", "unset"))
+        self.assertEqual(told["version of torch"], torch.__version__)
+        for word in (*secret.values(), "secret", "/"):
+            self.assertNotIn(word, json.dumps(told))
+
+    def test_the_script_and_its_revision_are_told_by_their_hashes(self):
+        commit, other = "0123456789abcdef" * 2 + "01234567", "f" * 40
+        with tempfile.TemporaryDirectory(prefix="lockstep-test-") as name:
+            script = pathlib.Path(name, "part", "train.py")
+            script.parent.mkdir()
+            script.write_text("print(1)\n")
+            git = pathlib.Path(name, ".git")
+            (git / "refs/heads").mkdir(parents=True)
+            (git / "HEAD").write_text("ref: refs/heads/main\n")
+
+            def told():
+                with unittest.mock.patch.dict("sys.modules", __main__=unittest.mock.Mock(__file__=str(script))):
+                    return settings.of_process()
+            self.assertNotIn("git revision", told())
+            (git / "packed-refs").write_text(f"# pack-refs\n{other} refs/heads/domain\n{commit} refs/heads/main\n")
+            self.assertEqual(told()["git revision"], commit[:12])
+            (git / "refs/heads/main").write_text(other)
+            self.assertEqual(told()["git revision"], other[:12])
+            (git / "HEAD").write_text(commit)
+            self.assertEqual(told()["git revision"], commit[:12])
+            (script.parent / ".git").write_text("gitdir: ../.git\n")  # of a worktree
+            self.assertEqual(told()["git revision"], commit[:12])
+            before = told()["hash of the script"]
+            script.write_text("print(2)\n")
+            self.assertNotEqual(told()["hash of the script"], before)
+            (git / "HEAD").write_bytes(b"\xff")
+            self.assertNotIn("git revision", told())
+
+    def model_and_file(self, folder):
+        model = torch.nn.Linear(2, 3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        schedule = StepLR(optimizer, 7)
+        return model, optimizer, schedule, pathlib.Path(folder, "last.pt")
+
+    def test_what_is_held_is_told_where_a_model_is_saved(self):
+        rank = self.here.begin(0, 2)
+        with tempfile.TemporaryDirectory(prefix="lockstep-test-") as folder:
+            model, optimizer, schedule, path = self.model_and_file(folder)
+            torch.save({"images": torch.zeros(5)}, path)
+            torch.save({"optimizer": optimizer.state_dict()}, path)
+            self.assertNotIn("training_state", rank.told)
+            torch.save({"network": {f"module.{key}": value for key, value in model.state_dict().items()}}, path)
+            schedule.step()
+            schedule.step()
+            torch.save(model.state_dict(), io.BytesIO())
+        first, second = rank.calls["training_state"]
+        self.assertEqual([first[0], list(first[1]), list(second[1])],
+                         ["saved", ["model", "optimizer"], ["model", "optimizer", "scheduler"]])
+        self.assertIs(first[1]["model"][0], model.weight)
+        self.assertEqual([list(state) for state in first[1]["optimizer"][0]], [["momentum_buffer"]] * 2)
+
+    def test_a_process_goes_on_where_its_model_takes_a_file_before_the_first_update(self):
+        rank = self.here.begin(0, 2)
+        loader = DataLoader(TensorDataset(torch.zeros(4)))
+        with tempfile.TemporaryDirectory(prefix="lockstep-test-") as folder:
+            model, _optimizer, schedule, path = self.model_and_file(folder)
+            torch.save(model.state_dict(), path)
+            rank.calls.clear()
+            model.load_state_dict({key: value.clone() for key, value in model.state_dict().items()})
+            list(loader)  # averaged weights, say: no file was read
+            state = torch.load(path)
+            list(loader)
+            model.load_state_dict(state)
+            with torch.no_grad():
+                list(loader)
+            self.assertNotIn("training_state", rank.calls)
+            list(loader)
+            list(loader)
+            [(moment, parts)] = rank.calls.pop("training_state")
+            self.assertEqual((moment, parts["scheduler"]), ("resumed", False))
+            self.assertLess(rank.told.index("training_state"), len(rank.told))
+            rank.steps = 1  # it trains, and takes its best weights back
+            model.load_state_dict(torch.load(path))
+            list(loader)
+            self.assertNotIn("training_state", rank.calls)
+            schedule.step(5)  # it is told where it stands
+            torch.save(model.state_dict(), path)
+        self.assertEqual(list(rank.calls["training_state"][0][1]), ["model", "optimizer"])
+
+    def test_a_fused_optimizer_s_scaled_step_is_told_and_no_update_where_it_left_it_out(self):
+        rank = self.here.begin(0, 2)
+        parameter = torch.nn.Parameter(torch.ones(2))
+        optimizer = torch.optim.SGD([parameter], lr=0.1, fused=True)
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        for gradient in (float("inf"), 1.0):
+            rank.told.clear()
+            scaler.scale((parameter * torch.tensor([gradient, 1.0])).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            updates = [name for name in rank.told if name in ("scaled_step", "update_begins", "update_ended")]
+            self.assertEqual(updates, ["scaled_step"] + ["update_begins", "update_ended"] * (gradient == 1.0))
+        self.assertEqual(rank.calls["scaled_step"], [(4.0, True, False), (2.0, False, True)])
+        parameter.grad = torch.ones(2)
+        optimizer.step()  # without the scaler
+        self.assertEqual(len(rank.calls["scaled_step"]), 2)
 
     def test_a_pass_before_the_rank_is_known_is_told_when_it_is_and_once(self):
         for _ in DataLoader(TensorDataset(torch.zeros(4)), batch_size=2):

@@ -26,7 +26,8 @@ def main():
             parameter.register_hook(lambda gradient: gradient.clamp(-0.01, 0.01))
     optimizer = torch.optim.SGD(ddp.parameters(), lr=rate, momentum=0.9)
     sampler = None if FAULT == "no-sampler" else DistributedSampler(data)
-    loader = DataLoader(data, batch_size=16, sampler=sampler, shuffle=False,
+    size = 15 if FAULT == "another-batch-size" and rank == 1 else 16
+    loader = DataLoader(data, batch_size=size, sampler=sampler, shuffle=False,
                         num_workers=2 if FAULT.startswith("near-miss") else 0)
     for epoch in range(3):
         if sampler is not None and FAULT not in ("no-set-epoch", "raises-at-first"):

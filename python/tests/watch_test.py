@@ -110,6 +110,12 @@ class Watch(unittest.TestCase):
                     self.lines(words)
                     self.assertRegex(done.stderr, r"job\.py:\d+: .*" + re.escape(words))
 
+    def test_another_batch_size_is_advice_with_its_values(self):
+        done = self.watch("another-batch-size", options=("--fail-on-finding",))
+        self.assertEqual((done.returncode, self.findings()), (0, []), done.stderr)
+        self.assertIn("advice: configuration-differs ranks 0 and 1, step 0 batch_size of the loader of 200 samples is "
+                      "16 on rank 0 and 15 on rank 1", " ".join(done.stderr.split()))
+
     def test_a_rank_that_raises_is_named_and_the_job_s_exit_code_is_kept(self):
         done = self.watch("one-rank-raises")
         self.assertEqual(done.returncode, 1)

@@ -1,0 +1,86 @@
+"""What a rank holds when it saves a checkpoint, and when it goes on from one: its weights, its optimizers' state, and
+whether its schedules have begun. Both are read off the live objects, not off the file.
+
+A process goes on from a checkpoint where its model takes what torch.load gave, before the first update: one that takes
+weights back while it trains may mean to begin anew. Generators are left out, since few programs bring them back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lockstep_torch.recording import Recording, listens, wrap
+
+
+def parameters_of(optimizer: Any) -> list[torch.Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def state_of(optimizer: Any) -> list[dict[str, Any]]:
+    """In the order of its parameters. An option, such as a rate, is not part of it."""
+    return [{key: value for key, value in optimizer.state.get(parameter, {}).items() if value is not None}
+            for parameter in parameters_of(optimizer)]
+
+
+def tell(here: Recording, moment: str) -> bool:
+    """Nothing where a parameter is more than a tensor, such as a part of one."""
+    parameters = list(dict.fromkeys(each for optimizer in here.made for each in parameters_of(optimizer)))
+    if not parameters or any(type(each) not in (torch.Tensor, torch.nn.Parameter) for each in parameters):
+        return False
+    parts: dict[str, Any] = {"model": parameters, "optimizer": [state_of(optimizer) for optimizer in here.made]}
+    begun = [schedule.last_epoch > 1 for schedule in here.schedules]
+    if any(begun) or (begun and moment == "resumed"):
+        parts["scheduler"] = any(begun)
+    here.rank.training_state(moment, parts)
+    return True
+
+
+def dicts_of_tensors(stored: Any) -> list[dict[str, torch.Tensor]]:
+    """A model's state is one: the whole file, or an entry of it."""
+    each = [stored, *stored.values()] if isinstance(stored, dict) else []
+    return [one for one in each
+            if isinstance(one, dict) and one and all(isinstance(value, torch.Tensor) for value in one.values())]
+
+
+def has_model(here: Recording, stored: Any) -> bool:
+    """By its tensors' shapes: names may have been changed, and data may be saved too."""
+    shapes = {parameter.shape for optimizer in here.made for parameter in parameters_of(optimizer)}
+    return any(shapes <= {value.shape for value in state.values()} for state in dicts_of_tensors(stored))
+
+
+# ---- hooks ----
+
+@listens("optimizers' state", early=True)
+def optimizer_made(here: Recording, _result: Any, optimizer: Any, *_arguments: Any, **_options: Any) -> None:
+    here.made[optimizer] = None
+
+
+@listens("what is saved")
+def saved(here: Recording, _result: Any, obj: Any, *_arguments: Any, **_options: Any) -> None:
+    if has_model(here, obj):
+        tell(here, "saved")
+
+
+@listens("what is loaded", early=True)
+def loaded(here: Recording, obj: Any, *_arguments: Any, **_options: Any) -> None:
+    here.read = here.read or bool(dicts_of_tensors(obj))
+
+
+@listens("what is loaded", early=True)
+def model_loaded(here: Recording, *_arguments: Any, **_options: Any) -> None:
+    here.resumes = here.read and (here.rank is None or here.rank.step() <= 0)
+
+
+@listens("what is loaded")
+def goes_on(here: Recording) -> None:
+    """Right before it trains. Its optimizer may be made after the first pass has begun."""
+    here.resumes = not tell(here, "resumed") and here.rank.step() <= 0
+
+
+def install() -> None:
+    wrap(torch.optim.Optimizer, "__init__", after=optimizer_made)
+    wrap((torch.serialization, torch), "save", after=saved)
+    wrap((torch.serialization, torch), "load", after=loaded)
+    wrap(torch.nn.Module, "load_state_dict", after=model_loaded)
