@@ -23,11 +23,12 @@ DEADLINE_S = 100
 
 
 def watched(name, attempts):
-    """The exit code and the findings. Several attempts are one command: watch wants a new folder each time."""
+    """The exit code and the findings. Several attempts are one command, counted as torchrun counts them."""
     with tempfile.TemporaryDirectory(prefix="lockstep-others-") as folder:
         traces, own = pathlib.Path(folder, "traces"), pathlib.Path(folder, "own")
         own.mkdir()
-        twice = ["sh", "-c", " && ".join(['"$@"'] * attempts), "sh"] if attempts > 1 else []
+        again = " && ".join(f'TORCHELASTIC_RESTART_COUNT={number} "$@"' for number in range(attempts))
+        twice = ["env", f"TORCHELASTIC_MAX_RESTARTS={attempts - 1}", "sh", "-c", again, "sh"] if attempts > 1 else []
         code = run([*LOCKSTEP, "watch", "--into", traces, "--timeout", SILENT_S, "--", *twice, sys.executable,
                     HERE / "start.py", RANKS, PROGRAMS / f"{name}.py", own], DEADLINE_S).returncode
         said = run([*LOCKSTEP, "diagnose", "--json", traces], DEADLINE_S)
