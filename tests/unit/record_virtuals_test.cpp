@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// torch 2.15's additions. The first six forward to names that are overridden.
+// The additions of torch 2.13 to 2.15. The first six forward to names that are overridden.
 const std::map<std::string, std::string> kLeftToBackend = {
     {"all_gather_single", "calls _allgather_base"},
     {"all_gather_single_coalesced", "calls allgather_into_tensor_coalesced"},

@@ -2,11 +2,15 @@
 #include <lockstep/record/backward_hook.h>
 
 #include <mutex>
+#include <utility>
 
 namespace lockstep::record {
 namespace {
 
 using at::TensorBase;
+// A shared_ptr to the node; from torch 2.13 on an intrusive_ptr.
+using GradFn = decltype(std::declval<const at::impl::VariableHooksInterface&>().grad_fn(
+    std::declval<const TensorBase&>()));
 
 class Hooks final : public at::impl::VariableHooksInterface {
  public:
@@ -27,9 +31,7 @@ class Hooks final : public at::impl::VariableHooksInterface {
   TensorBase variable_data(const TensorBase& tensor) const override {
     return torchs_.variable_data(tensor);
   }
-  const std::shared_ptr<torch::autograd::Node>& grad_fn(const TensorBase& tensor) const override {
-    return torchs_.grad_fn(tensor);
-  }
+  GradFn grad_fn(const TensorBase& tensor) const override { return torchs_.grad_fn(tensor); }
   unsigned _register_hook(const TensorBase& tensor,
                           std::function<TensorBase(const TensorBase&)> hook) const override {
     return torchs_._register_hook(tensor, std::move(hook));

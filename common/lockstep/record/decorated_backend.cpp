@@ -320,7 +320,7 @@ void DecoratedBackend::shutdown() {
   inner_->shutdown();
 }
 
-#if LOCKSTEP_TORCH_2_15
+#if LOCKSTEP_TORCH_2_14
 WorkPtr DecoratedBackend::gather_single(at::Tensor& output, at::Tensor& input,
                                         const c10d::GatherOptions& options) {
   return enter({.op = "gather_single",
@@ -330,16 +330,8 @@ WorkPtr DecoratedBackend::gather_single(at::Tensor& output, at::Tensor& input,
                [&] { return inner_->gather_single(output, input, options); });
 }
 
-bool DecoratedBackend::isInitialized() {
-  return inner_->isInitialized();
-}
-
 void DecoratedBackend::addEphemeralTimeout(const std::chrono::milliseconds& timeout) {
   inner_->addEphemeralTimeout(timeout);
-}
-
-bool DecoratedBackend::supportsAbortHooks() const {
-  return inner_->supportsAbortHooks();
 }
 
 void DecoratedBackend::registerAbortHook(std::int64_t id, c10d::AbortHook hook) {
@@ -348,6 +340,16 @@ void DecoratedBackend::registerAbortHook(std::int64_t id, c10d::AbortHook hook) 
 
 void DecoratedBackend::unregisterAbortHook(std::int64_t id) {
   inner_->unregisterAbortHook(id);
+}
+#endif
+
+#if LOCKSTEP_TORCH_2_15
+bool DecoratedBackend::isInitialized() {
+  return inner_->isInitialized();
+}
+
+bool DecoratedBackend::supportsAbortHooks() const {
+  return inner_->supportsAbortHooks();
 }
 
 bool DecoratedBackend::supportsCompletionHooks() const {

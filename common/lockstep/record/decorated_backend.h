@@ -13,6 +13,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
+#define LOCKSTEP_TORCH_2_14 (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 14)
 #define LOCKSTEP_TORCH_2_15 (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15)
 
 namespace lockstep::record {
@@ -45,7 +46,7 @@ std::string name_of(const c10d::ReduceOp& op);
 
 // Forwards every virtual of c10d::Backend to the inner backend, all collectives through around().
 // Left to who derives: send, recv, recvAnysource. A test compares the virtuals overridden with those
-// that c10d::Backend declares (2.15 adds some).
+// that c10d::Backend declares (2.14 and 2.15 add some).
 class DecoratedBackend : public c10d::Backend {
  public:
   explicit DecoratedBackend(BackendPtr inner);
@@ -121,14 +122,16 @@ class DecoratedBackend : public c10d::Backend {
   void abort() override;
   void shutdown() override;
 
-#if LOCKSTEP_TORCH_2_15
+#if LOCKSTEP_TORCH_2_14
   WorkPtr gather_single(at::Tensor& output, at::Tensor& input,
                         const c10d::GatherOptions& options) override;
-  bool isInitialized() override;
   void addEphemeralTimeout(const std::chrono::milliseconds& timeout) override;
-  bool supportsAbortHooks() const override;
   void registerAbortHook(std::int64_t id, c10d::AbortHook hook) override;
   void unregisterAbortHook(std::int64_t id) override;
+#endif
+#if LOCKSTEP_TORCH_2_15
+  bool isInitialized() override;
+  bool supportsAbortHooks() const override;
   bool supportsCompletionHooks() const override;
   void registerCompletionHook(std::int64_t id, c10d::CompletionHook hook) override;
   void unregisterCompletionHook(std::int64_t id) override;

@@ -56,10 +56,12 @@ class ObservedWork final : public c10d::Work {
   }
   float getDuration() const override { return inner_->getDuration(); }
   std::uint64_t getSequencenumber() const override { return inner_->getSequencenumber(); }
-#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 14
   std::chrono::milliseconds getTimeout() const override {
     return inner_->getTimeout();
   }
+#endif
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15
   std::uint64_t getCompletionKey() const override {
     return inner_->getCompletionKey();
   }
