@@ -174,7 +174,7 @@ def watch(options: argparse.Namespace) -> int:
         code = DEADLINE
     if not any(folder.rglob("*.trace")):
         print("lockstep: nothing was recorded: no process of this job used torch.distributed, an optimizer or a "
-              "DataLoader, or its Python has no lockstep-torch", file=sys.stderr)
+              "DataLoader, or its Python has no lockstep-torch that fits its torch", file=sys.stderr)
         return code
     try:
         found = diagnosis(folder)

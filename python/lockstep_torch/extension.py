@@ -21,6 +21,6 @@ def extension() -> Any:
     built_for: str = importlib.import_module("lockstep_torch.built_for").TORCH_VERSION
     if minor(built_for) != minor(torch.__version__):
         raise DoesNotFit(f"lockstep-torch was built for torch {built_for}, and this is torch "
-                         f"{torch.__version__}. Build it again: pip install --no-build-isolation --force-reinstall "
-                         "--no-deps ./python")
+                         f"{torch.__version__}. Build it again, in a clone of Lockstep: pip install "
+                         "--no-build-isolation --force-reinstall --no-deps ./python")
     return importlib.import_module("lockstep_torch._extension")

@@ -86,13 +86,21 @@ def tell(name: str, *arguments: Any) -> None:
     told()
 
 
+def say_once(text: str) -> None:
+    """For a job: the first process says it, and those that it starts, which inherit the variable, do not. Ranks that
+    were not started by Python leave it to the first one on their machine."""
+    if os.environ.get("LOCAL_RANK", "0") == "0" and os.environ.get("LOCKSTEP_SAID") != text:
+        os.environ["LOCKSTEP_SAID"] = text
+        print(text, file=sys.stderr)
+
+
 def watch(folder: str | os.PathLike[str]) -> None:
     if recording.recording is not None:
         return
     try:
         extension()
     except DoesNotFit as error:
-        print(f"lockstep: this process is not recorded: {error}", file=sys.stderr)
+        say_once(f"lockstep: this job is not recorded: {error}")
         return
     recording.start(os.fspath(folder))
     for part in (training, data, states):

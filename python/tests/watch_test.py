@@ -219,10 +219,12 @@ class Watch(unittest.TestCase):
         (package / "built_for.py").unlink()
         (package / "built_for.py").write_text('TORCH_VERSION = "1.2.3"\n')
         (self.folder / "lockstep_torch-0.1.0.dist-info").symlink_to(FOLDER / "lockstep_torch-0.1.0.dist-info")
-        done = self.call(started(), LOCKSTEP_TRACE=str(self.traces), PYTHONPATH=str(self.folder))
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("was built for torch 1.2.3, and this is torch 2.", done.stderr)
-        self.assertIn("pip install", done.stderr)
+        for start in (started, torchrun):
+            with self.subTest(start.__name__):
+                done = self.call(start(), LOCKSTEP_TRACE=str(self.traces), PYTHONPATH=str(self.folder))
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual(done.stderr.count("was built for torch 1.2.3, and this is torch 2."), 1, done.stderr)
+                self.assertIn("pip install", done.stderr)
 
     def test_usage(self):
         for arguments, said in ((["watch", "--", "/no/such/program"], "cannot start /no/such/program"),
