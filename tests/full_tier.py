@@ -17,7 +17,8 @@ phase by phase, so that a phase run alone replaces its own entry only.
   silence      what each silent pitfall costs, ten seeds
   exercises    every lesson's exercise fails as it is handed out, and passes as the lesson has it
   consumer     another project that takes this one as a subdirectory, as docs/library.md shows
-  install      pip builds and installs the Python package, which then names a fault
+  install      pip builds and installs the Python package, for the torch that is set up and for LibTorch 2.15.0: it
+               names a fault, passes its own tests, and refuses the other torch
   programs     healthy Python programs as others write them: nothing found, and the same bits as without watching
 """
 
@@ -194,6 +195,19 @@ def exercises():
     return code == 0, f"{len(re.findall(r': sound$', output, re.MULTILINE))} sound", output
 
 
+def install():
+    code, log = run([LOCKSTEP, "setup", "--torch", NEWEST], 3600)
+    if code != 0:
+        return False, f"torch {NEWEST} could not be set up", log
+    newest = ROOT / ".lockstep" / f"torch-{NEWEST}" / "bin" / "python"
+    results = []
+    for python, other in ((sys.executable, newest), (newest, sys.executable)):
+        code, output = run([str(python), "python/tests/install_test.py", str(other)], 3600)
+        log += output
+        results.append(code)
+    return results == [0, 0], f"exit codes {results} with the default torch and {NEWEST}", log
+
+
 PHASES = {
     "quick": quick_tier,
     "repeats": repeats,
@@ -207,7 +221,7 @@ PHASES = {
     "matrix": detectors,
     "exercises": exercises,
     "consumer": consumer,
-    "install": lambda: script("python/tests/install_test.py"),
+    "install": install,
     "programs": lambda: script("python/tests/programs_test.py", str(build_folder() / "python")),
 }
 
