@@ -40,7 +40,7 @@ class Install(unittest.TestCase):
         cls.use_torch_of(sys.executable)
         cls.pip("wheel", "--no-build-isolation", "--no-deps", "-w", cls.folder, cls.tree / "python")
         [cls.wheel] = cls.folder.glob("lockstep_torch-*.whl")
-        cls.pip("install", "--no-deps", cls.wheel)
+        cls.pip("install", "--no-deps", "--ignore-installed", cls.wheel)  # this Python may have it, too
 
     @classmethod
     def use_torch_of(cls, python):
