@@ -178,6 +178,40 @@ TEST(RecordProbes, BackwardsOfOneUpdateAreSummedAndTheNextStartsAnew) {
   }
 }
 
+// As a GAN's judge has gradients of its generator's backward, which it clears before its own.
+TEST(RecordProbes, WhatIsClearedBeforeAnotherBackwardIsNotCounted) {
+  for (const bool cleared : {true, false}) {
+    OneRank rank;
+    record::Probes probes(rank.job.writer(0));
+    probes.attach(*rank.net);
+    probes.start();
+    rank.net->forward(inputs_of(0)).square().mean().backward();
+    probes.zero_grad("module");
+    if (cleared) rank.net->zero_grad();  // or else it clears another model's
+    for (int part = 1; part < 3; ++part)
+      rank.net->forward(inputs_of(part)).square().mean().backward();
+    probes.gradients_ready();
+    const auto trace = rank.job.trace_of(0);
+    const auto& local = trace.all<trace::LocalGradients>().at(0).event->values;
+    const auto& reduced = trace.all<trace::ReducedGradients>().at(0).event->values;
+    for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(local[i].hash, reduced[i].hash) << cleared;
+  }
+}
+
+TEST(RecordProbes, WhatIsClearedBeforeTheUpdateIsStillWhatBackwardProduced) {
+  OneRank rank;
+  record::Probes probes(rank.job.writer(0));
+  probes.attach(*rank.net);
+  probes.start();
+  rank.net->forward(inputs_of(0)).square().mean().backward();
+  probes.zero_grad("module");
+  rank.net->zero_grad();
+  probes.gradients_ready();
+  const auto trace = rank.job.trace_of(0);
+  EXPECT_GT(trace.all<trace::LocalGradients>().at(0).event->values[0].norm, 0);
+  EXPECT_TRUE(trace.all<trace::ReducedGradients>().at(0).event->values[0].sketch.empty());
+}
+
 // Not even a writer's absence is noticed: the calls are the same.
 TEST(RecordProbes, WithoutAWriterEveryCallDoesNothing) {
   OneRank rank;

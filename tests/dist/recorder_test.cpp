@@ -312,6 +312,44 @@ TEST(Recorder, ScalingAndClippingAreTold) {
 }
 
 // An evaluation's pass is one of its own, whose batches count for no update.
+// Also where it takes its batches out of the loader one ahead.
+TEST(Recorder, APassEndsWhereTheProgramAsksForMore) {
+  for (const bool ahead : {false, true}) {
+    const auto trace = record([ahead](const ProcessGroupPtr& group, const TensorData& data) {
+      auto net = seeded(3, [] { return Mlp(12, 24, 4); });
+      DistributedDataParallel<Mlp> model(net, group);
+      SGD optimizer(model.parameters(), 0.05);
+      auto sampler = sampler_of(group);
+      sampler.reset();
+      const auto asks_for_more = [] {
+        record::recorder_here()->pass_dealt();
+        record::recorder_here()->pass_over();
+      };
+      int batches = 0;
+      while (const auto ids = sampler.next(kBatch)) {
+        if (++batches == 3 && ahead) asks_for_more();
+        const auto rows = at::tensor(std::vector<std::int64_t>(ids->begin(), ids->end()));
+        optimizer.zero_grad();
+        torch::cross_entropy_loss(model(data.inputs.index_select(0, rows)),
+                                  data.targets.index_select(0, rows))
+            .backward();
+        optimizer.step();
+      }
+      if (!ahead) asks_for_more();
+      barrier(*group);
+    });
+    for (const auto& rank : trace.ranks) {
+      const auto ends = rank.all<trace::PassEnd>();
+      ASSERT_THAT(ends, SizeIs(1));
+      EXPECT_EQ(ends[0].step, 3);
+      std::vector<std::string> later;
+      for (const auto& call : rank.all<trace::Collective>())
+        if (call.time_ns > ends[0].time_ns) later.push_back(call.event->op);
+      EXPECT_THAT(later, ElementsAre("barrier", "barrier")) << "its own, and record()'s; " << ahead;
+    }
+  }
+}
+
 TEST(Recorder, AnEvaluationIsOne) {
   const auto trace = record([](const ProcessGroupPtr& group, const TensorData& data) {
     auto net = seeded(3, [] { return Mlp(12, 24, 4); });

@@ -5,6 +5,7 @@
 #include <lockstep/record/recorder.h>
 
 #include <bit>
+#include <deque>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -19,6 +20,12 @@ std::vector<trace::Summary> summarize_all(const std::vector<at::Tensor>& tensors
   for (const auto& tensor : tensors)
     values.push_back(tensor.defined() ? summarize(tensor) : trace::Summary{});
   return values;
+}
+
+bool has_gradient(const at::Tensor& parameter) {
+  const auto& gradient = parameter.grad();
+  if (!gradient.defined()) return false;
+  return (gradient.is_sparse() ? gradient._values() : gradient).count_nonzero().item<std::int64_t>() > 0;
 }
 
 }  // namespace
@@ -75,6 +82,7 @@ class Probes::Impl {
     }
     attached = std::move(model);
     local.assign(parameters.size(), {});
+    may_be_cleared.assign(parameters.size(), false);
     for (std::size_t i = 0; options.hooks && i < parameters.size(); ++i)
       hooks.push_back(parameters[i].register_hook(
           [this, i](const at::Tensor& gradient) { add_local(i, gradient); }));
@@ -88,6 +96,7 @@ class Probes::Impl {
     const at::NoGradGuard no_grad;
     const std::lock_guard lock(local_mutex);
     auto& sum = local[i];
+    if (std::exchange(may_be_cleared[i], false) && !has_gradient(parameters[i])) sum.reset();
     if (!sum.defined())
       sum =
           gradient.detach().clone();  // .grad may become this very tensor, and be reduced in place
@@ -159,6 +168,8 @@ class Probes::Impl {
   std::vector<at::Tensor> parameters, buffers;
   std::mutex local_mutex;
   std::vector<at::Tensor> local;  // the gradients since the last update; undefined where none came
+  // By a zero_grad() since the parameter's last gradient. It may have been another model's.
+  std::deque<bool> may_be_cleared;
   std::vector<unsigned> hooks;
 };
 
@@ -272,6 +283,8 @@ void Probes::zero_grad(const std::string& by) {
       call.views += gradient.is_view() ? 1 : 0;
     }
   impl_->writer->record(call);
+  const std::lock_guard lock(impl_->local_mutex);
+  impl_->may_be_cleared.assign(impl_->parameters.size(), true);
 }
 
 void Probes::gradients_ready() {

@@ -53,8 +53,8 @@ class Probes {
 
   // Records Model and the modules' Configuration. Hooks every parameter that requires grad: what backward() produces on
   // this rank is recorded as it arrives, and summed as the local gradient. Call it before or after DDP takes the module
-  // over. It replaces an earlier attach. The probes hold on to the parameters and buffers there are now: attach again
-  // after a module has got new ones.
+  // over. What was cleared after a zero_grad(), before another backward, is left out. It replaces an earlier attach. The
+  // probes hold on to the parameters and buffers there are now: attach again after a module has got new ones.
   void attach(torch::nn::Module& module);
   void engine(const std::string& kind);  // a gradient engine took the attached module over
   // The attached module's parameters (and buffers) as they are: call it once, right before the
@@ -86,7 +86,7 @@ class Probes {
   // Beside the call that tells the gradient engine whether the backwards to come are to be reduced.
   void sync_gradients(bool wanted);
   // Right before the attached module's gradients are cleared by a call of `by`: "optimizer",
-  // "module", or "tensor" where each gradient is set to zero in place.
+  // "module", or "tensor" where each gradient is set to zero in place. It may be a call that clears another module's.
   void zero_grad(const std::string& by);
   void gradients_ready();  // after backward and every reduction, before the optimizer
   // After it: the learning rates, parameters and buffers, and once the optimizer's Configuration. The step advances;

@@ -219,6 +219,7 @@ void Recorder::gradients_ready() {
 void Recorder::end_step() {
   gradients_told_ = drawn_ = awaits_backward_ = false;
   losses_.clear();
+  if (pass_ && pass_->over) end_pass();
 }
 
 void Recorder::update_begins(torch::optim::Optimizer& optimizer) {

@@ -44,6 +44,9 @@ class Recorder final : public Observer {
   // The program now trains on the next batch that a sampler has dealt. To be called where the batch is taken; without a
   // call, a forward of the wrapped module or a loss says so.
   void take_dealt();
+  // The program asked for a batch behind the last one. The pass ends here; or with its last batch's update, where the
+  // program takes batches out of its loader ahead of training on them.
+  void pass_over();
   // A backward begins, from this value.
   void backward(const at::Tensor& root);
   // As Probes::training_state. Ends a pass that is done.
@@ -87,6 +90,7 @@ class Recorder final : public Observer {
     std::string phase;  // empty: not begun
     std::int64_t batches = 0;
     PassCount count;
+    bool over = false;  // pass_over() was called
   };
 
   void watch(torch::nn::Module& module);

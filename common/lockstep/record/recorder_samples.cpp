@@ -48,6 +48,14 @@ void Recorder::pass_dealt() {
   });
 }
 
+void Recorder::pass_over() {
+  hear([&] {
+    if (!pass_) return;
+    pass_->over = true;
+    end_pass();
+  });
+}
+
 void Recorder::open_pass(const std::string& phase) {
   // What is drawn for the first step is of that step, though the model may not have begun it.
   if (phase == "train" && writer_->step() < 0) writer_->set_step(0);
