@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "engine_job.h"
 #include "expect.h"
 #include "sizes.h"
@@ -50,6 +52,32 @@ TEST_P(Accumulation, ToldAfterForwardIsNamed) {
                        }
                      }).run();
   expect_only(trace, "no-sync-around-backward-only", all_ranks(GetParam()), 0);
+}
+
+// As Python records them, which knows no losses.
+TEST_P(Accumulation, IsReadFromForwardsWhereThereAreNoLosses) {
+  const auto run = [&](const std::function<void(Part&)>& change) {
+    return without<trace::Loss>(job([&](Parts& parts) {
+                                  for (auto& part : parts) change(part);
+                                }).run());
+  };
+  expect_only(run([](Part& part) { part.no_sync = false; }), "sync-every-microbatch",
+              all_ranks(GetParam()), 0, Severity::advice);
+  expect_only(run([](Part& part) { part.told_late = std::exchange(part.no_sync, false); }),
+              "no-sync-around-backward-only", all_ranks(GetParam()), 0);
+  const auto right = run([](Part&) {});
+  expect_nothing(right);
+  EXPECT_EQ(state(right, "sync-every-microbatch"), State::clean);
+}
+
+// As a GAN's judge, which sees real rows and made ones, each with a backward, of one batch that was drawn.
+TEST_P(Accumulation, IsNotWhatTwoForwardsOfOneBatchDo) {
+  EngineJob right(GetParam());
+  right.parts = [](int, int) { return Parts{{}, {.same_samples = true}}; };
+  for (const auto& trace : {right.run(), without<trace::Loss>(right.run())}) {
+    expect_nothing(trace);
+    EXPECT_EQ(state(trace, "sync-every-microbatch"), State::not_triggered);
+  }
 }
 
 TEST_P(Accumulation, OfOneReductionInManyBucketsIsRight) {
@@ -134,15 +162,18 @@ TEST_P(Accumulation, OfWeightedMeansOfUnevenPartsIsRight) {
 
 TEST_P(Accumulation, NeedsItsLossesAndAnUpdate) {
   const auto whole = job().run();
+  const auto no_losses = without<trace::Loss>(whole);
   for (const auto* slug :
        {"sync-every-microbatch", "no-sync-around-backward-only", "accumulation-not-divided",
         "accumulation-off-by-one", "mean-of-microbatch-means"}) {
-    EXPECT_EQ(state(without<trace::Loss>(whole), slug), State::not_triggered) << slug;
+    EXPECT_EQ(state(without<trace::Forward>(no_losses), slug), State::not_triggered) << slug;
     EXPECT_EQ(state(without<trace::Update>(whole), slug), State::not_triggered) << slug;
   }
   for (const auto* slug :
-       {"accumulation-not-divided", "accumulation-off-by-one", "mean-of-microbatch-means"})
+       {"accumulation-not-divided", "accumulation-off-by-one", "mean-of-microbatch-means"}) {
+    EXPECT_EQ(state(no_losses, slug), State::not_triggered) << slug;
     EXPECT_EQ(state(without<trace::Intent>(whole), slug), State::not_triggered) << slug;
+  }
   EXPECT_EQ(state(without<trace::Model>(whole), "sync-every-microbatch"), State::not_triggered);
   EXPECT_EQ(state(without<trace::ReducedGradients>(whole), "accumulation-not-divided"),
             State::not_triggered);

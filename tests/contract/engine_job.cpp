@@ -126,7 +126,9 @@ class Simulation {
       rank.armed = rank.counting = !part.no_sync && !job_.bypasses_wrapper;
       rank.counted.clear();
     }
-    if (part.no_sync || part.told_late) record(r, trace::SyncGradients{false});
+    if (part.no_sync) record(r, trace::SyncGradients{false});
+    if (!part.same_forward) record(r, trace::Forward{true});
+    if (part.told_late) record(r, trace::SyncGradients{false});
     if (values_wanted())
       record(r, trace::Loss{2 * part.share, 2.0 * static_cast<double>(part.samples), part.samples});
     for (const int p : part.reaches) {

@@ -38,7 +38,15 @@ class SpanReader {
   }
   void take(const trace::SyncGradients& told) { wanted_ = told.wanted; }
   void take(const trace::Samples& drawn) {
-    if (drawn.phase == "train") span_.samples += static_cast<double>(drawn.ids.size());
+    if (drawn.phase != "train") return;
+    span_.samples += static_cast<double>(drawn.ids.size());
+    drawn_ += static_cast<double>(drawn.ids.size());
+  }
+  void take(const trace::Forward& forward) {
+    if (!forward.training) return;
+    Backward backward;
+    backward.count = std::exchange(drawn_, 0);
+    span_.forwards.push_back(backward);
   }
   void take(const trace::Loss& loss) {
     any_ = true;
@@ -57,9 +65,11 @@ class SpanReader {
     if (!started_ || !may_carry_gradients(call)) return;
     const auto elements = static_cast<double>(elements_of(call));
     span_.reduced += elements;
-    if (span_.backwards.empty()) return;
-    span_.backwards.back().reduced += elements;
-    if (!wanted_) span_.backwards.back().reduced_unwanted += elements;
+    for (auto* parts : {&span_.backwards, &span_.forwards}) {
+      if (parts->empty()) continue;
+      parts->back().reduced += elements;
+      if (!wanted_) parts->back().reduced_unwanted += elements;
+    }
   }
   void take(const trace::LocalGradients& gradients) {
     any_ = span_.backward_ended = true;
@@ -82,6 +92,7 @@ class SpanReader {
     next.engine_parameters = span_.engine_parameters;
     next.engine_elements = span_.engine_elements;
     any_ = false;
+    drawn_ = 0;
     return std::exchange(span_, std::move(next));
   }
 
@@ -90,6 +101,7 @@ class SpanReader {
   bool wanted_ = true;
   bool started_ = false;  // training, that is: what was reduced before does not count
   bool any_ = false;      // of a backward, in this span
+  double drawn_ = 0;      // train samples since the last forward
 };
 
 std::vector<std::vector<UpdateSpan>> find_update_spans(const Run& run) {

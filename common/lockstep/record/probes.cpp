@@ -25,7 +25,9 @@ std::vector<trace::Summary> summarize_all(const std::vector<at::Tensor>& tensors
 bool has_gradient(const at::Tensor& parameter) {
   const auto& gradient = parameter.grad();
   if (!gradient.defined()) return false;
-  return (gradient.is_sparse() ? gradient._values() : gradient).count_nonzero().item<std::int64_t>() > 0;
+  return (gradient.is_sparse() ? gradient._values() : gradient)
+             .count_nonzero()
+             .item<std::int64_t>() > 0;
 }
 
 }  // namespace

@@ -16,10 +16,21 @@ double sum_of_shares(const UpdateSpan& span) {
 
 // Backwards of the parts of one batch, each sample in one of them. Two losses of the same samples are
 // no accumulation.
-bool accumulates(const UpdateSpan& span) {
+bool accumulates(const UpdateSpan& span, const std::vector<Backward>& backwards) {
   double count = 0;
-  for (const auto& backward : span.backwards) count += backward.count;
-  return span.updated && span.backwards.size() > 1 && span.samples == count;
+  for (const auto& backward : backwards) count += backward.count;
+  return span.updated && backwards.size() > 1 && span.samples == count &&
+         std::all_of(backwards.begin(), backwards.end(), [](const auto& b) { return b.count > 0; });
+}
+
+using BackwardsOf = const std::vector<Backward>& (*)(const UpdateSpan&);
+
+const std::vector<Backward>& with_losses(const UpdateSpan& span) {
+  return span.backwards;
+}
+// Where no losses were recorded, each forward is taken for one backward.
+const std::vector<Backward>& with_losses_or_not(const UpdateSpan& span) {
+  return span.backwards.empty() ? span.forwards : span.backwards;
 }
 
 // The spans in which ranks accumulated, rank by rank.
@@ -27,13 +38,13 @@ struct Accumulation {
   std::vector<UpdateSpan> spans;
   bool on_every_rank = false;
 };
-Accumulation accumulation(const Run& run) {
+Accumulation accumulation(const Run& run, BackwardsOf backwards_of = with_losses) {
   Accumulation result;
   result.on_every_rank = !run.ranks.empty();
   for (const auto& spans : update_spans(run)) {
     const auto before = result.spans.size();
     for (const auto& span : spans)
-      if (accumulates(span)) result.spans.push_back(span);
+      if (accumulates(span, backwards_of(span))) result.spans.push_back(span);
     result.on_every_rank = result.on_every_rank && result.spans.size() > before;
   }
   return result;
@@ -42,28 +53,30 @@ Accumulation accumulation(const Run& run) {
 const char* const kNoAccumulation =
     "no update has every rank's losses of several backwards, each sample in one of them";
 
-// Reductions of all parameters, or more, that a span's backwards caused.
-int full_reductions(const UpdateSpan& span, double Backward::*reduced, std::size_t backwards) {
-  int times = 0;
-  for (std::size_t i = 0; i < backwards; ++i)
-    times += span.elements > 0 && span.backwards[i].*reduced >= span.elements ? 1 : 0;
-  return times;
+// Reductions of all parameters, or more, before the last of an update's backwards.
+std::int64_t needless_of(const UpdateSpan& span, double Backward::*reduced) {
+  const auto& backwards = with_losses_or_not(span);
+  return std::count_if(backwards.begin(), backwards.end() - 1,
+                       [&](const auto& backward) { return backward.*reduced >= span.elements; });
 }
 
 // What the two detectors of needless reductions have in common: the backwards before the last one of
 // an update that reduced all parameters.
 Verdict needless_reductions(const Run& run, Severity severity, double Backward::*reduced,
                             const std::string& told) {
-  const auto accumulated = accumulation(run);
-  if (!accumulated.on_every_rank) return not_triggered(kNoAccumulation);
+  const auto accumulated = accumulation(run, with_losses_or_not);
+  if (!accumulated.on_every_rank)
+    return not_triggered(
+        "no update has every rank's losses, or forwards and samples, of several backwards, each "
+        "sample in one of them");
   for (const auto& span : accumulated.spans) {
     if (span.elements == 0) return not_triggered("a rank did not record its parameters' shapes");
-    const int times = full_reductions(span, reduced, span.backwards.size() - 1);
+    const auto times = needless_of(span, reduced);
     if (times == 0) continue;
     return found({.severity = severity,
                   .ranks = run.numbers,
                   .step = span.step,
-                  .evidence = "of the " + std::to_string(span.backwards.size()) +
+                  .evidence = "of the " + std::to_string(with_losses_or_not(span).size()) +
                               " backwards of this update, " + std::to_string(times) +
                               " before the last one reduced all " + whole(span.elements) +
                               " elements of the gradients" + told});
@@ -160,14 +173,15 @@ Verdict mean_of_microbatch_means(const Run& run) {
 
 }  // namespace
 
-// All but the first two need a declared mean loss, and losses. All need updates after several
-// backwards whose samples are the parts of one batch.
+// All but the first two need a declared mean loss, and losses; the first two losses, or training forwards and the
+// samples before each. All need updates after several backwards whose samples are the parts of one batch.
 std::vector<Detector> accumulation_detectors() {
   return {
       // Advice. Rule: a backward that is not the last before an update had all parameters' elements
-      // reduced. Not fooled by many all-reduces of few elements each (buckets, logged losses).
+      // reduced. Not fooled by many all-reduces of few elements each (buckets, logged losses), nor
+      // by several forwards or losses of one batch.
       {.slug = "sync-every-microbatch",
-       .needs = {"model", "loss", "collective", "update"},
+       .needs = {"model", "collective", "update"},
        .participants = Participants::ranks,
        .complete = false,
        .detect =
@@ -177,7 +191,7 @@ std::vector<Detector> accumulation_detectors() {
            }},
       // Rule: the same, while the engine had been told not to reduce.
       {.slug = "no-sync-around-backward-only",
-       .needs = {"model", "loss", "collective", "update"},
+       .needs = {"model", "collective", "update"},
        .participants = Participants::ranks,
        .complete = false,
        .accounts_for = {"sync-every-microbatch"},
