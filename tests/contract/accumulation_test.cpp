@@ -54,6 +54,20 @@ TEST_P(Accumulation, ToldAfterForwardIsNamed) {
   expect_only(trace, "no-sync-around-backward-only", all_ranks(GetParam()), 0);
 }
 
+// The condition of NoSync is off by one: of each update a part is reduced, and not the last.
+TEST_P(Accumulation, WhoseLastPartIsNotReducedIsNamed) {
+  const auto trace = job([](Parts& parts) {
+                       for (auto& part : parts) part.no_sync = !part.no_sync;
+                     }).run();
+  expect_only(trace, "no-gradient-sync", all_ranks(GetParam()), 0);
+  expect_only(without<trace::Loss>(trace), "no-gradient-sync", all_ranks(GetParam()), 0);
+}
+
+TEST_P(Accumulation, ThatIsNeverReducedIsNamed) {
+  const auto trace = job([](Parts& parts) { parts.back().no_sync = true; }).run();
+  expect_only(trace, "no-gradient-sync", all_ranks(GetParam()), 0);
+}
+
 // As Python records them, which knows no losses.
 TEST_P(Accumulation, IsReadFromForwardsWhereThereAreNoLosses) {
   const auto run = [&](const std::function<void(Part&)>& change) {

@@ -53,9 +53,10 @@ Accumulation accumulation(const Run& run, BackwardsOf backwards_of = with_losses
 const char* const kNoAccumulation =
     "no update has every rank's losses of several backwards, each sample in one of them";
 
-// Reductions of all parameters, or more, before the last of an update's backwards.
+// Reductions of all parameters, or more, before the last of an update's backwards; none where that is not reduced.
 std::int64_t needless_of(const UpdateSpan& span, double Backward::*reduced) {
   const auto& backwards = with_losses_or_not(span);
+  if (backwards.back().reduced < span.elements) return 0;
   return std::count_if(backwards.begin(), backwards.end() - 1,
                        [&](const auto& backward) { return backward.*reduced >= span.elements; });
 }

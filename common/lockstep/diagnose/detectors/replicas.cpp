@@ -51,14 +51,19 @@ bool has_wrapper(const Run& run) {
   return false;
 }
 
-// In each update the engine had been told last to leave the gradients as they are.
+// The last gradients of each update were to be left as they are: the engine, which looks when a forward begins, had been
+// told so by then. Where no forward was recorded, by the update.
 bool is_told_not_to_reduce(const trace::ParticipantTrace& rank) {
   bool wanted = true, updated = false;
+  std::optional<bool> at_forward;
   for (const auto& event : rank.events) {
     if (const auto* told = event.as<trace::SyncGradients>()) wanted = told->wanted;
+    const auto* forward = event.as<trace::Forward>();
+    if (forward && forward->training) at_forward = wanted;
     if (!event.is<trace::Update>()) continue;
-    if (wanted) return false;
+    if (at_forward.value_or(wanted)) return false;
     updated = true;
+    at_forward.reset();
   }
   return updated;
 }
@@ -158,6 +163,12 @@ std::string shape_of(const trace::Model& model, std::size_t tensor) {
   return text + "] " + (tensor < model.dtypes.size() ? model.dtypes[tensor] : "");
 }
 
+bool are_unequal(const std::vector<Vector>& gradients) {
+  return std::any_of(gradients.begin(), gradients.end(), [&](const Vector& gradient) {
+    return distance(gradient, gradients.front()) > kRounding;
+  });
+}
+
 // Replicas that go by their own gradients from an equal start; `with_wrapper` says which of the two
 // pitfalls that look so is asked about.
 Verdict unreduced_gradients(const Run& run, bool with_wrapper, const std::string& meaning) {
@@ -173,12 +184,20 @@ Verdict unreduced_gradients(const Run& run, bool with_wrapper, const std::string
     return not_triggered("no step has every rank's local and reduced gradients");
   if (difference(run, -1, start->second).tensor >= 0) return clean();
   const auto apart = divergence(run, replicas);
-  if (!apart || !std::all_of(gradients.begin(), gradients.end(), is_unreduced)) return clean();
-  if (may_be_averaged_unseen(run, parameter_elements(run, start->second)))
+  if (!apart) return clean();
+  const bool whole = std::all_of(gradients.begin(), gradients.end(), is_unreduced);
+  // Of an update's backwards some are reduced, and not the last.
+  const bool in_part =
+      !whole && is_told_not_to_reduce(run) &&
+      std::all_of(gradients.begin(), gradients.end(),
+                  [](const GradientStep& step) { return are_unequal(step.reduced); });
+  if (!whole && !in_part) return clean();
+  if (whole && may_be_averaged_unseen(run, parameter_elements(run, start->second)))
     return not_triggered(kMaybeAveraged);
   return found({.ranks = run.numbers,
                 .step = apart->step,
-                .evidence = "each rank updates with its own gradient" + meaning +
+                .evidence = "each rank updates with its own gradient" +
+                            std::string(in_part ? " of an update's last backward" : "") + meaning +
                             "; equal at the start, " + describe(run, *apart)});
 }
 
@@ -254,7 +273,9 @@ std::vector<Detector> replicas_detectors() {
       // Needs parameters before and after updates, both gradients, no gradient engine. Rule:
       // replicas start equal, each rank goes by its own gradient, and they are apart ever after.
       // Not fooled by averaging the parameters after local steps: where equal ones were not
-      // recorded, collectives as large as the parameters after an update make it not_triggered.
+      // recorded, collectives as large as the parameters after an update make it not_triggered. With
+      // an engine, that was told not to reduce an update's last backward: then the ranks' gradients
+      // differ, and what came before may be reduced.
       {.slug = "no-gradient-sync",
        .needs = {"parameters", "local_gradients", "reduced_gradients"},
        .participants = Participants::ranks,
