@@ -20,17 +20,23 @@ OK, FINDING, USAGE, COULD_NOT_RUN, DEADLINE = 0, 1, 2, 3, 124
 PACKAGE = pathlib.Path(__file__).parent
 # Of a trace's head (common/lockstep/trace/trace.md): how many of its bytes are whole; the collectives entered; whether
 # it had no room for more.
-LENGTH_AT, ENTERED_AT, TRUNCATED_AT = 64, 80, 608
+PID_AT, LENGTH_AT, ENTERED_AT, TRUNCATED_AT = 40, 64, 80, 608
 
 
-def progress(folder: pathlib.Path) -> int | None:
+def progress(folder: pathlib.Path, alive: set[int]) -> int | None:
     """How much the ranks have recorded: it grows with every collective, batch and update. None where that says nothing:
-    no rank has entered a collective yet, or a trace had no room for more."""
+    no rank has entered a collective yet, or a trace had no room for more. Ranks that were `alive` and have ended do not
+    count: the job may be starting them again."""
     total = entered = truncated = 0
     for file in folder.rglob("rank_*.trace"):
         try:
             with open(file, "rb") as trace:
                 head = trace.read(TRUNCATED_AT + 8)
+            pid, = struct.unpack_from("<q", head, PID_AT)
+            if os.path.exists(f"/proc/{pid}"):
+                alive.add(pid)
+            elif pid in alive:
+                continue
             total += struct.unpack_from("<Q", head, LENGTH_AT)[0]
             entered += struct.unpack_from("<Q", head, ENTERED_AT)[0]
             truncated += struct.unpack_from("<Q", head, TRUNCATED_AT)[0]
@@ -77,17 +83,17 @@ def end(job: subprocess.Popen[bytes]) -> None:
 
 def wait_for(job: subprocess.Popen[bytes], folder: pathlib.Path, timeout: float | None) -> bool:
     """False where no rank made progress for `timeout` seconds, and the job was ended. Before a rank has entered a
-    collective, the job is starting: that is no stall."""
+    collective, and after all have ended, the job is starting or at its end: that is no stall."""
     if timeout is None:
         job.wait()
         return True
-    seen, since = None, time.monotonic()
+    seen, since, alive = None, time.monotonic(), set[int]()
     while seen is None or time.monotonic() - since < timeout:
         try:
             job.wait(min(0.2, timeout / 10))
             return True
         except subprocess.TimeoutExpired:
-            now = progress(folder)
+            now = progress(folder, alive)
             if now != seen or now is None:
                 seen, since = now, time.monotonic()
     try:

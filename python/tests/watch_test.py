@@ -7,6 +7,7 @@ import functools
 import json
 import pathlib
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -27,6 +28,11 @@ def torchrun(*arguments, ranks=2, program=HERE / "job.py", restarts=0):
 
 def started(*arguments, ranks=2):
     return [sys.executable, HERE / "start.py", str(ranks), HERE / "job.py", *arguments]
+
+
+def shell(first, second):
+    """One command that runs two, one after the other."""
+    return ["sh", "-c", " && ".join(shlex.join(map(str, command)) for command in (first, second))]
 
 
 class Watch(unittest.TestCase):
@@ -164,6 +170,11 @@ class Watch(unittest.TestCase):
             self.assertIn(f"{file}:1 is left out", done.stderr)
             self.assertIn("missing-set-epoch", done.stdout)
             self.assertIn("in enumerate(loader)", done.stdout)
+
+    def test_a_job_whose_ranks_have_ended_is_not_ended(self):
+        code = "import time; time.sleep(8)"  # as a job that starts its ranks again
+        done = self.watch(options=("--timeout", "4"), start=lambda: shell(started(), [sys.executable, "-c", code]))
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_a_variable_records_a_job_whose_command_line_is_not_one_s_own(self):
         done = self.call(started("no-set-epoch"), LOCKSTEP_TRACE=str(self.traces))
