@@ -26,8 +26,7 @@ NEEDS = {"accelerate_loop": "accelerate", "fabric_loop": "lightning", "lightning
          "transformers_trainer": "transformers"}
 OWN_STATISTICS = {"local-batch-norm": "its BatchNorm sees the batch of one rank alone, which may be what is meant"}
 # What is false and still said: to be mended where the detectors are.
-OPEN = {"gan": {"gradient-not-the-mean": "the judge's gradients that zero_grad() drops count as local ones"},
-        "own_files": {"no-sharding": "positions in each rank's own data set are taken for the same samples"}}
+OPEN = {"own_files": {"no-sharding": "positions in each rank's own data set are taken for the same samples"}}
 ADVICE = {"ema": OWN_STATISTICS, "imagenet": OWN_STATISTICS, "lightning_trainer": OWN_STATISTICS,
           "powersgd": {"gradient-not-the-mean": "a gradient of rank 1 is far from the mean, as the program chose"}}
 
