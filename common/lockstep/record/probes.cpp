@@ -25,9 +25,8 @@ std::vector<trace::Summary> summarize_all(const std::vector<at::Tensor>& tensors
 bool has_gradient(const at::Tensor& parameter) {
   const auto& gradient = parameter.grad();
   if (!gradient.defined()) return false;
-  return (gradient.is_sparse() ? gradient._values() : gradient)
-             .count_nonzero()
-             .item<std::int64_t>() > 0;
+  const auto values = gradient.is_sparse() ? gradient._values() : gradient;
+  return values.count_nonzero().item<std::int64_t>() > 0;
 }
 
 }  // namespace
