@@ -176,6 +176,10 @@ TEST_P(Uneven, BatchesAreNotToBlameForARankThatEndsBeforeItsNextPass) {
            0);
   }
   EXPECT_EQ(state(trace, "uneven-batches"), State::clean);
+  // It raised, as Python does: its trace has an end, and it let go of no group.
+  trace.ranks[1].closed = true;
+  for (auto& rank : trace.ranks) record(rank, -1, trace::Group{"joined", "world", {0, 1}});
+  EXPECT_EQ(state(trace, "uneven-batches"), State::clean);
 }
 
 TEST_P(Uneven, EqualBatchesAreRight) {

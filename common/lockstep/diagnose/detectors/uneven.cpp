@@ -91,6 +91,14 @@ UnevenPass first_uneven_pass(const Run& run) {
   }
 }
 
+// It made groups and let go of none: it raised, or ended without a word.
+bool ended_in_its_groups(const trace::ParticipantTrace& rank) {
+  const auto groups = rank.all<trace::Group>();
+  return !groups.empty() && std::none_of(groups.begin(), groups.end(), [](const auto& at) {
+    return at.event->action == "leave";
+  });
+}
+
 // A rank that has not begun the pass may have as many batches as the others, where it stands in a collective before
 // it, or was ended before it.
 bool some_may_still_begin(const Run& run, const UnevenPass& pass) {
@@ -100,7 +108,7 @@ bool some_may_still_begin(const Run& run, const UnevenPass& pass) {
         std::any_of(run.trace.ends.begin(), run.trace.ends.end(), [&](const auto& end) {
           return end.rank == rank->participant.rank && end.how != "completed";
         });
-    return failed || !rank->closed || stuck_in(*rank) != nullptr;
+    return failed || !rank->closed || ended_in_its_groups(*rank) || stuck_in(*rank) != nullptr;
   });
 }
 
