@@ -55,6 +55,21 @@ TEST_P(Epoch, OfAnOrderThatIsMeantToStayIsRight) {
   }
 }
 
+// Hashes of content: a file that is read in one order looks shuffled.
+TEST_P(Epoch, OfAStreamIsNotKnown) {
+  auto job = frozen(GetParam());
+  job.order = [w = GetParam()](int rank, int) {
+    auto ids = deal({101, w}, rank, 0);
+    for (auto& id : ids) id = -1 - id;
+    return ids;
+  };
+  for (const auto tell : {Job::Tell::before_pass, Job::Tell::after_first_batch}) {
+    job.tell = tell;
+    for (const auto* slug : {"missing-set-epoch", "set-epoch-on-copy", "epoch-set-after-prefetch"})
+      EXPECT_EQ(state(job.run(), slug), State::not_triggered) << slug;
+  }
+}
+
 TEST_P(Epoch, CountedFromOneOrToldTwiceIsRight) {
   Job job(GetParam());
   job.told = [](int, int pass) { return Told(pass + 1); };

@@ -163,6 +163,15 @@ TEST_P(Evaluation, OfTheSameSamplesInAnotherOrderIsRight) {
   EXPECT_EQ(state(job.run(), "shuffled-evaluation"), State::clean);
 }
 
+TEST_P(Evaluation, OfSamplesThatWereNotRecordedIsNotKnown) {
+  Job job(GetParam());
+  job.evaluation_order = [](int, int) { return Ids(); };
+  job.evaluation_count = [](int, int) { return 1.0; };
+  expect_nothing(job.run());
+  for (const auto* slug : {"evaluation-padding", "shuffled-evaluation"})
+    EXPECT_EQ(state(job.run(), slug), State::not_triggered) << slug;
+}
+
 TEST_P(Evaluation, NeedsPassesAndMetrics) {
   auto job = with_padded_sampler(GetParam());
   job.evaluation_count = [w = GetParam()](int, int) { return padded(w); };

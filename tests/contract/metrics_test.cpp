@@ -137,6 +137,15 @@ TEST_P(Metrics, EqualToTheLastBitsAreReduced) {
   }));
 }
 
+TEST_P(Metrics, OfSamplesThatWereNotRecordedAreNotKnown) {
+  auto trace = Evaluation{GetParam()}.run([](const Evaluation& job, int rank) -> Report {
+    return {{"accuracy", "", job.hits(rank), job.own(rank)}};
+  });
+  for (const auto& [step, samples] : each<trace::Samples>(trace)) samples.ids.clear();
+  for (const auto* slug : {"rank-zero-metric", "local-hits-global-count"})
+    EXPECT_EQ(state(trace, slug), State::not_triggered) << slug;
+}
+
 TEST_P(Metrics, NeedPassesAndEveryRank) {
   auto trace = Evaluation{GetParam()}.run(reduced);
   for (const std::string slug : {"rank-zero-metric", "local-hits-global-count"}) {

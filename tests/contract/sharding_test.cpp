@@ -121,6 +121,21 @@ TEST(ShardingOfOneRank, ConcernsItsWorkers) {
   expect_nothing(stream(1, false, true).run());
 }
 
+// Positions from 0 on in a file of each rank's own.
+TEST_P(Sharding, OfFilesOfTheRanksOwnIsRight) {
+  Job job(GetParam());
+  job.dataset = [](int rank) {
+    const auto own = static_cast<std::uint64_t>(rank);
+    return trace::Dataset{"train", 101, 101, 20 + own, 20 + own, 0};
+  };
+  job.order = [](int rank, int pass) { return permutation(101, 10 * pass + rank); };
+  expect_nothing(job.run());
+  EXPECT_EQ(state(job.run(), "no-sharding"), State::not_triggered);
+  job.passes = 1;
+  job.order = [](int, int) { return two_workers(permutation(101, 1), permutation(101, 2), 4); };
+  expect_nothing(job.run());
+}
+
 TEST_P(Sharding, RepeatedPassesOfAShardAreRight) {
   Job job(GetParam());
   job.passes = 1;

@@ -234,6 +234,15 @@ Draws draws(const Pass& pass) {
   return draws_in(batches_of(pass));
 }
 
+bool goes_by_content(const Pass& pass) {
+  const auto is_one = [](Batch ids) {
+    return std::any_of(ids.begin(), ids.end(), [](std::int64_t id) { return id < 0; });
+  };
+  return std::any_of(pass.ranks.begin(), pass.ranks.end(), [&](const RankPass& rank) {
+    return std::any_of(rank.batches.begin(), rank.batches.end(), is_one);
+  });
+}
+
 bool has_overlaps_and_gaps(const DrawCounts& all, std::int64_t size) {
   return all.different < std::min(all.total, size);
 }

@@ -67,6 +67,10 @@ Draws draws(const std::vector<std::int64_t>& ids);
 Draws draws(const RankPass& pass);
 Draws draws(const Pass& pass);  // of all ranks
 
+// Samples of a stream have no positions. Their ids are hashes of their content, less than 0: what augmentation changes is
+// another sample, and two that are equal are one.
+bool goes_by_content(const Pass& pass);
+
 // "3 of 12", for the evidence.
 std::string of(std::int64_t part, std::int64_t whole);
 

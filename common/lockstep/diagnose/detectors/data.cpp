@@ -190,7 +190,7 @@ Verdict empty_shard(const Run& run) {
     for (const auto& pass : passes_of(*run.ranks[r], "train")) {
       if (!pass.ended) continue;
       any = true;
-      if (pass.total() > 0) continue;
+      if (!pass.batches.empty()) continue;
       if (empty.empty()) step = pass.step;
       empty.push_back(run.numbers[r]);
       break;

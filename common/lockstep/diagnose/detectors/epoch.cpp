@@ -9,6 +9,8 @@ namespace lockstep::diagnose {
 namespace {
 
 const char* const kTwoPasses = "fewer than two train passes that every rank finished";
+const char* const kNoPositions =
+    "samples of a stream have no positions: whether their order is shuffled is not known";
 
 // Adjacent samples that stand in falling order, among all of a pass. Half of them where ids are
 // shuffled. One fall or a few are the end of a padded shard, or the turn from one loader worker to
@@ -73,6 +75,8 @@ FrozenOrder frozen_order(const Run& run) {
   FrozenOrder result{std::nullopt, finished_passes(run, "train")};
   if (result.passes.size() < 2)
     result.other = not_triggered(kTwoPasses);
+  else if (goes_by_content(result.passes.front()))
+    result.other = not_triggered(kNoPositions);
   else if (!all_in_one_order(result.passes))
     result.other = clean();
   else if (pairs_in(result.passes.front()) < kEnoughPairs)
@@ -189,6 +193,7 @@ Verdict epoch_set_after_prefetch(const Run& run) {
   const auto& passes = finished_passes(run, "train");
   if (passes.size() < 2) return not_triggered(kTwoPasses);
   if (epochs_told(run) == 0) return not_triggered("no epoch was told");
+  if (goes_by_content(passes.front())) return not_triggered(kNoPositions);
   if (pairs_in(passes.front()) < kEnoughPairs)
     return not_triggered("too few samples to tell a shuffled order");
   if (is_frozen_though_told(passes) || !looks_shuffled(passes.front())) return clean();

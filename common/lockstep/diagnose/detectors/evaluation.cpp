@@ -37,6 +37,7 @@ Verdict evaluation_padding(const Run& run) {
   bool looked = false;
   for (const auto& pass : passes) {
     const auto& all = pass.drawn;
+    if (all.different == 0) continue;  // a stream's
     std::map<std::string, std::vector<double>> by_name;
     for (const auto& rank : pass.ranks)
       for (const auto& [name, count] : rank.counts) by_name[name].push_back(count);
@@ -90,6 +91,8 @@ Verdict shuffled_evaluation(const Run& run) {
     return not_triggered("fewer than two evaluation passes that every rank finished");
   std::vector<Draws> drawn;
   for (const auto& pass : passes) drawn.push_back(draws(pass));
+  if (std::all_of(drawn.begin(), drawn.end(), [](const Draws& all) { return all.total == 0; }))
+    return not_triggered("no sample of an evaluation was recorded");
   const auto size = static_cast<double>(only_evaluation_set(run));
 
   // Pairs of equally many samples. Where all are without a common one, that may be so by chance:

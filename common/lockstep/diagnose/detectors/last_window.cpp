@@ -154,7 +154,7 @@ Declared declared_of(const Run& run, const std::vector<PassWindows>& ranks) {
   for (const auto& rank : ranks) batches += rank.largest_batch;
   for (const auto* rank : run.ranks)
     for (const auto& at : rank->all<trace::Intent>())
-      if (at.event->global_batch > 0)
+      if (at.event->global_batch > 0 && batches > 0)
         return at.event->global_batch > batches ? Declared::window : Declared::other;
   return Declared::nothing;
 }

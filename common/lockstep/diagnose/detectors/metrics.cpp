@@ -47,6 +47,7 @@ std::vector<ReportedPass> reported_passes(const Run& run) {
       }
       if (!any) continue;
       pass.all = static_cast<double>(passes[k].drawn.different);
+      if (pass.all == 0) continue;  // which samples they were is not known
       result.push_back(std::move(pass));
     }
   }

@@ -26,6 +26,13 @@ bool train_together(const Run& run) {
   return false;
 }
 
+// Whether the ranks' ids are of one data set, as far as they recorded it.
+bool reach_the_same(const Run& run) {
+  const auto sets = train_sets(run);
+  return std::all_of(sets.begin(), sets.end(),
+                     [&](const auto* set) { return set->ids_as_set == sets.front()->ids_as_set; });
+}
+
 // Whether `judge` says so of what each rank drew; ranks behind one of which it does not are not counted.
 template <class Judge>
 bool all_drew(const Pass& pass, Judge judge) {
@@ -69,6 +76,8 @@ Verdict no_sharding(const Run& run) {
   const auto share = ceil_div(size, run.world_size);
   if (share >= size) return not_applicable("a share of the data is all of it");
   if (!train_together(run)) return not_triggered("no sign that these ranks train together");
+  if (!reach_the_same(run))
+    return not_triggered("the ranks' data sets differ: the same ids may be of other samples");
   for (const auto& pass : passes) {
     const auto first = draws(pass.ranks.front());
     // More than a share each; or one share, which all of them drew instead of one each.
@@ -95,12 +104,33 @@ std::int64_t different_batches(const RankPass& pass) {
   return static_cast<std::int64_t>(different.size());
 }
 
+constexpr std::size_t kEnoughContents = 16;
+
+// Every rank drew the same samples of a stream, of which most come once: by chance two shares are not equal. Not so
+// where they hold a few values again and again.
+bool is_whole_on_all(const Pass& pass) {
+  if (pass.ranks.size() < 2 || !goes_by_content(pass)) return false;
+  const auto first = draws(pass.ranks.front());
+  return first.distinct.size() >= kEnoughContents &&
+         2 * static_cast<std::int64_t>(first.distinct.size()) > first.total &&
+         different_batches(pass.ranks.front()) > 1 && all_drew(pass, [&](const Draws& drawn) {
+           return drawn == first && drawn.total == first.total;
+         });
+}
+
 Verdict stream_not_sharded(const Run& run) {
   const auto& passes = finished_passes(run, "train");
   if (passes.empty()) return not_triggered(kNoPass);
-  const bool together = train_together(run);
+  const bool together = train_together(run), same_set = reach_the_same(run);
+  bool by_content = false;
   for (const auto& pass : passes) {
+    by_content = by_content || goes_by_content(pass);
     const auto first = draws(pass.ranks.front());
+    if (together && is_whole_on_all(pass))
+      return found({.ranks = run.numbers,
+                    .step = pass.step(),
+                    .evidence = "in one pass every rank drew the same " +
+                                plural(first.total, "sample") + " of a stream"});
     const auto times = first.most;
     if (times < 2) continue;
     bool equal = true, rounds = true, few = false;
@@ -114,7 +144,7 @@ Verdict stream_not_sharded(const Run& run) {
       rounds = rounds && in_equal_rounds(rank, times);
       few = few || different_batches(rank) <= times;
     }
-    const bool same_on_all = pass.ranks.size() > 1 && equal && together;
+    const bool same_on_all = pass.ranks.size() > 1 && equal && together && same_set;
     if (few || !(same_on_all || rounds)) continue;
     const auto& all = pass.drawn;
     return found({.ranks = run.numbers,
@@ -123,7 +153,10 @@ Verdict stream_not_sharded(const Run& run) {
                               std::to_string(times) + " times; " + plural(all.total, "draw") +
                               " for " + plural(all.different, "sample")});
   }
-  return clean();
+  return by_content ? not_triggered(
+                          "the samples of a stream are known by their content, which may "
+                          "be augmented")
+                    : clean();
 }
 
 // What a rank drew of the part that it holds: exactly 1/W of it, as a sampler deals, rounded up
@@ -258,8 +291,8 @@ std::vector<Detector> sharding_detectors() {
   return {
       // Needs samples of ranks that train together (a collective after training began, or an
       // engine). Rule: in a pass, all ranks draw the same ids, more than a share of N/W, each once;
-      // or all of them the same share. Not fooled by evaluation on all ranks, nor by ranks that
-      // draw at random with replacement.
+      // or all of them the same share. Not fooled by evaluation on all ranks, by ranks that
+      // draw at random with replacement, nor by equal ids in different data sets.
       {.slug = "no-sharding",
        .needs = {"dataset", "pass_begin", "samples", "pass_end"},
        .detect = no_sharding},
@@ -268,7 +301,8 @@ std::vector<Detector> sharding_detectors() {
       // each other (workers of one loader). Not fooled by drawing with replacement, where ids
       // repeat unequally, nor by a batch or a few trained again and again: of each rank's batches
       // more must differ than an id has repeats. Every batch repeated on purpose looks the same and
-      // is named.
+      // is named. Or, where ids are hashes of content: all ranks draw the same, of which most come
+      // once. Not fooled by data of a few values; where augmentation hides it, not_triggered.
       {.slug = "stream-not-sharded",
        .needs = {"pass_begin", "samples", "pass_end"},
        .fewest = 1,
