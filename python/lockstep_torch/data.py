@@ -11,28 +11,28 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, SequentialSampler, Subset
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 from torch.utils.data import dataloader as loaders
 
-from lockstep_torch import settings, states
+from lockstep_torch import samples, settings, states
 from lockstep_torch.recording import Recording, listens, wrap
 
 # ---- data ----
 
-def sampler_of(loader: Any) -> Any:
-    sampler = loader.sampler
-    return sampler if isinstance(sampler, DistributedSampler) else getattr(loader.batch_sampler, "sampler", sampler)
-
-
-def part_in(dataset: Any, sampler: Any) -> Any:
-    """The Subset that is drawn whole. It may be this rank's share: its samples then go by their places in the data."""
-    each = getattr(sampler, "sampler", sampler)
-    whole = isinstance(each, SequentialSampler) or (isinstance(each, RandomSampler) and not each.replacement)
-    return dataset if whole and isinstance(dataset, Subset) and torch.is_grad_enabled() else None
-
-
 def world_size() -> int:
     return dist.get_world_size() if dist.is_initialized() else int(os.environ.get("WORLD_SIZE", "1"))
+
+
+@listens("what data are", early=True)
+def identities(here: Recording, loader: Any) -> tuple[int, int]:
+    """Only the first data set of a phase is kept."""
+    here.identified += 1
+    return samples.identities(loader) if here.identified <= 16 else (0, 0)
+
+
+@listens("content of samples", early=True)
+def content(_here: Recording, batch: Any) -> list[int]:
+    return samples.content(batch)
 
 
 @listens("DataLoader's settings", early=True)
@@ -40,7 +40,7 @@ def loader_begins(here: Recording, loader: Any) -> None:
     """Of those that train: an evaluation's may be a rank's own."""
     if not torch.is_grad_enabled():
         return
-    told = settings.of_loader(loader, sampler_of(loader))
+    told = settings.of_loader(loader, samples.sampler_of(loader))
     if here.loaders.isdisjoint(told) and len(here.loaders) < 1_000:
         here.loaders.update(told)
         here.of_data(lambda: here.configuration("loader", told))
@@ -51,16 +51,20 @@ def pass_begins(here: Recording, loader: Any) -> None:
     loader_begins(loader)
     if here.resumes and torch.is_grad_enabled():
         states.goes_on()
-    if isinstance(loader.dataset, torch.utils.data.IterableDataset):
-        return  # it has no indices
-    epoch, size = int(getattr(sampler_of(loader), "epoch", 0)), len(loader.dataset)
-    if (part := part_in(loader.dataset, loader._index_sampler)) is not None:
-        size = min(size * world_size(), len(part.dataset))
+    data = loader.dataset
+    if isinstance(data, IterableDataset):  # its length may be a guess, or one rank's
+        epoch, size, told = vars(data).get("epoch", 0), 0, (0, 0)
+    else:
+        epoch, size = getattr(samples.sampler_of(loader), "epoch", 0), samples.length(data)
+        if samples.is_part(data, loader._index_sampler):
+            size = min(size * world_size(), len(data.dataset))
+        told = identities(loader) or (0, 0)
+    epoch = epoch if isinstance(epoch, int) else 0
     if torch.is_grad_enabled():
         here.drawn = 0
         if here.rank is not None:
             here.places.note("pass", here.rank.step())
-    here.of_data(lambda: here.rank.pass_begins(epoch, size))
+    here.of_data(lambda: here.rank.pass_begins(epoch, size, *told))
 
 
 @listens("DataLoader", early=True)
@@ -68,19 +72,21 @@ def dealt(here: Recording, iterator: Any, indices: Any) -> None:
     """The loader may be ahead of the program, by what its workers fetch."""
     ids = indices if isinstance(indices, (list, tuple)) else [indices]
     try:
-        if (part := part_in(iterator._dataset, iterator._index_sampler)) is not None:
-            ids = [part.indices[index] for index in ids]
+        if samples.is_part(iterator._dataset, iterator._index_sampler):
+            ids = [samples.origin(iterator._dataset, index)[1] for index in ids]
         here.queues.setdefault(iterator, deque()).append([operator.index(index) for index in ids])
     except TypeError:
         pass  # a sampler of other things than positions
 
 
 @listens("DataLoader", early=True)
-def drawn(here: Recording, _batch: Any, iterator: Any) -> None:
-    queue = here.queues.get(iterator)
-    if not queue:
+def drawn(here: Recording, batch: Any, iterator: Any) -> None:
+    if isinstance(iterator._dataset, IterableDataset):
+        ids = (content(batch) or []) if torch.is_grad_enabled() else []
+    elif queue := here.queues.get(iterator):
+        ids = queue.popleft()
+    else:
         return
-    ids = queue.popleft()
     here.of_data(lambda: here.rank.dealt(ids))
     if torch.is_grad_enabled():
         here.drawn += 1

@@ -32,6 +32,7 @@ class Recording:
         self.failed: set[str] = set()
         self.models: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()
         self.wrapped = False
+        self.identified = 0  # data sets that were looked at
         self.drawn = 0  # batches that the program was given, and no backward has seen
         self.early: list[Callable[[], None]] = []  # of passes before anybody knew which rank this is
         self.queues: weakref.WeakKeyDictionary[Any, deque[list[int]]] = weakref.WeakKeyDictionary()

@@ -4,6 +4,7 @@
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/diagnose.h>
 #include <lockstep/diagnose/text.h>
+#include <lockstep/record/content.h>
 #include <lockstep/record/observed_backend.h>
 #include <lockstep/record/recorder.h>
 #include <lockstep/record/writer_in.h>
@@ -134,6 +135,12 @@ PYBIND11_MODULE(_extension, module) {
              "has the folder "
              "lessons.");
 
+  module.def(
+      "hash_rows",
+      [](const at::Tensor& rows) {
+        return record::hash_rows(rows, static_cast<std::size_t>(rows.size(0)));
+      },
+      Unlocked());
   module.def("record_stall", record_stall,
              "To be called before a job that makes no progress is ended.");
 
@@ -241,9 +248,8 @@ PYBIND11_MODULE(_extension, module) {
           Unlocked())
       .def(
           "pass_begins",
-          [](Rank& rank, std::int64_t epoch, std::int64_t size) {
-            rank.recorder().pass_begins(epoch, size);
-          },
+          [](Rank& rank, std::int64_t epoch, std::int64_t size, std::uint64_t ids,
+             std::uint64_t content) { rank.recorder().pass_begins(epoch, size, ids, content); },
           Unlocked())
       .def(
           "dealt",

@@ -6,6 +6,7 @@ usage: python3 hooks_test.py PACKAGE      the folder that holds lockstep_torch, 
 import gc
 import io
 import json
+import os
 import pathlib
 import sys
 import tempfile
@@ -19,17 +20,26 @@ sys.path.insert(0, str(package.FOLDER))
 
 import torch
 from torch.optim.lr_scheduler import LambdaLR, MultiStepLR, ReduceLROnPlateau, SequentialLR, StepLR
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import (
+    ConcatDataset,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    Subset,
+    TensorDataset,
+    random_split,
+)
 
-from lockstep_torch import hooks, places, recording, settings
+from lockstep_torch import hooks, places, recording, samples, settings
 from lockstep_torch.extension import extension
 
 
 class Rank:
-    """Stands in for the recorder: what it is told, by name, but for settings. It has made `steps` updates."""
+    """Stands in for the recorder: what it is told, in order and by name, but for settings. It has made `steps` updates."""
 
     def __init__(self, *_who):
-        self.told, self.calls, self.settings, self.steps = [], {}, {}, 0
+        self.told, self.heard, self.calls, self.settings, self.steps = [], [], {}, {}, 0
 
     def step(self):
         return self.steps
@@ -46,8 +56,28 @@ class Rank:
     def __getattr__(self, name):
         def call(*arguments):
             self.told.append(name)
+            self.heard.append((name, *arguments))
             self.calls.setdefault(name, []).append(arguments)
         return call
+
+
+class Stream(IterableDataset):
+    """Without a length, and with two samples that are equal."""
+
+    def __iter__(self):
+        for number in (0, 1, 2, 3, 4, 2):
+            yield {"input": torch.full((3, 40, 5), float(number)), "text": f"line {number}", "label": number}
+
+
+class OwnFile(Dataset):
+    def __init__(self, seed):
+        self.lines = [f"{seed} {number}" for number in range(100)]
+
+    def __len__(self):
+        return len(self.lines)
+
+    def __getitem__(self, index):
+        raise AssertionError("a sample was drawn that nobody asked for")
 
 
 class Hooks(unittest.TestCase):
@@ -230,6 +260,101 @@ class Hooks(unittest.TestCase):
         rank = self.here.begin(0, 2)
         self.here.begin(0, 2)
         self.assertEqual(rank.told, ["pass_begins", "dealt", "dealt", "pass_dealt"])
+
+    def pass_over(self, loader):
+        """What the recorder is told of it: sizes and what tells the data apart; the ids of each batch."""
+        rank = self.here.begin(0, 2)
+        rank.heard.clear()
+        for _ in loader:
+            pass
+        begins = [call[2:] for call in rank.heard if call[0] == "pass_begins"]
+        return begins[0], [call[1] for call in rank.heard if call[0] == "dealt"]
+
+    def test_samples_of_a_stream_go_by_their_content(self):
+        first, batches = self.pass_over(DataLoader(Stream(), batch_size=4))
+        self.assertEqual(first, (0, 0, 0))
+        self.assertEqual([len(batch) for batch in batches], [4, 2])
+        ids = [*batches[0], *batches[1]]
+        self.assertTrue(all(-2**63 <= id_ < 0 for id_ in ids))
+        self.assertEqual((len(set(ids)), ids[2]), (5, ids[5]))
+        self.assertEqual(self.pass_over(DataLoader(Stream(), batch_size=2, num_workers=1))[1],
+                         [ids[:2], ids[2:4], ids[4:]])
+        self.assertEqual(self.here.failed, set())
+
+    def test_samples_that_cannot_be_told_are_not_known(self):
+        for collate in (lambda samples: [object() for _ in samples], lambda samples: torch.zeros(()), lambda _: None,
+                        lambda samples: (torch.zeros(len(samples)), torch.zeros(7)),
+                        lambda samples: torch.zeros(len(samples), 2, device="meta"),
+                        lambda samples: torch.zeros(len(samples), 2).to_sparse()):
+            _, batches = self.pass_over(DataLoader(Stream(), batch_size=4, collate_fn=collate))
+            self.assertEqual(batches, [[], []])
+        with torch.no_grad():
+            self.assertEqual(self.pass_over(DataLoader(Stream(), batch_size=4))[1], [[], []])
+        self.assertEqual(self.here.failed, set())
+
+    def test_a_wide_sample_is_looked_at_in_part_and_all_over(self):
+        wide = torch.zeros(4, 512, 64)
+        wide[1, 400:] = 1
+        wide[2, :, 63] = 1
+        ids = samples.content(wide)
+        self.assertEqual(len(set(ids)), 3)
+        self.assertEqual(ids, samples.content(wide.transpose(1, 2).contiguous().transpose(1, 2)))
+        self.assertEqual(samples.content((torch.zeros(2, 0), torch.ones(2, dtype=torch.bool)))[0] < 0, True)
+
+    def test_positions_in_other_data_are_told_apart(self):
+        self.assertEqual(samples.identity(OwnFile(0)), samples.identity(OwnFile(0)))
+        data = TensorDataset(torch.randn(60, 5), torch.arange(60))
+        same = TensorDataset(*(tensor.clone() for tensor in data.tensors))
+        other = TensorDataset(torch.randn(60, 5), torch.arange(60))
+        whole = [OwnFile(0), OwnFile(1), data, other, ConcatDataset([data, other]), ConcatDataset([other, data]),
+                 Subset(data, range(0, 60, 2)), Subset(data, range(1, 60, 2)), list(data), list(other),
+                 {"path": "a"}, {"path": "b"}, {"seed": torch.Generator().manual_seed(1)},
+                 {"seed": torch.Generator().manual_seed(2)}]
+        self.assertEqual(len({samples.identity(one) for one in whole}), len(whole))
+        self.assertEqual(samples.identity(data), samples.identity(same))
+        self.assertEqual(samples.identity(Subset(data, [1, 2])), samples.identity(Subset(same, [1, 2])))
+
+    def test_a_data_set_of_anything_is_looked_at_in_part(self):
+        around = {"all": [[[number] * 900 for number in range(900)] for _ in range(50)]}
+        around["itself"] = around
+        with unittest.mock.patch.object(samples, "leaf", side_effect=samples.leaf) as looked:
+            samples.identity(around)
+        self.assertLess(looked.call_count, 3 * samples.BUDGET)
+
+    @unittest.mock.patch.dict(os.environ, WORLD_SIZE="2")
+    def test_a_part_goes_by_its_places_in_all_of_the_data_where_they_tell_the_order(self):
+        data = TensorDataset(torch.arange(100))
+        order = torch.randperm(100, generator=torch.Generator().manual_seed(3)).tolist()
+        half = Subset(data, range(50, 100))
+        (size, known, content), batches = self.pass_over(DataLoader(Subset(half, range(1, 50, 2)), batch_size=25))
+        self.assertEqual((size, known, content), (50, samples.identity(data), 0))
+        self.assertEqual(batches, [list(range(51, 100, 2))])
+        mixed = Subset(data, order[:40])
+        shuffled = self.pass_over(DataLoader(mixed, batch_size=40, shuffle=True))
+        self.assertEqual((shuffled[0], sorted(shuffled[1][0])), ((80, samples.identity(data), 0), sorted(order[:40])))
+        self.assertEqual(self.pass_over(DataLoader(mixed, batch_size=40)),
+                         ((40, samples.identity(mixed), 0), [list(range(40))]))
+        batched = DataLoader(mixed, batch_sampler=[[3, 1], [2, 0]])
+        self.assertEqual(self.pass_over(batched), ((40, samples.identity(mixed), 0), [[3, 1], [2, 0]]))
+
+    def test_a_split_of_its_own_under_a_sampler_for_all_ranks_is_told(self):
+        data = TensorDataset(torch.arange(100))
+        told = []
+        for seed in (1, 1, 2):
+            part, _ = random_split(data, [80, 20], torch.Generator().manual_seed(seed))
+            sampler = DistributedSampler(part, 2, 0, shuffle=False)
+            told.append(self.pass_over(DataLoader(part, batch_size=40, sampler=sampler)))
+        self.assertEqual(told[0], told[1])
+        self.assertEqual({(size, known, *ids) for (size, known, _), (ids,) in told}, {(80, 0, *range(0, 80, 2))})
+        self.assertNotIn(told[0][0][2], (0, told[2][0][2]))
+
+    def test_data_without_a_length_are_recorded(self):
+        data = OwnFile(0)
+        with unittest.mock.patch.object(OwnFile, "__len__", side_effect=NotImplementedError), \
+             unittest.mock.patch.object(OwnFile, "__getitem__", return_value=1):
+            self.assertEqual(self.pass_over(DataLoader(data, batch_sampler=[[0, 1]])),
+                             ((0, samples.identity(data), 0), [[0, 1]]))
+        self.assertEqual(self.here.failed, set())
 
     def test_the_innermost_line_of_the_program_s_own(self):
         # This Python's torch, and those of others.

@@ -6,9 +6,29 @@ import sys
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import (
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    TensorDataset,
+    get_worker_info,
+    random_split,
+)
 
 FAULT = sys.argv[1] if len(sys.argv) > 1 else ""
+
+
+class Stream(IterableDataset):
+    """Without a length. Each worker yields its part of what this rank reads."""
+
+    def __init__(self, data, rank, world_size):
+        self.data, self.rank, self.world_size = data, rank, world_size
+
+    def __iter__(self):
+        worker = get_worker_info()
+        workers, number = (worker.num_workers, worker.id) if worker else (1, 0)
+        for index in range(self.rank * workers + number, len(self.data), self.world_size * workers):
+            yield self.data[index]
 
 
 def main():
@@ -25,10 +45,14 @@ def main():
         for parameter in net.parameters():
             parameter.register_hook(lambda gradient: gradient.clamp(-0.01, 0.01))
     optimizer = torch.optim.SGD(ddp.parameters(), lr=rate, momentum=0.9)
-    sampler = None if FAULT == "no-sampler" else DistributedSampler(data)
     size = 15 if FAULT == "another-batch-size" and rank == 1 else 16
-    loader = DataLoader(data, batch_size=size, sampler=sampler, shuffle=False,
+    part = random_split(data, [160, 40], torch.Generator().manual_seed(rank))[0] if FAULT == "own-split" else data
+    sampler = None if FAULT == "no-sampler" else DistributedSampler(part)
+    loader = DataLoader(part, batch_size=size, sampler=sampler, shuffle=False,
                         num_workers=2 if FAULT.startswith("near-miss") else 0)
+    if "stream" in FAULT:
+        whole = FAULT == "whole-stream"
+        loader = DataLoader(Stream(data, 0 if whole else rank, 1 if whole else 2), batch_size=16, num_workers=2)
     for epoch in range(3):
         if sampler is not None and FAULT not in ("no-set-epoch", "raises-at-first"):
             sampler.set_epoch(epoch)

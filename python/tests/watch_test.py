@@ -85,7 +85,7 @@ class Watch(unittest.TestCase):
         self.assertIn("Nothing found", watched.stderr)
 
     def test_right_jobs_that_look_wrong(self):
-        for job in ("near-miss-own-hooks", "near-miss-validation-inside"):
+        for job in ("near-miss-own-hooks", "near-miss-validation-inside", "near-miss-stream"):
             with self.subTest(job):
                 self.traces = self.folder / job
                 watched = self.watch(job)
@@ -102,6 +102,8 @@ class Watch(unittest.TestCase):
         for fault, words, *expected in (
                 ("no-set-epoch", "in enumerate(loader)", ("missing-set-epoch", [0, 1], 7)),
                 ("no-sampler", "in enumerate(loader)", ("no-sharding", [0, 1], 0)),
+                ("own-split", "in enumerate(loader)", ("dataset-unseeded", [0, 1], -1)),
+                ("whole-stream", "in enumerate(loader)", ("stream-not-sharded", [0, 1], 0)),
                 ("inner-forward", "torch.autograd.backward(", ("forward-bypasses-wrapper", [0, 1], 0)),
                 ("another-rate", "optimizer.step()", ("update-differs", [0, 1], 0)),
                 ("another-dropout", "", ("configuration-differs", [0, 1], 0))):

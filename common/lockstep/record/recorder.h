@@ -47,6 +47,9 @@ class Recorder final : public Observer {
   // The program asked for a batch behind the last one. The pass ends here; or with its last batch's update, where the
   // program takes batches out of its loader ahead of training on them.
   void pass_over();
+  // Also says what the data set is: hashes that tell what its positions are of, and the samples there; 0 = not known.
+  void pass_begins(std::int64_t epoch, std::int64_t dataset_size, std::uint64_t ids,
+                   std::uint64_t content);
   // A backward begins, from this value.
   void backward(const at::Tensor& root);
   // As Probes::training_state. Ends a pass that is done.
@@ -87,6 +90,7 @@ class Recorder final : public Observer {
   // dealt has been drawn.
   struct Pass {
     std::int64_t epoch = 0, dataset_size = 0;
+    std::uint64_t ids_hash = 0, content_hash = 0;
     std::string phase;  // empty: not begun
     std::int64_t batches = 0;
     PassCount count;

@@ -22,13 +22,22 @@ void Recorder::set_epoch(std::int64_t epoch) {
 }
 
 void Recorder::pass_begins(std::int64_t epoch, std::int64_t dataset_size) {
+  pass_begins(epoch, dataset_size, 0, 0);
+}
+
+void Recorder::pass_begins(std::int64_t epoch, std::int64_t dataset_size, std::uint64_t ids,
+                           std::uint64_t content) {
   hear([&] {
     end_pass();
     const bool inside = pass_ && pass_->phase == "train" && phase_here() == "evaluation";
     if (inside) around_ = std::move(pass_);
     if (phase_here() == "train") around_.reset();
     dealt_.clear();
-    pass_ = Pass{.epoch = epoch, .dataset_size = dataset_size, .phase = {}};
+    pass_ = Pass{.epoch = epoch,
+                 .dataset_size = dataset_size,
+                 .ids_hash = ids,
+                 .content_hash = content,
+                 .phase = {}};
   });
 }
 
@@ -63,7 +72,8 @@ void Recorder::open_pass(const std::string& phase) {
   pass_->phase = phase;
   if (std::find(known_sets_.begin(), known_sets_.end(), phase) == known_sets_.end()) {
     known_sets_.push_back(phase);
-    writer_->record(trace::Dataset{phase, pass_->dataset_size, pass_->dataset_size, 0, 0, 0});
+    writer_->record(trace::Dataset{phase, pass_->dataset_size, pass_->dataset_size, pass_->ids_hash,
+                                   pass_->ids_hash, pass_->content_hash});
   }
   probes_.pass_begin(phase, pass_->epoch);
 }

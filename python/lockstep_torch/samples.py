@@ -1,0 +1,180 @@
+"""Which samples a loader gives, as numbers that ranks can be compared by: positions in a data set, with what tells that
+set from another; and where there are no positions, hashes of the samples' content.
+
+Nothing here draws a sample, reads all of the data, or waits for a device.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset, DistributedSampler, RandomSampler, SequentialSampler, Subset
+
+from lockstep_torch.extension import extension
+
+# ---- data sets ----
+
+MOST = 64  # of a long list or tensor are looked at
+LETTERS = 4096  # of a text
+BUDGET = 4096  # parts, of a data set
+
+
+def places(count: int, most: int = MOST) -> list[int]:
+    """Some of them, in ascending order; spread by a prime, since data have columns."""
+    return list(range(count)) if count <= most else sorted({place * 2654435761 % count for place in range(most)})
+
+
+@functools.lru_cache(maxsize=64)
+def places_in(shape: torch.Size, most: int) -> Any:
+    wanted = torch.tensor(places(shape.numel(), most), dtype=torch.long, device="cpu")
+    return torch.unravel_index(wanted, shape)
+
+
+def leaf(value: Any) -> Any:
+    """A few numbers or letters that stand for it; None where it has parts."""
+    if value is None or isinstance(value, (bool, int, float, complex)):
+        return repr(value)
+    if isinstance(value, (str, bytes)):
+        return value if len(value) <= LETTERS else (len(value), [value[place] for place in places(len(value), LETTERS)])
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, torch.Generator):
+        return value.initial_seed()
+    if isinstance(value, torch.Tensor):
+        there = value.device.type == "cpu" and value.layout == torch.strided and not value.is_nested
+        numbers = value.detach()[places_in(value.shape, MOST)].tolist() if there else []
+        return value.dtype, tuple(value.shape), numbers
+    if hasattr(type(value), "__array_interface__"):  # numpy's
+        numbers = [] if value.dtype.hasobject else [value.flat[place].item() for place in places(value.size)]
+        return value.dtype, value.shape, numbers
+    if type(value).__module__.startswith("pandas.") and hasattr(value, "iloc"):
+        return value.shape, value.iloc[places(len(value))].to_numpy().tolist()
+    return None
+
+
+def parts(value: Any, most: int) -> list[tuple[Any, Any]]:
+    """What it keeps in C or in a file is not seen. A transform is no data."""
+    if isinstance(value, (list, tuple, range)):
+        return [("length", len(value)), *((place, value[place]) for place in places(len(value), most))]
+    if isinstance(value, dict):
+        keys = list(value)
+        return [("length", len(keys)), *((keys[place], value[keys[place]]) for place in places(len(keys), most))]
+    if callable(value) and not isinstance(value, Dataset):
+        return []
+    return sorted(getattr(value, "__dict__", {}).items())
+
+
+def feed(digest: Any, value: Any, budget: int) -> None:
+    digest.update(type(value).__qualname__.encode())
+    if (short := leaf(value)) is not None:
+        digest.update(repr(short).encode(errors="surrogatepass"))
+        return
+    found = parts(value, min(MOST, max(1, budget // 8)))
+    share = budget // (len(found) + 1)
+    for name, part in found if share > 0 else []:
+        digest.update(repr(leaf(name)).encode(errors="surrogatepass"))
+        feed(digest, part, share)
+
+
+def identity(data: Any) -> int:
+    """Equal for equal data. It is another one where anything differs that is kept beside them, such as the rank."""
+    digest = hashlib.blake2b(digest_size=8)
+    feed(digest, data, BUDGET)
+    return int.from_bytes(digest.digest(), "little")
+
+
+def length(dataset: Any) -> int:
+    try:
+        return len(dataset)
+    except (TypeError, NotImplementedError):  # a batch sampler may know how much there is
+        return 0
+
+
+def sampler_of(loader: Any) -> Any:
+    sampler = loader.sampler
+    return sampler if isinstance(sampler, DistributedSampler) else getattr(loader.batch_sampler, "sampler", sampler)
+
+
+def origin(dataset: Any, index: Any = None) -> tuple[Any, Any]:
+    """The data set that a Subset, or a Subset of one, was taken from, and the place in it."""
+    while isinstance(dataset, Subset):
+        index = index if index is None else dataset.indices[index]
+        dataset = dataset.dataset
+    return dataset, index
+
+
+def is_in_order(part: Any) -> bool:
+    there = [int(origin(part, place)[1]) for place in places(len(part))]
+    return there == sorted(there)
+
+
+def is_part(dataset: Any, sampler: Any) -> bool:
+    """A Subset that is drawn whole may be this rank's share: its samples then go by their places in the data. Not where
+    it has an order of its own and is drawn in that: it would look shuffled."""
+    if not isinstance(dataset, Subset) or not torch.is_grad_enabled():
+        return False
+    each = getattr(sampler, "sampler", sampler)
+    if isinstance(each, RandomSampler):
+        return not each.replacement
+    return isinstance(each, SequentialSampler) and is_in_order(dataset)
+
+
+def identities(loader: Any) -> tuple[int, int]:
+    """Of what positions are of; and of the samples at these positions, where a sampler takes them for the same on all
+    ranks and a split may have shuffled them otherwise on each. 0: not known."""
+    dataset = loader.dataset
+    if isinstance(sampler_of(loader), DistributedSampler):
+        split = isinstance(dataset, Subset) and not is_in_order(dataset)
+        return 0, identity(dataset.indices) if split else 0
+    return identity(origin(dataset)[0] if is_part(dataset, loader._index_sampler) else dataset), 0
+
+
+# ---- samples without positions ----
+
+WIDTH = 256  # numbers that are looked at, of a sample's tensor
+COLUMNS = 16
+
+
+def columns(batch: Any) -> list[torch.Tensor] | None:
+    """The batch's tensors with a row for each sample; None where it holds other things too, or they are on a device."""
+    if batch is None:
+        return []
+    if isinstance(batch, torch.Tensor):
+        there = batch.device.type == "cpu" and batch.layout == torch.strided and not batch.is_nested
+        return [batch.detach()] if there and batch.dim() > 0 else None
+    if isinstance(batch, (list, tuple)) and batch and all(isinstance(item, (str, bytes)) for item in batch):
+        hashes = [hashlib.blake2b(repr(leaf(item)).encode(errors="surrogatepass"), digest_size=8) for item in batch]
+        return [torch.tensor([list(each.digest()) for each in hashes], dtype=torch.uint8, device="cpu")]
+    if isinstance(batch, Mapping):
+        batch = list(batch.values())
+    if not isinstance(batch, (list, tuple)) or len(batch) > COLUMNS:
+        return None
+    found: list[torch.Tensor] = []
+    for item in batch:
+        inner = columns(item)
+        if inner is None:
+            return None
+        found += inner
+    return found
+
+
+def some_of(column: torch.Tensor) -> torch.Tensor:
+    """Bytes of each row."""
+    rows = column.unsqueeze(1) if column.dim() == 1 else column
+    if rows.shape[1:].numel() > WIDTH:
+        rows = rows[(slice(None), *places_in(rows.shape[1:], WIDTH))]
+    return rows.flatten(1).contiguous().view(torch.uint8)
+
+
+def content(batch: Any) -> list[int]:
+    """For each sample a hash of its content, less than 0, equal for equal samples. Empty where it cannot be told."""
+    found = columns(batch) or []
+    if not found or len(found) > COLUMNS or len({len(column) for column in found}) > 1 or len(found[0]) == 0:
+        return []
+    hashes: list[int] = extension().hash_rows(torch.cat([some_of(column) for column in found], dim=1))
+    return [(each | 1 << 63) - (1 << 64) for each in hashes]
