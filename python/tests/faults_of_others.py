@@ -20,20 +20,26 @@ REPORT = HERE.parents[1] / "reports/measured/faults_of_others.json"
 RANKS = 2
 SILENT_S = 10
 DEADLINE_S = 100
+VERDICTS = ("exact", "named beside another", "other ranks", "other name", "silent")
 
 
-def watched(name, attempts):
-    """The exit code and the findings. Several attempts are one command, counted as torchrun counts them."""
+def started(program, attempts, folder):
+    """The command that starts a job. Several attempts are one command, counted as torchrun counts them."""
+    again = " && ".join(f'TORCHELASTIC_RESTART_COUNT={number} "$@"' for number in range(attempts))
+    twice = ["env", f"TORCHELASTIC_MAX_RESTARTS={attempts - 1}", "sh", "-c", again, "sh"] if attempts > 1 else []
+    return [*twice, sys.executable, HERE / "start.py", RANKS, program, folder]
+
+
+def watched(program, attempts, **environment):
+    """The exit code and the findings."""
     with tempfile.TemporaryDirectory(prefix="lockstep-others-") as folder:
         traces, own = pathlib.Path(folder, "traces"), pathlib.Path(folder, "own")
         own.mkdir()
-        again = " && ".join(f'TORCHELASTIC_RESTART_COUNT={number} "$@"' for number in range(attempts))
-        twice = ["env", f"TORCHELASTIC_MAX_RESTARTS={attempts - 1}", "sh", "-c", again, "sh"] if attempts > 1 else []
-        code = run([*LOCKSTEP, "watch", "--into", traces, "--timeout", SILENT_S, "--", *twice, sys.executable,
-                    HERE / "start.py", RANKS, PROGRAMS / f"{name}.py", own], DEADLINE_S).returncode
+        code = run([*LOCKSTEP, "watch", "--into", traces, "--timeout", SILENT_S, "--",
+                    *started(program, attempts, own)], DEADLINE_S, **environment).returncode
         said = run([*LOCKSTEP, "diagnose", "--json", traces], DEADLINE_S)
         if not said.stdout:
-            sys.exit(f"{name}: {code}, {sorted(traces.glob('*'))}: {said.stderr}")
+            sys.exit(f"{program.name}: {code}, {sorted(traces.glob('*'))}: {said.stderr}")
         return code, [{key: one.get(key) for key in ("severity", "pitfall", "ranks", "step")}
                        for one in json.loads(said.stdout)["findings"]]
 
@@ -50,6 +56,10 @@ def verdict(truth, found):
     return "named beside another" if others else "exact"
 
 
+def score(verdicts):
+    return {one: verdicts.count(one) for one in VERDICTS} | {"of": len(verdicts)}
+
+
 def main():
     key, *names = sys.argv[1:]
     truths = json.loads((PROGRAMS / "truths.json").read_text())
@@ -59,13 +69,11 @@ def main():
         if key == "first" and name in results:
             sys.exit(f"{name} was watched before")
         truth = truths[name]
-        code, found = watched(name, truth.get("attempts", 1))
+        code, found = watched(PROGRAMS / f"{name}.py", truth.get("attempts", 1))
         results[name] = {"truth": truth, "exit": code, "found": found, "verdict": verdict(truth, found)}
         print(f"{name}: {results[name]['verdict']}: {truth['pitfall']} {truth.get('ranks')}; exit {code}; "
               f"{[(one['severity'][0], one['pitfall'], one['ranks'], one['step']) for one in found]}", flush=True)
-        verdicts = [one["verdict"] for one in results.values()]
-        report[key]["score"] = {one: verdicts.count(one) for one in (
-            "exact", "named beside another", "other ranks", "other name", "silent")} | {"of": len(verdicts)}
+        report[key]["score"] = score([one["verdict"] for one in results.values()])
         REPORT.write_text(json.dumps(report, indent=1) + "\n")
     print(report[key]["score"])
 

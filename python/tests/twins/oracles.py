@@ -1,0 +1,39 @@
+"""What oracles share: the batches of all ranks together, for one process, and whether the ranks ended where it does."""
+
+import torch
+from torch.nn.utils import parameters_to_vector
+from torch.utils.data import DistributedSampler
+
+WORLD = 2
+
+
+def shares(samples, epoch, shuffle=True):
+    """Each rank's samples, in order."""
+    dealt = []
+    for rank in range(WORLD):
+        sampler = DistributedSampler(range(samples), WORLD, rank, shuffle=shuffle)
+        sampler.set_epoch(epoch)
+        dealt.append(list(sampler))
+    return dealt
+
+
+def steps(samples, batch, epochs):
+    """Of each step the samples of all ranks, one list for each rank."""
+    for epoch in range(epochs):
+        dealt = shares(samples, epoch)
+        for begin in range(0, len(dealt[0]), batch):
+            yield [ids[begin:begin + batch] for ids in dealt]
+
+
+def joint(parts):
+    return [each for part in parts for each in part]
+
+
+def ended_at(ranks, model, tolerance=1e-4):
+    """Every rank has this model's parameters."""
+    expected = parameters_to_vector(model.parameters()).detach()
+    return all(torch.allclose(torch.tensor(one["parameters"]), expected, tolerance, tolerance) for one in ranks)
+
+
+def equal(ranks, name):
+    return all(one[name] == ranks[0][name] for one in ranks)
