@@ -1,0 +1,37 @@
+"""truths.json, and what a run of a program has shown.
+
+Of each fault: the program, `sees`: what its oracle says is not so, the ranks at fault (of two, where there are none,
+either may be named), the calls of Lockstep that its page asks for.
+"""
+
+import importlib
+import json
+import pathlib
+import sys
+
+PROGRAMS = pathlib.Path(__file__).resolve().parent
+TRUTHS = json.loads((PROGRAMS / "truths.json").read_text())
+RANKS = 2
+ATTEMPTS = {"resumes": 2}  # that often it is started
+sys.path.insert(0, str(PROGRAMS))
+
+
+def judged(program, code, notes):
+    """{what must be so: whether it is}, by the program's oracle. A rank that does not get to its end notes nothing."""
+    files = [pathlib.Path(notes, f"{rank}.json") for rank in range(RANKS)]
+    seen = {"ended": code == 0 and all(file.exists() for file in files)}
+    if seen["ended"]:
+        seen |= importlib.import_module(program).oracle([json.loads(file.read_text()) for file in files])
+    return seen
+
+
+def is_proved(slug, seen):
+    """The oracle tells this fault from the right program, and by what the truth says; without a slug: all is right."""
+    return all(seen.values()) if not slug else not seen.get(TRUTHS[slug]["sees"], True)
+
+
+def runs(names=()):
+    """(program, slug) of each run that is asked for; the slug is empty for the right program."""
+    programs = dict.fromkeys(truth["program"] for truth in TRUTHS.values())
+    every = [(program, "") for program in programs] + [(truth["program"], slug) for slug, truth in TRUTHS.items()]
+    return [(program, slug) for program, slug in every if not names or (slug or program) in names]
