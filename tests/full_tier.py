@@ -180,7 +180,7 @@ def mutants():
 
 def side_by_side():
     measured = ROOT / "reports" / "measured" / "side_by_side.json"
-    passed, _, output = script("tests/side_by_side/side_by_side.py", "--build", str(build_folder()), "--out", str(measured))
+    passed, _, output = script("tests/side_by_side/side_by_side.py", "--out", str(measured))
     return passed, f"see {measured.relative_to(ROOT)}", output
 
 

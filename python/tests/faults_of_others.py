@@ -37,6 +37,8 @@ def watched(program, attempts, **environment):
         own.mkdir()
         code = run([*LOCKSTEP, "watch", "--into", traces, "--timeout", SILENT_S, "--",
                     *started(program, attempts, own)], DEADLINE_S, **environment).returncode
+        if not any(traces.rglob("*.trace")):
+            return code, []  # no rank came as far as to be recorded
         said = run([*LOCKSTEP, "diagnose", "--json", traces], DEADLINE_S)
         if not said.stdout:
             sys.exit(f"{program.name}: {code}, {sorted(traces.glob('*'))}: {said.stderr}")

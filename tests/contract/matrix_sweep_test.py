@@ -1,14 +1,12 @@
-"""How tests/matrix.py adds up settings, and whose scores it and side_by_side.py keep: python3 matrix_sweep_test.py"""
+"""How tests/matrix.py adds up settings, and whose scores it keeps: python3 matrix_sweep_test.py"""
 
 import contextlib
-import importlib.util
 import io
 import json
 import pathlib
 import sys
 import tempfile
 import unittest
-import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -168,29 +166,6 @@ class Sweep(unittest.TestCase):
         measured = ROOT / "reports/measured/matrix.json"
         if measured.exists():
             jsonschema.validate(json.loads(measured.read_text(encoding="utf-8")), schema)
-
-
-@unittest.skipIf(importlib.util.find_spec("torch") is None, "this Python has no torch")
-class SideBySide(unittest.TestCase):
-    def test_keeps_scores_by_their_detectors(self):
-        sys.path.insert(0, str(ROOT / "tests" / "side_by_side"))
-        import side_by_side
-        asked = []
-        def ours(_, slugs):
-            asked.append(list(slugs))
-            return {slug: {"broken": "exact", "correct": "clean"} for slug in slugs}
-        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.object(side_by_side, "ours", ours), \
-                contextlib.redirect_stderr(io.StringIO()) as said:
-            cache = pathlib.Path(folder)
-            kept = lambda *slugs: set(side_by_side.ours_kept(cache, list(slugs), cache))
-            (cache / "lockstep.json").write_text('{"a": {"broken": "missed", "correct": "clean"}}', encoding="utf-8")
-            self.assertEqual((kept("a"), asked), (set(), []))  # nothing is built
-            (cache / "lockstep-course").write_text("detectors", encoding="utf-8")
-            self.assertEqual((kept("a"), asked), ({"a"}, [["a"]]))
-            self.assertIn("scores of other detectors in the cache, which are not taken", said.getvalue())
-            self.assertEqual((kept("a", "b"), asked[1:]), ({"a", "b"}, [["b"]]))
-            (cache / "lockstep-course").write_text("other detectors", encoding="utf-8")
-            self.assertEqual((kept("a"), asked[2:]), ({"a"}, [["a"]]))
 
 
 if __name__ == "__main__":

@@ -1,19 +1,23 @@
-"""Runs one variant of a twin under one of PyTorch's means, for real, and gives back what could be seen of it.
+"""Runs a twin, right or with a fault, under one of PyTorch's means, for real, and gives back what could be seen of it.
 
 plain      nothing switched on
 info       TORCH_DISTRIBUTED_DEBUG=INFO
 detail     TORCH_DISTRIBUTED_DEBUG=DETAIL
 flight     TORCH_FR_BUFFER_SIZE=2000; every rank dumps at its end, and fr_trace reads the dumps
-barrier    dist.monitored_barrier after every step
+barrier    dist.monitored_barrier in every step, after its batch was fetched: there it sees most
 
 Ranks are started by torch.multiprocessing, forked from a process that has only imported torch. Its report is that of
-the launcher; other ranks get SPEAK_S longer than torchrun would give them, so that all can say what they saw.
+the launcher; other ranks get SPEAK_S longer than torchrun would give them, so that all can say what they saw. Losses
+and metrics are those that rank 0 prints.
 """
 
+import datetime
 import json
 import os
 import pathlib
 import pickle
+import re
+import runpy
 import shutil
 import signal
 import socket
@@ -29,13 +33,16 @@ import torch._inductor.codecache  # a dump imports it, which takes a second: onc
 import torch.distributed as dist
 import torch.multiprocessing
 from torch.distributed.flight_recorder import fr_trace
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from job import TIMEOUT_S, WORLD, Job
-from twins import load_all
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python" / "tests" / "twins"))
+from truths import ATTEMPTS, PROGRAMS, RANKS, judged
 
 MEANS = ("plain", "info", "detail", "flight", "barrier")
-DEADLINE_S = 25
+DEADLINE_S = 35  # some collectives time out after 20 s
 SPEAK_S = 2
+EVERYBODY_S = 6  # until all ranks have dumped
+BARRIER_TIMEOUT = datetime.timedelta(seconds=2)  # less than any collective's: it speaks first
 PREFIX = "nccl_trace_rank_"
 
 
@@ -43,34 +50,54 @@ def dump(folder, rank, everybody):
     """As NCCL's recorder on a timeout; nobody leaves before all have dumped, which would be another fault."""
     (folder / f"{PREFIX}{rank}.gloo").write_bytes(torch._C._distributed_c10d._dump_fr_trace())
     try:
-        everybody.wait(TIMEOUT_S + SPEAK_S)
+        everybody.wait(EVERYBODY_S)
     except (RuntimeError, OSError):  # somebody died
         pass
 
 
-def rank_main(rank, slug, broken, means, seed, folder, data, listener, everybody):
-    log = os.open(folder / f"rank_{rank}.log", os.O_CREAT | os.O_WRONLY, 0o600)
+def barrier_in_every_step():
+    """Steps are batches of a DataLoader; an evaluation's are none."""
+    next_batch = _BaseDataLoaderIter.__next__
+
+    def checked(self):
+        batch = next_batch(self)
+        if torch.is_grad_enabled():
+            dist.monitored_barrier(timeout=BARRIER_TIMEOUT, wait_all_ranks=True)
+        return batch
+    _BaseDataLoaderIter.__next__ = checked
+
+
+def other_seeds(seed):
+    """The program's own seeds, moved: other initial weights and draws."""
+    manual_seed = torch.manual_seed
+    torch.manual_seed = lambda number: manual_seed(number + 10_000 * seed)
+
+
+def rank_main(rank, program, slug, means, seed, folder, port, everybody):
+    log = os.open(folder / f"rank_{rank}.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(RANKS), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1",
+                      MASTER_PORT=str(port), TWIN_FAULT=slug, TWIN_NOTES=str(folder))
     if means in ("info", "detail"):
         os.environ["TORCH_DISTRIBUTED_DEBUG"] = means.upper()
         dist.set_debug_level_from_env()
     if means == "flight":
         os.environ["TORCH_FR_BUFFER_SIZE"] = "2000"
+    if means == "barrier":
+        barrier_in_every_step()
+    if seed:
+        other_seeds(seed)
     torch.set_num_threads(1)
-    job = Job(rank, seed, str(folder), listener, data, means == "barrier")
+    sys.argv = [str(PROGRAMS / f"{program}.py"), str(folder)]
     try:
-        load_all()[slug].run(job, broken)
+        runpy.run_path(sys.argv[0], run_name="__main__")
     except BaseException:
         traceback.print_exc()
         raise
     finally:
-        seen = {"losses": job.losses, "metrics": job.metrics, "figures": job.figures}
-        (folder / f"rank_{rank}.json").write_text(json.dumps(seen))
         if means == "flight":
             dump(folder, rank, everybody)
-    if dist.is_initialized():
-        dist.destroy_process_group()
 
 
 def launcher_main(folder, arguments):
@@ -80,14 +107,16 @@ def launcher_main(folder, arguments):
     os.dup2(log, 1)
     os.dup2(log, 2)
     tempfile.tempdir = str(folder)
-    listener = socket.create_server(("127.0.0.1", 0))
-    everybody = torch.multiprocessing.get_context("fork").Barrier(WORLD)
     code, context = 1, None
     try:
-        context = torch.multiprocessing.start_processes(
-            rank_main, (*arguments, listener, everybody), WORLD, join=False, start_method="fork")
-        while not context.join(grace_period=SPEAK_S):
-            pass
+        for _ in range(ATTEMPTS.get(arguments[0], 1)):
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                port = free.getsockname()[1]
+            everybody = torch.multiprocessing.get_context("fork").Barrier(RANKS)
+            context = torch.multiprocessing.start_processes(
+                rank_main, (*arguments, folder, port, everybody), RANKS, join=False, start_method="fork")
+            while not context.join(grace_period=SPEAK_S):
+                pass
         code = 0
     except BaseException:  # its text is what torch.multiprocessing's caller sees
         traceback.print_exc()
@@ -125,7 +154,7 @@ def in_process(main, *arguments, deadline_s):
     return in_time
 
 
-def relabelled(raw, world=WORLD):
+def relabelled(raw, world=RANKS):
     """As NCCL's recorder would have written it: fr_trace does not read Gloo's."""
     content = pickle.loads(raw)
     names = {entry["process_group"][0] for entry in content["entries"]}
@@ -160,7 +189,7 @@ def analyse(folder):
     for path, content in dumps.items():
         path.with_suffix("").write_bytes(pickle.dumps(content, protocol=2))
         path.unlink()
-    in_process(fr_trace_main, folder, [] if len(dumps) == WORLD else ["--allow-incomplete-ranks"],
+    in_process(fr_trace_main, folder, [] if len(dumps) == RANKS else ["--allow-incomplete-ranks"],
                deadline_s=DEADLINE_S)
     return (folder / "fr_trace.log").read_text(errors="replace")
 
@@ -169,21 +198,24 @@ def text_of(path):
     return path.read_text(errors="replace") if path.exists() else ""
 
 
-def run(slug, broken, means, seed, data):
-    """One run: texts by speaker, exit codes, losses, metrics, and whether the oracle holds."""
+def printed(word, text):
+    """The numbers that a program prints after this word."""
+    return [float(number) for number in re.findall(rf"\b{word} (nan|-?inf|-?[\d.]+\d)", text)]
+
+
+def run(program, slug, means, seed):
+    """One run: texts by speaker, exit codes, losses, metrics, and what the oracle says."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-twin-"))
     begin = time.monotonic()
     try:
-        in_time = in_process(launcher_main, folder, (slug, broken, means, seed, folder, data), deadline_s=DEADLINE_S)
-        seen = [json.loads(text_of(folder / f"rank_{rank}.json") or "null") for rank in range(WORLD)]
+        in_time = in_process(launcher_main, folder, (program, slug, means, seed), deadline_s=DEADLINE_S)
         ended = json.loads(text_of(folder / "ended.json") or "null")
-        in_order = in_time and ended == [0] * WORLD
-        return {"slug": slug, "broken": broken, "means": means, "seed": seed, "in_time": in_time, "ended": ended,
-                "texts": {**{str(rank): text_of(folder / f"rank_{rank}.log") for rank in range(WORLD)},
-                          "launcher": text_of(folder / "launcher.log")},
-                "fr_trace": analyse(folder) if means == "flight" else None,
-                "losses": [one["losses"] for one in seen if one], "metrics": [one["metrics"] for one in seen if one],
-                "holds": in_order and bool(load_all()[slug].holds([one["figures"] for one in seen])),
+        texts = {**{str(rank): text_of(folder / f"rank_{rank}.log") for rank in range(RANKS)},
+                 "launcher": text_of(folder / "launcher.log")}
+        return {"slug": slug, "broken": bool(slug), "means": means, "seed": seed, "in_time": in_time, "ended": ended,
+                "texts": texts, "fr_trace": analyse(folder) if means == "flight" else None,
+                "losses": [printed("loss", texts["0"])], "metrics": [printed("accuracy", texts["0"])],
+                "oracle": judged(program, 0 if in_time and ended == [0] * RANKS else 1, folder),
                 "seconds": round(time.monotonic() - begin, 2)}
     finally:
         shutil.rmtree(folder)

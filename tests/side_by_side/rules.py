@@ -122,20 +122,21 @@ def last_words(run):
     return lines[0] if lines else "the run did not end in order"
 
 
-def judge_broken(run, plain, correct, twin):
-    """`plain` is the same variant without the means, `correct` the other variant with it."""
+def judge_broken(run, plain, correct, slug, ranks):
+    """`plain` is the same variant without the means, `correct` the other variant with it; `ranks`: any of these sets of
+    ranks may be named, and none need be where it is empty."""
     if run["means"] == "flight" and run["fr_trace"] is None:
         return Verdict("not-triggered")
     reason = broken_down(run, plain)
     known = {normal(line) for _, text in speakers(correct) for line in messages(text)}
     new = [(rank, line) for rank, text in speakers(run) for line in messages(text) if normal(line) not in known]
-    naming = [(rank, line) for rank, line in new if NAMES[twin.slug].search(line)]
+    naming = [(rank, line) for rank, line in new if NAMES[slug].search(line)]
     if reason and not naming:
         return Verdict("error", reason)
     spoke = frozenset(rank for rank, _ in naming if rank is not None)
     there = any(PLACE.search(text) for _, text in speakers(run))
     for _, line in naming:
-        if there and (not twin.ranks or (ranks_of(line) or spoke) in twin.ranks):
+        if there and (not ranks or (ranks_of(line) or spoke) in ranks):
             return Verdict("exact", line)
     if naming:
         return Verdict("slug-only", naming[0][1])

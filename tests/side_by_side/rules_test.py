@@ -1,6 +1,6 @@
 """The rules, on outputs made by hand. Needs no torch. Run: python3 tests/side_by_side/rules_test.py"""
 
-import dataclasses
+import json
 import pathlib
 import re
 import unittest
@@ -9,17 +9,12 @@ import report
 import rules
 import vocabulary
 
+TWINS = pathlib.Path(__file__).resolve().parents[2] / "python" / "tests" / "twins"
 TRACEBACK = '''Traceback (most recent call last):
-  File "/somewhere/twins/collectives.py", line 57, in shape_mismatch
-    dist.all_reduce(torch.ones(size))  # PITFALL shape-mismatch
+  File "/somewhere/twins/collectives.py", line 57, in main
+    dist.all_reduce(shapes)
     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 '''
-
-
-@dataclasses.dataclass
-class Twin:
-    slug: str
-    ranks: tuple = ()
 
 
 def run(rank_0="", rank_1="", launcher="", ended=(0, 0), means="plain", **more):
@@ -33,7 +28,7 @@ EITHER = (frozenset({0}), frozenset({1}), frozenset({0, 1}))
 
 class Messages(unittest.TestCase):
     def cell(self, broken, slug, ranks=(), plain=None, correct=RIGHT):
-        return rules.judge_broken(broken, plain or broken, correct, Twin(slug, ranks)).cell
+        return rules.judge_broken(broken, plain or broken, correct, slug, ranks).cell
 
     def test_nothing_said_is_missed(self):
         self.assertEqual(self.cell(RIGHT, "sum-not-mean"), "missed")
@@ -98,13 +93,16 @@ class Messages(unittest.TestCase):
             self.assertEqual(rules.ranks_of(line), ranks, line)
 
     def test_every_twin_has_words(self):
-        folder = pathlib.Path(__file__).resolve().parent / "twins"
-        text = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.py"))
-        slugs = re.findall(r'^@twin\("([a-z0-9-]+)"', text, re.MULTILINE)
-        self.assertEqual(sorted(slugs), sorted(vocabulary.WORDS))
-        self.assertGreaterEqual(len(slugs), 25)
-        for slug in slugs:  # switched in one place, which is marked
-            self.assertEqual(text.count(f"# PITFALL {slug}\n"), 1, slug)
+        truths = json.loads((TWINS / "truths.json").read_text(encoding="utf-8"))
+        self.assertEqual(sorted(truths), sorted(vocabulary.WORDS))
+
+    def test_every_fault_is_switched_in_one_place_of_its_program(self):
+        truths = json.loads((TWINS / "truths.json").read_text(encoding="utf-8"))
+        programs = {path.stem: path.read_text(encoding="utf-8") for path in TWINS.glob("*.py")}
+        switched = [(slug, name) for name, text in programs.items() for slug in re.findall(r'fault\("([a-z0-9-]+)"\)', text)]
+        self.assertEqual(sorted(switched), sorted((slug, truth["program"]) for slug, truth in truths.items()))
+        for name in {truth["program"] for truth in truths.values()}:
+            self.assertNotIn("lockstep", programs[name].lower())
 
 
 class Curves(unittest.TestCase):

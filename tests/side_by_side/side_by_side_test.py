@@ -43,9 +43,9 @@ class SideBySide(nothing_left.TestCase):
                               env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "inductor")})
 
     def cells(self, *slugs):
-        """{slug: {checker: (broken, correct)}}, without our own column: nothing is built in `nowhere`."""
+        """{slug: {checker: (broken, correct)}}, without our own column: there is nothing in `nowhere`."""
         out = self.folder / "out.json"
-        result = self.call("--only", ",".join(slugs), "--build", self.folder / "nowhere", "--out", out,
+        result = self.call("--only", ",".join(slugs), "--ours", self.folder / "nowhere", "--out", out,
                            "--cache", self.folder / "cache", "--markdown", self.folder / "table.md")
         self.assertEqual(result.returncode, 0, result.stderr)
         checked = validate(out)

@@ -1,0 +1,34 @@
+"""Every twin under `lockstep watch`, right and with each of its faults: the oracle holds of the right program only, and
+what is said is no worse than what reports/measured/twins.json has.
+
+usage: python3 twins_test.py PACKAGE [-v] [Twins.test_NAME ...]      the folder that holds lockstep_torch
+"""
+
+import json
+import unittest
+
+import twins
+from faults_of_others import VERDICTS, watched
+from truths import is_proved, last, runs
+
+MEASURED = json.loads(twins.REPORT.read_text())
+BEST_FIRST = ("clean", *VERDICTS, "false alarm")
+
+
+class Twins(unittest.TestCase):
+    def check(self, program, slug):
+        result = twins.run_one(watched, program, slug)
+        self.assertTrue(is_proved(slug, result["oracle"]), result)
+        measured = last(MEASURED, program, slug)["verdict"]
+        self.assertLessEqual(BEST_FIRST.index(result["verdict"]), BEST_FIRST.index(measured), result)
+
+
+def test_of(program, slug):
+    return lambda self: self.check(program, slug)
+
+
+for _program, _slug in runs():
+    setattr(Twins, f"test_{_slug or _program}".replace("-", "_"), test_of(_program, _slug))
+
+if __name__ == "__main__":
+    unittest.main()
