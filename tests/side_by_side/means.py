@@ -154,16 +154,22 @@ def in_process(main, *arguments, deadline_s):
     return in_time
 
 
-def relabelled(raw, world=RANKS):
+def groups_of(contents):
+    """{group's name: its ranks} of all ranks' dumps; of a group beside the default one, those that have used it."""
+    used = {"0": set(range(RANKS))}
+    for rank, content in contents.items():
+        for entry in content["entries"]:
+            used.setdefault(entry["process_group"][0], set()).add(rank)
+    return used
+
+
+def relabel(content, groups):
     """As NCCL's recorder would have written it: fr_trace does not read Gloo's."""
-    content = pickle.loads(raw)
-    names = {entry["process_group"][0] for entry in content["entries"]}
     content["pg_config"] = {name: {"name": name, "desc": "default_pg" if name == "0" else "undefined",
-                                   "ranks": str(list(range(world)))} for name in sorted(names | {"0"})}
+                                   "ranks": str(sorted(groups[name]))} for name in sorted(groups)}
     for entry in content["entries"]:
         name = entry["profiling_name"].replace("gloo:", "nccl:")
         entry["profiling_name"] = "nccl:all_reduce_barrier" if name == "nccl:barrier" else name
-    return content
 
 
 def fr_trace_main(folder, options):
@@ -183,12 +189,15 @@ def fr_trace_main(folder, options):
 
 def analyse(folder):
     """What fr_trace says of the dumps; nothing where no rank has recorded a collective."""
-    dumps = {path: relabelled(path.read_bytes()) for path in folder.glob(f"{PREFIX}*.gloo")}
+    paths = {rank: folder / f"{PREFIX}{rank}.gloo" for rank in range(RANKS)}
+    dumps = {rank: pickle.loads(path.read_bytes()) for rank, path in paths.items() if path.exists()}
     if not any(content["entries"] for content in dumps.values()):
         return None
-    for path, content in dumps.items():
-        path.with_suffix("").write_bytes(pickle.dumps(content, protocol=2))
-        path.unlink()
+    groups = groups_of(dumps)
+    for rank, content in dumps.items():
+        relabel(content, groups)
+        paths[rank].with_suffix("").write_bytes(pickle.dumps(content, protocol=2))
+        paths[rank].unlink()
     in_process(fr_trace_main, folder, [] if len(dumps) == RANKS else ["--allow-incomplete-ranks"],
                deadline_s=DEADLINE_S)
     return (folder / "fr_trace.log").read_text(errors="replace")

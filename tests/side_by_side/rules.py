@@ -15,8 +15,8 @@ Messages (plain, info, detail, barrier: what ranks and launcher printed; flight:
   not-triggered  no rank has recorded a collective (flight).
   On a correct run: clean, or false-alarm where a rank failed, a deadline passed or fr_trace reports a difference.
 The loss curve (and the metric, where the program prints one), against five other seeds of the correct variant
-  off        NaN or infinity; the last quarter's mean above the first's; or the mean over the second half outside of
-             the 95 % prediction interval of the five (Student's t), steps that both have.
+  off        NaN or infinity; the last quarter's mean above the first's, where it is not in the five; or the mean over
+             the second half outside of the 95 % prediction interval of the five (Student's t), steps that both have.
   It cannot name anything: off is family-only. Under 8 steps there is no curve: not-triggered.
 """
 
@@ -151,13 +151,17 @@ def mean_curve(curves):
     return [statistics.fmean(values) for values in zip(*curves)]
 
 
+def rises(curve):
+    quarter = max(1, len(curve) // 4)
+    return statistics.fmean(curve[-quarter:]) > statistics.fmean(curve[:quarter])
+
+
 def off(curve, references, falls):
     """Why a curve is off, "" where it is not. `falls`: it is one that should fall."""
     if not all(map(math.isfinite, curve)):
         return "not a number, or infinite"
     steps = min(map(len, [curve, *references]))
-    quarter = max(1, len(curve) // 4)
-    if falls and statistics.fmean(curve[-quarter:]) > statistics.fmean(curve[:quarter]):
+    if falls and rises(curve) and not any(map(rises, references)):
         return "it rises"
     ends = [statistics.fmean(each[steps // 2:steps]) for each in references]
     own, mean = statistics.fmean(curve[steps // 2:steps]), statistics.fmean(ends)
