@@ -141,7 +141,7 @@ TEST_P(Metrics, OfSamplesThatWereNotRecordedAreNotKnown) {
   auto trace = Evaluation{GetParam()}.run([](const Evaluation& job, int rank) -> Report {
     return {{"accuracy", "", job.hits(rank), job.own(rank)}};
   });
-  for (const auto& [step, samples] : each<trace::Samples>(trace)) samples.ids.clear();
+  for (const auto& [step, samples] : each<trace::Samples>(trace)) samples.ids = {};
   for (const auto* slug : {"rank-zero-metric", "local-hits-global-count"})
     EXPECT_EQ(state(trace, slug), State::not_triggered) << slug;
 }
