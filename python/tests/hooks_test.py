@@ -36,7 +36,7 @@ from lockstep_torch.extension import extension
 
 
 class Rank:
-    """Stands in for the recorder: what it is told, in order and by name, but for settings. It has made `steps` updates."""
+    """Stands in for the recorder: what it is told, in order and by name, but for settings. It has made `steps`."""
 
     def __init__(self, *_who):
         self.told, self.heard, self.calls, self.settings, self.steps = [], [], {}, {}, 0
