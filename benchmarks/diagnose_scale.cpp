@@ -9,7 +9,7 @@
 // GiB of the temporary folder while they are written, and as many open files.
 //
 // Exits with 1 where a diagnosis is wrong, or where a figure misses what is promised: 10,000 ranks x 100
-// steps in 15 s and 1.5 GiB, and time and memory that grow with the ranks and no faster. Both are judged by the processor's time:
+// steps in 15 s and 1.5 GiB, and time and memory that grow with the ranks and no faster. Time is the processor's:
 // one thread that waits for nothing takes that long on a machine with nothing else to do.
 #include <lockstep/base/clock.h>
 #include <lockstep/base/error.h>

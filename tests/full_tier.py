@@ -20,6 +20,8 @@ phase by phase, so that a phase run alone replaces its own entry only.
   install      pip builds and installs the Python package, for the torch that is set up and for LibTorch 2.15.0: it
                names a fault, passes its own tests, and refuses the other torch
   programs     healthy Python programs as others write them: nothing found, and the same bits as without watching
+  resumed      Python jobs that go on from a checkpoint: what they lost is named, and where nothing was, nothing is
+  twins        53 pitfalls as Python scripts: each passes its own oracle, and is named as its measured score says
 """
 
 import datetime
@@ -223,6 +225,8 @@ PHASES = {
     "consumer": consumer,
     "install": install,
     "programs": lambda: script("python/tests/programs_test.py", str(build_folder() / "python")),
+    "resumed": lambda: script("python/tests/resumed_test.py", str(build_folder() / "python")),
+    "twins": lambda: script("python/tests/twins_test.py", str(build_folder() / "python")),
 }
 
 

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 from torch.utils.data import dataloader as loaders
 
-from lockstep_torch import samples, settings, states
+from lockstep_torch import samples, settings
 from lockstep_torch.recording import Recording, listens, wrap
 
 # ---- data ----
@@ -49,8 +49,6 @@ def loader_begins(here: Recording, loader: Any) -> None:
 @listens("DataLoader", early=True)
 def pass_begins(here: Recording, loader: Any) -> None:
     loader_begins(loader)
-    if here.resumes and torch.is_grad_enabled():
-        states.goes_on()
     data = loader.dataset
     if isinstance(data, IterableDataset):  # its length may be a guess, or one rank's
         epoch, size, told = vars(data).get("epoch", 0), 0, (0, 0)

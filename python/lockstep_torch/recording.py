@@ -32,7 +32,7 @@ class Recording:
         self.failed: set[str] = set()
         self.models: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()
         self.wrapped = False
-        self.identified = 0  # data sets that were looked at
+        self.identified = 0  # passes whose data set was looked at
         self.drawn = 0  # batches that the program was given, and no backward has seen
         self.early: list[Callable[[], None]] = []  # of passes before anybody knew which rank this is
         self.queues: weakref.WeakKeyDictionary[Any, deque[list[int]]] = weakref.WeakKeyDictionary()
@@ -58,9 +58,9 @@ class Recording:
             self.optimizers.clear()
             self.loaders.clear()
             process_begins()
-            for call in self.early:
-                call()
-            self.early.clear()
+            calls, self.early = self.early, []
+            for call in calls:
+                came_before(call)
         return self.rank
 
     def begin_alone(self) -> Any:
@@ -128,6 +128,11 @@ def listens(name: str, early: bool = False) -> Callable[[Callable[..., Any]], Ca
                 return None
         return quiet
     return decorate
+
+
+@listens("what came before this process was a rank")
+def came_before(_here: Recording, call: Callable[[], None]) -> None:
+    call()
 
 
 @listens("versions and variables")

@@ -13,6 +13,8 @@ import torch
 
 from lockstep_torch.recording import Recording, listens, wrap
 
+AHEAD = 3  # batches, of a program that fetches while it trains
+
 
 def parameters_of(optimizer: Any) -> list[torch.Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
@@ -20,16 +22,18 @@ def parameters_of(optimizer: Any) -> list[torch.Tensor]:
 
 def state_of(optimizer: Any) -> list[dict[str, Any]]:
     """In the order of its parameters. An option, such as a rate, is not part of it."""
-    return [{key: value for key, value in optimizer.state.get(parameter, {}).items() if value is not None}
+    return [{key: value for key, value in (optimizer.state.get(parameter) or {}).items() if value is not None}
             for parameter in parameters_of(optimizer)]
 
 
 def tell(here: Recording, moment: str) -> bool:
     """Nothing where a parameter is more than a tensor, such as a part of one."""
-    parameters = list(dict.fromkeys(each for optimizer in here.made for each in parameters_of(optimizer)))
+    # Of one that wraps another, such as ZeroRedundancyOptimizer, the inner one holds the state; it was made, too.
+    made = [each for each in here.made if not isinstance(getattr(each, "optim", None), torch.optim.Optimizer)]
+    parameters = list(dict.fromkeys(each for optimizer in made for each in parameters_of(optimizer)))
     if not parameters or any(type(each) not in (torch.Tensor, torch.nn.Parameter) for each in parameters):
         return False
-    parts: dict[str, Any] = {"model": parameters, "optimizer": [state_of(optimizer) for optimizer in here.made]}
+    parts: dict[str, Any] = {"model": parameters, "optimizer": [state_of(optimizer) for optimizer in made]}
     begun = [schedule.last_epoch > 1 for schedule in here.schedules]
     if any(begun) or (begun and moment == "resumed"):
         parts["scheduler"] = any(begun)
@@ -75,8 +79,16 @@ def model_loaded(here: Recording, *_arguments: Any, **_options: Any) -> None:
 
 @listens("what is loaded")
 def goes_on(here: Recording) -> None:
-    """Right before it trains. Its optimizer may be made after the first pass has begun."""
     here.resumes = not tell(here, "resumed") and here.rank.step() <= 0
+
+
+def trains(here: Recording) -> None:
+    """A process that throws batches away, as one that skips those of before, has been given more than a loader fetches
+    ahead. Which of them it goes on with is not known, and so nothing is told."""
+    if here.resumes and here.drawn > AHEAD:
+        here.resumes = False
+    if here.resumes:
+        goes_on()
 
 
 def install() -> None:

@@ -38,20 +38,30 @@ def model_of(here: Recording, module: torch.nn.Module) -> Any:
     return here.models[module]
 
 
+@listens("modules' settings")
+def modules_set_up(here: Recording, module: Any) -> None:
+    here.configuration("model", {name: settings.of_module(part) for name, part in module.named_modules() if name})
+
+
+@listens("DistributedDataParallel's settings")
+def engine_set_up(here: Recording, engine: Any) -> None:
+    here.configuration("engine", settings.of_engine(engine))
+
+
 @listens("DistributedDataParallel")
 def wrapping(here: Recording, _engine: Any, module: Any = None, *_arguments: Any, **_options: Any) -> None:
     if module is None:
         return
-    here.configuration("model", {name: settings.of_module(part) for name, part in module.named_modules() if name})
     hook_parameters(here, module.parameters())
     here.rank.wrapping(model_of(here, module))
+    modules_set_up(module)
 
 
 @listens("DistributedDataParallel")
 def wrapped(here: Recording, _result: Any, engine: Any, *_arguments: Any, **_options: Any) -> None:
     here.rank.wrapped(model_of(here, engine.module), "distributed_data_parallel")
     here.wrapped = True
-    here.configuration("engine", settings.of_engine(engine))
+    engine_set_up(engine)
 
 
 def tensors_in(values: Any) -> list[torch.Tensor]:
@@ -63,8 +73,8 @@ def forward_begins(here: Recording, engine: Any, /, *inputs: Any, **named: Any) 
     if engine.module in here.models:
         model = here.models[engine.module]
         model.train(engine.module.training)
-        if here.resumes and engine.module.training and torch.is_grad_enabled():
-            states.goes_on()
+        if engine.module.training and torch.is_grad_enabled():
+            states.trains(here)
         here.rank.forward_begins(model, tensors_in([*inputs, *named.values()]))
 
 
@@ -116,6 +126,7 @@ def take_drawn(here: Recording) -> None:
 
 @listens("backward")
 def backward_begins(here: Recording, tensors: Any, *_arguments: Any, **_options: Any) -> None:
+    states.trains(here)
     take_drawn(here)
     first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors  # never of a generator
     if isinstance(first, torch.Tensor):
@@ -164,8 +175,7 @@ def update_begins(here: Recording, optimizer: Any, _arguments: Any, _options: An
         take_drawn(here)
     if not known:
         rank.optimizer_made(own)
-    if here.resumes:
-        states.goes_on()
+    states.trains(here)
     if leaves_out(optimizer):
         del here.inside.outer
         return

@@ -87,6 +87,12 @@ py::object as_text(const std::string& bytes) {
   return py::bytes(bytes).attr("decode")("utf-8", "replace");
 }
 
+py::list as_texts(const std::vector<std::string>& all) {
+  py::list texts;
+  for (const auto& bytes : all) texts.append(as_text(bytes));
+  return texts;
+}
+
 py::dict diagnosis_of(const std::filesystem::path& folder) {
   const auto job = diagnosed(folder);
   const auto& diagnosis = job->diagnosis;
@@ -102,17 +108,17 @@ py::dict diagnosis_of(const std::filesystem::path& folder) {
   result["detectors"] = states;
   result["text"] = as_text(diagnose::to_text(diagnosis, diagnose::Language::python,
                                              std::filesystem::current_path(none).string()));
-  result["left_out"] = job->left_out;
+  result["left_out"] = as_texts(job->left_out);
   return result;
 }
 
 // What a page shows of it.
-std::pair<std::string, std::vector<std::string>> page_of(const std::filesystem::path& folder,
-                                                         const std::filesystem::path& pages) {
+std::pair<std::string, py::list> page_of(const std::filesystem::path& folder,
+                                         const std::filesystem::path& pages) {
   const auto job = diagnosed(folder);
   return {report::job_json(job->trace, job->diagnosis, report::missing_ranks(job->trace),
                            pages::all_pages(pages)),
-          job->left_out};
+          as_texts(job->left_out)};
 }
 
 // That the launcher is about to end every rank of the job, which makes no progress.

@@ -68,6 +68,15 @@ TEST_P(Accumulation, ThatIsNeverReducedIsNamed) {
   expect_only(trace, "no-gradient-sync", all_ranks(GetParam()), 0);
 }
 
+// Nothing is reduced, and what a rank goes by is not its own sum: it was clipped, value by value. Parameters may be
+// averaged now and then.
+TEST_P(Accumulation, ThatIsNeverReducedAndClippedIsAChoice) {
+  auto trace = job([](Parts& parts) { parts.back().no_sync = true; }).run();
+  for (const auto& [step, reduced] : each<trace::ReducedGradients>(trace))
+    std::swap(reduced.values.front().sketch.front(), reduced.values.front().sketch.back());
+  EXPECT_EQ(state(trace, "no-gradient-sync"), State::clean);
+}
+
 // As Python records them, which knows no losses.
 TEST_P(Accumulation, IsReadFromForwardsWhereThereAreNoLosses) {
   const auto run = [&](const std::function<void(Part&)>& change) {

@@ -110,8 +110,9 @@ std::vector<RankPass> passes_of(const trace::ParticipantTrace& rank, const std::
 
 namespace {
 
-// Tells `what` each id of the batches, in ascending order, and how often it is there. `walk` gives the batches, one after
-// another, to what it is called with. Ids that fill most of a range are counted: sorting takes five times as long.
+// Tells `what` each id of the batches, in ascending order, and how often it is there. `walk` gives the batches,
+// one after another, to what it is called with. Ids that fill most of a range are counted: sorting takes five
+// times as long.
 template <class Walk, class What>
 void tally(Walk walk, What what) {
   std::size_t total = 0;

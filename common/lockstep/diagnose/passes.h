@@ -54,8 +54,8 @@ std::vector<const trace::Dataset*> train_sets(const Run& run);
 // A rank's passes of one phase, the last of which may not have ended.
 std::vector<RankPass> passes_of(const trace::ParticipantTrace& rank, const std::string& phase);
 
-// Of "train" or "evaluation": the k-th passes of all ranks in an attempt side by side, for those that every rank began and ended. Of a
-// set_epoch inside a pass of another phase nothing is kept.
+// Of "train" or "evaluation": the k-th passes of all ranks in an attempt side by side, for those that every
+// rank began and ended. Of a set_epoch inside a pass of another phase nothing is kept.
 const std::vector<Pass>& finished_passes(const Run& run, const std::string& phase);
 
 // How often which ids were drawn.

@@ -121,7 +121,7 @@ class Decoder {
   void get(Ids& ids) {
     const auto* begin = next_;
     const auto size = count(8) * 8;
-    if (size == last_.size() * 8 && std::memcmp(next_, last_.begin(), size) == 0) {
+    if (size == last_.size() * 8 && (size == 0 || std::memcmp(next_, last_.begin(), size) == 0)) {
       next_ += size;
     } else {
       next_ = begin;

@@ -176,10 +176,10 @@ struct Loss {
 
 // One summary per parameter (see Model for the names), in that order.
 // LocalGradients: what this rank's backward() produced, summed over the backwards since the last
-// update, before any reduction, but for what was cleared before another backward. ReducedGradients: .grad just before the update. Parameters: just
-// after it (and once before the first step, step -1). A parameter without a gradient has an empty
-// sketch. Buffers: as Parameters, and once more just before the first Forward in evaluation mode
-// that follows an update: those that it went by.
+// update, before any reduction; gradients that were cleared before a later backward are not counted.
+// ReducedGradients: .grad just before the update. Parameters: just after it (and once before the first
+// step, step -1). A parameter without a gradient has an empty sketch. Buffers: as Parameters, and once
+// more just before the first Forward in evaluation mode that follows an update: those that it went by.
 struct LocalGradients {
   static constexpr const char* kName = "local_gradients";
   std::int64_t samples = 0;  // behind this gradient; 0 = not known

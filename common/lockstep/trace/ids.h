@@ -1,5 +1,5 @@
-// Sample ids in a row. Copies share them, and so may two events that hold the same: an id is 8 bytes, and a long trace is
-// mostly ids. Part of event.h.
+// Sample ids in a row. Copies share them, and so may two events that hold the same: an id is 8 bytes, and a long
+// trace is mostly ids. Part of event.h.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,8 @@ class Ids {
   Ids(std::vector<std::int64_t> ids)
       : held_(std::make_shared<const std::vector<std::int64_t>>(std::move(ids))) {}
   Ids(std::initializer_list<std::int64_t> ids) : Ids(std::vector<std::int64_t>(ids)) {}
+  Ids(const Ids&) = default;  // and no move, which would leave one without a list
+  Ids& operator=(const Ids&) = default;
 
   const std::vector<std::int64_t>& list() const { return *held_; }
   std::size_t size() const { return held_->size(); }

@@ -1,4 +1,5 @@
 // Pitfalls of the replicas: not the same model, not the same start, not the same steps.
+#include <lockstep/diagnose/backwards.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/gradients.h>
 
@@ -51,8 +52,8 @@ bool has_wrapper(const Run& run) {
   return false;
 }
 
-// The last gradients of each update were to be left as they are: the engine, which looks when a forward begins, had been
-// told so by then. Where no forward was recorded, by the update.
+// The last gradients of each update were to be left as they are: the engine, which looks when a forward begins,
+// had been told so by then. Where no forward was recorded, by the update.
 bool is_told_not_to_reduce(const trace::ParticipantTrace& rank) {
   bool wanted = true, updated = false;
   std::optional<bool> at_forward;
@@ -169,6 +170,21 @@ bool are_unequal(const std::vector<Vector>& gradients) {
   });
 }
 
+// Some backward before an update's last one was reduced.
+bool some_part_is_reduced(const Run& run) {
+  const auto is_reduced = [](const std::vector<Backward>& parts, double elements) {
+    return elements > 0 && parts.size() > 1 &&
+           std::any_of(parts.begin(), parts.end() - 1,
+                       [&](const auto& part) { return part.reduced >= elements; });
+  };
+  const auto& ranks = update_spans(run);
+  return std::any_of(ranks.begin(), ranks.end(), [&](const auto& spans) {
+    return std::any_of(spans.begin(), spans.end(), [&](const UpdateSpan& span) {
+      return is_reduced(span.backwards, span.elements) || is_reduced(span.forwards, span.elements);
+    });
+  });
+}
+
 // Replicas that go by their own gradients from an equal start; `with_wrapper` says which of the two
 // pitfalls that look so is asked about.
 Verdict unreduced_gradients(const Run& run, bool with_wrapper, const std::string& meaning) {
@@ -188,7 +204,7 @@ Verdict unreduced_gradients(const Run& run, bool with_wrapper, const std::string
   const bool whole = std::all_of(gradients.begin(), gradients.end(), is_unreduced);
   // Of an update's backwards some are reduced, and not the last.
   const bool in_part =
-      !whole && is_told_not_to_reduce(run) &&
+      !whole && is_told_not_to_reduce(run) && some_part_is_reduced(run) &&
       std::all_of(gradients.begin(), gradients.end(),
                   [](const GradientStep& step) { return are_unequal(step.reduced); });
   if (!whole && !in_part) return clean();

@@ -186,6 +186,7 @@ bool draws_a_share_of_its_share(const Run& run, const std::vector<Pass>& passes,
                                       ceil_div(size, w) / w, size / w / w};
   return size >= 4 * w * w && std::all_of(passes.begin(), passes.end(), [&](const Pass& pass) {
            const auto is_one = [&](const RankPass& rank) {
+             if (rank.batches.empty()) return false;
              const bool ran_out = rank.batches.back().size() < rank.batches.front().size();
              const bool fits = size % (w * w) == 0 && passes.size() > 1;
              return shares.count(rank.total()) > 0 && (ran_out || fits);
