@@ -49,6 +49,8 @@ def loader_begins(here: Recording, loader: Any) -> None:
 @listens("DataLoader", early=True)
 def pass_begins(here: Recording, loader: Any) -> None:
     loader_begins(loader)
+    if (stays := getattr(loader, "_iterator", None)) is not None:  # what it fetched for a pass before is thrown away
+        here.queues.pop(stays, None)
     data = loader.dataset
     if isinstance(data, IterableDataset):  # its length may be a guess, or one rank's
         epoch, size, told = vars(data).get("epoch", 0), 0, (0, 0)

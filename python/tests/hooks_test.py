@@ -211,26 +211,35 @@ class Hooks(unittest.TestCase):
     def test_a_process_goes_on_where_its_model_takes_a_file_before_the_first_update(self):
         rank = self.here.begin(0, 2)
         loader = DataLoader(TensorDataset(torch.zeros(4)))
+
+        def train(skipped=0):
+            for number, _ in enumerate(loader):
+                if number >= skipped:
+                    torch.ones((), requires_grad=True).backward()
+
         with tempfile.TemporaryDirectory(prefix="lockstep-test-") as folder:
             model, _optimizer, schedule, path = self.model_and_file(folder)
             torch.save(model.state_dict(), path)
             rank.calls.clear()
             model.load_state_dict({key: value.clone() for key, value in model.state_dict().items()})
-            list(loader)  # averaged weights, say: no file was read
+            train()  # averaged weights, say: no file was read
             state = torch.load(path)
-            list(loader)
+            train()
             model.load_state_dict(state)
             with torch.no_grad():
                 list(loader)
             self.assertNotIn("training_state", rank.calls)
-            list(loader)
-            list(loader)
+            train()
+            train()
             [(moment, parts)] = rank.calls.pop("training_state")
             self.assertEqual((moment, parts["scheduler"]), ("resumed", False))
             self.assertLess(rank.told.index("training_state"), len(rank.told))
             rank.steps = 1  # it trains, and takes its best weights back
             model.load_state_dict(torch.load(path))
-            list(loader)
+            train()
+            rank.steps = 0
+            model.load_state_dict(torch.load(path))
+            train(skipped=3)  # which it goes on with is not known
             self.assertNotIn("training_state", rank.calls)
             schedule.step(5)  # it is told where it stands
             torch.save(model.state_dict(), path)
@@ -269,6 +278,13 @@ class Hooks(unittest.TestCase):
             pass
         begins = [call[2:] for call in rank.heard if call[0] == "pass_begins"]
         return begins[0], [call[1] for call in rank.heard if call[0] == "dealt"]
+
+    def test_workers_that_stay_forget_what_they_fetched_for_a_pass_that_was_broken_off(self):
+        loader = DataLoader(TensorDataset(torch.arange(8)), batch_size=2, num_workers=1, persistent_workers=True)
+        self.here.begin(0, 2)
+        for _ in loader:
+            break
+        self.assertEqual(self.pass_over(loader)[1], [[0, 1], [2, 3], [4, 5], [6, 7]])
 
     def test_samples_of_a_stream_go_by_their_content(self):
         first, batches = self.pass_over(DataLoader(Stream(), batch_size=4))

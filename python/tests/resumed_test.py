@@ -46,6 +46,10 @@ class Resumed(unittest.TestCase):
         self.assertEqual(found, set())
         self.assertEqual(watched, self.run_twice())
 
+    def test_that_skips_what_it_was_given_before_is_right(self):
+        _, found = self.findings("skips")
+        self.assertEqual(found, set())
+
     def test_that_forgets_is_named(self):
         _, found = self.findings("optimizer", "scheduler", "epoch")
         self.assertEqual(found, {(name, (0, 1)) for name in ("optimizer-state-missing", "resume-repeats-epoch",
