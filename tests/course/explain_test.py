@@ -4,7 +4,6 @@ usage: explain_test.py PROGRAM
 """
 
 import collections
-import errno
 import os
 import pathlib
 import pty
@@ -13,6 +12,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 PROGRAM = None
@@ -32,21 +32,27 @@ def call(*arguments, **environment):
 
 
 def on_a_terminal(*arguments, **environment):
-    """What the program writes to a terminal."""
+    """What the program writes to a terminal. Its side stays open until all was read: where it is closed, what is still
+    under way may be lost."""
     ours, theirs = pty.openpty()
+    end, text = b"\0", b""
     with subprocess.Popen([PROGRAM, *arguments], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs,
                           env={**os.environ, "TERM": "xterm", "NO_COLOR": "", **environment}) as process:
-        os.close(theirs)
-        text = b""
-        try:
-            while part := os.read(ours, 65536):
-                text += part
-        except OSError as error:
-            if error.errno != errno.EIO:  # the other side has been closed
-                raise
-        os.close(ours)
-        process.wait(DEADLINE_S)
-    return text.decode().replace("\r\n", "\n")
+        def wait():
+            try:
+                process.wait(DEADLINE_S)
+            finally:
+                process.kill()
+                os.write(theirs, end)
+
+        waits = threading.Thread(target=wait)
+        waits.start()
+        while not text.endswith(end):
+            text += os.read(ours, 65536)
+        waits.join()
+    os.close(ours)
+    os.close(theirs)
+    return text.removesuffix(end).decode().replace("\r\n", "\n")
 
 
 def processor_time_of_children():
@@ -192,7 +198,7 @@ class Explain(unittest.TestCase):
 
     def test_it_loads_no_torch(self):
         libraries = subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, timeout=DEADLINE_S, check=True).stdout
-        self.assertNotRegex(libraries, r"torch|c10")
+        self.assertNotRegex(libraries, r"lib(torch|c10)")  # not in an address
 
 
 if __name__ == "__main__":
