@@ -189,7 +189,10 @@ std::vector<Pass> find_passes(const Run& run, const std::string& phase) {
   for (auto& [place, pass] : side_by_side)
     if (pass.ranks.size() == run.ranks.size()) passes.push_back(std::move(pass));
   for (auto& pass : passes)
-    tally(batches_of(pass), [&](std::int64_t, std::int64_t times) { add(pass.drawn, times); });
+    tally(batches_of(pass), [&](std::int64_t id, std::int64_t times) {
+      add(pass.drawn, times);
+      pass.by_content = pass.by_content || id < 0;
+    });
   return passes;
 }
 
@@ -233,15 +236,6 @@ Draws draws(const RankPass& pass) {
 
 Draws draws(const Pass& pass) {
   return draws_in(batches_of(pass));
-}
-
-bool goes_by_content(const Pass& pass) {
-  const auto is_one = [](Batch ids) {
-    return std::any_of(ids.begin(), ids.end(), [](std::int64_t id) { return id < 0; });
-  };
-  return std::any_of(pass.ranks.begin(), pass.ranks.end(), [&](const RankPass& rank) {
-    return std::any_of(rank.batches.begin(), rank.batches.end(), is_one);
-  });
 }
 
 bool has_overlaps_and_gaps(const DrawCounts& all, std::int64_t size) {

@@ -45,6 +45,9 @@ struct DrawCounts {
 struct Pass {
   std::vector<RankPass> ranks;  // as Run::ranks
   DrawCounts drawn;             // by all of them
+  // Samples of a stream have no positions. Their ids are hashes of their content, less than 0: what augmentation
+  // changes is another sample, and two that are equal are one.
+  bool by_content = false;
   std::int64_t step() const { return ranks.front().step; }
 };
 
@@ -66,10 +69,6 @@ struct Draws : DrawCounts {
 Draws draws(const std::vector<std::int64_t>& ids);
 Draws draws(const RankPass& pass);
 Draws draws(const Pass& pass);  // of all ranks
-
-// Samples of a stream have no positions. Their ids are hashes of their content, less than 0: what augmentation changes is
-// another sample, and two that are equal are one.
-bool goes_by_content(const Pass& pass);
 
 // "3 of 12", for the evidence.
 std::string of(std::int64_t part, std::int64_t whole);

@@ -16,9 +16,8 @@ struct Ranks {
     for (const auto& rank : trace.ranks) traces[rank.participant.rank] = &rank;
     for (const auto& end : trace.ends) ends[static_cast<int>(end.rank)] = &end;
     for (const auto& rank : trace.ranks)
-      for (std::size_t i = rank.last_attempt; i < rank.events.size(); ++i) {
+      for (std::size_t i = rank.last_attempt; i < rank.events.size(); ++i)
         last_ns = std::max({last_ns, rank.events[i].time_ns, rank.events[i].left_ns});
-      }
     for (const auto& end : trace.ends) last_ns = std::max(last_ns, end.ended_ns);
   }
   const trace::ParticipantTrace* trace_of(int rank) const {

@@ -68,14 +68,14 @@ std::size_t epochs_told(const Run& run) {
 // What missing-set-epoch and set-epoch-on-copy share: one shuffled order in all passes.
 struct FrozenOrder {
   std::optional<Verdict> other;  // what to answer where the order is not frozen
-  std::vector<Pass> passes;
+  const std::vector<Pass>& passes;
 };
 
 FrozenOrder frozen_order(const Run& run) {
   FrozenOrder result{std::nullopt, finished_passes(run, "train")};
   if (result.passes.size() < 2)
     result.other = not_triggered(kTwoPasses);
-  else if (goes_by_content(result.passes.front()))
+  else if (result.passes.front().by_content)
     result.other = not_triggered(kNoPositions);
   else if (!all_in_one_order(result.passes))
     result.other = clean();
@@ -104,8 +104,7 @@ bool begins_as(const RankPass& pass, const RankPass& last) {
 
 // No id is drawn twice, but for a sampler's padding, which repeats fewer ids than there are ranks.
 bool is_of_one_order(const Pass& pass) {
-  const auto& all = pass.drawn;
-  return all.again() < static_cast<std::int64_t>(pass.ranks.size());
+  return pass.drawn.again() < static_cast<std::int64_t>(pass.ranks.size());
 }
 
 // How many batches both passes begin with. 0 where they differ in length, or are of one epoch.
@@ -193,7 +192,7 @@ Verdict epoch_set_after_prefetch(const Run& run) {
   const auto& passes = finished_passes(run, "train");
   if (passes.size() < 2) return not_triggered(kTwoPasses);
   if (epochs_told(run) == 0) return not_triggered("no epoch was told");
-  if (goes_by_content(passes.front())) return not_triggered(kNoPositions);
+  if (passes.front().by_content) return not_triggered(kNoPositions);
   if (pairs_in(passes.front()) < kEnoughPairs)
     return not_triggered("too few samples to tell a shuffled order");
   if (is_frozen_though_told(passes) || !looks_shuffled(passes.front())) return clean();

@@ -104,18 +104,15 @@ std::int64_t different_batches(const RankPass& pass) {
   return static_cast<std::int64_t>(different.size());
 }
 
-constexpr std::size_t kEnoughContents = 16;
+constexpr std::int64_t kEnoughContents = 16;
 
 // Every rank drew the same samples of a stream, of which most come once: by chance two shares are not equal. Not so
-// where they hold a few values again and again.
-bool is_whole_on_all(const Pass& pass) {
-  if (pass.ranks.size() < 2 || !goes_by_content(pass)) return false;
-  const auto first = draws(pass.ranks.front());
-  return first.distinct.size() >= kEnoughContents &&
-         2 * static_cast<std::int64_t>(first.distinct.size()) > first.total &&
-         different_batches(pass.ranks.front()) > 1 && all_drew(pass, [&](const Draws& drawn) {
-           return drawn == first && drawn.total == first.total;
-         });
+// where they hold a few values again and again. `first`: what the first rank drew.
+bool is_whole_on_all(const Pass& pass, const Draws& first) {
+  return pass.ranks.size() > 1 && pass.by_content && first.different >= kEnoughContents &&
+         2 * first.different > first.total && different_batches(pass.ranks.front()) > 1 &&
+         all_drew(pass,
+                  [&](const Draws& drawn) { return drawn == first && drawn.total == first.total; });
 }
 
 Verdict stream_not_sharded(const Run& run) {
@@ -124,9 +121,9 @@ Verdict stream_not_sharded(const Run& run) {
   const bool together = train_together(run), same_set = reach_the_same(run);
   bool by_content = false;
   for (const auto& pass : passes) {
-    by_content = by_content || goes_by_content(pass);
+    by_content = by_content || pass.by_content;
     const auto first = draws(pass.ranks.front());
-    if (together && is_whole_on_all(pass))
+    if (together && is_whole_on_all(pass, first))
       return found({.ranks = run.numbers,
                     .step = pass.step(),
                     .evidence = "in one pass every rank drew the same " +
