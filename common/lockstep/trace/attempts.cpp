@@ -27,9 +27,7 @@ std::int64_t first_moment(const Trace& attempt) {
 std::int64_t last_moment(const std::map<int, ParticipantTrace>& ranks) {
   auto last = std::numeric_limits<std::int64_t>::min();
   for (const auto& [number, rank] : ranks)
-    for (const auto& event : rank.events) {
-      last = std::max({last, event.time_ns, event.left_ns});
-    }
+    for (const auto& event : rank.events) last = std::max({last, event.time_ns, event.left_ns});
   return last;
 }
 

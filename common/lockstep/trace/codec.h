@@ -54,8 +54,8 @@ class Encoder {
     }
   }
   void put(Ids& ids) {
-    auto list = ids.list();
-    put(list);
+    count(ids.size());
+    bytes(ids.begin(), ids.size() * sizeof(std::int64_t));
   }
   template <class T>
   requires std::is_class_v<T>
