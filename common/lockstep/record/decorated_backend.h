@@ -3,7 +3,7 @@
 
 #include <c10/util/FunctionRef.h>
 #include <lockstep/dist/process_group.h>
-#include <torch/headeronly/version.h>
+#include <lockstep/record/torch_version.h>
 
 #include <chrono>
 #include <cstdint>
@@ -12,9 +12,6 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
-
-#define LOCKSTEP_TORCH_2_14 (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 14)
-#define LOCKSTEP_TORCH_2_15 (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15)
 
 namespace lockstep::record {
 

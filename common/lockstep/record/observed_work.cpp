@@ -1,7 +1,7 @@
 #include <ATen/core/ivalue_inl.h>
 #include <lockstep/base/clock.h>
 #include <lockstep/record/observed_work.h>
-#include <torch/headeronly/version.h>
+#include <lockstep/record/torch_version.h>
 
 #include <atomic>
 #include <string>
@@ -56,12 +56,12 @@ class ObservedWork final : public c10d::Work {
   }
   float getDuration() const override { return inner_->getDuration(); }
   std::uint64_t getSequencenumber() const override { return inner_->getSequencenumber(); }
-#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 14
+#if LOCKSTEP_TORCH_2_14
   std::chrono::milliseconds getTimeout() const override {
     return inner_->getTimeout();
   }
 #endif
-#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15
+#if LOCKSTEP_TORCH_2_15
   std::uint64_t getCompletionKey() const override {
     return inner_->getCompletionKey();
   }
