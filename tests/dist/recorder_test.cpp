@@ -249,6 +249,17 @@ TEST(Recorder, WithoutAnEngineTheOptimizersParametersAreTheModel) {
               ElementsAre("no-gradient-sync"));
 }
 
+// A step on these samples, which the program takes out of its data by itself.
+template <class Ids, class Model, class Optimizer>
+void step_on(const Ids& ids, Model& model, Optimizer& optimizer, const TensorData& data) {
+  const auto rows = at::tensor(std::vector<std::int64_t>(ids.begin(), ids.end()));
+  optimizer.zero_grad();
+  torch::cross_entropy_loss(model(data.inputs.index_select(0, rows)),
+                            data.targets.index_select(0, rows))
+      .backward();
+  optimizer.step();
+}
+
 // A program with data of its own: the k-th forward takes the k-th batch that was dealt.
 TEST(Recorder, WithoutItsDataTheBatchesThatWereDealtAreTheSamples) {
   const auto trace = record([](const ProcessGroupPtr& group, const TensorData& data) {
@@ -259,14 +270,7 @@ TEST(Recorder, WithoutItsDataTheBatchesThatWereDealtAreTheSamples) {
     for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
       sampler.set_epoch(epoch);
       sampler.reset();
-      while (const auto ids = sampler.next(kBatch)) {
-        const auto rows = at::tensor(std::vector<std::int64_t>(ids->begin(), ids->end()));
-        optimizer.zero_grad();
-        torch::cross_entropy_loss(model(data.inputs.index_select(0, rows)),
-                                  data.targets.index_select(0, rows))
-            .backward();
-        optimizer.step();
-      }
+      while (const auto ids = sampler.next(kBatch)) step_on(*ids, model, optimizer, data);
     }
   });
   EXPECT_THAT(names_of(diagnose::diagnose(trace)), SizeIs(0));
@@ -328,12 +332,7 @@ TEST(Recorder, APassEndsWhereTheProgramAsksForMore) {
       int batches = 0;
       while (const auto ids = sampler.next(kBatch)) {
         if (++batches == 3 && ahead) asks_for_more();
-        const auto rows = at::tensor(std::vector<std::int64_t>(ids->begin(), ids->end()));
-        optimizer.zero_grad();
-        torch::cross_entropy_loss(model(data.inputs.index_select(0, rows)),
-                                  data.targets.index_select(0, rows))
-            .backward();
-        optimizer.step();
+        step_on(*ids, model, optimizer, data);
       }
       if (!ahead) asks_for_more();
       barrier(*group);
