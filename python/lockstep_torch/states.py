@@ -83,8 +83,8 @@ def goes_on(here: Recording) -> None:
 
 
 def trains(here: Recording) -> None:
-    """A process that throws batches away, as one that skips those of before, has been given more than a loader fetches
-    ahead. Which of them it goes on with is not known, and so nothing is told."""
+    """A program that was given more batches than a loader fetches ahead throws some away, such as those that it trained
+    on before. Which of them it goes on with is not known, and so nothing is told."""
     if here.resumes and here.drawn > AHEAD:
         here.resumes = False
     if here.resumes:
