@@ -72,6 +72,36 @@ TEST_P(Collectives, NeedToBeRecorded) {
             State::not_applicable);
 }
 
+// Two updates of an engine with 64 elements, which reduces them at once; before its second reduction the last rank
+// reduces a number.
+TEST_P(Collectives, OfOneRankBeforeTheEnginesAreItsOwn) {
+  for (const bool engine_only : {true, false}) {
+    auto trace = calls(GetParam(), "allreduce", [](auto& c) { c.sizes = {1}; });
+    for (auto& rank : trace.ranks) {
+      std::vector<trace::Event> calls = std::move(rank.events);
+      calls.pop_back();  // nobody gets further
+      rank.events.clear();
+      record(rank, -1, trace::Model{{"w"}, {{64}}, {"float"}});
+      record(rank, -1, trace::Engine{"distributed_data_parallel", 1});
+      for (auto& call : calls) {
+        const auto step = call.step;
+        record(rank, step, trace::Forward{true});
+        rank.events.push_back(std::move(call));
+        // Something else is reduced in every update: whose call has another size is not known.
+        if (!engine_only)
+          record(rank, step,
+                 trace::Collective{0, step + 1, "own", "allreduce", "sum", -1, "float", {8}}, 1);
+        record(rank, step, trace::Update{{0.1}});
+      }
+    }
+    const auto last = GetParam() - 1;
+    if (engine_only)
+      expect_only(trace, "rank-conditional-collective", {last}, 1);
+    else
+      expect_only(trace, "shape-mismatch", odd_one_out(GetParam(), last), 1);
+  }
+}
+
 TEST_P(Collectives, OfAnotherModelAreExplainedByIt) {
   auto trace = calls(GetParam(), "allreduce", [](auto& c) { c.sizes = {65}; });
   for (int r = 0; r < GetParam(); ++r)

@@ -19,6 +19,16 @@ TEST_P(Gradient, KeptFromTheLastStepIsNamedAtTheSecondStep) {
   expect_only(job.run(), "gradients-not-zeroed", all_ranks(GetParam()), 1);
 }
 
+// It clears those that it has.
+TEST_P(Gradient, KeptByAnOptimizerOfOtherParametersFollowsFromThat) {
+  Job job(GetParam());
+  job.zero_gradients = false;
+  auto trace = job.run();
+  const auto start = summarize(draw_values(7, 0, 0));
+  for (auto [step, parameters] : each<trace::Parameters>(trace)) parameters.values = start;
+  expect_only(trace, "optimizer-built-on-other-parameters", all_ranks(GetParam()), 0);
+}
+
 TEST(GradientOfOneRank, KeptFromTheLastStepIsNamed) {
   Job job(1);
   job.zero_gradients = false;

@@ -314,6 +314,50 @@ TEST_P(Hanging, GroupsThatNotAllMakeAreNamedByTheRanksThatDoNot) {
   expect_nothing(whole.play());
 }
 
+// A rank that left no trace never began, where all of them are on one machine.
+TEST_P(Hanging, ARankWithoutATraceSkippedTheStartOnItsMachineAlone) {
+  std::vector<std::int64_t> everyone;
+  for (int rank = 0; rank < world_size(); ++rank) everyone.push_back(rank);
+  for (const int on_this_machine : {world_size(), 1}) {
+    HangJob job(world_size());
+    for (int rank = 0; rank < last(); ++rank)
+      job.only(rank, trace::Placement{.local_world_size = on_this_machine})
+          .only(rank, trace::Group{"join", "0", everyone});
+    auto trace = job.play();
+    trace.ranks.pop_back();
+    if (on_this_machine == 1)
+      expect_nothing(trace);
+    else
+      expect_only(trace, "rank-skips-init", {last()}, -1);
+  }
+}
+
+// Each rank numbers the groups that it makes.
+TEST_P(Hanging, RanksThatMakeTheNextGroupInAnothersPlaceAreNamed) {
+  std::vector<std::int64_t> everyone;
+  for (int rank = 0; rank < world_size(); ++rank) everyone.push_back(rank);
+  HangJob job(world_size());
+  job.all(trace::Group{"join", "0", everyone}).all(trace::Group{"joined", "0", everyone});
+  std::vector<int> others;
+  for (int rank = 1; rank < world_size(); ++rank) {
+    others.push_back(rank);
+    job.only(rank, trace::Group{"join", "1", everyone})
+        .only(rank, trace::Group{"joined", "1", everyone});
+  }
+  job.only(0, trace::Group{"join", "1", {0}}).only(0, trace::Group{"joined", "1", {0}});
+  job.only(0, trace::Group{"join", "2", everyone});
+  expect_only(job.play(), "subgroup-created-by-members-only", others, -1);
+}
+
+TEST_P(Hanging, ARankThatIsGoneWithoutAWordHasDied) {
+  auto trace = steps(2).only(0, call("allreduce", 9)).play();
+  end(trace, last(), "signalled", 0);
+  end_others(trace, last());
+  expect_only(trace, "peer-dies", {last()}, 0);
+  EXPECT_NE(diagnose::diagnose(trace).findings[0].evidence.find("is gone without a word"),
+            std::string::npos);
+}
+
 TEST_P(Hanging, EarlierAttemptsAreOver) {
   auto job = steps(2);
   for (int rank = 0; rank < last(); ++rank) job.only(rank, call("broadcast", 1));

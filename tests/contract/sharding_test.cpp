@@ -202,6 +202,24 @@ TEST_P(Sharding, ByFilesAndByASamplerIsNamed) {
   expect_only(by_files(GetParam(), GetParam()).run(), "sharded-twice", all_ranks(GetParam()), 0);
 }
 
+// Nobody says how large all of it is: each rank has its own files, and positions in their list for ids.
+TEST_P(Sharding, OfEachRanksOwnDataByASamplerIsNamed) {
+  Job job(GetParam());
+  job.samples = 32;
+  const auto own_files = [](int rank) {
+    const auto own = static_cast<std::uint64_t>(rank);
+    return trace::Dataset{"train", 32, 32, 20 + own, 30 + own, 0};
+  };
+  job.dataset = own_files;
+  job.order = [w = GetParam()](int rank, int pass) { return deal({32, w}, rank, pass); };
+  expect_only(job.run(), "sharded-twice", all_ranks(GetParam()), 0);
+  job.order = [](int rank, int pass) { return permutation(32, 10 * pass + rank); };
+  expect_nothing(job.run());  // each draws all of its own
+  job.order = [w = GetParam()](int rank, int pass) { return deal({32, w}, rank, pass); };
+  job.dataset = [](int) { return trace::Dataset{"train", 32, 32, 20, 30, 0}; };
+  expect_nothing(job.run());  // all of them have the same files
+}
+
 TEST_P(Sharding, ByFilesAndByASamplerThatCutsIsNamed) {
   auto job = by_files(GetParam(), GetParam());
   job.order = [w = GetParam()](int rank, int pass) {

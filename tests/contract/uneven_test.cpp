@@ -175,11 +175,19 @@ TEST_P(Uneven, BatchesAreNotToBlameForARankThatEndsBeforeItsNextPass) {
                              .sizes = {kElements}},
            0);
   }
-  EXPECT_EQ(state(trace, "uneven-batches"), State::clean);
+  const auto expect_neither = [&] {
+    EXPECT_EQ(state(trace, "uneven-batches"), State::clean);
+    EXPECT_EQ(state(trace, "local-early-stop"), State::clean);
+  };
+  expect_neither();
   // It raised, as Python does: its trace has an end, and it let go of no group.
   trace.ranks[1].closed = true;
   for (auto& rank : trace.ranks) record(rank, -1, trace::Group{"joined", "world", {0, 1}});
+  expect_neither();
+  // It let go: it has stopped, and the others have not.
+  record(trace.ranks[1], 3, trace::Group{"leave", "world", {0, 1}});
   EXPECT_EQ(state(trace, "uneven-batches"), State::clean);
+  expect_only(trace, "local-early-stop", {1}, 3);
 }
 
 TEST_P(Uneven, EqualBatchesAreRight) {

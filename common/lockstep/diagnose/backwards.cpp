@@ -59,7 +59,8 @@ class SpanReader {
     any_ = true;
     if (!wanted_) return;
     span_.arrived.push_back(gradient.parameter);
-    if (!span_.backwards.empty()) span_.backwards.back().arrived.push_back(gradient.parameter);
+    for (auto* parts : {&span_.backwards, &span_.forwards})
+      if (!parts->empty()) parts->back().arrived.push_back(gradient.parameter);
   }
   void take(const trace::Collective& call) {
     if (!started_ || !may_carry_gradients(call)) return;

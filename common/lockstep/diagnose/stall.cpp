@@ -239,7 +239,9 @@ std::string words(const RankAtStall& rank, const std::string& place) {
     case RankState::raised:
       return "raised an error of its own before " + place;
     case RankState::dead:
-      return "was ended by " + signal_name(static_cast<int>(rank.end->signal)) +
+      return (rank.end->signal == 0
+                  ? "is gone without a word (a signal, or _exit)"
+                  : "was ended by " + signal_name(static_cast<int>(rank.end->signal))) +
              (rank.call ? " in " : " before ") + place;
     case RankState::stopped:
       return "was frozen by " + signal_name(static_cast<int>(rank.end->signal)) +
@@ -341,6 +343,13 @@ std::string to_text(const Stall& place) {
   if (!waiting.empty())
     text += (text.empty() ? "" : "\n") + ranks_text(waiting, "waits in ", "wait in ") + name;
   if (all_wait) text += "\nevery rank has come to it: look at what is between them, the network";
+  return text;
+}
+
+std::string one_line(const Stall& place) {
+  auto text = to_text(place);
+  for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos;)
+    text.replace(at, 1, "; ");
   return text;
 }
 

@@ -74,5 +74,6 @@ const std::optional<Stall>& stall_of(const Run& run);  // of kStallTime
 // rank that does not merely wait, then one for those that do. Where all of them do, it is what is
 // between them that does not answer.
 std::string to_text(const Stall& place);
+std::string one_line(const Stall& place);  // the same, "; " between
 
 }  // namespace lockstep::diagnose

@@ -72,12 +72,18 @@ struct ReadyTwice {
   std::size_t counted = 0;  // parameters that had come by then
 };
 std::optional<ReadyTwice> ready_twice(const UpdateSpan& span) {
+  // Where no losses were recorded, backwards are told apart by their forwards only: a second one may begin anywhere.
+  const bool by_loss = !span.backwards.empty();
   std::set<std::int64_t> counted;
-  for (const auto& backward : span.backwards) {
-    for (const auto parameter : backward.arrived)
+  const auto all = [&] {
+    return static_cast<std::int64_t>(counted.size()) >= span.engine_parameters;
+  };
+  for (const auto& backward : by_loss ? span.backwards : span.forwards) {
+    for (const auto parameter : backward.arrived) {
+      if (!by_loss && all()) counted.clear();
       if (!counted.insert(parameter).second) return ReadyTwice{parameter, counted.size()};
-    const bool all = static_cast<std::int64_t>(counted.size()) >= span.engine_parameters;
-    if (all || backward.reduced >= span.engine_elements) counted.clear();
+    }
+    if (all() || backward.reduced >= span.engine_elements) counted.clear();
   }
   return std::nullopt;
 }
@@ -197,11 +203,11 @@ Verdict parameter_ready_twice(const Run& run) {
   bool looked = false;
   const auto fault = ranks_with(run, [&](const std::vector<UpdateSpan>& spans, std::size_t i) {
     const auto& span = spans[i];
-    if (span.backwards.empty() || span.arrived.empty()) return false;
+    if ((span.backwards.empty() && span.forwards.empty()) || span.arrived.empty()) return false;
     looked = true;
     return !span.updated && ready_twice(span).has_value();
   });
-  if (!looked) return not_triggered("no loss with its gradients' arrival was recorded");
+  if (!looked) return not_triggered("no loss or forward with its gradients' arrival was recorded");
   if (!fault.first) return any_stopped_unseen(run) ? not_triggered(kStoppedUnseen) : clean();
   const auto twice = *ready_twice(*fault.first);
   return found({.ranks = fault.ranks,
@@ -277,14 +283,14 @@ std::vector<Detector> engine_detectors() {
        .participants = Participants::ranks,
        .fewest = 1,
        .complete = false,
-       .accounts_for = {"update-differs"},
+       .accounts_for = {"update-differs", "gradients-not-zeroed"},
        .detect = optimizer_built_on_other_parameters},
       // Rule: in the update that a rank did not live to make, a parameter's gradient came again
       // before a backward had brought or reduced all of them, and no sync_gradients had told the
       // engine to wait. Not fooled by accumulation, nor by a layer that is used twice in one
       // forward. not_triggered as unused-parameter.
       {.slug = "parameter-ready-twice",
-       .needs = {"model", "engine", "loss", "gradient_arrived", "collective"},
+       .needs = {"model", "engine", "gradient_arrived", "collective"},
        .fewest = 1,
        .complete = false,
        .stage = Stage::ranks_differ,

@@ -15,18 +15,12 @@ std::vector<int> numbers_of(const std::vector<const RankAtStall*>& ranks) {
   return numbers;
 }
 
-std::string one_line(std::string text) {
-  for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos;)
-    text.replace(at, 1, "; ");
-  return text;
-}
-
 // A finding at the place where the job stalls.
 Verdict found_at(const Stall& place, std::vector<int> ranks, const std::string& before = "") {
   return found({.ranks = std::move(ranks),
                 .step = place.step,
                 .sequence = place.sequence,
-                .evidence = before + one_line(to_text(place))});
+                .evidence = before + one_line(place)});
 }
 
 // The ranks in this state where others wait.
@@ -116,33 +110,6 @@ bool are_missing_for_a_reason(const Stall& still) {
   });
 }
 
-Verdict local_early_stop(const Run& run) {
-  std::vector<std::vector<std::int64_t>> decisions;
-  for (const auto* rank : run.ranks) {
-    auto& of_rank = decisions.emplace_back();
-    for (const auto& at : rank->latest<trace::Decision>())
-      if (at.event->name == "stop") of_rank.push_back(at.event->value);
-    if (of_rank.empty()) return not_triggered("a rank recorded no decision to stop or to go on");
-  }
-  std::size_t fewest = decisions.front().size();
-  for (const auto& of_rank : decisions) fewest = std::min(fewest, of_rank.size());
-  for (std::size_t n = 0; n < fewest; ++n) {
-    std::vector<int> stop, go_on;
-    for (std::size_t r = 0; r < decisions.size(); ++r)
-      (decisions[r][n] != 0 ? stop : go_on).push_back(run.numbers[r]);
-    if (stop.empty() || go_on.empty()) continue;
-    const auto& place = stall_of(run);
-    return found({.ranks = stop,
-                  .step = place ? place->step : -1,
-                  .sequence = place ? place->sequence : -1,
-                  .evidence = "by decision " + std::to_string(n + 1) + " " +
-                              ranks_text(stop, "ends", "end") + " training, and " +
-                              ranks_text(go_on, "goes", "go") + " on" +
-                              (place ? ": " + one_line(to_text(*place)) : "")});
-  }
-  return clean();
-}
-
 Verdict evaluation_through_wrapper_on_one_rank(const Run& run) {
   if (!has_calls(run)) return not_triggered("no collective was recorded");
   const auto& still = stall_of(run);
@@ -180,7 +147,7 @@ Verdict evaluation_through_wrapper_on_one_rank(const Run& run) {
                 .evidence = ranks_text(ranks, "evaluates", "evaluate") +
                             " through what communicates, alone: " + numbered(*first->collective) +
                             " belongs to no evaluation of the others" +
-                            (still ? ". " + one_line(to_text(*still)) : "")});
+                            (still ? ". " + one_line(*still) : "")});
 }
 
 Verdict async_work_not_waited(const Run& run) {
@@ -245,12 +212,6 @@ Verdict no_progress(const Run& run) {
 
 std::vector<Detector> hanging_detectors() {
   return {
-      // Rule: by the decision "stop" of the same number, ranks went apart.
-      {.slug = "local-early-stop",
-       .needs = {"decision"},
-       .participants = Participants::ranks,
-       .stage = Stage::membership,
-       .detect = local_early_stop},
       // Rule: what explains where the job stalls (stall.h) is a rank that was ended by a
       // signal.
       {.slug = "peer-dies",

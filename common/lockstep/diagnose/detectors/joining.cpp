@@ -6,6 +6,7 @@
 #include <iterator>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <set>
 
 namespace lockstep::diagnose {
@@ -17,7 +18,9 @@ constexpr auto kNever = std::numeric_limits<std::int64_t>::max();
 struct Making {
   std::string name;
   std::int64_t time_ns = 0;
-  std::vector<std::int64_t> members;
+  std::vector<std::int64_t> members;  // by the first rank that came
+  std::map<std::vector<std::int64_t>, std::vector<int>>
+      came_for;                // ranks, by the members that each meant
   std::set<int> came, joined;  // ranks
   // Those that came and never got further; and those that never came.
   std::vector<int> inside() const {
@@ -26,10 +29,19 @@ struct Making {
                         std::back_inserter(ranks));
     return ranks;
   }
-  std::vector<int> missing(const Run& run) const {
+  std::vector<int> missing(const std::vector<int>& of) const {
     std::vector<int> ranks;
-    std::set_difference(run.numbers.begin(), run.numbers.end(), came.begin(), came.end(),
-                        std::back_inserter(ranks));
+    std::set_difference(of.begin(), of.end(), came.begin(), came.end(), std::back_inserter(ranks));
+    return ranks;
+  }
+  // Those that made a later group in its place: they are no members of what others made.
+  std::vector<int> left_it_out() const {
+    std::vector<int> ranks;
+    for (const auto& [meant, makers] : came_for)
+      for (const auto& [other, ranks_of_other] : came_for)
+        for (const int rank : ranks_of_other)
+          if (meant != other && !std::binary_search(meant.begin(), meant.end(), rank))
+            ranks.push_back(rank);
     return ranks;
   }
 };
@@ -45,6 +57,7 @@ std::vector<Making> makings_of(const Run& run) {
       if (at.event->action == "joined") making.joined.insert(run.numbers[r]);
       if (at.event->action != "join") continue;
       making.came.insert(run.numbers[r]);
+      making.came_for[at.event->members].push_back(run.numbers[r]);
       making.time_ns = std::min(making.time_ns, at.time_ns);
       if (making.members.empty()) making.members = at.event->members;
     }
@@ -54,14 +67,31 @@ std::vector<Making> makings_of(const Run& run) {
   return all;
 }
 
+// The ranks that should take part: all recorded ones; where one machine holds the job, also those that left no trace.
+std::vector<int> expected(const Run& run) {
+  const bool one_machine = std::all_of(run.ranks.begin(), run.ranks.end(), [&](const auto* rank) {
+    const auto placed = rank->template latest<trace::Placement>();
+    return !placed.empty() && placed.back().event->local_world_size == run.world_size;
+  });
+  if (!one_machine) return run.numbers;
+  std::vector<int> all(static_cast<std::size_t>(run.world_size));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
 Verdict judge(const Run& run, bool first) {
   const auto makings = makings_of(run);
   if (makings.empty()) return not_triggered("no group was made, as far as recorded");
   for (std::size_t i = first ? 0 : 1; i < (first ? 1 : makings.size()); ++i) {
     const auto& making = makings[i];
+    if (const auto ranks = making.left_it_out(); !first && !ranks.empty())
+      return found({.ranks = ranks,
+                    .evidence = ranks_text(ranks, "took", "took") +
+                                " no part in making the group " + making.name +
+                                " of other ranks, and made a later one in its place"});
     const auto inside = making.inside();
     if (inside.empty()) continue;
-    const auto missing = making.missing(run);
+    const auto missing = making.missing(expected(run));
     if (missing.empty()) continue;
     return found({.ranks = missing,
                   .evidence = ranks_text(inside, "waits", "wait") + " in making the group " +
@@ -82,10 +112,11 @@ std::vector<Detector> joining_detectors() {
       {.slug = "rank-skips-init",
        .needs = {"group"},
        .participants = Participants::ranks,
+       .complete = false,
        .stage = Stage::membership,
        .detect = [](const Run& run) { return judge(run, true); }},
       // Rule: ranks wait to join a later group, and ranks that are no members of it took no part in
-      // making it.
+      // making it; or they made another one under its name, which is the one that came next.
       {.slug = "subgroup-created-by-members-only",
        .needs = {"group"},
        .participants = Participants::ranks,

@@ -1,4 +1,5 @@
 // How the collectives differ that ranks called in the same place.
+#include <lockstep/diagnose/backwards.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/stall.h>
 #include <lockstep/diagnose/unequal_gather.h>
@@ -171,6 +172,30 @@ std::optional<Difference> moved_within_the_update(const Run& run, const std::vec
   return Difference{left_out ? Kind::conditional : Kind::order, moved, &place};
 }
 
+// In the update before, all ranks made the same calls, which were the engine's: they held as many elements as it has.
+// Ranks that now call something else make a call of their own before those.
+std::optional<Difference> one_more_than_the_engine(const Run& run, const std::vector<Call>& place) {
+  const auto& first = place.front();
+  if (first.collective->op != "allreduce") return std::nullopt;
+  constexpr auto kAll = std::numeric_limits<std::int64_t>::max();
+  std::set<Sequel> patterns;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r) {
+    patterns.insert(calls_within(*run.ranks[r], first.collective->group, first.step - 1, kAll));
+    for (const auto& span : update_spans(run)[r])
+      if (span.step == first.step - 1 &&
+          (span.engine_elements == 0 || span.reduced != span.engine_elements))
+        return std::nullopt;
+  }
+  if (patterns.size() != 1) return std::nullopt;
+  const auto& engine = *patterns.begin();
+  std::vector<int> own;
+  for (const auto& call : place)
+    if (std::find(engine.begin(), engine.end(), signature(*call.collective)) == engine.end())
+      own.push_back(call.rank);
+  if (own.empty() || own.size() == place.size()) return std::nullopt;
+  return Difference{Kind::conditional, own, &place};
+}
+
 // Some ranks call from a pass of one phase, others from one of another: these have left out a call of that one.
 bool are_of_other_phases(const std::vector<Call>& place) {
   const auto phase_of = [](const Call& call) { return call.phase ? *call.phase : std::string(); };
@@ -195,8 +220,10 @@ std::optional<Difference> find_difference(const Run& run) {
   const auto one_more = with_one_more(run, place);
   if (!one_more.empty() && (other_operation || is_shifted(sequels, one_more)))
     return Difference{Kind::conditional, one_more, &place};
-  if (field == Kind::shape)
+  if (field == Kind::shape) {
     if (auto moved = moved_within_the_update(run, place)) return moved;
+    if (auto own = one_more_than_the_engine(run, place)) return own;
+  }
   return Difference{field, mismatch->odd, &place};
 }
 
@@ -355,7 +382,7 @@ std::vector<Detector> mismatches_detectors() {
       // Rule: some call one more: the others never call it, and their own call comes next, or came
       // before. Also where some wait in a collective before which the others ended in order. One
       // more call of the same operation with other sizes is a shape-mismatch, unless what follows
-      // was recorded.
+      // was recorded, or the update before had an engine's reductions alone.
       {.slug = "rank-conditional-collective",
        .needs = {"collective"},
        .complete = false,

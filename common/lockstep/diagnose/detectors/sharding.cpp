@@ -196,6 +196,27 @@ bool reach_all(const std::vector<const trace::Dataset*>& sets, std::int64_t size
   return std::all_of(sets.begin(), sets.end(), [&](const auto* set) { return set->size == size; });
 }
 
+// No rank's data are another's, and each takes its own for the whole.
+bool hold_their_own(const std::vector<const trace::Dataset*>& sets) {
+  std::set<std::uint64_t> different;
+  for (const auto* set : sets) different.insert(set->ids_as_set);
+  return different.size() == sets.size() && sets.size() > 1 &&
+         std::all_of(sets.begin(), sets.end(),
+                     [](const auto* set) { return set->size == set->global_size; });
+}
+
+// In every pass each rank drew exactly 1/W of what it holds.
+bool draw_a_share_of_their_own(const Run& run, const std::vector<Pass>& passes,
+                               const std::vector<const trace::Dataset*>& sets) {
+  return std::all_of(passes.begin(), passes.end(), [&](const Pass& pass) {
+    for (std::size_t r = 0; r < sets.size(); ++r)
+      if (sets[r]->size < 2 * run.world_size ||
+          share_drawn(pass.ranks[r], sets[r]->size, run.world_size) != Share::exact)
+        return false;
+    return true;
+  });
+}
+
 Verdict sharded_twice(const Run& run) {
   const auto sets = train_sets(run);
   if (sets.empty()) return not_triggered("a rank recorded no train data set");
@@ -214,6 +235,13 @@ Verdict sharded_twice(const Run& run) {
                               " in every pass, 1/" + std::to_string(run.world_size) +
                               " of its share, all ranks together " +
                               of(passes.front().drawn.different, size)});
+  if (hold_their_own(sets) && train_together(run) && draw_a_share_of_their_own(run, passes, sets))
+    return found({.ranks = run.numbers,
+                  .step = passes.front().step(),
+                  .evidence = "each rank holds other data than the others, and drew 1/" +
+                              std::to_string(run.world_size) + " of them: rank " +
+                              std::to_string(run.numbers.front()) + " " +
+                              of(passes.front().ranks.front().total(), sets.front()->size)});
   bool exact = true;
   for (const auto& pass : passes) {
     for (std::size_t r = 0; r < sets.size(); ++r) {
@@ -306,7 +334,8 @@ std::vector<Detector> sharding_detectors() {
        .fewest = 1,
        .detect = stream_not_sharded},
       // Rule: each rank holds only a part of the data set and draws exactly 1/W of that part in
-      // every pass, rounded up or down, no id on two ranks. Not fooled by ranks that draw all of
+      // every pass, rounded up or down, no id on two ranks; or each holds a data set of its own, and draws
+      // 1/W of that. Not fooled by ranks that draw all of
       // their own part, nor by passes that stop early, unless at exactly 1/W. As many whole batches
       // as fit into 1/W may be either (drop_last): not_triggered. Advice where each rank can reach
       // all samples, and draws exactly 1/W of its share in every pass, the last batch smaller than

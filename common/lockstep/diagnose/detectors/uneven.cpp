@@ -3,9 +3,11 @@
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/gradients.h>
 #include <lockstep/diagnose/passes.h>
+#include <lockstep/diagnose/stall.h>
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 namespace lockstep::diagnose {
 namespace {
@@ -122,32 +124,100 @@ bool are_own_means(const std::vector<std::vector<UpdateSpan>>& spans, std::int64
   });
 }
 
-Verdict uneven_batches(const Run& run) {
-  const auto now = progress(run);
-  if (!now) return not_triggered("a rank began no train pass");
-  if (now->waiting.empty() || now->ended.empty()) return clean();
-  if (now->fewest_of_waiting <= now->most_of_ended) return clean();
+// Some ranks wait in a collective for others whose last pass is over, and that never entered it.
+struct Uneven {
+  Progress now;
+  UnevenPass pass;
+  const trace::Collective* call = nullptr;  // that a rank waits in
+  // As many batches in every pass that all began: some ranks began none of those that follow.
+  bool by_whole_passes() const { return pass.least == 0; }
+};
+
+// Nothing where that is not so.
+std::optional<Uneven> find_uneven(const Run& run) {
+  auto now = progress(run);
+  if (!now || now->waiting.empty() || now->ended.empty()) return std::nullopt;
+  if (now->fewest_of_waiting <= now->most_of_ended) return std::nullopt;
   const auto stuck = [](const auto* rank) { return stuck_in(*rank) != nullptr; };
   if (!std::all_of(now->waiting_ranks.begin(), now->waiting_ranks.end(), stuck))
-    return clean();  // something else has ended it
-  const auto& call = *stuck_in(*now->waiting_ranks.front());
-  const auto stays = [&](const auto* rank) { return takes_part(*rank, call); };
+    return std::nullopt;  // something else has ended it
+  const auto* call = stuck_in(*now->waiting_ranks.front());
+  const auto stays = [&](const auto* rank) { return takes_part(*rank, *call); };
   if (std::any_of(now->ended_ranks.begin(), now->ended_ranks.end(), stays))
-    return clean();  // it waits for another
-  const auto pass = first_uneven_pass(run);
-  if (some_may_still_begin(run, pass)) return clean();
+    return std::nullopt;  // it waits for another
+  auto pass = first_uneven_pass(run);
+  if (some_may_still_begin(run, pass)) return std::nullopt;
+  return Uneven{std::move(*now), std::move(pass), call};
+}
+
+const char* const kNoPass = "a rank began no train pass";
+
+Verdict uneven_batches(const Run& run) {
+  if (!progress(run)) return not_triggered(kNoPass);
+  const auto uneven = run.once(find_uneven);
+  if (!uneven || uneven->by_whole_passes()) return clean();
+  const auto& [now, pass, call] = *uneven;
   return found({.ranks = odd_ones_out(run.numbers, pass.batches),
                 .step = pass.step,
-                .sequence = call.sequence,
+                .sequence = call->sequence,
                 .evidence = "in pass " + std::to_string(pass.number + 1) + " ranks have from " +
                             std::to_string(pass.least) + " to " + std::to_string(pass.most) +
-                            " batches; " + ranks_text(now->waiting, "is", "are") + " at batch " +
-                            std::to_string(now->fewest_of_waiting) + ", in " + call.op +
-                            " number " + std::to_string(call.sequence) + "; " +
-                            ranks_text(now->ended, "has", "have") + " ended the last pass after " +
-                            std::to_string(now->most_of_ended) +
-                            (now->most_of_ended == 1 ? " batch" : " batches") +
+                            " batches; " + ranks_text(now.waiting, "is", "are") + " at batch " +
+                            std::to_string(now.fewest_of_waiting) + ", in " + call->op +
+                            " number " + std::to_string(call->sequence) + "; " +
+                            ranks_text(now.ended, "has", "have") + " ended the last pass after " +
+                            std::to_string(now.most_of_ended) +
+                            (now.most_of_ended == 1 ? " batch" : " batches") +
                             ", counted from the start, and never entered it"});
+}
+
+// By the first decision that the ranks went apart by.
+Verdict stopped_by_a_decision(const Run& run,
+                              const std::vector<std::vector<std::int64_t>>& decisions) {
+  std::size_t fewest = decisions.front().size();
+  for (const auto& of_rank : decisions) fewest = std::min(fewest, of_rank.size());
+  for (std::size_t n = 0; n < fewest; ++n) {
+    std::vector<int> stop, go_on;
+    for (std::size_t r = 0; r < decisions.size(); ++r)
+      (decisions[r][n] != 0 ? stop : go_on).push_back(run.numbers[r]);
+    if (stop.empty() || go_on.empty()) continue;
+    const auto& place = stall_of(run);
+    return found({.ranks = stop,
+                  .step = place ? place->step : -1,
+                  .sequence = place ? place->sequence : -1,
+                  .evidence = "by decision " + std::to_string(n + 1) + " " +
+                              ranks_text(stop, "ends", "end") + " training, and " +
+                              ranks_text(go_on, "goes", "go") + " on" +
+                              (place ? ": " + one_line(*place) : "")});
+  }
+  return clean();
+}
+
+Verdict local_early_stop(const Run& run) {
+  std::vector<std::vector<std::int64_t>> decisions;
+  bool all_told = true;
+  for (const auto* rank : run.ranks) {
+    auto& of_rank = decisions.emplace_back();
+    for (const auto& at : rank->latest<trace::Decision>())
+      if (at.event->name == "stop") of_rank.push_back(at.event->value);
+    all_told = all_told && !of_rank.empty();
+  }
+  if (all_told) return stopped_by_a_decision(run, decisions);
+  const bool any_told = std::any_of(decisions.begin(), decisions.end(),
+                                    [](const auto& of_rank) { return !of_rank.empty(); });
+  if (any_told || !progress(run))
+    return not_triggered("a rank recorded no decision to stop or to go on, or began no train pass");
+  const auto uneven = run.once(find_uneven);
+  if (!uneven || !uneven->by_whole_passes()) return clean();
+  const auto& [now, pass, call] = *uneven;
+  return found({.ranks = now.ended,
+                .step = pass.step,
+                .sequence = call->sequence,
+                .evidence = ranks_text(now.ended, "ends", "end") + " training after " +
+                            plural(static_cast<std::int64_t>(pass.number), "pass") + ", and " +
+                            ranks_text(now.waiting, "goes", "go") + " on and " +
+                            (now.waiting.size() > 1 ? "wait" : "waits") + " in " + call->op +
+                            " number " + std::to_string(call->sequence)});
 }
 
 Verdict mean_of_local_means(const Run& run) {
@@ -195,6 +265,14 @@ std::vector<Detector> uneven_detectors() {
        .stage = Stage::ranks_differ,
        .accounts_for = {"update-differs", "configuration-differs"},
        .detect = uneven_batches},
+      // Rule: by the decision "stop" of the same number, ranks went apart. Without decisions: as
+      // uneven-batches, but in each pass that all began they have equally many, and some ended in
+      // order where others began one more.
+      {.slug = "local-early-stop",
+       .level = 2,
+       .participants = Participants::ranks,
+       .stage = Stage::membership,
+       .detect = local_early_stop},
       // Needs a declared mean loss, losses, and both gradients of a step in which the ranks have
       // unequally many samples. Rule: each rank starts from the mean loss of its own samples, and
       // the reduced gradient is the plain mean. Not fooled by losses that are weighted, or
