@@ -9,115 +9,55 @@ import os
 import pathlib
 import shlex
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
 import time
 from typing import Any
 
+from lockstep_torch import processes
+
 OK, FINDING, USAGE, COULD_NOT_RUN, DEADLINE = 0, 1, 2, 3, 124
 PACKAGE = pathlib.Path(__file__).parent
-# Of a trace's head (common/lockstep/trace/trace.md): how many of its bytes are whole; the collectives entered; whether
-# it had no room for more.
-PID_AT, LENGTH_AT, ENTERED_AT, TRUNCATED_AT = 40, 64, 80, 608
+ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
-
-def progress(folder: pathlib.Path, alive: set[int]) -> int | None:
-    """How much the ranks have recorded: it grows with every collective, batch and update. None where that says nothing:
-    no rank has entered a collective yet, or a trace had no room for more. Ranks that were `alive` and have ended do not
-    count: the job may be starting them again."""
-    total = entered = truncated = 0
-    for file in folder.rglob("rank_*.trace"):
-        try:
-            with open(file, "rb") as trace:
-                head = trace.read(TRUNCATED_AT + 8)
-            pid, = struct.unpack_from("<q", head, PID_AT)
-            if os.path.exists(f"/proc/{pid}"):
-                alive.add(pid)
-            elif pid in alive:
-                continue
-            total += struct.unpack_from("<Q", head, LENGTH_AT)[0]
-            entered += struct.unpack_from("<Q", head, ENTERED_AT)[0]
-            truncated += struct.unpack_from("<Q", head, TRUNCATED_AT)[0]
-        except (OSError, struct.error):
-            continue  # a rank is making it
-    return total if entered and not truncated else None
-
-
-def descendants(pid: int) -> list[int]:
-    """The processes below this one, parents first, by what /proc says."""
-    children: dict[int, list[int]] = {}
-    for entry in pathlib.Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
-            except (OSError, IndexError, ValueError):
-                continue
-            children.setdefault(parent, []).append(int(entry.name))
-    found, queue = [], [pid]
-    while queue:
-        below = children.get(queue.pop(0), [])
-        found += below
-        queue += below
-    return found
-
-
-def end(job: subprocess.Popen[bytes]) -> None:
-    """All of the job's processes: nothing of it is left, also where one does not take TERM."""
-    everybody: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        everybody = list(dict.fromkeys([*everybody, *descendants(job.pid), job.pid]))
-        for pid in everybody:
-            try:
-                os.kill(pid, number)
-                os.kill(pid, signal.SIGCONT)  # one that was stopped takes TERM when it goes on
-            except OSError:
-                continue  # it has ended
-        until = time.monotonic() + 1
-        while time.monotonic() < until and any(os.path.exists(f"/proc/{pid}") for pid in everybody):
-            job.poll()
-            time.sleep(0.02)
-    job.wait()
-
-
-def wait_for(job: subprocess.Popen[bytes], folder: pathlib.Path, timeout: float | None) -> bool:
+def wait_for(job: subprocess.Popen[bytes], folder: pathlib.Path, timeout: float | None, signals: list[int]) -> bool:
     """False where no rank made progress for `timeout` seconds, and the job was ended. Before a rank has entered a
     collective, and after all have ended, the job is starting or at its end: that is no stall."""
-    if timeout is None:
-        job.wait()
-        return True
+    ends = processes.Ends(folder, job)
     seen, since, alive = None, time.monotonic(), set[int]()
-    while seen is None or time.monotonic() - since < timeout:
-        try:
-            job.wait(min(0.2, timeout / 10))
+    while timeout is None or seen is None or time.monotonic() - since < timeout:
+        if ends.wait(0.2 if timeout is None else min(0.2, timeout / 10)):
+            record_ends(ends, not ENDING.isdisjoint(signals))
             return True
-        except subprocess.TimeoutExpired:
-            now = progress(folder, alive)
+        if timeout is not None:
+            now = processes.progress(folder, alive)
             if now != seen or now is None:
                 seen, since = now, time.monotonic()
     try:
         ask_where(job, folder)
-        record_stall(folder)
-    except Exception as error:  # noqa: BLE001 the job is ended whatever happens
-        print(f"lockstep: the stall was not recorded: {error}", file=sys.stderr)
+        record_ends(ends, not ENDING.isdisjoint(signals))
     finally:
-        end(job)
+        processes.end(job)
     return False
 
 
 def ask_where(job: subprocess.Popen[bytes], folder: pathlib.Path) -> None:
     from lockstep_torch import places
-    asked = places.ask(folder, [*descendants(job.pid), job.pid])
+    asked = places.ask(folder, [*processes.descendants(job.pid), job.pid])
     until = time.monotonic() + 2
     while time.monotonic() < until and any(file.stat().st_size == 0 for file in asked):
         time.sleep(0.02)
     places.answered(asked)
 
 
-def record_stall(folder: pathlib.Path) -> None:
+def record_ends(ends: processes.Ends, stopped: bool) -> None:
     from lockstep_torch.extension import extension
-    extension().record_stall(folder)
+    try:
+        for folder, told in ends.told(stopped).items():
+            extension().record_ends(folder, told)
+    except Exception as error:  # noqa: BLE001 the job's own end stays as it is
+        print(f"lockstep: how the ranks ended was not recorded: {error}", file=sys.stderr)
 
 
 def diagnosis(folder: pathlib.Path) -> dict[str, Any]:
@@ -142,12 +82,13 @@ def say(found: dict[str, Any]) -> None:
     print(found["text"], end="", file=sys.stderr)
 
 
-def start(command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+def start(command: list[str], environment: dict[str, str], received: list[int]) -> subprocess.Popen[bytes]:
     """The job. The signals that this process gets are passed on to it, also those that come while it starts."""
     job = None
     early: list[int] = []
 
     def pass_on(number: int, _frame: object) -> None:
+        received.append(number)
         if job is None:
             early.append(number)
         elif number != signal.SIGINT:  # a terminal gives it to the job, too
@@ -155,8 +96,8 @@ def start(command: list[str], environment: dict[str, str]) -> subprocess.Popen[b
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, pass_on)
     job = subprocess.Popen(command, env=environment)
-    for received in early:
-        job.send_signal(received)
+    for each in early:
+        job.send_signal(each)
     return job
 
 
@@ -165,13 +106,14 @@ def watch(options: argparse.Namespace) -> int:
     if any(folder.rglob("*.trace")):
         print(f"lockstep: {folder} holds a run already; name another folder with --into", file=sys.stderr)
         return USAGE
+    signals: list[int] = []  # that were given to the job
     try:
         stacks = {"LOCKSTEP_STACKS": "1"} if options.timeout else {}
-        job = start(options.command, {**os.environ, "LOCKSTEP_TRACE": str(folder), **stacks})
+        job = start(options.command, {**os.environ, "LOCKSTEP_TRACE": str(folder), **stacks}, signals)
     except OSError as error:
         print(f"lockstep: cannot start {options.command[0]}: {error.strerror}", file=sys.stderr)
         return USAGE
-    went_on = wait_for(job, folder, options.timeout)
+    went_on = wait_for(job, folder, options.timeout, signals)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     code = job.returncode if job.returncode >= 0 else 128 - job.returncode

@@ -90,6 +90,8 @@ def drawn(here: Recording, batch: Any, iterator: Any) -> None:
     here.of_data(lambda: here.rank.dealt(ids))
     if torch.is_grad_enabled():
         here.drawn += 1
+    elif here.rank is not None:
+        here.rank.take_dealt(False)  # nobody says so, where DistributedDataParallel is left out
 
 
 @listens("DataLoader", early=True)

@@ -49,20 +49,49 @@ def wrap_get_backend() -> None:
     groups._get_backend = _get_backend
 
 
+def begins_to_join(here: Recording, name: str, ranks: list[int]) -> None:
+    if name not in here.groups:
+        here.groups.add(name)
+        here.rank.group("join", name, ranks)
+
+
+@listens("who begins", early=True)
+def job_begins(here: Recording, _backend: Any = None, init_method: Any = None, _timeout: Any = None,
+               world_size: int = -1, rank: int = -1, *_more: Any, **_options: Any) -> None:
+    """Before the ranks have found each other, which may never be. Another way than by the environment may tell the rank
+    only then."""
+    if init_method in (None, "env://"):
+        rank = int(os.environ.get("RANK", "-1")) if rank < 0 else rank
+        world_size = int(os.environ.get("WORLD_SIZE", "-1")) if world_size < 0 else world_size
+    if 0 <= rank < world_size:
+        here.begin(rank, world_size)
+        begins_to_join(here, "0", list(range(world_size)))
+
+
+def name_of_group(more: tuple[Any, ...], options: dict[str, Any]) -> str:
+    """Behind the backend and the store."""
+    return str(more[2] if len(more) > 2 else options["group_name"])
+
+
+@listens("who begins")
+def group_begins(here: Recording, _size: int, _rank: int, ranks: list[int], *more: Any, **options: Any) -> None:
+    """Ranks that will not be in it make it, too. Of the first group `ranks` is empty: it has all."""
+    if ranks:
+        begins_to_join(here, name_of_group(more, options), list(ranks))
+
+
 @listens("process groups", early=True)
-def group_made(here: Recording, result: Any, _size: int, _rank: int, ranks: list[int], *_more: Any,
-               **_options: Any) -> None:
-    """Of the first group `ranks` is empty: it has all."""
-    group = result[0]
-    if not isinstance(group, dist.ProcessGroup):
-        return  # this rank is not in it
+def group_made(here: Recording, result: Any, size: int, rank: int, ranks: list[int], *more: Any,
+               **options: Any) -> None:
+    group, name = result[0], name_of_group(more, options)
     if here.rank is None and ranks:
         return  # part of a job that began before anybody listened
-    ranks = list(ranks) or list(range(group.size()))
-    recorder = here.begin(group.rank(), group.size())
-    recorder.group("join", group.group_name, ranks)
-    observe_group(here, group)
-    recorder.group("joined", group.group_name, ranks)
+    ranks = list(ranks) or list(range(size))
+    if isinstance(group, dist.ProcessGroup):
+        here.begin(rank, size)
+        begins_to_join(here, name, ranks)
+        observe_group(here, group)
+    here.rank.group("joined", name, ranks)
 
 
 @listens("process groups")
@@ -70,10 +99,12 @@ def group_ends(here: Recording, group: Any = None) -> None:
     # A rank that raises must not wait for its tensors, which may wait for a collective that never ends.
     if group is None and dist.is_initialized() and sys.exc_info()[0] is None:
         here.rank.group("leave", "0", list(range(dist.get_world_size())))
+        here.groups.clear()
 
 
 def install() -> None:
-    wrap(distributed_c10d, "_new_process_group_helper", after=group_made)
+    wrap((distributed_c10d, dist), "init_process_group", before=job_begins)
+    wrap(distributed_c10d, "_new_process_group_helper", before=group_begins, after=group_made)
     wrap((distributed_c10d, dist), "destroy_process_group", before=group_ends)
     wrap_get_backend()
 
@@ -109,4 +140,5 @@ def watch(folder: str | os.PathLike[str]) -> None:
     if dist.is_available() and dist.is_initialized():
         for group in list(distributed_c10d._world.pg_map):
             everybody = group is dist.group.WORLD
-            group_made((group,), group.size(), group.rank(), [] if everybody else dist.get_process_group_ranks(group))
+            ranks = [] if everybody else dist.get_process_group_ranks(group)
+            group_made((group,), group.size(), group.rank(), ranks, group_name=group.group_name)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
+import multiprocessing.process
 import os
 import sys
 import threading
@@ -38,6 +40,7 @@ class Recording:
         self.queues: weakref.WeakKeyDictionary[Any, deque[list[int]]] = weakref.WeakKeyDictionary()
         self.hooked = WeakIdKeyDictionary()  # parameters
         self.backends: list[tuple[Any, Any]] = []  # the recorder's, and torch's inside of it
+        self.groups: set[str] = set()  # that this rank began to join
         self.optimizers: weakref.WeakKeyDictionary[Any, tuple[Any, list[int]]] = weakref.WeakKeyDictionary()
         self.schedules: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()  # that count their own steps
         self.schedules_made: Counter[str] = Counter()  # by class
@@ -57,6 +60,7 @@ class Recording:
             self.failed.clear()  # what could not be told while nobody knew the rank can be now
             self.optimizers.clear()
             self.loaders.clear()
+            self.groups.clear()
             process_begins()
             calls, self.early = self.early, []
             for call in calls:
@@ -88,6 +92,8 @@ def start(folder: str) -> None:
     global recording
     recording = Recording(folder)
     os.register_at_fork(after_in_child=leave_to_the_parent)
+    atexit.register(ends)
+    wrap(multiprocessing.process.BaseProcess, "run", ended=lambda _process: ends_by(sys.exc_info()[1]))
 
 
 def active() -> Recording | None:
@@ -138,6 +144,21 @@ def came_before(_here: Recording, call: Callable[[], None]) -> None:
 @listens("versions and variables")
 def process_begins(here: Recording) -> None:
     here.configuration("program", settings.of_process())
+
+
+@listens("how the rank ends")
+def ends_by(here: Recording, error: BaseException | None) -> None:
+    """torch.multiprocessing.spawn raises SystemExit in place of the program's exception."""
+    while isinstance(error, SystemExit):
+        error = error.__context__
+    if isinstance(error, Exception):
+        here.rank.raised()
+
+
+def ends() -> None:
+    """At exit: the exception that nobody caught, which Python has printed by then."""
+    if not hasattr(sys, "ps1"):
+        ends_by(getattr(sys, "last_value", None))
 
 
 def wrap(owners: Any, name: str, before: Callable[..., Any] | None = None, after: Callable[..., Any] | None = None,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +23,7 @@ from lockstep_torch.extension import extension
 MOST = 64  # of a long list or tensor are looked at
 LETTERS = 4096  # of a text
 BUDGET = 4096  # parts, of a data set
+NAMES = 65_536  # of a list of names
 
 
 def places(count: int, most: int = MOST) -> list[int]:
@@ -124,13 +126,55 @@ def is_part(dataset: Any, sampler: Any) -> bool:
     return isinstance(each, SequentialSampler) and is_in_order(dataset)
 
 
+def count_in(value: Any) -> int:
+    """-1: it has no items."""
+    shape = (len(value),) if isinstance(value, (list, tuple)) else getattr(value, "shape", None)
+    return int(shape[0]) if isinstance(shape, tuple) and shape else -1
+
+
+def name_in(item: Any) -> Any:
+    """A file's name without its folder, which may be another on each machine; also in a (file, class)."""
+    if isinstance(item, (tuple, list)):
+        return [name_in(part) for part in item[:COLUMNS]]
+    return os.path.basename(os.fspath(item)) if isinstance(item, (str, os.PathLike)) else item
+
+
+def has_name(item: Any) -> bool:
+    return isinstance(item, str) or (isinstance(item, list) and any(has_name(part) for part in item))
+
+
+def samples_in(dataset: Any) -> tuple[int, int]:
+    """Hashes of what it has an item of for each sample: of all names, whatever their order; and of some of everything,
+    in order. 0: there is nothing of that."""
+    count = length(dataset)
+    held = list(getattr(dataset, "__dict__", {}).values())
+    for value in list(held):
+        if isinstance(value, (list, tuple, dict)) and len(value) <= COLUMNS:
+            held += value.values() if isinstance(value, dict) else value
+    held = [value for value in held if count_in(value) == count > 0]
+    lists = [value for value in held if isinstance(value, (list, tuple))]
+    named = [value for value in lists if has_name(name_in(value[0]))]
+    names = sum(zlib.crc32(repr(name_in(value[place])).encode(errors="surrogatepass"))
+                for value in named for place in places(count, NAMES))
+    looked_at = [[name_in(value[place]) for place in places(count)] for value in lists]
+    looked_at += [value for value in held if not isinstance(value, (list, tuple))]
+    return names, identity(looked_at) if looked_at else 0
+
+
+def dealt_by_a_sampler(dataset: Any, num_replicas: int) -> tuple[int, int]:
+    """As `identities`. A DistributedSampler takes positions for the same samples on all ranks: a rank's own share goes
+    by other ids, and data that should be the same are of other content."""
+    if not isinstance(dataset, Subset):
+        return samples_in(dataset)
+    is_share = is_in_order(dataset) and len(dataset) * num_replicas < length(origin(dataset)[0]) + num_replicas
+    return (identity(dataset.indices), 0) if is_share else (0, identity(dataset.indices))
+
+
 def identities(loader: Any) -> tuple[int, int]:
-    """Of what positions are of; and of the samples at these positions, where a sampler takes them for the same on all
-    ranks and a split may have shuffled them otherwise on each. 0: not known."""
+    """Of what positions are of; and of the samples at these positions. 0: not known."""
     dataset = loader.dataset
-    if isinstance(sampler_of(loader), DistributedSampler):
-        split = isinstance(dataset, Subset) and not is_in_order(dataset)
-        return 0, identity(dataset.indices) if split else 0
+    if isinstance(sampler := sampler_of(loader), DistributedSampler):
+        return dealt_by_a_sampler(dataset, sampler.num_replicas)
     return identity(origin(dataset)[0] if is_part(dataset, loader._index_sampler) else dataset), 0
 
 

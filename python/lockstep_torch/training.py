@@ -121,7 +121,7 @@ def take_drawn(here: Recording) -> None:
     while here.drawn > 0:
         here.drawn -= 1
         if not here.wrapped:
-            here.rank.take_dealt()
+            here.rank.take_dealt(True)
 
 
 @listens("backward")
@@ -194,8 +194,16 @@ def update_ended(here: Recording, optimizer: Any, _arguments: Any, _options: Any
 
 
 @listens("zero_grad")
-def zero_grad(here: Recording, by: str) -> None:
-    here.rank.zero_grad(by)
+def zero_grad(here: Recording, *_arguments: Any, **_options: Any) -> None:
+    """Python's never detaches a view, as LibTorch's optimizers do; `detached` sees a program that does."""
+    here.rank.zero_grad("module")
+
+
+@listens("zero_grad")
+def detached(here: Recording, _tensor: Any) -> None:
+    """detach_() refuses a gradient that is a view of a bucket."""
+    if isinstance(sys.exc_info()[1], RuntimeError):
+        here.rank.zero_grad("optimizer")
 
 
 @listens("clip_grad_norm_")
@@ -237,8 +245,8 @@ def scheduled(here: Recording, _result: Any, scheduler: Any, epoch: Any = None) 
         here.schedules.pop(scheduler, None)  # it is told where it stands
     # Each takes a step when it is made, and nobody knows yet whether another will hold it.
     if scheduler._step_count > 1 and not inside:
-        length = getattr(scheduler, "total_steps", None) or getattr(scheduler, "T_max", None) or 0
-        here.rank.schedule(int(scheduler.last_epoch), int(length))
+        lengths = [getattr(scheduler, name, None) for name in ("total_steps", "T_max", "total_iters")]
+        here.rank.schedule(int(scheduler.last_epoch), int(next((length for length in lengths if length), 0)))
 
 
 @listens("schedulers' settings", early=True)
@@ -267,8 +275,9 @@ def install() -> None:
     wrap(torch.nn.Module, "load_state_dict", before=state_comes)
     wrap(torch.autograd, "backward", before=backward_begins)
     wrap(torch.optim.Optimizer, "__init__", after=optimizer_made)
-    wrap(torch.optim.Optimizer, "zero_grad", before=lambda *_, **__: zero_grad("optimizer"))
-    wrap(torch.nn.Module, "zero_grad", before=lambda *_, **__: zero_grad("module"))
+    wrap(torch.optim.Optimizer, "zero_grad", before=zero_grad)
+    wrap(torch.nn.Module, "zero_grad", before=zero_grad)
+    wrap(torch.Tensor, "detach_", ended=detached)
     register_optimizer_step_pre_hook(update_begins)
     register_optimizer_step_post_hook(update_ended)
     wrap(torch.nn.utils.clip_grad, "_clip_grads_with_norm_", before=clip)

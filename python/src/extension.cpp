@@ -5,6 +5,7 @@
 #include <lockstep/diagnose/diagnose.h>
 #include <lockstep/diagnose/text.h>
 #include <lockstep/record/content.h>
+#include <lockstep/record/failed_collective.h>
 #include <lockstep/record/observed_backend.h>
 #include <lockstep/record/recorder.h>
 #include <lockstep/record/writer_in.h>
@@ -56,6 +57,14 @@ class Rank {
   record::Recorder& recorder() { return *recorder_; }
   void tell(const trace::Payload& event) { writer_->record(event); }
   std::int64_t step() const { return writer_->step(); }
+  // An exception that nobody caught ends this rank.
+  void raised() {
+    writer_->record(trace::RankEnd{.rank = writer_->participant().rank,
+                                   .how = "raised",
+                                   .exit_code = 1,
+                                   .collective = record::last_failed_collective().has_value(),
+                                   .ended_ns = monotonic_ns()});
+  }
   // Of this attempt.
   const std::filesystem::path& folder() const { return folder_; }
   bool probes() const { return step() < 0 || options_.probes(step()); }
@@ -121,13 +130,13 @@ std::pair<std::string, py::list> page_of(const std::filesystem::path& folder,
           as_texts(job->left_out)};
 }
 
-// That the launcher is about to end every rank of the job, which makes no progress.
-void record_stall(const std::filesystem::path& job_folder) {
-  const auto folder = trace::attempt_folders(job_folder).back();
-  const auto world_size = trace::read(folder).world_size;
-  trace::Writer writer(folder, {.world_size = world_size, .kind = "launcher"});
-  for (int rank = 0; rank < world_size; ++rank)
-    writer.record(trace::RankEnd{.rank = rank, .how = "stopped", .ended_ns = monotonic_ns()});
+// How ranks ended that left no word of it, and when, as launcher.trace beside their traces.
+void record_ends(const std::filesystem::path& folder,
+                 const std::map<int, std::pair<std::string, std::int64_t>>& ends) {
+  if (std::filesystem::exists(trace::launcher_file(folder))) return;
+  trace::Writer writer(folder, {.world_size = trace::read(folder).world_size, .kind = "launcher"});
+  for (const auto& [rank, end] : ends)
+    writer.record(trace::RankEnd{.rank = rank, .how = end.first, .ended_ns = end.second});
 }
 
 }  // namespace
@@ -147,8 +156,8 @@ PYBIND11_MODULE(_extension, module) {
         return record::hash_rows(rows, static_cast<std::size_t>(rows.size(0)));
       },
       Unlocked());
-  module.def("record_stall", record_stall,
-             "To be called before a job that makes no progress is ended.");
+  module.def("record_ends", record_ends,
+             "How ranks ended and when (ns), by rank: \"stopped\" by somebody, or \"signalled\".");
 
   py::class_<Model>(module, "Model")
       .def(py::init([](const NamedTensors& parameters, const NamedTensors& buffers) {
@@ -172,6 +181,7 @@ PYBIND11_MODULE(_extension, module) {
       .def(py::init<std::filesystem::path, int, int>())
       .def("step", &Rank::step)
       .def("folder", &Rank::folder)
+      .def("raised", &Rank::raised, Unlocked())
       .def("probes", &Rank::probes, "Whether this step's values are recorded.")
       .def("observe", &Rank::observe)
       .def(
@@ -275,7 +285,8 @@ PYBIND11_MODULE(_extension, module) {
           },
           Unlocked())
       .def(
-          "take_dealt", [](Rank& rank) { rank.recorder().take_dealt(); }, Unlocked())
+          "take_dealt", [](Rank& rank, bool training) { rank.recorder().take_dealt(training); },
+          Unlocked())
       .def(
           "saving",
           [](Rank& rank, const std::filesystem::path& file) { rank.recorder().saving(file); },

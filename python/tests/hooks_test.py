@@ -364,6 +364,36 @@ class Hooks(unittest.TestCase):
         self.assertEqual({(size, known, *ids) for (size, known, _), (ids,) in told}, {(80, 0, *range(0, 80, 2))})
         self.assertNotIn(told[0][0][2], (0, told[2][0][2]))
 
+    def test_data_under_a_sampler_for_all_ranks_go_by_what_each_rank_holds(self):
+        def told(data):
+            (_size, *told), _ids = self.pass_over(DataLoader(data, 10, sampler=DistributedSampler(data, 2, 0)))
+            return told
+
+        class Files(Dataset):
+            def __init__(self, paths):
+                self.cache, self.paths = [None] * len(paths), [pathlib.Path(path) for path in paths]
+
+            def __len__(self):
+                return len(self.paths)
+
+            def __getitem__(self, index):
+                return index
+
+        names = [f"{number}.png" for number in range(100)]
+        here, there = (told(Files([f"/{folder}/{name}" for name in names])) for folder in ("here", "there"))
+        self.assertEqual(here, there)
+        self.assertNotIn(0, here)
+        mixed = told(Files(names[::-1]))
+        self.assertEqual((mixed[0], mixed[1] == here[1]), (here[0], False))
+        self.assertNotEqual(told(Files(names[::2]))[0], told(Files(names[1::2]))[0])
+        data = TensorDataset(torch.arange(100))
+        self.assertEqual(told(data)[0], 0)
+        self.assertEqual(told(data), told(TensorDataset(torch.arange(100))))
+        self.assertNotEqual(told(data)[1], told(TensorDataset(torch.arange(100) + 1))[1])
+        halves = [told(Subset(data, range(rank, 100, 2))) for rank in (0, 1)]
+        self.assertEqual([content for _ids, content in halves], [0, 0])
+        self.assertNotEqual(*halves)
+
     def test_data_without_a_length_are_recorded(self):
         data = OwnFile(0)
         with unittest.mock.patch.object(OwnFile, "__len__", side_effect=NotImplementedError), \

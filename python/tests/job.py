@@ -1,6 +1,7 @@
 """A training script as people write it, and one thing wrong with it, named by its first argument."""
 
 import os
+import signal
 import sys
 
 import torch
@@ -71,6 +72,8 @@ def main():
             dist.recv(torch.ones(3), src=0)  # for ever
         if FAULT == "one-rank-raises" and rank == 1 and epoch == 1:
             raise ValueError("a batch of this rank is broken")
+        if FAULT == "one-rank-dies" and rank == 1 and epoch == 1:
+            os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does where memory runs out
         if FAULT == "raises-at-first" and epoch == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
             raise ValueError("the first attempt ends here")
         ddp.eval()

@@ -19,7 +19,7 @@ from package import FOLDER, LOCKSTEP, environment, run
 
 sys.path.insert(0, str(FOLDER))
 
-from lockstep_torch import command_line
+from lockstep_torch import processes
 
 HERE = pathlib.Path(__file__).resolve().parent
 DEADLINE_S = 90
@@ -124,9 +124,39 @@ class Watch(unittest.TestCase):
                       "16 on rank 0 and 15 on rank 1", " ".join(done.stderr.split()))
 
     def test_a_rank_that_raises_is_named_and_the_job_s_exit_code_is_kept(self):
-        done = self.watch("one-rank-raises")
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("a batch of this rank is broken", done.stderr)
+        for start in (started, torchrun):
+            with self.subTest(start.__name__):
+                self.traces = self.folder / start.__name__
+                done = self.watch("one-rank-raises", start=start)
+                self.assertEqual(done.returncode, 1)
+                self.assertIn("a batch of this rank is broken", done.stderr)
+                self.assertEqual([(slug, ranks) for slug, ranks, _ in self.findings()], [("one-rank-raises", [1])])
+
+    def test_a_rank_that_is_killed_is_named(self):
+        for start in (started, torchrun):
+            with self.subTest(start.__name__):
+                self.traces = self.folder / start.__name__
+                done = self.watch("one-rank-dies", start=start)
+                self.assertEqual([(pitfall, ranks) for pitfall, ranks, _ in self.findings()], [("peer-dies", [1])])
+                self.assertIn("is gone without a word", " ".join(done.stderr.split()))
+
+    def test_ranks_that_are_ended_by_a_signal_to_the_job_have_not_died(self):
+        code = f"""if True:
+            import sys
+            from lockstep_torch import command_line, processes
+            look, begun = processes.Ends.look, []
+            def look_and_end(ends, seconds=0):
+                look(ends, seconds)
+                if not begun and len(ends.files) == 2 and processes.progress(ends.folder, set()):
+                    begun.append(True)
+                    command_line.signal.raise_signal(command_line.signal.SIGTERM)
+            processes.Ends.look = look_and_end
+            sys.exit(command_line.main(["watch", "--into", {str(self.traces)!r}, "--",
+                                        *{[str(part) for part in torchrun("one-rank-receives")]!r}]))"""
+        done = self.call([sys.executable, "-c", code])
+        self.assertNotIn("peer-dies", done.stderr)
+        self.assertNotIn("one-rank-raises", done.stderr)
+        self.assertEqual(len(list(self.traces.glob("rank_*.trace"))), 2, done.stderr)
 
     def test_a_hang_is_ended_and_named(self):
         began = time.monotonic()
@@ -176,11 +206,11 @@ class Watch(unittest.TestCase):
 
     def test_ranks_that_have_ended_make_no_stall(self):
         self.call(started(), LOCKSTEP_TRACE=str(self.traces))
-        pids = {struct.unpack_from("<q", file.read_bytes(), command_line.PID_AT)[0]
+        pids = {struct.unpack_from("<q", file.read_bytes(), processes.PID_AT)[0]
                 for file in self.traces.glob("*.trace")}
         self.assertEqual(len(pids), 2)
-        self.assertIsNone(command_line.progress(self.traces, pids))
-        self.assertIsNotNone(command_line.progress(self.traces, set()), "they may live on another machine")
+        self.assertIsNone(processes.progress(self.traces, pids))
+        self.assertIsNotNone(processes.progress(self.traces, set()), "they may live on another machine")
 
     def test_a_variable_records_a_job_whose_command_line_is_not_one_s_own(self):
         done = self.call(started("no-set-epoch"), LOCKSTEP_TRACE=str(self.traces))

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstring>
 #include <ctime>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "../support/checkout.h"
@@ -149,6 +150,21 @@ TEST(TraceFormat, WhatSeveralRanksSayIsHeldOnce) {
   b[0].change<Update>()->lr = {0.2};
   EXPECT_EQ(a[0].as<Update>()->lr[0], 0.1);
   EXPECT_EQ(b[0].as<Update>()->lr[0], 0.2);
+}
+
+TEST(TraceFormat, ARanksOwnWordOfItsEndCountsMoreThanItsLaunchers) {
+  const TemporaryFolder folder("lockstep-trace");
+  for (int rank = 0; rank < 3; ++rank) {
+    Writer writer(folder.path(), {.rank = rank, .world_size = 3});
+    if (rank == 1) writer.record(RankEnd{.rank = 1, .how = "raised"});
+  }
+  {
+    Writer launcher(folder.path(), {.world_size = 3, .kind = "launcher"});
+    for (int rank = 0; rank < 2; ++rank) launcher.record(RankEnd{.rank = rank, .how = "stopped"});
+  }
+  std::map<std::int64_t, std::string> how;
+  for (const auto& end : read(folder.path()).ends) how[end.rank] = end.how;
+  EXPECT_EQ(how, (std::map<std::int64_t, std::string>{{0, "stopped"}, {1, "raised"}}));
 }
 
 // Each machine's clock begins at its boot.

@@ -41,9 +41,9 @@ class Recorder final : public Observer {
   Probes& probes() { return probes_; }
   // What the program itself tells, by a call of recorder.h: also where it has Probes of its own.
   void told(c10::function_ref<void(Probes&)> call);
-  // The program now trains on the next batch that a sampler has dealt. To be called where the batch is taken; without a
-  // call, a forward of the wrapped module or a loss says so.
-  void take_dealt();
+  // The program now trains on the next batch that a sampler has dealt, or evaluates. To be called where the batch is
+  // taken; without a call, a forward of the wrapped module or a loss says so.
+  void take_dealt(bool training);
   // The program asked for a batch behind the last one. The pass ends here; or with its last batch's update, where the
   // program takes batches out of its loader ahead of training on them.
   void pass_over();

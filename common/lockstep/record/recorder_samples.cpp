@@ -100,8 +100,8 @@ void Recorder::draw_dealt(bool training) {
   draw(training ? "train" : "evaluation", ids);
 }
 
-void Recorder::take_dealt() {
-  hear([&] { draw_dealt(true); });
+void Recorder::take_dealt(bool training) {
+  hear([&] { draw_dealt(training); });
 }
 
 void Recorder::fetch(const Fetch& fetch) {

@@ -57,13 +57,14 @@ struct Attempt {
   }
 };
 
-// How a rank's process ended, as its launcher saw it (launch::End). Only in the launcher's own trace.
+// How a rank's process ended, as its launcher saw it (launch::End). In the launcher's own trace; in a rank's, where the
+// rank itself told of the exception that ended it.
 struct RankEnd {
   static constexpr const char* kName = "rank_end";
   std::int64_t rank = 0;
   std::string how;  // "completed", "raised", "exited", "signalled", "deadline", "stopped"
   std::int64_t exit_code = 0;  // 128 + signal where a signal ended it
-  std::int64_t signal = 0;
+  std::int64_t signal = 0;     // 0 where it is not known which
   bool collective = false;    // raised: the exception told of a collective that failed
   std::int64_t ended_ns = 0;  // on the events' clock
   template <class V>

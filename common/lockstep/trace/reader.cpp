@@ -310,6 +310,11 @@ Trace read(const std::filesystem::path& folder) {
     to_clock_of(trace.ranks.front(), of_launcher);
     for (const auto& end : of_launcher.all<RankEnd>()) trace.ends.push_back(*end.event);
   }
+  for (const auto& rank : trace.ranks)
+    for (const auto& own : rank.all<RankEnd>()) {
+      std::erase_if(trace.ends, [&](const auto& end) { return end.rank == own.event->rank; });
+      trace.ends.push_back(*own.event);
+    }
   return trace;
 }
 

@@ -73,7 +73,7 @@ struct Trace {
   std::vector<ParticipantTrace> ranks;  // by rank; a rank without a file is absent
   // Other processes that took themselves for rank 0 of 1, while the one in `ranks` did so too.
   std::vector<ParticipantTrace> alone;
-  // How the ranks ended, by their launcher; empty where it wrote no trace (or was killed).
+  // How the ranks ended: each by its own word, else by its launcher's; empty where nobody left one.
   std::vector<RankEnd> ends;
 };
 

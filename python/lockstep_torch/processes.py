@@ -1,0 +1,140 @@
+"""A job's processes as `watch` sees them: whether its ranks make progress, and when they end. Their parent is a
+launcher, so how a rank ended is not known here."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import select
+import signal
+import struct
+import subprocess
+import time
+
+# Of a trace's head (common/lockstep/trace/trace.md): its process; how many of its bytes are whole; whether its writer
+# ended in order; the collectives entered; whether it had no room for more.
+PID_AT, LENGTH_AT, CLOSED_AT, ENTERED_AT, TRUNCATED_AT = 40, 64, 72, 80, 608
+
+
+def head(file: pathlib.Path, at: int) -> int:
+    with open(file, "rb") as trace:
+        trace.seek(at)
+        return int(struct.unpack("<q", trace.read(8))[0])
+
+
+def progress(folder: pathlib.Path, alive: set[int]) -> int | None:
+    """How much the ranks have recorded: it grows with every collective, batch and update. None where that says nothing:
+    no rank has entered a collective yet, or a trace had no room for more. Ranks that were `alive` and have ended do not
+    count: the job may be starting them again."""
+    total = entered = truncated = 0
+    for file in folder.rglob("rank_*.trace"):
+        try:
+            pid = head(file, PID_AT)
+            if os.path.exists(f"/proc/{pid}"):
+                alive.add(pid)
+            elif pid in alive:
+                continue
+            total += head(file, LENGTH_AT)
+            entered += head(file, ENTERED_AT)
+            truncated += head(file, TRUNCATED_AT)
+        except (OSError, struct.error):
+            continue  # a rank is making it
+    return total if entered and not truncated else None
+
+
+class Ends:
+    """When the processes of the ranks end, by the kernel's word."""
+
+    def __init__(self, folder: pathlib.Path, job: subprocess.Popen[bytes]) -> None:
+        self.folder, self.job = folder, job
+        self.files: dict[int, pathlib.Path] = {}  # by what tells of its process' end
+        self.known: set[pathlib.Path] = set()
+        self.ended: dict[pathlib.Path, int] = {}  # when, on the traces' clock
+        self.poll = select.poll()
+        self.listen(job.pid)
+
+    def listen(self, pid: int) -> int | None:
+        try:
+            tells = os.pidfd_open(pid)
+        except OSError:  # it has ended; or this system does not tell
+            return None
+        self.poll.register(tells, select.POLLIN)
+        return tells
+
+    def wait(self, seconds: float) -> bool:
+        """Until the job ends, or some time has passed; whether it has ended."""
+        until = time.monotonic() + seconds
+        while self.job.poll() is None and (left := until - time.monotonic()) > 0:
+            self.look(min(left, 0.2))
+        return self.job.poll() is not None
+
+    def look(self, seconds: float = 0) -> None:
+        """Takes note of ranks that have begun, and of what ends within some time."""
+        for file in set(self.folder.rglob("rank_*.trace")) - self.known:
+            try:
+                pid = head(file, PID_AT)
+                variables = pathlib.Path(f"/proc/{pid}/environ").read_bytes()
+            except (OSError, struct.error):
+                continue  # it is being made, or has ended
+            self.known.add(file)
+            if b"LOCKSTEP_TRACE=" in variables:  # else the number is of another machine
+                if (tells := self.listen(pid)) is not None:
+                    self.files[tells] = file
+        ready = self.poll.poll(seconds * 1000)
+        now = time.monotonic_ns()
+        for tells, _events in ready:
+            if tells in self.files:
+                self.ended[self.files.pop(tells)] = now
+            self.poll.unregister(tells)
+            os.close(tells)
+
+    def told(self, stopped: bool) -> dict[pathlib.Path, dict[int, tuple[str, int]]]:
+        """How and when ranks ended that left no word of it, by folder. The first of an attempt to go was ended by
+        nobody's order; those after it may have been by its launcher's, and all of them by one that was given to the job
+        (`stopped`). A rank that still runs is about to be stopped."""
+        self.look()
+        told: dict[pathlib.Path, dict[int, tuple[str, int]]] = {}
+        for file in {*self.ended, *self.files.values()}:
+            others = [at for other, at in self.ended.items() if other.parent == file.parent and other != file]
+            at = self.ended.get(file)
+            first = at is not None and not stopped and all(at < other for other in others)
+            if not head(file, CLOSED_AT):
+                how = "signalled" if first else "stopped"
+                told.setdefault(file.parent, {})[int(file.stem.split("_")[1])] = how, at or time.monotonic_ns()
+        return told
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes below this one, parents first, by what /proc says."""
+    children: dict[int, list[int]] = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            except (OSError, IndexError, ValueError):
+                continue
+            children.setdefault(parent, []).append(int(entry.name))
+    found, queue = [], [pid]
+    while queue:
+        below = children.get(queue.pop(0), [])
+        found += below
+        queue += below
+    return found
+
+
+def end(job: subprocess.Popen[bytes]) -> None:
+    """All of the job's processes: nothing of it is left, also where one does not take TERM."""
+    everybody: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        everybody = list(dict.fromkeys([*everybody, *descendants(job.pid), job.pid]))
+        for pid in everybody:
+            try:
+                os.kill(pid, number)
+                os.kill(pid, signal.SIGCONT)  # one that was stopped takes TERM when it goes on
+            except OSError:
+                continue  # it has ended
+        until = time.monotonic() + 1
+        while time.monotonic() < until and any(os.path.exists(f"/proc/{pid}") for pid in everybody):
+            job.poll()
+            time.sleep(0.02)
+    job.wait()
