@@ -39,6 +39,7 @@ class Recording:
         self.early: list[Callable[[], None]] = []  # of passes before anybody knew which rank this is
         self.queues: weakref.WeakKeyDictionary[Any, deque[list[int]]] = weakref.WeakKeyDictionary()
         self.hooked = WeakIdKeyDictionary()  # parameters
+        self.looks_at_gradients = True  # in this step
         self.backends: list[tuple[Any, Any]] = []  # the recorder's, and torch's inside of it
         self.groups: set[str] = set()  # that this rank began to join
         self.optimizers: weakref.WeakKeyDictionary[Any, tuple[Any, list[int]]] = weakref.WeakKeyDictionary()

@@ -23,7 +23,14 @@ def hook_parameters(here: Recording, parameters: Any) -> None:
     """A hook of Python's beside the program's own: one of C++ would take their place."""
     for parameter in parameters:
         if parameter.requires_grad and parameter.is_leaf and parameter not in here.hooked:
-            here.hooked[parameter] = parameter.register_hook(functools.partial(local_gradient, weakref.ref(parameter)))
+            hook = functools.partial(gradient_comes, here, weakref.ref(parameter))
+            here.hooked[parameter] = parameter.register_hook(hook)
+
+
+def gradient_comes(here: Recording, parameter: Any, gradient: torch.Tensor) -> None:
+    """Asked of every parameter in every step: it has to be fast."""
+    if here.looks_at_gradients:
+        local_gradient(parameter, gradient)
 
 
 @listens("local gradients")
@@ -131,6 +138,7 @@ def backward_begins(here: Recording, tensors: Any, *_arguments: Any, **_options:
     first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors  # never of a generator
     if isinstance(first, torch.Tensor):
         here.rank.backward(first)
+    here.looks_at_gradients = here.rank.looks_at_gradients()
     here.places.note("backward", here.rank.step())
 
 

@@ -278,6 +278,8 @@ PYBIND11_MODULE(_extension, module) {
             rank.recorder().pass_over();
           },
           Unlocked())
+      .def("looks_at_gradients",
+           [](Rank& rank) { return rank.recorder().probes().looks_at_gradients(); })
       .def(
           "local_gradient",
           [](Rank& rank, const at::Tensor& parameter, const at::Tensor& gradient) {

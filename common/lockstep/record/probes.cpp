@@ -53,6 +53,7 @@ class Probes::Impl {
   // A scaler finds its scale in the first steps, and leaves some out: their gradients are recorded. Later only those of
   // probed steps are, since this costs a copy of all gradients.
   bool may_be_left_out() const { return scales && writer->step() < 64; }
+  bool looks_at_gradients() const { return values_wanted() || may_be_left_out(); }
 
   void attach(torch::nn::Module& module) {
     record_last_update();
@@ -92,7 +93,7 @@ class Probes::Impl {
   // Each parameter's hook runs once a backward, on the thread that runs that parameter's backward;
   // a program may run several backwards at once. A custom function may give no gradient.
   void add_local(std::size_t i, const at::Tensor& gradient) {
-    if (!gradient.defined() || !(values_wanted() || may_be_left_out())) return;
+    if (!gradient.defined() || !looks_at_gradients()) return;
     if (values_wanted()) writer->record(trace::GradientArrived{static_cast<std::int64_t>(i)});
     const at::NoGradGuard no_grad;
     const std::lock_guard lock(local_mutex);
@@ -189,8 +190,12 @@ void Probes::attach(torch::nn::Module& module) {
   if (impl_) impl_->attach(module);
 }
 
+bool Probes::looks_at_gradients() const {
+  return impl_ && impl_->looks_at_gradients();
+}
+
 void Probes::local_gradient(const at::Tensor& parameter, const at::Tensor& gradient) {
-  if (!impl_ || !(impl_->values_wanted() || impl_->may_be_left_out())) return;
+  if (!looks_at_gradients()) return;
   for (std::size_t i = 0; i < impl_->parameters.size(); ++i)
     if (impl_->parameters[i].is_same(parameter)) return impl_->add_local(i, gradient);
 }

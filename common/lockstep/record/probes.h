@@ -70,7 +70,9 @@ class Probes {
   void samples(const std::string& phase, const std::vector<std::int64_t>& ids);
   void pass_end(const std::string& phase, std::int64_t epoch, std::int64_t batches);
 
-  // What backward() produced for one of the attached parameters; on any thread. Others are left out.
+  // What backward() produced for one of the attached parameters; on any thread. Others are left out, and so are those of
+  // a step whose gradients nobody looks at, which need not be told.
+  bool looks_at_gradients() const;
   void local_gradient(const at::Tensor& parameter, const at::Tensor& gradient);
 
   // After the module ran. The first in evaluation mode after an update also records the buffers.
