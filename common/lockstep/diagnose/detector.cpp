@@ -1,10 +1,24 @@
 #include <lockstep/base/text.h>
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/replica_groups.h>
 #include <lockstep/trace/levels.h>
 
 #include <algorithm>
+#include <array>
 
 namespace lockstep::diagnose {
+namespace {
+
+// Not recorded of a model that is sharded.
+bool is_of_a_whole_model(const std::string& kind) {
+  constexpr std::array kKinds{trace::Model::kName,          trace::Parameters::kName,
+                              trace::LocalGradients::kName, trace::ReducedGradients::kName,
+                              trace::Buffers::kName,        trace::GradientArrived::kName,
+                              trace::Clip::kName,           trace::Forward::kName};
+  return std::find(kKinds.begin(), kKinds.end(), kind) != kKinds.end();
+}
+
+}  // namespace
 
 Verdict Detector::verdict(const Run& run) const {
   if (run.devices && participants == Participants::ranks)
@@ -12,15 +26,25 @@ Verdict Detector::verdict(const Run& run) const {
   if (!run.devices && participants == Participants::devices)
     return not_triggered("no process here drives several devices");
   if (run.world_size < fewest)
-    return not_applicable("it takes " + plural(fewest, run.devices ? "device" : "rank") +
-                          ", and this run has " + std::to_string(run.world_size));
+    return not_applicable(
+        "it takes " + plural(fewest, run.devices ? "device" : "rank") +
+        (run.is_part ? " that train one model, and here there is " : ", and this run has ") +
+        std::to_string(run.world_size));
   if (complete && !run.complete)
     return not_triggered(run.devices ? "a device left no trace" : "a rank left no trace");
   for (const auto& kind : needs)
-    if (run.kinds.count(kind) == 0) return not_triggered("no `" + kind + "` was recorded");
+    if (run.kinds.count(kind) == 0) {
+      if (const auto by = sharded_by(run); !by.empty() && is_of_a_whole_model(kind))
+        return not_applicable("each rank holds a part of the model (" + by + ")");
+      return not_triggered("no `" + kind + "` was recorded");
+    }
   auto verdict = detect(run);
   for (auto& finding : verdict.findings) finding.pitfall = slug;
   return verdict;
+}
+
+bool Detector::looks_at_all() const {
+  return of_job || (stage != Stage::none && stage != Stage::ranks_differ);
 }
 
 int Detector::lowest_level() const {

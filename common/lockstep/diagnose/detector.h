@@ -46,6 +46,9 @@ struct Detector {
   int fewest = 2;
   bool complete = true;
   Stage stage = Stage::none;
+  // It looks at all ranks of a job, whatever models they train, and so does each whose stage is another than `none` and
+  // `ranks_differ`. The others look at ranks that train one model (replica_groups.h).
+  bool of_job = false;
   std::string generic = {};  // of faults that no pitfall has a name for: what it says
   // Other findings that follow from a violation of this one; of a mixed-up collective, those that show no earlier.
   std::vector<std::string> accounts_for = {};
@@ -53,6 +56,7 @@ struct Detector {
   Verdict (*detect)(const Run&) = nullptr;
 
   Verdict verdict(const Run& run) const;
+  bool looks_at_all() const;
   int lowest_level() const;
 };
 

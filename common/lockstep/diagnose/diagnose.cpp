@@ -1,7 +1,10 @@
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/diagnose.h>
+#include <lockstep/diagnose/replica_groups.h>
 
 #include <algorithm>
+#include <deque>
+#include <iterator>
 
 namespace lockstep::diagnose {
 namespace {
@@ -49,13 +52,32 @@ void tell_bracket(Finding& finding) {
                         std::to_string(finding.step);
 }
 
+// Of each of the parts that train a model of their own, together.
+Verdict verdict_of(const Detector& detector, const Run& run, const std::deque<Run>& parts) {
+  if (parts.empty() || detector.looks_at_all()) return detector.verdict(run);
+  auto whole = detector.verdict(parts.front());
+  for (auto part = parts.begin() + 1; part != parts.end(); ++part) {
+    auto verdict = detector.verdict(*part);
+    if (verdict.state < whole.state) std::swap(whole, verdict);
+    std::move(verdict.findings.begin(), verdict.findings.end(), std::back_inserter(whole.findings));
+  }
+  return whole;
+}
+
 }  // namespace
 
 Diagnosis diagnose(const trace::Trace& trace) {
   const Run run(trace);
-  Diagnosis diagnosis{.rows = {}, .findings = {}, .recorded = run.kinds};
+  Diagnosis diagnosis{.rows = {},
+                      .findings = {},
+                      .recorded = run.kinds,
+                      .replica_groups = replica_groups(run),
+                      .sharded_by = sharded_by(run)};
+  std::deque<Run> parts;
+  if (diagnosis.replica_groups.size() > 1)
+    for (const auto& members : diagnosis.replica_groups) parts.emplace_back(run, members);
   for (const auto& detector : detectors()) {
-    diagnosis.rows.push_back({detector.slug, detector.verdict(run)});
+    diagnosis.rows.push_back({detector.slug, verdict_of(detector, run, parts)});
     for (auto& finding : diagnosis.rows.back().verdict.findings) tell_bracket(finding);
   }
   std::vector<Found> all;

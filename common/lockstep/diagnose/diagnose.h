@@ -18,7 +18,9 @@ struct Diagnosis {
   std::vector<Row> rows;  // one for each detector, by slug
   // Named violations first, then named advice, then generic findings; each only where no other finding accounts for it.
   std::vector<Finding> findings;
-  std::set<std::string> recorded;  // kinds of event, by their kName
+  std::set<std::string> recorded;                // kinds of event, by their kName
+  std::vector<std::vector<int>> replica_groups;  // ranks that train one model (replica_groups.h)
+  std::string sharded_by;  // the kind of engine that leaves each rank a part of the model; "": none
 };
 Diagnosis diagnose(const trace::Trace& trace);
 

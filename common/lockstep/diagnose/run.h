@@ -13,7 +13,8 @@ namespace lockstep::diagnose {
 
 struct Run {
   const trace::Trace& trace;
-  int world_size = 0;
+  int world_size = 0;                                 // participants: of a part of a job, its own
+  bool is_part = false;                               // of a job
   bool devices = false;                               // one process drives the participants
   bool complete = false;                              // every participant left a trace
   std::vector<const trace::ParticipantTrace*> ranks;  // by rank
@@ -22,6 +23,8 @@ struct Run {
 
   explicit Run(const trace::Trace& trace);  // which must outlive it, and not change meanwhile
   explicit Run(trace::Trace&& trace) = delete;
+  // These ranks of a job as if they were all of it, with their numbers. `job` must outlive it, too.
+  Run(const Run& job, const std::vector<int>& members);
   Run(const Run&) = delete;
   ~Run();
   // The trace of a rank that left one.
@@ -36,6 +39,8 @@ struct Run {
   }
 
  private:
+  void add(const trace::ParticipantTrace& rank);
+
   std::vector<const trace::ParticipantTrace*> indexed_;  // by this run
   mutable std::map<void (*)(), std::shared_ptr<const void>> kept_;
 };

@@ -77,7 +77,7 @@ class Members {
       for (int rank = 0; rank < run.world_size; ++rank) most->second.insert(rank);
     for (const auto* rank : run.ranks)
       for (const auto& at : rank->latest<trace::Group>())
-        if (!at.event->members.empty())
+        if (!at.event->members.empty() && at.event->action != "replicas")
           users_[at.event->name] = {at.event->members.begin(), at.event->members.end()};
   }
   const std::set<int>& of(const std::string& group) const { return users_.at(group); }

@@ -63,6 +63,31 @@ std::string what_is_missing(const Diagnosis& diagnosis, Language job) {
   return text;
 }
 
+// Which ranks are compared, where that is not all with all.
+std::string who_is_compared(const Diagnosis& diagnosis) {
+  constexpr std::size_t kMost = 8;
+  std::string text;
+  const auto& groups = diagnosis.replica_groups;
+  const bool alone = std::all_of(groups.begin(), groups.end(),
+                                 [](const auto& group) { return group.size() == 1; });
+  if (groups.size() > 1 && alone)
+    text =
+        wrapped("Ranks are not compared: each trains a model, or a part of one, of its own.", "");
+  else if (groups.size() > 1) {
+    text = "Ranks are compared with those that train the same model: ";
+    for (std::size_t i = 0; i < std::min(kMost, groups.size()); ++i)
+      text += (i > 0 ? "; " : "") + lockstep::ranks_text(groups[i]);
+    if (groups.size() > kMost)
+      text += "; and " + std::to_string(groups.size() - kMost) + " groups more";
+    text = wrapped(text + ".", "");
+  }
+  if (!diagnosis.sharded_by.empty())
+    text += wrapped("Each rank holds a part of the model (" + diagnosis.sharded_by +
+                        "): parameters and gradients are not compared.",
+                    "");
+  return text;
+}
+
 }  // namespace
 
 std::string to_text(const Diagnosis& diagnosis, Language job, const std::string& folder) {
@@ -92,6 +117,7 @@ std::string to_text(const Diagnosis& diagnosis, Language job, const std::string&
       std::count_if(diagnosis.rows.begin(), diagnosis.rows.end(),
                     [](const auto& row) { return row.verdict.state == State::found; }) -
       named;
+  text += who_is_compared(diagnosis);
   return text + wrapped("Of " + std::to_string(diagnosis.rows.size()) +
                             " detectors: " + std::to_string(named) + " found" +
                             (explained > 0 ? " and " + std::to_string(explained) +

@@ -52,7 +52,7 @@ class Probes::Impl {
   bool values_wanted() const { return options.probes(writer->step()); }
   // A scaler finds its scale in the first steps, and leaves some out: their gradients are recorded. Later only those of
   // probed steps are, since this costs a copy of all gradients.
-  bool may_be_left_out() const { return scales && writer->step() < 64; }
+  bool may_be_left_out() const { return attached && scales && writer->step() < 64; }
   bool looks_at_gradients() const { return values_wanted() || may_be_left_out(); }
 
   void attach(torch::nn::Module& module) {
@@ -139,14 +139,14 @@ class Probes::Impl {
   }
 
   void record_parameters() {
-    writer->record(trace::Parameters{summarize_all(parameters)});
+    if (attached) writer->record(trace::Parameters{summarize_all(parameters)});
     record_buffers();
   }
 
   // The parameters as the last update left them, where its step was not probed.
   void record_last_update() {
     const auto update = std::exchange(unseen_update, std::nullopt);
-    if (!update) return;
+    if (!update || !attached) return;
     const auto step = writer->step();
     writer->set_step(*update);
     writer->record(trace::Parameters{summarize_all(parameters)});
@@ -294,7 +294,7 @@ void Probes::zero_grad(const std::string& by) {
 }
 
 void Probes::gradients_ready() {
-  if (impl_ && impl_->values_wanted()) impl_->record_gradients();
+  if (impl_ && impl_->attached && impl_->values_wanted()) impl_->record_gradients();
 }
 
 void Probes::updated(const torch::optim::Optimizer& optimizer) {
@@ -336,7 +336,7 @@ void Probes::random_numbers(const std::vector<std::int64_t>& ids, const at::Tens
 }
 
 void Probes::clip(double max_norm, double norm) {
-  if (impl_ && impl_->values_wanted())
+  if (impl_ && impl_->attached && impl_->values_wanted())
     impl_->writer->record(trace::Clip{max_norm, norm, summarize_all(impl_->gradients())});
 }
 

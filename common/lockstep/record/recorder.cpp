@@ -107,6 +107,13 @@ void Recorder::wrapped(torch::nn::Module& module, const std::string& engine) {
   });
 }
 
+void Recorder::sharded(const std::string& engine) {
+  hear([&] {
+    sharded_ = true;
+    if (!engine.empty()) writer_->record(trace::Engine{engine, 0});
+  });
+}
+
 bool Recorder::parameters_changed(const torch::nn::Module& module) const {
   return options_.probes(writer_->step()) && addresses_of(module) != parameters_;
 }
@@ -166,7 +173,7 @@ bool Recorder::is_of_another_model(const torch::optim::Optimizer& optimizer) con
 }
 
 void Recorder::find_model() {
-  if (has_model_ || of_optimizers_.empty()) return;
+  if (has_model_ || sharded_ || of_optimizers_.empty()) return;
   torch::nn::Module module;
   for (std::size_t i = 0; i < of_optimizers_.size(); ++i)
     module.register_parameter("parameter_" + std::to_string(i), of_optimizers_[i],
@@ -180,7 +187,7 @@ void Recorder::find_model() {
 void Recorder::begin() {
   if (started_) return;
   find_model();
-  if (!has_model_) return;
+  if (!has_model_ && !sharded_) return;
   probes_.start();
   if (const auto model = wrapped_.lock())
     if (auto modes = modes_of(*model); !modes.keys.empty()) writer_->record(std::move(modes));

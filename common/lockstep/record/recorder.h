@@ -50,6 +50,9 @@ class Recorder final : public Observer {
   // Also says what the data set is: hashes that tell what its positions are of, and the samples there; 0 = not known.
   void pass_begins(std::int64_t epoch, std::int64_t dataset_size, std::uint64_t ids,
                    std::uint64_t content);
+  // Each rank holds a part of the model: of its parameters and gradients nothing is recorded. `engine`: which one cut
+  // it, if that is known. To be called before the first step.
+  void sharded(const std::string& engine);
   // A backward begins, from this value.
   void backward(const at::Tensor& root);
   // As Probes::training_state. Ends a pass that is done.
@@ -125,6 +128,7 @@ class Recorder final : public Observer {
   std::vector<std::pair<const void*, bool>> parameters_;
   std::vector<at::Tensor> of_optimizers_;
   bool has_model_ = false, started_ = false;
+  bool sharded_ = false;
   bool model_has_optimizer_ = false;  // one that tells
   bool awaits_backward_ = false;      // a train batch was drawn
   bool gradients_told_ = false;       // of this step

@@ -57,7 +57,8 @@ struct Model {
   }
 };
 
-// A gradient engine took the parameters over ("distributed_data_parallel", "data_parallel").
+// A gradient engine took the parameters over ("distributed_data_parallel", "data_parallel"), or one that leaves each
+// rank a part of the model ("fully_sharded", "tensor_parallel", "pipeline", "deepspeed").
 struct Engine {
   static constexpr const char* kName = "engine";
   std::string kind;

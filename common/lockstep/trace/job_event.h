@@ -9,7 +9,8 @@
 namespace lockstep::trace {
 
 // The program makes a process group: it begins to join it ("join"), all members are there ("joined"),
-// and it lets go of it ("leave"). `members` are ranks of the job.
+// and it lets go of it ("leave"). Or an engine says that its members train one model, each on a share of the data
+// ("replicas"). `members` are ranks of the job.
 struct Group {
   static constexpr const char* kName = "group";
   std::string action;

@@ -24,7 +24,8 @@ constexpr std::int64_t kNone = -1;
 Caller caller_of(const trace::ParticipantTrace& rank) {
   Caller caller{.rank = rank.participant.rank};
   for (const auto& at : rank.latest<trace::Group>())
-    if (std::count(at.event->members.begin(), at.event->members.end(), caller.rank) != 0)
+    if (at.event->action != "replicas" &&
+        std::count(at.event->members.begin(), at.event->members.end(), caller.rank) != 0)
       caller.groups.emplace(at.event->name, kNone);
   auto group = caller.groups.end();  // a rank mostly calls one group again and again
   for (const auto& at : rank.latest<trace::Collective>()) {

@@ -162,6 +162,8 @@ Verdict gradient_not_the_mean(const Run& run) {
     if (!other) other = other_multiple(run);
     return other ? found(*other) : clean();
   }
+  if (run.is_part && severity == Severity::advice)
+    return not_triggered("ranks that hold other parts of the model may add to a gradient");
   return found(
       {.severity = severity,
        .ranks = run.numbers,
@@ -183,7 +185,7 @@ std::vector<Detector> gradient_mean_detectors() {
       // and so are ranks that do not reduce at all (see replicas_diverged), but for one step
       // between others that are reduced. Advice while all ranks have the same gradient or stay
       // equal (clipping by value does that, and a sharded optimizer); a violation where neither
-      // holds. Advice, too, where it is one multiple in all steps of what the run declares, and
+      // holds. No advice where the job trains several models, or parts of one. Advice, too, where it is one multiple in all steps of what the run declares, and
       // where ranks that never reduce stay equal by broadcasts alone.
       {.slug = "gradient-not-the-mean",
        .needs = {"local_gradients", "reduced_gradients"},

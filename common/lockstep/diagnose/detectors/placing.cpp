@@ -310,6 +310,7 @@ std::vector<Detector> placing_detectors() {
        .needs = {"device"},
        .participants = Participants::ranks,
        .complete = false,
+       .of_job = true,
        .detect = duplicate_gpu},
       // Needs `device` of both moments. Rule: a rank's process group was made on another device
       // than the rank chose, and that one is another rank's too.
@@ -317,6 +318,7 @@ std::vector<Detector> placing_detectors() {
        .needs = {"device"},
        .participants = Participants::ranks,
        .complete = false,
+       .of_job = true,
        .detect = device_not_set},
       // Rule: ranks that are replicas (their reduced gradients are equal) on several nodes hold the
       // same data, and each splits them into as many shards as its node has ranks or devices, of
@@ -331,6 +333,7 @@ std::vector<Detector> placing_detectors() {
       {.slug = "thread-oversubscription",
        .needs = {"placement"},
        .participants = Participants::ranks,
+       .of_job = true,
        .detect = thread_oversubscription},
   };
 }

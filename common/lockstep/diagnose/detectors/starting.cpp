@@ -266,6 +266,7 @@ std::vector<Detector> starting_detectors() {
        .needs = {"spawn"},
        .participants = Participants::ranks,
        .complete = false,
+       .of_job = true,
        .detect = spawn_under_launcher},
       // Rule: several ranks write a file, and one of them, or a reader, came to it while another
       // wrote. Advice where nobody found half a file (and, `placement`, both are on one node).
