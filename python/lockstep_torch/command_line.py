@@ -74,12 +74,15 @@ def warn(left_out: list[str]) -> None:
         print(f"lockstep: {sentence}", file=sys.stderr)
 
 
+def text_of(found: dict[str, Any]) -> str:
+    recorded, world_size = found["recorded_ranks"], found["world_size"]
+    part = f"{recorded} of {world_size} ranks recorded\n" if recorded != world_size else ""
+    return f"{part}{found['text']}"
+
+
 def say(found: dict[str, Any]) -> None:
     warn(found["left_out"])
-    recorded, world_size = found["recorded_ranks"], found["world_size"]
-    if recorded != world_size:
-        print(f"{recorded} of {world_size} ranks recorded", file=sys.stderr)
-    print(found["text"], end="", file=sys.stderr)
+    print(text_of(found), end="", file=sys.stderr)
 
 
 def start(command: list[str], environment: dict[str, str], received: list[int]) -> subprocess.Popen[bytes]:
@@ -145,7 +148,7 @@ def diagnose(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({key: value for key, value in found.items() if key not in ("text", "left_out")}, indent=2))
     else:
-        print(found["text"], end="")
+        print(text_of(found), end="")
     return FINDING if has_violation(found) else OK
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from lockstep_torch import data, recording, states, training
+from lockstep_torch import data, parallel, recording, states, training
 from lockstep_torch.extension import DoesNotFit, extension
 from lockstep_torch.recording import Recording, active, listens, wrap
 
@@ -91,6 +91,7 @@ def group_made(here: Recording, result: Any, size: int, rank: int, ranks: list[i
         here.begin(rank, size)
         begins_to_join(here, name, ranks)
         observe_group(here, group)
+        parallel.find_engines()
     here.rank.group("joined", name, ranks)
 
 
@@ -113,7 +114,8 @@ def tell(name: str, *arguments: Any) -> None:
     """A call of the program's own: does nothing where nobody records."""
     @listens(name)
     def told(here: Recording) -> None:
-        getattr(here.rank, name)(*arguments)
+        if not any(map(parallel.is_part, arguments)):
+            getattr(here.rank, name)(*arguments)
     told()
 
 

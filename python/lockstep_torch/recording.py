@@ -34,6 +34,7 @@ class Recording:
         self.failed: set[str] = set()
         self.models: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()
         self.wrapped = False
+        self.sharded = self.grouped = self.staged = False  # as parallel.py told
         self.identified = 0  # passes whose data set was looked at
         self.drawn = 0  # batches that the program was given, and no backward has seen
         self.early: list[Callable[[], None]] = []  # of passes before anybody knew which rank this is

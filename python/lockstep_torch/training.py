@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import sys
 import weakref
 from collections.abc import Iterator
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from lockstep_torch import settings, states
+from lockstep_torch import parallel, settings, states
 from lockstep_torch.extension import extension
 from lockstep_torch.recording import Recording, listens, wrap
 
@@ -22,7 +24,8 @@ from lockstep_torch.recording import Recording, listens, wrap
 def hook_parameters(here: Recording, parameters: Any) -> None:
     """A hook of Python's beside the program's own: one of C++ would take their place."""
     for parameter in parameters:
-        if parameter.requires_grad and parameter.is_leaf and parameter not in here.hooked:
+        if (parameter.requires_grad and parameter.is_leaf and parameter not in here.hooked
+                and not parallel.is_part(parameter)):
             hook = functools.partial(gradient_comes, here, weakref.ref(parameter))
             here.hooked[parameter] = parameter.register_hook(hook)
 
@@ -55,9 +58,17 @@ def engine_set_up(here: Recording, engine: Any) -> None:
     here.configuration("engine", settings.of_engine(engine))
 
 
+SIGNATURE = inspect.signature(DistributedDataParallel.__init__)
+
+
 @listens("DistributedDataParallel")
-def wrapping(here: Recording, _engine: Any, module: Any = None, *_arguments: Any, **_options: Any) -> None:
-    if module is None:
+def wrapping(here: Recording, *arguments: Any, **options: Any) -> None:
+    given = SIGNATURE.bind_partial(*arguments, **options).arguments
+    if (module := given.get("module")) is None:
+        return
+    mesh = given.get("device_mesh")
+    parallel.replicas(here, given.get("process_group") or (mesh.get_group() if mesh else dist.group.WORLD))
+    if parallel.any_part(here, list(module.parameters())):
         return
     hook_parameters(here, module.parameters())
     here.rank.wrapping(model_of(here, module))
@@ -66,13 +77,15 @@ def wrapping(here: Recording, _engine: Any, module: Any = None, *_arguments: Any
 
 @listens("DistributedDataParallel")
 def wrapped(here: Recording, _result: Any, engine: Any, *_arguments: Any, **_options: Any) -> None:
+    if here.sharded:
+        return
     here.rank.wrapped(model_of(here, engine.module), "distributed_data_parallel")
     here.wrapped = True
     engine_set_up(engine)
 
 
 def tensors_in(values: Any) -> list[torch.Tensor]:
-    return [value for value in values if isinstance(value, torch.Tensor)]
+    return [value for value in values if isinstance(value, torch.Tensor) and not parallel.is_part(value)]
 
 
 @listens("forwards")
@@ -136,7 +149,7 @@ def backward_begins(here: Recording, tensors: Any, *_arguments: Any, **_options:
     states.trains(here)
     take_drawn(here)
     first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors  # never of a generator
-    if isinstance(first, torch.Tensor):
+    if isinstance(first, torch.Tensor) and not parallel.is_part(first):
         here.rank.backward(first)
     here.looks_at_gradients = here.rank.looks_at_gradients()
     here.places.note("backward", here.rank.step())
@@ -147,8 +160,11 @@ def optimizer_of(here: Recording, optimizer: torch.optim.Optimizer) -> Any:
     sizes = [len(group["params"]) for group in optimizer.param_groups]
     if optimizer not in here.optimizers or here.optimizers[optimizer][1] != sizes:
         kind = settings.name_of(type(optimizer))
-        hook_parameters(here, [parameter for group in optimizer.param_groups for parameter in group["params"]])
-        groups = [(group["params"], float(group.get("lr") or 0),
+        parameters = states.parameters_of(optimizer)
+        sharded = parallel.any_part(here, parameters)
+        if not sharded:
+            hook_parameters(here, parameters)
+        groups = [([] if sharded else group["params"], float(group.get("lr") or 0),
                    {"optimizer_class": kind, **{key: repr(value) for key, value in group.items()
                                       if key not in ("params", "lr", "initial_lr") and settings.scalar(value)}})
                   for group in optimizer.param_groups]
@@ -217,7 +233,8 @@ def detached(here: Recording, _tensor: Any) -> None:
 @listens("clip_grad_norm_")
 def clip(here: Recording, _parameters: Any, max_norm: float, total_norm: torch.Tensor, *_more: Any,
          **_options: Any) -> None:
-    here.rank.clip(float(max_norm), total_norm)
+    if not parallel.is_part(total_norm):
+        here.rank.clip(float(max_norm), total_norm)
 
 
 @listens("GradScaler")

@@ -190,6 +190,13 @@ PYBIND11_MODULE(_extension, module) {
              const std::vector<int>& ranks) { rank.recorder().group(action, name, ranks); },
           Unlocked())
       .def(
+          "sharded", [](Rank& rank, const std::string& engine) { rank.recorder().sharded(engine); },
+          Unlocked())
+      .def("engine",
+           [](Rank& rank, const std::string& kind) {
+             rank.tell(trace::Engine{.kind = kind, .parameters = 0});
+           })
+      .def(
           "wrapping", [](Rank& rank, Model& model) { rank.recorder().wrapping(*model.module); },
           Unlocked())
       .def(

@@ -1,0 +1,103 @@
+"""More than data parallelism: which ranks train one model, and whether each of them holds only a part of it.
+
+Ranks are compared within the group that an engine reduces gradients in, and no values are recorded of a model that is
+in parts. Engines are listened to where the program has imported them; nothing is imported for it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from lockstep_torch.recording import Recording, listens, wrap
+
+WHOLE: Any = torch.Tensor.__torch_dispatch__  # what a plain tensor has, and no class that stands for several
+
+
+def is_part(value: Any) -> bool:
+    """Of a tensor that several ranks hold, or another one whose numbers are not to be read: that may take a collective,
+    or crash."""
+    return isinstance(value, torch.Tensor) and (
+        getattr(type(value), "__torch_dispatch__", WHOLE) is not WHOLE or getattr(value, "_fsdp_flattened", False))
+
+
+def kind_of(part: Any) -> str:
+    if getattr(part, "_fsdp_flattened", False):
+        return "fully_sharded"
+    return "tensor_parallel" if hasattr(part, "device_mesh") else ""
+
+
+def any_part(here: Recording, parameters: list[Any]) -> bool:
+    """Tells of an engine that nobody saw."""
+    if not here.sharded and (part := next(filter(is_part, parameters), None)) is not None:
+        is_sharded(here, kind_of(part))
+    return here.sharded
+
+
+def is_sharded(here: Recording, kind: str) -> None:
+    """Only the first engine tells."""
+    if not here.sharded:
+        here.sharded = True
+        here.rank.sharded(kind)
+
+
+def replicas(here: Recording, group: Any, ranks: list[int] | None = None) -> None:
+    """The first group counts."""
+    if not here.grouped:
+        here.grouped = True
+        here.rank.group("replicas", group.group_name if group else "", ranks or dist.get_process_group_ranks(group))
+
+
+# ---- engines ----
+
+@listens("fully_shard")
+def fully_sharded(here: Recording, _result: Any, _engine: Any, _parameters: Any, _modules: Any, mesh_info: Any,
+                  *_more: Any, **_options: Any) -> None:
+    is_sharded(here, "fully_sharded")
+    replicas(here, None, mesh_info.mesh.mesh.flatten().tolist())
+
+
+@listens("FullyShardedDataParallel")
+def wrapped(here: Recording, _result: Any, engine: Any, *_arguments: Any, **_options: Any) -> None:
+    """Where replicas are sharded within nodes, the group is one node's: it is then taken for all ranks."""
+    is_sharded(here, "fully_sharded")
+    within = getattr(engine, "_inter_node_pg", None) is None
+    replicas(here, engine.process_group if within else dist.group.WORLD)
+
+
+@listens("pipeline stages")
+def stage_made(here: Recording, *_arguments: Any, **_options: Any) -> None:
+    if not here.staged:
+        here.staged = True
+        here.rank.engine("pipeline")
+
+
+@listens("DeepSpeed")
+def deepspeed_begins(here: Recording, *_arguments: Any, **_options: Any) -> None:
+    is_sharded(here, "deepspeed")
+
+
+@listens("DeepSpeed")
+def deepspeed_made(here: Recording, _result: Any, engine: Any, *_arguments: Any, **_options: Any) -> None:
+    if isinstance(group := getattr(engine, "data_parallel_group", None), dist.ProcessGroup):
+        replicas(here, group)
+
+
+ENGINES: dict[tuple[str, str], dict[str, Any]] = {
+    ("torch.distributed.fsdp._fully_shard._fsdp_param_group", "FSDPParamGroup"): {"after": fully_sharded},
+    ("torch.distributed.fsdp.fully_sharded_data_parallel", "FullyShardedDataParallel"): {"after": wrapped},
+    ("torch.distributed.pipelining.stage", "_PipelineStageBase"): {"before": stage_made},
+    ("deepspeed.runtime.engine", "DeepSpeedEngine"): {"before": deepspeed_begins, "after": deepspeed_made},
+}
+listened: set[tuple[str, str]] = set()
+
+
+@listens("engines", early=True)
+def find_engines(_here: Recording) -> None:
+    for module, name in ENGINES.keys() - listened:
+        if (owner := getattr(sys.modules.get(module), name, None)) is not None:
+            listened.add((module, name))
+            wrap(owner, "__init__", **ENGINES[module, name])
