@@ -172,8 +172,8 @@ TEST(TraceFormat, TimesOfAnotherMachineAreMovedByItsWallClock) {
   const TemporaryFolder folder("lockstep-trace");
   for (int rank = 0; rank < 2; ++rank) {
     Writer writer(folder.path(), {.rank = rank, .world_size = 2});
-    writer.leave(writer.enter({.sequence = 1, .group = "0", .op = "barrier"}), false);
-    writer.enter({.sequence = 2, .group = "0", .op = "barrier"});
+    writer.leave(writer.enter({.sequence = 1, .group = "0", .op = "broadcast"}), false);
+    writer.enter({.sequence = 2, .group = "0", .op = "broadcast"});
   }
   const auto before = read(folder.path());
   // Rank 1's machine was started an hour later: its clock is an hour behind.

@@ -1,5 +1,6 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
+#include <lockstep/trace/clocks.h>
 #include <lockstep/trace/codec.h>
 #include <lockstep/trace/format.h>
 #include <lockstep/trace/reader.h>
@@ -150,36 +151,6 @@ std::string read_part(std::ifstream& in, std::uint64_t offset, std::size_t size)
   return bytes;
 }
 
-// Times of a damaged trace may be any numbers: they wrap.
-std::int64_t sum(std::int64_t a, std::int64_t b) {
-  return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
-}
-std::int64_t difference(std::int64_t a, std::int64_t b) {
-  return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) - static_cast<std::uint64_t>(b));
-}
-
-// By how much the wall clock is ahead of the clock of the participant's events.
-std::int64_t epoch_of(const ParticipantTrace& trace) {
-  return difference(trace.started_unix_ns, trace.started_ns);
-}
-
-void shift(ParticipantTrace& trace, std::int64_t by_ns) {
-  const auto move = [&](std::int64_t& time) { time = sum(time, by_ns); };
-  move(trace.started_ns);
-  for (auto& event : trace.events) {
-    move(event.time_ns);
-    if (event.left_ns != 0) move(event.left_ns);
-    if (auto* end = event.change<RankEnd>()) move(end->ended_ns);
-  }
-}
-
-// On another machine the events' clock began at another boot: the wall clock joins them.
-void to_clock_of(const ParticipantTrace& first, ParticipantTrace& other) {
-  constexpr std::int64_t kSameMachine = 1'000'000'000;
-  const auto apart = difference(epoch_of(other), epoch_of(first));
-  if (apart > kSameMachine || apart < -kSameMachine) shift(other, apart);
-}
-
 }  // namespace
 
 std::filesystem::path trace_file(const std::filesystem::path& folder, int rank) {
@@ -300,7 +271,7 @@ Trace read(const std::filesystem::path& folder) {
       throw Error(folder.string() + " holds two traces of rank " +
                   std::to_string(participant.rank));
   }
-  for (auto& rank : trace.ranks) to_clock_of(trace.ranks.front(), rank);
+  to_one_clock(trace.ranks);
   for (auto& other : trace.alone) to_clock_of(trace.ranks.front(), other);
   std::sort(trace.alone.begin(), trace.alone.end(), [](const auto& a, const auto& b) {
     return std::tie(a.started_ns, a.pid) < std::tie(b.started_ns, b.pid);
