@@ -153,6 +153,7 @@ TEST_F(DamagedTrace, SaysWhatIsWrongAndWhere) {
   EXPECT_THAT(refusal_of(with(8, std::uint32_t{2})), HasSubstr("version 2"));
   EXPECT_THAT(refusal_of(with(12, std::uint32_t{0x04030201})), HasSubstr("byte order"));
   EXPECT_THAT(refusal_of(with(16, std::int32_t{2})), HasSubstr("rank 2 of 2"));
+  EXPECT_THAT(refusal_of(with(20, std::int32_t{1 << 30})), HasSubstr("of 1073741824"));
   EXPECT_THAT(refusal_of(with(20, std::int32_t{0})), HasSubstr("of 0"));
   EXPECT_THAT(refusal_of(with(39, 'X')), HasSubstr("kind"));
   EXPECT_THAT(refusal_of(with<std::uint64_t>(64, good_.size() + 8)),

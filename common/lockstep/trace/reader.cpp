@@ -20,6 +20,8 @@
 namespace lockstep::trace {
 namespace {
 
+constexpr std::int32_t kMostRanks = 1 << 20;  // what follows asks for memory for each
+
 [[noreturn]] void refuse(const std::filesystem::path& file, std::uint64_t offset,
                          const std::string& what) {
   throw Error(file.string() + ", offset " + std::to_string(offset) + ": " + what);
@@ -38,7 +40,8 @@ void load_head(const std::filesystem::path& file, const std::string& bytes, std:
     refuse(file, 8,
            "trace version " + std::to_string(head.version) + "; this program reads version " +
                std::to_string(kVersion));
-  if (head.world_size < 1 || head.rank < 0 || head.rank >= head.world_size)
+  if (head.world_size < 1 || head.world_size > kMostRanks || head.rank < 0 ||
+      head.rank >= head.world_size)
     refuse(file, 16,
            "rank " + std::to_string(head.rank) + " of " + std::to_string(head.world_size));
   if (head.kind.back() != 0) refuse(file, 24, "the participant's kind has no end");
