@@ -21,6 +21,7 @@ OK, FINDING, USAGE, COULD_NOT_RUN, DEADLINE = 0, 1, 2, 3, 124
 PACKAGE = pathlib.Path(__file__).parent
 ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
+
 def wait_for(job: subprocess.Popen[bytes], folder: pathlib.Path, timeout: float | None, signals: list[int]) -> bool:
     """False where no rank made progress for `timeout` seconds, and the job was ended. Before a rank has entered a
     collective, and after all have ended, the job is starting or at its end: that is no stall."""
@@ -36,6 +37,9 @@ def wait_for(job: subprocess.Popen[bytes], folder: pathlib.Path, timeout: float 
                 seen, since = now, time.monotonic()
     try:
         ask_where(job, folder)
+    except OSError as error:
+        print(f"lockstep: where the ranks were is not known: {error}", file=sys.stderr)
+    try:
         record_ends(ends, not ENDING.isdisjoint(signals))
     finally:
         processes.end(job)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 from torch.utils.data import dataloader as loaders
 
@@ -18,10 +17,6 @@ from lockstep_torch import samples, settings
 from lockstep_torch.recording import Recording, listens, wrap
 
 # ---- data ----
-
-def world_size() -> int:
-    return dist.get_world_size() if dist.is_initialized() else int(os.environ.get("WORLD_SIZE", "1"))
-
 
 @listens("what data are", early=True)
 def identities(here: Recording, loader: Any) -> tuple[int, int]:
@@ -57,7 +52,7 @@ def pass_begins(here: Recording, loader: Any) -> None:
     else:
         epoch, size = getattr(samples.sampler_of(loader), "epoch", 0), samples.length(data)
         if samples.is_part(data, loader._index_sampler):
-            size = min(size * world_size(), len(data.dataset))
+            size = min(size * samples.world_size(), len(data.dataset))
         told = identities(loader) or (0, 0)
     epoch = epoch if isinstance(epoch, int) else 0
     if torch.is_grad_enabled():
@@ -79,6 +74,14 @@ def dealt(here: Recording, iterator: Any, indices: Any) -> None:
         pass  # a sampler of other things than positions
 
 
+def was_looked_at(here: Recording) -> None:
+    """The batch before, drawn without gradients, where neither a forward of DistributedDataParallel nor a backward
+    came: the program evaluates."""
+    if here.only_looks and here.rank is not None:
+        here.rank.take_dealt(False)
+    here.only_looks = False
+
+
 @listens("DataLoader", early=True)
 def drawn(here: Recording, batch: Any, iterator: Any) -> None:
     if isinstance(iterator._dataset, IterableDataset):
@@ -87,15 +90,17 @@ def drawn(here: Recording, batch: Any, iterator: Any) -> None:
         ids = queue.popleft()
     else:
         return
+    was_looked_at(here)
     here.of_data(lambda: here.rank.dealt(ids))
     if torch.is_grad_enabled():
         here.drawn += 1
-    elif here.rank is not None:
-        here.rank.take_dealt(False)  # nobody says so, where DistributedDataParallel is left out
+    else:
+        here.only_looks = True
 
 
 @listens("DataLoader", early=True)
 def all_drawn(here: Recording) -> None:
+    was_looked_at(here)
     here.of_data(lambda: here.rank.pass_dealt())
     if here.rank is not None and torch.is_grad_enabled():
         here.rank.parameters_change()  # a rank may now evaluate with other weights

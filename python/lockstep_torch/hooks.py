@@ -75,9 +75,9 @@ def name_of_group(more: tuple[Any, ...], options: dict[str, Any]) -> str:
 
 @listens("who begins")
 def group_begins(here: Recording, _size: int, _rank: int, ranks: list[int], *more: Any, **options: Any) -> None:
-    """Ranks that will not be in it make it, too. Of the first group `ranks` is empty: it has all."""
-    if ranks:
-        begins_to_join(here, name_of_group(more, options), list(ranks))
+    """Ranks that will not be in it make it, too, unless its name is a hash. Of the first group `ranks` is empty."""
+    if ranks and (name := name_of_group(more, options)).isdigit():
+        begins_to_join(here, name, list(ranks))
 
 
 @listens("process groups", early=True)

@@ -3,6 +3,7 @@ launcher, so how a rank ended is not known here."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import select
@@ -11,9 +12,9 @@ import struct
 import subprocess
 import time
 
-# Of a trace's head (common/lockstep/trace/trace.md): its process; how many of its bytes are whole; whether its writer
-# ended in order; the collectives entered; whether it had no room for more.
-PID_AT, LENGTH_AT, CLOSED_AT, ENTERED_AT, TRUNCATED_AT = 40, 64, 72, 80, 608
+# Of a trace's head (common/lockstep/trace/trace.md): its process; when it began, by two clocks; how many of its bytes
+# are whole; whether its writer ended in order; the collectives entered; whether it had no room for more.
+PID_AT, STARTED_AT, STARTED_UNIX_AT, LENGTH_AT, CLOSED_AT, ENTERED_AT, TRUNCATED_AT = 40, 48, 56, 64, 72, 80, 608
 
 
 def head(file: pathlib.Path, at: int) -> int:
@@ -22,12 +23,23 @@ def head(file: pathlib.Path, at: int) -> int:
         return int(struct.unpack("<q", trace.read(8))[0])
 
 
+def traces(folder: pathlib.Path) -> set[pathlib.Path]:
+    """Of the ranks, in all attempts."""
+    return {*folder.glob("rank_*.trace"), *folder.glob("attempt_*/rank_*.trace")}
+
+
+def is_of_this_machine(file: pathlib.Path) -> bool:
+    """Since it was started: another one's clock began at another time."""
+    began = head(file, STARTED_UNIX_AT) - head(file, STARTED_AT)
+    return abs(time.time_ns() - time.monotonic_ns() - began) < 1_000_000_000
+
+
 def progress(folder: pathlib.Path, alive: set[int]) -> int | None:
     """How much the ranks have recorded: it grows with every collective, batch and update. None where that says nothing:
     no rank has entered a collective yet, or a trace had no room for more. Ranks that were `alive` and have ended do not
     count: the job may be starting them again."""
     total = entered = truncated = 0
-    for file in folder.rglob("rank_*.trace"):
+    for file in traces(folder):
         try:
             pid = head(file, PID_AT)
             if os.path.exists(f"/proc/{pid}"):
@@ -51,12 +63,14 @@ class Ends:
         self.known: set[pathlib.Path] = set()
         self.ended: dict[pathlib.Path, int] = {}  # when, on the traces' clock
         self.poll = select.poll()
+        self.next = 0.0  # time to look for more
+        self.found = time.monotonic()  # the last one
         self.listen(job.pid)
 
     def listen(self, pid: int) -> int | None:
         try:
             tells = os.pidfd_open(pid)
-        except OSError:  # it has ended; or this system does not tell
+        except (AttributeError, OSError):  # it has ended; or this system, or this Python, does not tell
             return None
         self.poll.register(tells, select.POLLIN)
         return tells
@@ -68,18 +82,26 @@ class Ends:
             self.look(min(left, 0.2))
         return self.job.poll() is not None
 
+    def find(self) -> None:
+        """Ranks that have begun. They mostly begin together: later they are looked for less often."""
+        now = time.monotonic()
+        if now < self.next:
+            return
+        for file in traces(self.folder) - self.known:
+            try:
+                pid, here = head(file, PID_AT), is_of_this_machine(file)
+            except (OSError, struct.error):
+                continue  # it is being made
+            self.known.add(file)
+            self.found = now
+            if here and (tells := self.listen(pid)) is not None:
+                self.files[tells] = file
+        self.next = now + (0.2 if now - self.found < 10 else 2)
+
     def look(self, seconds: float = 0) -> None:
         """Takes note of ranks that have begun, and of what ends within some time."""
-        for file in set(self.folder.rglob("rank_*.trace")) - self.known:
-            try:
-                pid = head(file, PID_AT)
-                variables = pathlib.Path(f"/proc/{pid}/environ").read_bytes()
-            except (OSError, struct.error):
-                continue  # it is being made, or has ended
-            self.known.add(file)
-            if b"LOCKSTEP_TRACE=" in variables:  # else the number is of another machine
-                if (tells := self.listen(pid)) is not None:
-                    self.files[tells] = file
+        with contextlib.suppress(OSError):
+            self.find()
         ready = self.poll.poll(seconds * 1000)
         now = time.monotonic_ns()
         for tells, _events in ready:
@@ -91,14 +113,14 @@ class Ends:
     def told(self, stopped: bool) -> dict[pathlib.Path, dict[int, tuple[str, int]]]:
         """How and when ranks ended that left no word of it, by folder. The first of an attempt to go was ended by
         nobody's order; those after it may have been by its launcher's, and all of them by one that was given to the job
-        (`stopped`). A rank that still runs is about to be stopped."""
+        (`stopped`). What still runs is stopped next."""
         self.look()
         told: dict[pathlib.Path, dict[int, tuple[str, int]]] = {}
         for file in {*self.ended, *self.files.values()}:
             others = [at for other, at in self.ended.items() if other.parent == file.parent and other != file]
             at = self.ended.get(file)
             first = at is not None and not stopped and all(at < other for other in others)
-            if not head(file, CLOSED_AT):
+            if stopped or not head(file, CLOSED_AT):
                 how = "signalled" if first else "stopped"
                 told.setdefault(file.parent, {})[int(file.stem.split("_")[1])] = how, at or time.monotonic_ns()
         return told

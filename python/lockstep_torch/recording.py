@@ -37,6 +37,7 @@ class Recording:
         self.sharded = self.grouped = self.staged = False  # as parallel.py told
         self.identified = 0  # passes whose data set was looked at
         self.drawn = 0  # batches that the program was given, and no backward has seen
+        self.only_looks = False  # at the last one: it was drawn without gradients
         self.early: list[Callable[[], None]] = []  # of passes before anybody knew which rank this is
         self.queues: weakref.WeakKeyDictionary[Any, deque[list[int]]] = weakref.WeakKeyDictionary()
         self.hooked = WeakIdKeyDictionary()  # parameters
@@ -95,7 +96,7 @@ def start(folder: str) -> None:
     recording = Recording(folder)
     os.register_at_fork(after_in_child=leave_to_the_parent)
     atexit.register(ends)
-    wrap(multiprocessing.process.BaseProcess, "run", ended=lambda _process: ends_by(sys.exc_info()[1]))
+    wrap(multiprocessing.process.BaseProcess, "run", failed=lambda error, _process: ends_by(error))
 
 
 def active() -> Recording | None:
@@ -164,9 +165,10 @@ def ends() -> None:
 
 
 def wrap(owners: Any, name: str, before: Callable[..., Any] | None = None, after: Callable[..., Any] | None = None,
-         ended: Callable[..., Any] | None = None) -> None:
-    """Calls before(*arguments), after(result, *arguments) and ended(*arguments) around owner.name; `after` only where
-    it returned, `ended` also where it raised. One wrapper for all owners, or it could not be pickled."""
+         ended: Callable[..., Any] | None = None, failed: Callable[..., Any] | None = None) -> None:
+    """Calls before(*arguments), after(result, *arguments), ended(*arguments) and failed(error, *arguments) around
+    owner.name; `after` only where it returned, `failed` only where it raised, `ended` always. One wrapper for all
+    owners, or it could not be pickled."""
     owners = owners if isinstance(owners, tuple) else (owners,)
     original = getattr(owners[0], name)
 
@@ -176,6 +178,10 @@ def wrap(owners: Any, name: str, before: Callable[..., Any] | None = None, after
             before(*arguments, **options)
         try:
             result = original(*arguments, **options)
+        except BaseException as error:
+            if failed is not None:
+                failed(error, *arguments, **options)
+            raise
         finally:
             if ended is not None:
                 ended(*arguments, **options)

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.utils.data import Dataset, DistributedSampler, RandomSampler, SequentialSampler, Subset
 
 from lockstep_torch.extension import extension
@@ -23,7 +24,7 @@ from lockstep_torch.extension import extension
 MOST = 64  # of a long list or tensor are looked at
 LETTERS = 4096  # of a text
 BUDGET = 4096  # parts, of a data set
-NAMES = 65_536  # of a list of names
+NAMES = 65_536  # are all looked at
 
 
 def places(count: int, most: int = MOST) -> list[int]:
@@ -126,55 +127,57 @@ def is_part(dataset: Any, sampler: Any) -> bool:
     return isinstance(each, SequentialSampler) and is_in_order(dataset)
 
 
-def count_in(value: Any) -> int:
-    """-1: it has no items."""
-    shape = (len(value),) if isinstance(value, (list, tuple)) else getattr(value, "shape", None)
-    return int(shape[0]) if isinstance(shape, tuple) and shape else -1
+def world_size() -> int:
+    return dist.get_world_size() if dist.is_initialized() else int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def name_in(item: Any) -> Any:
-    """A file's name without its folder, which may be another on each machine; also in a (file, class)."""
-    if isinstance(item, (tuple, list)):
-        return [name_in(part) for part in item[:COLUMNS]]
-    return os.path.basename(os.fspath(item)) if isinstance(item, (str, os.PathLike)) else item
+def names_in(item: Any) -> list[str]:
+    """Of files without their folders, which may be others on each machine; also of a (file, class)."""
+    parts = item[:COLUMNS] if isinstance(item, (tuple, list)) else [item]
+    return [os.path.basename(os.fspath(part)) for part in parts if isinstance(part, (str, os.PathLike))]
 
 
-def has_name(item: Any) -> bool:
-    return isinstance(item, str) or (isinstance(item, list) and any(has_name(part) for part in item))
+def is_table(value: Any, count: int) -> bool:
+    """A tensor, an array or a table of pandas with a row for each sample."""
+    if isinstance(value, (str, bytes, list, tuple, dict)) or leaf(value) is None:
+        return False
+    return list(getattr(value, "shape", ()))[:1] == [count]
 
 
 def samples_in(dataset: Any) -> tuple[int, int]:
-    """Hashes of what it has an item of for each sample: of all names, whatever their order; and of some of everything,
-    in order. 0: there is nothing of that."""
+    """Hashes of what it has an item of for each sample: of the names, whatever their order; and of names and numbers,
+    in order. 0: there are none. Of other objects nothing is known."""
     count = length(dataset)
     held = list(getattr(dataset, "__dict__", {}).values())
     for value in list(held):
         if isinstance(value, (list, tuple, dict)) and len(value) <= COLUMNS:
             held += value.values() if isinstance(value, dict) else value
-    held = [value for value in held if count_in(value) == count > 0]
-    lists = [value for value in held if isinstance(value, (list, tuple))]
-    named = [value for value in lists if has_name(name_in(value[0]))]
-    names = sum(zlib.crc32(repr(name_in(value[place])).encode(errors="surrogatepass"))
-                for value in named for place in places(count, NAMES))
-    looked_at = [[name_in(value[place]) for place in places(count)] for value in lists]
-    looked_at += [value for value in held if not isinstance(value, (list, tuple))]
-    return names, identity(looked_at) if looked_at else 0
+    lists = {id(value): value for value in held if isinstance(value, (list, tuple)) and len(value) == count > 0}
+    named = [value for value in lists.values() if names_in(value[0])]
+    some = [[names_in(value[place]) for place in places(count)] for value in named]
+    tables = [value for value in held if count > 0 and is_table(value, count)]
+    content = identity([some, tables]) if some or tables else 0
+    if not named or count > NAMES:
+        return content if named else 0, content
+    return sum(zlib.crc32(name.encode(errors="surrogatepass"))
+               for value in named for item in value for name in names_in(item)), content
 
 
-def dealt_by_a_sampler(dataset: Any, num_replicas: int) -> tuple[int, int]:
+def dealt_by_a_sampler(dataset: Any) -> tuple[int, int]:
     """As `identities`. A DistributedSampler takes positions for the same samples on all ranks: a rank's own share goes
     by other ids, and data that should be the same are of other content."""
     if not isinstance(dataset, Subset):
         return samples_in(dataset)
-    is_share = is_in_order(dataset) and len(dataset) * num_replicas < length(origin(dataset)[0]) + num_replicas
-    return (identity(dataset.indices), 0) if is_share else (0, identity(dataset.indices))
+    is_share = is_in_order(dataset) and len(dataset) * world_size() < length(origin(dataset)[0]) + world_size()
+    content = identity(dataset.indices)
+    return content if is_share else 0, content
 
 
 def identities(loader: Any) -> tuple[int, int]:
     """Of what positions are of; and of the samples at these positions. 0: not known."""
     dataset = loader.dataset
     if isinstance(sampler := sampler_of(loader), DistributedSampler):
-        return dealt_by_a_sampler(dataset, sampler.num_replicas)
+        return dealt_by_a_sampler(dataset) if sampler.num_replicas == world_size() else (0, 0)
     return identity(origin(dataset)[0] if is_part(dataset, loader._index_sampler) else dataset), 0
 
 

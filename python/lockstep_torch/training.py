@@ -147,6 +147,7 @@ def take_drawn(here: Recording) -> None:
 @listens("backward")
 def backward_begins(here: Recording, tensors: Any, *_arguments: Any, **_options: Any) -> None:
     states.trains(here)
+    here.only_looks = False
     take_drawn(here)
     first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors  # never of a generator
     if isinstance(first, torch.Tensor) and not parallel.is_part(first):
@@ -219,14 +220,14 @@ def update_ended(here: Recording, optimizer: Any, _arguments: Any, _options: Any
 
 @listens("zero_grad")
 def zero_grad(here: Recording, *_arguments: Any, **_options: Any) -> None:
-    """Python's never detaches a view, as LibTorch's optimizers do; `detached` sees a program that does."""
+    """Python's never detaches a view, as LibTorch's optimizers do; `not_detached` sees a program that does."""
     here.rank.zero_grad("module")
 
 
 @listens("zero_grad")
-def detached(here: Recording, _tensor: Any) -> None:
+def not_detached(here: Recording, _error: BaseException, tensor: Any) -> None:
     """detach_() refuses a gradient that is a view of a bucket."""
-    if isinstance(sys.exc_info()[1], RuntimeError):
+    if any(parameter.grad is tensor for parameter in here.hooked):
         here.rank.zero_grad("optimizer")
 
 
@@ -302,7 +303,7 @@ def install() -> None:
     wrap(torch.optim.Optimizer, "__init__", after=optimizer_made)
     wrap(torch.optim.Optimizer, "zero_grad", before=zero_grad)
     wrap(torch.nn.Module, "zero_grad", before=zero_grad)
-    wrap(torch.Tensor, "detach_", ended=detached)
+    wrap(torch.Tensor, "detach_", failed=not_detached)
     register_optimizer_step_pre_hook(update_begins)
     register_optimizer_step_post_hook(update_ended)
     wrap(torch.nn.utils.clip_grad, "_clip_grads_with_norm_", before=clip)

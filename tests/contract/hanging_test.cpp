@@ -349,6 +349,34 @@ TEST_P(Hanging, RanksThatMakeTheNextGroupInAnothersPlaceAreNamed) {
   expect_only(job.play(), "subgroup-created-by-members-only", others, -1);
 }
 
+// After its groups were let go of, a job may number others alike.
+TEST_P(Hanging, GroupsOfALaterLifeAreOthers) {
+  std::vector<std::int64_t> everyone;
+  for (int rank = 0; rank < world_size(); ++rank) everyone.push_back(rank);
+  HangJob job(world_size());
+  for (int rank = 0; rank < world_size(); ++rank)
+    for (const auto& members : {std::vector<std::int64_t>{0}, everyone}) {
+      if (rank == last() && members.size() == 1) {
+        job.only(rank, trace::Group{"leave", "0", everyone});
+        continue;
+      }
+      job.only(rank, trace::Group{"join", "1", members})
+          .only(rank, trace::Group{"joined", "1", members})
+          .only(rank, trace::Group{"leave", "0", everyone});
+    }
+  expect_nothing(job.play());
+}
+
+// It may have failed before the others had come.
+TEST_P(Hanging, ARankThatFailsAtOnceWaitsForNobody) {
+  std::vector<std::int64_t> everyone;
+  for (int rank = 0; rank < world_size(); ++rank) everyone.push_back(rank);
+  auto trace = HangJob(world_size()).only(0, trace::Group{"join", "0", everyone}).play();
+  end(trace, 0, "raised");
+  trace.ends.back().ended_ns = 1'000'000;
+  expect_nothing(trace);
+}
+
 TEST_P(Hanging, ARankThatIsGoneWithoutAWordHasDied) {
   auto trace = steps(2).only(0, call("allreduce", 9)).play();
   end(trace, last(), "signalled", 0);

@@ -208,7 +208,7 @@ TEST_P(Sharding, OfEachRanksOwnDataByASamplerIsNamed) {
   job.samples = 32;
   const auto own_files = [](int rank) {
     const auto own = static_cast<std::uint64_t>(rank);
-    return trace::Dataset{"train", 32, 32, 20 + own, 30 + own, 0};
+    return trace::Dataset{"train", 32, 32, 20 + own, 30 + own, 40 + own};
   };
   job.dataset = own_files;
   job.order = [w = GetParam()](int rank, int pass) { return deal({32, w}, rank, pass); };
@@ -216,8 +216,14 @@ TEST_P(Sharding, OfEachRanksOwnDataByASamplerIsNamed) {
   job.order = [](int rank, int pass) { return permutation(32, 10 * pass + rank); };
   expect_nothing(job.run());  // each draws all of its own
   job.order = [w = GetParam()](int rank, int pass) { return deal({32, w}, rank, pass); };
-  job.dataset = [](int) { return trace::Dataset{"train", 32, 32, 20, 30, 0}; };
+  job.dataset = [](int) { return trace::Dataset{"train", 32, 32, 20, 30, 40}; };
   expect_nothing(job.run());  // all of them have the same files
+  job.dataset = [&](int rank) {
+    auto own = own_files(rank);
+    own.content_as_set = 0;
+    return own;
+  };
+  expect_nothing(job.run());  // something differs, and it is not known whether samples do
 }
 
 TEST_P(Sharding, ByFilesAndByASamplerThatCutsIsNamed) {

@@ -33,10 +33,11 @@ struct Ranks {
     const auto* trace = trace_of(rank);
     return trace != nullptr && trace->closed;
   }
-  // By an end of its own, whatever it was.
+  // By an end of its own, whatever it was. Of a signal that nobody knows it may have been an order to all.
   bool ended_by_itself(int rank) const {
     const auto* end = end_of(rank);
-    return end != nullptr && end->how != "deadline" && end->how != "stopped";
+    if (end == nullptr || (end->how == "signalled" && end->signal == 0)) return false;
+    return end->how != "deadline" && end->how != "stopped";
   }
   // Nothing follows from what is missing in its trace.
   bool is_unknown(int rank) const {

@@ -90,6 +90,10 @@ std::uint64_t hash_value(const ValueOf<at::Tensor>& value, std::set<std::string>
   return hash_into(value, 0, devices);
 }
 
+std::uint64_t hash_place(const std::filesystem::path& file) {
+  return hash_text(std::filesystem::weakly_canonical(file).string());
+}
+
 std::uint64_t hash_file(const std::filesystem::path& file) {
   std::ifstream in(file, std::ios::binary);
   if (!in) return 0;

@@ -35,6 +35,9 @@ std::vector<std::uint64_t> hash_rows(const at::Tensor& rows, std::size_t count);
 // tensors' devices to `devices`.
 std::uint64_t hash_value(const ValueOf<at::Tensor>& value, std::set<std::string>* devices);
 
+// Of the place that a path names, however it is written.
+std::uint64_t hash_place(const std::filesystem::path& file);
+
 // A hash of a file's bytes, read a piece at a time; 0 where it is not there or cannot be read to its end.
 std::uint64_t hash_file(const std::filesystem::path& file);
 

@@ -1,4 +1,3 @@
-#include <lockstep/base/hash.h>
 #include <lockstep/record/configuration.h>
 #include <lockstep/record/content.h>
 #include <lockstep/record/probes.h>
@@ -52,8 +51,9 @@ class Probes::Impl {
   bool values_wanted() const { return options.probes(writer->step()); }
   // A scaler finds its scale in the first steps, and leaves some out: their gradients are recorded. Later only those of
   // probed steps are, since this costs a copy of all gradients.
-  bool may_be_left_out() const { return attached && scales && writer->step() < 64; }
-  bool looks_at_gradients() const { return values_wanted() || may_be_left_out(); }
+  bool looks_at_gradients() const {
+    return values_wanted() || (attached && scales && writer->step() < 64);
+  }
 
   void attach(torch::nn::Module& module) {
     record_last_update();
@@ -304,11 +304,9 @@ void Probes::updated(const torch::optim::Optimizer& optimizer) {
   impl_->writer->record(update);
   impl_->record_configuration(optimizer);
   const auto step = impl_->writer->step();
-  impl_->unseen_update.reset();
-  if (impl_->values_wanted())
-    impl_->record_parameters();
-  else
-    impl_->unseen_update = step;
+  const bool seen = impl_->values_wanted();
+  impl_->unseen_update = seen ? std::nullopt : std::optional(step);
+  if (seen) impl_->record_parameters();
   impl_->begin_step();
   impl_->buffers_moved = true;
   impl_->writer->set_step(step + 1);
@@ -342,7 +340,7 @@ void Probes::clip(double max_norm, double norm) {
 
 void Probes::scaled_step(double scale, bool found_nonfinite, bool updates) {
   if (!impl_) return;
-  if (!updates && impl_->may_be_left_out() && !impl_->values_wanted()) impl_->record_gradients();
+  if (!updates && impl_->looks_at_gradients() && !impl_->values_wanted()) impl_->record_gradients();
   impl_->scales = true;
   impl_->writer->record(trace::ScaledStep{scale, found_nonfinite, updates});
   if (!updates) impl_->begin_step();
@@ -357,7 +355,7 @@ void Probes::checkpoint_file(const std::string& action, const std::filesystem::p
   if (!impl_) return;
   if (action == "save_begin") impl_->record_last_update();
   what.action = action;
-  what.file = hash_text(std::filesystem::weakly_canonical(file).string());
+  what.file = hash_place(file);
   if (action != "save_begin") what.content = hash_file(file);
   impl_->writer->record(what);
 }
@@ -365,7 +363,6 @@ void Probes::checkpoint_file(const std::string& action, const std::filesystem::p
 void Probes::tell(const trace::Payload& event) {
   if (impl_) impl_->writer->record(event);
 }
-
 std::uint64_t Probes::enter(const trace::Collective& collective) {
   return impl_ ? impl_->writer->enter(collective) : 0;
 }
@@ -376,9 +373,7 @@ void Probes::leave(std::uint64_t entered, bool failed) {
 
 void Probes::data_file(const std::string& action, const std::filesystem::path& file,
                        bool accepted) {
-  if (!impl_) return;
-  impl_->writer->record(trace::DataFile{
-      action, hash_text(std::filesystem::weakly_canonical(file).string()), accepted});
+  if (impl_) impl_->writer->record(trace::DataFile{action, hash_place(file), accepted});
 }
 
 void Probes::training_state(const std::string& moment, const ValueOf<at::Tensor>::Dict& parts) {

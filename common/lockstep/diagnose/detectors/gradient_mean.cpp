@@ -185,8 +185,9 @@ std::vector<Detector> gradient_mean_detectors() {
       // and so are ranks that do not reduce at all (see replicas_diverged), but for one step
       // between others that are reduced. Advice while all ranks have the same gradient or stay
       // equal (clipping by value does that, and a sharded optimizer); a violation where neither
-      // holds. No advice where the job trains several models, or parts of one. Advice, too, where it is one multiple in all steps of what the run declares, and
-      // where ranks that never reduce stay equal by broadcasts alone.
+      // holds. Advice, too, where it is one multiple in all steps of what the run declares, and
+      // where ranks that never reduce stay equal by broadcasts alone. No advice where the job trains
+      // several models, or parts of one.
       {.slug = "gradient-not-the-mean",
        .needs = {"local_gradients", "reduced_gradients"},
        .fewest = 1,

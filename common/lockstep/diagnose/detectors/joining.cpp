@@ -8,6 +8,7 @@
 #include <map>
 #include <numeric>
 #include <set>
+#include <utility>
 
 namespace lockstep::diagnose {
 namespace {
@@ -18,10 +19,9 @@ constexpr auto kNever = std::numeric_limits<std::int64_t>::max();
 struct Making {
   std::string name;
   std::int64_t time_ns = 0;
-  std::vector<std::int64_t> members;  // by the first rank that came
-  std::map<std::vector<std::int64_t>, std::vector<int>>
-      came_for;                // ranks, by the members that each meant
-  std::set<int> came, joined;  // ranks
+  std::vector<std::int64_t> members;          // by the first rank that came
+  std::set<std::vector<std::int64_t>> meant;  // the members, by each rank that came
+  std::set<int> came, joined;                 // ranks
   // Those that came and never got further; and those that never came.
   std::vector<int> inside() const {
     std::vector<int> ranks;
@@ -34,33 +34,45 @@ struct Making {
     std::set_difference(of.begin(), of.end(), came.begin(), came.end(), std::back_inserter(ranks));
     return ranks;
   }
-  // Those that made a later group in its place: they are no members of what others made.
+  // Those that made another group in its place, and are no members of it: they did not see that it was made.
   std::vector<int> left_it_out() const {
-    std::vector<int> ranks;
-    for (const auto& [meant, makers] : came_for)
-      for (const auto& [other, ranks_of_other] : came_for)
-        for (const int rank : ranks_of_other)
-          if (meant != other && !std::binary_search(meant.begin(), meant.end(), rank))
-            ranks.push_back(rank);
-    return ranks;
+    if (meant.size() < 2) return {};
+    std::map<std::int64_t, std::size_t> groups_of;  // rank: how many of them it belongs to
+    for (const auto& group : meant)
+      for (const auto member : group) ++groups_of[member];
+    std::vector<int> left_out;
+    for (const int rank : came)
+      if (groups_of[rank] < meant.size()) left_out.push_back(rank);
+    return left_out;
   }
 };
 
+// An error or an order ended the rank as soon as it had begun: it never waited for others.
+bool ended_at_once(const Run& run, int rank, std::int64_t began_ns) {
+  constexpr std::int64_t kWaits = 1'000'000'000;
+  return std::any_of(run.trace.ends.begin(), run.trace.ends.end(), [&](const auto& end) {
+    return end.rank == rank && end.how != "completed" && end.ended_ns < began_ns + kWaits;
+  });
+}
+
 std::vector<Making> makings_of(const Run& run) {
   std::vector<Making> all;
-  std::map<std::string, std::size_t> places;
-  for (std::size_t r = 0; r < run.ranks.size(); ++r)
+  std::map<std::pair<std::string, int>, std::size_t> places;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r) {
+    int life = 0;  // a rank that lets go of its groups begins to number them anew
     for (const auto& at : run.ranks[r]->latest<trace::Group>()) {
-      const auto [place, is_new] = places.emplace(at.event->name, all.size());
+      if (at.event->action == "leave") ++life;
+      const auto [place, is_new] = places.emplace(std::pair(at.event->name, life), all.size());
       if (is_new) all.push_back({.name = at.event->name, .time_ns = kNever});
       auto& making = all[place->second];
       if (at.event->action == "joined") making.joined.insert(run.numbers[r]);
-      if (at.event->action != "join") continue;
+      if (at.event->action != "join" || ended_at_once(run, run.numbers[r], at.time_ns)) continue;
       making.came.insert(run.numbers[r]);
-      making.came_for[at.event->members].push_back(run.numbers[r]);
+      making.meant.insert(at.event->members);
       making.time_ns = std::min(making.time_ns, at.time_ns);
       if (making.members.empty()) making.members = at.event->members;
     }
+  }
   std::erase_if(all, [](const auto& making) { return making.came.empty(); });
   std::sort(all.begin(), all.end(),
             [](const auto& a, const auto& b) { return a.time_ns < b.time_ns; });

@@ -1,11 +1,10 @@
 // How the collectives differ that ranks called in the same place.
-#include <lockstep/diagnose/backwards.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/stall.h>
 #include <lockstep/diagnose/unequal_gather.h>
+#include <lockstep/diagnose/update_calls.h>
 
 #include <algorithm>
-#include <limits>
 
 namespace lockstep::diagnose {
 namespace {
@@ -135,67 +134,6 @@ bool is_shifted(const Sequels& sequels, const std::vector<int>& one_more) {
   return true;
 }
 
-// What a rank called in the group within one update, in order.
-Sequel calls_within(const trace::ParticipantTrace& rank, const std::string& group,
-                    std::int64_t step, std::int64_t before_sequence) {
-  Sequel made;
-  for (const auto& at : rank.latest<trace::Collective>())
-    if (at.step == step && at.event->group == group && !is_point_to_point(*at.event) &&
-        at.event->sequence < before_sequence)
-      made.push_back(signature(*at.event));
-  return made;
-}
-
-// The sizes differ since some ranks call what all of them called at another place of the update before:
-// next, so these left a call out, or elsewhere.
-std::optional<Difference> moved_within_the_update(const Run& run, const std::vector<Call>& place) {
-  const auto& first = place.front();
-  const auto& group = first.collective->group;
-  constexpr auto kAll = std::numeric_limits<std::int64_t>::max();
-  const auto pattern = calls_within(*run.ranks.front(), group, first.step - 1, kAll);
-  for (const auto* rank : run.ranks)
-    if (calls_within(*rank, group, first.step - 1, kAll) != pattern) return std::nullopt;
-  const auto at =
-      calls_within(*run.ranks.front(), group, first.step, first.collective->sequence).size();
-  if (at >= pattern.size()) return std::nullopt;
-  std::vector<int> moved;
-  bool left_out = true;
-  for (const auto& call : place) {
-    const auto mine = signature(*call.collective);
-    if (call.step != first.step) return std::nullopt;
-    if (mine == pattern[at]) continue;
-    if (std::find(pattern.begin(), pattern.end(), mine) == pattern.end()) return std::nullopt;
-    moved.push_back(call.rank);
-    left_out = left_out && at + 1 < pattern.size() && mine == pattern[at + 1];
-  }
-  if (moved.empty() || moved.size() == place.size()) return std::nullopt;
-  return Difference{left_out ? Kind::conditional : Kind::order, moved, &place};
-}
-
-// In the update before, all ranks made the same calls, which were the engine's: they held as many elements as it has.
-// Ranks that now call something else make a call of their own before those.
-std::optional<Difference> one_more_than_the_engine(const Run& run, const std::vector<Call>& place) {
-  const auto& first = place.front();
-  if (first.collective->op != "allreduce") return std::nullopt;
-  constexpr auto kAll = std::numeric_limits<std::int64_t>::max();
-  std::set<Sequel> patterns;
-  for (std::size_t r = 0; r < run.ranks.size(); ++r) {
-    patterns.insert(calls_within(*run.ranks[r], first.collective->group, first.step - 1, kAll));
-    for (const auto& span : update_spans(run)[r])
-      if (span.step == first.step - 1 &&
-          (span.engine_elements == 0 || span.reduced != span.engine_elements))
-        return std::nullopt;
-  }
-  if (patterns.size() != 1) return std::nullopt;
-  const auto& engine = *patterns.begin();
-  std::vector<int> own;
-  for (const auto& call : place)
-    if (std::find(engine.begin(), engine.end(), signature(*call.collective)) == engine.end())
-      own.push_back(call.rank);
-  if (own.empty() || own.size() == place.size()) return std::nullopt;
-  return Difference{Kind::conditional, own, &place};
-}
-
 // Some ranks call from a pass of one phase, others from one of another: these have left out a call of that one.
 bool are_of_other_phases(const std::vector<Call>& place) {
   const auto phase_of = [](const Call& call) { return call.phase ? *call.phase : std::string(); };
@@ -221,89 +159,20 @@ std::optional<Difference> find_difference(const Run& run) {
   if (!one_more.empty() && (other_operation || is_shifted(sequels, one_more)))
     return Difference{Kind::conditional, one_more, &place};
   if (field == Kind::shape) {
-    if (auto moved = moved_within_the_update(run, place)) return moved;
-    if (auto own = one_more_than_the_engine(run, place)) return own;
+    if (const auto moved = moved_within_the_update(run, place))
+      return Difference{moved->left_out ? Kind::conditional : Kind::order, moved->ranks, &place};
+    if (const auto own = own_before_the_engines(run, place); !own.empty())
+      return Difference{Kind::conditional, own, &place};
   }
   return Difference{field, mismatch->odd, &place};
 }
 
-// The batches of a rank's train passes; the last may not have ended.
-struct Batches {
-  std::vector<std::int64_t> drawn;
-  bool in_a_pass = false;
-};
-
-Batches batches_of(const trace::ParticipantTrace& rank) {
-  Batches batches;
-  for (std::size_t i = rank.last_attempt; i < rank.events.size(); ++i) {
-    const auto& event = rank.events[i];
-    if (const auto* begin = event.as<trace::PassBegin>(); begin && begin->phase == "train") {
-      batches.drawn.push_back(0);
-      batches.in_a_pass = true;
-    }
-    if (const auto* end = event.as<trace::PassEnd>(); end && end->phase == "train")
-      batches.in_a_pass = false;
-    if (const auto* batch = event.as<trace::Samples>(); batch && batch->phase == "train")
-      if (batches.in_a_pass) ++batches.drawn.back();
-  }
-  return batches;
-}
-
-// As far as all ranks have recorded it, each drew as many batches in each pass; one that is in a pass may have
-// more to come. Where some drew fewer, they may have shadowed the others' updates (join).
-bool drew_equally_many_batches(const Run& run) {
-  std::vector<Batches> of_ranks;
-  for (const auto* rank : run.ranks) of_ranks.push_back(batches_of(*rank));
-  std::size_t passes = of_ranks.front().drawn.size();
-  for (const auto& rank : of_ranks) passes = std::min(passes, rank.drawn.size());
-  if (passes == 0) return false;
-  for (std::size_t pass = 0; pass < passes; ++pass) {
-    std::int64_t most = 0;
-    for (const auto& rank : of_ranks) most = std::max(most, rank.drawn[pass]);
-    for (const auto& rank : of_ranks) {
-      const bool ended = pass + 1 < rank.drawn.size() || !rank.in_a_pass;
-      if (ended && rank.drawn[pass] != most) return false;
-    }
-  }
-  return true;
-}
-
-// Ranks of one gradient engine make the same calls, but from some update on each in another update: there some
-// ranks made fewer, though in the update before all made the same. (Steps that a loss scale left out, or that
-// were not to be reduced, are other faults; a rank that shadows the others in join() makes no update.)
-std::optional<Difference> left_out_in_an_update(const Run& run, const Calls& calls) {
-  const auto* place = first_out_of_step(calls);
-  if (!place || place->size() != run.ranks.size() || !drew_equally_many_batches(run))
-    return std::nullopt;
-  const auto& group = place->front().collective->group;
-  std::int64_t step = place->front().step;
-  for (const auto& call : *place) step = std::min(step, call.step);
-  constexpr auto kAll = std::numeric_limits<std::int64_t>::max();
-  const auto before = calls_within(*run.ranks.front(), group, step - 1, kAll);
-  if (before.empty()) return std::nullopt;  // a group that is not used in every update
-  std::vector<std::size_t> made;
-  for (const auto* rank : run.ranks) {
-    if (rank->latest<trace::Engine>().empty() || !rank->latest<trace::ScaledStep>().empty() ||
-        !rank->latest<trace::SyncGradients>().empty())
-      return std::nullopt;
-    const auto updates = rank->latest<trace::Update>();
-    const auto is_here = [&](const auto& at) { return at.step == step; };
-    if (std::none_of(updates.begin(), updates.end(), is_here)) return std::nullopt;
-    if (step < 1 || calls_within(*rank, group, step - 1, kAll) != before) return std::nullopt;
-    made.push_back(calls_within(*rank, group, step, kAll).size());
-  }
-  const auto odd = odd_ones_out(run.numbers, made);
-  if (odd.empty()) return std::nullopt;
-  return Difference{Kind::conditional, odd, place};
-}
-
 Verdict left_out(const Run& run) {
   if (run.world_size < 2 || !has_calls(run) || all_call_equally_often(run)) return clean();
-  const auto& calls = unambiguous_calls(run);
-  const auto different = left_out_in_an_update(run, calls);
+  const auto different = left_out_in_an_update(run);
   if (!different) return clean();
   const auto& first =
-      *std::min_element(different->calls->begin(), different->calls->end(),
+      *std::min_element(different->place->begin(), different->place->end(),
                         [](const Call& a, const Call& b) { return a.step < b.step; });
   return found({.ranks = different->ranks,
                 .step = first.step,

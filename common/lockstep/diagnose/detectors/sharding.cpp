@@ -196,13 +196,14 @@ bool reach_all(const std::vector<const trace::Dataset*>& sets, std::int64_t size
   return std::all_of(sets.begin(), sets.end(), [&](const auto* set) { return set->size == size; });
 }
 
-// No rank's data are another's, and each takes its own for the whole.
+// No rank's data are another's, by what their samples are, and each takes its own for the whole.
 bool hold_their_own(const std::vector<const trace::Dataset*>& sets) {
   std::set<std::uint64_t> different;
   for (const auto* set : sets) different.insert(set->ids_as_set);
   return different.size() == sets.size() && sets.size() > 1 &&
-         std::all_of(sets.begin(), sets.end(),
-                     [](const auto* set) { return set->size == set->global_size; });
+         std::all_of(sets.begin(), sets.end(), [](const auto* set) {
+           return set->size == set->global_size && set->ids_as_set != 0 && set->content_as_set != 0;
+         });
 }
 
 // In every pass each rank drew exactly 1/W of what it holds.
@@ -240,7 +241,7 @@ Verdict sharded_twice(const Run& run) {
                   .step = passes.front().step(),
                   .evidence = "each rank holds other data than the others, and drew 1/" +
                               std::to_string(run.world_size) + " of them: rank " +
-                              std::to_string(run.numbers.front()) + " " +
+                              std::to_string(run.numbers.front()) + " drew " +
                               of(passes.front().ranks.front().total(), sets.front()->size)});
   bool exact = true;
   for (const auto& pass : passes) {
@@ -334,12 +335,11 @@ std::vector<Detector> sharding_detectors() {
        .fewest = 1,
        .detect = stream_not_sharded},
       // Rule: each rank holds only a part of the data set and draws exactly 1/W of that part in
-      // every pass, rounded up or down, no id on two ranks; or each holds a data set of its own, and draws
-      // 1/W of that. Not fooled by ranks that draw all of
-      // their own part, nor by passes that stop early, unless at exactly 1/W. As many whole batches
-      // as fit into 1/W may be either (drop_last): not_triggered. Advice where each rank can reach
-      // all samples, and draws exactly 1/W of its share in every pass, the last batch smaller than
-      // the others.
+      // every pass, rounded up or down, no id on two ranks; or each holds a data set of its own, and
+      // draws 1/W of that. Not fooled by ranks that draw all of their own part, nor by passes that
+      // stop early, unless at exactly 1/W. As many whole batches as fit into 1/W may be either
+      // (drop_last): not_triggered. Advice where each rank can reach all samples, and draws exactly
+      // 1/W of its share in every pass, the last batch smaller than the others.
       {.slug = "sharded-twice",
        .needs = {"dataset", "pass_begin", "samples", "pass_end"},
        .detect = sharded_twice},

@@ -66,6 +66,7 @@ std::int64_t step_of_batch(const trace::ParticipantTrace& rank, std::size_t n) {
 struct UnevenPass {
   std::size_t number = 0;            // from 0
   std::vector<std::size_t> batches;  // of each rank, in that pass
+  bool ended_before = true;          // those that have ended never began it
   std::size_t least = 0, most = 0;
   std::int64_t step = -1;  // at which a rank that waits drew the first one that is too many
 };
@@ -80,9 +81,10 @@ UnevenPass first_uneven_pass(const Run& run) {
     std::size_t longest = 0;  // place of the rank with the most
     for (std::size_t r = 0; r < passes.size(); ++r) {
       pass.batches.push_back(number < passes[r].size() ? passes[r][number].batches.size() : 0);
-      if (passes[r].back().ended)
+      if (passes[r].back().ended) {
         pass.least = std::min(pass.least, pass.batches[r]);
-      else if (pass.batches[r] > pass.most)
+        pass.ended_before = pass.ended_before && passes[r].size() <= number;
+      } else if (pass.batches[r] > pass.most)
         pass.most = pass.batches[longest = r];
     }
     if (pass.most > pass.least) {
@@ -129,8 +131,6 @@ struct Uneven {
   Progress now;
   UnevenPass pass;
   const trace::Collective* call = nullptr;  // that a rank waits in
-  // As many batches in every pass that all began: some ranks began none of those that follow.
-  bool by_whole_passes() const { return pass.least == 0; }
 };
 
 // Nothing where that is not so.
@@ -155,7 +155,7 @@ const char* const kNoPass = "a rank began no train pass";
 Verdict uneven_batches(const Run& run) {
   if (!progress(run)) return not_triggered(kNoPass);
   const auto uneven = run.once(find_uneven);
-  if (!uneven || uneven->by_whole_passes()) return clean();
+  if (!uneven || uneven->pass.ended_before) return clean();
   const auto& [now, pass, call] = *uneven;
   return found({.ranks = odd_ones_out(run.numbers, pass.batches),
                 .step = pass.step,
@@ -208,7 +208,7 @@ Verdict local_early_stop(const Run& run) {
   if (any_told || !progress(run))
     return not_triggered("a rank recorded no decision to stop or to go on, or began no train pass");
   const auto uneven = run.once(find_uneven);
-  if (!uneven || !uneven->by_whole_passes()) return clean();
+  if (!uneven || !uneven->pass.ended_before) return clean();
   const auto& [now, pass, call] = *uneven;
   return found({.ranks = now.ended,
                 .step = pass.step,
