@@ -34,6 +34,14 @@ def is_of_this_machine(file: pathlib.Path) -> bool:
     return abs(time.time_ns() - time.monotonic_ns() - began) < 1_000_000_000
 
 
+def is_frozen(pid: int) -> bool:
+    """By SIGSTOP."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
+    except (OSError, IndexError):
+        return False
+
+
 def progress(folder: pathlib.Path, alive: set[int]) -> int | None:
     """How much the ranks have recorded: it grows with every collective, batch and update. None where that says nothing:
     no rank has entered a collective yet, or a trace had no room for more. Ranks that were `alive` and have ended do not
@@ -110,19 +118,21 @@ class Ends:
             self.poll.unregister(tells)
             os.close(tells)
 
-    def told(self, stopped: bool) -> dict[pathlib.Path, dict[int, tuple[str, int]]]:
-        """How and when ranks ended that left no word of it, by folder. The first of an attempt to go was ended by
-        nobody's order; those after it may have been by its launcher's, and all of them by one that was given to the job
-        (`stopped`). What still runs is stopped next."""
+    def told(self, stopped: bool) -> dict[pathlib.Path, dict[int, tuple[str, int, int]]]:
+        """How, by which signal (0: not known) and when ranks ended that left no word of it, by folder. The first of an
+        attempt to go was ended by nobody's order; those after it may have been by its launcher's, and all of them by
+        one that was given to the job (`stopped`). What still runs is stopped next, unless it is frozen already."""
         self.look()
-        told: dict[pathlib.Path, dict[int, tuple[str, int]]] = {}
+        told: dict[pathlib.Path, dict[int, tuple[str, int, int]]] = {}
         for file in {*self.ended, *self.files.values()}:
             others = [at for other, at in self.ended.items() if other.parent == file.parent and other != file]
             at = self.ended.get(file)
             first = at is not None and not stopped and all(at < other for other in others)
+            frozen = at is None and is_frozen(head(file, PID_AT))
             if stopped or not head(file, CLOSED_AT):
-                how = "signalled" if first else "stopped"
-                told.setdefault(file.parent, {})[int(file.stem.split("_")[1])] = how, at or time.monotonic_ns()
+                told.setdefault(file.parent, {})[int(file.stem.split("_")[1])] = (
+                    "signalled" if first or frozen else "stopped", signal.SIGSTOP if frozen else 0,
+                    at or time.monotonic_ns())
         return told
 
 

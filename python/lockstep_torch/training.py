@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from lockstep_torch import parallel, settings, states
+from lockstep_torch import parallel, recording, settings, states
 from lockstep_torch.extension import extension
 from lockstep_torch.recording import Recording, listens, wrap
 
@@ -26,13 +26,14 @@ def hook_parameters(here: Recording, parameters: Any) -> None:
     for parameter in parameters:
         if (parameter.requires_grad and parameter.is_leaf and parameter not in here.hooked
                 and not parallel.is_part(parameter)):
-            hook = functools.partial(gradient_comes, here, weakref.ref(parameter))
+            hook = functools.partial(gradient_comes, weakref.ref(parameter))
             here.hooked[parameter] = parameter.register_hook(hook)
 
 
-def gradient_comes(here: Recording, parameter: Any, gradient: torch.Tensor) -> None:
-    """Asked of every parameter in every step: it has to be fast."""
-    if here.looks_at_gradients:
+def gradient_comes(parameter: Any, gradient: torch.Tensor) -> None:
+    """Asked of every parameter in every step: it has to be fast. It keeps no recording alive, for its trace to end."""
+    here = recording.recording
+    if here is not None and here.looks_at_gradients:
         local_gradient(parameter, gradient)
 
 

@@ -130,13 +130,15 @@ std::pair<std::string, py::list> page_of(const std::filesystem::path& folder,
           as_texts(job->left_out)};
 }
 
-// How ranks ended that left no word of it, and when, as launcher.trace beside their traces.
+// How ranks ended that left no word of it, by which signal, and when, as launcher.trace beside their traces.
 void record_ends(const std::filesystem::path& folder,
-                 const std::map<int, std::pair<std::string, std::int64_t>>& ends) {
+                 const std::map<int, std::tuple<std::string, std::int64_t, std::int64_t>>& ends) {
   if (std::filesystem::exists(trace::launcher_file(folder))) return;
   trace::Writer writer(folder, {.world_size = trace::read(folder).world_size, .kind = "launcher"});
-  for (const auto& [rank, end] : ends)
-    writer.record(trace::RankEnd{.rank = rank, .how = end.first, .ended_ns = end.second});
+  for (const auto& [rank, end] : ends) {
+    const auto& [how, signal, ended_ns] = end;
+    writer.record(trace::RankEnd{.rank = rank, .how = how, .signal = signal, .ended_ns = ended_ns});
+  }
 }
 
 }  // namespace
@@ -157,7 +159,8 @@ PYBIND11_MODULE(_extension, module) {
       },
       Unlocked());
   module.def("record_ends", record_ends,
-             "How ranks ended and when (ns), by rank: \"stopped\" by somebody, or \"signalled\".");
+             "By rank, how it ended (\"stopped\" by somebody, or \"signalled\"), the signal or 0, "
+             "and when (ns).");
 
   py::class_<Model>(module, "Model")
       .def(py::init([](const NamedTensors& parameters, const NamedTensors& buffers) {

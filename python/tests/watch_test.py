@@ -68,8 +68,9 @@ class Watch(unittest.TestCase):
         self.assertEqual({place["file"] for place in found[0]["places"]}, {str(HERE / "job.py")})
         source = (HERE / "job.py").read_text().splitlines()
         for place in found[0]["places"]:
-            self.assertIn(words, place["source"])
-            self.assertIn(words, source[place["line"] - 1])
+            self.assertIn(place["source"], source[place["line"] - 1])
+            if place["ranks"] == found[0]["ranks"]:
+                self.assertIn(words, place["source"])
 
     def finals(self, done):
         found = sorted(re.findall(r"rank \d+: \S+", done.stdout))
@@ -83,6 +84,8 @@ class Watch(unittest.TestCase):
         self.assertEqual(self.finals(watched), self.finals(plain))
         self.assertEqual(self.findings(), [])
         self.assertIn("Nothing found", watched.stderr)
+        self.assertEqual(self.names(), ["rank_0.trace", "rank_1.trace"])  # and nobody had to say how they ended
+        self.assertEqual([processes.head(file, processes.CLOSED_AT) for file in processes.traces(self.traces)], [1, 1])
 
     def test_right_jobs_that_look_wrong(self):
         for job in ("near-miss-own-hooks", "near-miss-validation-inside", "near-miss-stream"):

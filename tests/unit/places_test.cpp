@@ -109,6 +109,22 @@ TEST_F(Places, OfAStallAreWhereTheRankWasAsked) {
   EXPECT_THAT(numbers("missing-set-epoch", 14), ElementsAre(1));
 }
 
+// The finding names one rank; where the others wait is told behind it.
+TEST_F(Places, OfAStallAreThoseOfAllRanks) {
+  write(0, {line("stall", -1, 9)});
+  write(1, {line("stall", -1, 4)});
+  const auto places = of({.pitfall = "no-progress", .ranks = {1}, .step = 14, .sequence = 20});
+  ASSERT_EQ(places.size(), 2u);
+  EXPECT_EQ(std::pair(places[0].line, places[0].ranks), std::pair(4L, std::vector<int>{1}));
+  EXPECT_EQ(std::pair(places[1].line, places[1].ranks), std::pair(9L, std::vector<int>{0}));
+  diagnose::Diagnosis diagnosis;
+  diagnosis.findings = {
+      {.pitfall = "no-progress", .ranks = {1}, .step = 14, .sequence = 20, .evidence = "evidence"}};
+  add_places(folder_.path(), trace_, diagnosis);
+  EXPECT_THAT(diagnose::to_text(diagnosis, diagnose::Language::python, "/a"),
+              testing::HasSubstr("    train.py:4: line 4\n    train.py:9 (rank 0): line 9\n"));
+}
+
 TEST_F(Places, AreOfTheLastAttempt) {
   std::vector<trace::Trace> attempts;
   for (int i = 0; i < 3; ++i) attempts.push_back(Job(2).run());

@@ -88,6 +88,16 @@ std::string who_is_compared(const Diagnosis& diagnosis) {
   return text;
 }
 
+// Where it is not the line of all ranks that the finding names.
+std::string whose(const Place& place, const Finding& finding) {
+  constexpr std::size_t kMost = 8;
+  if (place.ranks == finding.ranks) return "";
+  const auto count = place.ranks.size();
+  return " (" +
+         (count > kMost ? std::to_string(count) + " ranks" : lockstep::ranks_text(place.ranks)) +
+         ")";
+}
+
 }  // namespace
 
 std::string to_text(const Diagnosis& diagnosis, Language job, const std::string& folder) {
@@ -99,8 +109,8 @@ std::string to_text(const Diagnosis& diagnosis, Language job, const std::string&
     if (!finding.accounts_for.empty())
       text += wrapped("also found, and follows from this: " + list(finding.accounts_for), "    ");
     for (const auto& place : finding.places)
-      text += "    " + below(folder, place.file) + ":" + std::to_string(place.line) + ": " +
-              place.source + "\n";
+      text += "    " + below(folder, place.file) + ":" + std::to_string(place.line) +
+              whose(place, finding) + ": " + place.source + "\n";
   }
   const auto count = [&](State state) {
     return std::to_string(

@@ -126,13 +126,25 @@ std::int64_t steps_before(const trace::ParticipantTrace& rank) {
   return is_first ? 0 : rank.events[rank.last_attempt].step + 1;
 }
 
+bool is_where_it_stood(const Line& line) {
+  return line.kind == "stall";
+}
+
+bool has_stalled(const Finding& finding, const Lines& lines) {
+  return finding.sequence >= 0 && std::any_of(lines.begin(), lines.end(), is_where_it_stood);
+}
+
+bool is_among(const std::vector<int>& ranks, int rank) {
+  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
+
 // Those of one rank. Where several lines have begun what it is about, it may be any of them.
 Lines chosen(const Finding& finding, const Lines& lines, std::int64_t before) {
   Lines there;
   const auto choose = [&](const auto& is_meant) {
     std::copy_if(lines.begin(), lines.end(), std::back_inserter(there), is_meant);
   };
-  if (finding.sequence >= 0) choose([](const Line& line) { return line.kind == "stall"; });
+  if (finding.sequence >= 0) choose(is_where_it_stood);
   const auto* detector = diagnose::detector_of(finding.pitfall);
   const auto kind = detector == nullptr ? "" : kind_of(*detector);
   const auto step = std::max<std::int64_t>(finding.step - before, 0);
@@ -155,7 +167,12 @@ std::vector<std::string> add_places(const std::filesystem::path& folder, const t
   }
   for (auto& finding : diagnosis.findings) {
     std::map<std::pair<std::string, std::int64_t>, std::size_t> known;
-    for (const int rank : finding.ranks)
+    auto ranks_told = finding.ranks;
+    // In a hang, where the others wait is told, too.
+    for (const auto& [rank, of_rank] : lines)
+      if (has_stalled(finding, of_rank) && !is_among(finding.ranks, rank))
+        ranks_told.push_back(rank);
+    for (const int rank : ranks_told)
       for (const auto& line : chosen(finding, lines[rank], before[rank])) {
         const auto [at, is_new] =
             known.try_emplace({line.place.file, line.place.line}, known.size());
