@@ -21,10 +21,10 @@ DEADLINE_S = 150
 RANKS = 2
 OF_FOUR = ("data_and_pipeline", "data_and_tensor", "hybrid_sharding")
 
-STARTS_ITS_RANKS = {"ddp_tutorial", "fabric_loop", "lightning_trainer"}
+STARTS_ITS_RANKS = {"ddp_tutorial", "fabric_loop", "lightning_trainer", "ray_train"}
 RUNS = {"imagenet": 2}  # the second one resumes
 NEEDS = {"accelerate_loop": "accelerate", "fabric_loop": "lightning", "lightning_trainer": "lightning",
-         "transformers_trainer": "transformers"}
+         "ray_train": "ray", "transformers_trainer": "transformers"}
 OWN_STATISTICS = {"local-batch-norm": "its BatchNorm sees the batch of one rank alone, which may be what is meant"}
 ADVICE = {"ema": OWN_STATISTICS, "imagenet": OWN_STATISTICS, "lightning_trainer": OWN_STATISTICS,
           "powersgd": {"gradient-not-the-mean": "a gradient of rank 1 is far from the mean, as the program chose"}}

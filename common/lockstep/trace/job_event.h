@@ -66,8 +66,8 @@ struct RankEnd {
   std::string how;  // "completed", "raised", "exited", "signalled", "deadline", "stopped"
   std::int64_t exit_code = 0;  // 128 + signal where a signal ended it
   std::int64_t signal = 0;     // 0 where it is not known which
-  bool collective = false;    // raised: the exception told of a collective that failed
-  std::int64_t ended_ns = 0;  // on the events' clock
+  bool collective = false;     // raised: the exception told of a collective that failed
+  std::int64_t ended_ns = 0;   // on the events' clock
   template <class V>
   void visit(V& v) {
     v("rank", rank), v("how", how), v("exit_code", exit_code), v("signal", signal),
