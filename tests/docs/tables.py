@@ -1,15 +1,18 @@
 """The tables that are made from the pitfalls' pages and the facts at their top: docs/lessons.md, docs/calls.md (`calls`)
-and the one in common/lockstep/trace/trace.md (`level` and `needs`). And README's count of them.
+and the one in common/lockstep/trace/trace.md (`level` and `needs`). And README's count of them, and which are named in a
+Python job (docs/python.md), by what was measured.
 
 usage: python3 tests/docs/tables.py      writes them into these pages
 """
 
+import json
 import pathlib
 import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CALLS, LESSONS = ROOT / "docs" / "calls.md", ROOT / "docs" / "lessons.md"
 README, NEEDS = ROOT / "README.md", ROOT / "common" / "lockstep" / "trace" / "trace.md"
+PYTHON, MEASURED = ROOT / "docs" / "python.md", ROOT / "reports" / "measured"
 BEGIN, END = "<!-- made by tests/docs/tables.py -->\n", "<!-- up to here -->\n"
 
 # In the order of the table; and the word by which the pitfall's page says it under "In your own job".
@@ -74,6 +77,37 @@ def lessons_table():
     return "\n".join(lines) + "\n"
 
 
+# What a pitfall needs in Python, beside nothing.
+PYTHON_CALLS = {"loss": "`lockstep_torch.loss`", "intent": "`lockstep_torch.intent`", "metric": "`lockstep_torch.metric`",
+                "random_numbers": "an event that Python does not record: random numbers"}
+
+
+def in_python():
+    """{pitfall: how its Python programs are named}: by no call, by which, not exactly, or not tried."""
+    twins = json.loads((MEASURED / "twins.json").read_text())["later"]["broken"]
+    others = json.loads((MEASURED / "faults_of_others.json").read_text())["later"]["programs"].values()
+    found = dict.fromkeys((page.stem for page in pages()), "not tried in Python")
+    for slug, one in [*((one["truth"]["pitfall"], one) for one in others), *twins.items()]:
+        calls = one["truth"].get("calls", [])
+        if one["verdict"] == "exact":
+            found[slug] = "no call"
+        elif slug in found and found[slug] != "no call":
+            found[slug] = " and ".join(PYTHON_CALLS[call] for call in calls) or "named otherwise, or not at all"
+    return {slug: how for slug, how in found.items() if slug in {page.stem for page in pages()}}
+
+
+def python_table():
+    rows = {}
+    for slug, how in in_python().items():
+        rows.setdefault(how, []).append(slug)
+    last = ["named otherwise, or not at all", "not tried in Python"]
+    lines = ["| what it takes | | pitfalls |", "|---|---|---|"]
+    for how in sorted(rows, key=lambda how: (how in last, how != "no call", how)):
+        slugs = ", ".join(f"`{slug}`" for slug in rows[how])
+        lines.append(f"| {how} | {len(rows[how])} | {slugs} |")
+    return "\n".join(lines) + "\n"
+
+
 def with_table(text, table):
     before, rest = text.split(BEGIN)
     return before + BEGIN + "\n" + table + "\n" + END + rest.split(END)[1]
@@ -88,7 +122,7 @@ def with_count(text):
 
 def made():
     """{page: its text, with what is made}"""
-    tables = {CALLS: calls_table, LESSONS: lessons_table, NEEDS: needs_table}
+    tables = {CALLS: calls_table, LESSONS: lessons_table, NEEDS: needs_table, PYTHON: python_table}
     texts = {page: with_table(page.read_text(encoding="utf-8"), table()) for page, table in tables.items()}
     return {**texts, README: with_count(README.read_text(encoding="utf-8"))}
 

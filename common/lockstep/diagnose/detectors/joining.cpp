@@ -21,7 +21,7 @@ struct Making {
   std::int64_t time_ns = 0;
   std::vector<std::int64_t> members;          // by the first rank that came
   std::set<std::vector<std::int64_t>> meant;  // the members, by each rank that came
-  std::set<int> came, joined;                 // ranks
+  std::set<int> came, joined;                 // ranks; joined: they wait no longer
   // Those that came and never got further; and those that never came.
   std::vector<int> inside() const {
     std::vector<int> ranks;
@@ -66,8 +66,9 @@ std::vector<Making> makings_of(const Run& run) {
       if (is_new) all.push_back({.name = at.event->name, .time_ns = kNever});
       auto& making = all[place->second];
       if (at.event->action == "joined") making.joined.insert(run.numbers[r]);
-      if (at.event->action != "join" || ended_at_once(run, run.numbers[r], at.time_ns)) continue;
+      if (at.event->action != "join") continue;
       making.came.insert(run.numbers[r]);
+      if (ended_at_once(run, run.numbers[r], at.time_ns)) making.joined.insert(run.numbers[r]);
       making.meant.insert(at.event->members);
       making.time_ns = std::min(making.time_ns, at.time_ns);
       if (making.members.empty()) making.members = at.event->members;
