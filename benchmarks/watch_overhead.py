@@ -5,8 +5,8 @@ usage: ./lockstep bench watch_overhead [--pairs N] [--out FILE]
 Two ranks train under DDP with a DataLoader, once watched and once not; both are started and warmed up. Then, N times,
 each trains an epoch of 64 steps, of which one is probed, while the other waits. A ratio is of two epochs in a row; the
 figure is the median with its 95 % bootstrap interval. Both jobs' losses must be equal, bit for bit. Neither's malloc
-gives memory back: else a step of the MLP has 4,600 page faults unwatched and 520 watched, by where allocations happen to
-lie, and watching would seem to make it faster.
+gives memory back: otherwise the page faults of a step depend on where allocations happen to lie, and watching can seem
+to make a job faster.
 """
 
 import argparse

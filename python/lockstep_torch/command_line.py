@@ -37,18 +37,18 @@ def wait_for(job: subprocess.Popen[bytes], folder: pathlib.Path, timeout: float 
                 seen, since = now, time.monotonic()
     try:
         ask_where(job, folder)
-    except OSError as error:
+    except Exception as error:  # noqa: BLE001 the job is ended whatever happens
         print(f"lockstep: where the ranks were is not known: {error}", file=sys.stderr)
-    try:
-        record_ends(ends, not ENDING.isdisjoint(signals))
     finally:
+        record_ends(ends, not ENDING.isdisjoint(signals))
         processes.end(job)
     return False
 
 
 def ask_where(job: subprocess.Popen[bytes], folder: pathlib.Path) -> None:
     from lockstep_torch import places
-    asked = places.ask(folder, [*processes.descendants(job.pid), job.pid])
+    running = [pid for pid in [*processes.descendants(job.pid), job.pid] if not processes.is_frozen(pid)]
+    asked = places.ask(folder, running)
     until = time.monotonic() + 2
     while time.monotonic() < until and any(file.stat().st_size == 0 for file in asked):
         time.sleep(0.02)

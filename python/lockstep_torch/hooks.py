@@ -58,8 +58,8 @@ def begins_to_join(here: Recording, name: str, ranks: list[int]) -> None:
 @listens("who begins", early=True)
 def job_begins(here: Recording, _backend: Any = None, init_method: Any = None, _timeout: Any = None,
                world_size: int = -1, rank: int = -1, *_more: Any, **_options: Any) -> None:
-    """Before the ranks have found each other, which may never be. Another way than by the environment may tell the rank
-    only then."""
+    """Before the ranks have found each other, which may never happen. Another init_method than env:// may tell the rank
+    only afterwards."""
     if init_method in (None, "env://"):
         rank = int(os.environ.get("RANK", "-1")) if rank < 0 else rank
         world_size = int(os.environ.get("WORLD_SIZE", "-1")) if world_size < 0 else world_size
@@ -69,7 +69,7 @@ def job_begins(here: Recording, _backend: Any = None, init_method: Any = None, _
 
 
 def name_of_group(more: tuple[Any, ...], options: dict[str, Any]) -> str:
-    """Behind the backend and the store."""
+    """The argument after the backend and the store."""
     return str(more[2] if len(more) > 2 else options["group_name"])
 
 

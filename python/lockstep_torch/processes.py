@@ -29,17 +29,22 @@ def traces(folder: pathlib.Path) -> set[pathlib.Path]:
 
 
 def is_of_this_machine(file: pathlib.Path) -> bool:
-    """Since it was started: another one's clock began at another time."""
+    """Whether it was begun on this machine: another one's clock started at another time."""
     began = head(file, STARTED_UNIX_AT) - head(file, STARTED_AT)
     return abs(time.time_ns() - time.monotonic_ns() - began) < 1_000_000_000
 
 
+def status_of(pid: int) -> list[str]:
+    """What /proc says behind the process's name: its state, its parent, ... Empty where it has ended."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return []
+
+
 def is_frozen(pid: int) -> bool:
     """By SIGSTOP."""
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
-    except (OSError, IndexError):
-        return False
+    return status_of(pid)[:1] == ["T"]
 
 
 def progress(folder: pathlib.Path, alive: set[int]) -> int | None:
@@ -67,12 +72,12 @@ class Ends:
 
     def __init__(self, folder: pathlib.Path, job: subprocess.Popen[bytes]) -> None:
         self.folder, self.job = folder, job
-        self.files: dict[int, pathlib.Path] = {}  # by what tells of its process' end
+        self.files: dict[int, pathlib.Path] = {}  # by the descriptor that tells when its process ends
         self.known: set[pathlib.Path] = set()
         self.ended: dict[pathlib.Path, int] = {}  # when, on the traces' clock
         self.poll = select.poll()
         self.next = 0.0  # time to look for more
-        self.found = time.monotonic()  # the last one
+        self.found = time.monotonic()  # when the last one was
         self.listen(job.pid)
 
     def listen(self, pid: int) -> int | None:
@@ -119,9 +124,11 @@ class Ends:
             os.close(tells)
 
     def told(self, stopped: bool) -> dict[pathlib.Path, dict[int, tuple[str, int, int]]]:
-        """How, by which signal (0: not known) and when ranks ended that left no word of it, by folder. The first of an
-        attempt to go was ended by nobody's order; those after it may have been by its launcher's, and all of them by
-        one that was given to the job (`stopped`). What still runs is stopped next, unless it is frozen already."""
+        """How each rank ended that left no word of it, by which signal (0: not known), and when; by folder.
+
+        The first of an attempt to end was ended by nobody's order ("signalled"). The later ones may have been ended by
+        their launcher ("stopped"); so were all of them, where the job was told to end (`stopped`). A rank that still
+        runs is about to be stopped, unless a signal has frozen it."""
         self.look()
         told: dict[pathlib.Path, dict[int, tuple[str, int, int]]] = {}
         for file in {*self.ended, *self.files.values()}:
@@ -140,12 +147,8 @@ def descendants(pid: int) -> list[int]:
     """The processes below this one, parents first, by what /proc says."""
     children: dict[int, list[int]] = {}
     for entry in pathlib.Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
-            except (OSError, IndexError, ValueError):
-                continue
-            children.setdefault(parent, []).append(int(entry.name))
+        if entry.name.isdigit() and (status := status_of(int(entry.name))):
+            children.setdefault(int(status[1]), []).append(int(entry.name))
     found, queue = [], [pid]
     while queue:
         below = children.get(queue.pop(0), [])

@@ -37,7 +37,7 @@ class Recording:
         self.sharded = self.grouped = self.staged = False  # as parallel.py told
         self.identified = 0  # passes whose data set was looked at
         self.drawn = 0  # batches that the program was given, and no backward has seen
-        self.only_looks = False  # at the last one: it was drawn without gradients
+        self.only_looks = False  # the last batch was drawn without gradients
         self.early: list[Callable[[], None]] = []  # of passes before anybody knew which rank this is
         self.queues: weakref.WeakKeyDictionary[Any, deque[list[int]]] = weakref.WeakKeyDictionary()
         self.hooked = WeakIdKeyDictionary()  # parameters

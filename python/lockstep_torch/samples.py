@@ -132,7 +132,7 @@ def world_size() -> int:
 
 
 def names_in(item: Any) -> list[str]:
-    """Of files without their folders, which may be others on each machine; also of a (file, class)."""
+    """File names without their folders, which may differ between machines; of a (file, class), the file's."""
     parts = item[:COLUMNS] if isinstance(item, (tuple, list)) else [item]
     return [os.path.basename(os.fspath(part)) for part in parts if isinstance(part, (str, os.PathLike))]
 
@@ -157,8 +157,10 @@ def samples_in(dataset: Any) -> tuple[int, int]:
     some = [[names_in(value[place]) for place in places(count)] for value in named]
     tables = [value for value in held if count > 0 and is_table(value, count)]
     content = identity([some, tables]) if some or tables else 0
-    if not named or count > NAMES:
-        return content if named else 0, content
+    if not named:
+        return 0, content
+    if count > NAMES:
+        return content, content
     return sum(zlib.crc32(name.encode(errors="surrogatepass"))
                for value in named for item in value for name in names_in(item)), content
 

@@ -31,7 +31,7 @@ def hook_parameters(here: Recording, parameters: Any) -> None:
 
 
 def gradient_comes(parameter: Any, gradient: torch.Tensor) -> None:
-    """Asked of every parameter in every step: it has to be fast. It keeps no recording alive, for its trace to end."""
+    """Called for every parameter in every step: it has to be fast. It holds no recording: a trace ends with its own."""
     here = recording.recording
     if here is not None and here.looks_at_gradients:
         local_gradient(parameter, gradient)

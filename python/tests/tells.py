@@ -1,7 +1,7 @@
 """A job that tells what cannot be seen: its samples' losses, its metric, and what it means to do. One thing is wrong
-with it, named by its first argument."""
+with it, which FAULT names."""
 
-import sys
+import os
 
 import torch
 import torch.distributed as dist
@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDatas
 
 import lockstep_torch
 
-FAULT = sys.argv[1] if len(sys.argv) > 1 else ""
+FAULT = os.environ.get("FAULT", "")
 BATCH = 8
 
 

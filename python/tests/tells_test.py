@@ -3,30 +3,19 @@
 usage: python3 tells_test.py PACKAGE [-v] [Tells.test_NAME ...]      the folder that holds lockstep_torch
 """
 
-import json
-import pathlib
-import sys
-import tempfile
 import unittest
 
-from package import LOCKSTEP, run
+from faults_of_others import HERE, watched
 
-HERE = pathlib.Path(__file__).resolve().parent
-DEADLINE_S = 90
 RANKS = {"": None, "double-average": [0, 1], "sum-not-mean": [0, 1], "evaluation-padding": [0, 1],
          "local-hits-global-count": [0, 1], "rank-zero-metric": [0]}
 
 
 class Tells(unittest.TestCase):
     def check(self, fault):
-        with tempfile.TemporaryDirectory(prefix="lockstep-test-") as folder:
-            traces = pathlib.Path(folder, "traces")
-            done = run([*LOCKSTEP, "watch", "--into", traces, "--",
-                        sys.executable, HERE / "start.py", 2, HERE / "tells.py", fault], DEADLINE_S)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            said = json.loads(run([*LOCKSTEP, "diagnose", "--json", traces], DEADLINE_S).stdout)
-        found = [(one["pitfall"], one["ranks"]) for one in said["findings"]]
-        self.assertEqual(found, [(fault, RANKS[fault])] if fault else [], done.stderr)
+        code, found = watched(HERE / "tells.py", 1, FAULT=fault)
+        self.assertEqual(code, 0)
+        self.assertEqual([(one["pitfall"], one["ranks"]) for one in found], [(fault, RANKS[fault])] if fault else [])
 
 
 def test_of(fault):

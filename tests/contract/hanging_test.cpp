@@ -5,6 +5,7 @@
 #include <lockstep/trace/attempts.h>
 
 #include <csignal>
+#include <numeric>
 
 #include "expect.h"
 #include "hang_job.h"
@@ -23,6 +24,11 @@ class Hanging : public testing::TestWithParam<int> {
   int world_size() const { return GetParam(); }
   int last() const { return GetParam() - 1; }
   // So many steps, each with a broadcast and a reduction.
+  std::vector<std::int64_t> everyone() const {
+    std::vector<std::int64_t> ranks(static_cast<std::size_t>(world_size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return ranks;
+  }
   HangJob steps(int count) const {
     HangJob job(GetParam());
     for (int step = 0; step < count; ++step)
@@ -297,14 +303,12 @@ TEST_P(Hanging, ResultsUsedTooEarlyAreNamed) {
 }
 
 TEST_P(Hanging, GroupsThatNotAllMakeAreNamedByTheRanksThatDoNot) {
-  std::vector<std::int64_t> everyone;
-  for (int rank = 0; rank < world_size(); ++rank) everyone.push_back(rank);
   HangJob skips(world_size());
-  for (int rank = 0; rank < last(); ++rank) skips.only(rank, trace::Group{"join", "0", everyone});
+  for (int rank = 0; rank < last(); ++rank) skips.only(rank, trace::Group{"join", "0", everyone()});
   expect_only(skips.play(), "rank-skips-init", {last()}, -1);
 
   HangJob job(world_size());
-  job.all(trace::Group{"join", "0", everyone}).all(trace::Group{"joined", "0", everyone});
+  job.all(trace::Group{"join", "0", everyone()}).all(trace::Group{"joined", "0", everyone()});
   auto whole = job;
   job.only(0, trace::Group{"join", "1", {0}});
   std::vector<int> others;
@@ -316,13 +320,11 @@ TEST_P(Hanging, GroupsThatNotAllMakeAreNamedByTheRanksThatDoNot) {
 
 // A rank that left no trace never began, where all of them are on one machine.
 TEST_P(Hanging, ARankWithoutATraceSkippedTheStartOnItsMachineAlone) {
-  std::vector<std::int64_t> everyone;
-  for (int rank = 0; rank < world_size(); ++rank) everyone.push_back(rank);
   for (const int on_this_machine : {world_size(), 1}) {
     HangJob job(world_size());
     for (int rank = 0; rank < last(); ++rank)
       job.only(rank, trace::Placement{.local_world_size = on_this_machine})
-          .only(rank, trace::Group{"join", "0", everyone});
+          .only(rank, trace::Group{"join", "0", everyone()});
     auto trace = job.play();
     trace.ranks.pop_back();
     if (on_this_machine == 1)
@@ -334,44 +336,38 @@ TEST_P(Hanging, ARankWithoutATraceSkippedTheStartOnItsMachineAlone) {
 
 // Each rank numbers the groups that it makes.
 TEST_P(Hanging, RanksThatMakeTheNextGroupInAnothersPlaceAreNamed) {
-  std::vector<std::int64_t> everyone;
-  for (int rank = 0; rank < world_size(); ++rank) everyone.push_back(rank);
   HangJob job(world_size());
-  job.all(trace::Group{"join", "0", everyone}).all(trace::Group{"joined", "0", everyone});
+  job.all(trace::Group{"join", "0", everyone()}).all(trace::Group{"joined", "0", everyone()});
   std::vector<int> others;
   for (int rank = 1; rank < world_size(); ++rank) {
     others.push_back(rank);
-    job.only(rank, trace::Group{"join", "1", everyone})
-        .only(rank, trace::Group{"joined", "1", everyone});
+    job.only(rank, trace::Group{"join", "1", everyone()})
+        .only(rank, trace::Group{"joined", "1", everyone()});
   }
   job.only(0, trace::Group{"join", "1", {0}}).only(0, trace::Group{"joined", "1", {0}});
-  job.only(0, trace::Group{"join", "2", everyone});
+  job.only(0, trace::Group{"join", "2", everyone()});
   expect_only(job.play(), "subgroup-created-by-members-only", others, -1);
 }
 
 // After its groups were let go of, a job may number others alike.
 TEST_P(Hanging, GroupsOfALaterLifeAreOthers) {
-  std::vector<std::int64_t> everyone;
-  for (int rank = 0; rank < world_size(); ++rank) everyone.push_back(rank);
   HangJob job(world_size());
   for (int rank = 0; rank < world_size(); ++rank)
-    for (const auto& members : {std::vector<std::int64_t>{0}, everyone}) {
+    for (const auto& members : {std::vector<std::int64_t>{0}, everyone()}) {
       if (rank == last() && members.size() == 1) {
-        job.only(rank, trace::Group{"leave", "0", everyone});
+        job.only(rank, trace::Group{"leave", "0", everyone()});
         continue;
       }
       job.only(rank, trace::Group{"join", "1", members})
           .only(rank, trace::Group{"joined", "1", members})
-          .only(rank, trace::Group{"leave", "0", everyone});
+          .only(rank, trace::Group{"leave", "0", everyone()});
     }
   expect_nothing(job.play());
 }
 
 // It may have failed before the others had come.
 TEST_P(Hanging, ARankThatFailsAtOnceWaitsForNobody) {
-  std::vector<std::int64_t> everyone;
-  for (int rank = 0; rank < world_size(); ++rank) everyone.push_back(rank);
-  auto trace = HangJob(world_size()).only(0, trace::Group{"join", "0", everyone}).play();
+  auto trace = HangJob(world_size()).only(0, trace::Group{"join", "0", everyone()}).play();
   end(trace, 0, "raised");
   trace.ends.back().ended_ns = 1'000'000;
   expect_nothing(trace);

@@ -88,12 +88,14 @@ def in_python():
     others = json.loads((MEASURED / "faults_of_others.json").read_text())["later"]["programs"].values()
     found = dict.fromkeys((page.stem for page in pages()), "not tried in Python")
     for slug, one in [*((one["truth"]["pitfall"], one) for one in others), *twins.items()]:
+        if slug not in found:
+            continue  # it has no page
         calls = one["truth"].get("calls", [])
         if one["verdict"] == "exact":
             found[slug] = "no call"
-        elif slug in found and found[slug] != "no call":
+        elif found[slug] != "no call":
             found[slug] = " and ".join(PYTHON_CALLS[call] for call in calls) or "named otherwise, or not at all"
-    return {slug: how for slug, how in found.items() if slug in {page.stem for page in pages()}}
+    return found
 
 
 def python_table():

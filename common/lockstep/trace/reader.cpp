@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <string_view>
 #include <system_error>
 #include <tuple>
@@ -279,16 +280,17 @@ Trace read(const std::filesystem::path& folder) {
   std::sort(trace.alone.begin(), trace.alone.end(), [](const auto& a, const auto& b) {
     return std::tie(a.started_ns, a.pid) < std::tie(b.started_ns, b.pid);
   });
+  std::map<std::int64_t, RankEnd> ends;
+  const auto take = [&](const ParticipantTrace& of) {
+    for (const auto& end : of.all<RankEnd>()) ends.insert_or_assign(end.event->rank, *end.event);
+  };
   if (const auto launcher = launcher_file(folder); std::filesystem::exists(launcher)) {
     auto of_launcher = read_file(launcher);
     to_clock_of(trace.ranks.front(), of_launcher);
-    for (const auto& end : of_launcher.all<RankEnd>()) trace.ends.push_back(*end.event);
+    take(of_launcher);
   }
-  for (const auto& rank : trace.ranks)
-    for (const auto& own : rank.all<RankEnd>()) {
-      std::erase_if(trace.ends, [&](const auto& end) { return end.rank == own.event->rank; });
-      trace.ends.push_back(*own.event);
-    }
+  for (const auto& rank : trace.ranks) take(rank);
+  for (const auto& [rank, end] : ends) trace.ends.push_back(end);
   return trace;
 }
 

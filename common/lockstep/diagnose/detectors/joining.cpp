@@ -47,17 +47,19 @@ struct Making {
   }
 };
 
-// An error or an order ended the rank as soon as it had begun: it never waited for others.
-bool ended_at_once(const Run& run, int rank, std::int64_t began_ns) {
-  constexpr std::int64_t kWaits = 1'000'000'000;
-  return std::any_of(run.trace.ends.begin(), run.trace.ends.end(), [&](const auto& end) {
-    return end.rank == rank && end.how != "completed" && end.ended_ns < began_ns + kWaits;
-  });
+// When the ranks ended that did not complete.
+std::map<std::int64_t, std::int64_t> ends_in_disorder(const Run& run) {
+  std::map<std::int64_t, std::int64_t> ended_ns;
+  for (const auto& end : run.trace.ends)
+    if (end.how != "completed") ended_ns[end.rank] = end.ended_ns;
+  return ended_ns;
 }
 
 std::vector<Making> makings_of(const Run& run) {
+  constexpr std::int64_t kWaits = 1'000'000'000;
   std::vector<Making> all;
   std::map<std::pair<std::string, int>, std::size_t> places;
+  const auto ended_ns = ends_in_disorder(run);
   for (std::size_t r = 0; r < run.ranks.size(); ++r) {
     int life = 0;  // a rank that lets go of its groups begins to number them anew
     for (const auto& at : run.ranks[r]->latest<trace::Group>()) {
@@ -68,7 +70,10 @@ std::vector<Making> makings_of(const Run& run) {
       if (at.event->action == "joined") making.joined.insert(run.numbers[r]);
       if (at.event->action != "join") continue;
       making.came.insert(run.numbers[r]);
-      if (ended_at_once(run, run.numbers[r], at.time_ns)) making.joined.insert(run.numbers[r]);
+      // An error or an order ended it as soon as it had come: it did not wait for others.
+      const auto end = ended_ns.find(run.numbers[r]);
+      if (end != ended_ns.end() && end->second < at.time_ns + kWaits)
+        making.joined.insert(run.numbers[r]);
       making.meant.insert(at.event->members);
       making.time_ns = std::min(making.time_ns, at.time_ns);
       if (making.members.empty()) making.members = at.event->members;

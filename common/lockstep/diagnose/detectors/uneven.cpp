@@ -135,7 +135,7 @@ struct Uneven {
 
 // Nothing where that is not so.
 std::optional<Uneven> find_uneven(const Run& run) {
-  auto now = progress(run);
+  auto now = run.once(progress);
   if (!now || now->waiting.empty() || now->ended.empty()) return std::nullopt;
   if (now->fewest_of_waiting <= now->most_of_ended) return std::nullopt;
   const auto stuck = [](const auto* rank) { return stuck_in(*rank) != nullptr; };
@@ -153,7 +153,7 @@ std::optional<Uneven> find_uneven(const Run& run) {
 const char* const kNoPass = "a rank began no train pass";
 
 Verdict uneven_batches(const Run& run) {
-  if (!progress(run)) return not_triggered(kNoPass);
+  if (!run.once(progress)) return not_triggered(kNoPass);
   const auto uneven = run.once(find_uneven);
   if (!uneven || uneven->pass.ended_before) return clean();
   const auto& [now, pass, call] = *uneven;
@@ -205,7 +205,7 @@ Verdict local_early_stop(const Run& run) {
   if (all_told) return stopped_by_a_decision(run, decisions);
   const bool any_told = std::any_of(decisions.begin(), decisions.end(),
                                     [](const auto& of_rank) { return !of_rank.empty(); });
-  if (any_told || !progress(run))
+  if (any_told || !run.once(progress))
     return not_triggered("a rank recorded no decision to stop or to go on, or began no train pass");
   const auto uneven = run.once(find_uneven);
   if (!uneven || !uneven->pass.ended_before) return clean();
