@@ -29,12 +29,11 @@ find_header(XXHASH_INCLUDE xxhash.h xxhash==3.5.0 --no-binary xxhash-3.5.0/deps/
 find_header(JSON_INCLUDE nlohmann/json.hpp nlohmann-json==3.12.0 --only-binary nlohmann_json/include)
 
 set(_lockstep ${CMAKE_CURRENT_SOURCE_DIR}/../common/lockstep)
-file(GLOB _diagnose CONFIGURE_DEPENDS ${_lockstep}/diagnose/*.cpp)
+file(GLOB _whole CONFIGURE_DEPENDS ${_lockstep}/diagnose/*.cpp ${_lockstep}/trace/*.cpp)
 include(${_lockstep}/diagnose/AllDetectors.cmake)
 set(_torch_free base/clock.cpp base/environment.cpp base/error.cpp base/file.cpp base/hash.cpp base/processors.cpp
   base/text.cpp launch/placement.cpp pages/page.cpp report/finding.cpp report/job.cpp report/json.cpp
-  report/pictures.cpp report/places.cpp report/stall.cpp trace/attempts.cpp trace/kind_index.cpp trace/levels.cpp
-  trace/reader.cpp trace/writer.cpp record/sketch.cpp record/writer_in.cpp)
+  report/pictures.cpp report/places.cpp report/stall.cpp record/sketch.cpp record/writer_in.cpp)
 set(_with_torch observe/observer.cpp record/backward_hook.cpp record/configuration.cpp record/content.cpp
   record/decorated_backend.cpp record/failed_collective.cpp record/observed_backend.cpp record/observed_work.cpp
   record/placement.cpp record/probes.cpp record/recorder.cpp record/recorder_samples.cpp record/summarize.cpp)
@@ -46,7 +45,7 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O1 -DNDEBUG")
 set_source_files_properties(${_lockstep}/base/hash.cpp ${_lockstep}/record/sketch.cpp PROPERTIES COMPILE_OPTIONS -O3
   SKIP_PRECOMPILE_HEADERS ON)
 
-add_library(torch_free OBJECT ${_torch_free} ${_diagnose} ${LOCKSTEP_DETECTORS})
+add_library(torch_free OBJECT ${_torch_free} ${_whole} ${LOCKSTEP_DETECTORS})
 target_include_directories(torch_free PRIVATE ${_lockstep}/.. ${XXHASH_INCLUDE} ${JSON_INCLUDE})
 target_precompile_headers(torch_free PRIVATE <algorithm> <functional> <map> <set> <sstream> <lockstep/diagnose/detector.h>)
 
@@ -66,6 +65,9 @@ foreach(_target torch_free _extension)
   target_compile_options(${_target} PRIVATE -fvisibility=hidden)
   set_target_properties(${_target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
 endforeach()
+# A source that is missing above is an error here, and not where somebody's job is to be recorded.
+add_custom_command(TARGET _extension POST_BUILD VERBATIM
+  COMMAND ${Python_EXECUTABLE} -c "import sys, torch; sys.path.insert(0, sys.argv[1]); import _extension" $<TARGET_FILE_DIR:_extension>)
 # Read before the extension is loaded, which another torch could not do.
 file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/built_for.py "TORCH_VERSION = \"${LOCKSTEP_TORCH_VERSION}\"\n")
 install(TARGETS _extension DESTINATION lockstep_torch)

@@ -1,0 +1,45 @@
+"""What pip builds is whole: no source of python/cmake/Alone.cmake calls a function of Lockstep that is in none of them.
+
+usage: sources_test.py BUILD      (the folder of the whole build, which has compiled each of them)
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+PYTHON = pathlib.Path(__file__).resolve().parents[1]
+BUILD = None
+
+
+def objects():
+    """Of the sources in Alone.cmake's lists, and of the folders that it takes whole."""
+    text = (PYTHON / "cmake" / "Alone.cmake").read_text(encoding="utf-8")
+    listed = " ".join(re.findall(r"set\(_(?:torch_free|with_torch) ([^)]*)\)", text)).split()
+    whole = re.findall(r"\$\{_lockstep\}/(\w+)/\*\.cpp", text)
+
+    def compiled(folder):
+        return BUILD / "common" / "lockstep" / folder / "CMakeFiles" / f"lockstep_{folder}.dir"
+
+    return [*(compiled(name.split("/")[0]) / f"{name.split('/')[1]}.o" for name in listed),
+            *(file for folder in whole for file in compiled(folder).rglob("*.o")),
+            *(BUILD / "python" / "CMakeFiles" / "_extension.dir" / "src").glob("*.o")]
+
+
+def symbols(which, files):
+    said = subprocess.run(["nm", which, *files], capture_output=True, text=True, check=True, timeout=120).stdout
+    return set(re.findall(r"\b(_Z\w*8lockstep\w*)", said))
+
+
+class Sources(unittest.TestCase):
+    def test_every_function_that_is_called_is_there(self):
+        files = objects()
+        self.assertGreater(len(files), 90)
+        self.assertEqual([str(file) for file in files if not file.exists()], [])
+        self.assertEqual(sorted(symbols("--undefined-only", files) - symbols("--defined-only", files)), [])
+
+
+if __name__ == "__main__":
+    BUILD = pathlib.Path(sys.argv.pop(1))
+    unittest.main(verbosity=2)
