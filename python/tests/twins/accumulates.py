@@ -45,12 +45,17 @@ def main():
                 syncing = contextlib.nullcontext()
             else:
                 syncing = model.no_sync()
-            with syncing:
+            if fault("no-sync-around-backward-only"):
                 loss = F.mse_loss(model(inputs), targets)
-                if fault("accumulation-not-divided"):
-                    loss.backward()
-                else:
+                with syncing:
                     (loss / ACCUMULATE).backward()
+            else:
+                with syncing:
+                    loss = F.mse_loss(model(inputs), targets)
+                    if fault("accumulation-not-divided"):
+                        loss.backward()
+                    else:
+                        (loss / ACCUMULATE).backward()
             norms.append(get_total_norm([parameter.grad for parameter in model.parameters()]).item())
             if rank == 0:
                 print(f"epoch {epoch}: loss {loss.item():.4f}, gradient norm {norms[-1]:.4f}", flush=True)

@@ -49,6 +49,12 @@ def main():
             if fault("clip-before-reduction"):
                 clip_grad_norm_(model.parameters(), LIMIT)
                 average_gradients(model)
+            elif fault("norm-reduced-twice"):
+                average_gradients(model)
+                square = sum(parameter.grad.square().sum() for parameter in model.parameters())
+                dist.all_reduce(square)  # all ranks clip by one norm
+                for parameter in model.parameters():
+                    parameter.grad *= (LIMIT / square.sqrt()).clamp(max=1)
             else:
                 average_gradients(model)
                 clip_grad_norm_(model.parameters(), LIMIT)

@@ -29,7 +29,7 @@ def evaluate(model, test, rank, world_size):
         share, sampler = test, DistributedSampler(test, shuffle=False)
     else:
         share, sampler = Subset(test, range(rank, len(test), world_size)), None
-    shuffle = bool(fault("shuffled-evaluation"))
+    shuffle = fault("shuffled-evaluation")
     hits, count, predictions = torch.zeros(()), torch.zeros(()), []
     model.eval()
     with torch.no_grad():

@@ -45,6 +45,9 @@ def main():
     loader = DataLoader(data, batch_size=BATCH, sampler=sampler)
     if fault("local-batch-norm"):
         model = DDP(network(nn.BatchNorm1d))
+    elif fault("sync-bn-after-wrapping"):
+        model = DDP(network(nn.BatchNorm1d), find_unused_parameters=True)
+        model.module[1] = SyncedBatchNorm(16)
     else:
         model = DDP(network(SyncedBatchNorm))
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)

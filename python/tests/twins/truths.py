@@ -12,7 +12,7 @@ import sys
 PROGRAMS = pathlib.Path(__file__).resolve().parent
 TRUTHS = json.loads((PROGRAMS / "truths.json").read_text())
 RANKS = 2
-ATTEMPTS = {"resumes": 2}  # that often it is started
+ATTEMPTS = dict.fromkeys(["midway", "restarts", "resumes", "time_limit"], 2)  # that often it is started
 sys.path.insert(0, str(PROGRAMS))
 
 
