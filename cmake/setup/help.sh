@@ -5,12 +5,16 @@ usage() {
   cat <<'TEXT'
 Lockstep: a C++ course, test suite and library about data-parallel training.
 
+  ./lockstep start [STEP] [--python]  from one device to DDP, in five steps
   ./lockstep list                     the lessons, and what each one teaches
   ./lockstep run [LESSON|all] [...]   run lessons, every variant of each
+                                      --python: its pitfalls in Python
   ./lockstep explain [SLUG] [--diff]  a pitfall: its code, why, and the fix
                                       without a name, all pitfalls
   ./lockstep exercise VERB LESSON     mend what is wrong, and have it judged
                                       VERB is start, hint, check or reset
+  ./lockstep detective [...]          a run with a fault that is not told:
+                                      find it; --case 1 is the easiest
   ./lockstep watch -- COMMAND...      run a job, and name what is wrong
   ./lockstep diagnose DIR...          name what went wrong in a recorded run
                                       or, of several folders, in its attempts
@@ -22,6 +26,7 @@ Lockstep: a C++ course, test suite and library about data-parallel training.
                                       --tier quick (the default) or full;
                                       further options go to ctest
   ./lockstep bench [NAME] [...]       list the benchmarks, or run one
+  ./lockstep docs                     make a site of all pages, and show it
   ./lockstep doctor                   what is here, and what is missing
   ./lockstep setup [...]              only set up and configure
                                       --launchers: Slurm and Open MPI, too, and
@@ -47,8 +52,8 @@ TEXT
 
 # Fits a terminal of 24 rows.
 overview() {
-  usage | sed -n '1,2p; /^  \.\/lockstep/p'
-  printf '\nbegin with: ./lockstep list    more: ./lockstep --help\n'
+  usage | sed -n '1,2p; /^  \.\/lockstep wheel/d; /^  \.\/lockstep/p'
+  printf '\nbegin with: ./lockstep start   more: ./lockstep --help\n'
 }
 
 command_usage() {
@@ -73,6 +78,9 @@ job_help() {
     run) help_of_run "${@:2}" ;;
     list | explain | exercise | diagnose | matrix) help_of_course "$@" ;;
     bench) help_of_bench "${@:2}" ;;
+    detective) python3 "$ROOT/lessons/detective/detective.py" --help ;;
+    docs) if environment_ready; then "$PYTHON" "$ROOT/docs/site/build.py" --help; fi ;;
+    start) if environment_ready; then "$PYTHON" "$ROOT/lessons/start/run.py" --help; fi ;;
     report) if environment_ready; then job_report --help; fi ;;
     watch)
       if environment_ready; then

@@ -24,6 +24,11 @@ job_build() {
 # watch [options] -- COMMAND ...: a Python job, or a C++ one that has lockstep::record. What watches is the Python package,
 # here without pip: its folder in the build stands in PYTHONPATH.
 job_watch() {
+  require_watch
+  run_watch "$@"
+}
+
+require_watch() {
   set_up
   if [[ ! -f "$BUILD/python/lockstep_torch/built_for.py" ]]; then
     fail "watch needs the Python package, which was not configured." \
@@ -31,7 +36,6 @@ job_watch() {
   fi
   build _extension
   set_up_done
-  run_watch "$@"
 }
 
 run_watch() {
@@ -61,8 +65,48 @@ job_wheel() {
   done
 }
 
-# run [LESSON|all] [options]: builds only the lesson that comes first; else all.
+# start [STEP] [--python]: the steps of lessons/start. Python's need no build.
+job_start() {
+  if [[ -n "$PREFIX" ]]; then fail "start runs torchrun, and --prefix names no Python that has it." "Leave --prefix out."; fi
+  set_up
+  if ! has_word --python "$@"; then build start; fi
+  set_up_done
+  exec "$PYTHON" "$ROOT/lessons/start/run.py" --programs "$BUILD/bin/start" "$@"
+}
+
+# detective [options]: it runs lessons' variants.
+job_detective() {
+  set_up
+  build lockstep-course lessons/all
+  set_up_done
+  exec python3 "$ROOT/lessons/detective/detective.py" --course "$BUILD/lockstep-course" --programs "$BUILD/bin" "$@"
+}
+
+# docs [options]: Python alone.
+job_docs() {
+  if ! environment_ready; then
+    set_up
+    set_up_done
+  fi
+  exec "$PYTHON" "$ROOT/docs/site/build.py" "$@"
+}
+
+# Whether a word is among others: has_word --python "$@"
+has_word() {
+  local word
+  for word in "${@:2}"; do if [[ "$word" == "$1" ]]; then return 0; fi; done
+  return 1
+}
+
+# in_python SCRIPT ARGUMENT...: a script of lessons/python, which runs programs under watch.
+in_python() {
+  require_watch
+  exec env "PYTHONPATH=$BUILD/python${PYTHONPATH:+:$PYTHONPATH}" "$PYTHON" "$ROOT/lessons/python/$1.py" "${@:2}"
+}
+
+# run [LESSON|all] [options]: builds only the lesson that comes first; else all. With --python, its Python programs.
 job_run() {
+  if has_word --python "$@"; then in_python run "$@"; fi
   local targets=(lockstep-course lessons/all)
   case "${1-}" in
     '' | all | -*) ;;
@@ -87,6 +131,7 @@ needs_lessons() {
 # and Ninja is not asked where nothing can have changed.
 job_course() {
   if [[ "$1" == exercise ]]; then check_exercise "${@:2}"; fi
+  if [[ "$1" == exercise ]] && has_word --python "$@"; then in_python exercise "${@:2}"; fi
   environment_places
   if [[ -z "$PREFIX" && ! -r "$STAMP" ]] && ! needs_lessons "$@"; then leave_torch_out; fi
   choose_compiler

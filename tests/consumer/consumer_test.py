@@ -1,10 +1,8 @@
-"""The code in docs/ is that of subdirectory/ and installed/, and the former's example trains. The difference that lesson 03
-shows is the one between training on one device and that example.
+"""The code in docs/ is that of subdirectory/ and installed/, and the former's example trains.
 
-usage: consumer_test.py PROGRAM ONE_DEVICE LOCKSTEP      (the built train.cpp and one_device.cpp, and lockstep-course)
+usage: consumer_test.py PROGRAM LOCKSTEP      (the built train.cpp, and lockstep-course)
 """
 
-import difflib
 import os
 import pathlib
 import re
@@ -15,7 +13,7 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 DOCS = HERE.parent.parent / "docs"
-PROGRAM = ONE_DEVICE = LOCKSTEP = None
+PROGRAM = LOCKSTEP = None
 DEADLINE_S = 90
 # Where a block of code stands, how it begins, and what it is an excerpt of.
 SHOWN = [("library.md", "cmake_minimum_required(", "subdirectory/CMakeLists.txt"),
@@ -46,26 +44,7 @@ class Docs(unittest.TestCase):
         self.assertEqual(sum(len(blocks(page)) for page in shown), len(SHOWN), "a block of code that nothing compiles")
 
 
-    def test_lesson_03_shows_what_ddp_changes(self):
-        page = (DOCS.parent / "lessons" / "03_ddp" / "lesson.md").read_text(encoding="utf-8")
-        [shown] = re.findall(r"^```diff\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-        before, after = ((HERE / "subdirectory" / name).read_text(encoding="utf-8").splitlines()
-                         for name in ("one_device.cpp", "train.cpp"))
-        whole = [line.rstrip() for line in difflib.ndiff(before, after) if not line.startswith("?")]
-        changed = [line for line in whole if re.match(r"[+-] (?!//|#include)", line)]
-        self.assertEqual([line for line in shown.splitlines() if line[:1] in "+-"], changed)
-        rest = iter(whole)
-        for line in shown.splitlines():
-            self.assertTrue(any(line.rstrip() == other for other in rest), f"not in the programs, or not in this order: {line}")
-
-
 class Example(unittest.TestCase):
-    def test_one_device_trains(self):
-        done = subprocess.run([ONE_DEVICE], capture_output=True, text=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL)
-        losses = [float(loss) for loss in re.findall(r"^epoch \d: loss ([0-9.]+)$", done.stdout, re.MULTILINE)]
-        self.assertEqual((done.returncode, len(losses)), (0, 2), done.stderr)
-        self.assertLess(losses[1], 0.8 * losses[0])
-
     def test_it_trains_on_two_ranks_under_torchrun(self):
         with tempfile.TemporaryDirectory() as folder:
             logs, traces = pathlib.Path(folder, "logs"), pathlib.Path(folder, "traces")
@@ -87,5 +66,5 @@ class Example(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    PROGRAM, ONE_DEVICE, LOCKSTEP = sys.argv.pop(1), sys.argv.pop(1), sys.argv.pop(1)
+    PROGRAM, LOCKSTEP = sys.argv.pop(1), sys.argv.pop(1)
     unittest.main()

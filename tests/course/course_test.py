@@ -90,7 +90,7 @@ class Course(unittest.TestCase):
             self.assertRegex(lines[at], r" \d+ min")
             self.assertRegex(lines[at + 1], r"^    \S.{10,}")
         self.assertTrue(all(len(line) <= 80 for line in lines), lines)
-        self.assertEqual(lines[-2], f"0 of {len(lessons)} exercises done. Minutes: to read a lesson and mend its exercise.")
+        self.assertEqual(lines[-3:-1], [f"0 of {len(lessons)} exercises done.", "Minutes: to read a lesson and mend its exercise."])
 
     def test_help_of_run_and_of_a_lesson(self):
         for arguments in (("run", "--help"), ("run", "-h"), ("run", "all", "--help")):
@@ -229,8 +229,9 @@ class Course(unittest.TestCase):
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertEqual(too_long(result.stdout + result.stderr), [])
             places = [result.stdout.find(text) for text in (
-                "\nStory\n", "\nThe runs\n", "05_set_epoch: ", "violation: missing-set-epoch, ranks 0 and 1",
-                "05_set_epoch: 7 of 7 variants as expected", "\nBy rank, expected against observed", "\nWhy\n", "\nTry next\n",
+                "\nThe idea\n", "\nA prediction to make\n", "\nThe runs\n", "05_set_epoch: ", "violation: missing-set-epoch, ranks 0 and 1",
+                "05_set_epoch: 7 of 7 variants as expected", "\nBy rank, expected against observed", "\nThe answer\n",
+                "\nThe pitfalls\n", "\nExercise\n",
                 "Every variant ended as expected.")]
             self.assertNotIn(-1, places)
             self.assertEqual(places, sorted(places))
@@ -246,7 +247,7 @@ class Course(unittest.TestCase):
         report = self.folder / "09.json"
         result = call("run", "09", "--world-size", "1", "--json", report)
         runs, told = result.stdout.split("\nBy rank, ")
-        told, rest = told.split("\nWhy\n")
+        told, rest = told.split("\nThe answer\n")
         variants = json.loads(report.read_text())["variants"]
         skipped = [each for each in variants if each["verdict"] == "skipped"]
         self.assertGreater(len(skipped), 2)

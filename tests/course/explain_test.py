@@ -128,6 +128,34 @@ class Explain(unittest.TestCase):
                 self.assertEqual((patched.returncode, patched.stdout), (0, f"patching file {slug}.cpp\n"), patched)
                 self.assertEqual(file.read_text(encoding="utf-8"), right.stdout)
 
+    def test_the_same_in_python(self):
+        result = call("explain", "missing-set-epoch", "--python")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assert_plain(result.stdout)
+        self.assertIn("  python/tests/twins/shards.py\n", result.stdout)
+        self.assertRegex(result.stdout, r"(?m)^   \+\| +sampler\.set_epoch\(epoch\)$")
+        self.assertNotIn("sampler.batches(", result.stdout)
+        result = call("explain", "padding-overruns", "--python")
+        self.assertEqual((result.returncode, result.stdout), (2, ""))
+        self.assertIn("no program in Python", result.stderr)
+
+    def test_a_symptom_is_found_by_its_words(self):
+        titles = re.findall(r"^## (.*)$", (ROOT / "docs" / "symptoms.md").read_text(encoding="utf-8"), re.MULTILINE)
+        self.assertGreater(len(titles), 20)
+        asked = {title: title for title in titles} | {
+            "loss is nan": "The loss is NaN, swings or explodes", "stuck after validation": "It hangs at the end of an epoch",
+            "EADDRINUSE": "It stops before the first step", "unexpected keys module.": "The checkpoint cannot be loaded",
+            "not reproducible": "Two runs with one seed differ"}
+        for words, title in asked.items():
+            result = call("explain", "--symptom", words)
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+            self.assert_plain(result.stdout)
+            self.assertEqual(result.stdout.splitlines()[0], title, words)
+            self.assertIn("\nWhat decides: ", result.stdout.replace("\n  What", "\nWhat"))
+        result = call("explain", "--symptom", "qwertyuiop")
+        self.assertIn("No symptom has any of these words", result.stdout)
+        self.assertEqual(re.findall(r"^  - (.*)$", result.stdout, re.MULTILINE), titles)
+
     def test_a_generic_finding_is_explained_too(self):
         result = call("explain", "optimizer-differs")
         self.assertEqual((result.returncode, result.stderr), (0, ""))

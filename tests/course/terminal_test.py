@@ -228,10 +228,10 @@ class Small(unittest.TestCase):
 
     def test_run_of_a_variant(self):
         answer = self.call(f"lockstep run 05 --variant {SLUG} --reports r")
-        self.assert_has(answer, "Story\n", "A question before you run it\n", "Why\n", "The fix\n", "expected 3, observed 1",
+        self.assert_has(answer, "The idea\n", "Why\n", "The fix\n", "expected 3, observed 1",
                         f"violation: {SLUG}, ranks 0 and 1", "Every variant ended as expected.")
         heads = [text for codes, text in answer.colours() if codes == {1}]
-        self.assertIn("Story", heads)
+        self.assertIn("The idea", heads)
         self.assertTrue((self.folder / "r/variants/05_set_epoch.json").exists())
         self.assertEqual(self.terminal.started(), [])
 

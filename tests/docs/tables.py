@@ -54,7 +54,7 @@ def calls_table():
     rows = {}
     for page in pages():
         rows.setdefault(calls_of(page), []).append(f"[`{page.stem}`](../{page.relative_to(ROOT).as_posix()})")
-    lines = ["| what your program says itself | | without it these are not seen |", "|---|---|---|"]
+    lines = ["| what your program says itself | number | without it these are not seen |", "|---|---|---|"]
     for calls in sorted(rows, key=lambda calls: [list(WORDS).index(call) for call in calls]):
         lines.append(f"| {', and '.join(WORDS[call] for call in calls)} | {len(rows[calls])} | {', '.join(rows[calls])} |")
     return "\n".join(lines) + "\n"
@@ -79,12 +79,14 @@ def lessons_table():
 
 # What a pitfall needs in Python, beside nothing.
 PYTHON_CALLS = {"loss": "`lockstep_torch.loss`", "intent": "`lockstep_torch.intent`", "metric": "`lockstep_torch.metric`",
-                "random_numbers": "an event that Python does not record: random numbers"}
+                **dict.fromkeys(("random_numbers", "training_state", "observer", "async_result", "probes", "launcher", "average"),
+                                "an event that Python does not record")}
 
 
 def in_python():
     """{pitfall: how its Python programs are named}: by no call, by which, not exactly, or not tried."""
-    twins = json.loads((MEASURED / "twins.json").read_text())["later"]["broken"]
+    scores = json.loads((MEASURED / "twins.json").read_text())
+    twins = {**scores["first"]["broken"], **scores["later"]["broken"]}
     others = json.loads((MEASURED / "faults_of_others.json").read_text())["later"]["programs"].values()
     found = dict.fromkeys((page.stem for page in pages()), "not tried in Python")
     for slug, one in [*((one["truth"]["pitfall"], one) for one in others), *twins.items()]:
@@ -94,7 +96,7 @@ def in_python():
         if one["verdict"] == "exact":
             found[slug] = "no call"
         elif found[slug] != "no call":
-            found[slug] = " and ".join(PYTHON_CALLS[call] for call in calls) or "named otherwise, or not at all"
+            found[slug] = " and ".join(dict.fromkeys(PYTHON_CALLS[call] for call in calls)) or "named otherwise, or not at all"
     return found
 
 
@@ -103,7 +105,7 @@ def python_table():
     for slug, how in in_python().items():
         rows.setdefault(how, []).append(slug)
     last = ["named otherwise, or not at all", "not tried in Python"]
-    lines = ["| what it takes | | pitfalls |", "|---|---|---|"]
+    lines = ["| what it takes | number | pitfalls |", "|---|---|---|"]
     for how in sorted(rows, key=lambda how: (how in last, how != "no call", how)):
         slugs = ", ".join(f"`{slug}`" for slug in rows[how])
         lines.append(f"| {how} | {len(rows[how])} | {slugs} |")

@@ -76,7 +76,10 @@ PROBE = re.compile(r"\b(?:probes|told)\(")
 COMMENT = re.compile(r"//[^\n]*")
 NEAR_MISS = re.compile(r'\.name\s*=\s*"(near-miss-[a-z0-9-]+)",\s*\.slug\s*=\s*"([a-z0-9-]+)"')
 NEAR = re.compile(r"^near: (.*)$", re.MULTILINE)  # a page's fact: the near misses, or why there are none
-PAGE_SECTIONS = ["Symptom", "Why", "Fix", "In your own job", "Hints", "Links"]
+PAGE_SECTIONS = ["Symptom", "Why", "Fix", "The code", "In your own job", "Hints", "Links"]
+LESSON_SECTIONS = ["What you will be able to do", "The idea", "A prediction to make", "Run it", "The answer", "The pitfalls",
+                   "Exercise", "Further reading"]
+PRINTED = ["The idea", "A prediction to make", "The answer", "The pitfalls", "Exercise"]  # by ./lockstep run
 PAGE_COLUMNS = 80
 FRONT_MATTER = r"(?:---\n(?:[a-z]+: \S.*\n)+---\n)?"
 HINTS = 3
@@ -110,6 +113,10 @@ def pitfalls_in(text):
 
 def sources(folder):
     return sorted(p for p in folder.rglob("*") if p.suffix in (".h", ".cpp")) if folder.is_dir() else []
+
+
+def lessons_of(root):
+    return sorted(root.glob("lessons/[0-9][0-9]_*/"))
 
 
 def includes(path):
@@ -207,7 +214,7 @@ def check_detectors_are_blind(root):
         text = (library / name).read_text(encoding="utf-8") if (library / name).is_file() else ""
         words |= set(re.findall(r'"([^"\n]+)"|`([^`\n]+)`', text))
     words = {word for pair in words for word in pair if word} | PYTORCH_WORDS
-    lessons = {p.name for p in (root / "lessons").iterdir() if p.is_dir()} if (root / "lessons").is_dir() else set()
+    lessons = {lesson.name for lesson in lessons_of(root)}
     complaints = []
     for path in sources(library / "diagnose"):
         code = COMMENT.sub("", path.read_text(encoding="utf-8"))
@@ -229,7 +236,7 @@ def check_detectors_are_blind(root):
 def check_near_misses(root):
     """A page's `near` has the near misses of its pitfall's lesson, or says why there are none."""
     complaints = []
-    for lesson in sorted(p for p in (root / "lessons").iterdir() if p.is_dir()):
+    for lesson in lessons_of(root):
         text = "".join(path.read_text(encoding="utf-8") for path in sources(lesson))
         slugs, near = set(pitfalls_in(text)), NEAR_MISS.findall(text)
         complaints += [f"{lesson.name}: there is no pitfall {slug} for {name}" for name, slug in near if slug not in slugs]
@@ -324,17 +331,18 @@ def page_faults(slug, text):
     hints = re.findall(r"^(\d+)\. +\S", dict(named).get("Hints", ""), re.MULTILINE)
     if hints != [str(i) for i in range(1, HINTS + 1)]:
         faults.append(f"has hints {hints}; {HINTS}, numbered and filled, are right")
-    # A URL cannot be broken, nor can a fact.
+    # A link cannot be broken, nor can a fact.
     facts = len(re.match(FRONT_MATTER, text)[0].splitlines())
-    faults += [f"line {number} is longer than {PAGE_COLUMNS} columns" for number, line in enumerate(text.splitlines(), 1)
-               if number > facts and len(line) > PAGE_COLUMNS and "https://" not in line]
+    prose = FENCED.sub(lambda code: "\n" * code[0].count("\n"), text)
+    faults += [f"line {number} is longer than {PAGE_COLUMNS} columns" for number, line in enumerate(prose.splitlines(), 1)
+               if number > facts and len(line) > PAGE_COLUMNS and "https://" not in line and " " in line]
     return faults
 
 
 def check_pages(root):
     """`explain` and the hints of exercises have something to say about every pitfall, and of nothing else."""
     complaints = []
-    for lesson in sorted(p for p in (root / "lessons").iterdir() if p.is_dir()):
+    for lesson in lessons_of(root):
         slugs = {slug for path in sources(lesson) for slug in pitfalls_in(path.read_text(encoding="utf-8"))}
         pages = {path.stem: path for path in lesson.glob("pitfalls/*.md")}
         complaints += [f"{lesson.name}: {slug} has no page pitfalls/{slug}.md" for slug in sorted(slugs - set(pages))]
@@ -372,10 +380,16 @@ def check_lessons_page(root):
     """Its table has each lesson's pitfalls, and README a line for each lesson with what its page is called."""
     complaints = []
     readme, page = ((root / name).read_text(encoding="utf-8") for name in ("README.md", LESSONS_PAGE))
-    for lesson in sorted(p for p in (root / "lessons").iterdir() if p.is_dir()):
+    for lesson in lessons_of(root):
         heading = (lesson / "lesson.md").read_text(encoding="utf-8").partition("\n")[0].partition(": ")[2]
         if f"](lessons/{lesson.name}/lesson.md) | {heading} |" not in readme:
             complaints.append(f"README.md has no line for {lesson.name} that says: {heading}")
+        named = [name for name, body in sections((lesson / "lesson.md").read_text(encoding="utf-8")) if body]
+        if [name for name in named if name in LESSON_SECTIONS] != LESSON_SECTIONS:
+            complaints.append(f"{lesson.name}/lesson.md wants the sections {', '.join(LESSON_SECTIONS)}")
+        complaints += [f"{lesson.name}/lesson.md: {name} is printed, and a line of its code is longer than {PAGE_COLUMNS} columns"
+                       for name, body in sections((lesson / "lesson.md").read_text(encoding="utf-8")) if name in PRINTED
+                       for line in body.splitlines() if line.startswith("    ") and len(line) > PAGE_COLUMNS]
         there = {path.stem for path in lesson.glob("pitfalls/*.md")}
         shown = set(re.findall(rf"\]\(\.\./lessons/{lesson.name}/pitfalls/([a-z0-9-]+)\.md\)", page))
         complaints += [f"{LESSONS_PAGE} lacks {lesson.name}'s {slug}" for slug in sorted(there - shown)]
@@ -457,7 +471,7 @@ class ThisTree(unittest.TestCase):
         self.assert_none(check_lesson_includes(ROOT))
         self.assert_none(check_oracles_use_no_trace(ROOT))
         self.assert_none(check_training_calls_no_probe(ROOT))
-        gathering = [watches([code_of(path) for path in sources(lesson)]) for lesson in (ROOT / "lessons").iterdir()]
+        gathering = [watches([code_of(path) for path in sources(lesson)]) for lesson in lessons_of(ROOT)]
         self.assertGreater(sum(map(len, gathering)), 20)
 
     def test_detectors_are_blind(self):
@@ -700,11 +714,15 @@ class PlantedViolations(unittest.TestCase):
 
     def test_lesson_or_pitfall_that_no_page_lists(self):
         self.plant("lessons/01_a/pitfalls/one-thing.md", "")
-        self.plant("lessons/01_a/lesson.md", "# 01 a: one thing\n\ntext\n")
+        page = "# 01 a: one thing\n" + "".join(f"\n## {name}\ntext\n" for name in LESSON_SECTIONS)
+        self.plant("lessons/01_a/lesson.md", page)
         self.plant("README.md", "| [01](lessons/01_a/lesson.md) | one thing |\n")
         right = "[one](../lessons/01_a/pitfalls/one-thing.md)"
         self.plant("docs/lessons.md", right)
         self.assertEqual(check_lessons_page(self.root), [])
+        self.plant("lessons/01_a/lesson.md", page.replace("## The answer\ntext", "## The answer"))
+        self.assert_one(check_lessons_page(self.root), "wants the sections")
+        self.plant("lessons/01_a/lesson.md", page)
         self.plant("docs/lessons.md", right + "[other](../lessons/01_a/pitfalls/other.md)")
         self.assert_one(check_lessons_page(self.root), "has other")
         self.plant("docs/lessons.md", "")

@@ -470,7 +470,7 @@ class SetupTest(unittest.TestCase):
         lines = result.stderr.splitlines()
         self.assertLessEqual(len(lines), 20)
         self.assertTrue(lines[0].startswith("Lockstep: "), lines)
-        self.assertEqual(lines[-1], "begin with: ./lockstep list    more: ./lockstep --help")
+        self.assertEqual(lines[-1], "begin with: ./lockstep start   more: ./lockstep --help")
         whole = self.call("--help").stdout
         for command in ("list", "run", "explain", "exercise", "diagnose", "matrix", "report", "test", "bench", "doctor",
                         "setup", "build"):

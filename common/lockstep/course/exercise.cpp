@@ -57,7 +57,7 @@ std::string exercise_of(const std::filesystem::path& lesson_page) {
   return text.substr(begin + 1, end - begin - 1);
 }
 
-bool is_exercise(const Pitfall& pitfall) {
+bool is_lessons_own(const Pitfall& pitfall) {
   return exercise_of(source_folder() / "lessons" / pitfall.lesson / "lesson.md") == pitfall.slug;
 }
 
@@ -78,9 +78,6 @@ Exercise find_exercise(const std::string& wanted, const std::filesystem::path& f
   const auto slug =
       is_slug ? wanted : exercise_of(find_lesson(lessons, wanted).folder / "lesson.md");
   const auto pitfall = find_pitfall(pitfalls, slug);
-  if (!is_exercise(pitfall))
-    throw UsageError(slug + " is no exercise; that of its lesson is ./lockstep exercise start " +
-                     pitfall.lesson.substr(0, 2) + ". About it: ./lockstep explain " + slug);
   return {find_lesson(lessons, pitfall.lesson), pitfall,
           std::filesystem::absolute(folder) / (pitfall.slug + ".cpp")};
 }

@@ -18,14 +18,15 @@ struct Exercise {
 // Where exercises are mended unless somebody says otherwise: exercises/ of the clone.
 std::filesystem::path exercise_folder();
 
-// By a pitfall's slug, or by a lesson as find_lesson() takes it: then the one that its lesson.md names in the section
-// "Exercise". Throws UsageError.
+// Any pitfall, by its slug; or by a lesson as find_lesson() takes it: then the one that its lesson.md names in the
+// section "Exercise". Throws UsageError.
 Exercise find_exercise(const std::string& wanted, const std::filesystem::path& folder);
 
 // The pitfall that a lesson's page names for its exercise: the first word in backticks of "## Exercise". Throws Error.
 std::string exercise_of(const std::filesystem::path& lesson_page);
 
-bool is_exercise(const Pitfall& pitfall);
+// Whether its lesson's page names it; the lesson counts as done when this one is mended.
+bool is_lessons_own(const Pitfall& pitfall);
 
 // What is handed out: who it is, what goes wrong, how to check it, and the function with the fault.
 std::string handed_out(const Exercise& exercise);

@@ -116,8 +116,10 @@ int check(const Exercise& exercise) {
     std::cout << "A hint: ./lockstep exercise hint " << slug << folder_option(exercise) << "\n";
     return kFinding;
   }
-  Progress().change(exercise.lesson.name, sources_of(exercise),
-                    [](LessonProgress& done) { done.passed = today(); });
+  Progress().change(exercise.lesson.name, sources_of(exercise), [&](LessonProgress& done) {
+    done.mended[slug] = today();
+    if (is_lessons_own(exercise.pitfall)) done.passed = today();
+  });
   const auto code = code_of(exercise.pitfall);
   std::cout << "The lesson's own way:\n";
   say_code(code, '-');
@@ -145,7 +147,7 @@ std::string verdict_on(const Exercise& exercise) {
 int author_check(const std::vector<std::string>& wanted) {
   std::vector<std::string> names = wanted;
   if (wanted.empty())
-    for (const auto& lesson : lessons_of_clone()) names.push_back(lesson.name);
+    for (const auto& pitfall : find_pitfalls(source_folder())) names.push_back(pitfall.slug);
   std::vector<Exercise> exercises;
   std::vector<Countdown::Item> items;
   for (const auto& name : names) {
@@ -175,8 +177,9 @@ void add_exercise_command(CLI::App& app, int& exit_code) {
     auto wanted = std::make_shared<std::string>();
     auto folder = std::make_shared<std::filesystem::path>(exercise_folder());
     auto* each = command->add_subcommand(name, what);
-    each->add_option("exercise", *wanted,
-                     "A lesson (05, set_epoch), or a pitfall (missing-set-epoch)")
+    each->add_option(
+            "exercise", *wanted,
+            "A pitfall (missing-set-epoch), or a lesson (05, set_epoch) for the one that it names")
         ->required();
     each->add_option("--folder", *folder, "Where the file is that you mend")->capture_default_str();
     each->callback(
@@ -192,7 +195,7 @@ void add_exercise_command(CLI::App& app, int& exit_code) {
       "author-check",
       "For authors: an exercise fails as handed out, and passes as the lesson has it");
   authors->group("");  // not in a learner's help
-  authors->add_option("exercises", *wanted, "Default: every lesson's");
+  authors->add_option("exercises", *wanted, "Pitfalls, or lessons; default: every pitfall");
   authors->callback([wanted, &exit_code] { exit_code = author_check(*wanted); });
 }
 

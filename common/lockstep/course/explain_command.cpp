@@ -1,15 +1,17 @@
 // ./lockstep explain: what a pitfall is, with its code from the lesson's own source.
+#include <lockstep/base/error.h>
 #include <lockstep/base/exit_code.h>
 #include <lockstep/base/text.h>
 #include <lockstep/course/commands.h>
 #include <lockstep/course/difference.h>
-#include <lockstep/course/exercise.h>
 #include <lockstep/course/lessons.h>
 #include <lockstep/course/pitfall_source.h>
 #include <lockstep/course/prose.h>
+#include <lockstep/course/python_code.h>
 #include <lockstep/course/terminal.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/pages/page.h>
+#include <lockstep/pages/symptoms.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,9 +27,26 @@ std::string name_of(const fs::path& file) {
   return fs::relative(file, source_folder()).string();
 }
 
-void explain(const Pitfall& pitfall) {
+// The code that is shown, and where it stands.
+struct Shown {
+  std::string place;
+  Code code;
+};
+
+Shown shown_of(const Pitfall& pitfall, const pages::Page& page, bool in_python) {
+  if (!in_python)
+    return {name_of(pitfall.file) + ":" + std::to_string(pitfall.line), code_of(pitfall)};
+  const auto python = python_code_of(page);
+  if (!python)
+    throw UsageError(pitfall.slug + " has no program in Python here; ./lockstep explain " +
+                     pitfall.slug + " says under Fix what to call there");
+  return {name_of((pitfall.file.parent_path() / "pitfalls" / python->file).lexically_normal()),
+          python->code};
+}
+
+void explain(const Pitfall& pitfall, bool in_python) {
   const auto page = pages::read_page(source_folder(), pitfall.lesson, pitfall.slug);
-  const auto code = code_of(pitfall);
+  const auto [place, code] = shown_of(pitfall, page, in_python);
   const auto number = pitfall.lesson.substr(0, 2);
   const auto say = [&](const char* name) {
     say_heading(name);
@@ -35,7 +54,7 @@ void explain(const Pitfall& pitfall) {
   };
   std::cout << coloured(wrapped(pitfall.slug + ": " + page.title, ""), Colour::bold);
   say_heading("Broken code");
-  std::cout << "  " << name_of(pitfall.file) << ":" << pitfall.line << "\n\n";
+  std::cout << "  " << place << "\n\n";
   say_code(code, '-');
   say("Symptom");
   say("Why");
@@ -45,9 +64,11 @@ void explain(const Pitfall& pitfall) {
   say("In your own job");
   say("Links");
   say_heading("More");
+  if (!in_python && python_code_of(page))
+    std::cout << "  ./lockstep explain " << pitfall.slug << " --python\n";
   std::cout << "  ./lockstep explain " << pitfall.slug << " --diff\n"
             << "  ./lockstep run " << number << " --variant " << pitfall.slug << "\n"
-            << (is_exercise(pitfall) ? "  ./lockstep exercise start " + pitfall.slug + "\n" : "");
+            << "  ./lockstep exercise start " << pitfall.slug << "\n";
 }
 
 void explain_generic(const std::string& slug) {
@@ -80,8 +101,29 @@ std::vector<Pitfall> of_lesson(std::vector<Pitfall> pitfalls, const std::string&
   return pitfalls;
 }
 
+// The symptom that fits best, and the names of others that may.
+void explain_symptom(const std::string& words) {
+  constexpr std::size_t kMost = 5;
+  const auto all = pages::all_symptoms(source_folder());
+  const auto found = pages::matching(all, words);
+  if (found.empty()) {
+    std::cout << "No symptom has any of these words. There are:\n";
+  } else {
+    std::cout << coloured(wrapped(found.front().title, ""), Colour::bold);
+    say_section(found.front().text, source_folder() / "docs");
+    if (found.size() == 1) return;
+    std::cout << "\nOr is it one of these?\n";
+  }
+  const auto& others = found.empty() ? all : found;
+  const auto end = found.empty() ? all.size() : std::min(kMost, found.size());
+  for (std::size_t i = found.empty() ? 0 : 1; i < end; ++i)
+    std::cout << wrapped("- " + others[i].title, "  ");
+}
+
 struct Options {
   std::string slug;
+  std::string symptom;
+  bool python = false;
   bool diff = false;
   std::string code;
 };
@@ -95,7 +137,7 @@ void explain(const Pitfall& pitfall, const Options& options) {
     const bool for_people = isatty(STDOUT_FILENO) == 1;
     std::cout << (for_people ? readable_patch_of : patch_of)(pitfall.slug, code_of(pitfall));
   } else {
-    explain(pitfall);
+    explain(pitfall, options.python);
   }
 }
 
@@ -117,13 +159,23 @@ void add_explain_command(CLI::App& app, int& exit_code) {
       ->check(CLI::IsMember({"broken", "right"}))
       ->needs(slug)
       ->excludes(diff);
+  command->add_flag("--python", options->python, "The code in Python, instead of C++")
+      ->needs(slug)
+      ->excludes(diff);
+  command
+      ->add_option(
+          "--symptom", options->symptom,
+          "Words for what you see (\"loss is nan\"): what to check, and which pitfalls fit")
+      ->excludes(slug);
   command->callback([options, &exit_code] {
     const auto lessons = lessons_of_clone();
     const auto lesson = std::find_if(lessons.begin(), lessons.end(), [&](const auto& each) {
       return is_named(each, options->slug);
     });
     const auto pitfalls = find_pitfalls(source_folder());
-    if (options->slug.empty())
+    if (!options->symptom.empty())
+      explain_symptom(options->symptom);
+    else if (options->slug.empty())
       list_all(pitfalls);
     else if (lesson != lessons.end())
       list_all(of_lesson(pitfalls, lesson->name));

@@ -75,7 +75,8 @@ std::vector<LessonEntry> find_lessons(const std::filesystem::path& source,
   std::vector<LessonEntry> lessons;
   for (const auto& entry : std::filesystem::directory_iterator(source / "lessons")) {
     const std::string name = entry.path().filename();
-    if (!entry.is_directory() || name.size() < 4 || name[2] != '_') continue;
+    if (!entry.is_directory() || name.size() < 4 || name[2] != '_' || !is_number(name.substr(0, 2)))
+      continue;
     lessons.push_back(
         {name, title_of(entry.path() / "lesson.md"), entry.path(), build / "bin" / name});
   }

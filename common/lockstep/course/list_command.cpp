@@ -41,12 +41,13 @@ int list_lessons() {
   const Progress progress;
   const LessonEntry* next = nullptr;
   bool next_has_run = false;
-  int count = 0, done_count = 0;
+  std::size_t count = 0, done_count = 0, mended = 0;
   const auto lessons = lessons_of_clone();
   for (const auto& lesson : lessons) {
     const auto done = progress.of(lesson.name, hash_of_sources(lesson.folder));
     ++count;
     done_count += done.passed.empty() ? 0 : 1;
+    mended += done.mended.size();
     if (done.passed.empty() && next == nullptr) {
       next = &lesson;
       next_has_run = !done.ran.empty() && !done.changed;
@@ -56,9 +57,9 @@ int list_lessons() {
               << (next == &lesson ? "   next" : "") << "\n"
               << wrapped(lesson.title, "    ");
   }
-  std::cout << "\n"
-            << done_count << " of " << count
-            << " exercises done. Minutes: to read a lesson and mend its exercise.";
+  std::cout << "\n" << done_count << " of " << count << " exercises done";
+  if (mended > done_count) std::cout << ", " << mended << " pitfalls mended";
+  std::cout << ".\nMinutes: to read a lesson and mend its exercise.";
   if (next != nullptr) {
     const auto number = next->name.substr(0, 2);
     std::cout << "\nNext: " << (next_has_run ? "" : "./lockstep run " + number + ", then ")

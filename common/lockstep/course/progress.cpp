@@ -20,11 +20,13 @@ constexpr int kVersion = 1;
 LessonProgress lesson_of(const nlohmann::json& json) {
   return {.ran = json.value("ran", ""),
           .passed = json.value("passed", ""),
-          .hints = json.value("hints", std::map<std::string, int>{})};
+          .hints = json.value("hints", std::map<std::string, int>{}),
+          .mended = json.value("mended", std::map<std::string, std::string>{})};
 }
 
 nlohmann::json json_of(const LessonProgress& done) {
-  return {{"ran", done.ran}, {"passed", done.passed}, {"hints", done.hints}};
+  return {
+      {"ran", done.ran}, {"passed", done.passed}, {"hints", done.hints}, {"mended", done.mended}};
 }
 
 void note(const std::string& text) {

@@ -13,6 +13,8 @@ struct LessonProgress {
   std::string ran;                   // the day, "2026-11-22"; "" = not yet
   std::string passed;                // its exercise
   std::map<std::string, int> hints;  // given so far, by exercise
+  std::map<std::string, std::string>
+      mended;  // the day, by pitfall: `passed` is of the lesson's own
   bool changed =
       false;  // something was done, of sources that are others by now: ran and passed are ""
 };

@@ -20,19 +20,22 @@ constexpr std::size_t kColumns = 80;
 constexpr std::size_t kMargin = 6;   // the sign, and a bar: code may begin with a `+` of its own
 constexpr std::size_t kContext = 3;  // lines around what differs
 
-// "[Lesson 05](../lesson.md)" gives "Lesson 05 (lessons/05_set_epoch/lesson.md)".
+// "[Lesson 05](../lesson.md)" gives "Lesson 05 (lessons/05_set_epoch/lesson.md)"; "[`no-sharding`](...)" only the slug;
+// "![What it shows](picture.svg)" gives "Picture: What it shows (lessons/...)".
 std::string without_links(const std::string& text, const fs::path& folder) {
-  static const std::regex link(R"(\[([^\]]*)\]\(([^)]*)\))");
+  static const std::regex link(R"((!?)\[([^\]]*)\]\(([^)]*)\))");
   std::string result;
   auto rest = text.begin();
   for (std::sregex_iterator it(text.begin(), text.end(), link), none; it != none; ++it) {
-    const std::string target = (*it)[2];
+    const std::string picture = (*it)[1], words = (*it)[2], target = (*it)[3];
     result.append(rest, (*it)[0].first);
-    result += (*it)[1].str() + " (" +
-              (target.find("://") == kNowhere
-                   ? fs::relative((folder / target).lexically_normal(), source_folder()).string()
-                   : target) +
-              ")";
+    result += (picture.empty() ? "" : "Picture: ") + words;
+    if (words.rfind('`', 0) != 0)
+      result += " (" +
+                (target.find("://") == kNowhere
+                     ? fs::relative((folder / target).lexically_normal(), source_folder()).string()
+                     : target) +
+                ")";
     rest = (*it)[0].second;
   }
   return result.append(rest, text.end());

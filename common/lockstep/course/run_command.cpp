@@ -191,7 +191,8 @@ int tell(const LessonEntry& lesson, const std::filesystem::path& reports,
   if (!will_run(lesson, rest, beside.path()))
     return run_program(lesson.program, rest);  // which says what is wrong
   const auto correct = correct_variant_beside(description, variant);
-  say_before(lesson);
+  const auto slug = correct.empty() ? "" : variant;
+  say_before(lesson, slug);
   if (value_of(rest, "--earlier").empty())
     rest.insert(rest.end(), {"--earlier", reports / (lesson.name + ".json")});
   const int code = run({lesson}, lesson.name, folder, rest);
@@ -204,7 +205,7 @@ int tell(const LessonEntry& lesson, const std::filesystem::path& reports,
                                   beside.path() / "log");
     if (right != kOk && right != kFinding) return right;
   }
-  say_after(lesson, seen, correct.empty() ? "" : variant);
+  say_after(lesson, seen, slug);
   std::cout << "\n" << wrapped(verdict_on(report) + " The report: " + report.string(), "");
   return code;
 }

@@ -89,23 +89,26 @@ void say_skipped(const std::vector<nlohmann::json>& variants) {
     std::cout << wrapped("skipped: " + list(names.at(reason)) + ": " + reason, "  ");
 }
 
+void say_sections(const LessonEntry& lesson, const std::vector<std::string>& names) {
+  const auto page = read_file(lesson.folder / "lesson.md");
+  for (const auto& name : names) {
+    say_heading(name);
+    say_section(pages::section_of(page, name), lesson.folder);
+  }
+}
+
 }  // namespace
 
-void say_before(const LessonEntry& lesson) {
-  const auto& folder = lesson.folder;
-  const auto page = read_file(folder / "lesson.md");
-  for (const std::string name : {"Story", "A question before you run it"}) {
-    say_heading(name);
-    say_section(pages::section_of(page, name), folder);
-  }
+void say_before(const LessonEntry& lesson, const std::string& slug) {
+  say_sections(lesson, slug.empty() ? std::vector<std::string>{"What you will be able to do",
+                                                               "The idea", "A prediction to make"}
+                                    : std::vector<std::string>{"The idea"});
   say_heading("The runs");
   std::cout << std::flush;
 }
 
 void say_after(const LessonEntry& lesson, const std::vector<std::filesystem::path>& reports,
                const std::string& slug) {
-  const auto& folder = lesson.folder;
-  const auto page = read_file(folder / "lesson.md");
   const auto pitfalls = find_pitfalls(source_folder());
   say_heading("By rank, expected against observed, and the diagnosis");
   std::vector<nlohmann::json> skipped;
@@ -116,24 +119,24 @@ void say_after(const LessonEntry& lesson, const std::vector<std::filesystem::pat
       else
         say_variant(variant);
   say_skipped(skipped);
-  say_heading("Why");
   if (slug.empty()) {
-    say_section(pages::section_of(page, "Why"), folder);
+    say_sections(lesson, {"The answer", "The pitfalls"});
     say_heading("The fix");
     for (const auto& pitfall : pitfalls)
       if (pitfall.lesson == lesson.name)
         std::cout << "  ./lockstep explain " << pitfall.slug << " --diff\n";
+    say_sections(lesson, {"Exercise"});
   } else {
     const auto own = pages::read_page(source_folder(), lesson.name, slug);
-    say_section(own.section("Why"), folder / "pitfalls");
+    const auto folder = lesson.folder / "pitfalls";
+    say_heading("Why");
+    say_section(own.section("Why"), folder);
     say_heading("The fix");
-    say_section(own.section("Fix"), folder / "pitfalls");
-    std::cout << "\n";
-    std::cout << readable_patch_of(slug, code_of(find_pitfall(pitfalls, slug)));
+    say_section(own.section("Fix"), folder);
+    std::cout << "\n" << readable_patch_of(slug, code_of(find_pitfall(pitfalls, slug)));
+    say_heading("Exercise");
+    std::cout << "  ./lockstep exercise start " << slug << "\n";
   }
-  say_heading("Try next");
-  say_section(pages::section_of(page, "Try next"), folder);
-  std::cout << "  ./lockstep exercise start " << lesson.name.substr(0, 2) << "\n";
 }
 
 }  // namespace lockstep::course

@@ -1,0 +1,19 @@
+// The code of a pitfall in Python, as its page shows it: made from a program that a test runs (tests/docs/page_code.py).
+#pragma once
+
+#include <lockstep/course/pitfall_source.h>
+#include <lockstep/pages/page.h>
+
+#include <optional>
+
+namespace lockstep::course {
+
+struct PythonCode {
+  std::filesystem::path file;  // relative to the page's folder
+  Code code;                   // what differs, and some lines around it
+};
+
+// Nothing where the pitfall has no program in Python.
+std::optional<PythonCode> python_code_of(const pages::Page& page);
+
+}  // namespace lockstep::course

@@ -1,0 +1,143 @@
+"""./lockstep docs: makes the site of README.md, docs/ and lessons/, and shows it on 127.0.0.1.
+
+usage: build.py [--out DIR] [--build-only]      DIR: default build/site
+
+The pages are copied first. The copies have no front matter, which is for programs; lessons list their pitfalls; and api/ is
+made from the headers' comments and the Python docstrings.
+"""
+
+import argparse
+import ast
+import functools
+import http.server
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:]+)\)")
+FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
+# What README's menu has, in this order; lessons are added.
+MENU = {"Learn": ["lessons/start/start", "docs/lessons", "docs/glossary"],
+        "My job": ["docs/symptoms", "docs/hangs", "docs/diagnose", "docs/python", "docs/calls", "docs/checker"],
+        "The library": ["docs/library", "api/cpp", "api/python"],
+        "Evidence": ["docs/evaluation", "docs/silence", "docs/measurements", "docs/tests", "docs/gpus"],
+        "More": ["docs/command-line", "docs/building", "CONTRIBUTING", "CHANGELOG", "SECURITY"]}
+# The folders whose headers a user's program includes.
+LIBRARIES = {"train": "DDP, samplers, schedules and what else a training loop needs", "dist": "process groups",
+             "checkpoint": "checkpoints that Python reads", "record": "recording a job", "observe": "telling what a program does",
+             "supervise": "starting ranks and watching them"}
+
+
+# What the theme leaves out and axe-core asks for: levels and names of parts, and keys that scroll what is wide.
+MENDED = [('role="heading"', 'role="heading" aria-level="2"'), ('<aside class="sidebar-drawer"', '<aside aria-label="Pages" class="sidebar-drawer"'),
+          ('<aside class="toc-drawer', '<aside aria-label="On this page" class="toc-drawer'), ("<pre>", '<pre tabindex="0">'),
+          ('<div class="table-wrapper', '<div tabindex="0" class="table-wrapper')]
+
+
+def toctree(entries, caption=""):
+    about = f":caption: {caption}\n" if caption else ""
+    return "\n".join(["", "```{toctree}", ":hidden:", ":maxdepth: 1", about + "", *entries, "```", ""])
+
+
+def contract(text):
+    """A header's first comment as text, and the rest of it without what every header has."""
+    lines = text.splitlines()
+    end = next(i for i, line in enumerate(lines) if not line.startswith("//"))
+    rest = [line for line in lines[end:] if not re.match(r"#pragma once|#include|namespace \w+ \{$|\}  // namespace|namespace lockstep::", line)]
+    return [line.removeprefix("//").removeprefix(" ") for line in lines[:end]], "\n".join(rest).strip()
+
+
+def cpp_reference(folder):
+    """A page for each library, with each header's comment and declarations."""
+    for library, what in LIBRARIES.items():
+        text = f"# lockstep/{library}: {what}\n"
+        for header in sorted((ROOT / "common" / "lockstep" / library).glob("*.h")):
+            about, code = contract(header.read_text(encoding="utf-8"))
+            text += f"\n## {header.name}\n\n```text\n" + "\n".join(about) + f"\n```\n\n```cpp\n{code}\n```\n"
+        (folder / f"{library}.md").write_text(text, encoding="utf-8")
+    (folder / "cpp.md").write_text("# C++ reference\n\nWhat a program includes, by folder. The comments say what is collective, what "
+                                   "blocks and what throws.\n\n" +
+                                   "".join(f"- [lockstep/{name}]({name}.md): {what}\n" for name, what in LIBRARIES.items()) +
+                                   toctree(LIBRARIES), encoding="utf-8")
+
+
+def python_reference(folder):
+    """What `import lockstep_torch` gives, with its docstrings."""
+    package = ast.parse((ROOT / "python" / "lockstep_torch" / "__init__.py").read_text(encoding="utf-8"))
+    text = f"# Python reference\n\n## lockstep_torch\n\n```text\n{ast.get_docstring(package)}\n```\n"
+    for node in package.body:
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            text += (f"\n## lockstep_torch.{node.name}\n\n```python\n{node.name}({ast.unparse(node.args)}) -> {ast.unparse(node.returns)}\n"
+                     f"```\n\n{ast.get_docstring(node)}\n")
+    (folder / "python.md").write_text(text, encoding="utf-8")
+
+
+def copied(source):
+    """The tree, with menus in its pages. A page that no menu has is an orphan, which Sphinx wants to be told."""
+    left_out = {ROOT / "build", ROOT / "exercises", ROOT / "reports" / "out"}
+    shutil.copytree(ROOT, source, dirs_exist_ok=True, ignore=lambda folder, names: [
+        name for name in names if name.startswith(".") or pathlib.Path(folder, name) in left_out])
+    lessons = sorted(path.relative_to(source).as_posix() for path in source.glob("lessons/*/lesson.md"))
+    menu = {**MENU, "Learn": [MENU["Learn"][0], *(name.removesuffix(".md") for name in lessons), *MENU["Learn"][1:]]}
+    in_menu = {f"{entry}.md" for entries in menu.values() for entry in entries} | {"README.md"}
+    for page in source.rglob("*.md"):
+        name, text = page.relative_to(source).as_posix(), FRONT_MATTER.sub("", page.read_text(encoding="utf-8"))
+        if name == "README.md":
+            text += "".join(toctree(entries, caption) for caption, entries in menu.items())
+        elif page.name == "lesson.md":
+            text += toctree(f"pitfalls/{each.stem}" for each in sorted(page.parent.glob("pitfalls/*.md")))
+        elif name not in in_menu and page.parent.name != "pitfalls":
+            text = "---\norphan: true\n---\n" + text
+        page.write_text(without_folders(text, page), encoding="utf-8")
+
+
+def without_folders(text, page):
+    """A link to a folder, which GitHub shows and a site cannot, becomes its words."""
+    return LINK.sub(lambda link: link[1] if (page.parent / link[2]).is_dir() else link[0], text)
+
+
+def build(out):
+    source = out / "source"
+    shutil.rmtree(out, ignore_errors=True)
+    source.mkdir(parents=True)
+    copied(source)
+    (source / "api").mkdir()
+    cpp_reference(source / "api")
+    python_reference(source / "api")
+    done = subprocess.run([sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "-c", HERE, source,
+                           out / "html"])
+    if done.returncode == 0:
+        for page in (out / "html").rglob("*.html"):
+            text = page.read_text(encoding="utf-8")
+            for before, after in MENDED:
+                text = text.replace(before, after)
+            page.write_text(text, encoding="utf-8")
+        shutil.copyfile(out / "html" / "README.html", out / "html" / "index.html")
+    return done.returncode
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="./lockstep docs", description="Makes the site of the pages, and shows it on 127.0.0.1.")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build" / "site", help="default: build/site")
+    parser.add_argument("--build-only", action="store_true", help="do not show it")
+    options = parser.parse_args()
+    if build(options.out) != 0:
+        sys.exit("error: the site could not be made: see above")
+    print(f"{options.out / 'html' / 'index.html'}", flush=True)
+    if options.build_only:
+        return
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=options.out / "html")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        print(f"http://127.0.0.1:{server.server_port}/  (Ctrl-C ends it)", flush=True)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            pass
+
+
+if __name__ == "__main__":
+    main()

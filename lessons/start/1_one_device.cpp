@@ -1,0 +1,27 @@
+// Step 1: one process on one device.
+#include <lockstep/train/models.h>
+
+#include <cstdio>
+
+using torch::nn::functional::cross_entropy;
+
+int main() {
+  torch::manual_seed(0);
+  const auto inputs = torch::randn({1024, 20});
+  const auto targets = inputs.mm(torch::randn({20, 4})).argmax(1);
+  lockstep::Mlp model(20, 64, 4);
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    const auto order = torch::randperm(1024, at::make_generator<at::CPUGeneratorImpl>(epoch));
+    for (const auto& batch : order.split(64)) {
+      optimizer.zero_grad();
+      auto loss = cross_entropy(model->forward(inputs.index({batch})), targets.index({batch}));
+      loss.backward();
+      optimizer.step();
+    }
+    const torch::NoGradGuard no_grad;
+    const auto loss = cross_entropy(model->forward(inputs), targets);
+    std::printf("epoch %d: loss %.6f\n", epoch, loss.item<double>());
+  }
+}

@@ -1,0 +1,22 @@
+"""Step 1: one process on one device."""
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+torch.manual_seed(0)
+inputs = torch.randn(1024, 20)
+targets = (inputs @ torch.randn(20, 4)).argmax(dim=1)
+model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+for epoch in range(3):
+    order = torch.randperm(1024, generator=torch.Generator().manual_seed(epoch))
+    for batch in order.split(64):
+        optimizer.zero_grad()
+        loss = cross_entropy(model(inputs[batch]), targets[batch])
+        loss.backward()
+        optimizer.step()
+    with torch.no_grad():
+        loss = cross_entropy(model(inputs), targets)
+    print(f"epoch {epoch}: loss {loss.item():.6f}", flush=True)

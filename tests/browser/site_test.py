@@ -1,0 +1,69 @@
+"""The site of the pages: made without a warning, searched, and read in a real browser, wide and narrow, light and dark.
+
+Run by the Python of the project's environment: site_test.py
+"""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import browser
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DEADLINE_S = 240
+PAGES = ["README", "lessons/start/start", "lessons/05_set_epoch/lesson", "lessons/05_set_epoch/pitfalls/missing-set-epoch",
+         "lessons/09_hanging_collective/lesson", "docs/symptoms", "docs/python", "docs/command-line", "api/train", "api/python"]
+# Wider than the window: what cannot be scrolled to on its own.
+OVERFLOWS = "return document.documentElement.scrollWidth > window.innerWidth + 1"
+BROKEN = "return [...document.images].filter(image => !image.complete || image.naturalWidth === 0).map(image => image.src)"
+
+
+class Site(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory(prefix="lockstep site ")
+        cls.addClassCleanup(folder.cleanup)
+        cls.html = pathlib.Path(folder.name, "html")
+        # Warnings are errors: a link to a page, a heading or a file that is not there is one.
+        done = subprocess.run([sys.executable, ROOT / "docs" / "site" / "build.py", "--out", folder.name, "--build-only"],
+                              capture_output=True, text=True, timeout=DEADLINE_S)
+        if done.returncode != 0:
+            raise AssertionError(done.stdout + done.stderr)
+        cls.browser = browser.Browser()
+        cls.addClassCleanup(cls.browser.close)
+
+    def open(self, page, place=""):
+        self.browser.open(self.html / f"{page}.html", place)
+
+    def test_every_page_is_there(self):
+        pages = [page for folder in ("docs", "lessons") for page in (ROOT / folder).rglob("*.md")]
+        self.assertGreater(len(pages), 130)
+        for page in pages:
+            self.assertTrue((self.html / page.relative_to(ROOT).with_suffix(".html")).exists(), page)
+
+    def test_pages_can_be_read_by_everybody(self):
+        for dark, size in ((False, browser.WIDE), (True, browser.NARROW)):
+            self.browser.resize(size)
+            self.browser.media({"prefers-color-scheme": "dark" if dark else "light"})
+            for page in PAGES:
+                with self.subTest(page, size=size):
+                    self.open(page)
+                    self.assertEqual(self.browser.js(BROKEN), [])
+                    self.assertFalse(self.browser.js(OVERFLOWS), f"{page} is wider than {size[0]} px")
+                    self.assertEqual(self.browser.axe(), [])
+
+    def test_a_search_finds_a_pitfall(self):
+        self.browser.resize(browser.WIDE)
+        self.browser.open(self.html / "search.html", "?q=set_epoch")
+        self.browser.wait("return document.querySelectorAll('#search-results li a').length > 3", what="search results")
+
+    def test_a_link_leads_to_a_heading(self):
+        self.open("docs/command-line", "#exit-codes")
+        self.assertEqual(self.browser.js("return document.querySelector(':target h2, h2:target').firstChild.textContent"), "Exit codes")
+
+
+if __name__ == "__main__":
+    browser.skip_where_it_is_missing()
+    unittest.main(verbosity=2)

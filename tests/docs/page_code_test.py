@@ -1,0 +1,74 @@
+"""The code and the pictures on the pages are what the programs make; and Python's programs fold to plain code.
+
+usage: page_code_test.py LOCKSTEP
+"""
+
+import ast
+import sys
+import unittest
+
+sys.dont_write_bytecode = True
+import page_code  # noqa: E402
+
+sys.path.insert(0, str(page_code.ROOT / "lessons" / "pictures"))
+import draw  # noqa: E402
+
+LOCKSTEP = None
+PROGRAM = """
+from twin import fault, note
+import copy, time
+
+def main():
+    if fault("first"):
+        one()  # wrong
+    elif ready and not fault("second"):
+        two()
+    else:
+        three()
+    if rank == 1:
+        if fault("third"):
+            time.sleep(1)
+    note(it=copy.copy(1))
+    return 4 if fault("second") else 5
+
+def oracle(ranks):
+    return {}
+"""
+
+
+class Pages(unittest.TestCase):
+    def test_the_code_is_what_is_made(self):
+        made = page_code.made(LOCKSTEP)
+        self.assertGreater(len(made), 100)
+        for page, text in made.items():
+            self.assertEqual(page.read_text(encoding="utf-8"), text, f"{page}: python3 tests/docs/page_code.py makes it anew")
+
+    def test_the_pictures_are_what_is_drawn(self):
+        for file, text in draw.drawn().items():
+            self.assertEqual(file.read_text(encoding="utf-8"), text, f"{file}: python3 lessons/pictures/draw.py draws it anew")
+
+
+class Fold(unittest.TestCase):
+    def folded(self, slug):
+        return [line.strip() for line in page_code.fold(PROGRAM, slug).splitlines() if line.strip()]
+
+    def test_one_branch_is_left_and_nothing_of_the_harness(self):
+        self.assertEqual(self.folded(""), ["def main():", "if ready:", "two()", "else:", "three()", "return 5"])
+        self.assertEqual(self.folded("first"), ["def main():", "one()  # wrong", "return 5"])
+        self.assertEqual(self.folded("second"), ["def main():", "three()", "return 4"])
+        self.assertEqual(self.folded("third")[-4:], ["three()", "if rank == 1:", "time.sleep(1)", "return 5"])
+
+    def test_every_program_folds_to_python(self):
+        self.assertGreater(len(page_code.programs()), 50)
+        for slug, path in page_code.programs().items():
+            broken, right = (page_code.fold(path.read_text(encoding="utf-8"), which) for which in (slug, ""))
+            self.assertNotEqual(broken, right, slug)
+            for text in (broken, right):
+                ast.parse(text)
+                for word in ("fault(", "note(", "oracle"):
+                    self.assertNotIn(word, text)
+
+
+if __name__ == "__main__":
+    LOCKSTEP = sys.argv.pop(1)
+    unittest.main(verbosity=2)
