@@ -51,10 +51,12 @@ def command_of(step, options):
 def run(step, options):
     shown = "" if step == STEPS[0] else f"torchrun --standalone --nproc-per-node {options.world_size} "
     print(f"$ {shown}{'--no-python ' if shown and not options.python else ''}{step}{'.py' if options.python else ''}", flush=True)
-    code = subprocess.run(command_of(step, options), timeout=DEADLINE_S, env={"OMP_NUM_THREADS": "1", **os.environ}).returncode
-    if code != 0:
-        sys.exit(f"error: step {step} ended with {code}")
-    print(flush=True)
+    done = subprocess.run(command_of(step, options), timeout=DEADLINE_S, stdout=subprocess.PIPE, text=True,
+                          env={"OMP_NUM_THREADS": "1", **os.environ})
+    # Two ranks write at once: the end of one's line may come after the other's line.
+    print("\n".join(line for line in re.sub(r"(?<=\d)rank", "\nrank", done.stdout).splitlines() if line), end="\n\n", flush=True)
+    if done.returncode != 0:
+        sys.exit(f"error: step {step} ended with {done.returncode}")
 
 
 def main():

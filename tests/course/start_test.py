@@ -25,8 +25,9 @@ def start(*arguments):
 
 class Start(unittest.TestCase):
     def assert_losses(self, text, wanted, digits):
-        """Those that ranks have printed after the prompt, where two may have written into one line."""
-        said = re.findall(r"(?:rank (\d) of \d, )?epoch (\d): loss (\d\.\d{6})", text.split("\n$ ")[1].split("\n\n")[0])
+        """Those that ranks have printed after the prompt, a line each."""
+        said = re.findall(r"^(?:rank (\d) of \d, )?epoch (\d): loss (\d\.\d{6})$", text.split("\n$ ")[1].split("\n\n")[0],
+                          re.MULTILINE)
         found = [[loss for rank, _, loss in sorted(said) if int(rank or 0) == number] for number in range(len(wanted))]
         self.assertEqual(len(said), 3 * len(wanted), text)
         for own, right in zip(found, wanted):
