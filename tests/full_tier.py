@@ -193,7 +193,7 @@ def silence():
 
 def exercises():
     folder = build_folder()
-    code, output = run([str(folder / "lockstep-course"), "exercise", "author-check"], 3600)
+    code, output = run([str(folder / "lockstep-course"), "exercise", "author-check"], 10800)
     return code == 0, f"{len(re.findall(r': sound$', output, re.MULTILINE))} sound", output
 
 

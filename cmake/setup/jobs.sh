@@ -76,10 +76,11 @@ job_start() {
 
 # detective [options]: it runs lessons' variants.
 job_detective() {
+  if has_word --list "$@"; then exec python3 "$ROOT/lessons/detective/detective.py" --list; fi
   set_up
   build lockstep-course lessons/all
   set_up_done
-  exec python3 "$ROOT/lessons/detective/detective.py" --course "$BUILD/lockstep-course" --programs "$BUILD/bin" "$@"
+  exec "${PYTHON:-python3}" "$ROOT/lessons/detective/detective.py" --course "$BUILD/lockstep-course" --programs "$BUILD/bin" "$@"
 }
 
 # docs [options]: Python alone.
@@ -98,15 +99,21 @@ has_word() {
   return 1
 }
 
-# in_python SCRIPT ARGUMENT...: a script of lessons/python, which runs programs under watch.
+# in_python SCRIPT ARGUMENT...: a script of lessons/python, which runs programs under watch. What runs none needs no build.
 in_python() {
+  case "$1 ${2-}" in
+    'exercise start' | 'exercise hint' | 'exercise reset') exec python3 "$ROOT/lessons/python/exercise.py" "${@:2}" ;;
+  esac
   require_watch
   exec env "PYTHONPATH=$BUILD/python${PYTHONPATH:+:$PYTHONPATH}" "$PYTHON" "$ROOT/lessons/python/$1.py" "${@:2}"
 }
 
 # run [LESSON|all] [options]: builds only the lesson that comes first; else all. With --python, its Python programs.
 job_run() {
-  if has_word --python "$@"; then in_python run "$@"; fi
+  if has_word --python "$@"; then
+    case "${1-}" in '' | all | -*) ;; *) find_lesson "$1" ;; esac
+    in_python run "$@"
+  fi
   local targets=(lockstep-course lessons/all)
   case "${1-}" in
     '' | all | -*) ;;

@@ -16,11 +16,16 @@ import shutil
 import subprocess
 import sys
 
+USAGE, COULD_NOT_RUN, INTERRUPTED = 2, 3, 130
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:]+)\)")
 FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
 # What README's menu has, in this order; lessons are added.
+MARK = ".made-by-lockstep-docs"
+# What pages link to.
+FOLDERS = ["benchmarks", "cmake", "common", "docs", "lessons", "python", "reports", "tests"]
+LINKED = ["LICENSE"]
 MENU = {"Learn": ["lessons/start/start", "docs/lessons", "docs/glossary"],
         "My job": ["docs/symptoms", "docs/hangs", "docs/diagnose", "docs/python", "docs/calls", "docs/checker"],
         "The library": ["docs/library", "api/cpp", "api/python"],
@@ -40,7 +45,7 @@ MENDED = [('role="heading"', 'role="heading" aria-level="2"'), ('<aside class="s
 
 def toctree(entries, caption=""):
     about = f":caption: {caption}\n" if caption else ""
-    return "\n".join(["", "```{toctree}", ":hidden:", ":maxdepth: 1", about + "", *entries, "```", ""])
+    return "\n".join(["", "```{toctree}", ":hidden:", ":maxdepth: 1", about, *entries, "```", ""])
 
 
 def contract(text):
@@ -78,9 +83,12 @@ def python_reference(folder):
 
 def copied(source):
     """The tree, with menus in its pages. A page that no menu has is an orphan, which Sphinx wants to be told."""
-    left_out = {ROOT / "build", ROOT / "exercises", ROOT / "reports" / "out"}
-    shutil.copytree(ROOT, source, dirs_exist_ok=True, ignore=lambda folder, names: [
-        name for name in names if name.startswith(".") or pathlib.Path(folder, name) in left_out])
+    for page in ROOT.glob("*.md"):
+        shutil.copyfile(page, source / page.name)
+    for file in LINKED:
+        shutil.copyfile(ROOT / file, source / file)
+    for folder in FOLDERS:
+        shutil.copytree(ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__", "out"))
     lessons = sorted(path.relative_to(source).as_posix() for path in source.glob("lessons/*/lesson.md"))
     menu = {**MENU, "Learn": [MENU["Learn"][0], *(name.removesuffix(".md") for name in lessons), *MENU["Learn"][1:]]}
     in_menu = {f"{entry}.md" for entries in menu.values() for entry in entries} | {"README.md"}
@@ -101,9 +109,14 @@ def without_folders(text, page):
 
 
 def build(out):
-    source = out / "source"
-    shutil.rmtree(out, ignore_errors=True)
+    """What is in `out` and not ours stays."""
+    source, html = out / "source", out / "html"
+    for ours in (source, html):
+        if ours.exists() and not (out / MARK).exists():
+            refuse(f"{ours} is there and was not made by ./lockstep docs: name another folder by --out")
+        shutil.rmtree(ours, ignore_errors=True)
     source.mkdir(parents=True)
+    (out / MARK).touch()
     copied(source)
     (source / "api").mkdir()
     cpp_reference(source / "api")
@@ -120,18 +133,30 @@ def build(out):
     return done.returncode
 
 
+class Server(http.server.ThreadingHTTPServer):
+    def handle_error(self, request, client_address):
+        """A browser that goes away while a page is sent is nothing to tell of."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
+def refuse(why, code=USAGE):
+    print(f"error: {why}", file=sys.stderr)
+    sys.exit(code)
+
+
 def main():
     parser = argparse.ArgumentParser(prog="./lockstep docs", description="Makes the site of the pages, and shows it on 127.0.0.1.")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build" / "site", help="default: build/site")
     parser.add_argument("--build-only", action="store_true", help="do not show it")
     options = parser.parse_args()
     if build(options.out) != 0:
-        sys.exit("error: the site could not be made: see above")
+        refuse("the site could not be made: see above", COULD_NOT_RUN)
     print(f"{options.out / 'html' / 'index.html'}", flush=True)
     if options.build_only:
         return
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=options.out / "html")
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with Server(("127.0.0.1", 0), handler) as server:
         print(f"http://127.0.0.1:{server.server_port}/  (Ctrl-C ends it)", flush=True)
         try:
             server.serve_forever()
@@ -140,4 +165,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

@@ -120,8 +120,11 @@ def run(lesson, variant, world_size, programs, course):
 
 def correct_beside(page, world_size, programs, course):
     """A correct variant of the same part of the lesson; None where there is none."""
-    _, said = ended_with_its_own([program_of(page.lesson, programs), "--describe"])
-    variants = json.loads(said)["variants"]
-    part = next(variant["part"] for variant in variants if variant["name"] == page.slug)
+    try:
+        _, said = ended_with_its_own([program_of(page.lesson, programs), "--describe"])
+        variants = json.loads(said)["variants"]
+        part = next(variant["part"] for variant in variants if variant["name"] == page.slug)
+    except (OSError, ValueError, KeyError, StopIteration, subprocess.TimeoutExpired) as error:
+        raise CouldNotRun("The correct job could not be run. ./lockstep doctor says what is missing.") from error
     names = [variant["name"] for variant in variants if variant["part"] == part and variant["kind"] == "correct"]
     return run(page.lesson, names[0], world_size, programs, course) if names else None

@@ -10,8 +10,7 @@ import re
 import sys
 import textwrap
 
-from programs import ROOT, lesson_of, page_of, programs, programs_name, run, section, title_of
-from fold import fold  # noqa: I001  (programs knows where it is)
+from programs import ROOT, ended_cleanly, fold, lesson_of, page_of, programs, programs_name, refuse, run, section, title_of
 
 COLUMNS = 80
 
@@ -26,7 +25,7 @@ def slug_of(wanted):
     if lesson is not None:
         wanted = re.search(r"`([^`]+)`", section((lesson / "lesson.md").read_text(encoding="utf-8"), "Exercise"))[1]
     if wanted not in programs():
-        sys.exit(f"error: \"{wanted}\" has no program in Python; ./lockstep run LESSON --python shows a lesson's")
+        refuse(f"\"{wanted}\" has no program in Python; ./lockstep run LESSON --python shows a lesson's")
     return wanted
 
 
@@ -41,7 +40,7 @@ def handed_out(slug):
 
 def start(slug, file):
     if file.exists():
-        sys.exit(f"error: {file} is there already: go on with it, or begin anew with ./lockstep exercise reset {slug} --python")
+        refuse(f"{file} is there already: go on with it, or begin anew with ./lockstep exercise reset {slug} --python")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(handed_out(slug), encoding="utf-8")
     print(f"{title_of(slug)}\n\n  mend it:     {os.path.relpath(file)}\n  a hint:      ./lockstep exercise hint {slug} --python\n"
@@ -50,14 +49,15 @@ def start(slug, file):
 
 def require(file, slug):
     if not file.exists():
-        sys.exit(f"error: there is no {file} yet: ./lockstep exercise start {slug} --python makes it")
+        refuse(f"there is no {file} yet: ./lockstep exercise start {slug} --python makes it")
 
 
 def hint(slug, file):
     require(file, slug)
     hints = re.findall(r"^(\d)\. (.*?)(?=^\d\. |\Z)", section(page_of(slug), "Hints"), re.MULTILINE | re.DOTALL)
     given = file.with_suffix(".hints")
-    level = min(int(given.read_text() if given.exists() else 0) + 1, len(hints))
+    before = given.read_text() if given.exists() else ""
+    level = min((int(before) if before.isdigit() else 0) + 1, len(hints))
     given.write_text(str(level))
     for number, words in hints[:level]:
         print(f"Hint {number} of {len(hints)}\n{wrapped(' '.join(words.split()), '  ')}")
@@ -104,4 +104,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    ended_cleanly(main)

@@ -11,10 +11,11 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TESTS = ROOT / "python" / "tests"
 sys.path.insert(0, str(TESTS / "twins"))
-from fold import programs  # noqa: E402
-from truths import ATTEMPTS, TRUTHS, judged  # noqa: E402
+from fold import fold, programs  # noqa: E402, F401  (fold: for exercise.py)
+from truths import ATTEMPTS, is_proved, judged  # noqa: E402, F401  (is_proved: for run.py)
 
 SILENT_S, DEADLINE_S = 10, 150
+USAGE, COULD_NOT_RUN, DEADLINE, INTERRUPTED = 2, 3, 124, 130
 RANKS = 2
 
 
@@ -42,14 +43,38 @@ def title_of(slug):
 
 
 def call(command, **variables):
-    return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=DEADLINE_S,
-                          stdin=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1", **variables})
+    """Ends the command, and what it has started, where it is interrupted or takes too long."""
+    with subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          stdin=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1", **variables}) as job:
+        try:
+            out, err = job.communicate(timeout=DEADLINE_S)
+        except (KeyboardInterrupt, subprocess.TimeoutExpired) as why:
+            job.terminate()  # which watch passes on
+            job.communicate()
+            if isinstance(why, KeyboardInterrupt):
+                raise
+            refuse(f"{command[0]} took longer than {DEADLINE_S} s, and was ended", DEADLINE)
+    return subprocess.CompletedProcess(command, job.returncode, out, err)
 
 
-def started(program, folder):
+def refuse(why, code=USAGE):
+    print(f"error: {why}", file=sys.stderr)
+    sys.exit(code)
+
+
+def ended_cleanly(main):
+    """Runs a command; Ctrl-C and what the system refuses are no stack trace."""
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except OSError as error:
+        refuse(str(error), COULD_NOT_RUN)
+
+
+def started(program, folder, attempts):
     """The command of a job on two ranks; of a program that is started again, both attempts."""
     once = [sys.executable, TESTS / "start.py", RANKS, program, folder]
-    attempts = ATTEMPTS.get(programs_name(program), 1)
     again = " && ".join(f'TORCHELASTIC_RESTART_COUNT={number} "$@"' for number in range(attempts))
     return once if attempts == 1 else ["env", f"TORCHELASTIC_MAX_RESTARTS={attempts - 1}", "sh", "-c", again, "sh", *once]
 
@@ -61,14 +86,17 @@ def programs_name(program):
 def run(program, fault="", oracle=""):
     """Runs a program under watch: what it printed, {what must be so: whether it is}, and what was found. `oracle` names
     the program whose oracle judges it, where it is another."""
+    name = oracle or programs_name(program)
     with tempfile.TemporaryDirectory(prefix="lockstep-python-") as folder:
         traces, notes, own = (pathlib.Path(folder, name) for name in ("traces", "notes", "own"))
         notes.mkdir()
         own.mkdir()
         watch = [sys.executable, "-m", "lockstep_torch.command_line"]
         path = os.pathsep.join([str(TESTS / "twins"), *filter(None, [os.environ.get("PYTHONPATH")])])
-        job = call([*watch, "watch", "--timeout", SILENT_S, "--into", traces, "--", *started(program, own)],
+        job = call([*watch, "watch", "--timeout", SILENT_S, "--into", traces, "--", *started(program, own, ATTEMPTS.get(name, 1))],
                    TWIN_FAULT=fault, TWIN_NOTES=str(notes), PYTHONPATH=path)
-        seen = judged(oracle or programs_name(program), job.returncode, notes)
+        seen = judged(name, job.returncode, notes)
         said = call([*watch, "diagnose", "--json", traces])
-    return job, seen, json.loads(said.stdout)["findings"] if said.stdout else []
+    if not said.stdout:
+        refuse(f"the run could not be diagnosed: {said.stderr.strip() or job.stderr[-1000:]}", COULD_NOT_RUN)
+    return job, seen, json.loads(said.stdout)["findings"]

@@ -7,7 +7,7 @@ import argparse
 import sys
 import textwrap
 
-from programs import ROOT, lesson_of, programs, run, section, title_of, page_of
+from programs import ROOT, ended_cleanly, is_proved, lesson_of, page_of, programs, run, section, title_of
 
 COLUMNS, LINES = 80, 6
 
@@ -33,23 +33,24 @@ def tell(program, fault):
             print(wrapped(f"{place['file']}:{place['line']}: {place['source'].strip()}"))
     if not found:
         print("    found: nothing")
-    return all(seen.values()) != bool(fault)
+    return is_proved(fault, seen)
 
 
 def main():
     parser = argparse.ArgumentParser(prog="./lockstep run", description="A lesson's pitfalls in Python, under lockstep watch.")
-    parser.add_argument("lesson")
+    parser.add_argument("lesson", nargs="?", default="all", help="05, or set_epoch; default: all")
     parser.add_argument("--python", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--variant", metavar="SLUG", help="only this pitfall")
     options = parser.parse_args()
     lesson = lesson_of(options.lesson)
-    if lesson is None:
+    if lesson is None and options.lesson != "all":
         parser.error(f"there is no lesson \"{options.lesson}\"; ./lockstep list names them all")
-    there = {slug: program for slug, program in sorted(programs().items()) if (lesson / "pitfalls" / f"{slug}.md").exists()}
+    there = {slug: program for slug, program in sorted(programs().items())
+             if lesson is None or (lesson / "pitfalls" / f"{slug}.md").exists()}
     if not there:
         parser.error(f"{lesson.name} has no program in Python")
     if options.variant and options.variant not in there:
-        parser.error(f"{lesson.name} has no pitfall \"{options.variant}\" in Python; there are: {', '.join(there)}")
+        parser.error(f"{options.lesson} has no pitfall \"{options.variant}\" in Python; there are: {', '.join(there)}")
     as_expected = True
     for slug in [options.variant] if options.variant else there:
         print(f"{slug}: {title_of(slug)}", flush=True)
@@ -61,4 +62,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    ended_cleanly(main)

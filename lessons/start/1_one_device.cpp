@@ -13,15 +13,18 @@ int main() {
   torch::optim::SGD optimizer(model->parameters(), 0.1);
 
   for (int epoch = 0; epoch < 3; ++epoch) {
-    const auto order = torch::randperm(1024, at::make_generator<at::CPUGeneratorImpl>(epoch));
+    const auto seeded = at::make_generator<at::CPUGeneratorImpl>(epoch);
+    const auto order = torch::randperm(1024, seeded);
     for (const auto& batch : order.split(64)) {
       optimizer.zero_grad();
-      auto loss = cross_entropy(model->forward(inputs.index({batch})), targets.index({batch}));
+      const auto outputs = model->forward(inputs.index({batch}));
+      auto loss = cross_entropy(outputs, targets.index({batch}));
       loss.backward();
       optimizer.step();
     }
     const torch::NoGradGuard no_grad;
-    const auto loss = cross_entropy(model->forward(inputs), targets);
-    std::printf("epoch %d: loss %.6f\n", epoch, loss.item<double>());
+    const auto outputs = model->forward(inputs);
+    const double loss = cross_entropy(outputs, targets).item<double>();
+    std::printf("epoch %d: loss %.6f\n", epoch, loss);
   }
 }

@@ -11,7 +11,8 @@ model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 4))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
 for epoch in range(3):
-    order = torch.randperm(1024, generator=torch.Generator().manual_seed(epoch))
+    seeded = torch.Generator().manual_seed(epoch)
+    order = torch.randperm(1024, generator=seeded)
     for batch in order.split(64):
         optimizer.zero_grad()
         loss = cross_entropy(model(inputs[batch]), targets[batch])

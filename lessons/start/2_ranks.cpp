@@ -8,7 +8,7 @@ using torch::nn::functional::cross_entropy;
 
 int main() {
   auto group = lockstep::init_process_group();
-  const int rank = group->getRank(), world_size = group->getSize();
+  const int rank = group->getRank();
   torch::manual_seed(0);
   const auto inputs = torch::randn({1024, 20});
   const auto targets = inputs.mm(torch::randn({20, 4})).argmax(1);
@@ -16,17 +16,19 @@ int main() {
   torch::optim::SGD optimizer(model->parameters(), 0.1);
 
   for (int epoch = 0; epoch < 3; ++epoch) {
-    const auto order = torch::randperm(1024, at::make_generator<at::CPUGeneratorImpl>(epoch));
+    const auto seeded = at::make_generator<at::CPUGeneratorImpl>(epoch);
+    const auto order = torch::randperm(1024, seeded);
     for (const auto& batch : order.split(64)) {
       optimizer.zero_grad();
-      auto loss = cross_entropy(model->forward(inputs.index({batch})), targets.index({batch}));
+      const auto outputs = model->forward(inputs.index({batch}));
+      auto loss = cross_entropy(outputs, targets.index({batch}));
       loss.backward();
       optimizer.step();
     }
     const torch::NoGradGuard no_grad;
-    const auto loss = cross_entropy(model->forward(inputs), targets);
-    std::printf("rank %d of %d, epoch %d: loss %.6f\n", rank, world_size, epoch,
-                loss.item<double>());
+    const auto outputs = model->forward(inputs);
+    const double loss = cross_entropy(outputs, targets).item<double>();
+    std::printf("rank %d, epoch %d: loss %.6f\n", rank, epoch, loss);
   }
   lockstep::destroy_process_group(group);
 }

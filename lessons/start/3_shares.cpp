@@ -16,18 +16,20 @@ int main() {
   torch::optim::SGD optimizer(model->parameters(), 0.1);
 
   for (int epoch = 0; epoch < 3; ++epoch) {
-    const auto order = torch::randperm(1024, at::make_generator<at::CPUGeneratorImpl>(epoch));
+    const auto seeded = at::make_generator<at::CPUGeneratorImpl>(epoch);
+    const auto order = torch::randperm(1024, seeded);
     for (const auto& batch : order.split(64)) {
       const auto share = batch.slice(0, rank, batch.size(0), world_size);
       optimizer.zero_grad();
-      auto loss = cross_entropy(model->forward(inputs.index({share})), targets.index({share}));
+      const auto outputs = model->forward(inputs.index({share}));
+      auto loss = cross_entropy(outputs, targets.index({share}));
       loss.backward();
       optimizer.step();
     }
     const torch::NoGradGuard no_grad;
-    const auto loss = cross_entropy(model->forward(inputs), targets);
-    std::printf("rank %d of %d, epoch %d: loss %.6f\n", rank, world_size, epoch,
-                loss.item<double>());
+    const auto outputs = model->forward(inputs);
+    const double loss = cross_entropy(outputs, targets).item<double>();
+    std::printf("rank %d, epoch %d: loss %.6f\n", rank, epoch, loss);
   }
   lockstep::destroy_process_group(group);
 }

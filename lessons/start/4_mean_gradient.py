@@ -14,7 +14,8 @@ model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 4))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
 for epoch in range(3):
-    order = torch.randperm(1024, generator=torch.Generator().manual_seed(epoch))
+    seeded = torch.Generator().manual_seed(epoch)
+    order = torch.randperm(1024, generator=seeded)
     for batch in order.split(64):
         share = batch[rank::world_size]
         optimizer.zero_grad()
@@ -26,5 +27,5 @@ for epoch in range(3):
         optimizer.step()
     with torch.no_grad():
         loss = cross_entropy(model(inputs), targets)
-    print(f"rank {rank} of {world_size}, epoch {epoch}: loss {loss.item():.6f}", flush=True)
+    print(f"rank {rank}, epoch {epoch}: loss {loss.item():.6f}", flush=True)
 dist.destroy_process_group()

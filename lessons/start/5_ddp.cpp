@@ -14,7 +14,8 @@ int main() {
   torch::manual_seed(0);
   const auto inputs = torch::randn({1024, 20});
   const auto targets = inputs.mm(torch::randn({20, 4})).argmax(1);
-  lockstep::DistributedDataParallel<lockstep::Mlp> model(lockstep::Mlp(20, 64, 4), group);
+  lockstep::Mlp mlp(20, 64, 4);
+  lockstep::DistributedDataParallel<lockstep::Mlp> model(mlp, group);
   torch::optim::SGD optimizer(model.parameters(), 0.1);
   lockstep::DistributedSampler sampler(
       {.dataset_size = 1024, .num_replicas = world_size, .rank = rank});
@@ -24,14 +25,15 @@ int main() {
     for (const auto& ids : sampler.batches(64 / world_size)) {
       const auto share = torch::tensor(ids);
       optimizer.zero_grad();
-      auto loss = cross_entropy(model(inputs.index({share})), targets.index({share}));
+      const auto outputs = model(inputs.index({share}));
+      auto loss = cross_entropy(outputs, targets.index({share}));
       loss.backward();
       optimizer.step();
     }
     const torch::NoGradGuard no_grad;
-    const auto loss = cross_entropy(model(inputs), targets);
-    std::printf("rank %d of %d, epoch %d: loss %.6f\n", rank, world_size, epoch,
-                loss.item<double>());
+    const auto outputs = model(inputs);
+    const double loss = cross_entropy(outputs, targets).item<double>();
+    std::printf("rank %d, epoch %d: loss %.6f\n", rank, epoch, loss);
   }
   lockstep::destroy_process_group(group);
 }

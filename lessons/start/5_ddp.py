@@ -28,5 +28,5 @@ for epoch in range(3):
         optimizer.step()
     with torch.no_grad():
         loss = cross_entropy(model(inputs), targets)
-    print(f"rank {rank} of {world_size}, epoch {epoch}: loss {loss.item():.6f}", flush=True)
+    print(f"rank {rank}, epoch {epoch}: loss {loss.item():.6f}", flush=True)
 dist.destroy_process_group()

@@ -16,6 +16,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 STEPS = sorted(path.stem for path in HERE.glob("[1-5]_*.py"))
 COLUMNS = 80
 DEADLINE_S = 300
+COULD_NOT_RUN, DEADLINE, INTERRUPTED = 3, 124, 130
 
 
 def sections():
@@ -51,12 +52,23 @@ def command_of(step, options):
 def run(step, options):
     shown = "" if step == STEPS[0] else f"torchrun --standalone --nproc-per-node {options.world_size} "
     print(f"$ {shown}{'--no-python ' if shown and not options.python else ''}{step}{'.py' if options.python else ''}", flush=True)
-    done = subprocess.run(command_of(step, options), timeout=DEADLINE_S, stdout=subprocess.PIPE, text=True,
-                          env={"OMP_NUM_THREADS": "1", **os.environ})
+    with subprocess.Popen(command_of(step, options), stdout=subprocess.PIPE, text=True,
+                          env={"OMP_NUM_THREADS": "1", **os.environ}) as job:
+        try:
+            printed, _ = job.communicate(timeout=DEADLINE_S)
+        except (KeyboardInterrupt, subprocess.TimeoutExpired):
+            job.terminate()  # torchrun ends its ranks
+            job.communicate()
+            raise
     # Two ranks write at once: the end of one's line may come after the other's line.
-    print("\n".join(line for line in re.sub(r"(?<=\d)rank", "\nrank", done.stdout).splitlines() if line), end="\n\n", flush=True)
-    if done.returncode != 0:
-        sys.exit(f"error: step {step} ended with {done.returncode}")
+    print("\n".join(line for line in re.sub(r"(?<=\d)rank", "\nrank", printed).splitlines() if line), end="\n\n", flush=True)
+    if job.returncode != 0:
+        refuse(f"step {step} ended with {job.returncode}")
+
+
+def refuse(why, code=COULD_NOT_RUN):
+    print(f"error: {why}", file=sys.stderr)
+    sys.exit(code)
 
 
 def main():
@@ -72,12 +84,21 @@ def main():
         step = STEPS[number - 1]
         print(f"Step {number}: {title}\n")
         told(before)
-        print("\n".join(f"    {line}".rstrip() for line in difference(step, ".py" if options.python else ".cpp")), end="\n\n")
+        print("\n".join(difference(step, ".py" if options.python else ".cpp")), end="\n\n")
         run(step, options)
+        if options.world_size != 2 and step != STEPS[0]:
+            print("What follows is said of 2 ranks.\n")
         told(after)
     following = (options.step or len(STEPS)) + 1
     print(f"Next: ./lockstep {f'start {following}' if following <= len(STEPS) else 'run 01'}")
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except subprocess.TimeoutExpired:
+        refuse(f"a step took longer than {DEADLINE_S} s, and was ended", DEADLINE)
+    except OSError as error:
+        refuse(str(error))

@@ -133,7 +133,8 @@ class Explain(unittest.TestCase):
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         self.assert_plain(result.stdout)
         self.assertIn("  python/tests/twins/shards.py\n", result.stdout)
-        self.assertRegex(result.stdout, r"(?m)^   \+\| +sampler\.set_epoch\(epoch\)$")
+        marked = re.findall(r"^   ([-+])\| +(.*)$", result.stdout, re.MULTILINE)
+        self.assertEqual(marked, [("+", "if sampler is not None:"), ("+", "sampler.set_epoch(epoch)")])
         self.assertNotIn("sampler.batches(", result.stdout)
         result = call("explain", "padding-overruns", "--python")
         self.assertEqual((result.returncode, result.stdout), (2, ""))
@@ -145,13 +146,15 @@ class Explain(unittest.TestCase):
         asked = {title: title for title in titles} | {
             "loss is nan": "The loss is NaN, swings or explodes", "stuck after validation": "It hangs at the end of an epoch",
             "EADDRINUSE": "It stops before the first step", "unexpected keys module.": "The checkpoint cannot be loaded",
-            "not reproducible": "Two runs with one seed differ"}
+            "not reproducible": "Two runs with one seed differ", "it is hanging at the start": "It hangs at the start",
+            "crashes": "A process is killed by a signal"}
         for words, title in asked.items():
             result = call("explain", "--symptom", words)
             self.assertEqual((result.returncode, result.stderr), (0, ""))
             self.assert_plain(result.stdout)
             self.assertEqual(result.stdout.splitlines()[0], title, words)
             self.assertIn("\nWhat decides: ", result.stdout.replace("\n  What", "\nWhat"))
+        self.assertEqual(call("explain", "--symptom", "not", "reproducible").stdout.splitlines()[0], asked["not reproducible"])
         result = call("explain", "--symptom", "qwertyuiop")
         self.assertIn("No symptom has any of these words", result.stdout)
         self.assertEqual(re.findall(r"^  - (.*)$", result.stdout, re.MULTILINE), titles)
@@ -198,7 +201,8 @@ class Explain(unittest.TestCase):
         for arguments, text in ((("no-such",), "no-such"), (("mising-set-epoch", "--diff"), "missing-set-epoch"),
                                 (("--diff",), "slug"), (("missing-set-epoch", "other"), "other"), (("--code", "right"), "slug"),
                                 (("missing-set-epoch", "--code", "wrong"), "wrong"),
-                                (("missing-set-epoch", "--code", "right", "--diff"), "--diff")):
+                                (("missing-set-epoch", "--code", "right", "--diff"), "--diff"),
+                                (("missing-set-epoch", "--code", "right", "--python"), "--python")):
             result = call("explain", *arguments)
             self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
             self.assertEqual(result.stderr.count("error:"), 1)

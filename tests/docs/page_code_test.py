@@ -4,6 +4,7 @@ usage: page_code_test.py LOCKSTEP
 """
 
 import ast
+import builtins
 import sys
 import unittest
 
@@ -36,6 +37,18 @@ def oracle(ranks):
 """
 
 
+def unknown_names(text):
+    """Those that a program reads and nowhere has: what was folded away with the harness, for example."""
+    nodes = list(ast.walk(ast.parse(text)))
+    known = {name.asname or name.name.split(".")[0] for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom))
+             for name in node.names}
+    known |= {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.ExceptHandler))}
+    known |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    known |= {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    read = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    return read - known - set(dir(builtins)) - {"__file__", "__name__"}
+
+
 class Pages(unittest.TestCase):
     def test_the_code_is_what_is_made(self):
         made = page_code.made(LOCKSTEP)
@@ -58,13 +71,17 @@ class Fold(unittest.TestCase):
         self.assertEqual(self.folded("second"), ["def main():", "three()", "return 4"])
         self.assertEqual(self.folded("third")[-4:], ["three()", "if rank == 1:", "time.sleep(1)", "return 5"])
 
+    def test_what_cannot_be_folded_is_refused(self):
+        with self.assertRaises(ValueError):
+            page_code.fold("if not (fault('one') or rank):\n    pass\n", "other")
+
     def test_every_program_folds_to_python(self):
         self.assertGreater(len(page_code.programs()), 50)
         for slug, path in page_code.programs().items():
             broken, right = (page_code.fold(path.read_text(encoding="utf-8"), which) for which in (slug, ""))
             self.assertNotEqual(broken, right, slug)
             for text in (broken, right):
-                ast.parse(text)
+                self.assertEqual(unknown_names(text), set(), f"{path.name}, {slug}")
                 for word in ("fault(", "note(", "oracle"):
                     self.assertNotIn(word, text)
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <functional>
 #include <iostream>
 #include <memory>
 
@@ -27,48 +28,59 @@ std::string name_of(const fs::path& file) {
   return fs::relative(file, source_folder()).string();
 }
 
-// The code that is shown, and where it stands.
+// Where a pitfall's code stands, and how one side of it is said.
 struct Shown {
   std::string place;
-  Code code;
+  std::function<void(char side)> say;
 };
 
 Shown shown_of(const Pitfall& pitfall, const pages::Page& page, bool in_python) {
-  if (!in_python)
-    return {name_of(pitfall.file) + ":" + std::to_string(pitfall.line), code_of(pitfall)};
+  if (!in_python) {
+    const auto code = code_of(pitfall);
+    return {name_of(pitfall.file) + ":" + std::to_string(pitfall.line),
+            [code](char side) { say_code(code, side); }};
+  }
   const auto python = python_code_of(page);
   if (!python)
     throw UsageError(pitfall.slug + " has no program in Python here; ./lockstep explain " +
                      pitfall.slug + " says under Fix what to call there");
   return {name_of((pitfall.file.parent_path() / "pitfalls" / python->file).lexically_normal()),
-          python->code};
+          [lines = python->lines](char side) { say_lines(lines, side); }};
+}
+
+void say_more(const Pitfall& pitfall, bool in_python, bool has_python) {
+  const auto run = "  ./lockstep run " + pitfall.lesson.substr(0, 2);
+  const auto start = "  ./lockstep exercise start " + pitfall.slug;
+  say_heading("More");
+  if (in_python) {
+    std::cout << run << " --python --variant " << pitfall.slug << "\n" << start << " --python\n";
+    return;
+  }
+  if (has_python) std::cout << "  ./lockstep explain " << pitfall.slug << " --python\n";
+  std::cout << "  ./lockstep explain " << pitfall.slug << " --diff\n"
+            << run << " --variant " << pitfall.slug << "\n"
+            << start << "\n";
 }
 
 void explain(const Pitfall& pitfall, bool in_python) {
   const auto page = pages::read_page(source_folder(), pitfall.lesson, pitfall.slug);
-  const auto [place, code] = shown_of(pitfall, page, in_python);
-  const auto number = pitfall.lesson.substr(0, 2);
+  const auto code = shown_of(pitfall, page, in_python);
   const auto say = [&](const char* name) {
     say_heading(name);
     say_section(page.section(name), pitfall.file.parent_path() / "pitfalls");
   };
   std::cout << coloured(wrapped(pitfall.slug + ": " + page.title, ""), Colour::bold);
   say_heading("Broken code");
-  std::cout << "  " << place << "\n\n";
-  say_code(code, '-');
+  std::cout << "  " << code.place << "\n\n";
+  code.say('-');
   say("Symptom");
   say("Why");
   say("Fix");
   std::cout << "\n";
-  say_code(code, '+');
+  code.say('+');
   say("In your own job");
   say("Links");
-  say_heading("More");
-  if (!in_python && python_code_of(page))
-    std::cout << "  ./lockstep explain " << pitfall.slug << " --python\n";
-  std::cout << "  ./lockstep explain " << pitfall.slug << " --diff\n"
-            << "  ./lockstep run " << number << " --variant " << pitfall.slug << "\n"
-            << "  ./lockstep exercise start " << pitfall.slug << "\n";
+  say_more(pitfall, in_python, python_code_of(page).has_value());
 }
 
 void explain_generic(const std::string& slug) {
@@ -102,8 +114,10 @@ std::vector<Pitfall> of_lesson(std::vector<Pitfall> pitfalls, const std::string&
 }
 
 // The symptom that fits best, and the names of others that may.
-void explain_symptom(const std::string& words) {
+void explain_symptom(const std::vector<std::string>& asked) {
   constexpr std::size_t kMost = 5;
+  std::string words;
+  for (const auto& each : asked) words += each + " ";
   const auto all = pages::all_symptoms(source_folder());
   const auto found = pages::matching(all, words);
   if (found.empty()) {
@@ -122,7 +136,7 @@ void explain_symptom(const std::string& words) {
 
 struct Options {
   std::string slug;
-  std::string symptom;
+  std::vector<std::string> symptom;
   bool python = false;
   bool diff = false;
   std::string code;
@@ -153,15 +167,16 @@ void add_explain_command(CLI::App& app, int& exit_code) {
                               "Only what differs between the broken and the right code; a patch "
                               "where it goes to a file or a pipe")
                    ->needs(slug);
-  command
-      ->add_option("--code,--variant", options->code,
-                   "Only the code, whole: what --diff patches, and what that gives")
-      ->check(CLI::IsMember({"broken", "right"}))
-      ->needs(slug)
-      ->excludes(diff);
+  auto* code = command
+                   ->add_option("--code,--variant", options->code,
+                                "Only the code, whole: what --diff patches, and what that gives")
+                   ->check(CLI::IsMember({"broken", "right"}))
+                   ->needs(slug)
+                   ->excludes(diff);
   command->add_flag("--python", options->python, "The code in Python, instead of C++")
       ->needs(slug)
-      ->excludes(diff);
+      ->excludes(diff)
+      ->excludes(code);
   command
       ->add_option(
           "--symptom", options->symptom,

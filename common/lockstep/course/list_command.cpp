@@ -3,6 +3,7 @@
 #include <lockstep/base/file.h>
 #include <lockstep/base/text.h>
 #include <lockstep/course/commands.h>
+#include <lockstep/course/exercise.h>
 #include <lockstep/course/lessons.h>
 #include <lockstep/course/progress.h>
 
@@ -47,7 +48,7 @@ int list_lessons() {
     const auto done = progress.of(lesson.name, hash_of_sources(lesson.folder));
     ++count;
     done_count += done.passed.empty() ? 0 : 1;
-    mended += done.mended.size();
+    mended += done.mended.size() - done.mended.count(exercise_of(lesson.folder / "lesson.md"));
     if (done.passed.empty() && next == nullptr) {
       next = &lesson;
       next_has_run = !done.ran.empty() && !done.changed;
@@ -58,7 +59,7 @@ int list_lessons() {
               << wrapped(lesson.title, "    ");
   }
   std::cout << "\n" << done_count << " of " << count << " exercises done";
-  if (mended > done_count) std::cout << ", " << mended << " pitfalls mended";
+  if (mended > 0) std::cout << ", and " << mended << " other pitfalls mended";
   std::cout << ".\nMinutes: to read a lesson and mend its exercise.";
   if (next != nullptr) {
     const auto number = next->name.substr(0, 2);

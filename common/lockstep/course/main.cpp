@@ -77,6 +77,9 @@ int main(int argc, char** argv) {
   } catch (const UsageError& error) {
     std::cerr << filled(std::string("error: ") + error.what(), 2);
     return kUsage;
+  } catch (const UnavailableError& error) {
+    std::cerr << filled(std::string("skipped: ") + error.what(), 2);
+    return kSkipped;
   } catch (const std::exception& error) {
     std::cerr << filled(std::string("error: ") + error.what(), 2);
     return kCouldNotRun;

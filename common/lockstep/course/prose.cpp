@@ -99,26 +99,31 @@ void say_section(const std::string& markdown, const fs::path& folder) {
   finish();
 }
 
+void say_lines(const std::vector<DiffLine>& lines, char side) {
+  std::size_t indent = kNowhere;
+  for (const auto& line : lines)
+    if (!line.text.empty() && line.text != "...")
+      indent = std::min(indent, indent_at(line.text, 0));
+  for (const auto& line : lines) {
+    if (line.sign != ' ' && line.sign != side) continue;
+    for (const auto& narrow :
+         lines_of(narrowed(dedented(line.text + "\n", indent), kColumns - kMargin))) {
+      const auto text = std::string("   ") + line.sign + "|" + (narrow.empty() ? "" : " ") + narrow;
+      std::cout << (line.sign == ' ' ? text
+                                     : coloured(text, side == '-' ? Colour::red : Colour::green))
+                << "\n";
+    }
+  }
+}
+
 void say_code(const Code& variants, char side) {
   bool first = true, any = false;
   for (const auto& hunk : hunks_between(variants.broken, variants.right, kContext)) {
-    std::size_t indent = kNowhere;
-    for (const auto& line : hunk.lines)
-      if (!line.text.empty()) indent = std::min(indent, indent_at(line.text, 0));
     if (!std::exchange(first, false)) std::cout << "      ...\n";
-    for (const auto& line : marked(hunk, side)) {
-      const bool differs = line.sign == side;
-      any = any || differs;
-      for (const auto& narrow :
-           lines_of(narrowed(dedented(line.text + "\n", indent), kColumns - kMargin))) {
-        const auto text =
-            std::string("   ") + line.sign + "|" + (narrow.empty() ? "" : " ") + narrow;
-        if (!differs)
-          std::cout << text << "\n";
-        else
-          std::cout << coloured(text, side == '-' ? Colour::red : Colour::green) << "\n";
-      }
-    }
+    const auto lines = marked(hunk, side);
+    any = any || std::any_of(lines.begin(), lines.end(),
+                             [&](const auto& line) { return line.sign == side; });
+    say_lines(lines, side);
   }
   if (!any)
     std::cout << (side == '-' ? "\n  A part is missing here, which the fix has.\n"

@@ -10,13 +10,11 @@ std::optional<PythonCode> python_code_of(const pages::Page& page) {
   const auto section = page.section("The code");
   std::smatch found;
   if (!std::regex_search(section, found, block)) return std::nullopt;
-  PythonCode python{.file = found[1].str(), .code = {}};
+  PythonCode python{.file = found[1].str(), .lines = {}};
   const auto after = found.suffix().str();
   for (const auto& line : lines_of(after.substr(0, after.find("```")))) {
-    const char sign = line.empty() ? ' ' : line.front();
-    const auto text = (line.empty() || sign == '.' ? line : line.substr(1)) + "\n";
-    if (sign != '+') python.code.broken += text;
-    if (sign != '-') python.code.right += text;
+    const bool has_sign = line.find_first_of(" +-") == 0;
+    python.lines.push_back({has_sign ? line.front() : ' ', has_sign ? line.substr(1) : line});
   }
   return python;
 }

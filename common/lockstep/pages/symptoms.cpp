@@ -31,9 +31,19 @@ std::set<std::string> words_of(const std::string& text) {
   return words;
 }
 
-// Equal, or one is the beginning of the other and long enough to mean the same: "hang" and "hangs".
-bool are_alike(const std::string& a, const std::string& b) {
+// "hang" of "hangs", "hanging" and "hanged".
+std::string stem_of(const std::string& word) {
+  constexpr std::size_t kShortest = 3;
+  for (const std::string ending : {"ing", "ed", "es", "s"})
+    if (word.size() >= kShortest + ending.size() && word.ends_with(ending))
+      return word.substr(0, word.size() - ending.size());
+  return word;
+}
+
+// Of equal stems, or one is the beginning of the other and long enough to mean the same.
+bool are_alike(const std::string& one, const std::string& other) {
   constexpr std::size_t kLongEnough = 4;
+  const auto a = stem_of(one), b = stem_of(other);
   const auto shared = std::min(a.size(), b.size());
   return a == b || (shared >= kLongEnough && a.compare(0, shared, b, 0, shared) == 0);
 }

@@ -23,6 +23,8 @@ def fold(source, slug="", keep_notes=False):
     """The program with the fault `slug`, or right; without the oracle, and the imports that only this needs. Its notes,
     by which the oracle judges, stay where somebody mends it."""
     while (folded := _fold_one(source, slug)) is not None:
+        if folded == source:
+            raise ValueError(f"not to be folded: {slug or 'the right program'}")
         source = folded
     return _without_unused_imports(_without_harness(_without_passes(source), keep_notes))
 

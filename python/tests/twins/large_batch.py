@@ -13,7 +13,8 @@ from twin import fault, note
 
 SAMPLES, BATCH, EPOCHS = 64, 8, 4
 LR = 0.02  # right for one GPU with batches of 8
-UPDATES = EPOCHS * SAMPLES // BATCH // WORLD
+RANKS = 2
+UPDATES = EPOCHS * SAMPLES // BATCH // RANKS
 
 
 def dataset():
