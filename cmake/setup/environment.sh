@@ -74,11 +74,33 @@ set_up_environment() {
   fi
   printf '%s' "$REQUIREMENTS" >"$ENVIRONMENT/requirements.txt" || environment_failed "$log"
   if [[ -z "$PREFIX$TORCH_FREE" ]]; then say "downloading LibTorch $TORCH and tools (about 2.5 GB; 4.7 GB on disk)"; fi
-  logged "$log" '^ *(Downloading .*[0-9] [GM]B|Installing collected)' \
-    "$PYTHON" -m pip install --disable-pip-version-check --no-input --progress-bar off \
-    -r "$ENVIRONMENT/requirements.txt" || environment_failed "$log"
+  install_by_uv "$log.uv" || install_by_pip "$log" -r "$ENVIRONMENT/requirements.txt" || environment_failed "$log"
   environment_whole || environment_failed "$log"
   { printf '%s' "$REQUIREMENTS" >"$STAMP.new" && mv -- "$STAMP.new" "$STAMP"; } || environment_failed "$log"
+}
+
+# install_by_pip LOG ARGUMENT...
+install_by_pip() {
+  logged "$1" '^ *(Downloading .*[0-9] [GM]B|Installing collected)' \
+    "$PYTHON" -m pip install --disable-pip-version-check --no-input --progress-bar off "${@:2}"
+}
+
+# uv downloads and unpacks side by side, in half of pip's time. It reads few of pip's settings: where it fails, for
+# whatever reason, pip goes on, and says what is wrong.
+install_by_uv() {
+  local line version="" own_cache=""
+  while IFS= read -r line; do
+    case "$line" in uv==*) version="$line" ;; esac
+  done <<<"$REQUIREMENTS"
+  if [[ -z "$version" ]] || ! install_by_pip "$1" "$version"; then return 1; fi
+  # What nobody else will use is not kept; the environment has links to its files, or copies.
+  if [[ -n "${PIP_NO_CACHE_DIR:-}" ]]; then own_cache="$STATE/uv"; fi
+  logged "$1" '^ *(Downloading|Downloaded|Prepared|Installed)' \
+    env ${own_cache:+"UV_CACHE_DIR=$own_cache"} ${PIP_INDEX_URL:+"UV_DEFAULT_INDEX=$PIP_INDEX_URL"} \
+    "$ENVIRONMENT/bin/uv" pip install --python "$PYTHON" --link-mode hardlink -r "$ENVIRONMENT/requirements.txt"
+  local code=$?
+  if [[ -n "$own_cache" ]]; then rm -rf -- "$own_cache"; fi
+  return "$code"
 }
 
 check_space() {

@@ -114,6 +114,7 @@ help_of_course() {
     choose_compiler
   fi
   if [[ ! -x "$BUILD/lockstep-course" ]]; then
+    if guide_answers "$1"; then run_guide "$@"; fi
     if set_up_elsewhere; then return; fi
     set_up
     build lockstep-course

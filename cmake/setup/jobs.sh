@@ -10,7 +10,7 @@ job_setup() {
     esac
   done
   set_up
-  for option in ${for_tests[@]+"${for_tests[@]}"}; do set_up_for_tests "$option"; done
+  for option in ${for_tests[@]+"${for_tests[@]}"}; do set_up_group "$option"; done
   say "ready: ${BUILD#"$ROOT"/}"
 }
 
@@ -134,8 +134,8 @@ needs_lessons() {
 }
 
 # The commands of the built program. Those that need no lesson do not wait for LibTorch, either: where it was never set
-# up they have a build of their own. While another call sets up or builds here, what is built already answers at once;
-# and Ninja is not asked where nothing can have changed.
+# up they have a build of their own, and before that the guide. While another call sets up or builds here, what is built
+# already answers at once; and Ninja is not asked where nothing can have changed.
 job_course() {
   if [[ "$1" == exercise ]]; then check_exercise "${@:2}"; fi
   if [[ "$1" == exercise ]] && has_word --python "$@"; then in_python exercise "${@:2}"; fi
@@ -143,6 +143,7 @@ job_course() {
   if [[ -z "$PREFIX" && ! -r "$STAMP" ]] && ! needs_lessons "$@"; then leave_torch_out; fi
   choose_compiler
   if [[ -x "$BUILD/lockstep-course" ]] && set_up_elsewhere; then run_course "$@"; fi
+  if ! course_is_fresh && guide_answers "$@"; then run_guide "$@"; fi
   set_up
   if ! course_is_fresh; then
     touch -- "$BUILD/course-checked.new"

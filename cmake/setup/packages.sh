@@ -1,13 +1,13 @@
 # What the system must hold: a compiler and the headers of a few libraries. Looked for as files, which
 # takes no process and also works where the system is no Debian.
 
-# need | how it is looked for | Debian package | what for
+# need | how it is looked for | Debian package | what for. What the guide needs (guide.sh) is required, too.
 NEEDS=(
-  "required|compiler|g++|a C++20 compiler, its library and linker"
+  "guide|compiler|g++|a C++20 compiler, its library and linker"
   "required|header:gloo/algorithm.h|libgloo-dev|gloo's headers, for c10d on CPUs"
   "required|header:nlohmann/json.hpp|nlohmann-json3-dev|reports"
-  "required|header:CLI/CLI.hpp|libcli11-dev|command lines"
-  "required|header:xxhash.h|libxxhash-dev|content hashes"
+  "guide|header:CLI/CLI.hpp|libcli11-dev|command lines"
+  "guide|header:xxhash.h|libxxhash-dev|content hashes"
   "required|header:zlib.h|zlib1g-dev|gzipped data"
   "required|header:libdeflate.h|libdeflate-dev|checksums of checkpoints"
   "required|header:gtest/gtest.h|libgtest-dev|tests"
@@ -49,12 +49,13 @@ found() {
   esac
 }
 
-# missing_packages required|optional|launchers|browser: fills MISSING with the Debian packages.
+# missing_packages guide|required|optional|launchers|browser: fills MISSING with the Debian packages.
 missing_packages() {
   local row need how package
   MISSING=()
   for row in "${NEEDS[@]}"; do
     IFS='|' read -r need how package _ <<<"$row"
+    if [[ "$1" == required && "$need" == guide ]]; then need=required; fi
     if [[ "$need" == "$1" ]] && ! found "$how"; then MISSING+=("$package"); fi
   done
   if [[ "$1" == required && "$COMPILER" == clang ]] && ! found command:clang++; then MISSING+=(clang); fi
@@ -80,8 +81,8 @@ set_up_packages() {
   fi
 }
 
-# set_up_for_tests launchers|browser
-set_up_for_tests() {
+# set_up_group guide|launchers|browser
+set_up_group() {
   missing_packages "$1"
   if ((${#MISSING[@]})); then
     install_packages "${MISSING[@]}" || fail "$INSTALL_ERROR" ${INSTALL_ADVICE:+"$INSTALL_ADVICE"}

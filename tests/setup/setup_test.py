@@ -36,6 +36,7 @@ case "$*" in
     mkdir -p "$2"; touch "$2/lockstep_torch.whl"; exit "${WHEEL_EXIT:-0}" ;;
   "-m pip install"*)
     if [ -n "$PIP_MESSAGE" ]; then echo "$PIP_MESSAGE"; exit 1; fi
+    case "$*" in *" uv=="*) cp "$STUBS/uv" "${0%/python}/uv"; exit ;; esac
     if [ -n "$PIP_HANG" ]; then touch "$PIP_HANG"; sleep 60; fi
     echo "Installing collected packages: cmake"
     env="${0%/bin/python}"; site="$env/lib/python3.11/site-packages"
@@ -60,6 +61,19 @@ if [ -n "$NINJA_FAILS" ]; then echo "error: planted"; exit 1; fi
 if [ -n "$NINJA_INTERRUPTED" ]; then kill -INT "$PPID"; echo "ninja: build stopped: interrupted by user."; exit 2; fi
 printf '#!/bin/bash\necho "course $*"; exit ${COURSE_EXIT:-0}\n' >"$2/lockstep-course"; chmod +x "$2/lockstep-course"
 """
+UV = r"""#!/bin/bash
+echo "uv $*" >>"$STUB_LOG"
+echo "uv's index ${UV_DEFAULT_INDEX-its own}, cache ${UV_CACHE_DIR-its own}" >>"$STUB_LOG"
+if [ -n "$UV_FAILS" ]; then echo "error: planted"; exit 2; fi
+exec "${0%/uv}/python" -m pip install by uv
+"""
+# What it is asked for is the guide.
+COMPILER = r"""#!/bin/bash
+echo "compiler $*" >>"$STUB_LOG"
+if [ -n "$COMPILER_FAILS" ]; then echo "error: planted"; exit 1; fi
+while [ $# -gt 0 ]; do if [ "$1" = -o ]; then made="$2"; fi; shift; done
+printf '#!/bin/bash\necho "guide $*"\n' >"$made"; chmod +x "$made"
+"""
 CTEST = '#!/bin/bash\necho "ctest $*" >>"$STUB_LOG"\necho "100% tests passed"\nexit ${CTEST_EXIT:-0}\n'
 APT = r"""#!/bin/bash
 echo "apt-get $*" >>"$STUB_LOG"
@@ -67,7 +81,7 @@ if [ -n "$APT_MESSAGE" ]; then echo "$APT_MESSAGE"; exit 100; fi
 for package in "$@"; do
   case "$package" in
     libcli11-dev) mkdir -p "$STUB_INCLUDE/CLI"; touch "$STUB_INCLUDE/CLI/CLI.hpp" ;;
-    g++) for c in g++ gcc; do printf '#!/bin/bash\n' >"$STUBS/$c"; chmod +x "$STUBS/$c"; done ;;
+    g++) for c in g++ gcc; do cp "$STUBS/compiler" "$STUBS/$c"; done ;;
   esac
 done
 """
@@ -96,11 +110,14 @@ class SetupTest(unittest.TestCase):
             shutil.copy(ROOT / name, self.tree / name)
         for tool in TOOLS:
             (self.bin / tool).symlink_to(shutil.which(tool))
-        for name, text in {"python3": PYTHON, "cmake": CMAKE, "ninja": NINJA, "ctest": CTEST, "apt-get": APT}.items():
+        for name, text in {"python3": PYTHON, "cmake": CMAKE, "ninja": NINJA, "ctest": CTEST, "apt-get": APT,
+                           "uv": UV, "compiler": COMPILER}.items():
             self.stub(name, text)
         self.stub("id", "#!/bin/bash\necho ${STUB_UID:-0}\n")
-        for name in ("dpkg", "clang", "clang++", "g++", "gcc", "ld.lld", "ccache", "git", "clang-format", "tmux"):
+        for name in ("dpkg", "clang", "gcc", "ld.lld", "ccache", "git", "clang-format", "tmux"):
             self.stub(name, "#!/bin/bash\n")
+        for name in ("clang++", "g++"):
+            self.stub(name, COMPILER)
         for header in HEADERS:
             path = self.include / header
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -160,12 +177,12 @@ class SetupTest(unittest.TestCase):
         source.parent.mkdir()
         for path in (source, self.tree / "CMakeLists.txt"):
             path.touch()
-        for command, asked in (("list", 1), ("list", 0), ("explain", 0)):
+        for command, asked in (("matrix", 1), ("matrix", 0), ("list", 0), ("explain", 0)):
             self.assert_ok(self.call(command))
             self.assertEqual(len(self.calls("ninja")), asked, command)
         os.utime(source, (time.time() + 1, time.time() + 1))
-        self.assert_fails(self.call("list", NINJA_FAILS="1"), "build failed")
-        self.assert_ok(self.call("list"))  # a failed build is tried again
+        self.assert_fails(self.call("matrix", NINJA_FAILS="1"), "build failed")
+        self.assert_ok(self.call("matrix"))  # a failed build is tried again
         self.assertEqual(len(self.calls("ninja")), 1)
 
     def test_a_second_call_adds_little(self):
@@ -184,8 +201,39 @@ class SetupTest(unittest.TestCase):
         self.assertEqual(result.stdout, "course run 03_ddp --variant two words\n")
         self.assertIn("lockstep-course 03_ddp", self.calls("ninja")[0])
 
+    def test_the_first_answer_waits_for_a_compiler_only(self):
+        source = self.tree / "common/lockstep/base/text.cpp"
+        detector = self.tree / "common/lockstep/diagnose/detectors/replicas.cpp"
+        for folder in ("base", "course", "pages", "diagnose/detectors"):
+            (self.tree / "common/lockstep" / folder).mkdir(parents=True)
+        (self.tree / "CMakeLists.txt").touch()
+        detector.write_text('{.slug = "replicas-diverged",')
+        source.touch()
+        for command, compiled in ((["list"], 1), (["explain", "--symptom", "loss is nan"], 0), (["explain", "05"], 0),
+                                  (["explain", "no-such"], 0), (["explain", "--help"], 0)):
+            result = self.call(*command)
+            self.assert_ok(result)
+            self.assertEqual(result.stdout, f"guide {' '.join(command)}\n")
+            self.assertEqual(len(self.calls("compiler")), compiled, command)
+            self.assertEqual(self.calls("python") + self.calls("cmake") + self.calls("ninja") + self.calls("apt-get"), [])
+        os.utime(source, (time.time() + 1, time.time() + 1))
+        self.assert_fails(self.call("list", COMPILER_FAILS="1"), "could not be compiled", "guide.log", "error: planted")
+        self.assertEqual(self.call("list").stdout, "guide list\n")
+        self.assertEqual(os.listdir(self.tree / "build/guide"), ["lockstep-guide"])
+        os.utime(source, (1, 1))
+        # What a generic finding means, only the whole program knows; once it is built it has the other answers, too.
+        for command in (["explain", "replicas-diverged"], ["list"]):
+            self.assertEqual(self.call(*command).stdout, f"course {' '.join(command)}\n")
+
+    def test_the_guide_asks_for_its_own_packages_only(self):
+        for header in ("CLI/CLI.hpp", "zlib.h"):
+            (self.include / header).unlink()
+        self.assert_ok(self.call("list"))
+        self.assertIn("libcli11-dev", self.calls("apt-get")[1])
+        self.assertNotIn("zlib1g-dev", self.calls("apt-get")[1])
+
     def test_what_needs_no_lesson_does_not_wait_for_torch(self):
-        for command in (["list"], ["explain", "x"], ["exercise", "hint", "05"], ["diagnose", "x"], ["matrix", "x"]):
+        for command in (["exercise", "hint", "05"], ["diagnose", "x"], ["matrix", "x"]):
             first = self.call(*command)
             self.assert_ok(first)
             self.assertEqual(first.stdout, f"course {' '.join(command)}\n")
@@ -193,22 +241,22 @@ class SetupTest(unittest.TestCase):
         self.assertFalse((self.tree / ".lockstep/torch-2.11.0").exists())
         installed = (self.tree / ".lockstep/course/requirements.txt").read_text()
         self.assertRegex(installed, r"\Acmake==\S+\nninja==\S+\n\Z")
-        again = self.call("list")
+        again = self.call("diagnose", "x")
         self.assertEqual((again.stderr, self.calls("python") + self.calls("cmake")), ("", []))
         # What builds lessons sets up the rest, and from then on there is one program.
         self.assert_ok(self.call("exercise", "--folder", "x", "check", "05"))
         self.assertTrue((self.tree / "build/clang-2.11.0/lockstep-course").exists())
         self.assertNotIn("-DLOCKSTEP_TORCH=OFF", self.calls("cmake")[0])
-        self.assert_ok(self.call("list"))
+        self.assert_ok(self.call("diagnose", "x"))
         self.assertEqual(self.calls("cmake"), [])
         self.assertTrue(all("build/clang-2.11.0" in call for call in self.calls("ninja")), self.calls("ninja"))
 
     def test_the_program_without_torch_is_configured_so_and_said_so(self):
-        result = self.call("list")
+        result = self.call("diagnose", "x")
         self.assertIn("-DLOCKSTEP_TORCH=OFF", self.calls("cmake")[0])
         self.assertIn("first call here: the program that answers is built", words(result.stderr))
         self.assertNotIn("minutes in which nothing is printed", words(result.stderr))
-        before, after = words(self.call("run").stderr).split("making", 1)
+        before, after = words(self.call("run", UV_FAILS="1").stderr).split("making", 1)
         self.assertIn("LibTorch is set up", before)
         self.assertIn("unpacking and installing: minutes in which nothing is printed", after)
         self.assertNotIn("first call", self.call("run", LOCKSTEP_WERROR="1").stderr)
@@ -235,6 +283,17 @@ class SetupTest(unittest.TestCase):
                                    (["run", "05_set_epoch"], "05_set_epoch")):
             self.call(*arguments)
             self.assertTrue(self.calls("ninja")[0].endswith("lockstep-course " + targets), self.calls("ninja"))
+
+    def test_uv_installs_and_pip_where_uv_cannot(self):
+        self.assert_ok(self.call("run", PIP_INDEX_URL="https://mirror.example/"))
+        self.assertEqual(self.calls("uv's"), ["uv's index https://mirror.example/, cache its own"])
+        self.assertFalse([call for call in self.calls("python") if "requirements.txt" in call])
+        # A cache that nobody else will use does not stay.
+        (self.tree / ".lockstep/torch-2.11.0/.lockstep-stamp").unlink()
+        self.assert_ok(self.call("run", UV_FAILS="1", HOME="/proc/nobody"))
+        self.assertEqual(self.calls("uv's"), [f"uv's index its own, cache {self.tree}/.lockstep/uv"])
+        self.assertEqual(len([call for call in self.calls("python") if "requirements.txt" in call]), 1)
+        self.assertFalse((self.tree / ".lockstep/uv").exists())
 
     def test_another_torch_has_places_of_its_own(self):
         self.assert_ok(self.call("run"))
@@ -276,7 +335,7 @@ class SetupTest(unittest.TestCase):
         self.assertEqual(self.calls("python"), [])
         path.write_text(path.read_text() + "extra==1.0\n")
         self.assert_ok(self.call("run"))
-        self.assertEqual(len([c for c in self.calls("python") if "pip install" in c]), 1)
+        self.assertEqual(len(self.calls("uv pip install")), 1)
         self.assertEqual([c for c in self.calls("python") if "-m venv" in c], [])
 
     def test_changed_configuration_configures_again(self):
@@ -339,7 +398,7 @@ class SetupTest(unittest.TestCase):
         self.assertEqual(self.call("wheel", "x").returncode, 2)
 
     def test_what_is_built_answers_while_another_call_builds(self):
-        self.assert_ok(self.call("list"))
+        self.assert_ok(self.call("matrix", "x"))
         with open(self.tree / ".lockstep/lock", "a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             result = self.call("list")
@@ -366,9 +425,9 @@ class SetupTest(unittest.TestCase):
     def test_the_script_works_through_a_link_and_from_elsewhere(self):
         link = self.folder / "link"
         link.symlink_to(self.tree / "lockstep")
-        result = subprocess.run([str(link), "list"], text=True, capture_output=True, env=self.environment,
+        result = subprocess.run([str(link), "matrix"], text=True, capture_output=True, env=self.environment,
                                 timeout=DEADLINE, stdin=subprocess.DEVNULL, cwd="/")
-        self.assertEqual((result.returncode, result.stdout), (0, "course list\n"), result.stderr)
+        self.assertEqual((result.returncode, result.stdout), (0, "course matrix\n"), result.stderr)
 
     def test_missing_packages_are_installed(self):
         (self.include / "CLI/CLI.hpp").unlink()
@@ -448,8 +507,9 @@ class SetupTest(unittest.TestCase):
             for command in ("run", "list", "explain", "exercise", "diagnose", "matrix", "report", "test"):
                 result = self.call(command, "--help")
                 self.assert_ok(result)
-                self.assertTrue(result.stdout.startswith(f"  ./lockstep {command} "), result.stdout)
-        self.assertFalse((self.tree / "build").exists())
+                answer = "guide" if command in ("list", "explain") else f"  ./lockstep {command} "
+                self.assertTrue(result.stdout.startswith(answer), result.stdout)
+        self.assertEqual(os.listdir(self.tree / "build"), ["guide"])
 
     def test_what_is_no_exercise_is_refused_before_anything_is_set_up(self):
         page = self.tree / "lessons/05_set_epoch/pitfalls/missing-set-epoch.md"

@@ -8,8 +8,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kColumns = 80;
-
 std::size_t hanging_column(const std::string& line, std::size_t hang) {
   const auto begin = line.find_first_not_of(' ');
   const auto gap = line.find("  ", begin);

@@ -9,6 +9,8 @@
 
 namespace lockstep {
 
+inline constexpr std::size_t kColumns = 80;  // of a terminal
+
 std::string list(const std::vector<std::string>& parts);  // "a, b and c"
 std::string list(const std::vector<int>& numbers);        // "0, 2 and 3"
 std::string ranks_text(const std::vector<int>& ranks);    // "rank 1", "ranks 0, 2 and 3"

@@ -1,14 +1,18 @@
-// The commands of ./lockstep that this program answers, each in a file of its name. They add themselves, with their
-// options, to what the command line may say; the one that was asked for writes its ExitCode when all is parsed.
+// The commands of ./lockstep, each in a file of its name. They add themselves, with their options, to what the command
+// line may say; the one that was asked for writes its ExitCode when all is parsed.
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
 
 namespace lockstep::course {
 
 void add_list_command(CLI::App& app, int& exit_code);
 void add_run_command(CLI::App& app, int& exit_code);
-void add_explain_command(CLI::App& app, int& exit_code);
+// `generic` says what a generic finding means; it gives "" for what is none.
+void add_explain_command(CLI::App& app, int& exit_code,
+                         const std::function<std::string(const std::string& slug)>& generic);
 void add_exercise_command(CLI::App& app, int& exit_code);
 void add_diagnose_command(CLI::App& app, int& exit_code);
 void add_matrix_command(CLI::App& app, int& exit_code);

@@ -20,7 +20,7 @@ struct Hunk {
 
 // With at most `context` equal lines around each difference; empty where the texts are equal.
 std::vector<Hunk> hunks_between(const std::string& before, const std::string& after,
-                                std::size_t context);
+                                std::size_t context = 3);
 
 // "@@ -3,5 +3,4 @@"
 std::string head_of(const Hunk& hunk);

@@ -1,3 +1,4 @@
+#include <lockstep/base/text.h>
 #include <lockstep/course/cpp_text.h>
 #include <lockstep/course/diff.h>
 #include <lockstep/course/difference.h>
@@ -9,9 +10,6 @@
 namespace lockstep::course {
 namespace {
 
-constexpr std::size_t kColumns = 80;
-constexpr std::size_t kContext = 3;  // lines around what differs
-
 using SayHead = std::function<std::string(const std::string&, Colour)>;
 using SayLine = std::function<std::string(const DiffLine&)>;
 
@@ -19,7 +17,7 @@ std::string difference(const std::string& slug, const Code& code, const SayHead&
                        const SayLine& say) {
   const auto file = slug + ".cpp";
   std::string text = head("--- a/" + file + "\n+++ b/" + file, Colour::bold) + "\n";
-  for (const auto& hunk : hunks_between(code.broken, code.right, kContext)) {
+  for (const auto& hunk : hunks_between(code.broken, code.right)) {
     text += head(head_of(hunk), Colour::cyan) + "\n";
     for (const auto& line : hunk.lines) text += say(line);
   }

@@ -9,7 +9,6 @@
 #include <lockstep/course/prose.h>
 #include <lockstep/course/python_code.h>
 #include <lockstep/course/terminal.h>
-#include <lockstep/diagnose/detector.h>
 #include <lockstep/pages/page.h>
 #include <lockstep/pages/symptoms.h>
 #include <unistd.h>
@@ -83,9 +82,8 @@ void explain(const Pitfall& pitfall, bool in_python) {
   say_more(pitfall, in_python, python_code_of(page).has_value());
 }
 
-void explain_generic(const std::string& slug) {
-  std::cout << coloured(wrapped(slug + ": " + diagnose::detector_of(slug)->generic, ""),
-                        Colour::bold)
+void explain_generic(const std::string& slug, const std::string& meaning) {
+  std::cout << coloured(wrapped(slug + ": " + meaning, ""), Colour::bold)
             << wrapped(
                    "A generic finding: no pitfall has a name for what is wrong, so there is no "
                    "lesson on it. The evidence says which figures are wrong, and on which ranks.",
@@ -157,7 +155,8 @@ void explain(const Pitfall& pitfall, const Options& options) {
 
 }  // namespace
 
-void add_explain_command(CLI::App& app, int& exit_code) {
+void add_explain_command(CLI::App& app, int& exit_code,
+                         const std::function<std::string(const std::string&)>& generic) {
   auto options = std::make_shared<Options>();
   auto* command = app.add_subcommand("explain", "What a pitfall is; without a name, all pitfalls");
   auto* slug =
@@ -182,7 +181,7 @@ void add_explain_command(CLI::App& app, int& exit_code) {
           "--symptom", options->symptom,
           "Words for what you see (\"loss is nan\"): what to check, and which pitfalls fit")
       ->excludes(slug);
-  command->callback([options, &exit_code] {
+  command->callback([options, generic, &exit_code] {
     const auto lessons = lessons_of_clone();
     const auto lesson = std::find_if(lessons.begin(), lessons.end(), [&](const auto& each) {
       return is_named(each, options->slug);
@@ -194,8 +193,8 @@ void add_explain_command(CLI::App& app, int& exit_code) {
       list_all(pitfalls);
     else if (lesson != lessons.end())
       list_all(of_lesson(pitfalls, lesson->name));
-    else if (diagnose::is_generic(options->slug))
-      explain_generic(options->slug);
+    else if (const auto meaning = generic(options->slug); !meaning.empty())
+      explain_generic(options->slug, meaning);
     else
       explain(find_pitfall(pitfalls, options->slug), *options);
     exit_code = kOk;

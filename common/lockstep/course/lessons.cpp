@@ -92,8 +92,9 @@ std::filesystem::path source_folder() {
 std::vector<LessonEntry> lessons_of_clone() {
   const auto source = source_folder();
   const auto build = std::filesystem::read_symlink("/proc/self/exe").parent_path();
-  if (!std::filesystem::exists(source / "lessons") ||
-      !std::filesystem::exists(build / "CMakeCache.txt"))
+  const bool built_here =
+      std::filesystem::exists(build / "CMakeCache.txt") || build.parent_path() == source / "build";
+  if (!std::filesystem::exists(source / "lessons") || !built_here)
     throw Error(
         "the lessons are not installed: this command needs a clone of Lockstep; call ./lockstep "
         "there");

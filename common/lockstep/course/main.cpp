@@ -1,87 +1,17 @@
 // The program behind ./lockstep.
-#include <lockstep/base/error.h>
-#include <lockstep/base/exit_code.h>
-#include <lockstep/base/text.h>
-#include <lockstep/course/commands.h>
-#include <lockstep/course/exercise_check.h>
-
-#include <iostream>
-
-namespace lockstep::course {
-namespace {
-
-// In the order in which they were written: CLI11 tells them last to first.
-std::string extras_of(const CLI::App& app) {
-  std::string text;
-  for (const auto& each : app.remaining(true)) text += (text.empty() ? "" : " ") + each;
-  return text;
-}
-
-// Throws UsageError where the last command that was named wants another after it, and got none or one that it has not.
-void require_subcommand(const CLI::App& app) {
-  std::string command = "./lockstep";
-  const CLI::App* last = &app;
-  while (!last->get_subcommands().empty()) {
-    last = last->get_subcommands().front();
-    command += " " + last->get_name();
-  }
-  std::vector<std::string> names;
-  for (const auto* each :
-       last->get_subcommands([](const CLI::App* sub) { return !sub->get_group().empty(); }))
-    names.push_back(each->get_name());
-  if (names.empty()) return;
-  const auto extras = app.remaining(true);
-  throw UsageError((extras.empty() ? command + " wants a subcommand"
-                                   : command + " has no subcommand \"" + extras.front() + "\"") +
-                   "; there are " + list(names) + ". See --help");
-}
-
-int main_of(int argc, char** argv) {
-  int exit_code = kOk;
-  CLI::App app("Lockstep: data-parallel training, its pitfalls, and what names them", "lockstep");
-  app.require_subcommand(1);
-  app.footer(
-      "Also, in a clone: ./lockstep test, bench, doctor; see ./lockstep --help.\n"
-      "Exit codes: 0 as expected, 1 a verdict is wrong or a finding, 2 usage, 3 could not run, 77 "
-      "skipped.");
-  add_list_command(app, exit_code);
-  add_run_command(app, exit_code);
-  add_explain_command(app, exit_code);
-  add_exercise_command(app, exit_code);
-  add_diagnose_command(app, exit_code);
-  add_matrix_command(app, exit_code);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    std::cout << filled(app.help(), 0);
-    return kOk;
-  } catch (const CLI::ExtrasError&) {
-    throw UsageError("not expected: " + extras_of(app) + "; see --help");
-  } catch (const CLI::ParseError& error) {
-    require_subcommand(app);
-    throw UsageError(std::string(error.what()) + "; see --help");
-  }
-  return exit_code;
-}
-
-}  // namespace
-}  // namespace lockstep::course
+#include <lockstep/course/program.h>
+#include <lockstep/diagnose/detector.h>
 
 int main(int argc, char** argv) {
   using namespace lockstep;
-  try {
-    return course::main_of(argc, argv);
-  } catch (const course::Interrupted& interrupted) {
-    std::cerr << interrupted.what() << "\n";
-    return kInterrupted;
-  } catch (const UsageError& error) {
-    std::cerr << filled(std::string("error: ") + error.what(), 2);
-    return kUsage;
-  } catch (const UnavailableError& error) {
-    std::cerr << filled(std::string("skipped: ") + error.what(), 2);
-    return kSkipped;
-  } catch (const std::exception& error) {
-    std::cerr << filled(std::string("error: ") + error.what(), 2);
-    return kCouldNotRun;
-  }
+  return course::program(argc, argv, [](CLI::App& app, int& exit_code) {
+    course::add_list_command(app, exit_code);
+    course::add_run_command(app, exit_code);
+    course::add_explain_command(app, exit_code, [](const std::string& slug) {
+      return diagnose::is_generic(slug) ? diagnose::detector_of(slug)->generic : "";
+    });
+    course::add_exercise_command(app, exit_code);
+    course::add_diagnose_command(app, exit_code);
+    course::add_matrix_command(app, exit_code);
+  });
 }

@@ -16,9 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kColumns = 80;
-constexpr std::size_t kMargin = 6;   // the sign, and a bar: code may begin with a `+` of its own
-constexpr std::size_t kContext = 3;  // lines around what differs
+constexpr std::size_t kMargin = 6;  // the sign, and a bar: code may begin with a `+` of its own
 
 // "[Lesson 05](../lesson.md)" gives "Lesson 05 (lessons/05_set_epoch/lesson.md)"; "[`no-sharding`](...)" only the slug;
 // "![What it shows](picture.svg)" gives "Picture: What it shows (lessons/...)".
@@ -118,7 +116,7 @@ void say_lines(const std::vector<DiffLine>& lines, char side) {
 
 void say_code(const Code& variants, char side) {
   bool first = true, any = false;
-  for (const auto& hunk : hunks_between(variants.broken, variants.right, kContext)) {
+  for (const auto& hunk : hunks_between(variants.broken, variants.right)) {
     if (!std::exchange(first, false)) std::cout << "      ...\n";
     const auto lines = marked(hunk, side);
     any = any || std::any_of(lines.begin(), lines.end(),
