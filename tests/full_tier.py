@@ -187,7 +187,7 @@ SCRIPTS = {
     "tells": ("python/tests/tells_test.py", "python"),
     "in-python": ("tests/course/in_python_test.py", "python"),
     "pages": ("tests/docs/lesson_pages_test.py", ""),
-    "snippets": ("tests/docs/page_python_test.py", "python"),
+    "snippets": ("tests/docs/page_snippets_test.py", ""),
 }
 INSTALL = "python/tests/install_test.py"
 
