@@ -19,7 +19,8 @@ import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
-from page_commands import FENCED, LISTED, ROOT, of_the_course, real, shapes_of, shown, wrong_with  # noqa: E402
+from page_commands import (  # noqa: E402
+    FENCED, LISTED, ROOT, commands_of, named_by, of_the_course, pitfalls, programs, real, shapes_of, shown, wrong_with)
 
 BUILD = None
 DEADLINE_S = 120
@@ -111,6 +112,14 @@ class Shown(unittest.TestCase):
                         "./lockstep run 10 --variant rank-as-device-index --world-size 1", "./lockstep exercise start no-such",
                         "./lockstep explain padding-overruns --python"):
             self.assertNotEqual(wrong_with(command, described), "", command)
+
+    def test_each_lesson_says_how_to_run_and_mend_it_in_python(self):
+        for page in ROOT.glob("lessons/[0-9]*/lesson.md"):
+            lesson, said = page.parent.name, commands_of(page)
+            if pitfalls(lesson) & set(programs()):
+                self.assertIn(f"./lockstep run {lesson} --python", said)
+            if named_by(lesson) in programs():
+                self.assertIn(f"./lockstep exercise start {lesson[:2]} --python", said)
 
     def test_a_shell_reads_them(self):
         for command in shown():

@@ -162,7 +162,7 @@ class Python(unittest.TestCase):
                 names.check(page_python.tree_of(snippet))
 
     def test_what_is_wrong_is_seen(self):
-        for text in ("dist.all_reduced(t)", "dist.all_reduce(t, average=True)", "torch.randn(3, generater=None)", "loader.sampler.set_epochs(1)",
+        for text in ("dist.all_reduced(t)", "dist.all_reduce(t, average=True)", "torch.randn(3, seeded=None)", "loader.sampler.set_epochs(1)",
                      "torch.optim.SGD(parameters, rate=1)", "unheard(1)", "torch.Generator().manual_seeds(0)", "optimizer.zero_grad(1, 2)",
                      "from torch.utils.data import DistributedLoader", "torch.cuda.current_stream().waits()", "dist.barrier("):
             with self.subTest(text), self.assertRaises((Wrong, SyntaxError)):

@@ -38,14 +38,17 @@ BEFORE = {
     "mean-of-local-means": "targets = targets[:n]; n = torch.tensor(n)",
     "optimizer-built-on-other-parameters": "layer = torch.nn.Linear(2, 2)",
     "parameter-ready-twice": "first, second = module(inputs).sum(), module(inputs).mean()",
-    "no-sync-around-backward-only": "optimizer.zero_grad()\nwith ddp.no_sync(): ddp(inputs[rank:rank + 4]).square().sum().backward()",
+    "no-sync-around-backward-only": "optimizer.zero_grad()\nwith ddp.no_sync(): ddp(inputs[rank:rank + 4]).square().sum().backward()\n"
+                                    "loss = module.loss(inputs)",
+    "no-warmup": "warmup = LinearLR(optimizer, start_factor=0.1, total_iters=n)",
+    "scheduler-or-rng-state-missing": "dist.all_gather_object(states, torch.get_rng_state())",
     "worker-streams-copied": "torch.utils.data._utils.worker._worker_info = torch.utils.data._utils.worker.WorkerInfo("
                              "id=0, num_workers=1, seed=1, dataset=data)\nself = types.SimpleNamespace(epoch=0, rng=np.random.default_rng(0))",
 }
 # What a right job prints, on each rank.
 ZEROS = r"\[0\.0, 0\.0\]"
 PRINTS = {
-    "double-average": r"1\.0\d*|0\.9999\d*|tensor\(1\.(?:0000)?\)", "sum-not-mean": r"tensor\(1\.(?:0000)?\)",
+    "double-average": r"tensor\(1\.(?:0000)?\)", "sum-not-mean": r"tensor\(1\.(?:0000)?\)",
     "accumulation-not-divided": r"tensor\(1\.(?:0000)?\)", "forward-bypasses-wrapper": ZEROS, "no-gradient-sync": ZEROS,
     "no-initial-broadcast": ZEROS, "no-sharding": r"1 64 64", "sharded-twice": "64", "shards-overlap": "64 64",
     "stream-not-sharded": "1 32", "uneven-batches": r"\[4, 4\]", "no-sync-around-backward-only": "False",
@@ -64,7 +67,10 @@ def is_of_another_place(snippet, tree):
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr == "cuda":
             return True
-        if isinstance(node, ast.Constant) and (node.value is ... or (isinstance(node.value, str) and re.match("cuda:|nccl", node.value))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.match("cuda:|nccl", node.value):
+            return True
+        given = [*node.args, *(one.value for one in node.keywords)] if isinstance(node, ast.Call) else []
+        if any(isinstance(one, ast.Constant) and one.value is ... for one in given):
             return True
         if isinstance(node, ast.keyword) and node.arg == "device_ids":
             return True
@@ -82,8 +88,9 @@ def run_one(snippet, names):
     return printed.getvalue().strip()
 
 
-def fresh(page, folder):
-    names = {**page_python.job(folder), "types": page_python.types}
+def fresh(page, folder, made):
+    """The names of a job, and what the page has made before."""
+    names = {**made, **page_python.job(folder), "types": page_python.types}
     pathlib.Path(names["temporary"]).touch()
     exec(BEFORE.get(page.stem, ""), names)
     return names
@@ -95,12 +102,14 @@ def as_rank(rank, folder):
     os.environ.update(LOCAL_RANK=str(rank), RANK=str(rank), WORLD_SIZE=str(RANKS))
     dist.init_process_group("gloo", store=dist.FileStore(os.path.join(folder, "store"), RANKS), rank=rank, world_size=RANKS,
                             timeout=timedelta(seconds=TIMEOUT_S))
-    ran, page, names = 0, None, None
+    ran, page, made = 0, None, {}
     for snippet in page_python.snippets():
         if is_of_another_place(snippet, page_python.tree_of(snippet)):
             continue
-        if snippet.page != page or snippet.kind != "call":
-            page, names = snippet.page, fresh(snippet.page, folder)
+        if snippet.page != page:
+            page, made = snippet.page, {}
+            torch.utils.data._utils.worker._worker_info = None
+        names = fresh(page, folder, made)
         print(f"{rank}: {page.stem}: {' '.join(snippet.text.split())}", file=sys.stderr, flush=True)
         try:
             said = run_one(snippet, names)
@@ -110,7 +119,8 @@ def as_rank(rank, folder):
             ran += 1
             if snippet.kind == "block" and page.stem in PRINTS and not re.fullmatch(PRINTS[page.stem], said):
                 print(f"WRONG {page.stem}: {snippet.text}\nprints {said!r}, not {PRINTS[page.stem]}", flush=True)
-        torch.utils.data._utils.worker._worker_info = None
+        names["file"].close()
+        made = names if snippet.kind == "call" else made
         dist.barrier()
     print(f"RAN {ran}", flush=True)
     dist.destroy_process_group()
