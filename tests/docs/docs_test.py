@@ -108,9 +108,9 @@ class Shown(unittest.TestCase):
         self.assertGreater(len(course), 80)
         for command in course:
             self.assertEqual(wrong_with(command, described), "", command)
-        for command in ("./lockstep run 99", "./lockstep run 05 --variant no-sharding", "./lockstep run 02 --python", "./lockstep start 6",
+        for command in ("./lockstep run 99", "./lockstep run 05 --variant no-sharding", "./lockstep start 6",
                         "./lockstep run 10 --variant rank-as-device-index --world-size 1", "./lockstep exercise start no-such",
-                        "./lockstep explain padding-overruns --python"):
+                        "./lockstep run 05 --python --variant no-sharding", "./lockstep explain no-such --python"):
             self.assertNotEqual(wrong_with(command, described), "", command)
 
     def test_each_lesson_says_how_to_run_and_mend_it_in_python(self):
