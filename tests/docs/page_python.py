@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.nn.functional
 import torch.utils.checkpoint
-from page_commands import COMMAND, FENCED, INDENTED, INLINE, PAGES
+from page_commands import COMMAND, FENCED, INDENTED, INLINE, PAGES, ROOT
 from torch.distributed.algorithms.join import Join
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
@@ -33,7 +33,11 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset
 
+sys.path.append(str(ROOT / "python"))
+import lockstep_torch  # noqa: E402
+
 MODULES = {
+    "lockstep_torch": lockstep_torch,
     "torch": torch, "dist": dist, "F": functional, "nn": torch.nn, "np": numpy, "numpy": numpy, "os": os, "glob": glob,
     "itertools": itertools, "collections": collections, "socket": socket, "random": random, "mp": torch.multiprocessing,
     "timedelta": timedelta, "Counter": collections.Counter, "DataLoader": DataLoader, "DistributedSampler": DistributedSampler,
@@ -88,7 +92,7 @@ def calls_of(text):
     prose = INDENTED.sub("\n", FENCED.sub("", text))
     found = {}
     for code in INLINE.finditer(prose):
-        root = re.match(r"(\w+)[.(]", code[1])
+        root = re.match(r"(?:import \w+; )?(\w+)[.(]", code[1])
         if root and root[1] in MODULES and not CPP.search(code[1]) and "(" in code[1]:
             found[code.start()] = code[1]
     for paragraph in IN_PYTHON.finditer(prose):
@@ -163,7 +167,7 @@ def job(folder):
         "g": flat, "one": flat, "norm": flat.norm(), "t": torch.ones(3), "tensor": torch.ones(3), "flag": torch.zeros(1),
         "rows": inputs, "p": next(ddp.parameters()), "batches": torch.tensor(len(loader)), "features": module.trunk(inputs),
         "groups": 2, "channels": FEATURES, "lengths": [SAMPLES // 2, SAMPLES // 2], "losses": torch.ones(2), "counts": torch.ones(2),
-        "gathered": [module.trunk(inputs)], "hits": count.clone(), "count": count, "loss_sum": 1.0, "updates_made": 1,
+        "gathered": [module.trunk(inputs)], "hits": count.clone(), "count": count, "loss_sum": 1.0, "per_sample": torch.ones(BATCH), "updates_made": 1,
         "microbatches": [inputs[:BATCH], inputs[BATCH:]], "batch_ids": list(range(BATCH)), "ids": list(sampler), "files": ["a", "b"],
         "folder": folder, "pattern": os.path.join(folder, "*"), "path": path, "state": state, "new": f"{path}.new",
         "classes": CLASSES, "evaluate": lambda model: model(inputs).sum().item(), "buffer": module.bn.running_mean,

@@ -56,7 +56,8 @@ PRINTS = {
     "missing-set-epoch": r"0 \[\d+(?:, \d+){9}\]", "replica-buffers-lost": r"\[\]", "norm-reduced-twice": r"[\d.]+",
     "local-hits-global-count": r"\{\(32\.0, 32\.0\)\}", "schedule-length-ignores-world-size": "0 of 0", "resume-mid-epoch-replays": r"Counter\(\{1: 32\}\)",
 }
-ELSEWHERE = {"init_process_group", "destroy_process_group", "spawn", "side"}  # a job has one group; `side` is a stream
+# A job has one group; `side` is a stream; what is told to watch is tested by python.tells.
+ELSEWHERE = {"init_process_group", "destroy_process_group", "spawn", "side", "lockstep_torch"}
 FULLY_SHARDED = "model.clip_grad_norm_"  # FSDP wants a GPU
 
 
