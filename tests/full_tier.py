@@ -13,7 +13,7 @@ phase by phase, so that a phase run alone replaces its own entry only.
   matrix       what our detectors name, of every variant on 2, 3, 4 and 8 ranks with seeds 0 to 2, at each level
                (tests/matrix.py): two hours and more
   mutants      three programs under every operator, on 2 and 3 ranks: what is found of faults without a lesson
-  side-by-side 53 pitfalls as Python programs under PyTorch's own means
+  side-by-side pitfalls as Python programs under PyTorch's own means
   silence      what each silent pitfall costs, ten seeds
   exercises    every lesson's exercise fails as it is handed out, and passes as the lesson has it
   consumer     another project that takes this one as a subdirectory, as docs/library.md shows
@@ -21,7 +21,12 @@ phase by phase, so that a phase run alone replaces its own entry only.
                names a fault, passes its own tests, and refuses the other torch
   programs     healthy Python programs as others write them: nothing found, and the same bits as without watching
   resumed      Python jobs that go on from a checkpoint: what they lost is named, and where nothing was, nothing is
-  twins        53 pitfalls as Python scripts: each passes its own oracle, and is named as its measured score says
+  twins        pitfalls as Python scripts: each passes its own oracle, and is named as its measured score says
+  hangs        Python jobs that hang under watch: each is ended, and the rank that does not come is named
+  tells        Python scripts that tell watch what only they know: what needs a call is named with it
+  in-python    run and exercise with --python, on one pitfall
+  pages        the commands of the lessons' pages: each ends as its page says, and prints what is quoted of it
+  snippets     the pages' Python code, in a job of two ranks
 """
 
 import datetime
@@ -168,9 +173,29 @@ def detectors():
 
 
 def script(*words):
-    """A Python script of the tree that measures, and exits with 0 where all is well."""
+    """A Python script of the tree that measures or tests, and exits with 0 where all is well."""
     code, output = run([sys.executable, *words], 5400)
     return code == 0, (output.strip().splitlines() or ["nothing was printed"])[-1][:200], output
+
+
+# The tests of label full that are scripts, with the folder of the build that they take ("": the build folder).
+SCRIPTS = {
+    "programs": ("python/tests/programs_test.py", "python"),
+    "resumed": ("python/tests/resumed_test.py", "python"),
+    "twins": ("python/tests/twins_test.py", "python"),
+    "hangs": ("python/tests/hangs_test.py", "python"),
+    "tells": ("python/tests/tells_test.py", "python"),
+    "in-python": ("tests/course/in_python_test.py", "python"),
+    "pages": ("tests/docs/lesson_pages_test.py", ""),
+    "snippets": ("tests/docs/page_snippets_test.py", ""),
+}
+INSTALL = "python/tests/install_test.py"
+
+
+def of_ctest(phase):
+    """A phase that runs one such script."""
+    name, folder = SCRIPTS[phase]
+    return lambda: script(name, str(build_folder() / folder))
 
 
 def mutants():
@@ -204,7 +229,7 @@ def install():
     newest = ROOT / ".lockstep" / f"torch-{NEWEST}" / "bin" / "python"
     results = []
     for python, other in ((sys.executable, newest), (newest, sys.executable)):
-        code, output = run([str(python), "python/tests/install_test.py", str(other)], 3600)
+        code, output = run([str(python), INSTALL, str(other)], 3600)
         log += output
         results.append(code)
     return results == [0, 0], f"exit codes {results} with the default torch and {NEWEST}", log
@@ -224,9 +249,7 @@ PHASES = {
     "exercises": exercises,
     "consumer": consumer,
     "install": install,
-    "programs": lambda: script("python/tests/programs_test.py", str(build_folder() / "python")),
-    "resumed": lambda: script("python/tests/resumed_test.py", str(build_folder() / "python")),
-    "twins": lambda: script("python/tests/twins_test.py", str(build_folder() / "python")),
+    **{phase: of_ctest(phase) for phase in SCRIPTS},
 }
 
 

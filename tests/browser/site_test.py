@@ -3,6 +3,7 @@
 Run by the Python of the project's environment: site_test.py
 """
 
+import itertools
 import pathlib
 import subprocess
 import sys
@@ -44,11 +45,11 @@ class Site(unittest.TestCase):
             self.assertTrue((self.html / page.relative_to(ROOT).with_suffix(".html")).exists(), page)
 
     def test_pages_can_be_read_by_everybody(self):
-        for dark, size in ((False, browser.WIDE), (True, browser.NARROW)):
+        for theme, size in itertools.product(("light", "dark"), (browser.WIDE, browser.NARROW)):
             self.browser.resize(size)
-            self.browser.media({"prefers-color-scheme": "dark" if dark else "light"})
+            self.browser.media({"prefers-color-scheme": theme})
             for page in PAGES:
-                with self.subTest(page, size=size):
+                with self.subTest(page, size=size, theme=theme):
                     self.open(page)
                     self.assertEqual(self.browser.js(BROKEN), [])
                     self.assertFalse(self.browser.js(OVERFLOWS), f"{page} is wider than {size[0]} px")
