@@ -22,6 +22,7 @@ phase by phase, so that a phase run alone replaces its own entry only.
   programs     healthy Python programs as others write them: nothing found, and the same bits as without watching
   resumed      Python jobs that go on from a checkpoint: what they lost is named, and where nothing was, nothing is
   twins        53 pitfalls as Python scripts: each passes its own oracle, and is named as its measured score says
+  pictures     what the lessons' pictures are drawn from, measured again: all but the times is as it was written
 """
 
 import datetime
@@ -227,6 +228,7 @@ PHASES = {
     "programs": lambda: script("python/tests/programs_test.py", str(build_folder() / "python")),
     "resumed": lambda: script("python/tests/resumed_test.py", str(build_folder() / "python")),
     "twins": lambda: script("python/tests/twins_test.py", str(build_folder() / "python")),
+    "pictures": lambda: script("lessons/pictures/measure.py", str(build_folder()), "--check"),
 }
 
 

@@ -44,6 +44,7 @@ LIBRARIES = {"train": "DDP, samplers, schedules and what else a training loop ne
 MENDED = [('role="heading"', 'role="heading" aria-level="2"'), ('<aside class="sidebar-drawer"', '<aside aria-label="Pages" class="sidebar-drawer"'),
           ('<aside class="toc-drawer', '<aside aria-label="On this page" class="toc-drawer'), ("<pre>", '<pre tabindex="0">'),
           ('<div class="table-wrapper', '<div tabindex="0" class="table-wrapper')]
+PICTURE_BEGINS = re.compile(r'<p>(?=<img [^>]*class="only-light")')
 
 
 def toctree(entries, caption=""):
@@ -145,6 +146,7 @@ def build(out):
             text = page.read_text(encoding="utf-8")
             for before, after in MENDED:
                 text = text.replace(before, after)
+            text = PICTURE_BEGINS.sub('<p class="picture" tabindex="0">', text)
             page.write_text(text, encoding="utf-8")
         shutil.copyfile(out / "html" / "README.html", out / "html" / "index.html")
     return done.returncode

@@ -34,10 +34,13 @@ def draw():
     same = ", ".join(named(call) for call in calls if call["rank"] == 0 and call["sequence"] < sequence)
     picture.text(FIRST, 30, f"calls: {same}", "soft", "start", "small")
     picture.text(END, 30, f"timeout after {waited:.1f} s", "soft", "end", "small")
+    free = {}  # from where on a rank's row has room for the next number
     for call in calls:
         start, y, colour = place(call["entered_s"]), 66 + 52 * call["rank"], COLOURS[call["rank"]]
         if call["sequence"] < sequence:
-            picture.text(start, y - 5, call["sequence"], "soft", "start", "small")
+            label = max(start, free.get(call["rank"], start))
+            free[call["rank"]] = label + 20
+            picture.text(label, y - 5, call["sequence"], "soft", "start", "small")
             picture.box(start, y, place(call["left_s"]) - start, 26, edge=colour)
         else:
             edge, ink = ("bad", "bad") if call["rank"] == odd else (colour, "ink")

@@ -29,6 +29,14 @@ PICTURES = """const shown = [...document.images].filter(image => image.checkVisi
               return shown.every(image => image.complete && image.naturalWidth) && shown.map(image => {
                 const box = image.getBoundingClientRect();
                 return {x: box.x + scrollX, y: box.y + scrollY}})"""
+# A picture's words that leave it or touch others.
+CRAMPED = """const svg = document.documentElement, words = [...svg.querySelectorAll('text')].map(text => ({said: text.textContent, box: text.getBBox()}));
+             const {width, height} = svg.viewBox.baseVal;
+             const outside = ({box}) => box.x < 2 || box.y < 0 || box.x + box.width > width - 2 || box.y + box.height > height;
+             const apart = (a, b) => a.x + a.width + 2 < b.x || b.x + b.width + 2 < a.x || a.y + a.height <= b.y + 3 || b.y + b.height <= a.y + 3;
+             return [...words.filter(outside).map(one => one.said + ' leaves the picture'),
+                     ...words.flatMap((one, at) => words.slice(at + 1).filter(other => !apart(one.box, other.box))
+                                                        .map(other => one.said + ' touches ' + other.said))]"""
 BROKEN = "return [...document.images].filter(image => !image.complete || image.naturalWidth === 0).map(image => image.src)"
 
 
@@ -79,6 +87,14 @@ class Site(unittest.TestCase):
                         self.browser.wait(SWITCHED, theme, what=f"the switch to {theme}")
                     [place] = self.browser.wait(PICTURES, what="a picture that is loaded")
                     self.assertEqual(self.browser.colour(place["x"] + 5, place["y"] + 5), svg.COLOURS["paper"][theme == "dark"])
+
+    def test_the_words_of_a_picture_lie_apart_and_within_it(self):
+        pictures = sorted((ROOT / "lessons").glob("*/*.svg"))
+        self.assertGreater(len(pictures), 15)
+        for picture in pictures:
+            with self.subTest(picture.parent.name):
+                self.browser.open(picture)
+                self.assertEqual(self.browser.js(CRAMPED), [])
 
     def test_a_search_finds_a_pitfall(self):
         self.browser.resize(browser.WIDE)
