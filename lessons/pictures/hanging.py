@@ -52,7 +52,8 @@ def draw():
     picture.line(END, 38, END, 216, "ink", dashed=True)
     picture.arrow(FIRST, 216, 625, 216)
     picture.line(GAP + 1, 209, GAP + 7, 223, "paper", width=7)
-    for ms in range(0, 9, 2):
+    whole = 1e3 * (HUNG - FIRST) / scale
+    for ms in range(0, int(whole) + 1, next(step for step in (2, 5, 10, 20, 50, 100, 1000) if whole / step < 7)):
         picture.text(place(begin + ms / 1e3), 234, f"{ms} ms", "soft", more="small")
     picture.text(330, 266, f"Rank {odd} waits in a {at_odd}, the others in a {other}, until the timeout.")
     return picture.written()
