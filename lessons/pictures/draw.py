@@ -10,7 +10,7 @@ import sys
 import xml.etree.ElementTree as xml
 
 HERE = pathlib.Path(__file__).resolve().parent
-NO_PICTURES = {"draw", "svg", "figures"}  # nor is what measures
+NO_PICTURES = {"draw", "svg", "figures"}  # nor are measure.py and its parts
 
 
 def drawn():
