@@ -9,7 +9,6 @@ written: what does not hang on time must be as it was written, and every picture
 import argparse
 import importlib
 import json
-import math
 import os
 import pathlib
 import statistics
@@ -25,8 +24,6 @@ import torch  # noqa: E402
 from torch.utils.data import DistributedSampler  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
-TIMES = ("_ms", "_s")  # how the names of what hangs on time end
-RELATIVE = 1e-3  # other processors round otherwise
 
 
 def dealt(samples, ranks, epochs, set_epoch=True):
@@ -77,21 +74,9 @@ def measured(build):
                 **{picture.__name__: picture(runs) for picture in measure_runs.PICTURES}}
 
 
-def differences(before, now, place=""):
-    """Where two measurements differ in what does not hang on time."""
-    if isinstance(before, dict) and isinstance(now, dict):
-        keys = [key for key in {**before, **now} if not key.endswith(TIMES)]
-        return [line for key in keys for line in differences(before.get(key), now.get(key), f"{place}.{key}")]
-    if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
-        return [line for at, both in enumerate(zip(before, now, strict=True)) for line in differences(*both, f"{place}[{at}]")]
-    if isinstance(before, float) and isinstance(now, float) and math.isclose(before, now, rel_tol=RELATIVE, abs_tol=1e-9):
-        return []
-    return [] if before == now else [f"{place.removeprefix('.')}: {before} was written, {now} is measured"]
-
-
 def check(now):
     """What is wrong, a line each. Where nothing is, the pictures are drawn, which raises where one cannot be."""
-    wrong = differences(json.loads(figures.FILE.read_text(encoding="utf-8")), now)
+    wrong = figures.differences(json.loads(figures.FILE.read_text(encoding="utf-8")), now)
     if wrong:
         return wrong
     with tempfile.TemporaryDirectory(prefix="lockstep-pictures-") as folder:
