@@ -61,7 +61,7 @@ def draw():
             waits_for = f"layer {left_out}" if number == stuck else f"bucket {stuck}"
             bucket(picture, top + 12 + 32 * number, number, layers, FIGURES[case], waits_for)
     picture.arrow(100, 346, 615, 346)
-    for ms in range(0, int(LONGEST) + 5, 50):
+    for ms in range(0, int(LONGEST) + 1, next(step for step in (5, 10, 20, 50, 100, 200, 1000) if LONGEST / step < 7)):
         picture.text(place(ms), 364, f"{ms} ms", "soft", more="small")
     picture.text(20, 391, "rank 1 of 2", COLOUR, "start", "bold")
     picture.dot(188, 386, COLOUR)
