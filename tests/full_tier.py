@@ -27,6 +27,7 @@ phase by phase, so that a phase run alone replaces its own entry only.
   in-python    run and exercise with --python, on one pitfall
   pages        the commands of the lessons' pages: each ends as its page says, and prints what is quoted of it
   snippets     the pages' Python code, in a job of two ranks
+  pictures     what the lessons' pictures are drawn from, measured again: all but the times is as it was written
 """
 
 import datetime
@@ -250,6 +251,7 @@ PHASES = {
     "consumer": consumer,
     "install": install,
     **{phase: of_ctest(phase) for phase in SCRIPTS},
+    "pictures": lambda: script("lessons/pictures/measure.py", str(build_folder()), "--check"),
 }
 
 

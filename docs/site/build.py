@@ -20,6 +20,9 @@ USAGE, COULD_NOT_RUN, INTERRUPTED = 2, 3, 130
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:]+)\)")
+PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)]+)\.svg\)")
+# What lessons/pictures/svg.py writes for a dark theme.
+DARK_RULES = re.compile(r"@media\(prefers-color-scheme:dark\)\{((?:[^{}]*\{[^{}]*\})*)\}")
 FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
 # What README's menu has, in this order; lessons are added.
 MARK = ".made-by-lockstep-docs"
@@ -41,6 +44,7 @@ LIBRARIES = {"train": "DDP, samplers, schedules and what else a training loop ne
 MENDED = [('role="heading"', 'role="heading" aria-level="2"'), ('<aside class="sidebar-drawer"', '<aside aria-label="Pages" class="sidebar-drawer"'),
           ('<aside class="toc-drawer', '<aside aria-label="On this page" class="toc-drawer'), ("<pre>", '<pre tabindex="0">'),
           ('<div class="table-wrapper', '<div tabindex="0" class="table-wrapper')]
+PICTURE_BEGINS = re.compile(r'<p>(?=<img [^>]*class="only-light")')
 
 
 def toctree(entries, caption=""):
@@ -100,12 +104,26 @@ def copied(source):
             text += toctree(f"pitfalls/{each.stem}" for each in sorted(page.parent.glob("pitfalls/*.md")))
         elif name not in in_menu and page.parent.name != "pitfalls":
             text = "---\norphan: true\n---\n" + text
-        page.write_text(without_folders(text, page), encoding="utf-8")
+        page.write_text(in_both_themes(without_folders(text, page), page), encoding="utf-8")
 
 
 def without_folders(text, page):
     """A link to a folder, which GitHub shows and a site cannot, becomes its words."""
     return LINK.sub(lambda link: link[1] if (page.parent / link[2]).is_dir() else link[0], text)
+
+
+def in_both_themes(text, page):
+    """A picture knows the system's theme, not the site's switch. So the site has a light and a dark one of each, and furo shows one."""
+    def both(shown):
+        picture = page.parent / f"{shown[2]}.svg"
+        drawn = picture.read_text(encoding="utf-8")
+        if len(DARK_RULES.findall(drawn)) != 1:
+            raise ValueError(f"{picture} does not have rules for a dark theme once")
+        for theme, rules in (("light", ""), ("dark", r"\1")):
+            picture.with_name(f"{picture.stem}-{theme}.svg").write_text(DARK_RULES.sub(rules, drawn), encoding="utf-8")
+        return "".join(f"![{shown[1]}]({shown[2]}-{theme}.svg){{.only-{theme}}}" for theme in ("light", "dark"))
+
+    return PICTURE.sub(both, text)
 
 
 def build(out):
@@ -128,6 +146,7 @@ def build(out):
             text = page.read_text(encoding="utf-8")
             for before, after in MENDED:
                 text = text.replace(before, after)
+            text = PICTURE_BEGINS.sub('<p class="picture" tabindex="0">', text)
             page.write_text(text, encoding="utf-8")
         shutil.copyfile(out / "html" / "README.html", out / "html" / "index.html")
     return done.returncode

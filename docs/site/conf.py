@@ -12,4 +12,6 @@ html_theme = "furo"
 html_title = "Lockstep"
 html_show_sphinx = False
 html_copy_source = False
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
 html_theme_options = {"navigation_with_keys": True}

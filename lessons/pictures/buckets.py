@@ -6,7 +6,7 @@ from svg import Picture
 FILE = "14_unused_parameters/picture.svg"
 COLOUR = "two"  # rank 1's
 FIGURES = measured("buckets")
-LONGEST = max(FIGURES[case]["backward_ended"] for case in ("whole", "left_out"))
+LONGEST = max(FIGURES[case]["backward_ended_ms"] for case in ("whole", "left_out"))
 
 
 def place(ms):
@@ -22,9 +22,9 @@ def backward(picture, y, times):
     picture.text(20, y + 17, "layer", "soft", "start", "small")
     begin = 0
     for layer in times["ready"]:
-        span(picture, y, begin, layer["at"], layer["layer"], "line")
-        begin = layer["at"]
-    end = place(times["backward_ended"])
+        span(picture, y, begin, layer["at_ms"], layer["layer"], "line")
+        begin = layer["at_ms"]
+    end = place(times["backward_ended_ms"])
     picture.line(end, y - 6, end, y + 122, "ink", dashed=True)
     picture.text(end, y - 12, "backward returns", "soft", "end" if end > 400 else "start", "small")
 
@@ -32,11 +32,11 @@ def backward(picture, y, times):
 def bucket(picture, y, number, layers, times, waits_for):
     """Dots where its gradients came, and its all-reduce if there was one."""
     picture.text(20, y + 17, f"bucket {number}", "soft", "start", "small")
-    ready = [layer["at"] for layer in times["ready"] if layer["layer"] in layers]
+    ready = [layer["at_ms"] for layer in times["ready"] if layer["layer"] in layers]
     reduced = [own for own in times["buckets"] if own["layers"] == layers]
     if reduced:
-        picture.line(place(ready[0]), y + 12, place(reduced[0]["started"]), y + 12, COLOUR)
-        span(picture, y, reduced[0]["started"], reduced[0]["ended"], "", COLOUR)
+        picture.line(place(ready[0]), y + 12, place(reduced[0]["started_ms"]), y + 12, COLOUR)
+        span(picture, y, reduced[0]["started_ms"], reduced[0]["ended_ms"], "", COLOUR)
     else:
         picture.line(place(ready[0]), y + 12, 615, y + 12, "bad", dashed=True)
         picture.text(615, y + 6, f"waits for {waits_for}", "bad", "end", "small")
@@ -61,7 +61,7 @@ def draw():
             waits_for = f"layer {left_out}" if number == stuck else f"bucket {stuck}"
             bucket(picture, top + 12 + 32 * number, number, layers, FIGURES[case], waits_for)
     picture.arrow(100, 346, 615, 346)
-    for ms in range(0, int(LONGEST) + 5, 50):
+    for ms in range(0, int(LONGEST) + 1, next(step for step in (5, 10, 20, 50, 100, 200, 1000) if LONGEST / step < 7)):
         picture.text(place(ms), 364, f"{ms} ms", "soft", more="small")
     picture.text(20, 391, "rank 1 of 2", COLOUR, "start", "bold")
     picture.dot(188, 386, COLOUR)

@@ -10,13 +10,13 @@ import sys
 import xml.etree.ElementTree as xml
 
 HERE = pathlib.Path(__file__).resolve().parent
-NO_PICTURES = {"draw", "svg", "figures", "measure", "measure_buckets"}
+NO_PICTURES = {"draw", "svg", "figures"}  # nor are measure.py and its parts
 
 
 def drawn():
     """{file: its text}: the pictures, and the pages that show them."""
     sys.path.insert(0, str(HERE))
-    names = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in NO_PICTURES)
+    names = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in NO_PICTURES and not path.stem.startswith("measure"))
     made = {}
     for module in map(importlib.import_module, names):
         file, picture = HERE.parent / module.FILE, module.draw()

@@ -34,10 +34,13 @@ def draw():
     same = ", ".join(named(call) for call in calls if call["rank"] == 0 and call["sequence"] < sequence)
     picture.text(FIRST, 30, f"calls: {same}", "soft", "start", "small")
     picture.text(END, 30, f"timeout after {waited:.1f} s", "soft", "end", "small")
+    free = {}  # from where on a rank's row has room for the next number
     for call in calls:
         start, y, colour = place(call["entered_s"]), 66 + 52 * call["rank"], COLOURS[call["rank"]]
         if call["sequence"] < sequence:
-            picture.text(start, y - 5, call["sequence"], "soft", "start", "small")
+            label = max(start, free.get(call["rank"], start))
+            free[call["rank"]] = label + 20
+            picture.text(label, y - 5, call["sequence"], "soft", "start", "small")
             picture.box(start, y, place(call["left_s"]) - start, 26, edge=colour)
         else:
             edge, ink = ("bad", "bad") if call["rank"] == odd else (colour, "ink")
@@ -49,7 +52,8 @@ def draw():
     picture.line(END, 38, END, 216, "ink", dashed=True)
     picture.arrow(FIRST, 216, 625, 216)
     picture.line(GAP + 1, 209, GAP + 7, 223, "paper", width=7)
-    for ms in range(0, 9, 2):
+    whole = 1e3 * (HUNG - FIRST) / scale
+    for ms in range(0, int(whole) + 1, next(step for step in (2, 5, 10, 20, 50, 100, 1000) if whole / step < 7)):
         picture.text(place(begin + ms / 1e3), 234, f"{ms} ms", "soft", more="small")
     picture.text(330, 266, f"Rank {odd} waits in a {at_odd}, the others in a {other}, until the timeout.")
     return picture.written()

@@ -1,21 +1,29 @@
 """Measures what the pictures are drawn from, and writes reports/measured/pictures.json.
 
-usage: .lockstep/torch-2.11.0/bin/python lessons/pictures/measure.py [LOCKSTEP]
+usage: .lockstep/torch-2.11.0/bin/python lessons/pictures/measure.py BUILD [--check]
 
-LOCKSTEP runs the lessons; it is ./lockstep unless told. draw.py then draws, and needs no torch.
+BUILD is a build folder with the lessons' programs. draw.py then draws, and needs no torch. With --check nothing is
+written: what does not hang on time must be as it was written, and every picture must come out of what was measured.
 """
 
+import argparse
+import importlib
 import json
+import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
 
-from torch.utils.data import DistributedSampler
+sys.dont_write_bytecode = True
+import figures  # noqa: E402
+import measure_images  # noqa: E402
+import measure_runs  # noqa: E402
+import torch  # noqa: E402
+from torch.utils.data import DistributedSampler  # noqa: E402
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-FILE = ROOT / "reports/measured/pictures.json"
-LESSON, VARIANT = "09_hanging_collective", "rank-conditional-collective"
+HERE = pathlib.Path(__file__).resolve().parent
 
 
 def dealt(samples, ranks, epochs, set_epoch=True):
@@ -40,31 +48,57 @@ def orders():
     return {"samples": 16, "ranks": 2, **of_rank_0}
 
 
-def hanging(lockstep, folder):
-    """Where the ranks part, and each rank's calls from three before that on."""
-    subprocess.run([lockstep, "run", LESSON, "--variant", VARIANT, "--world-size", "3", "--trace", folder],
-                   check=True)
-    said = subprocess.run([lockstep, "diagnose", f"{folder}/{LESSON}/{VARIANT}", "--json", "--pictures"],
-                          stdout=subprocess.PIPE, text=True).stdout
-    timeline = json.loads(said)["pictures"]["timeline"]
-    parted = timeline["first_difference"]
-    return {"sequence": parted["sequence"], "ranks": parted["ranks"],
-            "calls": [call for call in timeline["calls"] if call["sequence"] >= parted["sequence"] - 3]}
+def two_halves(batch=8, feature=4):
+    """What one feature of a first layer is for a batch of images, which two ranks share; and its statistics."""
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(784, 256)
+    values = layer(measure_images.first(batch)[0])[:, feature].tolist()
+    halves = [values[:batch // 2], values[batch // 2:]]
+    return {"halves": halves, "statistics": [{"mean": statistics.fmean(part), "variance": statistics.pvariance(part)}
+                                             for part in [*halves, values]]}
 
 
-def buckets(folder):
-    subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
-                    pathlib.Path(__file__).with_name("measure_buckets.py"), f"{folder}/buckets.json"], check=True)
-    return json.loads(pathlib.Path(folder, "buckets.json").read_text(encoding="utf-8"))
+def of_two_ranks(script, folder):
+    """What a script that torchrun starts on two ranks writes."""
+    file = pathlib.Path(folder, f"{script}.json")
+    subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", HERE / f"{script}.py", file],
+                   check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+def measured(build):
+    with tempfile.TemporaryDirectory(prefix="lockstep-pictures-") as folder:
+        runs = measure_runs.Runs(build, folder)
+        return {"shares": shares(), "orders": orders(), "two_halves": two_halves(),
+                "mean_gradient": of_two_ranks("measure_mean_gradient", folder), "buckets": of_two_ranks("measure_buckets", folder),
+                **{picture.__name__: picture(runs) for picture in measure_runs.PICTURES}}
+
+
+def check(now):
+    """What is wrong, a line each. Where nothing is, the pictures are drawn, which raises where one cannot be."""
+    wrong = figures.differences(json.loads(figures.FILE.read_text(encoding="utf-8")), now)
+    if wrong:
+        return wrong
+    with tempfile.TemporaryDirectory(prefix="lockstep-pictures-") as folder:
+        figures.FILE = pathlib.Path(folder, "pictures.json")
+        figures.FILE.write_text(json.dumps(now), encoding="utf-8")
+        importlib.import_module("draw").drawn()
+    return []
 
 
 def main():
-    lockstep = sys.argv[1] if len(sys.argv) > 1 else ROOT / "lockstep"
-    with tempfile.TemporaryDirectory() as folder:
-        figures = {"shares": shares(), "orders": orders(), "hanging": hanging(lockstep, folder),
-                   "buckets": buckets(folder)}
-    FILE.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("build", metavar="BUILD", type=pathlib.Path, help="a build folder with the lessons' programs")
+    parser.add_argument("--check", action="store_true", help="compare with what was written, and write nothing")
+    options = parser.parse_args()
+    now = measured(options.build.resolve())
+    if not options.check:
+        figures.FILE.write_text(json.dumps(now, indent=1) + "\n", encoding="utf-8")
+        return 0
+    wrong = check(now)
+    print("\n".join(wrong) or f"{len(now)} pictures' figures are as they were measured before")
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -42,7 +42,7 @@ class Times:
             weight.register_post_accumulate_grad_hook(self.comes)
 
     def comes(self, weight):
-        self.ready.append({"layer": self.number[weight], "at": self.now()})
+        self.ready.append({"layer": self.number[weight], "at_ms": self.now()})
 
     def now(self):
         return round(1e3 * (time.perf_counter() - self.begin), 2)
@@ -50,17 +50,17 @@ class Times:
     def of(self, loss):
         self.ready, self.buckets, self.begin = [], [], time.perf_counter()
         loss.backward()
-        return {"ready": self.ready, "buckets": self.buckets, "backward_ended": self.now()}
+        return {"ready": self.ready, "buckets": self.buckets, "backward_ended_ms": self.now()}
 
 
 def reduce(times, bucket):
     """DDP's all-reduce of a bucket, and when it starts and ends."""
-    times.buckets.append({"layers": [times.number[weight] for weight in bucket.parameters()], "started": times.now()})
+    times.buckets.append({"layers": [times.number[weight] for weight in bucket.parameters()], "started_ms": times.now()})
     own = times.buckets[-1]
 
     def ended(future):
         result = future.value()[0]
-        own["ended"] = times.now()
+        own["ended_ms"] = times.now()
         return result
 
     return dist.all_reduce(bucket.buffer().div_(dist.get_world_size()), async_op=True).get_future().then(ended)

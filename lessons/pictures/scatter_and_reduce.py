@@ -1,37 +1,61 @@
-"""Lesson 02: one step of DataParallel, one process with two devices."""
+"""Lesson 02: one step of DataParallel on two devices, as a run recorded it."""
 
-from svg import Picture
+from figures import measured
+from svg import Picture, signed
 
 FILE = "02_data_parallel/picture.svg"
-ROWS = [(80, "one"), (200, "two")]  # a device's top edge and colour
+COLOURS = ["one", "two"]
+ROWS = [70, 180]  # a device's top edge
+HEIGHT = 46
+# Where the box of each begins, its width, and what stands above it.
+COLUMNS = {"samples": (90, 110, "scatter", "samples"), "forward": (235, 90, "forward", "a replica each"),
+           "gradients": (360, 80, "reduce", "gradients"), "update": (470, 60, "update", "weights"),
+           "parameters": (560, 80, "replicate", "weights")}
 
 
 def draw():
-    picture = Picture(650, 320, "One step of DataParallel with two devices",
-                      "One process scatters a batch of four samples over two devices and copies the model from "
-                      "device 0 to device 1. Each device computes the gradient of its two samples. Device 0 takes "
-                      "the mean of both gradients and makes the update, while device 1 waits.")
-    for x, words in [(38, "batch"), (145, "1. scatter"), (260, "2. replicate"), (389, "3. forward, backward"),
-                     (518, "4. reduce"), (606, "5. update")]:
-        picture.text(x, 30, words, "soft", more="small")
-    for device, (y, colour) in enumerate(ROWS):
-        picture.text(112, y - 14, f"device {device}", colour, "start", "bold")
-        for at in range(2):
-            sample = 2 * device + at + 1
-            picture.box(22, 100 + 31 * (sample - 1), 32, 27, sample, edge=colour)
-            picture.box(112 + 36 * at, y, 32, 44, sample, edge=colour)
-        picture.arrow(60, 129 + 62 * device, 106, y + 22, colour)
-        picture.arrow(184, y + 22, 210, y + 22)
-        picture.box(216, y, 88, 44, ["model", "copy"][device], edge=colour)
-        picture.arrow(310, y + 22, 338, y + 22)
-        picture.box(344, y, 90, 44, "gradient", edge=colour)
-        picture.arrow(440, y + 22 - 14 * device, 482, 102 + 8 * device, colour)
-    (first, one), (second, _) = ROWS
-    picture.arrow(260, first + 48, 260, second - 4, one)
-    picture.box(488, first, 60, 44, "mean", edge=one)
-    picture.arrow(552, first + 22, 570, first + 22, one)
-    picture.box(574, first, 64, 44, "update", edge=one)
-    picture.line(488, second + 22, 636, second + 22, dashed=True)
-    picture.text(562, second + 14, "waits", "soft", more="small")
-    picture.text(325, 290, "All in one process. The next step copies the new weights from device 0 again.")
+    figures = measured("scatter_and_reduce")
+    at = {}
+    for event in figures:
+        at[event.get("what", event["event"])] = event["at_ms"]
+    assert list(at) == list(COLUMNS), at
+    batch = sorted((event["device"], event["first"], event["last"]) for event in figures if event["event"] == "samples")
+    moved = {}
+    for what, source, target in [("gradients", 1, 0), ("parameters", 0, 1)]:
+        transfers = [event for event in figures if event.get("what") == what]
+        assert all((event["from"], event["to"]) == (source, target) for event in transfers)
+        moved[what] = sum(event["bytes"] for event in transfers)
+    said = [f"{first} to {last}" for _, first, last in batch]
+    picture = Picture(680, 310, "One step of DataParallel on two devices, from a run",
+                      f"From a run of one process. Device 0 gets the samples {said[0]}, device 1 gets {said[1]}. Each runs "
+                      f"forward and backward. Device 1 sends its gradient, {moved['gradients']} bytes, to device 0, which "
+                      f"alone makes the update and sends the new weights, {moved['parameters']} bytes, to device 1.")
+    for name, (x, width, words, of_what) in COLUMNS.items():
+        picture.text(x + width / 2, 24, words, "ink", more="small bold")
+        picture.text(x + width / 2, 42, of_what, "soft", more="small")
+        picture.text(x + width / 2, 256, f"{signed(at[name], 2)} ms", "soft", more="small")
+    for device, (y, colour) in enumerate(zip(ROWS, COLOURS, strict=True)):
+        picture.text(10, y + 28, f"device {device}", colour, "start", "bold")
+        for name, words in [("samples", said[device]), ("forward", ["model", "copy"][device])]:
+            x, width, *_ = COLUMNS[name]
+            picture.box(x, y, width, HEIGHT, words, edge=colour)
+        picture.arrow(204, y + 23, 231, y + 23)
+    first, second = ROWS
+    picture.box(360, first, 80, HEIGHT, "mean", edge="one")
+    picture.arrow(329, first + 23, 356, first + 23, "one")
+    picture.box(360, second, 80, HEIGHT, "gradient", edge="two")
+    picture.arrow(329, second + 23, 356, second + 23, "two")
+    picture.arrow(400, second - 3, 400, first + HEIGHT + 4, "two")
+    picture.text(408, 152, f"{moved['gradients']} bytes", "soft", "start", "small")
+    picture.arrow(444, first + 23, 466, first + 23, "one")
+    picture.box(470, first, 60, HEIGHT, "update", edge="one")
+    picture.arrow(534, first + 23, 556, first + 23, "one")
+    picture.box(560, first, 80, HEIGHT, "weights", edge="one")
+    picture.arrow(600, first + HEIGHT + 3, 600, second - 4, "one")
+    picture.text(608, 152, f"{moved['parameters']} bytes", "soft", "start", "small")
+    picture.box(560, second, 80, HEIGHT, "copy", edge="two")
+    picture.line(444, second + 23, 554, second + 23, dashed=True)
+    picture.text(499, second + 16, "waits", "soft", more="small")
+    picture.text(10, 256, "done at", "soft", "start", "small")
+    picture.text(340, 292, "Both devices are driven by one process. The next step uses the copy.")
     return picture.written()

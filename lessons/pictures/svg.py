@@ -19,6 +19,11 @@ def _style():
             f"{rules(0)}@media(prefers-color-scheme:dark){{{rules(1)}}}")
 
 
+def signed(value, decimals):
+    """With a real minus sign."""
+    return f"{value:.{decimals}f}".replace("-", "\N{MINUS SIGN}")
+
+
 class Picture:
     def __init__(self, width, height, title, text):
         """`title` names the picture; `text` says what it shows, for those who cannot see it."""
@@ -49,6 +54,10 @@ class Picture:
     def line(self, x1, y1, x2, y2, colour="line", dashed=False, width=1.5):
         more = {"stroke_dasharray": "4 4"} if dashed else {}
         self._add("line", x1=x1, y1=y1, x2=x2, y2=y2, stroke_width=width, **{"class": f"s-{colour}"}, **more)
+
+    def curve(self, points, colour="line", width=2):
+        self._add("polyline", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in points), stroke_width=width,
+                  **{"class": f"s-{colour}"})
 
     def dot(self, x, y, colour="ink", radius=5):
         self._add("circle", cx=x, cy=y, r=radius, **{"class": colour})

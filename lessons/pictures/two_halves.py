@@ -1,55 +1,62 @@
-"""Lesson 06: one feature's values on two ranks, and the statistics of each half and of the whole batch."""
+"""Lesson 06: one feature of a batch of images on two ranks, and the statistics of each half and of the whole batch."""
 
+import math
 import statistics
 
-from svg import Picture
+from figures import measured
+from svg import Picture, signed
 
 FILE = "06_sync_batch_norm/picture.svg"
-HALVES = [[1, 3, 3, 5], [3, 7, 7, 11]]
 COLOURS = ["one", "two"]
-EXAMPLE = 3  # a value that both halves have
-
-
-def number(value):
-    """At most two decimals, with a real minus sign."""
-    return f"{value:.2f}".rstrip("0").rstrip(".").replace("-", "\N{MINUS SIGN}")
-
-
-def place(value):
-    return 90 + 27 * value
+LEFT, RIGHT = 90, 400
 
 
 def draw():
-    rows = [(f"rank {rank}", COLOURS[rank], [(value, COLOURS[rank]) for value in half])
-            for rank, half in enumerate(HALVES)]
-    rows.append(("both", "ink", [dot for _, _, dots in rows for dot in dots]))
-    everything = [value for half in HALVES for value in half]
-    variances = [number(statistics.pvariance(values)) for values in [*HALVES, everything]]
-    mean_of_variances = number(statistics.mean(map(statistics.pvariance, HALVES)))
+    figures = measured("two_halves")
+    halves, parts = figures["halves"], figures["statistics"]
+    everything = [value for half in halves for value in half]
+    lowest, highest = math.floor(10 * min(everything)) / 10, math.ceil(10 * max(everything)) / 10
+
+    def place(value):
+        return round(LEFT + (RIGHT - LEFT) * (value - lowest) / (highest - lowest), 1)
+
+    def normalized(value, part):
+        return (value - part["mean"]) / math.sqrt(part["variance"])
+
+    images = [half[0] for half in halves]  # of each rank the first image
+    own = [signed(normalized(image, part), 1) for image, part in zip(images, parts[:2], strict=True)]
+    together = [signed(normalized(image, parts[2]), 1) for image in images]
+    means = [signed(part["mean"], 2) for part in parts]
+    variances = [signed(part["variance"], 3) for part in parts]
+    mean_of_variances = signed(statistics.fmean(part["variance"] for part in parts[:2]), 3)
+    assert mean_of_variances != variances[2]
     picture = Picture(650, 370, "Mean and variance of each half of a batch, and of the whole",
-                      "Rank 0 has the values 1, 3, 3, 5, rank 1 has 3, 7, 7, 11. Their means are 3 and 7, their "
-                      f"variances {variances[0]} and {variances[1]}. The whole batch has mean 5 and variance "
-                      f"{variances[2]}, which is not the mean of the variances, {mean_of_variances}.")
-    for x, words in [(252, "values of one feature"), (465, "mean"), (525, "variance"),
-                     (602, f"{EXAMPLE} normalized")]:
-        picture.text(x, 28, words, "soft", more="small")
+                      f"One feature of {len(everything)} images of Fashion-MNIST, {len(halves[0])} on each rank. The ranks' "
+                      f"means are {means[0]} and {means[1]}, their variances {variances[0]} and {variances[1]}. The whole "
+                      f"batch has mean {means[2]} and variance {variances[2]}, which is not the mean of the variances, "
+                      f"{mean_of_variances}. The ranks' first images are normalized to {own[0]} and {own[1]}; in the whole "
+                      f"batch to {together[0]} and {together[1]}.")
+    for x, words in [(245, "one feature of each image"), (450, "mean"), (515, "variance"), (597, "first image,")]:
+        picture.text(x, 20, words, "soft", more="small")
+    picture.text(597, 36, "normalized", "soft", more="small")
+    rows = [*zip(["rank 0", "rank 1"], COLOURS, [[(value, colour) for value in half] for half, colour in
+                                                 zip(halves, COLOURS, strict=True)], strict=True)]
+    rows.append(("both", "ink", [dot for _, _, dots in rows for dot in dots]))
     for row, (name, colour, dots) in enumerate(rows):
-        y = 86 + 88 * row
-        mean = statistics.mean(value for value, _ in dots)
-        deviation = statistics.pstdev(value for value, _ in dots)
+        y, part = 86 + 88 * row, parts[row]
+        deviation = math.sqrt(part["variance"])
         picture.text(20, y + 5, name, colour, "start", "bold")
-        picture.line(place(0), y, place(12), y)
-        for at, (value, of) in enumerate(dots):
-            below = sum(value == other for other, _ in dots[:at])
-            picture.dot(place(value), y - 9 - 14 * below, of, 6)
-        picture.box(place(mean - deviation), y + 7, 54 * deviation, 10, edge=colour)
-        picture.line(place(mean), y + 3, place(mean), y + 21, "ink", width=3)
-        for x, value in [(465, mean), (525, deviation**2), (602, (EXAMPLE - mean) / deviation)]:
-            picture.text(x, y + 5, number(value))
-    for value in range(1, 12, 2):
-        picture.text(place(value), 303, value, "soft", more="small")
-    picture.text(252, 323, "bar: the mean and one standard deviation on each side", "soft", more="small")
-    picture.text(325, 355,
-                 f"Mean of the variances: ({variances[0]} + {variances[1]}) / 2 = {mean_of_variances}. "
-                 f"Variance of the whole batch: {variances[2]}.")
+        picture.line(LEFT, y, RIGHT, y)
+        for value, of in dots:
+            picture.dot(place(value), y - (20 if row == 2 and of == "two" else 8), of, 4.5)
+        left, right = place(part["mean"] - deviation), place(part["mean"] + deviation)
+        picture.box(left, y + 7, right - left, 10, edge=colour)
+        picture.line(place(part["mean"]), y + 3, place(part["mean"]), y + 21, "ink", width=3)
+        picture.text(450, y + 5, means[row])
+        picture.text(515, y + 5, variances[row])
+        picture.text(597, y + 5, own[row] if row < 2 else " and ".join(together))
+    for tenth in range(round(10 * lowest), round(10 * highest) + 1, 2):
+        picture.text(place(tenth / 10), 303, signed(tenth / 10, 1), "soft", more="small")
+    picture.text(245, 323, "bar: the mean and one standard deviation on each side", "soft", more="small")
+    picture.text(325, 355, f"The mean of the variances is {mean_of_variances}, the variance of the whole batch {variances[2]}.")
     return picture.written()

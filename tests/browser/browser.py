@@ -3,9 +3,11 @@
 import base64
 import os
 import shutil
+import struct
 import sys
 import tempfile
 import time
+import zlib
 
 SKIPPED = 77
 WIDE, NARROW = (1280, 900), (360, 740)
@@ -98,6 +100,18 @@ class Browser:
 
     def screenshot(self, file, clip):
         """Of a part of the page, also of what is below the window."""
+        file.write_bytes(self.png(clip))
+
+    def png(self, clip):
         picture = self.driver.execute_cdp_cmd("Page.captureScreenshot", {
             "format": "png", "clip": clip, "captureBeyondViewport": True})
-        file.write_bytes(base64.b64decode(picture["data"]))
+        return base64.b64decode(picture["data"])
+
+    def colour(self, x, y):
+        """Of one pixel of the page, as #rrggbb."""
+        png, at, packed = self.png({"x": x, "y": y, "width": 1, "height": 1, "scale": 1}), 8, b""
+        while at < len(png):
+            length, kind = struct.unpack_from(">I4s", png, at)
+            packed += png[at + 8:at + 8 + length] if kind == b"IDAT" else b""
+            at += 12 + length
+        return f"#{zlib.decompress(packed)[1:4].hex()}"  # behind the line's filter, which changes no first pixel

@@ -13,11 +13,31 @@ import unittest
 import browser
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "lessons" / "pictures"))
+import svg  # noqa: E402
+
 DEADLINE_S = 240
 PAGES = ["README", "lessons/start/start", "lessons/05_set_epoch/lesson", "lessons/05_set_epoch/pitfalls/missing-set-epoch",
          "lessons/09_hanging_collective/lesson", "docs/symptoms", "docs/python", "docs/command-line", "api/train", "api/python"]
 # Wider than the window: what cannot be scrolled to on its own.
 OVERFLOWS = "return document.documentElement.scrollWidth > window.innerWidth + 1"
+# One click on the switch at a time, which goes from auto over one theme to the other.
+SWITCHED = """const switched = () => document.body.dataset.theme === arguments[0];
+              if (!switched()) [...document.querySelectorAll('.theme-toggle')].find(button => button.checkVisibility()).click();
+              return switched()"""
+# Where the pictures are that are shown and loaded.
+PICTURES = """const shown = [...document.images].filter(image => image.checkVisibility() && image.src.endsWith('.svg'));
+              return shown.every(image => image.complete && image.naturalWidth) && shown.map(image => {
+                const box = image.getBoundingClientRect();
+                return {x: box.x + scrollX, y: box.y + scrollY}})"""
+# A picture's words that leave it or touch others.
+CRAMPED = """const svg = document.documentElement, words = [...svg.querySelectorAll('text')].map(text => ({said: text.textContent, box: text.getBBox()}));
+             const {width, height} = svg.viewBox.baseVal;
+             const outside = ({box}) => box.x < 2 || box.y < 0 || box.x + box.width > width - 2 || box.y + box.height > height;
+             const apart = (a, b) => a.x + a.width + 2 < b.x || b.x + b.width + 2 < a.x || a.y + a.height <= b.y + 3 || b.y + b.height <= a.y + 3;
+             return [...words.filter(outside).map(one => one.said + ' leaves the picture'),
+                     ...words.flatMap((one, at) => words.slice(at + 1).filter(other => !apart(one.box, other.box))
+                                                        .map(other => one.said + ' touches ' + other.said))]"""
 BROKEN = "return [...document.images].filter(image => !image.complete || image.naturalWidth === 0).map(image => image.src)"
 
 
@@ -54,6 +74,28 @@ class Site(unittest.TestCase):
                     self.assertEqual(self.browser.js(BROKEN), [])
                     self.assertFalse(self.browser.js(OVERFLOWS), f"{page} is wider than {size[0]} px")
                     self.assertEqual(self.browser.axe(), [])
+
+    def test_pictures_follow_the_sites_switch(self):
+        self.browser.resize(browser.WIDE)
+        for system, other in (("light", "dark"), ("dark", "light")):
+            self.browser.media({"prefers-color-scheme": system})
+            self.open("lessons/05_set_epoch/lesson")
+            self.browser.js("localStorage.clear()")
+            self.open("lessons/05_set_epoch/lesson")
+            for theme in (system, other):
+                with self.subTest(system=system, theme=theme):
+                    if theme != system:
+                        self.browser.wait(SWITCHED, theme, what=f"the switch to {theme}")
+                    [place] = self.browser.wait(PICTURES, what="a picture that is loaded")
+                    self.assertEqual(self.browser.colour(place["x"] + 5, place["y"] + 5), svg.COLOURS["paper"][theme == "dark"])
+
+    def test_the_words_of_a_picture_lie_apart_and_within_it(self):
+        pictures = sorted((ROOT / "lessons").glob("*/*.svg"))
+        self.assertGreater(len(pictures), 15)
+        for picture in pictures:
+            with self.subTest(picture.parent.name):
+                self.browser.open(picture)
+                self.assertEqual(self.browser.js(CRAMPED), [])
 
     def test_a_search_finds_a_pitfall(self):
         self.browser.resize(browser.WIDE)

@@ -13,6 +13,7 @@ import page_code  # noqa: E402
 
 sys.path.insert(0, str(page_code.ROOT / "lessons" / "pictures"))
 import draw  # noqa: E402
+import figures  # noqa: E402
 
 LOCKSTEP = None
 PROGRAM = """
@@ -59,6 +60,15 @@ class Pages(unittest.TestCase):
     def test_the_pictures_are_what_is_drawn(self):
         for file, text in draw.drawn().items():
             self.assertEqual(file.read_text(encoding="utf-8"), text, f"{file}: python3 lessons/pictures/draw.py draws it anew")
+
+    def test_pictures_figures_are_compared_but_for_times(self):
+        before = {"norm": 1.5, "calls": [{"op": "barrier", "entered_s": 0.1}], "ids": [4, 1]}
+        later = {"norm": 1.5000001, "calls": [{"op": "barrier", "entered_s": 0.9, "left_s": 2.0}], "ids": [4, 1]}
+        self.assertEqual(figures.differences(before, later), [])
+        other = {"norm": 1.6, "calls": [{"op": "allreduce", "entered_s": 0.1}], "ids": [1, 4], "ranks": 2}
+        self.assertEqual([line.split(":")[0] for line in figures.differences(before, other)],
+                         ["norm", "calls[0].op", "ids[0]", "ids[1]", "ranks"])
+        self.assertEqual(len(figures.differences(before, {**before, "ids": [4]})), 1)
 
 
 class Fold(unittest.TestCase):
