@@ -21,6 +21,7 @@ phase by phase, so that a phase run alone replaces its own entry only.
                names a fault, passes its own tests, and refuses the other torch
   programs     healthy Python programs as others write them: nothing found, and the same bits as without watching
   resumed      Python jobs that go on from a checkpoint: what they lost is named, and where nothing was, nothing is
+  detective    every pitfall that ./lockstep detective can draw, in C++, in Python and two at once: no evidence names it
   twins        53 pitfalls as Python scripts: each passes its own oracle, and is named as its measured score says
 """
 
@@ -197,6 +198,13 @@ def exercises():
     return code == 0, f"{len(re.findall(r': sound$', output, re.MULTILINE))} sound", output
 
 
+def detective():
+    folder = build_folder()
+    code, output = run([sys.executable, "tests/course/detective_full_test.py", str(folder / "lockstep-course"), str(folder / "bin"),
+                        str(folder / "tests" / "mutant"), str(folder / "python")], 5400)
+    return code == 0, (output.strip().splitlines() or ["nothing was printed"])[-1], output
+
+
 def install():
     code, log = run([LOCKSTEP, "setup", "--torch", NEWEST], 3600)
     if code != 0:
@@ -226,6 +234,7 @@ PHASES = {
     "install": install,
     "programs": lambda: script("python/tests/programs_test.py", str(build_folder() / "python")),
     "resumed": lambda: script("python/tests/resumed_test.py", str(build_folder() / "python")),
+    "detective": detective,
     "twins": lambda: script("python/tests/twins_test.py", str(build_folder() / "python")),
 }
 
