@@ -40,7 +40,8 @@ class Case:
 
 
 def name_of(kind, number, word="case"):
-    return {"cpp": f"{word} {number}", "python": f"{word} {number} in Python", "two": f"two faults, {word} {number}"}[kind]
+    own = f"{word} {number}"
+    return {"cpp": own, "python": f"{own} in Python", "two": f"two faults, {own}"}[kind]
 
 
 def shows_on(page, world_size):

@@ -10,8 +10,8 @@ def run(lesson, variant, world_size, options):
     """One variant, recorded in a folder that is gone when this returns."""
     with jobs.folder_for_a_while() as folder, jobs.could_not_run():
         report, traces = folder / "report.json", folder / "trace"
-        jobs.ended_with_its_own([pathlib.Path(options.programs, lesson), "--variant", variant, "--world-size", world_size,
-                                 "--trace", traces, "--json", report])
+        jobs.ended_with_its_own([pathlib.Path(options.programs, lesson), "--variant", variant,
+                                 "--world-size", world_size, "--trace", traces, "--json", report])
         outcome = json.loads(report.read_text(encoding="utf-8"))["variants"][0]
         own = traces / lesson / variant
         job = jobs.Job(outcome, jobs.exported(own, options.course), jobs.said_by_ranks(own, "err"),

@@ -27,7 +27,8 @@ def printed(job):
     lines = []
     for rank, said in job.printed:
         own = text.some(said.splitlines(), 2, PRINTED - 3)
-        lines += [f"  {job.name(rank)} prints:", *(f"    {'...' if line is None else line}"[:text.COLUMNS] for line in own)]
+        shown = ["..." if line is None else line for line in own]
+        lines += [f"  {job.name(rank)} prints:", *(f"    {line}"[:text.COLUMNS] for line in shown)]
     return lines
 
 

@@ -18,8 +18,9 @@ def members(job):
 
 def ends(job):
     """{rank: when its last event was, or its end}"""
-    last = {rank: max((max(event["time_ns"], event["fields"].get("left_ns") or 0) for event in events), default=job.start_ns)
-            for rank, events in job.events.items()}
+    times = {rank: [max(event["time_ns"], event["fields"].get("left_ns") or 0) for event in events]
+             for rank, events in job.events.items()}
+    last = {rank: max(own, default=job.start_ns) for rank, own in times.items()}
     for end in job.ends:
         last[end["rank"]] = max(last.get(end["rank"], 0), end["ended_ns"])
     return last
@@ -102,5 +103,6 @@ def timeline(job):
     for rank, first, until, what, absent in sorted(found, key=lambda wait: wait[1] - wait[2])[:WAITS]:
         if until - first >= SHORT_S * 1e9:
             never = f"; {text.ranks(absent, job.word)} did not come" if absent else ""
-            lines += text.filled(f"{job.name(rank)} waits in {what}, {job.at(first)} to {job.at(until)}{never}", "    ", "  ")
+            said = f"{job.name(rank)} waits in {what}, {job.at(first)} to {job.at(until)}{never}"
+            lines += text.filled(said, "    ", "  ")
     return lines

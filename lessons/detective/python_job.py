@@ -23,14 +23,16 @@ def started(program, folder):
     attempts = ATTEMPTS.get(program, 1)
     once = [sys.executable, TESTS / "start.py", RANKS, HERE / "rank.py", folder, folder / "train.py", folder / "own"]
     again = " && ".join(f'TORCHELASTIC_RESTART_COUNT={number} "$@"' for number in range(attempts))
-    return once if attempts == 1 else ["env", f"TORCHELASTIC_MAX_RESTARTS={attempts - 1}", "sh", "-c", again, "sh", *once]
+    counted = ["env", f"TORCHELASTIC_MAX_RESTARTS={attempts - 1}", "sh", "-c", again, "sh"]
+    return once if attempts == 1 else [*counted, *once]
 
 
 def run(slug, fault, options):
-    """The program that has the pitfall, with its fault or without, recorded in a folder that is gone when this returns."""
+    """The pitfall's program, with its fault or without, recorded in a folder that is gone when this returns."""
     source = programs()[slug]
     with jobs.folder_for_a_while() as folder, jobs.could_not_run():
-        (folder / "train.py").write_text(fold(source.read_text(encoding="utf-8"), fault, keep_notes=True), encoding="utf-8")
+        folded = fold(source.read_text(encoding="utf-8"), fault, keep_notes=True)
+        (folder / "train.py").write_text(folded, encoding="utf-8")
         for name in ("own", "notes", "tmp"):
             (folder / name).mkdir()
         path = os.pathsep.join([str(TESTS / "twins"), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -49,7 +51,8 @@ def asked(program, code, notes):
     with jobs.folder_for_a_while() as folder, jobs.could_not_run():
         for name, text in notes.items():
             (folder / name).write_text(text, encoding="utf-8")
-        return json.loads(jobs.ended_with_its_own([sys.executable, HERE / "oracle.py", program, code, folder], TMPDIR=str(folder))[1])
+        asks = [sys.executable, HERE / "oracle.py", program, code, folder]
+        return json.loads(jobs.ended_with_its_own(asks, TMPDIR=str(folder))[1])
 
 
 def played(case, options):

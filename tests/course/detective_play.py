@@ -31,8 +31,8 @@ COLUMNS = 80
 DEADLINE_S = 150
 PAGES = pages.read_all()
 IN_A_ROW = 5  # words of a comment, or of a title, that no evidence has by chance
-PLACES = (r"/\w[\w.+-]*/", r"\w\.(?:py|cpp|h)\b", "lockstep-detective", "site-packages", r"\bfault\(", "TWIN_", "Traceback",
-          r"\b(?:near-miss|correct)-\w", "lockstep::")
+PLACES = (r"/\w[\w.+-]*/", r"\w\.(?:py|cpp|h)\b", "lockstep-detective", "site-packages", r"\bfault\(", "TWIN_",
+          "Traceback", r"\b(?:near-miss|correct)-\w", "lockstep::")
 
 
 class NoScores:
@@ -70,7 +70,8 @@ def comments_of(case):
         source = python_job.programs()[case.page.slug].read_text(encoding="utf-8")
         said = [token.string for token in tokenize.generate_tokens(io.StringIO(source).readline)
                 if token.type == tokenize.COMMENT]
-        nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef))]
+        kinds = (ast.Module, ast.FunctionDef, ast.ClassDef)
+        nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, kinds)]
         return [*said, *filter(None, map(ast.get_docstring, nodes))]
     folder = ROOT / "tests" / "mutants" if case.kind == "two" else ROOT / "lessons" / case.page.lesson
     return [part for file in folder.glob("*.cpp") for part in re.findall(r"//(.*)", file.read_text(encoding="utf-8"))]
@@ -127,8 +128,8 @@ class Folder(unittest.TestCase):
 
     def play(self, said, *arguments, **environment):
         """`command` is the test's own."""
-        result = subprocess.run(self.command(*arguments), input=said, capture_output=True, text=True, timeout=DEADLINE_S,
-                                env={**self.environment, **environment})
+        result = subprocess.run(self.command(*arguments), input=said, capture_output=True, text=True,
+                                timeout=DEADLINE_S, env={**self.environment, **environment})
         self.assertNotIn("Traceback", result.stderr)
         self.assertEqual(os.listdir(self.temporary), [])
         return result
@@ -147,8 +148,7 @@ class Folder(unittest.TestCase):
         return found
 
     def in_terminal(self, *dialogue, arguments=(), code=0):
-        """What a terminal shows. `dialogue`: what is waited for, and what is typed then, with its end of line if it is a
-        line."""
+        """What a terminal shows. `dialogue`: what is waited for, and what is typed then: a line, or keys as bytes."""
         child, terminal = pty.fork()
         if child == 0:
             own = self.command(*arguments)

@@ -211,8 +211,8 @@ def call(rank, number, entered_s, left_s, op="allreduce", failed=0):
 class Timeline(unittest.TestCase):
     def drawn(self, *calls, ends=()):
         calls = [call(0, 0, 0, 0.01), call(1, 0, 0, 0.01), *calls]
-        ranks = [{"rank": rank, "started_ns": 0, "closed": True, "events": [event for own, event in calls if own == rank]}
-                 for rank in (0, 1)]
+        by_rank = [[event for own, event in calls if own == rank] for rank in (0, 1)]
+        ranks = [{"rank": rank, "started_ns": 0, "closed": True, "events": own} for rank, own in enumerate(by_rank)]
         ends = [{"rank": rank, "how": "stopped", "ended_ns": int(at * 1e9)} for rank, at in ends]
         return of_time.timeline(jobs.Job({}, {"world_size": 2, "ranks": ranks, "ends": ends}))
 
@@ -230,7 +230,7 @@ class Timeline(unittest.TestCase):
         """Rank 1 left at 1 s; and in call 2 the ranks call different things."""
         lines = self.drawn(call(0, 1, 1, 0), ends=((1, 1), (0, 5)))
         self.assertIn("  rank 0 waits in allreduce 1, 1.00 s to 5.00 s; rank 1 did not come", lines)
-        self.assertEqual([line for line in lines if line.startswith("  rank 1")][0].count("-"), 14)
+        self.assertEqual(next(line for line in lines if line.startswith("  rank 1")).count("-"), 14)
         lines = self.drawn(call(0, 1, 1, 3, failed=1), call(1, 1, 1, 3, op="barrier", failed=1))
         self.assertIn("  rank 0 waits in allreduce 1, 1.00 s to 3.00 s; rank 1 did not come", lines)
         self.assertIn("  rank 1 waits in barrier 1, 1.00 s to 3.00 s; rank 0 did not come", lines)
@@ -283,6 +283,24 @@ class Kept(Folder):
             self.assertIn("begun anew", said)
             self.assertTrue(self.add("case 1", 10))
             self.assertEqual(self.kept()["case 1"]["best"], 10)
+
+    def listed(self):
+        return subprocess.run([COURSE, "list"], capture_output=True, text=True, timeout=play.DEADLINE_S,
+                              env=self.environment)
+
+    def test_list_counts_what_is_solved(self):
+        """./lockstep list reads the game's file, and does without where there is none, or no such file."""
+        for cases_solved, words in ((0, None), (1, "and 1 case of ./lockstep detective solved."),
+                                    (2, "and 2 cases of ./lockstep detective solved.")):
+            if cases_solved:
+                self.add(f"case {cases_solved}", 10)
+            said = self.listed()
+            self.assertEqual((said.returncode, said.stderr), (0, ""))
+            self.assertEqual(("detective" in said.stdout, words is None or words in said.stdout.splitlines()),
+                             (words is not None, True))
+        self.state.write_text("{", encoding="utf-8")
+        said = self.listed()
+        self.assertEqual((said.returncode, "detective" in said.stdout), (0, False))
 
     def test_a_newer_file_is_left_alone(self):
         self.state.parent.mkdir()
