@@ -33,6 +33,7 @@ class Game:
 
     def __init__(self, case, job, pages, scores, compare):
         self.case, self.job, self.pages, self.scores, self.compare = case, job, pages, scores, compare
+        job.logs = [(rank, self.without_slugs(said)) for rank, said in job.logs]
         self.points, self.asked, self.over = START, {}, False
         self.faults = faults.of(case, job)
         self.questions = evidence.offered(job)
@@ -109,6 +110,12 @@ class Game:
         fault.hints += 1
         self.points = max(self.points - cost, 0)
         return self.said("hint", text.filled(every[fault.hints - 1]), number=fault.hints, cost=cost)
+
+    def without_slugs(self, said):
+        """PyTorch's errors name some of the pitfalls."""
+        for page in self.case.pages:
+            said = re.sub(r"[-_\s]+".join(page.slug.split("-")), "...", said, flags=re.IGNORECASE)
+        return said
 
     def without_names(self, said):
         """A hint of a page may name the pitfall, its lesson, or another variant of it."""

@@ -47,18 +47,19 @@ def ends(job):
 
 
 def plain(said):
-    """What a rank wrote to stderr: messages, without stack traces, the lines of code in them, and files' names."""
-    lines, inside = [], False
+    """What a rank wrote to stderr: messages, without stack traces, the lines of code in them, and files' names. Of an
+    exception in Python its first sentence: advice follows, which PyTorch has for some of the pitfalls."""
+    lines, where = [], "outside"
     for line in said.splitlines():
         line = re.sub(r"^\[rank\d+\]:? ?", "", line)
         if line.startswith("Traceback (most recent call last)"):
-            inside = True
-        elif not inside or not (line.startswith(" ") or not line):
-            inside = False
-            if not re.match(r"frame #|\s+\w+\(|During handling|The above exception|Exception raised from", line):
-                lines.append(line)
-    words = " ".join(lines)
-    words = re.sub(r"\S*/[\w./+-]+\.(?:py|cpp|h|cc)\S*", "", words)
+            where = "in a trace"
+        elif where == "in a trace" and line and not line.startswith(" "):
+            lines.append(re.split(r"(?<=[.!]) (?=[A-Z])", line)[0])
+            where = "behind its exception"
+        elif where == "outside" and not re.match(r"frame #|\s+\w+\(|Exception raised from", line):
+            lines.append(line)
+    words = re.sub(r"\S*/[\w./+-]+\.(?:py|cpp|h|cc)\S*", "", " ".join(lines))
     return re.sub(r"(?<![\w.])/(?:[\w.+-]+/)+[\w.+-]*", "...", words).split()
 
 

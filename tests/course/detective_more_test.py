@@ -82,11 +82,12 @@ class InPython(play.Folder):
         self.assertEqual(drawn, PAGES.keys() & python_job.programs().keys())
         self.assertGreater(len(drawn), 80)
 
-    def test_log_is_without_traces_code_and_places(self):
-        said = ("[rank1]: Traceback (most recent call last):\n[rank1]:   File \"/job/train.py\", line 3, in main\n"
-                "[rank1]:     broken(sampler)\n[rank1]:     ^^^^^^\n\n[rank1]: ValueError: too few: /data/x/y.npy\n"
-                "/usr/lib/torch/a.py:12: UserWarning: careful\n")
-        self.assertEqual(" ".join(play.of_state.plain(said)), "ValueError: too few: ... UserWarning: careful")
+    def test_log_is_without_traces_code_places_and_advice(self):
+        said = ("/usr/lib/torch/a.py:12: UserWarning: careful: /data/x/y.npy\n"
+                "[rank1]: Traceback (most recent call last):\n[rank1]:   File \"/job/train.py\", line 3, in main\n"
+                "[rank1]:     broken(sampler)\n[rank1]:     ^^^^^^\n\n[rank1]: RuntimeError: It failed. Do this.\n"
+                "[rank1]: And that.\n")
+        self.assertEqual(" ".join(play.of_state.plain(said)), "UserWarning: careful: ... RuntimeError: It failed.")
 
 
 class Two(play.Folder):
