@@ -59,7 +59,7 @@ def plain(said):
             where = "behind its exception"
         elif where == "outside" and not re.match(r"frame #|\s+\w+\(|Exception raised from", line):
             lines.append(line)
-    words = re.sub(r"\S*/[\w./+-]+\.(?:py|cpp|h|cc)\S*", "", " ".join(lines))
+    words = re.sub(r"\[[IWEF]\d{4} [^]]*\.\w+:\d+\]|\S*\w\.(?:py|cpp|h|cc)\b\S*", "", " ".join(lines))
     return re.sub(r"(?<![\w.])/(?:[\w.+-]+/)+[\w.+-]*", "...", words).split()
 
 
