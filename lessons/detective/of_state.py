@@ -36,7 +36,8 @@ def ends(job):
     lines = []
     for end in sorted(job.ends, key=lambda one: one["ended_ns"]):
         how = {"completed": "completed", "raised": "raised an error",
-               "exited": f"left with exit code {end['exit_code']}", "signalled": f"was ended by signal {end['signal']}",
+               "exited": f"left with exit code {end['exit_code']}",
+               "signalled": f"was ended by signal {end['signal'] or '(not known which)'}",
                "stopped": "was stopped by the launcher", "deadline": "was ended at the deadline"}[end["how"]]
         lines.append(f"  {'process' if job.devices else job.word} {end['rank']} {how} at {job.at(end['ended_ns'])}")
     silent = [rank for rank, events in job.events.items() if not events]
