@@ -79,10 +79,11 @@ def needs_of(pages):
     return must, helps
 
 
-def path(pages, questions):
-    """The cheapest questions that answer by all that the pages need; of two as cheap those that answer by more of what
-    helps, too. None where there are none."""
+def path(pages, questions, known=None):
+    """The cheapest questions that answer by all that the pages need, or by that of it that is `known`; of two as cheap
+    those that answer by more of what helps, too. None where there are none."""
     must, helps = needs_of(pages)
+    must = must if known is None else must & known
     every = {kind for question in (*FREE, *PAID) for kind in question.kinds}
     free = {kind for question in FREE if question in questions for kind in question.kinds}
     must, helps = (must & every) - free, helps & every
@@ -98,6 +99,9 @@ def path(pages, questions):
 
 
 def decisive(pages, questions):
-    """The path; where the run has not recorded what the pages need, the check."""
+    """The path; where the run has not recorded all that the pages need, what it has, and the check."""
     best = path(pages, questions)
-    return [question for question in questions if question is CHECK] if best is None else best
+    if best is not None:
+        return best
+    known = {kind for question in questions for kind in question.kinds}
+    return [*(path(pages, questions, known) or []), *(question for question in questions if question is CHECK)]

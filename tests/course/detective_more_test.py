@@ -84,6 +84,14 @@ class InPython(play.Folder):
         self.assertEqual(drawn, PAGES.keys() & python_job.programs().keys())
         self.assertGreater(len(drawn), 80)
 
+    def test_what_is_not_recorded_is_checked(self):
+        """Without the losses the gradients alone do not tell a sum from a mean of what was meant."""
+        questions = [each for each in evidence.PAID if "loss" not in each.kinds]
+        page = PAGES["sum-not-mean"]
+        self.assertEqual([each.name for each in evidence.decisive((page,), [*questions, evidence.CHECK])],
+                         ["gradients", "check"])
+        self.assertEqual([each.name for each in evidence.decisive((page,), evidence.PAID)], ["gradients", "backward"])
+
     def test_log_is_without_traces_code_places_and_advice(self):
         said = ("/usr/lib/torch/a.py:12: UserWarning: careful: /data/x/y.npy\n"
                 "[rank1]: Traceback (most recent call last):\n[rank1]:   File \"/job/train.py\", line 3, in main\n"
