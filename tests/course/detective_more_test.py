@@ -129,10 +129,10 @@ class Two(play.Folder):
 
     def test_in_a_terminal_one_is_named(self):
         """Half of the points that are left."""
-        case = cases.numbered("two", 2, every(), options())
-        shown = self.in_terminal(("[100 points] > ", "epochs"), ("[90 points] > ", "answer missing-set-epoch all"),
-                                 ("[90 points] > ", "give up"), ("Next: ./lockstep detective --two --case 1", ""),
-                                 arguments=["--case", "2"])
+        case = cases.numbered("two", 1, every(), options())
+        shown = self.in_terminal(("[100 points] > ", "samples"), ("[90 points] > ", "answer no-sharding all"),
+                                 ("[90 points] > ", "give up"), ("Next: ./lockstep detective --two --case 2", ""),
+                                 arguments=["--case", "1"])
         self.assertIn("You named one of two faults: 45 points.", " ".join(shown.split()))
         self.assertEqual([line for line in shown.replace("\r", "").splitlines() if len(line) > play.COLUMNS], [])
         self.assertEqual(self.kept()[case.name]["best"], 45)
