@@ -45,8 +45,8 @@ def name_of(kind, number, word="case"):
 
 
 def shows_on(page, world_size):
-    """The page says what the lesson then measures."""
-    return bool(pages.of_world(page.facts.get("figure", "any"), world_size))
+    """The page says what the lesson then measures, and which ranks are at fault."""
+    return all(pages.of_world(page.facts.get(fact, "any"), world_size) for fact in ("figure", "ranks"))
 
 
 def numbered(kind, number, every, options=None):

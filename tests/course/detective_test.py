@@ -192,8 +192,11 @@ class Cases(unittest.TestCase):
         everything = [*evidence.FREE, *evidence.PAID]
         for page in PAGES.values():
             self.assertIsNotNone(evidence.path((page,), everything), page.slug)
-        for seed in range(300):
-            self.assertIn(cases.seeded("cpp", seed, PAGES).world_size, (2, 3, 4))
+        for case in (cases.seeded("cpp", seed, PAGES) for seed in range(3000)):
+            self.assertIn(case.world_size, (2, 3, 4))
+            self.assertTrue("ranks" not in case.page.facts or case.page.ranks(case.world_size), case)
+        rows = [cases.shows_on(PAGES["rank-as-device-index"], size) for size in (2, 3, 4)]
+        self.assertEqual(rows, [False, True, True])  # two ranks have the two devices that it needs
 
     def test_a_question_costs_once_and_points_do_not_fall_below_0(self):
         one = game_of(1)
