@@ -28,6 +28,7 @@ phase by phase, so that a phase run alone replaces its own entry only.
   pages        the commands of the lessons' pages: each ends as its page says, and prints what is quoted of it
   snippets     the pages' Python code, in a job of two ranks
   pictures     what the lessons' pictures are drawn from, measured again: all but the times is as it was written
+  detective    every pitfall that ./lockstep detective can draw, in C++, in Python and two at once: no evidence names it
 """
 
 import datetime
@@ -223,6 +224,13 @@ def exercises():
     return code == 0, f"{len(re.findall(r': sound$', output, re.MULTILINE))} sound", output
 
 
+def detective():
+    folder = build_folder()
+    code, output = run([sys.executable, "tests/course/detective_full_test.py", str(folder / "lockstep-course"), str(folder / "bin"),
+                        str(folder / "tests" / "mutant"), str(folder / "python")], 5400)
+    return code == 0, (output.strip().splitlines() or ["nothing was printed"])[-1], output
+
+
 def install():
     code, log = run([LOCKSTEP, "setup", "--torch", NEWEST], 3600)
     if code != 0:
@@ -252,6 +260,7 @@ PHASES = {
     "install": install,
     **{phase: of_ctest(phase) for phase in SCRIPTS},
     "pictures": lambda: script("lessons/pictures/measure.py", str(build_folder()), "--check"),
+    "detective": detective,
 }
 
 

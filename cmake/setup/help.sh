@@ -14,7 +14,8 @@ Lockstep: a C++ course, test suite and library about data-parallel training.
   ./lockstep exercise VERB LESSON     mend what is wrong, and have it judged
                                       VERB is start, hint, check or reset
   ./lockstep detective [...]          a run with a fault that is not told:
-                                      find it; --case 1 is the easiest
+                                      find it; --case 1 is the easiest,
+                                      --language python, --two faults
   ./lockstep watch -- COMMAND...      run a job, and name what is wrong
   ./lockstep diagnose DIR...          name what went wrong in a recorded run
                                       or, of several folders, in its attempts

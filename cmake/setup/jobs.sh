@@ -28,13 +28,14 @@ job_watch() {
   run_watch "$@"
 }
 
+# require_watch [TARGET ...]: and what else is to be built.
 require_watch() {
   set_up
   if [[ ! -f "$BUILD/python/lockstep_torch/built_for.py" ]]; then
     fail "watch needs the Python package, which was not configured." \
       "It wants the headers of $PYTHON (Debian: python3-dev). Then: ./lockstep setup"
   fi
-  build _extension
+  build _extension "$@"
   set_up_done
 }
 
@@ -74,13 +75,33 @@ job_start() {
   exec "$PYTHON" "$ROOT/lessons/start/run.py" --programs "$BUILD/bin/start" "$@"
 }
 
-# detective [options]: it runs lessons' variants.
+# detective [options]: it runs lessons' variants; with --language python their Python programs, with --two mutants.
 job_detective() {
-  if has_word --list "$@"; then exec python3 "$ROOT/lessons/detective/detective.py" --list; fi
-  set_up
-  build lockstep-course lessons/all
-  set_up_done
-  exec "${PYTHON:-python3}" "$ROOT/lessons/detective/detective.py" --course "$BUILD/lockstep-course" --programs "$BUILD/bin" "$@"
+  local script="$ROOT/lessons/detective/detective.py" language
+  if has_word --list "$@"; then exec python3 "$script" "$@"; fi
+  language="$(detective_language "$@")"
+  if [[ "$language" == python ]]; then
+    require_watch lockstep-course
+    export PYTHONPATH="$BUILD/python${PYTHONPATH:+:$PYTHONPATH}"
+  else
+    set_up
+    if has_word --two "$@"; then build lockstep-course mutant; else build lockstep-course lessons/all; fi
+    set_up_done
+  fi
+  exec "${PYTHON:-python3}" "$script" --course "$BUILD/lockstep-course" --programs "$BUILD/bin" --mutant "$BUILD/tests/mutant" "$@"
+}
+
+# The value of --language, which comes last.
+detective_language() {
+  local language=cpp
+  while (($#)); do
+    case "$1" in
+      --language) language="${2-}" ;;
+      --language=*) language="${1#*=}" ;;
+    esac
+    shift
+  done
+  printf '%s\n' "$language"
 }
 
 # docs [options]: Python alone.

@@ -1,6 +1,7 @@
 """./lockstep detective: a run with a fault that is not told. Ask for evidence, then name the pitfall.
 
-usage: detective.py [--case K | --seed N] [--list] [--json] --course LOCKSTEP_COURSE --programs DIR
+usage: detective.py [--language cpp|python | --two] [--case K | --seed N] [--list] [--json] --course LOCKSTEP_COURSE
+                    --programs DIR --mutant MUTANT      with --language python, lockstep_torch is in PYTHONPATH
 """
 
 import argparse
@@ -11,13 +12,18 @@ import signal
 import sys
 
 import cases
+import cpp_job
 import game
 import job as jobs
 import of_state
 import pages
+import python_job
 import scores
+import two_job
 
 COULD_NOT_RUN, INTERRUPTED = 3, 130
+SOURCES = {"cpp": cpp_job, "python": python_job, "two": two_job}
+WORDS = {"cpp": "", "python": " --language python", "two": " --two"}
 
 
 class Table:
@@ -43,20 +49,25 @@ class Table:
         return line.rstrip("\n") if line else None
 
 
+def next_of(kind, kept):
+    """The first case that is not solved."""
+    return next((number for number in range(1, len(cases.KINDS[kind]) + 1)
+                 if kept.best(cases.name_of(kind, number)) is None), None)
+
+
 def play(case, options, table, every, kept):
     if not options.json:
         best = kept.best(case.name)
         print(f"Detective, {case.name} ({case.level}). " + (f"Your best: {best} points. " if best is not None else "")
               + "The job runs ...\n", flush=True)
-    job = jobs.run(case.page.lesson, case.page.slug, case.world_size, options.programs, options.course)
 
     def compare(own):
-        other = jobs.correct_beside(case.page, case.world_size, options.programs, options.course)
+        other = SOURCES[case.kind].without_fault(case, options)
         if other is None:
             raise jobs.CouldNotRun("There is no such job to compare with.")
         return of_state.compared(own, other)
 
-    one = game.Game(case, job, every, kept, compare)
+    one = game.Game(case, SOURCES[case.kind].played(case, options), every, kept, compare)
     table.say(one.opening())
     while not one.over:
         line = table.ask(one.points)
@@ -64,21 +75,25 @@ def play(case, options, table, every, kept):
             table.say(one.stopped())
         elif line.strip():
             table.say(one.turn(line))
-    following = next((number for number in range(1, len(cases.TEN) + 1) if kept.best(f"case {number}") is None), None)
     if not options.json:
-        print(f"Next: ./lockstep detective --case {following}" if following else "Next: ./lockstep detective --seed 1")
+        following = next_of(case.kind, kept)
+        print(f"Next: ./lockstep detective{WORDS[case.kind]} {f'--case {following}' if following else '--seed 1'}")
 
 
 def overview(kept, as_json):
-    rows = [(f"case {number}", cases.LEVELS[level]) for number, (_, _, level) in enumerate(cases.TEN, 1)]
-    rows += [(name, "any") for name in kept.cases if name.startswith("seed ")]
-    for name, level in rows:
+    rows = [(kind, cases.name_of(kind, number), cases.LEVELS[row[-1]]) for kind, every in cases.KINDS.items()
+            for number, row in enumerate(every, 1)]
+    drawn = [("cpp", name, "any") for name in kept.cases if "seed" in name]
+    for _, name, level in rows + drawn:
         best = kept.best(name)
         line = {"event": "score", "case": name, "level": level, "best": best}
-        print(json.dumps(line) if as_json else f"  {name:<10} {level:<8} {'-' if best is None else f'{best} points'}")
+        print(json.dumps(line) if as_json else f"  {name:<20} {level:<8} {'-' if best is None else f'{best} points'}")
     if not as_json:
-        solved = sum(kept.best(name) is not None for name, _ in rows[:len(cases.TEN)])
-        print(f"{solved} of {len(cases.TEN)} cases solved. Play one: ./lockstep detective --case 1")
+        solved = sum(kept.best(name) is not None for _, name, _ in rows)
+        print(f"{solved} of {len(rows)} cases solved.")
+        for kind in cases.KINDS:
+            if following := next_of(kind, kept):
+                print(f"  ./lockstep detective{WORDS[kind]} --case {following}")
 
 
 def at_least_0(value):
@@ -89,18 +104,28 @@ def at_least_0(value):
 
 def options_of():
     parser = argparse.ArgumentParser(
-        prog="./lockstep detective",
+        prog="./lockstep detective", allow_abbrev=False,
         description="A job runs with a fault that is not told. Ask for evidence, each question costs points, and name "
         "the pitfall. `help` in the game tells the commands.")
+    parser.add_argument("--language", choices=("cpp", "python"), default="cpp",
+                        help="of the job's program: cpp (default), or python, run under lockstep watch")
+    parser.add_argument("--two", action="store_true", help="a C++ job with two faults at once")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--case", type=int, choices=range(1, len(cases.TEN) + 1), metavar="K",
-                       help=f"1 (easy) to {len(cases.TEN)} (hard); default: the first that you have not solved")
+    which.add_argument("--case", type=at_least_0, metavar="K",
+                       help=f"1 (easy) to {len(cases.TEN)} (hard), with --two to {len(cases.TWO)}; default: the first "
+                       "that you have not solved")
     which.add_argument("--seed", type=at_least_0, metavar="N", help="instead any pitfall, drawn by N")
     parser.add_argument("--list", action="store_true", help="the cases and your best scores")
     parser.add_argument("--json", action="store_true", help="each answer is a line of JSON")
-    parser.add_argument("--course", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--programs", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
-    return parser.parse_args()
+    for name in ("--course", "--programs", "--mutant"):
+        parser.add_argument(name, type=pathlib.Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.two and options.language == "python":
+        parser.error("--two is of C++ programs")
+    options.kind = "two" if options.two else options.language
+    if options.case is not None and not 1 <= options.case <= len(cases.KINDS[options.kind]):
+        parser.error(f"argument --case: there are cases 1 to {len(cases.KINDS[options.kind])}")
+    return options
 
 
 def ended(number, _):
@@ -116,10 +141,13 @@ def main():
     kept = scores.Scores()
     if options.list:
         return overview(kept, options.json)
-    every = pages.read_all()
-    number = options.case or next((at for at in range(1, len(cases.TEN) + 1) if kept.best(f"case {at}") is None), 1)
-    case = cases.seeded(options.seed, every) if options.seed is not None else cases.numbered(number, every)
+    every, kind = pages.read_all(), options.kind
     try:
+        if kind == "two":
+            every |= pages.generic(lambda slug: two_job.explained(slug, options))
+        number = options.case or next_of(kind, kept) or 1
+        case = (cases.numbered(kind, number, every, options) if options.seed is None
+                else cases.seeded(kind, options.seed, every, options))
         return play(case, options, Table(options.json), every, kept)
     except jobs.CouldNotRun as error:
         print(f"lockstep detective: {error}", file=sys.stderr)

@@ -9,6 +9,7 @@ import of_data
 import of_numbers
 import of_state
 import of_steps
+import of_time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Question:
 
 
 FREE = (Question("losses", 0, "losses by epoch and rank", (), of_state.losses),
+        Question("timeline", 0, "who waits where, and when", (), of_time.timeline),
         Question("ends", 0, "how each rank ended", ("rank_end",), of_state.ends),
         Question("log", 0, "errors that the ranks printed", (), of_state.log))
 PASSES = ("pass_begin", "samples", "pass_end")
@@ -56,20 +58,32 @@ PAID = (
              of_state.checkpoints),
     Question("environment", 5, "node, device and threads of each rank",
              ("placement", "device", "spawn", "shared_memory", "attempt"), of_state.environment))
+# What the program's oracle makes of the outcome: of Python programs, which do not tell of all that they do.
+CHECK = Question("check", 25, "what is not as one process would have it", (), of_state.checked)
 COMPARE = Question("compare", 30, "the losses of the same job without the fault", (), of_state.losses)
 
 
 def offered(job):
     """Those that the run has evidence for."""
     there = [question for question in PAID if set(question.by or question.kinds) & job.kinds]
-    return [*FREE, *there, *([COMPARE] if any(job.variant["losses"]) else [])]
+    compared = any(job.outcome["losses"]) or job.printed or "loss" in job.kinds
+    return [*FREE, *there, *([CHECK] if job.seen else []), *([COMPARE] if compared else [])]
 
 
-def path(page, questions):
-    """The cheapest questions that answer by all that the page needs; of two as cheap those that answer by more of what
-    helps, too. None where there are none."""
-    must, helps = (set(kinds) for kinds in page.needs())
-    must |= {"schedule"} if "reference rate" in page.facts["needs"] else set()  # the rate itself is asked for
+def needs_of(pages):
+    """(the kinds of event that must be there, those that help) of all faults of a case."""
+    must, helps = set(), set()
+    for page in pages:
+        must |= set(page.needs()[0]) | ({"schedule"} if "reference rate" in page.facts["needs"] else set())
+        helps |= set(page.needs()[1])
+    return must, helps
+
+
+def path(pages, questions, known=None):
+    """The cheapest questions that answer by all that the pages need, or by that of it that is `known`; of two as cheap
+    those that answer by more of what helps, too. None where there are none."""
+    must, helps = needs_of(pages)
+    must = must if known is None else must & known
     every = {kind for question in (*FREE, *PAID) for kind in question.kinds}
     free = {kind for question in FREE if question in questions for kind in question.kinds}
     must, helps = (must & every) - free, helps & every
@@ -82,3 +96,12 @@ def path(page, questions):
             if must <= covers and (best is None or key < best[0]):
                 best = (key, chosen)
     return best and list(best[1])
+
+
+def decisive(pages, questions):
+    """The path; where the run has not recorded all that the pages need, what it has, and the check."""
+    best = path(pages, questions)
+    if best is not None:
+        return best
+    known = {kind for question in questions for kind in question.kinds}
+    return [*(path(pages, questions, known) or []), *(question for question in questions if question is CHECK)]

@@ -4,6 +4,7 @@ import re
 
 import answer
 import evidence
+import faults
 import job as jobs
 import story
 import text
@@ -20,6 +21,7 @@ give up                 shows the answer; no score
 quit                    ends the game; no score
 A wrong pitfall costs {WRONG} points, wrong ranks {WRONG_RANKS}, no ranks {NO_RANKS}.
 """
+OF_TWO = "There are two faults. Who names one of them has half of the points left at the end."
 
 
 def printable(line):
@@ -31,17 +33,17 @@ class Game:
 
     def __init__(self, case, job, pages, scores, compare):
         self.case, self.job, self.pages, self.scores, self.compare = case, job, pages, scores, compare
-        self.points, self.asked, self.hints, self.over = START, {}, 0, False
+        job.logs = [(rank, self.without_slugs(said)) for rank, said in job.logs]
+        self.points, self.asked, self.over = START, {}, False
+        self.faults = faults.of(case, job)
         self.questions = evidence.offered(job)
-        self.path = evidence.path(case.page, self.questions) or []
-        named = [found["ranks"] for found in job.variant["findings"] if found["pitfall"] == case.page.slug]
-        self.ranks = set(case.page.ranks(job.world_size) or (named[0] if named else range(job.world_size)))
+        self.path = evidence.decisive(case.pages, self.questions)
 
     def said(self, event, lines, **more):
         return {"event": event, "case": self.case.name, "points": self.points, "lines": lines, **more}
 
     def opening(self):
-        lines = story.opening(self.job)
+        lines = story.opening(self.job, len(self.faults))
         for question in self.questions[:len(evidence.FREE)]:
             self.asked[question.name] = question.says(self.job)
             lines += ["", f"{question.name}:", *self.asked[question.name]]
@@ -62,7 +64,8 @@ class Game:
 
     def answered(self, words):
         names = {question.name: question for question in self.questions}
-        plain = {"help": lambda: self.said("help", HELP.strip().splitlines()), "?": lambda: self.answered(["help"]),
+        about = HELP.strip().splitlines() + (text.filled(OF_TWO) if len(self.faults) > 1 else [])
+        plain = {"help": lambda: self.said("help", about), "?": lambda: self.answered(["help"]),
                  "questions": lambda: self.said("questions", self.menu()), "hint": self.hint,
                  "quit": self.stopped, "exit": self.stopped, "give up": self.given_up}
         line = " ".join(words)
@@ -92,21 +95,33 @@ class Game:
         self.points = max(self.points - cost, 0)
         return self.said("evidence", self.asked[question.name], question=question.name, cost=cost)
 
+    def left(self):
+        return [fault for fault in self.faults if not fault.named]
+
     def hint(self):
         """First the questions that decide; then what the page says, which names nothing."""
+        fault = self.left()[0]
         where = " and ".join(f"`{question.name}`" for question in self.path)
-        page = [self.without_names(each) for each in self.case.page.hints()[:2]]
+        page = [self.without_names(each) for each in fault.page.hints()[:2]]
         every = [f"Ask {where}." if where else "What you see for free is enough.", *page]
-        if self.hints == len(every):
+        if fault.hints == len(every):
             raise answer.NotUnderstood("There is no further hint.")
-        cost = HINTS[self.hints]
-        self.hints += 1
+        cost = HINTS[fault.hints]
+        fault.hints += 1
         self.points = max(self.points - cost, 0)
-        return self.said("hint", text.filled(every[self.hints - 1]), number=self.hints, cost=cost)
+        return self.said("hint", text.filled(every[fault.hints - 1]), number=fault.hints, cost=cost)
+
+    def without_slugs(self, said):
+        """PyTorch's errors name some of the pitfalls."""
+        for page in self.case.pages:
+            said = re.sub(r"[-_\s]+".join(page.slug.split("-")), "...", said, flags=re.IGNORECASE)
+        return said
 
     def without_names(self, said):
-        page = self.case.page
-        return re.sub(rf"`?(?:{re.escape(page.slug)}|{page.lesson}|{page.lesson[3:]})\b`?", "...", said)
+        """A hint of a page may name the pitfall, its lesson, or another variant of it."""
+        for page in self.case.pages:
+            said = re.sub(rf"`?(?:{re.escape(page.slug)}|{page.lesson}|{page.lesson[3:]})\b`?", "...", said)
+        return said
 
     def pitfalls(self, words):
         lines, lesson = [], ""
@@ -121,30 +136,47 @@ class Game:
             raise answer.NotUnderstood("Which pitfall? answer PITFALL [RANKS], as `list` names it.")
         guess = answer.pitfall_of(words[0], self.pages)
         ranks = answer.ranks_of(words[1:], self.job.world_size, self.job.word)
-        if guess is not self.case.page:
+        meant = [fault for fault in self.faults if fault.page is guess]
+        if not meant:
             self.points = max(self.points - WRONG, 0)
-            about = f"{answer.about_wrong(guess, self.case.page)} {WRONG} points less."
+            about = f"{answer.about_wrong(guess, [fault.page for fault in self.left()])} {WRONG} points less."
             return self.said("answer", text.filled(about), right=False)
-        if ranks not in (None, self.ranks):
+        [fault] = meant
+        if fault.named:
+            raise answer.NotUnderstood("You have named that one. Name the other.")
+        if not fault.accepts(ranks):
             self.points = max(self.points - WRONG_RANKS, 0)
             about = f"The pitfall is right. The {self.job.word}s are not. {WRONG_RANKS} points less."
             return self.said("answer", text.filled(about), right=False)
+        fault.named = True
         unnamed = ranks is None and self.job.world_size > 1
         self.points = max(self.points - (NO_RANKS if unnamed else 0), 0)
+        about = f" You named no {self.job.word}s: {NO_RANKS} points less." if unnamed else ""
+        if self.left():
+            return self.said("answer", text.filled(f"Right: that is one of two. Name the other.{about}"), right=True)
         best = self.scores.add(self.case.name, self.points)
         begin = f"Right: {self.points} of {START} points" + (", your best in this case." if best else ".")
-        begin += f" You named no {self.job.word}s: {NO_RANKS} points less." if unnamed else ""
-        return self.end("solved", begin)
+        return self.end("solved", begin + about)
+
+    def half(self):
+        """Of two faults one is named: its half of the points is kept."""
+        if len(self.left()) == len(self.faults):
+            return ""
+        self.points //= len(self.faults)
+        self.scores.add(self.case.name, self.points)
+        return f" You named one of two faults: {self.points} points."
 
     def given_up(self):
-        return self.end("given up", "You gave up.")
+        half = self.half()
+        return self.end("given up", f"You gave up.{half}")
 
     def stopped(self):
-        self.over = True
-        return self.said("over", ["Not solved. The case waits for you."], how="quit")
+        half, self.over = self.half(), True
+        return self.said("over", text.filled(f"Not solved. The case waits for you.{half}"), how="quit")
 
     def end(self, how, begin):
-        self.over, page, path = True, self.case.page, [question.name for question in self.path]
-        lines = story.closing(begin, page, self.ranks, self.job, self.path, self.asked, START)
-        return self.said("over", lines, how=how, pitfall=page.slug, title=page.title, ranks=sorted(self.ranks),
-                         path=path)
+        self.over = True
+        lines = story.closing(begin, self.faults, self.job, self.path, self.asked, START)
+        pitfalls = [{"pitfall": fault.page.slug, "title": fault.page.title, "ranks": sorted(fault.ranks),
+                     "named": fault.named} for fault in self.faults]
+        return self.said("over", lines, how=how, pitfalls=pitfalls, path=[question.name for question in self.path])

@@ -1,4 +1,5 @@
-"""A run of a lesson's variant, and what it left: the report, the recorded events, what the ranks printed."""
+"""A run with a fault, and what it left: outcome, recorded events, what the ranks printed. cpp_job.py, python_job.py and
+two_job.py make them."""
 
 import collections
 import contextlib
@@ -18,14 +19,19 @@ class CouldNotRun(Exception):
 
 
 class Job:
-    def __init__(self, variant, trace, logs, seconds=0.0):
-        self.variant, self.ends, self.logs, self.seconds = variant, trace["ends"], logs, seconds
-        self.world_size, self.devices = variant["world_size"], variant["participants"] == "devices"
+    """`outcome`: findings, and what the program reports: losses and accuracy by rank and epoch. `printed` and `logs`:
+    [(rank, text)] of stdout and stderr. `seen`: asks an oracle; {what must be so: whether it is}."""
+
+    def __init__(self, outcome, trace, logs=(), printed=(), seen=None, devices=False):
+        self.outcome = {"losses": [], "accuracy": [], "findings": [], **outcome}
+        self.ends, self.logs, self.printed, self.seen, self.devices = trace["ends"], logs, printed, seen, devices
+        self.world_size = outcome.get("world_size", trace["world_size"])
         self.word = "device" if self.devices else "rank"
         self.events = {rank: [] for rank in range(self.world_size)}
         for rank in trace["ranks"]:
             self.events.setdefault(rank["rank"], []).extend(rank["events"])
         self.kinds = {event["event"] for events in self.events.values() for event in events}
+        self.closed = {rank["rank"] for rank in trace["ranks"] if rank["closed"]}
         times = [event["time_ns"] for events in self.events.values() for event in events]
         self.start_ns = min([*times, *(rank["started_ns"] for rank in trace["ranks"])], default=0)
 
@@ -71,10 +77,11 @@ def folder_for_a_while():
             folder.cleanup()
 
 
-def ended_with_its_own(arguments):
+def ended_with_its_own(arguments, **environment):
     """Runs a program in a session of its own. Whatever ends this process early ends that one first. (code, stdout)"""
-    with subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                          text=True, start_new_session=True) as program:
+    with subprocess.Popen([str(each) for each in arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL, text=True, start_new_session=True,
+                          env={**os.environ, **environment}) as program:
         try:
             said, _ = program.communicate(timeout=DEADLINE_S)
         except BaseException:
@@ -87,44 +94,35 @@ def ended_with_its_own(arguments):
         return program.returncode, said
 
 
-def program_of(lesson, programs):
-    return pathlib.Path(programs, lesson)
+@contextlib.contextmanager
+def could_not_run():
+    """What goes wrong while a job runs, in words that give nothing away."""
+    try:
+        yield
+    except subprocess.TimeoutExpired as error:
+        raise CouldNotRun(f"The job did not end in {DEADLINE_S} s.") from error
+    except (OSError, ValueError, KeyError, IndexError) as error:
+        raise CouldNotRun("The job could not be run. ./lockstep doctor says what is missing.") from error
 
 
-def logs_in(folder):
-    """[(rank, text)] of what the ranks wrote to stderr, without paths that tell where they ran."""
-    files = sorted(folder.rglob("rank_*.err"))
+def require_shown(shown):
+    if not shown:
+        raise CouldNotRun("The job ran, and its fault did not show this time. Play it again, or another case.")
+
+
+def exported(folder, course):
+    """The trace itself."""
+    return json.loads(ended_with_its_own([course, "diagnose", folder, "--export"])[1])
+
+
+def found_in(folder, course):
+    """What the detectors say of a trace."""
+    return json.loads(ended_with_its_own([course, "diagnose", folder, "--json"])[1])["findings"]
+
+
+def said_by_ranks(folder, ending):
+    """[(rank, text)] of the files that the ranks' output went to, without the folder's name."""
+    files = sorted(folder.rglob(f"rank_*.{ending}"))
     texts = [file.read_text(encoding="utf-8", errors="replace").replace(str(folder), "/job") for file in files]
     ranks = [int(file.stem.removeprefix("rank_")) for file in files]
     return [(rank, text) for rank, text in zip(ranks, texts, strict=True) if text.strip()]
-
-
-def run(lesson, variant, world_size, programs, course):
-    """One variant, recorded in a folder that is gone when this returns."""
-    with folder_for_a_while() as folder:
-        report, traces = folder / "report.json", folder / "trace"
-        options = ["--variant", variant, "--world-size", str(world_size), "--trace", traces, "--json", report]
-        try:
-            ended_with_its_own([program_of(lesson, programs), *options])
-            found = json.loads(report.read_text(encoding="utf-8"))["variants"][0]
-            _, trace = ended_with_its_own([course, "diagnose", traces / lesson / variant, "--export"])
-            job = Job(found, json.loads(trace), logs_in(traces / lesson / variant))
-        except subprocess.TimeoutExpired as error:
-            raise CouldNotRun(f"The job did not end in {DEADLINE_S} s.") from error
-        except (OSError, ValueError, KeyError, IndexError) as error:
-            raise CouldNotRun("The job could not be run. ./lockstep doctor says what is missing.") from error
-    if found["verdict"] != "as-expected":
-        raise CouldNotRun("The job ran, and its fault did not show this time. Play it again, or another case.")
-    return job
-
-
-def correct_beside(page, world_size, programs, course):
-    """A correct variant of the same part of the lesson; None where there is none."""
-    try:
-        _, said = ended_with_its_own([program_of(page.lesson, programs), "--describe"])
-        variants = json.loads(said)["variants"]
-        part = next(variant["part"] for variant in variants if variant["name"] == page.slug)
-    except (OSError, ValueError, KeyError, StopIteration, subprocess.TimeoutExpired) as error:
-        raise CouldNotRun("The correct job could not be run. ./lockstep doctor says what is missing.") from error
-    names = [variant["name"] for variant in variants if variant["part"] == part and variant["kind"] == "correct"]
-    return run(page.lesson, names[0], world_size, programs, course) if names else None

@@ -90,6 +90,21 @@ def by_parameter(job, local, reduced):
     return [title, *text.table(head, rows)] if rows else []
 
 
+def losses_of_passes(job):
+    """[[mean loss of each pass over the train data]] by rank; of a job that tells of its losses in no other way."""
+    by_rank = []
+    for rank in sorted(job.events):
+        passes = []
+        for event in job.events[rank]:
+            fields = event["fields"]
+            if event["event"] == "pass_begin" and fields["phase"] == "train":
+                passes.append([0.0, 0])
+            elif event["event"] == "loss" and passes and fields["count"] and fields["sum"] is not None:
+                passes[-1] = [passes[-1][0] + fields["sum"], passes[-1][1] + fields["count"]]
+        by_rank.append([total / count for total, count in passes if count])
+    return by_rank if any(by_rank) else []
+
+
 def losses_of_steps(job):
     rows = []
     for rank in sorted(job.events):

@@ -1,46 +1,89 @@
 """Evidence of what surrounds the training: the outcome, the log, checkpoints, the model, the environment."""
 
+import re
+
+import of_numbers
 import text
 
 LOG_LINES = 10  # of a rank
+PRINTED = 8     # lines of a rank
 
 
 def losses(job):
     lines = []
-    for title, by_rank in (("loss", job.variant["losses"]), ("accuracy", job.variant["accuracy"])):
+    losses = job.outcome["losses"] or of_numbers.losses_of_passes(job)
+    for title, by_rank in (("loss", losses), ("accuracy", job.outcome["accuracy"])):
         columns = max(map(len, by_rank), default=0)
         if columns:
             shown = text.some(range(columns), 4, 2)
             rows = [[job.name(rank), *("..." if at is None else text.number(own[at]) if at < len(own) else "-"
                                        for at in shown)] for rank, own in enumerate(by_rank)]
             lines += text.table([title, *("..." if at is None else f"epoch {at}" for at in shown)], rows)
-    return lines or ["  The job reports no loss by epoch."]
+    return lines + printed(job) or ["  The job reports no loss by epoch."]
+
+
+def printed(job):
+    """The last lines of each rank: a program in Python prints its losses."""
+    lines = []
+    for rank, said in job.printed:
+        own = text.some(said.splitlines(), 2, PRINTED - 3)
+        shown = ["..." if line is None else line for line in own]
+        lines += [f"  {job.name(rank)} prints:", *(f"    {line}"[:text.COLUMNS] for line in shown)]
+    return lines
 
 
 def ends(job):
     lines = []
     for end in sorted(job.ends, key=lambda one: one["ended_ns"]):
         how = {"completed": "completed", "raised": "raised an error",
-               "exited": f"left with exit code {end['exit_code']}", "signalled": f"was ended by signal {end['signal']}",
+               "exited": f"left with exit code {end['exit_code']}",
+               "signalled": f"was ended by signal {end['signal'] or '(not known which)'}",
                "stopped": "was stopped by the launcher", "deadline": "was ended at the deadline"}[end["how"]]
         lines.append(f"  {'process' if job.devices else job.word} {end['rank']} {how} at {job.at(end['ended_ns'])}")
     silent = [rank for rank, events in job.events.items() if not events]
+    quiet = set(job.events) - {end["rank"] for end in job.ends} - set(silent)
+    for said, own in (("completed", quiet & job.closed), ("left no word of its end", quiet - job.closed)):
+        lines += text.filled(f"{text.ranks(own, job.word)}: {said}", "    ", "  ") if own and not job.devices else []
     return lines + ([f"  {text.ranks(silent, job.word)}: no event is recorded"] if silent else [])
+
+
+def plain(said):
+    """What a rank wrote to stderr: messages, without stack traces, the lines of code in them, and files' names. Of an
+    exception in Python its first sentence: advice follows, which PyTorch has for some of the pitfalls."""
+    lines, where = [], "outside"
+    for line in said.splitlines():
+        line = re.sub(r"^\[rank\d+\]:? ?", "", line)
+        if line.startswith("Traceback (most recent call last)"):
+            where = "in a trace"
+        elif where == "in a trace" and line and not line.startswith(" "):
+            lines.append(re.split(r"(?<=[.!]) (?=[A-Z])", line)[0])
+            where = "behind its exception"
+        elif where == "outside" and not re.match(r"frame #|\s+\w+\(|Exception raised from", line):
+            lines.append(line)
+    words = re.sub(r"\[[IWEF]\d{4} [^]]*\.\w+:\d+\]|\S*\w\.(?:py|cpp|h|cc)\b\S*", "", " ".join(lines))
+    return re.sub(r"(?<![\w.])/(?:[\w.+-]+/)+[\w.+-]*", "...", words).split()
 
 
 def log(job):
     lines = []
     for rank, said in job.logs:
-        words = [word for line in said.splitlines() if not line.startswith("frame #") for word in line.split()]
-        own = text.filled(" ".join(words), "    ", "    ")
-        lines += [f"  {'process' if job.devices else job.word} {rank}:", *own[:LOG_LINES]]
+        own = text.filled(" ".join(plain(said)), "    ", "    ")
+        lines += [f"  {'process' if job.devices else job.word} {rank}:", *own[:LOG_LINES]] if own else []
         lines += ["    ..."] if len(own) > LOG_LINES else []
     return lines or ["  The job printed no error."]
 
 
+def checked(job):
+    wrong = [what for what, holds in job.seen().items() if not holds and what != "ended"]
+    lines = [f"  {what}: not as one process would have it" for what in wrong]
+    ended = "  Each rank came to the end of its program." if job.seen()["ended"] else "  Not each rank came to the end."
+    return ["A check of what the ranks ended with, made without the trace.", ended,
+            *(lines or ["  What they ended with is right."] if job.seen()["ended"] else [])]
+
+
 def compared(job, other):
     lines = ["This job:", *losses(job), "The same job without the fault:", *losses(other)]
-    if single := job.variant.get("reference_losses"):
+    if single := job.outcome.get("reference_losses"):
         shown = ", ".join("..." if each is None else text.number(each) for each in text.some(single, 4, 2))
         lines += ["One process on the same batches, epoch by epoch:", f"  {shown}"]
     return lines
@@ -106,7 +149,7 @@ def optimizers(job):
         if event["fields"]["of"] == "optimizer":
             options = zip(event["fields"]["keys"], event["fields"]["values"], strict=True)
             said = dict.fromkeys(f"{key.split(': ')[-1]} {value}" for key, value in options)
-            plain = ", ".join(said).replace("lockstep::Watched<", "").replace(">", "")
+            plain = re.sub(r"\w+::|Watched<|>", "", ", ".join(said))
             return text.filled(f"{job.name(rank)}: {plain}", "    ", "  ")
     return []
 

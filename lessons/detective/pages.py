@@ -5,6 +5,7 @@ import pathlib
 import re
 
 LESSONS = pathlib.Path(__file__).resolve().parents[1]
+EVENTS = LESSONS.parent / "common" / "lockstep" / "trace" / "trace.md"  # what the detectors need
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,3 +54,10 @@ def read_all():
     """By slug, in the order of the lessons. Those of a GPU are not played."""
     every = [read(file) for file in sorted(LESSONS.glob("*/pitfalls/*.md"))]
     return {page.slug: page for page in every if "gpu" not in page.facts}
+
+
+def generic(said_of):
+    """What faults are called that no pitfall has a name for. `said_of`: a name's explanation."""
+    table = EVENTS.read_text(encoding="utf-8").split("The generic findings")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `([\w-]+)` \| \d \| (.*) \|$", table, re.MULTILINE)
+    return {slug: Page(slug, "no lesson", said_of(slug), "", {"needs": needs}) for slug, needs in rows}

@@ -1,4 +1,5 @@
-"""./lockstep detective: played to right and wrong answers, by pipe, JSON and terminal; nothing gives a case away.
+"""./lockstep detective on the lessons' programs: played to right and wrong answers, by pipe, JSON and terminal; nothing
+gives a case away. detective_more_test.py plays Python programs and two faults.
 
 usage: detective_test.py LOCKSTEP_COURSE PROGRAMS      (the folder of the lessons' programs)
 """
@@ -7,75 +8,47 @@ import functools
 import io
 import json
 import os
-import pathlib
-import pty
 import re
-import select
 import signal
 import subprocess
 import sys
-import tempfile
 import time
+import types
 import unittest
 import unittest.mock
 
-HERE = pathlib.Path(__file__).resolve().parents[2] / "lessons" / "detective"
-sys.path.insert(0, str(HERE))
+import detective_play as play
+from detective_play import COLUMNS, PAGES
 
-import answer  # noqa: E402
-import cases  # noqa: E402
-import evidence  # noqa: E402
-import game  # noqa: E402
-import job as jobs  # noqa: E402
-import of_state  # noqa: E402
-import pages  # noqa: E402
-import scores  # noqa: E402
+import answer
+import cases
+import cpp_job
+import evidence
+import job as jobs
+import of_time
+import scores
 
 COURSE = PROGRAMS = None
-DEADLINE_S = 60
-COLUMNS = 80
-PAGES = pages.read_all()
 NUMBERS = range(1, len(cases.TEN) + 1)
 
 
-class NoScores:
-    def add(self, *_):
-        return False
+def case_of(number):
+    return cases.numbered("cpp", number, PAGES)
 
 
 @functools.cache
 def job_of(number):
     """A case's run, once for all tests."""
-    case = cases.numbered(number, PAGES)
-    return jobs.run(case.page.lesson, case.page.slug, case.world_size, PROGRAMS, COURSE)
+    return cpp_job.played(case_of(number), types.SimpleNamespace(programs=PROGRAMS, course=COURSE))
 
 
 def game_of(number):
-    case = cases.numbered(number, PAGES)
-    return game.Game(case, job_of(number), PAGES, NoScores(), lambda job: of_state.compared(job, job))
+    return play.game_of(case_of(number), job_of(number))
 
 
-class Folder(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="lockstep-detective-test-")
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        (self.folder / "tmp").mkdir()
-        self.environment = {**os.environ, "XDG_STATE_HOME": folder.name, "TMPDIR": str(self.folder / "tmp")}
-        self.state = self.folder / "lockstep" / "detective.json"
-
+class Folder(play.Folder):
     def command(self, *arguments):
-        return [sys.executable, HERE / "detective.py", "--course", COURSE, "--programs", PROGRAMS, *arguments]
-
-    def play(self, said, *arguments):
-        result = subprocess.run(self.command(*arguments), input=said, capture_output=True, text=True,
-                                timeout=DEADLINE_S, env=self.environment)
-        self.assertNotIn("Traceback", result.stderr)
-        self.assertEqual(os.listdir(self.folder / "tmp"), [])
-        return result
-
-    def kept(self):
-        return json.loads(self.state.read_text(encoding="utf-8"))["cases"]
+        return play.command("--course", COURSE, "--programs", PROGRAMS, *arguments)
 
 
 class Played(Folder):
@@ -107,11 +80,12 @@ class Played(Folder):
         own, _, other = " ".join(lines[2]["lines"]).partition("The same job without the fault:")
         self.assertNotEqual(re.findall(r"\d\.\d+", own), re.findall(r"\d\.\d+", other)[:len(own)])
         self.assertRegex(other, r"rank 2 +\d\.\d+")
-        self.assertEqual((lines[4]["how"], lines[4]["ranks"], lines[4]["path"]), ("solved", [0], ["modes"]))
+        [fault] = lines[4]["pitfalls"]
+        self.assertEqual((lines[4]["how"], fault["ranks"], lines[4]["path"]), ("solved", [0], ["modes"]))
         self.assertEqual(self.kept()["case 8"]["best"], 45)
         listed = self.play("", "--list", "--json")
         best = {line["case"]: line["best"] for line in map(json.loads, listed.stdout.splitlines())}
-        self.assertEqual((best["case 8"], best["case 1"]), (45, None))
+        self.assertEqual((best["case 8"], best["case 1"], best["case 8 in Python"]), (45, None, None))
 
     def test_a_wrong_answer_and_the_end_of_the_input(self):
         result = self.play("answer epoch-differs-by-rank all\n", "--case", "3")
@@ -124,11 +98,12 @@ class Played(Folder):
     def test_a_seed(self):
         lines = [json.loads(line) for line in self.play("give up\n", "--seed", "0", "--json").stdout.splitlines()]
         self.assertEqual((lines[0]["case"], lines[1]["how"]), ("seed 0", "given up"))
-        self.assertEqual(lines[1]["pitfall"], cases.seeded(0, PAGES).page.slug)
+        self.assertEqual(lines[1]["pitfalls"][0]["pitfall"], cases.seeded("cpp", 0, PAGES).page.slug)
 
     def test_wrong_use(self):
         for arguments in (["--case", "0"], ["--case", "11"], ["--case", "x"], ["--seed", "-1"], ["--seed", "1.5"],
-                          ["--case", "1", "--seed", "1"], ["more"]):
+                          ["--case", "1", "--seed", "1"], ["more"], ["--two", "--case", "5"],
+                          ["--two", "--language", "python"], ["--language", "c"]):
             result = self.play("", *arguments)
             self.assertEqual((result.returncode, result.stdout), (2, ""), arguments)
             self.assertIn("error: ", result.stderr)
@@ -146,96 +121,44 @@ class Played(Folder):
 
 
 class Ended(Folder):
-    def left(self):
-        """Processes that work in this test's folder."""
-        found = []
-        for file in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
-            try:
-                found += [file] if os.fsencode(self.folder / "tmp") in file.read_bytes() else []
-            except OSError:
-                pass
-        return found
-
     def test_ctrl_c_while_the_job_runs(self):
         with subprocess.Popen(self.command("--case", "5"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                               stderr=subprocess.PIPE, start_new_session=True, env=self.environment) as program:
-            end = time.monotonic() + DEADLINE_S
+            end = time.monotonic() + play.DEADLINE_S
             while not list(self.folder.rglob("rank_0.trace")) and time.monotonic() < end and program.poll() is None:
                 time.sleep(0.05)
             self.assertTrue(self.left())
             program.send_signal(signal.SIGINT)
-            _, errors = program.communicate(timeout=DEADLINE_S)
+            _, errors = program.communicate(timeout=play.DEADLINE_S)
         self.assertEqual((program.returncode, errors), (130, "\nEnded. Nothing is left running.\n"))
         self.assertEqual((self.left(), os.listdir(self.folder / "tmp")), ([], []))
 
     def test_in_a_terminal_with_ctrl_c_and_ctrl_d(self):
         for key, code, last in ((b"\x03", 130, "Nothing is left running."), (b"\x04", 0, "Not solved.")):
-            child, terminal = pty.fork()
-            if child == 0:
-                os.execve(sys.executable, [str(each) for each in self.command("--case", "1")], self.environment)
-            try:
-                shown = self.read(terminal, "[100 points] > ")
-                os.write(terminal, b"dataset\n")
-                shown += self.read(terminal, "[95 points] > ")
-                os.write(terminal, key)
-                shown += self.read(terminal, last)
-            finally:
-                status = self.waited(child)
-                os.close(terminal)
-            self.assertEqual(os.waitstatus_to_exitcode(status), code, shown)
+            shown = self.in_terminal(("[100 points] > ", "dataset"), ("[95 points] > ", key), (last, ""),
+                                     arguments=["--case", "1"], code=code)
             self.assertTrue(all(len(line) <= COLUMNS for line in shown.replace("\r", "").splitlines()), shown)
-            self.assertEqual((self.left(), os.listdir(self.folder / "tmp")), ([], []))
-
-    def read(self, terminal, until):
-        shown, end = "", time.monotonic() + DEADLINE_S
-        while until not in shown and time.monotonic() < end:
-            if select.select([terminal], [], [], 0.2)[0]:
-                try:
-                    shown += os.read(terminal, 65536).decode()
-                except OSError:  # its last process has closed it
-                    break
-        self.assertIn(until, shown)
-        return shown
-
-    def waited(self, child):
-        end = time.monotonic() + DEADLINE_S
-        while time.monotonic() < end:
-            ended, status = os.waitpid(child, os.WNOHANG)
-            if ended:
-                return status
-            time.sleep(0.05)
-        os.kill(child, signal.SIGKILL)
-        return os.waitpid(child, 0)[1]
 
 
 class Cases(unittest.TestCase):
     def test_no_two_of_one_lesson(self):
         self.assertEqual(len({PAGES[slug].lesson for slug, _, _ in cases.TEN}), len(cases.TEN))
 
-    def forbidden(self, number):
-        """What would give a case away, as patterns. A lesson whose name is a question's (metrics) may be spoken of."""
-        page, variant = cases.numbered(number, PAGES).page, job_of(number).variant
-        asked = {question.name for question in evidence.PAID}
-        name = page.lesson[3:]
-        words = [page.slug, page.lesson, page.title, variant["what"], *(one["metric"] for one in variant["oracles"])]
-        words += [] if {name, name + "s"} & asked else [name]
-        return [r"\b" + re.sub(r"[-_ \\]+", "[-_ ]", re.escape(word)) + r"\b" for word in words if word]
-
     def test_nothing_gives_a_case_away(self):
         for number in NUMBERS:
             with self.subTest(case=number):
-                one = game_of(number)
-                wrong = next(slug for slug in PAGES if slug != one.case.page.slug)
-                said = [one.opening(), *(one.turn(each.name) for each in one.questions)]
-                said += [one.turn(line) for line in ("hint", "hint", "hint", "hint", "questions", "help", "nonsense")]
-                said += [one.turn(f"answer {wrong}"), one.stopped()]
-                shown = " ".join(json.dumps(each) for each in said)
-                shown = " ".join(shown.replace('", "', " ").split())
-                self.assertNotIn("lockstep-detective-", shown)
-                for pattern in self.forbidden(number):
-                    self.assertIsNone(re.search(pattern, shown, re.IGNORECASE), pattern)
-                self.assertEqual([line for each in said for line in each["lines"] if len(line) > COLUMNS], [])
-                self.assertTrue(all(each["lines"] for each in said))
+                self.assertEqual(play.complaints_of_job(case_of(number), job_of(number)), [])
+
+    def test_what_would_give_a_case_away_is_seen(self):
+        """Planted in what a rank prints: the slug, its title, a path, a comment of the source, and a long line."""
+        case, job = case_of(3), job_of(3)
+        names = ("no SET_EPOCH here", "x/a_file.cpp: 3", "a near-miss-set", "as order-mismatch has it", case.page.title)
+        planted = [*(("gives away", each) for each in names), ("longer than", "x" * 90),
+                   ("words of the source", max(play.comments_of(case), key=len))]
+        for what, each in planted:
+            with unittest.mock.patch.object(play.of_state, "printed", lambda _, said=each: [said]):
+                found = play.complaints_of_job(case, job)
+            self.assertTrue(any(one.startswith(what) for one in found), (each, found))
 
     def test_the_shortest_path_is_offered_and_the_answer_ends_the_case(self):
         for number in NUMBERS:
@@ -245,7 +168,8 @@ class Cases(unittest.TestCase):
                 for question in one.path:
                     self.assertIn(question, one.questions)
                     one.turn(question.name)
-                over = one.turn(f"answer {one.case.page.slug} {','.join(map(str, one.ranks))}")
+                [fault] = one.faults
+                over = one.turn(f"answer {fault.page.slug} {','.join(map(str, fault.ranks))}")
                 self.assertEqual((over["how"], over["points"]), ("solved", 100 - sum(each.cost for each in one.path)))
                 self.assertGreaterEqual(over["points"], 75)
                 self.assertTrue(all(len(line) <= COLUMNS for line in over["lines"]), over["lines"])
@@ -267,9 +191,12 @@ class Cases(unittest.TestCase):
     def test_every_seed_has_a_path(self):
         everything = [*evidence.FREE, *evidence.PAID]
         for page in PAGES.values():
-            self.assertIsNotNone(evidence.path(page, everything), page.slug)
-        for seed in range(300):
-            self.assertIn(cases.seeded(seed, PAGES).world_size, (2, 3, 4))
+            self.assertIsNotNone(evidence.path((page,), everything), page.slug)
+        for case in (cases.seeded("cpp", seed, PAGES) for seed in range(3000)):
+            self.assertIn(case.world_size, (2, 3, 4))
+            self.assertTrue("ranks" not in case.page.facts or case.page.ranks(case.world_size), case)
+        rows = [cases.shows_on(PAGES["rank-as-device-index"], size) for size in (2, 3, 4)]
+        self.assertEqual(rows, [False, True, True])  # two ranks have the two devices that it needs
 
     def test_a_question_costs_once_and_points_do_not_fall_below_0(self):
         one = game_of(1)
@@ -277,6 +204,45 @@ class Cases(unittest.TestCase):
         for _ in range(6):
             last = one.turn("answer sum-not-mean")
         self.assertEqual((last["points"], one.over), (0, False))
+
+
+def call(rank, number, entered_s, left_s, op="allreduce", failed=0):
+    fields = {"op": op, "group": "0", "sequence": number, "left_ns": int(left_s * 1e9), "failed": failed}
+    return rank, {"event": "collective", "fields": fields, "step": 0, "time_ns": int(entered_s * 1e9)}
+
+
+class Timeline(unittest.TestCase):
+    def drawn(self, *calls, ends=()):
+        calls = [call(0, 0, 0, 0.01), call(1, 0, 0, 0.01), *calls]
+        by_rank = [[event for own, event in calls if own == rank] for rank in (0, 1)]
+        ranks = [{"rank": rank, "started_ns": 0, "closed": True, "events": own} for rank, own in enumerate(by_rank)]
+        ends = [{"rank": rank, "how": "stopped", "ended_ns": int(at * 1e9)} for rank, at in ends]
+        return of_time.timeline(jobs.Job({}, {"world_size": 2, "ranks": ranks, "ends": ends}))
+
+    def test_who_comes_first_waits(self):
+        """Rank 0 is there at 1 s, rank 1 at 3 s: rank 0 waits for the third and the half of the job that is between."""
+        lines = self.drawn(call(0, 1, 1, 3.1), call(1, 1, 3, 3.1), call(0, 2, 4, 4), call(1, 2, 4, 4))
+        strips = [line[12:] for line in lines if line.startswith("  rank")][:2]
+        self.assertEqual([strip.count("#") for strip in strips], [of_time.CELLS // 2, 0])
+        self.assertRegex(strips[0], r"^-{16,17}#{33}-{16,17}$")
+        self.assertIn("  waited in all: rank 0 2.00 s, rank 1 0.00 s", lines)
+        self.assertIn("  rank 0 waits in allreduce 1, 1.00 s to 3.00 s", lines)
+        self.assertEqual(len([line for line in lines if "waits in allreduce" in line]), 1)
+
+    def test_who_never_comes_is_told_and_who_calls_another_is_not_there(self):
+        """Rank 1 left at 1 s; and in call 2 the ranks call different things."""
+        lines = self.drawn(call(0, 1, 1, 0), ends=((1, 1), (0, 5)))
+        self.assertIn("  rank 0 waits in allreduce 1, 1.00 s to 5.00 s; rank 1 did not come", lines)
+        self.assertEqual(next(line for line in lines if line.startswith("  rank 1")).count("-"), 14)
+        lines = self.drawn(call(0, 1, 1, 3, failed=1), call(1, 1, 1, 3, op="barrier", failed=1))
+        self.assertIn("  rank 0 waits in allreduce 1, 1.00 s to 3.00 s; rank 1 did not come", lines)
+        self.assertIn("  rank 1 waits in barrier 1, 1.00 s to 3.00 s; rank 0 did not come", lines)
+
+    def test_of_a_job_that_stalls(self):
+        """Case 5: all three ranks wait to the end, two of them for the one that has called something else."""
+        said = "\n".join(game_of(5).opening()["lines"])
+        self.assertRegex(said, r"(?s)rank [12] waits in broadcast 18, .*; rank 0\n?\s+did not come")
+        self.assertRegex(said, r"  rank 0 +[-#]*#{40,}")
 
 
 class Words(unittest.TestCase):
@@ -320,6 +286,24 @@ class Kept(Folder):
             self.assertIn("begun anew", said)
             self.assertTrue(self.add("case 1", 10))
             self.assertEqual(self.kept()["case 1"]["best"], 10)
+
+    def listed(self):
+        return subprocess.run([COURSE, "list"], capture_output=True, text=True, timeout=play.DEADLINE_S,
+                              env=self.environment)
+
+    def test_list_counts_what_is_solved(self):
+        """./lockstep list reads the game's file, and does without where there is none, or no such file."""
+        for cases_solved, words in ((0, None), (1, "and 1 case of ./lockstep detective solved."),
+                                    (2, "and 2 cases of ./lockstep detective solved.")):
+            if cases_solved:
+                self.add(f"case {cases_solved}", 10)
+            said = self.listed()
+            self.assertEqual((said.returncode, said.stderr), (0, ""))
+            self.assertEqual(("detective" in said.stdout, words is None or words in said.stdout.splitlines()),
+                             (words is not None, True))
+        self.state.write_text("{", encoding="utf-8")
+        said = self.listed()
+        self.assertEqual((said.returncode, "detective" in said.stdout), (0, False))
 
     def test_a_newer_file_is_left_alone(self):
         self.state.parent.mkdir()

@@ -387,6 +387,22 @@ class SetupTest(unittest.TestCase):
         self.assertTrue(self.calls("python")[-1].endswith("-m lockstep_torch.command_line watch --timeout 5 -- train --torch 1"),
                         self.calls("python"))
 
+    def test_detective_builds_what_its_language_needs(self):
+        """And nothing where scores are listed, whose options all reach the script."""
+        self.assert_ok(self.call("detective", "--list", "--json"))
+        self.assertEqual((self.calls("ninja"), self.calls("python")[-1].partition("detective.py ")[2]), ([], "--list --json"))
+        self.assert_ok(self.call("setup"))
+        package = next((self.tree / "build").glob("*")) / "python" / "lockstep_torch"
+        package.mkdir(parents=True)
+        (package / "built_for.py").touch()
+        for options, targets in ((["--json"], "lockstep-course lessons/all"), (["--two", "--case", "1"], "lockstep-course mutant"),
+                                 (["--language", "python"], "_extension lockstep-course"),
+                                 (["--language=python", "--seed", "3"], "_extension lockstep-course"),
+                                 (["--language", "cpp"], "lockstep-course lessons/all")):
+            self.assert_ok(self.call("detective", *options))
+            self.assertTrue(self.calls("ninja")[-1].endswith(f" {targets}"), (options, self.calls("ninja")))
+            self.assertTrue(self.calls("python")[-1].endswith(" " + " ".join(options)), self.calls("python"))
+
     def test_a_wheel_is_built_for_the_torch_that_is_set_up(self):
         result = self.call("wheel", "--torch", "2.12.0")
         self.assert_ok(result)

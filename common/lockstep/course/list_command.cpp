@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <iomanip>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 namespace lockstep::course {
@@ -38,6 +39,19 @@ std::string state_of(const LessonProgress& done) {
   return done.ran.empty() ? "" : "run";
 }
 
+// Cases of ./lockstep detective; the game keeps a file of its own beside the progress (lessons/detective/scores.py).
+std::size_t solved_cases() {
+  const auto progress = progress_file();
+  const auto file = progress.parent_path() / "detective.json";
+  std::error_code none;
+  if (progress.empty() || !std::filesystem::exists(file, none)) return 0;
+  try {
+    return nlohmann::json::parse(read_file(file)).at("cases").size();
+  } catch (const std::exception&) {
+    return 0;  // the game itself says what is wrong with it
+  }
+}
+
 int list_lessons() {
   const Progress progress;
   const LessonEntry* next = nullptr;
@@ -60,6 +74,9 @@ int list_lessons() {
   }
   std::cout << "\n" << done_count << " of " << count << " exercises done";
   if (mended > 0) std::cout << ", and " << mended << " other pitfalls mended";
+  if (const auto solved = solved_cases(); solved > 0)
+    std::cout << ",\nand " << solved << " case" << (solved == 1 ? "" : "s")
+              << " of ./lockstep detective solved";
   std::cout << ".\nMinutes: to read a lesson and mend its exercise.";
   if (next != nullptr) {
     const auto number = next->name.substr(0, 2);
