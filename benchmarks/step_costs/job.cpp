@@ -80,12 +80,9 @@ Job::Job(const JobSettings& settings, ProcessGroupPtr group, NotedBackend& backe
         net, group_, DdpOptions{.bucket_cap_mb = cap});
     replica.optimizer = std::make_unique<torch::optim::SGD>(net->parameters(), 0.001);
     for (int i = 0; i < kWarmUp; ++i) step(replica, Through::ddp);
-    backend_.take();
-    step(replica, Through::ddp);
-    const auto reduced = backend_.take();
-    buckets_.push_back(static_cast<std::int64_t>(reduced.size()));
+    buckets_.push_back(static_cast<std::int64_t>(reduced_.size()));
     if (!gradients_.empty()) continue;
-    for (const auto& one : reduced) gradients_.push_back(torch::zeros({one.bytes / 4}));
+    for (const auto& one : reduced_) gradients_.push_back(torch::zeros({one.bytes / 4}));
     for (const auto& parameter : net->parameters()) parameters_ += parameter.numel();
   }
 }
@@ -107,9 +104,9 @@ Parts Job::step(Replica& replica, Through way) {
   auto last_gradient = backward_ended;
   Parts parts;
   if (way == Through::ddp) {
-    const auto reduced = backend_.take();
-    last_gradient = reduced.back().began;
-    parts.reducing = reducing(reduced);
+    reduced_ = backend_.take();
+    last_gradient = reduced_.back().began;
+    parts.reducing = reducing(reduced_);
   }
   parts.forward = milliseconds(forward_ended - begin);
   parts.backward = milliseconds(last_gradient - forward_ended);

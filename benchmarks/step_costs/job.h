@@ -22,7 +22,8 @@ struct JobSettings {
 struct Parts {
   double forward = 0;
   double backward = 0;  // up to the last gradient's arrival, when the last all-reduce begins
-  double waiting = 0;   // from then until backward returns
+  double waiting =
+      0;  // from then until backward returns; gradients are copied out of the buckets, too
   double update = 0;
   double reducing = 0;  // during which an all-reduce was under way; part of backward and waiting
 
@@ -62,6 +63,7 @@ class Job {
   at::Tensor inputs_, targets_;
   std::vector<Replica> replicas_;  // one for each size of buckets
   std::vector<std::int64_t> buckets_;
+  std::vector<AllReduce> reduced_;     // in the last step with DDP
   std::vector<at::Tensor> gradients_;  // as large as the first DDP's buckets
   std::int64_t parameters_ = 0;
 };

@@ -30,21 +30,27 @@ std::string interval(const json& figure) {
               figure["high"].get<double>());
 }
 
-std::string parts(const json& ddp) {
-  return line("%8.1f %8.1f %7.1f %6.1f %7.1f", median(ddp["forward"]), median(ddp["backward"]),
-              median(ddp["waiting"]), median(ddp["update"]), median(ddp["step"]));
+std::string head(const std::string& name, const char* last) {
+  return line("%-32s%8s%10s%9s%8s%8s  %s", name.c_str(), "forward", "backward", "waiting", "update",
+              "step", last);
+}
+
+std::string row(const std::string& name, const json& ddp, const json& last) {
+  return line("%-32s%8.1f%10.1f%9.1f%8.1f%8.1f  %s", name.c_str(), median(ddp["forward"]),
+              median(ddp["backward"]), median(ddp["waiting"]), median(ddp["update"]),
+              median(ddp["step"]), interval(last).c_str());
 }
 
 void add_ranks(json& lines, const json& cases) {
-  lines.push_back(
-      "model, batch 32 a rank    ranks  forward backward waiting update    step  speed-up");
+  lines.push_back(head("batch 32 a rank", "speed-up"));
   for (const auto& one : cases) {
     if (one["question"] != "ranks") continue;
     const auto& ddp = one["ddp"][0];
-    const auto model = line("%s, %.2g MB", one["model"].get<std::string>().c_str(),
-                            one["gradient_megabytes"].get<double>());
-    lines.push_back(line("%-26s %4d %s  %s", model.c_str(), one["ranks"].get<int>(),
-                         parts(ddp).c_str(), interval(ddp["speedup"]).c_str()));
+    const int ranks = one["ranks"];
+    const auto name =
+        line("%s, %.2g MB, %d %s", one["model"].get<std::string>().c_str(),
+             one["gradient_megabytes"].get<double>(), ranks, ranks == 1 ? "rank" : "ranks");
+    lines.push_back(row(name, ddp, ddp["speedup"]));
   }
 }
 
@@ -58,27 +64,28 @@ void add_buckets(json& lines, const json& cases) {
                                         : line("a link of %.0f MB/s", link.get<double>()).c_str()));
     lines.push_back(line("without all-reduce %.1f, all-reduce alone %.1f",
                          median(one["no_sync"]["step"]), median(one["all_reduce"])));
-    lines.push_back(
-        "buckets                         forward backward waiting update    step  hidden");
-    for (const auto& ddp : one["ddp"])
-      lines.push_back(line("%2d of %2g MiB or less             %s  %s", ddp["buckets"].get<int>(),
-                           ddp["bucket_mib"].get<double>(), parts(ddp).c_str(),
-                           interval(ddp["hidden"]).c_str()));
+    lines.push_back(head("", "hidden"));
+    for (const auto& ddp : one["ddp"]) {
+      const int buckets = ddp["buckets"];
+      const auto name = line("%d %s, bucket_cap_mb=%g", buckets,
+                             buckets == 1 ? "bucket" : "buckets", ddp["bucket_mib"].get<double>());
+      lines.push_back(row(name, ddp, ddp["hidden"]));
+    }
   }
 }
 
 void add_batches(json& lines, const json& cases) {
   lines.push_back("");
-  lines.push_back("large MLP, 2 ranks, the same link, 6 buckets");
+  lines.push_back("large MLP, 2 ranks, the same link, bucket_cap_mb=4");
   lines.push_back(
-      "batch a rank  computing  all-reduce    step   rule  step / rule        speed-up");
+      "batch a rank   computing  all-reduce    step    rule  step / rule        speed-up");
   for (const auto& one : cases) {
     if (one["question"] != "batches") continue;
     const auto& ddp = one["ddp"][0];
     const auto& computing = one["no_sync"];
     const double expected = rule(median(computing["step"]), median(computing["backward"]),
                                  median(one["all_reduce"]), ddp["buckets"].get<std::int64_t>());
-    lines.push_back(line("%12d %10.1f %11.1f %7.1f %6.1f  %-18s %s", one["batch"].get<int>(),
+    lines.push_back(line("%12d%12.1f%12.1f%8.1f%8.1f  %-19s%s", one["batch"].get<int>(),
                          median(computing["step"]), median(one["all_reduce"]), median(ddp["step"]),
                          expected, interval(ddp["to_rule"]).c_str(),
                          interval(ddp["speedup"]).c_str()));
