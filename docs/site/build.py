@@ -29,7 +29,7 @@ MARK = ".made-by-lockstep-docs"
 # What pages link to.
 FOLDERS = ["benchmarks", "cmake", "common", "docs", "lessons", "python", "reports", "tests"]
 LINKED = ["LICENSE"]
-MENU = {"Learn": ["lessons/start/start", "docs/lessons", "docs/glossary"],
+MENU = {"Learn": ["lessons/start/start", "docs/lessons", "docs/costs", "docs/glossary"],
         "My job": ["docs/symptoms", "docs/hangs", "docs/diagnose", "docs/python", "docs/calls", "docs/checker"],
         "The library": ["docs/library", "api/cpp", "api/python"],
         "Evidence": ["docs/evaluation", "docs/silence", "docs/measurements", "docs/tests", "docs/gpus"],

@@ -1,4 +1,5 @@
-"""Draws the pictures of the lessons' pages, each by the module of its name.
+"""Draws the pictures of the pages, each by the module of its name. FILE is where it goes; the page beside it shows it, which
+PAGE names where there are several.
 
 usage: python3 lessons/pictures/draw.py      writes them beside the pages, and their texts into the pages
 """
@@ -10,7 +11,7 @@ import sys
 import xml.etree.ElementTree as xml
 
 HERE = pathlib.Path(__file__).resolve().parent
-NO_PICTURES = {"draw", "svg", "figures"}  # nor are measure.py and its parts
+NO_PICTURES = {"draw", "svg", "figures", "step_costs"}  # nor are measure.py and its parts
 
 
 def drawn():
@@ -19,9 +20,10 @@ def drawn():
     names = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in NO_PICTURES and not path.stem.startswith("measure"))
     made = {}
     for module in map(importlib.import_module, names):
-        file, picture = HERE.parent / module.FILE, module.draw()
-        [page] = file.parent.glob("*.md")
-        made |= {file: picture, page: with_words(page.read_text(encoding="utf-8"), file.name, picture)}
+        file, picture = (HERE.parent / module.FILE).resolve(), module.draw()
+        [page] = file.parent.glob(getattr(module, "PAGE", "*.md"))
+        text = made.get(page) or page.read_text(encoding="utf-8")
+        made |= {file: picture, page: with_words(text, file.name, picture)}
     return made
 
 

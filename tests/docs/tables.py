@@ -1,6 +1,6 @@
 """The tables that are made from the pitfalls' pages and the facts at their top: docs/lessons.md, docs/calls.md (`calls`)
-and the one in common/lockstep/trace/trace.md (`level` and `needs`). And README's count of them, and which are named in a
-Python job (docs/python.md), by what was measured.
+and the one in common/lockstep/trace/trace.md (`level` and `needs`). And README's count of them, which are named in a
+Python job (docs/python.md), by what was measured, and what a benchmark printed (docs/costs.md).
 
 usage: python3 tests/docs/tables.py      writes them into these pages
 """
@@ -12,6 +12,7 @@ import re
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CALLS, LESSONS = ROOT / "docs" / "calls.md", ROOT / "docs" / "lessons.md"
 README, NEEDS = ROOT / "README.md", ROOT / "common" / "lockstep" / "trace" / "trace.md"
+COSTS = ROOT / "docs" / "costs.md"
 PYTHON, MEASURED = ROOT / "docs" / "python.md", ROOT / "reports" / "measured"
 BEGIN, END = "<!-- made by tests/docs/tables.py -->\n", "<!-- up to here -->\n"
 
@@ -112,6 +113,11 @@ def python_table():
     return "\n".join(lines) + "\n"
 
 
+def costs_output():
+    lines = json.loads((MEASURED / "step_costs.json").read_text())["printed"]
+    return "\n".join(["```text", *(line.rstrip() for line in lines), "```"]) + "\n"
+
+
 def with_table(text, table):
     before, rest = text.split(BEGIN)
     return before + BEGIN + "\n" + table + "\n" + END + rest.split(END)[1]
@@ -126,7 +132,8 @@ def with_count(text):
 
 def made():
     """{page: its text, with what is made}"""
-    tables = {CALLS: calls_table, LESSONS: lessons_table, NEEDS: needs_table, PYTHON: python_table}
+    tables = {CALLS: calls_table, LESSONS: lessons_table, NEEDS: needs_table, PYTHON: python_table,
+              COSTS: costs_output}
     texts = {page: with_table(page.read_text(encoding="utf-8"), table()) for page, table in tables.items()}
     return {**texts, README: with_count(README.read_text(encoding="utf-8"))}
 

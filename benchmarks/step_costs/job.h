@@ -1,0 +1,71 @@
+// One job of the benchmark on this rank: a model, trained in all the ways that are compared.
+#pragma once
+
+#include <lockstep/train/distributed_data_parallel.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "noted_backend.h"
+
+namespace lockstep::benchmark {
+
+struct JobSettings {
+  std::string model;  // "convolutions", "small MLP" or "large MLP"
+  std::int64_t batch = 32;
+  std::vector<double> buckets_mib;  // one DDP for each; negative: PyTorch's default
+  int steps = 2;                    // of a turn
+};
+
+// Milliseconds of a step of a turn, the mean over its steps.
+struct Parts {
+  double forward = 0;
+  double backward = 0;  // up to the last gradient's arrival, when the last all-reduce begins
+  double waiting =
+      0;  // from then until backward returns; gradients are copied out of the buckets, too
+  double update = 0;
+  double reducing = 0;  // during which an all-reduce was under way; part of backward and waiting
+
+  double step() const { return forward + backward + waiting + update; }
+  Parts& operator+=(const Parts& other);
+  Parts operator/(double by) const;
+};
+
+class Job {
+ public:
+  Job(const JobSettings& settings, ProcessGroupPtr group, NotedBackend& backend);
+
+  // Collective, with all ranks: each begins with a barrier.
+  Parts ddp(std::size_t which);
+  Parts no_sync();
+  double all_reduce();  // of the first DDP's buckets, with nothing else to do: milliseconds
+  double alone();       // the step without DDP, on rank 0 while the others wait; 0 on them
+
+  std::int64_t parameters() const { return parameters_; }
+  // All-reduces of a step.
+  std::int64_t buckets(std::size_t which) const { return buckets_.at(which); }
+
+ private:
+  struct Replica {
+    torch::nn::Sequential net;
+    std::unique_ptr<DistributedDataParallel<torch::nn::Sequential>> ddp;
+    std::unique_ptr<torch::optim::SGD> optimizer;
+  };
+  enum class Through { ddp, no_sync, module };
+
+  Parts turn(Replica& replica, Through way);
+  Parts step(Replica& replica, Through way);
+
+  const int steps_;
+  ProcessGroupPtr group_;
+  NotedBackend& backend_;
+  at::Tensor inputs_, targets_;
+  std::vector<Replica> replicas_;  // one for each size of buckets
+  std::vector<std::int64_t> buckets_;
+  std::vector<AllReduce> reduced_;     // in the last step with DDP
+  std::vector<at::Tensor> gradients_;  // as large as the first DDP's buckets
+  std::int64_t parameters_ = 0;
+};
+
+}  // namespace lockstep::benchmark
