@@ -6,8 +6,13 @@
 //           data_parallel: this process alone, with WORLD logical devices and as many batches
 //   HIDDEN  the model is Mlp(784, HIDDEN, 10); batch 32 a rank, SGD with momentum 0.9, one thread
 // Reads "N\n" from stdin, trains N steps between two barriers, and writes the nanoseconds between them.
+//
+// usage: ddp_step job HIDDEN WORLD STEPS
+// A whole job of ddp, from its launch to its end. Writes what each part of it took on rank 0, in nanoseconds: until the
+// rank runs, until the ranks have met, until model and engine are built, the first step, the others, the end.
 #include <lockstep/base/clock.h>
 #include <lockstep/base/error.h>
+#include <lockstep/base/file.h>
 #include <lockstep/launch/guarded.h>
 #include <lockstep/train/data_parallel.h>
 #include <lockstep/train/distributed_data_parallel.h>
@@ -17,6 +22,8 @@
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <sstream>
+#include <vector>
 
 namespace lockstep {
 namespace {
@@ -63,7 +70,20 @@ void serve(c10d::ProcessGroup& group, const std::function<void(int step)>& train
   }
 }
 
-void run(const std::string& engine, std::int64_t hidden, InitOptions options) {
+// When each part of a job ended, on the clock that processes share.
+using Marks = std::vector<std::int64_t>;
+
+void train(Marks& marks, int steps, const std::function<void(int step)>& train_step) {
+  marks.push_back(monotonic_ns());
+  train_step(0);
+  marks.push_back(monotonic_ns());
+  for (int step = 1; step < steps; ++step) train_step(step);
+  marks.push_back(monotonic_ns());
+}
+
+// With `steps` it trains that many, and marks when; without, it serves.
+void run(const std::string& engine, std::int64_t hidden, InitOptions options, int steps = 0,
+         Marks marks = {}) {
   torch::set_num_threads(1);
   const std::vector<c10::Device> devices(options.world_size, at::kCPU);
   std::int64_t batch_size = kBatch;
@@ -72,9 +92,10 @@ void run(const std::string& engine, std::int64_t hidden, InitOptions options) {
     options.world_size = 1;
   }
   auto group = init_process_group(options);
+  marks.push_back(monotonic_ns());
   torch::manual_seed(1);
   Mlp net(784, hidden, 10);
-  torch::manual_seed(static_cast<std::uint64_t>(2 + options.rank));
+  torch::manual_seed(static_cast<std::uint64_t>(2 + group->getRank()));
   const auto inputs = torch::randn({kBatches, batch_size, 784});
   const auto targets = torch::randint(0, 10, {kBatches, batch_size}, torch::kInt64);
   torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9));
@@ -90,10 +111,14 @@ void run(const std::string& engine, std::int64_t hidden, InitOptions options) {
   };
   if (engine == "ddp") {
     auto model = DistributedDataParallel(net, group);
-    serve(*group, [&](int step) {
+    const auto ddp_step = [&](int step) {
       train_step(
           step, [&](const at::Tensor& x) { return model(x); }, false);
-    });
+    };
+    if (steps > 0)
+      train(marks, steps, ddp_step);
+    else
+      serve(*group, ddp_step);
   } else if (engine == "flat") {
     serve(*group, [&](int step) {
       train_step(
@@ -109,14 +134,45 @@ void run(const std::string& engine, std::int64_t hidden, InitOptions options) {
     throw UsageError("the engine must be ddp, flat or data_parallel, and is \"" + engine + "\"");
   }
   destroy_process_group(group);
+  for (const auto mark : marks) std::cout << mark << "\n";
+}
+
+// A rank of a whole job, in a fork of its launcher.
+int run_rank(std::int64_t hidden, int steps) {
+  return launch::guarded([&] {
+    const Marks began{monotonic_ns()};
+    InitOptions options;
+    options.world_size = launch::placement_from_environment().value().world_size;
+    run("ddp", hidden, options, steps, began);
+  });
+}
+
+void run_job(std::int64_t hidden, int world_size, int steps) {
+  const TemporaryFolder folder("lockstep-ddp-step");
+  Marks marks{monotonic_ns()};
+  const auto result = launch::launch({.command = {"/proc/self/exe"},
+                                      .go_on = [&] { return run_rank(hidden, steps); },
+                                      .world_size = world_size,
+                                      .folder = folder.path()});
+  const auto end = monotonic_ns();
+  if (!result.completed()) throw Error(result.summary());
+  std::istringstream told(read_file(folder.path() / "rank_0.out"));
+  for (std::int64_t mark = 0; told >> mark;) marks.push_back(mark);
+  marks.push_back(end);
+  for (std::size_t i = 1; i < marks.size(); ++i) std::cout << marks[i] - marks[i - 1] << "\n";
 }
 
 }  // namespace
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
+  if (argc == 5 && std::string(argv[1]) == "job")
+    return lockstep::launch::guarded(
+        [&] { lockstep::run_job(std::stoll(argv[2]), std::stoi(argv[3]), std::stoi(argv[4])); });
   if (argc != 6) {
-    std::fprintf(stderr, "usage: ddp_step ddp|flat|data_parallel HIDDEN STORE RANK WORLD\n");
+    std::fprintf(stderr,
+                 "usage: ddp_step ddp|flat|data_parallel HIDDEN STORE RANK WORLD\n"
+                 "       ddp_step job HIDDEN WORLD STEPS\n");
     return lockstep::kUsage;
   }
   return lockstep::launch::guarded([&] {

@@ -31,6 +31,10 @@ sigset_t interrupts() {
 
 }  // namespace
 
+void forget_interrupts() {
+  write_end_of_handler = -1;
+}
+
 HeldInterrupts::HeldInterrupts() {
   const auto set = interrupts();
   pthread_sigmask(SIG_BLOCK, &set, &before_);

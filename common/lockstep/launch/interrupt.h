@@ -31,6 +31,9 @@ class Interrupt {
   sigset_t mask_before_{};
 };
 
+// In a child that goes on without exec (spawn.h): the parent's Interrupt is none of its own.
+void forget_interrupts();
+
 // While it lives, SIGINT, SIGTERM and SIGHUP to this thread wait: for the next launch(), or for its
 // end. For a program that launches several jobs and has something to clean up between them.
 class HeldInterrupts {

@@ -150,11 +150,12 @@ void Supervisor::start() {
     std::filesystem::remove(files_of(folder_, rank).error);
 
   const std::string program = find_program(options_.command.front());
+  const bool goes_on = options_.go_on && can_go_on_in_a_child();
   ranks_.reserve(static_cast<std::size_t>(options_.world_size));
   for (int rank = 0; rank < options_.world_size; ++rank) {
     const RankFiles files = files_of(folder_, rank);
-    const Command command{program, options_.command, rank_environment(options_, folder_, rank),
-                          files.out, files.err};
+    const Command command{program,   options_.command, rank_environment(options_, folder_, rank),
+                          files.out, files.err,        goes_on ? options_.go_on : nullptr};
     Rank started;
     started.process = spawn(command);
     started.end.rank = rank;

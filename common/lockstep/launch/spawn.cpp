@@ -1,16 +1,21 @@
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <lockstep/base/error.h>
+#include <lockstep/launch/interrupt.h>
 #include <lockstep/launch/spawn.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <iostream>
 #include <utility>
 
 namespace lockstep::launch {
@@ -60,7 +65,7 @@ struct Failure {
   _exit(127);
 }
 
-[[noreturn]] void become(const Plan& plan) {
+void settle(const Plan& plan) {
   if (setpgid(0, 0) != 0) give_up(plan, "setpgid");
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) give_up(plan, "prctl");
   // The supervisor may have died before the line above: then nothing would ever kill this process.
@@ -74,11 +79,26 @@ struct Failure {
   sigprocmask(SIG_SETMASK, &none, nullptr);
 
   if (dup2(plan.in, 0) < 0 || dup2(plan.out, 1) < 0 || dup2(plan.err, 2) < 0) give_up(plan, "dup2");
+}
+
+[[noreturn]] void become(const Plan& plan) {
+  settle(plan);
   // What the caller left open would keep its pipes and sockets alive. Kernels before 5.11 refuse;
   // the descriptors without close-on-exec are then inherited, as by any exec.
   syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC);
   execve(plan.program, plan.arguments, plan.environment);
   give_up(plan, "execve");
+}
+
+// Here the process has one thread, so that what is not async-signal-safe is safe, too.
+[[noreturn]] void go_on(const Plan& plan, const std::function<int()>& work) {
+  settle(plan);
+  if (syscall(SYS_close_range, 3U, ~0U, 0) != 0)
+    give_up(plan, "close_range");  // the report, too: it worked
+  forget_interrupts();
+  clearenv();
+  for (char* const* entry = plan.environment; *entry != nullptr; ++entry) putenv(*entry);
+  std::exit(work());
 }
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {
@@ -95,11 +115,16 @@ std::vector<std::string> entries(const std::map<std::string, std::string>& varia
 }
 
 // All signals are blocked across the fork, so that none of the caller's handlers runs in the child.
-pid_t fork_into(const Plan& plan) {
+pid_t fork_into(const Plan& plan, const std::function<int()>& work) {
+  if (work) {  // what is not written yet would be written twice
+    std::cout.flush();
+    std::fflush(nullptr);
+  }
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   const pid_t pid = fork();
+  if (pid == 0 && work) go_on(plan, work);
   if (pid == 0) become(plan);
   const int error = errno;
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -123,7 +148,19 @@ void confirm_exec(int report, pid_t pid, const std::string& program) {
   fail("start " + program + " (" + failure.call.data() + ")", failure.error);
 }
 
+bool is_gpu(const std::filesystem::path& link) {
+  std::error_code gone;  // the descriptor of this very listing
+  return std::filesystem::read_symlink(link, gone).string().starts_with("/dev/nvidia");
+}
+
 }  // namespace
+
+bool can_go_on_in_a_child() {
+  using Folder = std::filesystem::directory_iterator;
+  const Folder descriptors("/proc/self/fd"), end;
+  return std::distance(Folder("/proc/self/task"), end) == 1 &&
+         std::none_of(descriptors, end, [](const auto& each) { return is_gpu(each.path()); });
+}
 
 Descriptor::Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
 
@@ -154,7 +191,7 @@ Process spawn(const Command& command) {
       command.program.c_str(), arguments.data(), environment.data(), in.get(), out.get(), err.get(),
       report_end.get(),        getpid()};
   Process process;
-  process.pid = fork_into(plan);
+  process.pid = fork_into(plan, command.go_on);
   if (process.pid < 0) fail("start a process for " + command.program, errno);
   { const Descriptor closed = std::move(report_end); }
   confirm_exec(result_end.get(), process.pid, command.program);

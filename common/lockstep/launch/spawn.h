@@ -1,9 +1,10 @@
-// One child process: fork, then at once exec.
+// One child process: fork, then at once exec; or without exec, to go on with the libraries that are loaded.
 #pragma once
 
 #include <sys/types.h>
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -30,6 +31,8 @@ struct Command {
   std::vector<std::string> arguments;              // the first one is the program's name
   std::map<std::string, std::string> environment;  // the whole of it
   std::filesystem::path out, err;                  // created or emptied, 0600
+  // Where it is set, the child calls it in place of the program, and ends with what it returns.
+  std::function<int()> go_on = {};
 };
 
 struct Process {
@@ -39,8 +42,12 @@ struct Process {
 
 // Starts the command in a process group of its own, with stdin from /dev/null, no other descriptor,
 // no blocked signal and default handlers; the kernel kills it when the calling thread ends. Returns
-// once the new program runs. Throws Error, with the system's reason, when it cannot; nothing is
+// once the new program runs, or the child is about to go on. Throws Error, with the system's reason, when it cannot; nothing is
 // left then.
 Process spawn(const Command& command);
+
+// Whether a child may go on without exec: this process has one thread, so that nobody else holds a lock, and has no GPU
+// open, which a child could not use.
+bool can_go_on_in_a_child();
 
 }  // namespace lockstep::launch

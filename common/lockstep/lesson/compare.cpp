@@ -1,4 +1,6 @@
+#include <ATen/Parallel.h>
 #include <lockstep/base/countdown.h>
+#include <lockstep/base/environment.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/exit_code.h>
 #include <lockstep/base/file.h>
@@ -13,6 +15,7 @@
 #include <lockstep/report/earlier.h>
 #include <lockstep/supervise/attempts.h>
 
+#include <cstdlib>
 #include <iostream>
 #include <set>
 #include <utility>
@@ -54,14 +57,24 @@ matrix::Truth truth_of(const Selected& selected, const Lesson& lesson, const Les
 // More than the ranks' own timeout: they may say first what they saw, a checked one after a second.
 constexpr std::chrono::milliseconds kAfterTimeout{1500};
 
+// What a rank does that is a fork of this process. OpenMP read the number of threads when it was loaded, for the launcher.
+int go_on_as_rank(const Lesson& lesson, std::vector<std::string> arguments) {
+  const int threads = std::atoi(environment("OMP_NUM_THREADS").value_or("").c_str());
+  if (threads > 0) at::set_num_threads(threads);
+  std::vector<char*> pointers;
+  for (auto& argument : arguments) pointers.push_back(argument.data());
+  return lesson_main(static_cast<int>(pointers.size()), pointers.data(), lesson);
+}
+
 // One result for each attempt; a part that is not started again has one.
-std::vector<supervise::Result> supervise_variant(const Selected& selected,
+std::vector<supervise::Result> supervise_variant(const Selected& selected, const Lesson& lesson,
                                                  const LessonOptions& options, int world_size,
                                                  const std::string& program,
                                                  const std::filesystem::path& folder) {
   launch::LaunchOptions job;
   job.command = rank_arguments(options, selected.name, world_size, folder);
   job.command.insert(job.command.begin(), program);
+  job.go_on = [&lesson, command = job.command] { return go_on_as_rank(lesson, command); };
   job.world_size = selected.part->participants == Participants::devices ? 1 : world_size;
   job.folder = folder;
   job.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(options.timeout_s * 1000));
@@ -119,7 +132,7 @@ report::Variant run_variant(const Selected& selected, const Lesson& lesson,
   const TemporaryFolder temporary("lockstep");
   const auto folder =
       options.trace.empty() ? temporary.path() : kept_folder(options, lesson, selected.name);
-  const auto attempts = supervise_variant(selected, options, world_size, program, folder);
+  const auto attempts = supervise_variant(selected, lesson, options, world_size, program, folder);
   const auto& last = attempts.back().launch;
   if (last.interrupted != 0) throw Interrupted{last.interrupted};
   describe_ending(attempts, variant);
