@@ -20,6 +20,9 @@ phase by phase, so that a phase run alone replaces its own entry only.
   install      pip builds and installs the Python package, for the torch that is set up and for LibTorch 2.15.0: it
                names a fault, passes its own tests, and refuses the other torch
   programs     healthy Python programs as others write them: nothing found, and the same bits as without watching
+  hangs        Python jobs that hang: each is ended in time, and named
+  tells        Python programs that tell what cannot be seen: each fault is named, and nothing in the right one
+  part         Python jobs that record a part of themselves: it ends in order, and the rest is unchanged to the bit
   resumed      Python jobs that go on from a checkpoint: what they lost is named, and where nothing was, nothing is
   twins        53 pitfalls as Python scripts: each passes its own oracle, and is named as its measured score says
 """
@@ -225,7 +228,8 @@ PHASES = {
     "consumer": consumer,
     "install": install,
     "programs": lambda: script("python/tests/programs_test.py", str(build_folder() / "python")),
-    "resumed": lambda: script("python/tests/resumed_test.py", str(build_folder() / "python")),
+    **{name: lambda name=name: script(f"python/tests/{name}_test.py", str(build_folder() / "python"))
+       for name in ("hangs", "tells", "part", "resumed")},
     "twins": lambda: script("python/tests/twins_test.py", str(build_folder() / "python")),
 }
 
