@@ -183,6 +183,45 @@ class Hooks(unittest.TestCase):
             (git / "HEAD").write_bytes(b"\xff")
             self.assertNotIn("git revision", told())
 
+    def test_clipping_by_value_is_told_by_the_largest_number_and_changes_as_before(self):
+        rank = self.here.begin(0, 2)
+        plain, told = ([torch.nn.Parameter(torch.zeros(3)), torch.nn.Parameter(torch.zeros(2))] for _ in range(2))
+        for first, second in (plain, told):
+            first.grad, second.grad = torch.tensor([1.0, -7.0, 2.0]), torch.tensor([3.0, 0.5])
+        torch.nn.utils.clip_grad_value_.__wrapped__(plain, 2)
+        torch.nn.utils.clip_grad_value_((each for each in told), clip_value=2)  # a generator, which ends
+        for one, other in zip(plain, told, strict=True):
+            self.assertTrue(one.grad.equal(other.grad))
+        [(allowed, largest)] = rank.calls["clip"]
+        self.assertEqual((allowed, largest.item()), (2.0, 7.0))
+        torch.nn.utils.clip_grad_value_(told[0], 0.5, foreach=False)
+        self.assertEqual([(allowed, largest.item()) for allowed, largest in rank.calls["clip"][1:]], [(0.5, 2.0)])
+        with unittest.mock.patch.object(Rank, "probes", return_value=False):
+            torch.nn.utils.clip_grad_value_(told, 0.1)
+        self.assertRaises(RuntimeError, torch.nn.utils.clip_grad_value_, [torch.nn.Parameter(torch.zeros(1))], 1)
+        self.assertEqual((len(rank.calls["clip"]), self.here.failed), (2, set()))
+
+    def test_the_autocast_that_a_rank_trains_with_is_told_at_its_first_update(self):
+        def told(*dtypes):
+            self.here = recording.recording = recording.Recording("unused")
+            rank, parameter = self.here.begin(0, 2), torch.nn.Parameter(torch.ones(2, 2))
+            optimizer = torch.optim.SGD([parameter], lr=0.1)
+            with torch.no_grad(), torch.autocast("cpu", dtype=torch.float16):
+                parameter @ parameter  # an evaluation before
+            with torch.autocast("cpu", enabled=False):
+                pass
+            for dtype in (*dtypes, None):
+                with torch.autocast("cpu", dtype=dtype or torch.float16, enabled=dtype is not None):
+                    (parameter @ parameter).sum().backward()
+                self.assertNotIn("engine", rank.settings)
+            optimizer.step()
+            with torch.autocast("cpu", dtype=torch.float16):
+                optimizer.step()
+            self.assertEqual(self.here.failed, set())
+            return rank.settings["engine"]
+        self.assertEqual(told(), {"autocast": "off"})
+        self.assertEqual(told(torch.bfloat16, torch.bfloat16), {"autocast": "cpu torch.bfloat16"})
+
     def model_and_file(self, folder):
         model = torch.nn.Linear(2, 3)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)

@@ -109,7 +109,8 @@ class Watch(unittest.TestCase):
                 ("whole-stream", "in enumerate(loader)", ("stream-not-sharded", [0, 1], 0)),
                 ("inner-forward", "torch.autograd.backward(", ("forward-bypasses-wrapper", [0, 1], 0)),
                 ("another-rate", "optimizer.step()", ("update-differs", [0, 1], 0)),
-                ("another-dropout", "", ("configuration-differs", [0, 1], 0))):
+                ("another-dropout", "", ("configuration-differs", [0, 1], 0)),
+                ("another-autocast", "", ("configuration-differs", [0, 1], 0))):
             with self.subTest(fault):
                 self.traces = self.folder / fault
                 done = self.watch(fault, options=("--fail-on-finding",))
