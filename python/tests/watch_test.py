@@ -185,6 +185,7 @@ class Watch(unittest.TestCase):
         for options, file in (((), self.traces / "report.html"), (("--out", page), page)):
             done = self.call([*LOCKSTEP, "report", self.traces, *options])
             self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertEqual(file.stat().st_mode & 0o777, 0o600)
             text = file.read_text(encoding="utf-8")
             self.assertRegex(text, r"job\.py:\d+: .*in enumerate\(loader\)")
             for part in ("Symptom", "Why", "Fix"):
