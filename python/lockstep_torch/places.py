@@ -1,8 +1,8 @@
 """Writes down which lines of the user's program a finding may be about; common/lockstep/report/places.cpp reads them.
 
 They are kept beside the traces, since a detector goes by no program's names: places_RANK.jsonl has each line once that
-wrapped the model, began a pass over data, a backward or an update, saved or loaded a checkpoint, or called a collective,
-with the first step at which it did; and where the rank is when `lockstep watch` asks a job that hangs.
+wrapped the model, began a pass over data, a backward or an update, saved or loaded a checkpoint, or called a
+collective, with the first step at which it did; and where the rank is when `lockstep watch` asks a job that hangs.
 """
 
 from __future__ import annotations

@@ -67,6 +67,7 @@ def wrapping(here: Recording, *arguments: Any, **options: Any) -> None:
     given = SIGNATURE.bind_partial(*arguments, **options).arguments
     if (module := given.get("module")) is None:
         return
+    here.places.note("wrapping", here.rank.step())
     mesh = given.get("device_mesh")
     parallel.replicas(here, given.get("process_group") or (mesh.get_group() if mesh else dist.group.WORLD))
     if parallel.any_part(here, list(module.parameters())):

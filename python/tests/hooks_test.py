@@ -19,6 +19,8 @@ import package
 sys.path.insert(0, str(package.FOLDER))
 
 import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LambdaLR, MultiStepLR, ReduceLROnPlateau, SequentialLR, StepLR
 from torch.utils.data import (
     ConcatDataset,
@@ -477,6 +479,33 @@ class Hooks(unittest.TestCase):
                 [line] = self.lines_in(written.folder / "places_0.jsonl")
                 self.assertEqual((line["kind"], line["step"], line["file"]), ("update", 4, __file__))
                 self.assertEqual(line["source"], 'written.note("update", step)')
+
+    def test_lines_that_wrap_save_load_and_call_collectives_are_written_once(self):
+        recording.recording = None  # the stand-in observes no group
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        self.addCleanup(dist.destroy_process_group)
+        recording.recording = self.here
+        self.here.begin(0, 1)
+        lines = pathlib.Path(__file__).read_text(encoding="utf-8").splitlines()
+
+        def noted(kind):
+            return sorted(lines[line - 1].strip() for of, (_, line) in self.here.places.seen if of == kind)
+        with tempfile.TemporaryDirectory(prefix="lockstep-test-") as folder:
+            path = pathlib.Path(folder, "last.pt")
+            model = DistributedDataParallel(torch.nn.Linear(2, 2))
+            for _ in range(2):
+                dist.all_reduce(torch.zeros(2))
+                dist.all_gather_object([None], dist.get_rank())
+                torch.save(model.module.state_dict(), path)
+            state = torch.load(path)
+            torch.save([1], path)
+        self.assertEqual(set(state), {"weight", "bias"})
+        self.assertEqual(noted("wrapping"), ["model = DistributedDataParallel(torch.nn.Linear(2, 2))"])
+        self.assertEqual(noted("collective"), ["dist.all_gather_object([None], dist.get_rank())",
+                                               "dist.all_reduce(torch.zeros(2))"])
+        self.assertEqual(noted("checkpoint"), ["state = torch.load(path)",
+                                               "torch.save(model.module.state_dict(), path)"])
+        self.assertEqual(self.here.failed, set())
 
     def test_what_was_asked_becomes_a_line_and_any_name_can_be_written(self):
         with tempfile.TemporaryDirectory(prefix="lockstep-test-") as name:
