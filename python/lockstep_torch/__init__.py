@@ -89,8 +89,8 @@ def async_result(name: str, moment: str, result: torch.Tensor) -> None:
 
 
 def training_state(moment: str, parts: dict[str, Any]) -> None:
-    """What this rank holds as it has "saved" a checkpoint, on every rank and before torch.save; or once it has "resumed"
-    from one. Weights, optimizers and schedules are added. `parts` has what else there is, such as "average" (averaged
+    """What this rank holds when it has "saved" a checkpoint, on every rank and before torch.save; or has "resumed" from
+    one. Weights, optimizers and schedules are added. `parts` has what else there is, such as "average" (averaged
     weights) or "rng_state": tensors, numbers, texts, and lists and dicts of them."""
     from lockstep_torch import states
     states.told(moment, parts)
