@@ -22,6 +22,7 @@ phase by phase, so that a phase run alone replaces its own entry only.
   programs     healthy Python programs as others write them: nothing found, and the same bits as without watching
   hangs        Python jobs that hang: each is ended in time, and named
   tells        Python programs that tell what cannot be seen: each fault is named, and nothing in the right one
+  launchers    Python jobs of other launchers than torchrun: recorded as its are
   part         Python jobs that record a part of themselves: it ends in order, and the rest is unchanged to the bit
   resumed      Python jobs that go on from a checkpoint: what they lost is named, and where nothing was, nothing is
   twins        53 pitfalls as Python scripts: each passes its own oracle, and is named as its measured score says
@@ -229,7 +230,7 @@ PHASES = {
     "install": install,
     "programs": lambda: script("python/tests/programs_test.py", str(build_folder() / "python")),
     **{name: lambda name=name: script(f"python/tests/{name}_test.py", str(build_folder() / "python"))
-       for name in ("hangs", "tells", "part", "resumed")},
+       for name in ("hangs", "launchers", "tells", "part", "resumed")},
     "twins": lambda: script("python/tests/twins_test.py", str(build_folder() / "python")),
 }
 
