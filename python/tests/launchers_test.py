@@ -51,8 +51,8 @@ class Launchers(unittest.TestCase):
 
     def test_accelerate_launch(self):
         self.need("accelerate")
-        self.check("accelerate", ["accelerate", "launch", "--cpu", "--num_processes", RANKS, "--num_machines", 1,
-                                  "--mixed_precision", "no", "--dynamo_backend", "no"])
+        self.check("accelerate", ["accelerate", "launch", "--multi_gpu", "--num_processes", RANKS, "--num_machines", 1,
+                                  "--main_process_port", 0, "--mixed_precision", "no", "--dynamo_backend", "no"])
 
     def test_mpirun(self):
         self.need("mpirun")
