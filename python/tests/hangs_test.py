@@ -41,24 +41,26 @@ def is_there(pid):
 
 
 def recorded(traces):
-    """How much of the ranks' traces is written; and who writes them."""
+    """How much of the ranks' traces is written, how many collectives were entered, and who writes them."""
     files = processes.traces(traces)
     return (sum(processes.head(file, processes.LENGTH_AT) for file in files),
+            sum(processes.head(file, processes.ENTERED_AT) for file in files),
             {processes.head(file, processes.PID_AT) for file in files})
 
 
 def time_to_end(job, traces):
-    """From the ranks' last progress until nothing of the job is there, seen from outside every 10 ms."""
-    seen, moved, everybody = 0, time.monotonic(), set()
+    """From the ranks' last progress until nothing of the job is there, seen from outside every 10 ms. What a rank writes
+    behind a stall is of its end."""
+    seen, begun, moved, everybody = 0, False, time.monotonic(), set()
     until = time.monotonic() + DEADLINE_S
     while time.monotonic() < until:
         everybody.update(processes.descendants(job.pid))
         try:
-            length, ranks = recorded(traces)
+            length, entered, ranks = recorded(traces)
         except (OSError, struct.error):
             continue  # a trace is being made
-        if length != seen and all(map(is_there, ranks)):
-            seen, moved = length, time.monotonic()
+        if length != seen and (not begun or time.monotonic() - moved < TIMEOUT_S):
+            seen, begun, moved = length, entered > 0, time.monotonic()
         if len(ranks) == 2 and not any(map(is_there, everybody)):
             return time.monotonic() - moved, everybody
         time.sleep(0.01)
