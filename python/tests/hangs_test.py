@@ -49,8 +49,8 @@ def recorded(traces):
 
 
 def time_to_end(job, traces):
-    """From the ranks' last progress until nothing of the job is there, seen from outside every 10 ms. What a rank writes
-    behind a stall is of its end."""
+    """From the ranks' last progress until nothing of the job is there, seen from outside every 10 ms. What a rank
+    writes behind a stall is of its end."""
     seen, begun, moved, everybody = 0, False, time.monotonic(), set()
     until = time.monotonic() + DEADLINE_S
     while time.monotonic() < until:
