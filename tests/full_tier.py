@@ -20,6 +20,8 @@ phase by phase, so that a phase run alone replaces its own entry only.
   install      pip builds and installs the Python package, for the torch that is set up and for LibTorch 2.15.0: it
                names a fault, passes its own tests, and refuses the other torch
   programs     healthy Python programs as others write them: nothing found, and the same bits as without watching
+  launchers    Python jobs of other launchers than torchrun: recorded as its are
+  part         Python jobs that record a part of themselves: it ends in order, and the rest is unchanged to the bit
   resumed      Python jobs that go on from a checkpoint: what they lost is named, and where nothing was, nothing is
   twins        pitfalls as Python scripts: each passes its own oracle, and is named as its measured score says
   hangs        Python jobs that hang under watch: each is ended, and the rank that does not come is named
@@ -187,6 +189,8 @@ SCRIPTS = {
     "twins": ("python/tests/twins_test.py", "python"),
     "hangs": ("python/tests/hangs_test.py", "python"),
     "tells": ("python/tests/tells_test.py", "python"),
+    "launchers": ("python/tests/launchers_test.py", "python"),
+    "part": ("python/tests/part_test.py", "python"),
     "in-python": ("tests/course/in_python_test.py", "python"),
     "pages": ("tests/docs/lesson_pages_test.py", ""),
     "snippets": ("tests/docs/page_snippets_test.py", ""),

@@ -19,47 +19,62 @@ from lockstep_torch import processes
 
 OK, FINDING, USAGE, COULD_NOT_RUN, DEADLINE = 0, 1, 2, 3, 124
 PACKAGE = pathlib.Path(__file__).parent
+WITHIN_S = 2  # a stalled job is ended
 ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
 def wait_for(job: subprocess.Popen[bytes], folder: pathlib.Path, timeout: float | None, signals: list[int]) -> bool:
-    """False where no rank made progress for `timeout` seconds, and the job was ended. Before a rank has entered a
-    collective, and after all have ended, the job is starting or at its end: that is no stall."""
+    """False where no rank made progress for `timeout` seconds, and the job was ended, at most WITHIN_S later. Before a
+    rank has entered a collective, and after all have ended, the job is starting or at its end: that is no stall."""
     ends = processes.Ends(folder, job)
     seen, since, alive = None, time.monotonic(), set[int]()
     while timeout is None or seen is None or time.monotonic() - since < timeout:
-        if ends.wait(0.2 if timeout is None else min(0.2, timeout / 10)):
-            record_ends(ends, not ENDING.isdisjoint(signals))
+        if ends.wait(0.2 if timeout is None else min(0.1, timeout / 10)):
+            record_ends(told_of(ends, signals))
             return True
         if timeout is not None:
             now = processes.progress(folder, alive)
             if now != seen or now is None:
                 seen, since = now, time.monotonic()
+    by = time.monotonic() + WITHIN_S - 0.3  # that is for the looks above, which come 0.1 s apart
     try:
-        ask_where(job, folder)
+        ask_where(job, folder, by - 1)
     except Exception as error:  # noqa: BLE001 the job is ended whatever happens
         print(f"lockstep: where the ranks were is not known: {error}", file=sys.stderr)
-    finally:
-        record_ends(ends, not ENDING.isdisjoint(signals))
-        processes.end(job)
+    told = told_of(ends, signals)
+    processes.end(job, by)
+    record_ends(told)
     return False
 
 
-def ask_where(job: subprocess.Popen[bytes], folder: pathlib.Path) -> None:
+def ask_where(job: subprocess.Popen[bytes], folder: pathlib.Path, until: float) -> None:
     from lockstep_torch import places
     running = [pid for pid in [*processes.descendants(job.pid), job.pid] if not processes.is_frozen(pid)]
     asked = places.ask(folder, running)
-    until = time.monotonic() + 2
     while time.monotonic() < until and any(file.stat().st_size == 0 for file in asked):
         time.sleep(0.02)
     places.answered(asked)
 
 
-def record_ends(ends: processes.Ends, stopped: bool) -> None:
-    from lockstep_torch.extension import extension
+Told = dict[pathlib.Path, dict[int, tuple[str, int, int]]]
+
+
+def told_of(ends: processes.Ends, signals: list[int]) -> Told:
     try:
-        for folder, told in ends.told(stopped).items():
-            extension().record_ends(folder, told)
+        return ends.told(not ENDING.isdisjoint(signals))
+    except Exception as error:  # noqa: BLE001 the job is ended whatever happens
+        print(f"lockstep: how the ranks ended is not known: {error}", file=sys.stderr)
+        return {}
+
+
+def record_ends(told: Told) -> None:
+    """Loads torch, which takes seconds."""
+    if not told:
+        return
+    try:
+        from lockstep_torch.extension import extension
+        for folder, ends in told.items():
+            extension().record_ends(folder, ends)
     except Exception as error:  # noqa: BLE001 the job's own end stays as it is
         print(f"lockstep: how the ranks ended was not recorded: {error}", file=sys.stderr)
 

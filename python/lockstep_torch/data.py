@@ -152,6 +152,7 @@ def of_state(name: str, tell: Callable[[Any, str, dict[str, torch.Tensor]], None
     @listens(name)
     def hook(here: Recording, obj: Any, f: Any, *_arguments: Any, **_options: Any) -> None:
         if isinstance(f, (str, os.PathLike)) and (state := state_in(obj)):
+            here.places.note("checkpoint", here.rank.step())
             tell(here.rank, os.fspath(f), state)
     return hook
 

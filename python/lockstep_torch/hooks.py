@@ -103,7 +103,23 @@ def group_ends(here: Recording, group: Any = None) -> None:
         here.groups.clear()
 
 
+# Each asks first whether this rank is in the group. The functions themselves are left alone: torch.compile knows them
+# by their identity.
+COLLECTIVES = frozenset((
+    "all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_object", "all_reduce",
+    "all_reduce_coalesced", "all_to_all", "all_to_all_single", "barrier", "broadcast", "broadcast_object_list",
+    "gather", "gather_object", "irecv", "isend", "monitored_barrier", "reduce", "reduce_scatter",
+    "reduce_scatter_tensor", "scatter", "scatter_object_list"))
+
+
+@listens("the program's own collectives")
+def collective_begins(here: Recording, *_arguments: Any) -> None:
+    if sys._getframe(3).f_code.co_name in COLLECTIVES:  # behind `listens` and `wrap`
+        here.places.note("collective", here.rank.step())
+
+
 def install() -> None:
+    wrap(distributed_c10d, "_rank_not_in_group", before=collective_begins)
     wrap((distributed_c10d, dist), "init_process_group", before=job_begins)
     wrap(distributed_c10d, "_new_process_group_helper", before=group_begins, after=group_made)
     wrap((distributed_c10d, dist), "destroy_process_group", before=group_ends)
@@ -127,15 +143,51 @@ def say_once(text: str) -> None:
         print(text, file=sys.stderr)
 
 
-def watch(folder: str | os.PathLike[str]) -> None:
+def give_back(here: Recording) -> None:
+    """Each group gets torch's backends again. The recorder's stays in it, and nobody calls it."""
+    for group in list(distributed_c10d._world.pg_map):
+        for device in group._device_types:
+            now = group._get_backend(device)
+            for outer, backend in here.backends:
+                if outer is now:
+                    kind = dist.Backend.backend_type_map.get(backend.name(), dist.ProcessGroup.BackendType.CUSTOM)
+                    group._register_backend(device, kind, backend)
+
+
+class Watched:
+    """What `with` leaves: the recording ends, and the program goes on without it. An exception that leaves the block is
+    told, as it is where it ends the process."""
+
+    def __init__(self, here: Recording | None = None) -> None:
+        self.here = here
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: Any, error: BaseException | None, _trace: Any) -> None:
+        here, self.here = self.here, None
+        if here is None or active() is not here:
+            return
+        recording.ends_by(error)
+        recording.end(error is None and (dist.is_initialized() or not here.backends))
+        try:
+            give_back(here)
+        except Exception as failed:  # noqa: BLE001 the program is not to notice
+            print(f"lockstep: the recorder is still called, and records nothing: {failed}", file=sys.stderr)
+
+
+def watch(folder: str | os.PathLike[str]) -> Watched:
     if recording.recording is not None:
-        return
+        return Watched()
+    if recording.ended:
+        say_once("lockstep: this process is not recorded a second time")
+        return Watched()
     try:
         extension()
     except DoesNotFit as error:
         say_once(f"lockstep: this job is not recorded: {error}")
-        return
-    recording.start(os.fspath(folder))
+        return Watched()
+    here = recording.start(os.fspath(folder))
     for part in (training, data, states):
         part.install()
     install()
@@ -144,3 +196,4 @@ def watch(folder: str | os.PathLike[str]) -> None:
             everybody = group is dist.group.WORLD
             ranks = [] if everybody else dist.get_process_group_ranks(group)
             group_made((group,), group.size(), group.rank(), ranks, group_name=group.group_name)
+    return Watched(here)

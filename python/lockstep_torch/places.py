@@ -1,8 +1,8 @@
 """Writes down which lines of the user's program a finding may be about; common/lockstep/report/places.cpp reads them.
 
 They are kept beside the traces, since a detector goes by no program's names: places_RANK.jsonl has each line once that
-began a pass over data, a backward or an update, with the first step at which it did, and where the rank is when
-`lockstep watch` asks a job that hangs.
+wrapped the model, began a pass over data, a backward or an update, saved or loaded a checkpoint, or called a
+collective, with the first step at which it did; and where the rank is when `lockstep watch` asks a job that hangs.
 """
 
 from __future__ import annotations
@@ -66,6 +66,11 @@ class Places:
         if os.environ.get(ASKED):
             self.stack = opened(folder / f"stack_{rank}_{os.getpid()}.txt")
             faulthandler.register(signal.SIGRTMIN, self.stack, all_threads=False)
+
+    def end(self) -> None:
+        if os.environ.get(ASKED):
+            faulthandler.unregister(signal.SIGRTMIN)
+            self.stack.close()
 
     def note(self, kind: str, step: int) -> None:
         place = of_the_caller()

@@ -157,10 +157,11 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def end(job: subprocess.Popen[bytes]) -> None:
-    """All of the job's processes: nothing of it is left, also where one does not take TERM."""
+def end(job: subprocess.Popen[bytes], by: float) -> None:
+    """All of the job's processes by this time.monotonic(): nothing of it is left, also where one does not take TERM. It
+    has half a second for that."""
     everybody: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGKILL):
+    for number, until in ((signal.SIGTERM, by - 0.5), (signal.SIGKILL, by + 1)):
         everybody = list(dict.fromkeys([*everybody, *descendants(job.pid), job.pid]))
         for pid in everybody:
             try:
@@ -168,7 +169,6 @@ def end(job: subprocess.Popen[bytes]) -> None:
                 os.kill(pid, signal.SIGCONT)  # one that was stopped takes TERM when it goes on
             except OSError:
                 continue  # it has ended
-        until = time.monotonic() + 1
         while time.monotonic() < until and any(os.path.exists(f"/proc/{pid}") for pid in everybody):
             job.poll()
             time.sleep(0.02)

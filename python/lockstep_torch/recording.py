@@ -40,7 +40,7 @@ class Recording:
         self.only_looks = False  # the last batch was drawn without gradients
         self.early: list[Callable[[], None]] = []  # of passes before anybody knew which rank this is
         self.queues: weakref.WeakKeyDictionary[Any, deque[list[int]]] = weakref.WeakKeyDictionary()
-        self.hooked = WeakIdKeyDictionary()  # parameters
+        self.hooked: Any = WeakIdKeyDictionary()  # parameters
         self.looks_at_gradients = True  # in this step
         self.backends: list[tuple[Any, Any]] = []  # the recorder's, and torch's inside of it
         self.groups: set[str] = set()  # that this rank began to join
@@ -48,7 +48,9 @@ class Recording:
         self.schedules: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()  # that count their own steps
         self.schedules_made: Counter[str] = Counter()  # by class
         self.loaders: set[str] = set()  # whose settings were told
+        self.autocasts: set[str] | None = set()  # with gradients, before the first update; None: told
         self.made: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()  # optimizers, in order
+        self.tells: set[str] = set()  # moments of which the program tells the training's state itself
         self.read = self.resumes = False  # a checkpoint's file; and the model has taken it, before any update
         self.inside = threading.local()  # `outer`: the optimizer that steps, and may call others
 
@@ -89,14 +91,16 @@ class Recording:
 
 
 recording: Recording | None = None
+ended = False  # a recording of this process
 
 
-def start(folder: str) -> None:
+def start(folder: str) -> Recording:
     global recording
-    recording = Recording(folder)
+    here = recording = Recording(folder)
     os.register_at_fork(after_in_child=leave_to_the_parent)
     atexit.register(ends)
     wrap(multiprocessing.process.BaseProcess, "run", failed=lambda error, _process: ends_by(error))
+    return here
 
 
 def active() -> Recording | None:
@@ -162,6 +166,22 @@ def ends() -> None:
     """At exit: the exception that nobody caught, which Python has printed by then."""
     if not hasattr(sys, "ps1"):
         ends_by(getattr(sys, "last_value", None))
+
+
+@listens("how the recording ends")
+def trace_ends(here: Recording, goes_on: bool) -> None:
+    here.rank.end(goes_on)
+    here.places.end()
+
+
+def end(goes_on: bool) -> None:
+    """What is recorded stays. The hooks listen no longer, and those of the parameters are gone."""
+    global recording, ended
+    trace_ends(goes_on)
+    if recording is not None:
+        for hook in recording.hooked.values():
+            hook.remove()
+    recording, ended = None, True
 
 
 def wrap(owners: Any, name: str, before: Callable[..., Any] | None = None, after: Callable[..., Any] | None = None,

@@ -26,19 +26,33 @@ def state_of(optimizer: Any) -> list[dict[str, Any]]:
             for parameter in parameters_of(optimizer)]
 
 
-def tell(here: Recording, moment: str) -> bool:
+def parts_of(here: Recording, moment: str) -> dict[str, Any]:
     """Nothing where a parameter is more than a tensor, such as a part of one."""
     # Of one that wraps another, such as ZeroRedundancyOptimizer, the inner one holds the state; it was made, too.
     made = [each for each in here.made if not isinstance(getattr(each, "optim", None), torch.optim.Optimizer)]
     parameters = list(dict.fromkeys(each for optimizer in made for each in parameters_of(optimizer)))
     if not parameters or any(type(each) not in (torch.Tensor, torch.nn.Parameter) for each in parameters):
-        return False
+        return {}
     parts: dict[str, Any] = {"model": parameters, "optimizer": [state_of(optimizer) for optimizer in made]}
     begun = [schedule.last_epoch > 1 for schedule in here.schedules]
     if any(begun) or (begun and moment == "resumed"):
         parts["scheduler"] = any(begun)
-    here.rank.training_state(moment, parts)
-    return True
+    return parts
+
+
+def tell(here: Recording, moment: str) -> bool:
+    parts = {} if moment in here.tells else parts_of(here, moment)
+    if parts:
+        here.rank.training_state(moment, parts)
+    return bool(parts) or moment in here.tells
+
+
+@listens("training_state")
+def told(here: Recording, moment: str, more: dict[str, Any]) -> None:
+    """By the program, with parts that nobody else knows."""
+    here.places.note("checkpoint", here.rank.step())
+    here.rank.training_state(moment, {**parts_of(here, moment), **more})
+    here.tells.add(moment)
 
 
 def dicts_of_tensors(stored: Any) -> list[dict[str, torch.Tensor]]:

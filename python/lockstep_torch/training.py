@@ -67,6 +67,7 @@ def wrapping(here: Recording, *arguments: Any, **options: Any) -> None:
     given = SIGNATURE.bind_partial(*arguments, **options).arguments
     if (module := given.get("module")) is None:
         return
+    here.places.note("wrapping", here.rank.step())
     mesh = given.get("device_mesh")
     parallel.replicas(here, given.get("process_group") or (mesh.get_group() if mesh else dist.group.WORLD))
     if parallel.any_part(here, list(module.parameters())):
@@ -202,6 +203,7 @@ def update_begins(here: Recording, optimizer: Any, _arguments: Any, _options: An
     if not known:
         rank.optimizer_made(own)
     states.trains(here)
+    tell_autocasts()
     if leaves_out(optimizer):
         del here.inside.outer
         return
@@ -237,6 +239,43 @@ def clip(here: Recording, _parameters: Any, max_norm: float, total_norm: torch.T
          **_options: Any) -> None:
     if not parallel.is_part(total_norm):
         here.rank.clip(float(max_norm), total_norm)
+
+
+@listens("clip_grad_value_")
+def clip_values(here: Recording, parameters: list[Any], clip_value: float, *_more: Any, **_options: Any) -> None:
+    """As a clip by the largest number there is. On a device it takes waiting, so only where values are recorded."""
+    if any(map(parallel.is_part, parameters)) or not here.rank.probes():
+        return
+    largest = [parameter.grad.detach().abs().max() for parameter in parameters
+               if parameter.grad is not None and parameter.grad.numel() > 0]
+    if largest:
+        here.rank.clip(float(clip_value), torch.stack([each.cpu() for each in largest]).max())
+
+
+def wrap_clip_grad_value() -> None:
+    original = torch.nn.utils.clip_grad_value_
+
+    @functools.wraps(original)
+    def clip_grad_value_(parameters: Any, *arguments: Any, **options: Any) -> None:
+        given = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)  # it may be a generator
+        clip_values(given, *arguments, **options)
+        original(given, *arguments, **options)
+    for owner in (torch.nn.utils, torch.nn.utils.clip_grad):
+        owner.clip_grad_value_ = clip_grad_value_  # type: ignore[attr-defined]
+
+
+@listens("autocast", early=True)
+def autocast_begins(here: Recording, _result: Any, context: Any) -> None:
+    if here.autocasts is not None and context._enabled and torch.is_grad_enabled():
+        here.autocasts.add(f"{context.device} {context.fast_dtype}")
+
+
+@listens("autocast")
+def tell_autocasts(here: Recording) -> None:
+    """Those that the first update goes by."""
+    if here.autocasts is not None:
+        here.configuration("engine", {"autocast": ", ".join(sorted(here.autocasts)) or "off"})
+        here.autocasts = None
 
 
 @listens("GradScaler")
@@ -308,6 +347,8 @@ def install() -> None:
     register_optimizer_step_pre_hook(update_begins)
     register_optimizer_step_post_hook(update_ended)
     wrap(torch.nn.utils.clip_grad, "_clip_grads_with_norm_", before=clip)
+    wrap_clip_grad_value()
+    wrap(torch.amp.autocast_mode.autocast, "__enter__", after=autocast_begins)
     wrap(torch.amp.grad_scaler.GradScaler, "_maybe_opt_step", before=scaled_step)
     wrap(torch.amp.grad_scaler.GradScaler, "step", before=scaler_steps, ended=lambda *_, **__: scaler_steps())
     wrap(torch.optim.lr_scheduler.LRScheduler, "step", after=scheduled)

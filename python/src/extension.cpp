@@ -65,6 +65,11 @@ class Rank {
                                    .collective = record::last_failed_collective().has_value(),
                                    .ended_ns = monotonic_ns()});
   }
+  // Also where a group still holds the recorder.
+  void end(bool goes_on) {
+    recorder_->told([](record::Probes& probes) { probes.flush(); });
+    writer_->end(goes_on);
+  }
   // Of this attempt.
   const std::filesystem::path& folder() const { return folder_; }
   bool probes() const { return step() < 0 || options_.probes(step()); }
@@ -185,6 +190,7 @@ PYBIND11_MODULE(_extension, module) {
       .def("step", &Rank::step)
       .def("folder", &Rank::folder)
       .def("raised", &Rank::raised, Unlocked())
+      .def("end", &Rank::end, Unlocked(), "The recording. `goes_on`: the program does.")
       .def("probes", &Rank::probes, "Whether this step's values are recorded.")
       .def("observe", &Rank::observe)
       .def(
@@ -343,6 +349,38 @@ PYBIND11_MODULE(_extension, module) {
              double count) {
             rank.recorder().told(
                 [&](record::Probes& probes) { probes.metric(name, phase, sum, count); });
+          },
+          Unlocked())
+      .def(
+          "decision",
+          [](Rank& rank, const std::string& name, std::int64_t value) {
+            rank.recorder().told([&](record::Probes& probes) { probes.decision(name, value); });
+          },
+          Unlocked())
+      .def(
+          "random_numbers",
+          [](Rank& rank, const std::vector<std::int64_t>& ids, const at::Tensor& numbers) {
+            rank.recorder().told([&](record::Probes& probes) {
+              // The first batch's are drawn before the first step.
+              if (rank.step() < 0) rank.recorder().writer()->set_step(0);
+              probes.random_numbers(ids, numbers);
+            });
+          },
+          Unlocked())
+      .def(
+          "average",
+          [](Rank& rank, const std::string& name, const at::Tensor& own, std::int64_t count,
+             const at::Tensor& used) {
+            rank.recorder().told(
+                [&](record::Probes& probes) { probes.average(name, own, count, used); });
+          },
+          Unlocked())
+      .def(
+          "async_result",
+          [](Rank& rank, const std::string& name, const std::string& moment,
+             const at::Tensor& result) {
+            rank.recorder().told(
+                [&](record::Probes& probes) { probes.async_result(name, moment, result); });
           },
           Unlocked());
 }

@@ -40,7 +40,10 @@ def main():
             if epoch == 1 and rank == 1 and number == 3:
                 if HOW == "a rank is frozen":
                     os.kill(os.getpid(), signal.SIGSTOP)
-                if HOW == "a rank computes for ever":
+                if HOW == "a rank takes no signal":
+                    for number in (signal.SIGTERM, signal.SIGRTMIN):
+                        signal.signal(number, signal.SIG_IGN)
+                if HOW in ("a rank computes for ever", "a rank takes no signal"):
                     while True:
                         time.sleep(0.01)
                 if HOW == "a rank has fewer batches":

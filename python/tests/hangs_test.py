@@ -1,16 +1,19 @@
-"""Jobs that hang (hangs.py) under `lockstep watch --timeout`: each is ended, with nothing left, and says which rank
-does not do what the others wait for, and at which line each rank is.
+"""Jobs that hang (hangs.py) under `lockstep watch --timeout S`: each is ended, with nothing left, S + 2 s after its
+last progress. It is said which rank does not do what the others wait for, and at which line each rank is.
 
 usage: python3 hangs_test.py PACKAGE [-v] [Hangs.test_NAME ...]      the folder that holds lockstep_torch
 """
 
 import json
 import pathlib
+import struct
+import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
-from package import FOLDER, LOCKSTEP, run
+from package import FOLDER, LOCKSTEP, environment, run
 
 sys.path.insert(0, str(FOLDER))
 
@@ -24,6 +27,7 @@ WAITS = "mse_loss(model(inputs), targets).backward()"
 HANGS = {
     "a rank is frozen": ("no-progress", [1], {WAITS}),  # it cannot be asked
     "a rank computes for ever": ("no-progress", [1], {WAITS, "time.sleep(0.01)"}),
+    "a rank takes no signal": ("no-progress", [1], {WAITS}),  # it can neither be asked nor told to end
     "a worker is stuck": ("no-progress", [1], {WAITS, "in enumerate(loader)"}),
     "one rank calls a collective": ("rank-conditional-collective", [0], {WAITS, "dist.broadcast("}),
     "a rank stops early": ("no-progress", [1], {WAITS, "time.sleep(10_000)"}),  # what it does may be of the training
@@ -31,20 +35,62 @@ HANGS = {
 }
 
 
+def is_there(pid):
+    """And is no process that has ended, and that nobody has asked about."""
+    return processes.status_of(pid)[:1] not in ([], ["Z"])
+
+
+def recorded(traces):
+    """How much of the ranks' traces is written, how many collectives were entered, and who writes them."""
+    files = processes.traces(traces)
+    return (sum(processes.head(file, processes.LENGTH_AT) for file in files),
+            sum(processes.head(file, processes.ENTERED_AT) for file in files),
+            {processes.head(file, processes.PID_AT) for file in files})
+
+
+def time_to_end(job, traces):
+    """From the ranks' last progress until nothing of the job is there, seen from outside every 10 ms. What a rank
+    writes behind a stall is of its end."""
+    seen, begun, moved, everybody = 0, False, time.monotonic(), set()
+    until = time.monotonic() + DEADLINE_S
+    while time.monotonic() < until:
+        everybody.update(processes.descendants(job.pid))
+        try:
+            length, entered, ranks = recorded(traces)
+        except (OSError, struct.error):
+            continue  # a trace is being made
+        if length != seen and (not begun or time.monotonic() - moved < TIMEOUT_S):
+            seen, begun, moved = length, entered > 0, time.monotonic()
+        if len(ranks) == 2 and not any(map(is_there, everybody)):
+            return time.monotonic() - moved, everybody
+        time.sleep(0.01)
+    return DEADLINE_S, everybody
+
+
 class Hangs(unittest.TestCase):
+    def watched(self, how, traces):
+        command = [*LOCKSTEP, "watch", "--into", traces, "--timeout", str(TIMEOUT_S), "--",
+                   sys.executable, HERE / "start.py", "2", HERE / "hangs.py", how]
+        job = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        took, everybody = time_to_end(job, pathlib.Path(traces))
+        said, _ = job.communicate(timeout=DEADLINE_S)
+        self.assertEqual(job.returncode, 124, said)
+        # Nothing starts meanwhile: it is the time that is promised.
+        self.assertGreater(took, TIMEOUT_S - 0.1, said)
+        self.assertLess(took, TIMEOUT_S + 2, said)
+        self.assertGreaterEqual(len(everybody), 3)  # start.py and its ranks
+        return said, everybody
+
     def check(self, how):
         pitfall, ranks, lines = HANGS[how]
         with tempfile.TemporaryDirectory(prefix="lockstep-test-") as traces:
-            done = run([*LOCKSTEP, "watch", "--into", traces, "--timeout", TIMEOUT_S, "--",
-                        sys.executable, HERE / "start.py", 2, HERE / "hangs.py", how], DEADLINE_S)
-            self.assertEqual(done.returncode, 124, done.stderr)
+            said, pids = self.watched(how, traces)
             found = json.loads(run([*LOCKSTEP, "diagnose", "--json", traces], DEADLINE_S).stdout)["findings"]
-            pids = {processes.head(file, processes.PID_AT) for file in processes.traces(pathlib.Path(traces))}
         self.assertEqual([(one["pitfall"], one["ranks"]) for one in found if one["severity"] == "violation"],
-                         [(pitfall, ranks)], done.stderr)
+                         [(pitfall, ranks)], said)
         self.assertEqual({words for words in lines for place in found[0]["places"] if words in place["source"]}, lines,
                          found[0]["places"])
-        self.assertEqual([pid for pid in pids if pathlib.Path(f"/proc/{pid}").exists()], [])
+        self.assertEqual([pid for pid in pids if is_there(pid)], [])
 
 
 def test_of(how):

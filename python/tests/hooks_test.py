@@ -19,6 +19,8 @@ import package
 sys.path.insert(0, str(package.FOLDER))
 
 import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LambdaLR, MultiStepLR, ReduceLROnPlateau, SequentialLR, StepLR
 from torch.utils.data import (
     ConcatDataset,
@@ -182,6 +184,45 @@ class Hooks(unittest.TestCase):
             self.assertNotEqual(told()["hash of the script"], before)
             (git / "HEAD").write_bytes(b"\xff")
             self.assertNotIn("git revision", told())
+
+    def test_clipping_by_value_is_told_by_the_largest_number_and_changes_as_before(self):
+        rank = self.here.begin(0, 2)
+        plain, told = ([torch.nn.Parameter(torch.zeros(3)), torch.nn.Parameter(torch.zeros(2))] for _ in range(2))
+        for first, second in (plain, told):
+            first.grad, second.grad = torch.tensor([1.0, -7.0, 2.0]), torch.tensor([3.0, 0.5])
+        torch.nn.utils.clip_grad_value_.__wrapped__(plain, 2)
+        torch.nn.utils.clip_grad_value_((each for each in told), clip_value=2)  # a generator, which ends
+        for one, other in zip(plain, told, strict=True):
+            self.assertTrue(one.grad.equal(other.grad))
+        [(allowed, largest)] = rank.calls["clip"]
+        self.assertEqual((allowed, largest.item()), (2.0, 7.0))
+        torch.nn.utils.clip_grad_value_(told[0], 0.5, foreach=False)
+        self.assertEqual([(allowed, largest.item()) for allowed, largest in rank.calls["clip"][1:]], [(0.5, 2.0)])
+        with unittest.mock.patch.object(Rank, "probes", return_value=False):
+            torch.nn.utils.clip_grad_value_(told, 0.1)
+        self.assertRaises(RuntimeError, torch.nn.utils.clip_grad_value_, [torch.nn.Parameter(torch.zeros(1))], 1)
+        self.assertEqual((len(rank.calls["clip"]), self.here.failed), (2, set()))
+
+    def test_the_autocast_that_a_rank_trains_with_is_told_at_its_first_update(self):
+        def told(*dtypes):
+            self.here = recording.recording = recording.Recording("unused")
+            rank, parameter = self.here.begin(0, 2), torch.nn.Parameter(torch.ones(2, 2))
+            optimizer = torch.optim.SGD([parameter], lr=0.1)
+            with torch.no_grad(), torch.autocast("cpu", dtype=torch.float16):
+                parameter @ parameter  # an evaluation before
+            with torch.autocast("cpu", enabled=False):
+                pass
+            for dtype in (*dtypes, None):
+                with torch.autocast("cpu", dtype=dtype or torch.float16, enabled=dtype is not None):
+                    (parameter @ parameter).sum().backward()
+                self.assertNotIn("engine", rank.settings)
+            optimizer.step()
+            with torch.autocast("cpu", dtype=torch.float16):
+                optimizer.step()
+            self.assertEqual(self.here.failed, set())
+            return rank.settings["engine"]
+        self.assertEqual(told(), {"autocast": "off"})
+        self.assertEqual(told(torch.bfloat16, torch.bfloat16), {"autocast": "cpu torch.bfloat16"})
 
     def model_and_file(self, folder):
         model = torch.nn.Linear(2, 3)
@@ -438,6 +479,33 @@ class Hooks(unittest.TestCase):
                 [line] = self.lines_in(written.folder / "places_0.jsonl")
                 self.assertEqual((line["kind"], line["step"], line["file"]), ("update", 4, __file__))
                 self.assertEqual(line["source"], 'written.note("update", step)')
+
+    def test_lines_that_wrap_save_load_and_call_collectives_are_written_once(self):
+        recording.recording = None  # the stand-in observes no group
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        self.addCleanup(dist.destroy_process_group)
+        recording.recording = self.here
+        self.here.begin(0, 1)
+        lines = pathlib.Path(__file__).read_text(encoding="utf-8").splitlines()
+
+        def noted(kind):
+            return sorted(lines[line - 1].strip() for of, (_, line) in self.here.places.seen if of == kind)
+        with tempfile.TemporaryDirectory(prefix="lockstep-test-") as folder:
+            path = pathlib.Path(folder, "last.pt")
+            model = DistributedDataParallel(torch.nn.Linear(2, 2))
+            for _ in range(2):
+                dist.all_reduce(torch.zeros(2))
+                dist.all_gather_object([None], dist.get_rank())
+                torch.save(model.module.state_dict(), path)
+            state = torch.load(path)
+            torch.save([1], path)
+        self.assertEqual(set(state), {"weight", "bias"})
+        self.assertEqual(noted("wrapping"), ["model = DistributedDataParallel(torch.nn.Linear(2, 2))"])
+        self.assertEqual(noted("collective"), ["dist.all_gather_object([None], dist.get_rank())",
+                                               "dist.all_reduce(torch.zeros(2))"])
+        self.assertEqual(noted("checkpoint"), ["state = torch.load(path)",
+                                               "torch.save(model.module.state_dict(), path)"])
+        self.assertEqual(self.here.failed, set())
 
     def test_what_was_asked_becomes_a_line_and_any_name_can_be_written(self):
         with tempfile.TemporaryDirectory(prefix="lockstep-test-") as name:

@@ -64,7 +64,8 @@ def main():
                     for batch, _ in DataLoader(data, batch_size=50, sampler=DistributedSampler(data, shuffle=False)):
                         net(batch)
             optimizer.zero_grad()
-            outputs = net(inputs) if FAULT == "inner-forward" else ddp(inputs)
+            with torch.autocast("cpu", torch.bfloat16, enabled=FAULT == "another-autocast" and rank == 1):
+                outputs = net(inputs) if FAULT == "inner-forward" else ddp(inputs)
             loss = torch.nn.functional.cross_entropy(outputs, targets)
             torch.autograd.backward(part for part in [loss])
             optimizer.step()

@@ -109,7 +109,8 @@ class Watch(unittest.TestCase):
                 ("whole-stream", "in enumerate(loader)", ("stream-not-sharded", [0, 1], 0)),
                 ("inner-forward", "torch.autograd.backward(", ("forward-bypasses-wrapper", [0, 1], 0)),
                 ("another-rate", "optimizer.step()", ("update-differs", [0, 1], 0)),
-                ("another-dropout", "", ("configuration-differs", [0, 1], 0))):
+                ("another-dropout", "", ("configuration-differs", [0, 1], 0)),
+                ("another-autocast", "", ("configuration-differs", [0, 1], 0))):
             with self.subTest(fault):
                 self.traces = self.folder / fault
                 done = self.watch(fault, options=("--fail-on-finding",))
@@ -184,6 +185,7 @@ class Watch(unittest.TestCase):
         for options, file in (((), self.traces / "report.html"), (("--out", page), page)):
             done = self.call([*LOCKSTEP, "report", self.traces, *options])
             self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertEqual(file.stat().st_mode & 0o777, 0o600)
             text = file.read_text(encoding="utf-8")
             self.assertRegex(text, r"job\.py:\d+: .*in enumerate\(loader\)")
             for part in ("Symptom", "Why", "Fix"):

@@ -66,7 +66,8 @@ def main(line):
     parser.add_argument("file", type=pathlib.Path, help="the page to write")
     arguments = parser.parse_args(line)
     try:
-        template.write(arguments.file, page(arguments.name, json.load(sys.stdin)))
+        # It holds lines of the program, as the traces' files do, which their owner alone can read.
+        template.write(arguments.file, page(arguments.name, json.load(sys.stdin)), 0o600)
     except OSError as error:
         print(f"lockstep report: {error.filename or arguments.file}: {error.strerror}.", file=sys.stderr)
         return 3

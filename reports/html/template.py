@@ -34,10 +34,10 @@ def template_of(name):
     return environment.get_template(name)
 
 
-def write(file, text):
+def write(file, text, mode=0o644):
     """Whole or not at all."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=file.parent, delete=False) as new:
         new.write(text)
-    os.chmod(new.name, 0o644)
+    os.chmod(new.name, mode)
     os.replace(new.name, file)

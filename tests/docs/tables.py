@@ -79,9 +79,9 @@ def lessons_table():
 
 
 # What a pitfall needs in Python, beside nothing.
-PYTHON_CALLS = {"loss": "`lockstep_torch.loss`", "intent": "`lockstep_torch.intent`", "metric": "`lockstep_torch.metric`",
-                **dict.fromkeys(("random_numbers", "training_state", "observer", "async_result", "probes", "launcher", "average"),
-                                "an event that Python does not record")}
+PYTHON_CALLS = {**{call: f"`lockstep_torch.{call}`" for call in ("loss", "intent", "metric", "decision", "random_numbers",
+                                                                  "training_state", "average", "async_result")},
+                **dict.fromkeys(("observer", "probes", "launcher"), "an event that Python does not record")}
 
 
 def in_python():

@@ -17,6 +17,7 @@ import tempfile
 
 import jobs
 
+LAUNCHED = pathlib.Path(__file__).resolve().parents[2] / "python" / "tests" / "launched.py"
 CONFIGURATION = """\
 ClusterName=lockstep
 SlurmctldHost={host}(127.0.0.1)
@@ -117,6 +118,18 @@ class Slurm(jobs.Job):
         self.assertNotEqual(finished.code, 0, finished.text)
         code, found = self.diagnose(self.folder / "run")
         self.assertEqual((code, [finding["pitfall"] for finding in found]), (1, ["rank-conditional-collective"]))
+
+    def test_a_python_job_under_watch_is_recorded_and_named(self):
+        package = jobs.BIN.parent / "python"
+        if not list(package.glob("lockstep_torch/_extension*.so")):
+            self.skipTest("the Python package is not built")
+        finished = self.run_to_end(
+            [jobs.PYTHON, "-m", "lockstep_torch.command_line", "watch", "--into", self.folder / "run", "--",
+             "srun", "-N", "1", "-n", "2", jobs.PYTHON, LAUNCHED, "srun", "no-set-epoch"], "watch", **self.own_slurm(),
+            PYTHONPATH=str(package), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(self.port()))
+        self.assertEqual(finished.code, 0, finished.text)
+        code, found = self.diagnose(self.folder / "run")
+        self.assertEqual((code, [(one["pitfall"], one["ranks"]) for one in found]), (1, [("missing-set-epoch", [0, 1])]))
 
     def test_without_an_address_it_says_what_to_give(self):
         finished = self.lesson(["-N", "1", "-n", "2"], "05_set_epoch", "--variant", "correct")

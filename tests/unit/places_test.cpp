@@ -102,6 +102,24 @@ TEST_F(Places, AreOfWhatTheFindingIsAbout) {
     EXPECT_THAT(numbers(pitfall), IsEmpty()) << pitfall;
 }
 
+TEST_F(Places, AreOfWhatComesOnceOrIsTheProgramsOwn) {
+  write(0, {line("wrapping", -1, 1), line("pass", 0, 2), line("backward", 0, 3),
+            line("update", 0, 4), line("checkpoint", 0, 5), line("collective", 0, 6)});
+  for (const auto* pitfall : {"parameters-differ-across-ranks", "frozen-after-wrapping",
+                              "sync-bn-after-wrapping", "unused-parameter"})
+    EXPECT_THAT(numbers(pitfall), ElementsAre(1)) << pitfall;
+  for (const auto* pitfall : {"module-prefix", "concurrent-writers", "read-before-written",
+                              "ema-on-one-rank", "optimizer-state-missing"})
+    EXPECT_THAT(numbers(pitfall), ElementsAre(5)) << pitfall;
+  for (const auto* pitfall : {"order-mismatch", "shape-mismatch", "rank-conditional-collective",
+                              "no-progress", "collective-mismatch"})
+    EXPECT_THAT(numbers(pitfall, 0, 7), ElementsAre(6)) << pitfall;
+  for (const auto* pitfall : {"missing-set-epoch", "evaluation-through-wrapper-on-one-rank"})
+    EXPECT_THAT(numbers(pitfall), Not(testing::Contains(6))) << pitfall;
+  for (const auto* pitfall : {"slow-rank", "peer-dies", "rank-skips-init", "no-initial-broadcast"})
+    EXPECT_THAT(numbers(pitfall, 0, 7), IsEmpty()) << pitfall;
+}
+
 TEST_F(Places, OfAStallAreWhereTheRankWasAsked) {
   write(0, {line("pass", 0, 1), line("stall", -1, 9)});
   write(1, {line("pass", 0, 1)});

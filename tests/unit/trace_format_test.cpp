@@ -154,17 +154,21 @@ TEST(TraceFormat, WhatSeveralRanksSayIsHeldOnce) {
 
 TEST(TraceFormat, ARanksOwnWordOfItsEndCountsMoreThanItsLaunchers) {
   const TemporaryFolder folder("lockstep-trace");
-  for (int rank = 0; rank < 3; ++rank) {
-    Writer writer(folder.path(), {.rank = rank, .world_size = 3});
-    if (rank == 1) writer.record(RankEnd{.rank = 1, .how = "raised"});
+  for (int rank = 0; rank < 4; ++rank) {
+    Writer writer(folder.path(), {.rank = rank, .world_size = 4});
+    // Rank 3, once it was told to end: a loader's worker was told, too.
+    const std::int64_t at = rank == 1 ? 5 : 7;
+    if (rank % 2 == 1) writer.record(RankEnd{.rank = rank, .how = "raised", .ended_ns = at});
   }
   {
-    Writer launcher(folder.path(), {.world_size = 3, .kind = "launcher"});
-    for (int rank = 0; rank < 2; ++rank) launcher.record(RankEnd{.rank = rank, .how = "stopped"});
+    Writer launcher(folder.path(), {.world_size = 4, .kind = "launcher"});
+    for (const int rank : {0, 1, 3})
+      launcher.record(RankEnd{.rank = rank, .how = "stopped", .ended_ns = 6});
   }
   std::map<std::int64_t, std::string> how;
   for (const auto& end : read(folder.path()).ends) how[end.rank] = end.how;
-  EXPECT_EQ(how, (std::map<std::int64_t, std::string>{{0, "stopped"}, {1, "raised"}}));
+  EXPECT_EQ(how,
+            (std::map<std::int64_t, std::string>{{0, "stopped"}, {1, "raised"}, {3, "stopped"}}));
 }
 
 // Each machine's clock begins at its boot.

@@ -322,6 +322,25 @@ TEST_F(TraceWriter, NoRoomCutsTheTraceAndNotTheProgram) {
   EXPECT_EQ(trace.all<Collective>().size(), 1u);
 }
 
+// While somebody else still holds the writer.
+TEST_F(TraceWriter, EndsBeforeItsProgramDoes) {
+  Writer writer(folder_.path(), {});
+  const auto entered = writer.enter(collective(1));
+  writer.record(SetEpoch{1});
+  writer.end(true);
+  writer.end(false);
+  const auto size = std::filesystem::file_size(file_);
+  writer.record(SetEpoch{2});
+  writer.leave(writer.enter(collective(2)), false);
+  writer.leave(entered, false);
+  EXPECT_EQ(std::filesystem::file_size(file_), size);
+  const auto trace = read_file(file_);
+  EXPECT_TRUE(trace.closed);
+  EXPECT_TRUE(trace.truncated);
+  EXPECT_EQ(trace.events.size(), 2u);
+  EXPECT_GT(trace.all<Collective>().at(0).left_ns, 0);
+}
+
 // More than is mapped at once, and a collective that was entered in the first part of it.
 TEST_F(TraceWriter, LeavesWhatWasEnteredLongBefore) {
   const Payload large = Samples{"train", std::vector<std::int64_t>(400'000)};  // 3.2 MB

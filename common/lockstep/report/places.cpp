@@ -104,8 +104,18 @@ const std::set<std::string> kBeside = {"engine", "intent", "model", "parameters"
 // A finding is about what comes last of all that its detector needs. Empty where that is something else, or what a
 // process finds where it starts.
 std::string kind_of(const diagnose::Detector& detector) {
-  if (detector.stage == diagnose::Stage::start) return "";
+  using diagnose::Stage;
+  if (detector.stage == Stage::start) return "";
   if (detector.slug == "shuffled-evaluation") return "";  // of evaluations no line is written
+  const std::set<std::string> needs(detector.needs.begin(), detector.needs.end());
+  const bool has_model = needs.count("model") > 0;
+  if (has_model && (needs.size() == 1 || needs.count("engine") > 0)) return "wrapping";
+  if (needs.count("checkpoint_file") > 0 || needs == std::set<std::string>{"training_state"})
+    return "checkpoint";
+  // Others go by how long ranks wait in a collective, or who is gone.
+  if (needs == std::set<std::string>{"collective"} &&
+      (detector.stage == Stage::collectives || detector.stage == Stage::stall))
+    return "collective";
   const auto needed = [&](const std::set<std::string>& events) {
     return std::count_if(detector.needs.begin(), detector.needs.end(),
                          [&](const auto& event) { return events.count(event) > 0; });

@@ -1,7 +1,8 @@
 // The lines of its program that a job left beside its traces, and which of them a finding is about.
 //
 // places_RANK.jsonl has one object a line: kind, step, file, line (its number) and source (what stands there). The kinds
-// `pass`, `backward` and `update`: with that line the program began one, at this step for the first time. `stall`: the
+// `wrapping` (a gradient engine takes the model over), `pass`, `backward`, `update`, `checkpoint` (saved or loaded) and
+// `collective` (the program's own): with that line the program began one, at this step for the first time. `stall`: the
 // rank was there when it was asked.
 #pragma once
 

@@ -282,7 +282,12 @@ Trace read(const std::filesystem::path& folder) {
   });
   std::map<std::int64_t, RankEnd> ends;
   const auto take = [&](const ParticipantTrace& of) {
-    for (const auto& end : of.all<RankEnd>()) ends.insert_or_assign(end.event->rank, *end.event);
+    for (const auto& end : of.all<RankEnd>()) {
+      auto& known = ends.try_emplace(end.event->rank, *end.event).first->second;
+      // What a rank says after it was told to end comes of that.
+      const bool was_told = known.how == "stopped" || known.how == "deadline";
+      if (!was_told || end.event->ended_ns <= known.ended_ns) known = *end.event;
+    }
   };
   if (const auto launcher = launcher_file(folder); std::filesystem::exists(launcher)) {
     auto of_launcher = read_file(launcher);

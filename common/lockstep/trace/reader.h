@@ -20,7 +20,7 @@ struct ParticipantTrace {
   std::int64_t pid = 0;
   std::int64_t started_ns = 0;       // on the events' clock
   std::int64_t started_unix_ns = 0;  // the same moment by the wall clock
-  // The writer had no room for more and stopped: what happened after the last event is not known.
+  // The writer had no room for more, or its program went on unrecorded: what happened after the last event is not known.
   bool truncated = false;
   // Where several attempts of a job stand one behind the other: the last one's first event.
   std::size_t last_attempt = 0;

@@ -123,22 +123,25 @@ class Writer::Impl {
   }
 
   ~Impl() {
-    if (header().pid != getpid()) {  // a child that was forked: the trace is its parent's
-      unmap();
-      close(fd_);
-      return;
-    }
-    header().closed.store(1, std::memory_order_release);
-    const auto length = header().length.load();
+    end(false);
     unmap();
-    // What is beyond the last record is zeros, so a file that keeps them is read just as well.
-    [[maybe_unused]] const int cut = ftruncate(fd_, static_cast<off_t>(length));
     close(fd_);
   }
 
   const Participant& participant() const { return participant_; }
   void set_step(std::int64_t step) { step_.store(step, std::memory_order_relaxed); }
   std::int64_t step() const { return step_.load(std::memory_order_relaxed); }
+
+  void end(bool goes_on) {
+    if (header().pid != getpid()) return;  // a child that was forked: the trace is its parent's
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(ended_, true)) return;
+    if (goes_on) header().truncated.store(1, std::memory_order_release);
+    header().closed.store(1, std::memory_order_release);
+    // What is beyond the last record is zeros, so a file that keeps them is read just as well.
+    [[maybe_unused]] const int cut = ftruncate(fd_, static_cast<off_t>(header().length.load()));
+    flock(fd_, LOCK_UN);
+  }
 
   std::string name_group(const std::string& name) {
     const std::lock_guard lock(mutex_);
@@ -273,7 +276,7 @@ class Writer::Impl {
   // The record's offset; 0 where there is no room for it.
   template <class T>
   std::uint64_t append_or_cut(const T& event, std::size_t kind) {
-    if (header().truncated.load(std::memory_order_relaxed) != 0) return 0;
+    if (ended_ || header().truncated.load(std::memory_order_relaxed) != 0) return 0;
     try {
       return append_locked(event, kind);
     } catch (const std::exception& error) {  // no memory for the buffer, too
@@ -314,6 +317,7 @@ class Writer::Impl {
   std::atomic<std::size_t> window_count_{0};
   std::atomic<std::int64_t> step_{-1};
   std::mutex mutex_;  // of everything below
+  bool ended_ = false;
   std::uint64_t capacity_ = 0;
   std::vector<std::uint8_t> buffer_;  // of the record being written; kept: it seldom allocates
   std::map<std::string, int> groups_;
@@ -343,6 +347,9 @@ std::uint64_t Writer::enter(const Collective& collective) {
 }
 void Writer::leave(std::uint64_t handle, bool failed) {
   impl_->leave(handle, failed);
+}
+void Writer::end(bool goes_on) {
+  impl_->end(goes_on);
 }
 
 }  // namespace lockstep::trace

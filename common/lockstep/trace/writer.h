@@ -54,6 +54,10 @@ class Writer {
   std::uint64_t enter(const Collective& collective);
   void leave(std::uint64_t handle, bool failed);
 
+  // The trace ends in order, while others may still hold this writer: what comes later is dropped, but for leaving a
+  // collective. Where the program `goes_on` unrecorded, the trace is marked as truncated, too. A second call does nothing.
+  void end(bool goes_on);
+
  private:
   class Impl;
   std::unique_ptr<Impl> impl_;
