@@ -13,7 +13,7 @@ phase by phase, so that a phase run alone replaces its own entry only.
   matrix       what our detectors name, of every variant on 2, 3, 4 and 8 ranks with seeds 0 to 2, at each level
                (tests/matrix.py): two hours and more
   mutants      three programs under every operator, on 2 and 3 ranks: what is found of faults without a lesson
-  side-by-side 53 pitfalls as Python programs under PyTorch's own means
+  side-by-side 100 pitfalls as Python programs under PyTorch's own means
   silence      what each silent pitfall costs, ten seeds
   exercises    every lesson's exercise fails as it is handed out, and passes as the lesson has it
   consumer     another project that takes this one as a subdirectory, as docs/library.md shows
@@ -21,7 +21,7 @@ phase by phase, so that a phase run alone replaces its own entry only.
                names a fault, passes its own tests, and refuses the other torch
   programs     healthy Python programs as others write them: nothing found, and the same bits as without watching
   resumed      Python jobs that go on from a checkpoint: what they lost is named, and where nothing was, nothing is
-  twins        53 pitfalls as Python scripts: each passes its own oracle, and is named as its measured score says
+  twins        100 pitfalls as Python scripts: each passes its own oracle, and is named as its measured score says
 """
 
 import datetime
