@@ -136,7 +136,7 @@ class Explain(unittest.TestCase):
         marked = re.findall(r"^   ([-+])\| +(.*)$", result.stdout, re.MULTILINE)
         self.assertEqual(marked, [("+", "if sampler is not None:"), ("+", "sampler.set_epoch(epoch)")])
         self.assertNotIn("sampler.batches(", result.stdout)
-        result = call("explain", "padding-overruns", "--python")
+        result = call("explain", "wrong-stream", "--python")
         self.assertEqual((result.returncode, result.stdout), (2, ""))
         self.assertIn("no program in Python", result.stderr)
 
