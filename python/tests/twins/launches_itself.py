@@ -1,4 +1,4 @@
-"""Each node's task starts an agent, the agent starts this node's rank. In the night one rank is killed."""
+"""Slurm starts a task for each GPU. A node's first task launches the ranks; in the night one of them is killed."""
 
 import os
 import pathlib
@@ -59,15 +59,14 @@ def train(folder):
 
 
 def launch(folder):
-    """One agent a node. The agents meet where the ranks of another launcher would."""
-    endpoint = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
     if fault("restart-expected-by-default"):
         max_restarts = 0  # as torchrun has it
     else:
         max_restarts = 1
-    config = LaunchConfig(min_nodes=2, max_nodes=2, nproc_per_node=1, max_restarts=max_restarts, run_id="night",
-                          rdzv_backend="c10d", rdzv_endpoint=endpoint, local_addr="127.0.0.1",
-                          rdzv_configs={"is_host": os.environ["RANK"] == "0"})
+    # A store for each attempt: in a shared one a restarted rank finds the addresses of the first attempt, too.
+    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    config = LaunchConfig(min_nodes=1, max_nodes=1, nproc_per_node=2, max_restarts=max_restarts,
+                          rdzv_backend="c10d", rdzv_endpoint="127.0.0.1:0")
     elastic_launch(config, sys.executable)(__file__, str(folder), "rank")
 
 
@@ -79,5 +78,5 @@ def oracle(ranks):
 if __name__ == "__main__":
     if "rank" in sys.argv:
         train(pathlib.Path(sys.argv[1]))
-    else:
+    elif os.environ["RANK"] == "0":
         launch(pathlib.Path(sys.argv[1]))
