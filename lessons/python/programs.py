@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 TESTS = ROOT / "python" / "tests"
 sys.path.insert(0, str(TESTS / "twins"))
 from fold import fold, programs  # noqa: E402, F401  (fold: for exercise.py)
-from truths import ATTEMPTS, is_proved, judged  # noqa: E402, F401  (is_proved: for run.py)
+from truths import ATTEMPTS, is_proved, judged, variables  # noqa: E402, F401  (is_proved: for run.py)
 
 SILENT_S, DEADLINE_S = 10, 150
 USAGE, COULD_NOT_RUN, DEADLINE, INTERRUPTED = 2, 3, 124, 130
@@ -94,7 +94,7 @@ def run(program, fault="", oracle=""):
         watch = [sys.executable, "-m", "lockstep_torch.command_line"]
         path = os.pathsep.join([str(TESTS / "twins"), *filter(None, [os.environ.get("PYTHONPATH")])])
         job = call([*watch, "watch", "--timeout", SILENT_S, "--into", traces, "--", *started(program, own, ATTEMPTS.get(name, 1))],
-                   TWIN_FAULT=fault, TWIN_NOTES=str(notes), PYTHONPATH=path)
+                   TWIN_FAULT=fault, TWIN_NOTES=str(notes), PYTHONPATH=path, **variables(name))
         seen = judged(name, job.returncode, notes)
         said = call([*watch, "diagnose", "--json", traces])
     if not said.stdout:

@@ -1,16 +1,33 @@
-"""Starts a job's ranks in less time than torchrun does: start.py RANKS PROGRAM [ARGUMENT ...]"""
+"""Starts a job's ranks in less time than torchrun does: start.py RANKS PROGRAM [ARGUMENT ...]
+
+With NODES in the environment the ranks are numbered as if on so many nodes.
+"""
 
 import os
 import socket
 import subprocess
 import sys
 
-with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    port = str(free.getsockname()[1])
-ranks = int(sys.argv[1])
-jobs = [subprocess.Popen([sys.executable, *sys.argv[2:]],
-                         env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(rank),
-                              "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port})
-        for rank in range(ranks)]
-sys.exit(max(job.wait() for job in jobs))
+
+def numbered(rank, ranks, nodes):
+    """What a launcher sets for a rank, without where the ranks meet."""
+    on_node = ranks // nodes
+    node = {"GROUP_RANK": str(rank // on_node)} if nodes > 1 else {}
+    return {"RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(rank % on_node),
+            "LOCAL_WORLD_SIZE": str(on_node), **node}
+
+
+def main():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    ranks, nodes = int(sys.argv[1]), int(os.environ.get("NODES", "1"))
+    meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    jobs = [subprocess.Popen([sys.executable, *sys.argv[2:]],
+                             env={**os.environ, **numbered(rank, ranks, nodes), **meet})
+            for rank in range(ranks)]
+    sys.exit(max(job.wait() for job in jobs))
+
+
+if __name__ == "__main__":
+    main()

@@ -19,7 +19,7 @@ from faults_of_others import HERE, score, started, verdict, watched
 from package import environment
 
 sys.path.insert(0, str(HERE / "twins"))
-from truths import ATTEMPTS, PROGRAMS, TRUTHS, is_proved, judged, runs
+from truths import ATTEMPTS, PROGRAMS, TRUTHS, is_proved, judged, runs, variables
 
 REPORT = HERE.parents[1] / "reports/measured/twins.json"
 PLAIN_DEADLINE_S = 90  # torch may be long in coming
@@ -45,7 +45,8 @@ def plain(program, attempts, **more):
 def run_one(how, program, slug):
     """Runs a program, right or with a fault: {exit, oracle, found, verdict}."""
     with tempfile.TemporaryDirectory(prefix="lockstep-twins-") as notes:
-        code, found = how(PROGRAMS / f"{program}.py", ATTEMPTS.get(program, 1), TWIN_FAULT=slug, TWIN_NOTES=notes)
+        code, found = how(PROGRAMS / f"{program}.py", ATTEMPTS.get(program, 1), TWIN_FAULT=slug, TWIN_NOTES=notes,
+                          **variables(program))
         result = {"exit": code, "oracle": judged(program, code, notes), "found": found}
     if slug:
         return {"truth": TRUTHS[slug], **result, "verdict": verdict({"pitfall": slug, **TRUTHS[slug]}, found)}

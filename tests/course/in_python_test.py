@@ -86,7 +86,7 @@ class Exercise(unittest.TestCase):
             self.assertEqual(re.findall(r"^Hint (\d) of 3$", told, re.MULTILINE), [str(n + 1) for n in range(number)])
 
     def test_a_pitfall_without_a_program_is_refused(self):
-        result = self.call("start", "padding-overruns")
+        result = self.call("start", "wrong-stream")
         self.assertEqual((result.returncode, result.stdout), (2, ""))
         self.assertIn("has no program in Python", result.stderr)
 

@@ -35,8 +35,10 @@ import torch.multiprocessing
 from torch.distributed.flight_recorder import fr_trace
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python" / "tests" / "twins"))
-from truths import ATTEMPTS, PROGRAMS, RANKS, judged
+TESTS = pathlib.Path(__file__).resolve().parents[2] / "python" / "tests"
+sys.path[:0] = [str(TESTS / "twins"), str(TESTS)]
+from start import numbered
+from truths import ATTEMPTS, NODES, PROGRAMS, RANKS, judged
 
 MEANS = ("plain", "info", "detail", "flight", "barrier")
 DEADLINE_S = 35  # some collectives time out after 20 s
@@ -77,8 +79,8 @@ def rank_main(rank, program, slug, means, seed, folder, port, everybody):
     log = os.open(folder / f"rank_{rank}.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(RANKS), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1",
-                      MASTER_PORT=str(port), TWIN_FAULT=slug, TWIN_NOTES=str(folder))
+    os.environ.update(numbered(rank, RANKS, NODES.get(program, 1)), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
+                      TWIN_FAULT=slug, TWIN_NOTES=str(folder))
     if means in ("info", "detail"):
         os.environ["TORCH_DISTRIBUTED_DEBUG"] = means.upper()
         dist.set_debug_level_from_env()

@@ -12,6 +12,7 @@ import re
 # A rank is away, and the message says which or how many.
 AWAY = (r"failed to pass monitoredBarrier|reached monitoredBarrier, but|not all ranks join|missing ranks|"
         r"did not (join|call|enter|reach)")
+WRITERS = r"(several|concurrent|many) (writers|processes)|corrupt|"
 OTHER_CALL = r"mismatch between collectives|COLLECTIVE_TYPE_MISMATCH|different (collective|operation)s?"
 AVERAGE = r"averag|divided|divide by|gradients? .*scale"
 SAMPLER = r"sampler|shard|duplicat|same (data|samples)"
@@ -102,5 +103,21 @@ WORDS = {
     "restart-without-resume": r"checkpoint|resum|restart",
     "gather-loses-graph": r"autograd|does not require grad|graph",
     "loss-all-reduced-in-place": r"autograd|in-?place",
+    "shards-overlap": r"seed|overlap|" + SAMPLER,
+    "stream-not-sharded": r"IterableDataset|worker|" + SAMPLER,
+    "padding-overruns": r"out of (range|bounds)|padd|" + SAMPLER,
+    "concurrent-writers": WRITERS + r"every rank (saves|writes)|No such file .*\.pt",
+    "local-rank-zero-writes": WRITERS + r"LOCAL_RANK|No such file .*checkpoint",
+    "rank-as-device-index": r"invalid device ordinal|LOCAL_RANK",
+    "world-size-from-device-count": r"device_count|" + SAMPLER,
+    "visible-devices-remapped": r"invalid device ordinal|CUDA_VISIBLE_DEVICES",
+    "duplicate-gpu": r"duplicate gpu|same (gpu|device)",
+    "device-not-set": r"set_device|current (device|context)|Guessing device",
+    "fixed-port": r"EADDRINUSE|address already in use",
+    "wrong-network-interface": r"interface|connection refused|timed? ?out .*connect|failed to connect|clients? joined|"
+                               r"wait(ing)? for clients",
+    "restart-expected-by-default": r"max[_ -]restarts?|restarts? (left|remaining)|not restarted",
+    "communicator-order": OTHER_CALL + r"|out of order|order of|SIZE_OR_SYNTAX_MISMATCH|" + AWAY,
+    "small-shared-memory": r"shared memory|shm\b|No space left|bus error",
 }
 NAMES = {slug: re.compile(words, re.IGNORECASE) for slug, words in WORDS.items()}

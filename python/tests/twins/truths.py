@@ -13,7 +13,13 @@ PROGRAMS = pathlib.Path(__file__).resolve().parent
 TRUTHS = json.loads((PROGRAMS / "truths.json").read_text())
 RANKS = 2
 ATTEMPTS = dict.fromkeys(["midway", "restarts", "resumes", "time_limit"], 2)  # that often it is started
+NODES = {"on_two_nodes": 2}  # so many it is told of; all ranks are here
 sys.path.insert(0, str(PROGRAMS))
+
+
+def variables(program):
+    """What start.py is told of a program: how many nodes its ranks are to be on."""
+    return {"NODES": str(NODES[program])} if program in NODES else {}
 
 
 def judged(program, code, notes):
