@@ -16,6 +16,8 @@ phase by phase, so that a phase run alone replaces its own entry only.
   side-by-side 53 pitfalls as Python programs under PyTorch's own means
   silence      what each silent pitfall costs, ten seeds
   exercises    every lesson's exercise fails as it is handed out, and passes as the lesson has it
+  exercises-in-python
+               the same of every Python program's, and what ./lockstep run and exercise say of some
   consumer     another project that takes this one as a subdirectory, as docs/library.md shows
   install      pip builds and installs the Python package, for the torch that is set up and for LibTorch 2.15.0: it
                names a fault, passes its own tests, and refuses the other torch
@@ -197,6 +199,14 @@ def exercises():
     return code == 0, f"{len(re.findall(r': sound$', output, re.MULTILINE))} sound", output
 
 
+def exercises_in_python():
+    package = str(build_folder() / "python")
+    passed, _, log = script("tests/course/in_python_test.py", package)
+    code, output = run([sys.executable, "lessons/python/exercise.py", "author-check"], 7200, PYTHONPATH=package)
+    words = output.strip().splitlines()[-1][:200]
+    return passed and code == 0, f"{words}; the runs of in_python_test.py {'passed' if passed else 'failed'}", log + output
+
+
 def install():
     code, log = run([LOCKSTEP, "setup", "--torch", NEWEST], 3600)
     if code != 0:
@@ -222,6 +232,7 @@ PHASES = {
     "sanitizers": sanitizers,
     "matrix": detectors,
     "exercises": exercises,
+    "exercises-in-python": exercises_in_python,
     "consumer": consumer,
     "install": install,
     "programs": lambda: script("python/tests/programs_test.py", str(build_folder() / "python")),

@@ -10,6 +10,7 @@ import pathlib
 import re
 import sys
 import textwrap
+import time
 
 import check
 import handed_out
@@ -129,14 +130,15 @@ def verdict_on(slug, references, solved):
 
 
 def author_check(names):
-    references, solved, sound = check.References(), {}, True
+    references, solved, sound, begun = check.References(), {}, 0, time.monotonic()
     slugs = [slug_of(name) for name in names] or sorted(programs(), key=lambda slug: (programs()[slug], slug))
     for number, slug in enumerate(slugs, 1):
         print(f"exercise {number} of {len(slugs)}: {slug} ...", file=sys.stderr, flush=True)
         wrong = verdict_on(slug, references, solved)
         print(f"{lesson_with(slug).name} {slug}: {wrong or 'sound'}", flush=True)
-        sound = sound and not wrong
-    sys.exit(0 if sound else FINDING)
+        sound += not wrong
+    print(f"{sound} of {len(slugs)} exercises in Python are sound; {time.monotonic() - begun:.0f} s")
+    sys.exit(0 if sound == len(slugs) else FINDING)
 
 
 VERBS = {"start": start, "hint": hint, "check": judge, "reset": reset}
@@ -144,15 +146,18 @@ VERBS = {"start": start, "hint": hint, "check": judge, "reset": reset}
 
 def main():
     if sys.argv[1:2] == ["author-check"]:
-        author_check([name for name in sys.argv[2:] if name != "--python"])
+        names = [name for name in sys.argv[2:] if not name.startswith("-")]
+        return None if "--dry-run" in sys.argv else author_check(names)
     parser = argparse.ArgumentParser(prog="./lockstep exercise", description="Mend a Python program, and have it judged.")
     parser.add_argument("verb", choices=VERBS)
     parser.add_argument("pitfall", help="a pitfall (missing-set-epoch), or a lesson (05) for the one that it names")
     parser.add_argument("--python", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=pathlib.Path, default=FOLDER, help="where the file is that you mend")
+    parser.add_argument("--dry-run", action="store_true", help=argparse.SUPPRESS)  # refuses what it would refuse
     options = parser.parse_args()
     slug = slug_of(options.pitfall)
-    VERBS[options.verb](slug, options.folder.absolute() / f"{slug}.py")
+    file = options.folder.absolute() / f"{slug}.py"
+    return require(slug, file) if options.dry_run else VERBS[options.verb](slug, file)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,13 @@ SILENT_S, DEADLINE_S = 10, 150
 FINDING, USAGE, COULD_NOT_RUN, SKIPPED, DEADLINE, INTERRUPTED = 1, 2, 3, 77, 124, 130
 RANKS = 2
 # Programs that are about two ranks, or whose recipe fits two: the others run on more, too.
-OF_TWO = {"groups": "its groups are of ranks 0 and 1"}
+OF_TWO = {
+    "accumulates": "it has as many batches as its windows take",
+    "contrastive": "its batches must all be whole",
+    "groups": "its groups are of ranks 0 and 1",
+    "large_batch": "its schedule is as long as two ranks need",
+    "warms_up": "its oracle counts the updates of shares without padding",
+}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -56,7 +56,7 @@ def say_found(variant, found):
     for one in found:
         print(wrapped(f"found: {one['pitfall']}, ranks {', '.join(map(str, one['ranks']))}: {one['evidence']}", "    "))
         for place in one.get("places", [])[:1]:
-            print(wrapped(f"{place['file']}:{place['line']}: {place['source'].strip()}", "      "))
+            print(wrapped(f"{place['file'].removeprefix(f'{ROOT}/')}:{place['line']}: {place['source'].strip()}", "      "))
     if not found:
         print("    found: nothing")
     calls = TRUTHS[variant.slug].get("calls") if variant.slug else None
@@ -156,6 +156,7 @@ def read_options():
     parser.add_argument("--variant", metavar="SLUG", default="all",
                         help="a pitfall, with the right program beside it; correct: only that; default: all")
     parser.add_argument("--world-size", type=int, choices=(RANKS, RANKS + 1), default=RANKS, help=f"ranks (default: {RANKS})")
+    parser.add_argument("--dry-run", action="store_true", help=argparse.SUPPRESS)  # refuses what it would refuse
     return parser.parse_args()
 
 
@@ -186,8 +187,11 @@ def chosen_lessons(options):
 
 def main():
     options = read_options()
+    lessons = chosen_lessons(options)
+    if options.dry_run:
+        return
     verdicts = []
-    for lesson, slugs in chosen_lessons(options).items():
+    for lesson, slugs in lessons.items():
         if options.lesson == "all":
             say_heading(lesson.name)
         verdicts += tell(lesson, slugs, options)
