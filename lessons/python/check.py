@@ -1,5 +1,7 @@
 """Whether a mended program is right: it runs on hidden settings, beside the program as it should be."""
 
+import ast
+import contextlib
 import pathlib
 import random
 import sys
@@ -21,11 +23,12 @@ def drawn(program, ranks):
     return Setting(RANKS if programs_name(program) in OF_TWO else ranks, random.SystemRandom().randint(1, 999))
 
 
-def run_text(text, program, setting):
+@contextlib.contextmanager
+def as_file(text, program):
     with tempfile.TemporaryDirectory(prefix="lockstep-exercise-") as folder:
         file = pathlib.Path(folder, program.name)
         file.write_text(text, encoding="utf-8")
-        return run(file, oracle=programs_name(program), setting=setting)
+        yield file
 
 
 class References:
@@ -39,7 +42,8 @@ class References:
         program = programs()[slug]
         draws = 0
         while (program, setting.ranks) not in self.runs:
-            ran = run_text(handed_out.right(slug), program, setting)
+            with as_file(handed_out.right(slug), program) as file:
+                ran = run(file, oracle=programs_name(program), setting=setting)
             draws += 1
             if all(ran.seen.values()) and not any(one["severity"] == "violation" for one in ran.found):
                 self.runs[program, setting.ranks] = setting, ran
@@ -67,19 +71,23 @@ def differences(slug, mended, right):
     wrong += found_in(mended, right)
     if wrong:
         return wrong
-    if right.detectors[slug] == "clean" and mended.detectors[slug] == "not-triggered":
+    if right.detectors[slug] == "clean" and mended.detectors.get(slug) == "not-triggered":
         wrong.append(f"{slug} can no longer be seen: keep the sampler, the wrapper and the optimizer that were there")
     return wrong + work.left_out(mended.work, right.work)
 
 
-def check(slug, text, references=None, say=lambda _: None):
+def check(slug, file, references=None, say=lambda _: None):
     """What is wrong, of the first setting on which anything is. `say` is told what comes next."""
     references, program = references or References(), programs()[slug]
-    for each in (drawn(program, RANKS), drawn(program, RANKS + 1)):
-        say(f"the right program on {each}")
-        setting, right = references.of(slug, each)
+    try:
+        ast.parse(file.read_text(encoding="utf-8"))
+    except SyntaxError as error:
+        return [f"it is no Python program: {error.msg}, line {error.lineno}"]
+    for wanted in (drawn(program, RANKS), drawn(program, RANKS + 1)):
+        say(f"the right program on {wanted}")
+        setting, right = references.of(slug, wanted)
         say(f"yours on {setting}")
-        wrong = differences(slug, run_text(text, program, setting), right)
+        wrong = differences(slug, run(file, oracle=programs_name(program), setting=setting), right)
         if wrong:
             return [f"on {setting}: {each}" for each in wrong]
     return []

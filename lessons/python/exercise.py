@@ -82,7 +82,7 @@ def hint(slug, file):
 def judge(slug, file):
     require(slug, file)
     try:
-        wrong = check.check(slug, file.read_text(encoding="utf-8"), say=check.Steps(4))
+        wrong = check.check(slug, file, say=check.Steps(4))
     except check.CannotBeJudged as why:
         refuse(f"this exercise cannot be judged here: {why}", COULD_NOT_RUN)
     if wrong:
@@ -120,10 +120,12 @@ def verdict_on(slug, references, solved):
     """What is wrong with an exercise; "" where nothing is. The right program of several is checked once."""
     program = programs()[slug]
     try:
-        if not check.check(slug, handed_out.text(slug), references):
-            return "passes as it is handed out"
+        with check.as_file(handed_out.text(slug), program) as file:
+            if not check.check(slug, file, references):
+                return "passes as it is handed out"
         if program not in solved:
-            solved[program] = check.check(slug, handed_out.right(slug), references)
+            with check.as_file(handed_out.right(slug), program) as file:
+                solved[program] = check.check(slug, file, references)
     except check.CannotBeJudged as why:
         return str(why)
     return "".join(f"\n  its solution does not pass: {each}" for each in solved[program])

@@ -12,5 +12,6 @@ import lockstep_torch
 from programs import judged
 
 program, code, notes, traces = sys.argv[1:]
-found = lockstep_torch.diagnose(pathlib.Path(traces))
+is_recorded = any(pathlib.Path(traces).rglob("*.trace"))  # else no rank came as far
+found = lockstep_torch.diagnose(pathlib.Path(traces)) if is_recorded else {"findings": [], "detectors": {}}
 print(json.dumps({"seen": judged(program, int(code), notes), "findings": found["findings"], "detectors": found["detectors"]}))

@@ -11,7 +11,6 @@ import sys
 import tempfile
 
 VERSION = 1
-NOTHING = {"ran": "", "passed": "", "hints": {}, "mended": {}}
 
 
 def file():
@@ -81,8 +80,7 @@ def write(kept, content):
 
 def change(lesson, apply):
     """Changes one lesson's entry, which is empty where its sources are others by now, and returns it. Where nothing can be
-    kept there is a word on stderr, and no exception."""
-    done = json.loads(json.dumps(NOTHING))
+    kept there is a word on stderr, and no exception. `apply` may be called twice, on different entries."""
     try:
         kept = file()
         if kept is None:
@@ -90,14 +88,18 @@ def change(lesson, apply):
         sources = hash_of_sources(lesson)
         with locked(kept):
             content = read(kept)
-            if content is not None:
-                before = content["lessons"].get(lesson.name, {})
-                done |= before if before.get("sources") == sources else {}
-                apply(done)
+            before = content["lessons"].get(lesson.name, {}) if content else {}
+            done = changed(before if before.get("sources") == sources else {}, apply)
+            if content:
                 content["lessons"][lesson.name] = {**done, "sources": sources}
                 write(kept, content)
-                return done
+        return done
     except OSError as error:
         note(f"your progress is not kept: {error.strerror or error}")
+        return changed({}, apply)
+
+
+def changed(entry, apply):
+    done = {"ran": "", "passed": "", "hints": {}, "mended": {}, **entry}
     apply(done)
     return done

@@ -143,6 +143,13 @@ class Verbs(Home):
         self.assertEqual(self.file.with_suffix(".py.old-1").read_text(), "# mine\n")
         self.assertIn("range(EPOCHS)", self.file.read_text())
 
+    def test_what_is_no_program_is_not_run(self):
+        self.file.write_text("def main(:\n")
+        result = self.call("check")
+        self.assertEqual((result.returncode, result.stderr), (1, ""))
+        self.assertIn("Not yet right.\n  it is no Python program: invalid syntax, line 1\n", result.stdout)
+        self.assertFalse(self.progress.exists())
+
     def test_hints_come_one_by_one_and_count_for_both_languages(self):
         self.assertEqual(self.call("hint").returncode, 2)
         self.call("start")
@@ -211,6 +218,14 @@ class Progress(Home):
         self.progress.write_text(newer)
         self.assertIn("of a newer Lockstep", self.change("done.update(ran='2026-11-25')").stderr)
         self.assertEqual(self.progress.read_text(), newer)
+
+    def test_where_nothing_can_be_kept_the_rest_goes_on(self):
+        self.progress.parent.write_text("no folder")
+        self.call("start")
+        told = self.call("hint")
+        self.assertEqual(told.returncode, 0, told.stderr)
+        self.assertTrue(told.stdout.startswith("Hint 1 of 3\n"))
+        self.assertIn("your progress is not kept", told.stderr)
 
     def test_other_sources_count_anew(self):
         self.change("done.update(ran='2026-11-24', hints={'x': 1})")
