@@ -29,6 +29,8 @@ OF_TWO = {
     "contrastive": "its batches must all be whole",
     "groups": "its groups are of ranks 0 and 1",
     "large_batch": "its schedule is as long as two ranks need",
+    "midway": "it saves after half of an epoch, which two ranks share evenly",
+    "uneven_shards": "its data lie in two shards",
     "warms_up": "its oracle counts the updates of shares without padding",
 }
 
