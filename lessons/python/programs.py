@@ -27,9 +27,10 @@ RANKS = 2
 OF_TWO = {
     "accumulates": "it has as many batches as its windows take",
     "contrastive": "its batches must all be whole",
+    "evaluates_norm": "its oracle counts the batches of shares without padding",
     "groups": "its groups are of ranks 0 and 1",
-    "large_batch": "its schedule is as long as two ranks need",
     "midway": "it saves after half of an epoch, which two ranks share evenly",
+    "own_disks": "its files are dealt to two ranks evenly",
     "uneven_shards": "its data lie in two shards",
     "warms_up": "its oracle counts the updates of shares without padding",
 }
