@@ -23,16 +23,18 @@ from truths import ATTEMPTS, TRUTHS, is_proved, judged  # noqa: E402, F401  (for
 SILENT_S, DEADLINE_S = 10, 150
 FINDING, USAGE, COULD_NOT_RUN, SKIPPED, DEADLINE, INTERRUPTED = 1, 2, 3, 77, 124, 130
 RANKS = 2
-# Programs that are about two ranks, or whose recipe fits two: the others run on more, too.
+# Programs that are about two ranks, whose recipe fits two, or in which a fault only shows on two: the others run on three, too.
 OF_TWO = {
     "accumulates": "it has as many batches as its windows take",
     "contrastive": "its batches must all be whole",
+    "evaluates": "its 21 test samples are three equal shares, which hide two of its faults",
     "evaluates_norm": "its oracle counts the batches of shares without padding",
     "groups": "its groups are of ranks 0 and 1",
     "midway": "it saves after half of an epoch, which two ranks share evenly",
     "own_disks": "its files are dealt to two ranks evenly",
     "uneven_shards": "its data lie in two shards",
     "warms_up": "its oracle counts the updates of shares without padding",
+    "windows": "the last microbatch is short on two ranks, and whole on three",
 }
 
 
