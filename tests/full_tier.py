@@ -16,6 +16,7 @@ phase by phase, so that a phase run alone replaces its own entry only.
   side-by-side pitfalls as Python programs under PyTorch's own means
   silence      what each silent pitfall costs, ten seeds
   exercises    every lesson's exercise fails as it is handed out, and passes as the lesson has it
+  py-exercises the same of every Python program's
   consumer     another project that takes this one as a subdirectory, as docs/library.md shows
   install      pip builds and installs the Python package, for the torch that is set up and for LibTorch 2.15.0: it
                names a fault, passes its own tests, and refuses the other torch
@@ -182,26 +183,22 @@ def script(*words):
     return code == 0, (output.strip().splitlines() or ["nothing was printed"])[-1][:200], output
 
 
-# The tests of label full that are scripts, with the folder of the build that they take ("": the build folder).
+# The tests of label full that are scripts, with what they take of the build folder.
 SCRIPTS = {
-    "programs": ("python/tests/programs_test.py", "python"),
-    "resumed": ("python/tests/resumed_test.py", "python"),
-    "twins": ("python/tests/twins_test.py", "python"),
-    "hangs": ("python/tests/hangs_test.py", "python"),
-    "tells": ("python/tests/tells_test.py", "python"),
-    "launchers": ("python/tests/launchers_test.py", "python"),
-    "part": ("python/tests/part_test.py", "python"),
-    "in-python": ("tests/course/in_python_test.py", "python"),
-    "pages": ("tests/docs/lesson_pages_test.py", ""),
-    "snippets": ("tests/docs/page_snippets_test.py", ""),
+    **{name: (f"python/tests/{name}_test.py", ("python",))
+       for name in ("programs", "resumed", "twins", "hangs", "tells", "launchers", "part")},
+    "in-python": ("tests/course/in_python_test.py", ("python",)),
+    "detective": ("tests/course/detective_full_test.py", ("lockstep-course", "bin", "tests/mutant", "python")),
+    "pages": ("tests/docs/lesson_pages_test.py", ("",)),
+    "snippets": ("tests/docs/page_snippets_test.py", ("",)),
 }
 INSTALL = "python/tests/install_test.py"
 
 
 def of_ctest(phase):
     """A phase that runs one such script."""
-    name, folder = SCRIPTS[phase]
-    return lambda: script(name, str(build_folder() / folder))
+    name, parts = SCRIPTS[phase]
+    return lambda: script(name, *(str(build_folder() / part) for part in parts))
 
 
 def mutants():
@@ -228,11 +225,10 @@ def exercises():
     return code == 0, f"{len(re.findall(r': sound$', output, re.MULTILINE))} sound", output
 
 
-def detective():
-    folder = build_folder()
-    code, output = run([sys.executable, "tests/course/detective_full_test.py", str(folder / "lockstep-course"), str(folder / "bin"),
-                        str(folder / "tests" / "mutant"), str(folder / "python")], 5400)
-    return code == 0, (output.strip().splitlines() or ["nothing was printed"])[-1], output
+def exercises_in_python():
+    code, output = run([sys.executable, "lessons/python/exercise.py", "author-check"], 7200,
+                       PYTHONPATH=str(build_folder() / "python"))
+    return code == 0, (output.strip().splitlines() or ["nothing was printed"])[-1][:200], output
 
 
 def install():
@@ -260,11 +256,11 @@ PHASES = {
     "sanitizers": sanitizers,
     "matrix": detectors,
     "exercises": exercises,
+    "py-exercises": exercises_in_python,
     "consumer": consumer,
     "install": install,
     **{phase: of_ctest(phase) for phase in SCRIPTS},
     "pictures": lambda: script("lessons/pictures/measure.py", str(build_folder()), "--check"),
-    "detective": detective,
 }
 
 

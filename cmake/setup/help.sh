@@ -13,6 +13,7 @@ Lockstep: a C++ course, test suite and library about data-parallel training.
                                       without a name, all pitfalls
   ./lockstep exercise VERB LESSON     mend what is wrong, and have it judged
                                       VERB is start, hint, check or reset
+                                      --python: a program in Python
   ./lockstep detective [...]          a run with a fault that is not told:
                                       find it; --case 1 is the easiest,
                                       --language python, --two faults
@@ -75,6 +76,9 @@ asks_for_help() {
 
 # COMMAND ARGUMENT..., one of which is -h or --help
 job_help() {
+  case "$1" in
+    run | exercise) if has_word --python "$@"; then exec python3 "$ROOT/lessons/python/$1.py" --help; fi ;;
+  esac
   case "$1" in
     run) help_of_run "${@:2}" ;;
     list | explain | exercise | diagnose | matrix) help_of_course "$@" ;;

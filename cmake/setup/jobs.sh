@@ -120,11 +120,13 @@ has_word() {
   return 1
 }
 
-# in_python SCRIPT ARGUMENT...: a script of lessons/python, which runs programs under watch. What runs none needs no build.
+# in_python SCRIPT ARGUMENT...: a script of lessons/python, which runs programs under watch. What runs none needs no build,
+# and what it refuses is refused before one.
 in_python() {
   case "$1 ${2-}" in
     'exercise start' | 'exercise hint' | 'exercise reset') exec python3 "$ROOT/lessons/python/exercise.py" "${@:2}" ;;
   esac
+  if type -P python3 >/dev/null; then python3 "$ROOT/lessons/python/$1.py" "${@:2}" --dry-run || exit; fi
   require_watch
   exec env "PYTHONPATH=$BUILD/python${PYTHONPATH:+:$PYTHONPATH}" "$PYTHON" "$ROOT/lessons/python/$1.py" "${@:2}"
 }

@@ -1,5 +1,8 @@
 """A lesson's pitfalls as programs in Python (python/tests/twins), run under `lockstep watch` and judged by their oracles."""
 
+import ast
+import collections
+import dataclasses
 import json
 import os
 import pathlib
@@ -8,15 +11,44 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+import work
+from prose import ROOT
+
+HERE = pathlib.Path(__file__).resolve().parent
 TESTS = ROOT / "python" / "tests"
 sys.path.insert(0, str(TESTS / "twins"))
 from fold import fold, programs  # noqa: E402, F401  (fold: for exercise.py)
-from truths import ATTEMPTS, is_proved, judged, variables  # noqa: E402, F401  (is_proved: for run.py)
+from truths import ATTEMPTS, TRUTHS, is_proved, judged, variables  # noqa: E402, F401  (for those that import this)
 
 SILENT_S, DEADLINE_S = 10, 150
-USAGE, COULD_NOT_RUN, DEADLINE, INTERRUPTED = 2, 3, 124, 130
+FINDING, USAGE, COULD_NOT_RUN, SKIPPED, DEADLINE, INTERRUPTED = 1, 2, 3, 77, 124, 130
 RANKS = 2
+# Programs that are about two ranks, whose recipe fits two, or in which a fault only shows on two: the others run on three, too.
+OF_TWO = {
+    "accumulates": "it has as many batches as its windows take",
+    "contrastive": "its batches must all be whole",
+    "evaluates": "its 21 test samples are three equal shares, which hide two of its faults",
+    "evaluates_norm": "its oracle counts the batches of shares without padding",
+    "groups": "its groups are of ranks 0 and 1",
+    "midway": "it saves after half of an epoch, which two ranks share evenly",
+    "own_disks": "its files are dealt to two ranks evenly",
+    "uneven_shards": "its data lie in two shards",
+    "warms_up": "its oracle counts the updates of shares without padding",
+    "windows": "the last microbatch is short on two ranks, and whole on three",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """How many ranks a job has, and by how much its seeds are others than those in the program."""
+    ranks: int = RANKS
+    seed: int = 0
+
+    def __str__(self):
+        return f"{self.ranks} rank{'s' if self.ranks > 1 else ''}, seed {self.seed}"
+
+
+Run = collections.namedtuple("Run", "job seen found notes detectors work")
 
 
 def lesson_of(wanted):
@@ -28,18 +60,24 @@ def lesson_of(wanted):
     return None
 
 
-def page_of(slug):
+def lesson_with(slug):
     [page] = (ROOT / "lessons").glob(f"*/pitfalls/{slug}.md")
-    return page.read_text(encoding="utf-8")
+    return page.parents[1]
 
 
-def section(page, name):
-    found = re.search(rf"^## {name}\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
-    return found[1].strip() if found else ""
+def page_of(slug):
+    return (lesson_with(slug) / "pitfalls" / f"{slug}.md").read_text(encoding="utf-8")
 
 
 def title_of(slug):
     return re.search(rf"^# {slug}: (.*)$", page_of(slug), re.MULTILINE)[1]
+
+
+def oracle_of(program):
+    """What its oracle says of a right run, in a sentence."""
+    [oracle] = [node for node in ast.parse(program.read_text(encoding="utf-8")).body
+                if isinstance(node, ast.FunctionDef) and node.name == "oracle"]
+    return " ".join(ast.get_docstring(oracle).split())
 
 
 def call(command, **variables):
@@ -72,9 +110,9 @@ def ended_cleanly(main):
         refuse(str(error), COULD_NOT_RUN)
 
 
-def started(program, folder, attempts):
-    """The command of a job on two ranks; of a program that is started again, both attempts."""
-    once = [sys.executable, TESTS / "start.py", RANKS, program, folder]
+def started(program, folder, attempts, ranks=RANKS):
+    """The command of a job; of a program that is started again, all attempts."""
+    once = [sys.executable, TESTS / "start.py", ranks, program, folder]
     again = " && ".join(f'TORCHELASTIC_RESTART_COUNT={number} "$@"' for number in range(attempts))
     return once if attempts == 1 else ["env", f"TORCHELASTIC_MAX_RESTARTS={attempts - 1}", "sh", "-c", again, "sh", *once]
 
@@ -83,20 +121,17 @@ def programs_name(program):
     return pathlib.Path(program).stem
 
 
-def run(program, fault="", oracle=""):
-    """Runs a program under watch: what it printed, {what must be so: whether it is}, and what was found. `oracle` names
-    the program whose oracle judges it, where it is another."""
+def notes_in(folder):
+    """What each rank has noted, by rank."""
+    return {int(file.stem): json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json"))}
+
+
+def run(program, fault="", oracle="", setting=Setting()):
+    """Runs a program under watch. Of the Run, `seen` is {what must be so: whether it is}. `oracle` names the program whose
+    oracle judges it, where it is another."""
     name = oracle or programs_name(program)
     with tempfile.TemporaryDirectory(prefix="lockstep-python-") as folder:
         traces, notes, own = (pathlib.Path(folder, name) for name in ("traces", "notes", "own"))
         notes.mkdir()
         own.mkdir()
-        watch = [sys.executable, "-m", "lockstep_torch.command_line"]
-        path = os.pathsep.join([str(TESTS / "twins"), *filter(None, [os.environ.get("PYTHONPATH")])])
-        job = call([*watch, "watch", "--timeout", SILENT_S, "--into", traces, "--", *started(program, own, ATTEMPTS.get(name, 1))],
-                   TWIN_FAULT=fault, TWIN_NOTES=str(notes), PYTHONPATH=path, **variables(name))
-        seen = judged(name, job.returncode, notes)
-        said = call([*watch, "diagnose", "--json", traces])
-    if not said.stdout:
-        refuse(f"the run could not be diagnosed: {said.stderr.strip() or job.stderr[-1000:]}", COULD_NOT_RUN)
-    return job, seen, json.loads(said.stdout)["findings"]
+from truths import ATTEMPTS, TRUTHS, is_proved, judged, variables  # noqa: E402, F401  (for those that import this)

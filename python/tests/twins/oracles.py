@@ -3,8 +3,7 @@
 import torch
 from torch.nn.utils import parameters_to_vector
 from torch.utils.data import DistributedSampler
-
-WORLD = 2
+from twin import WORLD
 
 
 def shares(samples, epoch, shuffle=True):

@@ -10,11 +10,13 @@ import pathlib
 import sys
 
 PROGRAMS = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(PROGRAMS))
+from twin import WORLD  # noqa: E402
+
 TRUTHS = json.loads((PROGRAMS / "truths.json").read_text())
-RANKS = 2
 ATTEMPTS = dict.fromkeys(["midway", "restarts", "resumes", "time_limit"], 2)  # that often it is started
 NODES = {"on_two_nodes": 2}  # so many it is told of; all ranks are here
-sys.path.insert(0, str(PROGRAMS))
+RANKS = 2  # of the runs that are scored
 
 
 def variables(program):
@@ -24,7 +26,7 @@ def variables(program):
 
 def judged(program, code, notes):
     """{what must be so: whether it is}, by the program's oracle. A rank that does not get to its end notes nothing."""
-    files = [pathlib.Path(notes, f"{rank}.json") for rank in range(RANKS)]
+    files = [pathlib.Path(notes, f"{rank}.json") for rank in range(WORLD)]
     seen = {"ended": code == 0 and all(file.exists() for file in files)}
     if seen["ended"]:
         seen |= importlib.import_module(program).oracle([json.loads(file.read_text()) for file in files])
