@@ -1,4 +1,6 @@
 // A job without a call to a probe: what the library tells of it is what probes would have told.
+#include <ATen/record_function.h>
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/diagnose/diagnose.h>
@@ -12,6 +14,8 @@
 #include <lockstep/train/loss.h>
 #include <lockstep/train/lr_scheduler.h>
 #include <lockstep/train/watched.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <functional>
 #include <future>
@@ -438,6 +442,85 @@ TEST(Recorder, IsSilentBesideProbes) {
     EXPECT_THAT(all<trace::Samples>(rank), SizeIs(0));
     EXPECT_THAT(all<trace::Group>(rank), SizeIs(3)) << "groups are told all the same";
   }
+}
+
+// Has the calling thread stop at its next operator until it is let go.
+class Gate {
+ public:
+  // Returns once the other thread has come.
+  void wait_until_reached() { reached_.get_future().wait(); }
+  void open() { opened_.set_value(); }
+  void come() {
+    if (std::exchange(came_, true)) return;
+    reached_.set_value();
+    opened_.get_future().wait();
+  }
+
+ private:
+  bool came_ = false;
+  std::promise<void> reached_, opened_;
+};
+
+// What takes long is worked out outside of the lock.
+class AnotherThread : public ::testing::Test {
+ protected:
+  // Whether this thread's event is taken while `slow` runs in another one, from `wait_until_reached` to `open`.
+  bool is_heard_meanwhile(const std::function<void()>& slow,
+                          const std::function<void()>& wait_until_reached,
+                          const std::function<void()>& open) {
+    auto other = std::async(std::launch::async, slow);
+    wait_until_reached();
+    auto event = std::async(std::launch::async, [this] { recorder_.set_epoch(7); });
+    const bool heard = event.wait_for(std::chrono::seconds(10)) == std::future_status::ready;
+    open();
+    other.get();
+    event.get();
+    return heard;
+  }
+  trace::ParticipantTrace recorded() const { return trace::read(folder_.path()).ranks[0]; }
+
+  TemporaryFolder folder_{"lockstep-recorder"};
+  record::Recorder recorder_{
+      std::make_shared<trace::Writer>(folder_.path(), trace::Participant{.world_size = 1})};
+};
+
+TEST_F(AnotherThread, IsHeardWhileACheckpointsFileIsHashed) {
+  const auto file = folder_.path() / "checkpoint.pt";
+  ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
+  int writing = -1;
+  const auto wait_until_read = [&] { writing = open(file.c_str(), O_WRONLY | O_CLOEXEC); };
+  const auto end_file = [&] { ::close(writing); };
+  EXPECT_TRUE(is_heard_meanwhile([&] { recorder_.saved(file); }, wait_until_read, end_file));
+  EXPECT_TRUE(is_heard_meanwhile([&] { recorder_.loaded(file, {"cpu"}, {"cpu"}, {"weight"}); },
+                                 wait_until_read, end_file));
+  const auto files = all<trace::CheckpointFile>(recorded());
+  ASSERT_THAT(files, SizeIs(2));
+  EXPECT_EQ(files[0].action, "save_end");
+  EXPECT_EQ(files[1].action, "load");
+  EXPECT_THAT(files[1].keys, ElementsAre("weight"));
+}
+
+TEST_F(AnotherThread, IsHeardWhileATrainingStateIsHashed) {
+  static thread_local Gate* here = nullptr;
+  Gate gate;
+  const auto callback =
+      at::addGlobalCallback(at::RecordFunctionCallback([](const at::RecordFunction&) {
+        if (here != nullptr) here->come();
+        return std::unique_ptr<at::ObserverContext>();
+      }));
+  const auto state = at::ones({2, 3}).t();  // is copied to be hashed
+  const auto slow = [&] {
+    here = &gate;
+    recorder_.training_state("saved", {{"model", state}});
+    here = nullptr;
+  };
+  EXPECT_TRUE(is_heard_meanwhile(
+      slow, [&] { gate.wait_until_reached(); }, [&] { gate.open(); }));
+  at::removeCallback(callback);
+  const auto states = all<trace::TrainingState>(recorded());
+  ASSERT_THAT(states, SizeIs(1));
+  EXPECT_EQ(states[0].moment, "saved");
+  EXPECT_THAT(states[0].names, ElementsAre("model"));
 }
 
 // With nobody listening nothing is kept, and nothing is told.

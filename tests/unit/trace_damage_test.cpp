@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <limits>
 
 #include "../support/little_memory.h"
 #include "../support/refusal.h"
@@ -166,6 +167,19 @@ TEST_F(DamagedTrace, SaysWhatIsWrongAndWhere) {
   // The first record as a "forward", which is shorter than what is there.
   EXPECT_THAT(refusal_of(with(kHead + 4, std::uint16_t{10})),
               AllOf(HasSubstr("offset 4096"), HasSubstr("after the last field")));
+}
+
+// Whoever puts attempts behind each other adds their steps.
+TEST_F(DamagedTrace, AStepThatNobodyReachesIsRefused) {
+  constexpr std::size_t kStep = kHead + 16;
+  constexpr auto kMost = std::int64_t{1} << 40;
+  for (const auto step : {std::numeric_limits<std::int64_t>::max(), kMost + 1, std::int64_t{-2},
+                          std::numeric_limits<std::int64_t>::min()})
+    EXPECT_THAT(refusal_of(with(kStep, step)),
+                AllOf(HasSubstr(file_.string()), HasSubstr("offset 4096"),
+                      HasSubstr("step " + std::to_string(step))));
+  put(with(kStep, kMost));
+  EXPECT_EQ(trace::read_file(file_).events[0].step, kMost);
 }
 
 TEST_F(DamagedTrace, BoardMustPointAtCollectives) {

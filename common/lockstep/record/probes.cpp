@@ -353,10 +353,16 @@ void Probes::schedule(std::int64_t position, std::int64_t length) {
 void Probes::checkpoint_file(const std::string& action, const std::filesystem::path& file,
                              trace::CheckpointFile what) {
   if (!impl_) return;
-  if (action == "save_begin") impl_->record_last_update();
-  what.action = action;
-  what.file = hash_place(file);
-  if (action != "save_begin") what.content = hash_file(file);
+  const auto filled_in = checkpoint_file_of(action, file);
+  what.action = filled_in.action;
+  what.file = filled_in.file;
+  what.content = filled_in.content;
+  checkpoint_file(what);
+}
+
+void Probes::checkpoint_file(const trace::CheckpointFile& what) {
+  if (!impl_) return;
+  if (what.action == "save_begin") impl_->record_last_update();
   impl_->writer->record(what);
 }
 
@@ -377,16 +383,7 @@ void Probes::data_file(const std::string& action, const std::filesystem::path& f
 }
 
 void Probes::training_state(const std::string& moment, const ValueOf<at::Tensor>::Dict& parts) {
-  if (!impl_) return;
-  trace::TrainingState state;
-  state.moment = moment;
-  for (const auto& [name, part] : parts) {
-    std::set<std::string> devices;
-    state.names.push_back(name.text());
-    state.hashes.push_back(hash_value(part, &devices));
-    state.devices.push_back(c10::Join(", ", devices));
-  }
-  impl_->writer->record(state);
+  if (impl_) impl_->writer->record(training_state_of(moment, parts));
 }
 
 void Probes::average(const std::string& name, const at::Tensor& own, std::int64_t count,

@@ -112,6 +112,7 @@ class Probes {
   // caller fills in what it knows; `action`, `file` and `content` are filled in here.
   void checkpoint_file(const std::string& action, const std::filesystem::path& file,
                        trace::CheckpointFile what);
+  void checkpoint_file(const trace::CheckpointFile& what);  // all is filled in
   // The parts of the training's state, by name, on every rank: once a checkpoint is "saved", and once
   // the rank has "resumed" from one, before it goes on.
   void training_state(const std::string& moment, const ValueOf<at::Tensor>::Dict& parts);
@@ -147,6 +148,13 @@ class Probes {
 // layout and device; a complex number counts as two. Copies nothing of a contiguous float32 or
 // float64 tensor on the CPU.
 trace::Summary summarize(const at::Tensor& tensor);
+
+// `action`, `file` and `content` of a checkpoint's file, and the state whose parts these are. They hash all bytes, which
+// may be gigabytes.
+trace::CheckpointFile checkpoint_file_of(const std::string& action,
+                                         const std::filesystem::path& file);
+trace::TrainingState training_state_of(const std::string& moment,
+                                       const ValueOf<at::Tensor>::Dict& parts);
 
 // This process: its machine, as booted (containers of one machine are one node), where the launcher's
 // environment places it (local rank 0 of 1 without a launcher), the processors it may use, torch's

@@ -5,7 +5,6 @@
 #include <lockstep/record/recorder.h>
 
 #include <algorithm>
-#include <exception>
 #include <iostream>
 #include <utility>
 
@@ -51,21 +50,36 @@ void Recorder::hear(c10::function_ref<void()> call) {
   });
 }
 
-// The program does not end for its trace's sake.
 void Recorder::told(c10::function_ref<void(Probes&)> call) {
   const Lock lock(mutex_);
   if (failed_) return;
   try {
     call(probes_);
   } catch (const std::exception& error) {
-    failed_ = true;
-    std::cerr << "lockstep: rank " << writer_->participant().rank
-              << " is recorded no further: " << error.what() << std::endl;
+    fail(error);
   }
 }
 
+// What takes long, before the lock is taken: other threads tell meanwhile. False where nothing is to be told.
+bool Recorder::prepare(c10::function_ref<void()> call) {
+  if (failed_) return false;
+  try {
+    call();
+    return true;
+  } catch (const std::exception& error) {
+    fail(error);
+    return false;
+  }
+}
+
+// The program does not end for its trace's sake.
+void Recorder::fail(const std::exception& error) {
+  if (failed_.exchange(true)) return;
+  std::cerr << "lockstep: rank " << writer_->participant().rank
+            << " is recorded no further: " << error.what() << std::endl;
+}
+
 void Recorder::leave_to_probes() {
-  const Lock lock(mutex_);
   by_hand_ = true;
 }
 
@@ -272,51 +286,49 @@ void Recorder::schedule(std::int64_t position, std::int64_t length) {
 
 // ---- checkpoints ----
 
-trace::CheckpointFile Recorder::checkpoint_file() const {
+void Recorder::checkpoint_file(const std::string& action, const std::filesystem::path& file,
+                               c10::function_ref<void(trace::CheckpointFile&)> describe) {
   trace::CheckpointFile what;
-  what.local_rank = environment_int("LOCAL_RANK").value_or(writer_->participant().rank);
-  const auto model = wrapped_.lock();
-  const auto parameters = model ? model->parameters() : of_optimizers_;
-  what.device = parameters.empty() ? "cpu" : parameters.front().device().str();
-  return what;
-}
-
-void Recorder::saving(const std::filesystem::path& file) {
+  if (by_hand_ || !prepare([&] { what = checkpoint_file_of(action, file); })) return;
   hear([&] {
-    end_pass();
-    probes_.checkpoint_file("save_begin", file, checkpoint_file());
+    what.local_rank = environment_int("LOCAL_RANK").value_or(writer_->participant().rank);
+    const auto model = wrapped_.lock();
+    const auto parameters = model ? model->parameters() : of_optimizers_;
+    what.device = parameters.empty() ? "cpu" : parameters.front().device().str();
+    describe(what);
+    probes_.checkpoint_file(what);
   });
 }
 
+void Recorder::saving(const std::filesystem::path& file) {
+  checkpoint_file("save_begin", file, [&](trace::CheckpointFile&) { end_pass(); });
+}
+
 void Recorder::saved(const std::filesystem::path& file) {
-  hear([&] { probes_.checkpoint_file("save_end", file, checkpoint_file()); });
+  checkpoint_file("save_end", file, [](trace::CheckpointFile&) {});
 }
 
 void Recorder::loaded(const std::filesystem::path& file, const std::vector<std::string>& from,
                       const std::vector<std::string>& to, const std::vector<std::string>& keys) {
-  hear([&] {
+  checkpoint_file("load", file, [&](trace::CheckpointFile& what) {
     end_pass();
     probes_.flush();  // before the program changes the parameters
-    auto what = checkpoint_file();
     what.from = from;
     what.to = to;
     what.keys = keys;
-    probes_.checkpoint_file("load", file, what);
   });
 }
 
 void Recorder::refused(const std::filesystem::path& file) {
-  hear([&] {
-    auto what = checkpoint_file();
-    what.accepted = false;
-    probes_.checkpoint_file("load", file, what);
-  });
+  checkpoint_file("load", file, [](trace::CheckpointFile& what) { what.accepted = false; });
 }
 
 void Recorder::training_state(const std::string& moment, const ValueOf<at::Tensor>::Dict& parts) {
+  trace::TrainingState state;
+  if (!prepare([&] { state = training_state_of(moment, parts); })) return;
   told([&](Probes& probes) {
     end_pass();
-    probes.training_state(moment, parts);
+    probes.tell(state);
   });
 }
 

@@ -18,7 +18,9 @@
 #include <lockstep/observe/pass_count.h>
 #include <lockstep/record/probes.h>
 
+#include <atomic>
 #include <deque>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -104,6 +106,8 @@ class Recorder final : public Observer {
   bool watches(const torch::nn::Module& module) const;
   bool parameters_changed(const torch::nn::Module& module) const;
   void hear(c10::function_ref<void()> call);
+  bool prepare(c10::function_ref<void()> call);
+  void fail(const std::exception& error);
   bool moves_model(const torch::optim::Optimizer& optimizer) const;
   bool is_of_another_model(const torch::optim::Optimizer& optimizer) const;
   void find_model();       // the optimizers' parameters, where no engine has wrapped one
@@ -115,14 +119,15 @@ class Recorder final : public Observer {
   void open_pass(const std::string& phase);
   void end_pass();
   void end_pass_if_done();
-  trace::CheckpointFile checkpoint_file() const;
+  void checkpoint_file(const std::string& action, const std::filesystem::path& file,
+                       c10::function_ref<void(trace::CheckpointFile&)> describe);
 
   std::mutex mutex_;
   std::shared_ptr<trace::Writer> writer_;
   ProbeOptions options_;
   Probes probes_;
-  bool by_hand_ = false;  // the program tells by probes of its own
-  bool failed_ = false;
+  std::atomic<bool> by_hand_{false};  // the program tells by probes of its own
+  std::atomic<bool> failed_{false};
   std::weak_ptr<torch::nn::Module> wrapped_;
   // The wrapped module's parameters, and which of them are trained, when they were looked at.
   std::vector<std::pair<const void*, bool>> parameters_;

@@ -4,6 +4,7 @@
 #include <lockstep/record/sketch.h>
 
 #include <cmath>
+#include <set>
 
 namespace lockstep::record {
 
@@ -23,6 +24,28 @@ trace::Summary summarize(const at::Tensor& tensor) {
   summary.norm = std::sqrt(projections.sum_of_squares);
   summary.sketch.assign(projections.values.begin(), projections.values.end());
   return summary;
+}
+
+trace::CheckpointFile checkpoint_file_of(const std::string& action,
+                                         const std::filesystem::path& file) {
+  trace::CheckpointFile what;
+  what.action = action;
+  what.file = hash_place(file);
+  if (action != "save_begin") what.content = hash_file(file);
+  return what;
+}
+
+trace::TrainingState training_state_of(const std::string& moment,
+                                       const ValueOf<at::Tensor>::Dict& parts) {
+  trace::TrainingState state;
+  state.moment = moment;
+  for (const auto& [name, part] : parts) {
+    std::set<std::string> devices;
+    state.names.push_back(name.text());
+    state.hashes.push_back(hash_value(part, &devices));
+    state.devices.push_back(c10::Join(", ", devices));
+  }
+  return state;
 }
 
 }  // namespace lockstep::record

@@ -21,7 +21,8 @@
 namespace lockstep::trace {
 namespace {
 
-constexpr std::int32_t kMostRanks = 1 << 20;  // what follows asks for memory for each
+constexpr std::int32_t kMostRanks = 1 << 20;                // what follows asks for memory for each
+constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;  // steps of all attempts are added
 
 [[noreturn]] void refuse(const std::filesystem::path& file, std::uint64_t offset,
                          const std::string& what) {
@@ -107,6 +108,10 @@ RecordHeader record_head(const std::filesystem::path& file, std::uint64_t offset
                " left");
   if (head.kind >= std::variant_size_v<Payload> || head.zero != 0)
     refuse(file, offset, "an event of unknown kind " + std::to_string(head.kind));
+  if (head.step < -1 || head.step > kMostSteps)
+    refuse(file, offset,
+           "step " + std::to_string(head.step) + ", which is none from -1 to " +
+               std::to_string(kMostSteps));
   return head;
 }
 
