@@ -92,6 +92,8 @@ class Names:
                 self.known.setdefault(node.id, UNKNOWN)
             elif isinstance(node, ast.arg):
                 self.known.setdefault(node.arg, UNKNOWN)
+            elif isinstance(node, ast.FunctionDef):
+                self.known[node.name] = UNKNOWN
             elif isinstance(node, (ast.Import, ast.ImportFrom)):
                 self.take(node)
         for node in ast.walk(tree):
