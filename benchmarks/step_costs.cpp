@@ -90,12 +90,12 @@ void average(Measured& all, c10d::ProcessGroup& group) {
     all_reduce(group, tensor);
     tensor /= world_size;
   };
-  static_assert(sizeof(Parts) == 5 * sizeof(double));
+  constexpr std::size_t kFigures = sizeof(Parts) / sizeof(double);
   mean(all.alone.data(), all.alone.size());
   for (auto& time : all.alone) time *= world_size;
   mean(all.all_reduce.data(), all.all_reduce.size());
-  mean(&all.no_sync.front().forward, 5 * all.no_sync.size());
-  for (auto& each : all.ddp) mean(&each.front().forward, 5 * each.size());
+  mean(&all.no_sync.front().forward, kFigures * all.no_sync.size());
+  for (auto& each : all.ddp) mean(&each.front().forward, kFigures * each.size());
 }
 
 json parts_of(const std::vector<Parts>& rounds) {
@@ -109,23 +109,26 @@ json parts_of(const std::vector<Parts>& rounds) {
           {"backward", figure([](const Parts& parts) { return parts.backward; })},
           {"waiting", figure([](const Parts& parts) { return parts.waiting; })},
           {"update", figure([](const Parts& parts) { return parts.update; })},
-          {"reducing", figure([](const Parts& parts) { return parts.reducing; })}};
+          {"reducing", figure([](const Parts& parts) { return parts.reducing; })},
+          {"exposed", figure([](const Parts& parts) { return parts.exposed; })}};
 }
 
 // What compares a step with DDP with the other turns of its round.
 json compared(const Measured& all, std::size_t which, int world_size, std::int64_t buckets) {
-  std::vector<double> speedup, to_no_sync, hidden, to_rule;
+  std::vector<double> speedup, to_no_sync, hidden, saved, to_rule;
   for (std::size_t i = 0; i < all.alone.size(); ++i) {
     const double step = all.ddp[which][i].step(), without = all.no_sync[i].step();
     const double reduce = all.all_reduce[i];
     speedup.push_back(world_size * all.alone[i] / step);
     to_no_sync.push_back(step / without);
-    hidden.push_back((without + reduce - step) / reduce);
+    hidden.push_back(1 - all.ddp[which][i].exposed / all.ddp[which][i].reducing);
+    saved.push_back((without + reduce - step) / reduce);
     to_rule.push_back(step / rule(without, all.no_sync[i].backward, reduce, buckets));
   }
   return {{"speedup", median_with_interval(speedup)},
           {"to_no_sync", median_with_interval(to_no_sync)},
           {"hidden", world_size > 1 ? median_with_interval(hidden) : json()},
+          {"saved", world_size > 1 ? median_with_interval(saved) : json()},
           {"to_rule", median_with_interval(to_rule)}};
 }
 

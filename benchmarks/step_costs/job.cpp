@@ -43,8 +43,9 @@ torch::nn::Sequential make(const std::string& model) {
   throw UsageError("there is no model \"" + model + "\"");
 }
 
-double reducing(const std::vector<AllReduce>& all) {
-  std::int64_t total = 0, counted_to = 0;
+// During which an all-reduce was under way, from `counted_to` on.
+double reducing(const std::vector<AllReduce>& all, std::int64_t counted_to = 0) {
+  std::int64_t total = 0;
   for (const auto& one : all) {
     total += std::max<std::int64_t>(0, one.ended - std::max(counted_to, one.began));
     counted_to = std::max(counted_to, one.ended);
@@ -60,11 +61,12 @@ Parts& Parts::operator+=(const Parts& other) {
   waiting += other.waiting;
   update += other.update;
   reducing += other.reducing;
+  exposed += other.exposed;
   return *this;
 }
 
 Parts Parts::operator/(double by) const {
-  return {forward / by, backward / by, waiting / by, update / by, reducing / by};
+  return {forward / by, backward / by, waiting / by, update / by, reducing / by, exposed / by};
 }
 
 Job::Job(const JobSettings& settings, ProcessGroupPtr group, NotedBackend& backend)
@@ -107,6 +109,7 @@ Parts Job::step(Replica& replica, Through way) {
     reduced_ = backend_.take();
     last_gradient = reduced_.back().began;
     parts.reducing = reducing(reduced_);
+    parts.exposed = reducing(reduced_, last_gradient);
   }
   parts.forward = milliseconds(forward_ended - begin);
   parts.backward = milliseconds(last_gradient - forward_ended);

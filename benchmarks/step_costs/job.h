@@ -26,6 +26,7 @@ struct Parts {
       0;  // from then until backward returns; gradients are copied out of the buckets, too
   double update = 0;
   double reducing = 0;  // during which an all-reduce was under way; part of backward and waiting
+  double exposed = 0;   // of that, what came after the last gradient
 
   double step() const { return forward + backward + waiting + update; }
   Parts& operator+=(const Parts& other);

@@ -64,12 +64,13 @@ void add_buckets(json& lines, const json& cases) {
                                         : line("a link of %.0f MB/s", link.get<double>()).c_str()));
     lines.push_back(line("without all-reduce %.1f, all-reduce alone %.1f",
                          median(one["no_sync"]["step"]), median(one["all_reduce"])));
-    lines.push_back(head("", "hidden"));
+    lines.push_back(head("", "hidden            saved"));
     for (const auto& ddp : one["ddp"]) {
       const int buckets = ddp["buckets"];
       const auto name = line("%d %s, bucket_cap_mb=%g", buckets,
                              buckets == 1 ? "bucket" : "buckets", ddp["bucket_mib"].get<double>());
-      lines.push_back(row(name, ddp, ddp["hidden"]));
+      lines.push_back(
+          line("%-94s %s", row(name, ddp, ddp["hidden"]).c_str(), interval(ddp["saved"]).c_str()));
     }
   }
 }
