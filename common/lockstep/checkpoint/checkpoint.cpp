@@ -56,7 +56,8 @@ void tell_loaded(const std::filesystem::path& path, const Checkpoint& checkpoint
 }  // namespace
 
 void save_checkpoint(const std::filesystem::path& path, const Value& value,
-                     const SaveOptions& options) {
+                     const SaveOptions& options, Place place) {
+  tell_began("checkpoint", place);
   tell([&](Observer& to) { to.saving(path); });
   archive::NewFile file(path, {.sync = options.sync, .system = options.system});
   write(file, value, options.location);
@@ -67,7 +68,8 @@ void save_checkpoint(const std::filesystem::path& path, const Value& value,
 }
 
 std::filesystem::path save_checkpoint(CheckpointFolder& folder, std::int64_t number,
-                                      const Value& value) {
+                                      const Value& value, Place place) {
+  tell_began("checkpoint", place);
   const auto path = folder.save(number, [&](archive::NewFile& file) {
     tell([&](Observer& to) { to.saving(file.path()); });
     write(file, value, std::nullopt);
@@ -96,7 +98,9 @@ Checkpoint read(const std::filesystem::path& path, const LoadOptions& options) {
 
 }  // namespace
 
-Checkpoint load_checkpoint(const std::filesystem::path& path, const LoadOptions& options) {
+Checkpoint load_checkpoint(const std::filesystem::path& path, const LoadOptions& options,
+                           Place place) {
+  tell_began("checkpoint", place);
   auto checkpoint = read(path, options);
   if (anybody_observes.load(std::memory_order_relaxed)) tell_loaded(path, checkpoint);
   return checkpoint;

@@ -28,6 +28,7 @@
 #include <lockstep/checkpoint/model_state.h>
 #include <lockstep/checkpoint/optimizer_state.h>
 #include <lockstep/checkpoint/rng_state.h>
+#include <lockstep/observe/place.h>
 #include <lockstep/train/value.h>
 
 #include <cstdint>
@@ -59,12 +60,12 @@ struct SaveOptions {
 // says otherwise. Refuses what another process or thread is saving, if it still is after a tenth of a second.
 // Through a symbolic link it is the link's target that is replaced.
 void save_checkpoint(const std::filesystem::path& path, const Value& value,
-                     const SaveOptions& options = {});
+                     const SaveOptions& options = {}, Place place = Place::here());
 
 // The same into a folder that keeps the newest few and points at the newest; whether it waits for the
 // disk is the folder's option. Returns the path, which load_checkpoint(*folder.latest()) finds.
 std::filesystem::path save_checkpoint(CheckpointFolder& folder, std::int64_t number,
-                                      const Value& value);
+                                      const Value& value, Place place = Place::here());
 
 struct LoadOptions {
   MapLocation map_location;
@@ -87,6 +88,7 @@ struct Checkpoint {
 //
 // Throws Error naming the path, and the tensor where it is one: a file that is no checkpoint,
 // damaged, or from a device that is not here.
-Checkpoint load_checkpoint(const std::filesystem::path& path, const LoadOptions& options = {});
+Checkpoint load_checkpoint(const std::filesystem::path& path, const LoadOptions& options = {},
+                           Place place = Place::here());
 
 }  // namespace lockstep

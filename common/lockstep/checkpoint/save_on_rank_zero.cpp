@@ -1,6 +1,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/checkpoint/save_on_rank_zero.h>
 #include <lockstep/dist/collective_call.h>
+#include <lockstep/observe/observer.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -27,7 +28,8 @@ std::string current_text() {
 
 }  // namespace
 
-void save_on_rank_zero(c10d::ProcessGroup& group, const std::function<void()>& save) {
+void save_on_rank_zero(c10d::ProcessGroup& group, const std::function<void()>& save, Place place) {
+  tell_began("checkpoint", place);
   std::exception_ptr failure;
   at::Tensor message = at::zeros({kMessage}, at::kByte);
   if (group.getRank() == 0) {

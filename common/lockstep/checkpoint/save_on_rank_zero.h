@@ -13,6 +13,7 @@ namespace lockstep {
 // missing; the wait is bounded by the group's timeout, which must be longer than a save takes.
 //
 //   save_on_rank_zero(*group, [&] { save_checkpoint(path, Value::Dict{{"model", state_dict(*net)}}); });
-void save_on_rank_zero(c10d::ProcessGroup& group, const std::function<void()>& save);
+void save_on_rank_zero(c10d::ProcessGroup& group, const std::function<void()>& save,
+                       Place place = Place::here());
 
 }  // namespace lockstep

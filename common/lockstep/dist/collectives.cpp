@@ -1,6 +1,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/dist/collective_call.h>
 #include <lockstep/dist/process_group.h>
+#include <lockstep/observe/observer.h>
 
 #include <chrono>
 #include <cstdint>
@@ -62,7 +63,9 @@ void collective_call(c10d::ProcessGroup& group, const std::string& operation,
   }
 }
 
-void all_reduce(c10d::ProcessGroup& group, at::Tensor& tensor, c10d::ReduceOp::RedOpType op) {
+void all_reduce(c10d::ProcessGroup& group, at::Tensor& tensor, c10d::ReduceOp::RedOpType op,
+                Place place) {
+  tell_began("collective", place);
   collective_call(group, "all_reduce", [&] {
     std::vector<at::Tensor> tensors{tensor};
     c10d::AllreduceOptions options;
@@ -71,7 +74,8 @@ void all_reduce(c10d::ProcessGroup& group, at::Tensor& tensor, c10d::ReduceOp::R
   });
 }
 
-void broadcast(c10d::ProcessGroup& group, at::Tensor& tensor, int root) {
+void broadcast(c10d::ProcessGroup& group, at::Tensor& tensor, int root, Place place) {
+  tell_began("collective", place);
   collective_call(group, "broadcast", [&] {
     std::vector<at::Tensor> tensors{tensor};
     c10d::BroadcastOptions options;
@@ -80,7 +84,9 @@ void broadcast(c10d::ProcessGroup& group, at::Tensor& tensor, int root) {
   });
 }
 
-std::vector<at::Tensor> all_gather(c10d::ProcessGroup& group, const at::Tensor& tensor) {
+std::vector<at::Tensor> all_gather(c10d::ProcessGroup& group, const at::Tensor& tensor,
+                                   Place place) {
+  tell_began("collective", place);
   std::vector<std::vector<at::Tensor>> outputs(1);
   collective_call(group, "all_gather", [&] {
     std::vector<at::Tensor> inputs{tensor.contiguous()};
@@ -91,7 +97,8 @@ std::vector<at::Tensor> all_gather(c10d::ProcessGroup& group, const at::Tensor& 
   return outputs[0];
 }
 
-void barrier(c10d::ProcessGroup& group) {
+void barrier(c10d::ProcessGroup& group, Place place) {
+  tell_began("collective", place);
   // The backend's, not the group's: ProcessGroup::barrier of torch 2.11 keeps its tensor in a
   // static variable, for which ranks that are threads of one process race.
   collective_call(group, "barrier", [&] { finish(group, group.getDefaultBackend()->barrier()); });

@@ -2,6 +2,7 @@
 #include <lockstep/dist/backends.h>
 #include <lockstep/dist/collective_call.h>
 #include <lockstep/dist/process_group.h>
+#include <lockstep/observe/observer.h>
 
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -36,7 +37,7 @@ std::string lost(const StorePtr& store, const std::string& said) {
 }  // namespace
 
 ProcessGroupPtr new_group(const ProcessGroupPtr& parent, const std::vector<int>& ranks,
-                          const InitOptions& given) {
+                          const InitOptions& given, Place place) {
   const auto options = detail::prepared(given);
   const int rank = parent->getRank(), world_size = parent->getSize();
   check(ranks, world_size);
@@ -47,18 +48,19 @@ ProcessGroupPtr new_group(const ProcessGroupPtr& parent, const std::vector<int>&
       throw UsageError("new_group: the parent must be a group that init_process_group made");
     // Each rank counts its own calls: all come to the same number.
     name = std::to_string(parent_store->add("new_group/calls/" + std::to_string(rank), 1));
+    tell_began("collective", place);
     detail::tell_group("join", name, ranks);
     const auto store =
         c10::make_intrusive<c10d::PrefixStore>("new_group/" + name + "/", parent_store);
     detail::meet(*store, rank, world_size, options.timeout,
                  "Every rank of the parent must call it, members or not. ");
-    const auto place = std::find(ranks.begin(), ranks.end(), rank);
-    if (place == ranks.end()) {
+    const auto own = std::find(ranks.begin(), ranks.end(), rank);
+    if (own == ranks.end()) {
       detail::tell_group("joined", name, ranks);
       return nullptr;
     }
     detail::Ranks of_group;
-    of_group.rank = static_cast<int>(place - ranks.begin());
+    of_group.rank = static_cast<int>(own - ranks.begin());
     of_group.world_size = static_cast<int>(ranks.size());
     of_group.global = ranks;
     if (options.backend == "nccl") of_group.device = device_of(*parent).index();

@@ -164,11 +164,12 @@ void detail::tell_group(const char* action, const std::string& name,
   tell([&](Observer& to) { to.group(action, name, ranks); });
 }
 
-ProcessGroupPtr init_process_group(const InitOptions& given) {
+ProcessGroupPtr init_process_group(const InitOptions& given, Place place) {
   check_options(given);
   Ranks ranks = resolve_ranks(given);
   const auto options = detail::prepared(given);
   const auto everybody = all_of(ranks.world_size);
+  tell_began("collective", place);
   detail::tell_group("join", kGroupName, everybody);
   const auto rendezvous = detail::parse_rendezvous(options.init_method, ranks.world_size);
   if (options.backend == "nccl") ranks.device = detail::require_nccl(options, ranks);

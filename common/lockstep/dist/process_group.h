@@ -2,6 +2,8 @@
 // for C++.
 #pragma once
 
+#include <lockstep/observe/place.h>
+
 #include <chrono>
 #include <functional>
 #include <string>
@@ -94,7 +96,7 @@ void prepare_groups(PrepareGroup prepare);
 // Restarts. torchrun's agents keep one store for all attempts of a job: with --max-restarts the ranks
 // agree on a fresh part of it first. Python's do not; for a job with ranks of both kinds set
 // TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 for torchrun, which gives every attempt a store of its own.
-ProcessGroupPtr init_process_group(const InitOptions& options = {});
+ProcessGroupPtr init_process_group(const InitOptions& options = {}, Place place = Place::here());
 
 // Collective over all ranks of `parent`, which init_process_group made: also those that will be no
 // members must call it, in the same order as the others. A group of `ranks` (of the parent; their order
@@ -103,7 +105,7 @@ ProcessGroupPtr init_process_group(const InitOptions& options = {});
 // come, at most `timeout`; then throws CollectiveError, which names those that have not. Throws
 // UsageError for another parent, and for ranks that the parent does not have or that are named twice.
 ProcessGroupPtr new_group(const ProcessGroupPtr& parent, const std::vector<int>& ranks,
-                          const InitOptions& options = {});
+                          const InitOptions& options = {}, Place place = Place::here());
 
 // Not collective. Lets go of the group, and empties the pointer; an empty one is left alone. NCCL
 // is shut down for every holder of the group: the operations under way are waited for, at most their
@@ -124,10 +126,12 @@ c10::Device device_of(const c10d::ProcessGroup& group);
 // throws CollectiveError when it fails or times out; a group over NCCL is of no use then. All ranks
 // must call them in the same order with the same shapes and dtypes.
 void all_reduce(c10d::ProcessGroup& group, at::Tensor& tensor,
-                c10d::ReduceOp::RedOpType op = c10d::ReduceOp::SUM);
-void broadcast(c10d::ProcessGroup& group, at::Tensor& tensor, int root = 0);
+                c10d::ReduceOp::RedOpType op = c10d::ReduceOp::SUM, Place place = Place::here());
+void broadcast(c10d::ProcessGroup& group, at::Tensor& tensor, int root = 0,
+               Place place = Place::here());
 // One tensor per rank, in rank order.
-std::vector<at::Tensor> all_gather(c10d::ProcessGroup& group, const at::Tensor& tensor);
-void barrier(c10d::ProcessGroup& group);
+std::vector<at::Tensor> all_gather(c10d::ProcessGroup& group, const at::Tensor& tensor,
+                                   Place place = Place::here());
+void barrier(c10d::ProcessGroup& group, Place place = Place::here());
 
 }  // namespace lockstep

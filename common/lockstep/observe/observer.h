@@ -5,6 +5,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <lockstep/observe/place.h>
 
 #include <atomic>
 #include <cstdint>
@@ -32,11 +33,16 @@ struct Fetch {
 };
 
 // One rank's job, in the order in which it happens. Derive from it and override what you want to hear. All calls come
-// from the thread that trains, except `loss`, which may come from any. An observer must not throw, call a collective,
+// from the thread that trains, except `began` and `loss`, which may come from any. An observer must not throw, call a collective,
 // or change what it is shown.
 class Observer {
  public:
   virtual ~Observer() = default;
+
+  // This line of the program begins what is told next: a "pass" over data, a "backward", an "update", the "wrapping" of a
+  // module, a "checkpoint" or a "collective". The kind is a constant. Where the library calls itself, the
+  // place is in its own files.
+  virtual void began(const char* /*kind*/, const Place& /*place*/) {}
 
   // Groups; "0" is the first. `action`: a rank is about to "join" these ranks, has "joined" them, is about to "leave".
   virtual void group(const std::string& /*action*/, const std::string& /*name*/,
@@ -110,6 +116,10 @@ template <class Call>
 void tell(Call&& call) {
   if (!anybody_observes.load(std::memory_order_relaxed)) return;
   for (const auto& observer : observers()) call(*observer);
+}
+
+inline void tell_began(const char* kind, const Place& place) {
+  tell([&](Observer& to) { to.began(kind, place); });
 }
 
 // From now on `observer` listens to this thread, and to every other one that never had one of its own, for as long as

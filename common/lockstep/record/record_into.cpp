@@ -1,6 +1,7 @@
 #include <lockstep/base/environment.h>
 #include <lockstep/base/error.h>
 #include <lockstep/launch/launch.h>
+#include <lockstep/record/lines.h>
 #include <lockstep/record/observed_backend.h>
 #include <lockstep/record/probes.h>
 #include <lockstep/record/record_into.h>
@@ -61,15 +62,20 @@ std::atomic<bool> asked_for{false};  // by the program itself
 // Of every group's options, before it is made. Nobody wrote a line for it, so nothing of it ends the program.
 void record_where_asked(InitOptions& options) {
   static std::mutex mutex;
-  static std::shared_ptr<Recorder>
-      recorder;  // until the process ends: it may make a group once more
+  // Until the process ends: it may make a group once more.
+  static std::shared_ptr<Recorder> recorder;
+  static std::shared_ptr<Lines> lines;
   static bool tried = false;
   const auto folder = environment("LOCKSTEP_TRACE");
   if (!folder || asked_for) return;
   const std::lock_guard lock(mutex);
   try {
     if (!recorder && recorder_here()) return;  // somebody listens already
-    if (!std::exchange(tried, true)) recorder = start(options, *folder);
+    if (!std::exchange(tried, true)) {
+      recorder = start(options, *folder);
+      lines = std::make_shared<Lines>(folder_in(*folder), recorder->writer());
+      lockstep::observe(lines);
+    }
     if (!recorder) return;
     const auto here = participant_of(options), known = recorder->writer()->participant();
     if (here.rank != known.rank || here.world_size > known.world_size)

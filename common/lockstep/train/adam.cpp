@@ -91,6 +91,11 @@ Adam::Adam(const std::vector<torch::optim::OptimizerParamGroup>& groups,
   tell([&](Observer& to) { to.optimizer_made(*this); });
 }
 
+torch::Tensor Adam::step(Place place) {
+  tell_began("update", place);
+  return step(LossClosure());
+}
+
 torch::Tensor Adam::step(LossClosure closure) {
   torch::Tensor loss;
   if (closure) {

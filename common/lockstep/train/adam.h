@@ -1,6 +1,7 @@
 // Adam and AdamW that take Python's steps to the bit. LibTorch's own differ from the second step on.
 #pragma once
 
+#include <lockstep/observe/place.h>
 #include <lockstep/train/value.h>
 #include <torch/optim/optimizer.h>
 #include <torch/optim/serialize.h>
@@ -55,7 +56,8 @@ class Adam : public torch::optim::Optimizer {
   explicit Adam(std::vector<at::Tensor> parameters, const AdamOptions& defaults = {})
       : Adam({torch::optim::OptimizerParamGroup(std::move(parameters))}, defaults) {}
 
-  torch::Tensor step(LossClosure closure = nullptr) override;
+  torch::Tensor step(LossClosure closure) override;
+  torch::Tensor step(Place place = Place::here());  // without a closure
   void zero_grad(bool set_to_none = true);
 
   // For checkpoints: a parameter's state under Python's names ("step", "exp_avg", "exp_avg_sq",

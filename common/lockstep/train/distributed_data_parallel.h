@@ -120,9 +120,12 @@ std::vector<at::Tensor> tensors_in(const Inputs&... inputs) {
 template <class Holder>
 class DistributedDataParallel {
  public:
-  DistributedDataParallel(Holder module, ProcessGroupPtr group, const DdpOptions& options = {})
-      : module_(std::move(module)),
-        engine_(std::make_shared<DdpEngine>(module_.ptr(), std::move(group), options)) {}
+  DistributedDataParallel(Holder module, ProcessGroupPtr group, const DdpOptions& options = {},
+                          Place place = Place::here())
+      : module_(std::move(module)) {
+    tell_began("wrapping", place);
+    engine_ = std::make_shared<DdpEngine>(module_.ptr(), std::move(group), options);
+  }
 
   // Forward with synchronisation. module()->forward() bypasses it.
   template <class... Inputs>

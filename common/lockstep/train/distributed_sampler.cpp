@@ -80,7 +80,8 @@ std::int64_t DistributedSampler::size() const {
 }
 
 std::vector<std::vector<std::int64_t>> DistributedSampler::batches(std::int64_t batch_size,
-                                                                   bool drop_last_batch) const {
+                                                                   bool drop_last_batch,
+                                                                   Place place) const {
   if (batch_size <= 0)
     throw UsageError("DistributedSampler::batches: batch_size must be above 0, found " +
                      std::to_string(batch_size) + ".");
@@ -92,12 +93,13 @@ std::vector<std::vector<std::int64_t>> DistributedSampler::batches(std::int64_t 
     if (drop_last_batch && end - begin < batch_size) break;
     result.emplace_back(all.begin() + begin, all.begin() + end);
   }
-  tell_pass(*epoch_, options_.dataset_size, result);
+  tell_pass(*epoch_, options_.dataset_size, result, place);
   return result;
 }
 
 void tell_pass(std::int64_t epoch, std::int64_t dataset_size,
-               const std::vector<std::vector<std::int64_t>>& batches) {
+               const std::vector<std::vector<std::int64_t>>& batches, Place place) {
+  tell_began("pass", place);
   tell([&](Observer& to) {
     to.pass_begins(epoch, dataset_size);
     for (const auto& batch : batches) to.dealt(batch);

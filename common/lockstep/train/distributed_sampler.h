@@ -2,6 +2,7 @@
 // index.
 #pragma once
 
+#include <lockstep/observe/place.h>
 #include <lockstep/train/value.h>
 #include <torch/data/samplers/base.h>
 
@@ -43,7 +44,8 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
 
   // The same, cut into batches; the last one may be smaller, or is left out with drop_last_batch.
   std::vector<std::vector<std::int64_t>> batches(std::int64_t batch_size,
-                                                 bool drop_last_batch = false) const;
+                                                 bool drop_last_batch = false,
+                                                 Place place = Place::here()) const;
 
   // For checkpoints: the epoch and "samples", how many of its samples all ranks together were given
   // by next(); equal on all ranks. A sampler that loads it goes on behind them: next() gives the
@@ -74,6 +76,6 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
 
 // What batches() tells who listens (observe/observer.h), of batches that you have cut yourself.
 void tell_pass(std::int64_t epoch, std::int64_t dataset_size,
-               const std::vector<std::vector<std::int64_t>>& batches);
+               const std::vector<std::vector<std::int64_t>>& batches, Place place = Place::here());
 
 }  // namespace lockstep

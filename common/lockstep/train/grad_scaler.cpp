@@ -77,7 +77,8 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   optimizers_[&optimizer].found_inf = found_inf;
 }
 
-bool GradScaler::step(torch::optim::Optimizer& optimizer) {
+bool GradScaler::step(torch::optim::Optimizer& optimizer, Place place) {
+  tell_began("update", place);
   if (!options_.enabled) {
     optimizer.step();
     return true;

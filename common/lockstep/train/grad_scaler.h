@@ -44,7 +44,7 @@ class GradScaler {
   at::Tensor scale(const at::Tensor& outputs);  // outputs times the scale
   void unscale_(torch::optim::Optimizer& optimizer);
   // True where the optimizer stepped, false where the step was left out.
-  bool step(torch::optim::Optimizer& optimizer);
+  bool step(torch::optim::Optimizer& optimizer, Place place = Place::here());
   // At the end of an iteration: a smaller scale after a step left out, a larger one after growth_interval
   // steps that were not. Or the one given.
   void update(std::optional<double> new_scale = std::nullopt);

@@ -29,7 +29,11 @@ class Watched<Base> final : public Base {
     tell([&](Observer& to) { to.optimizer_made(*this); });
   }
 
-  at::Tensor step(typename Base::LossClosure closure = nullptr) override {
+  at::Tensor step(Place place = Place::here()) {
+    tell_began("update", place);
+    return step(typename Base::LossClosure());
+  }
+  at::Tensor step(typename Base::LossClosure closure) override {
     const auto begins = [this] { tell([&](Observer& to) { to.update_begins(*this); }); };
     if (closure)
       closure = [begins, inner = std::move(closure)] {
