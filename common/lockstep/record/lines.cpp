@@ -62,19 +62,17 @@ void tell_where(int) {
 }
 
 void answer_in(const std::filesystem::path& file) {
-  const int descriptor = open_for_owner(file);
-  if (descriptor < 0) return;
-  answers_to = descriptor;
   struct sigaction action {};
   action.sa_handler = tell_where;
   action.sa_flags = SA_RESTART;
   sigaction(SIGRTMIN, &action, nullptr);
+  answers_to = open_for_owner(file);  // from now on this process may be asked
 }
 
 void answer_no_more() {
+  answer = nullptr;  // it is of lines that are about to go
   if (answers_to < 0) return;
   signal(SIGRTMIN, SIG_IGN);
-  answer = nullptr;
   close(answers_to.exchange(-1));
 }
 
