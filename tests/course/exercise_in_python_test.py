@@ -161,7 +161,7 @@ class Verbs(Home):
         self.assertEqual(self.of_lesson()["hints"], {SLUG: 3})
 
     def test_a_pitfall_without_a_program_is_refused(self):
-        for wanted, words in (("padding-overruns", "of 04_sampler these have: "), ("02", "of 02_data_parallel none has"),
+        for wanted, words in (("load-without-map-location", "of 07_checkpoint these have: "), ("02", "of 02_data_parallel none has"),
                               ("no-such-thing", 'there is no pitfall "no-such-thing"')):
             result = self.call("start", wanted)
             self.assertEqual((result.returncode, result.stdout), (2, ""))
