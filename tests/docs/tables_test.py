@@ -4,6 +4,7 @@ And the tables, and README's count, are what would be made.
 usage: tables_test.py
 """
 
+import re
 import sys
 import unittest
 
@@ -33,6 +34,16 @@ class Pages(unittest.TestCase):
         for page in tables.pages():
             for call in set(tables.calls_of(page)) - {"none"}:
                 self.assertRegex(own_job(page), SAID.get(call, rf"\b{call}\b"), f"{page.stem}: {call}")
+
+    def test_each_says_what_watching_names_in_python(self):
+        for slug, how in tables.in_python().items():
+            [page] = tables.ROOT.glob(f"lessons/*/pitfalls/{slug}.md")
+            first = " ".join(own_job(page).split("\n\n")[0].split())
+            with self.subTest(slug):
+                self.assertTrue(first.startswith("[In a Python job](../../../docs/python.md) "), first)
+                self.assertEqual("without a change of the program" in first, how == "no call", first)
+                if how != "no call" and "does not record" not in how:
+                    self.assertEqual(re.findall(r"lockstep_torch\.\w+", first), re.findall(r"lockstep_torch\.\w+", how), first)
 
     def test_each_needs_the_events_that_its_calls_tell(self):
         for page in tables.pages():
