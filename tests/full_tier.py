@@ -25,6 +25,7 @@ phase by phase, so that a phase run alone replaces its own entry only.
   part         Python jobs that record a part of themselves: it ends in order, and the rest is unchanged to the bit
   resumed      Python jobs that go on from a checkpoint: what they lost is named, and where nothing was, nothing is
   twins        pitfalls as Python scripts: each passes its own oracle, and is named as its measured score says
+  watch        jobs under watch, all of the faults and near misses of which the quick tier has a few
   hangs        Python jobs that hang under watch: each is ended, and the rank that does not come is named
   tells        Python scripts that tell watch what only they know: what needs a call is named with it
   in-python    run and exercise with --python, on one pitfall
@@ -260,6 +261,7 @@ PHASES = {
     "consumer": consumer,
     "install": install,
     **{phase: of_ctest(phase) for phase in SCRIPTS},
+    "watch": lambda: script("python/tests/watch_test.py", str(build_folder() / "python"), "--all"),
     "pictures": lambda: script("lessons/pictures/measure.py", str(build_folder()), "--check"),
 }
 

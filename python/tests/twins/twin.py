@@ -1,7 +1,7 @@
 """What a program here has beside itself: which fault is switched on, and the figures that its oracle judges.
 
-TWIN_FAULT is the slug of the fault, TWIN_NOTES a folder. Without them a program is right, and notes nothing. An exercise
-is checked on other settings: TWIN_RANKS is the number of ranks, 2 without it, and TWIN_SEED is added to every seed.
+TWIN_FAULT is the slug of the fault, TWIN_NOTES a folder. Without them a program is right, and notes nothing. An
+exercise is checked on other settings: TWIN_RANKS is the number of ranks, else 2; TWIN_SEED is added to every seed.
 """
 
 import json
