@@ -137,4 +137,14 @@ def run(program, fault="", oracle="", setting=Setting()):
         traces, notes, own = (pathlib.Path(folder, name) for name in ("traces", "notes", "own"))
         notes.mkdir()
         own.mkdir()
-from truths import ATTEMPTS, TRUTHS, is_proved, judged, variables  # noqa: E402, F401  (for those that import this)
+        paths = [str(TESTS / "twins"), *filter(None, [os.environ.get("PYTHONPATH")])]
+        told_by = {"TWIN_RANKS": str(setting.ranks), "PYTHONPATH": os.pathsep.join(paths), **variables(name)}
+        told_by |= {"TWIN_SEED": str(setting.seed)} if setting.seed else {}
+        job = call([sys.executable, "-m", "lockstep_torch.command_line", "watch", "--timeout", SILENT_S, "--into", traces, "--",
+                    *started(program, own, ATTEMPTS.get(name, 1), setting.ranks)],
+                   TWIN_FAULT=fault, TWIN_NOTES=str(notes), **told_by)
+        told = call([sys.executable, HERE / "judge.py", name, job.returncode, notes, traces], **told_by)
+        if told.returncode != 0:
+            refuse(f"the run could not be judged: {told.stderr[-1000:].strip() or job.stderr[-1000:].strip()}", COULD_NOT_RUN)
+        said = json.loads(told.stdout)
+        return Run(job, said["seen"], said["findings"], notes_in(notes), said["detectors"], work.of_job(traces, setting.ranks))

@@ -126,7 +126,8 @@ class Slurm(jobs.Job):
         finished = self.run_to_end(
             [jobs.PYTHON, "-m", "lockstep_torch.command_line", "watch", "--into", self.folder / "run", "--",
              "srun", "-N", "1", "-n", "2", jobs.PYTHON, LAUNCHED, "srun", "no-set-epoch"], "watch", **self.own_slurm(),
-            PYTHONPATH=str(package), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(self.port()))
+            PYTHONPATH=str(package), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(self.port()),
+            TORCHINDUCTOR_CACHE_DIR=str(self.folder / "inductor"))  # torch makes it when autocast is imported
         self.assertEqual(finished.code, 0, finished.text)
         code, found = self.diagnose(self.folder / "run")
         self.assertEqual((code, [(one["pitfall"], one["ranks"]) for one in found]), (1, [("missing-set-epoch", [0, 1])]))
