@@ -85,7 +85,7 @@ install_by_pip() {
     "$PYTHON" -m pip install --disable-pip-version-check --no-input --progress-bar off "${@:2}"
 }
 
-# uv downloads and unpacks side by side, in half of pip's time. It reads few of pip's settings: where it fails, for
+# uv downloads, unpacks and compiles side by side, in half of pip's time. It reads few of pip's settings: where it fails, for
 # whatever reason, pip goes on, and says what is wrong.
 install_by_uv() {
   local line version="" own_cache=""
@@ -97,7 +97,7 @@ install_by_uv() {
   if [[ -n "${PIP_NO_CACHE_DIR:-}" ]]; then own_cache="$STATE/uv"; fi
   logged "$1" '^ *(Downloading|Downloaded|Prepared|Installed)' \
     env ${own_cache:+"UV_CACHE_DIR=$own_cache"} ${PIP_INDEX_URL:+"UV_DEFAULT_INDEX=$PIP_INDEX_URL"} \
-    "$ENVIRONMENT/bin/uv" pip install --python "$PYTHON" --link-mode hardlink -r "$ENVIRONMENT/requirements.txt"
+    "$ENVIRONMENT/bin/uv" pip install --python "$PYTHON" --link-mode hardlink --compile-bytecode -r "$ENVIRONMENT/requirements.txt"
   local code=$?
   if [[ -n "$own_cache" ]]; then rm -rf -- "$own_cache"; fi
   return "$code"
