@@ -20,19 +20,32 @@ phase by phase, so that a phase run alone replaces its own entry only.
   consumer     another project that takes this one as a subdirectory, as docs/library.md shows
   install      pip builds and installs the Python package, for the torch that is set up and for LibTorch 2.15.0: it
                names a fault, passes its own tests, and refuses the other torch
-  programs     healthy Python programs as others write them: nothing found, and the same bits as without watching
-  launchers    Python jobs of other launchers than torchrun: recorded as its are
-  part         Python jobs that record a part of themselves: it ends in order, and the rest is unchanged to the bit
-  resumed      Python jobs that go on from a checkpoint: what they lost is named, and where nothing was, nothing is
-  twins        pitfalls as Python scripts: each passes its own oracle, and is named as its measured score says
-  watch        jobs under watch, all of the faults and near misses of which the quick tier has a few
-  hangs        Python jobs that hang under watch: each is ended, and the rank that does not come is named
-  tells        Python scripts that tell watch what only they know: what needs a call is named with it
-  in-python    run and exercise with --python, on one pitfall
-  pages        the commands of the lessons' pages: each ends as its page says, and prints what is quoted of it
-  snippets     the pages' Python code, in a job of two ranks
   pictures     what the lessons' pictures are drawn from, measured again: all but the times is as it was written
-  detective    every pitfall that ./lockstep detective can draw, in C++, in Python and two at once: no evidence names it
+
+Tests that the quick tier leaves out, by their names in ctest:
+
+  python.programs        healthy Python programs as others write them: nothing found, the same bits as without watching
+  python.launchers       Python jobs of other launchers than torchrun: recorded as its are
+  python.part            Python jobs that record a part of themselves: it ends in order, the rest is unchanged to the bit
+  python.resumed         Python jobs that go on from a checkpoint: what they lost is named, where nothing was, nothing is
+  python.twins           pitfalls as Python scripts: each passes its own oracle, and is named as its measured score says
+  python.watch_all       jobs under watch, all of the faults and near misses of which the quick tier has a few
+  python.hangs           Python jobs that hang under watch: each is ended, and the rank that does not come is named
+  python.tells           Python scripts that tell watch what only they know: what needs a call is named with it
+  python.nodes           a Python job on two nodes, each with its own agent and `watch`: one node's traces, and all
+  python.parallel        what is told of models of which each rank holds a part
+  course.in_python       run and exercise with --python, on one pitfall
+  course.start_in_python the five steps of ./lockstep start, in Python
+  course.side_by_side    a few pitfalls as Python programs under PyTorch's own means
+  course.detective_more  ./lockstep detective with Python programs and with two faults
+  course.detective_full  every pitfall that ./lockstep detective can draw: no evidence names it
+  docs.lesson_pages      the commands of the lessons' pages: each ends as its page says, and prints what is quoted of it
+  docs.page_snippets     the pages' Python code, in a job of two ranks
+  browser.reading        the HTML report as it is read: order, figures, widths
+  browser.site           the site: every page, its pictures, search and links
+  benchmarks.gpu_step    the step benchmark for GPUs, in small sizes: it and its twin in Python do the same work
+  benchmarks.silence_cost  the statistics of what silent faults cost, and small trainings
+  benchmarks.gpu_script  tests/gpu.py as far as it goes without a GPU
 """
 
 import datetime
@@ -184,22 +197,24 @@ def script(*words):
     return code == 0, (output.strip().splitlines() or ["nothing was printed"])[-1][:200], output
 
 
-# The tests of label full that are scripts, with what they take of the build folder.
-SCRIPTS = {
-    **{name: (f"python/tests/{name}_test.py", ("python",))
-       for name in ("programs", "resumed", "twins", "hangs", "tells", "launchers", "part")},
-    "in-python": ("tests/course/in_python_test.py", ("python",)),
-    "detective": ("tests/course/detective_full_test.py", ("lockstep-course", "bin", "tests/mutant", "python")),
-    "pages": ("tests/docs/lesson_pages_test.py", ("",)),
-    "snippets": ("tests/docs/page_snippets_test.py", ("",)),
-}
+TESTS = tuple(re.findall(r"^  ([a-z]+\.[a-z_]+) ", __doc__, re.MULTILINE))
 INSTALL = "python/tests/install_test.py"
 
 
-def of_ctest(phase):
-    """A phase that runs one such script."""
-    name, parts = SCRIPTS[phase]
-    return lambda: script(name, *(str(build_folder() / part) for part in parts))
+def of_ctest(name):
+    """A phase that is one test of label full. A skip is no pass."""
+    def phase():
+        folder = build_folder()
+        cache = (folder / "CMakeCache.txt").read_text(encoding="utf-8")
+        ctest, ninja = (re.search(rf"^{key}:\S+?=(.*)$", cache, re.MULTILINE).group(1)
+                        for key in ("CMAKE_CTEST_COMMAND", "CMAKE_MAKE_PROGRAM"))
+        if name.startswith("benchmarks."):
+            code, log = run([ninja, "-C", str(folder), "benchmark_tests"], 1800)
+            if code != 0:
+                return False, "the build failed", log
+        code, output = run([ctest, "--test-dir", str(folder), "-R", f"^{re.escape(name)}$", "--verbose", "--no-tests=error"], 5500)
+        return code == 0 and "***Skipped" not in output, ctest_summary(output), output
+    return phase
 
 
 def mutants():
@@ -260,8 +275,7 @@ PHASES = {
     "py-exercises": exercises_in_python,
     "consumer": consumer,
     "install": install,
-    **{phase: of_ctest(phase) for phase in SCRIPTS},
-    "watch": lambda: script("python/tests/watch_test.py", str(build_folder() / "python"), "--all"),
+    **{name: of_ctest(name) for name in TESTS},
     "pictures": lambda: script("lessons/pictures/measure.py", str(build_folder()), "--check"),
 }
 
