@@ -34,6 +34,7 @@ Tests that the quick tier leaves out, by their names in ctest:
   python.tells           Python scripts that tell watch what only they know: what needs a call is named with it
   python.nodes           a Python job on two nodes, each with its own agent and `watch`: one node's traces, and all
   python.parallel        what is told of models of which each rank holds a part
+  contract.mutants       a few programs that are no lessons, each changed by an operator, from the run to the score
   course.in_python       run and exercise with --python, on one pitfall
   course.start_in_python the five steps of ./lockstep start, in Python
   course.side_by_side    a few pitfalls as Python programs under PyTorch's own means
@@ -91,7 +92,16 @@ def build_folder():
     folders = re.findall(r"built: (\S+)", output)
     if code != 0 or not folders:
         raise RuntimeError(output[-2000:])
-    return ROOT / folders[-1]
+    folder = ROOT / folders[-1]
+    code, output = run([in_cache(folder, "CMAKE_MAKE_PROGRAM"), "-C", str(folder), "full_tier"], 3600)
+    if code != 0:
+        raise RuntimeError(output[-2000:])
+    return folder
+
+
+def in_cache(folder, name):
+    cache = (folder / "CMakeCache.txt").read_text(encoding="utf-8")
+    return re.search(rf"^{name}:\S+?=(.*)$", cache, re.MULTILINE).group(1)
 
 
 def lessons(world_size, seed, only):
@@ -130,9 +140,8 @@ def world_sizes():
 
 def configure(source, folder, *options):
     """Configures with what the default build folder was configured with; (exit code, output, ninja)."""
-    cache = (build_folder() / "CMakeCache.txt").read_text(encoding="utf-8")
-    prefix, cmake, ninja = (re.search(rf"^{name}:\S+?=(.*)$", cache, re.MULTILINE).group(1)
-                            for name in ("CMAKE_PREFIX_PATH", "CMAKE_COMMAND", "CMAKE_MAKE_PROGRAM"))
+    built = build_folder()
+    prefix, cmake, ninja = (in_cache(built, name) for name in ("CMAKE_PREFIX_PATH", "CMAKE_COMMAND", "CMAKE_MAKE_PROGRAM"))
     code, output = run([cmake, "-S", str(source), "-B", str(folder), "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}",
                         f"-DCMAKE_MAKE_PROGRAM={ninja}", "-DCMAKE_CXX_COMPILER=clang++",
                         "-DCMAKE_C_COMPILER=clang", *options], 600)
@@ -205,14 +214,8 @@ def of_ctest(name):
     """A phase that is one test of label full. A skip is no pass."""
     def phase():
         folder = build_folder()
-        cache = (folder / "CMakeCache.txt").read_text(encoding="utf-8")
-        ctest, ninja = (re.search(rf"^{key}:\S+?=(.*)$", cache, re.MULTILINE).group(1)
-                        for key in ("CMAKE_CTEST_COMMAND", "CMAKE_MAKE_PROGRAM"))
-        if name.startswith("benchmarks."):
-            code, log = run([ninja, "-C", str(folder), "benchmark_tests"], 1800)
-            if code != 0:
-                return False, "the build failed", log
-        code, output = run([ctest, "--test-dir", str(folder), "-R", f"^{re.escape(name)}$", "--verbose", "--no-tests=error"], 5500)
+        code, output = run([in_cache(folder, "CMAKE_CTEST_COMMAND"), "--test-dir", str(folder), "-R", f"^{re.escape(name)}$",
+                            "--verbose", "--no-tests=error"], 5500)
         return code == 0 and "***Skipped" not in output, ctest_summary(output), output
     return phase
 
