@@ -299,7 +299,8 @@ job_bench() {
   fi
   # What wants a GPU says so first, and needs no lesson.
   case "$name" in
-    gpu_step) build gpu_step ;;
+    build_times) ;;  # it builds in a clone of its own
+    ddp_step | gpu_step | step_costs) build "$name" ;;
     watch_overhead) build _extension ;;
     bucket_bandwidth)
       if ! grep -q '^build bucket_bandwidth:' "$BUILD/build.ninja"; then
