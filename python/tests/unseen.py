@@ -1,0 +1,192 @@
+"""Faults and benign changes by an author who had not read the detectors, their pages or earlier authors' programs.
+
+usage: python3 unseen.py oracles [NAME ...]             is each what it is said to be? No trace is looked at.
+       python3 unseen.py PACKAGE score KEY [NAME ...]   runs them under `lockstep watch`
+                                                        PACKAGE: the folder that holds lockstep_torch; KEY: first, later
+
+unseen/BASE.py is a right program, unseen/BASE.json its edits. `oracles` writes reports/measured/unseen_oracles.json,
+`score` reports/measured/unseen.json. Fill in each fault's "names", the pitfalls that name it, before the first score;
+a fault that no pitfall names keeps an empty list. The score under "first" is from the first time that an edit was
+ever watched; it may only be in it once.
+
+A truth's step is the number of the job's optimizer steps before. Its "either" says that only comparing the ranks
+tells which one is wrong: of two ranks, naming both is as right.
+"""
+
+import dataclasses
+import json
+import multiprocessing
+import os
+import pathlib
+import re
+import runpy
+import socket
+import sys
+import tempfile
+import time
+
+import torch
+
+HERE = pathlib.Path(__file__).resolve().parent
+PROGRAMS = HERE / "unseen"
+MEASURED = HERE.parents[1] / "reports/measured"
+RANKS = 2
+ATTEMPTS = {"resume": 2}  # other programs run to their end at once
+ENDS_S = 25
+STEPS_APART = 1  # a detector may see a step's fault in the next one
+
+
+@dataclasses.dataclass
+class Run:
+    name: str
+    code: int | str
+    error: str
+    weights: list
+    reports: list
+
+
+def edits():
+    """All of them by name."""
+    return {one["name"]: one for path in sorted(PROGRAMS.glob("*.json")) for one in json.loads(path.read_text())}
+
+
+def text(edit):
+    """The edited program. Each replacement fits one place."""
+    source = (PROGRAMS / f"{edit['base']}.py").read_text()
+    for change in edit["edits"]:
+        if source.count(change["was"]) != 1:
+            sys.exit(f"{edit['name']}: {source.count(change['was'])} places have {change['was']!r}")
+        source = source.replace(change["was"], change["is"])
+    return source
+
+
+def be_rank(rank, port, program, folder):
+    """In a process of its own, which has torch imported already: what start.py and Python would do."""
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(RANKS), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(RANKS),
+                      MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    output = os.open(f"{folder}/output_{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    sys.argv = [str(program), str(folder)]
+    runpy.run_path(str(program), run_name="__main__")
+
+
+def attempt(program, folder):
+    """The greatest exit code of the ranks, or "no end"."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = multiprocessing.get_context("fork")
+    ranks = [context.Process(target=be_rank, args=(rank, port, program, folder)) for rank in range(RANKS)]
+    for rank in ranks:
+        rank.start()
+    deadline = time.monotonic() + ENDS_S
+    for rank in ranks:
+        rank.join(max(0.0, deadline - time.monotonic()))
+    late = [rank for rank in ranks if rank.is_alive()]
+    for rank in late:
+        rank.kill()
+        rank.join()
+    return "no end" if late else max(abs(rank.exitcode) for rank in ranks)
+
+
+def bare(base, source):
+    with tempfile.TemporaryDirectory(prefix="lockstep-unseen-") as name:
+        folder = pathlib.Path(name)
+        program = folder / f"{base}.py"
+        program.write_text(source)
+        for _ in range(ATTEMPTS.get(base, 1)):
+            code = attempt(program, folder)
+            if code != 0:
+                lines = [line for path in sorted(folder.glob("output_*")) for line in path.read_text().splitlines()]
+                words = [re.sub(r"\[[^]]*\](:\d+)? ?:?", "", line).strip() for line in lines]  # no rank, no port
+                errors = [line[:100] for line in words if re.match(r"\w+Error: ", line)]
+                return Run(base, code, errors[0] if errors else "", [], [])
+        return Run(base, 0, "", [torch.load(folder / f"rank_{rank}.pt") for rank in range(RANKS)],
+                   [json.loads((folder / f"rank_{rank}.json").read_text()) for rank in range(RANKS)])
+
+
+def oracles(names):
+    os.environ["OMP_NUM_THREADS"] = "1"
+    sys.path.insert(0, str(PROGRAMS))
+    from oracles import ORACLES, from_base
+    every, path, bases = edits(), MEASURED / "unseen_oracles.json", {}
+    report = json.loads(path.read_text()) if path.exists() else {}
+    wrong = 0
+    for name in names or every:
+        edit, base = every[name], every[name]["base"]
+        if base not in bases:
+            source = (PROGRAMS / f"{base}.py").read_text()
+            bases[base] = bare(base, source)
+            if from_base(bases[base], bare(base, source)) != 0:
+                sys.exit(f"{base} does not train the same twice")
+        run = bare(base, text(edit))
+        decide = ORACLES[edit["oracle"]]
+        if run.code != 0 and decide is not ORACLES["fails"]:
+            holds, figures = False, {"exit": run.code, "error": run.error}
+        else:
+            holds, figures = decide(bases[base], run)
+        wrong += not holds
+        report[name] = {"kind": edit["kind"], "oracle": edit["oracle"], "holds": holds, "figures": figures}
+        ordered = {name: report[name] for name in every if name in report}
+        path.write_text(json.dumps(ordered, indent=1) + "\n")
+        print(f"{'ok' if holds else 'NOT'} {name}: {edit['oracle']} {figures}", flush=True)
+    sys.exit(1 if wrong else 0)
+
+
+def verdict(edit, found):
+    """Of a fault, how much of its truth is found; of a benign change, whether there is an alarm."""
+    violations = [one for one in found if one["severity"] == "violation"]
+    if edit["kind"] == "benign":
+        return "false alarm" if violations else "no alarm"
+    truth = edit["truth"]
+    if any(one["pitfall"] in edit["names"] for one in found):
+        return "named"
+    every = list(range(RANKS))
+    ranks = [every if truth["ranks"] == "all" else truth["ranks"], *([every] if truth.get("either") else [])]
+    for one in violations:
+        near = truth["step"] is None or (one["step"] is not None and abs(one["step"] - truth["step"]) <= STEPS_APART)
+        if one["ranks"] in ranks and near:
+            return "noticed, ranks and step right"
+    return "noticed" if violations else "silent"
+
+
+def score(watched, key, names):
+    every, path = edits(), MEASURED / "unseen.json"
+    if not any(one["names"] for one in every.values() if one["kind"] == "fault"):
+        sys.exit('fill in the faults\' "names" first')
+    report = json.loads(path.read_text()) if path.exists() else {}
+    results = report.setdefault(key, {}).setdefault("edits", {})
+    for name in names or every:
+        if key == "first" and name in results:
+            sys.exit(f"{name} was watched before")
+        edit = every[name]
+        with tempfile.TemporaryDirectory(prefix="lockstep-unseen-") as folder:
+            program = pathlib.Path(folder, f"{edit['base']}.py")
+            program.write_text(text(edit))
+            code, found = watched(program, ATTEMPTS.get(edit["base"], 1))
+        results[name] = {"kind": edit["kind"], "class": edit.get("class"), "truth": edit.get("truth"),
+                         "exit": code, "found": found, "verdict": verdict(edit, found)}
+        print(f"{name}: {results[name]['verdict']}; exit {code}; "
+              f"{[(one['severity'][0], one['pitfall'], one['ranks'], one['step']) for one in found]}", flush=True)
+        report[key]["score"] = {}
+        for one in results.values():
+            kind = report[key]["score"].setdefault(one["class"] or "benign", {})
+            kind[one["verdict"]] = kind.get(one["verdict"], 0) + 1
+        path.write_text(json.dumps(report, indent=1) + "\n")
+    print(report[key]["score"])
+
+
+def main():
+    if "oracles" in sys.argv[1:2]:
+        oracles(sys.argv[2:])
+    else:
+        from faults_of_others import watched  # takes PACKAGE
+        what, key, *names = sys.argv[1:]
+        if what != "score" or key not in ("first", "later"):
+            sys.exit(__doc__)
+        score(watched, key, names)
+
+
+if __name__ == "__main__":
+    main()
