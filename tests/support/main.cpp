@@ -1,6 +1,7 @@
 // GoogleTest's main, with two changes: a run in which every case skipped exits with 77, so that CTest says
 // "skipped" and never "passed"; and after every case it is looked for what the case has left behind.
 #include <gtest/gtest.h>
+#include <lockstep/base/end_process.h>
 #include <lockstep/base/exit_code.h>
 
 #include "nothing_left.h"
@@ -13,6 +14,6 @@ int main(int argc, char** argv) {
   const int failed = RUN_ALL_TESTS();
   if (failed == 0 && all.skipped_test_count() > 0 &&
       all.skipped_test_count() == all.test_to_run_count())
-    return lockstep::kSkipped;
-  return failed;
+    lockstep::end_process(lockstep::kSkipped);
+  lockstep::end_process(failed);
 }

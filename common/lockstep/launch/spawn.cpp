@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <lockstep/base/end_process.h>
 #include <lockstep/base/error.h>
 #include <lockstep/launch/interrupt.h>
 #include <lockstep/launch/spawn.h>
@@ -98,7 +99,7 @@ void settle(const Plan& plan) {
   forget_interrupts();
   clearenv();
   for (char* const* entry = plan.environment; *entry != nullptr; ++entry) putenv(*entry);
-  std::exit(work());
+  end_process(work());
 }
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {

@@ -99,7 +99,7 @@ struct Lesson {
 };
 
 // A lesson's main: the launcher, a rank, or `--describe`, as the environment and the command line
-// say.
+// say. It ends the process (base/end_process.h).
 int lesson_main(int argc, char** argv, const Lesson& lesson);
 
 }  // namespace lockstep

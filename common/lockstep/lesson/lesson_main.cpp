@@ -1,3 +1,4 @@
+#include <lockstep/base/end_process.h>
 #include <lockstep/base/environment.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/exit_code.h>
@@ -211,7 +212,7 @@ bool Measured::manifested() const {
 }
 
 int lesson_main(int argc, char** argv, const Lesson& lesson) {
-  return guarded([&] {
+  end_process(guarded([&] {
     const auto options = parse_command_line(argc, argv, lesson);
     if (options.describe) {
       print_description(lesson);
@@ -219,7 +220,7 @@ int lesson_main(int argc, char** argv, const Lesson& lesson) {
     }
     const auto place = launch::placement_from_environment();
     return place ? run_as_rank(lesson, options, *place) : run_as_launcher(lesson, options);
-  });
+  }));
 }
 
 }  // namespace lockstep

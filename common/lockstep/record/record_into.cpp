@@ -9,6 +9,7 @@
 #include <lockstep/record/writer_in.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <iostream>
 #include <mutex>
 #include <string>
@@ -72,6 +73,10 @@ void record_where_asked(InitOptions& options) {
   try {
     if (!recorder && recorder_here()) return;  // somebody listens already
     if (!std::exchange(tried, true)) {
+      std::at_quick_exit([] {
+        lines.reset();
+        recorder.reset();
+      });
       recorder = start(options, *folder);
       lines = std::make_shared<Lines>(folder_in(*folder), recorder->writer());
       lockstep::observe(lines);

@@ -1,0 +1,16 @@
+#include <lockstep/base/end_process.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+
+namespace lockstep {
+
+void end_process(int exit_code) {
+  std::cout.flush();
+  std::cerr.flush();
+  std::fflush(nullptr);
+  std::quick_exit(exit_code);
+}
+
+}  // namespace lockstep
