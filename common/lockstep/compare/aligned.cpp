@@ -1,0 +1,34 @@
+#include <lockstep/compare/aligned.h>
+#include <lockstep/compare/tolerance.h>
+
+namespace lockstep::compare {
+namespace {
+
+std::int64_t updates_of(const diagnose::Run& run) {
+  std::int64_t last = -1;
+  for (const auto* rank : run.ranks)
+    for (const auto& at : rank->all<trace::Update>()) last = std::max(last, at.step);
+  return last + 1;
+}
+
+}  // namespace
+
+Pair::Pair(const diagnose::Run& of_a, const diagnose::Run& of_b)
+    : a(of_a),
+      b(of_b),
+      same_ranks(of_a.world_size == of_b.world_size && of_a.numbers == of_b.numbers),
+      updates_a(updates_of(of_a)),
+      updates_b(updates_of(of_b)),
+      unit(rounding_unit(of_a, of_b)) {}
+
+std::vector<std::string> parameter_names(const diagnose::Run& run) {
+  for (const auto* rank : run.ranks)
+    for (const auto& at : rank->all<trace::Model>()) return at.event->names;
+  return {};
+}
+
+std::string name_at(const std::vector<std::string>& names, std::size_t i) {
+  return i < names.size() ? names[i] : std::to_string(i);
+}
+
+}  // namespace lockstep::compare
