@@ -31,13 +31,13 @@ void Ledger::differ(Difference difference, int rank) {
   if (!first || difference.step < first->step) {
     first = std::move(difference);
     if (rank >= 0) first->ranks = {rank};
-    result_.more = 0;
+    others_.clear();
   } else if (difference.step == first->step) {
     if (rank >= 0 && difference.what == first->what) {
       if (std::find(first->ranks.begin(), first->ranks.end(), rank) == first->ranks.end())
         first->ranks.push_back(rank);
     } else {
-      ++result_.more;
+      others_.insert(difference.what);
     }
   }
 }
@@ -78,6 +78,7 @@ AspectResult Ledger::done() const {
   auto result = result_;
   result.steps.assign(steps_.begin(), steps_.end());
   result.differing_steps = differing_.size();
+  result.more = others_.size();
   for (const auto& [step, largest] : distances_) result.distances.push_back(largest);
   return result;
 }

@@ -37,6 +37,7 @@ class Ledger {
 
   AspectResult result_;
   std::set<std::int64_t> steps_, differing_;
+  std::set<std::string> others_;  // that differ at the first one's step
   std::map<std::int64_t, AspectResult::Distance> distances_;
 };
 

@@ -22,7 +22,7 @@ std::string difference_text(const Difference& difference) {
   std::string text = step_text(difference.step);
   if (!difference.ranks.empty()) text += ", " + ranks_text(difference.ranks);
   text += ": " + difference.what + ": " + difference.a + " in A, " + difference.b + " in B";
-  if (difference.distance > 0)
+  if (difference.tolerance > 0)
     text += "; apart by " + number_text(difference.distance) + ", tolerance " +
             number_text(difference.tolerance);
   return text;
@@ -76,7 +76,7 @@ std::string row_text(const AspectResult& aspect) {
     if (aspect.in_a && aspect.in_b) return "recorded in both, never at the same step";
     return std::string("recorded in ") + (aspect.in_a ? "A" : "B") + " only";
   }
-  if (aspect.first) return "different, first at " + difference_text(*aspect.first);
+  if (aspect.first) return "different, " + difference_text(*aspect.first);
   const auto where = plural(static_cast<std::int64_t>(aspect.steps.size()), "step");
   if (aspect.relation == Relation::equal) return "equal to the bit, " + where;
   return "equal to rounding, " + where + largest_text(aspect);
