@@ -20,6 +20,7 @@ Lockstep: a C++ course, test suite and library about data-parallel training.
   ./lockstep watch -- COMMAND...      run a job, and name what is wrong
   ./lockstep diagnose DIR...          name what went wrong in a recorded run
                                       or, of several folders, in its attempts
+  ./lockstep compare DIR DIR          say where two recorded runs part
   ./lockstep matrix DIR...            score that on runs whose truth is known
                                       or, with --checker, a program of yours
   ./lockstep report [DIR...] [...]    one HTML page of what runs reported
@@ -81,7 +82,7 @@ job_help() {
   esac
   case "$1" in
     run) help_of_run "${@:2}" ;;
-    list | explain | exercise | diagnose | matrix) help_of_course "$@" ;;
+    list | explain | exercise | diagnose | compare | matrix) help_of_course "$@" ;;
     bench) help_of_bench "${@:2}" ;;
     detective) python3 "$ROOT/lessons/detective/detective.py" --help ;;
     docs) if environment_ready; then "$PYTHON" "$ROOT/docs/site/build.py" --help; fi ;;
