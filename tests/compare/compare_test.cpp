@@ -288,6 +288,33 @@ TEST(Compare, ARunThatEndsEarlierDiffersWhereItEnds) {
   EXPECT_EQ(found.agree_until, 29);
 }
 
+// A step that is left out has the next one's number: what follows it is not compared with the batch before.
+TEST(Compare, AStepThatIsLeftOutIsAStep) {
+  const auto scaled = [](trace::Trace trace, std::int64_t left_out) {
+    for (auto& rank : trace.ranks) {
+      std::vector<trace::Event> events;
+      for (auto& event : rank.events) {
+        const bool update = event.is<trace::Update>(), leaves = event.step == left_out;
+        if (update) {
+          events.push_back({event.time_ns, event.step, trace::ScaledStep{1, leaves, !leaves}});
+          if (leaves) continue;
+        }
+        events.push_back(event);
+      }
+      for (auto& event : events)
+        if (left_out >= 0 && event.step > left_out) --event.step;
+      rank.events = std::move(events);
+    }
+    return trace;
+  };
+  const auto a = scaled(ShareJob{}.run(), -1), b = scaled(ShareJob{}.run(), 3);
+  const auto found = compare(a, b);
+  EXPECT_EQ(found.first, Aspect::hyper_parameters);
+  EXPECT_EQ(found.of(Aspect::hyper_parameters).first->step, 3);
+  EXPECT_EQ(found.of(Aspect::data).relation, Relation::equal);
+  EXPECT_EQ(found.updates_a, found.updates_b);
+}
+
 // Where it began, nobody knows: it is told between which probes.
 TEST(Compare, ADifferenceBetweenProbesIsToldAsSuch) {
   const auto probes = [](std::int64_t step) { return step % 8 == 0; };

@@ -1,12 +1,16 @@
 """How far two right runs of one training are apart: what the tolerance of `lockstep compare` is measured by.
 
-usage: python3 tests/compare/healthy_pairs.py [--build FOLDER] [--course PROGRAM] [--kept FOLDER] [--only 03_ddp,...] [--json FILE]
+usage: python3 tests/compare/healthy_pairs.py [--build FOLDER] [--course PROGRAM] [--kept FOLDER] [--only 03_ddp,...]
+       [--package FOLDER] [--json FILE]
 
 Every correct variant of every lesson is recorded on 2 ranks, and again in other ways that must train the same:
 
   again       as it was: equal to the bit
   kernels     with torch's and MKL's kernels for old processors, which add in another order
   ranks 1, 4  with another number of ranks; counted where each step's ids, over all ranks, are the same
+
+With --package FOLDER (the built Python package) also same_training.py under `lockstep watch`: several models and optimizers
+on 1, 2 and 4 ranks, with other buckets, and with the other kernels.
 
 Of each pair, what `compare` says, and of each quantity the largest distance in units of its tolerance. The factors in
 common/lockstep/compare/tolerance.cpp are at least ten times what is needed: "largest" must stay below 0.1.
@@ -15,8 +19,12 @@ could not be run.
 """
 
 import argparse
+import itertools
 import json
+import os
 import pathlib
+import shutil
+import subprocess
 import sys
 import tempfile
 
@@ -31,6 +39,39 @@ WAYS = {
     "ranks 1": {"world_size": 1},
     "ranks 4": {"world_size": 4},
 }
+
+
+TRAININGS = ["mlp sgd", "conv sgd", "norm adam", "mlp adam", "mlp sgd --bfloat16"]
+RUNS = {"1 rank": (1, [], {}), "2 ranks": (2, [], {}), "4 ranks": (4, [], {}), "2 ranks, small buckets": (2, ["--bucket-kb", "8"], {}),
+        "2 ranks, other kernels": (2, [], OLD_KERNELS)}
+
+
+def watch(package, folder, ranks, arguments, environment):
+    """Records same_training.py; what is there already is not run again."""
+    if (folder / "ended").is_file():
+        return
+    shutil.rmtree(folder, ignore_errors=True)  # of a run that did not end
+    command = [sys.executable, "-m", "lockstep_torch.command_line", "watch", "--into", folder, "--", sys.executable, "-m",
+               "torch.distributed.run", "--standalone", "--nproc-per-node", ranks, ROOT / "tests/compare/same_training.py",
+               *arguments]
+    done = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          timeout=runs.COMPARE_S * 2, env={**os.environ, "PYTHONPATH": str(package), **environment})
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, arguments))} on {ranks} ranks exited with {done.returncode}:\n{done.stderr}")
+    (folder / "ended").touch()
+
+
+def trainings(course, package, kept):
+    """The pairs of each training."""
+    for training in TRAININGS:
+        folders = {}
+        for name, (ranks, more, environment) in RUNS.items():
+            folders[name] = kept / "watched" / training.replace(" ", "_") / name.replace(" ", "_").replace(",", "")
+            folders[name].parent.mkdir(parents=True, exist_ok=True)
+            watch(package, folders[name], ranks, [*training.split(), *more], environment)
+        for (a, of_a), (b, of_b) in itertools.combinations(folders.items(), 2):
+            said, _ = runs.compare(course, of_a, of_b)
+            yield {"program": training, "way": f"{a} and {b}", **judged(said)}
 
 
 def judged(said):
@@ -57,6 +98,7 @@ def main():
     parser.add_argument("--course", type=pathlib.Path, help="default: lockstep-course of the build")
     parser.add_argument("--kept", type=pathlib.Path)
     parser.add_argument("--only", default="")
+    parser.add_argument("--package", type=pathlib.Path)
     parser.add_argument("--json", type=pathlib.Path, default=ROOT / "reports" / "out" / "compare_pairs.json")
     options = parser.parse_args()
     course = options.course or options.build / "lockstep-course"
@@ -83,6 +125,10 @@ def main():
                     pairs.append({"program": f"{program.name}/{name}", "way": way, **judged(said)})
                     print(f"{program.name}/{name}, {way}: {pairs[-1]['answer']} {pairs[-1]['first'] or ''} "
                           f"{max(pairs[-1]['largest'].values(), default=0):.3f}", flush=True)
+        for pair in trainings(course, options.package, kept) if options.package else []:
+            pairs.append(pair)
+            print(f"{pair['program']}, {pair['way']}: {pair['answer']} {pair['first'] or ''} "
+                  f"{max(pair['largest'].values(), default=0):.3f}", flush=True)
     largest = {}
     for pair in pairs:
         for aspect, share in pair["largest"].items():

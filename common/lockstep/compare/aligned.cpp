@@ -5,13 +5,24 @@ namespace lockstep::compare {
 namespace {
 
 std::int64_t updates_of(const diagnose::Run& run) {
-  std::int64_t last = -1;
-  for (const auto* rank : run.ranks)
-    for (const auto& at : rank->all<trace::Update>()) last = std::max(last, at.step);
-  return last + 1;
+  const auto steps = events_by_step<trace::Update>(run);
+  return steps.empty() ? 0 : steps.rbegin()->first + 1;
 }
 
 }  // namespace
+
+std::vector<std::int64_t> left_out_before(const trace::ParticipantTrace& rank) {
+  const auto scaled = rank.all<trace::ScaledStep>();
+  if (std::all_of(scaled.begin(), scaled.end(), [](const auto& at) { return at.event->updates; }))
+    return {};
+  std::vector<std::int64_t> before;
+  std::int64_t count = 0;
+  for (const auto& event : rank.events) {
+    before.push_back(count);
+    if (const auto* step = event.as<trace::ScaledStep>(); step && !step->updates) ++count;
+  }
+  return before;
+}
 
 Pair::Pair(const diagnose::Run& of_a, const diagnose::Run& of_b)
     : a(of_a),

@@ -30,15 +30,26 @@ using Events = std::vector<std::vector<const T*>>;
 template <class T>
 using BySteps = std::map<std::int64_t, Events<T>>;
 
+// How many steps a GradScaler has left out so far, at each of a rank's events; empty where none is. A left-out step has no
+// number of its own in a trace: here it counts as one, or one run's next batch would stand beside the other's last.
+std::vector<std::int64_t> left_out_before(const trace::ParticipantTrace& rank);
+
 template <class T>
 BySteps<T> events_by_step(const diagnose::Run& run) {
   BySteps<T> steps;
-  for (std::size_t r = 0; r < run.ranks.size(); ++r)
-    for (const auto& at : run.ranks[r]->all<T>()) {
-      auto& there = steps[at.step];
-      there.resize(run.ranks.size());
-      there[r].push_back(at.event);
-    }
+  const auto add = [&](std::size_t r, std::int64_t step, const T* event) {
+    auto& there = steps[step];
+    there.resize(run.ranks.size());
+    there[r].push_back(event);
+  };
+  for (std::size_t r = 0; r < run.ranks.size(); ++r) {
+    const auto left_out = left_out_before(*run.ranks[r]);
+    if (left_out.empty())
+      for (const auto& at : run.ranks[r]->all<T>()) add(r, at.step, at.event);
+    for (std::size_t i = 0; i < left_out.size(); ++i)
+      if (const auto& event = run.ranks[r]->events[i]; event.template is<T>())
+        add(r, event.step + left_out[i], event.template as<T>());
+  }
   return steps;
 }
 

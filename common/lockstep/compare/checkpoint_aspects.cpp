@@ -1,4 +1,5 @@
 // What a run tells of itself: its metrics and its checkpoints.
+#include <lockstep/base/text.h>
 #include <lockstep/compare/aspects.h>
 #include <lockstep/compare/tolerance.h>
 
@@ -41,7 +42,8 @@ void compare_figures(const Pair& pair, std::int64_t step, int rank, const std::s
 std::string actions_text(const std::vector<const trace::CheckpointFile*>& files) {
   std::string text;
   for (const auto* each : files)
-    text += (text.empty() ? "" : ", ") + each->action + (each->accepted ? "" : " refused");
+    text += (text.empty() ? "" : ", ") + each->action + (each->accepted ? "" : " refused") +
+            (each->to.empty() ? "" : " to " + list(each->to));
   return text.empty() ? "none" : text;
 }
 

@@ -67,8 +67,9 @@ const char* to_string(Answer answer);
 
 struct Comparison {
   int ranks_a = 0, ranks_b = 0;  // world sizes
-  std::int64_t updates_a = 0, updates_b = 0;
-  double unit = 0;  // half the distance of 1 to the next number of the coarsest dtype
+  std::int64_t updates_a = 0,
+               updates_b = 0;  // steps; those that a GradScaler left out are some, too
+  double unit = 0;             // half the distance of 1 to the next number of the coarsest dtype
   Answer answer = Answer::undecided;
   std::vector<AspectResult> aspects;  // all, in the order of causes
   std::optional<Aspect> first;  // whose difference comes first: the earliest step, then the order

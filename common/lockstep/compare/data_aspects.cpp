@@ -47,6 +47,10 @@ Rest from_first_difference(const Numbers& a, const Numbers& b) {
           Numbers(b.begin() + static_cast<std::ptrdiff_t>(same), b.end())};
 }
 
+std::ptrdiff_t common(const Numbers& a, const Numbers& b) {
+  return static_cast<std::ptrdiff_t>(std::min(a.size(), b.size()));
+}
+
 void compare_ids(std::int64_t step, int rank, const std::string& phase, const Numbers& a,
                  const Numbers& b, Ledger& ledger) {
   if (a == b) {
@@ -54,6 +58,13 @@ void compare_ids(std::int64_t step, int rank, const std::string& phase, const Nu
     return;
   }
   const bool order = sorted(a) == sorted(b);
+  const bool fewer =
+      !a.empty() && !b.empty() && std::equal(a.begin(), a.begin() + common(a, b), b.begin());
+  if (fewer) {
+    ledger.texts(step, rank, "number of " + phase + " samples, the first of which are the same",
+                 std::to_string(a.size()), std::to_string(b.size()), true);
+    return;
+  }
   const auto from = from_first_difference(a, b);
   ledger.texts(step, rank, (order ? "order of the " : "") + phase + " samples",
                ids_text(a.empty() || b.empty() ? a : from.a),
@@ -74,13 +85,19 @@ std::vector<Numbers> ids_of(const Events<trace::Samples>& events, const std::str
   return ids;
 }
 
+// A run that tells its passes draws nothing where it tells no samples.
+bool draws_known(const diagnose::Run& run) {
+  return has<trace::Samples>(run) || has<trace::PassEnd>(run);
+}
+
 void compare_samples(const Pair& pair, Ledger& ledger) {
   const auto a = events_by_step<trace::Samples>(pair.a), b = events_by_step<trace::Samples>(pair.b);
-  if (a.empty() || b.empty()) return;
+  if (!draws_known(pair.a) || !draws_known(pair.b)) return;
   std::set<std::int64_t> steps;
   for (const auto* side : {&a, &b})
     for (const auto& [step, events] : *side) steps.insert(step);
-  const auto last = std::min(a.rbegin()->first, b.rbegin()->first);
+  const auto last_of = [](const auto& side) { return side.empty() ? -1 : side.rbegin()->first; };
+  const auto last = std::min(last_of(a), last_of(b));
   const Events<trace::Samples> none;
   for (const auto step : steps) {
     const auto in_a = a.find(step), in_b = b.find(step);

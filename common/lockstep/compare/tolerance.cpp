@@ -36,6 +36,8 @@ double unit_of(const std::string& dtype) {
 
 double unit_of(const diagnose::Run& run) {
   double coarsest = 0;
+  // Who scales the loss computes in float16.
+  if (run.kinds.count(trace::ScaledStep::kName) > 0) coarsest = unit_of("float16");
   for (const auto* rank : run.ranks) {
     for (const auto& at : rank->all<trace::Model>())
       for (const auto& dtype : at.event->dtypes) coarsest = std::max(coarsest, unit_of(dtype));
