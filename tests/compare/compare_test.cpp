@@ -236,6 +236,20 @@ TEST(Compare, NoiseOfRoundingIsEqualToRoundingAndMoreIsNot) {
   EXPECT_EQ(far.first, Aspect::local_gradients);
 }
 
+// A value that a rounding moves over a ReLU's corner changes one gradient by much, and the parameters by little.
+TEST(Compare, OneJumpOfAGradientThatTheParametersDoNotFollowIsRounding) {
+  const auto a = ShareJob{.ranks = 2}.run();
+  auto b = ShareJob{.ranks = 2, .noise = 1e-7}.run();
+  const auto jump = [&](std::int64_t step) {
+    auto& value = at_step<trace::LocalGradients>(b, 1, step).values[0];
+    for (auto& projection : value.sketch) projection += 0.005 * value.norm;
+  };
+  jump(16);
+  EXPECT_EQ(compare(a, b).answer, Answer::rounding);
+  for (std::int64_t step = 17; step < 24; ++step) jump(step);  // of 40: no longer rare
+  EXPECT_EQ(compare(a, b).first, Aspect::local_gradients);
+}
+
 // What is apart by rounding has another hash: of a checkpoint, which has no more, nothing follows.
 TEST(Compare, AHashSaysNothingOnceValuesAreRounded) {
   const auto saved = [](trace::Trace trace, std::uint64_t hash) {

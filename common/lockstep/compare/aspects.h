@@ -5,6 +5,7 @@
 #include <lockstep/compare/ledger.h>
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,10 @@ void compare_inputs(const Pair& pair, std::optional<std::int64_t> until, Ledger&
 void compare_initial(const Pair& pair, Ledger& ledger);
 void compare_modes(const Pair& pair, Ledger& ledger);
 void compare_losses(const Pair& pair, Ledger& ledger);
-void compare_local_gradients(const Pair& pair, Ledger& ledger);
-void compare_reduced_gradients(const Pair& pair, Ledger& ledger);
+// `calm`: steps after which the parameters agree.
+void compare_local_gradients(const Pair& pair, const std::set<std::int64_t>& calm, Ledger& ledger);
+void compare_reduced_gradients(const Pair& pair, const std::set<std::int64_t>& calm,
+                               Ledger& ledger);
 void compare_hyper_parameters(const Pair& pair, Ledger& ledger);
 void compare_updates(const Pair& pair, Ledger& ledger);
 void compare_buffers(const Pair& pair, Ledger& ledger);

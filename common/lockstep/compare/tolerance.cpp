@@ -15,11 +15,11 @@ double factor_of(Quantity quantity) {
     case Quantity::gradient:
       return 100;
     case Quantity::parameter:
-      return 100;
+      return 750;
     case Quantity::buffer:
       return 100;
     case Quantity::input:
-      return 10;
+      return 100;
   }
   return 0;
 }
@@ -63,6 +63,10 @@ double rounding_unit(const diagnose::Run& a, const diagnose::Run& b) {
 double tolerance_of(Quantity quantity, double unit, std::int64_t step) {
   const auto updates = static_cast<double>(std::max<std::int64_t>(step, 0));
   return factor_of(quantity) * unit * (1 + updates);
+}
+
+double corner_tolerance() {
+  return 0.03;
 }
 
 double metric_tolerance(double count) {

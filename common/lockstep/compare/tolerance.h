@@ -18,6 +18,10 @@ double rounding_unit(const diagnose::Run& a, const diagnose::Run& b);
 
 double tolerance_of(Quantity quantity, double unit, std::int64_t step);
 
+// A rounding may move one value over the corner of a ReLU, and the gradient of one sample jumps. Where the parameters after
+// the step agree all the same, a gradient may be off by this: about one sample of a batch of 32.
+double corner_tolerance();
+
 // A metric is a count of samples, of which a rounding may move some from one side to the other.
 double metric_tolerance(double count);
 

@@ -43,8 +43,9 @@ std::string summary_text(const trace::Summary& summary) {
 
 struct Values {
   Quantity quantity;
-  std::string of;                  // "gradient of "
-  std::vector<std::string> names;  // of the tensors
+  std::string of;                    // "gradient of "
+  std::vector<std::string> names;    // of the tensors
+  std::set<std::int64_t> calm = {};  // steps after which the parameters agree
 };
 
 // What a distance is measured by. A tensor whose values cancel is small beside the rounding of what it is made of, so a
@@ -75,8 +76,9 @@ void compare_values(const Pair& pair, std::int64_t step, int rank, const Values&
     }
     const auto scale = scale_of(how.quantity, x, y, all);
     const auto distance = scale > 0 ? apart(x, y) / scale : 0;
-    ledger.distance(step, rank, what, distance, tolerance_of(how.quantity, pair.unit, step),
-                    summary_text(x), summary_text(y));
+    auto tolerance = tolerance_of(how.quantity, pair.unit, step);
+    if (how.calm.count(step) > 0) tolerance = std::max(tolerance, corner_tolerance());
+    ledger.distance(step, rank, what, distance, tolerance, summary_text(x), summary_text(y));
   }
 }
 
@@ -198,29 +200,30 @@ void compare_initial(const Pair& pair, Ledger& ledger) {
                                  {Quantity::buffer, "buffer ", buffer_names(pair.a)}, true, ledger);
 }
 
-void compare_local_gradients(const Pair& pair, Ledger& ledger) {
+void compare_local_gradients(const Pair& pair, const std::set<std::int64_t>& calm, Ledger& ledger) {
   ledger.recorded(has<trace::LocalGradients>(pair.a), has<trace::LocalGradients>(pair.b));
   if (!models_fit(pair)) return;
-  const Values how{Quantity::gradient, "local gradient of ", parameter_names(pair.a)};
+  const Values how{Quantity::gradient, "local gradient of ", parameter_names(pair.a), calm};
   if (pair.same_ranks) {
     compare_events<trace::LocalGradients>(pair, 0, kEnd, how, false, ledger);
     return;
   }
   const auto a = events_by_step<trace::LocalGradients>(pair.a),
              b = events_by_step<trace::LocalGradients>(pair.b);
-  const Values mean{Quantity::gradient, "mean of the local gradients of ", how.names};
+  const Values mean{Quantity::gradient, "mean of the local gradients of ", how.names, calm};
   for (const auto& [step, in_a] : a)
     if (const auto in_b = b.find(step); in_b != b.end())
       compare_values(pair, step, -1, mean, mean_of(in_a), mean_of(in_b->second), ledger);
   tell_lonely_steps(pair, a, b, 0, ledger);
 }
 
-void compare_reduced_gradients(const Pair& pair, Ledger& ledger) {
+void compare_reduced_gradients(const Pair& pair, const std::set<std::int64_t>& calm,
+                               Ledger& ledger) {
   ledger.recorded(has<trace::ReducedGradients>(pair.a), has<trace::ReducedGradients>(pair.b));
   if (!models_fit(pair)) return;
   compare_events<trace::ReducedGradients>(
-      pair, 0, kEnd, {Quantity::gradient, "reduced gradient of ", parameter_names(pair.a)}, true,
-      ledger);
+      pair, 0, kEnd, {Quantity::gradient, "reduced gradient of ", parameter_names(pair.a), calm},
+      true, ledger);
 }
 
 void compare_updates(const Pair& pair, Ledger& ledger) {
