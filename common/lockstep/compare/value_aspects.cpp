@@ -77,7 +77,8 @@ void compare_values(const Pair& pair, std::int64_t step, int rank, const Values&
     const auto scale = scale_of(how.quantity, x, y, all);
     const auto distance = scale > 0 ? apart(x, y) / scale : 0;
     auto tolerance = tolerance_of(how.quantity, pair.unit, step);
-    if (how.calm.count(step) > 0) tolerance = std::max(tolerance, corner_tolerance());
+    if (distance > tolerance && how.calm.count(step) > 0)
+      tolerance = std::max(tolerance, corner_tolerance());
     ledger.distance(step, rank, what, distance, tolerance, summary_text(x), summary_text(y));
   }
 }
