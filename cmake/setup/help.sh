@@ -55,7 +55,7 @@ TEXT
 
 # Fits a terminal of 24 rows.
 overview() {
-  usage | sed -n '1,2p; /^  \.\/lockstep wheel/d; /^  \.\/lockstep/p'
+  usage | sed -n '1,2p; /^  \.\/lockstep \(docs\|wheel\)/d; /^  \.\/lockstep/p'
   printf '\nbegin with: ./lockstep start   more: ./lockstep --help\n'
 }
 
