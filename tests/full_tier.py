@@ -14,6 +14,7 @@ phase by phase, so that a phase run alone replaces its own entry only.
                (tests/matrix.py): two hours and more
   mutants      three programs under every operator, on 2 and 3 ranks: what is found of faults without a lesson
   side-by-side pitfalls as Python programs under PyTorch's own means
+  compare      right runs of one training are equal to rounding, and silent variants part from right ones where they should
   silence      what each silent pitfall costs, ten seeds
   exercises    every lesson's exercise fails as it is handed out, and passes as the lesson has it
   py-exercises the same of every Python program's
@@ -233,6 +234,16 @@ def side_by_side():
     return passed, f"see {measured.relative_to(ROOT)}", output
 
 
+def compare():
+    """The pairs must be equal; the score of the silent variants is kept."""
+    measured = ROOT / "reports" / "measured" / "compare_pairs.json"
+    build = build_folder()
+    passed, _, output = script("tests/compare/healthy_pairs.py", "--build", str(build), "--package", str(build / "python"),
+                               "--json", str(measured))
+    scored, _, more = script("tests/compare/silent_variants.py", "--build", str(build))
+    return passed and scored, more.strip().splitlines()[-1] if more.strip() else f"see {measured.relative_to(ROOT)}", output + more
+
+
 def silence():
     code, output = run([LOCKSTEP, "bench", "silence_cost"], 5400)
     return code == 0, "see reports/measured/silence_cost.md", output
@@ -269,6 +280,7 @@ PHASES = {
     "world-sizes": world_sizes,
     "mutants": mutants,
     "side-by-side": side_by_side,
+    "compare": compare,
     "silence": silence,
     "gcc": lambda: quick_tier("--compiler", "g++"),
     "newest": lambda: quick_tier("--torch", NEWEST),

@@ -20,6 +20,7 @@ Lockstep: a C++ course, test suite and library about data-parallel training.
   ./lockstep watch -- COMMAND...      run a job, and name what is wrong
   ./lockstep diagnose DIR...          name what went wrong in a recorded run
                                       or, of several folders, in its attempts
+  ./lockstep compare DIR DIR          say where two recorded runs part
   ./lockstep matrix DIR...            score that on runs whose truth is known
                                       or, with --checker, a program of yours
   ./lockstep report [DIR...] [...]    one HTML page of what runs reported
@@ -54,7 +55,7 @@ TEXT
 
 # Fits a terminal of 24 rows.
 overview() {
-  usage | sed -n '1,2p; /^  \.\/lockstep wheel/d; /^  \.\/lockstep/p'
+  usage | sed -n '1,2p; /^  \.\/lockstep \(docs\|wheel\)/d; /^  \.\/lockstep/p'
   printf '\nbegin with: ./lockstep start   more: ./lockstep --help\n'
 }
 
@@ -81,7 +82,7 @@ job_help() {
   esac
   case "$1" in
     run) help_of_run "${@:2}" ;;
-    list | explain | exercise | diagnose | matrix) help_of_course "$@" ;;
+    list | explain | exercise | diagnose | compare | matrix) help_of_course "$@" ;;
     bench) help_of_bench "${@:2}" ;;
     detective) python3 "$ROOT/lessons/detective/detective.py" --help ;;
     docs) if environment_ready; then "$PYTHON" "$ROOT/docs/site/build.py" --help; fi ;;

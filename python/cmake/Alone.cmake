@@ -29,7 +29,7 @@ find_header(XXHASH_INCLUDE xxhash.h xxhash==3.5.0 --no-binary xxhash-3.5.0/deps/
 find_header(JSON_INCLUDE nlohmann/json.hpp nlohmann-json==3.12.0 --only-binary nlohmann_json/include)
 
 set(_lockstep ${CMAKE_CURRENT_SOURCE_DIR}/../common/lockstep)
-file(GLOB _whole CONFIGURE_DEPENDS ${_lockstep}/diagnose/*.cpp ${_lockstep}/trace/*.cpp)
+file(GLOB _whole CONFIGURE_DEPENDS ${_lockstep}/compare/*.cpp ${_lockstep}/diagnose/*.cpp ${_lockstep}/trace/*.cpp)
 include(${_lockstep}/diagnose/AllDetectors.cmake)
 set(_torch_free base/clock.cpp base/environment.cpp base/error.cpp base/file.cpp base/hash.cpp base/processors.cpp
   base/text.cpp launch/placement.cpp pages/page.cpp report/finding.cpp report/job.cpp report/json.cpp

@@ -1,4 +1,4 @@
-"""lockstep watch -- COMMAND ..., lockstep diagnose DIR, and lockstep report DIR."""
+"""lockstep watch -- COMMAND ..., lockstep diagnose DIR, lockstep compare DIR DIR, and lockstep report DIR."""
 
 from __future__ import annotations
 
@@ -171,6 +171,17 @@ def diagnose(options: argparse.Namespace) -> int:
     return FINDING if has_violation(found) else OK
 
 
+def compare(options: argparse.Namespace) -> int:
+    from lockstep_torch.extension import extension
+    try:
+        found = extension().compare(options.a, options.b)
+    except RuntimeError as error:
+        print(f"lockstep: {error}", file=sys.stderr)
+        return USAGE
+    print(found["json" if options.json else "text"], end="")
+    return {"different": FINDING, "undecided": COULD_NOT_RUN}.get(found["answer"], OK)
+
+
 def report(options: argparse.Namespace) -> int:
     """The page is made by a program of its own, as in the clone."""
     from lockstep_torch.extension import extension
@@ -212,6 +223,11 @@ def main(arguments: list[str] | None = None) -> int:
     read.add_argument("folder", type=pathlib.Path)
     read.add_argument("--json", action="store_true")
     read.set_defaults(run=diagnose)
+    both = commands.add_parser("compare", help="say where two recorded runs of one training part")
+    both.add_argument("a", type=pathlib.Path, help="a run that is right")
+    both.add_argument("b", type=pathlib.Path, help="the run to compare with it")
+    both.add_argument("--json", action="store_true")
+    both.set_defaults(run=compare)
     page = commands.add_parser("report", help="write an HTML page of a folder of traces")
     page.add_argument("folder", type=pathlib.Path)
     page.add_argument("--out", metavar="FILE", type=pathlib.Path, help="the page (default: report.html in the folder)")

@@ -1,6 +1,7 @@
 // lockstep_torch._extension: the recorder of common/lockstep/record and the detectors, for Python.
 #include <lockstep/base/clock.h>
 #include <lockstep/base/error.h>
+#include <lockstep/compare/compare.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/diagnose.h>
 #include <lockstep/diagnose/text.h>
@@ -126,6 +127,18 @@ py::dict diagnosis_of(const std::filesystem::path& folder) {
   return result;
 }
 
+py::dict comparison_of(const std::filesystem::path& a, const std::filesystem::path& b) {
+  const auto compared = [&] {
+    const py::gil_scoped_release unlocked;
+    return compare::compare(trace::read_job(a), trace::read_job(b));
+  }();
+  py::dict result;
+  result["answer"] = compare::to_string(compared.answer);
+  result["text"] = as_text(compare::to_text(compared, a.string(), b.string()));
+  result["json"] = compare::to_json(compared, a.string(), b.string());
+  return result;
+}
+
 // What a page shows of it.
 std::pair<std::string, py::list> page_of(const std::filesystem::path& folder,
                                          const std::filesystem::path& pages) {
@@ -151,6 +164,10 @@ void record_ends(const std::filesystem::path& folder,
 PYBIND11_MODULE(_extension, module) {
   using Unlocked = py::call_guard<py::gil_scoped_release>;
   module.def("diagnose", diagnosis_of, "What the detectors find in a folder of traces.");
+
+  module.def("compare", comparison_of,
+             "Until where two folders of traces agree: the answer, and what differs first as text "
+             "and as JSON.");
 
   module.def("page", page_of,
              "reports/schema/job.schema.json as text, and what was left out of the lines. `pages` "

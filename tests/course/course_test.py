@@ -65,7 +65,7 @@ class Course(unittest.TestCase):
 
     def test_help_fits_80_columns(self):
         lessons = [line.split()[0] for line in call("list").stdout.splitlines() if re.match(r"\d\d_\w+ ", line)]
-        commands = [[], ["list"], ["run"], ["explain"], ["exercise"], ["diagnose"], ["matrix"]]
+        commands = [[], ["list"], ["run"], ["explain"], ["exercise"], ["diagnose"], ["compare"], ["matrix"]]
         commands += [["exercise", each] for each in ("start", "hint", "check", "reset")] + [["run", each] for each in lessons]
         for command in commands:
             with self.subTest(command=command):
@@ -79,7 +79,7 @@ class Course(unittest.TestCase):
         result = subprocess.run([script, "--help"], capture_output=True, text=True, timeout=DEADLINE_S)
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         self.assertEqual(too_long(result.stdout), [])
-        for command in ("run", "list", "explain", "exercise", "diagnose", "matrix", "report", "test", "bench", "doctor"):
+        for command in ("run", "list", "explain", "exercise", "diagnose", "compare", "matrix", "report", "test", "bench", "doctor"):
             self.assertIn(f"  ./lockstep {command}", result.stdout)
 
     def test_list_names_what_each_lesson_teaches(self):
@@ -128,7 +128,7 @@ class Course(unittest.TestCase):
         theirs = "there are start, hint, check and reset."
         self.assert_usage(call("exercise"), "./lockstep exercise wants a subcommand; " + theirs)
         self.assert_usage(call("exercise", "strat", "05"), './lockstep exercise has no subcommand "strat"; ' + theirs)
-        self.assert_usage(call("dance"), '"dance"; there are list, run, explain, exercise, diagnose and matrix.')
+        self.assert_usage(call("dance"), '"dance"; there are list, run, explain, exercise, diagnose, compare and matrix.')
         self.assert_usage(call(), "./lockstep wants a subcommand; there are list, run,")
         self.assert_usage(call("explain", "missing-set-epoch", "one", "two"), "not expected: one two;")
 

@@ -24,11 +24,12 @@ MAY_INCLUDE = {
     "archive": {"base"},
     "flight": {"base", "archive"},
     "diagnose": {"base", "trace"},
+    "compare": {"base", "trace", "diagnose"},
     "supervise": {"base", "launch", "trace", "diagnose"},
     "pages": {"base"},
     "matrix": {"base", "trace", "diagnose", "launch"},
     "report": {"base", "trace", "diagnose", "launch", "pages"},
-    "course": {"base", "trace", "diagnose", "flight", "launch", "matrix", "pages", "report"},
+    "course": {"base", "trace", "compare", "diagnose", "flight", "launch", "matrix", "pages", "report"},
     "gpu": {"base"},
     "cuda": {"base"},
     "observe": {"base"},
@@ -38,7 +39,7 @@ MAY_INCLUDE = {
     "checkpoint": {"base", "archive", "dist", "observe", "train"},
     "lesson": {"base", "launch", "gpu", "observe", "trace", "diagnose", "matrix", "pages", "supervise", "report", "dist", "train", "record", "checkpoint"},
 }
-TORCH_FREE = {"base", "launch", "gpu", "cuda", "trace", "archive", "flight", "diagnose", "matrix", "pages", "supervise", "report", "course"}
+TORCH_FREE = {"base", "launch", "gpu", "cuda", "trace", "archive", "flight", "compare", "diagnose", "matrix", "pages", "supervise", "report", "course"}
 # What an oracle measures with must not rest on what the detectors read.
 ORACLES = {"lesson/reference", "lesson/figures", "lesson/outcome", "lesson/watch"}
 NOT_FOR_ORACLES = {"trace", "diagnose", "record", "report"}

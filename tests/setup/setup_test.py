@@ -233,7 +233,7 @@ class SetupTest(unittest.TestCase):
         self.assertNotIn("zlib1g-dev", self.calls("apt-get")[1])
 
     def test_what_needs_no_lesson_does_not_wait_for_torch(self):
-        for command in (["exercise", "hint", "05"], ["diagnose", "x"], ["matrix", "x"]):
+        for command in (["exercise", "hint", "05"], ["diagnose", "x"], ["compare", "x", "y"], ["matrix", "x"]):
             first = self.call(*command)
             self.assert_ok(first)
             self.assertEqual(first.stdout, f"course {' '.join(command)}\n")
@@ -520,7 +520,7 @@ class SetupTest(unittest.TestCase):
         (self.tree / ".lockstep").mkdir()
         with open(self.tree / ".lockstep/lock", "a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            for command in ("run", "list", "explain", "exercise", "diagnose", "matrix", "report", "test"):
+            for command in ("run", "list", "explain", "exercise", "diagnose", "compare", "matrix", "report", "test"):
                 result = self.call(command, "--help")
                 self.assert_ok(result)
                 answer = "guide" if command in ("list", "explain") else f"  ./lockstep {command} "
@@ -548,7 +548,7 @@ class SetupTest(unittest.TestCase):
         self.assertTrue(lines[0].startswith("Lockstep: "), lines)
         self.assertEqual(lines[-1], "begin with: ./lockstep start   more: ./lockstep --help")
         whole = self.call("--help").stdout
-        for command in ("list", "run", "explain", "exercise", "diagnose", "matrix", "report", "test", "bench", "doctor",
+        for command in ("list", "run", "explain", "exercise", "diagnose", "compare", "matrix", "report", "test", "bench", "doctor",
                         "setup", "build"):
             self.assertEqual(result.stderr.count(f"\n  ./lockstep {command} "), 1, command)
             self.assertEqual(whole.count(f"\n  ./lockstep {command} "), 1, command)

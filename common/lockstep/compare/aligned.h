@@ -1,0 +1,66 @@
+// Two runs side by side: what each recorded, by step and rank.
+#pragma once
+
+#include <lockstep/diagnose/run.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace lockstep::compare {
+
+struct Pair {
+  const diagnose::Run& a;
+  const diagnose::Run& b;
+  bool same_ranks = false;  // as many, with the same numbers: compared one by one
+  std::int64_t updates_a = 0, updates_b = 0;
+  double unit = 0;
+
+  Pair(const diagnose::Run& a, const diagnose::Run& b);
+  // Steps that both runs made. What stands behind the last of them can still be compared.
+  std::int64_t updates() const { return std::min(updates_a, updates_b); }
+};
+
+// A rank's events of one kind at one step, in order; for every rank as Run::ranks.
+template <class T>
+using Events = std::vector<std::vector<const T*>>;
+template <class T>
+using BySteps = std::map<std::int64_t, Events<T>>;
+
+// How many steps a GradScaler has left out so far, at each of a rank's events; empty where none is. A left-out step has no
+// number of its own in a trace: here it counts as one, or one run's next batch would stand beside the other's last.
+std::vector<std::int64_t> left_out_before(const trace::ParticipantTrace& rank);
+
+template <class T>
+BySteps<T> events_by_step(const diagnose::Run& run) {
+  BySteps<T> steps;
+  const auto add = [&](std::size_t r, std::int64_t step, const T* event) {
+    auto& there = steps[step];
+    there.resize(run.ranks.size());
+    there[r].push_back(event);
+  };
+  for (std::size_t r = 0; r < run.ranks.size(); ++r) {
+    const auto left_out = left_out_before(*run.ranks[r]);
+    if (left_out.empty())
+      for (const auto& at : run.ranks[r]->all<T>()) add(r, at.step, at.event);
+    for (std::size_t i = 0; i < left_out.size(); ++i)
+      if (const auto& event = run.ranks[r]->events[i]; event.template is<T>())
+        add(r, event.step + left_out[i], event.template as<T>());
+  }
+  return steps;
+}
+
+template <class T>
+bool has(const diagnose::Run& run) {
+  return run.kinds.count(T::kName) > 0;
+}
+
+// The names of the parameters, as the first rank built them.
+std::vector<std::string> parameter_names(const diagnose::Run& run);
+// A name, or "NUMBER" where it has none.
+std::string name_at(const std::vector<std::string>& names, std::size_t i);
+
+}  // namespace lockstep::compare

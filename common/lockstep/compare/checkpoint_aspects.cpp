@@ -1,0 +1,131 @@
+// What a run tells of itself: its metrics and its checkpoints.
+#include <lockstep/base/text.h>
+#include <lockstep/compare/aspects.h>
+#include <lockstep/compare/tolerance.h>
+
+#include <cmath>
+#include <cstdio>
+#include <map>
+
+namespace lockstep::compare {
+namespace {
+
+std::string figure_text(const trace::Metric& metric) {
+  return number_text(metric.sum) + " of " + number_text(metric.count);
+}
+
+// The figures of one rank at one step, by phase and name; several of a name in order.
+std::map<std::string, std::vector<const trace::Metric*>> figures_of(
+    const std::vector<const trace::Metric*>& metrics) {
+  std::map<std::string, std::vector<const trace::Metric*>> figures;
+  for (const auto* each : metrics) figures[each->phase + " " + each->name].push_back(each);
+  return figures;
+}
+
+void compare_figures(const Pair& pair, std::int64_t step, int rank, const std::string& what,
+                     const trace::Metric& a, const trace::Metric& b, Ledger& ledger) {
+  ledger.compared(step);
+  if (a.sum == b.sum && a.count == b.count) return;
+  const double in_a = a.count != 0 ? a.sum / a.count : a.sum,
+               in_b = b.count != 0 ? b.sum / b.count : b.sum;
+  const auto tolerance = std::max(metric_tolerance(std::min(a.count, b.count)),
+                                  tolerance_of(Quantity::loss, pair.unit, step));
+  const auto scale = std::max(std::abs(in_a), std::abs(in_b));
+  const auto apart = scale > 0 ? std::abs(in_a - in_b) / scale : 0;
+  const bool counts_differ = pair.same_ranks && a.count != b.count;
+  if (counts_differ)
+    ledger.texts(step, rank, what, figure_text(a), figure_text(b), true);
+  else
+    ledger.distance(step, rank, what, apart, tolerance, figure_text(a), figure_text(b));
+}
+
+std::string actions_text(const std::vector<const trace::CheckpointFile*>& files) {
+  std::string text;
+  for (const auto* each : files)
+    text += (text.empty() ? "" : ", ") + each->action + (each->accepted ? "" : " refused") +
+            (each->to.empty() ? "" : " to " + list(each->to));
+  return text.empty() ? "none" : text;
+}
+
+std::string hash_text(std::uint64_t hash) {
+  char text[20];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
+  return text;
+}
+
+void compare_states(std::int64_t step, int rank, const trace::TrainingState& a,
+                    const trace::TrainingState& b, bool rounded, bool same_ranks, Ledger& ledger) {
+  ledger.compared(step);
+  std::map<std::string, std::uint64_t> of_b;
+  for (std::size_t i = 0; i < b.names.size(); ++i) of_b[b.names[i]] = b.hashes[i];
+  for (std::size_t i = 0; i < a.names.size(); ++i) {
+    const auto& name = a.names[i];
+    // Ranks draw other random numbers where there are more of them.
+    if (name == "rng_state" && !same_ranks) continue;
+    const auto what = name + " as " + a.moment;
+    const auto other = of_b.find(name);
+    if (other == of_b.end()) {
+      ledger.texts(step, rank, what, "there", "missing", true);
+    } else if (other->second != a.hashes[i]) {
+      if (rounded && name != "rng_state")
+        ledger.rounding();
+      else
+        ledger.texts(step, rank, what, hash_text(a.hashes[i]), hash_text(other->second), true);
+    }
+    of_b.erase(name);
+  }
+  for (const auto& [name, hash] : of_b)
+    if (name != "rng_state" || same_ranks)
+      ledger.texts(step, rank, name + " as " + b.moment, "missing", "there", true);
+}
+
+}  // namespace
+
+void compare_metrics(const Pair& pair, Ledger& ledger) {
+  const auto a = events_by_step<trace::Metric>(pair.a), b = events_by_step<trace::Metric>(pair.b);
+  ledger.recorded(!a.empty(), !b.empty());
+  for (const auto& [step, in_a] : a) {
+    const auto in_b = b.find(step);
+    if (in_b == b.end()) continue;
+    const auto ranks = pair.same_ranks ? in_a.size() : std::size_t{1};
+    for (std::size_t r = 0; r < ranks; ++r) {
+      const auto of_a = figures_of(in_a[r]), of_b = figures_of(in_b->second[r]);
+      for (const auto& [what, figures] : of_a)
+        if (const auto others = of_b.find(what); others != of_b.end())
+          for (std::size_t i = 0; i < std::min(figures.size(), others->second.size()); ++i)
+            compare_figures(pair, step, pair.same_ranks ? pair.a.numbers[r] : -1, what, *figures[i],
+                            *others->second[i], ledger);
+    }
+  }
+}
+
+void compare_checkpoints(const Pair& pair, std::optional<std::int64_t> rounded, Ledger& ledger) {
+  const auto files_a = events_by_step<trace::CheckpointFile>(pair.a),
+             files_b = events_by_step<trace::CheckpointFile>(pair.b);
+  const auto a = events_by_step<trace::TrainingState>(pair.a),
+             b = events_by_step<trace::TrainingState>(pair.b);
+  ledger.recorded(!files_a.empty() || !a.empty(), !files_b.empty() || !b.empty());
+  const auto ranks = pair.same_ranks ? pair.a.ranks.size() : std::size_t{1};
+  const auto rank_of = [&](std::size_t r) { return pair.same_ranks ? pair.a.numbers[r] : -1; };
+  std::set<std::int64_t> steps;
+  for (const auto* side : {&files_a, &files_b})
+    for (const auto& [step, events] : *side) steps.insert(step);
+  for (const auto step : steps) {
+    const auto in_a = files_a.find(step), in_b = files_b.find(step);
+    for (std::size_t r = 0; r < ranks; ++r) {
+      const auto of_a = in_a == files_a.end() ? "none" : actions_text(in_a->second[r]);
+      const auto of_b = in_b == files_b.end() ? "none" : actions_text(in_b->second[r]);
+      ledger.texts(step, rank_of(r), "checkpoint files", of_a, of_b, of_a != of_b);
+    }
+  }
+  for (const auto& [step, in_a] : a) {
+    const auto in_b = b.find(step);
+    if (in_b == b.end()) continue;
+    for (std::size_t r = 0; r < ranks; ++r)
+      for (std::size_t i = 0; i < std::min(in_a[r].size(), in_b->second[r].size()); ++i)
+        compare_states(step, rank_of(r), *in_a[r][i], *in_b->second[r][i],
+                       rounded && *rounded <= step, pair.same_ranks, ledger);
+  }
+}
+
+}  // namespace lockstep::compare

@@ -1,0 +1,124 @@
+// How both runs were set up.
+#include <lockstep/base/text.h>
+#include <lockstep/compare/aspects.h>
+
+#include <map>
+
+namespace lockstep::compare {
+namespace {
+
+constexpr std::int64_t kBefore = -1;
+
+using Settings = std::map<std::string, std::string>;
+
+// Of one rank; where it told a key twice, the last value.
+Settings settings_of(const trace::ParticipantTrace& rank, const std::string& of) {
+  Settings settings;
+  for (const auto& at : rank.all<trace::Configuration>())
+    for (std::size_t i = 0; at.event->of == of && i < at.event->keys.size(); ++i)
+      settings[at.event->keys[i]] = i < at.event->values.size() ? at.event->values[i] : "";
+  return settings;
+}
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+const trace::Model* model_of(const trace::ParticipantTrace& rank) {
+  const auto all = rank.all<trace::Model>();
+  return all.empty() ? nullptr : all.front().event;
+}
+
+std::string parameter_text(const trace::Model& model, std::size_t i) {
+  if (i >= model.shapes.size()) return "none";
+  return shape_text(model.shapes[i]) + (i < model.dtypes.size() ? " " + model.dtypes[i] : "");
+}
+
+void compare_models(const trace::Model& a, const trace::Model& b, int rank, Ledger& ledger) {
+  for (std::size_t i = 0; i < std::max(a.shapes.size(), b.shapes.size()); ++i) {
+    const auto in_a = parameter_text(a, i), in_b = parameter_text(b, i);
+    const auto name = name_at(i < a.names.size() ? a.names : b.names, i);
+    ledger.texts(kBefore, rank, "parameter " + name, in_a, in_b, in_a != in_b);
+  }
+}
+
+// The ranks to look at: all, or where there are not as many, the first of each run.
+std::vector<std::pair<const trace::ParticipantTrace*, const trace::ParticipantTrace*>> ranks_of(
+    const Pair& pair) {
+  std::vector<std::pair<const trace::ParticipantTrace*, const trace::ParticipantTrace*>> both;
+  const auto count = pair.same_ranks ? pair.a.ranks.size() : std::size_t{1};
+  for (std::size_t r = 0; r < count; ++r) both.emplace_back(pair.a.ranks[r], pair.b.ranks[r]);
+  return both;
+}
+
+void add_cause(std::vector<Difference>& causes, int rank, const std::string& what,
+               const std::string& a, const std::string& b) {
+  for (auto& each : causes)
+    if (each.what == what && each.a == a && each.b == b) {
+      if (rank >= 0) each.ranks.push_back(rank);
+      return;
+    }
+  causes.push_back({.step = kBefore, .ranks = {}, .what = what, .a = a, .b = b});
+  if (rank >= 0) causes.back().ranks = {rank};
+}
+
+}  // namespace
+
+bool models_fit(const Pair& pair) {
+  for (const auto& [a, b] : ranks_of(pair)) {
+    const auto* in_a = model_of(*a);
+    const auto* in_b = model_of(*b);
+    if (in_a && in_b && in_a->shapes != in_b->shapes) return false;
+  }
+  return true;
+}
+
+void compare_setup(const Pair& pair, Ledger& ledger) {
+  ledger.recorded(has<trace::Model>(pair.a), has<trace::Model>(pair.b));
+  for (const auto& [a, b] : ranks_of(pair)) {
+    const auto* in_a = model_of(*a);
+    const auto* in_b = model_of(*b);
+    const int rank = pair.same_ranks ? a->participant.rank : -1;
+    if (in_a && in_b) compare_models(*in_a, *in_b, rank, ledger);
+  }
+}
+
+std::vector<Difference> compare_causes(const Pair& pair) {
+  std::vector<Difference> causes;
+  // What depends on the number of ranks is no difference where that is one.
+  std::vector<std::string> kinds = {"model", "statistics"};
+  if (pair.same_ranks) kinds.insert(kinds.end(), {"engine", "loader"});
+  for (const auto& [a, b] : ranks_of(pair)) {
+    const int rank = pair.same_ranks ? a->participant.rank : -1;
+    for (const auto& of : kinds) {
+      const auto in_a = settings_of(*a, of), in_b = settings_of(*b, of);
+      for (const auto& [key, value] : in_a)
+        if (const auto other = in_b.find(key); other != in_b.end() && other->second != value)
+          add_cause(causes, rank, of + ": " + key, value, other->second);
+    }
+  }
+  return causes;
+}
+
+std::vector<std::string> compare_surroundings(const Pair& pair) {
+  std::vector<std::string> notes;
+  if (pair.a.ranks.empty() || pair.b.ranks.empty()) return notes;
+  const auto in_a = settings_of(*pair.a.ranks[0], "program");
+  const auto in_b = settings_of(*pair.b.ranks[0], "program");
+  for (const auto& [key, value] : in_a)
+    if (const auto other = in_b.find(key); other != in_b.end() && other->second != value)
+      notes.push_back(key + ": " + value + " in A, " + other->second + " in B");
+  const auto threads = [](const diagnose::Run& run) {
+    const auto all = run.ranks[0]->all<trace::Placement>();
+    return all.empty() ? std::int64_t{0} : all.back().event->threads;
+  };
+  const auto a = threads(pair.a), b = threads(pair.b);
+  if (a > 0 && b > 0 && a != b)
+    notes.push_back("threads of rank 0: " + std::to_string(a) + " in A, " + std::to_string(b) +
+                    " in B");
+  return notes;
+}
+
+}  // namespace lockstep::compare

@@ -1,0 +1,28 @@
+// How far two right runs may be apart.
+//
+// A sum in another order is another number: each value is off by a few units of rounding, and each update carries that
+// on. So the tolerance is FACTOR x unit x (1 + step). The factors are ten times the largest that healthy pairs have
+// shown (tests/compare/healthy_pairs.py, reports/measured/compare_pairs.json).
+#pragma once
+
+#include <lockstep/diagnose/run.h>
+
+#include <cstdint>
+
+namespace lockstep::compare {
+
+enum class Quantity { loss, gradient, parameter, buffer, input };
+
+// Of the coarsest dtype that a parameter or an autocast of either run has; float32's where nothing is known.
+double rounding_unit(const diagnose::Run& a, const diagnose::Run& b);
+
+double tolerance_of(Quantity quantity, double unit, std::int64_t step);
+
+// A rounding may move one value over the corner of a ReLU, and the gradient of one sample jumps. Where the parameters after
+// the step agree all the same, a gradient may be off by this: about one sample of a batch of 32.
+double corner_tolerance();
+
+// A metric is a count of samples, of which a rounding may move some from one side to the other.
+double metric_tolerance(double count);
+
+}  // namespace lockstep::compare

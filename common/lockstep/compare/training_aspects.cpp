@@ -1,0 +1,181 @@
+// What a step does beside its tensors: modes, losses, hyper-parameters.
+#include <lockstep/base/text.h>
+#include <lockstep/compare/aspects.h>
+#include <lockstep/compare/tolerance.h>
+
+#include <cstdlib>
+#include <map>
+
+namespace lockstep::compare {
+namespace {
+
+// In order; of two in a row that are equal, one. "train, eval"
+std::string modes_text(const std::vector<const trace::Forward*>& forwards) {
+  std::string text;
+  const trace::Forward* before = nullptr;
+  for (const auto* each : forwards) {
+    if (before == nullptr || before->training != each->training)
+      text += std::string(text.empty() ? "" : ", ") + (each->training ? "train" : "eval");
+    before = each;
+  }
+  return text;
+}
+
+struct Totals {
+  double backward = 0, sum = 0, count = 0;
+  int backwards = 0;
+  double mean() const { return count > 0 ? sum / count : 0; }
+};
+
+void add(const std::vector<const trace::Loss*>& losses, Totals& totals) {
+  for (const auto* each : losses) {
+    totals.backward += each->backward_value;
+    totals.sum += each->sum;
+    totals.count += static_cast<double>(each->count);
+    ++totals.backwards;
+  }
+}
+
+void compare_losses_of(const Pair& pair, std::int64_t step, int rank,
+                       const std::vector<const trace::Loss*>& a,
+                       const std::vector<const trace::Loss*>& b, Ledger& ledger) {
+  const auto tolerance = tolerance_of(Quantity::loss, pair.unit, step);
+  Totals of_a, of_b;
+  add(a, of_a), add(b, of_b);
+  ledger.numbers(step, rank, "samples of the loss", of_a.count, of_b.count, 0);
+  ledger.numbers(step, rank, "mean loss of the samples", of_a.mean(), of_b.mean(), tolerance);
+  ledger.numbers(step, rank, "loss that backward starts from", of_a.backward, of_b.backward,
+                 tolerance);
+}
+
+std::string rates_text(const std::vector<double>& rates) {
+  std::string text;
+  for (const auto rate : rates) text += (text.empty() ? "" : ", ") + number_text(rate);
+  return text;
+}
+
+constexpr double kOfDoubles = 1e-12;  // the same formula in another order
+
+void compare_rates(std::int64_t step, int rank, const trace::Update& a, const trace::Update& b,
+                   Ledger& ledger) {
+  if (a.lr.size() != b.lr.size()) {
+    ledger.texts(step, rank, "learning rates", rates_text(a.lr), rates_text(b.lr), true);
+    return;
+  }
+  for (std::size_t i = 0; i < a.lr.size(); ++i)
+    ledger.numbers(step, rank, "learning rate" + (i ? " of group " + std::to_string(i) : ""),
+                   a.lr[i], b.lr[i], kOfDoubles);
+}
+
+// A text as a number; nothing where it is none.
+std::optional<double> number_of(const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != 0) return std::nullopt;
+  return value;
+}
+
+// What a class is called in both languages: "torch::optim::SGD" and "torch.optim.sgd.SGD" are SGD.
+std::string last_name(const std::string& text) {
+  const auto at = text.find_last_of(":.");
+  return at == std::string::npos ? text : text.substr(at + 1);
+}
+
+bool same_option(const std::string& key, const std::string& a, const std::string& b) {
+  const auto x = number_of(a), y = number_of(b);
+  if (x && y) return *x == *y;
+  const auto names_a_class = key.size() >= 9 && key.compare(key.size() - 9, 9, "optimizer") == 0;
+  return names_a_class ? last_name(a) == last_name(b) : a == b;
+}
+
+void compare_options(std::int64_t step, int rank, const trace::Configuration& a,
+                     const trace::Configuration& b, Ledger& ledger) {
+  std::map<std::string, std::string> of_b;
+  for (std::size_t i = 0; i < b.keys.size(); ++i) of_b[b.keys[i]] = b.values[i];
+  for (std::size_t i = 0; i < a.keys.size(); ++i)
+    if (const auto other = of_b.find(a.keys[i]); other != of_b.end())
+      ledger.texts(step, rank, "option " + a.keys[i], a.values[i], other->second,
+                   !same_option(a.keys[i], a.values[i], other->second));
+}
+
+// Calls `compare`(step, rank, a, b) for the k-th events of a kind that both ranks have at a step.
+template <class T, class F>
+void for_each_in_both(const Pair& pair, F compare) {
+  const auto a = events_by_step<T>(pair.a), b = events_by_step<T>(pair.b);
+  for (const auto& [step, in_a] : a) {
+    const auto in_b = b.find(step);
+    if (in_b == b.end()) continue;
+    const auto ranks = pair.same_ranks ? in_a.size() : std::size_t{1};
+    for (std::size_t r = 0; r < ranks; ++r)
+      for (std::size_t i = 0; i < std::min(in_a[r].size(), in_b->second[r].size()); ++i)
+        compare(step, pair.same_ranks ? pair.a.numbers[r] : -1, *in_a[r][i], *in_b->second[r][i]);
+  }
+}
+
+}  // namespace
+
+void compare_modes(const Pair& pair, Ledger& ledger) {
+  const auto a = events_by_step<trace::Forward>(pair.a), b = events_by_step<trace::Forward>(pair.b);
+  ledger.recorded(!a.empty(), !b.empty());
+  for (const auto& [step, in_a] : a) {
+    const auto in_b = b.find(step);
+    if (in_b == b.end() || step >= pair.updates()) continue;
+    const auto ranks = pair.same_ranks ? in_a.size() : std::size_t{1};
+    for (std::size_t r = 0; r < ranks; ++r) {
+      const auto of_a = modes_text(in_a[r]), of_b = modes_text(in_b->second[r]);
+      if (!of_a.empty() && !of_b.empty())
+        ledger.texts(step, pair.same_ranks ? pair.a.numbers[r] : -1, "mode of the forwards", of_a,
+                     of_b, of_a != of_b);
+    }
+  }
+}
+
+void compare_losses(const Pair& pair, Ledger& ledger) {
+  const auto a = events_by_step<trace::Loss>(pair.a), b = events_by_step<trace::Loss>(pair.b);
+  ledger.recorded(!a.empty(), !b.empty());
+  for (const auto& [step, in_a] : a) {
+    const auto in_b = b.find(step);
+    if (in_b == b.end()) {
+      if (step < pair.updates()) ledger.only_in_a(step);
+      continue;
+    }
+    if (pair.same_ranks) {
+      for (std::size_t r = 0; r < in_a.size(); ++r)
+        if (!in_a[r].empty() && !in_b->second[r].empty())
+          compare_losses_of(pair, step, pair.a.numbers[r], in_a[r], in_b->second[r], ledger);
+      continue;
+    }
+    Totals of_a, of_b;
+    for (const auto& each : in_a) add(each, of_a);
+    for (const auto& each : in_b->second) add(each, of_b);
+    ledger.numbers(step, -1, "mean loss of the samples", of_a.mean(), of_b.mean(),
+                   tolerance_of(Quantity::loss, pair.unit, step));
+  }
+  for (const auto& [step, in_b] : b)
+    if (step < pair.updates() && a.count(step) == 0) ledger.only_in_b(step);
+}
+
+void compare_hyper_parameters(const Pair& pair, Ledger& ledger) {
+  ledger.recorded(has<trace::Update>(pair.a), has<trace::Update>(pair.b));
+  for_each_in_both<trace::Update>(pair,
+                                  [&](std::int64_t step, int rank, const auto& a, const auto& b) {
+                                    compare_rates(step, rank, a, b, ledger);
+                                  });
+  for_each_in_both<trace::Configuration>(
+      pair, [&](std::int64_t step, int rank, const auto& a, const auto& b) {
+        if (a.of == "optimizer" && b.of == "optimizer") compare_options(step, rank, a, b, ledger);
+      });
+  for_each_in_both<trace::Clip>(
+      pair, [&](std::int64_t step, int rank, const auto& a, const auto& b) {
+        ledger.numbers(step, rank, "norm to clip to", a.max_norm, b.max_norm, kOfDoubles);
+      });
+  for_each_in_both<trace::ScaledStep>(
+      pair, [&](std::int64_t step, int rank, const auto& a, const auto& b) {
+        ledger.numbers(step, rank, "scale of the loss", a.scale, b.scale, 0);
+        ledger.texts(step, rank, "a step with infinite gradients",
+                     a.updates ? "updates" : "is left out", b.updates ? "updates" : "is left out",
+                     a.updates != b.updates);
+      });
+}
+
+}  // namespace lockstep::compare
