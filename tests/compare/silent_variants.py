@@ -5,7 +5,8 @@ usage: python3 tests/compare/silent_variants.py [--build FOLDER] [--kept FOLDER]
 What should be found stands in truths.json beside this file, written by somebody who did not write the comparison:
 {"LESSON/VARIANT": {"against": "CORRECT", "kind": an aspect or a list of them, "step": N or null}}. A run counts as exact
 where the kind is right and the step is within one probe interval of the truth's; as kind-only where the step is not; as
-other-kind; as nothing where no difference is found. --kept keeps the recorded runs there, and takes those that are there.
+other-kind; as nothing where no difference is found; as no-event where the truth is that no kind shows it. --kept keeps the
+recorded runs there, and takes those that are there.
 Exit code: 0; 3 where something could not be run.
 """
 
@@ -18,7 +19,7 @@ import runs
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 TRUTHS = pathlib.Path(__file__).resolve().parent / "truths.json"
-CELLS = ("exact", "kind-only", "other-kind", "nothing", "no-truth")
+CELLS = ("exact", "kind-only", "other-kind", "nothing", "no-event", "no-truth")
 
 
 def is_probed(step):
@@ -39,6 +40,8 @@ def interval_around(step):
 def cell_of(truth, found):
     if truth is None:
         return "no-truth"
+    if truth["kind"] is None:
+        return "no-event"
     if found["first"] is None:
         return "nothing"
     kinds = truth["kind"] if isinstance(truth["kind"], list) else [truth["kind"]]
@@ -69,7 +72,7 @@ def main():
     parser.add_argument("--course", type=pathlib.Path, help="default: lockstep-course of the build")
     parser.add_argument("--kept", type=pathlib.Path)
     parser.add_argument("--only", default="")
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "reports" / "out" / "compare_silent.json")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "reports" / "measured" / "compare_silent.json")
     options = parser.parse_args()
     course = options.course or options.build / "lockstep-course"
     truths = json.loads(TRUTHS.read_text(encoding="utf-8")) if TRUTHS.is_file() else {}

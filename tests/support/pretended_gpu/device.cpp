@@ -31,13 +31,19 @@ std::filesystem::path file_of_rank(const std::string& what) {
   return folder() / ("rank_" + rank_here() + "." + what);
 }
 
-__attribute__((destructor)) void tell_what_was_used() {
+void tell_what_was_used() {
   const auto& all = counts();
   if (!all.used) return;
   std::ofstream(file_of_rank("used"))
       << "kernels " << all.kernels << "\ncollectives " << all.collectives << "\nstreams "
       << all.streams << "\nevents " << all.events << "\nbuffers " << all.buffers
       << "\ncommunicators " << all.communicators << "\n";
+}
+
+// A lesson's rank ends by std::quick_exit, which runs no destructors (base/end_process.h); other programs return from main.
+__attribute__((constructor)) void tell_at_the_end() {
+  std::at_quick_exit(tell_what_was_used);
+  std::atexit(tell_what_was_used);
 }
 
 }  // namespace
