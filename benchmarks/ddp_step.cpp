@@ -11,6 +11,7 @@
 // A whole job of ddp, from its launch to its end. Writes what each part of it took on rank 0, in nanoseconds: until the
 // rank runs, until the ranks have met, until model and engine are built, the first step, the others, the end.
 #include <lockstep/base/clock.h>
+#include <lockstep/base/end_process.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
 #include <lockstep/launch/guarded.h>
@@ -167,8 +168,8 @@ void run_job(std::int64_t hidden, int world_size, int steps) {
 
 int main(int argc, char** argv) {
   if (argc == 5 && std::string(argv[1]) == "job")
-    return lockstep::launch::guarded(
-        [&] { lockstep::run_job(std::stoll(argv[2]), std::stoi(argv[3]), std::stoi(argv[4])); });
+    lockstep::end_process(lockstep::launch::guarded(
+        [&] { lockstep::run_job(std::stoll(argv[2]), std::stoi(argv[3]), std::stoi(argv[4])); }));
   if (argc != 6) {
     std::fprintf(stderr,
                  "usage: ddp_step ddp|flat|data_parallel HIDDEN STORE RANK WORLD\n"
