@@ -1,6 +1,7 @@
 // Tests of how much memory something asks for.
 #pragma once
 
+#include <lockstep/base/sanitized.h>
 #include <sys/resource.h>
 
 #include <cstddef>
@@ -8,17 +9,7 @@
 namespace lockstep::test {
 
 // A sanitizer reserves address space without end, and keeps what is freed.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kSanitized = true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-inline constexpr bool kSanitized = true;
-#else
-inline constexpr bool kSanitized = false;
-#endif
-#else
-inline constexpr bool kSanitized = false;
-#endif
+using lockstep::kSanitized;
 
 // While it lives, the process's address space ends after so many MiB, as under ulimit -v.
 class LittleMemory {

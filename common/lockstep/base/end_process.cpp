@@ -1,4 +1,5 @@
 #include <lockstep/base/end_process.h>
+#include <lockstep/base/sanitized.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -10,6 +11,7 @@ void end_process(int exit_code) {
   std::cout.flush();
   std::cerr.flush();
   std::fflush(nullptr);
+  if (kSanitized) std::exit(exit_code);
   std::quick_exit(exit_code);
 }
 
