@@ -3,6 +3,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <cstdio>
+
 namespace lockstep {
 
 std::uint64_t hash_bytes(const void* data, std::size_t size, std::uint64_t seed) {
@@ -11,6 +13,12 @@ std::uint64_t hash_bytes(const void* data, std::size_t size, std::uint64_t seed)
 
 std::uint64_t hash_text(std::string_view text, std::uint64_t seed) {
   return hash_bytes(text.data(), text.size(), seed);
+}
+
+std::string hexadecimal(std::uint64_t hash) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
+  return text;
 }
 
 }  // namespace lockstep

@@ -12,6 +12,8 @@
 
 namespace lockstep::compare {
 
+constexpr std::int64_t kBefore = -1;  // the step of what is recorded before training
+
 struct Pair {
   const diagnose::Run& a;
   const diagnose::Run& b;
@@ -20,8 +22,12 @@ struct Pair {
   double unit = 0;
 
   Pair(const diagnose::Run& a, const diagnose::Run& b);
-  // Steps that both runs made. What stands behind the last of them can still be compared.
+  // Steps that both runs made. What was recorded after the last of them can still be compared.
   std::int64_t updates() const { return std::min(updates_a, updates_b); }
+  // How many ranks are compared one by one, and the number of the r-th. Of other world sizes the first rank of each run is
+  // compared, or all together: a difference then has no rank, -1.
+  std::size_t ranks() const { return same_ranks ? a.ranks.size() : 1; }
+  int rank(std::size_t r) const { return same_ranks ? a.numbers[r] : -1; }
 };
 
 // A rank's events of one kind at one step, in order; for every rank as Run::ranks.
@@ -51,6 +57,19 @@ BySteps<T> events_by_step(const diagnose::Run& run) {
         add(r, event.step + left_out[i], event.template as<T>());
   }
   return steps;
+}
+
+// Calls `compare`(step, rank, a, b) for the k-th events of a kind that both ranks have at a step.
+template <class T, class F>
+void for_each_in_both(const Pair& pair, F compare) {
+  const auto a = events_by_step<T>(pair.a), b = events_by_step<T>(pair.b);
+  for (const auto& [step, in_a] : a) {
+    const auto in_b = b.find(step);
+    if (in_b == b.end()) continue;
+    for (std::size_t r = 0; r < pair.ranks(); ++r)
+      for (std::size_t i = 0; i < std::min(in_a[r].size(), in_b->second[r].size()); ++i)
+        compare(step, pair.rank(r), *in_a[r][i], *in_b->second[r][i]);
+  }
 }
 
 template <class T>

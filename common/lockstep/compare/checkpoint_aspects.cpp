@@ -1,10 +1,10 @@
 // What a run tells of itself: its metrics and its checkpoints.
+#include <lockstep/base/hash.h>
 #include <lockstep/base/text.h>
 #include <lockstep/compare/aspects.h>
 #include <lockstep/compare/tolerance.h>
 
 #include <cmath>
-#include <cstdio>
 #include <map>
 
 namespace lockstep::compare {
@@ -47,12 +47,6 @@ std::string actions_text(const std::vector<const trace::CheckpointFile*>& files)
   return text.empty() ? "none" : text;
 }
 
-std::string hash_text(std::uint64_t hash) {
-  char text[20];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
-  return text;
-}
-
 void compare_states(std::int64_t step, int rank, const trace::TrainingState& a,
                     const trace::TrainingState& b, bool rounded, bool same_ranks, Ledger& ledger) {
   ledger.compared(step);
@@ -70,7 +64,7 @@ void compare_states(std::int64_t step, int rank, const trace::TrainingState& a,
       if (rounded && name != "rng_state")
         ledger.rounding();
       else
-        ledger.texts(step, rank, what, hash_text(a.hashes[i]), hash_text(other->second), true);
+        ledger.texts(step, rank, what, hexadecimal(a.hashes[i]), hexadecimal(other->second), true);
     }
     of_b.erase(name);
   }
@@ -87,14 +81,13 @@ void compare_metrics(const Pair& pair, Ledger& ledger) {
   for (const auto& [step, in_a] : a) {
     const auto in_b = b.find(step);
     if (in_b == b.end()) continue;
-    const auto ranks = pair.same_ranks ? in_a.size() : std::size_t{1};
-    for (std::size_t r = 0; r < ranks; ++r) {
+    for (std::size_t r = 0; r < pair.ranks(); ++r) {
       const auto of_a = figures_of(in_a[r]), of_b = figures_of(in_b->second[r]);
       for (const auto& [what, figures] : of_a)
         if (const auto others = of_b.find(what); others != of_b.end())
           for (std::size_t i = 0; i < std::min(figures.size(), others->second.size()); ++i)
-            compare_figures(pair, step, pair.same_ranks ? pair.a.numbers[r] : -1, what, *figures[i],
-                            *others->second[i], ledger);
+            compare_figures(pair, step, pair.rank(r), what, *figures[i], *others->second[i],
+                            ledger);
     }
   }
 }
@@ -102,30 +95,23 @@ void compare_metrics(const Pair& pair, Ledger& ledger) {
 void compare_checkpoints(const Pair& pair, std::optional<std::int64_t> rounded, Ledger& ledger) {
   const auto files_a = events_by_step<trace::CheckpointFile>(pair.a),
              files_b = events_by_step<trace::CheckpointFile>(pair.b);
-  const auto a = events_by_step<trace::TrainingState>(pair.a),
-             b = events_by_step<trace::TrainingState>(pair.b);
-  ledger.recorded(!files_a.empty() || !a.empty(), !files_b.empty() || !b.empty());
-  const auto ranks = pair.same_ranks ? pair.a.ranks.size() : std::size_t{1};
-  const auto rank_of = [&](std::size_t r) { return pair.same_ranks ? pair.a.numbers[r] : -1; };
+  ledger.recorded(!files_a.empty() || has<trace::TrainingState>(pair.a),
+                  !files_b.empty() || has<trace::TrainingState>(pair.b));
   std::set<std::int64_t> steps;
   for (const auto* side : {&files_a, &files_b})
     for (const auto& [step, events] : *side) steps.insert(step);
   for (const auto step : steps) {
     const auto in_a = files_a.find(step), in_b = files_b.find(step);
-    for (std::size_t r = 0; r < ranks; ++r) {
+    for (std::size_t r = 0; r < pair.ranks(); ++r) {
       const auto of_a = in_a == files_a.end() ? "none" : actions_text(in_a->second[r]);
       const auto of_b = in_b == files_b.end() ? "none" : actions_text(in_b->second[r]);
-      ledger.texts(step, rank_of(r), "checkpoint files", of_a, of_b, of_a != of_b);
+      ledger.texts(step, pair.rank(r), "checkpoint files", of_a, of_b, of_a != of_b);
     }
   }
-  for (const auto& [step, in_a] : a) {
-    const auto in_b = b.find(step);
-    if (in_b == b.end()) continue;
-    for (std::size_t r = 0; r < ranks; ++r)
-      for (std::size_t i = 0; i < std::min(in_a[r].size(), in_b->second[r].size()); ++i)
-        compare_states(step, rank_of(r), *in_a[r][i], *in_b->second[r][i],
-                       rounded && *rounded <= step, pair.same_ranks, ledger);
-  }
+  for_each_in_both<trace::TrainingState>(pair, [&](std::int64_t step, int rank, const auto& of_a,
+                                                   const auto& of_b) {
+    compare_states(step, rank, of_a, of_b, rounded && *rounded <= step, pair.same_ranks, ledger);
+  });
 }
 
 }  // namespace lockstep::compare

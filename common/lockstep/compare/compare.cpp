@@ -10,7 +10,7 @@
 namespace lockstep::compare {
 namespace {
 
-// Aspects that say whether it is the same training. The others alone leave it open.
+// At least one of these must have been compared, or the answer is undecided.
 constexpr std::array kOfTraining = {Aspect::loss, Aspect::local_gradients,
                                     Aspect::reduced_gradients, Aspect::update};
 
@@ -170,18 +170,15 @@ Comparison compare(const trace::Trace& a, const trace::Trace& b) {
     look(ledger);
     aspects.push_back(ledger.done());
   };
-  std::optional<std::int64_t> other_numbers;
-  {
-    Ledger random(Aspect::random);
-    compare_random(pair, random);
-    if (const auto done = random.done(); done.first) other_numbers = done.first->step;
-  }
+  Ledger random(Aspect::random);
+  compare_random(pair, random);
+  const auto numbers = random.done();
   add(Aspect::configuration, [&](Ledger& to) { compare_setup(pair, to); });
   add(Aspect::data, [&](Ledger& to) {
     compare_data(pair, to);
-    compare_inputs(pair, other_numbers, to);
+    compare_inputs(pair, numbers.first ? std::optional(numbers.first->step) : std::nullopt, to);
   });
-  add(Aspect::random, [&](Ledger& to) { compare_random(pair, to); });
+  aspects.push_back(numbers);
   add(Aspect::initial, [&](Ledger& to) { compare_initial(pair, to); });
   add(Aspect::mode, [&](Ledger& to) { compare_modes(pair, to); });
   add(Aspect::loss, [&](Ledger& to) { compare_losses(pair, to); });

@@ -58,7 +58,7 @@ struct AspectResult {
     double distance, tolerance;
   };
   std::vector<Distance> distances;
-  // Whether probes fell on steps of which neither run has all of the other's.
+  // Whether each run has probed steps that the other lacks.
   bool probes_apart() const { return !only_a.empty() && !only_b.empty(); }
 };
 

@@ -1,21 +1,15 @@
 // What the ranks were fed: sample ids, what the data set holds, random numbers, and the tensors that went in.
+#include <lockstep/base/hash.h>
 #include <lockstep/base/text.h>
 #include <lockstep/compare/aspects.h>
 #include <lockstep/compare/tolerance.h>
 
 #include <algorithm>
-#include <cstdio>
 
 namespace lockstep::compare {
 namespace {
 
 using Numbers = std::vector<std::int64_t>;
-
-std::string hash_text(std::uint64_t hash) {
-  char text[20];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
-  return text;
-}
 
 // The first of them, and how many there are.
 std::string ids_text(const Numbers& ids) {
@@ -24,7 +18,7 @@ std::string ids_text(const Numbers& ids) {
   std::string text;
   for (std::size_t i = 0; i < std::min(ids.size(), kShown); ++i)
     text += (i ? " " : "") +
-            (ids[i] < 0 ? hash_text(static_cast<std::uint64_t>(ids[i])) : std::to_string(ids[i]));
+            (ids[i] < 0 ? hexadecimal(static_cast<std::uint64_t>(ids[i])) : std::to_string(ids[i]));
   if (ids.size() > kShown)
     text += " ... (" + plural(static_cast<std::int64_t>(ids.size()), "id") + ")";
   return text;
@@ -108,8 +102,7 @@ void compare_samples(const Pair& pair, Ledger& ledger) {
                                pair.b.ranks.size());
       for (std::size_t r = 0; r < of_a.size(); ++r)
         if (!of_a[r].empty() || !of_b[r].empty())
-          compare_ids(step, pair.same_ranks ? pair.a.numbers[r] : -1, phase, of_a[r], of_b[r],
-                      ledger);
+          compare_ids(step, pair.rank(r), phase, of_a[r], of_b[r], ledger);
     }
     if (step > last) break;  // one run has ended: that is told once
   }
@@ -122,10 +115,11 @@ struct Contents {
 };
 
 // Of one rank, or of all: sets that do not overlap add up, and what each rank has whole is the same on all.
-Contents contents_of(const diagnose::Run& run, const std::string& phase, int only) {
+Contents contents_of(const diagnose::Run& run, const std::string& phase,
+                     std::optional<std::size_t> only) {
   Contents all;
   for (std::size_t r = 0; r < run.ranks.size(); ++r) {
-    if (only >= 0 && r != static_cast<std::size_t>(only)) continue;
+    if (only && r != *only) continue;
     for (const auto& at : run.ranks[r]->all<trace::Dataset>()) {
       const auto& set = *at.event;
       if (set.phase != phase) continue;
@@ -141,34 +135,33 @@ Contents contents_of(const diagnose::Run& run, const std::string& phase, int onl
 }
 
 void compare_sets(const Pair& pair, Ledger& ledger) {
-  constexpr std::int64_t kBefore = -1;
   for (const std::string phase : {"train", "evaluation"}) {
-    const int count = pair.same_ranks ? static_cast<int>(pair.a.ranks.size()) : 1;
-    for (int r = 0; r < count; ++r) {
-      const auto a = contents_of(pair.a, phase, pair.same_ranks ? r : -1);
-      const auto b = contents_of(pair.b, phase, pair.same_ranks ? r : -1);
+    for (std::size_t r = 0; r < pair.ranks(); ++r) {
+      const auto only = pair.same_ranks ? std::optional(r) : std::nullopt;
+      const auto a = contents_of(pair.a, phase, only), b = contents_of(pair.b, phase, only);
       if (!a.known || !b.known) continue;
-      const int rank = pair.same_ranks ? pair.a.numbers[static_cast<std::size_t>(r)] : -1;
+      const int rank = pair.rank(r);
       const auto what = phase + " data set: ";
       ledger.texts(kBefore, rank, what + "samples", std::to_string(a.size), std::to_string(b.size),
                    a.size != b.size);
-      ledger.texts(kBefore, rank, what + "hash of its ids", hash_text(a.ids), hash_text(b.ids),
+      ledger.texts(kBefore, rank, what + "hash of its ids", hexadecimal(a.ids), hexadecimal(b.ids),
                    a.ids && b.ids && a.ids != b.ids);
-      ledger.texts(kBefore, rank, what + "hash of what it holds", hash_text(a.content),
-                   hash_text(b.content), a.content && b.content && a.content != b.content);
+      ledger.texts(kBefore, rank, what + "hash of what it holds", hexadecimal(a.content),
+                   hexadecimal(b.content), a.content && b.content && a.content != b.content);
     }
   }
 }
 
 // The numbers of each id, in order of the ids: which rank drew them does not matter.
 std::vector<std::pair<std::int64_t, std::uint64_t>> drawn_in(
-    const Events<trace::RandomNumbers>& events, int only) {
+    const Events<trace::RandomNumbers>& events, std::optional<std::size_t> only) {
   std::vector<std::pair<std::int64_t, std::uint64_t>> drawn;
-  for (std::size_t r = 0; r < events.size(); ++r)
+  for (std::size_t r = 0; r < events.size(); ++r) {
+    if (only && r != *only) continue;
     for (const auto* numbers : events[r])
-      for (std::size_t i = 0;
-           i < numbers->hashes.size() && (only < 0 || r == static_cast<std::size_t>(only)); ++i)
+      for (std::size_t i = 0; i < numbers->hashes.size(); ++i)
         drawn.emplace_back(i < numbers->ids.size() ? numbers->ids[i] : -1, numbers->hashes[i]);
+  }
   std::sort(drawn.begin(), drawn.end());
   return drawn;
 }
@@ -189,17 +182,16 @@ void compare_random(const Pair& pair, Ledger& ledger) {
   for (const auto& [step, in_a] : a) {
     const auto in_b = b.find(step);
     if (in_b == b.end()) continue;
-    const int count = pair.same_ranks ? static_cast<int>(pair.a.ranks.size()) : 1;
-    for (int r = 0; r < count; ++r) {
-      const int only = pair.same_ranks ? r : -1;
+    for (std::size_t r = 0; r < pair.ranks(); ++r) {
+      const auto only = pair.same_ranks ? std::optional(r) : std::nullopt;
       const auto of_a = drawn_in(in_a, only), of_b = drawn_in(in_b->second, only);
       ledger.compared(step);
       for (std::size_t i = 0; i < std::min(of_a.size(), of_b.size()); ++i) {
         if (of_a[i].first != of_b[i].first) break;  // other samples: the data differ
         if (of_a[i].second == of_b[i].second) continue;
-        ledger.texts(step, pair.same_ranks ? pair.a.numbers[static_cast<std::size_t>(r)] : -1,
+        ledger.texts(step, pair.rank(r),
                      "random numbers of sample " + std::to_string(of_a[i].first),
-                     hash_text(of_a[i].second), hash_text(of_b[i].second), true);
+                     hexadecimal(of_a[i].second), hexadecimal(of_b[i].second), true);
         break;
       }
     }
@@ -208,25 +200,18 @@ void compare_random(const Pair& pair, Ledger& ledger) {
 
 void compare_inputs(const Pair& pair, std::optional<std::int64_t> until, Ledger& ledger) {
   if (!pair.same_ranks) return;  // each rank's are of its own samples
-  const auto a = events_by_step<trace::Input>(pair.a), b = events_by_step<trace::Input>(pair.b);
-  for (const auto& [step, in_a] : a) {
-    const auto in_b = b.find(step);
-    if (in_b == b.end() || (until && step >= *until)) continue;
-    for (std::size_t r = 0; r < in_a.size(); ++r)
-      for (std::size_t i = 0; i < std::min(in_a[r].size(), in_b->second[r].size()); ++i) {
-        const auto& x = *in_a[r][i];
-        const auto& y = *in_b->second[r][i];
-        const int rank = pair.a.numbers[r];
-        const auto what = "input " + std::to_string(x.index) + ": ";
-        ledger.texts(step, rank, what + "dtype", x.dtype, y.dtype, x.dtype != y.dtype);
-        ledger.texts(step, rank, what + "shape", std::to_string(x.shape.size()) + " dimensions",
-                     std::to_string(y.shape.size()) + " dimensions", x.shape != y.shape);
-        const auto tolerance = tolerance_of(Quantity::input, pair.unit, 0);
-        ledger.numbers(step, rank, what + "deviation", x.deviation, y.deviation, tolerance);
-        ledger.numbers(step, rank, what + "smallest", x.least, y.least, tolerance);
-        ledger.numbers(step, rank, what + "largest", x.greatest, y.greatest, tolerance);
-      }
-  }
+  const auto tolerance = tolerance_of(Quantity::input, pair.unit, 0);
+  for_each_in_both<trace::Input>(
+      pair, [&](std::int64_t step, int rank, const auto& a, const auto& b) {
+        if (until && step >= *until) return;
+        const auto what = "input " + std::to_string(a.index) + ": ";
+        ledger.texts(step, rank, what + "dtype", a.dtype, b.dtype, a.dtype != b.dtype);
+        ledger.texts(step, rank, what + "shape", std::to_string(a.shape.size()) + " dimensions",
+                     std::to_string(b.shape.size()) + " dimensions", a.shape != b.shape);
+        ledger.numbers(step, rank, what + "deviation", a.deviation, b.deviation, tolerance);
+        ledger.numbers(step, rank, what + "smallest", a.least, b.least, tolerance);
+        ledger.numbers(step, rank, what + "largest", a.greatest, b.greatest, tolerance);
+      });
 }
 
 }  // namespace lockstep::compare

@@ -24,7 +24,7 @@ class Ledger {
   // Two numbers that may be apart by rounding.
   void numbers(std::int64_t step, int rank, const std::string& what, double a, double b,
                double tolerance);
-  // A distance that was measured; 0 and not equal: by less than can be told.
+  // A measured distance of values that are not equal to the bit; it may be 0, where it is too small to be measured.
   void distance(std::int64_t step, int rank, const std::string& what, double distance,
                 double tolerance, const std::string& a, const std::string& b);
   // Not equal to the bit, and near enough.
@@ -41,6 +41,6 @@ class Ledger {
   std::map<std::int64_t, AspectResult::Distance> distances_;
 };
 
-std::string number_text(double value);  // seven digits; "no number" for what is none
+std::string number_text(double value);  // seven digits, or "nan"
 
 }  // namespace lockstep::compare

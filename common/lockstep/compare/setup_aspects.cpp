@@ -1,13 +1,12 @@
 // How both runs were set up.
 #include <lockstep/base/text.h>
 #include <lockstep/compare/aspects.h>
+#include <lockstep/diagnose/evidence.h>
 
 #include <map>
 
 namespace lockstep::compare {
 namespace {
-
-constexpr std::int64_t kBefore = -1;
 
 using Settings = std::map<std::string, std::string>;
 
@@ -20,12 +19,6 @@ Settings settings_of(const trace::ParticipantTrace& rank, const std::string& of)
   return settings;
 }
 
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
-  return text + "]";
-}
-
 const trace::Model* model_of(const trace::ParticipantTrace& rank) {
   const auto all = rank.all<trace::Model>();
   return all.empty() ? nullptr : all.front().event;
@@ -33,7 +26,8 @@ const trace::Model* model_of(const trace::ParticipantTrace& rank) {
 
 std::string parameter_text(const trace::Model& model, std::size_t i) {
   if (i >= model.shapes.size()) return "none";
-  return shape_text(model.shapes[i]) + (i < model.dtypes.size() ? " " + model.dtypes[i] : "");
+  return diagnose::shape_text(model.shapes[i]) +
+         (i < model.dtypes.size() ? " " + model.dtypes[i] : "");
 }
 
 void compare_models(const trace::Model& a, const trace::Model& b, int rank, Ledger& ledger) {
@@ -48,8 +42,8 @@ void compare_models(const trace::Model& a, const trace::Model& b, int rank, Ledg
 std::vector<std::pair<const trace::ParticipantTrace*, const trace::ParticipantTrace*>> ranks_of(
     const Pair& pair) {
   std::vector<std::pair<const trace::ParticipantTrace*, const trace::ParticipantTrace*>> both;
-  const auto count = pair.same_ranks ? pair.a.ranks.size() : std::size_t{1};
-  for (std::size_t r = 0; r < count; ++r) both.emplace_back(pair.a.ranks[r], pair.b.ranks[r]);
+  for (std::size_t r = 0; r < pair.ranks(); ++r)
+    both.emplace_back(pair.a.ranks[r], pair.b.ranks[r]);
   return both;
 }
 

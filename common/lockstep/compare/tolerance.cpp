@@ -9,19 +9,7 @@ namespace lockstep::compare {
 namespace {
 
 double factor_of(Quantity quantity) {
-  switch (quantity) {
-    case Quantity::loss:
-      return 100;
-    case Quantity::gradient:
-      return 100;
-    case Quantity::parameter:
-      return 750;
-    case Quantity::buffer:
-      return 100;
-    case Quantity::input:
-      return 100;
-  }
-  return 0;
+  return quantity == Quantity::parameter ? 750 : 100;
 }
 
 // 0 where the dtype is not known.
@@ -36,7 +24,7 @@ double unit_of(const std::string& dtype) {
 
 double unit_of(const diagnose::Run& run) {
   double coarsest = 0;
-  // Who scales the loss computes in float16.
+  // A loss is scaled where gradients are float16.
   if (run.kinds.count(trace::ScaledStep::kName) > 0) coarsest = unit_of("float16");
   for (const auto* rank : run.ranks) {
     for (const auto& at : rank->all<trace::Model>())

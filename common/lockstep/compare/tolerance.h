@@ -1,7 +1,7 @@
 // How far two right runs may be apart.
 //
-// A sum in another order is another number: each value is off by a few units of rounding, and each update carries that
-// on. So the tolerance is FACTOR x unit x (1 + step). The factors are ten times the largest that healthy pairs have
+// Adding in another order gives another sum, off by a few units of rounding, and each update carries the error on. So the
+// tolerance is FACTOR x unit x (1 + step). The factors are ten times the largest that healthy pairs have
 // shown (tests/compare/healthy_pairs.py, reports/measured/compare_pairs.json).
 #pragma once
 
@@ -18,11 +18,11 @@ double rounding_unit(const diagnose::Run& a, const diagnose::Run& b);
 
 double tolerance_of(Quantity quantity, double unit, std::int64_t step);
 
-// A rounding may move one value over the corner of a ReLU, and the gradient of one sample jumps. Where the parameters after
-// the step agree all the same, a gradient may be off by this: about one sample of a batch of 32.
+// Rounding may move one value over the corner of a ReLU, and then one sample's gradient jumps. Where the parameters after
+// the step still agree, a gradient may be off by this: about one sample of a batch of 32.
 double corner_tolerance();
 
-// A metric is a count of samples, of which a rounding may move some from one side to the other.
+// Rounding may change for which samples a metric counts: by two samples, as a share of `count`.
 double metric_tolerance(double count);
 
 }  // namespace lockstep::compare

@@ -98,20 +98,6 @@ void compare_options(std::int64_t step, int rank, const trace::Configuration& a,
                    !same_option(a.keys[i], a.values[i], other->second));
 }
 
-// Calls `compare`(step, rank, a, b) for the k-th events of a kind that both ranks have at a step.
-template <class T, class F>
-void for_each_in_both(const Pair& pair, F compare) {
-  const auto a = events_by_step<T>(pair.a), b = events_by_step<T>(pair.b);
-  for (const auto& [step, in_a] : a) {
-    const auto in_b = b.find(step);
-    if (in_b == b.end()) continue;
-    const auto ranks = pair.same_ranks ? in_a.size() : std::size_t{1};
-    for (std::size_t r = 0; r < ranks; ++r)
-      for (std::size_t i = 0; i < std::min(in_a[r].size(), in_b->second[r].size()); ++i)
-        compare(step, pair.same_ranks ? pair.a.numbers[r] : -1, *in_a[r][i], *in_b->second[r][i]);
-  }
-}
-
 }  // namespace
 
 void compare_modes(const Pair& pair, Ledger& ledger) {
@@ -120,12 +106,10 @@ void compare_modes(const Pair& pair, Ledger& ledger) {
   for (const auto& [step, in_a] : a) {
     const auto in_b = b.find(step);
     if (in_b == b.end() || step >= pair.updates()) continue;
-    const auto ranks = pair.same_ranks ? in_a.size() : std::size_t{1};
-    for (std::size_t r = 0; r < ranks; ++r) {
+    for (std::size_t r = 0; r < pair.ranks(); ++r) {
       const auto of_a = modes_text(in_a[r]), of_b = modes_text(in_b->second[r]);
       if (!of_a.empty() && !of_b.empty())
-        ledger.texts(step, pair.same_ranks ? pair.a.numbers[r] : -1, "mode of the forwards", of_a,
-                     of_b, of_a != of_b);
+        ledger.texts(step, pair.rank(r), "mode of the forwards", of_a, of_b, of_a != of_b);
     }
   }
 }

@@ -11,7 +11,6 @@ namespace lockstep::compare {
 namespace {
 
 using Summaries = std::vector<trace::Summary>;
-constexpr std::int64_t kBefore = -1;
 
 bool is_finite(const trace::Summary& summary) {
   return std::isfinite(summary.norm);
@@ -48,8 +47,8 @@ struct Values {
   std::set<std::int64_t> calm = {};  // steps after which the parameters agree
 };
 
-// What a distance is measured by. A tensor whose values cancel is small beside the rounding of what it is made of, so a
-// gradient is measured by all gradients, and a parameter at least by a part of all.
+// What a distance is divided by. A gradient whose terms cancel is smaller than their rounding, so a gradient's distance is
+// divided by the norm of all gradients, and a parameter's at least by a part of all parameters' norm.
 double scale_of(Quantity quantity, const trace::Summary& a, const trace::Summary& b, double all) {
   constexpr double kPart = 0.01;
   const auto own = std::max(a.norm, b.norm);
@@ -70,7 +69,7 @@ void compare_values(const Pair& pair, std::int64_t step, int rank, const Values&
       continue;
     }
     if (x.hash == y.hash && x.hash != 0) continue;
-    if (!is_finite(x)) {  // NaNs in both: how many, nobody knows
+    if (!is_finite(x)) {  // in both: a summary does not say which values
       ledger.rounding();
       continue;
     }
@@ -128,13 +127,10 @@ void compare_events(const Pair& pair, std::int64_t from, std::int64_t until, con
   for (const auto& [step, in_a] : a) {
     const auto in_b = b.find(step);
     if (step < from || step > until || in_b == b.end()) continue;
-    const auto ranks = pair.same_ranks ? in_a.size() : std::size_t{1};
-    for (std::size_t r = 0; r < ranks; ++r) {
+    for (std::size_t r = 0; r < pair.ranks(); ++r) {
       const auto* x = last_of(in_a, r);
       const auto* y = last_of(in_b->second, r);
-      if (x && y)
-        compare_values(pair, step, pair.same_ranks ? pair.a.numbers[r] : -1, how, x->values,
-                       y->values, ledger);
+      if (x && y) compare_values(pair, step, pair.rank(r), how, x->values, y->values, ledger);
     }
     if (pair.same_ranks || !replicated) continue;
     compare_replicas(pair.a, 'A', step, in_a, how, ledger);

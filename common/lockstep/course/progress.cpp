@@ -147,9 +147,7 @@ std::string hash_of_sources(const std::filesystem::path& lesson_folder) {
   std::uint64_t hash = 0;
   for (const auto& file : files)
     hash = hash_text(read_file(file), hash_text(file.filename().string(), hash));
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
-  return text;
+  return hexadecimal(hash);
 }
 
 }  // namespace lockstep::course

@@ -25,6 +25,12 @@ std::string ranks_text(const std::vector<int>& ranks, const char* one, const cha
   return lockstep::ranks_text(ranks) + " " + (ranks.size() == 1 ? one : several);
 }
 
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::string text = "[";
+  for (const auto size : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+  return text + "]";
+}
+
 std::int64_t elements_of(const std::vector<std::int64_t>& shape) {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }

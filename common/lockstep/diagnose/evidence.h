@@ -34,6 +34,7 @@ std::vector<int> odd_ones_out(const std::vector<int>& ranks, const std::vector<K
   return odd;
 }
 
+std::string shape_text(const std::vector<std::int64_t>& shape);  // "[2, 3]"
 std::int64_t elements_of(const std::vector<std::int64_t>& shape);
 std::int64_t elements_of(const trace::Model& model);      // its parameters
 std::int64_t elements_of(const trace::Collective& call);  // over all its tensors

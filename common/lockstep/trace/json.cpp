@@ -1,6 +1,6 @@
+#include <lockstep/base/hash.h>
 #include <lockstep/trace/json.h>
 
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
@@ -20,11 +20,7 @@ class JsonFields {
   json fields = json::object();
 
  private:
-  static json to_json(std::uint64_t hash) {
-    char text[17];
-    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
-    return text;
-  }
+  static json to_json(std::uint64_t hash) { return hexadecimal(hash); }
   template <class T>
   requires(std::is_arithmetic_v<T> && !std::is_same_v<T, std::uint64_t>) static json
       to_json(T value) {

@@ -158,10 +158,8 @@ std::string describe(const Run& run, const Difference& difference) {
 
 std::string shape_of(const trace::Model& model, std::size_t tensor) {
   if (tensor >= model.shapes.size()) return "nothing";
-  std::string text = "[";
-  for (const auto size : model.shapes[tensor])
-    text += (text.size() > 1 ? ", " : "") + std::to_string(size);
-  return text + "] " + (tensor < model.dtypes.size() ? model.dtypes[tensor] : "");
+  return shape_text(model.shapes[tensor]) + " " +
+         (tensor < model.dtypes.size() ? model.dtypes[tensor] : "");
 }
 
 bool are_unequal(const std::vector<Vector>& gradients) {
