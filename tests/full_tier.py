@@ -21,8 +21,7 @@ phase by phase, so that a phase run alone replaces its own entry only.
   consumer     another project that takes this one as a subdirectory, as docs/library.md shows
   install      pip builds and installs the Python package, for the torch that is set up and for LibTorch 2.15.0: it
                names a fault, passes its own tests, and refuses the other torch
-  unseen       small changes to right Python programs: by oracles that see no trace, each is the fault, or as harmless,
-               as it is said to be
+  unseen       small changes to right Python programs: oracles that see no trace confirm which are faults, and which harmless
   pictures     what the lessons' pictures are drawn from, measured again: all but the times is as it was written
 
 Tests that the quick tier leaves out, by their names in ctest:

@@ -58,6 +58,10 @@ def verdict(truth, found):
     return "named beside another" if others else "exact"
 
 
+def told(found):
+    return [(one["severity"][0], one["pitfall"], one["ranks"], one["step"]) for one in found]
+
+
 def score(verdicts):
     return {one: verdicts.count(one) for one in VERDICTS} | {"of": len(verdicts)}
 
@@ -74,7 +78,7 @@ def main():
         code, found = watched(PROGRAMS / f"{name}.py", truth.get("attempts", 1))
         results[name] = {"truth": truth, "exit": code, "found": found, "verdict": verdict(truth, found)}
         print(f"{name}: {results[name]['verdict']}: {truth['pitfall']} {truth.get('ranks')}; exit {code}; "
-              f"{[(one['severity'][0], one['pitfall'], one['ranks'], one['step']) for one in found]}", flush=True)
+              f"{told(found)}", flush=True)
         report[key]["score"] = score([one["verdict"] for one in results.values()])
         REPORT.write_text(json.dumps(report, indent=1) + "\n")
     print(report[key]["score"])

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-from faults_of_others import HERE, score, started, verdict, watched
+from faults_of_others import HERE, score, started, told, verdict, watched
 from package import environment
 
 sys.path.insert(0, str(HERE / "twins"))
@@ -61,10 +61,6 @@ def totals(part):
     return {"all": score([one["verdict"] for one in broken]),
             "without a call": score([one["verdict"] for one in broken if not one["truth"].get("calls")]),
             "right programs": {"false alarms": right.count("false alarm"), "of": len(right)}}
-
-
-def told(found):
-    return [(one["severity"][0], one["pitfall"], one["ranks"], one["step"]) for one in found]
 
 
 def main():

@@ -26,6 +26,7 @@ import tempfile
 import time
 
 import torch
+from start import numbered
 
 HERE = pathlib.Path(__file__).resolve().parent
 PROGRAMS = HERE / "unseen"
@@ -61,9 +62,8 @@ def text(edit):
 
 
 def be_rank(rank, port, program, folder):
-    """In a process of its own, which has torch imported already: what start.py and Python would do."""
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(RANKS), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(RANKS),
-                      MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    """In a process of its own, which has torch imported already, as start.py would start it."""
+    os.environ.update(numbered(rank, RANKS, 1), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     output = os.open(f"{folder}/output_{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(output, 1)
     os.dup2(output, 2)
@@ -151,7 +151,7 @@ def verdict(edit, found):
     return "noticed" if violations else "silent"
 
 
-def score(watched, key, names):
+def score(watched, told, key, names):
     every, path = edits(), MEASURED / "unseen.json"
     if not any(one["names"] for one in every.values() if one["kind"] == "fault"):
         sys.exit('fill in the faults\' "names" first')
@@ -167,8 +167,7 @@ def score(watched, key, names):
             code, found = watched(program, ATTEMPTS.get(edit["base"], 1))
         results[name] = {"kind": edit["kind"], "class": edit.get("class"), "truth": edit.get("truth"),
                          "exit": code, "found": found, "verdict": verdict(edit, found)}
-        print(f"{name}: {results[name]['verdict']}; exit {code}; "
-              f"{[(one['severity'][0], one['pitfall'], one['ranks'], one['step']) for one in found]}", flush=True)
+        print(f"{name}: {results[name]['verdict']}; exit {code}; {told(found)}", flush=True)
         report[key]["score"] = {}
         for one in results.values():
             kind = report[key]["score"].setdefault(one["class"] or "benign", {})
@@ -181,11 +180,11 @@ def main():
     if "oracles" in sys.argv[1:2]:
         oracles(sys.argv[2:])
     else:
-        from faults_of_others import watched  # takes PACKAGE
+        from faults_of_others import told, watched  # takes PACKAGE
         what, key, *names = sys.argv[1:]
         if what != "score" or key not in ("first", "later"):
             sys.exit(__doc__)
-        score(watched, key, names)
+        score(watched, told, key, names)
 
 
 if __name__ == "__main__":

@@ -33,17 +33,10 @@ import runs
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MARGIN = 10
 OLD_KERNELS = {"ATEN_CPU_CAPABILITY": "default", "MKL_ENABLE_INSTRUCTIONS": "SSE4_2", "ONEDNN_MAX_CPU_ISA": "SSE41"}
-WAYS = {
-    "again": {},
-    "kernels": OLD_KERNELS,
-    "ranks 1": {"world_size": 1},
-    "ranks 4": {"world_size": 4},
-}
-
-
+WAYS = {"again": (2, {}), "kernels": (2, OLD_KERNELS), "ranks 1": (1, {}), "ranks 4": (4, {})}  # ranks, environment
 TRAININGS = ["mlp sgd", "conv sgd", "norm adam", "mlp adam", "mlp sgd --bfloat16"]
-RUNS = {"1 rank": (1, [], {}), "2 ranks": (2, [], {}), "4 ranks": (4, [], {}), "2 ranks, small buckets": (2, ["--bucket-kb", "8"], {}),
-        "2 ranks, other kernels": (2, [], OLD_KERNELS)}
+RUNS = {"1 rank": (1, [], {}), "2 ranks": (2, [], {}), "4 ranks": (4, [], {}),
+        "2 ranks, small buckets": (2, ["--bucket-kb", "8"], {}), "2 ranks, other kernels": (2, [], OLD_KERNELS)}
 
 
 def watch(package, folder, ranks, arguments, environment):
@@ -72,6 +65,23 @@ def trainings(course, package, kept):
         for (a, of_a), (b, of_b) in itertools.combinations(folders.items(), 2):
             said, _ = runs.compare(course, of_a, of_b)
             yield {"program": training, "way": f"{a} and {b}", **judged(said)}
+
+
+def of_lessons(course, programs, kept, left_out):
+    """The pairs of each lesson's correct variants. `left_out` gets those whose other number of ranks is another training."""
+    for program in programs:
+        first = runs.record(program, kept / "first", "correct", 2)
+        for way, (ranks, environment) in WAYS.items():
+            where = kept / way.replace(" ", "_")
+            other = runs.record(program, where, "correct", ranks, **environment)
+            for name, run in first.items():
+                if run["outcome"] != "completed" or other.get(name, {}).get("outcome") != "completed":
+                    continue
+                said, _ = runs.compare(course, kept / "first" / program.name / name, where / program.name / name)
+                if ranks != 2 and not same_batches(said):
+                    left_out.append(f"{program.name}/{name}, {way}")
+                else:
+                    yield {"program": f"{program.name}/{name}", "way": way, **judged(said)}
 
 
 def judged(said):
@@ -107,25 +117,9 @@ def main():
     pairs, left_out = [], []
     with tempfile.TemporaryDirectory(prefix="lockstep-pairs-") as folder:
         kept = options.kept or pathlib.Path(folder)
-        for program in runs.programs_in(options.build / "bin"):
-            if wanted and program.name not in wanted:
-                continue
-            first = runs.record(program, kept / "first", "correct", 2)
-            for way, how in WAYS.items():
-                where = kept / way.replace(" ", "_")
-                other = runs.record(program, where, "correct", how.get("world_size", 2),
-                                    **{name: value for name, value in how.items() if name != "world_size"})
-                for name, run in first.items():
-                    if run["outcome"] != "completed" or other.get(name, {}).get("outcome") != "completed":
-                        continue
-                    said, _ = runs.compare(course, kept / "first" / program.name / name, where / program.name / name)
-                    if "world_size" in how and not same_batches(said):
-                        left_out.append(f"{program.name}/{name}, {way}")
-                        continue
-                    pairs.append({"program": f"{program.name}/{name}", "way": way, **judged(said)})
-                    print(f"{program.name}/{name}, {way}: {pairs[-1]['answer']} {pairs[-1]['first'] or ''} "
-                          f"{max(pairs[-1]['largest'].values(), default=0):.3f}", flush=True)
-        for pair in trainings(course, options.package, kept) if options.package else []:
+        programs = [each for each in runs.programs_in(options.build / "bin") if not wanted or each.name in wanted]
+        watched = trainings(course, options.package, kept) if options.package else []
+        for pair in itertools.chain(of_lessons(course, programs, kept, left_out), watched):
             pairs.append(pair)
             print(f"{pair['program']}, {pair['way']}: {pair['answer']} {pair['first'] or ''} "
                   f"{max(pair['largest'].values(), default=0):.3f}", flush=True)
