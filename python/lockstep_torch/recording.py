@@ -42,6 +42,7 @@ class Recording:
         self.queues: weakref.WeakKeyDictionary[Any, deque[list[int]]] = weakref.WeakKeyDictionary()
         self.hooked: Any = WeakIdKeyDictionary()  # parameters
         self.looks_at_gradients = True  # in this step
+        self.beside: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()  # hooks of modules
         self.backends: list[tuple[Any, Any]] = []  # the recorder's, and torch's inside of it
         self.groups: set[str] = set()  # that this rank began to join
         self.optimizers: weakref.WeakKeyDictionary[Any, tuple[Any, list[int]]] = weakref.WeakKeyDictionary()
@@ -179,7 +180,7 @@ def end(goes_on: bool) -> None:
     global recording, ended
     trace_ends(goes_on)
     if recording is not None:
-        for hook in recording.hooked.values():
+        for hook in (*recording.hooked.values(), *recording.beside.values()):
             hook.remove()
     recording, ended = None, True
 

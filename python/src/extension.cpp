@@ -269,6 +269,15 @@ PYBIND11_MODULE(_extension, module) {
           [](Rank& rank, Optimizer& of) { rank.recorder().update_ended(*of.optimizer); },
           Unlocked())
       .def(
+          "inputs",
+          [](Rank& rank, const std::vector<at::Tensor>& inputs) { rank.recorder().inputs(inputs); },
+          Unlocked())
+      .def(
+          "outside",
+          [](Rank& rank, const std::string& holder, const std::string& name,
+             const at::Tensor& parameter) { rank.recorder().outside(holder, name, parameter); },
+          Unlocked())
+      .def(
           "parameters_change",
           [](Rank& rank) { rank.recorder().told([](record::Probes& probes) { probes.flush(); }); },
           Unlocked())

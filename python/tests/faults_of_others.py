@@ -42,7 +42,7 @@ def watched(program, attempts, **environment):
         said = run([*LOCKSTEP, "diagnose", "--json", traces], DEADLINE_S)
         if not said.stdout:
             sys.exit(f"{program.name}: {code}, {sorted(traces.glob('*'))}: {said.stderr}")
-        return code, [{key: one.get(key) for key in ("severity", "pitfall", "ranks", "step")}
+        return code, [{key: one.get(key) for key in ("severity", "pitfall", "ranks", "step", "after") if key in one}
                        for one in json.loads(said.stdout)["findings"]]
 
 

@@ -133,6 +133,21 @@ class Hooks(unittest.TestCase):
         list(DataLoader(data, batch_size=2))  # another epoch's
         self.assertEqual(rank.settings["loader"]["batch_size" + of], "4")
 
+    def test_a_module_beside_the_model_is_told_once_it_is_called_and_the_model_s_inputs_where_nobody_wrapped_it(self):
+        rank = self.here.begin(0, 2)
+        model, target, unused = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            inputs = torch.ones(4, 2)
+            (model(inputs) - target(inputs).detach()).sum().backward()
+            optimizer.step()
+        told = [(holder, name) for holder, name, _ in rank.calls["outside"]]
+        self.assertEqual(told, [("Linear", "weight"), ("Linear", "bias")])
+        self.assertIs(rank.calls["outside"][0][2].untyped_storage()._cdata, target.weight.untyped_storage()._cdata)
+        self.assertEqual(len(rank.calls["inputs"]), 2)  # from the first update on
+        del unused
+        self.assertFalse(target._forward_pre_hooks)
+
     def test_a_schedule_is_told_as_it_is_made(self):
         optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
         StepLR(optimizer, step_size=7)  # before anybody knows the rank

@@ -145,7 +145,9 @@ def verdict(edit, found):
     every = list(range(RANKS))
     ranks = [every if truth["ranks"] == "all" else truth["ranks"], *([every] if truth.get("either") else [])]
     for one in violations:
-        near = truth["step"] is None or (one["step"] is not None and abs(one["step"] - truth["step"]) <= STEPS_APART)
+        first = one.get("after", one["step"])  # it began after that one, which is the last that was looked at before
+        near = truth["step"] is None or (one["step"] is not None
+                                         and first - STEPS_APART <= truth["step"] <= one["step"] + STEPS_APART)
         if one["ranks"] in ranks and near:
             return "noticed, ranks and step right"
     return "noticed" if violations else "silent"

@@ -126,6 +126,62 @@ TEST_P(Replicas, AveragedWhereNobodyLooksAreRight) {
   }
 }
 
+// Every rank tells, right before each update but the first, what has become of the last one's parameters.
+trace::Trace looked_at_before_updates(trace::Trace trace, const trace::BeforeUpdate& found) {
+  for (auto& rank : trace.ranks)
+    for (auto event = rank.events.begin(); event != rank.events.end(); ++event)
+      if (event->step >= 1 && event->is<trace::ReducedGradients>())
+        event = rank.events.insert(event, {.step = event->step, .payload = found}) + 1;
+  return trace;
+}
+
+// A collective as large as the parameters after each update, in front of the next one's gradients.
+trace::Trace with_one_between_updates(trace::Trace trace) {
+  for (auto& rank : trace.ranks) {
+    std::int64_t sequence = 0;
+    for (auto event = rank.events.begin(); event != rank.events.end(); ++event)
+      if (event->is<trace::Parameters>() && event->step >= 0)
+        event = rank.events.insert(event + 1,
+                                   {.step = event->step + 1,
+                                    .payload = trace::Collective{
+                                        0, ++sequence, "0", "allreduce", "sum", -1, "float", {9}}});
+  }
+  return trace;
+}
+
+TEST_P(Replicas, ThatCollectivesLeftAsTheyWereAreNotAveraged) {
+  const auto trace = with_one_between_updates(local_steps(GetParam()).run());
+  EXPECT_EQ(state(trace, "no-gradient-sync"), State::not_triggered);
+  expect_only(looked_at_before_updates(trace, {.changed = false, .values = {}}), "no-gradient-sync",
+              all_ranks(GetParam()), 0);
+}
+
+TEST_P(Replicas, ThatAreEqualBeforeTheNextUpdateAreAveraged) {
+  const auto trace = with_one_between_updates(local_steps(GetParam()).run());
+  const auto averaged = summarize(draw_values(5, 5, 5));
+  expect_nothing(looked_at_before_updates(trace, {.changed = true, .values = averaged}));
+  EXPECT_EQ(state(looked_at_before_updates(trace, {.changed = true, .values = averaged}),
+                  "no-gradient-sync"),
+            State::clean);
+}
+
+// The gradients were reduced until then, and nothing as large came afterwards.
+TEST_P(Replicas, ThatNothingBringsTogetherAgainAreApart) {
+  Job job(GetParam());
+  job.has_engine = false;
+  auto trace = with_collectives(job.run(), "allreduce", {9}, 0, 1);
+  job.reduce = false;
+  const auto later = job.run();
+  for (std::size_t r = 0; r < trace.ranks.size(); ++r) {
+    for (std::size_t e = 0; e < later.ranks[r].events.size(); ++e)
+      if (trace.ranks[r].events[e].step >= 2) trace.ranks[r].events[e] = later.ranks[r].events[e];
+    std::erase_if(trace.ranks[r].events, [](const trace::Event& event) {
+      return event.is<trace::Collective>() && event.step > 2;
+    });
+  }
+  expect_only(trace, "replicas-diverged", all_ranks(GetParam()), 2);
+}
+
 TEST_P(Replicas, AveragedInLargePiecesAreRight) {
   auto trace = local_steps(GetParam()).run();
   for (auto [step, model] : each<trace::Model>(trace)) model.shapes = {{500}, {500}};

@@ -68,6 +68,25 @@ TEST_P(Setup, OfTheEngineIsNamedAndWhatMayBeAChoiceIsAdvice) {
   }
 }
 
+TEST_P(Setup, OfEachRanksOnlyLoaderIsComparedWhateverItsSize) {
+  const auto loading = [&](int loaders) {
+    auto trace = Job(GetParam()).run();
+    for (auto& rank : trace.ranks)
+      for (int loader = 0; loader < loaders; ++loader) {
+        const auto of =
+            " of the loader of " + std::to_string(300 + 10 * loader + rank.participant.rank);
+        record(rank, 0,
+               trace::Configuration{"loader",
+                                    {"batch_size" + of + " samples", "drop_last" + of + " samples"},
+                                    {rank.participant.rank == 1 ? "8" : "16", "False"}});
+      }
+    return trace;
+  };
+  expect_only(loading(1), "configuration-differs", odd_one_out(GetParam(), 1), 0, Severity::advice);
+  EXPECT_NE(evidence(loading(1)).find("batch_size of the loader is 16"), std::string::npos);
+  expect_nothing(loading(2));
+}
+
 TEST_P(Setup, OfTheOptimizerAccountsForUpdatesThatDiffer) {
   auto trace = configured("optimizer", "group 0.weight_decay",
                           [](int rank) { return rank == 1 ? "0.1" : "0"; });
@@ -162,7 +181,19 @@ TEST_P(Setup, InputsThatVaryAsMuchOnOneRankAreNoFinding) {
       fed([](int rank, int step) { return images(step, 0.02 * rank, 1 + 0.01 * rank); }));
   expect_nothing(
       fed([](int rank, int step) { return images(step, rank == 1 && step == 2 ? 5 : 0); }));
-  expect_nothing(fed([](int, int step) { return images(step, 0, 0); }));
+  expect_nothing(fed([](int rank, int step) { return images(step, 0.001 * rank, 0); }));
+}
+
+TEST_P(Setup, InputsThatAreTheSameOnAllRanksAreNamed) {
+  const auto same = [](int, int step) { return images(step); };
+  expect_only(fed(same), "same-inputs", all_ranks(GetParam()), 0);
+  EXPECT_NE(evidence(fed(same)).find("each of 4 steps"), std::string::npos) << evidence(fed(same));
+  // One batch again and again; too few steps; once another one on one rank; ranks that train on their own.
+  expect_nothing(fed([](int, int step) { return images(step % 2); }));
+  expect_nothing(fed(same, 2));
+  expect_nothing(fed([](int rank, int step) { return images(step, step == 3 ? 0.01 * rank : 0); }));
+  const auto apart = without<trace::Engine>(without<trace::LocalGradients>(fed(same)));
+  EXPECT_EQ(state(apart, "same-inputs"), State::not_triggered);
 }
 
 TEST_P(Setup, InputsThatAreConstantOnOneRankAreAdvice) {

@@ -36,6 +36,19 @@ TEST_P(ShardingOfAStream, ThatEveryRankReadsOnceIsNamed) {
               0);
 }
 
+TEST_P(ShardingOfAStream, OfWhichRanksTakeSharesOfDifferentOrdersIsAdvice) {
+  const auto shares = [w = GetParam()](int rank, int pass) {
+    auto ids = permutation(96, 10 * pass + rank);
+    ids.resize(static_cast<std::size_t>(96 / w));
+    return ids;
+  };
+  const auto trace = stream_of(GetParam(), shares).run();
+  expect_only(trace, "shards-overlap", all_ranks(GetParam()), 0, diagnose::Severity::advice);
+  auto alone = stream_of(GetParam(), shares);
+  alone.has_engine = false;
+  EXPECT_EQ(state(alone.run(), "shards-overlap"), State::not_triggered);
+}
+
 TEST_P(ShardingOfAStream, IsNoMatterForRanksThatTrainOnTheirOwn) {
   auto job = stream_of(GetParam(), in_file_order);
   job.has_engine = false;

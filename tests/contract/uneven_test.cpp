@@ -118,6 +118,17 @@ TEST_P(Uneven, BatchesOfSeveralPassesAreNamedWhereTheyBeginToDiffer) {
               testing::StartsWith("in pass 2 ranks have from 3 to 4 batches; rank 0 is at batch "));
 }
 
+// It counts something over the ranks before its forward, with which a batch is recorded.
+TEST_P(Uneven, BatchesAreNamedWhereTheRankThatHasMoreWaitsBeforeItsForward) {
+  auto trace = job(3).run();
+  auto& events = trace.ranks[0].events;
+  const auto last = std::find_if(events.rbegin(), events.rend(), [](const auto& event) {
+    return event.template is<trace::Samples>();
+  });
+  events.erase(std::prev(last.base()));
+  expect_only(trace, "uneven-batches", odd_one_out(GetParam(), 0), 3);
+}
+
 TEST_P(Uneven, BatchesAreNamedWhereTheOthersLeftWithoutAWord) {
   auto wrong = job(1);
   wrong.leaves_by_barrier = false;

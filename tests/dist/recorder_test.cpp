@@ -253,6 +253,63 @@ TEST(Recorder, WithoutAnEngineTheOptimizersParametersAreTheModel) {
               ElementsAre("no-gradient-sync"));
 }
 
+// A scale beside the model, which the engine does not know: each rank's own gradient moves it.
+TEST(Recorder, WhatAnOptimizerHoldsBesideTheModelIsTold) {
+  const auto trace = record([](const ProcessGroupPtr& group, const TensorData& data) {
+    auto net = seeded(3, [] { return Mlp(12, 24, 4); });
+    DistributedDataParallel<Mlp> model(net, group);
+    const auto scale = torch::ones({}, torch::requires_grad());
+    auto parameters = model.parameters();
+    parameters.push_back(scale);
+    SGD optimizer(parameters, 0.05);
+    for (const auto& ids : sampler_of(group).batches(kBatch)) {
+      const auto batch = take(data, ids);
+      optimizer.zero_grad();
+      cross_entropy(model(batch.inputs) * scale, batch.targets).mean().backward();
+      optimizer.step();
+    }
+  });
+  EXPECT_THAT(names_of(diagnose::diagnose(trace)), ElementsAre("outside-parameters-differ"));
+  const auto told = all<trace::OutsideParameters>(trace.ranks[0]);
+  ASSERT_THAT(told, SizeIs(3));
+  EXPECT_THAT(told[0].names, ElementsAre("parameter_4"));
+  EXPECT_EQ(all<trace::Model>(trace.ranks[0]).at(0).names.size(), 4u);
+}
+
+TEST(Recorder, WhetherAnythingChangesTheParametersBetweenUpdatesIsTold) {
+  const auto by_hand = [](bool averages) {
+    return [averages](const ProcessGroupPtr& group, const TensorData& data) {
+      auto net = seeded(3, [] { return Mlp(12, 24, 4); });
+      SGD optimizer(net->parameters(), 0.05);
+      for (const auto& ids : sampler_of(group).batches(kBatch)) {
+        const auto batch = take(data, ids);
+        optimizer.zero_grad();
+        cross_entropy(net->forward(batch.inputs), batch.targets).mean().backward();
+        optimizer.step();
+        const torch::NoGradGuard no_grad;
+        for (auto& parameter : net->parameters()) {
+          auto mean = parameter.detach().clone();
+          all_reduce(*group, mean);
+          if (averages) parameter.copy_(mean / kRanks);
+        }
+      }
+    };
+  };
+  for (const bool averages : {true, false}) {
+    const auto trace = record(by_hand(averages));
+    std::vector<bool> changed;
+    for (const auto& before : all<trace::BeforeUpdate>(trace.ranks[0])) {
+      changed.push_back(before.changed);
+      EXPECT_THAT(before.values, SizeIs(before.changed ? 4 : 0));
+    }
+    EXPECT_THAT(changed, ElementsAre(false, averages, averages));
+    // What is reduced to no effect is not taken for an average.
+    EXPECT_THAT(
+        names_of(diagnose::diagnose(trace)),
+        averages ? std::vector<std::string>{} : std::vector<std::string>{"no-gradient-sync"});
+  }
+}
+
 // A step on these samples, which the program takes out of its data by itself.
 template <class Ids, class Model, class Optimizer>
 void step_on(const Ids& ids, Model& model, Optimizer& optimizer, const TensorData& data) {

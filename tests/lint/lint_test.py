@@ -53,7 +53,7 @@ NOT_FOR_DETECTORS = {"filesystem", "fstream", "iostream", "cstdlib", "ctime", "r
                      "lockstep/trace/attempts.h", "lockstep/trace/json.h", "lockstep/trace/writer.h"}
 OUTSIDE_THE_TRACE = re.compile(r"\b(?:std::filesystem|getenv|ifstream|trace::read\w*|trace_file|launcher_file)\b")
 # What a detector may compare a text with: words that the trace's own definition has.
-TRACE_WORDS = ("trace/event.h", "trace/job_event.h", "trace/place_event.h", "trace/trace.md")
+TRACE_WORDS = ("trace/event.h", "trace/checkpoint_event.h", "trace/job_event.h", "trace/place_event.h", "trace/trace.md")
 # And names that PyTorch gives operations and types.
 PYTORCH_WORDS = {"allgather", "alltoall", "barrier", "recv", "reduce", "scatter", "send", "bfloat16", "float", "float16"}
 LEAST_NEAR_MISSES = 40

@@ -1,5 +1,6 @@
 #include <lockstep/record/configuration.h>
 #include <lockstep/record/content.h>
+#include <lockstep/record/held_parameters.h>
 #include <lockstep/record/probes.h>
 #include <lockstep/record/recorder.h>
 
@@ -12,14 +13,6 @@
 
 namespace lockstep::record {
 namespace {
-
-std::vector<trace::Summary> summarize_all(const std::vector<at::Tensor>& tensors) {
-  std::vector<trace::Summary> values;
-  values.reserve(tensors.size());
-  for (const auto& tensor : tensors)
-    values.push_back(tensor.defined() ? summarize(tensor) : trace::Summary{});
-  return values;
-}
 
 bool has_gradient(const at::Tensor& parameter) {
   const auto& gradient = parameter.grad();
@@ -83,6 +76,7 @@ class Probes::Impl {
         writer->record(std::move(set_up));
     }
     attached = std::move(model);
+    held.forget();
     local.assign(parameters.size(), {});
     may_be_cleared.assign(parameters.size(), false);
     for (std::size_t i = 0; options.hooks && i < parameters.size(); ++i)
@@ -138,8 +132,13 @@ class Probes::Impl {
     writer->record(trace::ReducedGradients{summarize_all(gradients())});
   }
 
+  void record_held() {
+    if (attached) held.record(*writer, parameters);
+    held.record_outside(*writer);
+  }
+
   void record_parameters() {
-    if (attached) writer->record(trace::Parameters{summarize_all(parameters)});
+    record_held();
     record_buffers();
   }
 
@@ -149,7 +148,7 @@ class Probes::Impl {
     if (!update || !attached) return;
     const auto step = writer->step();
     writer->set_step(*update);
-    writer->record(trace::Parameters{summarize_all(parameters)});
+    record_held();
     writer->set_step(step);
   }
 
@@ -168,6 +167,7 @@ class Probes::Impl {
   std::set<const torch::optim::Optimizer*> optimizers;  // whose configuration was recorded
   std::vector<std::string> buffer_names;
   std::vector<at::Tensor> parameters, buffers;
+  HeldParameters held;
   std::mutex local_mutex;
   std::vector<at::Tensor> local;  // the gradients since the last update; undefined where none came
   // By a zero_grad() since the parameter's last gradient. It may have been another model's.
@@ -294,7 +294,14 @@ void Probes::zero_grad(const std::string& by) {
 }
 
 void Probes::gradients_ready() {
-  if (impl_ && impl_->attached && impl_->values_wanted()) impl_->record_gradients();
+  if (!impl_ || !impl_->attached || !impl_->values_wanted()) return;
+  impl_->held.record_before_update(*impl_->writer, impl_->parameters);
+  impl_->record_gradients();
+}
+
+void Probes::outside(const std::string& holder, const std::string& name,
+                     const at::Tensor& parameter) {
+  if (impl_) impl_->held.add_outside(holder, name, parameter);
 }
 
 void Probes::updated(const torch::optim::Optimizer& optimizer) {

@@ -61,6 +61,10 @@ class Probes {
   // first step.
   void start();
 
+  // Parameters that the training goes by and that attach() was not given, such as a target network's: recorded with
+  // the others from now on. Those of a holder that is known are added to it, each once.
+  void outside(const std::string& holder, const std::string& name, const at::Tensor& parameter);
+
   // `inputs` and `targets` hold the samples this rank can reach, `ids` their global ids in index
   // order.
   void dataset(const std::string& phase, const at::Tensor& inputs, const at::Tensor& targets,
@@ -90,7 +94,9 @@ class Probes {
   // Right before the attached module's gradients are cleared by a call of `by`: "optimizer",
   // "module", or "tensor" where each gradient is set to zero in place. It may be a call that clears another module's.
   void zero_grad(const std::string& by);
-  void gradients_ready();  // after backward and every reduction, before the optimizer
+  // After backward and every reduction, before the optimizer. Also tells whether anything has changed the parameters
+  // since the last update, if that one's were recorded.
+  void gradients_ready();
   // After it: the learning rates, parameters and buffers, and once the optimizer's Configuration. The step advances;
   // where a Recorder listens, also with each update of the others that join() takes this rank through. On a step that
   // is not probed, the parameters are recorded later, at pass_end("train"), forward(false), a checkpoint's

@@ -154,6 +154,10 @@ void Recorder::forward_ended(torch::nn::Module& module) {
   });
 }
 
+void Recorder::inputs(const std::vector<at::Tensor>& inputs) {
+  hear([&] { probes_.inputs(inputs); });
+}
+
 void Recorder::average(const std::string& name, const at::Tensor& own, std::int64_t count,
                        const at::Tensor& used) {
   hear([&] { probes_.average(name, own, count, used); });
@@ -166,18 +170,36 @@ void Recorder::sync_gradients(bool wanted) {
 void Recorder::optimizer_made(torch::optim::Optimizer& optimizer) {
   const Lock lock(mutex_);
   model_has_optimizer_ |= moves_model(optimizer);
-  if (has_model_) return;
-  const auto parameters = parameters_of(optimizer);
-  of_optimizers_.insert(of_optimizers_.end(), parameters.begin(), parameters.end());
+  for (const auto& parameter : parameters_of(optimizer))
+    if (!is_of_model(parameter)) of_optimizers_.push_back(parameter);
+  find_outside();
+}
+
+bool Recorder::is_of_model(const at::Tensor& parameter) const {
+  return std::any_of(parameters_.begin(), parameters_.end(), [&](const auto& known) {
+    return known.first == parameter.unsafeGetTensorImpl();
+  });
+}
+
+// What the optimizers hold beside the model.
+void Recorder::find_outside() {
+  if (!started_ || sharded_) return;
+  for (; looked_at_ < of_optimizers_.size(); ++looked_at_) {
+    const auto& parameter = of_optimizers_[looked_at_];
+    if (!is_of_model(parameter) && parameter.requires_grad())
+      probes_.outside("optimizers", "parameter_" + std::to_string(looked_at_), parameter);
+  }
+}
+
+void Recorder::outside(const std::string& holder, const std::string& name,
+                       const at::Tensor& parameter) {
+  hear([&] { probes_.outside(holder, name, parameter); });
 }
 
 bool Recorder::moves_model(const torch::optim::Optimizer& optimizer) const {
   for (const auto& group : optimizer.param_groups())
     for (const auto& parameter : group.params())
-      if (std::any_of(parameters_.begin(), parameters_.end(), [&](const auto& known) {
-            return known.first == parameter.unsafeGetTensorImpl();
-          }))
-        return true;
+      if (is_of_model(parameter)) return true;
   return false;
 }
 
@@ -194,6 +216,7 @@ void Recorder::find_model() {
                               of_optimizers_[i].requires_grad());
   probes_.attach(module);
   has_model_ = true;
+  looked_at_ = of_optimizers_.size();
 }
 
 // ---- a step ----
@@ -206,6 +229,7 @@ void Recorder::begin() {
   if (const auto model = wrapped_.lock())
     if (auto modes = modes_of(*model); !modes.keys.empty()) writer_->record(std::move(modes));
   started_ = true;
+  find_outside();
 }
 
 void Recorder::loss(const at::Tensor& per_sample, const at::Tensor&, const at::Tensor&) {
@@ -330,52 +354,6 @@ void Recorder::training_state(const std::string& moment, const ValueOf<at::Tenso
     end_pass();
     probes.tell(state);
   });
-}
-
-// ---- what only the program knows ----
-
-void intent(const trace::Intent& intent) {
-  if (const auto current = recorder_here())
-    current->told([&](Probes& probes) { probes.intent(intent); });
-}
-
-void metric(const std::string& name, const std::string& phase, double sum, double count) {
-  if (const auto current = recorder_here())
-    current->told([&](Probes& probes) { probes.metric(name, phase, sum, count); });
-}
-
-void decision(const std::string& name, std::int64_t value) {
-  if (const auto current = recorder_here())
-    current->told([&](Probes& probes) { probes.decision(name, value); });
-}
-
-void random_numbers(const std::vector<std::int64_t>& ids, const at::Tensor& numbers) {
-  if (const auto current = recorder_here())
-    current->told([&](Probes& probes) {
-      // A loader draws the first batch's numbers before the model's first step.
-      if (const auto writer = current->writer(); writer->step() < 0) writer->set_step(0);
-      probes.random_numbers(ids, numbers);
-    });
-}
-
-void training_state(const std::string& moment, const ValueOf<at::Tensor>::Dict& parts) {
-  if (const auto current = recorder_here()) current->training_state(moment, parts);
-}
-
-void inputs(const std::vector<at::Tensor>& inputs) {
-  if (const auto current = recorder_here())
-    current->told([&](Probes& probes) { probes.inputs(inputs); });
-}
-
-void average(const std::string& name, const at::Tensor& own, std::int64_t count,
-             const at::Tensor& used) {
-  if (const auto current = recorder_here())
-    current->told([&](Probes& probes) { probes.average(name, own, count, used); });
-}
-
-void async_result(const std::string& name, const std::string& moment, const at::Tensor& result) {
-  if (const auto current = recorder_here())
-    current->told([&](Probes& probes) { probes.async_result(name, moment, result); });
 }
 
 }  // namespace lockstep::record

@@ -60,6 +60,11 @@ class Recorder final : public Observer {
   // As Probes::training_state. Ends a pass that is done.
   void training_state(const std::string& moment, const ValueOf<at::Tensor>::Dict& parts);
 
+  // What a model that no engine has wrapped is given by a training forward.
+  void inputs(const std::vector<at::Tensor>& inputs);
+  // As Probes::outside.
+  void outside(const std::string& holder, const std::string& name, const at::Tensor& parameter);
+
   void group(const std::string& action, const std::string& name,
              const std::vector<int>& ranks) override;
   void wrapping(torch::nn::Module& module) override;
@@ -110,6 +115,8 @@ class Recorder final : public Observer {
   void fail(const std::exception& error);
   bool moves_model(const torch::optim::Optimizer& optimizer) const;
   bool is_of_another_model(const torch::optim::Optimizer& optimizer) const;
+  bool is_of_model(const at::Tensor& parameter) const;
+  void find_outside();
   void find_model();       // the optimizers' parameters, where no engine has wrapped one
   void begin();            // before the first step
   void gradients_ready();  // once a step
@@ -131,7 +138,9 @@ class Recorder final : public Observer {
   std::weak_ptr<torch::nn::Module> wrapped_;
   // The wrapped module's parameters, and which of them are trained, when they were looked at.
   std::vector<std::pair<const void*, bool>> parameters_;
-  std::vector<at::Tensor> of_optimizers_;
+  std::vector<at::Tensor>
+      of_optimizers_;          // but those that were of the wrapped module when they came
+  std::size_t looked_at_ = 0;  // of these, by find_outside()
   bool has_model_ = false, started_ = false;
   bool sharded_ = false;
   bool model_has_optimizer_ = false;  // one that tells

@@ -5,6 +5,7 @@
 // visit(); the writer, the reader and the JSON export all use that list.
 #pragma once
 
+#include <lockstep/trace/checkpoint_event.h>
 #include <lockstep/trace/ids.h>
 #include <lockstep/trace/job_event.h>
 #include <lockstep/trace/placement_event.h>
@@ -206,6 +207,29 @@ struct Parameters {
     v("values", values);
   }
 };
+// Right before an update, where the parameters after the last one were recorded: whether anything has changed them
+// since, and if so, to what.
+struct BeforeUpdate {
+  static constexpr const char* kName = "before_update";
+  bool changed = false;
+  std::vector<Summary> values;  // empty: as the last update left them
+  template <class V>
+  void visit(V& v) {
+    v("changed", changed), v("values", values);
+  }
+};
+// Parameters that are no part of Model and that the training goes by all the same: that an optimizer holds, or a module
+// that the program calls, such as a target network. Recorded with Parameters.
+struct OutsideParameters {
+  static constexpr const char* kName = "outside_parameters";
+  std::string holder;  // "optimizers", or the module's class
+  std::vector<std::string> names;
+  std::vector<Summary> values;
+  template <class V>
+  void visit(V& v) {
+    v("holder", holder), v("names", names), v("values", values);
+  }
+};
 struct Buffers {
   static constexpr const char* kName = "buffers";
   std::vector<std::string> names;
@@ -335,41 +359,6 @@ struct ScaledStep {
   }
 };
 
-// A checkpoint's file: the program begins to write it, has written it, or has read it or tried to.
-struct CheckpointFile {
-  static constexpr const char* kName = "checkpoint_file";
-  std::string action;         // "save_begin", "save_end", "load"
-  std::uint64_t file = 0;     // hash of its path, the same on all ranks that share the folder
-  std::uint64_t content = 0;  // hash of its bytes as they are then; 0 = not there, or not looked at
-  bool accepted = true;       // load: a whole checkpoint was read; false = refused, or not there
-  std::int64_t local_rank = 0;
-  std::string device;             // that this rank trains on
-  std::vector<std::string> from;  // load: the devices that the file's tensors were saved from
-  std::vector<std::string> to;    // load: and those they went to
-  std::vector<std::string> keys;  // load: the names in the model's state
-  template <class V>
-  void visit(V& v) {
-    v("action", action), v("file", file), v("content", content), v("accepted", accepted),
-        v("local_rank", local_rank), v("device", device), v("from", from), v("to", to),
-        v("keys", keys);
-  }
-};
-
-// What this rank's program holds, when all ranks have come to a checkpoint and when it goes on from
-// one: its parts ("model", "optimizer", "scheduler", "rng_state", "average"; those that it has), for
-// each a hash of its values and the devices its tensors are on.
-struct TrainingState {
-  static constexpr const char* kName = "training_state";
-  std::string moment;  // "saved", "resumed"
-  std::vector<std::string> names;
-  std::vector<std::uint64_t> hashes;
-  std::vector<std::string> devices;  // "cpu"; "cpu, cuda:0" where there are several
-  template <class V>
-  void visit(V& v) {
-    v("moment", moment), v("names", names), v("hashes", hashes), v("devices", devices);
-  }
-};
-
 // The order of this list is the kind's number in a file: append, never reorder.
 using Payload =
     std::variant<Intent, Model, Engine, Dataset, SetEpoch, PassBegin, PassEnd, Samples, Split,
@@ -377,7 +366,8 @@ using Payload =
                  Update, Metric, Collective, Average, Schedule, SyncGradients, GradientArrived,
                  ZeroGrad, RandomNumbers, Clip, ScaledStep, CheckpointFile, TrainingState, Group,
                  Decision, AsyncResult, RankEnd, Attempt, Placement, Device, Shard, Spawn, DataFile,
-                 StoreCall, StreamUse, SharedMemory, Configuration, Input>;
+                 StoreCall, StreamUse, SharedMemory, Configuration, Input, BeforeUpdate,
+                 OutsideParameters>;
 
 // The number of a kind.
 template <class T, std::size_t I = 0>

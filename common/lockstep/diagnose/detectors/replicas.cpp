@@ -31,13 +31,29 @@ Difference difference(const Run& run, std::int64_t step, const Replicas& replica
   return result;
 }
 
+// Right before that update something had changed the parameters, and made them equal.
+bool are_brought_together(
+    const std::map<std::int64_t, std::vector<const trace::BeforeUpdate*>>& before,
+    std::int64_t step) {
+  const auto found = before.find(step);
+  if (found == before.end()) return false;
+  Replicas replicas;
+  for (const auto* rank : found->second) {
+    if (!rank->changed) return false;
+    replicas.push_back(&rank->values);
+  }
+  return groups_of_equal(replicas).tensor < 0;
+}
+
 // The first step after which replicas are apart for good. Equal ones later on mean that they are
 // brought together now and then, which is a way to train.
 std::optional<Difference> divergence(const Run& run,
                                      const std::map<std::int64_t, Replicas>& steps) {
+  const auto before = by_step<trace::BeforeUpdate>(run);
   std::optional<Difference> first;
   for (const auto& [step, replicas] : steps) {
     if (step < 0) continue;
+    if (first && are_brought_together(before, step)) return std::nullopt;
     const auto now = difference(run, step, replicas);
     if (now.tensor < 0 && first) return std::nullopt;
     if (now.tensor >= 0 && !first) first = now;
@@ -85,38 +101,40 @@ double parameter_elements(const Run& run, const Replicas& replicas) {
 using Shape = std::pair<std::string, std::vector<std::int64_t>>;
 
 // What ran between the gradients of an update and the parameters that were recorded after it, which differ by rank
-// all the same: whatever that was for, it averages no parameters.
+// all the same; or between those parameters and the next update, which found them as they were. Whatever that was for,
+// it averages no parameters.
 std::set<Shape> not_averaging(const Run& run) {
   std::set<std::int64_t> apart;
   for (const auto& [step, replicas] : replicas_by_step(run))
     if (step >= 0 && groups_of_equal(replicas).tensor >= 0) apart.insert(step);
   std::set<Shape> shapes;
   for (const auto* rank : run.ranks) {
-    std::optional<std::vector<Shape>> since_gradients;
+    std::vector<Shape> since;  // the gradients, or the parameters
+    bool are_apart = false;
     for (const auto& event : rank->events) {
-      if (event.is<trace::ReducedGradients>()) since_gradients.emplace();
-      if (const auto* call = event.as<trace::Collective>(); call && since_gradients)
-        since_gradients->emplace_back(call->op, call->sizes);
-      if (!event.is<trace::Parameters>() || !since_gradients) continue;
-      if (apart.count(event.step) > 0)
-        shapes.insert(since_gradients->begin(), since_gradients->end());
-      since_gradients.reset();
+      if (const auto* call = event.as<trace::Collective>())
+        since.emplace_back(call->op, call->sizes);
+      const auto* before = event.as<trace::BeforeUpdate>();
+      const bool updated = event.is<trace::Parameters>();
+      if (updated) are_apart = apart.count(event.step) > 0;
+      if (are_apart && (updated || (before && !before->changed)))
+        shapes.insert(since.begin(), since.end());
+      if (updated || event.is<trace::ReducedGradients>()) since.clear();
     }
   }
   return shapes;
 }
 
-// Enough went between the ranks after an update to average `elements` parameters where they were
-// not recorded: all of them between two updates, or by and by in large pieces. What metrics need is
-// neither.
-bool may_be_averaged_unseen(const Run& run, double elements) {
+// Enough went between the ranks after the replicas were seen apart to average `elements` parameters where they were not
+// recorded: all of them between two updates, or by and by in large pieces. What metrics need is neither.
+bool may_be_averaged_unseen(const Run& run, const Difference& apart, double elements) {
   const double large = std::max(64.0, elements / 100);
   const auto others = not_averaging(run);
   for (const auto* rank : run.ranks) {
     std::map<std::int64_t, double> by_step;
     double pieces = 0;
     for (const auto& at : rank->all<trace::Collective>()) {
-      if (at.step < 1 || others.count({at.event->op, at.event->sizes}) > 0) continue;
+      if (at.step <= apart.step || others.count({at.event->op, at.event->sizes}) > 0) continue;
       const auto moved = static_cast<double>(elements_of(*at.event));
       by_step[at.step] += moved;
       if (moved >= large) pieces += moved;
@@ -206,7 +224,7 @@ Verdict unreduced_gradients(const Run& run, bool with_wrapper, const std::string
       std::all_of(gradients.begin(), gradients.end(),
                   [](const GradientStep& step) { return are_unequal(step.reduced); });
   if (!whole && !in_part) return clean();
-  if (whole && may_be_averaged_unseen(run, parameter_elements(run, start->second)))
+  if (whole && may_be_averaged_unseen(run, *apart, parameter_elements(run, start->second)))
     return not_triggered(kMaybeAveraged);
   return found({.ranks = run.numbers,
                 .step = apart->step,
@@ -256,7 +274,7 @@ Verdict replicas_diverged(const Run& run) {
   const auto apart = divergence(run, replicas);
   if (!apart) return clean();
   if (!reduces_gradients_from(run, apart->step) &&
-      may_be_averaged_unseen(run, parameter_elements(run, replicas.begin()->second)))
+      may_be_averaged_unseen(run, *apart, parameter_elements(run, replicas.begin()->second)))
     return not_triggered(kMaybeAveraged);
   const auto at = replicas.find(apart->step);
   return found({.ranks = apart->ranks,

@@ -279,11 +279,37 @@ bool index_alike(const Run& run) {
   });
 }
 
+// The first pass over a stream, whose size nobody knows, in which no rank drew a sample twice and many were drawn by
+// several ranks. Where content repeats by itself, it does within a rank, too.
+const Pass* overlap_of_a_stream(const std::vector<Pass>& passes) {
+  for (const auto& pass : passes) {
+    if (!pass.by_content || !none_repeats(pass)) return nullptr;
+    const auto first = draws(pass.ranks.front());
+    if (all_drew(pass, [&](const Draws& drawn) { return drawn == first; })) continue;
+    const auto& all = pass.drawn;
+    if (all.again() >= std::max<std::int64_t>(kEnoughContents, all.total / 20)) return &pass;
+  }
+  return nullptr;
+}
+
+Finding overlap_in(const Run& run, const Pass& pass, const std::string& drawn) {
+  return {.severity = Severity::advice,
+          .ranks = run.numbers,
+          .step = pass.step(),
+          .evidence = "the ranks drew a share each, of one data set in one epoch, and " + drawn +
+                      " in " + plural(pass.drawn.total, "draw") +
+                      ": they do not split it alike (each with a seed of its own?)"};
+}
+
 Verdict shards_overlap(const Run& run) {
   const auto& passes = finished_passes(run, "train");
   if (passes.empty()) return not_triggered(kNoPass);
   const auto size = global_size(run, "train");
-  if (size == 0) return not_triggered(kNoSize);
+  if (size == 0) {
+    const auto* pass = train_together(run) ? overlap_of_a_stream(passes) : nullptr;
+    if (pass == nullptr) return not_triggered(kNoSize);
+    return found(overlap_in(run, *pass, plural(pass->drawn.different, "different sample")));
+  }
   if (size < 2 * run.world_size) return not_applicable("a share is less than two samples");
   if (!train_together(run)) return not_triggered("no sign that these ranks train together");
   if (!index_alike(run)) return clean();
@@ -303,13 +329,7 @@ Verdict shards_overlap(const Run& run) {
       told = &pass;
   }
   if (!told) return clean();
-  const auto& all = told->drawn;
-  return found({.severity = Severity::advice,
-                .ranks = run.numbers,
-                .step = told->step(),
-                .evidence = "the ranks drew a share each, of one data set in one epoch, and " +
-                            of(all.different, size) + " samples in " + plural(all.total, "draw") +
-                            ": they do not split it alike (each with a seed of its own?)"});
+  return found(overlap_in(run, *told, of(told->drawn.different, size) + " samples"));
 }
 
 }  // namespace
@@ -322,6 +342,7 @@ std::vector<Detector> sharding_detectors() {
       // draw at random with replacement, nor by equal ids in different data sets.
       {.slug = "no-sharding",
        .needs = {"dataset", "pass_begin", "samples", "pass_end"},
+       .accounts_for = {"same-inputs"},
        .detect = no_sharding},
       // Rule: within a pass each rank draws each of its ids equally often, more than once; and all
       // ranks draw the same ids and train together, or the repeats come as whole batches next to
@@ -333,6 +354,7 @@ std::vector<Detector> sharding_detectors() {
       {.slug = "stream-not-sharded",
        .needs = {"pass_begin", "samples", "pass_end"},
        .fewest = 1,
+       .accounts_for = {"same-inputs"},
        .detect = stream_not_sharded},
       // Rule: each rank holds only a part of the data set and draws exactly 1/W of that part in
       // every pass, rounded up or down, no id on two ranks; or each holds a data set of its own, and
@@ -347,7 +369,8 @@ std::vector<Detector> sharding_detectors() {
       // each rank draws a share of the train data, no sample twice, in the same epoch and from an
       // equally indexed set; together they draw W samples or more again, though others were not
       // drawn. Advice: that each rank shuffles for itself may be a choice. Not fooled by ranks that
-      // draw with repeats in any pass, or another number of samples.
+      // draw with repeats in any pass, or another number of samples. Of a stream, whose size is not
+      // known: no rank draws a sample twice, and several ranks draw a twentieth of them.
       {.slug = "shards-overlap",
        .needs = {"dataset", "pass_begin", "samples", "pass_end"},
        .detect = shards_overlap},

@@ -71,12 +71,13 @@ struct UnevenPass {
   std::int64_t step = -1;  // at which a rank that waits drew the first one that is too many
 };
 
-// There is one where `fewest_of_waiting` is more than `most_of_ended`.
-UnevenPass first_uneven_pass(const Run& run) {
+std::optional<UnevenPass> first_uneven_pass(const Run& run) {
   std::vector<std::vector<RankPass>> passes;
   for (const auto* rank : run.ranks) passes.push_back(passes_of(*rank, "train"));
+  std::size_t all = 0;
+  for (const auto& of_rank : passes) all = std::max(all, of_rank.size());
   std::vector<std::size_t> before(passes.size(), 0);  // batches of earlier passes
-  for (std::size_t number = 0;; ++number) {
+  for (std::size_t number = 0; number < all; ++number) {
     UnevenPass pass{.number = number, .least = static_cast<std::size_t>(-1)};
     std::size_t longest = 0;  // place of the rank with the most
     for (std::size_t r = 0; r < passes.size(); ++r) {
@@ -93,6 +94,7 @@ UnevenPass first_uneven_pass(const Run& run) {
     }
     for (std::size_t r = 0; r < passes.size(); ++r) before[r] += pass.batches[r];
   }
+  return std::nullopt;
 }
 
 // It made groups and let go of none: it raised, or ended without a word.
@@ -137,7 +139,8 @@ struct Uneven {
 std::optional<Uneven> find_uneven(const Run& run) {
   auto now = run.once(progress);
   if (!now || now->waiting.empty() || now->ended.empty()) return std::nullopt;
-  if (now->fewest_of_waiting <= now->most_of_ended) return std::nullopt;
+  // A batch is recorded with its forward: one that waits before that has as many as those that have ended.
+  if (now->fewest_of_waiting < now->most_of_ended) return std::nullopt;
   const auto stuck = [](const auto* rank) { return stuck_in(*rank) != nullptr; };
   if (!std::all_of(now->waiting_ranks.begin(), now->waiting_ranks.end(), stuck))
     return std::nullopt;  // something else has ended it
@@ -146,8 +149,8 @@ std::optional<Uneven> find_uneven(const Run& run) {
   if (std::any_of(now->ended_ranks.begin(), now->ended_ranks.end(), stays))
     return std::nullopt;  // it waits for another
   auto pass = first_uneven_pass(run);
-  if (some_may_still_begin(run, pass)) return std::nullopt;
-  return Uneven{std::move(*now), std::move(pass), call};
+  if (!pass || some_may_still_begin(run, *pass)) return std::nullopt;
+  return Uneven{std::move(*now), std::move(*pass), call};
 }
 
 const char* const kNoPass = "a rank began no train pass";

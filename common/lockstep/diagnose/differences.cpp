@@ -1,0 +1,54 @@
+#include <lockstep/diagnose/differences.h>
+#include <lockstep/diagnose/gradients.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace lockstep::diagnose {
+
+std::string some_of(std::vector<std::string> parts) {
+  constexpr std::size_t kNamed = 3;
+  if (parts.size() > kNamed + 1) {
+    const auto more = parts.size() - kNamed;
+    parts.resize(kNamed);
+    parts.push_back(std::to_string(more) + " more");
+  }
+  return list(parts);
+}
+
+std::optional<Finding> differs(const Run& run, const std::string& what,
+                               const std::vector<std::string>& texts, std::int64_t step) {
+  const auto odd = odd_ones_out(run.numbers, texts);
+  if (odd.empty()) return std::nullopt;
+  std::map<std::string, std::vector<int>> ranks_with;
+  std::vector<std::string> in_order, who;
+  for (std::size_t r = 0; r < texts.size(); ++r) {
+    auto& ranks = ranks_with[texts[r]];
+    if (ranks.empty()) in_order.push_back(texts[r]);
+    ranks.push_back(run.numbers[r]);
+  }
+  for (const auto& text : in_order)
+    who.push_back(text + " on " + lockstep::ranks_text(ranks_with[text]));
+  return Finding{.ranks = odd, .step = step, .evidence = what + " is " + some_of(who)};
+}
+
+std::vector<std::size_t> groups_by_gap(const std::vector<double>& values, double apart) {
+  std::vector<std::size_t> order(values.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](auto a, auto b) { return values[a] < values[b]; });
+  std::vector<std::size_t> groups(values.size());
+  for (std::size_t i = 1; i < order.size(); ++i)
+    groups[order[i]] =
+        groups[order[i - 1]] + (values[order[i]] - values[order[i - 1]] > apart ? 1 : 0);
+  return groups;
+}
+
+Verdict among_replicas(const Run& run, std::vector<Finding> (*find)(const Run&)) {
+  if (!train_one_model(run)) return not_triggered("no sign that these ranks train one model");
+  Verdict verdict = clean();
+  verdict.findings = find(run);
+  if (!verdict.findings.empty()) verdict.state = State::found;
+  return verdict;
+}
+
+}  // namespace lockstep::diagnose

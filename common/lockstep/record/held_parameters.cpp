@@ -1,0 +1,48 @@
+#include <lockstep/record/held_parameters.h>
+#include <lockstep/record/probes.h>
+
+#include <algorithm>
+
+namespace lockstep::record {
+
+std::vector<trace::Summary> summarize_all(const std::vector<at::Tensor>& tensors) {
+  std::vector<trace::Summary> values;
+  values.reserve(tensors.size());
+  for (const auto& tensor : tensors)
+    values.push_back(tensor.defined() ? summarize(tensor) : trace::Summary{});
+  return values;
+}
+
+void HeldParameters::record(trace::Writer& writer, const std::vector<at::Tensor>& parameters) {
+  trace::Parameters now{summarize_all(parameters)};
+  writer.record(now);
+  last_.emplace(writer.step(), std::move(now.values));
+}
+
+void HeldParameters::record_before_update(trace::Writer& writer,
+                                          const std::vector<at::Tensor>& parameters) const {
+  if (!last_ || last_->first + 1 != writer.step()) return;
+  trace::BeforeUpdate before{.changed = false, .values = summarize_all(parameters)};
+  const auto is_same = [](const auto& a, const auto& b) { return a.hash == b.hash; };
+  before.changed = !std::equal(last_->second.begin(), last_->second.end(), before.values.begin(),
+                               before.values.end(), is_same);
+  if (!before.changed) before.values.clear();
+  writer.record(before);
+}
+
+void HeldParameters::add_outside(const std::string& holder, const std::string& name,
+                                 const at::Tensor& parameter) {
+  auto& known = outside_[holder];
+  const auto is_it = [&](const at::Tensor& other) { return other.is_same(parameter); };
+  if (std::any_of(known.parameters.begin(), known.parameters.end(), is_it)) return;
+  known.names.push_back(name);
+  known.parameters.push_back(parameter);
+}
+
+void HeldParameters::record_outside(trace::Writer& writer) const {
+  for (const auto& [holder, of_holder] : outside_)
+    writer.record(
+        trace::OutsideParameters{holder, of_holder.names, summarize_all(of_holder.parameters)});
+}
+
+}  // namespace lockstep::record

@@ -1,0 +1,40 @@
+// What Probes record of parameters: those of the model after each update and before the next one, and others that the
+// training goes by.
+#pragma once
+
+#include <lockstep/trace/writer.h>
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep::record {
+
+// One summary each; none of what is not defined.
+std::vector<trace::Summary> summarize_all(const std::vector<at::Tensor>& tensors);
+
+class HeldParameters {
+ public:
+  void record(trace::Writer& writer, const std::vector<at::Tensor>& parameters);
+  // Where they were recorded after the last update: whether they are as it left them.
+  void record_before_update(trace::Writer& writer, const std::vector<at::Tensor>& parameters) const;
+  void forget() { last_.reset(); }  // the model has other parameters now
+
+  // Each parameter of a holder once.
+  void add_outside(const std::string& holder, const std::string& name, const at::Tensor& parameter);
+  void record_outside(trace::Writer& writer) const;
+
+ private:
+  struct Outside {
+    std::vector<std::string> names;
+    std::vector<at::Tensor> parameters;
+  };
+  std::map<std::string, Outside> outside_;                                    // by holder
+  std::optional<std::pair<std::int64_t, std::vector<trace::Summary>>> last_;  // and their step
+};
+
+}  // namespace lockstep::record

@@ -1,0 +1,75 @@
+// Parameters beside the model: an optimizer's, or a module's that the program calls.
+#include <gtest/gtest.h>
+
+#include "expect.h"
+#include "job.h"
+#include "sizes.h"
+
+namespace lockstep::contract {
+namespace {
+
+using diagnose::Severity;
+using diagnose::State;
+
+class Outside : public testing::TestWithParam<int> {
+ protected:
+  // A right job, of which each rank also records that holder's parameter after updates 0 to 3.
+  trace::Trace holding(const std::string& holder,
+                       const std::function<double(int rank, int step)>& value) const {
+    auto trace = Job(GetParam()).run();
+    for (auto& rank : trace.ranks)
+      for (int step = 0; step < 4; ++step)
+        record(rank, step,
+               trace::OutsideParameters{
+                   holder, {"scale"}, {summarize(Values{value(rank.participant.rank, step)})}});
+    return trace;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, Outside, kTwoAndThree, testing::PrintToStringParamName());
+
+double step_of(int, int step) {
+  return 1 + step;
+}
+
+TEST_P(Outside, ParametersThatGoApartAreNamedWithTheirStep) {
+  const auto trace =
+      holding("optimizers", [](int rank, int step) { return step + (step >= 2 ? rank + 1 : 1); });
+  expect_only(trace, "outside-parameters-differ", all_ranks(GetParam()), 2);
+  const auto finding = diagnose::diagnose(trace).findings.at(0);
+  EXPECT_EQ(finding.after, 1);
+  EXPECT_NE(finding.evidence.find("\"scale\""), std::string::npos) << finding.evidence;
+}
+
+TEST_P(Outside, AModuleOfOneRankThatIsAnotherFromTheStartIsNamed) {
+  const auto trace = holding("Target", [](int rank, int) { return rank == 1 ? 2 : 1; });
+  expect_only(trace, "outside-parameters-differ", odd_one_out(GetParam(), 1), 0);
+}
+
+TEST_P(Outside, WhatEachRankTrainedForItselfFromTheStartIsAdvice) {
+  const auto trace = holding("optimizers", [](int rank, int step) { return rank + step + 1; });
+  expect_only(trace, "outside-parameters-differ", all_ranks(GetParam()), 0, Severity::advice);
+}
+
+TEST_P(Outside, ParametersThatAreEqualOrBecomeEqualAgainAreRight) {
+  expect_nothing(holding("Target", step_of));
+  expect_nothing(holding("Target", [](int rank, int step) { return step < 3 ? rank + 1 : 1; }));
+  expect_nothing(holding("Target", [](int rank, int step) { return step == 3 ? rank + 1 : 1; }));
+}
+
+TEST_P(Outside, OfOneRankAloneAreLeftAlone) {
+  auto trace = Job(GetParam()).run();
+  for (int step = 0; step < 4; ++step)
+    record(trace.ranks[0], step,
+           trace::OutsideParameters{"Average", {"scale"}, {summarize(Values{1.0 + step})}});
+  expect_nothing(trace);
+}
+
+TEST_P(Outside, OfRanksThatShareOutAModelAreNotJudged) {
+  auto trace = holding("optimizers", [](int rank, int step) { return rank * step + 1; });
+  for (auto& rank : trace.ranks)
+    record(rank, 0, trace::Collective{0, 1, "0", "alltoall_base", "", -1, "float", {8}});
+  EXPECT_EQ(state(trace, "outside-parameters-differ"), State::not_triggered);
+}
+
+}  // namespace
+}  // namespace lockstep::contract
