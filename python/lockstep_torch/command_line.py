@@ -104,6 +104,11 @@ def say(found: dict[str, Any]) -> None:
     print(text_of(found), end="", file=sys.stderr)
 
 
+def own_name() -> str:
+    """What the user calls; the clone's own command says where it is."""
+    return shlex.quote(os.environ.get("LOCKSTEP_COMMAND", "lockstep"))
+
+
 def start(command: list[str], environment: dict[str, str], received: list[int]) -> subprocess.Popen[bytes]:
     """The job. The signals that this process gets are passed on to it, also those that come while it starts."""
     job = None
@@ -152,8 +157,7 @@ def watch(options: argparse.Namespace) -> int:
         print(f"lockstep: {folder} cannot be diagnosed: {error}", file=sys.stderr)
         return code
     say(found)
-    lockstep = shlex.quote(os.environ.get("LOCKSTEP_COMMAND", "lockstep"))  # the clone's own says where it is
-    print(f"lockstep: more with: {lockstep} diagnose {shlex.quote(str(folder))}", file=sys.stderr)
+    print(f"lockstep: more with: {own_name()} diagnose {shlex.quote(str(folder))}", file=sys.stderr)
     return FINDING if options.fail_on_finding and code == OK and has_violation(found) else code
 
 
@@ -174,7 +178,7 @@ def diagnose(options: argparse.Namespace) -> int:
 def compare(options: argparse.Namespace) -> int:
     from lockstep_torch.extension import extension
     try:
-        found = extension().compare(options.a, options.b)
+        found = extension().compare(options.a, options.b, own_name())
     except RuntimeError as error:
         print(f"lockstep: {error}", file=sys.stderr)
         return USAGE

@@ -4,6 +4,7 @@
 #include <lockstep/trace/reader.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
@@ -84,9 +85,14 @@ struct Comparison {
 // Ranks are compared one by one where both runs have as many, else what they hold together. Steps are updates of the
 // whole job, over all its attempts (trace::read_job). Nothing is thrown: what cannot be compared is in the notes.
 Comparison compare(const trace::Trace& a, const trace::Trace& b);
+// The same of two folders, each of a run or of a job's attempts. Throws UsageError where both are one folder, or a trace
+// cannot be read.
+Comparison compare_folders(const std::filesystem::path& a, const std::filesystem::path& b);
 
-// For people, at most 80 columns a line; and as JSON. `a` and `b` are the runs' names.
-std::string to_text(const Comparison& comparison, const std::string& a, const std::string& b);
+// For people, at most 80 columns a line; and as JSON. `a` and `b` are the runs' names; `lockstep` is the command that the
+// reader is told to call.
+std::string to_text(const Comparison& comparison, const std::string& a, const std::string& b,
+                    const std::string& lockstep = "./lockstep");
 std::string to_json(const Comparison& comparison, const std::string& a, const std::string& b);
 
 }  // namespace lockstep::compare

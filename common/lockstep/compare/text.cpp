@@ -119,20 +119,22 @@ void add_probes(const Comparison& comparison, std::string& text) {
   }
 }
 
-std::string next_text(const Comparison& comparison, const std::string& a, const std::string& b) {
+std::string next_text(const Comparison& comparison, const std::string& a, const std::string& b,
+                      const std::string& lockstep) {
   if (comparison.answer == Answer::undecided)
     return "next: record both runs in the same way, with their optimizers and models seen "
            "(docs/diagnose.md), and with "
            "probes on the same steps.";
   if (comparison.answer == Answer::different)
-    return "next: ./lockstep diagnose " + a + " and ./lockstep diagnose " + b +
+    return "next: " + lockstep + " diagnose " + a + " and " + lockstep + " diagnose " + b +
            " say whether one has a pitfall with a name.";
   return "";
 }
 
 }  // namespace
 
-std::string to_text(const Comparison& comparison, const std::string& a, const std::string& b) {
+std::string to_text(const Comparison& comparison, const std::string& a, const std::string& b,
+                    const std::string& lockstep) {
   const auto run = [](const char* letter, const std::string& name, int ranks,
                       std::int64_t updates) {
     return filled(std::string(letter) + ": " + name + " (" + plural(ranks, "rank") + ", " +
@@ -152,7 +154,8 @@ std::string to_text(const Comparison& comparison, const std::string& a, const st
                  2);
   add_probes(comparison, text);
   for (const auto& note : comparison.notes) text += filled("note: " + note, 2);
-  if (const auto next = next_text(comparison, a, b); !next.empty()) text += filled(next, 2);
+  if (const auto next = next_text(comparison, a, b, lockstep); !next.empty())
+    text += filled(next, 2);
   return text;
 }
 
