@@ -2,6 +2,7 @@
 #include <lockstep/base/text.h>
 #include <lockstep/compare/aspects.h>
 #include <lockstep/compare/tolerance.h>
+#include <lockstep/diagnose/evidence.h>
 #include <lockstep/diagnose/gradients.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 namespace lockstep::compare {
 namespace {
 
+using diagnose::parameter_names;
 using Summaries = std::vector<trace::Summary>;
 
 bool is_finite(const trace::Summary& summary) {
