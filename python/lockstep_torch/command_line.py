@@ -13,12 +13,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any
+from typing import Any, TextIO
 
 from lockstep_torch import processes
 
 OK, FINDING, USAGE, COULD_NOT_RUN, DEADLINE = 0, 1, 2, 3, 124
 PACKAGE = pathlib.Path(__file__).parent
+MOST_STEPS = 2**31 - 1
 WITHIN_S = 2  # a stalled job is ended
 ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
@@ -104,6 +105,11 @@ def say(found: dict[str, Any]) -> None:
     print(text_of(found), end="", file=sys.stderr)
 
 
+def own_name() -> str:
+    """What the user calls; the clone's own command says where it is."""
+    return shlex.quote(os.environ.get("LOCKSTEP_COMMAND", "lockstep"))
+
+
 def start(command: list[str], environment: dict[str, str], received: list[int]) -> subprocess.Popen[bytes]:
     """The job. The signals that this process gets are passed on to it, also those that come while it starts."""
     job = None
@@ -123,15 +129,32 @@ def start(command: list[str], environment: dict[str, str], received: list[int]) 
     return job
 
 
+def wrong_probes(options: argparse.Namespace) -> str:
+    if options.every is None and (options.first is not None or options.last is not None):
+        return "--from and --to say where --every K holds, and there is no --every"
+    if options.first is not None and options.last is not None and options.first > options.last:
+        return f"--from {options.first} is after --to {options.last}"
+    return ""
+
+
+def probes(options: argparse.Namespace) -> dict[str, str]:
+    """As variables, which the ranks read (common/lockstep/record/probes.h)."""
+    told = {"LOCKSTEP_EVERY": options.every, "LOCKSTEP_FROM": options.first, "LOCKSTEP_TO": options.last}
+    return {name: "" if value is None else str(value) for name, value in told.items()} if options.every else {}
+
+
 def watch(options: argparse.Namespace) -> int:
     folder = pathlib.Path(options.into or tempfile.mkdtemp(prefix="lockstep-")).absolute()
     if any(folder.rglob("*.trace")):
         print(f"lockstep: {folder} holds a run already; name another folder with --into", file=sys.stderr)
         return USAGE
+    if refused := wrong_probes(options):
+        print(f"lockstep: {refused}", file=sys.stderr)
+        return USAGE
     signals: list[int] = []  # that were given to the job
     try:
-        stacks = {"LOCKSTEP_STACKS": "1"} if options.timeout else {}
-        job = start(options.command, {**os.environ, "LOCKSTEP_TRACE": str(folder), **stacks}, signals)
+        more = probes(options) | ({"LOCKSTEP_STACKS": "1"} if options.timeout else {})
+        job = start(options.command, {**os.environ, "LOCKSTEP_TRACE": str(folder), **more}, signals)
     except OSError as error:
         print(f"lockstep: cannot start {options.command[0]}: {error.strerror}", file=sys.stderr)
         return USAGE
@@ -152,8 +175,7 @@ def watch(options: argparse.Namespace) -> int:
         print(f"lockstep: {folder} cannot be diagnosed: {error}", file=sys.stderr)
         return code
     say(found)
-    lockstep = shlex.quote(os.environ.get("LOCKSTEP_COMMAND", "lockstep"))  # the clone's own says where it is
-    print(f"lockstep: more with: {lockstep} diagnose {shlex.quote(str(folder))}", file=sys.stderr)
+    print(f"lockstep: more with: {own_name()} diagnose {shlex.quote(str(folder))}", file=sys.stderr)
     return FINDING if options.fail_on_finding and code == OK and has_violation(found) else code
 
 
@@ -173,20 +195,34 @@ def diagnose(options: argparse.Namespace) -> int:
 
 def compare(options: argparse.Namespace) -> int:
     from lockstep_torch.extension import extension
+    if options.html and not can_make_pages():
+        return COULD_NOT_RUN
     try:
-        found = extension().compare(options.a, options.b)
+        found = extension().compare(options.a, options.b, own_name())
     except RuntimeError as error:
         print(f"lockstep: {error}", file=sys.stderr)
         return USAGE
-    print(found["json" if options.json else "text"], end="")
-    return {"different": FINDING, "undecided": COULD_NOT_RUN}.get(found["answer"], OK)
+    print(found["json" if options.json else "text"], end="", flush=True)
+    code = {"different": FINDING, "undecided": COULD_NOT_RUN}.get(found["answer"], OK)
+    failed = page("compare_report.py", found["json"], options.html, said=sys.stderr) if options.html else OK
+    return failed or code
+
+
+def can_make_pages() -> bool:
+    if missing := [name for name in ("jinja2", "vl_convert") if importlib.util.find_spec(name) is None]:
+        print(f"lockstep: a page needs {' and '.join(missing)}: pip install jinja2 vl-convert-python", file=sys.stderr)
+    return not missing
+
+
+def page(script: str, told: str, *arguments: os.PathLike[str], said: TextIO | None = None) -> int:
+    """A program of its own makes it, as in the clone. `said`: where its size is told, if not on standard output."""
+    return subprocess.run([sys.executable, PACKAGE / "html" / script, *arguments], input=told, encoding="utf-8",
+                          stdout=said, check=False).returncode
 
 
 def report(options: argparse.Namespace) -> int:
-    """The page is made by a program of its own, as in the clone."""
     from lockstep_torch.extension import extension
-    if missing := [name for name in ("jinja2", "vl_convert") if importlib.util.find_spec(name) is None]:
-        print(f"lockstep: a page needs {' and '.join(missing)}: pip install jinja2 vl-convert-python", file=sys.stderr)
+    if not can_make_pages():
         return COULD_NOT_RUN
     try:
         job, left_out = extension().page(options.folder, PACKAGE)
@@ -195,8 +231,7 @@ def report(options: argparse.Namespace) -> int:
         return USAGE
     warn(left_out)
     file = options.out or options.folder / "report.html"
-    return subprocess.run([sys.executable, PACKAGE / "html/job_report.py", options.folder, file], input=job,
-                          encoding="utf-8", check=False).returncode
+    return page("job_report.py", job, options.folder, file)
 
 
 def seconds(text: str) -> float:
@@ -206,16 +241,31 @@ def seconds(text: str) -> float:
     return value
 
 
+def steps(text: str, least: int = 1) -> int:
+    if not text.isascii() or not text.isdigit() or not least <= int(text) <= MOST_STEPS:
+        raise argparse.ArgumentTypeError(f"a whole number from {least} to {MOST_STEPS} is wanted, not {text!r}")
+    return int(text)
+
+
+def step(text: str) -> int:
+    return steps(text, 0)
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="lockstep",
                                      description="Names what is wrong in a data-parallel training run.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     watched = commands.add_parser("watch", help="run a job, record it, and say what is wrong",
-                                  usage="lockstep watch [--into DIR] [--timeout S] [--fail-on-finding] -- COMMAND ...")
+                                  usage="lockstep watch [--into DIR] [--timeout S] [--fail-on-finding] [--every K "
+                                        "[--from STEP] [--to STEP]] -- COMMAND ...")
     watched.add_argument("--into", metavar="DIR",
                          help="where the traces go; all ranks share it (default: a new folder)")
     watched.add_argument("--timeout", metavar="S", type=seconds,
                          help="end a job in which no rank records anything for S seconds, and exit with 124")
+    watched.add_argument("--every", metavar="K", type=steps,
+                         help="record gradients and parameters at every K-th step, too (1: at every step)")
+    watched.add_argument("--from", metavar="STEP", type=step, dest="first", help="--every holds from this step on")
+    watched.add_argument("--to", metavar="STEP", type=step, dest="last", help="--every holds up to this step")
     watched.add_argument("--fail-on-finding", action="store_true", help="exit with 1 where a violation is found")
     watched.add_argument("command", nargs="+", metavar="COMMAND")
     watched.set_defaults(run=watch)
@@ -226,12 +276,14 @@ def main(arguments: list[str] | None = None) -> int:
     both = commands.add_parser("compare", help="say where two recorded runs of one training part")
     both.add_argument("a", type=pathlib.Path, help="a run that is right")
     both.add_argument("b", type=pathlib.Path, help="the run to compare with it")
-    both.add_argument("--json", action="store_true")
+    both.add_argument("--json", action="store_true", help="all that was compared as JSON")
+    both.add_argument("--html", metavar="FILE", type=pathlib.Path, help="also write a page")
     both.set_defaults(run=compare)
-    page = commands.add_parser("report", help="write an HTML page of a folder of traces")
-    page.add_argument("folder", type=pathlib.Path)
-    page.add_argument("--out", metavar="FILE", type=pathlib.Path, help="the page (default: report.html in the folder)")
-    page.set_defaults(run=report)
+    reported = commands.add_parser("report", help="write an HTML page of a folder of traces")
+    reported.add_argument("folder", type=pathlib.Path)
+    reported.add_argument("--out", metavar="FILE", type=pathlib.Path,
+                          help="the page (default: report.html in the folder)")
+    reported.set_defaults(run=report)
     options = parser.parse_args(arguments)
     result: int = options.run(options)
     return result

@@ -76,7 +76,7 @@ class Rank {
   bool probes() const { return step() < 0 || options_.probes(step()); }
 
  private:
-  record::ProbeOptions options_{.hooks = false};
+  record::ProbeOptions options_{.also = record::probe_stretch_from_environment(), .hooks = false};
   std::filesystem::path folder_;
   std::shared_ptr<trace::Writer> writer_;
   std::shared_ptr<record::Recorder> recorder_;
@@ -127,14 +127,15 @@ py::dict diagnosis_of(const std::filesystem::path& folder) {
   return result;
 }
 
-py::dict comparison_of(const std::filesystem::path& a, const std::filesystem::path& b) {
+py::dict comparison_of(const std::filesystem::path& a, const std::filesystem::path& b,
+                       const std::string& lockstep) {
   const auto compared = [&] {
     const py::gil_scoped_release unlocked;
-    return compare::compare(trace::read_job(a), trace::read_job(b));
+    return compare::compare_folders(a, b);
   }();
   py::dict result;
   result["answer"] = compare::to_string(compared.answer);
-  result["text"] = as_text(compare::to_text(compared, a.string(), b.string()));
+  result["text"] = as_text(compare::to_text(compared, a.string(), b.string(), lockstep));
   result["json"] = compare::to_json(compared, a.string(), b.string());
   return result;
 }
@@ -167,7 +168,7 @@ PYBIND11_MODULE(_extension, module) {
 
   module.def("compare", comparison_of,
              "Until where two folders of traces agree: the answer, and what differs first as text "
-             "and as JSON.");
+             "and as JSON. The text says to call `lockstep`, a command.");
 
   module.def("page", page_of,
              "reports/schema/job.schema.json as text, and what was left out of the lines. `pages` "

@@ -57,6 +57,8 @@ def main():
     for epoch in range(3):
         if sampler is not None and FAULT not in ("no-set-epoch", "raises-at-first"):
             sampler.set_epoch(epoch)
+        if FAULT == "rate-later" and epoch == 1:  # on all ranks
+            optimizer.param_groups[0]["lr"] = 0.2
         ddp.train()
         for number, (inputs, targets) in enumerate(loader):
             if number == 3 and FAULT == "near-miss-validation-inside":

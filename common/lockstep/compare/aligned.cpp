@@ -32,12 +32,6 @@ Pair::Pair(const diagnose::Run& of_a, const diagnose::Run& of_b)
       updates_b(updates_of(of_b)),
       unit(rounding_unit(of_a, of_b)) {}
 
-std::vector<std::string> parameter_names(const diagnose::Run& run) {
-  for (const auto* rank : run.ranks)
-    for (const auto& at : rank->all<trace::Model>()) return at.event->names;
-  return {};
-}
-
 std::string name_at(const std::vector<std::string>& names, std::size_t i) {
   return i < names.size() ? names[i] : std::to_string(i);
 }

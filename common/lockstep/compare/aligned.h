@@ -77,8 +77,6 @@ bool has(const diagnose::Run& run) {
   return run.kinds.count(T::kName) > 0;
 }
 
-// The names of the parameters, as the first rank built them.
-std::vector<std::string> parameter_names(const diagnose::Run& run);
 // A name, or "NUMBER" where it has none.
 std::string name_at(const std::vector<std::string>& names, std::size_t i);
 

@@ -4,6 +4,7 @@
 #include <lockstep/trace/reader.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
@@ -58,6 +59,13 @@ struct AspectResult {
     double distance, tolerance;
   };
   std::vector<Distance> distances;
+  // Of each tensor that was compared, in the model's order: its steps that are not equal to the bit, with the largest
+  // distance over the ranks; infinite where one run alone has the tensor, or has numbers in it.
+  struct Tensor {
+    std::string name;
+    std::vector<Distance> distances;
+  };
+  std::vector<Tensor> tensors;
   // Whether each run has probed steps that the other lacks.
   bool probes_apart() const { return !only_a.empty() && !only_b.empty(); }
 };
@@ -84,9 +92,16 @@ struct Comparison {
 // Ranks are compared one by one where both runs have as many, else what they hold together. Steps are updates of the
 // whole job, over all its attempts (trace::read_job). Nothing is thrown: what cannot be compared is in the notes.
 Comparison compare(const trace::Trace& a, const trace::Trace& b);
+// The same of two folders, each of a run or of a job's attempts. Throws UsageError where both are one folder, or a trace
+// cannot be read.
+Comparison compare_folders(const std::filesystem::path& a, const std::filesystem::path& b);
 
-// For people, at most 80 columns a line; and as JSON. `a` and `b` are the runs' names.
-std::string to_text(const Comparison& comparison, const std::string& a, const std::string& b);
+// For people, at most 80 columns a line; and as JSON. `a` and `b` are the runs' names; `lockstep` is the command that the
+// reader is told to call.
+std::string to_text(const Comparison& comparison, const std::string& a, const std::string& b,
+                    const std::string& lockstep = "./lockstep");
+// The answer in a sentence: "A and B agree until step 15, then they differ."
+std::string verdict_text(const Comparison& comparison);
 std::string to_json(const Comparison& comparison, const std::string& a, const std::string& b);
 
 }  // namespace lockstep::compare

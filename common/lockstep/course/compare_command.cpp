@@ -1,9 +1,7 @@
 // ./lockstep compare: two recorded runs of what should be the same training, and what differs first.
-#include <lockstep/base/error.h>
 #include <lockstep/base/exit_code.h>
 #include <lockstep/compare/compare.h>
 #include <lockstep/course/commands.h>
-#include <lockstep/trace/attempts.h>
 
 #include <filesystem>
 #include <iostream>
@@ -17,29 +15,13 @@ struct Options {
   bool as_json = false;
 };
 
-// What cannot be read is a wrong argument here: 3 says that two traces leave it open.
-trace::Trace read(const std::filesystem::path& folder) {
-  try {
-    return trace::read_job(folder);
-  } catch (const UsageError&) {
-    throw;
-  } catch (const Error& error) {
-    throw UsageError(error.what());
-  }
-}
-
 int exit_code_of(compare::Answer answer) {
   if (answer == compare::Answer::different) return kFinding;
   return answer == compare::Answer::undecided ? kCouldNotRun : kOk;
 }
 
 int compare_folders(const Options& options) {
-  std::error_code none;
-  if (std::filesystem::equivalent(options.a, options.b, none))
-    throw UsageError(options.a.string() + " and " + options.b.string() +
-                     " are one folder; name two runs");
-  const auto a = read(options.a), b = read(options.b);
-  const auto found = compare::compare(a, b);
+  const auto found = compare::compare_folders(options.a, options.b);
   std::cout << (options.as_json ? compare::to_json(found, options.a.string(), options.b.string())
                                 : compare::to_text(found, options.a.string(), options.b.string()));
   return exit_code_of(found.answer);
@@ -57,6 +39,7 @@ void add_compare_command(CLI::App& app, int& exit_code) {
   command->add_option("b", options->b, "The run to compare with it")->required();
   command->add_flag("--json", options->as_json, "All that was compared as JSON");
   command->footer(
+      "./lockstep compare A B --html FILE also writes a page with the distances by step and layer.\n"
       "Exit codes: 0 equal, to the bit or to rounding; 1 they differ; 2 wrong use, or a trace that "
       "cannot be "
       "read; 3 it cannot be decided.");

@@ -21,6 +21,12 @@ std::string tensor_text(const char* kind, std::size_t index,
   return index < names.size() ? text + " (\"" + names[index] + "\")" : text;
 }
 
+std::vector<std::string> parameter_names(const Run& run) {
+  for (const auto* rank : run.ranks)
+    for (const auto& at : rank->all<trace::Model>()) return at.event->names;
+  return {};
+}
+
 std::string ranks_text(const std::vector<int>& ranks, const char* one, const char* several) {
   return lockstep::ranks_text(ranks) + " " + (ranks.size() == 1 ? one : several);
 }

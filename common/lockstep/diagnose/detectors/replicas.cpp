@@ -160,11 +160,6 @@ const char* const kMaybeAveraged =
     "collectives as large as the parameters ran after updates: the replicas may be averaged "
     "where they were not recorded";
 
-std::vector<std::string> parameter_names(const Run& run) {
-  const auto models = run.ranks.front()->all<trace::Model>();
-  return models.empty() ? std::vector<std::string>{} : models.front().event->names;
-}
-
 std::string describe(const Run& run, const Difference& difference) {
   return tensor_text("parameter", static_cast<std::size_t>(difference.tensor),
                      parameter_names(run)) +
