@@ -21,6 +21,7 @@ Lockstep: a C++ course, test suite and library about data-parallel training.
   ./lockstep diagnose DIR...          name what went wrong in a recorded run
                                       or, of several folders, in its attempts
   ./lockstep compare DIR DIR          say where two recorded runs part
+                                      --html FILE: also as a page
   ./lockstep matrix DIR...            score that on runs whose truth is known
                                       or, with --checker, a program of yours
   ./lockstep report [DIR...] [...]    one HTML page of what runs reported

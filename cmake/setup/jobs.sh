@@ -176,6 +176,32 @@ job_course() {
   run_course "$@"
 }
 
+# compare A B [--json] [--html FILE]: a page is made by Python, of what --json says.
+job_compare() {
+  local arguments=(compare) html='' told code
+  while (($#)); do
+    case "$1" in
+      --html)
+        if (($# < 2)); then usage_error "--html wants a file."; fi
+        html="$2"
+        shift ;;
+      --html=*) html="${1#*=}" ;;
+      *) arguments+=("$1") ;;
+    esac
+    shift
+  done
+  if [[ -z "$html" ]]; then job_course "${arguments[@]}"; fi
+  set_up
+  build lockstep-course
+  set_up_done
+  "$BUILD/lockstep-course" "${arguments[@]}"
+  code=$?
+  case "$code" in 0 | 1 | 3) ;; *) exit "$code" ;; esac
+  told="$("$BUILD/lockstep-course" "${arguments[@]}" --json)"
+  "$PYTHON" "$ROOT/reports/html/compare_report.py" "$html" <<<"$told" >&2 || exit
+  exit "$code"
+}
+
 # Whether no source is newer than the last time that Ninja was asked.
 course_is_fresh() {
   [[ -x "$BUILD/lockstep-course" && -e "$BUILD/course-checked" ]] &&

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any
+from typing import Any, TextIO
 
 from lockstep_torch import processes
 
@@ -177,20 +177,34 @@ def diagnose(options: argparse.Namespace) -> int:
 
 def compare(options: argparse.Namespace) -> int:
     from lockstep_torch.extension import extension
+    if options.html and not can_make_pages():
+        return COULD_NOT_RUN
     try:
         found = extension().compare(options.a, options.b, own_name())
     except RuntimeError as error:
         print(f"lockstep: {error}", file=sys.stderr)
         return USAGE
-    print(found["json" if options.json else "text"], end="")
-    return {"different": FINDING, "undecided": COULD_NOT_RUN}.get(found["answer"], OK)
+    print(found["json" if options.json else "text"], end="", flush=True)
+    code = {"different": FINDING, "undecided": COULD_NOT_RUN}.get(found["answer"], OK)
+    failed = page("compare_report.py", found["json"], options.html, said=sys.stderr) if options.html else OK
+    return failed or code
+
+
+def can_make_pages() -> bool:
+    if missing := [name for name in ("jinja2", "vl_convert") if importlib.util.find_spec(name) is None]:
+        print(f"lockstep: a page needs {' and '.join(missing)}: pip install jinja2 vl-convert-python", file=sys.stderr)
+    return not missing
+
+
+def page(script: str, told: str, *arguments: os.PathLike[str], said: TextIO | None = None) -> int:
+    """It is made by a program of its own, as in the clone. `said`: where its size is told, if not on standard output."""
+    return subprocess.run([sys.executable, PACKAGE / "html" / script, *arguments], input=told, encoding="utf-8",
+                          stdout=said, check=False).returncode
 
 
 def report(options: argparse.Namespace) -> int:
-    """The page is made by a program of its own, as in the clone."""
     from lockstep_torch.extension import extension
-    if missing := [name for name in ("jinja2", "vl_convert") if importlib.util.find_spec(name) is None]:
-        print(f"lockstep: a page needs {' and '.join(missing)}: pip install jinja2 vl-convert-python", file=sys.stderr)
+    if not can_make_pages():
         return COULD_NOT_RUN
     try:
         job, left_out = extension().page(options.folder, PACKAGE)
@@ -199,8 +213,7 @@ def report(options: argparse.Namespace) -> int:
         return USAGE
     warn(left_out)
     file = options.out or options.folder / "report.html"
-    return subprocess.run([sys.executable, PACKAGE / "html/job_report.py", options.folder, file], input=job,
-                          encoding="utf-8", check=False).returncode
+    return page("job_report.py", job, options.folder, file)
 
 
 def seconds(text: str) -> float:
@@ -230,12 +243,14 @@ def main(arguments: list[str] | None = None) -> int:
     both = commands.add_parser("compare", help="say where two recorded runs of one training part")
     both.add_argument("a", type=pathlib.Path, help="a run that is right")
     both.add_argument("b", type=pathlib.Path, help="the run to compare with it")
-    both.add_argument("--json", action="store_true")
+    both.add_argument("--json", action="store_true", help="all that was compared as JSON")
+    both.add_argument("--html", metavar="FILE", type=pathlib.Path, help="also write a page")
     both.set_defaults(run=compare)
-    page = commands.add_parser("report", help="write an HTML page of a folder of traces")
-    page.add_argument("folder", type=pathlib.Path)
-    page.add_argument("--out", metavar="FILE", type=pathlib.Path, help="the page (default: report.html in the folder)")
-    page.set_defaults(run=report)
+    reported = commands.add_parser("report", help="write an HTML page of a folder of traces")
+    reported.add_argument("folder", type=pathlib.Path)
+    reported.add_argument("--out", metavar="FILE", type=pathlib.Path,
+                          help="the page (default: report.html in the folder)")
+    reported.set_defaults(run=report)
     options = parser.parse_args(arguments)
     result: int = options.run(options)
     return result

@@ -251,6 +251,16 @@ class SetupTest(unittest.TestCase):
         self.assertEqual(self.calls("cmake"), [])
         self.assertTrue(all("build/clang-2.11.0" in call for call in self.calls("ninja")), self.calls("ninja"))
 
+    def test_compare_has_python_make_a_page_and_keeps_the_exit_code(self):
+        for code in (1, 0, 3):
+            result = self.call("compare", "x", "--html", "a page.html", "y", COURSE_EXIT=str(code))
+            self.assertEqual((result.returncode, result.stdout), (code, "course compare x y\n"), result.stderr)
+            self.assertTrue(self.calls("python")[-1].endswith("reports/html/compare_report.py a page.html"), self.calls("python"))
+        result = self.call("compare", "x", "x", "--html=page.html", COURSE_EXIT="2")
+        self.assertEqual((result.returncode, result.stdout), (2, "course compare x x\n"))
+        self.assertFalse(any("compare_report" in call for call in self.calls("python")))
+        self.assertEqual(self.call("compare", "x", "y", "--html").returncode, 2)
+
     def test_the_program_without_torch_is_configured_so_and_said_so(self):
         result = self.call("diagnose", "x")
         self.assertIn("-DLOCKSTEP_TORCH=OFF", self.calls("cmake")[0])

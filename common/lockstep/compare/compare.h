@@ -59,6 +59,13 @@ struct AspectResult {
     double distance, tolerance;
   };
   std::vector<Distance> distances;
+  // Of each tensor that was compared, in the model's order: its steps that are not equal to the bit, with the largest
+  // distance over the ranks; infinite where one run alone has the tensor, or has numbers in it.
+  struct Tensor {
+    std::string name;
+    std::vector<Distance> distances;
+  };
+  std::vector<Tensor> tensors;
   // Whether each run has probed steps that the other lacks.
   bool probes_apart() const { return !only_a.empty() && !only_b.empty(); }
 };
@@ -93,6 +100,8 @@ Comparison compare_folders(const std::filesystem::path& a, const std::filesystem
 // reader is told to call.
 std::string to_text(const Comparison& comparison, const std::string& a, const std::string& b,
                     const std::string& lockstep = "./lockstep");
+// The answer in a sentence: "A and B agree until step 15, then they differ."
+std::string verdict_text(const Comparison& comparison);
 std::string to_json(const Comparison& comparison, const std::string& a, const std::string& b);
 
 }  // namespace lockstep::compare

@@ -18,11 +18,18 @@ json difference_json(const std::optional<Difference>& difference) {
           {"tolerance", difference->tolerance}};
 }
 
-json aspect_json(const AspectResult& aspect) {
-  json distances = json::array();
-  for (const auto& each : aspect.distances)
-    distances.push_back(
+json distances_json(const std::vector<AspectResult::Distance>& distances) {
+  json all = json::array();
+  for (const auto& each : distances)  // an infinite distance is written as null
+    all.push_back(
         {{"step", each.step}, {"distance", each.distance}, {"tolerance", each.tolerance}});
+  return all;
+}
+
+json aspect_json(const AspectResult& aspect) {
+  json tensors = json::array();
+  for (const auto& each : aspect.tensors)
+    tensors.push_back({{"name", each.name}, {"distances", distances_json(each.distances)}});
   return {{"aspect", to_string(aspect.aspect)},
           {"in_a", aspect.in_a},
           {"in_b", aspect.in_b},
@@ -33,7 +40,8 @@ json aspect_json(const AspectResult& aspect) {
           {"differing_steps", aspect.differing_steps},
           {"more", aspect.more},
           {"first", difference_json(aspect.first)},
-          {"distances", distances}};
+          {"distances", distances_json(aspect.distances)},
+          {"tensors", tensors}};
 }
 
 }  // namespace
@@ -48,6 +56,7 @@ std::string to_json(const Comparison& comparison, const std::string& a, const st
               {"a", run(a, comparison.ranks_a, comparison.updates_a)},
               {"b", run(b, comparison.ranks_b, comparison.updates_b)},
               {"answer", to_string(comparison.answer)},
+              {"verdict", verdict_text(comparison)},
               {"first", comparison.first ? json(to_string(*comparison.first)) : json(nullptr)},
               {"agree_until",
                comparison.agree_until ? json(*comparison.agree_until) : json(nullptr)},

@@ -74,12 +74,27 @@ void Ledger::numbers(std::int64_t step, int rank, const std::string& what, doubl
   distance(step, rank, what, apart, finite ? tolerance : 0, number_text(a), number_text(b));
 }
 
+void Ledger::tensor(const std::string& name) {
+  if (tensors_.try_emplace(name).second) names_.push_back(name);
+}
+
+void Ledger::tensor_apart(const std::string& name, const AspectResult::Distance& apart) {
+  auto& largest = tensors_[name][apart.step];
+  if (apart.distance >= largest.distance) largest = apart;
+}
+
 AspectResult Ledger::done() const {
   auto result = result_;
   result.steps.assign(steps_.begin(), steps_.end());
   result.differing_steps = differing_.size();
   result.more = others_.size();
-  for (const auto& [step, largest] : distances_) result.distances.push_back(largest);
+  const auto in_order = [](const ByStep& distances) {
+    std::vector<AspectResult::Distance> all;
+    for (const auto& [step, largest] : distances) all.push_back(largest);
+    return all;
+  };
+  result.distances = in_order(distances_);
+  for (const auto& name : names_) result.tensors.push_back({name, in_order(tensors_.at(name))});
   return result;
 }
 

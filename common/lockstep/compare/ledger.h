@@ -27,6 +27,9 @@ class Ledger {
   // A measured distance of values that are not equal to the bit; it may be 0, where it is too small to be measured.
   void distance(std::int64_t step, int rank, const std::string& what, double distance,
                 double tolerance, const std::string& a, const std::string& b);
+  // A tensor was compared; and it is not equal to the bit, which `distance` or `texts` is told, too.
+  void tensor(const std::string& name);
+  void tensor_apart(const std::string& name, const AspectResult::Distance& apart);
   // Not equal to the bit, and near enough.
   void rounding();
 
@@ -38,7 +41,10 @@ class Ledger {
   AspectResult result_;
   std::set<std::int64_t> steps_, differing_;
   std::set<std::string> others_;  // that differ at the first one's step
-  std::map<std::int64_t, AspectResult::Distance> distances_;
+  using ByStep = std::map<std::int64_t, AspectResult::Distance>;
+  ByStep distances_;
+  std::vector<std::string> names_;  // of the tensors, in order
+  std::map<std::string, ByStep> tensors_;
 };
 
 std::string number_text(double value);  // seven digits, or "nan"

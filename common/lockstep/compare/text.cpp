@@ -44,22 +44,6 @@ std::optional<std::int64_t> last_equal(const AspectResult& aspect) {
   return last;
 }
 
-std::string verdict_text(const Comparison& comparison) {
-  switch (comparison.answer) {
-    case Answer::equal:
-      return "A and B are equal to the bit, in all that was compared.";
-    case Answer::rounding:
-      return "A and B are equal to rounding.";
-    case Answer::undecided:
-      return "It cannot be decided whether A and B are the same training.";
-    case Answer::different:
-      break;
-  }
-  const auto until = comparison.agree_until;
-  return until ? "A and B agree until step " + std::to_string(*until) + ", then they differ."
-               : "A and B differ from the beginning.";
-}
-
 std::string largest_text(const AspectResult& aspect) {
   if (aspect.distances.empty()) return "";
   const auto largest = std::max_element(
@@ -132,6 +116,22 @@ std::string next_text(const Comparison& comparison, const std::string& a, const 
 }
 
 }  // namespace
+
+std::string verdict_text(const Comparison& comparison) {
+  switch (comparison.answer) {
+    case Answer::equal:
+      return "A and B are equal to the bit, in all that was compared.";
+    case Answer::rounding:
+      return "A and B are equal to rounding.";
+    case Answer::undecided:
+      return "It cannot be decided whether A and B are the same training.";
+    case Answer::different:
+      break;
+  }
+  const auto until = comparison.agree_until;
+  return until ? "A and B agree until step " + std::to_string(*until) + ", then they differ."
+               : "A and B differ from the beginning.";
+}
 
 std::string to_text(const Comparison& comparison, const std::string& a, const std::string& b,
                     const std::string& lockstep) {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace lockstep::compare {
 namespace {
@@ -65,8 +66,10 @@ void compare_values(const Pair& pair, std::int64_t step, int rank, const Values&
   for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
     const auto &x = a[i], &y = b[i];
     if (x.sketch.empty() && y.sketch.empty()) continue;
-    const auto what = how.of + name_at(how.names, i);
+    const auto name = name_at(how.names, i), what = how.of + name;
+    ledger.tensor(name);
     if (x.sketch.empty() != y.sketch.empty() || is_finite(x) != is_finite(y)) {
+      ledger.tensor_apart(name, {step, std::numeric_limits<double>::infinity(), 0});
       ledger.texts(step, rank, what, summary_text(x), summary_text(y), true);
       continue;
     }
@@ -80,6 +83,7 @@ void compare_values(const Pair& pair, std::int64_t step, int rank, const Values&
     auto tolerance = tolerance_of(how.quantity, pair.unit, step);
     if (distance > tolerance && how.calm.count(step) > 0)
       tolerance = std::max(tolerance, corner_tolerance());
+    ledger.tensor_apart(name, {step, distance, tolerance});
     ledger.distance(step, rank, what, distance, tolerance, summary_text(x), summary_text(y));
   }
 }

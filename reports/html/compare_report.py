@@ -1,0 +1,183 @@
+"""One page of two runs: lockstep compare A B --html FILE
+
+Reads what `lockstep compare A B --json` says (reports/schema/compare.schema.json) from standard input, and writes one HTML
+file that needs no network and no other file.
+"""
+
+import argparse
+import json
+import math
+import pathlib
+import sys
+
+import markupsafe
+
+import chart_library
+import charts
+import specs
+import template
+
+BY_STEP = [("kind", "kind"), ("step", "step"), ("distance", "distance"), ("tolerance", "tolerance"), ("share", "of the tolerance")]
+BY_LAYER = [("layer", "layer"), ("step", "step"), ("how", "how"), ("distance", "distance"), ("tolerance", "tolerance"),
+            ("share", "of the tolerance"), ("drawn", None)]
+LEAST, MOST = 1e-4, 1e4  # of a tolerance: what is nearer or farther is drawn there
+STEPS, LAYERS = 48, 60   # that a picture by layer has room for
+DASHES = [[1, 0], [7, 3], [2, 2], [9, 3, 2, 3]]
+SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right"]
+
+
+def in_words(aspect):
+    return "hyper-parameters" if aspect == "hyper_parameters" else aspect.replace("_", " ")
+
+
+def at(step):
+    return "before training" if step < 0 else f"step {step}"
+
+
+def share_of(apart):
+    """How much of its tolerance a distance takes; None where it is no number or nothing is tolerated."""
+    return apart["distance"] / apart["tolerance"] if apart["distance"] is not None and apart["tolerance"] > 0 else None
+
+
+def first_of(said):
+    """The aspect that differs first; None where none does."""
+    return next((aspect for aspect in said["aspects"] if aspect["aspect"] == said["first"]), None)
+
+
+def last_equal(aspect):
+    """The last step before its first difference at which it was compared, where steps lie between; else None."""
+    before = [step for step in aspect["steps"] if step < aspect["first"]["step"]]
+    return before[-1] if before and before[-1] < aspect["first"]["step"] - 1 else None
+
+
+def outcome(aspect):
+    """What the comparison says of one kind, for the table."""
+    if aspect["first"] or aspect["steps"]:
+        return {"equal": "equal to the bit", "rounding": "equal to rounding", "different": "different"}[aspect["relation"]]
+    if aspect["in_a"] and aspect["in_b"]:
+        return "never at the same step"
+    return f"in {'A' if aspect['in_a'] else 'B'} only" if aspect["in_a"] or aspect["in_b"] else "not recorded"
+
+
+def steps_of(steps, **more):
+    return specs.of("step", "quantitative", "step (-1: before the first)", axis={"format": "d", "grid": False, "tickMinStep": 1},
+                    scale={"nice": False, "domain": [min(steps), max(max(steps), min(steps) + 1)]}, **more)
+
+
+def by_step(drawn, said):
+    """None where nothing is apart."""
+    rows = [[in_words(aspect["aspect"]), apart["step"], apart["distance"], apart["tolerance"], share_of(apart)]
+            for aspect in said["aspects"] for apart in aspect["distances"] if share_of(apart) is not None]
+    if not rows:
+        return None
+    kinds, first = list(dict.fromkeys(row[0] for row in rows)), first_of(said)
+    classes = [specs.series(number) for number in range(len(kinds))]
+    begins = first["first"]["step"] if first else None
+    text = ("How far the runs are apart, of each kind the largest distance at a step, as a share of its tolerance. Above the "
+            "dashed line it is no rounding.")
+    text += f" The vertical line is the first difference, {at(begins)}." if first else " Nothing is above it."
+    domain = [LEAST, min(MOST, max(10, 10 ** math.ceil(math.log10(max(row[4] for row in rows) or 1))))]
+    drawn_at = [{"calculate": f"clamp(datum.share, {domain[0]}, {domain[1]})", "as": "drawn"}]
+    x = steps_of([row[1] for row in rows] + ([begins] if first else []))
+    y = specs.of("drawn", "quantitative", "of the tolerance", axis={"format": "~g", "tickCount": 5},
+                 scale={"type": "log", "domain": domain, "nice": False})
+    look = {"color": specs.of("kind", "nominal", None, legend=None, scale={"domain": kinds, "range": specs.colours(classes)})}
+    dashes = {"domain": kinds, "range": [DASHES[number % len(DASHES)] for number in range(len(kinds))]}
+    shapes = {"domain": kinds, "range": [SHAPES[number % len(SHAPES)] for number in range(len(kinds))]}
+    tooltip = specs.tips(*BY_STEP)
+    layers = [
+        {"data": {"values": [{"drawn": 1}]}, "mark": {"type": "rule", "strokeDash": [4, 3]},
+         "encoding": {"y": {"field": "drawn", "type": "quantitative"}}},
+        {"transform": drawn_at, "mark": {"type": "line", "strokeWidth": 2, "opacity": 0.85}, "encoding": {
+            "x": x, "y": y, **look, "strokeDash": specs.of("kind", "nominal", None, legend=None, scale=dashes)}},
+        {"transform": drawn_at, "mark": {"type": "point", "size": 45, "filled": True, "opacity": 1}, "encoding": {
+            "x": x, "y": y, **look, "shape": specs.of("kind", "nominal", None, legend=None, scale=shapes), "tooltip": tooltip}}]
+    if first:
+        layers.append({"data": {"values": [{"step": begins}]},
+                       "mark": {"type": "rule", "color": "var(--broken)", "strokeWidth": 2},
+                       "encoding": {"x": {"field": "step", "type": "quantitative"}}})
+    return drawn.add("by-step", "Distance by step", text, BY_STEP, rows, specs.chart(240, layer=layers),
+                     legend=list(zip(kinds, classes)))
+
+
+def how(apart):
+    """Rounding has a distance within its tolerance."""
+    return "to rounding" if apart["distance"] is not None and apart["distance"] <= apart["tolerance"] else "different"
+
+
+def window(aspect):
+    """Steps to draw: all that were compared, or some before its first difference and more from there on."""
+    steps = aspect["steps"]
+    begins = steps.index(aspect["first"]["step"]) if aspect["first"] else 0
+    begin = max(0, min(begins - STEPS // 4, len(steps) - STEPS))
+    return steps[begin:begin + STEPS]
+
+
+def farthest(tensors, steps):
+    """Those to draw, in the model's order: all, or those that are most apart at these steps."""
+    def most(tensor):
+        return max((math.inf if share_of(apart) is None else share_of(apart)
+                    for apart in tensor["distances"] if apart["step"] in steps), default=0)
+    kept = sorted(tensors, key=most, reverse=True)[:LAYERS]
+    return [tensor for tensor in tensors if tensor in kept]
+
+
+def by_layer(drawn, aspect):
+    """None where nothing of its tensors is apart."""
+    steps = window(aspect)
+    tensors = farthest(aspect["tensors"], steps)
+    rows = [[tensor["name"], apart["step"], how(apart), apart["distance"], apart["tolerance"], share_of(apart),
+             min(MOST, max(LEAST, MOST if share_of(apart) is None else share_of(apart)))]
+            for tensor in tensors for apart in tensor["distances"] if apart["step"] in steps]
+    if not rows:
+        return None
+    text = ("A row for each tensor in the model's order, a place for each step at which it was compared. No mark: equal to the "
+            "bit. The larger a mark, the more of its tolerance the distance takes; a square is no rounding.")
+    if len(steps) < len(aspect["steps"]):
+        text += f" {len(steps)} of {len(aspect['steps'])} steps are drawn."
+    if len(tensors) < len(aspect["tensors"]):
+        text += f" {len(tensors)} of {len(aspect['tensors'])} tensors are drawn, those that are farthest apart."
+    classes = {"to rounding": "correct", "different": "broken"}
+    there = [name for name in classes if any(row[2] == name for row in rows)]
+    spec = specs.chart(18 * len(tensors), mark={"type": "point", "filled": True, "opacity": 1}, encoding={
+        "x": specs.of("step", "ordinal", "step (-1: before the first)", scale={"domain": steps},
+                      axis={"labelAngle": 0, "labelOverlap": True, "grid": True, "gridOpacity": 0.4}),
+        "y": specs.of("layer", "nominal", None, sort=None, scale={"domain": [tensor["name"] for tensor in tensors]},
+                      axis={"labelLimit": 130, "grid": True, "gridOpacity": 0.4}),
+        "size": specs.of("drawn", "quantitative", None, legend=None,
+                         scale={"type": "log", "domain": [LEAST, MOST], "range": [12, 150], "clamp": True}),
+        "color": specs.of("how", "nominal", None, legend=None, scale={
+            "domain": there, "range": specs.colours(classes[name] for name in there)}),
+        "shape": specs.of("how", "nominal", None, legend=None, scale={
+            "domain": there, "range": [{"to rounding": "circle", "different": "square"}[name] for name in there]}),
+        "tooltip": specs.tips(*BY_LAYER[:-1])})
+    words = in_words(aspect["aspect"])
+    return drawn.add(f"by-layer-{aspect['aspect']}", f"{words[0].upper()}{words[1:]} by layer and step", text, BY_LAYER, rows, spec,
+                     legend=[(name, classes[name]) for name in there])
+
+
+def page(said):
+    drawn = charts.Charts()
+    pictures = [by_step(drawn, said), *(by_layer(drawn, aspect) for aspect in said["aspects"] if aspect["tensors"])]
+    first = first_of(said)
+    return template.template_of("compare.html.j2").render(
+        said=said, first=first, last_equal=last_equal(first) if first else None, pictures=[each for each in pictures if each],
+        in_words=in_words, at=at, outcome=outcome, chart_data=drawn.for_page(),
+        chart_library=markupsafe.Markup(chart_library.script()))
+
+
+def main(line):
+    parser = argparse.ArgumentParser(prog="lockstep compare")
+    parser.add_argument("file", type=pathlib.Path, help="the page to write")
+    arguments = parser.parse_args(line)
+    try:
+        template.write(arguments.file, page(json.load(sys.stdin)), 0o600)  # as the traces' files, which their owner alone can read
+    except OSError as error:
+        print(f"lockstep compare: {error.filename or arguments.file}: {error.strerror}.", file=sys.stderr)
+        return 3
+    print(f"{arguments.file}: {arguments.file.stat().st_size / 1e6:.1f} MB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

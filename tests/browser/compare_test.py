@@ -1,0 +1,156 @@
+"""The page of two compared runs, from their traces to a real browser.
+
+Run by the Python of the project's environment: compare_test.py COURSE_PROGRAM LESSONS_FOLDER
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import browser
+import made_up
+from page import ROOT
+
+COMPARE_REPORT = ROOT / "reports" / "html" / "compare_report.py"
+DEADLINE_S = 90
+COURSE = LESSONS = None
+
+
+def recorded(lesson, variant, folder):
+    subprocess.run([LESSONS / lesson, "--variant", variant, "--trace", folder], check=True, timeout=DEADLINE_S,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return next(folder.rglob("rank_0.trace")).parent
+
+
+def compared(a, b):
+    told = subprocess.run([COURSE, "compare", "--json", a, b], capture_output=True, timeout=DEADLINE_S)
+    return json.loads(told.stdout)
+
+
+class ComparePage(unittest.TestCase):
+    """A job that shuffles alike in every epoch beside one that does not. A run's name and a layer's are hostile."""
+    lesson, variant = "05_set_epoch", "missing-set-epoch"
+    charts = {"by-step", "by-layer-local_gradients", "by-layer-reduced_gradients", "by-layer-update"}
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory(prefix="lockstep-compare-test-")
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        a, b = (recorded(cls.lesson, variant, cls.folder / name) for name, variant in (("a", "correct"), ("b", cls.variant)))
+        cls.said = compared(a, b)
+        cls.said["b"]["name"] = f"{cls.folder}/{'b' * 200}/{made_up.HOSTILE}"
+        for aspect in cls.said["aspects"]:
+            for tensor in aspect["tensors"][:1]:
+                tensor["name"] = made_up.HOSTILE
+        cls.page = cls.folder / "compare.html"
+        subprocess.run([sys.executable, COMPARE_REPORT, cls.page], input=json.dumps(cls.said), text=True, check=True,
+                       timeout=DEADLINE_S, stdout=subprocess.DEVNULL)
+        cls.browser = browser.Browser()
+        cls.addClassCleanup(cls.browser.close)
+
+    def setUp(self):
+        self.browser.resize(browser.WIDE)
+        self.browser.open(self.page)
+        self.js = self.browser.js
+
+    def tearDown(self):
+        self.assertEqual(self.browser.complaints(), [])
+        self.assertEqual(self.js("return performance.getEntriesByType('resource').map(entry => entry.name)"), [])
+
+    def text(self, selector):
+        return self.js("return document.querySelector(arguments[0]).textContent.replace(/\\s+/g, ' ').trim()", selector)
+
+    def of(self, name):
+        return next(aspect for aspect in self.said["aspects"] if aspect["aspect"] == name)
+
+    def table(self, figure):
+        """A chart's table, as rows of texts."""
+        self.js(browser.OPENED + "f.querySelector('details.table').open = true", figure)
+        return self.browser.wait("""const table = document.getElementById(arguments[0]).querySelector('table');
+            return table && [...table.tBodies[0].rows].map(row => [...row.cells].map(cell => cell.textContent))""",
+                                 figure, what=f"the table of {figure}")
+
+    def test_the_answer_stands_first(self):
+        self.assertEqual(self.text("main section:first-child strong"), self.said["verdict"])
+        self.assertEqual(self.text("#answer .badge"), self.said["answer"])
+        rows = self.js("return [...document.querySelectorAll('#answer tbody tr')].map(row => [...row.cells].map(cell => cell.textContent))")
+        self.assertEqual(rows, [[letter, run["name"], str(run["ranks"]), str(run["updates"])]
+                                for letter, run in (("A", self.said["a"]), ("B", self.said["b"]))])
+
+    def test_the_first_difference_is_marked(self):
+        first = self.of("data")["first"]
+        self.assertEqual(self.said["first"], "data")
+        told = self.text("#first li")
+        for part in ("data", f"step {first['step']}", "ranks 0, 1", first["what"], first["a"], first["b"]):
+            self.assertIn(part, told)
+        marked = self.js("return [...document.querySelectorAll('#compared tbody tr')].filter(row => row.querySelector('.badge'))"
+                         ".map(row => row.cells[0].textContent.trim())")
+        self.assertEqual(marked, ["data first"])
+        self.assertIn(f"first difference, step {first['step']}", self.text("#by-step figcaption"))
+
+    def test_every_kind_that_was_compared_has_a_row(self):
+        rows = self.js("return [...document.querySelectorAll('#compared tbody tr')].map(row => "
+                       "[row.cells[0].firstChild.textContent.trim(), row.cells[1].textContent, Number(row.cells[2].textContent),"
+                       " Number(row.cells[3].textContent)])")
+        self.assertEqual(len(rows), 13)
+        of = {name: (answer, steps, differ) for name, answer, steps, differ in rows}
+        for words, name in (("loss", "loss"), ("local gradients", "local_gradients"), ("update", "update")):
+            aspect = self.of(name)
+            self.assertEqual(of[words], ("different", len(aspect["steps"]), aspect["differing_steps"]))
+        self.assertEqual(of["initial"], ("equal to the bit", 1, 0))
+
+    def test_distances_are_drawn_by_step_and_by_layer(self):
+        self.assertEqual(set(self.js("return [...document.querySelectorAll('.chart')].map(figure => figure.id)")), self.charts)
+        aspect = self.of("update")
+        drawn = self.table("by-layer-update")
+        self.assertEqual({row[0] for row in drawn}, {tensor["name"] for tensor in aspect["tensors"]})
+        self.assertEqual(len(drawn), sum(len(tensor["distances"]) for tensor in aspect["tensors"]))
+        self.assertIn("different", {row[2] for row in drawn})
+        steps = [int(row[1]) for row in self.table("by-step") if row[0] == "update"]
+        self.assertEqual(steps, [apart["step"] for apart in aspect["distances"]])
+
+    def test_every_chart_is_drawn_and_nothing_is_cut_off_on_a_telephone(self):
+        for size in (browser.WIDE, browser.NARROW):
+            self.browser.resize(size)
+            for figure in sorted(self.charts):
+                self.browser.draw(figure)
+            self.assertLessEqual(self.js("return document.documentElement.scrollWidth"), size[0])
+
+    def test_everybody_can_use_it(self):
+        for scheme in ("light", "dark"):
+            self.browser.media({"prefers-color-scheme": scheme})
+            self.js("for (const details of document.querySelectorAll('details')) details.open = true")
+            self.assertEqual(self.browser.axe(), [])
+
+
+class EqualRuns(unittest.TestCase):
+    """A run twice: no difference to mark, and no distance to draw."""
+
+    def test_the_page_says_that_they_are_equal(self):
+        with tempfile.TemporaryDirectory(prefix="lockstep-compare-test-") as name:
+            folder = pathlib.Path(name)
+            a, b = (recorded("05_set_epoch", "correct", folder / each) for each in ("a", "b"))
+            page = folder / "compare.html"
+            subprocess.run([sys.executable, COMPARE_REPORT, page], input=json.dumps(compared(a, b)), text=True, check=True,
+                           timeout=DEADLINE_S, stdout=subprocess.DEVNULL)
+            self.assertEqual(page.stat().st_mode & 0o777, 0o600)
+            shown = browser.Browser(browser.NARROW)
+            try:
+                shown.open(page)
+                self.assertEqual(shown.js("return document.querySelector('#answer strong').textContent"),
+                                 "A and B are equal to the bit, in all that was compared.")
+                self.assertEqual(shown.js("return document.querySelectorAll('#first, .chart').length"), 0)
+                self.assertLessEqual(shown.js("return document.documentElement.scrollWidth"), browser.NARROW[0])
+                self.assertEqual((shown.axe(), shown.complaints()), ([], []))
+            finally:
+                shown.close()
+
+
+if __name__ == "__main__":
+    browser.skip_where_it_is_missing()
+    COURSE, LESSONS = map(pathlib.Path, (sys.argv.pop(1), sys.argv.pop(1)))
+    unittest.main()
