@@ -12,9 +12,12 @@ import sys
 import tempfile
 import unittest
 
+import jsonschema
+
 DEADLINE_S = 60
 RUNS = {"first": ("05_set_epoch", "correct"), "again": ("05_set_epoch", "correct"),
         "faulty": ("05_set_epoch", "missing-set-epoch")}
+SCHEMA = pathlib.Path(__file__).resolve().parents[2] / "reports" / "schema" / "compare.schema.json"
 BIN, COURSE = None, None
 
 
@@ -72,6 +75,24 @@ class Command(unittest.TestCase):
         text = compare(self.first, self.faulty).stdout
         self.assertIn(f"agree until step {said['agree_until']}, then they differ. first: data", flat(text))
         self.assertEqual([line for line in text.splitlines() if len(line) > 80 and " " in line.strip()], [])
+
+    def test_json_is_as_the_schema_says(self):
+        """Of runs that are equal, differ, and leave it undecided. A schema that takes anything would be no check."""
+        schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+        jsonschema.Draft202012Validator.check_schema(schema)
+        validator = jsonschema.Draft202012Validator(schema)
+        empty = self.copy_of(self.first)
+        for file in empty.glob("rank_1.trace"):
+            file.unlink()
+        answers = set()
+        for other in (self.again, self.faulty, self.copy_of(self.first), empty):
+            said = json.loads(compare(self.first, other, "--json").stdout)
+            self.assertEqual([f"{error.json_path}: {error.message}" for error in validator.iter_errors(said)], [])
+            answers.add(said["answer"])
+        self.assertLessEqual({"equal", "different"}, answers)
+        self.assertFalse(validator.is_valid({**said, "answer": "similar"}))
+        self.assertFalse(validator.is_valid({**said, "more": 1}))
+        self.assertFalse(validator.is_valid({**said, "aspects": said["aspects"][:12]}))
 
     def test_a_rank_without_a_trace_is_told(self):
         half = self.copy_of(self.first)
