@@ -33,7 +33,8 @@ file(GLOB _whole CONFIGURE_DEPENDS ${_lockstep}/compare/*.cpp ${_lockstep}/diagn
 include(${_lockstep}/diagnose/AllDetectors.cmake)
 set(_torch_free base/clock.cpp base/environment.cpp base/error.cpp base/file.cpp base/hash.cpp base/processors.cpp
   base/text.cpp launch/placement.cpp pages/page.cpp report/finding.cpp report/job.cpp report/json.cpp
-  report/pictures.cpp report/places.cpp report/stall.cpp record/sketch.cpp record/writer_in.cpp)
+  report/pictures.cpp report/places.cpp report/stall.cpp record/probe_options.cpp record/sketch.cpp
+  record/writer_in.cpp)
 set(_with_torch observe/observer.cpp record/backward_hook.cpp record/configuration.cpp record/content.cpp
   record/decorated_backend.cpp record/failed_collective.cpp record/observed_backend.cpp record/observed_work.cpp
   record/placement.cpp record/probes.cpp record/recorder.cpp record/recorder_samples.cpp record/summarize.cpp)

@@ -19,6 +19,7 @@ from lockstep_torch import processes
 
 OK, FINDING, USAGE, COULD_NOT_RUN, DEADLINE = 0, 1, 2, 3, 124
 PACKAGE = pathlib.Path(__file__).parent
+MOST_STEPS = 2**31 - 1
 WITHIN_S = 2  # a stalled job is ended
 ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
@@ -128,15 +129,32 @@ def start(command: list[str], environment: dict[str, str], received: list[int]) 
     return job
 
 
+def wrong_probes(options: argparse.Namespace) -> str:
+    if options.every is None and (options.first is not None or options.last is not None):
+        return "--from and --to say where --every K holds, and there is no --every"
+    if options.first is not None and options.last is not None and options.first > options.last:
+        return f"--from {options.first} is after --to {options.last}"
+    return ""
+
+
+def probes(options: argparse.Namespace) -> dict[str, str]:
+    """As variables, which the ranks read (common/lockstep/record/probes.h)."""
+    told = {"LOCKSTEP_EVERY": options.every, "LOCKSTEP_FROM": options.first, "LOCKSTEP_TO": options.last}
+    return {name: "" if value is None else str(value) for name, value in told.items()} if options.every else {}
+
+
 def watch(options: argparse.Namespace) -> int:
     folder = pathlib.Path(options.into or tempfile.mkdtemp(prefix="lockstep-")).absolute()
     if any(folder.rglob("*.trace")):
         print(f"lockstep: {folder} holds a run already; name another folder with --into", file=sys.stderr)
         return USAGE
+    if refused := wrong_probes(options):
+        print(f"lockstep: {refused}", file=sys.stderr)
+        return USAGE
     signals: list[int] = []  # that were given to the job
     try:
-        stacks = {"LOCKSTEP_STACKS": "1"} if options.timeout else {}
-        job = start(options.command, {**os.environ, "LOCKSTEP_TRACE": str(folder), **stacks}, signals)
+        more = probes(options) | ({"LOCKSTEP_STACKS": "1"} if options.timeout else {})
+        job = start(options.command, {**os.environ, "LOCKSTEP_TRACE": str(folder), **more}, signals)
     except OSError as error:
         print(f"lockstep: cannot start {options.command[0]}: {error.strerror}", file=sys.stderr)
         return USAGE
@@ -197,7 +215,7 @@ def can_make_pages() -> bool:
 
 
 def page(script: str, told: str, *arguments: os.PathLike[str], said: TextIO | None = None) -> int:
-    """It is made by a program of its own, as in the clone. `said`: where its size is told, if not on standard output."""
+    """A program of its own makes it, as in the clone. `said`: where its size is told, if not on standard output."""
     return subprocess.run([sys.executable, PACKAGE / "html" / script, *arguments], input=told, encoding="utf-8",
                           stdout=said, check=False).returncode
 
@@ -223,16 +241,31 @@ def seconds(text: str) -> float:
     return value
 
 
+def steps(text: str, least: int = 1) -> int:
+    if not text.isascii() or not text.isdigit() or not least <= int(text) <= MOST_STEPS:
+        raise argparse.ArgumentTypeError(f"a whole number from {least} to {MOST_STEPS} is wanted, not {text!r}")
+    return int(text)
+
+
+def step(text: str) -> int:
+    return steps(text, 0)
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="lockstep",
                                      description="Names what is wrong in a data-parallel training run.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     watched = commands.add_parser("watch", help="run a job, record it, and say what is wrong",
-                                  usage="lockstep watch [--into DIR] [--timeout S] [--fail-on-finding] -- COMMAND ...")
+                                  usage="lockstep watch [--into DIR] [--timeout S] [--fail-on-finding] [--every K "
+                                        "[--from STEP] [--to STEP]] -- COMMAND ...")
     watched.add_argument("--into", metavar="DIR",
                          help="where the traces go; all ranks share it (default: a new folder)")
     watched.add_argument("--timeout", metavar="S", type=seconds,
                          help="end a job in which no rank records anything for S seconds, and exit with 124")
+    watched.add_argument("--every", metavar="K", type=steps,
+                         help="record gradients and parameters at every K-th step, too (1: at every step)")
+    watched.add_argument("--from", metavar="STEP", type=step, dest="first", help="--every holds from this step on")
+    watched.add_argument("--to", metavar="STEP", type=step, dest="last", help="--every holds up to this step")
     watched.add_argument("--fail-on-finding", action="store_true", help="exit with 1 where a violation is found")
     watched.add_argument("command", nargs="+", metavar="COMMAND")
     watched.set_defaults(run=watch)

@@ -76,7 +76,7 @@ class Rank {
   bool probes() const { return step() < 0 || options_.probes(step()); }
 
  private:
-  record::ProbeOptions options_{.hooks = false};
+  record::ProbeOptions options_{.also = record::probe_stretch_from_environment(), .hooks = false};
   std::filesystem::path folder_;
   std::shared_ptr<trace::Writer> writer_;
   std::shared_ptr<record::Recorder> recorder_;

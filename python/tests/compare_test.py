@@ -17,9 +17,9 @@ DEADLINE_S = 60
 UPDATES = 3 * 7  # of job.py
 
 
-def watch(folder, *arguments):
-    return run([*LOCKSTEP, "watch", "--into", folder, "--", sys.executable, HERE / "start.py", 2, HERE / "job.py",
-                *arguments], DEADLINE_S)
+def watch(folder, *arguments, options=()):
+    return run([*LOCKSTEP, "watch", "--into", folder, *options, "--", sys.executable, HERE / "start.py", 2,
+                HERE / "job.py", *arguments], DEADLINE_S)
 
 
 def compare(*arguments, **environment):
@@ -79,8 +79,71 @@ class Compare(unittest.TestCase):
         text = flat(compare(self.first, self.faster, LOCKSTEP_COMMAND="/a clone/lockstep").stdout)
         self.assertIn(f"next: '/a clone/lockstep' diagnose {self.first} and", text)
 
+    def probed(self, folder):
+        """The steps at which parameters were compared with those of `first`."""
+        said, _ = self.said(self.first, folder)
+        return next(aspect for aspect in said["aspects"] if aspect["aspect"] == "reduced_gradients")
+
+    def test_a_stretch_is_recorded_beside_the_usual_steps(self):
+        usual = self.probed(self.again)["steps"]
+        self.assertEqual(usual, [0, 1, 2, 3, 4, 8, 16])
+        folder = self.top / "closer"
+        done = watch(folder, options=("--every", 1, "--from", 10, "--to", 12))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        aspect = self.probed(folder)
+        self.assertEqual((aspect["steps"], aspect["only_a"], aspect["only_b"]), (usual, [], [10, 11, 12]))
+        # It has all steps of the other: that decides.
+        said, code = self.said(folder, self.first)
+        self.assertEqual((code, said["answer"]), (0, "equal"))
+
+    def test_runs_recorded_on_different_steps_are_told_what_to_do(self):
+        folders = [self.top / f"stretch {first}" for first in (9, 10)]
+        for folder in folders:
+            first = int(folder.name[-2:])
+            done = watch(folder, options=("--every", 2, "--from", first, "--to", first + 3))
+            self.assertEqual(done.returncode, 0, done.stderr)
+        said, _ = self.said(*folders)
+        aspect = next(aspect for aspect in said["aspects"] if aspect["aspect"] == "reduced_gradients")
+        self.assertEqual((aspect["only_a"], aspect["only_b"]), ([], []))  # every 2nd step is an even one in both
+        odd = self.top / "every 3rd"
+        self.assertEqual(watch(odd, options=("--every", 3, "--from", 9)).returncode, 0)
+        done = compare(folders[0], odd)
+        self.assertEqual(done.returncode, 3, done.stdout)
+        text = flat(done.stdout)
+        self.assertIn("reduced gradients probed on different steps: 10 in A only, 9, 15, 18 in B only; to compare "
+                      "these too, record both runs with the same --every, --from and --to", text)
+        self.assertIn("with probes on the same steps: the same --every, --from and --to of lockstep watch.", text)
+
+    def test_wrong_steps_are_refused_before_the_job_starts(self):
+        for options, said in ((("--every", "0"), "--every: a whole number from 1 to 2147483647 is wanted, not '0'"),
+                              (("--every", "-1"), "--every"),
+                              (("--every", "many"), "not 'many'"),
+                              (("--every", "1.5"), "not '1.5'"),
+                              (("--every", "1", "--from", "x"), "--from: a whole number from 0 to"),
+                              (("--every", "1", "--from", "60", "--to", "40"), "--from 60 is after --to 40"),
+                              (("--from", "40"), "there is no --every"), (("--to", "40"), "there is no --every")):
+            done = run([*LOCKSTEP, "watch", "--into", self.top / "never", *options, "--", "touch",
+                        self.top / "started"], DEADLINE_S)
+            self.assertEqual(done.returncode, 2, options)
+            self.assertIn(said, done.stderr)
+        self.assertFalse((self.top / "started").exists())
+
+    def test_a_page_of_two_runs(self):
+        file = self.top / "a page.html"
+        done = compare(self.first, self.faster, "--html", file)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertEqual(done.stdout, compare(self.first, self.faster).stdout)
+        self.assertRegex(done.stderr, r"^.*a page\.html: \d\.\d MB\n$")
+        self.assertEqual(file.stat().st_mode & 0o777, 0o600)
+        text = file.read_text(encoding="utf-8")
+        self.assertIn(f"<strong>A and B agree until step {UPDATES // 3 - 1}, then they differ.</strong>", text)
+        done = compare(self.first, self.faster, "--html", file / "below")
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("lockstep compare: ", done.stderr)
+
     def test_what_cannot_be_compared(self):
-        self.assert_usage(compare(self.first, self.first), f"{self.first} and {self.first} are one folder; name two runs")
+        self.assert_usage(compare(self.first, self.first),
+                          f"{self.first} and {self.first} are one folder; name two runs")
         link = self.top / "link"
         link.symlink_to(self.first)
         self.assert_usage(compare(link, self.first), "are one folder")

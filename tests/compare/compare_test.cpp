@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <lockstep/compare/compare.h>
 
+#include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -268,8 +269,10 @@ TEST(Compare, ProbesOnDifferentStepsLeaveItUndecided) {
   const auto found = compare(even, odd);
   EXPECT_EQ(found.answer, Answer::undecided);
   EXPECT_TRUE(found.of(Aspect::update).probes_apart());
-  EXPECT_NE(flat(to_text(found, "A", "B")).find("0, 2, 4, 6, 8, 10, 12, 14, ... in A only"),
-            std::string::npos);
+  const auto text = flat(to_text(found, "A", "B"));
+  EXPECT_NE(text.find("0, 2, 4, 6, 8, 10, 12, 14, ... in A only"), std::string::npos) << text;
+  EXPECT_NE(text.find("record both runs with the same --every, --from and --to"), std::string::npos)
+      << text;
 }
 
 TEST(Compare, ProbesThatAreAmongTheOthersDecide) {
@@ -339,7 +342,30 @@ TEST(Compare, ADifferenceBetweenProbesIsToldAsSuch) {
   EXPECT_EQ(found.of(Aspect::update).first->step, 16);
   const auto text = flat(to_text(found, "A", "B"));
   EXPECT_NE(text.find("at step 8: it began"), std::string::npos) << text;
-  EXPECT_NE(text.find("ProbeOptions::every"), std::string::npos) << text;
+  EXPECT_NE(text.find("./lockstep watch --every 1 --from 9 --to 16"), std::string::npos) << text;
+  const auto package = flat(to_text(found, "A", "B", "lockstep"));
+  EXPECT_NE(package.find("probed there: lockstep watch --every 1"), std::string::npos) << package;
+}
+
+// What a page draws: each tensor by its name, with the steps at which it is not equal to the bit.
+TEST(Compare, EachTensorHasItsDistances) {
+  const auto a = with_every_event();
+  auto b = with_every_event();
+  at_step<trace::Parameters>(b, 1, 1).values[0] = another();
+  at_step<trace::LocalGradients>(b, 0, 2).values[1] = trace::Summary{};
+  const auto found = compare(a, b);
+  const auto& update = found.of(Aspect::update);
+  ASSERT_EQ(update.tensors.size(), 2u);
+  EXPECT_EQ(update.tensors[0].name, "weight0");
+  ASSERT_EQ(update.tensors[0].distances.size(), 1u);
+  EXPECT_EQ(update.tensors[0].distances[0].step, 1);
+  EXPECT_GT(update.tensors[0].distances[0].distance, update.tensors[0].distances[0].tolerance);
+  EXPECT_TRUE(update.tensors[1].distances.empty());
+  const auto& gradients = found.of(Aspect::local_gradients);
+  EXPECT_TRUE(std::isinf(gradients.tensors.at(1).distances.at(0).distance));
+  const auto json = nlohmann::json::parse(to_json(found, "A", "B"));
+  EXPECT_TRUE(json["aspects"][6]["tensors"][1]["distances"][0]["distance"].is_null());
+  EXPECT_EQ(json["verdict"], verdict_text(found));
 }
 
 TEST(Compare, TextFitsTheTerminalAndJsonHasTheSame) {

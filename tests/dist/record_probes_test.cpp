@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 #include <lockstep/record/configuration.h>
 
+#include <array>
 #include <cmath>
+#include <cstdlib>
 #include <thread>
 
 #include "record_job.h"
@@ -46,6 +48,45 @@ TEST(RecordProbes, ValuesAreSampledAndNothingChanges) {
     EXPECT_EQ(steps_of<trace::Model>(trace).size(), 1u);
     EXPECT_EQ(trace.all<trace::Update>()[5].event->lr, std::vector<double>{0.05});
     EXPECT_EQ(trace.all<trace::LocalGradients>()[1].event->samples, 8);
+  }
+}
+
+TEST(RecordProbes, AStretchIsSampledBesideTheUsualSteps) {
+  RecordJob job(1);
+  train_ddp(job.options, 70, probes_into(job, {.also = {.every = 5, .from = 40, .to = 50}}));
+  EXPECT_THAT(steps_of<trace::LocalGradients>(job.trace_of(0)),
+              ElementsAre(0, 1, 2, 3, 4, 8, 16, 32, 40, 45, 50, 64));
+}
+
+class StretchFromEnvironment : public ::testing::Test {
+ protected:
+  static void set(const char* every, const char* from, const char* to) {
+    setenv("LOCKSTEP_EVERY", every, 1);
+    setenv("LOCKSTEP_FROM", from, 1);
+    setenv("LOCKSTEP_TO", to, 1);
+  }
+  void TearDown() override { set("", "", ""); }
+};
+
+TEST_F(StretchFromEnvironment, IsWhatTheVariablesSay) {
+  EXPECT_EQ(record::probe_stretch_from_environment().every, 0);
+  set("2", "", "60");
+  const auto stretch = record::probe_stretch_from_environment();
+  EXPECT_EQ(stretch.every, 2);
+  EXPECT_EQ(stretch.from, 0);
+  EXPECT_EQ(stretch.to, 60);
+}
+
+TEST_F(StretchFromEnvironment, OtherValuesAreRefused) {
+  for (const auto& [every, from, to] : std::vector<std::array<const char*, 3>>{{"0", "", ""},
+                                                                               {"-1", "", ""},
+                                                                               {"x", "", ""},
+                                                                               {"1", "-2", ""},
+                                                                               {"1", "60", "40"},
+                                                                               {"", "3", ""}}) {
+    set(every, from, to);
+    EXPECT_THROW(record::probe_stretch_from_environment(), UsageError)
+        << every << ", " << from << ", " << to;
   }
 }
 

@@ -66,7 +66,7 @@ std::string row_text(const AspectResult& aspect) {
   return "equal to rounding, " + where + largest_text(aspect);
 }
 
-void add_first(const Comparison& comparison, std::string& text) {
+void add_first(const Comparison& comparison, const std::string& lockstep, std::string& text) {
   const auto& first = comparison.of(*comparison.first);
   text += filled("first: " + words_of(first.aspect) + ", " + difference_text(*first.first), 2);
   if (first.more > 0)
@@ -77,8 +77,10 @@ void add_first(const Comparison& comparison, std::string& text) {
   if (last && first.first->step > *last + 1)
     text += filled(
         "  It was last compared, and the same, at step " + std::to_string(*last) +
-            ": it began somewhere between. Record both runs with every step probed there (C++: "
-            "ProbeOptions::every = 1) to know where.",
+            ": it began somewhere between. To know where, record both runs once more with every "
+            "step probed there: " +
+            lockstep + " watch --every 1 --from " + std::to_string(*last + 1) + " --to " +
+            std::to_string(first.first->step) + " -- COMMAND",
         2);
 }
 
@@ -99,6 +101,8 @@ void add_probes(const Comparison& comparison, std::string& text) {
     if (!aspect.only_a.empty())
       said += " " + steps_text(aspect.only_a) + " in A only" + (aspect.only_b.empty() ? "" : ",");
     if (!aspect.only_b.empty()) said += " " + steps_text(aspect.only_b) + " in B only";
+    if (aspect.probes_apart())
+      said += "; to compare these too, record both runs with the same --every, --from and --to";
     text += filled(said, 2);
   }
 }
@@ -107,8 +111,9 @@ std::string next_text(const Comparison& comparison, const std::string& a, const 
                       const std::string& lockstep) {
   if (comparison.answer == Answer::undecided)
     return "next: record both runs in the same way, with their optimizers and models seen "
-           "(docs/diagnose.md), and with "
-           "probes on the same steps.";
+           "(docs/diagnose.md), and with probes on the same steps: the same --every, --from and "
+           "--to of " +
+           lockstep + " watch.";
   if (comparison.answer == Answer::different)
     return "next: " + lockstep + " diagnose " + a + " and " + lockstep + " diagnose " + b +
            " say whether one has a pitfall with a name.";
@@ -145,7 +150,7 @@ std::string to_text(const Comparison& comparison, const std::string& a, const st
               run("B", b, comparison.ranks_b, comparison.updates_b) + verdict_text(comparison) +
               "\n";
   if (comparison.first) {
-    add_first(comparison, text);
+    add_first(comparison, lockstep, text);
     text += "What else was compared, in the order of causes:\n";
   }
   add_rows(comparison, text);

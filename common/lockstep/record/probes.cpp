@@ -3,7 +3,6 @@
 #include <lockstep/record/probes.h>
 #include <lockstep/record/recorder.h>
 
-#include <bit>
 #include <deque>
 #include <mutex>
 #include <optional>
@@ -29,12 +28,6 @@ bool has_gradient(const at::Tensor& parameter) {
 }
 
 }  // namespace
-
-bool ProbeOptions::probes(std::int64_t step) const {
-  if (step < first) return true;
-  if (every <= 0) return false;
-  return step < every ? std::has_single_bit(static_cast<std::uint64_t>(step)) : step % every == 0;
-}
 
 class Probes::Impl {
  public:

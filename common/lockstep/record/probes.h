@@ -16,6 +16,7 @@
 
 #include <lockstep/base/value.h>
 #include <lockstep/dist/process_group.h>
+#include <lockstep/record/probe_options.h>
 #include <lockstep/trace/writer.h>
 #include <torch/torch.h>
 
@@ -27,19 +28,6 @@
 #include <vector>
 
 namespace lockstep::record {
-
-struct ProbeOptions {
-  // Value probes (gradients, parameters, buffers) run on steps 0 .. first-1, then at growing distances (powers
-  // of two) up to `every`, then on every `every`-th (0: none after the first). What they cost is in
-  // reports/measured.
-  std::int64_t first = 5;
-  std::int64_t every = 64;
-  // Whether attach() hooks the parameters. A C++ hook takes the place of Python's on the same tensor: there the caller
-  // tells each local_gradient() itself.
-  bool hooks = true;
-
-  bool probes(std::int64_t step) const;
-};
 
 // Where a Recorder (record/recorder.h) listens with the same writer, it leaves the telling to them.
 class Probes {

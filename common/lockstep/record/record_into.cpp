@@ -53,7 +53,9 @@ void add_to(InitOptions& options, const std::shared_ptr<Recorder>& recorder) {
 }
 
 std::shared_ptr<Recorder> start(const InitOptions& options, const std::filesystem::path& folder) {
-  auto recorder = std::make_shared<Recorder>(writer_in(folder, participant_of(options)));
+  auto recorder =
+      std::make_shared<Recorder>(writer_in(folder, participant_of(options)),
+                                 ProbeOptions{.also = probe_stretch_from_environment()});
   lockstep::observe(recorder);
   return recorder;
 }

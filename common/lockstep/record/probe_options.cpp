@@ -1,0 +1,35 @@
+#include <lockstep/base/environment.h>
+#include <lockstep/base/error.h>
+#include <lockstep/record/probe_options.h>
+
+#include <bit>
+#include <string>
+
+namespace lockstep::record {
+
+ProbeStretch probe_stretch_from_environment() {
+  const auto every = environment_int("LOCKSTEP_EVERY");
+  const auto from = environment_int("LOCKSTEP_FROM"), to = environment_int("LOCKSTEP_TO");
+  if (!every && (from || to))
+    throw UsageError("LOCKSTEP_FROM and LOCKSTEP_TO are set, and LOCKSTEP_EVERY is not");
+  if (!every) return {};
+  ProbeStretch stretch{.every = *every};
+  if (from) stretch.from = *from;
+  if (to) stretch.to = *to;
+  if (*every < 1 || stretch.from < 0 || stretch.to < stretch.from)
+    throw UsageError(
+        "LOCKSTEP_EVERY must be at least 1, and LOCKSTEP_FROM and LOCKSTEP_TO a first and a last "
+        "step: they say every " +
+        std::to_string(*every) + " from " + std::to_string(stretch.from) + " to " +
+        std::to_string(stretch.to));
+  return stretch;
+}
+
+bool ProbeOptions::probes(std::int64_t step) const {
+  if (step < first) return true;
+  if (also.every > 0 && step >= also.from && step <= also.to && step % also.every == 0) return true;
+  if (every <= 0) return false;
+  return step < every ? std::has_single_bit(static_cast<std::uint64_t>(step)) : step % every == 0;
+}
+
+}  // namespace lockstep::record
