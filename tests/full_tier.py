@@ -36,6 +36,7 @@ Tests that the quick tier leaves out, by their names in ctest:
   python.tells           Python scripts that tell watch what only they know: what needs a call is named with it
   python.nodes           a Python job on two nodes, each with its own agent and `watch`: one node's traces, and all
   python.parallel        what is told of models of which each rank holds a part
+  python.compare         `lockstep compare` of Python jobs: equal to the bit, another rate, other probes, a page, wrong use
   contract.mutants       a few programs that are no lessons, each changed by an operator, from the run to the score
   course.in_python       run and exercise with --python, on one pitfall
   course.start_in_python the five steps of ./lockstep start, in Python

@@ -9,62 +9,28 @@ Every correct variant of every lesson is recorded on 2 ranks, and again in other
   kernels     with torch's and MKL's kernels for old processors, which add in another order
   ranks 1, 4  with another number of ranks; counted where each step's ids, over all ranks, are the same
 
-With --package FOLDER (the built Python package) also same_training.py under `lockstep watch`: several models and optimizers
-on 1, 2 and 4 ranks, with other buckets, and with the other kernels.
+With --package FOLDER (the built Python package) also the pairs of watched_pairs.py: Python's trainings on other numbers of
+ranks, compiled, and beside C++'s. --only then takes the names of their groups, too.
 
 Of each pair, what `compare` says, and of each quantity the largest distance in units of its tolerance. The factors in
 common/lockstep/compare/tolerance.cpp are at least ten times what is needed: "largest" must stay below 0.1.
-Exit code: 0 all pairs are equal, to the bit or to rounding; 1 some differ or are nearer to the tolerance; 3 something
-could not be run.
+Exit code: 0 all pairs are equal, to the bit where they must be, else to rounding; 1 some are not, or are nearer to the
+tolerance; 3 something could not be run.
 """
 
 import argparse
 import itertools
 import json
-import os
 import pathlib
-import shutil
-import subprocess
 import sys
 import tempfile
 
 import runs
+import watched_pairs
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MARGIN = 10
-OLD_KERNELS = {"ATEN_CPU_CAPABILITY": "default", "MKL_ENABLE_INSTRUCTIONS": "SSE4_2", "ONEDNN_MAX_CPU_ISA": "SSE41"}
-WAYS = {"again": (2, {}), "kernels": (2, OLD_KERNELS), "ranks 1": (1, {}), "ranks 4": (4, {})}  # ranks, environment
-TRAININGS = ["mlp sgd", "conv sgd", "norm adam", "mlp adam", "mlp sgd --bfloat16"]
-RUNS = {"1 rank": (1, [], {}), "2 ranks": (2, [], {}), "4 ranks": (4, [], {}),
-        "2 ranks, small buckets": (2, ["--bucket-kb", "8"], {}), "2 ranks, other kernels": (2, [], OLD_KERNELS)}
-
-
-def watch(package, folder, ranks, arguments, environment):
-    """Records same_training.py; what is there already is not run again."""
-    if (folder / "ended").is_file():
-        return
-    shutil.rmtree(folder, ignore_errors=True)  # of a run that did not end
-    command = [sys.executable, "-m", "lockstep_torch.command_line", "watch", "--into", folder, "--", sys.executable, "-m",
-               "torch.distributed.run", "--standalone", "--nproc-per-node", ranks, ROOT / "tests/compare/same_training.py",
-               *arguments]
-    done = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          timeout=runs.COMPARE_S * 2, env={**os.environ, "PYTHONPATH": str(package), **environment})
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(map(str, arguments))} on {ranks} ranks exited with {done.returncode}:\n{done.stderr}")
-    (folder / "ended").touch()
-
-
-def trainings(course, package, kept):
-    """The pairs of each training."""
-    for training in TRAININGS:
-        folders = {}
-        for name, (ranks, more, environment) in RUNS.items():
-            folders[name] = kept / "watched" / training.replace(" ", "_") / name.replace(" ", "_").replace(",", "")
-            folders[name].parent.mkdir(parents=True, exist_ok=True)
-            watch(package, folders[name], ranks, [*training.split(), *more], environment)
-        for (a, of_a), (b, of_b) in itertools.combinations(folders.items(), 2):
-            said, _ = runs.compare(course, of_a, of_b)
-            yield {"program": training, "way": f"{a} and {b}", **judged(said)}
+WAYS = {"again": (2, {}), "kernels": (2, watched_pairs.OLD_KERNELS), "ranks 1": (1, {}), "ranks 4": (4, {})}  # ranks, environment
 
 
 def of_lessons(course, programs, kept, left_out):
@@ -82,6 +48,12 @@ def of_lessons(course, programs, kept, left_out):
                     left_out.append(f"{program.name}/{name}, {way}")
                 else:
                     yield {"program": f"{program.name}/{name}", "way": way, **judged(said)}
+
+
+def of_python(course, options, kept, wanted):
+    """The pairs of Python's jobs; of the groups that are wanted, or all."""
+    for one in watched_pairs.pairs(course, options.package, options.build, kept, wanted):
+        yield {"program": one["program"], "way": one["way"], "to_the_bit": one["to_the_bit"], **judged(one["said"])}
 
 
 def judged(said):
@@ -118,7 +90,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="lockstep-pairs-") as folder:
         kept = options.kept or pathlib.Path(folder)
         programs = [each for each in runs.programs_in(options.build / "bin") if not wanted or each.name in wanted]
-        watched = trainings(course, options.package, kept) if options.package else []
+        watched = of_python(course, options, kept, wanted) if options.package else []
         for pair in itertools.chain(of_lessons(course, programs, kept, left_out), watched):
             pairs.append(pair)
             print(f"{pair['program']}, {pair['way']}: {pair['answer']} {pair['first'] or ''} "
@@ -134,6 +106,10 @@ def main():
     options.json.write_text(json.dumps({"schema_version": 1, "margin": MARGIN, "count": count, "largest": largest,
                                         "pairs": pairs, "left_out": left_out}, indent=1) + "\n", encoding="utf-8")
     right = not count["different"] and all(share <= 1 / MARGIN for share in largest.values())
+    for pair in pairs:
+        if pair.get("to_the_bit") and pair["answer"] != "equal":
+            print(f"not equal to the bit: {pair['program']}, {pair['way']}")
+            right = False
     return 0 if right and pairs else 1
 
 

@@ -14,6 +14,7 @@
 #include <lockstep/train/comm_hooks.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/models.h>
+#include <lockstep/train/watched.h>
 
 #include <cstdio>
 #include <fstream>
@@ -126,8 +127,8 @@ void train(const Case& the_case, Holder net, const ProcessGroupPtr& group, const
       kSeed + 1 + static_cast<std::uint64_t>(group->getRank()));
   const auto inputs = torch::randn({kSamples, 784}, generator);
   const auto targets = torch::randint(0, 10, {kSamples}, generator, torch::kInt64);
-  torch::optim::SGD optimizer(model.parameters(),
-                              torch::optim::SGDOptions(0.01).momentum(the_case.momentum));
+  Watched<torch::optim::SGD> optimizer(model.parameters(),
+                                       torch::optim::SGDOptions(0.01).momentum(the_case.momentum));
   std::vector<float> losses, collectives{static_cast<float>(entered() - before)};
   const auto train_step = [&](int step) {
     net->zero_grad();
