@@ -165,6 +165,12 @@ class Score(InFolder):
         self.assertEqual(rows["absent"], {"name": "absent", "state": "not run", "reason": "it is not installed"})
         self.assertIn("absent: not run: it is not installed", score.in_words({"contestants": rows}))
 
+    def test_a_case_whose_truth_does_not_hold_is_left_out(self):
+        fault = next(case for case, truth in self.truths.items() if truth["kind"] == "fault")
+        (self.corpus / "proofs.json").write_text(json.dumps({case: {"holds": case != fault} for case in self.truths}))
+        self.enter("nothing", lambda truth: [])
+        self.assertEqual(self.rows()["nothing"]["faults"]["all"]["silent"]["trials"], FAULTS - 1)
+
     def refused(self, change):
         """What score.py says where one file of a contestant is changed."""
         self.enter("one", lambda truth: [self.finding()])

@@ -10,8 +10,8 @@ given, which must be the same for all. A fault counts once:
   noticed    there is a violation
   silent     there is none, or the checker failed
 
-A benign case with a violation is a false alarm; one on which the checker failed is counted for nothing. Shares have
-Wilson's 95 % interval. Needs the package jsonschema. Exit codes: 0, 2 usage, 3 findings that cannot be scored.
+A benign case with a violation is a false alarm; one on which the checker failed is counted for nothing. A case whose truth
+does not hold (CORPUS/proofs.json, where prove.py has made it) is left out. Shares have Wilson's 95 % interval. Needs the package jsonschema. Exit codes: 0, 2 usage, 3 findings that cannot be scored.
 """
 
 import argparse
@@ -125,13 +125,16 @@ def given(findings, names, ids):
 def score(corpus, findings, names=None, ids=None):
     """{contestants: {name: row}, cases: {id: {its truth's name, contestant: verdict}}}"""
     names, ids = given(findings, names, ids)
+    proofs = read(corpus / "proofs.json") if (corpus / "proofs.json").exists() else {}
+    left_out = [case for case in ids if not proofs.get(case, {"holds": True})["holds"]]
+    ids = [case for case in ids if case not in left_out]
     schema, rows, cases = validator(), {}, {case: {} for case in ids}
     for name in names:
         rows[name], words = score_one(corpus, findings / name, schema, ids)
         for case, word in words.items():
             cases[case][name] = word
     truths = {case: read(corpus / "truths" / case / "truth.json") for case in ids}
-    return {"contestants": rows, "cases": {case: {"name": truths[case]["name"], "class": truths[case]["class"], "verdicts": words}
+    return {"contestants": rows, "left_out": left_out, "cases": {case: {"name": truths[case]["name"], "class": truths[case]["class"], "verdicts": words}
                                            for case, words in cases.items()}}
 
 

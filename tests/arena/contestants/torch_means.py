@@ -15,7 +15,7 @@ import means  # noqa: E402
 import rules  # noqa: E402
 
 NAMES = {"plain": "plain PyTorch", "info": "INFO", "detail": "DETAIL", "flight": "flight recorder", "barrier": "monitored barrier"}
-LONGEST = 300  # characters of a text
+LONGEST = 1000  # characters of a text
 PLACE = re.compile(r'File "[^"]*(train\.py)", line (\d+)')
 LAUNCHERS_WORD = re.compile(r"ProcessRaisedException|ProcessExitedException|Process \d+ terminated")
 
