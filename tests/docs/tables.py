@@ -140,7 +140,7 @@ def contestants_table():
     return "\n".join(lines) + "\n"
 
 
-SETS = {"unseen": ("changes to right programs, by authors who had not read the detectors", "an oracle"),
+SETS = {"unseen": ("changes to right programs, by an author who had not read the detectors", "an oracle"),
         "lessons": ("the lessons' pitfalls as scripts, each right and with its fault", "an oracle"),
         "threads": ("faults out of other projects' issue threads", "the thread")}
 
