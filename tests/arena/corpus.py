@@ -38,8 +38,10 @@ OF_ANY = ("fails", "ranks_differ", "trains_other", "worse", "repeats_data", "rep
 MOST_BENIGN = 2  # changes beside a fault
 MOST_TRIES = 100  # to draw changes that fit together
 LITERAL_SEED = re.compile(r"(?<=manual_seed\()(\d+)")
+LINK = re.compile(r"\[([^\]]*)\]\((?!https:)[^)]*\)")
+DATASHEET = ROOT / "docs" / "arena.md"
 # What goes along, so that a corpus is used without this repository.
-ALONG = {"README.md": ROOT / "docs" / "arena.md", "LICENSE": ROOT / "LICENSE", "start.py": TESTS / "start.py",
+ALONG = {"LICENSE": ROOT / "LICENSE", "start.py": TESTS / "start.py",
          "score.py": HERE / "score.py", "wilson.py": ROOT / "tests" / "support" / "wilson.py",
          "findings.schema.json": HERE / "findings.schema.json"}
 
@@ -207,6 +209,7 @@ def as_bytes(value):
 def files_of(cases, split):
     """{path: bytes} of a corpus. What a checker may see is under cases/, what is known under truths/."""
     found = {path: source.read_bytes() for path, source in ALONG.items()}
+    found["README.md"] = LINK.sub(r"\1", text(DATASHEET)).encode()  # to other pages of this repository
     for case in sorted(cases, key=lambda one: one.id):
         seen, known = f"cases/{case.id}", f"truths/{case.id}"
         if f"{seen}/{PROGRAM}" in found:

@@ -56,6 +56,8 @@ def main(doc, name, answer, *arguments):
         state, reason = "not run", str(why)
     except Failed as why:
         state, reason = "error", str(why)
+    for one in findings:  # "process 4242" is no rank
+        one["ranks"] = [rank for rank in one["ranks"] if rank < case["ranks"]]
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps({
         "schema_version": 1, "case": case["id"], "contestant": name(options) if callable(name) else name, "state": state,
