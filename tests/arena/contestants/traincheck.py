@@ -37,7 +37,8 @@ def answer(case, folder, options):
         def collect(run, text):
             own = here / f"own_{run}"
             own.mkdir()
-            return measure.collect(venv, here, run, text, model[1], case["ranks"], [own], PYTHONPATH=str(folder))
+            modules = f"import sys\nsys.path.insert(0, {str(folder)!r})\n"  # it sets PYTHONPATH itself
+            return measure.collect(venv, here, run, modules + text, model[1], case["ranks"], [own])
 
         try:
             invariants = here / "invariants.json"
