@@ -11,7 +11,8 @@ given, which must be the same for all. A fault counts once:
   silent     there is none, or the checker failed
 
 A benign case with a violation is a false alarm; one on which the checker failed is counted for nothing. A case whose truth
-does not hold (CORPUS/proofs.json, where prove.py has made it) is left out. Shares have Wilson's 95 % interval. Needs the package jsonschema. Exit codes: 0, 2 usage, 3 findings that cannot be scored.
+does not hold (CORPUS/proofs.json, where prove.py has made it) is left out. Shares have Wilson's 95 % interval. Needs the
+package jsonschema. Exit codes: 0, 2 usage, 3 findings that cannot be scored.
 """
 
 import argparse
@@ -25,6 +26,7 @@ sys.path.append(str(HERE.parent / "support"))  # in a corpus it is beside this f
 from wilson import share  # noqa: E402
 
 STEPS_APART = 1  # a checker may see a step's fault in the next one
+FAILED = "failed"
 VERDICTS = ("named", "noticed, ranks and step right", "noticed", "silent")
 
 
@@ -82,14 +84,14 @@ def verdict(truth, findings):
 
 
 def totals(cases):
-    """Of a contestant's [(truth, state, verdict)]: each verdict's share, in all and by class, and false alarms."""
-    faults = [(truth["class"], word) for truth, _, word in cases if truth["kind"] == "fault"]
-    benign = [word for truth, state, word in cases if truth["kind"] == "benign" and state == "answered"]
+    """Of a contestant's [(truth, verdict)]: each verdict's share, in all and by class, and false alarms."""
+    faults = [(truth["class"], "silent" if word == FAILED else word) for truth, word in cases if truth["kind"] == "fault"]
+    benign = [word for truth, word in cases if truth["kind"] == "benign" and word != FAILED]
     classes = {"all": faults, **{name: [one for one in faults if one[0] == name] for name in sorted({name for name, _ in faults})}}
     return {"faults": {name: {word: share([said for _, said in of].count(word), len(of)) for word in VERDICTS}
                        for name, of in classes.items()},
             "false alarms": share(benign.count("false alarm"), len(benign)),
-            "errors": sum(state == "error" for _, state, _ in cases)}
+            "errors": sum(word == FAILED for _, word in cases)}
 
 
 def score_one(corpus, folder, schema, ids):
@@ -103,8 +105,9 @@ def score_one(corpus, folder, schema, ids):
     not_run = {one["reason"] for one in said.values() if one["state"] == "not run"}
     if not_run:
         return {"name": name, "state": "not run", "reason": min(not_run)}, {}
-    words = {case: verdict(truths[case], said[case]["findings"]) for case in ids}
-    return {"name": name, "state": "run", "reason": "", **totals([(truths[case], said[case]["state"], words[case]) for case in ids])}, words
+    words = {case: FAILED if said[case]["state"] == "error" else verdict(truths[case], said[case]["findings"]) for case in ids}
+    row = totals([(truths[case], word) for case, word in words.items()])
+    return {"name": name, "state": "run", "reason": "", **row}, words
 
 
 def given(findings, names, ids):
@@ -134,8 +137,9 @@ def score(corpus, findings, names=None, ids=None):
         for case, word in words.items():
             cases[case][name] = word
     truths = {case: read(corpus / "truths" / case / "truth.json") for case in ids}
-    return {"contestants": rows, "left_out": left_out, "cases": {case: {"name": truths[case]["name"], "class": truths[case]["class"], "verdicts": words}
-                                           for case, words in cases.items()}}
+    return {"contestants": rows, "left_out": left_out,
+            "cases": {case: {"name": truths[case]["name"], "class": truths[case]["class"], "verdicts": words}
+                      for case, words in cases.items()}}
 
 
 def share_text(one):

@@ -5,9 +5,9 @@ usage: table.py CORPUS RUNS --build BUILD [--sample 20,10] [--seed 0] [--only NA
 
 CORPUS is what corpus.py made. RUNS keeps what each contestant said (RUNS/findings/CONTESTANT/CASE.json), so that a stopped
 run goes on; with --seconds no run is started after S seconds, and the table is made once all are there. --sample says how
-many faults and benign cases are drawn by the seed. --only leaves other contestants out. The same fault under two contestants is run by
-each anew; our three levels share one recording. After the table is made, `python3 tests/docs/tables.py` takes a committed
-result (reports/measured/arena.json) into docs/arena.md. Exit codes: 0, 2 usage, 3 something failed, 5 there are runs left.
+many faults and benign cases are drawn by the seed. --only leaves other contestants out. Each contestant runs a case anew; our
+three levels share one recording. `python3 tests/docs/tables.py` takes the result, as reports/measured/arena.json, into
+docs/arena.md. Exit codes: 0, 2 usage, 3 something failed, 5 there are runs left.
 """
 
 import argparse
@@ -59,8 +59,8 @@ def run(words, corpus, case, file, deadline):
     except subprocess.TimeoutExpired:
         why = f"no answer in {deadline} s"
     if why:
-        file.with_suffix(".part").write_text(json.dumps({"schema_version": 1, "case": case, "contestant": words[0], "state": "error",
-                                                         "reason": why, "findings": []}) + "\n", encoding="utf-8")
+        said = {"schema_version": 1, "case": case, "contestant": words[0], "state": "error", "reason": why, "findings": []}
+        file.with_suffix(".part").write_text(json.dumps(said) + "\n", encoding="utf-8")
     file.with_suffix(".part").rename(file)
 
 
@@ -117,8 +117,8 @@ def main(arguments):
         return 3
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps({
-        "schema_version": 1, "date": datetime.date.today().isoformat(), "torch": torch_version(), "corpus_version": manifest["corpus_version"],
-        "split": manifest["split"], "sample": {"faults": int(numbers[0]), "benign": int(numbers[1]), "seed": options.seed},
+        "schema_version": 1, "date": datetime.date.today().isoformat(), "torch": torch_version(),
+        "corpus_version": manifest["corpus_version"], "split": manifest["split"], "sample": {"faults": int(numbers[0]), "benign": int(numbers[1]), "seed": options.seed},
         **result}, indent=1) + "\n", encoding="utf-8")
     print(score.in_words(result))
     return 0

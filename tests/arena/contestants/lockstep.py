@@ -13,12 +13,13 @@ import tempfile
 import contestant
 
 sys.path.insert(0, str(contestant.ROOT / "tests" / "support"))
-import detectors  # noqa: E402
+import detectors
 
 SILENT_S = 10
 DEADLINE_S = 100
 # For `matrix`, which reads one beside the traces. It is the same for every case.
-NOTHING_KNOWN = {"schema_version": 1, "name": "case", "family": "", "pitfall": None, "ranks": None, "step": None, "applicable": True}
+NOTHING_KNOWN = {"schema_version": 1, "name": "case", "family": "", "pitfall": None, "ranks": None, "step": None,
+                 "applicable": True}
 
 
 def record(case, folder, package, traces):

@@ -11,8 +11,8 @@ import sys
 import contestant
 
 sys.path.insert(0, str(contestant.ROOT / "tests" / "side_by_side"))
-import means  # noqa: E402
-import rules  # noqa: E402
+import means
+import rules
 
 NAMES = {"plain": "plain PyTorch", "info": "INFO", "detail": "DETAIL", "flight": "flight recorder", "barrier": "monitored barrier"}
 LONGEST = 1000  # characters of a text
@@ -39,32 +39,35 @@ def told(run):
                 yield rank, line, "advice", None
 
 
+def signals(run):
+    """{rank: the signal that ended it}, without the launcher's own."""
+    return {rank: -code for rank, code in enumerate(run["ended"] or [])
+            if code is not None and code < 0 and code != rules.ENDED_BY_LAUNCHER}
+
+
 def findings_of(run):
     found = {}
     for rank, line, kind, source in told(run):
         if LAUNCHERS_WORD.search(line):
             continue
         ranks = rules.ranks_of(line) or ([rank] if rank is not None else [])
-        found.setdefault((kind, rules.normal(line), tuple(ranks)), contestant.finding(kind, line[:LONGEST], ranks=ranks, source=source))
+        found.setdefault((kind, rules.normal(line), tuple(ranks)),
+                         contestant.finding(kind, line[:LONGEST], ranks=ranks, source=source))
     if run["means"] != "flight":
-        ended = run["ended"] or []
-        signals = {rank: -code for rank, code in enumerate(ended) if code is not None and code < 0 and code != rules.ENDED_BY_LAUNCHER}
         found |= {rank: contestant.finding("violation", f"rank {rank} was ended by signal {number}", ranks=[rank])
-                  for rank, number in signals.items()}
+                  for rank, number in signals(run).items()}
         if not run["in_time"]:
             found["late"] = contestant.finding("violation", f"the job did not end in {means.DEADLINE_S} s")
         if not any(one["kind"] == "violation" for one in found.values()) and rules.failed(run):
-            found["code"] = contestant.finding("violation", f"the ranks' exit codes are {ended}")
+            found["code"] = contestant.finding("violation", f"the ranks' exit codes are {run['ended']}")
     return list(found.values())
 
 
 def answer(case, folder, options):
     job = means.Job(folder / case["program"], case["ranks"], case["nodes"], case["attempts"])
     run = means.run(job, options.means)
-    codes = run["ended"] or []
-    signalled = any(code is not None and code < 0 and code != rules.ENDED_BY_LAUNCHER for code in codes)
-    if (signalled and options.means != "plain") or options.means == "flight":
-        reason = rules.broken_down(run, means.run(job, "plain") if signalled else run)
+    if options.means != "plain":
+        reason = rules.broken_down(run, means.run(job, "plain") if signals(run) else run)
         if reason:
             raise contestant.Failed(reason)
     return findings_of(run)

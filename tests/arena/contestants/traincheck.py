@@ -14,7 +14,7 @@ import tempfile
 import contestant
 
 sys.path.insert(0, str(contestant.ROOT / "tests" / "side_by_side" / "traincheck"))
-import measure  # noqa: E402
+import measure
 
 MODEL = re.compile(r"^\s*(model|ddp|net) = ", re.MULTILINE)
 MOST = 50  # findings
