@@ -128,8 +128,8 @@ def contestants_table():
     measured = json.loads((MEASURED / "arena.json").read_text(encoding="utf-8"))
     drawn = measured["sample"]
     lines = [f"{drawn['faults']} faults and {drawn['benign']} benign cases of the {measured['split']} split, drawn by seed "
-             f"{drawn['seed']}; torch {measured['torch']}, {measured['date']} ([each case](../reports/measured/arena.json)); "
-             "95 % intervals:", "", "| contestant | named | placed | noticed | silent | false alarms | failed |",
+             f"{drawn['seed']}; torch {measured['torch']}, {measured['date']}.",
+             "The intervals are of 95 %. What each said of each case is in [the result](../reports/measured/arena.json).", "", "| contestant | named | placed | noticed | silent | false alarms | failed |",
              "|" + "---|" * 7]
     for row in measured["contestants"].values():
         if row["state"] == "not run":

@@ -16,7 +16,7 @@ import contestant
 sys.path.insert(0, str(contestant.ROOT / "tests" / "side_by_side" / "traincheck"))
 import measure
 
-MODEL = re.compile(r"^\s*(model|ddp|net) = ", re.MULTILINE)
+MODEL = re.compile(r"\boptim\.\w+\((\w+)\.parameters\(\)")  # TrainCheck finds a model by its optimizer
 MOST = 50  # findings
 
 
@@ -30,7 +30,7 @@ def answer(case, folder, options):
     right, program = options.right.read_text(encoding="utf-8"), (folder / case["program"]).read_text(encoding="utf-8")
     model = MODEL.search(right)
     if not model or case["attempts"] > 1:
-        raise contestant.Failed("the program has no variable for its model" if not model else "it takes no job of several attempts")
+        raise contestant.Failed("it finds no optimizer that is built on a model's parameters()" if not model else "it takes no job of several attempts")
     with tempfile.TemporaryDirectory(prefix="lockstep-traincheck-") as name:
         here = pathlib.Path(name)
 
