@@ -41,6 +41,7 @@ Tests that the quick tier leaves out, by their names in ctest:
   course.in_python       run and exercise with --python, on one pitfall
   course.start_in_python the five steps of ./lockstep start, in Python
   course.side_by_side    a few pitfalls as Python programs under PyTorch's own means
+  course.arena_table     the arena: a few contestants on three cases, from the corpus to the score, and the oracles
   course.detective_more  ./lockstep detective with Python programs and with two faults
   course.detective_full  every pitfall that ./lockstep detective can draw: no evidence names it
   docs.lesson_pages      the commands of the lessons' pages: each ends as its page says, and prints what is quoted of it

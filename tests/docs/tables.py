@@ -1,6 +1,7 @@
 """The tables that are made from the pitfalls' pages and the facts at their top: docs/lessons.md, docs/calls.md (`calls`)
 and the one in common/lockstep/trace/trace.md (`level` and `needs`). And README's count of them, which are named in a
-Python job (docs/python.md), by what was measured, and what a benchmark printed (docs/costs.md).
+Python job (docs/python.md), by what was measured, and what a benchmark printed (docs/costs.md). Of the arena, what is in
+its corpus and what its contestants said (docs/arena.md).
 
 usage: python3 tests/docs/tables.py      writes them into these pages
 """
@@ -8,11 +9,15 @@ usage: python3 tests/docs/tables.py      writes them into these pages
 import json
 import pathlib
 import re
+import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests" / "arena"))
+import score  # noqa: E402
+
 CALLS, LESSONS = ROOT / "docs" / "calls.md", ROOT / "docs" / "lessons.md"
 README, NEEDS = ROOT / "README.md", ROOT / "common" / "lockstep" / "trace" / "trace.md"
-COSTS = ROOT / "docs" / "costs.md"
+COSTS, ARENA = ROOT / "docs" / "costs.md", ROOT / "docs" / "arena.md"
 PYTHON, MEASURED = ROOT / "docs" / "python.md", ROOT / "reports" / "measured"
 BEGIN, END = "<!-- made by tests/docs/tables.py -->\n", "<!-- up to here -->\n"
 
@@ -118,9 +123,42 @@ def costs_output():
     return "\n".join(["```text", *(line.rstrip() for line in lines), "```"]) + "\n"
 
 
-def with_table(text, table):
-    before, rest = text.split(BEGIN)
-    return before + BEGIN + "\n" + table + "\n" + END + rest.split(END)[1]
+def contestants_table():
+    measured = json.loads((MEASURED / "arena.json").read_text(encoding="utf-8"))
+    drawn = measured["sample"]
+    lines = [f"{drawn['faults']} faults and {drawn['benign']} benign cases of the {measured['split']} split, drawn by seed "
+             f"{drawn['seed']}; torch {measured['torch']}, {measured['date']}.",
+             "The intervals are of 95 %. What each said of each case is in [the result](../reports/measured/arena.json).", "", "| contestant | named | placed | noticed | silent | false alarms | failed |",
+             "|" + "---|" * 7]
+    for row in measured["contestants"].values():
+        if row["state"] == "not run":
+            lines.append(f"| {row['name']} | not run: {row['reason']} |" + " |" * 5)
+            continue
+        shares = [*row["faults"]["all"].values(), row["false alarms"]]
+        lines.append(f"| {row['name']} | " + " | ".join(map(score.share_text, shares)) + f" | {row['errors']} |")
+    return "\n".join(lines) + "\n"
+
+
+SETS = {"unseen": ("changes to right programs, by an author who had not read the detectors", "an oracle"),
+        "lessons": ("the lessons' pitfalls as scripts, each right and with its fault", "an oracle"),
+        "threads": ("faults out of other projects' issue threads", "the thread")}
+
+
+def corpus_table():
+    import corpus  # here: it brings modules whose names other scripts have as well
+    lines = ["| set | what | programs | faults | benign | truth by |", "|" + "---|" * 6]
+    for name, one in corpus.counts(corpus.public()).items():
+        what, by = SETS[name]
+        lines.append(f"| {name} | {what} | {one['programs']} | {one['faults']} | {one['benign']} | {by} |")
+    return "\n".join(lines) + "\n"
+
+
+def with_tables(text, *tables):
+    """Each in its place, in order."""
+    first, *rest = text.split(BEGIN)
+    if len(rest) != len(tables):
+        raise ValueError(f"{len(rest)} places for {len(tables)} tables")
+    return first + "".join(BEGIN + "\n" + table + "\n" + END + part.split(END)[1] for table, part in zip(tables, rest))
 
 
 def with_count(text):
@@ -132,9 +170,9 @@ def with_count(text):
 
 def made():
     """{page: its text, with what is made}"""
-    tables = {CALLS: calls_table, LESSONS: lessons_table, NEEDS: needs_table, PYTHON: python_table,
-              COSTS: costs_output}
-    texts = {page: with_table(page.read_text(encoding="utf-8"), table()) for page, table in tables.items()}
+    tables = {CALLS: [calls_table], LESSONS: [lessons_table], NEEDS: [needs_table], PYTHON: [python_table],
+              COSTS: [costs_output], ARENA: [contestants_table, corpus_table]}
+    texts = {page: with_tables(page.read_text(encoding="utf-8"), *(make() for make in each)) for page, each in tables.items()}
     return {**texts, README: with_count(README.read_text(encoding="utf-8"))}
 
 

@@ -1,4 +1,4 @@
-"""Runs a twin, right or with a fault, under one of PyTorch's means, for real, and gives back what could be seen of it.
+"""Runs a program under one of PyTorch's means, for real, and gives back what could be seen of it.
 
 plain      nothing switched on
 info       TORCH_DISTRIBUTED_DEBUG=INFO
@@ -7,16 +7,15 @@ flight     TORCH_FR_BUFFER_SIZE=2000; every rank dumps at its end, and fr_trace 
 barrier    dist.monitored_barrier in every step, after its batch was fetched: there it sees most
 
 Ranks are started by torch.multiprocessing, forked from a process that has only imported torch. Its report is that of
-the launcher; other ranks get SPEAK_S longer than torchrun would give them, so that all can say what they saw. Losses
-and metrics are those that rank 0 prints.
+the launcher; other ranks get SPEAK_S longer than torchrun would give them, so that all can say what they saw.
 """
 
+import dataclasses
 import datetime
 import json
 import os
 import pathlib
 import pickle
-import re
 import runpy
 import shutil
 import signal
@@ -35,10 +34,8 @@ import torch.multiprocessing
 from torch.distributed.flight_recorder import fr_trace
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-TESTS = pathlib.Path(__file__).resolve().parents[2] / "python" / "tests"
-sys.path[:0] = [str(TESTS / "twins"), str(TESTS)]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python" / "tests"))
 from start import numbered
-from truths import ATTEMPTS, NODES, PROGRAMS, RANKS, judged
 
 MEANS = ("plain", "info", "detail", "flight", "barrier")
 DEADLINE_S = 35  # some collectives time out after 20 s
@@ -46,6 +43,16 @@ SPEAK_S = 2
 EVERYBODY_S = 6  # until all ranks have dumped
 BARRIER_TIMEOUT = datetime.timedelta(seconds=2)  # less than any collective's: it speaks first
 PREFIX = "nccl_trace_rank_"
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A program, which gets a folder of its own as its argument."""
+    program: pathlib.Path
+    ranks: int = 2
+    nodes: int = 1  # so many it is told of; all ranks are here
+    attempts: int = 1  # that often it is started
+    variables: dict = dataclasses.field(default_factory=dict)
 
 
 def dump(folder, rank, everybody):
@@ -75,12 +82,11 @@ def other_seeds(seed):
     torch.manual_seed = lambda number: manual_seed(number + 10_000 * seed)
 
 
-def rank_main(rank, program, slug, means, seed, folder, port, everybody):
+def rank_main(rank, job, means, seed, folder, port, everybody):
     log = os.open(folder / f"rank_{rank}.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    os.environ.update(numbered(rank, RANKS, NODES.get(program, 1)), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
-                      TWIN_FAULT=slug, TWIN_NOTES=str(folder))
+    os.environ.update(numbered(rank, job.ranks, job.nodes), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), **job.variables)
     if means in ("info", "detail"):
         os.environ["TORCH_DISTRIBUTED_DEBUG"] = means.upper()
         dist.set_debug_level_from_env()
@@ -91,7 +97,8 @@ def rank_main(rank, program, slug, means, seed, folder, port, everybody):
     if seed:
         other_seeds(seed)
     torch.set_num_threads(1)
-    sys.argv = [str(PROGRAMS / f"{program}.py"), str(folder)]
+    sys.path.insert(0, str(job.program.parent))
+    sys.argv = [str(job.program), str(folder)]
     try:
         runpy.run_path(sys.argv[0], run_name="__main__")
     except BaseException:
@@ -102,7 +109,7 @@ def rank_main(rank, program, slug, means, seed, folder, port, everybody):
             dump(folder, rank, everybody)
 
 
-def launcher_main(folder, arguments):
+def launcher_main(folder, job, means, seed):
     """Starts the ranks, and says how they ended. Never returns."""
     os.setsid()
     log = os.open(folder / "launcher.log", os.O_CREAT | os.O_WRONLY, 0o600)
@@ -111,12 +118,12 @@ def launcher_main(folder, arguments):
     tempfile.tempdir = str(folder)
     code, context = 1, None
     try:
-        for _ in range(ATTEMPTS.get(arguments[0], 1)):
+        for _ in range(job.attempts):
             with socket.create_server(("127.0.0.1", 0)) as free:
                 port = free.getsockname()[1]
-            everybody = torch.multiprocessing.get_context("fork").Barrier(RANKS)
+            everybody = torch.multiprocessing.get_context("fork").Barrier(job.ranks)
             context = torch.multiprocessing.start_processes(
-                rank_main, (*arguments, folder, port, everybody), RANKS, join=False, start_method="fork")
+                rank_main, (job, means, seed, folder, port, everybody), job.ranks, join=False, start_method="fork")
             while not context.join(grace_period=SPEAK_S):
                 pass
         code = 0
@@ -156,9 +163,9 @@ def in_process(main, *arguments, deadline_s):
     return in_time
 
 
-def groups_of(contents):
+def groups_of(contents, ranks):
     """{group's name: its ranks} of all ranks' dumps; of a group beside the default one, those that have used it."""
-    used = {"0": set(range(RANKS))}
+    used = {"0": set(range(ranks))}
     for rank, content in contents.items():
         for entry in content["entries"]:
             used.setdefault(entry["process_group"][0], set()).add(rank)
@@ -189,18 +196,18 @@ def fr_trace_main(folder, options):
         os._exit(1)
 
 
-def analyse(folder):
+def analyse(folder, ranks):
     """What fr_trace says of the dumps; nothing where no rank has recorded a collective."""
-    paths = {rank: folder / f"{PREFIX}{rank}.gloo" for rank in range(RANKS)}
+    paths = {rank: folder / f"{PREFIX}{rank}.gloo" for rank in range(ranks)}
     dumps = {rank: pickle.loads(path.read_bytes()) for rank, path in paths.items() if path.exists()}
     if not any(content["entries"] for content in dumps.values()):
         return None
-    groups = groups_of(dumps)
+    groups = groups_of(dumps, ranks)
     for rank, content in dumps.items():
         relabel(content, groups)
         paths[rank].with_suffix("").write_bytes(pickle.dumps(content, protocol=2))
         paths[rank].unlink()
-    in_process(fr_trace_main, folder, [] if len(dumps) == RANKS else ["--allow-incomplete-ranks"],
+    in_process(fr_trace_main, folder, [] if len(dumps) == ranks else ["--allow-incomplete-ranks"],
                deadline_s=DEADLINE_S)
     return (folder / "fr_trace.log").read_text(errors="replace")
 
@@ -209,24 +216,16 @@ def text_of(path):
     return path.read_text(errors="replace") if path.exists() else ""
 
 
-def printed(word, text):
-    """The numbers that a program prints after this word."""
-    return [float(number) for number in re.findall(rf"\b{word} (nan|-?inf|-?[\d.]+\d)", text)]
-
-
-def run(program, slug, means, seed):
-    """One run: texts by speaker, exit codes, losses, metrics, and what the oracle says."""
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-twin-"))
+def run(job, means, seed=0):
+    """One run: texts by speaker, exit codes, and of the flight recorder what fr_trace says."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-means-"))
     begin = time.monotonic()
     try:
-        in_time = in_process(launcher_main, folder, (program, slug, means, seed), deadline_s=DEADLINE_S)
-        ended = json.loads(text_of(folder / "ended.json") or "null")
-        texts = {**{str(rank): text_of(folder / f"rank_{rank}.log") for rank in range(RANKS)},
-                 "launcher": text_of(folder / "launcher.log")}
-        return {"slug": slug, "broken": bool(slug), "means": means, "seed": seed, "in_time": in_time, "ended": ended,
-                "texts": texts, "fr_trace": analyse(folder) if means == "flight" else None,
-                "losses": [printed("loss", texts["0"])], "metrics": [printed("accuracy", texts["0"])],
-                "oracle": judged(program, 0 if in_time and ended == [0] * RANKS else 1, folder),
+        in_time = in_process(launcher_main, folder, job, means, seed, deadline_s=DEADLINE_S)
+        return {"means": means, "seed": seed, "in_time": in_time, "ended": json.loads(text_of(folder / "ended.json") or "null"),
+                "texts": {**{str(rank): text_of(folder / f"rank_{rank}.log") for rank in range(job.ranks)},
+                          "launcher": text_of(folder / "launcher.log")},
+                "fr_trace": analyse(folder, job.ranks) if means == "flight" else None,
                 "seconds": round(time.monotonic() - begin, 2)}
     finally:
         shutil.rmtree(folder)

@@ -15,19 +15,39 @@ import concurrent.futures
 import json
 import multiprocessing
 import pathlib
+import re
 import shutil
 import sys
+import tempfile
 
 import means
 import report
 import rules
-from truths import TRUTHS, is_proved, last
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "python" / "tests" / "twins"))
+from truths import ATTEMPTS, NODES, PROGRAMS, RANKS, TRUTHS, is_proved, judged, last  # noqa: E402
+
 AT_ONCE = 3  # runs; they wait a lot
 SEEDS = range(1, 6)  # of the right program, for the spread of its curve
 OURS = {"exact": "exact", "named beside another": "slug-only", "other ranks": "slug-only", "other name": "wrong-name",
         "silent": "missed", "false alarm": "false-alarm", "clean": "clean"}
+
+
+def printed(word, text):
+    """The numbers that a program prints after this word."""
+    return [float(number) for number in re.findall(rf"\b{word} (nan|-?inf|-?[\d.]+\d)", text)]
+
+
+def run(program, slug, name, seed):
+    """A twin, right or with a fault, under a means: with the losses and metrics that rank 0 prints, and what the oracle says."""
+    with tempfile.TemporaryDirectory(prefix="lockstep-twin-") as notes:
+        job = means.Job(PROGRAMS / f"{program}.py", RANKS, NODES.get(program, 1), ATTEMPTS.get(program, 1),
+                        {"TWIN_FAULT": slug, "TWIN_NOTES": notes})
+        seen = means.run(job, name, seed)
+        code = 0 if seen["in_time"] and seen["ended"] == [0] * RANKS else 1
+        return {"slug": slug, "broken": bool(slug), **seen, "losses": [printed("loss", seen["texts"]["0"])],
+                "metrics": [printed("accuracy", seen["texts"]["0"])], "oracle": judged(program, code, notes)}
 
 
 def kept(cache, program, slug, name, seed):
@@ -35,7 +55,7 @@ def kept(cache, program, slug, name, seed):
     file = cache / f"{slug or program}.{name}.{seed}.json"
     if not file.exists():
         part = file.with_suffix(".part")
-        part.write_text(json.dumps(means.run(program, slug, name, seed)))
+        part.write_text(json.dumps(run(program, slug, name, seed)))
         part.rename(file)
     return json.loads(file.read_text())
 
@@ -50,7 +70,7 @@ def runs_of(slugs, cache):
         return {each: future.result() for each, future in waiting.items()}
 
 
-def judged(slug, variants, references):
+def cells_of(slug, variants, references):
     """{checker: {variant: Verdict}}."""
     plain = variants["plain"]
     cells = {name: {"broken": rules.judge_broken(runs["broken"], plain["broken"], runs["correct"], slug, ranks_of(slug)),
@@ -64,7 +84,7 @@ def ranks_of(slug):
     ranks = TRUTHS[slug].get("ranks")
     if ranks is None:
         return ({0}, {1}, {0, 1})
-    return () if len(ranks) == means.RANKS else (set(ranks),)
+    return () if len(ranks) == RANKS else (set(ranks),)
 
 
 def family(slug):
@@ -90,7 +110,7 @@ def measure(slugs, arguments):
         variants = {name: {"broken": done[program, slug, name, 0], "correct": done[program, "", name, 0]}
                     for name in means.MEANS}
         plain = variants["plain"]
-        cells = judged(slug, variants, [done[program, "", "plain", seed] for seed in SEEDS])
+        cells = cells_of(slug, variants, [done[program, "", "plain", seed] for seed in SEEDS])
         cases.append({"slug": slug, "family": family(slug), "cells": {**cells, "lockstep": ours(slug, measured)},
                       "proved": is_proved("", plain["correct"]["oracle"]) and is_proved(slug, plain["broken"]["oracle"])})
     return sorted(cases, key=lambda case: (case["family"], case["slug"])), round(sum(run["seconds"] for run in done.values()))

@@ -121,3 +121,17 @@ WORDS = {
     "small-shared-memory": r"shared memory|shm\b|No space left|bus error",
 }
 NAMES = {slug: re.compile(words, re.IGNORECASE) for slug, words in WORDS.items()}
+
+# What our detectors say where no pitfall fits, for programs whose faults are no pitfall (tests/arena). Also written before
+# anything was read.
+GENERIC = {
+    "collective-mismatch": OTHER_CALL + r"|SIZE_OR_SYNTAX_MISMATCH|sizes? (mismatch|differ)|" + AWAY,
+    "configuration-differs": r"(configuration|settings?|options?|hyper-?parameters?) .*differ",
+    "gradient-not-the-mean": r"gradients? .*(differ|not .*(sync|reduc))|" + AVERAGE,
+    "inputs-differ": r"(inputs?|batch(es)?|data|samples) .*differ",
+    "loss-weight-differs": r"weights? .*loss|loss .*weight",
+    "no-progress": r"timed? ?out|\bhang|" + AWAY,
+    "optimizer-differs": r"optimizers? .*differ|(learning rates?|momentum|weight decay) .*differ",
+    "replicas-diverged": r"parameters? .*(differ|diverge|not match)|not in sync",
+    "update-differs": r"updates? .*differ|parameters? .*(differ|diverge|not match)|not in sync",
+}

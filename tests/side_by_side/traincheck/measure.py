@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -33,15 +34,16 @@ def call(venv, log, tool, *arguments, **environment):
                        env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", **environment})
 
 
-def collect(venv, folder, name, fault, seed):
-    """The folder with the traces of one run."""
+def collect(venv, folder, name, program, model="model", ranks=2, arguments=(), **environment):
+    """The folder with the traces of one run of a program, whose model is in the variable `model`."""
     here = folder / f"run_{name}"
     here.mkdir()
-    (here / "program.py").write_text((HERE / "program.py").read_text())
-    (here / "run.sh").write_text(f"exec {venv}/bin/python -m torch.distributed.run --standalone --nproc-per-node 2 "
-                                 f"{HERE}/without_driver.py program.py\n")
-    call(venv, here / "collect.log", "collect", "-p", "program.py", "-s", "run.sh", "--models-to-track", "model",
-         "--model-tracker-style", "sampler", "--output-dir", here / name, FAULT=fault, SEED=str(seed))
+    (here / "program.py").write_text(program)
+    words = " ".join(shlex.quote(str(word)) for word in arguments)
+    (here / "run.sh").write_text(f"exec {venv}/bin/python -m torch.distributed.run --standalone --nproc-per-node {ranks} "
+                                 f"{HERE}/without_driver.py program.py {words}\n")
+    call(venv, here / "collect.log", "collect", "-p", "program.py", "-s", "run.sh", "--models-to-track", model,
+         "--model-tracker-style", "sampler", "--output-dir", here / name, **environment)
     return here / name
 
 
@@ -76,15 +78,16 @@ def main():
         parser.error(f"there is no traincheck-collect in {venv}/bin: install TrainCheck there")
     listed = subprocess.run([venv / "bin" / "pip", "list", "--format", "json"], capture_output=True, check=True)
     version = next(one["version"] for one in json.loads(listed.stdout) if one["name"] == "traincheck")
+    program = (HERE / "program.py").read_text()
     with tempfile.TemporaryDirectory(prefix="lockstep-traincheck-") as name:
         folder = pathlib.Path(name)
         invariants = folder / "invariants.json"
-        call(venv, folder / "infer.log", "infer", "-f", collect(venv, folder, "learned", "", 0), "-o", invariants)
+        call(venv, folder / "infer.log", "infer", "-f", collect(venv, folder, "learned", program, FAULT="", SEED="0"), "-o", invariants)
         inferred = len(invariants.read_text().splitlines())
-        healthy, looked = violated(venv, folder, collect(venv, folder, "healthy", "", 1), invariants)
+        healthy, looked = violated(venv, folder, collect(venv, folder, "healthy", program, FAULT="", SEED="1"), invariants)
         cells = {}
         for slug, words in WORDS.items():
-            texts, _ = violated(venv, folder, collect(venv, folder, slug, slug, 1), invariants)
+            texts, _ = violated(venv, folder, collect(venv, folder, slug, program, FAULT=slug, SEED="1"), invariants)
             new = [text for text in texts if text not in healthy]
             named = [text for text in new if re.search(words, text, re.IGNORECASE)]
             cells[slug] = {"cell": "exact" if named else "family-only" if new else "missed",
