@@ -63,7 +63,8 @@ void train(const std::filesystem::path& folder) {
   std::vector<at::Tensor> trained;
   for (const auto& parameter : model.parameters())
     if (parameter.requires_grad()) trained.push_back(parameter);
-  const double rate = edited("mlp-rate-of-host") && rank == 1 ? 0.02 : 0.05;
+  double rate = edited("mlp-rate-of-host") && rank == 1 ? 0.02 : 0.05;
+  if (edited("mlp-larger-batch")) rate *= 2;
   auto momentum = torch::optim::SGDOptions(rate).momentum(0.9);
   if (edited("mlp-nesterov")) momentum.nesterov(true);
   SGD optimizer(trained, momentum);
@@ -87,7 +88,7 @@ void train(const std::filesystem::path& folder) {
       const auto scores = edited("mlp-forward-of-module") ? net->forward(values) : model(values);
       auto loss = cross_entropy(scores, training.part.index_select(0, rows)).mean();
       report.losses.push_back(loss.item<double>());
-      if (edited("mlp-skips-hard-batches") && report.losses.back() > 1.9) continue;
+      if (edited("mlp-skips-hard-batches") && report.losses.back() > 1.61) continue;
       if (edited("mlp-loss-halved-on-one-rank") && rank == 1) loss = loss / 2;
       loss.backward();
       optimizer.step();
