@@ -18,9 +18,9 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "python/tests"))
-import torch
-import unseen
-from start import numbered
+import torch  # noqa: E402
+import unseen  # noqa: E402
+from start import numbered  # noqa: E402
 
 ENDS_S = 15
 

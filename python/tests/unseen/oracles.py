@@ -144,5 +144,5 @@ def same_quality(base, edited):
 
 
 ORACLES = {one.__name__: one for one in (
-    fails, ranks_differ, trains_other, worse, same_batches, repeats_data, leaves_data_out, reports_differ, reported_wrong, best_lost,
-    same_weights, same_quality)}
+    fails, ranks_differ, trains_other, worse, same_batches, repeats_data, leaves_data_out, reports_differ,
+    reported_wrong, best_lost, same_weights, same_quality)}
