@@ -124,11 +124,11 @@ void train(const std::filesystem::path& folder) {
         const NoSync no_sync(model.engine());
         backward();
       }
-      if (edited("accumulation-clips-each-batch")) clip_grad_norm_(net->parameters(), 0.5);
+      if (edited("accumulation-clips-each-batch")) clip_grad_norm_(net->parameters(), 0.7);
       if (!is_last && !edited("accumulation-updates-each-batch")) continue;
       in_window = 0;
       if (!edited("accumulation-clips-each-batch") && !edited("accumulation-clips-nothing"))
-        clip_grad_norm_(net->parameters(), edited("accumulation-clips-later") ? 4 : 2);
+        clip_grad_norm_(net->parameters(), edited("accumulation-clips-later") ? 1 : 0.7);
       optimizer.step();
       optimizer.zero_grad();
       schedule.step();

@@ -52,7 +52,7 @@ void train(const std::filesystem::path& folder) {
   Net net;
   DistributedDataParallel<Net> model(net, group);
   SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
-  StepLR schedule(optimizer, {.step_size = 1, .gamma = 0.6});
+  CosineAnnealingLR schedule(optimizer, {.T_max = kEpochs});
   DistributedSampler sampler(
       {.dataset_size = kSamples, .num_replicas = world_size, .rank = rank, .seed = 6});
   manual_seed_per_rank(5, rank);

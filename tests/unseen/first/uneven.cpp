@@ -86,10 +86,10 @@ void train(const std::filesystem::path& folder) {
   torch::manual_seed(12);
   Net net;
   DistributedDataParallel<Net> model(net, group);
+  auto rates = torch::optim::SGDOptions(edited("uneven-lower-rate") ? 0.04 : 0.05).momentum(0.9);
   const bool remembers = !edited("uneven-no-momentum");
-  SGD optimizer(net->parameters(),
-                torch::optim::SGDOptions(edited("uneven-lower-rate") ? 0.04 : 0.05)
-                    .momentum(remembers ? 0.9 : 0));
+  if (!remembers) rates = torch::optim::SGDOptions(0.3);
+  SGD optimizer(net->parameters(), rates);
   StepLR schedule(optimizer,
                   {.step_size = edited("uneven-rate-every-batch") ? 40 : 1, .gamma = 0.6});
   JoinedOptimizer joined(optimizer, group);
@@ -124,6 +124,8 @@ void train(const std::filesystem::path& folder) {
       optimizer.step();
       if (edited("uneven-rate-every-batch")) schedule.step();
       report.losses.push_back(loss.item<double>());
+      if (seen.size() == 10 * kBatch)
+        report.numbers["out"].push_back(net->out->weight.norm().item<double>());
       if (edited("uneven-logs-mean-loss")) {
         auto shown = loss.detach().clone();
         all_reduce(*group, shown);
