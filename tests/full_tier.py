@@ -22,6 +22,7 @@ phase by phase, so that a phase run alone replaces its own entry only.
   install      pip builds and installs the Python package, for the torch that is set up and for LibTorch 2.15.0: it
                names a fault, passes its own tests, and refuses the other torch
   unseen       small changes to right Python programs: oracles that see no trace confirm which are faults, and which harmless
+  unseen-cpp   the same of C++ programs
   pictures     what the lessons' pictures are drawn from, measured again: all but the times is as it was written
 
 Tests that the quick tier leaves out, by their names in ctest:
@@ -277,6 +278,14 @@ def install():
     return results == [0, 0], f"exit codes {results} with the default torch and {NEWEST}", log
 
 
+def unseen_cpp():
+    folder = build_folder() / "tests" / "unseen"
+    sets = sorted({path.parent.name for path in (ROOT / "tests" / "unseen").glob("*/*.cpp")})
+    results = [script("tests/unseen/unseen.py", "oracles", one, str(folder / one)) for one in sets]
+    return all(passed for passed, _, _ in results), "; ".join(words for _, words, _ in results), "".join(
+        output for _, _, output in results)
+
+
 PHASES = {
     "quick": quick_tier,
     "repeats": repeats,
@@ -295,6 +304,7 @@ PHASES = {
     "install": install,
     **{name: of_ctest(name) for name in TESTS},
     "unseen": lambda: script("python/tests/unseen.py", "oracles"),
+    "unseen-cpp": unseen_cpp,
     "pictures": lambda: script("lessons/pictures/measure.py", str(build_folder()), "--check"),
 }
 

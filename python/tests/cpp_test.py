@@ -16,7 +16,6 @@ DEADLINE_S = 120
 TIMEOUT_S = 5
 HERE = pathlib.Path(__file__).resolve().parent
 PROGRAM, HANG = sys.argv.pop(1), sys.argv.pop(1)
-START = "import os, sys; os.execv(sys.argv[1], sys.argv[1:])"
 
 
 class CppJob(unittest.TestCase):
@@ -47,7 +46,7 @@ class CppJob(unittest.TestCase):
     def test_where_each_rank_of_a_hang_is(self) -> None:
         with tempfile.TemporaryDirectory(prefix="lockstep test ") as folder:
             done = run([*LOCKSTEP, "watch", "--into", f"{folder}/traces", "--timeout", TIMEOUT_S, "--",
-                        sys.executable, HERE / "start.py", 2, "-c", START, HANG], DEADLINE_S)
+                        sys.executable, HERE / "start.py", 2, HANG], DEADLINE_S)
             self.assertEqual(done.returncode, 124, done.stderr)
             said = json.loads(run([*LOCKSTEP, "diagnose", "--json", f"{folder}/traces"], DEADLINE_S).stdout)
         places = {(tuple(place["ranks"]), place["source"]) for place in said["findings"][0]["places"]}

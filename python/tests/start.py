@@ -1,5 +1,6 @@
 """Starts a job's ranks in less time than torchrun does: start.py RANKS PROGRAM [ARGUMENT ...]
 
+PROGRAM is a .py file, an option of Python such as -m, or else the file of a built program.
 With NODES in the environment the ranks are numbered as if on so many nodes.
 """
 
@@ -23,7 +24,8 @@ def main():
         port = str(free.getsockname()[1])
     ranks, nodes = int(sys.argv[1]), int(os.environ.get("NODES", "1"))
     meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    jobs = [subprocess.Popen([sys.executable, *sys.argv[2:]],
+    python = [sys.executable] if sys.argv[2].startswith("-") or sys.argv[2].endswith(".py") else []
+    jobs = [subprocess.Popen([*python, *sys.argv[2:]],
                              env={**os.environ, **numbered(rank, ranks, nodes), **meet})
             for rank in range(ranks)]
     sys.exit(max(job.wait() for job in jobs))

@@ -11,6 +11,8 @@ ever watched; it may only be in it once.
 
 A truth's step is the number of the job's optimizer steps before. Its "either" says that only comparing the ranks
 tells which one is wrong: of two ranks, naming both is as right.
+
+tests/unseen/unseen.py does the same with programs in C++.
 """
 
 import dataclasses
@@ -32,7 +34,6 @@ HERE = pathlib.Path(__file__).resolve().parent
 PROGRAMS = HERE / "unseen"
 MEASURED = HERE.parents[1] / "reports/measured"
 RANKS = 2
-ATTEMPTS = {"resume": 2}  # other programs run to their end at once
 ENDS_S = 25
 STEPS_APART = 1  # a detector may see a step's fault in the next one
 
@@ -46,15 +47,20 @@ class Run:
     reports: list
 
 
-def edits():
+def edits(programs):
     """All of them by name."""
-    return {one["name"]: one for path in sorted(PROGRAMS.glob("*.json")) for one in json.loads(path.read_text())}
+    return {one["name"]: one for path in sorted(programs.glob("*.json")) for one in json.loads(path.read_text())}
 
 
-def text(edit):
-    """The edited program. Each replacement fits one place."""
-    source = (PROGRAMS / f"{edit['base']}.py").read_text()
-    for change in edit["edits"]:
+def attempts(base):
+    """Programs that go on from a checkpoint stop halfway at first; others run to their end at once."""
+    return 2 if base.startswith("resume") else 1
+
+
+def text(base, edit):
+    """The program, or the edited one. Each replacement fits one place."""
+    source = (PROGRAMS / f"{base}.py").read_text()
+    for change in edit["edits"] if edit else []:
         if source.count(change["was"]) != 1:
             sys.exit(f"{edit['name']}: {source.count(change['was'])} places have {change['was']!r}")
         source = source.replace(change["was"], change["is"])
@@ -71,12 +77,15 @@ def be_rank(rank, port, program, folder):
     runpy.run_path(str(program), run_name="__main__")
 
 
-def attempt(program, folder):
-    """The greatest exit code of the ranks, or "no end"."""
+def free_port():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = multiprocessing.get_context("fork")
+        return free.getsockname()[1]
+
+
+def attempt(program, folder):
+    """The greatest exit code of the ranks, or "no end"."""
+    port, context = free_port(), multiprocessing.get_context("fork")
     ranks = [context.Process(target=be_rank, args=(rank, port, program, folder)) for rank in range(RANKS)]
     for rank in ranks:
         rank.start()
@@ -90,37 +99,44 @@ def attempt(program, folder):
     return "no end" if late else max(abs(rank.exitcode) for rank in ranks)
 
 
-def bare(base, source):
+def ran(base, folder, attempted, weights):
+    """What became of the ranks, by what they left in the folder. `attempted` gives the exit code of an attempt,
+    `weights` takes a rank and its report."""
+    for _ in range(attempts(base)):
+        code = attempted()
+        if code != 0:
+            lines = [line for path in sorted(folder.glob("output_*")) for line in path.read_text().splitlines()]
+            words = [re.sub(r"\[[^]]*\](:\d+)? ?:?", "", line).strip() for line in lines]  # no rank, no port
+            errors = [line[:100] for line in words if re.match(r"\w*Error: ", line)]
+            return Run(base, code, errors[0] if errors else "", [], [])
+    reports = [json.loads((folder / f"rank_{rank}.json").read_text()) for rank in range(RANKS)]
+    return Run(base, 0, "", [weights(rank, report) for rank, report in enumerate(reports)], reports)
+
+
+def bare(base, edit):
     with tempfile.TemporaryDirectory(prefix="lockstep-unseen-") as name:
         folder = pathlib.Path(name)
         program = folder / f"{base}.py"
-        program.write_text(source)
-        for _ in range(ATTEMPTS.get(base, 1)):
-            code = attempt(program, folder)
-            if code != 0:
-                lines = [line for path in sorted(folder.glob("output_*")) for line in path.read_text().splitlines()]
-                words = [re.sub(r"\[[^]]*\](:\d+)? ?:?", "", line).strip() for line in lines]  # no rank, no port
-                errors = [line[:100] for line in words if re.match(r"\w+Error: ", line)]
-                return Run(base, code, errors[0] if errors else "", [], [])
-        return Run(base, 0, "", [torch.load(folder / f"rank_{rank}.pt") for rank in range(RANKS)],
-                   [json.loads((folder / f"rank_{rank}.json").read_text()) for rank in range(RANKS)])
+        program.write_text(text(base, edit))
+        return ran(base, folder, lambda: attempt(program, folder),
+                   lambda rank, _: torch.load(folder / f"rank_{rank}.pt"))
 
 
-def oracles(names):
+def oracles(programs, results, run_bare, names):
+    """`run_bare` takes a base and an edit of it, or none."""
     os.environ["OMP_NUM_THREADS"] = "1"
     sys.path.insert(0, str(PROGRAMS))
     from oracles import ORACLES, from_base
-    every, path, bases = edits(), MEASURED / "unseen_oracles.json", {}
+    every, path, bases = edits(programs), MEASURED / f"{results}_oracles.json", {}
     report = json.loads(path.read_text()) if path.exists() else {}
     wrong = 0
     for name in names or every:
         edit, base = every[name], every[name]["base"]
         if base not in bases:
-            source = (PROGRAMS / f"{base}.py").read_text()
-            bases[base] = bare(base, source)
-            if from_base(bases[base], bare(base, source)) != 0:
+            bases[base] = run_bare(base, None)
+            if from_base(bases[base], run_bare(base, None)) != 0:
                 sys.exit(f"{base} does not train the same twice")
-        run = bare(base, text(edit))
+        run = run_bare(base, edit)
         decide = ORACLES[edit["oracle"]]
         if run.code != 0 and decide is not ORACLES["fails"]:
             holds, figures = False, {"exit": run.code, "error": run.error}
@@ -153,40 +169,53 @@ def verdict(edit, found):
     return "noticed" if violations else "silent"
 
 
-def score(watched, told, key, names):
-    every, path = edits(), MEASURED / "unseen.json"
+def score(programs, results, watch, key, names):
+    """`watch` takes an edit, and gives the exit code and what was found."""
+    from faults_of_others import told  # takes PACKAGE
+    every, path = edits(programs), MEASURED / f"{results}.json"
     if not any(one["names"] for one in every.values() if one["kind"] == "fault"):
         sys.exit('fill in the faults\' "names" first')
     report = json.loads(path.read_text()) if path.exists() else {}
-    results = report.setdefault(key, {}).setdefault("edits", {})
+    scored = report.setdefault(key, {}).setdefault("edits", {})
     for name in names or every:
-        if key == "first" and name in results:
+        if key == "first" and name in scored:
             sys.exit(f"{name} was watched before")
         edit = every[name]
-        with tempfile.TemporaryDirectory(prefix="lockstep-unseen-") as folder:
-            program = pathlib.Path(folder, f"{edit['base']}.py")
-            program.write_text(text(edit))
-            code, found = watched(program, ATTEMPTS.get(edit["base"], 1))
-        results[name] = {"kind": edit["kind"], "class": edit.get("class"), "truth": edit.get("truth"),
-                         "exit": code, "found": found, "verdict": verdict(edit, found)}
-        print(f"{name}: {results[name]['verdict']}; exit {code}; {told(found)}", flush=True)
+        code, found = watch(edit)
+        scored[name] = {"kind": edit["kind"], "class": edit.get("class"), "truth": edit.get("truth"),
+                        "exit": code, "found": found, "verdict": verdict(edit, found)}
+        print(f"{name}: {scored[name]['verdict']}; exit {code}; {told(found)}", flush=True)
         report[key]["score"] = {}
-        for one in results.values():
+        for one in scored.values():
             kind = report[key]["score"].setdefault(one["class"] or "benign", {})
             kind[one["verdict"]] = kind.get(one["verdict"], 0) + 1
         path.write_text(json.dumps(report, indent=1) + "\n")
     print(report[key]["score"])
 
 
+def watch_edit(edit):
+    from faults_of_others import watched  # takes PACKAGE
+    with tempfile.TemporaryDirectory(prefix="lockstep-unseen-") as folder:
+        program = pathlib.Path(folder, f"{edit['base']}.py")
+        program.write_text(text(edit["base"], edit))
+        return watched(program, attempts(edit["base"]))
+
+
+def command(words, usage):
+    """`oracles ...` or `PACKAGE score KEY ...`: the key, or none for oracles, and the words behind it."""
+    if words[:1] == ["oracles"]:
+        return None, words[1:]
+    if words[1:2] != ["score"] or words[2:3] not in (["first"], ["later"]):
+        sys.exit(usage)
+    return words[2], words[3:]
+
+
 def main():
-    if "oracles" in sys.argv[1:2]:
-        oracles(sys.argv[2:])
+    key, names = command(sys.argv[1:], __doc__)
+    if key:
+        score(PROGRAMS, "unseen", watch_edit, key, names)
     else:
-        from faults_of_others import told, watched  # takes PACKAGE
-        what, key, *names = sys.argv[1:]
-        if what != "score" or key not in ("first", "later"):
-            sys.exit(__doc__)
-        score(watched, told, key, names)
+        oracles(PROGRAMS, "unseen", bare, names)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ OTHER = 1e-2     # weights are others than the base's, which does the same to th
                  # AdamW makes rounding so large that a transformer's loss written otherwise moves them by 0.017
 OTHER_OF = {"transformer": 6e-2}
 ROUNDING = 1e-3  # and these are the same but for rounding, which training makes larger
+NOT_NUMBERS = {"losses", "seen", "tokens", "drawn"}
 WORSE = 1.15     # the held-out loss, as many times the base's
 
 
@@ -64,8 +65,9 @@ def worse(base, edited):
 
 
 def same_batches(base, edited):
-    """Both ranks count the same words each step, or where they count none, have the same loss each step."""
-    key = "tokens" if "tokens" in base.reports[0] else "losses"
+    """Each step both ranks draw the same random numbers, or count the same words, or have the same loss: the first of
+    these that they report."""
+    key = next(key for key in ("drawn", "tokens", "losses") if key in base.reports[0])
     equal = [sum(one == other for one, other in zip(*(report[key] for report in run.reports), strict=True))
              for run in (base, edited)]
     figures = {"base": equal[0], "edited": equal[1], "steps": len(edited.reports[0][key])}
@@ -86,9 +88,15 @@ def repeats_data(base, edited):
     return right and (now["distinct"] < now["samples"] or now["orders repeat"]), {"base": was, "edited": now}
 
 
+def leaves_data_out(base, edited):
+    """An epoch leaves samples out that the right program trains on."""
+    was, now = dealt(base), dealt(edited)
+    return now["distinct"] < was["distinct"], {"base": was, "edited": now}
+
+
 def numbers(report):
     """What a rank reports beside its losses and its samples, by name and place."""
-    return {(key, place): value for key, values in report.items() if key not in ("losses", "seen", "tokens")
+    return {(key, place): value for key, values in report.items() if key not in NOT_NUMBERS
             for place, value in enumerate(values if isinstance(values, list) else [values])}
 
 
@@ -136,5 +144,5 @@ def same_quality(base, edited):
 
 
 ORACLES = {one.__name__: one for one in (
-    fails, ranks_differ, trains_other, worse, same_batches, repeats_data, reports_differ, reported_wrong, best_lost,
-    same_weights, same_quality)}
+    fails, ranks_differ, trains_other, worse, same_batches, repeats_data, leaves_data_out, reports_differ,
+    reported_wrong, best_lost, same_weights, same_quality)}
