@@ -22,6 +22,7 @@ phase by phase, so that a phase run alone replaces its own entry only.
   install      pip builds and installs the Python package, for the torch that is set up and for LibTorch 2.15.0: it
                names a fault, passes its own tests, and refuses the other torch
   unseen       small changes to right Python programs: oracles that see no trace confirm which are faults, and which harmless
+  unseen-second  the same of the second set, by another author
   pictures     what the lessons' pictures are drawn from, measured again: all but the times is as it was written
 
 Tests that the quick tier leaves out, by their names in ctest:
@@ -293,6 +294,7 @@ PHASES = {
     "install": install,
     **{name: of_ctest(name) for name in TESTS},
     "unseen": lambda: script("python/tests/unseen.py", "oracles"),
+    "unseen-second": lambda: script("python/tests/unseen.py", "oracles", "--second"),
     "pictures": lambda: script("lessons/pictures/measure.py", str(build_folder()), "--check"),
 }
 

@@ -3,11 +3,12 @@
 usage: python3 unseen.py oracles [NAME ...]             is each what it is said to be? No trace is looked at.
        python3 unseen.py PACKAGE score KEY [NAME ...]   runs them under `lockstep watch`
                                                         PACKAGE: the folder that holds lockstep_torch; KEY: first, later
+With --second, wherever it stands, it is about the second set, by another author: unseen_second.
 
 unseen/BASE.py is a right program, unseen/BASE.json its edits. `oracles` writes reports/measured/unseen_oracles.json,
-`score` reports/measured/unseen.json. Fill in each fault's "names", the pitfalls that name it, before the first score;
-a fault that no pitfall names keeps an empty list. The score under "first" is from the first time that an edit was
-ever watched; it may only be in it once.
+`score` reports/measured/unseen.json; of the second set, unseen_second_oracles.json and unseen_second.json. Fill in
+each fault's "names", the pitfalls that name it, before the first score; a fault that no pitfall names keeps an empty
+list. The score under "first" is from the first time that an edit was ever watched; it may only be in it once.
 
 A truth's step is the number of the job's optimizer steps before. Its "either" says that only comparing the ranks
 tells which one is wrong: of two ranks, naming both is as right.
@@ -29,7 +30,9 @@ import torch
 from start import numbered
 
 HERE = pathlib.Path(__file__).resolve().parent
-PROGRAMS = HERE / "unseen"
+SET = "unseen_second" if "--second" in sys.argv else "unseen"
+sys.argv = [one for one in sys.argv if one != "--second"]
+PROGRAMS = HERE / SET
 MEASURED = HERE.parents[1] / "reports/measured"
 RANKS = 2
 ATTEMPTS = {"resume": 2}  # other programs run to their end at once
@@ -108,9 +111,9 @@ def bare(base, source):
 
 def oracles(names):
     os.environ["OMP_NUM_THREADS"] = "1"
-    sys.path.insert(0, str(PROGRAMS))
+    sys.path.insert(0, str(HERE / "unseen"))
     from oracles import ORACLES, from_base
-    every, path, bases = edits(), MEASURED / "unseen_oracles.json", {}
+    every, path, bases = edits(), MEASURED / f"{SET}_oracles.json", {}
     report = json.loads(path.read_text()) if path.exists() else {}
     wrong = 0
     for name in names or every:
@@ -152,7 +155,7 @@ def verdict(edit, found):
 
 
 def score(watched, told, key, names):
-    every, path = edits(), MEASURED / "unseen.json"
+    every, path = edits(), MEASURED / f"{SET}.json"
     if not any(one["names"] for one in every.values() if one["kind"] == "fault"):
         sys.exit('fill in the faults\' "names" first')
     report = json.loads(path.read_text()) if path.exists() else {}
