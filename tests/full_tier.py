@@ -23,6 +23,7 @@ phase by phase, so that a phase run alone replaces its own entry only.
                names a fault, passes its own tests, and refuses the other torch
   unseen       small changes to right Python programs: oracles that see no trace confirm which are faults, and which harmless
   unseen-cpp   the same of C++ programs
+  unseen-second  the same of the second set, by another author
   pictures     what the lessons' pictures are drawn from, measured again: all but the times is as it was written
 
 Tests that the quick tier leaves out, by their names in ctest:
@@ -305,6 +306,7 @@ PHASES = {
     **{name: of_ctest(name) for name in TESTS},
     "unseen": lambda: script("python/tests/unseen.py", "oracles"),
     "unseen-cpp": unseen_cpp,
+    "unseen-second": lambda: script("python/tests/unseen.py", "oracles", "--second"),
     "pictures": lambda: script("lessons/pictures/measure.py", str(build_folder()), "--check"),
 }
 

@@ -3,11 +3,12 @@
 usage: python3 unseen.py oracles [NAME ...]             is each what it is said to be? No trace is looked at.
        python3 unseen.py PACKAGE score KEY [NAME ...]   runs them under `lockstep watch`
                                                         PACKAGE: the folder that holds lockstep_torch; KEY: first, later
+With --second, wherever it stands, it is about the second set, by another author: unseen_second.
 
 unseen/BASE.py is a right program, unseen/BASE.json its edits. `oracles` writes reports/measured/unseen_oracles.json,
-`score` reports/measured/unseen.json. Fill in each fault's "names", the pitfalls that name it, before the first score;
-a fault that no pitfall names keeps an empty list. The score under "first" is from the first time that an edit was
-ever watched; it may only be in it once.
+`score` reports/measured/unseen.json; of the second set, unseen_second_oracles.json and unseen_second.json. Fill in
+each fault's "names", the pitfalls that name it, before the first score; a fault that no pitfall names keeps an empty
+list. The score under "first" is from the first time that an edit was ever watched; it may only be in it once.
 
 A truth's step is the number of the job's optimizer steps before. Its "either" says that only comparing the ranks
 tells which one is wrong: of two ranks, naming both is as right.
@@ -31,7 +32,9 @@ import torch
 from start import numbered
 
 HERE = pathlib.Path(__file__).resolve().parent
-PROGRAMS = HERE / "unseen"
+SET = "unseen_second" if "--second" in sys.argv else "unseen"
+sys.argv = [one for one in sys.argv if one != "--second"]
+PROGRAMS = HERE / SET
 MEASURED = HERE.parents[1] / "reports/measured"
 RANKS = 2
 ENDS_S = 25
@@ -125,7 +128,7 @@ def bare(base, edit):
 def oracles(programs, results, run_bare, names):
     """`run_bare` takes a base and an edit of it, or none."""
     os.environ["OMP_NUM_THREADS"] = "1"
-    sys.path.insert(0, str(PROGRAMS))
+    sys.path.insert(0, str(HERE / "unseen"))
     from oracles import ORACLES, from_base
     every, path, bases = edits(programs), MEASURED / f"{results}_oracles.json", {}
     report = json.loads(path.read_text()) if path.exists() else {}
@@ -213,9 +216,9 @@ def command(words, usage):
 def main():
     key, names = command(sys.argv[1:], __doc__)
     if key:
-        score(PROGRAMS, "unseen", watch_edit, key, names)
+        score(PROGRAMS, SET, watch_edit, key, names)
     else:
-        oracles(PROGRAMS, "unseen", bare, names)
+        oracles(PROGRAMS, SET, bare, names)
 
 
 if __name__ == "__main__":

@@ -94,6 +94,22 @@ def leaves_data_out(base, edited):
     return now["distinct"] < was["distinct"], {"base": was, "edited": now}
 
 
+def read(run):
+    """Of each epoch, the examples that all ranks read."""
+    return [[number for part in parts for number in part]
+            for parts in zip(*(report["seen"] for report in run.reports), strict=True)]
+
+
+def shares_wrong(base, edited):
+    """In some epoch an example is read twice, or fewer examples are read than by the right program."""
+    was, now = read(base), read(edited)
+    figures = {name: [{"samples": len(one), "distinct": len(set(one))} for one in epochs]
+               for name, epochs in (("base", was), ("edited", now))}
+    right = all(len(one) == len(set(one)) for one in was)
+    return right and any(len(set(after)) < max(len(after), len(before))
+                         for before, after in zip(was, now, strict=True)), figures
+
+
 def numbers(report):
     """What a rank reports beside its losses and its samples, by name and place."""
     return {(key, place): value for key, values in report.items() if key not in NOT_NUMBERS
@@ -144,5 +160,5 @@ def same_quality(base, edited):
 
 
 ORACLES = {one.__name__: one for one in (
-    fails, ranks_differ, trains_other, worse, same_batches, repeats_data, leaves_data_out, reports_differ,
+    fails, ranks_differ, trains_other, worse, same_batches, repeats_data, leaves_data_out, shares_wrong, reports_differ,
     reported_wrong, best_lost, same_weights, same_quality)}
