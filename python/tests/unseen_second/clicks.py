@@ -1,4 +1,4 @@
-"""Who clicks what: both ranks read a log as a stream; sparse embeddings have an optimizer of their own."""
+"""Who clicks what: both ranks read a log as a stream; the tables have an optimizer of their own."""
 
 import itertools
 import json
@@ -49,8 +49,8 @@ class Log(IterableDataset):
 class Tables(nn.Module):
     def __init__(self):
         super().__init__()
-        self.users = nn.Embedding(USERS, 12, sparse=True)
-        self.items = nn.Embedding(ITEMS, 12, sparse=True)
+        self.users = nn.Embedding(USERS, 12)
+        self.items = nn.Embedding(ITEMS, 12)
         self.head = nn.Sequential(nn.Linear(36, 24), nn.ReLU(), nn.Linear(24, 1))
 
     def forward(self, user, item):
@@ -94,18 +94,18 @@ def main():
     torch.manual_seed(rank)
     model = DistributedDataParallel(Tables())
     tables = [*model.module.users.parameters(), *model.module.items.parameters()]
-    sparse_optimizer = torch.optim.SparseAdam(tables, lr=0.05)
+    table_optimizer = torch.optim.Adagrad(tables, lr=0.1)
     optimizer = torch.optim.Adam(model.module.head.parameters(), lr=0.01)
     losses, seen = [], []
     for epoch in range(EPOCHS):
         log.epoch = epoch
         seen.append([])
         for numbers, user, item, clicked in in_step(DataLoader(log, batch_size=BATCH)):
-            sparse_optimizer.zero_grad()
+            table_optimizer.zero_grad()
             optimizer.zero_grad()
             loss = binary_cross_entropy_with_logits(model(user, item), clicked.float())
             loss.backward()
-            sparse_optimizer.step()
+            table_optimizer.step()
             optimizer.step()
             losses.append(loss.item())
             seen[-1] += numbers.tolist()
