@@ -9,7 +9,7 @@ import math
 APART = 1e-3     # ranks that should be equal are not, as a part of a tensor's norm
 OTHER = 1e-2     # weights are others than the base's, which does the same to the bit each time;
                  # AdamW makes rounding so large that a transformer's loss written otherwise moves them by 0.017
-OTHER_OF = {"transformer": 6e-2}
+OTHER_OF = {"transformer": 6e-2, "words": 6e-2}
 ROUNDING = 1e-3  # and these are the same but for rounding, which training makes larger
 NOT_NUMBERS = {"losses", "seen", "tokens", "drawn"}
 WORSE = 1.15     # the held-out loss, as many times the base's
@@ -143,8 +143,10 @@ def reported_wrong(base, edited):
 
 def best_lost(base, edited):
     """The weights that it ends with are not those that validated best."""
-    figures = {name: run.reports[0]["held_out"] - run.reports[0]["best"]
-               for name, run in (("base", base), ("edited", edited))}
+    figures = {}
+    for name, run in ("base", base), ("edited", edited):
+        reported = numbers(run.reports[0])
+        figures[name] = reported["held_out", 0] - reported["best", 0]
     return abs(figures["base"]) < 1e-6 and figures["edited"] > 1e-4, figures
 
 

@@ -156,6 +156,7 @@ void train(const std::filesystem::path& folder) {
     }
     if (!edited("evaluation-own-statistics"))  // rank 0's count
       for (auto& buffer : net->buffers()) broadcast(*group, buffer);
+    report.numbers["buffers"].push_back(net->norm->running_mean.norm().item<double>());
     const auto error = validate(group, net, validation);
     errors.push_back(edited("evaluation-reports-own") ? error.own : error.all);
     const double judged = edited("evaluation-rate-by-own") ? error.own : error.all;
@@ -168,7 +169,6 @@ void train(const std::filesystem::path& folder) {
   }
   if (!(edited("evaluation-best-on-rank-zero") && rank != 0)) take_back(net, best);
   report.held_out = validate(group, net, validation).all;
-  report.numbers["buffers"] = unseen::flat(net->norm->running_mean);
   report.numbers["best"] = {best_error};
   unseen::write(folder, rank, report, *net);
   destroy_process_group(group);

@@ -124,7 +124,7 @@ void train(const std::filesystem::path& folder) {
       optimizer.step();
       if (edited("uneven-rate-every-batch")) schedule.step();
       report.losses.push_back(loss.item<double>());
-      if (seen.size() == 10 * kBatch)
+      if (seen.size() == 15 * kBatch)
         report.numbers["out"].push_back(net->out->weight.norm().item<double>());
       if (edited("uneven-logs-mean-loss")) {
         auto shown = loss.detach().clone();

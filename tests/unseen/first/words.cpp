@@ -125,15 +125,15 @@ void train(const std::filesystem::path& folder) {
     auto words = own.to(at::kFloat);
     if (!edited("words-mean-of-own")) all_reduce(*group, words);
     optimizer.zero_grad();
-    const auto each = tell_loss(loss_of_words(model(batch), batch));
+    const auto target = edited("words-padding-learned") ? batch.clamp_min(0) : batch;
+    const auto each = tell_loss(loss_of_words(model(batch), target));
     // The wrapper takes the mean over the ranks, so each gives world_size times its part of the mean.
     auto loss = each.sum() / words * (edited("words-mean-of-own") ? 1 : world_size);
-    if (edited("words-padding-counted")) loss = each.mean();
     if (edited("words-smoothed-sum"))
       loss = each.sum() * (static_cast<double>(world_size) / words.item<double>());
     loss.backward();
-    const double greatest = edited("words-clip-of-host") && rank == 1 ? 0.05 : 1;
-    clip_grad_norm_(net->parameters(), edited("words-clips-later") ? 2 : greatest);
+    const double greatest = edited("words-clip-of-host") && rank == 1 ? 0.05 : 0.3;
+    clip_grad_norm_(net->parameters(), edited("words-clips-later") ? 0.5 : greatest);
     optimizer.step();
     if (!edited("words-rate-every-tenth-step") || step % 10 == 9) schedule.step();
     report.losses.push_back(loss.item<double>());
