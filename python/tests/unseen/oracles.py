@@ -135,7 +135,7 @@ def reported_wrong(base, edited):
     same = was["losses"] == now["losses"]
     before, after = numbers(was), numbers(now)
     wrong = {key: apart(before[key], after[key]) for key in before.keys() & after.keys()
-             if same or (key[1] == 0 and isinstance(was[key[0]], list))}
+             if same or (key[1] == 0 and isinstance(was[key[0]], list) and len(was[key[0]]) > 1)}
     key = max(wrong, key=wrong.get)
     figures = {"number": f"{key[0]}[{key[1]}]", "base": before[key], "edited": after[key], "same training": same}
     return was["losses"][0] == now["losses"][0] and wrong[key] > APART, figures
