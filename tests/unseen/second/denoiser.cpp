@@ -14,8 +14,9 @@ using namespace lockstep;
 using namespace unseen;
 
 constexpr std::int64_t kSignals = 1280, kTestSignals = 300, kMoments = 24;
-constexpr std::int64_t kBatch = 32, kEpochs = 3;
-constexpr double kNoise = 0.4, kRate = 0.1, kKeep = 0.95, kSparse = 0.1, kBetter = 0.9;
+constexpr std::int64_t kBatch = 32, kEpochs = 4;
+constexpr double kNoise = 0.4, kRate = 0.1, kKeep = 0.95, kSparse = 0.1, kBetter = 0.47,
+                 kClip = 0.2;
 constexpr int kSeed = 40;
 
 // Sums of two waves. Now and then a sensor had no power for a moment.
@@ -142,13 +143,13 @@ void train(const std::filesystem::path& folder) {
         penalty.backward();
       } else if (edited("denoiser-clips-own-gradient")) {
         (loss + penalty).backward();
-        clip_grad_norm_(parameters, 0.1);
+        clip_grad_norm_(parameters, kClip);
         average_gradients(*group, parameters);
       } else {
         (loss + penalty).backward();
         average_gradients(*group, parameters);
       }
-      if (!edited("denoiser-clips-own-gradient")) clip_grad_norm_(parameters, 0.1);
+      if (!edited("denoiser-clips-own-gradient")) clip_grad_norm_(parameters, kClip);
       optimizer.step();
       report.losses.push_back(loss.item<double>());
 

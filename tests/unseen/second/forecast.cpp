@@ -1,5 +1,5 @@
-// A GRU forecasts readings of many sensors by local SGD: a rank takes steps of its own, and now and then all take the mean
-// of their weights. At first they take it after each step.
+// A GRU forecasts readings of many sensors by local SGD: a rank takes steps of its own, and now and then all take the
+// mean of their weights. At first they take it after each step.
 #include <lockstep/dist/process_group.h>
 #include <lockstep/train/agreement.h>
 #include <lockstep/train/clip_grad.h>
@@ -93,7 +93,8 @@ void train(const std::filesystem::path& folder) {
   readings = (readings - scale[0]) / scale[1];
   test = (test - scale[0]) / scale[1];
 
-  torch::manual_seed(edited("forecast-models-drawn-per-rank") ? kSeed + 10U * unsigned(rank) : kSeed);
+  torch::manual_seed(edited("forecast-models-drawn-per-rank") ? kSeed + 10U * unsigned(rank)
+                                                              : kSeed);
   Forecaster model;
   const double rate = edited("forecast-rate-on-last-rank") && is_last ? 0.005 : 0.05;
   SGD optimizer(model->parameters(), torch::optim::SGDOptions(rate).momentum(0.9));

@@ -46,10 +46,10 @@ struct NetImpl : torch::nn::Module {
     const auto shared = trunk->forward(sensors);
     return {kind(shared), hours->forward(shared).squeeze(1)};
   }
-  torch::nn::Sequential trunk = register_module(
-      "trunk",
-      torch::nn::Sequential(torch::nn::Linear(kSensors, 48), torch::nn::BatchNorm1d(48),
-                            torch::nn::ReLU(), torch::nn::Linear(48, 24), torch::nn::ReLU()));
+  torch::nn::Sequential trunk =
+      register_module("trunk", torch::nn::Sequential(torch::nn::Linear(kSensors, 48),
+                                                     torch::nn::BatchNorm1d(48), torch::nn::ReLU(),
+                                                     torch::nn::Linear(48, 24), torch::nn::ReLU()));
   torch::nn::Linear kind = register_module("kind", torch::nn::Linear(24, kKinds));
   torch::nn::Sequential hours = register_module(
       "hours", torch::nn::Sequential(torch::nn::Linear(24, 16), torch::nn::BatchNorm1d(16),
@@ -105,10 +105,8 @@ void train(const std::filesystem::path& folder) {
   const auto split = edited("multitask-split-drawn-per-rank") ? torch::randperm(kMachines)
                                                               : at::randperm(kMachines, dice);
   const auto training = split.slice(0, kMachines / 10);
-  DistributedSampler sampler({.dataset_size = training.size(0),
-                              .num_replicas = world_size,
-                              .rank = rank,
-                              .seed = kSeed});
+  DistributedSampler sampler(
+      {.dataset_size = training.size(0), .num_replicas = world_size, .rank = rank, .seed = kSeed});
   auto cycle = kEpochs * ((sampler.size() + kBatch - 1) / kBatch);
   if (edited("multitask-cycle-ignores-ranks"))
     cycle = kEpochs * ((training.size(0) + kBatch - 1) / kBatch);
@@ -133,8 +131,8 @@ void train(const std::filesystem::path& folder) {
       optimizer.zero_grad();
       const auto [logits, hours] = model(machines.sensors.index_select(0, ids));
       const auto of_kind = cross_entropy(logits, machines.kind.index_select(0, ids));
-      auto kind_loss = edited("multitask-sum-by-size") ? of_kind.sum() / of_kind.size(0)
-                                                       : of_kind.mean();
+      auto kind_loss =
+          edited("multitask-sum-by-size") ? of_kind.sum() / of_kind.size(0) : of_kind.mean();
       if (edited("multitask-kind-weight-on-last-rank") && is_last) kind_loss = 3 * kind_loss;
       const auto squares = known * (hours - machines.hours.index_select(0, ids)).pow(2);
       const auto hours_loss = squares.sum() * world_size / count.clamp_min(1);

@@ -1,5 +1,5 @@
-// Ratings of items by users. A rank has the users of a region, so ranks have unequal numbers of batches: Join. The weights
-// that validated best are kept.
+// Ratings of items by users. A rank has the users of a region, so ranks have unequal numbers of batches: Join. The
+// weights that validated best are kept.
 #include <lockstep/checkpoint/joined_optimizer.h>
 #include <lockstep/train/adam.h>
 #include <lockstep/train/distributed_data_parallel.h>
@@ -62,7 +62,8 @@ void train(const std::filesystem::path& folder) {
   const int rank = group->getRank(), world_size = group->getSize();
   const bool is_last = rank == world_size - 1;
   Report report;
-  const auto ratings = make_ratings(kRatings, kSeed + 1), test = make_ratings(kTestRatings, kSeed + 2);
+  const auto ratings = make_ratings(kRatings, kSeed + 1),
+             test = make_ratings(kTestRatings, kSeed + 2);
   auto region = (ratings.user * world_size).floor_divide(kUsers);
   if (edited("recommender-users-by-turns")) region = ratings.user.remainder(world_size);
   const auto mine = edited("recommender-takes-lower-regions") ? region <= rank : region == rank;
@@ -82,8 +83,8 @@ void train(const std::filesystem::path& folder) {
   const auto begin_with_popularity = [&](const at::Tensor& known) {
     const torch::NoGradGuard no_grad;
     const auto codes = (known > 0).nonzero().squeeze(1);
-    net->item_bias->weight.index_copy_(
-        0, places(codes), 0.1 * known.index_select(0, codes).log().unsqueeze(1));
+    net->item_bias->weight.index_copy_(0, places(codes),
+                                       0.1 * known.index_select(0, codes).log().unsqueeze(1));
   };
   const bool late = edited("recommender-popularity-set-after-wrapping");
   const bool late_own = edited("recommender-own-popularity-after-wrapping");
@@ -94,7 +95,7 @@ void train(const std::filesystem::path& folder) {
   if (late_own) begin_with_popularity(own_counts);
   if (edited("recommender-table-replaced-after-wrapping"))
     net->item = net->replace_module("item", torch::nn::Embedding(kCapacity, kFactors));
-  const double rate = edited("recommender-rate-on-last-rank") && is_last ? 0.003 : 0.03;
+  const double rate = edited("recommender-rate-on-last-rank") && is_last ? 0.01 : 0.15;
   Adam optimizer(edited("recommender-optimizer-misses-biases")
                      ? std::vector<at::Tensor>{net->user->weight, net->item->weight}
                      : net->parameters(),
@@ -105,7 +106,8 @@ void train(const std::filesystem::path& folder) {
   double best = INFINITY;
   std::vector<at::Tensor> best_weights;
   const auto dice = torch::make_generator<at::CPUGeneratorImpl>(rank_seed(kSeed, rank));
-  const auto epochs = edited("recommender-more-epochs-on-last-rank") && is_last ? kEpochs + 1 : kEpochs;
+  const auto epochs =
+      edited("recommender-more-epochs-on-last-rank") && is_last ? kEpochs + 1 : kEpochs;
   for (std::int64_t epoch = 0; epoch < epochs; ++epoch) {
     const auto order = edited("recommender-order-by-epoch")
                            ? at::randperm(rows.size(0), torch::make_generator<at::CPUGeneratorImpl>(

@@ -18,7 +18,8 @@ namespace {
 using namespace lockstep;
 using namespace unseen;
 
-constexpr std::int64_t kSignals = 744, kTestSignals = 301, kMoments = 32, kKinds = 3, kFirstKinds = 6;
+constexpr std::int64_t kSignals = 744, kTestSignals = 301, kMoments = 32, kKinds = 3,
+                       kFirstKinds = 6;
 constexpr std::int64_t kBatch = 12, kWindow = 2, kEpochs = 3, kWarmup = 6, kFirstUpdates = 15;
 constexpr std::uint64_t kSeed = 100;
 constexpr double kRate = 0.1;  // of one rank; it grows with the number of ranks
@@ -104,8 +105,9 @@ void tune(const ProcessGroupPtr& group, const std::filesystem::path& folder, std
     return std::make_unique<torch::optim::SGDOptions>(torch::optim::SGDOptions(lr).momentum(0.9));
   };
   std::vector<torch::optim::OptimizerParamGroup> groups;
-  groups.emplace_back(edited("tuning-optimizer-has-frozen-layer") ? net->encoder->parameters()
-                                                                  : net->encoder->wide->parameters(),
+  groups.emplace_back(edited("tuning-optimizer-has-frozen-layer")
+                          ? net->encoder->parameters()
+                          : net->encoder->wide->parameters(),
                       options(rate / 10));
   if (!edited("tuning-head-not-in-optimizer"))
     groups.emplace_back(net->head->parameters(), options(rate));
@@ -159,8 +161,7 @@ void tune(const ProcessGroupPtr& group, const std::filesystem::path& folder, std
       if (edited("tuning-last-window-without-update")) updates_now = (i + 1) % kWindow == 0;
       if (i == window_begin) optimizer.zero_grad();
       std::optional<NoSync> own_gradient;
-      if (!updates_now || edited("tuning-no-sync-around-all"))
-        own_gradient.emplace(model.engine());
+      if (!updates_now || edited("tuning-no-sync-around-all")) own_gradient.emplace(model.engine());
       const auto ids = at::tensor(batches[static_cast<std::size_t>(i)]);
       const auto each = cross_entropy(model(signals.inputs.index_select(0, ids)),
                                       signals.kinds.index_select(0, ids));
@@ -174,7 +175,8 @@ void tune(const ProcessGroupPtr& group, const std::filesystem::path& folder, std
     }
 
     Value::List rng_states;
-    for (const auto& of_rank : all_gather(*group, get_rng_state())) rng_states.emplace_back(of_rank);
+    for (const auto& of_rank : all_gather(*group, get_rng_state()))
+      rng_states.emplace_back(of_rank);
     const auto save = [&] {
       save_checkpoint(file_of(epoch), Value::Dict{{"model", state_dict(*net)},
                                                   {"optimizer", state_dict(optimizer)},
