@@ -17,7 +17,7 @@ using namespace lockstep;
 using namespace unseen;
 
 constexpr std::int64_t kUsers = 60, kItems = 50, kCodes = 400, kCapacity = 64, kFactors = 6;
-constexpr std::int64_t kRatings = 1600, kTestRatings = 400, kBatch = 40, kEpochs = 3;
+constexpr std::int64_t kRatings = 1600, kTestRatings = 400, kBatch = 40, kEpochs = 4;
 constexpr std::uint64_t kSeed = 80;
 
 struct Ratings {
@@ -65,7 +65,7 @@ void train(const std::filesystem::path& folder) {
   const auto ratings = make_ratings(kRatings, kSeed + 1),
              test = make_ratings(kTestRatings, kSeed + 2);
   auto region = (ratings.user * world_size).floor_divide(kUsers);
-  if (edited("recommender-users-by-turns")) region = ratings.user.remainder(world_size);
+  if (edited("recommender-first-region-for-last-rank")) region = world_size - 1 - region;
   const auto mine = edited("recommender-takes-lower-regions") ? region <= rank : region == rank;
   const auto rows = mine.nonzero().squeeze(1);
 
@@ -95,7 +95,7 @@ void train(const std::filesystem::path& folder) {
   if (late_own) begin_with_popularity(own_counts);
   if (edited("recommender-table-replaced-after-wrapping"))
     net->item = net->replace_module("item", torch::nn::Embedding(kCapacity, kFactors));
-  const double rate = edited("recommender-rate-on-last-rank") && is_last ? 0.01 : 0.15;
+  const double rate = edited("recommender-rate-on-last-rank") && is_last ? 0.01 : 0.08;
   Adam optimizer(edited("recommender-optimizer-misses-biases")
                      ? std::vector<at::Tensor>{net->user->weight, net->item->weight}
                      : net->parameters(),
