@@ -39,7 +39,8 @@ void add_compare_command(CLI::App& app, int& exit_code) {
   command->add_option("b", options->b, "The run to compare with it")->required();
   command->add_flag("--json", options->as_json, "All that was compared as JSON");
   command->footer(
-      "./lockstep compare A B --html FILE also writes a page with the distances by step and layer.\n"
+      "./lockstep compare A B --html FILE also writes a page with the distances by step and "
+      "layer.\n"
       "Exit codes: 0 equal, to the bit or to rounding; 1 they differ; 2 wrong use, or a trace that "
       "cannot be "
       "read; 3 it cannot be decided.");
