@@ -10,7 +10,7 @@ Every correct variant of every lesson is recorded on 2 ranks, and again in other
   ranks 1, 4  with another number of ranks; counted where each step's ids, over all ranks, are the same
 
 With --package FOLDER (the built Python package) also the pairs of watched_pairs.py: Python's trainings on other numbers of
-ranks, compiled, and beside C++'s. --only then takes the names of their groups, too.
+ranks and beside C++'s, and the right programs of python/tests/unseen/first. --only then takes the names of their groups, too.
 
 Of each pair, what `compare` says, and of each quantity the largest distance in units of its tolerance. The factors in
 common/lockstep/compare/tolerance.cpp are at least ten times what is needed: "largest" must stay below 0.1.

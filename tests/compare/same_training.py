@@ -1,6 +1,6 @@
 """One training that any number of ranks can do: the same global batches, in one order. Run by healthy_pairs.py.
 
-usage: torchrun --nproc-per-node N same_training.py MODEL OPTIMIZER [--bucket-kb K] [--bfloat16] [--compile] [--updates U]
+usage: torchrun --nproc-per-node N same_training.py MODEL OPTIMIZER [--bucket-kb K] [--bfloat16] [--updates U]
 """
 
 import argparse
@@ -32,7 +32,6 @@ def main():
     parser.add_argument("optimizer", choices=OPTIMIZERS)
     parser.add_argument("--bucket-kb", type=int, default=25 * 1024)
     parser.add_argument("--bfloat16", action="store_true")
-    parser.add_argument("--compile", action="store_true")
     parser.add_argument("--updates", type=int, default=70)
     options = parser.parse_args()
     dist.init_process_group("gloo")
@@ -45,7 +44,6 @@ def main():
     dataset = TensorDataset(images, targets)
     model = DistributedDataParallel(MODELS[options.model](), bucket_cap_mb=options.bucket_kb / 1024)
     optimizer = OPTIMIZERS[options.optimizer](model.parameters())
-    forward = torch.compile(model) if options.compile else model
     sampler = DistributedSampler(dataset, seed=3)
     loader = DataLoader(dataset, batch_size=GLOBAL_BATCH // ranks, sampler=sampler)
     done = epoch = 0
@@ -54,7 +52,7 @@ def main():
         for inputs, wanted in loader:
             optimizer.zero_grad()
             with torch.autocast("cpu", torch.bfloat16, enabled=options.bfloat16):
-                loss = torch.nn.functional.cross_entropy(forward(inputs), wanted)
+                loss = torch.nn.functional.cross_entropy(model(inputs), wanted)
             loss.backward()
             optimizer.step()
             done += 1

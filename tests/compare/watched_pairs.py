@@ -1,9 +1,8 @@
 """Pairs of right runs that `lockstep watch` records, for healthy_pairs.py.
 
   trainings  same_training.py: several models and optimizers on 1, 2 and 4 ranks, with other buckets, with the other kernels
-  compiled   two of these with and without torch.compile
   languages  the parity tests' program in C++ and its twin in Python, on 2 ranks: equal to the bit
-  programs   the right programs of python/tests/unseen, on 2 ranks again: equal to the bit; and on 1 rank with twice the batch
+  programs   the right programs of python/tests/unseen/first, on 2 ranks again: equal to the bit; and on 1 rank with twice the batch
              where each update goes by the global batch alone
 """
 
@@ -21,7 +20,6 @@ OLD_KERNELS = {"ATEN_CPU_CAPABILITY": "default", "MKL_ENABLE_INSTRUCTIONS": "SSE
 TRAININGS = ["mlp sgd", "conv sgd", "norm adam", "mlp adam", "mlp sgd --bfloat16"]
 RUNS = {"1 rank": (1, [], {}), "2 ranks": (2, [], {}), "4 ranks": (4, [], {}),
         "2 ranks, small buckets": (2, ["--bucket-kb", "8"], {}), "2 ranks, other kernels": (2, [], OLD_KERNELS)}
-COMPILED = ["mlp sgd", "norm adam"]
 CASES = ["mlp", "mlp_view", "mlp_buckets", "mlp_static", "conv", "conv_view", "unused", "mlp_accumulated", "mlp_bf16_hook"]
 # Each program's batch of a rank, as it is written there. Of those left out, some draw on each rank what no other has (dropout,
 # augmentation, a generator or a stream of their own), BatchNorm normalizes over a rank's batch, contrastive compares the samples
@@ -68,9 +66,6 @@ def trainings(course, package, kept):
                    for name, (ranks, more, environment) in RUNS.items()}
         for (a, of_a), (b, of_b) in itertools.combinations(folders.items(), 2):
             yield pair(course, training, f"{a} and {b}", of_a, of_b)
-        if training in COMPILED:
-            compiled = watch(package, named(kept / training.replace(" ", "_"), "compiled"), 2, [script, *training.split(), "--compile"])
-            yield pair(course, training, "2 ranks and 2 ranks, compiled", folders["2 ranks"], compiled)
 
 
 def languages(course, package, build, kept):
@@ -84,10 +79,8 @@ def languages(course, package, build, kept):
 
 
 def programs(course, package, kept):
-    for source in sorted((ROOT / "python/tests/unseen").glob("*.py")):
+    for source in sorted((ROOT / "python/tests/unseen/first").glob("*.py")):
         name = source.stem
-        if name == "oracles":
-            continue
 
         def recorded(way, ranks, script):
             into = kept / f"{name}_{way}"

@@ -3,7 +3,6 @@
 #include <lockstep/record/probe_options.h>
 
 #include <bit>
-#include <string>
 
 namespace lockstep::record {
 
@@ -18,10 +17,8 @@ ProbeStretch probe_stretch_from_environment() {
   if (to) stretch.to = *to;
   if (*every < 1 || stretch.from < 0 || stretch.to < stretch.from)
     throw UsageError(
-        "LOCKSTEP_EVERY must be at least 1, and LOCKSTEP_FROM and LOCKSTEP_TO a first and a last "
-        "step: they say every " +
-        std::to_string(*every) + " from " + std::to_string(stretch.from) + " to " +
-        std::to_string(stretch.to));
+        "LOCKSTEP_EVERY must be at least 1, LOCKSTEP_FROM at least 0, and LOCKSTEP_TO not before "
+        "it");
   return stretch;
 }
 

@@ -53,9 +53,8 @@ void add_to(InitOptions& options, const std::shared_ptr<Recorder>& recorder) {
 }
 
 std::shared_ptr<Recorder> start(const InitOptions& options, const std::filesystem::path& folder) {
-  auto recorder =
-      std::make_shared<Recorder>(writer_in(folder, participant_of(options)),
-                                 ProbeOptions{.also = probe_stretch_from_environment()});
+  const ProbeOptions probes{.also = probe_stretch_from_environment()};
+  auto recorder = std::make_shared<Recorder>(writer_in(folder, participant_of(options)), probes);
   lockstep::observe(recorder);
   return recorder;
 }
