@@ -170,13 +170,7 @@ def main(line):
     parser = argparse.ArgumentParser(prog="lockstep compare")
     parser.add_argument("file", type=pathlib.Path, help="the page to write")
     arguments = parser.parse_args(line)
-    try:
-        template.write(arguments.file, page(json.load(sys.stdin)), 0o600)  # as the traces' files, which their owner alone can read
-    except OSError as error:
-        print(f"lockstep compare: {error.filename or arguments.file}: {error.strerror}.", file=sys.stderr)
-        return 3
-    print(f"{arguments.file}: {arguments.file.stat().st_size / 1e6:.1f} MB")
-    return 0
+    return template.written("compare", arguments.file, lambda: page(json.load(sys.stdin)))
 
 
 if __name__ == "__main__":

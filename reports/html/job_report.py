@@ -65,14 +65,7 @@ def main(line):
     parser.add_argument("name", help="of the job, for the page's title")
     parser.add_argument("file", type=pathlib.Path, help="the page to write")
     arguments = parser.parse_args(line)
-    try:
-        # It holds lines of the program, as the traces' files do, which their owner alone can read.
-        template.write(arguments.file, page(arguments.name, json.load(sys.stdin)), 0o600)
-    except OSError as error:
-        print(f"lockstep report: {error.filename or arguments.file}: {error.strerror}.", file=sys.stderr)
-        return 3
-    print(f"{arguments.file}: {arguments.file.stat().st_size / 1e6:.1f} MB")
-    return 0
+    return template.written("report", arguments.file, lambda: page(arguments.name, json.load(sys.stdin)))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import sys
 import tempfile
 
 import jinja2
@@ -32,6 +33,17 @@ def template_of(name):
     environment.globals.update(run_id=pictures.run_id)
     environment.filters.update(number=number, listed=listed, verdict=summary.in_words)
     return environment.get_template(name)
+
+
+def written(command, file, make):
+    """The exit code of `command`, which writes the page that `make` gives. The owner alone can read it, as the traces."""
+    try:
+        write(file, make(), 0o600)
+    except OSError as error:
+        print(f"lockstep {command}: {error.filename or file}: {error.strerror}.", file=sys.stderr)
+        return 3
+    print(f"{file}: {file.stat().st_size / 1e6:.1f} MB")
+    return 0
 
 
 def write(file, text, mode=0o644):

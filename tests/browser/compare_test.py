@@ -12,17 +12,10 @@ import unittest
 
 import browser
 import made_up
-from page import ROOT
+from page import DEADLINE_S, ROOT, Opened, recorded
 
 COMPARE_REPORT = ROOT / "reports" / "html" / "compare_report.py"
-DEADLINE_S = 90
 COURSE = LESSONS = None
-
-
-def recorded(lesson, variant, folder):
-    subprocess.run([LESSONS / lesson, "--variant", variant, "--trace", folder], check=True, timeout=DEADLINE_S,
-                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return next(folder.rglob("rank_0.trace")).parent
 
 
 def compared(a, b):
@@ -30,49 +23,32 @@ def compared(a, b):
     return json.loads(told.stdout)
 
 
-class ComparePage(unittest.TestCase):
+def write_page(said, file):
+    subprocess.run([sys.executable, COMPARE_REPORT, file], input=json.dumps(said), text=True, check=True,
+                   timeout=DEADLINE_S, stdout=subprocess.DEVNULL)
+
+
+class ComparePage(Opened):
     """A job that shuffles alike in every epoch beside one that does not. A run's name and a layer's are hostile."""
     lesson, variant = "05_set_epoch", "missing-set-epoch"
     charts = {"by-step", "by-layer-local_gradients", "by-layer-reduced_gradients", "by-layer-update"}
 
     @classmethod
-    def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory(prefix="lockstep-compare-test-")
-        cls.addClassCleanup(folder.cleanup)
-        cls.folder = pathlib.Path(folder.name)
-        a, b = (recorded(cls.lesson, variant, cls.folder / name) for name, variant in (("a", "correct"), ("b", cls.variant)))
+    def make(cls):
+        a, b = (recorded(LESSONS / cls.lesson, variant, cls.folder / name)
+                for name, variant in (("a", "correct"), ("b", cls.variant)))
         cls.said = compared(a, b)
         cls.said["b"]["name"] = f"{cls.folder}/{'b' * 200}/{made_up.HOSTILE}"
         for aspect in cls.said["aspects"]:
             for tensor in aspect["tensors"][:1]:
                 tensor["name"] = made_up.HOSTILE
-        cls.page = cls.folder / "compare.html"
-        subprocess.run([sys.executable, COMPARE_REPORT, cls.page], input=json.dumps(cls.said), text=True, check=True,
-                       timeout=DEADLINE_S, stdout=subprocess.DEVNULL)
-        cls.browser = browser.Browser()
-        cls.addClassCleanup(cls.browser.close)
-
-    def setUp(self):
-        self.browser.resize(browser.WIDE)
-        self.browser.open(self.page)
-        self.js = self.browser.js
-
-    def tearDown(self):
-        self.assertEqual(self.browser.complaints(), [])
-        self.assertEqual(self.js("return performance.getEntriesByType('resource').map(entry => entry.name)"), [])
+        write_page(cls.said, cls.page)
 
     def text(self, selector):
         return self.js("return document.querySelector(arguments[0]).textContent.replace(/\\s+/g, ' ').trim()", selector)
 
     def of(self, name):
         return next(aspect for aspect in self.said["aspects"] if aspect["aspect"] == name)
-
-    def table(self, figure):
-        """A chart's table, as rows of texts."""
-        self.js(browser.OPENED + "f.querySelector('details.table').open = true", figure)
-        return self.browser.wait("""const table = document.getElementById(arguments[0]).querySelector('table');
-            return table && [...table.tBodies[0].rows].map(row => [...row.cells].map(cell => cell.textContent))""",
-                                 figure, what=f"the table of {figure}")
 
     def test_the_answer_stands_first(self):
         self.assertEqual(self.text("main section:first-child strong"), self.said["verdict"])
@@ -104,7 +80,7 @@ class ComparePage(unittest.TestCase):
         self.assertEqual(of["initial"], ("equal to the bit", 1, 0))
 
     def test_distances_are_drawn_by_step_and_by_layer(self):
-        self.assertEqual(set(self.js("return [...document.querySelectorAll('.chart')].map(figure => figure.id)")), self.charts)
+        self.assertEqual(set(self.figures()), self.charts)
         aspect = self.of("update")
         drawn = self.table("by-layer-update")
         self.assertEqual({row[0] for row in drawn}, {tensor["name"] for tensor in aspect["tensors"]})
@@ -114,17 +90,10 @@ class ComparePage(unittest.TestCase):
         self.assertEqual(steps, [apart["step"] for apart in aspect["distances"]])
 
     def test_every_chart_is_drawn_and_nothing_is_cut_off_on_a_telephone(self):
-        for size in (browser.WIDE, browser.NARROW):
-            self.browser.resize(size)
-            for figure in sorted(self.charts):
-                self.browser.draw(figure)
-            self.assertLessEqual(self.js("return document.documentElement.scrollWidth"), size[0])
+        self.assert_drawn_at_any_width(self.figures())
 
     def test_everybody_can_use_it(self):
-        for scheme in ("light", "dark"):
-            self.browser.media({"prefers-color-scheme": scheme})
-            self.js("for (const details of document.querySelectorAll('details')) details.open = true")
-            self.assertEqual(self.browser.axe(), [])
+        self.assert_usable_by_everybody()
 
 
 class EqualRuns(unittest.TestCase):
@@ -133,10 +102,9 @@ class EqualRuns(unittest.TestCase):
     def test_the_page_says_that_they_are_equal(self):
         with tempfile.TemporaryDirectory(prefix="lockstep-compare-test-") as name:
             folder = pathlib.Path(name)
-            a, b = (recorded("05_set_epoch", "correct", folder / each) for each in ("a", "b"))
+            a, b = (recorded(LESSONS / "05_set_epoch", "correct", folder / each) for each in ("a", "b"))
             page = folder / "compare.html"
-            subprocess.run([sys.executable, COMPARE_REPORT, page], input=json.dumps(compared(a, b)), text=True, check=True,
-                           timeout=DEADLINE_S, stdout=subprocess.DEVNULL)
+            write_page(compared(a, b), page)
             self.assertEqual(page.stat().st_mode & 0o777, 0o600)
             shown = browser.Browser(browser.NARROW)
             try:

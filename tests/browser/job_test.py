@@ -7,7 +7,6 @@ import json
 import pathlib
 import subprocess
 import sys
-import tempfile
 import unittest
 
 import jsonschema
@@ -15,19 +14,11 @@ import referencing
 
 import browser
 import made_up
-from page import ROOT
+from page import DEADLINE_S, ROOT, Opened, recorded
 
 JOB_REPORT = ROOT / "reports" / "html" / "job_report.py"
 SCHEMAS = ROOT / "reports" / "schema"
-DEADLINE_S = 90
 COURSE = LESSONS = None
-
-
-def recorded(lesson, variant, folder):
-    """The traces of a lesson's variant: a job as any other."""
-    subprocess.run([LESSONS / lesson, "--variant", variant, "--trace", folder], check=True, timeout=DEADLINE_S,
-                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return next(folder.rglob("rank_0.trace")).parent
 
 
 def diagnosed(folder):
@@ -47,35 +38,20 @@ def validator():
     return jsonschema.Draft202012Validator(job, registry=known)
 
 
-class JobPage(unittest.TestCase):
+class JobPage(Opened):
     """A job that shuffles alike in every epoch, under a hostile name."""
     lesson, variant, name = "05_set_epoch", "missing-set-epoch", made_up.HOSTILE
     kind, file, source = "pass", f"/jobs/{'a' * 200}/{made_up.HOSTILE}.py", f"for batch in loader:  # {made_up.HOSTILE}"
-    figures = ["owners-run-job-job", "divergence-run-job-job", "timeline-run-job-job", "losses"]
+    charts = ["owners-run-job-job", "divergence-run-job-job", "timeline-run-job-job", "losses"]
 
     @classmethod
-    def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory(prefix="lockstep-job-test-")
-        cls.addClassCleanup(folder.cleanup)
-        cls.folder = pathlib.Path(folder.name)
-        traces = recorded(cls.lesson, cls.variant, cls.folder / "traces")
+    def make(cls):
+        traces = recorded(LESSONS / cls.lesson, cls.variant, cls.folder / "traces")
         for rank in (0, 1):
             place = {"kind": cls.kind, "step": 0, "file": cls.file, "line": 41, "source": cls.source}
             (traces / f"places_{rank}.jsonl").write_text(json.dumps(place) + "\n", encoding="utf-8")
         cls.job = diagnosed(traces)
-        cls.page = cls.folder / "job.html"
         write_page(cls.job, cls.name, cls.page)
-        cls.browser = browser.Browser()
-        cls.addClassCleanup(cls.browser.close)
-
-    def setUp(self):
-        self.browser.resize(browser.WIDE)
-        self.browser.open(self.page)
-        self.js = self.browser.js
-
-    def tearDown(self):
-        self.assertEqual(self.browser.complaints(), [])
-        self.assertEqual(self.js("return performance.getEntriesByType('resource').map(entry => entry.name)"), [])
 
     def text(self, selector):
         return self.js("return document.querySelector(arguments[0]).textContent", selector)
@@ -101,22 +77,14 @@ class JobPage(unittest.TestCase):
         self.assertEqual(self.text(".findings li > code"), f"{self.file}:41: {self.source}")
 
     def test_every_picture_is_drawn_and_nothing_is_cut_off_on_a_telephone(self):
-        for size in (browser.WIDE, browser.NARROW):
-            self.browser.resize(size)
-            self.assertEqual(self.js("return [...document.querySelectorAll('.chart')].map(figure => figure.id)"), self.figures)
-            for figure in self.figures:
-                self.browser.draw(figure)
-            self.assertLessEqual(self.js("return document.documentElement.scrollWidth"), size[0])
+        self.assert_drawn_at_any_width(self.charts)
 
     def test_every_detector_is_listed(self):
         listed = self.js("return [...document.querySelectorAll('#detectors tbody th')].map(cell => cell.textContent)")
         self.assertEqual(sorted(listed), sorted(row["slug"] for row in self.job["detectors"]))
 
     def test_everybody_can_use_it(self):
-        for scheme in ("light", "dark"):
-            self.browser.media({"prefers-color-scheme": scheme})
-            self.js("for (const details of document.querySelectorAll('details')) details.open = true")
-            self.assertEqual(self.browser.axe(), [])
+        self.assert_usable_by_everybody()
 
 
 class HangingJob(JobPage):

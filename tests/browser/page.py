@@ -1,4 +1,4 @@
-"""A report's page in a browser, for a test case."""
+"""Pages in a browser, for test cases."""
 
 import json
 import pathlib
@@ -15,26 +15,28 @@ REPORT = ROOT / "reports" / "html" / "report.py"
 sys.path.insert(0, str(REPORT.parent))
 
 
-class Page(unittest.TestCase):
-    """A page of made_up's reports. A class that names a folder has one of that folder's reports."""
-    reports = None
+DEADLINE_S = 90
+
+
+def recorded(program, variant, folder):
+    """The traces of a lesson's variant: a job as any other."""
+    subprocess.run([program, "--variant", variant, "--trace", folder], check=True, timeout=DEADLINE_S,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return next(folder.rglob("rank_0.trace")).parent
+
+
+class Opened(unittest.TestCase):
+    """A page that a class makes, as `page`, in `folder`."""
 
     @classmethod
     def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory(prefix="lockstep-report-test-")
+        folder = tempfile.TemporaryDirectory(prefix="lockstep-page-test-")
         cls.addClassCleanup(folder.cleanup)
         cls.folder = pathlib.Path(folder.name)
         cls.page = cls.folder / "report.html"
-        if cls.reports is None:
-            made_up.small(cls.folder)
         cls.make()
         cls.browser = browser.Browser()
         cls.addClassCleanup(cls.browser.close)
-
-    @classmethod
-    def make(cls):
-        subprocess.run([sys.executable, REPORT, "--reports", cls.reports or cls.folder, "--out", cls.page], check=True,
-                       timeout=60, stdout=subprocess.DEVNULL)
 
     def setUp(self):
         self.browser.resize(browser.WIDE)
@@ -46,19 +48,8 @@ class Page(unittest.TestCase):
         self.assertEqual(self.browser.complaints(), [])
         self.assertEqual(self.js("return performance.getEntriesByType('resource').map(entry => entry.name)"), [])
 
-    def json_of(self, lesson):
-        return json.loads((self.folder / f"{lesson}.json").read_text(encoding="utf-8"))
-
     def figures(self):
         return self.js("return [...document.querySelectorAll('.chart')].map(figure => figure.id)")
-
-    def select(self, id, value):
-        self.js("""const select = document.getElementById(arguments[0]); select.value = arguments[1];
-                   select.dispatchEvent(new Event('change'))""", id, value)
-
-    def shown_runs(self):
-        return self.js("return [...document.querySelectorAll('.run')].filter(run => run.checkVisibility())"
-                       ".map(run => run.id)")
 
     def table(self, figure):
         """A chart's table, as rows of texts."""
@@ -69,3 +60,40 @@ class Page(unittest.TestCase):
 
     def open_all(self):
         self.js("for (const details of document.querySelectorAll('details')) details.open = true")
+
+    def assert_drawn_at_any_width(self, figures):
+        for size in (browser.WIDE, browser.NARROW):
+            self.browser.resize(size)
+            self.assertEqual(self.figures(), figures)
+            for figure in figures:
+                self.browser.draw(figure)
+            self.assertLessEqual(self.js("return document.documentElement.scrollWidth"), size[0])
+
+    def assert_usable_by_everybody(self):
+        for scheme in ("light", "dark"):
+            self.browser.media({"prefers-color-scheme": scheme})
+            self.open_all()
+            self.assertEqual(self.browser.axe(), [])
+
+
+class Page(Opened):
+    """A page of made_up's reports. A class that names a folder has one of that folder's reports."""
+    reports = None
+
+    @classmethod
+    def make(cls):
+        if cls.reports is None:
+            made_up.small(cls.folder)
+        subprocess.run([sys.executable, REPORT, "--reports", cls.reports or cls.folder, "--out", cls.page], check=True,
+                       timeout=60, stdout=subprocess.DEVNULL)
+
+    def json_of(self, lesson):
+        return json.loads((self.folder / f"{lesson}.json").read_text(encoding="utf-8"))
+
+    def select(self, id, value):
+        self.js("""const select = document.getElementById(arguments[0]); select.value = arguments[1];
+                   select.dispatchEvent(new Event('change'))""", id, value)
+
+    def shown_runs(self):
+        return self.js("return [...document.querySelectorAll('.run')].filter(run => run.checkVisibility())"
+                       ".map(run => run.id)")
