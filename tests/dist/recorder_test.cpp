@@ -226,30 +226,38 @@ TEST(Recorder, AnOptimizerWhoseOptionsDoNotSerializeIsRecorded) {
   for (const auto& rank : trace.ranks) EXPECT_THAT(all<trace::Update>(rank), SizeIs(3));
 }
 
-// By hand, without an engine: the model is what the optimizer moves.
-TEST(Recorder, WithoutAnEngineTheOptimizersParametersAreTheModel) {
-  const auto by_hand = [](bool reduces) {
-    return [reduces](const ProcessGroupPtr& group, const TensorData& data) {
-      auto net = seeded(3, [] { return Mlp(12, 24, 4); });
-      SGD optimizer(net->parameters(), 0.05);
-      for (const auto& ids : sampler_of(group).batches(kBatch)) {
-        const auto batch = take(data, ids);
-        optimizer.zero_grad();
-        cross_entropy(net->forward(batch.inputs), batch.targets).mean().backward();
-        for (auto& parameter : net->parameters()) {
-          if (!reduces) continue;
-          all_reduce(*group, parameter.mutable_grad());
-          parameter.mutable_grad() /= kRanks;
-        }
-        optimizer.step();
-      }
-    };
+// What a program does by hand with each parameter.
+using OfParameter = std::function<void(const ProcessGroupPtr&, at::Tensor&)>;
+
+// Without an engine; an epoch of 3 batches.
+Job by_hand(const OfParameter& before_update, const OfParameter& after_update) {
+  return [=](const ProcessGroupPtr& group, const TensorData& data) {
+    auto net = seeded(3, [] { return Mlp(12, 24, 4); });
+    SGD optimizer(net->parameters(), 0.05);
+    for (const auto& ids : sampler_of(group).batches(kBatch)) {
+      const auto batch = take(data, ids);
+      optimizer.zero_grad();
+      cross_entropy(net->forward(batch.inputs), batch.targets).mean().backward();
+      for (auto& parameter : net->parameters()) before_update(group, parameter);
+      optimizer.step();
+      for (auto& parameter : net->parameters()) after_update(group, parameter);
+    }
   };
-  const auto right = record(by_hand(true));
+}
+
+void nothing(const ProcessGroupPtr&, at::Tensor&) {}
+
+// The model is what the optimizer moves.
+TEST(Recorder, WithoutAnEngineTheOptimizersParametersAreTheModel) {
+  const auto reduce = [](const ProcessGroupPtr& group, at::Tensor& parameter) {
+    all_reduce(*group, parameter.mutable_grad());
+    parameter.mutable_grad() /= kRanks;
+  };
+  const auto right = record(by_hand(reduce, nothing));
   EXPECT_THAT(names_of(diagnose::diagnose(right)), SizeIs(0));
   EXPECT_THAT(all<trace::Model>(right.ranks[0]), SizeIs(1));
   EXPECT_THAT(all<trace::LocalGradients>(right.ranks[0]), SizeIs(3));
-  EXPECT_THAT(names_of(diagnose::diagnose(record(by_hand(false)))),
+  EXPECT_THAT(names_of(diagnose::diagnose(record(by_hand(nothing, nothing)))),
               ElementsAre("no-gradient-sync"));
 }
 
@@ -277,26 +285,14 @@ TEST(Recorder, WhatAnOptimizerHoldsBesideTheModelIsTold) {
 }
 
 TEST(Recorder, WhetherAnythingChangesTheParametersBetweenUpdatesIsTold) {
-  const auto by_hand = [](bool averages) {
-    return [averages](const ProcessGroupPtr& group, const TensorData& data) {
-      auto net = seeded(3, [] { return Mlp(12, 24, 4); });
-      SGD optimizer(net->parameters(), 0.05);
-      for (const auto& ids : sampler_of(group).batches(kBatch)) {
-        const auto batch = take(data, ids);
-        optimizer.zero_grad();
-        cross_entropy(net->forward(batch.inputs), batch.targets).mean().backward();
-        optimizer.step();
-        const torch::NoGradGuard no_grad;
-        for (auto& parameter : net->parameters()) {
-          auto mean = parameter.detach().clone();
-          all_reduce(*group, mean);
-          if (averages) parameter.copy_(mean / kRanks);
-        }
-      }
-    };
-  };
   for (const bool averages : {true, false}) {
-    const auto trace = record(by_hand(averages));
+    const auto average = [averages](const ProcessGroupPtr& group, at::Tensor& parameter) {
+      const torch::NoGradGuard no_grad;
+      auto mean = parameter.detach().clone();
+      all_reduce(*group, mean);
+      if (averages) parameter.copy_(mean / kRanks);
+    };
+    const auto trace = record(by_hand(nothing, average));
     std::vector<bool> changed;
     for (const auto& before : all<trace::BeforeUpdate>(trace.ranks[0])) {
       changed.push_back(before.changed);
