@@ -23,7 +23,6 @@ phase by phase, so that a phase run alone replaces its own entry only.
                names a fault, passes its own tests, and refuses the other torch
   unseen       small changes to right Python programs: oracles that see no trace confirm which are faults, and which harmless
   unseen-cpp   the same of C++ programs
-  unseen-second  the same of the second set, by another author
   pictures     what the lessons' pictures are drawn from, measured again: all but the times is as it was written
 
 Tests that the quick tier leaves out, by their names in ctest:
@@ -279,10 +278,10 @@ def install():
     return results == [0, 0], f"exit codes {results} with the default torch and {NEWEST}", log
 
 
-def unseen_cpp():
-    folder = build_folder() / "tests" / "unseen"
-    sets = sorted({path.parent.name for path in (ROOT / "tests" / "unseen").glob("*/*.cpp")})
-    results = [script("tests/unseen/unseen.py", "oracles", one, str(folder / one)) for one in sets]
+def unseen(harness, programs, *built):
+    """The oracles of each set, which is a folder of programs. `built`: of the programs, where they need to be."""
+    sets = sorted(path.name for path in (ROOT / programs).iterdir() if path.is_dir() and list(path.glob("*.json")))
+    results = [script(harness, "oracles", one, *(str(folder / one) for folder in built)) for one in sets]
     return all(passed for passed, _, _ in results), "; ".join(words for _, words, _ in results), "".join(
         output for _, _, output in results)
 
@@ -304,9 +303,8 @@ PHASES = {
     "consumer": consumer,
     "install": install,
     **{name: of_ctest(name) for name in TESTS},
-    "unseen": lambda: script("python/tests/unseen.py", "oracles"),
-    "unseen-cpp": unseen_cpp,
-    "unseen-second": lambda: script("python/tests/unseen.py", "oracles", "--second"),
+    "unseen": lambda: unseen("python/tests/unseen.py", "python/tests/unseen"),
+    "unseen-cpp": lambda: unseen("tests/unseen/unseen.py", "tests/unseen", build_folder() / "tests" / "unseen"),
     "pictures": lambda: script("lessons/pictures/measure.py", str(build_folder()), "--check"),
 }
 

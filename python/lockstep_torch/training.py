@@ -141,6 +141,7 @@ def state_comes(here: Recording, *_arguments: Any, **_options: Any) -> None:
 
 LOOKS = (0, 2)  # the updates before which they are looked for; what is made later is not seen
 
+
 def modules_outside() -> list[torch.nn.Module]:
     """Those that are part of no other. A compiled one is called by its own rules, so then there are none."""
     # By its type: to ask an object for its class may run code of its own.

@@ -1,14 +1,14 @@
-"""Faults and benign changes by an author who had not read the detectors, their pages or earlier authors' programs.
+"""Faults and benign changes by authors who had not read the detectors, their pages or each other's programs.
 
-usage: python3 unseen.py oracles [NAME ...]             is each what it is said to be? No trace is looked at.
-       python3 unseen.py PACKAGE score KEY [NAME ...]   runs them under `lockstep watch`
-                                                        PACKAGE: the folder that holds lockstep_torch; KEY: first, later
-With --second, wherever it stands, it is about the second set, by another author: unseen_second.
+usage: python3 unseen.py oracles SET [NAME ...]             is each what it is said to be? No trace is looked at.
+       python3 unseen.py PACKAGE score KEY SET [NAME ...]   runs them under `lockstep watch`
+                                                            PACKAGE: the folder that holds lockstep_torch
+                                                            KEY: first, later; SET: first, second
 
-unseen/BASE.py is a right program, unseen/BASE.json its edits. `oracles` writes reports/measured/unseen_oracles.json,
-`score` reports/measured/unseen.json; of the second set, unseen_second_oracles.json and unseen_second.json. Fill in
-each fault's "names", the pitfalls that name it, before the first score; a fault that no pitfall names keeps an empty
-list. The score under "first" is from the first time that an edit was ever watched; it may only be in it once.
+unseen/SET/BASE.py is a right program, unseen/SET/BASE.json its edits. `oracles` writes
+reports/measured/unseen_SET_oracles.json, `score` reports/measured/unseen_SET.json. Fill in each fault's "names", the
+pitfalls that name it, before the first score; a fault that no pitfall names keeps an empty list. The score under
+"first" is from the first time that an edit was ever watched; it may only be in it once.
 
 A truth's step is the number of the job's optimizer steps before. Its "either" says that only comparing the ranks
 tells which one is wrong: of two ranks, naming both is as right.
@@ -32,9 +32,6 @@ import torch
 from start import numbered
 
 HERE = pathlib.Path(__file__).resolve().parent
-SET = "unseen_second" if "--second" in sys.argv else "unseen"
-sys.argv = [one for one in sys.argv if one != "--second"]
-PROGRAMS = HERE / SET
 MEASURED = HERE.parents[1] / "reports/measured"
 RANKS = 2
 ENDS_S = 25
@@ -58,16 +55,6 @@ def edits(programs):
 def attempts(base):
     """Programs that go on from a checkpoint stop halfway at first; others run to their end at once."""
     return 2 if base.startswith("resume") else 1
-
-
-def text(base, edit):
-    """The program, or the edited one. Each replacement fits one place."""
-    source = (PROGRAMS / f"{base}.py").read_text()
-    for change in edit["edits"] if edit else []:
-        if source.count(change["was"]) != 1:
-            sys.exit(f"{edit['name']}: {source.count(change['was'])} places have {change['was']!r}")
-        source = source.replace(change["was"], change["is"])
-    return source
 
 
 def be_rank(rank, port, program, folder):
@@ -116,30 +103,51 @@ def ran(base, folder, attempted, weights):
     return Run(base, 0, "", [weights(rank, report) for rank, report in enumerate(reports)], reports)
 
 
-def bare(base, edit):
-    with tempfile.TemporaryDirectory(prefix="lockstep-unseen-") as name:
-        folder = pathlib.Path(name)
-        program = folder / f"{base}.py"
-        program.write_text(text(base, edit))
-        return ran(base, folder, lambda: attempt(program, folder),
-                   lambda rank, _: torch.load(folder / f"rank_{rank}.pt"))
+class Programs:
+    """Of a set: right programs, and what each becomes by an edit, or by none."""
+
+    def __init__(self, sources):
+        self.sources = sources
+
+    def write(self, folder, base, edit):
+        """Each replacement fits one place."""
+        source = (self.sources / f"{base}.py").read_text()
+        for change in edit["edits"] if edit else []:
+            if source.count(change["was"]) != 1:
+                sys.exit(f"{edit['name']}: {source.count(change['was'])} places have {change['was']!r}")
+            source = source.replace(change["was"], change["is"])
+        program = pathlib.Path(folder, f"{base}.py")
+        program.write_text(source)
+        return program
+
+    def bare(self, base, edit):
+        with tempfile.TemporaryDirectory(prefix="lockstep-unseen-") as name:
+            folder = pathlib.Path(name)
+            program = self.write(folder, base, edit)
+            return ran(base, folder, lambda: attempt(program, folder),
+                       lambda rank, _: torch.load(folder / f"rank_{rank}.pt"))
+
+    def watch(self, edit):
+        """The exit code, and what was found."""
+        from faults_of_others import watched  # takes PACKAGE
+        with tempfile.TemporaryDirectory(prefix="lockstep-unseen-") as folder:
+            return watched(self.write(folder, edit["base"], edit), attempts(edit["base"]))
 
 
-def oracles(programs, results, run_bare, names):
-    """`run_bare` takes a base and an edit of it, or none."""
+def oracles(programs, results, names):
     os.environ["OMP_NUM_THREADS"] = "1"
     sys.path.insert(0, str(HERE / "unseen"))
     from oracles import ORACLES, from_base
-    every, path, bases = edits(programs), MEASURED / f"{results}_oracles.json", {}
+    every, path, bases = edits(programs.sources), MEASURED / f"{results}_oracles.json", {}
     report = json.loads(path.read_text()) if path.exists() else {}
     wrong = 0
     for name in names or every:
         edit, base = every[name], every[name]["base"]
         if base not in bases:
-            bases[base] = run_bare(base, None)
-            if from_base(bases[base], run_bare(base, None)) != 0:
+            bases[base] = programs.bare(base, None)
+            if from_base(bases[base], programs.bare(base, None)) != 0:
                 sys.exit(f"{base} does not train the same twice")
-        run = run_bare(base, edit)
+        run = programs.bare(base, edit)
         decide = ORACLES[edit["oracle"]]
         if run.code != 0 and decide is not ORACLES["fails"]:
             holds, figures = False, {"exit": run.code, "error": run.error}
@@ -172,10 +180,9 @@ def verdict(edit, found):
     return "noticed" if violations else "silent"
 
 
-def score(programs, results, watch, key, names):
-    """`watch` takes an edit, and gives the exit code and what was found."""
+def score(programs, results, key, names):
     from faults_of_others import told  # takes PACKAGE
-    every, path = edits(programs), MEASURED / f"{results}.json"
+    every, path = edits(programs.sources), MEASURED / f"{results}.json"
     if not any(one["names"] for one in every.values() if one["kind"] == "fault"):
         sys.exit('fill in the faults\' "names" first')
     report = json.loads(path.read_text()) if path.exists() else {}
@@ -184,7 +191,7 @@ def score(programs, results, watch, key, names):
         if key == "first" and name in scored:
             sys.exit(f"{name} was watched before")
         edit = every[name]
-        code, found = watch(edit)
+        code, found = programs.watch(edit)
         scored[name] = {"kind": edit["kind"], "class": edit.get("class"), "truth": edit.get("truth"),
                         "exit": code, "found": found, "verdict": verdict(edit, found)}
         print(f"{name}: {scored[name]['verdict']}; exit {code}; {told(found)}", flush=True)
@@ -196,29 +203,24 @@ def score(programs, results, watch, key, names):
     print(report[key]["score"])
 
 
-def watch_edit(edit):
-    from faults_of_others import watched  # takes PACKAGE
-    with tempfile.TemporaryDirectory(prefix="lockstep-unseen-") as folder:
-        program = pathlib.Path(folder, f"{edit['base']}.py")
-        program.write_text(text(edit["base"], edit))
-        return watched(program, attempts(edit["base"]))
-
-
 def command(words, usage):
-    """`oracles ...` or `PACKAGE score KEY ...`: the key, or none for oracles, and the words behind it."""
-    if words[:1] == ["oracles"]:
-        return None, words[1:]
-    if words[1:2] != ["score"] or words[2:3] not in (["first"], ["later"]):
+    """`oracles SET ...` or `PACKAGE score KEY SET ...`: the key, or none for oracles; the set; the words behind it."""
+    key, words = (None, words[1:]) if words[:1] == ["oracles"] else ("".join(words[2:3]), words[3:])
+    if key not in (None, "first", "later") or words[:1] not in (["first"], ["second"]):
         sys.exit(usage)
-    return words[2], words[3:]
+    return key, words[0], words[1:]
+
+
+def ask(programs, results, key, names):
+    if key:
+        score(programs, results, key, names)
+    else:
+        oracles(programs, results, names)
 
 
 def main():
-    key, names = command(sys.argv[1:], __doc__)
-    if key:
-        score(PROGRAMS, SET, watch_edit, key, names)
-    else:
-        oracles(PROGRAMS, SET, bare, names)
+    key, which, names = command(sys.argv[1:], __doc__)
+    ask(Programs(HERE / "unseen" / which), f"unseen_{which}", key, names)
 
 
 if __name__ == "__main__":

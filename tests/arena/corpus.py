@@ -21,7 +21,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE, TESTS = ROOT / "tests" / "arena", ROOT / "python" / "tests"
-UNSEEN, TWINS, OTHERS = (TESTS / name for name in ("unseen", "twins", "faults_of_others"))
+UNSEEN, TWINS, OTHERS = (TESTS / name for name in ("unseen/first", "twins", "faults_of_others"))
 sys.path[:0] = [str(ROOT / "tests" / "side_by_side"), str(ROOT / "lessons" / "python")]
 from handed_out import broken, right, without_the_answer  # noqa: E402
 from programs import ATTEMPTS, TRUTHS, started  # noqa: E402
@@ -92,7 +92,7 @@ def words(names):
 
 
 def truth_of_edit(edit, ranks=RANKS):
-    """What unseen/*.json says of a fault, or of a benign change, in the words of the corpus."""
+    """What unseen/first/*.json says of a fault, or of a benign change, in the words of the corpus."""
     if edit["kind"] == "benign":
         return {"kind": "benign", "class": "benign", "what": edit["story"], "oracle": edit["oracle"]}
     truth, every = edit["truth"], list(range(ranks))

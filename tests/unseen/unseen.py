@@ -75,15 +75,11 @@ class Programs:
 
 
 def main():
-    key, words = unseen.command(sys.argv[1:], __doc__)
-    if words[:1] not in (["first"], ["second"]) or not words[1:]:
+    key, which, words = unseen.command(sys.argv[1:], __doc__)
+    if not words:
         sys.exit(__doc__)
-    which, built, *names = words
-    programs = Programs(built, HERE / which)
-    if key:
-        unseen.score(programs.sources, f"unseen_cpp_{which}", programs.watch, key, names)
-    else:
-        unseen.oracles(programs.sources, f"unseen_cpp_{which}", programs.bare, names)
+    built, *names = words
+    unseen.ask(Programs(built, HERE / which), f"unseen_cpp_{which}", key, names)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 // What Probes record of parameters: those of the model after each update and before the next one, and others that the
-// training goes by.
+// training uses.
 #pragma once
 
 #include <lockstep/trace/writer.h>

@@ -49,8 +49,8 @@ class Probes {
   // first step.
   void start();
 
-  // Parameters that the training goes by and that attach() was not given, such as a target network's: recorded with
-  // the others from now on. Those of a holder that is known are added to it, each once.
+  // A parameter that the training uses and that attach() was not given, such as a target network's. From now on it is
+  // recorded with the others, once for each holder.
   void outside(const std::string& holder, const std::string& name, const at::Tensor& parameter);
 
   // `inputs` and `targets` hold the samples this rank can reach, `ids` their global ids in index

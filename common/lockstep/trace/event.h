@@ -218,8 +218,8 @@ struct BeforeUpdate {
     v("changed", changed), v("values", values);
   }
 };
-// Parameters that are no part of Model and that the training goes by all the same: that an optimizer holds, or a module
-// that the program calls, such as a target network. Recorded with Parameters.
+// Parameters that are not in Model, and that the training uses: an optimizer's, or those of a module that the program
+// calls, such as a target network. Recorded with Parameters.
 struct OutsideParameters {
   static constexpr const char* kName = "outside_parameters";
   std::string holder;  // "optimizers", or the module's class

@@ -88,12 +88,6 @@ def repeats_data(base, edited):
     return right and (now["distinct"] < now["samples"] or now["orders repeat"]), {"base": was, "edited": now}
 
 
-def leaves_data_out(base, edited):
-    """An epoch leaves samples out that the right program trains on."""
-    was, now = dealt(base), dealt(edited)
-    return now["distinct"] < was["distinct"], {"base": was, "edited": now}
-
-
 def read(run):
     """Of each epoch, the examples that all ranks read."""
     return [[number for part in parts for number in part]
@@ -162,5 +156,5 @@ def same_quality(base, edited):
 
 
 ORACLES = {one.__name__: one for one in (
-    fails, ranks_differ, trains_other, worse, same_batches, repeats_data, leaves_data_out, shares_wrong, reports_differ,
-    reported_wrong, best_lost, same_weights, same_quality)}
+    fails, ranks_differ, trains_other, worse, same_batches, repeats_data, shares_wrong, reports_differ, reported_wrong,
+    best_lost, same_weights, same_quality)}

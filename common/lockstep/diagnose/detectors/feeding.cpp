@@ -146,11 +146,12 @@ std::vector<Finding> same_inputs(const Run& run) {
     different.insert(ranks.front());
   }
   if (different.size() < kAgreeing || run.ranks.size() < 2) return {};
-  return {Finding{.ranks = run.numbers,
-                  .step = steps.begin()->first,
-                  .evidence = "every rank is given the same inputs, other ones in each of " +
-                              plural(static_cast<std::int64_t>(different.size()), "step") +
-                              " that were recorded: more ranks learn nothing more"}};
+  return {
+      Finding{.ranks = run.numbers,
+              .step = steps.begin()->first,
+              .evidence = "every rank is given the same inputs, and different ones in each of " +
+                          plural(static_cast<std::int64_t>(different.size()), "step") +
+                          " that were recorded: further ranks add nothing"}};
 }
 
 // ---- losses ----

@@ -68,8 +68,8 @@ std::optional<Finding> apart_for_good(const Run& run, const std::string& holder,
                                 ranks.front()->names) +
                     (holder == kOptimizers ? ", which an optimizer holds and the model does not,"
                                            : " of " + holder + ", which is no part of the model,") +
-                    " differs by rank; they are up to " + number(spread_of(replicas).distance) +
-                    " (relative) apart",
+                    " differs by rank; the ranks' values are up to " +
+                    number(spread_of(replicas).distance) + " (relative) apart",
         .after = before};
   }
   if (recorded < 2) return std::nullopt;
@@ -99,8 +99,8 @@ std::vector<Detector> outside_detectors() {
       {.slug = "outside-parameters-differ",
        .needs = {"outside_parameters"},
        .participants = Participants::ranks,
-       .generic = "parameters that the gradient engine does not hold, and that the training goes "
-                  "by, differ between ranks",
+       .generic = "parameters that the gradient engine does not hold, and that the training uses, "
+                  "differ between ranks",
        .detect = outside_parameters_differ},
   };
 }
