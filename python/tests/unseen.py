@@ -205,8 +205,14 @@ def score(programs, results, key, names):
 
 def command(words, usage):
     """`oracles SET ...` or `PACKAGE score KEY SET ...`: the key, or none for oracles; the set; the words behind it."""
-    key, words = (None, words[1:]) if words[:1] == ["oracles"] else ("".join(words[2:3]), words[3:])
-    if key not in (None, "first", "later") or words[:1] not in (["first"], ["second"]):
+    key = None
+    if words[:1] == ["oracles"]:
+        words = words[1:]
+    elif words[1:2] == ["score"] and words[2:3] in (["first"], ["later"]):
+        key, words = words[2], words[3:]
+    else:
+        sys.exit(usage)
+    if words[:1] not in (["first"], ["second"]):
         sys.exit(usage)
     return key, words[0], words[1:]
 
