@@ -44,7 +44,9 @@ class Rank {
   Rank(const std::filesystem::path& folder, int rank, int world_size)
       : folder_(record::folder_in(folder)),
         writer_(record::writer_in(folder, {.rank = rank, .world_size = world_size})),
-        recorder_(std::make_shared<record::Recorder>(writer_, options_)) {
+        recorder_(std::make_shared<record::Recorder>(
+            writer_, record::ProbeOptions{.also = record::probe_stretch_from_environment(),
+                                          .hooks = false})) {
     try {
       writer_->record(record::placement_of_this_process());
     } catch (const UsageError&) {
@@ -73,10 +75,9 @@ class Rank {
   }
   // Of this attempt.
   const std::filesystem::path& folder() const { return folder_; }
-  bool probes() const { return step() < 0 || options_.probes(step()); }
+  bool probes() const { return step() < 0 || recorder_->probes().looks_at_values(); }
 
  private:
-  record::ProbeOptions options_{.also = record::probe_stretch_from_environment(), .hooks = false};
   std::filesystem::path folder_;
   std::shared_ptr<trace::Writer> writer_;
   std::shared_ptr<record::Recorder> recorder_;

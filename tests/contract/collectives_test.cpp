@@ -102,6 +102,40 @@ TEST_P(Collectives, OfOneRankBeforeTheEnginesAreItsOwn) {
   }
 }
 
+// Four updates that reduce 64 numbers each. Then the last rank makes `other`, after further updates of its own.
+trace::Trace leaves_the_loop(int world_size, const trace::Collective& other, int updates = 0) {
+  auto trace = empty_trace(world_size);
+  for (auto& rank : trace.ranks) {
+    std::int64_t step = 0;
+    for (; step < 4; ++step) {
+      record(rank, step, call(step + 1, "0", "allreduce", -1, 64));
+      record(rank, step, trace::Update{{0.1}});
+    }
+    const bool leaves = rank.participant.rank == world_size - 1;
+    for (int i = 0; leaves && i < updates; ++i) record(rank, step++, trace::Update{{0.1}});
+    record(rank, step, leaves ? other : call(5, "0", "allreduce", -1, 64), 0);
+    rank.closed = false;
+  }
+  return trace;
+}
+
+TEST_P(Collectives, OfARankThatHasLeftTheLoopAreNoOtherDtype) {
+  auto figure = call(5, "0", "allreduce", -1, 2);
+  figure.dtype = "float64";
+  expect_only(leaves_the_loop(GetParam(), figure), "rank-conditional-collective", {GetParam() - 1},
+              4);
+  figure.sizes = {64};
+  expect_only(leaves_the_loop(GetParam(), figure), "dtype-mismatch",
+              odd_one_out(GetParam(), GetParam() - 1), 4);
+}
+
+TEST_P(Collectives, OfRanksInDifferentUpdatesAreNoOtherDtype) {
+  auto figure = call(5, "0", "allreduce", -1, 2);
+  figure.dtype = "float64";
+  expect_only(leaves_the_loop(GetParam(), figure, 2), "rank-conditional-collective",
+              {GetParam() - 1}, 4);
+}
+
 TEST_P(Collectives, OfAnotherModelAreExplainedByIt) {
   auto trace = calls(GetParam(), "allreduce", [](auto& c) { c.sizes = {65}; });
   for (int r = 0; r < GetParam(); ++r)

@@ -96,6 +96,10 @@ trace::Trace cut_at(trace::Trace trace, std::size_t length) {
   return trace;
 }
 
+std::string evidence(const trace::Trace& trace) {
+  return diagnose::diagnose(trace).findings.at(0).evidence;
+}
+
 diagnose::State state(const trace::Trace& trace, const std::string& slug) {
   if (const auto* detector = diagnose::detector_of(slug))
     return detector->verdict(diagnose::Run(trace)).state;

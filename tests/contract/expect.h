@@ -17,6 +17,8 @@ void expect_only(const trace::Trace& trace, const std::string& slug, const std::
                  std::int64_t step, diagnose::Severity severity = diagnose::Severity::violation);
 void expect_nothing(const trace::Trace& trace);
 
+std::string evidence(const trace::Trace& trace);  // of the first finding
+
 diagnose::State state(const trace::Trace& trace, const std::string& slug);
 
 // As if every rank had been killed, rank r after `length` + r events.

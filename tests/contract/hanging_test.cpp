@@ -43,10 +43,6 @@ class Hanging : public testing::TestWithParam<int> {
 };
 INSTANTIATE_TEST_SUITE_P(Ranks, Hanging, kTwoAndThree, testing::PrintToStringParamName());
 
-std::string evidence(const trace::Trace& trace) {
-  return diagnose::diagnose(trace).findings.at(0).evidence;
-}
-
 TEST_P(Hanging, NothingIsFoundInJobsThatEnd) {
   auto trace = steps(3).play();
   expect_nothing(trace);

@@ -100,6 +100,39 @@ TEST_P(Schedule, OfARunThatStoppedEarlyIsRight) {
   expect_nothing(job.run());
 }
 
+TEST_P(Schedule, AtItsEndLongBeforeTheRunIsAdvice) {
+  auto job = right();
+  job.for_update = 4;  // one for each of four micro-batches
+  job.falls_to = 1;
+  expect_only(job.run(), "schedule-ends-elsewhere", all_ranks(GetParam()), 15,
+              diagnose::Severity::advice);
+  job.length *= 4;
+  expect_nothing(job.run());
+}
+
+TEST_P(Schedule, ThatHasHardlyBegunWhenTheRunEndsIsAdvice) {
+  auto job = right();
+  job.length = 5 * 60;
+  expect_only(job.run(), "schedule-ends-elsewhere", all_ranks(GetParam()), 59,
+              diagnose::Severity::advice);
+  auto killed = job.run();
+  for (auto& rank : killed.ranks) rank.closed = false;
+  EXPECT_EQ(state(killed, "schedule-ends-elsewhere"), State::not_triggered);
+}
+
+TEST_P(Schedule, OfAModelThatIsTrainedAfterAnotherIsJudgedByItsOwnUpdates) {
+  auto job = right();
+  job.length *= GetParam();
+  auto trace = job.run();
+  for (auto& rank : trace.ranks) {
+    auto before = empty_trace(1).ranks.front();
+    for (std::int64_t step = 0; step < 30; ++step) record(before, step, trace::Update{{1}});
+    record(before, 30, trace::Engine{"distributed_data_parallel", 2});
+    rank.events.insert(rank.events.begin(), before.events.begin(), before.events.end());
+  }
+  EXPECT_EQ(state(trace, "schedule-length-ignores-world-size"), State::found);
+}
+
 TEST_P(Schedule, OfARunThatWasKilledSaysNothingOfItsLength) {
   auto job = right();
   job.length *= GetParam();

@@ -45,10 +45,6 @@ trace::Input images(int step, double mean = 0, double deviation = 1) {
           .greatest = 3};
 }
 
-std::string evidence(const trace::Trace& trace) {
-  return diagnose::diagnose(trace).findings.at(0).evidence;
-}
-
 TEST_P(Setup, OfOneDropoutIsNamedWithKeyRanksAndValues) {
   const auto trace =
       configured("model", "dropout", [](int rank) { return rank == 1 ? "p=0.5" : "p=0.1"; });

@@ -338,10 +338,29 @@ bool have_one_gradient(const Run& run) {
   });
 }
 
+// The ranks begin with equal parameters, and later as many numbers as those are go between all of them.
+bool average_models(const Run& run) {
+  const std::vector<trace::Summary>* equal = nullptr;
+  return std::all_of(run.ranks.begin(), run.ranks.end(), [&](const auto* rank) {
+    const auto models = rank->template latest<trace::Model>();
+    const auto parameters = rank->template latest<trace::Parameters>();
+    if (models.empty() || parameters.empty() || parameters.front().step >= 0) return false;
+    const auto& start = parameters.front().event->values;
+    if (equal == nullptr) equal = &start;
+    std::int64_t reduced = 0;
+    for (const auto& at : rank->template latest<trace::Collective>())
+      if (at.step >= 0 && at.event->op.find("reduce") != std::string::npos)
+        for (const auto size : at.event->sizes) reduced += size;
+    return reduced >= elements_of(*models.back().event) &&
+           std::equal(start.begin(), start.end(), equal->begin(), equal->end(),
+                      [](const auto& a, const auto& b) { return a.hash == b.hash; });
+  });
+}
+
 }  // namespace
 
 bool train_one_model(const Run& run) {
-  return has_ddp(run) || run.once(have_one_gradient);
+  return has_ddp(run) || run.once(have_one_gradient) || run.once(average_models);
 }
 
 bool declares_mean_loss(const Run& run) {

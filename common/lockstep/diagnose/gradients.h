@@ -118,8 +118,8 @@ const std::vector<Scales>& scales(const Run& run);
 
 // DistributedDataParallel took the parameters over, on every rank.
 bool has_ddp(const Run& run);
-// The ranks are replicas of one model: has_ddp, or in some step their local gradients differ and the reduced ones do
-// not.
+// The ranks are replicas of one model: has_ddp; or in some step their local gradients differ and the reduced ones do
+// not; or they begin with equal parameters, and reduce as many numbers later on.
 bool train_one_model(const Run& run);
 
 // Some rank says that its losses are to count as the mean over the global batch.

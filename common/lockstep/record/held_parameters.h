@@ -17,6 +17,9 @@ namespace lockstep::record {
 // One summary each; none of what is not defined.
 std::vector<trace::Summary> summarize_all(const std::vector<at::Tensor>& tensors);
 
+// Whether it has one that is not all zeros.
+bool has_gradient(const at::Tensor& parameter);
+
 class HeldParameters {
  public:
   void record(trace::Writer& writer, const std::vector<at::Tensor>& parameters);

@@ -29,4 +29,13 @@ bool ProbeOptions::probes(std::int64_t step) const {
   return step < every ? std::has_single_bit(static_cast<std::uint64_t>(step)) : step % every == 0;
 }
 
+bool ProbedSteps::has(std::int64_t step) const {
+  return options_.probes(step) || (step >= since_ && step < since_ + options_.first);
+}
+
+void ProbedSteps::begin_again(std::int64_t step) {
+  constexpr int kMost = 8;  // a program may freeze and thaw parameters in every step
+  if (step > 0 && ++begun_ <= kMost) since_ = step;
+}
+
 }  // namespace lockstep::record

@@ -29,4 +29,17 @@ struct ProbeOptions {
   bool probes(std::int64_t step) const;
 };
 
+// Those of a run: also the first ones of a model that comes later, and of one whose parameters are frozen or thawed.
+class ProbedSteps {
+ public:
+  explicit ProbedSteps(const ProbeOptions& options) : options_(options) {}
+  bool has(std::int64_t step) const;
+  void begin_again(std::int64_t step);
+
+ private:
+  ProbeOptions options_;
+  std::int64_t since_ = 0;
+  int begun_ = 0;
+};
+
 }  // namespace lockstep::record

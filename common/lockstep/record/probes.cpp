@@ -1,5 +1,6 @@
 #include <lockstep/record/configuration.h>
 #include <lockstep/record/content.h>
+#include <lockstep/record/fed_rows.h>
 #include <lockstep/record/held_parameters.h>
 #include <lockstep/record/probes.h>
 #include <lockstep/record/recorder.h>
@@ -11,17 +12,6 @@
 #include <utility>
 
 namespace lockstep::record {
-namespace {
-
-bool has_gradient(const at::Tensor& parameter) {
-  const auto& gradient = parameter.grad();
-  if (!gradient.defined()) return false;
-  const auto values = gradient.is_sparse() ? gradient._values() : gradient;
-  return values.count_nonzero().item<std::int64_t>() > 0;
-}
-
-}  // namespace
-
 class Probes::Impl {
  public:
   Impl(std::shared_ptr<trace::Writer> writer_in, const ProbeOptions& options_in)
@@ -34,7 +24,7 @@ class Probes::Impl {
     detach();
   }
 
-  bool values_wanted() const { return options.probes(writer->step()); }
+  bool values_wanted() const { return probed.has(writer->step()); }
   // A scaler finds its scale in the first steps, and leaves some out: their gradients are recorded. Later only those of
   // probed steps are, since this costs a copy of all gradients.
   bool looks_at_gradients() const {
@@ -65,6 +55,7 @@ class Probes::Impl {
     };
     if (!attached || !same(*attached)) {
       writer->record(model);
+      probed.begin_again(writer->step());
       if (auto set_up = configuration_of(module); !set_up.keys.empty())
         writer->record(std::move(set_up));
     }
@@ -151,6 +142,8 @@ class Probes::Impl {
 
   std::shared_ptr<trace::Writer> writer;
   ProbeOptions options;
+  ProbedSteps probed{options};
+  FedRows rows;
   std::int64_t samples_since_update = 0;  // drawn, as far as the program says
   std::int64_t losses_since_update = 0;   // that went into a loss
   std::optional<trace::Model> attached;
@@ -174,6 +167,10 @@ Probes::Probes(std::shared_ptr<trace::Writer> writer, const ProbeOptions& option
   if (impl_ && recorder && recorder->writer() == impl_->writer) recorder->leave_to_probes();
 }
 Probes::~Probes() = default;
+
+bool Probes::looks_at_values() const {
+  return impl_ && impl_->values_wanted();
+}
 
 void Probes::intent(const trace::Intent& intent) {
   if (impl_) impl_->writer->record(intent);
@@ -244,7 +241,9 @@ void Probes::forward(bool training) {
 }
 
 void Probes::inputs(const std::vector<at::Tensor>& inputs) {
-  if (!impl_ || !impl_->values_wanted()) return;
+  if (!impl_) return;
+  impl_->rows.record(*impl_->writer, inputs, impl_->values_wanted());
+  if (!impl_->values_wanted()) return;
   for (std::size_t i = 0; i < inputs.size(); ++i)
     if (inputs[i].defined() && !inputs[i].is_nested())
       impl_->writer->record(input_of(inputs[i], static_cast<std::int64_t>(i)));

@@ -37,6 +37,8 @@ class Probes {
   Probes(const Probes&) = delete;
   Probes& operator=(const Probes&) = delete;
 
+  bool looks_at_values() const;  // in this step
+
   void intent(const trace::Intent& intent);
 
   // Records Model and the modules' Configuration. Hooks every parameter that requires grad: what backward() produces on

@@ -34,7 +34,7 @@ std::shared_ptr<Recorder> recorder_here() {
 }
 
 Recorder::Recorder(std::shared_ptr<trace::Writer> writer, const ProbeOptions& options)
-    : writer_(std::move(writer)), options_(options), probes_(writer_, options) {
+    : writer_(std::move(writer)), probes_(writer_, options) {
   hook_backward([](const at::Tensor& root) {
     if (const auto current = recorder_here()) current->backward(root);
   });
@@ -129,7 +129,7 @@ void Recorder::sharded(const std::string& engine) {
 }
 
 bool Recorder::parameters_changed(const torch::nn::Module& module) const {
-  return options_.probes(writer_->step()) && addresses_of(module) != parameters_;
+  return probes_.looks_at_values() && addresses_of(module) != parameters_;
 }
 
 void Recorder::forward_begins(torch::nn::Module& module, const std::vector<at::Tensor>& inputs) {
@@ -291,7 +291,7 @@ void Recorder::update_shadowed() {
 
 void Recorder::clip(double max_norm, const at::Tensor& norm) {
   hear([&] {
-    if (options_.probes(writer_->step())) probes_.clip(max_norm, norm.item<double>());
+    if (probes_.looks_at_values()) probes_.clip(max_norm, norm.item<double>());
   });
 }
 

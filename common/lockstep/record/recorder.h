@@ -131,7 +131,6 @@ class Recorder final : public Observer {
 
   std::mutex mutex_;
   std::shared_ptr<trace::Writer> writer_;
-  ProbeOptions options_;
   Probes probes_;
   std::atomic<bool> by_hand_{false};  // the program tells by probes of its own
   std::atomic<bool> failed_{false};

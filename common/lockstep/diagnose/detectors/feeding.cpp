@@ -240,6 +240,7 @@ std::vector<Detector> feeding_detectors() {
        .needs = {"input"},
        .participants = Participants::ranks,
        .generic = "ranks that train one model are given the same inputs",
+       .accounts_for = {"shares-of-data-overlap"},
        .detect = [](const Run& run) { return among_replicas(run, same_inputs); }},
       // Needs `loss` of all ranks on three steps or more. Rule: on each of them a rank's backward()
       // starts from another multiple of its mean loss than the first rank's, always the same. Not

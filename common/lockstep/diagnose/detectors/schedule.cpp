@@ -20,11 +20,13 @@ struct Course {
   std::int64_t updates() const { return static_cast<std::int64_t>(rates.size()); }
   std::int64_t passes() const { return static_cast<std::int64_t>(pass_begins.size()); }
 
-  // Steps for an update, where they are always as many.
+  // Steps for an update, where they are always as many. None need follow the last update.
   std::optional<std::int64_t> pace() const {
     const auto first = positions[1] - positions[0];
-    for (std::size_t i = 1; i + 1 < positions.size(); ++i)
-      if (positions[i + 1] - positions[i] != first) return std::nullopt;
+    for (std::size_t i = 1; i + 1 < positions.size(); ++i) {
+      const bool stepped_before = i + 2 == positions.size() && positions[i + 1] == positions[i];
+      if (positions[i + 1] - positions[i] != first && !stepped_before) return std::nullopt;
+    }
     return first;
   }
   // One step between two passes, and none within.
@@ -41,7 +43,10 @@ Course course_of(const trace::ParticipantTrace& rank) {
   Course course;
   std::int64_t position = 0, begun = 0, ended = 0;
   for (const auto& event : rank.events) {
-    if (const auto* schedule = event.as<trace::Schedule>()) {
+    if (event.as<trace::Engine>() != nullptr && !course.rates.empty()) {
+      course = {};  // what was trained before was another model
+      begun = ended = 0;
+    } else if (const auto* schedule = event.as<trace::Schedule>()) {
       position = schedule->position;
       course.length = schedule->length;
     } else if (const auto* update = event.as<trace::Update>()) {
@@ -164,6 +169,31 @@ Verdict schedule_length_ignores_world_size(const Run& run) {
                             " when the run ends: it is as many times too long as there are ranks"});
 }
 
+// Stepped more than once an update, as where a micro-batch counts for one, and at its end before the run is; or less than
+// halfway when the run ends.
+Verdict schedule_ends_elsewhere(const Run& run) {
+  Verdict why;
+  const auto course = course_of(run, &why);
+  if (!course) return why;
+  const auto pace = course->pace();
+  if (!pace || *pace <= 0) return clean();
+  const auto stands = course->positions.back();
+  const auto takes = made_for(*course) + " and takes " + std::to_string(*pace) + " an update: it ";
+  Finding finding{.severity = Severity::advice, .ranks = run.numbers};
+  if (*pace > 1 && static_cast<double>(stands) > 1.1 * static_cast<double>(course->length)) {
+    finding.step = (course->length + *pace - 1) / *pace;
+    finding.evidence = takes + "is at its end after " + std::to_string(finding.step) + " of " +
+                       plural(course->updates(), "update");
+    return found(std::move(finding));
+  }
+  if (static_cast<double>(stands) > 0.55 * static_cast<double>(course->length)) return clean();
+  if (!course->ended) return not_triggered("the run did not end in order");
+  finding.step = course->updates() - 1;
+  finding.evidence = takes + "stands at " + std::to_string(stands) + " when the run ends after " +
+                     plural(course->updates(), "update");
+  return found(std::move(finding));
+}
+
 }  // namespace
 
 // All need updates, and a schedule with the steps it was made for.
@@ -175,6 +205,7 @@ std::vector<Detector> schedule_detectors() {
        .needs = {"schedule", "update"},
        .participants = Participants::ranks,
        .complete = false,
+       .accounts_for = {"schedule-ends-elsewhere"},
        .detect = scheduler_stepped_per_rank},
       // Rule: one step a pass, though it has as many as the run has updates, or about as many, over
       // a thousand and over a hundred a pass; or one step an update, beyond its end, where the rate
@@ -188,6 +219,7 @@ std::vector<Detector> schedule_detectors() {
        .participants = Participants::ranks,
        .fewest = 1,
        .complete = false,
+       .accounts_for = {"schedule-ends-elsewhere"},
        .detect = schedule_unit_mismatch},
       // Needs a run that ended in order. Rule: at its pace the schedule would take W times as many
       // updates as the run. Not fooled by one that counts all ranks' samples, whose pace is their
@@ -197,7 +229,19 @@ std::vector<Detector> schedule_detectors() {
        .needs = {"schedule", "update"},
        .participants = Participants::ranks,
        .complete = false,
+       .accounts_for = {"schedule-ends-elsewhere"},
        .detect = schedule_length_ignores_world_size},
+      // Advice. Rule: always as many steps an update, and either more than one and beyond its end before the run is; or
+      // the run ended in order, and the schedule has gone at most 0.55 of its way. Not fooled by a run that stopped
+      // somewhat early, nor by one step an update beyond the end, as after a warm-up.
+      {.slug = "schedule-ends-elsewhere",
+       .needs = {"schedule", "update"},
+       .participants = Participants::ranks,
+       .fewest = 1,
+       .complete = false,
+       .generic = "a learning-rate schedule is at its end long before the run is, or only halfway "
+                  "when the run ends",
+       .detect = schedule_ends_elsewhere},
   };
 }
 

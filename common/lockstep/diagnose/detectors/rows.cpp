@@ -1,0 +1,147 @@
+// Whether ranks are given each other's samples, by what the samples are.
+#include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/differences.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace lockstep::diagnose {
+namespace {
+
+constexpr std::int64_t kEnough = 32;  // samples that several ranks were given
+
+// What each rank's forwards were given in one step.
+using Fed = std::map<std::int64_t, std::vector<std::vector<std::int64_t>>>;
+
+// Since an engine took the model over: each rank may have trained another one for itself before.
+Fed fed_by_step(const Run& run) {
+  Fed fed;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r) {
+    const auto engines = run.ranks[r]->latest<trace::Engine>();
+    const auto since = engines.empty() ? 0 : engines.back().time_ns;
+    for (const auto& at : run.ranks[r]->latest<trace::Rows>()) {
+      if (at.time_ns < since) continue;
+      auto& ranks = fed[at.step];
+      ranks.resize(run.ranks.size());
+      const auto& hashes = at.event->hashes;
+      ranks[r].insert(ranks[r].end(), hashes.begin(), hashes.end());
+    }
+  }
+  return fed;
+}
+
+// Steps in which a rank begins a pass over its data, as far as it told.
+std::unordered_set<std::int64_t> begins_of(const Run& run) {
+  std::unordered_set<std::int64_t> begins;
+  for (const auto* rank : run.ranks)
+    for (const auto& at : rank->latest<trace::PassBegin>())
+      if (at.event->phase == "train") begins.insert(at.step);
+  return begins;
+}
+
+// A stretch of steps in which no rank was given one of its samples twice.
+class Stretch {
+ public:
+  explicit Stretch(std::size_t ranks) : seen_(ranks) {}
+
+  bool repeats(const std::vector<std::vector<std::int64_t>>& fed) const {
+    for (std::size_t r = 0; r < fed.size(); ++r) {
+      std::unordered_set<std::int64_t> here;
+      for (const auto hash : fed[r])
+        if (seen_[r].count(hash) > 0 || !here.insert(hash).second) return true;
+    }
+    return false;
+  }
+  void add(std::int64_t step, const std::vector<std::vector<std::int64_t>>& fed) {
+    if (counts_.empty()) first_ = step;
+    auto counts = counts_.empty() ? Counts{} : counts_.back();
+    for (std::size_t r = 0; r < fed.size(); ++r)
+      for (const auto hash : fed[r]) {
+        seen_[r].insert(hash);
+        ++counts.total;
+        if (++ranks_[hash] == 2) ++counts.shared;
+      }
+    counts_.push_back(counts);
+  }
+
+  // Ranks that draw with replacement meet by chance about as often as they repeat their own, and a stretch ends with
+  // the first of those. Where each rank goes on with another's share, samples meet in the second half only.
+  bool overlaps() const {
+    return steps() > 1 && meets_in(steps() - 1, kEnough) && meets_in(steps() / 2 - 1, kEnough / 4);
+  }
+  std::int64_t first() const { return first_; }
+  std::int64_t steps() const { return static_cast<std::int64_t>(counts_.size()); }
+  std::int64_t different() const { return static_cast<std::int64_t>(ranks_.size()); }
+  std::int64_t shared() const { return counts_.back().shared; }
+
+  // Each rank's samples are every other rank's.
+  bool is_whole() const {
+    return std::all_of(ranks_.begin(), ranks_.end(),
+                       [&](const auto& hash) { return hash.second == seen_.size(); });
+  }
+
+ private:
+  struct Counts {
+    std::int64_t total = 0, shared = 0;  // given; given to several ranks
+  };
+  bool meets_in(std::int64_t step, std::int64_t enough) const {
+    const auto& counts = counts_[static_cast<std::size_t>(step)];
+    return counts.shared >= enough && counts.shared >= counts.total / 20;
+  }
+
+  std::vector<std::unordered_set<std::int64_t>> seen_;
+  std::unordered_map<std::int64_t, std::size_t> ranks_;  // by sample, how many ranks were given it
+  std::int64_t first_ = -1;
+  std::vector<Counts> counts_;  // after each step
+};
+
+std::optional<Finding> judge(const Run& run, const Stretch& stretch) {
+  if (!stretch.overlaps()) return std::nullopt;
+  return Finding{
+      .severity = stretch.is_whole() ? Severity::violation : Severity::advice,
+      .ranks = run.numbers,
+      .step = stretch.first(),
+      .evidence = "in " + plural(stretch.steps(), "step") +
+                  " no rank is given a sample twice, and " + std::to_string(stretch.shared()) +
+                  " of " + plural(stretch.different(), "sample") +
+                  " are given to more than one rank: the ranks' shares of the data overlap"};
+}
+
+std::vector<Finding> overlapping_rows(const Run& run) {
+  if (run.ranks.size() < 2) return {};
+  const auto fed = fed_by_step(run);
+  const auto begins = begins_of(run);
+  Stretch stretch(run.ranks.size());
+  for (const auto& [step, ranks] : fed) {
+    if (begins.count(step) > 0 || stretch.repeats(ranks)) {
+      if (auto found = judge(run, stretch)) return {*found};
+      stretch = Stretch(run.ranks.size());
+      if (stretch.repeats(ranks)) continue;  // in one batch
+    }
+    stretch.add(step, ranks);
+  }
+  auto found = judge(run, stretch);
+  return found ? std::vector{*found} : std::vector<Finding>{};
+}
+
+}  // namespace
+
+std::vector<Detector> rows_detectors() {
+  return {
+      // Needs `rows` of all ranks. Rule: in a stretch of two steps or more, in which no rank is given a sample twice,
+      // many are given to several ranks: 32, and a twentieth. A violation where each rank is given all that the others
+      // are, else advice. Not fooled by later passes, in which shares are dealt anew, by padding, nor by ranks that draw
+      // with replacement; blind where samples are augmented, or equal ones are common.
+      {.slug = "shares-of-data-overlap",
+       .needs = {"rows"},
+       .participants = Participants::ranks,
+       .generic = "ranks that train one model are given each other's samples",
+       .accounts_for = {"configuration-differs"},
+       .detect = [](const Run& run) { return among_replicas(run, overlapping_rows); }},
+  };
+}
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,114 @@
+// Ranks that are given each other's samples.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <numeric>
+#include <random>
+
+#include "expect.h"
+#include "job.h"
+#include "sizes.h"
+
+namespace lockstep::contract {
+namespace {
+
+using diagnose::Severity;
+using diagnose::State;
+
+constexpr int kSteps = 8;
+constexpr std::int64_t kBatch = 16, kSamples = kSteps * kBatch;
+
+class FedRows : public testing::TestWithParam<int> {
+ protected:
+  // A job whose rank `rank` is given sample `sample(rank, n)` as its n-th.
+  trace::Trace fed(const std::function<std::int64_t(std::int64_t rank, std::int64_t n)>& sample,
+                   int steps = kSteps) const {
+    auto trace = without<trace::PassBegin>(Job(GetParam()).run());
+    for (auto& rank : trace.ranks)
+      for (int step = 0; step < steps; ++step) {
+        Ids rows;
+        for (std::int64_t i = 0; i < kBatch; ++i)
+          rows.push_back(sample(rank.participant.rank, step * kBatch + i));
+        record(rank, step, trace::Rows{kBatch, rows});
+      }
+    return trace;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, FedRows, kTwoAndThree, testing::PrintToStringParamName());
+
+std::int64_t own_share(std::int64_t rank, std::int64_t n) {
+  return rank * kSamples + n;
+}
+
+TEST_P(FedRows, OfSharesAreRight) {
+  expect_nothing(fed(own_share));
+  EXPECT_EQ(state(fed(own_share), "shares-of-data-overlap"), State::clean);
+}
+
+TEST_P(FedRows, OfAnotherShareInTheNextPassAreRight) {
+  expect_nothing(fed([](std::int64_t rank, std::int64_t n) {
+    return own_share((rank + n / (kSamples / 2)) % GetParam(), n % (kSamples / 2));
+  }));
+}
+
+TEST_P(FedRows, ThatAllRanksAreGivenAreNamed) {
+  const auto all = fed([](std::int64_t, std::int64_t n) { return n; });
+  expect_only(all, "shares-of-data-overlap", all_ranks(GetParam()), 0);
+  EXPECT_NE(evidence(all).find("128 of 128 samples"), std::string::npos) << evidence(all);
+}
+
+TEST_P(FedRows, OfAllDataInAnOrderOfEachRanksOwnAreNamed) {
+  expect_only(fed([](std::int64_t rank, std::int64_t n) {
+                return (n * (2 * rank + 3) + 5 * rank) % (2 * kSamples);
+              }),
+              "shares-of-data-overlap", all_ranks(GetParam()), 0, Severity::advice);
+}
+
+TEST_P(FedRows, ThatOverlapFromThePassOnThatARankBeginsAnewAreNamed) {
+  const auto late = [](std::int64_t rank, std::int64_t n) {
+    return n < kSamples ? own_share(rank, n) : own_share(0, n % kSamples);
+  };
+  expect_only(fed(late, 2 * kSteps), "shares-of-data-overlap", all_ranks(GetParam()), kSteps);
+}
+
+TEST_P(FedRows, OfAFewThatPadASharesEndAreRight) {
+  expect_nothing(fed([](std::int64_t rank, std::int64_t n) {
+    return n < kSamples - 4 ? own_share(rank, n) : own_share(0, n - kSamples + 4);
+  }));
+}
+
+// As ranks do that draw with replacement: some of their own come twice, too.
+TEST_P(FedRows, DrawnByChanceAreRight) {
+  std::mt19937_64 dice;
+  expect_nothing(fed([&](std::int64_t, std::int64_t) {
+    return static_cast<std::int64_t>(dice() % (2 * kSamples));
+  }));
+}
+
+TEST_P(FedRows, OfOneBatchAgainAndAgainAreRight) {
+  expect_nothing(fed([](std::int64_t, std::int64_t n) { return n % kBatch; }));
+}
+
+TEST_P(FedRows, OfRanksThatTrainOnTheirOwnAreNotJudged) {
+  const auto all = fed([](std::int64_t, std::int64_t n) { return n; });
+  const auto apart = without<trace::Engine>(without<trace::LocalGradients>(all));
+  EXPECT_EQ(state(apart, "shares-of-data-overlap"), State::not_triggered);
+}
+
+// Local steps: equal at the start, and the parameters are reduced now and then.
+TEST_P(FedRows, OfRanksThatAverageTheirParametersAreJudged) {
+  auto trace = without<trace::Engine>(
+      without<trace::LocalGradients>(fed([](std::int64_t, std::int64_t n) { return n; })));
+  const auto elements = [](const trace::Model& model) {
+    std::int64_t all = 0;
+    for (const auto& shape : model.shapes)
+      all += std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+    return all;
+  };
+  for (auto& rank : trace.ranks)
+    record(rank, 3, call(1, "0", "allreduce", -1, elements(rank.all<trace::Model>()[0].event[0])));
+  EXPECT_EQ(state(trace, "shares-of-data-overlap"), State::found);
+}
+
+}  // namespace
+}  // namespace lockstep::contract
