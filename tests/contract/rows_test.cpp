@@ -110,5 +110,17 @@ TEST_P(FedRows, OfRanksThatAverageTheirParametersAreJudged) {
   EXPECT_EQ(state(trace, "shares-of-data-overlap"), State::found);
 }
 
+// Nothing is known of the samples but what comes of them.
+TEST_P(FedRows, GradientsThatAreTheSameOnAllRanksAreNamed) {
+  auto same = Job(GetParam()).run(), once = same;
+  for (auto* trace : {&same, &once})
+    for (auto& rank : trace->ranks)
+      for (auto& [step, gradients] : each<trace::LocalGradients>(rank))
+        if (trace == &same || step == 1)
+          gradients.values = summarize(draw_values(5, trace == &same ? step : 0, 0));
+  EXPECT_EQ(state(same, "same-gradients"), State::found);
+  EXPECT_EQ(state(once, "same-gradients"), State::clean);
+}
+
 }  // namespace
 }  // namespace lockstep::contract

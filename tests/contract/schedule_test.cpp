@@ -110,6 +110,15 @@ TEST_P(Schedule, AtItsEndLongBeforeTheRunIsAdvice) {
   expect_nothing(job.run());
 }
 
+TEST_P(Schedule, OfAboutAsManyUpdatesSteppedOnceAPassIsAdvice) {
+  auto job = right();
+  job.for_update = 0;
+  job.for_pass = 1;
+  job.length = 61;
+  expect_only(job.run(), "schedule-ends-elsewhere", all_ranks(GetParam()), 20,
+              diagnose::Severity::advice);
+}
+
 TEST_P(Schedule, ThatHasHardlyBegunWhenTheRunEndsIsAdvice) {
   auto job = right();
   job.length = 5 * 60;

@@ -137,7 +137,9 @@ void Recorder::forward_begins(torch::nn::Module& module, const std::vector<at::T
     if (!watches(module)) return;
     end_pass_if_done();
     // Several forwards before a backward are of one batch; one that only looks is of no training batch.
-    const bool looks = !trains(module) && pass_ && pass_->phase == "train";
+    // Nor does one that only looks in training mode, as a GAN's generator does before its critic's update, begin a pass.
+    const bool looks = !trains(module) && pass_ &&
+                       (pass_->phase == "train" || (pass_->phase.empty() && module.is_training()));
     if (!looks && !awaits_backward_) draw_dealt(trains(module));
     if (!trains(module)) return;
     if (parameters_changed(module)) watch(module);

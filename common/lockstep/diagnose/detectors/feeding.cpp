@@ -154,6 +154,29 @@ std::vector<Finding> same_inputs(const Run& run) {
                           " that were recorded: further ranks add nothing"}};
 }
 
+// In all steps that were recorded each rank's own gradient is every other rank's, and not always the same.
+std::vector<Finding> same_gradients(const Run& run) {
+  std::set<std::vector<std::uint64_t>> different;
+  const auto steps = by_step<trace::LocalGradients>(run);
+  for (const auto& [step, ranks] : steps) {
+    std::set<std::vector<std::uint64_t>> here;
+    for (const auto* rank : ranks) {
+      if (!vector_of(rank->values)) return {};
+      std::vector<std::uint64_t> hashes;
+      for (const auto& value : rank->values) hashes.push_back(value.hash);
+      here.insert(std::move(hashes));
+    }
+    if (here.size() > 1) return {};
+    different.merge(here);
+  }
+  if (different.size() < kAgreeing || run.ranks.size() < 2) return {};
+  return {Finding{.ranks = run.numbers,
+                  .step = steps.begin()->first,
+                  .evidence = "every rank's own gradient is the same, to the bit, in each of " +
+                              plural(static_cast<std::int64_t>(steps.size()), "step") +
+                              " that were recorded: the ranks train on the same samples"}};
+}
+
 // ---- losses ----
 
 // All losses of a step, and the scale they were multiplied by.
@@ -240,8 +263,15 @@ std::vector<Detector> feeding_detectors() {
        .needs = {"input"},
        .participants = Participants::ranks,
        .generic = "ranks that train one model are given the same inputs",
-       .accounts_for = {"shares-of-data-overlap"},
+       .accounts_for = {"same-gradients", "shares-of-data-overlap"},
        .detect = [](const Run& run) { return among_replicas(run, same_inputs); }},
+      // Needs local gradients of all ranks, of three steps or more. Rule: in each they are equal to the bit, and not in
+      // all the same. Not fooled by one batch that is trained again and again without an update.
+      {.slug = "same-gradients",
+       .needs = {"local_gradients"},
+       .participants = Participants::ranks,
+       .generic = "every rank that trains one model computes the same gradient",
+       .detect = [](const Run& run) { return among_replicas(run, same_gradients); }},
       // Needs `loss` of all ranks on three steps or more. Rule: on each of them a rank's backward()
       // starts from another multiple of its mean loss than the first rank's, always the same. Not
       // fooled by unequal batches, whose losses may weigh unequally, by a scaler's scale, nor by a

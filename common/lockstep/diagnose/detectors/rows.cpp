@@ -139,7 +139,7 @@ std::vector<Detector> rows_detectors() {
        .needs = {"rows"},
        .participants = Participants::ranks,
        .generic = "ranks that train one model are given each other's samples",
-       .accounts_for = {"configuration-differs"},
+       .accounts_for = {"same-gradients"},
        .detect = [](const Run& run) { return among_replicas(run, overlapping_rows); }},
   };
 }

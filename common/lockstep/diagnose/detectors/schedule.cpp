@@ -176,8 +176,17 @@ Verdict schedule_ends_elsewhere(const Run& run) {
   const auto course = course_of(run, &why);
   if (!course) return why;
   const auto pace = course->pace();
-  if (!pace || *pace <= 0) return clean();
   const auto stands = course->positions.back();
+  const auto off = std::abs(course->length - course->updates());
+  if (course->ended && course->moves_once_a_pass() && 20 * off <= course->updates() &&
+      course->length > 4 * course->passes())
+    return found({.severity = Severity::advice,
+                  .ranks = run.numbers,
+                  .step = static_cast<std::int64_t>(course->pass_begins[1]),
+                  .evidence = made_for(*course) + ", about as many as the run has updates, and " +
+                              "takes one a pass: it stands at " + std::to_string(stands) +
+                              " when the run ends after " + plural(course->updates(), "update")});
+  if (!pace || *pace <= 0) return clean();
   const auto takes = made_for(*course) + " and takes " + std::to_string(*pace) + " an update: it ";
   Finding finding{.severity = Severity::advice, .ranks = run.numbers};
   if (*pace > 1 && static_cast<double>(stands) > 1.1 * static_cast<double>(course->length)) {
@@ -232,7 +241,8 @@ std::vector<Detector> schedule_detectors() {
        .accounts_for = {"schedule-ends-elsewhere"},
        .detect = schedule_length_ignores_world_size},
       // Advice. Rule: always as many steps an update, and either more than one and beyond its end before the run is; or
-      // the run ended in order, and the schedule has gone at most 0.55 of its way. Not fooled by a run that stopped
+      // the run ended in order, and the schedule has gone at most 0.55 of its way; or it takes one step a pass, and has
+      // about as many as the run has updates. Not fooled by a run that stopped
       // somewhat early, nor by one step an update beyond the end, as after a warm-up.
       {.slug = "schedule-ends-elsewhere",
        .needs = {"schedule", "update"},

@@ -342,7 +342,7 @@ std::vector<Detector> sharding_detectors() {
       // draw at random with replacement, nor by equal ids in different data sets.
       {.slug = "no-sharding",
        .needs = {"dataset", "pass_begin", "samples", "pass_end"},
-       .accounts_for = {"same-inputs", "shares-of-data-overlap"},
+       .accounts_for = {"same-gradients", "same-inputs", "shares-of-data-overlap"},
        .detect = no_sharding},
       // Rule: within a pass each rank draws each of its ids equally often, more than once; and all
       // ranks draw the same ids and train together, or the repeats come as whole batches next to
@@ -354,7 +354,7 @@ std::vector<Detector> sharding_detectors() {
       {.slug = "stream-not-sharded",
        .needs = {"pass_begin", "samples", "pass_end"},
        .fewest = 1,
-       .accounts_for = {"same-inputs", "shares-of-data-overlap"},
+       .accounts_for = {"same-gradients", "same-inputs", "shares-of-data-overlap"},
        .detect = stream_not_sharded},
       // Rule: each rank holds only a part of the data set and draws exactly 1/W of that part in
       // every pass, rounded up or down, no id on two ranks; or each holds a data set of its own, and
