@@ -120,6 +120,14 @@ TEST_P(Hanging, RaisingRanksAreNamedAndTheirPeersAreNot) {
   expect_only(trace, "one-rank-raises", {last()}, 0);
 }
 
+TEST_P(Hanging, WhereEachRaisesForItselfThatIsSaid) {
+  auto trace = steps(2).play();
+  for (int rank = 0; rank < world_size(); ++rank) end(trace, rank, "raised");
+  expect_only(trace, "every-rank-raises", all_ranks(world_size()), -2);
+  trace.ends.back().collective = true;
+  EXPECT_EQ(state(trace, "every-rank-raises"), State::clean);
+}
+
 TEST_P(Hanging, RanksThatLeaveWithoutAWordAreNamed) {
   for (const std::string how : {"exited", "completed"}) {
     auto job = steps(1);

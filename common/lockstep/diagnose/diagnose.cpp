@@ -17,8 +17,11 @@ struct Found {
 };
 
 bool accounts_for(const Found& cause, const Found& effect) {
-  if (cause.first().severity != Severity::violation) return false;  // it may be a choice
   const auto& follow = cause.detector->accounts_for;
+  // It may be a choice, and accounts for no violation.
+  if (cause.first().severity != Severity::violation)
+    return effect.first().severity != Severity::violation &&
+           std::find(follow.begin(), follow.end(), effect.detector->slug) != follow.end();
   // What collectives mixed up accounts for nothing that came before it.
   if (std::find(follow.begin(), follow.end(), effect.detector->slug) != follow.end())
     return cause.detector->stage != Stage::collectives || cause.first().step <= effect.first().step;

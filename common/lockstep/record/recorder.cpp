@@ -85,12 +85,14 @@ void Recorder::leave_to_probes() {
 
 void Recorder::group(const std::string& action, const std::string& name,
                      const std::vector<int>& ranks) {
-  // Not while an exception is on its way: the tensors may wait for a collective that never ends.
-  if (action == "leave" && std::uncaught_exceptions() == 0 && !std::current_exception())
+  if (action == "leave") {
+    // An exception takes the group with it; and the tensors may wait for a collective that never ends.
+    if (std::uncaught_exceptions() > 0 || std::current_exception()) return;
     hear([&] {
       end_pass();
       probes_.flush();
     });
+  }
   const Lock lock(mutex_);
   writer_->record(trace::Group{action, name, {ranks.begin(), ranks.end()}});
 }

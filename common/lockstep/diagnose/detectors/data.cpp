@@ -218,6 +218,7 @@ std::vector<Detector> data_detectors() {
       // fooled by ranks that split by id, for whom order does not matter.
       {.slug = "file-order-differs",
        .needs = {"dataset", "pass_begin", "samples", "pass_end"},
+       .accounts_for = {"shares-of-data-overlap"},
        .detect = file_order_differs},
       // Needs data sets, and samples of two train passes in different orders. Rule: fewer samples
       // than W are drawn in none of them, which is no chance. Not fooled by a sampler that permutes

@@ -250,6 +250,7 @@ std::vector<Detector> epoch_detectors() {
       // gaps. Not fooled by epochs that nothing depends on.
       {.slug = "epoch-differs-by-rank",
        .needs = {"pass_begin", "samples", "pass_end", "set_epoch", "dataset"},
+       .accounts_for = {"shares-of-data-overlap"},
        .detect = epoch_differs_by_rank},
       // Rule: inside a pass a new epoch is told, and the pass began with the last pass's first
       // batch; or what was drawn before and after the call overlaps. Where the call came between

@@ -197,6 +197,24 @@ Verdict left_in_point_to_point(const Run& run) {
   return found({.ranks = ranks, .evidence = evidence});
 }
 
+// Each of them: where one raises alone, the others find out by a collective.
+Verdict every_rank_raises(const Run& run) {
+  const auto& ends = run.trace.ends;
+  if (ends.empty()) return not_triggered("nobody told how the ranks ended");
+  const bool all = ends.size() == static_cast<std::size_t>(run.world_size) &&
+                   std::all_of(ends.begin(), ends.end(), [](const auto& end) {
+                     return end.how == "raised" && !end.collective;
+                   });
+  if (!all) return clean();
+  std::int64_t step = -1;
+  for (const auto* rank : run.ranks)
+    if (!rank->events.empty()) step = std::max(step, rank->events.back().step);
+  return found(
+      {.ranks = run.numbers,
+       .step = step,
+       .evidence = "every rank ends with an exception, and none with that of a collective"});
+}
+
 Verdict no_progress(const Run& run) {
   const bool recorded = std::any_of(run.ranks.begin(), run.ranks.end(), [](const auto* rank) {
     return !rank->template latest<trace::Collective>().empty();
@@ -259,6 +277,12 @@ std::vector<Detector> hanging_detectors() {
        .complete = false,
        .accounts_for = {"replicas-diverged", "gradient-not-the-mean"},
        .detect = async_work_not_waited},
+      // Rule: every rank ended with an exception, and none of these told of a collective that failed. Its text is not read.
+      {.slug = "every-rank-raises",
+       .needs = {"rank_end"},
+       .stage = Stage::failure,
+       .generic = "every rank ends with an exception of its own",
+       .detect = every_rank_raises},
       // Rule: stall.h; or, without one, ranks were left in operations with one peer.
       {.slug = "no-progress",
        .needs = {"collective"},

@@ -230,8 +230,13 @@ Verdict one_more_at_the_end(const Run& run) {
   for (const auto& rank : place->ranks)
     if (rank.state == RankState::waiting) waiting.push_back(rank.rank);
   if (waiting.empty()) return clean();
-  // Without its launcher's word a rank that closed its trace may have raised; most of them will not have.
-  const auto untold = [](const auto* rank) { return !rank->end; };
+  // Without its launcher's word a rank that closed its trace may have raised, unless it let go of its groups; most of
+  // them will not have.
+  const auto untold = [&](const auto* rank) {
+    const auto groups = run.rank(rank->rank).template latest<trace::Group>();
+    return !rank->end && std::none_of(groups.begin(), groups.end(),
+                                      [](const auto& at) { return at.event->action == "leave"; });
+  };
   if (last.size() <= waiting.size() && std::any_of(last.begin(), last.end(), untold))
     return clean();
   return found({.ranks = waiting,

@@ -326,7 +326,7 @@ std::vector<Detector> placing_detectors() {
       {.slug = "world-size-from-device-count",
        .needs = {"placement", "shard", "dataset", "reduced_gradients"},
        .participants = Participants::ranks,
-       .accounts_for = {"no-sharding"},
+       .accounts_for = {"no-sharding", "shares-of-data-overlap"},
        .detect = world_size_from_device_count},
       // Needs `placement` of every rank. Advice. Rule: in training, ranks that may use the same
       // processors compute with more threads than those are, and some with several.

@@ -373,6 +373,7 @@ std::vector<Detector> sharding_detectors() {
       // known: no rank draws a sample twice, and several ranks draw a twentieth of them.
       {.slug = "shards-overlap",
        .needs = {"dataset", "pass_begin", "samples", "pass_end"},
+       .accounts_for = {"shares-of-data-overlap"},
        .detect = shards_overlap},
   };
 }
