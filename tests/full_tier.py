@@ -39,6 +39,7 @@ Tests that the quick tier leaves out, by their names in ctest:
   python.parallel        what is told of models of which each rank holds a part
   python.compare         `lockstep compare` of Python jobs: equal to the bit, another rate, other probes, a page, wrong use
   contract.mutants       a few programs that are no lessons, each changed by an operator, from the run to the score
+  course.exercise        ./lockstep exercise: a copy, its check, hints, the build of it
   course.in_python       run and exercise with --python, on one pitfall
   course.start_in_python the five steps of ./lockstep start, in Python
   course.side_by_side    a few pitfalls as Python programs under PyTorch's own means
@@ -48,6 +49,8 @@ Tests that the quick tier leaves out, by their names in ctest:
   docs.lesson_pages      the commands of the lessons' pages: each ends as its page says, and prints what is quoted of it
   docs.page_snippets     the pages' Python code, in a job of two ranks
   browser.reading        the HTML report as it is read: order, figures, widths
+  browser.job            a job's page in a browser
+  browser.compare        a page of two runs in a browser
   browser.site           the site: every page, its pictures, search and links
   benchmarks.gpu_step    the step benchmark for GPUs, in small sizes: it and its twin in Python do the same work
   benchmarks.silence_cost  the statistics of what silent faults cost, and small trainings
