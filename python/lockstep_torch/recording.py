@@ -38,6 +38,7 @@ class Recording:
         self.identified = 0  # passes whose data set was looked at
         self.drawn = 0  # batches that the program was given, and no backward has seen
         self.only_looks = False  # the last batch was drawn without gradients
+        self.looks = 0  # forwards of the model without gradients since it trained
         self.early: list[Callable[[], None]] = []  # of passes before anybody knew which rank this is
         self.queues: weakref.WeakKeyDictionary[Any, deque[list[int]]] = weakref.WeakKeyDictionary()
         self.hooked: Any = WeakIdKeyDictionary()  # parameters
