@@ -62,6 +62,22 @@ def engine_set_up(here: Recording, engine: Any) -> None:
     here.configuration("engine", settings.of_engine(engine))
 
 
+def shapes_of(module: torch.nn.Module) -> list[tuple[str, torch.Size]]:
+    return [(name, parameter.shape) for name, parameter in module.named_parameters()]
+
+
+def succeed(here: Recording, module: torch.nn.Module) -> None:
+    """A program that wraps such a model again trains that one from now on, such as what it has loaded from a checkpoint.
+    The recorder lets go of the one before, which may live for a while, and of its optimizers."""
+    shapes = shapes_of(module)
+    for before in [each for each in here.models if each is not module and shapes_of(each) == shapes]:
+        del here.models[before]
+        gone = {id(parameter) for parameter in before.parameters()}
+        for optimizer in [each for each in here.made if gone & {id(one) for one in states.parameters_of(each)}]:
+            del here.made[optimizer]
+        here.began = here.rank.step()
+
+
 SIGNATURE = inspect.signature(DistributedDataParallel.__init__)
 
 
@@ -76,6 +92,8 @@ def wrapping(here: Recording, *arguments: Any, **options: Any) -> None:
     if parallel.any_part(here, list(module.parameters())):
         return
     hook_parameters(here, module.parameters())
+    if here.rank.step() > 0:
+        succeed(here, module)
     here.rank.wrapping(model_of(here, module))
     modules_set_up(module)
 
