@@ -238,7 +238,7 @@ def rows(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def given(tensors: list[torch.Tensor]) -> tuple[int, int]:
-    """How many samples these are, and a number that is equal for equal samples in any order. (0, 0): it cannot be told."""
+    """How many samples these are, and a number that is equal for equal samples in any order. (0, 0): not known."""
     tensors = [each for each in tensors if each.layout == torch.strided and not each.is_nested and each.dim() > 0]
     if len({len(each) for each in tensors}) > 1:  # not all of them have a row for each sample
         tensors = [each.reshape(1, -1) for each in tensors]

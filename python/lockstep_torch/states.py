@@ -1,8 +1,9 @@
 """What a rank holds when it saves a checkpoint, and when it goes on from one: its weights, its optimizers' state, and
 whether its schedules have begun. Both are read off the live objects, not off the file.
 
-A process goes on from a checkpoint where its model or optimizer takes what torch.load gave, before the first update, or before that
-of a model that it wraps anew: one that takes weights back while it trains may mean to begin anew. Generators are left out, since few programs bring them back.
+A process goes on from a checkpoint where its model or optimizer takes what torch.load gave, before the first update, or
+before that of a model that it wraps anew: one that takes weights back while it trains may mean to begin anew.
+Generators are left out, since few programs bring them back.
 """
 
 from __future__ import annotations

@@ -67,8 +67,8 @@ def shapes_of(module: torch.nn.Module) -> list[tuple[str, torch.Size]]:
 
 
 def succeed(here: Recording, module: torch.nn.Module) -> None:
-    """A program that wraps such a model again trains that one from now on, such as what it has loaded from a checkpoint.
-    The recorder lets go of the one before, which may live for a while, and of its optimizers."""
+    """A program that wraps such a model again trains that one from now on, such as one that it has loaded. The recorder
+    lets go of the one before, which may live for a while, and of its optimizers."""
     shapes = shapes_of(module)
     for before in [each for each in here.models if each is not module and shapes_of(each) == shapes]:
         del here.models[before]

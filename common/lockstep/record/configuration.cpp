@@ -115,7 +115,7 @@ trace::Configuration configuration_of(const torch::optim::Optimizer& optimizer,
   return configuration;
 }
 
-trace::Configuration random_state(const at::Tensor& of) {
+trace::Configuration random_state(const std::vector<at::Tensor>& parameters) {
   trace::Configuration state{.of = "randomness", .keys = {}, .values = {}};
   const auto add_generator = [&](const at::Device& device) {
     auto generator = at::globalContext().defaultGenerator(device);
@@ -123,7 +123,8 @@ trace::Configuration random_state(const at::Tensor& of) {
     add(state, device.str(), hexadecimal(hash_rows(generator.get_state().unsqueeze(0), 1).front()));
   };
   add_generator(at::kCPU);
-  if (of.defined() && of.is_cuda()) add_generator(of.device());
+  if (!parameters.empty() && parameters.front().is_cuda())
+    add_generator(parameters.front().device());
   return state;
 }
 

@@ -308,8 +308,7 @@ void Probes::updated(const torch::optim::Optimizer& optimizer) {
   impl_->unseen_update = seen ? std::nullopt : std::optional(step);
   if (seen) {
     impl_->record_parameters();
-    const auto& all = impl_->parameters;
-    impl_->writer->record(random_state(all.empty() ? at::Tensor() : all.front()));
+    impl_->writer->record(random_state(impl_->parameters));
   }
   impl_->begin_step();
   impl_->buffers_moved = true;
