@@ -34,10 +34,12 @@ class Recording:
         self.failed: set[str] = set()
         self.models: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()
         self.wrapped = False
+        self.began = 0  # the updates before the model was wrapped, of one that came after another
         self.sharded = self.grouped = self.staged = False  # as parallel.py told
         self.identified = 0  # passes whose data set was looked at
         self.drawn = 0  # batches that the program was given, and no backward has seen
         self.only_looks = False  # the last batch was drawn without gradients
+        self.looks = 0  # forwards of the model without gradients since it trained
         self.early: list[Callable[[], None]] = []  # of passes before anybody knew which rank this is
         self.queues: weakref.WeakKeyDictionary[Any, deque[list[int]]] = weakref.WeakKeyDictionary()
         self.hooked: Any = WeakIdKeyDictionary()  # parameters
@@ -52,7 +54,7 @@ class Recording:
         self.autocasts: set[str] | None = set()  # with gradients, before the first update; None: told
         self.made: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()  # optimizers, in order
         self.tells: set[str] = set()  # moments of which the program tells the training's state itself
-        self.read = self.resumes = False  # a checkpoint's file; and the model has taken it, before any update
+        self.read = self.resumes = False  # a checkpoint's file; and a model or optimizer has taken it
         self.inside = threading.local()  # `outer`: the optimizer that steps, and may call others
 
     def begin(self, rank: int, world_size: int) -> Any:

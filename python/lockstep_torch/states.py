@@ -1,8 +1,9 @@
 """What a rank holds when it saves a checkpoint, and when it goes on from one: its weights, its optimizers' state, and
 whether its schedules have begun. Both are read off the live objects, not off the file.
 
-A process goes on from a checkpoint where its model takes what torch.load gave, before the first update: one that takes
-weights back while it trains may mean to begin anew. Generators are left out, since few programs bring them back.
+A process goes on from a checkpoint where its model or optimizer takes what torch.load gave, before the first update, or
+before that of a model that it wraps anew: one that takes weights back while it trains may mean to begin anew.
+Generators are left out, since few programs bring them back.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ def state_of(optimizer: Any) -> list[dict[str, Any]]:
 
 def parts_of(here: Recording, moment: str) -> dict[str, Any]:
     """Nothing where a parameter is more than a tensor, such as a part of one."""
-    # Of one that wraps another, such as ZeroRedundancyOptimizer, the inner one holds the state; it was made, too.
+    # Of one that wraps another, such as ZeroRedundancyOptimizer, the inner one holds the state; it was made, too. It
+    # may hold this rank's share of the parameters.
     made = [each for each in here.made if not isinstance(getattr(each, "optim", None), torch.optim.Optimizer)]
-    parameters = list(dict.fromkeys(each for optimizer in made for each in parameters_of(optimizer)))
+    parameters = list(dict.fromkeys(each for optimizer in here.made for each in parameters_of(optimizer)))
     if not parameters or any(type(each) not in (torch.Tensor, torch.nn.Parameter) for each in parameters):
         return {}
     parts: dict[str, Any] = {"model": parameters, "optimizer": [state_of(optimizer) for optimizer in made]}
@@ -87,19 +89,19 @@ def loaded(here: Recording, obj: Any, *_arguments: Any, **_options: Any) -> None
 
 
 @listens("what is loaded", early=True)
-def model_loaded(here: Recording, *_arguments: Any, **_options: Any) -> None:
-    here.resumes = here.read and (here.rank is None or here.rank.step() <= 0)
+def state_loaded(here: Recording, *_arguments: Any, **_options: Any) -> None:
+    here.resumes = here.read
 
 
 @listens("what is loaded")
 def goes_on(here: Recording) -> None:
-    here.resumes = not tell(here, "resumed") and here.rank.step() <= 0
+    here.resumes = not tell(here, "resumed") and here.rank.step() <= here.began
 
 
 def trains(here: Recording) -> None:
     """A program that was given more batches than a loader fetches ahead throws some away, such as those that it trained
     on before. Which of them it goes on with is not known, and so nothing is told."""
-    if here.resumes and here.drawn > AHEAD:
+    if here.resumes and (here.drawn > AHEAD or here.rank.step() > here.began):
         here.resumes = False
     if here.resumes:
         goes_on()
@@ -109,4 +111,5 @@ def install() -> None:
     wrap(torch.optim.Optimizer, "__init__", after=optimizer_made)
     wrap((torch.serialization, torch), "save", after=saved)
     wrap((torch.serialization, torch), "load", after=loaded)
-    wrap(torch.nn.Module, "load_state_dict", after=model_loaded)
+    wrap(torch.nn.Module, "load_state_dict", after=state_loaded)
+    wrap(torch.optim.Optimizer, "load_state_dict", after=state_loaded)

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import gc
 import inspect
+import logging
 import sys
 import weakref
 from collections.abc import Iterator
@@ -15,8 +16,9 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils._pytree import tree_leaves
 
-from lockstep_torch import parallel, recording, settings, states
+from lockstep_torch import parallel, recording, samples, settings, states
 from lockstep_torch.extension import extension
 from lockstep_torch.recording import Recording, listens, wrap
 
@@ -60,6 +62,22 @@ def engine_set_up(here: Recording, engine: Any) -> None:
     here.configuration("engine", settings.of_engine(engine))
 
 
+def shapes_of(module: torch.nn.Module) -> list[tuple[str, torch.Size]]:
+    return [(name, parameter.shape) for name, parameter in module.named_parameters()]
+
+
+def succeed(here: Recording, module: torch.nn.Module) -> None:
+    """A program that wraps such a model again trains that one from now on, such as one that it has loaded. The recorder
+    lets go of the one before, which may live for a while, and of its optimizers."""
+    shapes = shapes_of(module)
+    for before in [each for each in here.models if each is not module and shapes_of(each) == shapes]:
+        del here.models[before]
+        gone = {id(parameter) for parameter in before.parameters()}
+        for optimizer in [each for each in here.made if gone & {id(one) for one in states.parameters_of(each)}]:
+            del here.made[optimizer]
+        here.began = here.rank.step()
+
+
 SIGNATURE = inspect.signature(DistributedDataParallel.__init__)
 
 
@@ -74,6 +92,8 @@ def wrapping(here: Recording, *arguments: Any, **options: Any) -> None:
     if parallel.any_part(here, list(module.parameters())):
         return
     hook_parameters(here, module.parameters())
+    if here.rank.step() > 0:
+        succeed(here, module)
     here.rank.wrapping(model_of(here, module))
     modules_set_up(module)
 
@@ -85,10 +105,37 @@ def wrapped(here: Recording, _result: Any, engine: Any, *_arguments: Any, **_opt
     here.rank.wrapped(model_of(here, engine.module), "distributed_data_parallel")
     here.wrapped = True
     engine_set_up(engine)
+    if engine.module not in here.beside:
+        here.beside[engine.module] = engine.module.register_forward_pre_hook(Looks(), with_kwargs=True)
 
 
 def tensors_in(values: Any) -> list[torch.Tensor]:
     return [value for value in values if isinstance(value, torch.Tensor) and not parallel.is_part(value)]
+
+
+MOST_LOOKS = 16  # whose samples are told, of one evaluation
+
+
+@listens("evaluations")
+def looks(here: Recording, inputs: Any, named: dict[str, Any]) -> None:
+    """A forward of the model without gradients."""
+    if torch.is_grad_enabled() or here.looks >= MOST_LOOKS:
+        return
+    here.looks += 1
+    count, content = samples.given(tensors_in(tree_leaves([inputs, named])))
+    here.configuration("evaluation", {"samples": str(count), "content": f"{content:016x}"} if count else {})
+
+
+class Looks:
+    """A hook of the model. It may be copied and pickled with it, and be read where there is no Lockstep: the other
+    process gets a function that does nothing."""
+
+    def __call__(self, _module: Any, inputs: Any, named: dict[str, Any]) -> None:
+        if not torch.is_grad_enabled():
+            looks(inputs, named)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (logging.getLogger("lockstep"), "debug")
 
 
 @listens("forwards")
@@ -182,6 +229,7 @@ def is_called(here: Recording, module: Any, _inputs: Any) -> None:
 def is_fed(here: Recording, module: Any, inputs: Any, named: dict[str, Any]) -> None:
     if module.training and torch.is_grad_enabled():
         here.rank.inputs(tensors_in([*inputs, *named.values()]))
+    looks(inputs, named)
 
 
 # ---- a step ----
@@ -198,6 +246,7 @@ def take_drawn(here: Recording) -> None:
 def backward_begins(here: Recording, tensors: Any, *_arguments: Any, **_options: Any) -> None:
     states.trains(here)
     here.only_looks = False
+    here.looks = 0
     take_drawn(here)
     first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors  # never of a generator
     if isinstance(first, torch.Tensor) and not parallel.is_part(first):

@@ -3,11 +3,13 @@
 usage: python3 hooks_test.py PACKAGE      the folder that holds lockstep_torch, for PYTHONPATH
 """
 
+import copy
 import gc
 import io
 import json
 import os
 import pathlib
+import pickle
 import sys
 import tempfile
 import unittest
@@ -20,6 +22,8 @@ sys.path.insert(0, str(package.FOLDER))
 
 import torch
 import torch.distributed as dist
+from lockstep_torch import hooks, places, recording, samples, settings, training
+from lockstep_torch.extension import extension
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LambdaLR, MultiStepLR, ReduceLROnPlateau, SequentialLR, StepLR
 from torch.utils.data import (
@@ -32,9 +36,6 @@ from torch.utils.data import (
     TensorDataset,
     random_split,
 )
-
-from lockstep_torch import hooks, places, recording, samples, settings
-from lockstep_torch.extension import extension
 
 
 class Rank:
@@ -147,6 +148,52 @@ class Hooks(unittest.TestCase):
         self.assertEqual(len(rank.calls["inputs"]), 2)  # from the first update on
         del unused
         self.assertFalse(target._forward_pre_hooks)
+
+    def test_what_an_evaluation_is_given_is_told_in_any_order_and_not_what_trains(self):
+        rank = self.here.begin(0, 2)
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        given = torch.arange(8.0).reshape(4, 2)
+
+        def told(inputs):
+            rank.settings.pop("evaluation", None)
+            with torch.no_grad():
+                model(inputs)
+            return rank.settings.get("evaluation")
+
+        for _ in range(2):
+            model(given).sum().backward()
+            optimizer.step()
+        self.assertNotIn("evaluation", rank.settings)
+        first = told(given)
+        self.assertEqual(first["samples"], "4")
+        self.assertEqual(told(given.flip(0)), first)
+        self.assertNotEqual(told(given + 1)["content"], first["content"])
+        for _ in range(20):
+            last = told(given)
+        self.assertIsNone(last)  # of one evaluation no more is needed
+        model(given).sum().backward()
+        self.assertEqual(told(given), first)
+
+    def test_the_model_s_hook_is_copied_and_read_as_one_that_does_nothing(self):
+        model = torch.nn.Linear(2, 1)
+        model.register_forward_pre_hook(training.Looks(), with_kwargs=True)
+        for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+            [hook] = other._forward_pre_hooks.values()
+            self.assertNotIsInstance(hook, training.Looks)
+            self.assertEqual(other(torch.ones(3, 2)).shape, (3, 1))
+
+    def test_a_model_that_is_wrapped_once_more_is_the_one_that_trains(self):
+        rank = self.here.begin(0, 2)
+        first, other = torch.nn.Linear(2, 1), torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(first.parameters(), lr=0.1)
+        for module in (first, other):
+            training.model_of(self.here, module)
+        rank.steps = 5
+        training.succeed(self.here, torch.nn.Linear(2, 1))
+        self.assertEqual(list(self.here.models), [other])
+        self.assertNotIn(optimizer, self.here.made)
+        self.assertEqual(self.here.began, 5)
 
     def test_a_schedule_is_told_as_it_is_made(self):
         optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)

@@ -26,7 +26,10 @@ RUNS = {"imagenet": 2}  # the second one resumes
 NEEDS = {"accelerate_loop": "accelerate", "fabric_loop": "lightning", "lightning_trainer": "lightning",
          "ray_train": "ray", "transformers_trainer": "transformers"}
 OWN_STATISTICS = {"local-batch-norm": "its BatchNorm sees the batch of one rank alone, which may be what is meant"}
-ADVICE = {"ema": OWN_STATISTICS, "imagenet": OWN_STATISTICS, "lightning_trainer": OWN_STATISTICS,
+SAME_DROPOUT = {"same-random-draws": "all ranks begin with one seed, and drop out alike, which may be what is meant"}
+ADVICE = {"ema": OWN_STATISTICS, "imagenet": OWN_STATISTICS, "lightning_trainer": {**OWN_STATISTICS, **SAME_DROPOUT},
+          **dict.fromkeys(("accelerate_loop", "data_and_pipeline", "dist_tuto", "distillation", "early_stopping",
+                           "mingpt", "mnist"), SAME_DROPOUT),
           "powersgd": {"gradient-not-the-mean": "a gradient of rank 1 is far from the mean, as the program chose"}}
 
 

@@ -196,6 +196,19 @@ TEST_P(Checkpoints, LostStateIsNamedOfRanksThatSaveNothingThemselves) {
   expect_nothing(job.run());
 }
 
+TEST_P(Checkpoints, OptimizersThatHoldNothingOnSomeRanksAreNamed) {
+  job.all_save = false;
+  job.resumed = [](int rank, trace::TrainingState& state) {
+    if (rank != 1) return;
+    state.hashes[1] = 99;
+    state.devices[1] = "";
+  };
+  expect_only(job.run(), "optimizer-state-missing", {1}, 4);
+  job.saved = [](int, trace::TrainingState& state) { state.devices[1] = ""; };
+  job.resumed = job.saved;  // none of them has any
+  expect_nothing(job.run());
+}
+
 TEST_P(Checkpoints, ARepeatedEpochIsNamedWhereRankZeroAloneSaves) {
   job.all_save = false;
   job.next_epoch = 0;

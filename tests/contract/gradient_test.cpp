@@ -251,6 +251,23 @@ TEST_P(Gradient, ThatDiffersIsAdviceWhereTheReplicasStayEqual) {
               all_ranks(GetParam()), 2, diagnose::Severity::advice);
 }
 
+TEST_P(Gradient, ThatIsNeverAveragedIsAdviceWhereOwnersSendTheirParameters) {
+  Job job(GetParam());
+  job.reduce = false;
+  auto trace = job.run();
+  for (auto& rank : trace.ranks) {
+    const auto of_first = each<trace::Parameters>(trace.ranks[0]);
+    const auto own = each<trace::Parameters>(rank);
+    for (std::size_t i = 0; i < own.size(); ++i) own[i].second.values = of_first[i].second.values;
+    for (std::int64_t step = 0; step < 4; ++step) {
+      record(rank, step, call(2 * step + 1, "0", "broadcast", 0, 6));
+      record(rank, step, call(2 * step + 2, "0", "broadcast", 1, 3));
+    }
+    record(rank, 7, call(100, "0", "allreduce", -1, 1'000));  // between updates, for something else
+  }
+  expect_only(trace, "gradient-not-the-mean", all_ranks(GetParam()), 0, diagnose::Severity::advice);
+}
+
 TEST_P(Gradient, MeanWeightedBySamplesIsRight) {
   auto trace = empty_trace(GetParam());
   Values weight(6, 0.0), bias(3, 0.0);

@@ -191,5 +191,45 @@ TEST_P(Randomness, NeedsNumbersOfEveryRank) {
   EXPECT_EQ(state(trace, "same-augmentation-everywhere"), State::not_triggered);
 }
 
+// A right job, of which each rank also records its generator's state after updates 0 to 3.
+trace::Trace drawing(int world_size, const std::function<std::string(int rank, int step)>& state) {
+  auto trace = Job(world_size).run();
+  for (auto& rank : trace.ranks)
+    for (int step = 0; step < 4; ++step)
+      record(rank, step,
+             trace::Configuration{"randomness", {"cpu"}, {state(rank.participant.rank, step)}});
+  return trace;
+}
+
+std::string of_the_step(int, int step) {
+  return std::to_string(step);
+}
+
+TEST_P(Randomness, GeneratorsThatGoThroughTheSameStatesAreNamed) {
+  expect_only(drawing(GetParam(), of_the_step), "same-random-draws", all_ranks(GetParam()), 1,
+              diagnose::Severity::advice);
+}
+
+TEST_P(Randomness, GeneratorsOfEachRankOrThatNobodyDrawsFromAreRight) {
+  expect_nothing(drawing(GetParam(), [](int rank, int step) {
+    return std::to_string(rank) + " " + std::to_string(step);
+  }));
+  expect_nothing(drawing(GetParam(), [](int, int) { return "0"; }));
+  expect_nothing(drawing(GetParam(), [](int, int step) { return std::to_string(step / 2); }));
+  // They part in the last of the steps.
+  expect_nothing(drawing(
+      GetParam(), [](int rank, int step) { return std::to_string(step < 3 ? step : 10 + rank); }));
+}
+
+TEST_P(Randomness, GeneratorsOfRanksThatTrainOnTheSameDataAreLeftAlone) {
+  auto trace = drawing(GetParam(), of_the_step);
+  for (auto& rank : trace.ranks) {
+    const auto of_first = each<trace::LocalGradients>(trace.ranks[0]);
+    const auto own = each<trace::LocalGradients>(rank);
+    for (std::size_t i = 0; i < own.size(); ++i) own[i].second.values = of_first[i].second.values;
+  }
+  EXPECT_EQ(state(trace, "same-random-draws"), State::not_triggered);
+}
+
 }  // namespace
 }  // namespace lockstep::contract

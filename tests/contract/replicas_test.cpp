@@ -74,6 +74,24 @@ TEST_P(Replicas, ThatNeverWereEqualHaveThatFaultFirst) {
   expect_only(job.run(), "no-initial-broadcast", all_ranks(GetParam()), -1);
 }
 
+// Every rank goes on from a checkpoint after so many updates.
+trace::Trace resumed(int world_size, std::int64_t step,
+                     const std::function<std::uint64_t(int rank)>& model) {
+  auto trace = Job(world_size).run();
+  for (auto& rank : trace.ranks)
+    record(rank, step,
+           trace::TrainingState{"resumed", {"model"}, {model(rank.participant.rank)}, {"cpu"}});
+  return trace;
+}
+
+TEST_P(Replicas, ThatGoOnFromACheckpointWithOtherWeightsAreNamed) {
+  expect_only(resumed(GetParam(), 5, [](int rank) { return rank == 1 ? 8U : 7U; }),
+              "no-initial-broadcast", odd_one_out(GetParam(), 1), 5);
+  expect_nothing(resumed(GetParam(), 5, [](int) { return 7U; }));
+  // A broadcast may still follow where the process has just begun; what it started with was recorded.
+  expect_nothing(resumed(GetParam(), 0, [](int rank) { return rank == 1 ? 8U : 7U; }));
+}
+
 TEST_P(Replicas, WhoseParametersAreAveragedAreRight) {
   Job job(GetParam());
   job.reduce = false;

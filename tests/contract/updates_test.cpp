@@ -65,5 +65,18 @@ TEST_P(Updates, OfRanksThatAreNoReplicasAreTheirOwnAffair) {
   EXPECT_EQ(state(trace, "update-differs"), State::not_triggered);
 }
 
+TEST_P(Updates, OfRanksThatAverageTheirParametersByOtherRatesAreAdvice) {
+  Job job(GetParam());
+  job.reduce = job.has_engine = false;
+  auto trace = job.run();
+  EXPECT_EQ(state(trace, "update-differs"), State::not_triggered);
+  for (auto& rank : trace.ranks)
+    for (std::int64_t step = 1; step < 4; ++step)
+      record(rank, step, trace::BeforeUpdate{true, summarize(draw_values(5, step, 5))});
+  EXPECT_EQ(state(trace, "update-differs"), State::clean);
+  for (auto [step, update] : each<trace::Update>(trace.ranks[1])) update.lr = {0.2};
+  expect_only(trace, "update-differs", odd_one_out(GetParam(), 1), 0, diagnose::Severity::advice);
+}
+
 }  // namespace
 }  // namespace lockstep::contract

@@ -359,6 +359,21 @@ bool average_models(const Run& run) {
 
 }  // namespace
 
+bool are_averaged(const Run& run) {
+  constexpr int kOften = 2;
+  const auto& after = replicas_by_step(run);
+  int times = 0;
+  for (const auto& [step, ranks] : by_step<trace::BeforeUpdate>(run)) {
+    const auto before = after.find(step - 1);
+    if (step == 0 || before == after.end() || groups_of_equal(before->second).tensor < 0) continue;
+    Replicas now;
+    for (const auto* rank : ranks)
+      if (rank->changed) now.push_back(&rank->values);
+    times += now.size() == ranks.size() && groups_of_equal(now).tensor < 0 ? 1 : 0;
+  }
+  return times >= kOften;
+}
+
 bool train_one_model(const Run& run) {
   return has_ddp(run) || run.once(have_one_gradient) || run.once(average_models);
 }

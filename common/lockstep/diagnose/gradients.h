@@ -122,6 +122,9 @@ bool has_ddp(const Run& run);
 // not; or they begin with equal parameters, and reduce as many numbers later on.
 bool train_one_model(const Run& run);
 
+// The ranks' parameters differed after updates, and were equal before the next ones: something averages them.
+bool are_averaged(const Run& run);
+
 // Some rank says that its losses are to count as the mean over the global batch.
 bool declares_mean_loss(const Run& run);
 

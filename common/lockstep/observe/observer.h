@@ -105,6 +105,9 @@ class Observer {
   virtual void applied(std::size_t /*copies*/) {}
   virtual void transfer(std::size_t /*from*/, std::size_t /*to*/, std::int64_t /*bytes*/,
                         const std::string& /*what*/) {}
+
+  // The program has the mean of so many values: this rank's, or all ranks' (train/metrics.h).
+  virtual void figure(double /*sum*/, double /*count*/) {}
 };
 
 // Those that observe() named for this thread; where there are none, those it named for the process. Oldest first.

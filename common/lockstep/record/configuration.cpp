@@ -1,8 +1,12 @@
+#include <ATen/Context.h>
 #include <c10/util/Type.h>
+#include <lockstep/base/hash.h>
 #include <lockstep/record/configuration.h>
+#include <lockstep/record/content.h>
 
 #include <array>
 #include <charconv>
+#include <mutex>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -109,6 +113,19 @@ trace::Configuration configuration_of(const torch::optim::Optimizer& optimizer,
     }
   }
   return configuration;
+}
+
+trace::Configuration random_state(const std::vector<at::Tensor>& parameters) {
+  trace::Configuration state{.of = "randomness", .keys = {}, .values = {}};
+  const auto add_generator = [&](const at::Device& device) {
+    auto generator = at::globalContext().defaultGenerator(device);
+    const std::lock_guard lock(generator.mutex());
+    add(state, device.str(), hexadecimal(hash_rows(generator.get_state().unsqueeze(0), 1).front()));
+  };
+  add_generator(at::kCPU);
+  if (!parameters.empty() && parameters.front().is_cuda())
+    add_generator(parameters.front().device());
+  return state;
 }
 
 trace::Input input_of(const at::Tensor& tensor, std::int64_t index) {

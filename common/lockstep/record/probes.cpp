@@ -305,7 +305,10 @@ void Probes::updated(const torch::optim::Optimizer& optimizer) {
   const auto step = impl_->writer->step();
   const bool seen = impl_->values_wanted();
   impl_->unseen_update = seen ? std::nullopt : std::optional(step);
-  if (seen) impl_->record_parameters();
+  if (seen) {
+    impl_->record_parameters();
+    impl_->writer->record(random_state(impl_->parameters));
+  }
   impl_->begin_step();
   impl_->buffers_moved = true;
   impl_->writer->set_step(step + 1);

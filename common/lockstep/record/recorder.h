@@ -94,6 +94,7 @@ class Recorder final : public Observer {
   void loaded(const std::filesystem::path& file, const std::vector<std::string>& from,
               const std::vector<std::string>& to, const std::vector<std::string>& keys) override;
   void refused(const std::filesystem::path& file) override;
+  void figure(double sum, double count) override;
 
  private:
   // A sampler's pass. It begins in the trace with its first batch, when its phase is known, and ends when all that was

@@ -1,4 +1,4 @@
-// What only the program knows, and tells.
+// What only the program knows, and tells; and the figures that it has.
 #include <lockstep/record/recorder.h>
 
 namespace lockstep::record {
@@ -11,6 +11,12 @@ void intent(const trace::Intent& intent) {
 void metric(const std::string& name, const std::string& phase, double sum, double count) {
   if (const auto current = recorder_here())
     current->told([&](Probes& probes) { probes.metric(name, phase, sum, count); });
+}
+
+// Of an evaluation: with gradients it is the training's loss.
+void Recorder::figure(double sum, double count) {
+  if (torch::GradMode::is_enabled()) return;
+  hear([&] { probes_.metric("", "", sum, count); });
 }
 
 void decision(const std::string& name, std::int64_t value) {

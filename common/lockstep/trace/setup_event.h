@@ -10,7 +10,8 @@
 namespace lockstep::trace {
 
 // What a program chooses beside tensors, as text: the options of its "model" or "optimizer", or the modes of the layers
-// that keep running "statistics".
+// that keep running "statistics". Also hashes: of the state of the generators after an update ("randomness"), and of what a
+// forward without gradients was given ("evaluation").
 struct Configuration {
   static constexpr const char* kName = "configuration";
   std::string of;

@@ -1,3 +1,4 @@
+#include <lockstep/observe/observer.h>
 #include <lockstep/train/metrics.h>
 
 namespace lockstep {
@@ -7,11 +8,18 @@ void Mean::add(const at::Tensor& values) {
   count += static_cast<double>(values.numel());
 }
 
+double Mean::value() const {
+  tell([&](Observer& to) { to.figure(sum, count); });
+  return sum / count;
+}
+
 Mean reduce_metric(c10d::ProcessGroup& group, const Mean& local) {
   auto totals = at::tensor({local.sum, local.count}, at::kDouble).to(device_of(group));
   all_reduce(group, totals);
   const auto values = totals.cpu();
-  return {values[0].item<double>(), values[1].item<double>()};
+  const Mean all{values[0].item<double>(), values[1].item<double>()};
+  tell([&](Observer& to) { to.figure(all.sum, all.count); });
+  return all;
 }
 
 }  // namespace lockstep

@@ -6,12 +6,13 @@
 
 namespace lockstep {
 
-// A mean that is kept as sum and count, so that means of unequal parts can be joined.
+// A mean that is kept as sum and count, so that means of unequal parts can be joined. Observers are told of what
+// value() and reduce_metric() give.
 struct Mean {
   double sum = 0;
   double count = 0;
-  void add(const at::Tensor& values);           // every element
-  double value() const { return sum / count; }  // NaN of nothing
+  void add(const at::Tensor& values);  // every element
+  double value() const;                // NaN of nothing
 };
 
 // Collective, blocks: one all-reduce of two float64. The mean over all ranks' values, the same on

@@ -25,7 +25,8 @@ Training training_of(const trace::ParticipantTrace& process) {
   for (const auto& event : process.events) {
     if (const auto* batch = event.as<trace::Samples>(); batch && batch->phase == "train")
       drawn.insert(drawn.end(), batch->ids.begin(), batch->ids.end());
-    if (const auto* set_up = event.as<trace::Configuration>())
+    if (const auto* set_up = event.as<trace::Configuration>();
+        set_up && set_up->of != "randomness" && set_up->of != "evaluation")
       training.settings.emplace_back(set_up->keys, set_up->values);
     if (const auto* start = event.as<trace::Parameters>(); start && training.start.empty())
       for (const auto& parameter : start->values) training.start.push_back(parameter.norm);

@@ -1,5 +1,6 @@
 // Pitfalls of what a checkpoint holds beside the weights.
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/evidence.h>
 #include <lockstep/diagnose/restored.h>
 
 #include <algorithm>
@@ -65,6 +66,41 @@ Verdict lost(const Run& run, const std::vector<std::string>& names) {
                               " is not what it was when it was saved"});
   }
   return clean();
+}
+
+// Where ranks go on from a checkpoint together: those whose optimizers hold nothing, while others' hold state. Of a
+// sharded optimizer each rank has another part, so that there is nothing else to compare.
+Verdict resumed_without(const Run& run) {
+  std::vector<std::vector<trace::ParticipantTrace::At<trace::TrainingState>>> resumed;
+  std::size_t moments = SIZE_MAX;
+  for (const auto* rank : run.ranks) {
+    resumed.push_back(rank->latest<trace::TrainingState>());
+    std::erase_if(resumed.back(), [](const auto& at) { return at.event->moment != "resumed"; });
+    moments = std::min(moments, resumed.back().size());
+  }
+  for (std::size_t k = 0; k < moments; ++k) {
+    std::vector<int> without;
+    for (std::size_t r = 0; r < resumed.size(); ++r) {
+      const auto state = part(*resumed[r][k].event, "optimizer");
+      if (!state) return clean();
+      if (state->devices.empty()) without.push_back(run.numbers[r]);
+    }
+    if (without.empty() || without.size() == resumed.size()) continue;
+    return found(
+        {.ranks = without,
+         .step = resumed.front()[k].step,
+         .evidence = ranks_text(without, "goes", "go") +
+                     " on from a checkpoint with an optimizer that holds no state, and the "
+                     "other ranks' optimizers hold some"});
+  }
+  return clean();
+}
+
+Verdict optimizer_state_missing(const Run& run) {
+  auto verdict = lost(run, {"optimizer"});
+  if (verdict.state == State::found || run.ranks.size() < 2) return verdict;
+  auto together = resumed_without(run);
+  return together.state == State::found ? together : verdict;
 }
 
 // The devices of a part: "cpu, cuda:0" has the word "cuda:0".
@@ -155,7 +191,7 @@ std::vector<Detector> checkpoint_state_detectors() {
        .complete = false,
        .stage = Stage::failure,
        .detect = optimizer_state_on_wrong_device},
-      // Rule: the optimizer's state is another one. Of ranks that save nothing, those that resumed as
+      // Rule: the optimizer's state is another one; or it is none on some ranks that go on, and not on others. Of ranks that save nothing, those that resumed as
       // one that lost it did. Not fooled by state that is in a file of its own. The state is one hash: a
       // run that resumes with another learning rate or weight decay, by choice, is named too, but for
       // Python's, whose hash leaves options out.
@@ -163,7 +199,7 @@ std::vector<Detector> checkpoint_state_detectors() {
        .needs = {"training_state"},
        .fewest = 1,
        .complete = false,
-       .detect = [](const Run& run) { return lost(run, {"optimizer"}); }},
+       .detect = optimizer_state_missing},
       // Rule: the schedule, or a rank's random generator, is in another state. Not fooled by a
       // schedule that is counted up again.
       {.slug = "scheduler-or-rng-state-missing",

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <set>
 
 namespace lockstep::diagnose {
 namespace {
@@ -49,11 +50,13 @@ bool is_unreduced_once(const ReplicasByStep& all, const std::vector<GradientStep
   return std::any_of(steps.begin(), at, was_reduced) && std::any_of(at, steps.end(), was_reduced);
 }
 
-// No rank can have learned of another's gradient: but for a few numbers, all that went between them in an update
+// No rank can have learned of another's gradient: but for a few numbers, all that went between them in these updates
 // is broadcasts, and those of one root at most are as large as the parameters. (Of several that are, the ranks
 // may take the mean.)
-bool only_broadcasts(const Run& run) {
+bool only_broadcasts(const Run& run, const std::vector<GradientStep>& steps) {
   constexpr std::int64_t kFew = 64;
+  std::set<std::int64_t> looked_at;
+  for (const auto& step : steps) looked_at.insert(step.step);
   bool any = false;
   for (const auto* rank : run.ranks) {
     const auto models = rank->all<trace::Model>();
@@ -62,7 +65,7 @@ bool only_broadcasts(const Run& run) {
     std::map<std::int64_t, std::int64_t> moved;                          // by step, otherwise
     std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> sent;  // by step and root
     for (const auto& at : rank->all<trace::Collective>()) {
-      if (at.step < 0) continue;
+      if (!looked_at.count(at.step)) continue;
       any = true;
       const bool broadcast = at.event->op == "broadcast";
       auto& sum = broadcast ? sent[{at.step, at.event->root}] : moved[at.step];
@@ -91,7 +94,7 @@ std::optional<Finding> never_reduced(const Run& run, const ReplicasByStep& repli
                                      const std::vector<GradientStep>& steps) {
   if (!std::all_of(steps.begin(), steps.end(), is_unreduced)) return std::nullopt;
   if (run.devices || !replicas_stay_equal(replicas)) return std::nullopt;
-  if (!only_broadcasts(run) && !moves_by_one_rank_each(run)) return std::nullopt;
+  if (!only_broadcasts(run, steps) && !moves_by_one_rank_each(run)) return std::nullopt;
   return Finding{
       .severity = Severity::advice,
       .ranks = run.numbers,

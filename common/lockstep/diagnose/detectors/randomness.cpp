@@ -1,10 +1,12 @@
 // Pitfalls of random numbers that should be independent, and come from one stream.
 #include <lockstep/base/hash.h>
 #include <lockstep/diagnose/detector.h>
-#include <lockstep/diagnose/evidence.h>
+#include <lockstep/diagnose/gradients.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <string>
 #include <utility>
 
 namespace lockstep::diagnose {
@@ -181,9 +183,97 @@ Verdict worker_streams_copied(const Run& run) {
                             " of a rank got numbers that another sample had"});
 }
 
+// ---- generators ----
+
+// After each probed update the states of the rank's generators: by step, by generator.
+using States = std::map<std::int64_t, std::map<std::string, std::string>>;
+
+States states_of(const trace::ParticipantTrace& rank) {
+  States states;
+  for (const auto& at : rank.latest<trace::Configuration>())
+    for (std::size_t i = 0; at.event->of == "randomness" && i < at.event->keys.size(); ++i)
+      if (i < at.event->values.size()) states[at.step][at.event->keys[i]] = at.event->values[i];
+  return states;
+}
+
+std::string state_at(const States& states, std::int64_t step, const std::string& generator) {
+  const auto found = states.find(step);
+  if (found == states.end()) return {};
+  const auto state = found->second.find(generator);
+  return state == found->second.end() ? std::string() : state->second;
+}
+
+// The updates at which a pass over the train data begins or ends: samplers and loaders draw for it, too.
+std::set<std::int64_t> pass_steps(const trace::ParticipantTrace& rank) {
+  std::set<std::int64_t> steps;
+  for (const auto& at : rank.latest<trace::PassBegin>()) steps.insert(at.step);
+  return steps;
+}
+
+// What the ranks train on differs: their local gradients do.
+bool train_on_other_data(const Run& run) {
+  const auto& steps = gradient_steps(run);
+  return !steps.empty() && std::all_of(steps.begin(), steps.end(), [](const GradientStep& step) {
+    return std::all_of(step.local.begin() + 1, step.local.end(), [&](const Vector& gradient) {
+      return distance(gradient, step.local.front()) > kRounding;
+    });
+  });
+}
+
+// The steps at which all ranks came from one state of a generator to another one: between them something was drawn.
+// None where it is not so at some step, or where nothing was drawn: it draws now and then, for another purpose.
+std::vector<std::int64_t> drawn_alike(const std::vector<States>& ranks,
+                                      const std::string& generator,
+                                      const std::set<std::int64_t>& passes) {
+  std::vector<std::int64_t> drawn;
+  for (const auto& [step, states] : ranks.front()) {
+    const auto before = state_at(ranks.front(), step - 1, generator);
+    const auto after = state_at(ranks.front(), step, generator);
+    if (before.empty() || after.empty() || passes.count(step) > 0) continue;
+    if (before == after) return {};
+    for (const auto& of_rank : ranks)
+      if (state_at(of_rank, step - 1, generator) != before ||
+          state_at(of_rank, step, generator) != after)
+        return {};
+    drawn.push_back(step);
+  }
+  return drawn;
+}
+
+std::vector<Finding> same_draws(const Run& run) {
+  constexpr std::size_t kSteps = 3;
+  std::vector<States> ranks;
+  for (const auto* rank : run.ranks) ranks.push_back(states_of(*rank));
+  std::set<std::string> generators;
+  for (const auto& [step, states] : ranks.front())
+    for (const auto& [generator, state] : states) generators.insert(generator);
+  for (const auto& generator : generators) {
+    const auto steps = drawn_alike(ranks, generator, pass_steps(*run.ranks.front()));
+    if (steps.size() < kSteps) continue;
+    return {{.severity = Severity::advice,
+             .ranks = run.numbers,
+             .step = steps.front(),
+             .evidence = "the generators of all ranks (" + generator +
+                         ") are in the same state after each of " +
+                         plural(static_cast<std::int64_t>(steps.size()), "update") +
+                         " that were looked at, and in another one each time: for other data the "
+                         "ranks draw the same random numbers, such as dropout or noise"}};
+  }
+  return {};
+}
+
+Verdict same_random_draws(const Run& run) {
+  if (!train_one_model(run) && !are_averaged(run))
+    return not_triggered("no sign that these ranks train one model");
+  if (!train_on_other_data(run))
+    return not_triggered("the ranks' gradients are not known to differ");
+  const auto findings = same_draws(run);
+  return findings.empty() ? clean() : found(findings.front());
+}
+
 }  // namespace
 
-// Both need the random numbers drawn for samples.
+// The first two need the random numbers drawn for samples.
 std::vector<Detector> randomness_detectors() {
   return {
       // Needs those of every rank. Rule: in batches in a row, ranks draw the same numbers for other
@@ -203,6 +293,16 @@ std::vector<Detector> randomness_detectors() {
        .fewest = 1,
        .complete = false,
        .detect = worker_streams_copied},
+      // Advice. Needs `configuration` of randomness on every rank, of four updates in a row, and both gradients. Rule:
+      // after each update the state of a generator is the same on all ranks and another one than after the update
+      // before, while the ranks' gradients differ. Not fooled by equal seeds of generators that nothing is drawn from
+      // in a step, by what a sampler draws for a pass, nor by ranks that train on the same data.
+      {.slug = "same-random-draws",
+       .needs = {"configuration", "local_gradients", "reduced_gradients"},
+       .participants = Participants::ranks,
+       .generic = "ranks draw the same random numbers in training, such as dropout or noise, for "
+                  "other data",
+       .detect = same_random_draws},
   };
 }
 

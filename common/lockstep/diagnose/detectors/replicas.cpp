@@ -2,6 +2,7 @@
 #include <lockstep/diagnose/backwards.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/gradients.h>
+#include <lockstep/diagnose/restored.h>
 
 #include <algorithm>
 #include <iterator>
@@ -251,13 +252,37 @@ Verdict parameters_differ_across_ranks(const Run& run) {
                             std::to_string(run.numbers[other])});
 }
 
+// The first time that ranks whose parameters an engine holds go on from a checkpoint, in the processes that saved it,
+// with other weights on each.
+std::optional<Finding> resumed_with_other_weights(const Run& run) {
+  if (!has_ddp(run)) return std::nullopt;
+  std::map<std::int64_t, std::vector<std::uint64_t>> models;  // by step, of each rank
+  for (const auto* rank : run.ranks)
+    for (const auto& at : rank->latest<trace::TrainingState>())
+      if (const auto model = part(*at.event, "model"); model && at.event->moment == "resumed")
+        models[at.step].push_back(model->hash);
+  for (const auto& [step, of_ranks] : models) {
+    if (step <= 0 || of_ranks.size() != run.ranks.size()) continue;
+    const auto odd = odd_ones_out(run.numbers, of_ranks);
+    if (!odd.empty())
+      return Finding{.ranks = odd,
+                     .step = step,
+                     .evidence = "after update " + std::to_string(step) +
+                                 " the ranks go on from a checkpoint with weights that differ"};
+  }
+  return std::nullopt;
+}
+
 Verdict no_initial_broadcast(const Run& run) {
   const auto& replicas = replicas_by_step(run);
   const auto start = replicas.find(-1);
   if (start == replicas.end())
     return not_triggered("a rank did not record its parameters before the first step");
   const auto apart = difference(run, -1, start->second);
-  if (apart.tensor < 0) return clean();
+  if (apart.tensor < 0) {
+    const auto later = resumed_with_other_weights(run);
+    return later ? found(*later) : clean();
+  }
   return found(
       {.ranks = apart.ranks, .evidence = "before the first step, " + describe(run, apart)});
 }
@@ -291,7 +316,7 @@ std::vector<Detector> replicas_detectors() {
                         "replicas-diverged"},
        .detect = parameters_differ_across_ranks},
       // Needs every rank's parameters right before the first step. Rule: they differ beyond
-      // rounding. Not fooled by equal seeds in place of a broadcast.
+      // rounding; or, with an engine, those that the ranks go on with from a checkpoint do (`training_state`). Not fooled by equal seeds in place of a broadcast.
       {.slug = "no-initial-broadcast",
        .needs = {"parameters"},
        .participants = Participants::ranks,

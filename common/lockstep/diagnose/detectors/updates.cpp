@@ -135,9 +135,10 @@ std::optional<Finding> counts(const Run& run) {
 }
 
 Verdict update_differs(const Run& run) {
-  // Without an engine each rank may go by rates of its own, for its share of an optimizer.
-  const bool are_equal = !has_ddp(run) && stay_equal(by_step<trace::Parameters>(run));
-  if (!are_equal && !train_one_model(run))
+  // Without an engine each rank may go by rates of its own: for its share of an optimizer, or between two averages.
+  const bool may_choose =
+      !has_ddp(run) && (stay_equal(by_step<trace::Parameters>(run)) || are_averaged(run));
+  if (!may_choose && !train_one_model(run))
     return not_triggered("no sign that these ranks are replicas of one model");
   const auto updates = by_step<trace::Update>(run);
   if (updates.empty()) return not_triggered("no step has every rank's update");
@@ -145,7 +146,7 @@ Verdict update_differs(const Run& run) {
   for (auto finding :
        {rates(run, updates), results(run), counts(run), part_that_moves_otherwise(run)})
     if (finding && (!first || finding->step < first->step)) first = std::move(finding);
-  if (first && are_equal) first->severity = Severity::advice;
+  if (first && may_choose) first->severity = Severity::advice;
   return first ? found(*first) : clean();
 }
 
@@ -153,10 +154,10 @@ Verdict update_differs(const Run& run) {
 
 std::vector<Detector> updates_detectors() {
   return {
-      // Needs `update` of every rank, and an engine `distributed_data_parallel` on all. Rule: the
-      // first of: ranks update with different learning rates; equal parameters and equal reduced
-      // gradients give different parameters; in a pass ranks made different numbers of updates with
-      // equally many batches.
+      // Needs `update` of every rank, and an engine `distributed_data_parallel` on all, or parameters that stay equal,
+      // or are averaged after updates: without the engine it is advice. Rule: the first of: ranks update with different
+      // learning rates; equal parameters and equal reduced gradients give different parameters; in a pass ranks made
+      // different numbers of updates with equally many batches.
       {.slug = "update-differs",
        .needs = {"update"},
        .participants = Participants::ranks,
