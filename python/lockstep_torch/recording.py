@@ -34,6 +34,7 @@ class Recording:
         self.failed: set[str] = set()
         self.models: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()
         self.wrapped = False
+        self.wrapped_at = 0  # the step
         self.sharded = self.grouped = self.staged = False  # as parallel.py told
         self.identified = 0  # passes whose data set was looked at
         self.drawn = 0  # batches that the program was given, and no backward has seen
@@ -42,7 +43,7 @@ class Recording:
         self.queues: weakref.WeakKeyDictionary[Any, deque[list[int]]] = weakref.WeakKeyDictionary()
         self.hooked: Any = WeakIdKeyDictionary()  # parameters
         self.looks_at_gradients = True  # in this step
-        self.beside: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()  # hooks of modules
+        self.beside: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()  # hooks; None: called
         self.backends: list[tuple[Any, Any]] = []  # the recorder's, and torch's inside of it
         self.groups: set[str] = set()  # that this rank began to join
         self.optimizers: weakref.WeakKeyDictionary[Any, tuple[Any, list[int]]] = weakref.WeakKeyDictionary()
@@ -181,7 +182,8 @@ def end(goes_on: bool) -> None:
     trace_ends(goes_on)
     if recording is not None:
         for hook in (*recording.hooked.values(), *recording.beside.values()):
-            hook.remove()
+            if hook is not None:
+                hook.remove()
     recording, ended = None, True
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import inspect
 import sys
 import weakref
@@ -16,7 +15,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from lockstep_torch import parallel, recording, settings, states
+from lockstep_torch import beside, parallel, recording, settings, states
 from lockstep_torch.extension import extension
 from lockstep_torch.recording import Recording, listens, wrap
 
@@ -84,11 +83,8 @@ def wrapped(here: Recording, _result: Any, engine: Any, *_arguments: Any, **_opt
         return
     here.rank.wrapped(model_of(here, engine.module), "distributed_data_parallel")
     here.wrapped = True
+    beside.look_again(here)
     engine_set_up(engine)
-
-
-def tensors_in(values: Any) -> list[torch.Tensor]:
-    return [value for value in values if isinstance(value, torch.Tensor) and not parallel.is_part(value)]
 
 
 @listens("forwards")
@@ -98,7 +94,7 @@ def forward_begins(here: Recording, engine: Any, /, *inputs: Any, **named: Any) 
         model.train(engine.module.training)
         if engine.module.training and torch.is_grad_enabled():
             states.trains(here)
-        here.rank.forward_begins(model, tensors_in([*inputs, *named.values()]))
+        here.rank.forward_begins(model, parallel.whole_tensors([*inputs, *named.values()]))
 
 
 @listens("forwards")
@@ -135,53 +131,6 @@ def shadowed(here: Recording, *_arguments: Any) -> None:
 @listens("load_state_dict")
 def state_comes(here: Recording, *_arguments: Any, **_options: Any) -> None:
     here.rank.parameters_change()
-
-
-# ---- modules that no engine has wrapped ----
-
-LOOKS = (0, 2)  # the updates before which they are looked for; what is made later is not seen
-
-
-def modules_outside() -> list[torch.nn.Module]:
-    """Those that are part of no other. A compiled one is called by its own rules, so then there are none."""
-    # By its type: to ask an object for its class may run code of its own.
-    found = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
-    compiler = sys.modules.get("torch._dynamo.eval_frame")  # once somebody compiles
-    if compiler and any(isinstance(each, compiler.OptimizedModule) for each in found):
-        return []
-    parts = {id(part) for module in found for part in module.children()}
-    return [module for module in found if id(module) not in parts and not isinstance(module, DistributedDataParallel)]
-
-
-@listens("modules beside the model")
-def look_for_modules(here: Recording) -> None:
-    """One that trains is the model, where nobody has wrapped it, and tells what it is given. Another one, such as a
-    target network, is gone by as soon as it is called."""
-    if here.sharded or here.rank.step() not in LOOKS:
-        return
-    for module in modules_outside():
-        parameters = list(module.parameters())
-        if not parameters or module in here.beside or any(map(parallel.is_part, parameters)):
-            continue
-        trained = [parameter in here.hooked for parameter in parameters]
-        if not any(trained):
-            here.beside[module] = module.register_forward_pre_hook(is_called)
-        elif not here.wrapped:
-            here.beside[module] = module.register_forward_pre_hook(is_fed, with_kwargs=True)
-
-
-@listens("modules beside the model")
-def is_called(here: Recording, module: Any, _inputs: Any) -> None:
-    if not here.only_looks:
-        here.beside[module].remove()
-        for name, parameter in module.named_parameters():
-            here.rank.outside(type(module).__name__, name, parameter.detach())
-
-
-@listens("what the model is given")
-def is_fed(here: Recording, module: Any, inputs: Any, named: dict[str, Any]) -> None:
-    if module.training and torch.is_grad_enabled():
-        here.rank.inputs(tensors_in([*inputs, *named.values()]))
 
 
 # ---- a step ----
@@ -256,7 +205,7 @@ def update_begins(here: Recording, optimizer: Any, _arguments: Any, _options: An
         del here.inside.outer
         return
     here.places.note("update", rank.step())
-    look_for_modules()
+    beside.look()
     rank.update_begins(own)
 
 

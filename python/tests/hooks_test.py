@@ -33,7 +33,7 @@ from torch.utils.data import (
     random_split,
 )
 
-from lockstep_torch import hooks, places, recording, samples, settings
+from lockstep_torch import beside, hooks, places, recording, samples, settings
 from lockstep_torch.extension import extension
 
 
@@ -147,6 +147,67 @@ class Hooks(unittest.TestCase):
         self.assertEqual(len(rank.calls["inputs"]), 2)  # from the first update on
         del unused
         self.assertFalse(target._forward_pre_hooks)
+
+    def outside(self, rank):
+        """What was told beside the model, by holder."""
+        told = {}
+        for holder, name, _ in rank.calls.get("outside", []):
+            told.setdefault(holder, []).append(name)
+        return told
+
+    def train(self, rank, model):
+        """Three updates."""
+        optimizer = torch.optim.SGD([each for each in model.parameters() if each.requires_grad], lr=0.1)
+        for rank.steps in range(3):
+            model(torch.ones(4, 2)).sum().backward()
+            optimizer.step()
+
+    def test_a_module_that_three_updates_do_not_call_is_told_as_kept_unless_there_are_two_of_a_class(self):
+        rank = self.here.begin(0, 2)
+        average = torch.nn.Sequential(torch.nn.Linear(2, 1))
+        twins = [torch.nn.Bilinear(2, 2, 1) for _ in range(2)]
+        self.train(rank, torch.nn.Linear(2, 1))
+        self.assertEqual(self.outside(rank), {"kept Sequential": ["0.weight", "0.bias"]})
+        self.assertEqual(rank.calls["outside"][0][2].data_ptr(), average[0].weight.data_ptr())
+        self.assertEqual(len(twins), 2)
+
+    def test_what_is_frozen_in_the_model_is_told_and_of_its_buffers_those_that_are_no_running_statistics(self):
+        rank = self.here.begin(0, 2)
+        model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 1))
+        model[0].requires_grad_(False)
+        model[2].register_buffer("scale", torch.ones(1))
+        self.train(rank, model)
+        self.assertEqual(self.outside(rank), {"frozen parameters": 2 * ["0.weight", "0.bias"],
+                                              "buffers of the model": 2 * ["2.scale"]})
+
+    def test_of_a_wrapped_model_only_the_buffers_that_the_engine_ignores_are_told(self):
+        rank = self.here.begin(0, 2)
+        model = torch.nn.Linear(2, 1)
+        model.register_buffer("scale", torch.ones(1))
+        model.register_buffer("own", torch.ones(1))
+        model._ddp_params_and_buffers_to_ignore = ["own"]
+        self.here.models[model] = None
+        self.here.wrapped = True
+        self.train(rank, model)
+        self.assertEqual(self.outside(rank), {"buffers of the model": 2 * ["own"]})
+
+    def test_a_teacher_that_was_trained_before_is_told_with_its_buffers_once_the_model_is_wrapped(self):
+        rank = self.here.begin(0, 2)
+        teacher = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.BatchNorm1d(1))
+        self.train(rank, teacher)
+        self.assertEqual(self.outside(rank), {})
+        student = torch.nn.Linear(2, 1)
+        rank.steps = 3
+        beside.look_again(self.here)
+        self.here.wrapped = True
+        self.here.models[student] = None
+        optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+        for rank.steps in range(3, 6):
+            (student(torch.ones(4, 2)) - teacher(torch.ones(4, 2)).detach()).sum().backward()
+            optimizer.step()
+        self.assertEqual(self.outside(rank), {
+            "Sequential": ["0.weight", "0.bias", "1.weight", "1.bias"],
+            "buffers of Sequential": ["1.running_mean", "1.running_var", "1.num_batches_tracked"]})
 
     def test_a_schedule_is_told_as_it_is_made(self):
         optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
