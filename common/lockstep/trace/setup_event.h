@@ -1,6 +1,8 @@
 // Events of how a rank is set up, and what it is fed.
 #pragma once
 
+#include <lockstep/trace/ids.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -32,6 +34,18 @@ struct Input {
   void visit(V& v) {
     v("index", index), v("shape", shape), v("dtype", dtype), v("mean", mean),
         v("deviation", deviation), v("least", least), v("greatest", greatest);
+  }
+};
+
+// The samples that a training forward was given, as hashes of their numbers: of wide ones some numbers, of many samples
+// some, the same ones on every rank.
+struct Rows {
+  static constexpr const char* kName = "rows";
+  std::int64_t of = 0;  // samples of this forward
+  Ids hashes;
+  template <class V>
+  void visit(V& v) {
+    v("of", of), v("hashes", hashes);
   }
 };
 
