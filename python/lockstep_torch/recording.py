@@ -43,13 +43,14 @@ class Recording:
         self.queues: weakref.WeakKeyDictionary[Any, deque[list[int]]] = weakref.WeakKeyDictionary()
         self.hooked: Any = WeakIdKeyDictionary()  # parameters
         self.looks_at_gradients = True  # in this step
-        self.beside: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()  # hooks; None: called
+        self.beside: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()  # hooks; None: gone
         self.backends: list[tuple[Any, Any]] = []  # the recorder's, and torch's inside of it
         self.groups: set[str] = set()  # that this rank began to join
         self.optimizers: weakref.WeakKeyDictionary[Any, tuple[Any, list[int]]] = weakref.WeakKeyDictionary()
         self.schedules: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()  # that count their own steps
         self.schedules_made: Counter[str] = Counter()  # by class
         self.loaders: set[str] = set()  # whose settings were told
+        self.constants: dict[str, str] | None = None  # those of the first look; empty: told
         self.autocasts: set[str] | None = set()  # with gradients, before the first update; None: told
         self.made: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()  # optimizers, in order
         self.tells: set[str] = set()  # moments of which the program tells the training's state itself

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from lockstep_torch import beside, parallel, recording, settings, states
+from lockstep_torch import beside, constants, parallel, recording, settings, states
 from lockstep_torch.extension import extension
 from lockstep_torch.recording import Recording, listens, wrap
 
@@ -84,6 +84,7 @@ def wrapped(here: Recording, _result: Any, engine: Any, *_arguments: Any, **_opt
     here.rank.wrapped(model_of(here, engine.module), "distributed_data_parallel")
     here.wrapped = True
     beside.look_again(here)
+    here.constants = None
     engine_set_up(engine)
 
 
@@ -206,6 +207,7 @@ def update_begins(here: Recording, optimizer: Any, _arguments: Any, _options: An
         return
     here.places.note("update", rank.step())
     beside.look()
+    constants.look()
     rank.update_begins(own)
 
 
