@@ -3,7 +3,8 @@ keeps, such as a teacher or averaged weights, and what is frozen in the model.
 
 Each is told to the recorder once, which records it after updates. The detector goes by the holder's name
 (common/lockstep/diagnose/detectors/outside.cpp): the class of a module that training calls; "kept CLASS" of one that it
-does not call; "frozen parameters" of the model; "buffers of CLASS" or "buffers of the model".
+does not call; "frozen parameters" of the model; "buffers of CLASS" or "buffers of the model". The running statistics of
+a model that nobody wrapped are "statistics of the model" (batch_norm.cpp).
 """
 
 from __future__ import annotations
@@ -94,10 +95,12 @@ def of_models(here: Recording, models: list[torch.nn.Module]) -> None:
     for module in models:
         frozen = [(name, one) for name, one in module.named_parameters() if not one.requires_grad]
         ignored = getattr(module, "_ddp_params_and_buffers_to_ignore", ())
-        statistics = own_statistics(module)
-        buffers = [(name, one) for name, one in module.named_buffers()
-                   if name not in statistics and (module not in here.models or name in ignored)]
-        for holder, tensors in (("frozen parameters", frozen), ("buffers of the model", buffers)):
+        of_norms = own_statistics(module)
+        wanted = [(name, one) for name, one in module.named_buffers() if module not in here.models or name in ignored]
+        buffers = [(name, one) for name, one in wanted if name not in of_norms]
+        statistics = [(name, one) for name, one in wanted if name in of_norms and module not in here.models]
+        for holder, tensors in (("frozen parameters", frozen), ("buffers of the model", buffers),
+                                ("statistics of the model", statistics)):
             for name, tensor in tensors:
                 left -= tensor.numel()
                 if left >= 0:

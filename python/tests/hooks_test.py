@@ -171,14 +171,16 @@ class Hooks(unittest.TestCase):
         self.assertEqual(rank.calls["outside"][0][2].data_ptr(), average[0].weight.data_ptr())
         self.assertEqual(len(twins), 2)
 
-    def test_what_is_frozen_in_the_model_is_told_and_of_its_buffers_those_that_are_no_running_statistics(self):
+    def test_what_is_frozen_in_the_model_is_told_and_its_buffers_and_the_running_statistics_where_nobody_wrapped_it(self):
         rank = self.here.begin(0, 2)
         model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 1))
         model[0].requires_grad_(False)
         model[2].register_buffer("scale", torch.ones(1))
         self.train(rank, model)
         self.assertEqual(self.outside(rank), {"frozen parameters": 2 * ["0.weight", "0.bias"],
-                                              "buffers of the model": 2 * ["2.scale"]})
+                                              "buffers of the model": 2 * ["2.scale"],
+                                              "statistics of the model": 2 * ["1.running_mean", "1.running_var",
+                                                                              "1.num_batches_tracked"]})
 
     def test_of_a_wrapped_model_only_the_buffers_that_the_engine_ignores_are_told(self):
         rank = self.here.begin(0, 2)
@@ -195,7 +197,8 @@ class Hooks(unittest.TestCase):
         rank = self.here.begin(0, 2)
         teacher = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.BatchNorm1d(1))
         self.train(rank, teacher)
-        self.assertEqual(self.outside(rank), {})
+        self.assertEqual(list(self.outside(rank)), ["statistics of the model"])
+        rank.calls.clear()
         student = torch.nn.Linear(2, 1)
         rank.steps = 3
         beside.look_again(self.here)

@@ -15,6 +15,7 @@ using Steps = std::map<std::int64_t, std::vector<const trace::OutsideParameters*
 // A holder is the class of a module that training calls, or one of these; more in lockstep_torch/beside.py.
 const std::string kOptimizers = "optimizers", kFrozen = "frozen parameters",
                   kBuffers = "buffers of ", kKept = "kept ";
+const std::string kStatistics = "statistics of the model";  // local-batch-norm looks at them
 
 struct Holder {
   std::string name;
@@ -110,6 +111,7 @@ Verdict outside_parameters_differ(const Run& run) {
   const auto holders = by_holder(run);
   for (const auto& [name, steps] : holders) {
     const Holder holder{name};
+    if (name == kStatistics) continue;
     // Training may begin to call a module late, and a copy that nobody moves is of no use.
     if (holder.kept && (holders.count(name.substr(kKept.size())) > 0 || !move(steps))) continue;
     if (auto finding = apart_for_good(run, holder, steps)) found.emplace(name, std::move(*finding));
