@@ -171,7 +171,7 @@ class Hooks(unittest.TestCase):
         self.assertEqual(rank.calls["outside"][0][2].data_ptr(), average[0].weight.data_ptr())
         self.assertEqual(len(twins), 2)
 
-    def test_what_is_frozen_in_the_model_is_told_and_its_buffers_and_the_running_statistics_where_nobody_wrapped_it(self):
+    def test_what_is_frozen_in_a_model_that_nobody_wrapped_is_told_and_its_buffers_and_running_statistics(self):
         rank = self.here.begin(0, 2)
         model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 1))
         model[0].requires_grad_(False)
