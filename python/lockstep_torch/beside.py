@@ -70,9 +70,10 @@ def look(here: Recording) -> None:
 
 
 def tell(here: Recording, holder: str, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+    """The tensor itself, by which the recorder knows what it was told before."""
     for name, tensor in tensors:
         if not parallel.is_part(tensor):
-            here.rank.outside(holder, name, tensor.detach())
+            here.rank.outside(holder, name, tensor)
 
 
 def are_kept(here: Recording, modules: list[torch.nn.Module]) -> None:

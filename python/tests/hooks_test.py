@@ -143,7 +143,7 @@ class Hooks(unittest.TestCase):
             optimizer.step()
         told = [(holder, name) for holder, name, _ in rank.calls["outside"]]
         self.assertEqual(told, [("Linear", "weight"), ("Linear", "bias")])
-        self.assertEqual(rank.calls["outside"][0][2].data_ptr(), target.weight.data_ptr())
+        self.assertIs(rank.calls["outside"][0][2], target.weight)
         self.assertEqual(len(rank.calls["inputs"]), 2)  # from the first update on
         del unused
         self.assertFalse(target._forward_pre_hooks)
@@ -168,7 +168,7 @@ class Hooks(unittest.TestCase):
         twins = [torch.nn.Bilinear(2, 2, 1) for _ in range(2)]
         self.train(rank, torch.nn.Linear(2, 1))
         self.assertEqual(self.outside(rank), {"kept Sequential": ["0.weight", "0.bias"]})
-        self.assertEqual(rank.calls["outside"][0][2].data_ptr(), average[0].weight.data_ptr())
+        self.assertIs(rank.calls["outside"][0][2], average[0].weight)
         self.assertEqual(len(twins), 2)
 
     def test_what_is_frozen_in_a_model_that_nobody_wrapped_is_told_and_its_buffers_and_running_statistics(self):
