@@ -89,6 +89,13 @@ TEST_P(Outside, AModuleThatIsKeptAndThenCalledIsToldOnce) {
   const auto value = [](int rank, int step) { return rank + step + 1; };
   auto trace = holding("kept Target", value);
   for (auto& rank : trace.ranks)
+    record(rank, 3,
+           trace::OutsideParameters{
+               "Target", {"scale"}, {summarize(Values{value(rank.participant.rank, 3) * 1.0})}});
+  // At the end, to be tested.
+  expect_only(trace, "outside-parameters-differ", all_ranks(GetParam()), 0, Severity::advice);
+  trace = holding("kept Target", value);
+  for (auto& rank : trace.ranks)
     for (int step = 2; step < 4; ++step)
       record(
           rank, step,

@@ -108,17 +108,18 @@ Verdict outside_parameters_differ(const Run& run) {
   if (shares_out_a_model(run))
     return not_triggered("the ranks send each other different things: they may share out a model");
   std::map<std::string, Finding> found;  // by holder
-  const auto holders = by_holder(run);
-  for (const auto& [name, steps] : holders) {
-    const Holder holder{name};
-    if (name == kStatistics) continue;
-    // Training may begin to call a module late, and a copy that nobody moves is of no use.
-    if (holder.kept && (holders.count(name.substr(kKept.size())) > 0 || !move(steps))) continue;
-    if (auto finding = apart_for_good(run, holder, steps)) found.emplace(name, std::move(*finding));
+  for (const auto& [name, steps] : by_holder(run)) {
+    // A copy that nobody moves is of no use.
+    if (name == kStatistics || (Holder{name}.kept && !move(steps))) continue;
+    if (auto finding = apart_for_good(run, Holder{name}, steps))
+      found.emplace(name, std::move(*finding));
   }
   Verdict verdict = clean();
   for (auto& [name, finding] : found) {
-    if (Holder{name}.buffers && found.count(name.substr(kBuffers.size())) > 0) continue;
+    // Of a module that is named itself: training may begin to call late what it kept.
+    const Holder holder{name};
+    if (holder.buffers && found.count(name.substr(kBuffers.size())) > 0) continue;
+    if (holder.kept && found.count(name.substr(kKept.size())) > 0) continue;
     verdict.state = State::found;
     verdict.findings.push_back(std::move(finding));
   }
