@@ -24,6 +24,10 @@ def is_part(value: Any) -> bool:
         getattr(type(value), "__torch_dispatch__", WHOLE) is not WHOLE or getattr(value, "_fsdp_flattened", False))
 
 
+def whole_tensors(values: Any) -> list[torch.Tensor]:
+    return [value for value in values if isinstance(value, torch.Tensor) and not is_part(value)]
+
+
 def kind_of(part: Any) -> str:
     if getattr(part, "_fsdp_flattened", False):
         return "fully_sharded"

@@ -34,7 +34,8 @@ class Recording:
         self.failed: set[str] = set()
         self.models: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()
         self.wrapped = False
-        self.began = 0  # the updates before the model was wrapped, of one that came after another
+        self.wrapped_at = 0  # the step
+        self.evaluates: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()  # hooks of models
         self.sharded = self.grouped = self.staged = False  # as parallel.py told
         self.identified = 0  # passes whose data set was looked at
         self.drawn = 0  # batches that the program was given, and no backward has seen
@@ -44,13 +45,14 @@ class Recording:
         self.queues: weakref.WeakKeyDictionary[Any, deque[list[int]]] = weakref.WeakKeyDictionary()
         self.hooked: Any = WeakIdKeyDictionary()  # parameters
         self.looks_at_gradients = True  # in this step
-        self.beside: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()  # hooks of modules
+        self.beside: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()  # hooks; None: gone
         self.backends: list[tuple[Any, Any]] = []  # the recorder's, and torch's inside of it
         self.groups: set[str] = set()  # that this rank began to join
         self.optimizers: weakref.WeakKeyDictionary[Any, tuple[Any, list[int]]] = weakref.WeakKeyDictionary()
         self.schedules: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()  # that count their own steps
         self.schedules_made: Counter[str] = Counter()  # by class
         self.loaders: set[str] = set()  # whose settings were told
+        self.constants: dict[str, str] | None = None  # those of the first look; empty: told
         self.autocasts: set[str] | None = set()  # with gradients, before the first update; None: told
         self.made: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()  # optimizers, in order
         self.tells: set[str] = set()  # moments of which the program tells the training's state itself
@@ -182,8 +184,9 @@ def end(goes_on: bool) -> None:
     global recording, ended
     trace_ends(goes_on)
     if recording is not None:
-        for hook in (*recording.hooked.values(), *recording.beside.values()):
-            hook.remove()
+        for hook in (*recording.hooked.values(), *recording.beside.values(), *recording.evaluates.values()):
+            if hook is not None:
+                hook.remove()
     recording, ended = None, True
 
 

@@ -95,13 +95,13 @@ def state_loaded(here: Recording, *_arguments: Any, **_options: Any) -> None:
 
 @listens("what is loaded")
 def goes_on(here: Recording) -> None:
-    here.resumes = not tell(here, "resumed") and here.rank.step() <= here.began
+    here.resumes = not tell(here, "resumed") and here.rank.step() <= here.wrapped_at
 
 
 def trains(here: Recording) -> None:
     """A program that was given more batches than a loader fetches ahead throws some away, such as those that it trained
     on before. Which of them it goes on with is not known, and so nothing is told."""
-    if here.resumes and (here.drawn > AHEAD or here.rank.step() > here.began):
+    if here.resumes and (here.drawn > AHEAD or here.rank.step() > here.wrapped_at):
         here.resumes = False
     if here.resumes:
         goes_on()

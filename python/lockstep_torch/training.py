@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import inspect
-import logging
 import sys
 import weakref
 from collections.abc import Iterator
@@ -16,9 +14,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from torch.utils._pytree import tree_leaves
 
-from lockstep_torch import parallel, recording, samples, settings, states
+from lockstep_torch import beside, constants, evaluating, parallel, recording, settings, states
 from lockstep_torch.extension import extension
 from lockstep_torch.recording import Recording, listens, wrap
 
@@ -75,7 +72,6 @@ def succeed(here: Recording, module: torch.nn.Module) -> None:
         gone = {id(parameter) for parameter in before.parameters()}
         for optimizer in [each for each in here.made if gone & {id(one) for one in states.parameters_of(each)}]:
             del here.made[optimizer]
-        here.began = here.rank.step()
 
 
 SIGNATURE = inspect.signature(DistributedDataParallel.__init__)
@@ -104,38 +100,10 @@ def wrapped(here: Recording, _result: Any, engine: Any, *_arguments: Any, **_opt
         return
     here.rank.wrapped(model_of(here, engine.module), "distributed_data_parallel")
     here.wrapped = True
+    beside.look_again(here)
+    here.constants = None
     engine_set_up(engine)
-    if engine.module not in here.beside:
-        here.beside[engine.module] = engine.module.register_forward_pre_hook(Looks(), with_kwargs=True)
-
-
-def tensors_in(values: Any) -> list[torch.Tensor]:
-    return [value for value in values if isinstance(value, torch.Tensor) and not parallel.is_part(value)]
-
-
-MOST_LOOKS = 16  # whose samples are told, of one evaluation
-
-
-@listens("evaluations")
-def looks(here: Recording, inputs: Any, named: dict[str, Any]) -> None:
-    """A forward of the model without gradients."""
-    if torch.is_grad_enabled() or here.looks >= MOST_LOOKS:
-        return
-    here.looks += 1
-    count, content = samples.given(tensors_in(tree_leaves([inputs, named])))
-    here.configuration("evaluation", {"samples": str(count), "content": f"{content:016x}"} if count else {})
-
-
-class Looks:
-    """A hook of the model. It may be copied and pickled with it, and be read where there is no Lockstep: the other
-    process gets a function that does nothing."""
-
-    def __call__(self, _module: Any, inputs: Any, named: dict[str, Any]) -> None:
-        if not torch.is_grad_enabled():
-            looks(inputs, named)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return getattr, (logging.getLogger("lockstep"), "debug")
+    evaluating.hook(here, engine.module)
 
 
 @listens("forwards")
@@ -145,7 +113,7 @@ def forward_begins(here: Recording, engine: Any, /, *inputs: Any, **named: Any) 
         model.train(engine.module.training)
         if engine.module.training and torch.is_grad_enabled():
             states.trains(here)
-        here.rank.forward_begins(model, tensors_in([*inputs, *named.values()]))
+        here.rank.forward_begins(model, parallel.whole_tensors([*inputs, *named.values()]))
 
 
 @listens("forwards")
@@ -182,54 +150,6 @@ def shadowed(here: Recording, *_arguments: Any) -> None:
 @listens("load_state_dict")
 def state_comes(here: Recording, *_arguments: Any, **_options: Any) -> None:
     here.rank.parameters_change()
-
-
-# ---- modules that no engine has wrapped ----
-
-LOOKS = (0, 2)  # the updates before which they are looked for; what is made later is not seen
-
-
-def modules_outside() -> list[torch.nn.Module]:
-    """Those that are part of no other. A compiled one is called by its own rules, so then there are none."""
-    # By its type: to ask an object for its class may run code of its own.
-    found = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
-    compiler = sys.modules.get("torch._dynamo.eval_frame")  # once somebody compiles
-    if compiler and any(isinstance(each, compiler.OptimizedModule) for each in found):
-        return []
-    parts = {id(part) for module in found for part in module.children()}
-    return [module for module in found if id(module) not in parts and not isinstance(module, DistributedDataParallel)]
-
-
-@listens("modules beside the model")
-def look_for_modules(here: Recording) -> None:
-    """One that trains is the model, where nobody has wrapped it, and tells what it is given. Another one, such as a
-    target network, is gone by as soon as it is called."""
-    if here.sharded or here.rank.step() not in LOOKS:
-        return
-    for module in modules_outside():
-        parameters = list(module.parameters())
-        if not parameters or module in here.beside or any(map(parallel.is_part, parameters)):
-            continue
-        trained = [parameter in here.hooked for parameter in parameters]
-        if not any(trained):
-            here.beside[module] = module.register_forward_pre_hook(is_called)
-        elif not here.wrapped:
-            here.beside[module] = module.register_forward_pre_hook(is_fed, with_kwargs=True)
-
-
-@listens("modules beside the model")
-def is_called(here: Recording, module: Any, _inputs: Any) -> None:
-    if not here.only_looks:
-        here.beside[module].remove()
-        for name, parameter in module.named_parameters():
-            here.rank.outside(type(module).__name__, name, parameter.detach())
-
-
-@listens("what the model is given")
-def is_fed(here: Recording, module: Any, inputs: Any, named: dict[str, Any]) -> None:
-    if module.training and torch.is_grad_enabled():
-        here.rank.inputs(tensors_in([*inputs, *named.values()]))
-    looks(inputs, named)
 
 
 # ---- a step ----
@@ -305,7 +225,8 @@ def update_begins(here: Recording, optimizer: Any, _arguments: Any, _options: An
         del here.inside.outer
         return
     here.places.note("update", rank.step())
-    look_for_modules()
+    beside.look()
+    constants.look()
     rank.update_begins(own)
 
 

@@ -22,7 +22,7 @@ sys.path.insert(0, str(package.FOLDER))
 
 import torch
 import torch.distributed as dist
-from lockstep_torch import hooks, places, recording, samples, settings, training
+from lockstep_torch import beside, evaluating, hooks, places, recording, samples, settings, training
 from lockstep_torch.extension import extension
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LambdaLR, MultiStepLR, ReduceLROnPlateau, SequentialLR, StepLR
@@ -36,7 +36,6 @@ from torch.utils.data import (
     TensorDataset,
     random_split,
 )
-
 
 class Rank:
     """Stands in for the recorder: what it is told, in order and by name, but for settings. It has made `steps`."""
@@ -144,7 +143,7 @@ class Hooks(unittest.TestCase):
             optimizer.step()
         told = [(holder, name) for holder, name, _ in rank.calls["outside"]]
         self.assertEqual(told, [("Linear", "weight"), ("Linear", "bias")])
-        self.assertEqual(rank.calls["outside"][0][2].data_ptr(), target.weight.data_ptr())
+        self.assertIs(rank.calls["outside"][0][2], target.weight)
         self.assertEqual(len(rank.calls["inputs"]), 2)  # from the first update on
         del unused
         self.assertFalse(target._forward_pre_hooks)
@@ -177,10 +176,10 @@ class Hooks(unittest.TestCase):
 
     def test_the_model_s_hook_is_copied_and_read_as_one_that_does_nothing(self):
         model = torch.nn.Linear(2, 1)
-        model.register_forward_pre_hook(training.Looks(), with_kwargs=True)
+        model.register_forward_pre_hook(evaluating.Looks(), with_kwargs=True)
         for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
             [hook] = other._forward_pre_hooks.values()
-            self.assertNotIsInstance(hook, training.Looks)
+            self.assertNotIsInstance(hook, evaluating.Looks)
             self.assertEqual(other(torch.ones(3, 2)).shape, (3, 1))
 
     def test_a_model_that_is_wrapped_once_more_is_the_one_that_trains(self):
@@ -193,7 +192,70 @@ class Hooks(unittest.TestCase):
         training.succeed(self.here, torch.nn.Linear(2, 1))
         self.assertEqual(list(self.here.models), [other])
         self.assertNotIn(optimizer, self.here.made)
-        self.assertEqual(self.here.began, 5)
+
+    def outside(self, rank):
+        """What was told beside the model, by holder."""
+        told = {}
+        for holder, name, _ in rank.calls.get("outside", []):
+            told.setdefault(holder, []).append(name)
+        return told
+
+    def train(self, rank, model):
+        """Three updates."""
+        optimizer = torch.optim.SGD([each for each in model.parameters() if each.requires_grad], lr=0.1)
+        for rank.steps in range(3):
+            model(torch.ones(4, 2)).sum().backward()
+            optimizer.step()
+
+    def test_a_module_that_three_updates_do_not_call_is_told_as_kept_unless_there_are_two_of_a_class(self):
+        rank = self.here.begin(0, 2)
+        average = torch.nn.Sequential(torch.nn.Linear(2, 1))
+        twins = [torch.nn.Bilinear(2, 2, 1) for _ in range(2)]
+        self.train(rank, torch.nn.Linear(2, 1))
+        self.assertEqual(self.outside(rank), {"kept Sequential": ["0.weight", "0.bias"]})
+        self.assertIs(rank.calls["outside"][0][2], average[0].weight)
+        self.assertEqual(len(twins), 2)
+
+    def test_what_is_frozen_in_a_model_that_nobody_wrapped_is_told_and_its_buffers_and_running_statistics(self):
+        rank = self.here.begin(0, 2)
+        model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 1))
+        model[0].requires_grad_(False)
+        model[2].register_buffer("scale", torch.ones(1))
+        self.train(rank, model)
+        self.assertEqual(self.outside(rank), {"frozen parameters": 2 * ["0.weight", "0.bias"],
+                                              "buffers of the model": 2 * ["2.scale"],
+                                              "statistics of the model": 2 * ["1.running_mean", "1.running_var",
+                                                                              "1.num_batches_tracked"]})
+
+    def test_of_a_wrapped_model_only_the_buffers_that_the_engine_ignores_are_told(self):
+        rank = self.here.begin(0, 2)
+        model = torch.nn.Linear(2, 1)
+        model.register_buffer("scale", torch.ones(1))
+        model.register_buffer("own", torch.ones(1))
+        model._ddp_params_and_buffers_to_ignore = ["own"]
+        self.here.models[model] = None
+        self.here.wrapped = True
+        self.train(rank, model)
+        self.assertEqual(self.outside(rank), {"buffers of the model": 2 * ["own"]})
+
+    def test_a_teacher_that_was_trained_before_is_told_with_its_buffers_once_the_model_is_wrapped(self):
+        rank = self.here.begin(0, 2)
+        teacher = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.BatchNorm1d(1))
+        self.train(rank, teacher)
+        self.assertEqual(list(self.outside(rank)), ["statistics of the model"])
+        rank.calls.clear()
+        student = torch.nn.Linear(2, 1)
+        rank.steps = 3
+        beside.look_again(self.here)
+        self.here.wrapped = True
+        self.here.models[student] = None
+        optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+        for rank.steps in range(3, 6):
+            (student(torch.ones(4, 2)) - teacher(torch.ones(4, 2)).detach()).sum().backward()
+            optimizer.step()
+        self.assertEqual(self.outside(rank), {
+            "Sequential": ["0.weight", "0.bias", "1.weight", "1.bias"],
+            "buffers of Sequential": ["1.running_mean", "1.running_var", "1.num_batches_tracked"]})
 
     def test_a_schedule_is_told_as_it_is_made(self):
         optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)

@@ -106,6 +106,39 @@ TEST_P(BatchNorm, OfReplicasThatAreApartSaysNothing) {
   EXPECT_EQ(state(trace, "local-batch-norm"), State::clean);
 }
 
+// A Python model that no engine has wrapped: its statistics are recorded as what is beside it, after updates.
+trace::Trace unwrapped(trace::Trace trace) {
+  for (auto& rank : trace.ranks) {
+    std::vector<std::pair<std::int64_t, trace::OutsideParameters>> statistics;
+    for (auto [step, buffers] : each<trace::Buffers>(rank))
+      if (step >= 0)
+        statistics.emplace_back(step, trace::OutsideParameters{"statistics of the model",
+                                                               buffers.names, buffers.values});
+    for (auto& [step, one] : statistics) record(rank, step, std::move(one));
+  }
+  return without<trace::Engine>(without<trace::Buffers>(std::move(trace)));
+}
+
+TEST_P(BatchNorm, OfAModelThatNobodyWrappedIsAdviceBesideReplicasThatAreEqual) {
+  auto job = plain(GetParam());
+  job.equalize = Equalize::never;
+  const auto trace = unwrapped(job.run());
+  expect_only(trace, "local-batch-norm", all_ranks(GetParam()), -2, Severity::advice);
+  expect_nothing(unwrapped(BatchNormJob(GetParam()).run()));
+}
+
+TEST_P(BatchNorm, OfReplicasThatAreAveragedWithTheirStatisticsSaysNothing) {
+  auto job = plain(GetParam());
+  job.equalize = Equalize::never;
+  auto trace = unwrapped(job.run());
+  const auto last = each<trace::Parameters>(trace.ranks[0]).back().first;
+  const auto statistics = each<trace::OutsideParameters>(trace.ranks[0]).back().second.values;
+  for (auto& rank : trace.ranks)
+    for (auto [step, beside] : each<trace::OutsideParameters>(rank))
+      if (step == last) beside.values = statistics;
+  EXPECT_EQ(state(trace, "local-batch-norm"), State::clean);
+}
+
 TEST_P(BatchNorm, MeansOfRanksMeansOverUnequalCountsAreNamed) {
   BatchNormJob job(GetParam());
   job.mean = Mean::of_ranks_means;

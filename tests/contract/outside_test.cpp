@@ -1,4 +1,5 @@
-// Parameters beside the model: an optimizer's, or a module's that the program calls.
+// Parameters beside the model: an optimizer's, a module's that the program calls or keeps; and what the model has
+// frozen.
 #include <gtest/gtest.h>
 
 #include "expect.h"
@@ -13,12 +14,13 @@ using diagnose::State;
 
 class Outside : public testing::TestWithParam<int> {
  protected:
-  // A right job, of which each rank also records that holder's parameter after updates 0 to 3.
+  // A right job, of which each rank also records that holder's parameter after updates 0 to 3; after `first` to 3.
   trace::Trace holding(const std::string& holder,
-                       const std::function<double(int rank, int step)>& value) const {
+                       const std::function<double(int rank, int step)>& value,
+                       int first = 0) const {
     auto trace = Job(GetParam()).run();
     for (auto& rank : trace.ranks)
-      for (int step = 0; step < 4; ++step)
+      for (int step = first; step < 4; ++step)
         record(rank, step,
                trace::OutsideParameters{
                    holder, {"scale"}, {summarize(Values{value(rank.participant.rank, step)})}});
@@ -48,6 +50,58 @@ TEST_P(Outside, AModuleOfOneRankThatIsAnotherFromTheStartIsNamed) {
 TEST_P(Outside, WhatEachRankTrainedForItselfFromTheStartIsAdvice) {
   const auto trace = holding("optimizers", [](int rank, int step) { return rank + step + 1; });
   expect_only(trace, "outside-parameters-differ", all_ranks(GetParam()), 0, Severity::advice);
+}
+
+TEST_P(Outside, WhatAnOptimizerHeldAlikeBeforeTheFirstStepIsNamed) {
+  const auto value = [](int rank, int step) { return rank * (step + 1) + 2; };
+  expect_only(holding("optimizers", value, -1), "outside-parameters-differ", all_ranks(GetParam()),
+              0);
+  const auto other = [](int rank, int step) { return rank + step + 2; };
+  expect_only(holding("optimizers", other, -1), "outside-parameters-differ", all_ranks(GetParam()),
+              0, Severity::advice);
+}
+
+TEST_P(Outside, WhatIsFrozenInTheModelIsNamed) {
+  const auto trace = holding("frozen parameters", [](int rank, int) { return rank == 1 ? 2 : 1; });
+  expect_only(trace, "outside-parameters-differ", odd_one_out(GetParam(), 1), 0);
+  expect_nothing(holding("frozen parameters", [](int, int) { return 1; }));
+}
+
+TEST_P(Outside, BuffersOfAModuleThatGoApartAreAdvice) {
+  const auto trace =
+      holding("buffers of Teacher", [](int rank, int step) { return 1 + rank * step; });
+  expect_only(trace, "outside-parameters-differ", all_ranks(GetParam()), 1, Severity::advice);
+  const auto finding = diagnose::diagnose(trace).findings.at(0);
+  EXPECT_NE(finding.evidence.find("buffer 0 (\"scale\") of Teacher differs"), std::string::npos)
+      << finding.evidence;
+}
+
+TEST_P(Outside, AModuleThatIsKeptAndNotCalledIsAdviceWhereItMoves) {
+  const auto followed_on_one = [](int rank, int step) { return rank == 0 ? 2 + step : 1; };
+  const auto trace = holding("kept Average", followed_on_one);
+  expect_only(trace, "outside-parameters-differ", odd_one_out(GetParam(), 0), 0, Severity::advice);
+  expect_nothing(holding("kept Average", step_of));
+  // A template that each rank drew, and that nobody uses.
+  expect_nothing(holding("kept Layer", [](int rank, int) { return 1 + rank; }));
+}
+
+TEST_P(Outside, AModuleThatIsKeptAndThenCalledIsToldOnce) {
+  const auto value = [](int rank, int step) { return rank + step + 1; };
+  auto trace = holding("kept Target", value);
+  for (auto& rank : trace.ranks)
+    record(rank, 3,
+           trace::OutsideParameters{
+               "Target", {"scale"}, {summarize(Values{value(rank.participant.rank, 3) * 1.0})}});
+  // At the end, to be tested.
+  expect_only(trace, "outside-parameters-differ", all_ranks(GetParam()), 0, Severity::advice);
+  trace = holding("kept Target", value);
+  for (auto& rank : trace.ranks)
+    for (int step = 2; step < 4; ++step)
+      record(
+          rank, step,
+          trace::OutsideParameters{
+              "Target", {"scale"}, {summarize(Values{value(rank.participant.rank, step) * 1.0})}});
+  expect_only(trace, "outside-parameters-differ", all_ranks(GetParam()), 2);
 }
 
 TEST_P(Outside, ParametersThatAreEqualOrBecomeEqualAgainAreRight) {

@@ -64,6 +64,28 @@ TEST_P(Setup, OfTheEngineIsNamedAndWhatMayBeAChoiceIsAdvice) {
   }
 }
 
+TEST_P(Setup, NumbersOfTheProgramThatDifferAreAdvice) {
+  const auto held = [this](const std::string& mine, const std::string& others) {
+    return configured("constants", "weight in main()",
+                      [=](int rank) { return rank == 1 ? mine : others; });
+  };
+  const auto trace = held("0.1", "0.7");
+  expect_only(trace, "configuration-differs", odd_one_out(GetParam(), 1), 0, Severity::advice);
+  EXPECT_NE(evidence(trace).find("weight in main() is 0.7 on rank"), std::string::npos);
+  expect_only(held("1", "0.5"), "configuration-differs", odd_one_out(GetParam(), 1), 0,
+              Severity::advice);
+  expect_only(held("row 3", "row 4"), "configuration-differs", odd_one_out(GetParam(), 1), 0,
+              Severity::advice);
+}
+
+TEST_P(Setup, NumbersOfTheProgramThatAreWholeOrRoundedOtherwiseAreNoFinding) {
+  using Pair = std::pair<std::string, std::string>;
+  for (const auto& both :
+       {Pair{"601", "600"}, {"-1e3", "0"}, {"0.70000001", "0.69999998"}, {"0.7", "0.7"}})
+    expect_nothing(configured("constants", "number",
+                              [&](int rank) { return rank == 1 ? both.first : both.second; }));
+}
+
 TEST_P(Setup, OfEachRanksOnlyLoaderIsComparedWhateverItsSize) {
   const auto loading = [&](int loaders) {
     auto trace = Job(GetParam()).run();

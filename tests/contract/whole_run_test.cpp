@@ -32,8 +32,10 @@ TEST_P(WholeRun, IsCleanAndWasLookedAt) {
                                          "silent-single-process"};
   // They need several backwards, losses that differ, or BatchNorm; jobs of their own tests have them.
   const std::set<std::string> of_other_jobs{
-      "accumulation-not-divided",     "mean-of-microbatch-means",  "sync-every-microbatch",
-      "no-sync-around-backward-only", "loss-all-reduced-in-place", "replica-buffers-lost"};
+      "accumulation-not-divided",  "mean-of-microbatch-means",
+      "sync-every-microbatch",     "no-sync-around-backward-only",
+      "loss-all-reduced-in-place", "replica-buffers-lost",
+      "local-batch-norm"};
   const diagnose::Run run(trace);
   for (const auto& detector : diagnose::detectors()) {
     const auto verdict = detector.verdict(run);

@@ -229,11 +229,11 @@ void Recorder::begin() {
   if (started_) return;
   find_model();
   if (!has_model_ && !sharded_) return;
+  started_ = true;
+  find_outside();
   probes_.start();
   if (const auto model = wrapped_.lock())
     if (auto modes = modes_of(*model); !modes.keys.empty()) writer_->record(std::move(modes));
-  started_ = true;
-  find_outside();
 }
 
 void Recorder::loss(const at::Tensor& per_sample, const at::Tensor&, const at::Tensor&) {

@@ -83,27 +83,63 @@ double largest_distance(const Replicas& replicas) {
   return largest;
 }
 
+const char* const kNoBuffers = "no rank's buffers were recorded at the start and after an update";
+
+// Running statistics of a model that no engine has wrapped: after updates alone. As lockstep_torch/beside.py calls them.
+OfRank statistics_of(const trace::ParticipantTrace& rank) {
+  OfRank steps;
+  for (const auto& at : rank.latest<trace::OutsideParameters>())
+    if (at.event->holder == "statistics of the model") steps[at.step] = &at.event->values;
+  return steps;
+}
+
+bool are_equal(const Replicas& replicas) {
+  return std::all_of(replicas.begin(), replicas.end(), [&](const auto* rank) {
+    return first_difference(*rank, *replicas.front()) < 0;
+  });
+}
+
+Finding moved_by_own_batches(const Run& run, std::int64_t step, int buffer,
+                             const Replicas& replicas) {
+  return {.severity = Severity::advice,
+          .ranks = run.numbers,
+          .step = step,
+          .evidence = "equal replicas have moved buffer " + std::to_string(buffer) +
+                      " each by its own batch: they are up to " +
+                      number(largest_distance(replicas)) + " (relative) apart"};
+}
+
+// Replicas may be averaged now and then, with their statistics: by the last ones that are equal.
+Verdict local_statistics(const Run& run, const ReplicasByStep& parameters) {
+  const auto statistics = of_all_ranks(run, statistics_of);
+  // Where an engine came later, they are of another model, such as a teacher.
+  if (statistics.empty() || !run.ranks.front()->all<trace::Engine>().empty())
+    return not_triggered(kNoBuffers);
+  for (auto at = statistics.rbegin(); at != statistics.rend(); ++at) {
+    const auto weights = parameters.find(at->first);
+    if (weights == parameters.end() || !are_equal(weights->second)) continue;
+    const auto& first = *at->second.front();
+    for (std::size_t b = 0; b < first.size(); ++b)
+      for (const auto* rank : at->second)
+        if (b < rank->size() && first_difference({(*rank)[b]}, {first[b]}) >= 0)
+          return found(moved_by_own_batches(run, at->first, static_cast<int>(b), at->second));
+    return clean();
+  }
+  return clean();
+}
+
 Verdict local_batch_norm(const Run& run) {
   const auto buffers = of_all_ranks(run, buffers_after_updates);
   const auto parameters = of_all_ranks(run, parameters_of);
+  if (buffers.empty()) return local_statistics(run, parameters);
   const auto start = buffers.find(-1);
-  if (start == buffers.end() || buffers.size() < 2)
-    return not_triggered("no rank's buffers were recorded at the start and after an update");
+  if (start == buffers.end() || buffers.size() < 2) return not_triggered(kNoBuffers);
   for (const auto& [step, replicas] : buffers) {
     const auto weights = parameters.find(step);
     if (step < 0 || weights == parameters.end()) continue;
-    const auto& first = *weights->second.front();
-    const bool equal =
-        std::all_of(weights->second.begin(), weights->second.end(),
-                    [&](const auto* rank) { return first_difference(*rank, first) < 0; });
     const int apart = first_apart(replicas, start->second);
-    if (!equal || apart < 0) continue;
-    return found({.severity = Severity::advice,
-                  .ranks = run.numbers,
-                  .step = step,
-                  .evidence = "equal replicas have moved buffer " + std::to_string(apart) +
-                              " each by its own batch: they are up to " +
-                              number(largest_distance(replicas)) + " (relative) apart"});
+    if (apart < 0 || !are_equal(weights->second)) continue;
+    return found(moved_by_own_batches(run, step, apart, replicas));
   }
   return clean();
 }
@@ -173,9 +209,11 @@ std::vector<Detector> batch_norm_detectors() {
       // Advice. Needs buffers and parameters at the start and after updates. Rule: the replicas are
       // equal after an update, and buffers that were equal at the start are not. Not fooled by
       // BatchNorm that is frozen, nor by statistics that are gathered over the ranks. Other buffers
-      // that each rank moves by itself look the same.
+      // that each rank moves by itself look the same. Of a Python model that no engine has wrapped the
+      // running statistics stand in `outside_parameters`: then by the last update after which the
+      // replicas are equal. Not fooled by replicas that are averaged with their statistics.
       {.slug = "local-batch-norm",
-       .needs = {"buffers", "parameters"},
+       .needs = {"parameters"},
        .participants = Participants::ranks,
        .detect = local_batch_norm},
       // Needs buffers at the start, and those that every rank's evaluation went by. Rule: they

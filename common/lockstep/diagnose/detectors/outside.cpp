@@ -1,4 +1,4 @@
-// Parameters that are no part of the recorded model.
+// Parameters that are no part of the recorded model, or are frozen in it.
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/gradients.h>
 
@@ -8,10 +8,31 @@
 namespace lockstep::diagnose {
 namespace {
 
-const char* const kOptimizers = "optimizers";
-
-// Of one holder, every rank's, by the update that they were recorded after; where all ranks have the same ones.
+// Of one holder, every rank's, by the update that they were recorded after (-1: before the first); where all ranks have
+// the same ones.
 using Steps = std::map<std::int64_t, std::vector<const trace::OutsideParameters*>>;
+
+// A holder is the class of a module that training calls, or one of these; more in lockstep_torch/beside.py.
+const std::string kOptimizers = "optimizers", kFrozen = "frozen parameters",
+                  kBuffers = "buffers of ", kKept = "kept ";
+const std::string kStatistics = "statistics of the model";  // local-batch-norm looks at them
+
+struct Holder {
+  std::string name;
+  bool optimizers = name == kOptimizers;
+  bool frozen = name == kFrozen;
+  bool buffers = name.rfind(kBuffers, 0) == 0;
+  bool kept = name.rfind(kKept, 0) == 0;
+
+  const char* kind() const { return buffers ? "buffer" : "parameter"; }
+  std::string words() const {
+    if (optimizers) return ", which an optimizer holds and the model does not,";
+    if (frozen) return " of the model, which is frozen,";
+    if (buffers) return " of " + name.substr(kBuffers.size());
+    if (kept) return " of " + name.substr(kKept.size()) + ", which training does not call,";
+    return " of " + name + ", which is no part of the model,";
+  }
+};
 
 std::map<std::string, Steps> by_holder(const Run& run) {
   std::map<std::string, Steps> holders;
@@ -22,11 +43,21 @@ std::map<std::string, Steps> by_holder(const Run& run) {
   for (auto& [holder, steps] : holders)
     std::erase_if(steps, [&](const auto& step) {
       const auto& ranks = step.second;
-      return step.first < 0 || ranks.size() < run.ranks.size() ||
+      return ranks.size() < run.ranks.size() ||
              std::any_of(ranks.begin(), ranks.end(),
                          [&](const auto* rank) { return rank->names != ranks.front()->names; });
     });
+  std::erase_if(holders, [](const auto& holder) { return holder.second.empty(); });
   return holders;
+}
+
+// On some rank, between the first and the last record.
+bool move(const Steps& steps) {
+  const auto& first = steps.begin()->second;
+  const auto& last = steps.rbegin()->second;
+  for (std::size_t r = 0; r < first.size(); ++r)
+    if (first_difference(first[r]->values, last[r]->values) >= 0) return true;
+  return false;
 }
 
 // Experts and tables that are shared out send their inputs to each other.
@@ -39,11 +70,10 @@ bool shares_out_a_model(const Run& run) {
   });
 }
 
-// The first step from which on one of the holder's parameters differs by rank, in every step that was recorded.
-std::optional<Finding> apart_for_good(const Run& run, const std::string& holder,
-                                      const Steps& steps) {
+// The first step from which on one of the holder's tensors differs by rank, in every step that was recorded.
+std::optional<Finding> apart_for_good(const Run& run, const Holder& holder, const Steps& steps) {
   std::optional<Finding> finding;
-  std::int64_t before = -1;
+  std::optional<std::int64_t> before;
   std::size_t recorded = 0;
   for (const auto& [step, ranks] : steps) {
     Replicas replicas;
@@ -57,20 +87,17 @@ std::optional<Finding> apart_for_good(const Run& run, const std::string& holder,
     }
     ++recorded;
     if (finding) continue;
-    const bool from_the_start = before < 0;
-    finding = Finding{
-        // A rank may train a part of its own beside the model.
-        .severity =
-            holder == kOptimizers && from_the_start ? Severity::advice : Severity::violation,
-        .ranks = odd_ones_out(run.numbers, groups.of),
-        .step = step,
-        .evidence = tensor_text("parameter", static_cast<std::size_t>(groups.tensor),
-                                ranks.front()->names) +
-                    (holder == kOptimizers ? ", which an optimizer holds and the model does not,"
-                                           : " of " + holder + ", which is no part of the model,") +
-                    " differs by rank; the ranks' values are up to " +
-                    number(spread_of(replicas).distance) + " (relative) apart",
-        .after = before};
+    // A rank may train a part of its own beside the model, keep an average for itself, or statistics of its batches.
+    const bool may_be_meant = (holder.optimizers && !before) || holder.kept || holder.buffers;
+    finding =
+        Finding{.severity = may_be_meant ? Severity::advice : Severity::violation,
+                .ranks = odd_ones_out(run.numbers, groups.of),
+                .step = std::max<std::int64_t>(step, 0),
+                .evidence = tensor_text(holder.kind(), static_cast<std::size_t>(groups.tensor),
+                                        ranks.front()->names) +
+                            holder.words() + " differs by rank; the ranks' values are up to " +
+                            number(spread_of(replicas).distance) + " (relative) apart",
+                .after = before.value_or(-1)};
   }
   if (recorded < 2) return std::nullopt;
   return finding;
@@ -80,12 +107,22 @@ Verdict outside_parameters_differ(const Run& run) {
   if (!train_one_model(run)) return not_triggered("no sign that these ranks train one model");
   if (shares_out_a_model(run))
     return not_triggered("the ranks send each other different things: they may share out a model");
+  std::map<std::string, Finding> found;  // by holder
+  for (const auto& [name, steps] : by_holder(run)) {
+    // A copy that nobody moves is of no use.
+    if (name == kStatistics || (Holder{name}.kept && !move(steps))) continue;
+    if (auto finding = apart_for_good(run, Holder{name}, steps))
+      found.emplace(name, std::move(*finding));
+  }
   Verdict verdict = clean();
-  for (const auto& [holder, steps] : by_holder(run))
-    if (auto finding = apart_for_good(run, holder, steps)) {
-      verdict.state = State::found;
-      verdict.findings.push_back(std::move(*finding));
-    }
+  for (auto& [name, finding] : found) {
+    // Of a module that is named itself: training may begin to call late what it kept.
+    const Holder holder{name};
+    if (holder.buffers && found.count(name.substr(kBuffers.size())) > 0) continue;
+    if (holder.kept && found.count(name.substr(kKept.size())) > 0) continue;
+    verdict.state = State::found;
+    verdict.findings.push_back(std::move(finding));
+  }
   return verdict;
 }
 
@@ -94,13 +131,16 @@ Verdict outside_parameters_differ(const Run& run) {
 std::vector<Detector> outside_detectors() {
   return {
       // Needs `outside_parameters` of all ranks, under the same names. Rule: from some step on one differs by rank in
-      // all that were recorded, and those are two at least. Advice: an optimizer's that were never equal. Not fooled by
-      // an average that one rank alone keeps. not_triggered where ranks send each other different things (all-to-all).
+      // all that were recorded, and those are two at least. Advice: an optimizer's that were never seen equal, buffers,
+      // and a module's that training does not call, such as an average, if they move. Not fooled by an average that one
+      // rank alone keeps, nor by a copy that stays as it is. not_triggered where ranks send each other different things
+      // (all-to-all).
       {.slug = "outside-parameters-differ",
        .needs = {"outside_parameters"},
        .participants = Participants::ranks,
-       .generic = "parameters that the gradient engine does not hold, and that the training uses, "
-                  "differ between ranks",
+       .generic =
+           "parameters that the gradient engine does not reduce, and that the training uses or "
+           "keeps, differ between ranks",
        .detect = outside_parameters_differ},
   };
 }

@@ -3,7 +3,11 @@
 #include <lockstep/diagnose/differences.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
 #include <set>
+#include <string>
 
 namespace lockstep::diagnose {
 namespace {
@@ -20,6 +24,8 @@ Settings settings_of(const trace::ParticipantTrace& rank, const std::string& of)
       if (at.event->of == of) settings.emplace(at.event->keys[i], at.event->values[i]);
   return settings;
 }
+
+constexpr double kSameConstant = 1e-4;  // relative
 
 const std::string kOfLoader = " of the loader of ";
 
@@ -45,6 +51,31 @@ void take_for_one_loader(std::vector<Settings>& ranks) {
   }
 }
 
+std::optional<double> number_in(const std::string& text) {
+  std::size_t read = 0;
+  try {
+    const double value = std::stod(text, &read);
+    return read == text.size() ? std::optional(value) : std::nullopt;
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+// Numbers that a program holds: all whole ones may be counts of the rank's own data, and close ones are one number that
+// was rounded otherwise. Texts may be neither.
+bool may_be_a_ranks_own(const std::vector<std::string>& texts) {
+  bool whole = true;
+  double least = std::numeric_limits<double>::infinity(), greatest = -least;
+  for (const auto& text : texts) {
+    const auto value = number_in(text);
+    if (!value) return false;
+    whole = whole && *value == std::floor(*value);
+    least = std::min(least, *value);
+    greatest = std::max(greatest, *value);
+  }
+  return whole || greatest - least <= kSameConstant * std::max(std::abs(least), std::abs(greatest));
+}
+
 // All settings that differ, in one finding. A setting that a rank lacks is left alone: a sharded optimizer has other
 // groups on each rank.
 std::vector<Finding> settings_that_differ(const Run& run, const std::string& of,
@@ -60,6 +91,7 @@ std::vector<Finding> settings_that_differ(const Run& run, const std::string& of,
       if (const auto found = of_rank.find(key); found != of_rank.end())
         values.push_back(found->second);
     if (values.size() < settings.size()) continue;
+    if (of == "constants" && may_be_a_ranks_own(values)) continue;
     const auto one = differs(run, key, values, 0);
     if (!one) continue;
     evidence.push_back(one->evidence);
@@ -77,7 +109,8 @@ std::vector<Finding> configuration(const Run& run) {
   auto findings = settings_that_differ(run, "model");
   for (const auto& [of, severity] : {std::pair{"engine", Severity::violation},
                                      {"loader", Severity::advice},
-                                     {"program", Severity::advice}})
+                                     {"program", Severity::advice},
+                                     {"constants", Severity::advice}})
     for (auto& finding : settings_that_differ(run, of, severity))
       findings.push_back(std::move(finding));
   return findings;
@@ -92,13 +125,14 @@ std::vector<Finding> optimizers(const Run& run) {
 std::vector<Detector> setup_detectors() {
   return {
       // Rule: a setting of a submodule or of the gradient engine that all of them have differs, such
-      // as a dropout's p. Advice: one of a train loader, a version, or a variable of the environment.
+      // as a dropout's p. Advice: one of a train loader, a version, a variable of the environment, or a number that the
+      // program holds and does not change. Not fooled by such numbers that are whole on all ranks, as counts are.
       {.slug = "configuration-differs",
        .needs = {"configuration"},
        .participants = Participants::ranks,
        .generic = "ranks that train one model have another setting of one of its modules, such as "
                   "a dropout's p, or of its gradient engine (a violation), another batch size, "
-                  "version, script or variable (advice)",
+                  "version, script, variable or number of the program's own (advice)",
        .detect = [](const Run& run) { return among_replicas(run, configuration); }},
       // The same of an optimizer's parameter group: its type, or an option such as the weight
       // decay. Not fooled by ranks that have groups of their own.

@@ -1,0 +1,133 @@
+"""What ranks that train one model should have alike beside its trained parameters: modules that the program calls or
+keeps, such as a teacher or averaged weights, and what is frozen in the model.
+
+Each is told to the recorder once, which records it after updates. The detector goes by the holder's name
+(common/lockstep/diagnose/detectors/outside.cpp): the class of a module that training calls; "kept CLASS" of one that it
+does not call; "frozen parameters" of the model; "buffers of CLASS" or "buffers of the model". The running statistics of
+a model that nobody wrapped are "statistics of the model" (batch_norm.cpp).
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from lockstep_torch import evaluating, parallel, states
+from lockstep_torch.recording import Recording, listens
+
+LOOKS = (0, 2)  # updates since the model was wrapped, before which is looked; what is made later is not seen
+MOST = 1 << 28  # numbers that are frozen or buffers, all together
+
+
+def modules_outside() -> list[torch.nn.Module]:
+    """Those that are part of no other. A compiled one is called by its own rules, so then there are none."""
+    # By its type: to ask an object for its class may run code of its own.
+    found = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
+    compiler = sys.modules.get("torch._dynamo.eval_frame")  # once somebody compiles
+    if compiler and any(isinstance(each, compiler.OptimizedModule) for each in found):
+        return []
+    parts = {id(part) for module in found for part in module.children()}
+    return [module for module in found if id(module) not in parts and not isinstance(module, DistributedDataParallel)]
+
+
+def are_trained(parameters: list[torch.nn.Parameter], held: set[int]) -> bool:
+    """By an optimizer that is still there: another one may have made the module what it is."""
+    return any(parameter.requires_grad and id(parameter) in held for parameter in parameters)
+
+
+@listens("modules beside the model")
+def look(here: Recording) -> None:
+    """A module that trains is the model, where nobody has wrapped it, and tells what it is given. Another one, such as
+    a target network, is gone by as soon as it is called; or where two updates did without it, as it is kept."""
+    since = here.rank.step() - here.wrapped_at
+    if here.sharded or since not in LOOKS:
+        return
+    held = {id(parameter) for optimizer in here.made for parameter in states.parameters_of(optimizer)}
+    models, uncalled = list(here.models), []
+    for module in modules_outside():
+        parameters = list(module.parameters())
+        if not parameters or any(map(parallel.is_part, parameters)):
+            continue
+        trains = are_trained(parameters, held)
+        if trains and not here.wrapped:
+            models.append(module)
+        if module in here.beside:
+            uncalled += [module] if here.beside[module] is not None and not trains else []
+        elif not trains:
+            here.beside[module] = module.register_forward_pre_hook(is_called)
+        elif not here.wrapped:
+            here.beside[module] = module.register_forward_pre_hook(is_fed, with_kwargs=True)
+    if len(models) == 1 or here.wrapped:  # else in an order that is not known
+        of_models(here, models)
+    if since == LOOKS[-1]:
+        are_kept(here, uncalled)
+
+
+def tell(here: Recording, holder: str, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+    """The tensor itself, by which the recorder knows what it was told before."""
+    for name, tensor in tensors:
+        if not parallel.is_part(tensor):
+            here.rank.outside(holder, name, tensor)
+
+
+def are_kept(here: Recording, modules: list[torch.nn.Module]) -> None:
+    """Two of a class cannot be told from each other."""
+    number = Counter(type(module) for module in modules)
+    for module in modules:
+        if number[type(module)] == 1:
+            tell(here, f"kept {type(module).__name__}", module.named_parameters())
+
+
+def own_statistics(module: torch.nn.Module) -> set[str]:
+    """Running means and what belongs to them, which each rank may keep for itself."""
+    return {f"{of}.{name}" if of else name for of, part in module.named_modules() if hasattr(part, "running_mean")
+            for name, _ in part.named_buffers(recurse=False)}
+
+
+def of_models(here: Recording, models: list[torch.nn.Module]) -> None:
+    """Of buffers those that DistributedDataParallel does not keep alike."""
+    left = MOST
+    for module in models:
+        frozen = [(name, one) for name, one in module.named_parameters() if not one.requires_grad]
+        ignored = getattr(module, "_ddp_params_and_buffers_to_ignore", ())
+        of_norms = own_statistics(module)
+        wanted = [(name, one) for name, one in module.named_buffers() if module not in here.models or name in ignored]
+        buffers = [(name, one) for name, one in wanted if name not in of_norms]
+        statistics = [(name, one) for name, one in wanted if name in of_norms and module not in here.models]
+        for holder, tensors in (("frozen parameters", frozen), ("buffers of the model", buffers),
+                                ("statistics of the model", statistics)):
+            for name, tensor in tensors:
+                left -= tensor.numel()
+                if left >= 0:
+                    tell(here, holder, [(name, tensor)])
+
+
+@listens("modules beside the model")
+def is_called(here: Recording, module: Any, _inputs: Any) -> None:
+    if not here.only_looks:
+        here.beside[module].remove()
+        here.beside[module] = None
+        tell(here, type(module).__name__, module.named_parameters())
+        tell(here, f"buffers of {type(module).__name__}", module.named_buffers())
+
+
+@listens("what the model is given")
+def is_fed(here: Recording, module: Any, inputs: Any, named: dict[str, Any]) -> None:
+    if module.training and torch.is_grad_enabled():
+        here.rank.inputs(parallel.whole_tensors([*inputs, *named.values()]))
+    evaluating.looks(inputs, named)
+
+
+def look_again(here: Recording) -> None:
+    """The model is wrapped now: what trained before, such as a teacher, may be beside it from here on."""
+    here.wrapped_at = max(here.rank.step(), 0)
+    for hook in here.beside.values():
+        if hook is not None:
+            hook.remove()
+    here.beside.clear()

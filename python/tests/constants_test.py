@@ -1,0 +1,161 @@
+"""Which numbers of a program are compared between ranks: those that it holds and does not change.
+
+usage: python3 constants_test.py PACKAGE      the folder that holds lockstep_torch, for PYTHONPATH
+"""
+
+import argparse
+import collections
+import sys
+import time
+import types
+import unittest
+
+import package
+
+sys.path.insert(0, str(package.FOLDER))
+
+import torch
+
+from lockstep_torch import constants
+
+DECAY = 0.97
+
+
+class Settings:
+    dropout = 0.15
+
+    def __init__(self):
+        self.options = argparse.Namespace(alpha=0.3, seed=0.5)
+
+
+class Touchy:
+    """Says so where its code is called."""
+
+    touched = 0
+
+    def __init__(self):
+        self.weight = 0.9
+
+    @property
+    def rate(self):
+        Touchy.touched += 1
+        return 0.1
+
+    def __getattr__(self, name):
+        Touchy.touched += 1
+        raise AttributeError(name)
+
+
+def texts():
+    """Of the function that calls it: by name."""
+    of = f" in {sys._getframe(1).f_code.co_name}()"
+    return {name.removesuffix(of): text for name, text in constants.Look().found.items() if name.endswith(of)}
+
+
+class Recorder:
+    """Stands in for the recording."""
+
+    def __init__(self):
+        self.rank, self.constants, self.wrapped_at, self.told = self, None, 0, []
+        self.steps = 0
+
+    def step(self):
+        return self.steps
+
+    def configuration(self, of, told):
+        self.told.append((of, told))
+
+
+class Constants(unittest.TestCase):
+    def test_floats_rows_of_them_and_what_stands_in_containers_are_found(self):
+        weight, means, light = 0.7, [0.25, 0.5], torch.tensor(3.5)
+        scales = torch.tensor([[0.5], [0.125]])
+        settings, plain = Settings(), types.SimpleNamespace(gamma=0.2, more={"beta": 0.1})
+        self.assertEqual(texts(), {
+            "weight": "0.7", "means[0]": "0.25", "means[1]": "0.5", "light": "3.5", "scales[0]": "0.5",
+            "scales[1]": "0.125", "settings.options.alpha": "0.3", "plain.gamma": "0.2", "plain.more.beta": "0.1"})
+        self.assertEqual(constants.Look().found["DECAY"], "0.97")
+        self.assertEqual(constants.Look().found["Settings.dropout"], "0.15")
+        del weight, means, light, scales, settings, plain
+
+    def test_a_table_that_numbers_its_keys_is_known_by_rows_that_another_rank_would_choose_too(self):
+        catalogue = {f"item {number}": number for number in range(40)}
+        mine = texts()
+        self.assertEqual(len(mine), constants.SHOWN)
+        self.assertTrue(all(text.startswith("row ") for text in mine.values()))
+        catalogue = {f"item {number}": (number + 1) % 40 for number in range(40)}
+        other = texts()
+        self.assertEqual(set(other), set(mine))
+        self.assertTrue(all(other[name] != mine[name] for name in mine))
+        del catalogue
+
+    def test_what_is_no_table_that_numbers_keys_is_none(self):
+        shares = [{f"item {number}": 3 * number for number in range(20)}, {number: number + 5 for number in range(20)}]
+        few = {"a": 0, "b": 1}
+        self.assertEqual(texts(), {})
+        del shares, few
+
+    def test_what_is_a_rank_s_own_or_measured_or_trained_is_left_out(self):
+        own_weight, my_scale, rankWeight, val_loss, best = 0.1, 0.2, 0.3, 0.4, 0.5
+        started_at, moment, tick = time.time(), time.time() - 60, time.perf_counter()
+        trained, gradient_of, whole = torch.ones(2, requires_grad=True), torch.nn.Parameter(torch.ones(1)), 3
+        large, table, text = torch.full((65,), 0.5), torch.full((3, 3), 0.5), "0.5"
+        nothing, many = float("nan"), [0.5] * 65
+        self.assertEqual(texts(), {})
+        del own_weight, my_scale, rankWeight, val_loss, best, started_at, moment, tick, trained, gradient_of, whole
+        del large, table, text, nothing, many
+
+    def test_no_code_of_the_program_is_called(self):
+        touchy, counted = Touchy(), collections.Counter("aab")
+        Touchy.touched = 0
+        self.assertEqual(texts(), {"touchy.weight": "0.9"})
+        self.assertEqual(Touchy.touched, 0)
+        del touchy, counted
+
+    def test_a_function_that_asks_for_its_locals_is_let_alone(self):
+        weight = 0.7
+        mine = locals()
+        later = 0.8
+        self.assertEqual(texts(), {})
+        self.assertNotIn("later", mine)
+        del weight, later
+
+    def test_nothing_is_kept_alive(self):
+        class Large:
+            alive = 0
+
+            def __init__(self):
+                Large.alive += 1
+
+            def __del__(self):
+                Large.alive -= 1
+        large = Large()
+        constants.Look()
+        self.assertEqual(Large.alive, 1)
+        del large
+        self.assertEqual(Large.alive, 0)
+
+    def test_only_so_much_is_looked_at(self):
+        rows = [types.SimpleNamespace(**{f"a{number}": 0.5 for number in range(100)}) for _ in range(100)]
+        holder = types.SimpleNamespace(**{f"row{number}": row for number, row in enumerate(rows)})
+        look = constants.Look()
+        self.assertEqual(look.left, 0)
+        self.assertLessEqual(len(look.found), constants.MOST)
+        del holder
+
+    def test_what_changes_between_the_first_and_the_third_update_is_not_told(self):
+        here, steady, moving = Recorder(), 0.7, 0.1
+        look = constants.look.__wrapped__
+        for here.steps in (0, 0, 1, 2, 2, 3):  # two optimizers step in some
+            moving += 0.05
+            look(here)
+        (of, told), = here.told
+        name = " in test_what_changes_between_the_first_and_the_third_update_is_not_told()"
+        self.assertEqual(of, "constants")
+        self.assertEqual(told["steady" + name], "0.7")
+        self.assertNotIn("moving" + name, told)
+        del steady
+
+
+if __name__ == "__main__":
+    unittest.main()
