@@ -29,7 +29,8 @@ OWN_STATISTICS = {"local-batch-norm": "its BatchNorm sees the batch of one rank 
 SAME_DROPOUT = {"same-random-draws": "all ranks begin with one seed, and drop out alike, which may be what is meant"}
 ADVICE = {"ema": OWN_STATISTICS, "imagenet": OWN_STATISTICS, "lightning_trainer": {**OWN_STATISTICS, **SAME_DROPOUT},
           **dict.fromkeys(("accelerate_loop", "data_and_pipeline", "dist_tuto", "distillation", "early_stopping",
-                           "mingpt", "mnist"), SAME_DROPOUT),
+                           "mnist"), SAME_DROPOUT),
+          "mingpt": {**SAME_DROPOUT, "evaluation-not-reduced": "each rank has the loss of its own part of the test"},
           "powersgd": {"gradient-not-the-mean": "a gradient of rank 1 is far from the mean, as the program chose"}}
 
 
