@@ -81,7 +81,8 @@ def main():
     for turn in range(ROUNDS):
         carts, pushes, chances, returns, reward = play(actor.module, critic.module, start(seeds, level), dice)
         level += mean_of_job(reward, world) > -0.12
-        for done in range(PASSES):
+        passes.append(0)
+        for _ in range(PASSES):
             apart = []
             for chosen in torch.randperm(len(carts), generator=dice).split(BATCH):
                 actor_optimizer.zero_grad()
@@ -102,6 +103,7 @@ def main():
                 critic_optimizer.step()
                 apart.append((ratio - 1 - log_ratio).detach().mean())
                 losses.append(critic_loss.item())
+            passes[-1] += 1
             far = mean_of_job(torch.stack(apart).mean(), world).item()
             for group in actor_optimizer.param_groups:
                 group["lr"] = min(6e-3, max(1e-3, group["lr"] * (0.8 if far > FAR / 2 else 1.1)))
@@ -109,10 +111,9 @@ def main():
                 break
         seen.append(numbers)
         levels.append(level.item())
-        passes.append(done + 1)
         rates.append(actor_optimizer.param_groups[0]["lr"])
         if rank == 0:
-            print(f"round {turn}: reward {reward.item():.3f}, level {level.item():.0f}, {done + 1} passes")
+            print(f"round {turn}: reward {reward.item():.3f}, level {level.item():.0f}, {passes[-1]} passes")
     carts, held_out = start([torch.Generator().manual_seed(one) for one in range(64)], 2), 0.0
     with torch.no_grad():
         for _ in range(HORIZON):
