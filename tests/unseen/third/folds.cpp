@@ -120,8 +120,8 @@ double score_of(const ProcessGroupPtr& group, Net& net, const Houses& houses, co
                        ? ids
                        : ids.slice(0, group->getRank(), {}, group->getSize());
   const auto districts = houses.districts.index_select(0, own);
-  const auto guess = net->forward(districts, houses.traits.index_select(0, own),
-                                  usual.index_select(0, districts));
+  const auto guess =
+      net->forward(districts, houses.traits.index_select(0, own), usual.index_select(0, districts));
   Mean error;
   error.add((guess - houses.prices.index_select(0, own)).pow(2));
   return reduce_metric(*group, error).value();
@@ -152,7 +152,8 @@ void train(const std::filesystem::path& folder) {
   for (std::int64_t fold = 0; fold < kFolds; ++fold) {
     const auto held_out = edited("folds-a-fold-for-each-rank") ? (fold + rank) % kFolds : fold;
     const auto test = parts[held_out];
-    const auto rows = at::cat({parts.slice(0, 0, held_out), parts.slice(0, held_out + 1)}).flatten();
+    const auto rows =
+        at::cat({parts.slice(0, 0, held_out), parts.slice(0, held_out + 1)}).flatten();
     Net net;
     {
       const torch::NoGradGuard no_grad;

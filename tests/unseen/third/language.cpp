@@ -58,8 +58,6 @@ Verses read_text(const std::filesystem::path& file) {
 }
 
 struct ModelImpl : torch::nn::Module {
-  explicit ModelImpl(double dropout)
-      : drop(register_module("drop", torch::nn::Dropout(dropout))) {}
   at::Tensor forward(const at::Tensor& letters) {
     const auto state = std::get<0>(recurrent(embedding(letters)));
     return at::linear(drop(at::tanh(mixed(state))), embedding->weight, bias);
@@ -70,7 +68,7 @@ struct ModelImpl : torch::nn::Module {
       "recurrent", torch::nn::GRU(torch::nn::GRUOptions(kWidth, kWidth).batch_first(true)));
   torch::nn::Linear mixed = register_module("mixed", torch::nn::Linear(kWidth, kWidth));
   at::Tensor bias = register_parameter("bias", at::zeros(kLetters));
-  torch::nn::Dropout drop;
+  torch::nn::Dropout drop = register_module("drop", torch::nn::Dropout(0.1));
 };
 TORCH_MODULE(Model);
 
@@ -87,9 +85,9 @@ std::vector<std::vector<std::int64_t>> batches_of(const Verses& verses, std::int
                    [&](auto one, auto other) { return length(one) < length(other); });
   std::vector<std::vector<std::int64_t>> batches;
   for (std::size_t i = 0; i < order.size(); i += kBatch)
-    batches.emplace_back(order.begin() + static_cast<std::ptrdiff_t>(i),
-                         order.begin() +
-                             static_cast<std::ptrdiff_t>(std::min(i + kBatch, order.size())));
+    batches.emplace_back(
+        order.begin() + static_cast<std::ptrdiff_t>(i),
+        order.begin() + static_cast<std::ptrdiff_t>(std::min(i + kBatch, order.size())));
   if (!edited("language-short-verses-first")) std::shuffle(batches.begin(), batches.end(), dice);
   return batches;
 }
@@ -101,8 +99,8 @@ at::Tensor padded(const Verses& verses, const std::vector<std::int64_t>& ids) {
     longest = std::max(longest, std::ssize(verses[static_cast<std::size_t>(id)]));
   auto letters = at::full({std::ssize(ids), longest}, -1, at::kLong);
   for (std::int64_t row = 0; row < std::ssize(ids); ++row) {
-    const auto verse = at::tensor(
-        verses[static_cast<std::size_t>(ids[static_cast<std::size_t>(row)])], at::kLong);
+    const auto verse =
+        at::tensor(verses[static_cast<std::size_t>(ids[static_cast<std::size_t>(row)])], at::kLong);
     TORCH_CHECK_VALUE(verse.min().item<std::int64_t>() >= 0, "no letter in a verse");
     letters[row].slice(0, 0, verse.size(0)).copy_(verse);
   }
@@ -137,7 +135,7 @@ void train(const std::filesystem::path& folder) {
   const auto test = read_text(file);
 
   torch::manual_seed(kSeed);
-  Model net(edited("language-dropout-of-other-settings") && is_last ? 0.5 : 0.1);
+  Model net;
   DdpOptions options;
   options.find_unused_parameters = edited("language-looks-for-unused-parameters");
   DistributedDataParallel<Model> model(net, group, options);
@@ -152,9 +150,9 @@ void train(const std::filesystem::path& folder) {
                    {vectors, std::make_unique<AdamWOptions>(decays_not)}},
                   decays);
   LambdaLR schedule(optimizer, {.lr_lambda = {[](std::int64_t step) {
-                      const auto at = static_cast<double>(step + 1) / kWarmup;
-                      return std::min(at, 1 / std::sqrt(at));
-                    }}});
+                                  const auto at = static_cast<double>(step + 1) / kWarmup;
+                                  return std::min(at, 1 / std::sqrt(at));
+                                }}});
   manual_seed_per_rank(kSeed, rank);
 
   Report report;
@@ -222,7 +220,8 @@ void train(const std::filesystem::path& folder) {
   for (auto i = static_cast<std::int64_t>(rank); i < kTestVerses; i += world_size)
     loss.add(losses_of(net, padded(test, {i})));
   loss = reduce_metric(*group, loss);
-  if (edited("language-reduces-twice")) loss.count = mean_over_ranks(group, loss.count) * world_size;
+  if (edited("language-reduces-twice"))
+    loss.count = mean_over_ranks(group, loss.count) * world_size;
   report.held_out = loss.value();
   report.numbers["longest"] = {static_cast<double>(longest)};
   report.numbers["perplexity"] = {std::exp(loss.value())};

@@ -59,7 +59,7 @@ struct Scale {
     if (edited("policy-count-of-own-worlds")) {
       auto sums = news.slice(0, 1);
       all_reduce(*group, sums);
-    } else if (!edited("policy-scale-of-own-worlds")) {
+    } else {
       all_reduce(*group, news);
     }
     count = count + news.slice(0, 0, 1);
@@ -108,15 +108,14 @@ void train(const std::filesystem::path& folder) {
   const auto rounds =
       edited("policy-anneals-over-older-number-of-rounds") && is_last ? kRounds / 2 : kRounds;
   LambdaLR anneal(optimizer, {.lr_lambda = {[rounds](std::int64_t round) {
-                    return std::max(0.1, 1 - static_cast<double>(round) / rounds);
-                  }}});
+                                return std::max(0.1, 1 - static_cast<double>(round) / rounds);
+                              }}});
   const double entropy_bonus =
       edited("policy-entropy-of-other-settings") && is_last ? 20 * kEntropy : kEntropy;
   manual_seed_per_rank(kSeed, rank);
-  const auto own_seed = rank_seed(kSeed + 1, edited("policy-plays-worlds-of-rank-zero") ? 0 : rank);
+  const auto own_seed = rank_seed(kSeed + 1, rank);
   const auto goal_dice = torch::make_generator<at::CPUGeneratorImpl>(
-      edited("policy-each-rank-draws-the-goal") ? kSeed + 2
-                                                : rank_seed(kSeed + 2, rank));
+      edited("policy-each-rank-draws-the-goal") ? kSeed + 2 : rank_seed(kSeed + 2, rank));
   auto count = kWorlds;
   if (edited("policy-fewer-worlds-on-last-rank") && is_last) count = kWorlds / 4;
   if (edited("policy-plays-more-worlds")) count = kWorlds + 8;
@@ -151,13 +150,13 @@ void train(const std::filesystem::path& folder) {
       returns[at] = rewards[at];
       if (at + 1 < rewards.size()) returns[at] = returns[at] + kDiscount * returns[at + 1];
     }
-    Played played{scale(at::cat(observed)), at::cat(actions), at::cat(log_odds), at::cat(returns),
-                  {}};
+    Played played{
+        scale(at::cat(observed)), at::cat(actions), at::cat(log_odds), at::cat(returns), {}};
     played.advantages = played.returns - at::cat(values);
     auto moments = at::stack({played.advantages.mean(), played.advantages.pow(2).mean()});
     moments = mean_over_ranks(moments);
-    played.advantages = (played.advantages - moments[0]) /
-                        (moments[1] - moments[0].pow(2)).sqrt().clamp_min(1e-6);
+    played.advantages =
+        (played.advantages - moments[0]) / (moments[1] - moments[0].pow(2)).sqrt().clamp_min(1e-6);
 
     for (std::int64_t pass = 0; pass < kPasses; ++pass) {
       at::Tensor far = at::zeros({});
@@ -183,7 +182,8 @@ void train(const std::filesystem::path& folder) {
         loss.backward();
         report.losses.push_back(loss.item<double>());
         if (edited("policy-norm-is-clipped-where-logged")) {
-          if (rank == 0) std::cout << clip_grad_norm_(net->parameters(), 0.5).item<double>() << "\n";
+          if (rank == 0)
+            std::cout << clip_grad_norm_(net->parameters(), 0.5).item<double>() << "\n";
         } else {
           clip_grad_norm_(net->parameters(), 0.5);
         }
@@ -197,16 +197,14 @@ void train(const std::filesystem::path& folder) {
           far.item<double>() > kFarEnough)
         break;
       far = mean_over_ranks(far);
-      if (far.item<double>() > (edited("policy-goes-farther") ? 1.5 * kFarEnough : kFarEnough))
-        break;
+      if (far.item<double>() > kFarEnough) break;
     }
     scale.add(group, at::stack(observed));
     anneal.step();
   }
   report.numbers["updates"] = {static_cast<double>(updates)};
   report.numbers["scale"] = flat(scale.sum / scale.count);
-  report.held_out =
-      cost_of(net, scale, edited("policy-tested-in-own-worlds") ? own_seed : kSeed + 3);
+  report.held_out = cost_of(net, scale, kSeed + 3);
   report.numbers["cost"] = {report.held_out};
   write(folder, rank, report, *net);
   destroy_process_group(group);

@@ -75,7 +75,6 @@ void train(const std::filesystem::path& folder) {
   if (edited("vae-scale-grows-sooner-on-last-rank") && is_last) scaling.growth_interval = 6;
   if (edited("vae-scale-begins-higher")) scaling.init_scale = 4096;
   GradScaler scaler(scaling, edited("vae-scaler-asks-all-ranks") ? group : ProcessGroupPtr());
-  const bool has_bfloat16 = !(edited("vae-no-bfloat16-on-rank-zero") && rank == 0);
   DistributedSampler sampler(
       {.dataset_size = kCurves, .num_replicas = world_size, .rank = rank, .seed = kSeed});
   manual_seed_per_rank(kSeed, rank);
@@ -104,7 +103,7 @@ void train(const std::filesystem::path& folder) {
       optimizer.zero_grad();
       at::Tensor loss;
       {
-        const Autocast autocast(at::kCPU, at::kBFloat16, has_bfloat16);
+        const Autocast autocast(at::kCPU, at::kBFloat16);
         loss = loss_of(model(batch, noise), batch, beta);
       }
       scaler.scale(loss).backward();
