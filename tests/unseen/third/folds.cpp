@@ -157,9 +157,10 @@ void train(const std::filesystem::path& folder) {
     Net net;
     {
       const torch::NoGradGuard no_grad;
-      const int root = edited("folds-begins-as-last-rank") ? world_size - 1 : 0;
+      const int roots = edited("folds-start-sent-by-each-rank") ? world_size : 1;
       if (!(edited("folds-start-sent-once") && fold > 0))
-        for (auto& parameter : net->parameters()) broadcast(*group, parameter, root);
+        for (int root = 0; root < roots; ++root)
+          for (auto& parameter : net->parameters()) broadcast(*group, parameter, root);
     }
     all.register_module("fold_" + std::to_string(fold), net.ptr());
     std::vector<at::Tensor> layers;
