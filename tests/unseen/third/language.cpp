@@ -189,7 +189,7 @@ void train(const std::filesystem::path& folder) {
         all_reduce(*group, logged);
         all_reduce(*group, count);
       } else if (edited("language-one-reduction-for-both")) {
-        auto both = at::stack({count, logged});
+        auto both = at::cat({count.view(1), logged.view(1)});
         all_reduce(*group, both);
         count = both[0];
         logged = both[1];
