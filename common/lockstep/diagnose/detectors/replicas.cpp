@@ -98,8 +98,11 @@ double parameter_elements(const Run& run, const Replicas& replicas) {
   return static_cast<double>(elements_of(*models.front().event));
 }
 
-// Operation and sizes of a collective.
-using Shape = std::pair<std::string, std::vector<std::int64_t>>;
+// Group, operation and sizes of a collective.
+using Shape = std::tuple<std::string, std::string, std::vector<std::int64_t>>;
+Shape shape_of(const trace::Collective& call) {
+  return {call.group, call.op, call.sizes};
+}
 
 // What ran between the gradients of an update and the parameters that were recorded after it, which differ by rank
 // all the same; or between those parameters and the next update, which found them as they were. Whatever that was for,
@@ -110,16 +113,18 @@ std::set<Shape> not_averaging(const Run& run) {
     if (step >= 0 && groups_of_equal(replicas).tensor >= 0) apart.insert(step);
   std::set<Shape> shapes;
   for (const auto* rank : run.ranks) {
-    std::vector<Shape> since;  // the gradients, or the parameters
+    std::vector<Shape> since;  // the gradients of an update that were recorded, or the parameters
+    std::int64_t gradients = -1;
     bool are_apart = false;
     for (const auto& event : rank->events) {
-      if (const auto* call = event.as<trace::Collective>())
-        since.emplace_back(call->op, call->sizes);
+      if (const auto* call = event.as<trace::Collective>()) since.push_back(shape_of(*call));
       const auto* before = event.as<trace::BeforeUpdate>();
       const bool updated = event.is<trace::Parameters>();
       if (updated) are_apart = apart.count(event.step) > 0;
-      if (are_apart && (updated || (before && !before->changed)))
+      const bool of_one_update = updated && gradients == event.step;
+      if (are_apart && (of_one_update || (before && !before->changed)))
         shapes.insert(since.begin(), since.end());
+      if (event.is<trace::ReducedGradients>()) gradients = event.step;
       if (updated || event.is<trace::ReducedGradients>()) since.clear();
     }
   }
@@ -135,7 +140,7 @@ bool may_be_averaged_unseen(const Run& run, const Difference& apart, double elem
     std::map<std::int64_t, double> by_step;
     double pieces = 0;
     for (const auto& at : rank->all<trace::Collective>()) {
-      if (at.step <= apart.step || others.count({at.event->op, at.event->sizes}) > 0) continue;
+      if (at.step <= apart.step || others.count(shape_of(*at.event)) > 0) continue;
       const auto moved = static_cast<double>(elements_of(*at.event));
       by_step[at.step] += moved;
       if (moved >= large) pieces += moved;
