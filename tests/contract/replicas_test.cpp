@@ -200,6 +200,18 @@ TEST_P(Replicas, ThatNothingBringsTogetherAgainAreApart) {
   expect_only(trace, "replicas-diverged", all_ranks(GetParam()), 2);
 }
 
+// The averaging is of an update whose parameters were recorded after further ones, and whose gradients were not.
+TEST_P(Replicas, AveragedLongBeforeTheyAreRecordedApartAreRight) {
+  auto trace = with_collectives(local_steps(GetParam()).run(), "allreduce", {9}, 3, 4);
+  for (auto& rank : trace.ranks)
+    std::erase_if(rank.events, [](const trace::Event& event) {
+      const bool values = event.is<trace::LocalGradients>() ||
+                          event.is<trace::ReducedGradients>() || event.is<trace::Parameters>();
+      return values && event.step > 2 && !(event.is<trace::Parameters>() && event.step == 11);
+    });
+  expect_nothing(trace);
+}
+
 TEST_P(Replicas, AveragedInLargePiecesAreRight) {
   auto trace = local_steps(GetParam()).run();
   for (auto [step, model] : each<trace::Model>(trace)) model.shapes = {{500}, {500}};
