@@ -1,7 +1,7 @@
 """Numbers that the program holds, and that ranks that train one model should hold alike: the weight of a loss, means to
 normalise by, the places of items in a table.
 
-They are looked at before the first and the third update: what the functions on the stack hold that are the program's
+They are looked at before the first, the third and the 25th update, and told then, or where the program ends: what the functions on the stack hold that are the program's
 own, their modules, and what these hold in dicts, namespaces, modules and objects of the program's own classes. What has
 changed meanwhile is no constant, and what is a rank's own by its name is left out, as are times. None of the program's
 code is called, and so much is looked at as MOST and MOST_ENTRIES say.
@@ -25,7 +25,7 @@ import torch
 from lockstep_torch import parallel, places
 from lockstep_torch.recording import Recording, listens
 
-LOOKS = (0, 2)  # updates since the model was wrapped, before which is looked
+LOOKS = (0, 2, 24)  # updates since the model was wrapped, before which is looked
 DEEP = 3        # a name of a function's, what stands in it, and what stands in that
 MOST = 4_000    # values that are looked at
 MOST_ENTRIES = 1 << 16  # of tables, all together
@@ -193,9 +193,25 @@ class Look:
 @listens("the program's constants")
 def look(here: Recording) -> None:
     since = here.rank.step() - here.wrapped_at
-    if since == LOOKS[0] and here.constants is None:
-        here.constants = Look().found
-    elif since == LOOKS[1] and here.constants:
-        before, here.constants = here.constants, {}
-        now = Look().found
-        here.configuration("constants", {name: text for name, text in before.items() if now.get(name) == text})
+    if since not in LOOKS or here.constants == {} or here.constants_at == since:
+        return
+    if here.constants is None and since > LOOKS[0]:
+        return
+    here.constants_at = since
+    now = Look().found
+    before = now if here.constants is None else here.constants
+    here.constants = {name: text for name, text in before.items() if now.get(name) == text}
+    if since == LOOKS[-1]:
+        tell(here)
+
+
+def tell(here: Recording) -> None:
+    found, here.constants = here.constants, {}
+    here.configuration("constants", found or {})
+
+
+@listens("the program's constants")
+def program_ends(here: Recording) -> None:
+    """Before it has made so many updates."""
+    if here.constants and here.constants_at == LOOKS[1]:
+        tell(here)

@@ -52,7 +52,8 @@ class Recording:
         self.schedules: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()  # that count their own steps
         self.schedules_made: Counter[str] = Counter()  # by class
         self.loaders: set[str] = set()  # whose settings were told
-        self.constants: dict[str, str] | None = None  # those of the first look; empty: told
+        self.constants: dict[str, str] | None = None  # so far; empty: told
+        self.constants_at = -1  # the update before which they were looked at last
         self.autocasts: set[str] | None = set()  # with gradients, before the first update; None: told
         self.made: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()  # optimizers, in order
         self.tells: set[str] = set()  # moments of which the program tells the training's state itself

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import inspect
@@ -101,7 +102,7 @@ def wrapped(here: Recording, _result: Any, engine: Any, *_arguments: Any, **_opt
     here.rank.wrapped(model_of(here, engine.module), "distributed_data_parallel")
     here.wrapped = True
     beside.look_again(here)
-    here.constants = None
+    here.constants, here.constants_at = None, -1
     engine_set_up(engine)
     evaluating.hook(here, engine.module)
 
@@ -353,6 +354,7 @@ def several_step(here: Recording, change: int) -> None:
 
 
 def install() -> None:
+    atexit.register(constants.program_ends)
     wrap(DistributedDataParallel, "__init__", wrapping, wrapped)
     wrap(DistributedDataParallel, "forward", forward_begins, forward_ended)
     wrap_no_sync()

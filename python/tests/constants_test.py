@@ -56,7 +56,7 @@ class Recorder:
     """Stands in for the recording."""
 
     def __init__(self):
-        self.rank, self.constants, self.wrapped_at, self.told = self, None, 0, []
+        self.rank, self.constants, self.constants_at, self.wrapped_at, self.told = self, None, -1, 0, []
         self.steps = 0
 
     def step(self):
@@ -143,18 +143,30 @@ class Constants(unittest.TestCase):
         self.assertLessEqual(len(look.found), constants.MOST)
         del holder
 
-    def test_what_changes_between_the_first_and_the_third_update_is_not_told(self):
-        here, steady, moving = Recorder(), 0.7, 0.1
-        look = constants.look.__wrapped__
-        for here.steps in (0, 0, 1, 2, 2, 3):  # two optimizers step in some
+    def train(self, here, updates):
+        steady, moving, of_a_round = 0.7, 0.1, 0.3
+        for here.steps in (0, 0, 1, 2, 2, 3, 24, 24)[:updates]:  # two optimizers step in some
             moving += 0.05
-            look(here)
-        (of, told), = here.told
-        name = " in test_what_changes_between_the_first_and_the_third_update_is_not_told()"
-        self.assertEqual(of, "constants")
-        self.assertEqual(told["steady" + name], "0.7")
-        self.assertNotIn("moving" + name, told)
+            of_a_round += 0.1 if here.steps == 24 else 0
+            constants.look.__wrapped__(here)
         del steady
+
+    def test_what_changes_before_the_25th_update_is_not_told(self):
+        here = Recorder()
+        self.train(here, 8)
+        (of, told), = here.told
+        self.assertEqual(of, "constants")
+        self.assertEqual(told["steady in train()"], "0.7")
+        self.assertTrue({"moving in train()", "of_a_round in train()"}.isdisjoint(told))
+
+    def test_a_program_that_ends_before_that_tells_what_did_not_change_until_the_third(self):
+        here = Recorder()
+        self.train(here, 5)
+        self.assertEqual(here.told, [])
+        constants.program_ends.__wrapped__(here)
+        (_, told), = here.told
+        self.assertIn("of_a_round in train()", told)
+        self.assertNotIn("moving in train()", told)
 
 
 if __name__ == "__main__":
