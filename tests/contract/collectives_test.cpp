@@ -122,8 +122,8 @@ trace::Trace leaves_the_loop(int world_size, const trace::Collective& other, int
 TEST_P(Collectives, OfARankThatHasLeftTheLoopAreNoOtherDtype) {
   auto figure = call(5, "0", "allreduce", -1, 2);
   figure.dtype = "float64";
-  expect_only(leaves_the_loop(GetParam(), figure), "rank-conditional-collective", {GetParam() - 1},
-              4);
+  expect_only(leaves_the_loop(GetParam(), figure), "rank-conditional-collective",
+              odd_one_out(GetParam(), GetParam() - 1), 4);
   figure.sizes = {64};
   expect_only(leaves_the_loop(GetParam(), figure), "dtype-mismatch",
               odd_one_out(GetParam(), GetParam() - 1), 4);
@@ -133,7 +133,7 @@ TEST_P(Collectives, OfRanksInDifferentUpdatesAreNoOtherDtype) {
   auto figure = call(5, "0", "allreduce", -1, 2);
   figure.dtype = "float64";
   expect_only(leaves_the_loop(GetParam(), figure, 2), "rank-conditional-collective",
-              {GetParam() - 1}, 4);
+              odd_one_out(GetParam(), GetParam() - 1), 4);
 }
 
 TEST_P(Collectives, OfAnotherModelAreExplainedByIt) {

@@ -143,38 +143,6 @@ bool are_of_other_phases(const std::vector<Call>& place) {
   });
 }
 
-// Of the calls of the place: those that no update before made, where others are what all made in each of the last three,
-// and the sizes differ too. Their ranks have left the loop that the others are still in.
-std::vector<int> out_of_the_loop(const Calls& calls, const std::vector<Call>& place) {
-  constexpr std::int64_t kUpdates = 3;
-  const auto step = std::min_element(place.begin(), place.end(), [](const auto& a, const auto& b) {
-                      return a.step < b.step;
-                    })->step;
-  if (step < kUpdates || !differ(place, [](const auto& call) { return call.sizes; })) return {};
-  std::map<Signature, std::set<std::int64_t>>
-      updates;  // of the last ones, those that made the call
-  const auto here =
-      calls.find({place.front().collective->group, place.front().collective->sequence});
-  for (auto at = here; at != calls.begin();) {
-    --at;
-    const auto& before = at->second.front();
-    if (before.collective->group != place.front().collective->group ||
-        before.step < step - kUpdates)
-      break;
-    if (before.step < step) updates[signature(*before.collective)].insert(before.step);
-  }
-  std::vector<int> ranks;
-  bool some_train = false;
-  for (const auto& call : place) {
-    const auto found = updates.find(signature(*call.collective));
-    if (found == updates.end())
-      ranks.push_back(call.rank);
-    else
-      some_train = some_train || found->second.size() == kUpdates;
-  }
-  return some_train ? ranks : std::vector<int>{};
-}
-
 std::optional<Difference> find_difference(const Run& run) {
   const auto& calls = calls_of(run);
   const auto mismatch = first_mismatch(calls);
@@ -184,13 +152,12 @@ std::optional<Difference> find_difference(const Run& run) {
   const auto sequels = sequels_of(calls, place);
   const auto field = field_that_differs(place);
   if (goes_on_alike(sequels)) return Difference{field, mismatch->odd, &place};
-  if (const auto left = out_of_the_loop(calls, place); !left.empty())
-    return Difference{Kind::conditional, left, &place};
   const bool other_operation = field == Kind::operation;
   if (is_permuted(sequels) || (other_operation && each_is_the_others_too(run, place)))
     return Difference{Kind::order, mismatch->odd, &place};
+  // Calls of other sizes are of other things, where the dtypes or the updates differ, too.
   const auto other_update = [&](const Call& call) { return call.step != place.front().step; };
-  if (std::any_of(place.begin(), place.end(), other_update) &&
+  if ((field == Kind::dtype || std::any_of(place.begin(), place.end(), other_update)) &&
       differ(place, [](const auto& call) { return call.sizes; }))
     return Difference{Kind::conditional, mismatch->odd, &place};
   const auto one_more = with_one_more(run, place);
@@ -292,16 +259,16 @@ std::vector<Detector> mismatches_detectors() {
                           "the ranks call the same collectives in another order, first");
            }},
       // Rule: some call one more: the others never call it, and their own call comes next, or came
-      // before; or none made it in the updates before, and all made in each what the others call. Also where some wait in a
-      // collective before which the others ended in order. One
-      // more call of the same operation with other sizes is a shape-mismatch, unless what follows
-      // was recorded, or the update before had an engine's reductions alone.
+      // before. Or the sizes differ, and the dtypes or the updates that ranks are in do, too: they
+      // are at different calls. Also where some wait in a collective before which the others ended
+      // in order. One more call of the same operation with other sizes is a shape-mismatch, unless
+      // what follows was recorded, or the update before had an engine's reductions alone.
       {.slug = "rank-conditional-collective",
        .needs = {"collective"},
        .complete = false,
        .stage = Stage::collectives,
        .detect = rank_conditional_collective},
-      // Rule: the operation is the same, and the dtypes differ.
+      // Rule: operation and sizes are the same, and the dtypes differ.
       {.slug = "dtype-mismatch",
        .needs = {"collective"},
        .complete = false,
