@@ -191,13 +191,22 @@ TEST_P(Randomness, NeedsNumbersOfEveryRank) {
   EXPECT_EQ(state(trace, "same-augmentation-everywhere"), State::not_triggered);
 }
 
-// A right job, of which each rank also records its generator's state after updates 0 to 3.
-trace::Trace drawing(int world_size, const std::function<std::string(int rank, int step)>& state) {
+// A right job, of which each rank also records its generator's state after updates 0 to 3, and after one of the attempt
+// before.
+trace::Trace drawing(int world_size, const std::function<std::string(int rank, int step)>& state,
+                     bool once_differed = true) {
+  const auto told = [](const std::string& text) {
+    return trace::Configuration{"randomness", {"cpu"}, {text}};
+  };
   auto trace = Job(world_size).run();
-  for (auto& rank : trace.ranks)
+  for (auto& rank : trace.ranks) {
+    auto before = empty_trace(1).ranks.front();
+    record(before, 7, told("of rank " + std::to_string(once_differed ? rank.participant.rank : 0)));
+    rank.events.insert(rank.events.begin(), before.events.begin(), before.events.end());
+    rank.last_attempt = before.events.size();
     for (int step = 0; step < 4; ++step)
-      record(rank, step,
-             trace::Configuration{"randomness", {"cpu"}, {state(rank.participant.rank, step)}});
+      record(rank, step, told(state(rank.participant.rank, step)));
+  }
   return trace;
 }
 
@@ -208,6 +217,11 @@ std::string of_the_step(int, int step) {
 TEST_P(Randomness, GeneratorsThatGoThroughTheSameStatesAreNamed) {
   expect_only(drawing(GetParam(), of_the_step), "same-random-draws", all_ranks(GetParam()), 1,
               diagnose::Severity::advice);
+}
+
+// One seed for all, and dropout: many programs do so.
+TEST_P(Randomness, GeneratorsThatWereAlikeFromTheStartAreRight) {
+  expect_nothing(drawing(GetParam(), of_the_step, false));
 }
 
 TEST_P(Randomness, GeneratorsOfEachRankOrThatNobodyDrawsFromAreRight) {

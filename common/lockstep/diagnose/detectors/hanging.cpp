@@ -280,7 +280,7 @@ std::vector<Detector> hanging_detectors() {
       // Rule: every rank ended with an exception, and none of these told of a collective that failed. Its text is not read.
       {.slug = "every-rank-raises",
        .needs = {"rank_end"},
-       .stage = Stage::failure,
+       .stage = Stage::stall,
        .generic = "every rank ends with an exception of its own",
        .detect = every_rank_raises},
       // Rule: stall.h; or, without one, ranks were left in operations with one peer.

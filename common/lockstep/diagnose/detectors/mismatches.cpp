@@ -204,9 +204,11 @@ Verdict one_more_at_the_end(const Run& run) {
     return !rank->end && std::none_of(groups.begin(), groups.end(),
                                       [](const auto& at) { return at.event->action == "leave"; });
   };
-  if (last.size() <= waiting.size() && std::any_of(last.begin(), last.end(), untold))
-    return clean();
-  return found({.ranks = waiting,
+  const bool by_most = last.size() > waiting.size();
+  if (!by_most && std::any_of(last.begin(), last.end(), untold)) return clean();
+  const auto has_word = [](const auto* rank) { return rank->end != nullptr; };
+  const bool known = by_most || std::all_of(last.begin(), last.end(), has_word);
+  return found({.ranks = known ? waiting : run.numbers,  // else either may be wrong
                 .step = place->step,
                 .sequence = place->sequence,
                 .evidence = ranks_text(waiting, "calls ", "call ") + place->operation + " number " +

@@ -240,6 +240,20 @@ std::vector<std::int64_t> drawn_alike(const std::vector<States>& ranks,
   return drawn;
 }
 
+// In an attempt before, or at another step, the ranks' generators were in other states than each other's: what they draw
+// was meant to differ.
+bool once_differed(const Run& run, const std::string& generator) {
+  std::set<std::vector<std::string>> different;
+  for (const auto* rank : run.ranks) {
+    std::vector<std::string> states;
+    for (const auto& at : rank->all<trace::Configuration>())
+      for (std::size_t i = 0; at.event->of == "randomness" && i < at.event->values.size(); ++i)
+        if (at.event->keys[i] == generator) states.push_back(at.event->values[i]);
+    different.insert(std::move(states));
+  }
+  return different.size() > 1;
+}
+
 std::vector<Finding> same_draws(const Run& run) {
   constexpr std::size_t kSteps = 3;
   std::vector<States> ranks;
@@ -249,15 +263,17 @@ std::vector<Finding> same_draws(const Run& run) {
     for (const auto& [generator, state] : states) generators.insert(generator);
   for (const auto& generator : generators) {
     const auto steps = drawn_alike(ranks, generator, pass_steps(*run.ranks.front()));
-    if (steps.size() < kSteps) continue;
-    return {{.severity = Severity::advice,
-             .ranks = run.numbers,
-             .step = steps.front(),
-             .evidence = "the generators of all ranks (" + generator +
-                         ") are in the same state after each of " +
-                         plural(static_cast<std::int64_t>(steps.size()), "update") +
-                         " that were looked at, and in another one each time: for other data the "
-                         "ranks draw the same random numbers, such as dropout or noise"}};
+    if (steps.size() < kSteps || !once_differed(run, generator)) continue;
+    return {
+        {.severity = Severity::advice,
+         .ranks = run.numbers,
+         .step = steps.front(),
+         .evidence = "the generators of all ranks (" + generator +
+                     ") are in the same state after each of " +
+                     plural(static_cast<std::int64_t>(steps.size()), "update") +
+                     " that were looked at, and in another one each time; before that they "
+                     "differed: for other data the ranks now draw the same random numbers, such "
+                     "as dropout or noise"}};
   }
   return {};
 }
@@ -295,7 +311,7 @@ std::vector<Detector> randomness_detectors() {
        .detect = worker_streams_copied},
       // Advice. Needs `configuration` of randomness on every rank, of four updates in a row, and both gradients. Rule:
       // after each update the state of a generator is the same on all ranks and another one than after the update
-      // before, while the ranks' gradients differ. Not fooled by equal seeds of generators that nothing is drawn from
+      // before, while the ranks' gradients differ; and once, as before a restart, the states differed by rank. Not fooled by equal seeds of generators that nothing is drawn from
       // in a step, by what a sampler draws for a pass, nor by ranks that train on the same data.
       {.slug = "same-random-draws",
        .needs = {"configuration", "local_gradients", "reduced_gradients"},
