@@ -222,6 +222,7 @@ std::vector<Detector> batch_norm_detectors() {
       {.slug = "buffers-not-synced",
        .needs = {"buffers", "forward"},
        .participants = Participants::ranks,
+       .accounts_for = {"evaluation-not-reduced"},
        .detect = buffers_not_synced},
       // Rule: the last forward before an update ran in training mode on some ranks and in
       // evaluation mode on others. Not fooled by one rank that evaluates between updates, nor by

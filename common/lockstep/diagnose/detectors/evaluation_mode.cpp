@@ -180,6 +180,7 @@ std::vector<Detector> evaluation_mode_detectors() {
        .needs = {"configuration", "buffers", "forward", "pass_begin", "samples", "metric"},
        .participants = Participants::ranks,
        .fewest = 1,
+       .accounts_for = {"evaluation-not-reduced"},
        .detect = evaluation_in_train_mode},
   };
 }
