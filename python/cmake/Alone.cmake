@@ -37,7 +37,8 @@ set(_torch_free base/clock.cpp base/environment.cpp base/error.cpp base/file.cpp
   record/writer_in.cpp)
 set(_with_torch observe/observer.cpp record/backward_hook.cpp record/configuration.cpp record/content.cpp
   record/decorated_backend.cpp record/failed_collective.cpp record/observed_backend.cpp record/observed_work.cpp
-  record/held_parameters.cpp record/placement.cpp record/probes.cpp record/recorder.cpp record/recorder_samples.cpp record/summarize.cpp)
+  record/fed_rows.cpp record/held_parameters.cpp record/placement.cpp record/probes.cpp record/recorder.cpp
+  record/recorder_calls.cpp record/recorder_samples.cpp record/summarize.cpp)
 list(TRANSFORM _torch_free PREPEND ${_lockstep}/)
 list(TRANSFORM _with_torch PREPEND ${_lockstep}/)
 

@@ -1,10 +1,10 @@
 """Numbers that the program holds, and that ranks that train one model should hold alike: the weight of a loss, means to
 normalise by, the places of items in a table.
 
-They are looked at before the first, the third and the 25th update, and told then, or where the program ends: what the functions on the stack hold that are the program's
-own, their modules, and what these hold in dicts, namespaces, modules and objects of the program's own classes. What has
-changed meanwhile is no constant, and what is a rank's own by its name is left out, as are times. None of the program's
-code is called, and so much is looked at as MOST and MOST_ENTRIES say.
+They are looked at before the first, the third and the 25th update, and told then, or where the program ends: what the
+functions on the stack hold that are the program's own, their modules, and what these hold in dicts, namespaces, modules
+and objects of the program's own classes. What has changed meanwhile is no constant. Left out are times, and what is a
+rank's own by its name. None of the program's code is called, and no more is looked at than MOST and MOST_ENTRIES say.
 """
 
 from __future__ import annotations

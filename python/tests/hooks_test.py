@@ -22,8 +22,6 @@ sys.path.insert(0, str(package.FOLDER))
 
 import torch
 import torch.distributed as dist
-from lockstep_torch import beside, evaluating, hooks, places, recording, samples, settings, training
-from lockstep_torch.extension import extension
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LambdaLR, MultiStepLR, ReduceLROnPlateau, SequentialLR, StepLR
 from torch.utils.data import (
@@ -36,6 +34,10 @@ from torch.utils.data import (
     TensorDataset,
     random_split,
 )
+
+from lockstep_torch import beside, evaluating, hooks, places, recording, samples, settings, training
+from lockstep_torch.extension import extension
+
 
 class Rank:
     """Stands in for the recorder: what it is told, in order and by name, but for settings. It has made `steps`."""
