@@ -29,7 +29,7 @@ class FedRows : public testing::TestWithParam<int> {
         Ids rows;
         for (std::int64_t i = 0; i < kBatch; ++i)
           rows.push_back(sample(rank.participant.rank, step * kBatch + i));
-        record(rank, step, trace::Rows{kBatch, rows});
+        record(rank, step, trace::Rows{rows});
       }
     return trace;
   }

@@ -375,7 +375,8 @@ bool are_averaged(const Run& run) {
 }
 
 bool train_one_model(const Run& run) {
-  return has_ddp(run) || run.once(have_one_gradient) || run.once(average_models);
+  return has_ddp(run) || run.once(have_one_gradient) || run.once(average_models) ||
+         run.once(are_averaged);
 }
 
 bool declares_mean_loss(const Run& run) {

@@ -119,7 +119,7 @@ const std::vector<Scales>& scales(const Run& run);
 // DistributedDataParallel took the parameters over, on every rank.
 bool has_ddp(const Run& run);
 // The ranks are replicas of one model: has_ddp; or in some step their local gradients differ and the reduced ones do
-// not; or they begin with equal parameters, and reduce as many numbers later on.
+// not; or they begin with equal parameters, and reduce as many numbers later on; or are_averaged.
 bool train_one_model(const Run& run);
 
 // The ranks' parameters differed after updates, and were equal before the next ones: something averages them.

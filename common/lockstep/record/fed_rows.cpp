@@ -44,7 +44,7 @@ void FedRows::record(trace::Writer& writer, const std::vector<at::Tensor>& input
   for (const auto hash : hashes)
     if (hash % one_of == 0) some.push_back(static_cast<std::int64_t>(hash >> 32U));
   recorded_ += some.size();
-  writer.record(trace::Rows{static_cast<std::int64_t>(hashes.size()), std::move(some)});
+  writer.record(trace::Rows{std::move(some)});
 }
 
 }  // namespace lockstep::record

@@ -138,8 +138,8 @@ void Recorder::forward_begins(torch::nn::Module& module, const std::vector<at::T
   hear([&] {
     if (!watches(module)) return;
     end_pass_if_done();
-    // Several forwards before a backward are of one batch; one that only looks is of no training batch.
-    // Nor does one that only looks in training mode, as a GAN's generator does before its critic's update, begin a pass.
+    // Several forwards before a backward are of one batch. One without gradients is of no training batch; and in training
+    // mode, as of a GAN's generator before its critic's update, it begins no pass that evaluates.
     const bool looks = !trains(module) && pass_ &&
                        (pass_->phase == "train" || (pass_->phase.empty() && module.is_training()));
     if (!looks && !awaits_backward_) draw_dealt(trains(module));

@@ -218,11 +218,11 @@ struct BeforeUpdate {
     v("changed", changed), v("values", values);
   }
 };
-// Parameters that are not in Model, and that the training uses: an optimizer's, or those of a module that the program
-// calls, such as a target network. Recorded with Parameters.
+// Tensors that are not in Model, and that the training uses or keeps: an optimizer's parameters; in Python jobs also
+// those of modules beside the model, such as a target network, what is frozen, and buffers. Recorded with Parameters.
 struct OutsideParameters {
   static constexpr const char* kName = "outside_parameters";
-  std::string holder;  // "optimizers", or the module's class
+  std::string holder;  // "optimizers", a module's class, or another name (trace.md)
   std::vector<std::string> names;
   std::vector<Summary> values;
   template <class V>

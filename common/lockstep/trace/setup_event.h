@@ -10,8 +10,8 @@
 namespace lockstep::trace {
 
 // What a program chooses beside tensors, as text: the options of its "model" or "optimizer", or the modes of the layers
-// that keep running "statistics". Also hashes: of the state of the generators after an update ("randomness"), and of what a
-// forward without gradients was given ("evaluation").
+// that keep running "statistics"; trace.md has all of them. Also hashes: of the generators' states after an update
+// ("randomness"), and of what a forward without gradients was given ("evaluation").
 struct Configuration {
   static constexpr const char* kName = "configuration";
   std::string of;
@@ -38,15 +38,14 @@ struct Input {
   }
 };
 
-// The samples that a training forward was given, as hashes of their numbers: of wide ones some numbers, of many samples
-// some, the same ones on every rank.
+// The samples that a training forward was given: a hash of each. Of a sample of many numbers some are hashed; of many
+// samples some are told, the same ones on every rank.
 struct Rows {
   static constexpr const char* kName = "rows";
-  std::int64_t of = 0;  // samples of this forward
   Ids hashes;
   template <class V>
   void visit(V& v) {
-    v("of", of), v("hashes", hashes);
+    v("hashes", hashes);
   }
 };
 

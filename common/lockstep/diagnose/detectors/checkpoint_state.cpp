@@ -191,10 +191,11 @@ std::vector<Detector> checkpoint_state_detectors() {
        .complete = false,
        .stage = Stage::failure,
        .detect = optimizer_state_on_wrong_device},
-      // Rule: the optimizer's state is another one; or it is none on some ranks that go on, and not on others. Of ranks that save nothing, those that resumed as
-      // one that lost it did. Not fooled by state that is in a file of its own. The state is one hash: a
-      // run that resumes with another learning rate or weight decay, by choice, is named too, but for
-      // Python's, whose hash leaves options out.
+      // Rule: the optimizer's state is another one; or some ranks go on with none, and others with
+      // some. Of ranks that save nothing, those that resumed as one that lost it did. Not fooled by
+      // state that is in a file of its own. The state is one hash: a run that resumes with another
+      // learning rate or weight decay, by choice, is named too, but for Python's, whose hash leaves
+      // options out.
       {.slug = "optimizer-state-missing",
        .needs = {"training_state"},
        .fewest = 1,

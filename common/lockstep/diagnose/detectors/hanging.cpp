@@ -277,7 +277,8 @@ std::vector<Detector> hanging_detectors() {
        .complete = false,
        .accounts_for = {"replicas-diverged", "gradient-not-the-mean"},
        .detect = async_work_not_waited},
-      // Rule: every rank ended with an exception, and none of these told of a collective that failed. Its text is not read.
+      // Rule: every rank ended with an exception, and none of these told of a collective that failed. Their texts are not
+      // read.
       {.slug = "every-rank-raises",
        .needs = {"rank_end"},
        .stage = Stage::stall,

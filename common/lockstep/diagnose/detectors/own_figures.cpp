@@ -1,6 +1,6 @@
 // What each rank finds in an evaluation, and nobody joins.
 #include <lockstep/diagnose/detector.h>
-#include <lockstep/diagnose/gradients.h>
+#include <lockstep/diagnose/differences.h>
 
 #include <algorithm>
 #include <charconv>
@@ -197,13 +197,6 @@ std::vector<Finding> own_evaluations(const Run& run) {
   return finding ? std::vector{*finding} : std::vector<Finding>{};
 }
 
-Verdict evaluation_not_reduced(const Run& run) {
-  if (!train_one_model(run) && !are_averaged(run))
-    return not_triggered("no sign that these ranks train one model");
-  const auto findings = own_evaluations(run);
-  return findings.empty() ? clean() : diagnose::found(findings.front());
-}
-
 }  // namespace
 
 std::vector<Detector> own_figures_detectors() {
@@ -219,7 +212,7 @@ std::vector<Detector> own_figures_detectors() {
        .participants = Participants::ranks,
        .generic = "each rank evaluates a share of the data, or has a mean of its own, and no "
                   "collective joins them",
-       .detect = evaluation_not_reduced},
+       .detect = [](const Run& run) { return among_replicas(run, own_evaluations); }},
   };
 }
 

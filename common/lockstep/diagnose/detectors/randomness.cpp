@@ -1,6 +1,7 @@
 // Pitfalls of random numbers that should be independent, and come from one stream.
 #include <lockstep/base/hash.h>
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/differences.h>
 #include <lockstep/diagnose/gradients.h>
 
 #include <algorithm>
@@ -188,11 +189,25 @@ Verdict worker_streams_copied(const Run& run) {
 // After each probed update the states of the rank's generators: by step, by generator.
 using States = std::map<std::int64_t, std::map<std::string, std::string>>;
 
+using Told = std::vector<trace::ParticipantTrace::At<trace::Configuration>>;
+
+// Each generator's state, one after another.
+template <class See>
+void each_state(const Told& told, See see) {
+  for (const auto& at : told) {
+    if (at.event->of != "randomness") continue;
+    const auto& values = at.event->values;
+    for (std::size_t i = 0; i < std::min(at.event->keys.size(), values.size()); ++i)
+      see(at.step, at.event->keys[i], values[i]);
+  }
+}
+
 States states_of(const trace::ParticipantTrace& rank) {
   States states;
-  for (const auto& at : rank.latest<trace::Configuration>())
-    for (std::size_t i = 0; at.event->of == "randomness" && i < at.event->keys.size(); ++i)
-      if (i < at.event->values.size()) states[at.step][at.event->keys[i]] = at.event->values[i];
+  each_state(rank.latest<trace::Configuration>(),
+             [&](std::int64_t step, const std::string& generator, const std::string& state) {
+               states[step][generator] = state;
+             });
   return states;
 }
 
@@ -203,7 +218,7 @@ std::string state_at(const States& states, std::int64_t step, const std::string&
   return state == found->second.end() ? std::string() : state->second;
 }
 
-// The updates at which a pass over the train data begins or ends: samplers and loaders draw for it, too.
+// The updates at which a pass begins: samplers and loaders draw for it, too.
 std::set<std::int64_t> pass_steps(const trace::ParticipantTrace& rank) {
   std::set<std::int64_t> steps;
   for (const auto& at : rank.latest<trace::PassBegin>()) steps.insert(at.step);
@@ -246,9 +261,10 @@ bool once_differed(const Run& run, const std::string& generator) {
   std::set<std::vector<std::string>> different;
   for (const auto* rank : run.ranks) {
     std::vector<std::string> states;
-    for (const auto& at : rank->all<trace::Configuration>())
-      for (std::size_t i = 0; at.event->of == "randomness" && i < at.event->values.size(); ++i)
-        if (at.event->keys[i] == generator) states.push_back(at.event->values[i]);
+    each_state(rank->all<trace::Configuration>(),
+               [&](std::int64_t, const std::string& of, const std::string& state) {
+                 if (of == generator) states.push_back(state);
+               });
     different.insert(std::move(states));
   }
   return different.size() > 1;
@@ -279,12 +295,9 @@ std::vector<Finding> same_draws(const Run& run) {
 }
 
 Verdict same_random_draws(const Run& run) {
-  if (!train_one_model(run) && !are_averaged(run))
-    return not_triggered("no sign that these ranks train one model");
   if (!train_on_other_data(run))
     return not_triggered("the ranks' gradients are not known to differ");
-  const auto findings = same_draws(run);
-  return findings.empty() ? clean() : found(findings.front());
+  return among_replicas(run, same_draws);
 }
 
 }  // namespace
@@ -311,8 +324,9 @@ std::vector<Detector> randomness_detectors() {
        .detect = worker_streams_copied},
       // Advice. Needs `configuration` of randomness on every rank, of four updates in a row, and both gradients. Rule:
       // after each update the state of a generator is the same on all ranks and another one than after the update
-      // before, while the ranks' gradients differ; and once, as before a restart, the states differed by rank. Not fooled by equal seeds of generators that nothing is drawn from
-      // in a step, by what a sampler draws for a pass, nor by ranks that train on the same data.
+      // before, while the ranks' gradients differ; and once, as before a restart, the states differed by rank. Not
+      // fooled by equal seeds of generators that nothing is drawn from in a step, by what a sampler draws for a pass,
+      // nor by ranks that train on the same data.
       {.slug = "same-random-draws",
        .needs = {"configuration", "local_gradients", "reduced_gradients"},
        .participants = Participants::ranks,

@@ -321,7 +321,8 @@ std::vector<Detector> replicas_detectors() {
                         "replicas-diverged"},
        .detect = parameters_differ_across_ranks},
       // Needs every rank's parameters right before the first step. Rule: they differ beyond
-      // rounding; or, with an engine, those that the ranks go on with from a checkpoint do (`training_state`). Not fooled by equal seeds in place of a broadcast.
+      // rounding; or, with an engine, those that the ranks go on with from a checkpoint do
+      // (`training_state`). Not fooled by equal seeds in place of a broadcast.
       {.slug = "no-initial-broadcast",
        .needs = {"parameters"},
        .participants = Participants::ranks,

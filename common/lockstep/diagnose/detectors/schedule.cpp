@@ -169,8 +169,8 @@ Verdict schedule_length_ignores_world_size(const Run& run) {
                             " when the run ends: it is as many times too long as there are ranks"});
 }
 
-// Stepped more than once an update, as where a micro-batch counts for one, and at its end before the run is; or less than
-// halfway when the run ends.
+// It is stepped more than once an update, as where each micro-batch steps it, and is at its end before the run is; or it
+// is hardly past the middle when the run ends; or it has a step for each update, and is stepped once a pass.
 Verdict schedule_ends_elsewhere(const Run& run) {
   Verdict why;
   const auto course = course_of(run, &why);
@@ -242,8 +242,8 @@ std::vector<Detector> schedule_detectors() {
        .detect = schedule_length_ignores_world_size},
       // Advice. Rule: always as many steps an update, and either more than one and beyond its end before the run is; or
       // the run ended in order, and the schedule has gone at most 0.55 of its way; or it takes one step a pass, and has
-      // about as many as the run has updates. Not fooled by a run that stopped
-      // somewhat early, nor by one step an update beyond the end, as after a warm-up.
+      // about as many as the run has updates. Not fooled by a run that stopped somewhat early, nor by one step an update
+      // beyond the end, as after a warm-up.
       {.slug = "schedule-ends-elsewhere",
        .needs = {"schedule", "update"},
        .participants = Participants::ranks,

@@ -3,6 +3,7 @@
 #include <lockstep/diagnose/differences.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -52,13 +53,10 @@ void take_for_one_loader(std::vector<Settings>& ranks) {
 }
 
 std::optional<double> number_in(const std::string& text) {
-  std::size_t read = 0;
-  try {
-    const double value = std::stod(text, &read);
-    return read == text.size() ? std::optional(value) : std::nullopt;
-  } catch (const std::exception&) {
-    return std::nullopt;
-  }
+  double value = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && stop == text.data() + text.size() ? std::optional(value)
+                                                                   : std::nullopt;
 }
 
 // Numbers that a program holds: all whole ones may be counts of the rank's own data, and close ones are one number that

@@ -137,7 +137,7 @@ std::optional<Finding> counts(const Run& run) {
 Verdict update_differs(const Run& run) {
   // Without an engine each rank may go by rates of its own: for its share of an optimizer, or between two averages.
   const bool may_choose =
-      !has_ddp(run) && (stay_equal(by_step<trace::Parameters>(run)) || are_averaged(run));
+      !has_ddp(run) && (stay_equal(by_step<trace::Parameters>(run)) || run.once(are_averaged));
   if (!may_choose && !train_one_model(run))
     return not_triggered("no sign that these ranks are replicas of one model");
   const auto updates = by_step<trace::Update>(run);
