@@ -5,7 +5,8 @@ if(LOCKSTEP_WERROR)
   list(APPEND LOCKSTEP_WARNINGS -Werror)
 endif()
 
-# What is not worth an optimizer's time, which is half of a compilation: tests, and programs that wait for others.
+# What is not worth an optimizer's time, which is a third of a compilation and more: lessons, tests, and programs that
+# wait for others. What takes long in a training is in LibTorch and in our libraries.
 set(LOCKSTEP_UNOPTIMIZED -O0)
 
 # _add_precompiled(NAME LIBRARIES ... HEADERS <x.h> ... [OPTIONS ...]): what targets of one kind reuse.
@@ -18,8 +19,8 @@ function(_add_precompiled name)
   target_compile_options(${name} PRIVATE ${LOCKSTEP_WARNINGS} ${ARG_OPTIONS})
 endfunction()
 
-# Everything that includes torch: 26 s once, against 20 s a file without. What does not: 2 s, against 1 s a file. Tests
-# have theirs, with GoogleTest in it.
+# Everything that includes torch: 26 s once, against 20 s a file without. What does not: 2 s, against 1 s a file. What is
+# not optimized has its own, with GoogleTest in it where tests are built.
 set(LOCKSTEP_PLAIN_HEADERS <algorithm> <array> <chrono> <filesystem> <fstream> <functional> <iostream> <map> <memory>
   <nlohmann/json.hpp> <numeric> <optional> <set> <sstream> <string> <variant> <vector>)
 set(LOCKSTEP_TEST_HEADERS ${LOCKSTEP_PLAIN_HEADERS} <gmock/gmock.h> <gtest/gtest.h>)
@@ -27,12 +28,14 @@ set(_torch_headers <torch/torch.h> <torch/csrc/distributed/c10d/reducer.hpp>)
 _add_precompiled(lockstep_plain_pch LIBRARIES nlohmann_json::nlohmann_json HEADERS ${LOCKSTEP_PLAIN_HEADERS})
 if(LOCKSTEP_TORCH)
   _add_precompiled(lockstep_pch LIBRARIES lockstep::torch HEADERS ${_torch_headers})
-endif()
-if(LOCKSTEP_TORCH AND BUILD_TESTING)
-  _add_precompiled(lockstep_test_pch LIBRARIES GTest::gtest GTest::gmock nlohmann_json::nlohmann_json
-    HEADERS ${LOCKSTEP_TEST_HEADERS} OPTIONS ${LOCKSTEP_UNOPTIMIZED})
-  _add_precompiled(lockstep_torch_test_pch LIBRARIES lockstep::torch GTest::gtest GTest::gmock
-    HEADERS ${_torch_headers} <gmock/gmock.h> <gtest/gtest.h> OPTIONS ${LOCKSTEP_UNOPTIMIZED})
+  if(BUILD_TESTING)
+    _add_precompiled(lockstep_test_pch LIBRARIES GTest::gtest GTest::gmock nlohmann_json::nlohmann_json
+      HEADERS ${LOCKSTEP_TEST_HEADERS} OPTIONS ${LOCKSTEP_UNOPTIMIZED})
+    set(_test_libraries GTest::gtest GTest::gmock)
+    set(_test_headers <gmock/gmock.h> <gtest/gtest.h>)
+  endif()
+  _add_precompiled(lockstep_unoptimized_pch LIBRARIES lockstep::torch ${_test_libraries}
+    HEADERS ${_torch_headers} ${_test_headers} OPTIONS ${LOCKSTEP_UNOPTIMIZED})
 endif()
 
 # _lockstep_settings(TARGET USES_TORCH [PRECOMPILED]): with another precompiled header than the usual one, or with OWN.
@@ -54,28 +57,46 @@ function(_lockstep_settings target uses_torch)
   endif()
 endfunction()
 
-# add_lockstep_library(NAME [TORCH] SOURCES ... [DEPENDS lockstep::x ...] [PRIVATE ...] [HEADERS ...] [PRECOMPILED <x> ...])
+# The same of a target that uses torch and is not optimized.
+function(_unoptimized_settings target)
+  _lockstep_settings(${target} TRUE lockstep_unoptimized_pch)
+  target_compile_options(${target} PRIVATE ${LOCKSTEP_UNOPTIMIZED})
+  if(BUILD_TESTING)
+    # As GoogleTest's users have it: g++ takes a precompiled header only where it would find and define the same.
+    target_include_directories(${target} SYSTEM PRIVATE $<TARGET_PROPERTY:GTest::gmock,INTERFACE_INCLUDE_DIRECTORIES>)
+    target_compile_definitions(${target} PRIVATE $<TARGET_PROPERTY:GTest::gmock,INTERFACE_COMPILE_DEFINITIONS>)
+    target_compile_options(${target} PRIVATE $<TARGET_PROPERTY:GTest::gmock,INTERFACE_COMPILE_OPTIONS>)
+  endif()
+endfunction()
+
+# add_lockstep_library(NAME [TORCH [UNOPTIMIZED]] SOURCES ... [DEPENDS lockstep::x ...] [PRIVATE ...] [HEADERS ...] [PRECOMPILED <x> ...])
 # The static library lockstep_NAME, alias lockstep::NAME. HEADERS are header-only libraries that its sources
 # include: who links the installed library does not need them. PRECOMPILED are headers that most of its files include.
 function(add_lockstep_library name)
-  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPENDS;PRIVATE;HEADERS;PRECOMPILED" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;UNOPTIMIZED" "" "SOURCES;DEPENDS;PRIVATE;HEADERS;PRECOMPILED" ${ARGN})
   add_library(lockstep_${name} STATIC ${ARG_SOURCES})
   add_library(lockstep::${name} ALIAS lockstep_${name})
   target_link_libraries(lockstep_${name} PUBLIC ${ARG_DEPENDS} PRIVATE ${ARG_PRIVATE} "$<BUILD_INTERFACE:${ARG_HEADERS}>")
   if(ARG_PRECOMPILED)
     _lockstep_settings(lockstep_${name} "${ARG_TORCH}" OWN)
     target_precompile_headers(lockstep_${name} PRIVATE ${LOCKSTEP_PLAIN_HEADERS} ${ARG_PRECOMPILED})
+  elseif(ARG_UNOPTIMIZED)
+    _unoptimized_settings(lockstep_${name})
   else()
     _lockstep_settings(lockstep_${name} "${ARG_TORCH}")
   endif()
 endfunction()
 
-# add_lockstep_program(NAME [TORCH] SOURCES ... DEPENDS ...)
+# add_lockstep_program(NAME [TORCH [OPTIMIZED]] SOURCES ... DEPENDS ...): what measures is OPTIMIZED.
 function(add_lockstep_program name)
-  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;OPTIMIZED" "" "SOURCES;DEPENDS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS})
-  _lockstep_settings(${name} "${ARG_TORCH}")
+  if(ARG_TORCH AND NOT ARG_OPTIMIZED)
+    _unoptimized_settings(${name})
+  else()
+    _lockstep_settings(${name} "${ARG_TORCH}")
+  endif()
 endfunction()
 
 # The lesson once more, with somebody's exercise in place of one of its sources: `lockstep exercise check` writes that
@@ -89,7 +110,7 @@ function(_add_exercise lesson source depends)
     $<FILTER:$<TARGET_OBJECTS:${lesson}>,EXCLUDE,/${stem}\\.cpp\\.o$>)
   target_link_libraries(${target} PRIVATE ${depends})
   target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
-  _lockstep_settings(${target} TRUE)
+  _unoptimized_settings(${target})
   target_compile_options(${target} PRIVATE -Wno-error -Wno-unused -Wno-unused-parameter)
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/exercises)
 endfunction()
@@ -136,14 +157,16 @@ function(add_lockstep_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} lockstep_test_main)
-  target_compile_options(${name} PRIVATE ${LOCKSTEP_UNOPTIMIZED})
   if(ARG_TORCH)
-    _lockstep_settings(${name} TRUE lockstep_torch_test_pch)
-  elseif(ARG_PRECOMPILED)
-    _lockstep_settings(${name} FALSE OWN)
-    target_precompile_headers(${name} PRIVATE ${LOCKSTEP_TEST_HEADERS} ${ARG_PRECOMPILED})
+    _unoptimized_settings(${name})
   else()
-    _lockstep_settings(${name} FALSE lockstep_test_pch)
+    target_compile_options(${name} PRIVATE ${LOCKSTEP_UNOPTIMIZED})
+    if(ARG_PRECOMPILED)
+      _lockstep_settings(${name} FALSE OWN)
+      target_precompile_headers(${name} PRIVATE ${LOCKSTEP_TEST_HEADERS} ${ARG_PRECOMPILED})
+    else()
+      _lockstep_settings(${name} FALSE lockstep_test_pch)
+    endif()
   endif()
   gtest_discover_tests(${name} TEST_PREFIX "${ARG_LABEL}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT}

@@ -13,7 +13,7 @@ if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Release, Debug, RelWithDebInfo" FORCE)
 endif()
 # Release without NDEBUG: an assertion that never runs protects nobody.
-set(LOCKSTEP_OPTIMIZE -O2 CACHE STRING "How libraries and lessons are optimized in Release; tests are not")
+set(LOCKSTEP_OPTIMIZE -O2 CACHE STRING "How libraries are optimized in Release; lessons and tests are not")
 set(CMAKE_CXX_FLAGS_RELEASE "${LOCKSTEP_OPTIMIZE}")
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)

@@ -33,14 +33,18 @@ Tests that the quick tier leaves out, by their names in ctest:
   python.resumed         Python jobs that go on from a checkpoint: what they lost is named, where nothing was, nothing is
   python.twins           pitfalls as Python scripts: each passes its own oracle, and is named as its measured score says
   python.watch_all       jobs under watch, all of the faults and near misses of which the quick tier has a few
+  python.raises          a recorder that raises at each of its calls: the job trains as without it
   python.hangs           Python jobs that hang under watch: each is ended, and the rank that does not come is named
   python.tells           Python scripts that tell watch what only they know: what needs a call is named with it
   python.nodes           a Python job on two nodes, each with its own agent and `watch`: one node's traces, and all
   python.parallel        what is told of models of which each rank holds a part
   python.compare         `lockstep compare` of Python jobs: equal to the bit, another rate, other probes, a page, wrong use
+  parity.ddp_parity_all  DDP in C++ against Python's, every case on 2 and 4 ranks
   contract.mutants       a few programs that are no lessons, each changed by an operator, from the run to the score
   course.exercise        ./lockstep exercise: a copy, its check, hints, the build of it
   course.in_python       run and exercise with --python, on one pitfall
+  course.run_in_python   ./lockstep run --python: the right program of a lesson
+  course.exercise_in_python  ./lockstep exercise --python: hints, progress, what is refused
   course.start_in_python the five steps of ./lockstep start, in Python
   course.side_by_side    a few pitfalls as Python programs under PyTorch's own means
   course.arena_table     the arena: a few contestants on three cases, from the corpus to the score, and the oracles

@@ -280,8 +280,8 @@ job_test() {
   build_tests ${arguments[@]+"${arguments[@]}"}
   set_up_done
   mkdir -p -- "$ROOT/reports/out" || fail "no permission to write in $ROOT/reports/out."
-  # One more than there are cores: many tests mostly wait for ranks that do not come.
-  exec "$CMAKE_BIN/ctest" --test-dir "$BUILD" --output-on-failure --no-tests=error -j"$(($(nproc 2>/dev/null || echo 2) + 1))" \
+  # Two more than there are cores: many tests mostly wait for ranks that do not come.
+  exec "$CMAKE_BIN/ctest" --test-dir "$BUILD" --output-on-failure --no-tests=error -j"$(($(nproc 2>/dev/null || echo 2) + 2))" \
     --output-log "$ROOT/reports/out/test-${BUILD##*/}.log" ${arguments[@]+"${arguments[@]}"}
 }
 

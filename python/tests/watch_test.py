@@ -48,7 +48,7 @@ def started(*arguments, ranks=2):
     return [sys.executable, HERE / "start.py", str(ranks), HERE / "job.py", *arguments]
 
 
-LAUNCHERS = (started, torchrun) if ALL else (torchrun,)
+LAUNCHERS = (started, torchrun) if ALL else (started,)
 
 
 class Watch(unittest.TestCase):
@@ -95,7 +95,7 @@ class Watch(unittest.TestCase):
         return found
 
     def test_a_right_job_is_right_and_unchanged_to_the_bit(self):
-        plain = self.call(torchrun())
+        plain = self.call(started())
         watched = self.watch(start=torchrun)
         self.assertEqual(watched.returncode, 0, watched.stderr)
         self.assertEqual(self.finals(watched), self.finals(plain))
@@ -147,6 +147,7 @@ class Watch(unittest.TestCase):
                 self.assertIn("a batch of this rank is broken", done.stderr)
                 self.assertEqual([(slug, ranks) for slug, ranks, _ in self.findings()], [("one-rank-raises", [1])])
 
+    @full_tier
     def test_a_rank_that_is_killed_is_named(self):
         for start in LAUNCHERS:
             with self.subTest(start.__name__):
@@ -155,6 +156,7 @@ class Watch(unittest.TestCase):
                 self.assertEqual([(pitfall, ranks) for pitfall, ranks, _ in self.findings()], [("peer-dies", [1])])
                 self.assertIn("is gone without a word", " ".join(done.stderr.split()))
 
+    @full_tier
     def test_ranks_that_are_ended_by_a_signal_to_the_job_have_not_died(self):
         code = f"""if True:
             import sys
@@ -175,9 +177,9 @@ class Watch(unittest.TestCase):
 
     def test_a_hang_is_ended_and_named(self):
         began = time.monotonic()
-        done = self.watch("one-rank-receives", options=("--timeout", "6"), start=torchrun)
+        done = self.watch("one-rank-receives", options=("--timeout", "6"), start=LAUNCHERS[-1])
         self.assertEqual(done.returncode, 124, done.stderr)
-        self.assertLess(time.monotonic() - began, 45)
+        self.assertLess(time.monotonic() - began, 60)
         self.assertIn("no rank made progress for 6 s", done.stderr)
         self.assertEqual([(pitfall, ranks) for pitfall, ranks, _ in self.findings()], [("no-progress", [1])])
         self.lines("dist.recv(")
@@ -231,11 +233,13 @@ class Watch(unittest.TestCase):
         self.assertIsNone(processes.progress(self.traces, pids))
         self.assertIsNotNone(processes.progress(self.traces, set()), "they may live on another machine")
 
+    @full_tier
     def test_a_variable_records_a_job_whose_command_line_is_not_one_s_own(self):
         done = self.call(started("no-set-epoch"), LOCKSTEP_TRACE=str(self.traces))
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(self.findings(), [("missing-set-epoch", [0, 1], 7)])
 
+    @full_tier
     def test_processes_without_a_launcher_are_each_alone(self):
         script = self.folder / "alone.py"
         script.write_text(HERE.joinpath("alone.py").read_text())
@@ -244,6 +248,7 @@ class Watch(unittest.TestCase):
         self.start_two([script, began, "2"], [script, began, "2"])
         self.assertEqual(self.findings(), [("silent-single-process", [0], 0)])
 
+    @full_tier
     def test_what_was_done_before_the_group_is_no_finding(self):
         self.start_two([HERE / "late.py", self.folder, "0"], [HERE / "late.py", self.folder, "1"])
         self.assertEqual(self.findings(), [])
@@ -277,6 +282,7 @@ class Watch(unittest.TestCase):
         done = self.call([sys.executable, "-c", "import torch, sys; print('lockstep_torch.hooks' in sys.modules)"])
         self.assertEqual(done.stdout.strip(), "False")
 
+    @full_tier
     def test_another_torch_s_extension_is_not_loaded_and_the_job_goes_on(self):
         package = self.folder / "lockstep_torch"
         package.mkdir()
