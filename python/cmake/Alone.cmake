@@ -8,6 +8,7 @@ if(_failed)
 endif()
 list(GET _torch 0 _torch_folder)
 list(GET _torch 1 LOCKSTEP_TORCH_VERSION)
+include(${CMAKE_CURRENT_SOURCE_DIR}/../cmake/SharedLibstdcxx.cmake)
 
 # Of libraries that are headers. Where the system has none, it is that of a package, whose sources or wheel pip downloads.
 function(find_header result header package kind folder)
@@ -38,7 +39,7 @@ set(_torch_free base/clock.cpp base/environment.cpp base/error.cpp base/file.cpp
 set(_with_torch observe/observer.cpp record/backward_hook.cpp record/configuration.cpp record/content.cpp
   record/decorated_backend.cpp record/failed_collective.cpp record/observed_backend.cpp record/observed_work.cpp
   record/fed_rows.cpp record/held_parameters.cpp record/placement.cpp record/probes.cpp record/recorder.cpp
-  record/recorder_calls.cpp record/recorder_samples.cpp record/summarize.cpp)
+  record/recorder_calls.cpp record/recorder_models.cpp record/recorder_samples.cpp record/summarize.cpp)
 list(TRANSFORM _torch_free PREPEND ${_lockstep}/)
 list(TRANSFORM _with_torch PREPEND ${_lockstep}/)
 

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "expect.h"
@@ -183,6 +184,23 @@ TEST_P(Replicas, ThatAreEqualBeforeTheNextUpdateAreAveraged) {
             State::clean);
 }
 
+TEST_P(Replicas, OfWhichATensorIsLeftOutOfTheAveragesAreNamed) {
+  const auto apart = with_one_between_updates(local_steps(GetParam()).run());
+  const auto averaged = summarize(draw_values(5, 5, 5));
+  auto trace = looked_at_before_updates(apart, {.changed = true, .values = averaged});
+  for (auto& rank : trace.ranks) {
+    const auto* last = static_cast<const trace::Parameters*>(nullptr);
+    for (auto& event : rank.events) {
+      if (const auto* parameters = event.as<trace::Parameters>()) last = parameters;
+      if (event.is<trace::BeforeUpdate>())
+        event.payload =
+            trace::BeforeUpdate{.changed = true, .values = {averaged[0], last->values[1]}};
+    }
+  }
+  expect_only(trace, "replicas-diverged", all_ranks(GetParam()), 0);
+  EXPECT_NE(evidence(trace).find("stays apart"), std::string::npos) << evidence(trace);
+}
+
 // The gradients were reduced until then, and nothing as large came afterwards.
 TEST_P(Replicas, ThatNothingBringsTogetherAgainAreApart) {
   Job job(GetParam());
@@ -288,6 +306,24 @@ TEST_P(Replicas, ApartForNoNamedReasonAreAGenericFinding) {
   EXPECT_EQ(finding.after, 0);
   EXPECT_EQ(finding.evidence.find("it began between"),
             std::string::npos);  // there is no step between
+}
+
+// The next model of the job begins with equal replicas: nobody has brought the first one's together.
+TEST_P(Replicas, ApartToTheEndOfTheirModelAreNamed) {
+  auto trace = without<trace::Update>(Job(GetParam()).run());
+  for (auto [step, parameters] : each<trace::Parameters>(trace.ranks[1]))
+    if (step >= 1 && step < 3) parameters.values[1] = summarize(Values{1, 2, 3});
+  EXPECT_EQ(state(trace, "replicas-diverged"), State::clean);
+  for (auto& rank : trace.ranks) {
+    const auto model = *rank.all<trace::Model>().front().event;
+    const auto next = std::find_if(rank.events.begin(), rank.events.end(),
+                                   [](const auto& event) { return event.step == 3; });
+    ASSERT_NE(next, rank.events.end());
+    trace::Event begins = *next;
+    begins.payload = model;
+    rank.events.insert(next, begins);
+  }
+  EXPECT_EQ(state(trace, "replicas-diverged"), State::found);
 }
 
 TEST_P(Replicas, ApartBetweenRecordedStepsAreNamedWithBoth) {

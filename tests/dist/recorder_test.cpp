@@ -261,6 +261,74 @@ TEST(Recorder, WithoutAnEngineTheOptimizersParametersAreTheModel) {
               ElementsAre("no-gradient-sync"));
 }
 
+// What was recorded of two models, one after the other.
+std::vector<trace::Parameters> of_two_models(const trace::Trace& trace) {
+  EXPECT_THAT(all<trace::Model>(trace.ranks[0]), SizeIs(2));
+  EXPECT_THAT(all<trace::OutsideParameters>(trace.ranks[0]), SizeIs(0));
+  return all<trace::Parameters>(trace.ranks[0]);
+}
+
+TEST(Recorder, AModelThatComesAfterTheLastUpdateOfAnotherIsRecorded) {
+  const auto folds = [](bool alike) {
+    return [alike](const ProcessGroupPtr& group, const TensorData& data) {
+      for (int fold = 0; fold < 2; ++fold) {
+        const int seed = 3 + fold * (alike ? 1 : 1 + group->getRank());
+        auto net = seeded(seed, [] { return Mlp(12, 24, 4); });
+        SGD layer(net->fc1->parameters(), 0.05), other(net->fc2->parameters(), 0.05);
+        auto sampler = sampler_of(group);
+        sampler.set_epoch(fold);
+        for (const auto& ids : sampler.batches(kBatch)) {
+          const auto batch = take(data, ids);
+          net->zero_grad();
+          cross_entropy(net->forward(batch.inputs), batch.targets).mean().backward();
+          for (auto& parameter : net->parameters()) {
+            all_reduce(*group, parameter.mutable_grad());
+            parameter.mutable_grad() /= kRanks;
+          }
+          layer.step();
+          other.step();
+        }
+      }
+    };
+  };
+  const auto right = record(folds(true));
+  EXPECT_THAT(names_of(diagnose::diagnose(right)), SizeIs(0));
+  EXPECT_THAT(of_two_models(right), SizeIs(13));  // before the first update, and after each
+  const auto wrong = diagnose::diagnose(record(folds(false)));
+  EXPECT_THAT(names_of(wrong), ElementsAre("replicas-diverged"));
+  EXPECT_EQ(wrong.findings.at(0).step, 6);
+}
+
+TEST(Recorder, AModelThatIsWrappedAfterTheLastUpdateOfAnotherIsRecorded) {
+  const auto folds = [](bool reduces) {
+    return [reduces](const ProcessGroupPtr& group, const TensorData& data) {
+      std::vector<std::unique_ptr<DistributedDataParallel<Mlp>>> kept;
+      for (int fold = 0; fold < 2; ++fold) {
+        auto net = seeded(3 + fold, [] { return Mlp(12, 24, 4); });
+        auto& model =
+            *kept.emplace_back(std::make_unique<DistributedDataParallel<Mlp>>(net, group));
+        std::optional<NoSync> alone;
+        if (!reduces && fold == 1) alone.emplace(model.engine());
+        SGD optimizer(model.parameters(), 0.05);
+        auto sampler = sampler_of(group);
+        sampler.set_epoch(fold);
+        for (const auto& ids : sampler.batches(kBatch)) {
+          const auto batch = take(data, ids);
+          optimizer.zero_grad();
+          cross_entropy(model(batch.inputs), batch.targets).mean().backward();
+          optimizer.step();
+        }
+      }
+    };
+  };
+  const auto right = record(folds(true));
+  EXPECT_THAT(names_of(diagnose::diagnose(right)), SizeIs(0));
+  EXPECT_THAT(of_two_models(right), SizeIs(7));
+  const auto wrong = diagnose::diagnose(record(folds(false)));
+  EXPECT_THAT(names_of(wrong), ElementsAre("replicas-diverged"));
+  EXPECT_EQ(wrong.findings.at(0).step, 3);
+}
+
 // A scale beside the model, which the engine does not know: each rank's own gradient moves it.
 TEST(Recorder, WhatAnOptimizerHoldsBesideTheModelIsTold) {
   const auto trace = record([](const ProcessGroupPtr& group, const TensorData& data) {

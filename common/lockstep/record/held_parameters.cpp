@@ -39,6 +39,20 @@ void HeldParameters::add_outside(const std::string& holder, const std::string& n
   known.parameters.push_back(parameter);
 }
 
+void HeldParameters::remove_outside(const std::vector<at::Tensor>& parameters) {
+  const auto is_own = [&](const at::Tensor& parameter) {
+    return std::any_of(parameters.begin(), parameters.end(),
+                       [&](const at::Tensor& own) { return own.is_same(parameter); });
+  };
+  for (auto& [holder, known] : outside_)
+    for (std::size_t i = known.parameters.size(); i-- > 0;)
+      if (is_own(known.parameters[i])) {
+        known.names.erase(known.names.begin() + static_cast<std::ptrdiff_t>(i));
+        known.parameters.erase(known.parameters.begin() + static_cast<std::ptrdiff_t>(i));
+      }
+  std::erase_if(outside_, [](const auto& of_holder) { return of_holder.second.names.empty(); });
+}
+
 void HeldParameters::record_outside(trace::Writer& writer) const {
   for (const auto& [holder, of_holder] : outside_)
     writer.record(

@@ -29,6 +29,7 @@ class HeldParameters {
 
   // Each parameter of a holder once.
   void add_outside(const std::string& holder, const std::string& name, const at::Tensor& parameter);
+  void remove_outside(const std::vector<at::Tensor>& parameters);
   void record_outside(trace::Writer& writer) const;
 
  private:

@@ -32,9 +32,10 @@ class Probes::Impl {
   }
 
   void attach(torch::nn::Module& module) {
+    held.remove_outside(module.parameters());  // they are the model's now
     record_last_update();
     detach();
-    parameters.clear();
+    const auto earlier = std::exchange(parameters, {});
     buffers.clear();
     buffer_names.clear();
     trace::Model model;
@@ -49,11 +50,11 @@ class Probes::Impl {
       buffer_names.push_back(item.key());
       buffers.push_back(item.value());
     }
-    const auto same = [&](const trace::Model& other) {
-      return model.names == other.names && model.shapes == other.shapes &&
-             model.dtypes == other.dtypes;
+    const auto same = [&](const trace::Model& it) {
+      return model.names == it.names && model.shapes == it.shapes && model.dtypes == it.dtypes;
     };
-    if (!attached || !same(*attached)) {
+    const auto is_same = [](const at::Tensor& a, const at::Tensor& b) { return a.is_same(b); };
+    if (!attached || !same(*attached) || !std::ranges::equal(parameters, earlier, is_same)) {
       writer->record(model);
       probed.begin_again(writer->step());
       if (auto set_up = configuration_of(module); !set_up.keys.empty())

@@ -17,14 +17,6 @@ bool trains(const torch::nn::Module& module) {
   return module.is_training() && torch::GradMode::is_enabled();
 }
 
-// The probes keep the tensors alive, so no address is used twice.
-std::vector<std::pair<const void*, bool>> addresses_of(const torch::nn::Module& module) {
-  std::vector<std::pair<const void*, bool>> parameters;
-  for (const auto& parameter : module.parameters())
-    parameters.emplace_back(parameter.unsafeGetTensorImpl(), parameter.requires_grad());
-  return parameters;
-}
-
 }  // namespace
 
 std::shared_ptr<Recorder> recorder_here() {
@@ -99,30 +91,6 @@ void Recorder::group(const std::string& action, const std::string& name,
 
 // ---- the model ----
 
-bool Recorder::watches(const torch::nn::Module& module) const {
-  return wrapped_.lock().get() == &module;
-}
-
-void Recorder::watch(torch::nn::Module& module) {
-  wrapped_ = module.weak_from_this();
-  parameters_ = addresses_of(module);
-  has_model_ = true;
-  probes_.attach(module);
-}
-
-void Recorder::wrapping(torch::nn::Module& module) {
-  hear([&] {
-    if (!wrapped_.expired() && !watches(module)) return;
-    watch(module);
-  });
-}
-
-void Recorder::wrapped(torch::nn::Module& module, const std::string& engine) {
-  hear([&] {
-    if (watches(module)) probes_.engine(engine);
-  });
-}
-
 void Recorder::sharded(const std::string& engine) {
   hear([&] {
     sharded_ = true;
@@ -130,12 +98,9 @@ void Recorder::sharded(const std::string& engine) {
   });
 }
 
-bool Recorder::parameters_changed(const torch::nn::Module& module) const {
-  return probes_.looks_at_values() && addresses_of(module) != parameters_;
-}
-
 void Recorder::forward_begins(torch::nn::Module& module, const std::vector<at::Tensor>& inputs) {
   hear([&] {
+    if (trains(module)) watch_if_next(module);
     if (!watches(module)) return;
     end_pass_if_done();
     // Several forwards before a backward are of one batch. One without gradients is of no training batch; and in training
@@ -174,9 +139,10 @@ void Recorder::sync_gradients(bool wanted) {
 void Recorder::optimizer_made(torch::optim::Optimizer& optimizer) {
   const Lock lock(mutex_);
   model_has_optimizer_ |= moves_model(optimizer);
+  if (std::exchange(made_in_step_, writer_->step()) != writer_->step())
+    made_last_ = of_optimizers_.size();
   for (const auto& parameter : parameters_of(optimizer))
     if (!is_of_model(parameter)) of_optimizers_.push_back(parameter);
-  find_outside();
 }
 
 bool Recorder::is_of_model(const at::Tensor& parameter) const {
@@ -210,17 +176,6 @@ bool Recorder::moves_model(const torch::optim::Optimizer& optimizer) const {
 // Not where no optimizer moves the recorded model: that is a fault, and must be seen.
 bool Recorder::is_of_another_model(const torch::optim::Optimizer& optimizer) const {
   return model_has_optimizer_ && !moves_model(optimizer);
-}
-
-void Recorder::find_model() {
-  if (has_model_ || sharded_ || of_optimizers_.empty()) return;
-  torch::nn::Module module;
-  for (std::size_t i = 0; i < of_optimizers_.size(); ++i)
-    module.register_parameter("parameter_" + std::to_string(i), of_optimizers_[i],
-                              of_optimizers_[i].requires_grad());
-  probes_.attach(module);
-  has_model_ = true;
-  looked_at_ = of_optimizers_.size();
 }
 
 // ---- a step ----
@@ -273,6 +228,8 @@ void Recorder::end_step() {
 
 void Recorder::update_begins(torch::optim::Optimizer& optimizer) {
   hear([&] {
+    find_next_model(optimizer);
+    find_outside();
     if (is_of_another_model(optimizer)) return;
     begin();
     gradients_ready();

@@ -29,8 +29,9 @@
 
 namespace lockstep::record {
 
-// It records one model: the first that a gradient engine wraps, for as long as it lives. Where no engine wraps one, the
-// model is the parameters of the optimizers that tell. Each update of that model is a step.
+// It records one model at a time: the first that a gradient engine wraps, for as long as it lives. Where no engine wraps
+// one, the model is the parameters of the optimizers that tell. One that is made after the last update of the recorded
+// one, and trained, takes its place, as in cross-validation. Each update of the model is a step.
 class Recorder final : public Observer {
  public:
   explicit Recorder(std::shared_ptr<trace::Writer> writer, const ProbeOptions& options = {});
@@ -110,6 +111,7 @@ class Recorder final : public Observer {
 
   void watch(torch::nn::Module& module);
   bool watches(const torch::nn::Module& module) const;
+  void watch_if_next(torch::nn::Module& module);
   bool parameters_changed(const torch::nn::Module& module) const;
   void hear(c10::function_ref<void()> call);
   bool prepare(c10::function_ref<void()> call);
@@ -118,7 +120,9 @@ class Recorder final : public Observer {
   bool is_of_another_model(const torch::optim::Optimizer& optimizer) const;
   bool is_of_model(const at::Tensor& parameter) const;
   void find_outside();
-  void find_model();       // the optimizers' parameters, where no engine has wrapped one
+  void find_model();  // the optimizers' parameters, where no engine has wrapped one
+  void find_next_model(const torch::optim::Optimizer& optimizer);
+  void attach_optimizers_from(std::size_t first);
   void begin();            // before the first step
   void gradients_ready();  // once a step
   void end_step();
@@ -136,11 +140,19 @@ class Recorder final : public Observer {
   std::atomic<bool> by_hand_{false};  // the program tells by probes of its own
   std::atomic<bool> failed_{false};
   std::weak_ptr<torch::nn::Module> wrapped_;
+  struct Next {  // a model that was made while another one is recorded
+    std::weak_ptr<torch::nn::Module> module;
+    std::string engine;
+    std::int64_t step = -1;  // of the recorded one
+  } next_;
   // The wrapped module's parameters, and which of them are trained, when they were looked at.
   std::vector<std::pair<const void*, bool>> parameters_;
   std::vector<at::Tensor>
-      of_optimizers_;          // but those that were of the wrapped module when they came
-  std::size_t looked_at_ = 0;  // of these, by find_outside()
+      of_optimizers_;              // but those that were of the wrapped module when they came
+  std::size_t looked_at_ = 0;      // of these, by find_outside()
+  std::size_t attached_from_ = 0;  // of these, where no engine has wrapped a model
+  std::size_t made_last_ = 0;      // of these, the first that came in made_in_step_
+  std::int64_t made_in_step_ = -1;
   bool has_model_ = false, started_ = false;
   bool sharded_ = false;
   bool model_has_optimizer_ = false;  // one that tells

@@ -1,4 +1,5 @@
 // Pitfalls of the replicas: not the same model, not the same start, not the same steps.
+#include <lockstep/diagnose/averaging.h>
 #include <lockstep/diagnose/backwards.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/gradients.h>
@@ -32,28 +33,36 @@ Difference difference(const Run& run, std::int64_t step, const Replicas& replica
   return result;
 }
 
-// Right before that update something had changed the parameters, and made them equal.
-bool are_brought_together(
-    const std::map<std::int64_t, std::vector<const trace::BeforeUpdate*>>& before,
-    std::int64_t step) {
-  const auto found = before.find(step);
-  if (found == before.end()) return false;
-  Replicas replicas;
-  for (const auto* rank : found->second) {
-    if (!rank->changed) return false;
-    replicas.push_back(&rank->values);
+// The steps from which a rank records another model than before: not one of which parameters were frozen or thawed.
+std::vector<std::int64_t> beginnings_of_models(const Run& run) {
+  const auto hold = [](const trace::Model& all, const trace::Model& some) {
+    return std::all_of(some.names.begin(), some.names.end(), [&](const auto& name) {
+      return std::find(all.names.begin(), all.names.end(), name) != all.names.end();
+    });
+  };
+  std::vector<std::int64_t> steps;
+  const trace::Model* last = nullptr;
+  for (const auto& at : run.ranks.front()->all<trace::Model>()) {
+    const auto& now = *at.event;
+    if (last && (now.names == last->names || (!hold(now, *last) && !hold(*last, now))))
+      steps.push_back(at.step);
+    last = &now;
   }
-  return groups_of_equal(replicas).tensor < 0;
+  return steps;
 }
 
-// The first step after which replicas are apart for good. Equal ones later on mean that they are
+// The first step after which a model's replicas are apart for good. Equal ones later on mean that they are
 // brought together now and then, which is a way to train.
 std::optional<Difference> divergence(const Run& run,
                                      const std::map<std::int64_t, Replicas>& steps) {
   const auto before = by_step<trace::BeforeUpdate>(run);
+  const auto models = beginnings_of_models(run);
+  auto next = models.begin();
   std::optional<Difference> first;
   for (const auto& [step, replicas] : steps) {
     if (step < 0) continue;
+    for (; next != models.end() && *next <= step; ++next)
+      if (first) return first;
     if (first && are_brought_together(before, step)) return std::nullopt;
     const auto now = difference(run, step, replicas);
     if (now.tensor < 0 && first) return std::nullopt;
@@ -96,58 +105,6 @@ double parameter_elements(const Run& run, const Replicas& replicas) {
   const auto models = run.ranks.front()->all<trace::Model>();
   if (models.empty()) return static_cast<double>(replicas.front()->size());
   return static_cast<double>(elements_of(*models.front().event));
-}
-
-// Group, operation and sizes of a collective.
-using Shape = std::tuple<std::string, std::string, std::vector<std::int64_t>>;
-Shape shape_of(const trace::Collective& call) {
-  return {call.group, call.op, call.sizes};
-}
-
-// What ran between the gradients of an update and the parameters that were recorded after it, which differ by rank
-// all the same; or between those parameters and the next update, which found them as they were. Whatever that was for,
-// it averages no parameters.
-std::set<Shape> not_averaging(const Run& run) {
-  std::set<std::int64_t> apart;
-  for (const auto& [step, replicas] : replicas_by_step(run))
-    if (step >= 0 && groups_of_equal(replicas).tensor >= 0) apart.insert(step);
-  std::set<Shape> shapes;
-  for (const auto* rank : run.ranks) {
-    std::vector<Shape> since;  // the gradients of an update that were recorded, or the parameters
-    std::int64_t gradients = -1;
-    bool are_apart = false;
-    for (const auto& event : rank->events) {
-      if (const auto* call = event.as<trace::Collective>()) since.push_back(shape_of(*call));
-      const auto* before = event.as<trace::BeforeUpdate>();
-      const bool updated = event.is<trace::Parameters>();
-      if (updated) are_apart = apart.count(event.step) > 0;
-      const bool of_one_update = updated && gradients == event.step;
-      if (are_apart && (of_one_update || (before && !before->changed)))
-        shapes.insert(since.begin(), since.end());
-      if (event.is<trace::ReducedGradients>()) gradients = event.step;
-      if (updated || event.is<trace::ReducedGradients>()) since.clear();
-    }
-  }
-  return shapes;
-}
-
-// Enough went between the ranks after the replicas were seen apart to average `elements` parameters where they were not
-// recorded: all of them between two updates, or by and by in large pieces. What metrics need is neither.
-bool may_be_averaged_unseen(const Run& run, const Difference& apart, double elements) {
-  const double large = std::max(64.0, elements / 100);
-  const auto others = not_averaging(run);
-  for (const auto* rank : run.ranks) {
-    std::map<std::int64_t, double> by_step;
-    double pieces = 0;
-    for (const auto& at : rank->all<trace::Collective>()) {
-      if (at.step <= apart.step || others.count(shape_of(*at.event)) > 0) continue;
-      const auto moved = static_cast<double>(elements_of(*at.event));
-      by_step[at.step] += moved;
-      if (moved >= large) pieces += moved;
-      if (by_step[at.step] >= elements || pieces >= elements) return true;
-    }
-  }
-  return false;
 }
 
 // The ranks' gradients are reduced from that step on: then that is what large collectives are for,
@@ -225,7 +182,7 @@ Verdict unreduced_gradients(const Run& run, bool with_wrapper, const std::string
       std::all_of(gradients.begin(), gradients.end(),
                   [](const GradientStep& step) { return are_unequal(step.reduced); });
   if (!whole && !in_part) return clean();
-  if (whole && may_be_averaged_unseen(run, *apart, parameter_elements(run, start->second)))
+  if (whole && may_be_averaged_unseen(run, apart->step, parameter_elements(run, start->second)))
     return not_triggered(kMaybeAveraged);
   return found({.ranks = run.numbers,
                 .step = apart->step,
@@ -299,8 +256,14 @@ Verdict replicas_diverged(const Run& run) {
   const auto apart = divergence(run, replicas);
   if (!apart) return clean();
   if (!reduces_gradients_from(run, apart->step) &&
-      may_be_averaged_unseen(run, *apart, parameter_elements(run, replicas.begin()->second)))
-    return not_triggered(kMaybeAveraged);
+      may_be_averaged_unseen(run, apart->step, parameter_elements(run, replicas.begin()->second))) {
+    const auto alone = left_out_of_averages(run);
+    if (!alone) return not_triggered(kMaybeAveraged);
+    return found({.ranks = run.numbers,
+                  .step = alone->step,
+                  .evidence = tensor_text("parameter", alone->tensor, parameter_names(run)) +
+                              " stays apart whenever something makes other parameters equal"});
+  }
   const auto at = replicas.find(apart->step);
   return found({.ranks = apart->ranks,
                 .step = apart->step,
@@ -359,7 +322,7 @@ std::vector<Detector> replicas_detectors() {
            }},
       // Needs parameters after updates. Rule: they differ across ranks at some step and are not
       // equal again later. not_triggered where gradients are not reduced and the replicas may be
-      // averaged unseen, as in no-gradient-sync.
+      // averaged unseen, as in no-gradient-sync; but not a parameter that stays apart when others are made equal.
       {.slug = "replicas-diverged",
        .needs = {"parameters"},
        .participants = Participants::ranks,

@@ -1,0 +1,29 @@
+// Replicas that are averaged now and then, in place of their gradients.
+#pragma once
+
+#include <lockstep/diagnose/gradients.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+namespace lockstep::diagnose {
+
+using BeforeUpdates = std::map<std::int64_t, std::vector<const trace::BeforeUpdate*>>;
+
+// Right before that update something had changed the parameters, and made them equal.
+bool are_brought_together(const BeforeUpdates& before, std::int64_t step);
+
+// A tensor that is apart whenever something has brought others together before an update, and after all updates.
+struct LeftOut {
+  std::size_t tensor = 0;
+  std::int64_t step = -1;  // the first after which it was seen apart
+};
+std::optional<LeftOut> left_out_of_averages(const Run& run);
+
+// Enough went between the ranks after update `since` to average `elements` parameters where they were not recorded: all
+// of them between two updates, or by and by in large pieces. What metrics need is neither.
+bool may_be_averaged_unseen(const Run& run, std::int64_t since, double elements);
+
+}  // namespace lockstep::diagnose

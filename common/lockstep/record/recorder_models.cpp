@@ -1,0 +1,94 @@
+// Which model is recorded.
+#include <lockstep/observe/parameters_of.h>
+#include <lockstep/record/recorder.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep::record {
+namespace {
+
+// The probes keep the tensors alive, so no address is used twice.
+std::vector<std::pair<const void*, bool>> addresses_of(const torch::nn::Module& module) {
+  std::vector<std::pair<const void*, bool>> parameters;
+  for (const auto& parameter : module.parameters())
+    parameters.emplace_back(parameter.unsafeGetTensorImpl(), parameter.requires_grad());
+  return parameters;
+}
+
+}  // namespace
+
+bool Recorder::watches(const torch::nn::Module& module) const {
+  return wrapped_.lock().get() == &module;
+}
+
+void Recorder::watch(torch::nn::Module& module) {
+  wrapped_ = module.weak_from_this();
+  parameters_ = addresses_of(module);
+  has_model_ = true;
+  probes_.attach(module);
+}
+
+void Recorder::wrapping(torch::nn::Module& module) {
+  hear([&] {
+    if (wrapped_.expired() || watches(module)) return watch(module);
+    const auto step = writer_->step();
+    if (next_.module.expired() || next_.step != step) next_ = {module.weak_from_this(), "", step};
+  });
+}
+
+void Recorder::wrapped(torch::nn::Module& module, const std::string& engine) {
+  hear([&] {
+    if (watches(module)) return probes_.engine(engine);
+    if (next_.module.lock().get() == &module) next_.engine = engine;
+  });
+}
+
+void Recorder::watch_if_next(torch::nn::Module& module) {
+  const auto step = writer_->step();
+  if (step <= 0 || next_.step != step || next_.module.lock().get() != &module) return;
+  watch(module);
+  model_has_optimizer_ = std::any_of(of_optimizers_.begin(), of_optimizers_.end(),
+                                     [&](const auto& each) { return is_of_model(each); });
+  probes_.engine(next_.engine);
+}
+
+bool Recorder::parameters_changed(const torch::nn::Module& module) const {
+  return probes_.looks_at_values() && addresses_of(module) != parameters_;
+}
+
+void Recorder::find_model() {
+  if (has_model_ || sharded_ || of_optimizers_.empty()) return;
+  attach_optimizers_from(0);
+  has_model_ = true;
+}
+
+void Recorder::attach_optimizers_from(std::size_t first) {
+  torch::nn::Module module;
+  for (std::size_t i = first; i < of_optimizers_.size(); ++i)
+    module.register_parameter("parameter_" + std::to_string(i - first), of_optimizers_[i],
+                              of_optimizers_[i].requires_grad());
+  probes_.attach(module);
+  attached_from_ = first;
+  looked_at_ = of_optimizers_.size();
+}
+
+// Of its first step the local gradients are not known.
+void Recorder::find_next_model(const torch::optim::Optimizer& optimizer) {
+  const auto step = writer_->step();
+  if (!parameters_.empty() || !started_ || sharded_ || step <= 0 || made_in_step_ != step) return;
+  const auto is_held = [&](const at::Tensor& parameter, std::size_t first, std::size_t last) {
+    return std::any_of(of_optimizers_.begin() + static_cast<std::ptrdiff_t>(first),
+                       of_optimizers_.begin() + static_cast<std::ptrdiff_t>(last),
+                       [&](const auto& held) { return held.is_same(parameter); });
+  };
+  for (const auto& parameter : parameters_of(optimizer))
+    if (is_held(parameter, attached_from_, made_last_) ||
+        !is_held(parameter, made_last_, of_optimizers_.size()))
+      return;
+  attach_optimizers_from(made_last_);
+  made_in_step_ = -1;
+  gradients_told_ = true;
+}
+
+}  // namespace lockstep::record
