@@ -1,6 +1,6 @@
 """One rank of watch_overhead: trains as many epochs as each line of standard input says, and answers with nanoseconds.
 
-usage: watch_overhead_rank.py MODEL STORE RANK WORLD
+usage: watch_overhead_rank.py MODEL DEVICE STORE RANK WORLD
 """
 
 import os
@@ -46,16 +46,20 @@ MODELS = {  # model, inputs, samples of a rank's step
     "transformer-8": (lambda: Transformer(8), ids, 2)}
 
 
-def main(name, store, rank, world_size):
+def main(name, kind, store, rank, world_size):
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world_size)
+    on_gpu = kind == "cuda"
+    device = torch.device(kind, rank) if on_gpu else torch.device(kind)
+    if on_gpu:
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if on_gpu else "gloo", init_method=f"file://{store}", rank=rank, world_size=world_size)
     torch.manual_seed(1)
     make, inputs, batch = MODELS[name]
     count = batch * world_size * STEPS
     data = TensorDataset(inputs(count), torch.randint(0, CLASSES, (count,)))
     sampler = DistributedSampler(data)
-    loader = DataLoader(data, batch, sampler=sampler)
-    model = DistributedDataParallel(make())
+    loader = DataLoader(data, batch, sampler=sampler, pin_memory=on_gpu)
+    model = DistributedDataParallel(make().to(device))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     epoch = 0
     for line in sys.stdin:
@@ -65,14 +69,16 @@ def main(name, store, rank, world_size):
             sampler.set_epoch(epoch)
             epoch += 1
             for batch_inputs, targets in loader:
+                batch_inputs, targets = batch_inputs.to(device, non_blocking=True), targets.to(device, non_blocking=True)
                 optimizer.zero_grad()
                 loss = nn.functional.cross_entropy(model(batch_inputs), targets)
                 loss.backward()
                 optimizer.step()
+        last = loss.item()  # which waits for a GPU
         dist.barrier()
-        print(time.monotonic_ns() - start, loss.item(), flush=True)
+        print(time.monotonic_ns() - start, last, flush=True)
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))

@@ -8,12 +8,19 @@ get_filename_component(_site ${LOCKSTEP_TORCH_INCLUDE}/../.. ABSOLUTE)
 find_path(LOCKSTEP_NCCL_INCLUDE nccl.h HINTS ${_site}/nvidia/nccl/include PATHS /usr/local/cuda/include)
 find_path(LOCKSTEP_CUDA_INCLUDE cuda_runtime_api.h
           HINTS ${_site}/nvidia/cu13/include ${_site}/nvidia/cuda_runtime/include PATHS /usr/local/cuda/include)
-if(LOCKSTEP_NCCL AND LOCKSTEP_TORCH_CUDA AND LOCKSTEP_NCCL_INCLUDE AND LOCKSTEP_CUDA_INCLUDE)
+# What these headers include lies in wheels of its own with CUDA 13 (requirements.txt names them), and in a toolkit.
+find_path(LOCKSTEP_CUDA_CRT_INCLUDE crt/host_config.h HINTS ${LOCKSTEP_CUDA_INCLUDE} PATHS /usr/local/cuda/include)
+find_path(LOCKSTEP_CUDA_CCCL_INCLUDE nv/target
+          HINTS ${LOCKSTEP_CUDA_INCLUDE} ${LOCKSTEP_CUDA_INCLUDE}/cccl PATHS /usr/local/cuda/include /usr/local/cuda/include/cccl)
+set(LOCKSTEP_CUDA_INCLUDES ${LOCKSTEP_CUDA_INCLUDE} ${LOCKSTEP_CUDA_CRT_INCLUDE} ${LOCKSTEP_CUDA_CCCL_INCLUDE})
+list(REMOVE_DUPLICATES LOCKSTEP_CUDA_INCLUDES)
+if(LOCKSTEP_NCCL AND LOCKSTEP_TORCH_CUDA AND LOCKSTEP_NCCL_INCLUDE AND LOCKSTEP_CUDA_INCLUDE AND LOCKSTEP_CUDA_CRT_INCLUDE
+   AND LOCKSTEP_CUDA_CCCL_INCLUDE)
   set(LOCKSTEP_HAVE_NCCL ON)
   add_library(lockstep_torch_cuda INTERFACE)
   add_library(lockstep::torch_cuda ALIAS lockstep_torch_cuda)
   target_include_directories(lockstep_torch_cuda SYSTEM INTERFACE
-    ${LOCKSTEP_NCCL_INCLUDE} ${LOCKSTEP_CUDA_INCLUDE})
+    ${LOCKSTEP_NCCL_INCLUDE} ${LOCKSTEP_CUDA_INCLUDES})
   target_compile_definitions(lockstep_torch_cuda INTERFACE USE_C10D_NCCL)
   target_link_libraries(lockstep_torch_cuda INTERFACE lockstep::torch ${LOCKSTEP_TORCH_CUDA} ${LOCKSTEP_C10_CUDA})
 endif()

@@ -10,6 +10,8 @@ usage: gpu.py [--out DIR] [--minutes N] [--carried DIR] [--only PHASE ...]
   tests        ctest -L gpu
   lessons      over NCCL, several at once: the right variants of all, and all variants of those that differ on GPUs; a GPU a rank,
                and where there are fewer, ranks share them (--share-gpu)
+  python       Python jobs on GPUs over NCCL under `lockstep watch`: right ones, which train the same to the bit, and faults
+  watching     what watching costs a Python job's step
 
 Phases run in that order until the minutes are over; what was left out is said. Where there are few cores the build alone
 takes long: call this again, with --only for the rest. DIR (reports/out/gpu) gets gpu.json, the
@@ -19,6 +21,7 @@ this Python has no torch, 77 there is no GPU, 130 interrupted (nothing is left r
 """
 
 import argparse
+import collections
 import concurrent.futures
 import json
 import os
@@ -39,8 +42,11 @@ PACKAGES = ("libgloo-dev", "nlohmann-json3-dev", "libcli11-dev", "libxxhash-dev"
 # All that the phases run.
 TARGETS = ("lessons/all", "lessons_test", "gloo_fault_test", "dist_nccl_test", "device_test", "gpu_step")
 OF_KERNELS = ("kernels_test", "bucket_bandwidth")  # where there is an nvcc that fits
-LESSONS_AT_ONCE = 6
-TESTS_AT_ONCE = 4
+OF_PYTHON = ("_extension",)  # where Python's headers are
+PYTHON_TESTS = ("a_right_job_is_right_and_unchanged_to_the_bit", "right_jobs_that_look_wrong", "faults_are_named",
+                "another_batch_size_is_advice_with_its_values", "a_hang_is_ended_and_named",
+                "a_rank_that_raises_is_named_and_the_job_s_exit_code_is_kept", "a_rank_that_is_killed_is_named")
+JOBS_AT_ONCE = max(2, (os.cpu_count() or 1) // 2)  # of two ranks, mostly
 ALONE = "17_nccl_and_streams"
 # What is told in all variants: what differs on GPUs. Of the other lessons the right variants run; all of them would take longer
 # than there is time for.
@@ -84,7 +90,8 @@ class Session:
         self.running = set()
         # A Python environment's cmake, ctest and ninja lie beside its python.
         path = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-        self.environment = {**os.environ, "LOCKSTEP_PYTHON": sys.executable, "PYTHONUNBUFFERED": "1", "PATH": path}
+        self.environment = {**os.environ, "LOCKSTEP_PYTHON": sys.executable, "LOCKSTEP_BUILD_DIR": str(BUILD), "PYTHONUNBUFFERED": "1",
+                            "PATH": path}
         if carried:
             self.environment["LOCKSTEP_DATA"] = str(carried / "data")
         out.mkdir(parents=True, exist_ok=True)
@@ -109,6 +116,16 @@ class Session:
         self.log.write(f"\n$ {' '.join(command)}\n{output}")
         self.log.flush()
         return code, output
+
+    def at_once(self, work, items):
+        with concurrent.futures.ThreadPoolExecutor(JOBS_AT_ONCE) as pool:
+            try:
+                return list(pool.map(work, items))
+            except KeyboardInterrupt:
+                pool.shutdown(wait=False, cancel_futures=True)
+                for process in list(self.running):
+                    os.killpg(process.pid, signal.SIGTERM)  # a launcher ends its ranks
+                raise
 
     def phase(self, name, work):
         if self.end - time.monotonic() < 5:
@@ -141,19 +158,25 @@ class Session:
         if code != 0:
             return False, output[-500:]
         kernels = re.search("CUDA kernels: (.*)", output)[1]
-        targets = TARGETS + OF_KERNELS if kernels.startswith("ON") else TARGETS
+        package = "OFF" if "Python package: OFF" in output else "ON"
+        targets = TARGETS + (OF_KERNELS if kernels.startswith("ON") else ()) + (OF_PYTHON if package == "ON" else ())
         code, output = self.call("cmake", "--build", BUILD, "--target", *targets)
-        return code == 0, f"built; kernels: {kernels}" if code == 0 else output[-500:]
+        return code == 0, f"built; kernels: {kernels}; Python package: {package}" if code == 0 else output[-500:]
 
     def tests(self):
-        code, output = self.call("ctest", "--test-dir", BUILD, "-L", "^gpu$", "-j", TESTS_AT_ONCE, "--output-on-failure",
+        code, output = self.call("ctest", "--test-dir", BUILD, "-L", "^gpu$", "-j", JOBS_AT_ONCE, "--output-on-failure",
                                  "--no-tests=error")
-        total = re.findall(r"^(\d+% tests passed.*)$", output, re.MULTILINE)
-        skipped = len(re.findall(r"\*\*\*Skipped", output))
-        return code == 0 and skipped == 0, (total[-1] if total else output[-500:]) + f"; {skipped} skipped"
+        ended = dict(re.findall(r"Test +#\d+: (\S+) \.+ *\**(\w+)", output))
+        self.result["tests"] = ended
+        return code == 0 and set(ended.values()) == {"Passed"}, self.counted(ended) + ("" if code != 124 else ", the rest left out")
+
+    @staticmethod
+    def counted(ended):
+        return ", ".join(f"{number} {how}" for how, number in sorted(collections.Counter(ended.values()).items()))
 
     def lessons(self):
         reports, ended = self.out / "lessons", {}
+        self.result["lessons"] = ended
         reports.mkdir(exist_ok=True)
         names = sorted(path.name for path in (ROOT / "lessons").glob("[0-9][0-9]_*"))
 
@@ -164,22 +187,27 @@ class Session:
 
         alone = [lesson(name) for name in names if name == ALONE]  # its deadlines are of seconds
         names = [name for name in names if name == ALONE] + [name for name in names if name != ALONE]
-        with concurrent.futures.ThreadPoolExecutor(LESSONS_AT_ONCE) as pool:
-            try:
-                done = alone + list(pool.map(lesson, names[len(alone):]))
-            except KeyboardInterrupt:
-                pool.shutdown(wait=False, cancel_futures=True)
-                for process in list(self.running):
-                    os.killpg(process.pid, signal.SIGTERM)  # a launcher ends its ranks
-                raise
+        done = alone + self.at_once(lesson, names[len(alone):])
         for file in sorted(reports.glob("*.json")):
             for variant in json.loads(file.read_text(encoding="utf-8"))["variants"]:
-                ended[variant["verdict"]] = ended.get(variant["verdict"], 0) + 1
+                ended[f"{file.stem} {variant['name']}"] = variant["verdict"]
         with tarfile.open(self.out / "lessons.tar.gz", "w:gz") as packed:
             packed.add(reports, "lessons")
         shutil.rmtree(reports)
         wrong = [f"{name} ended with {code}" for name, (code, _) in zip(names, done) if code != 0]
-        return not wrong, ", ".join([f"{number} {verdict}" for verdict, number in sorted(ended.items())] + wrong)
+        return not wrong, ", ".join([self.counted(ended), *wrong])
+
+    def python(self):
+        package, tests = BUILD / "python", ROOT / "python" / "tests"
+        calls = {name: (tests / "watch_test.py", package, "--all", f"Watch.test_{name}") for name in PYTHON_TESTS}
+        calls["sync_bn"] = (tests / "programs_test.py", package, "Programs.test_sync_bn")
+        # The job shares a GPU by itself; the other program takes the first of its node, of which each rank has one.
+        share = ("env", "JOB_DEVICE=cuda", "NODES=2", "NCCL_NET=Socket", "NCCL_SOCKET_IFNAME=lo", "NCCL_MNNVL_ENABLE=0")
+        done = dict(zip(calls, self.at_once(lambda call: self.call(*share, sys.executable, *call), calls.values())))
+        ended = {name: "left out" if code == 124 else "passed" if code == 0 and re.search(r"^OK$", output, re.MULTILINE) else "failed"
+                 for name, (code, output) in done.items()}
+        self.result["python"] = ended
+        return set(ended.values()) == {"passed"}, self.counted(ended)
 
     def benchmark(self, name, option, *command):
         file = self.out / f"{name}.json"
@@ -195,6 +223,9 @@ class Session:
                                            programs / "gpu_step", "--pairs", 9),
             "tests": self.tests,
             "lessons": self.lessons,
+            "python": self.python,
+            "watching": lambda: self.benchmark("watch_overhead", "--out", sys.executable, ROOT / "benchmarks" / "watch_overhead.py",
+                                               "--device", "cuda"),
         }
         passed = True
         for name, work in phases.items():
@@ -230,7 +261,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=9.5)
     parser.add_argument("--carried", type=pathlib.Path)
     parser.add_argument("--only", nargs="+", default=[],
-                        choices=("build", "bandwidth", "step", "tests", "lessons"))
+                        choices=("build", "bandwidth", "step", "tests", "lessons", "python", "watching"))
     arguments = parser.parse_args()
     try:
         import torch

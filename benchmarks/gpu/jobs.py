@@ -3,7 +3,7 @@ command line, so that they stand here alone."""
 
 # tiny: the same code in sizes that a CPU does in a second; for the test that both sides compute the same.
 JOBS = {
-    "mlp": {"model": "mlp", "sizes": [256], "batch": [64, 784], "classes": 10, "optimizer": "sgd", "steps": 1000},
+    "mlp": {"model": "mlp", "sizes": [256], "batch": [64, 784], "classes": 10, "optimizer": "sgd", "steps": 300},
     "resnet50": {"model": "resnet", "sizes": [64, 3, 4, 6, 3], "batch": [64, 3, 224, 224], "classes": 1000,
                  "optimizer": "sgd", "steps": 10},
     "gpt2-124m": {"model": "gpt", "sizes": [12, 12, 768, 50257, 1024], "batch": [8, 1024], "classes": 50257,

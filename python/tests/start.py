@@ -1,7 +1,7 @@
 """Starts a job's ranks in less time than torchrun does: start.py RANKS PROGRAM [ARGUMENT ...]
 
 PROGRAM is a .py file, an option of Python such as -m, or else the file of a built program.
-With NODES in the environment the ranks are numbered as if on so many nodes.
+With NODES in the environment the ranks are numbered as if on so many nodes, and NCCL takes these for hosts.
 """
 
 import os
@@ -13,7 +13,7 @@ import sys
 def numbered(rank, ranks, nodes):
     """What a launcher sets for a rank, without where the ranks meet."""
     on_node = ranks // nodes
-    node = {"GROUP_RANK": str(rank // on_node)} if nodes > 1 else {}
+    node = dict.fromkeys(("GROUP_RANK", "NCCL_HOSTID"), str(rank // on_node)) if nodes > 1 else {}
     return {"RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(rank % on_node),
             "LOCAL_WORLD_SIZE": str(on_node), **node}
 
