@@ -61,7 +61,7 @@ bool are_brought_together(const BeforeUpdates& before, std::int64_t step) {
   return groups_of_equal(replicas).tensor < 0;
 }
 
-std::optional<LeftOut> left_out_of_averages(const Run& run) {
+std::optional<NeverAveraged> left_out_of_averages(const Run& run) {
   const auto& steps = replicas_by_step(run);
   const auto tensors = steps.begin()->second.front()->size();
   const auto are_whole = [&](const Replicas& replicas) {
@@ -98,7 +98,7 @@ std::optional<LeftOut> left_out_of_averages(const Run& run) {
   const auto first = std::find(may_be_left_out.begin(), may_be_left_out.end(), true);
   if (!others_meet || first == may_be_left_out.end()) return std::nullopt;
   const auto tensor = static_cast<std::size_t>(first - may_be_left_out.begin());
-  return LeftOut{tensor, apart_since[tensor]};
+  return NeverAveraged{tensor, apart_since[tensor]};
 }
 
 bool may_be_averaged_unseen(const Run& run, std::int64_t since, double elements) {

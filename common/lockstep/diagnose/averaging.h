@@ -16,11 +16,11 @@ using BeforeUpdates = std::map<std::int64_t, std::vector<const trace::BeforeUpda
 bool are_brought_together(const BeforeUpdates& before, std::int64_t step);
 
 // A tensor that is apart whenever something has brought others together before an update, and after all updates.
-struct LeftOut {
+struct NeverAveraged {
   std::size_t tensor = 0;
   std::int64_t step = -1;  // the first after which it was seen apart
 };
-std::optional<LeftOut> left_out_of_averages(const Run& run);
+std::optional<NeverAveraged> left_out_of_averages(const Run& run);
 
 // Enough went between the ranks after update `since` to average `elements` parameters where they were not recorded: all
 // of them between two updates, or by and by in large pieces. What metrics need is neither.
