@@ -89,7 +89,7 @@ void Recorder::group(const std::string& action, const std::string& name,
   writer_->record(trace::Group{action, name, {ranks.begin(), ranks.end()}});
 }
 
-// ---- the model ----
+// ---- what a gradient engine tells; which model is recorded is in recorder_models.cpp ----
 
 void Recorder::sharded(const std::string& engine) {
   hear([&] {
