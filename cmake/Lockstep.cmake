@@ -9,12 +9,13 @@ endif()
 # wait for others. What takes long in a training is in LibTorch and in our libraries.
 set(LOCKSTEP_UNOPTIMIZED -O0)
 
-# _add_precompiled(NAME LIBRARIES ... HEADERS <x.h> ... [OPTIONS ...]): what targets of one kind reuse.
+# _add_precompiled(NAME [LIBRARIES ...] [HEADERS <x.h> ...] [OPTIONS ...]): what targets of one kind reuse. HEADERS come
+# after the plain ones.
 function(_add_precompiled name)
   cmake_parse_arguments(ARG "" "" "LIBRARIES;HEADERS;OPTIONS" ${ARGN})
   add_library(${name} OBJECT ${PROJECT_SOURCE_DIR}/cmake/pch.cpp)
-  target_precompile_headers(${name} PRIVATE ${ARG_HEADERS})
-  target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES})
+  target_precompile_headers(${name} PRIVATE ${LOCKSTEP_PLAIN_HEADERS} ${ARG_HEADERS})
+  target_link_libraries(${name} PRIVATE nlohmann_json::nlohmann_json ${ARG_LIBRARIES})
   target_compile_features(${name} PRIVATE cxx_std_20)
   target_compile_options(${name} PRIVATE ${LOCKSTEP_WARNINGS} ${ARG_OPTIONS})
 endfunction()
@@ -24,18 +25,17 @@ endfunction()
 set(LOCKSTEP_PLAIN_HEADERS <algorithm> <array> <chrono> <filesystem> <fstream> <functional> <iostream> <map> <memory>
   <nlohmann/json.hpp> <numeric> <optional> <set> <sstream> <string> <variant> <vector>)
 set(LOCKSTEP_TEST_HEADERS ${LOCKSTEP_PLAIN_HEADERS} <gmock/gmock.h> <gtest/gtest.h>)
-set(_torch_headers ${LOCKSTEP_PLAIN_HEADERS} ${CMAKE_CURRENT_LIST_DIR}/torch_pch.h)
-_add_precompiled(lockstep_plain_pch LIBRARIES nlohmann_json::nlohmann_json HEADERS ${LOCKSTEP_PLAIN_HEADERS})
+_add_precompiled(lockstep_plain_pch)
 if(LOCKSTEP_TORCH)
-  _add_precompiled(lockstep_pch LIBRARIES lockstep::torch nlohmann_json::nlohmann_json HEADERS ${_torch_headers})
+  set(_torch_header ${CMAKE_CURRENT_LIST_DIR}/torch_pch.h)
+  _add_precompiled(lockstep_pch LIBRARIES lockstep::torch HEADERS ${_torch_header})
   if(BUILD_TESTING)
-    _add_precompiled(lockstep_test_pch LIBRARIES GTest::gtest GTest::gmock nlohmann_json::nlohmann_json
-      HEADERS ${LOCKSTEP_TEST_HEADERS} OPTIONS ${LOCKSTEP_UNOPTIMIZED})
     set(_test_libraries GTest::gtest GTest::gmock)
     set(_test_headers <gmock/gmock.h> <gtest/gtest.h>)
+    _add_precompiled(lockstep_test_pch LIBRARIES ${_test_libraries} HEADERS ${_test_headers} OPTIONS ${LOCKSTEP_UNOPTIMIZED})
   endif()
-  _add_precompiled(lockstep_unoptimized_pch LIBRARIES lockstep::torch nlohmann_json::nlohmann_json ${_test_libraries}
-    HEADERS ${_torch_headers} ${_test_headers} OPTIONS ${LOCKSTEP_UNOPTIMIZED})
+  _add_precompiled(lockstep_unoptimized_pch LIBRARIES lockstep::torch ${_test_libraries}
+    HEADERS ${_torch_header} ${_test_headers} OPTIONS ${LOCKSTEP_UNOPTIMIZED})
 endif()
 
 # _lockstep_settings(TARGET USES_TORCH [PRECOMPILED]): with another precompiled header than the usual one, or with OWN.

@@ -40,7 +40,7 @@ Tests that the quick tier leaves out, by their names in ctest:
   python.parallel        what is told of models of which each rank holds a part
   python.compare         `lockstep compare` of Python jobs: equal to the bit, another rate, other probes, a page, wrong use
   parity.ddp_parity_all  DDP in C++ against Python's, every case on 2 and 4 ranks
-  parity.restarted_job   a job of a Python rank and a C++ rank, one of them killed: torchrun starts it again, to the same bits
+  parity.restarted_job   a job of a Python rank and a C++ rank: one is killed, torchrun starts both again, the bits are the same
   contract.mutants       a few programs that are no lessons, each changed by an operator, from the run to the score
   course.exercise        ./lockstep exercise: a copy, its check, hints, the build of it
   course.in_python       run and exercise with --python, on one pitfall

@@ -78,7 +78,7 @@ double cpu_seconds(const diagnose::Detector& detector, const trace::Trace& trace
 // measured some more times.
 TEST_P(Scale, EightTimesTheRanksTakeNowhereNearSixtyFourTimesAsLong) {
   if (test::kSanitized) GTEST_SKIP() << "what a sanitizer does takes most of the time";
-  constexpr double kMoment = 0.01;
+  constexpr double kMoment = 0.0075;
   const auto few = GetParam().make(200), many = GetParam().make(1600);
   for (const auto& detector : diagnose::detectors()) {
     const double of_few = cpu_seconds(detector, few, 3);

@@ -1,6 +1,5 @@
-"""One job of a Python rank and a C++ rank, under torchrun: it must train to the very parameters of a job
-whose ranks are all C++, and both ranks to the same; so must one whose Python or C++ rank is killed and that torchrun
-starts again.
+"""One job of a Python rank and a C++ rank, under torchrun. It must train to the very parameters of a job whose ranks are
+all C++, and both ranks to the same. So must a job of which a rank is killed, when torchrun starts it again.
 
 usage: mixed_job_test.py PROGRAM [MixedJob | RestartedJob]      (PROGRAM is the built ddp_parity)
 """
@@ -35,16 +34,16 @@ class Job(unittest.TestCase):
             group.wait()
 
     @classmethod
-    def torchrun(cls, name, *options, killed="nobody"):
+    def torchrun(cls, name, restarts=0, killed="nobody"):
         out = os.path.join(cls.folder, name)
         os.mkdir(out)
         with ranks.Ranks(DEADLINE_S) as group:
             # Port 0: the agent takes a free one.
             group.start([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
                          "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0",
-                         "--log-dir", os.path.join(out, "torchrun"), *options,
+                         "--log-dir", os.path.join(out, "torchrun"), "--max-restarts", str(restarts),
                          os.path.join(ranks.HERE, "mixed_rank.py"), PROGRAM, out, killed, *SPECS],
-                        {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"})
+                        {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"} if restarts else {})  # docs/library.md says why
             group.wait()
 
     def path(self, kind, case, rank):
@@ -77,11 +76,11 @@ class RestartedJob(Job):
     """The rank that is killed has trained one case, and no more, in the first attempt."""
 
     def test_goes_on_without_its_python_rank(self):
-        self.torchrun("no_python", "--max-restarts", "1", killed="0")
+        self.torchrun("no_python", restarts=1, killed="0")
         self.assert_equals_the_pure_job("no_python")
 
     def test_goes_on_without_its_cpp_rank(self):
-        self.torchrun("no_cpp", "--max-restarts", "1", killed="1")
+        self.torchrun("no_cpp", restarts=1, killed="1")
         self.assert_equals_the_pure_job("no_cpp")
 
     def test_does_not_go_on_where_torchrun_may_not_start_it_again(self):

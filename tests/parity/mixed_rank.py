@@ -1,7 +1,8 @@
 """A rank of a mixed job, under torchrun: odd ranks become the C++ program, the others stay Python.
 
-usage: mixed_rank.py PROGRAM OUT KILLED WORLD:CASE ...      (KILLED is a rank that is killed after its first case, in the
-                                                            first attempt)
+usage: mixed_rank.py PROGRAM OUT KILLED WORLD:CASE ...
+
+In the first attempt, rank KILLED kills itself after its first case.
 """
 
 import os

@@ -58,7 +58,7 @@ class Libstdcxx(unittest.TestCase):
                               "-DCMAKE_FIND_LIBRARY_PREFIXES=none", "-DCMAKE_FIND_LIBRARY_SUFFIXES=none",
                               "-DCMAKE_FIND_USE_CMAKE_SYSTEM_PATH=OFF", "-DCMAKE_FIND_USE_SYSTEM_ENVIRONMENT_PATH=OFF")
         self.assertNotEqual(done.returncode, 0)
-        said = " ".join(done.stderr.split())  # CMake breaks the lines of a message, where depends on the compiler's path
+        said = " ".join(done.stderr.split())  # where CMake wraps a message depends on the compiler's path
         self.assertIn("has no shared libstdc++", said)
         self.assertIn("-DLOCKSTEP_LIBSTDCXX=FILE", said)
 
