@@ -9,8 +9,8 @@ endif()
 # wait for others. What takes long in a training is in LibTorch and in our libraries.
 set(LOCKSTEP_UNOPTIMIZED -O0)
 
-# _add_precompiled(NAME [LIBRARIES ...] [HEADERS <x.h> ...] [OPTIONS ...]): what targets of one kind reuse. HEADERS come
-# after the plain ones.
+# _add_precompiled(NAME [LIBRARIES ...] [HEADERS <x.h> ...] [OPTIONS ...])
+# A precompiled header that targets of one kind reuse: LOCKSTEP_PLAIN_HEADERS, then HEADERS.
 function(_add_precompiled name)
   cmake_parse_arguments(ARG "" "" "LIBRARIES;HEADERS;OPTIONS" ${ARGN})
   add_library(${name} OBJECT ${PROJECT_SOURCE_DIR}/cmake/pch.cpp)
@@ -24,18 +24,17 @@ endfunction()
 # not optimized has its own, with GoogleTest in it where tests are built.
 set(LOCKSTEP_PLAIN_HEADERS <algorithm> <array> <chrono> <filesystem> <fstream> <functional> <iostream> <map> <memory>
   <nlohmann/json.hpp> <numeric> <optional> <set> <sstream> <string> <variant> <vector>)
-set(LOCKSTEP_TEST_HEADERS ${LOCKSTEP_PLAIN_HEADERS} <gmock/gmock.h> <gtest/gtest.h>)
 _add_precompiled(lockstep_plain_pch)
 if(LOCKSTEP_TORCH)
   set(_torch_header ${CMAKE_CURRENT_LIST_DIR}/torch_pch.h)
   _add_precompiled(lockstep_pch LIBRARIES lockstep::torch HEADERS ${_torch_header})
   if(BUILD_TESTING)
     set(_test_libraries GTest::gtest GTest::gmock)
-    set(_test_headers <gmock/gmock.h> <gtest/gtest.h>)
-    _add_precompiled(lockstep_test_pch LIBRARIES ${_test_libraries} HEADERS ${_test_headers} OPTIONS ${LOCKSTEP_UNOPTIMIZED})
+    set(LOCKSTEP_TEST_HEADERS <gmock/gmock.h> <gtest/gtest.h>)
+    _add_precompiled(lockstep_test_pch LIBRARIES ${_test_libraries} HEADERS ${LOCKSTEP_TEST_HEADERS} OPTIONS ${LOCKSTEP_UNOPTIMIZED})
   endif()
   _add_precompiled(lockstep_unoptimized_pch LIBRARIES lockstep::torch ${_test_libraries}
-    HEADERS ${_torch_header} ${_test_headers} OPTIONS ${LOCKSTEP_UNOPTIMIZED})
+    HEADERS ${_torch_header} ${LOCKSTEP_TEST_HEADERS} OPTIONS ${LOCKSTEP_UNOPTIMIZED})
 endif()
 
 # _lockstep_settings(TARGET USES_TORCH [PRECOMPILED]): with another precompiled header than the usual one, or with OWN.
@@ -163,7 +162,7 @@ function(add_lockstep_test name)
     target_compile_options(${name} PRIVATE ${LOCKSTEP_UNOPTIMIZED})
     if(ARG_PRECOMPILED)
       _lockstep_settings(${name} FALSE OWN)
-      target_precompile_headers(${name} PRIVATE ${LOCKSTEP_TEST_HEADERS} ${ARG_PRECOMPILED})
+      target_precompile_headers(${name} PRIVATE ${LOCKSTEP_PLAIN_HEADERS} ${LOCKSTEP_TEST_HEADERS} ${ARG_PRECOMPILED})
     else()
       _lockstep_settings(${name} FALSE lockstep_test_pch)
     endif()

@@ -73,12 +73,12 @@ double cpu_seconds(const diagnose::Detector& detector, const trace::Trace& trace
   return least;
 }
 
-// What is quadratic takes 64 times as long. What is linear may take twice 8 times, once it has outgrown the
-// caches; and sorting has a logarithm. Of what takes a moment even so, nothing is said; what takes too long is
-// measured some more times.
+// A quadratic detector takes 64 times as long. A linear one may take twice 8 times, once the trace outgrows the
+// caches, and sorting adds a logarithm: 40 times is the bound. A time below kMoment passes: it is too short to
+// compare. A detector that exceeds its bound is measured again, and the least time counts.
 TEST_P(Scale, EightTimesTheRanksTakeNowhereNearSixtyFourTimesAsLong) {
   if (test::kSanitized) GTEST_SKIP() << "what a sanitizer does takes most of the time";
-  constexpr double kMoment = 0.0075;
+  constexpr double kMoment = 0.0075;  // s
   const auto few = GetParam().make(200), many = GetParam().make(1600);
   for (const auto& detector : diagnose::detectors()) {
     const double of_few = cpu_seconds(detector, few, 3);

@@ -1,5 +1,5 @@
 """One job of a Python rank and a C++ rank, under torchrun. It must train to the very parameters of a job whose ranks are
-all C++, and both ranks to the same. So must a job of which a rank is killed, when torchrun starts it again.
+all C++, and both ranks to the same. The same must hold when a rank is killed and torchrun starts all again.
 
 usage: mixed_job_test.py PROGRAM [MixedJob | RestartedJob]      (PROGRAM is the built ddp_parity)
 """
