@@ -3,8 +3,8 @@ keeps, such as a teacher or averaged weights, and what is frozen in the model.
 
 Each is told to the recorder once, which records it after updates. The detector goes by the holder's name
 (common/lockstep/diagnose/detectors/outside.cpp): the class of a module that training calls; "kept CLASS" of one that it
-does not call; "frozen parameters" of the model; "buffers of CLASS" or "buffers of the model". The running statistics of
-a model that nobody wrapped are "statistics of the model" (batch_norm.cpp).
+does not call, or "kept averages" of a dict; "frozen parameters" of the model; "buffers of CLASS" or "buffers of the
+model". The running statistics of a model that nobody wrapped are "statistics of the model" (batch_norm.cpp).
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ def look(here: Recording) -> None:
         of_models(here, models)
     if since == LOOKS[-1]:
         are_kept(here, uncalled)
+        find_averages(here, models)
 
 
 def tell(here: Recording, holder: str, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
@@ -82,6 +83,37 @@ def are_kept(here: Recording, modules: list[torch.nn.Module]) -> None:
     for module in modules:
         if number[type(module)] == 1:
             tell(here, f"kept {type(module).__name__}", module.named_parameters())
+
+
+def copies_of(model: torch.nn.Module) -> list[dict[str, torch.Tensor]]:
+    """Dicts that hold a tensor like each of its trained parameters, by the same names, as hand-written averages do."""
+    trained = {name: one for name, one in model.named_parameters() if one.requires_grad}
+
+    def is_copy(held: Any) -> bool:
+        return len(held) >= len(trained) and trained.keys() <= held.keys() and all(
+            type(held[name]) is torch.Tensor and held[name].shape == one.shape
+            and held[name].untyped_storage().data_ptr() != one.untyped_storage().data_ptr()
+            for name, one in trained.items())
+    return [each for each in gc.get_objects() if issubclass(type(each), dict) and is_copy(each)] if trained else []
+
+
+def find_averages(here: Recording, models: list[torch.nn.Module]) -> None:
+    """Several copies cannot be told from each other."""
+    copies = copies_of(models[0]) if len(models) == 1 else []
+    if len(copies) == 1:
+        here.averages = copies[0], {name: value.clone() for name, value in copies[0].items()
+                                    if isinstance(value, torch.Tensor)}
+        tell(here, "kept averages", here.averages[1].items())
+
+
+@listens("averages of the model")
+def look_at_averages(here: Recording) -> None:
+    """The program may make new tensors in each step; the recorder is told of those that they are copied to."""
+    if here.averages is not None and here.rank.probes():
+        held, copies = here.averages
+        for name, copy in copies.items():
+            if isinstance(now := held.get(name), torch.Tensor) and now.shape == copy.shape:
+                copy.copy_(now)
 
 
 def own_statistics(module: torch.nn.Module) -> set[str]:

@@ -46,6 +46,7 @@ class Recording:
         self.hooked: Any = WeakIdKeyDictionary()  # parameters
         self.looks_at_gradients = True  # in this step
         self.beside: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()  # hooks; None: gone
+        self.averages: tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]] | None = None  # the program's; copies
         self.backends: list[tuple[Any, Any]] = []  # the recorder's, and torch's inside of it
         self.groups: set[str] = set()  # that this rank began to join
         self.optimizers: weakref.WeakKeyDictionary[Any, tuple[Any, list[int]]] = weakref.WeakKeyDictionary()

@@ -227,6 +227,7 @@ def update_begins(here: Recording, optimizer: Any, _arguments: Any, _options: An
         return
     here.places.note("update", rank.step())
     beside.look()
+    beside.look_at_averages()
     constants.look()
     rank.update_begins(own)
 

@@ -218,6 +218,28 @@ class Hooks(unittest.TestCase):
         self.assertIs(rank.calls["outside"][0][2], average[0].weight)
         self.assertEqual(len(twins), 2)
 
+    def test_averages_in_a_dict_are_told_as_they_are_at_each_update_though_the_program_makes_new_tensors(self):
+        rank = self.here.begin(0, 2)
+        model = torch.nn.Sequential(torch.nn.Linear(2, 1))
+        averages = {"step": 0, **{name: value.detach().clone() for name, value in model.named_parameters()}}
+        state = model.state_dict()  # holds the model's own
+        self.train(rank, model)
+        self.assertEqual(self.outside(rank), {"kept averages": ["0.weight", "0.bias"]})
+        told = rank.calls["outside"][1][2]
+        averages["0.bias"] = averages["0.bias"] + 1
+        model(torch.ones(4, 2)).sum().backward()
+        rank.steps += 1
+        torch.optim.SGD(model.parameters(), lr=0.1).step()
+        self.assertTrue(told.equal(averages["0.bias"]))
+        self.assertEqual((len(rank.calls["outside"]), self.here.failed, len(state)), (2, set(), 2))
+
+    def test_several_copies_of_a_model_are_not_told_apart_and_so_not_told(self):
+        rank = self.here.begin(0, 2)
+        model = torch.nn.Linear(2, 1)
+        copies = [copy.deepcopy(model.state_dict()) for _ in range(2)]
+        self.train(rank, model)
+        self.assertEqual((self.outside(rank), len(copies)), ({}, 2))
+
     def test_what_is_frozen_in_a_model_that_nobody_wrapped_is_told_and_its_buffers_and_running_statistics(self):
         rank = self.here.begin(0, 2)
         model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 1))

@@ -1,4 +1,4 @@
-// Ranks that are set up differently, are fed differently, or weigh their losses differently.
+// Ranks that are set up differently, or are fed differently.
 #include <gtest/gtest.h>
 
 #include "expect.h"
@@ -218,34 +218,6 @@ TEST_P(Setup, InputsThatAreConstantOnOneRankAreAdvice) {
   const auto trace =
       fed([](int rank, int step) { return rank == 1 ? images(0, 0, 0) : images(step); });
   expect_only(trace, "inputs-differ", odd_one_out(GetParam(), 1), 0, Severity::advice);
-}
-
-TEST_P(Setup, OfOneLossThatWeighsTwiceIsNamed) {
-  auto trace = Job(GetParam()).run();
-  for (auto [step, loss] : each<trace::Loss>(trace.ranks[1])) loss.backward_value *= 2;
-  expect_only(trace, "loss-weight-differs", odd_one_out(GetParam(), 1), 0);
-  EXPECT_NE(evidence(trace).find("2 on rank 1"), std::string::npos) << evidence(trace);
-}
-
-TEST_P(Setup, OfLossesThatAreScaledByAnotherScaleIsNoFinding) {
-  auto trace = Job(GetParam()).run();
-  std::vector<std::int64_t> steps;
-  for (auto [step, loss] : each<trace::Loss>(trace.ranks[1])) {
-    loss.backward_value *= 1024;
-    steps.push_back(step);
-  }
-  for (const auto step : steps) record(trace.ranks[1], step, trace::ScaledStep{.scale = 1024});
-  EXPECT_NE(state(trace, "loss-weight-differs"), State::found);
-}
-
-TEST_P(Setup, OfLossesWithTermsOfTheirOwnIsNoFinding) {
-  auto trace = Job(GetParam()).run();
-  for (auto& rank : trace.ranks)
-    for (auto& event : rank.events)
-      if (auto* loss = event.change<trace::Loss>())
-        loss->backward_value +=
-            0.1 * static_cast<double>(rank.participant.rank * (1 + event.step % 3));
-  EXPECT_NE(state(trace, "loss-weight-differs"), State::found);
 }
 
 }  // namespace

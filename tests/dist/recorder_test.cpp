@@ -63,7 +63,7 @@ DistributedSampler sampler_of(const ProcessGroupPtr& group) {
 }
 
 struct Faults {
-  bool one_epoch = false, bypasses = false, sums_loss = false;
+  bool one_epoch = false, bypasses = false, sums_loss = false, tells_no_loss = false;
 };
 
 // What anybody writes; 3 epochs of 3 batches.
@@ -81,8 +81,12 @@ Job training(const Faults& faults = {}) {
         const auto batch = take(data, ids);
         optimizer.zero_grad();
         const auto outputs = faults.bypasses ? net->forward(batch.inputs) : model(batch.inputs);
-        const auto each = cross_entropy(outputs, batch.targets);
-        (faults.sums_loss ? each.sum() : each.mean()).backward();
+        if (faults.tells_no_loss) {
+          at::cross_entropy_loss(outputs, batch.targets).backward();
+        } else {
+          const auto each = cross_entropy(outputs, batch.targets);
+          (faults.sums_loss ? each.sum() : each.mean()).backward();
+        }
         optimizer.step();
         schedule.step();
       }
@@ -123,6 +127,7 @@ TEST(Recorder, ARightJobIsCleanAndNothingIsMissing) {
     EXPECT_THAT(all<trace::ZeroGrad>(rank), SizeIs(9));
     EXPECT_THAT(all<trace::LocalGradients>(rank), SizeIs(6)) << "steps 0 to 4, and 8";
     EXPECT_THAT(all<trace::ReducedGradients>(rank), SizeIs(6));
+    EXPECT_THAT(all<trace::Backward>(rank), SizeIs(3)) << "in the others the losses say more";
     const auto losses = all<trace::Loss>(rank);
     ASSERT_THAT(losses, SizeIs(6));
     for (const auto& loss : losses) {
@@ -137,6 +142,18 @@ TEST(Recorder, ARightJobIsCleanAndNothingIsMissing) {
     std::vector<std::string> actions;
     for (const auto& group : all<trace::Group>(rank)) actions.push_back(group.action);
     EXPECT_THAT(actions, ElementsAre("join", "joined", "leave"));
+  }
+}
+
+TEST(Recorder, OfALossThatIsNotToldTheValueIsRecordedInEveryStep) {
+  const auto told = record(training()), not_told = record(training({.tells_no_loss = true}));
+  for (std::size_t rank = 0; rank < kRanks; ++rank) {
+    EXPECT_THAT(all<trace::Loss>(not_told.ranks[rank]), SizeIs(0));
+    const auto values = not_told.ranks[rank].all<trace::Backward>();
+    ASSERT_THAT(values, SizeIs(9));
+    for (const auto& loss : told.ranks[rank].all<trace::Loss>())
+      EXPECT_NEAR(values[static_cast<std::size_t>(loss.step)].event->value,
+                  loss.event->backward_value, 1e-5);
   }
 }
 

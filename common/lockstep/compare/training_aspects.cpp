@@ -48,6 +48,29 @@ void compare_losses_of(const Pair& pair, std::int64_t step, int rank,
                  tolerance);
 }
 
+// What backward() starts from, of a program that does not tell its samples' losses, in steps whose gradients were
+// recorded: in others it would come before its cause. It may be a sum over a batch or a part of it, so only runs of as
+// many ranks are compared.
+void compare_backwards(const Pair& pair, Ledger& ledger) {
+  const auto a = events_by_step<trace::Backward>(pair.a),
+             b = events_by_step<trace::Backward>(pair.b);
+  ledger.recorded(!a.empty(), !b.empty());
+  const auto probed = events_by_step<trace::LocalGradients>(pair.a);
+  const auto total = [](const std::vector<const trace::Backward*>& values) {
+    double sum = 0;
+    for (const auto* each : values) sum += each->value;
+    return sum;
+  };
+  for (const auto& [step, in_a] : a) {
+    const auto in_b = b.find(step);
+    if (in_b == b.end() || step >= pair.updates() || probed.count(step) == 0) continue;
+    for (std::size_t r = 0; r < pair.ranks(); ++r)
+      if (!in_a[r].empty() && !in_b->second[r].empty())
+        ledger.numbers(step, pair.rank(r), "loss that backward starts from", total(in_a[r]),
+                       total(in_b->second[r]), tolerance_of(Quantity::loss, pair.unit, step));
+  }
+}
+
 std::string rates_text(const std::vector<double>& rates) {
   std::string text;
   for (const auto rate : rates) text += (text.empty() ? "" : ", ") + number_text(rate);
@@ -117,6 +140,7 @@ void compare_modes(const Pair& pair, Ledger& ledger) {
 void compare_losses(const Pair& pair, Ledger& ledger) {
   const auto a = events_by_step<trace::Loss>(pair.a), b = events_by_step<trace::Loss>(pair.b);
   ledger.recorded(!a.empty(), !b.empty());
+  if (pair.same_ranks) compare_backwards(pair, ledger);
   for (const auto& [step, in_a] : a) {
     const auto in_b = b.find(step);
     if (in_b == b.end()) {

@@ -204,8 +204,11 @@ void Recorder::backward(const at::Tensor& root) {
     begin();
     awaits_backward_ = false;
     const auto losses = std::exchange(losses_, {});
-    if (!losses.empty() && root.numel() == 1)
-      probes_.loss(root, losses.size() == 1 ? losses.front() : at::cat(losses));
+    if (root.numel() != 1) return;
+    if (!losses.empty()) probes_.loss(root, losses.size() == 1 ? losses.front() : at::cat(losses));
+    const bool looks = probes_.looks_at_values();
+    if ((losses.empty() || !looks) && root.is_floating_point() && (root.is_cpu() || looks))
+      probes_.tell(trace::Backward{root.item<double>()});
   });
 }
 

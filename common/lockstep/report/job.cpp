@@ -21,7 +21,7 @@ json detectors_json(const diagnose::Diagnosis& diagnosis) {
   return rows;
 }
 
-// The mean loss of one rank's samples in each step; where it does not say how many they are, of its backwards.
+// The mean loss of one rank's samples in each step; where it does not tell them, of its backwards.
 std::map<std::int64_t, double> losses_of(const trace::ParticipantTrace& rank) {
   struct Sum {
     double loss = 0, weight = 0;
@@ -31,6 +31,10 @@ std::map<std::int64_t, double> losses_of(const trace::ParticipantTrace& rank) {
     const bool counted = at.event->count > 0;
     sums[at.step].loss += counted ? at.event->sum : at.event->backward_value;
     sums[at.step].weight += counted ? static_cast<double>(at.event->count) : 1;
+  }
+  for (const auto& at : rank.latest<trace::Backward>()) {
+    sums[at.step].loss += at.event->value;
+    sums[at.step].weight += 1;
   }
   std::map<std::int64_t, double> losses;
   for (const auto& [step, sum] : sums) losses[step] = sum.loss / sum.weight;

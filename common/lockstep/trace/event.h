@@ -367,7 +367,7 @@ using Payload =
                  ZeroGrad, RandomNumbers, Clip, ScaledStep, CheckpointFile, TrainingState, Group,
                  Decision, AsyncResult, RankEnd, Attempt, Placement, Device, Shard, Spawn, DataFile,
                  StoreCall, StreamUse, SharedMemory, Configuration, Input, BeforeUpdate,
-                 OutsideParameters, Rows>;
+                 OutsideParameters, Rows, Backward>;
 
 // The number of a kind.
 template <class T, std::size_t I = 0>

@@ -1,4 +1,4 @@
-// Events of how a rank is set up, and what it is fed.
+// Events of how a rank is set up, what it is fed, and what its backward() starts from.
 #pragma once
 
 #include <lockstep/trace/ids.h>
@@ -46,6 +46,16 @@ struct Rows {
   template <class V>
   void visit(V& v) {
     v("hashes", hashes);
+  }
+};
+
+// The number that a backward() starts from, where no Loss says more of it.
+struct Backward {
+  static constexpr const char* kName = "backward";
+  double value = 0;
+  template <class V>
+  void visit(V& v) {
+    v("value", value);
   }
 };
 

@@ -1,4 +1,4 @@
-// What ranks that train one model are fed, and how much their losses weigh.
+// What ranks that train one model are fed.
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/differences.h>
 #include <lockstep/diagnose/gradients.h>
@@ -13,8 +13,6 @@
 
 namespace lockstep::diagnose {
 namespace {
-
-// ---- inputs ----
 
 using InputsOfSteps =
     std::map<std::int64_t, std::vector<const trace::Input*>>;  // by step, then by rank
@@ -177,72 +175,6 @@ std::vector<Finding> same_gradients(const Run& run) {
                               " that were recorded: the ranks train on the same samples"}};
 }
 
-// ---- losses ----
-
-// All losses of a step, and the scale they were multiplied by.
-struct StepLoss {
-  double backward = 0, sum = 0, scale = 1;
-  std::int64_t count = 0;
-};
-
-std::map<std::int64_t, std::vector<StepLoss>> losses_by_step(const Run& run) {
-  std::map<std::int64_t, std::vector<StepLoss>> steps;
-  for (std::size_t r = 0; r < run.ranks.size(); ++r) {
-    const auto at_step = [&](std::int64_t step) -> StepLoss& {
-      auto& ranks = steps[step];
-      ranks.resize(run.ranks.size());
-      return ranks[r];
-    };
-    for (const auto& at : run.ranks[r]->latest<trace::Loss>()) {
-      auto& loss = at_step(at.step);
-      loss.backward += at.event->backward_value;
-      loss.sum += at.event->sum;
-      loss.count += at.event->count;
-    }
-    for (const auto& at : run.ranks[r]->latest<trace::ScaledStep>())
-      at_step(at.step).scale = at.event->scale;
-  }
-  return steps;
-}
-
-// What each rank's mean loss is multiplied by before backward, over the first rank's. Nothing where ranks have different
-// numbers of samples, which are weighted on purpose.
-std::optional<std::vector<double>> weights(const std::vector<StepLoss>& losses) {
-  std::vector<double> weights;
-  for (const auto& loss : losses) {
-    if (loss.count != losses.front().count || loss.count == 0 || loss.sum == 0 || loss.scale == 0)
-      return std::nullopt;
-    weights.push_back(loss.backward / loss.scale * static_cast<double>(loss.count) / loss.sum);
-  }
-  const double first = weights.front();
-  if (first == 0 || !std::isfinite(first)) return std::nullopt;
-  for (auto& weight : weights) weight /= first;
-  return weights;
-}
-
-// A loss with further terms weighs differently on each step, so it is left alone.
-std::vector<Finding> loss_weights(const Run& run) {
-  std::vector<std::vector<double>> of_steps;
-  std::int64_t first = -1;
-  for (const auto& [step, losses] : losses_by_step(run)) {
-    auto found = weights(losses);
-    if (!found) continue;
-    if (of_steps.empty()) first = step;
-    of_steps.push_back(std::move(*found));
-    for (std::size_t r = 0; r < run.ranks.size(); ++r)
-      if (!is_near(of_steps.back()[r], of_steps.front()[r], 0.01)) return {};
-  }
-  if (of_steps.size() < kAgreeing) return {};
-  const auto groups = groups_by_gap(of_steps.front(), 0.05);
-  std::map<std::size_t, double> weight_of;  // of each group's first rank
-  std::vector<std::string> texts;
-  for (std::size_t r = 0; r < groups.size(); ++r)
-    texts.push_back(number(weight_of.try_emplace(groups[r], of_steps.front()[r]).first->second));
-  auto finding =
-      differs(run, "the weight of the loss, relative to the first rank's,", texts, first);
-  return finding ? std::vector{*finding} : std::vector<Finding>{};
-}
-
 }  // namespace
 
 std::vector<Detector> feeding_detectors() {
@@ -255,6 +187,7 @@ std::vector<Detector> feeding_detectors() {
        .participants = Participants::ranks,
        .generic = "ranks that train one model feed it otherwise: another dtype or number of "
                   "dimensions (a violation), other sizes or values (advice)",
+       .accounts_for = {"losses-differ"},
        .detect = [](const Run& run) { return among_replicas(run, inputs); }},
       // Needs `input` of all ranks on three steps or more. Rule: on each step all of a rank's inputs are like the other
       // ranks' in shape, dtype, mean, deviation, least and greatest number, and of three steps no two are alike. Not
@@ -272,16 +205,6 @@ std::vector<Detector> feeding_detectors() {
        .participants = Participants::ranks,
        .generic = "every rank that trains one model computes the same gradient",
        .detect = [](const Run& run) { return among_replicas(run, same_gradients); }},
-      // Needs `loss` of all ranks on three steps or more. Rule: on each of them a rank's backward()
-      // starts from another multiple of its mean loss than the first rank's, always the same. Not
-      // fooled by unequal batches, whose losses may weigh unequally, by a scaler's scale, nor by a
-      // term that is added.
-      {.slug = "loss-weight-differs",
-       .needs = {"loss"},
-       .participants = Participants::ranks,
-       .generic = "one rank's loss counts more than another's",
-       .accounts_for = {"gradient-not-the-mean"},
-       .detect = [](const Run& run) { return among_replicas(run, loss_weights); }},
   };
 }
 

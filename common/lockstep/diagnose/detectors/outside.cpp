@@ -141,6 +141,7 @@ std::vector<Detector> outside_detectors() {
        .generic =
            "parameters that the gradient engine does not reduce, and that the training uses or "
            "keeps, differ between ranks",
+       .accounts_for = {"losses-differ"},
        .detect = outside_parameters_differ},
   };
 }

@@ -1,0 +1,219 @@
+// How much the losses of ranks that train one model are, and how much they weigh.
+#include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/differences.h>
+#include <lockstep/diagnose/gradients.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+
+namespace lockstep::diagnose {
+namespace {
+
+// All losses of a step, and the scale they were multiplied by. The count is 0 where nothing tells what the samples lost.
+struct StepLoss {
+  double backward = 0, sum = 0, scale = 1;
+  std::int64_t count = 0, backwards = 0, samples = 0;  // samples: that were drawn, where known
+  double mean() const {
+    return count > 0 ? sum / static_cast<double>(count)
+                     : backward / scale / static_cast<double>(backwards);
+  }
+};
+
+std::map<std::int64_t, std::vector<StepLoss>> losses_by_step(const Run& run) {
+  std::map<std::int64_t, std::vector<StepLoss>> steps;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r) {
+    const auto at_step = [&](std::int64_t step) -> StepLoss& {
+      auto& ranks = steps[step];
+      ranks.resize(run.ranks.size());
+      return ranks[r];
+    };
+    for (const auto& at : run.ranks[r]->latest<trace::Loss>()) {
+      auto& loss = at_step(at.step);
+      loss.backward += at.event->backward_value;
+      loss.sum += at.event->sum;
+      loss.count += at.event->count;
+      ++loss.backwards;
+    }
+    for (const auto& at : run.ranks[r]->latest<trace::Backward>()) {
+      auto& loss = at_step(at.step);
+      loss.backward += at.event->value;
+      ++loss.backwards;
+    }
+    for (const auto& at : run.ranks[r]->latest<trace::Samples>())
+      if (at.event->phase == "train")
+        at_step(at.step).samples += static_cast<std::int64_t>(at.event->ids.size());
+    for (const auto& at : run.ranks[r]->latest<trace::ScaledStep>())
+      at_step(at.step).scale = at.event->scale;
+  }
+  return steps;
+}
+
+// What each rank's mean loss is multiplied by before backward, over the first rank's. Nothing where ranks have different
+// numbers of samples, which are weighted on purpose.
+std::optional<std::vector<double>> weights(const std::vector<StepLoss>& losses) {
+  std::vector<double> weights;
+  for (const auto& loss : losses) {
+    if (loss.count != losses.front().count || loss.count == 0 || loss.sum == 0 || loss.scale == 0)
+      return std::nullopt;
+    weights.push_back(loss.backward / loss.scale * static_cast<double>(loss.count) / loss.sum);
+  }
+  const double first = weights.front();
+  if (first == 0 || !std::isfinite(first)) return std::nullopt;
+  for (auto& weight : weights) weight /= first;
+  return weights;
+}
+
+// A loss with further terms weighs differently on each step, so it is left alone.
+std::vector<Finding> loss_weights(const Run& run) {
+  std::vector<std::vector<double>> of_steps;
+  std::int64_t first = -1;
+  for (const auto& [step, losses] : losses_by_step(run)) {
+    auto found = weights(losses);
+    if (!found) continue;
+    if (of_steps.empty()) first = step;
+    of_steps.push_back(std::move(*found));
+    for (std::size_t r = 0; r < run.ranks.size(); ++r)
+      if (!is_near(of_steps.back()[r], of_steps.front()[r], 0.01)) return {};
+  }
+  if (of_steps.size() < kAgreeing) return {};
+  const auto groups = groups_by_gap(of_steps.front(), 0.05);
+  std::map<std::size_t, double> weight_of;  // of each group's first rank
+  std::vector<std::string> texts;
+  for (std::size_t r = 0; r < groups.size(); ++r)
+    texts.push_back(number(weight_of.try_emplace(groups[r], of_steps.front()[r]).first->second));
+  auto finding =
+      differs(run, "the weight of the loss, relative to the first rank's,", texts, first);
+  return finding ? std::vector{*finding} : std::vector<Finding>{};
+}
+
+// ---- how much they are ----
+
+constexpr double kFurther = 0.223;  // ln 1.25: losses that are a quarter apart
+constexpr double kErrors = 5;       // standard errors
+constexpr std::size_t kSteps = 16;
+
+// The logarithm of each rank's loss, and how far it is from the mean of the other ranks'.
+struct StepLogs {
+  std::int64_t step = 0;
+  std::vector<double> of, from_others;
+};
+
+// Steps in which every rank has a loss above 0, of as many samples as the others.
+std::vector<StepLogs> logs_of(const Run& run) {
+  std::vector<StepLogs> steps;
+  for (const auto& [step, losses] : losses_by_step(run)) {
+    const auto samples = losses.front().samples;
+    const bool usable = std::all_of(losses.begin(), losses.end(), [&](const StepLoss& loss) {
+      return loss.backwards > 0 && loss.samples == samples && std::isfinite(loss.mean()) &&
+             loss.mean() > 0;
+    });
+    if (step < 0 || !usable) continue;
+    StepLogs logs{.step = step, .of = {}, .from_others = {}};
+    for (const auto& loss : losses) logs.of.push_back(std::log(loss.mean()));
+    const double sum = std::accumulate(logs.of.begin(), logs.of.end(), 0.0);
+    for (const double log : logs.of)
+      logs.from_others.push_back(log - (sum - log) / static_cast<double>(losses.size() - 1));
+    steps.push_back(std::move(logs));
+  }
+  return steps;
+}
+
+// From where on a rank's losses are off, as a cumulative sum tells: it falls where they are less than half as far from
+// the others as is looked for.
+struct Departure {
+  std::size_t rank = 0, first = 0;  // first: a place in the steps
+  double sum = 0;
+};
+Departure departure(const std::vector<StepLogs>& steps, std::size_t ranks) {
+  Departure greatest;
+  for (std::size_t r = 0; r < ranks; ++r)
+    for (const double sign : {1.0, -1.0}) {
+      double sum = 0;
+      for (std::size_t i = steps.size(); i-- > 0;) {
+        sum += sign * steps[i].from_others[r] - kFurther / 2;
+        if (sum > greatest.sum) greatest = {r, i, sum};
+      }
+    }
+  return greatest;
+}
+
+// The mean and its standard error.
+struct Mean {
+  double value = 0, error = 0;
+};
+Mean mean_of(const std::vector<double>& values) {
+  const auto n = static_cast<double>(values.size());
+  const double mean = std::accumulate(values.begin(), values.end(), 0.0) / n;
+  double squares = 0;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  return {mean, std::sqrt(squares / (n - 1) / n)};
+}
+
+bool replicas_are_equal(const Run& run) {
+  const auto& steps = replicas_by_step(run);
+  return std::all_of(steps.begin(), steps.end(),
+                     [](const auto& step) { return groups_of_equal(step.second).tensor < 0; });
+}
+
+std::vector<Finding> loss_sizes(const Run& run) {
+  const auto ranks = run.ranks.size();
+  const auto steps = logs_of(run);
+  if (ranks < 2 || steps.size() < kSteps || !replicas_are_equal(run)) return {};
+  const auto off = departure(steps, ranks);
+  const auto count = steps.size() - off.first;
+  if (count < kSteps) return {};
+  std::vector<double> distances;
+  std::vector<double> means(ranks);
+  for (std::size_t i = off.first; i < steps.size(); ++i) {
+    distances.push_back(steps[i].from_others[off.rank]);
+    for (std::size_t r = 0; r < ranks; ++r) means[r] += steps[i].of[r] / static_cast<double>(count);
+  }
+  const auto distance = mean_of(distances);
+  const double apart = std::max(kFurther, kErrors * distance.error);
+  if (std::abs(distance.value) < apart) return {};
+  const auto groups = groups_by_gap(means, apart);
+  std::map<std::size_t, std::string> text_of_group;  // its first rank's
+  std::vector<std::string> texts;
+  for (std::size_t r = 0; r < ranks; ++r)
+    texts.push_back(text_of_group.try_emplace(groups[r], number(std::exp(means[r]))).first->second);
+  auto finding = differs(run,
+                         "the loss that backward() starts from, in the geometric mean of " +
+                             plural(static_cast<std::int64_t>(count), "step") + ",",
+                         texts, steps[off.first].step);
+  if (!finding) return {};
+  finding->severity = Severity::advice;
+  return {*finding};
+}
+
+}  // namespace
+
+std::vector<Detector> losses_detectors() {
+  return {
+      // Needs `loss` of all ranks on three steps or more. Rule: on each of them a rank's backward()
+      // starts from another multiple of its mean loss than the first rank's, always the same. Not
+      // fooled by unequal batches, whose losses may weigh unequally, by a scaler's scale, nor by a
+      // term that is added.
+      {.slug = "loss-weight-differs",
+       .needs = {"loss"},
+       .participants = Participants::ranks,
+       .generic = "one rank's loss counts more than another's",
+       .accounts_for = {"losses-differ", "gradient-not-the-mean"},
+       .detect = [](const Run& run) { return among_replicas(run, loss_weights); }},
+      // Needs `loss` or `backward` of all ranks on 16 steps or more, and parameters that are equal where they were
+      // recorded. Rule: from some step on a rank's losses are a quarter more or less than the others' in their geometric
+      // mean, by five standard errors. Advice, since a rank's share of the data may be of another kind. Not fooled by
+      // batches of unequal size nor a scaler's scale; blind where losses are not above 0.
+      {.slug = "losses-differ",
+       .participants = Participants::ranks,
+       .generic = "one rank's loss stays greater than another's (advice)",
+       .detect =
+           [](const Run& run) {
+             if (logs_of(run).size() < kSteps) return not_triggered("too few losses were recorded");
+             return among_replicas(run, loss_sizes);
+           }},
+  };
+}
+
+}  // namespace lockstep::diagnose
