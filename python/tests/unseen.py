@@ -3,7 +3,7 @@
 usage: python3 unseen.py oracles SET [NAME ...]             is each what it is said to be? No trace is looked at.
        python3 unseen.py PACKAGE score KEY SET [NAME ...]   runs them under `lockstep watch`
                                                             PACKAGE: the folder that holds lockstep_torch
-                                                            KEY: first, later; SET: first, second, third
+                                                            KEY: first, later; SET: first, second, third, fourth
 
 unseen/SET/BASE.py is a right program, unseen/SET/BASE.json its edits. `oracles` writes
 reports/measured/unseen_SET_oracles.json, `score` reports/measured/unseen_SET.json. Fill in each fault's "names", the
@@ -212,7 +212,7 @@ def command(words, usage):
         key, words = words[2], words[3:]
     else:
         sys.exit(usage)
-    if words[:1] not in (["first"], ["second"], ["third"]):
+    if words[:1] not in (["first"], ["second"], ["third"], ["fourth"]):
         sys.exit(usage)
     return key, words[0], words[1:]
 

@@ -1,6 +1,6 @@
 """C++ programs with faults and benign changes by authors who had not read the detectors.
 
-usage: python3 unseen.py oracles SET BUILT [NAME ...]             SET: first, second, third
+usage: python3 unseen.py oracles SET BUILT [NAME ...]             SET: first, second, third, fourth
        python3 unseen.py PACKAGE score KEY SET BUILT [NAME ...]   BUILT: the folder of the set's built programs,
                                                                   BUILD/tests/unseen/SET
 
