@@ -54,6 +54,17 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Schedule, kTwoAndThree, testing::PrintToStringPa
 const char* const kSlugs[] = {"scheduler-stepped-per-rank", "schedule-unit-mismatch",
                               "schedule-length-ignores-world-size"};
 
+TEST_P(Schedule, ThatIsAtItsEndAfterTheRunsLastPartIsNotTooLong) {
+  auto job = right();
+  job.length = 60 * GetParam();
+  auto trace = job.run();
+  const auto slug = "schedule-length-ignores-world-size";
+  EXPECT_EQ(state(trace, slug), State::found);
+  const auto done = job.length - 60;  // by attempts before
+  for (auto [step, schedule] : each<trace::Schedule>(trace)) schedule.position += done;
+  EXPECT_EQ(state(trace, slug), State::clean);
+}
+
 TEST_P(Schedule, AsLongAsTheRunIsRight) {
   expect_nothing(right().run());
   for (const auto* slug : kSlugs) EXPECT_EQ(state(right().run(), slug), State::clean) << slug;

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/base/error.h>
+#include <lockstep/trace/alone_before.h>
 #include <lockstep/trace/attempts.h>
 
 namespace lockstep::trace {
@@ -78,6 +79,59 @@ TEST(Attempts, OfOtherWorldSizesAreRefused) {
     EXPECT_THAT(error.what(), HasSubstr("of 2 and of 3 ranks"));
   }
   EXPECT_THROW(concatenate({}), UsageError);
+}
+
+Event model(std::int64_t step, std::int64_t size) {
+  return {0, step, Model{.names = {"w"}, .shapes = {{size}}, .dtypes = {"float32"}}};
+}
+
+// Two ranks that train a model of 8; before their first collective rank 0 trains one of this size, twice.
+Trace one_trained_before(std::int64_t size) {
+  const Event meet{0, -1, Collective{.sequence = 1, .group = "0", .op = "barrier"}};
+  Trace trace;
+  trace.world_size = 2;
+  for (const int number : {0, 1}) {
+    ParticipantTrace rank;
+    rank.participant = {number, 2, "process"};
+    const std::int64_t first = number == 0 ? 2 : 0;
+    rank.events.push_back({0, -1, Group{.action = "join", .name = "0"}});
+    if (number == 0) {
+      rank.events.push_back(model(-1, size));
+      for (const std::int64_t step : {0, 1}) rank.events.push_back({0, step, Update{{0.1}}});
+    }
+    rank.events.push_back(meet);
+    rank.events.back().step = number == 0 ? first : -1;
+    rank.events.push_back(model(first, 8));
+    for (const std::int64_t step : {0, 1}) rank.events.push_back({0, first + step, Update{{0.1}}});
+    trace.ranks.push_back(std::move(rank));
+  }
+  return trace;
+}
+
+TEST(AloneBefore, AnotherModelIsLeftOutAndStepsAreCountedFromThere) {
+  auto trace = one_trained_before(3);
+  leave_out_alone_before(trace);
+  EXPECT_THAT(steps(trace.ranks[0]), ElementsAre(-1, 0, 0, 0, 1));
+  EXPECT_THAT(steps(trace.ranks[1]), ElementsAre(-1, -1, 0, 0, 1));
+  EXPECT_EQ(trace.ranks[0].all<Model>()[0].event->shapes[0][0], 8);
+  EXPECT_EQ(trace.ranks[0].all<Group>().size(), 1u);
+}
+
+TEST(AloneBefore, TheJobsOwnModelStaysAndSoDoesWhatEveryRankTrained) {
+  auto same = one_trained_before(8);
+  leave_out_alone_before(same);
+  EXPECT_THAT(steps(same.ranks[0]), ElementsAre(-1, -1, 0, 1, 2, 2, 2, 3));
+  auto both = one_trained_before(3);
+  auto& events = both.ranks[1].events;
+  events.insert(events.begin() + 1, {0, 0, Update{{0.1}}});
+  const auto before = steps(both.ranks[0]);
+  leave_out_alone_before(both);
+  EXPECT_EQ(steps(both.ranks[0]), before);
+  auto no_collective = one_trained_before(3);
+  std::erase_if(no_collective.ranks[1].events,
+                [](const Event& event) { return event.is<Collective>(); });
+  leave_out_alone_before(no_collective);
+  EXPECT_EQ(steps(no_collective.ranks[0]), before);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include <lockstep/base/error.h>
+#include <lockstep/trace/alone_before.h>
 #include <lockstep/trace/attempts.h>
 
 #include <algorithm>
@@ -122,7 +123,10 @@ Trace concatenate(std::vector<Trace> attempts) {
 
 Trace read_job(const std::filesystem::path& job_folder) {
   std::vector<Trace> attempts;
-  for (const auto& folder : attempt_folders(job_folder)) attempts.push_back(read(folder));
+  for (const auto& folder : attempt_folders(job_folder)) {
+    attempts.push_back(read(folder));
+    leave_out_alone_before(attempts.back());
+  }
   return concatenate(std::move(attempts));
 }
 

@@ -22,7 +22,7 @@ std::vector<std::filesystem::path> attempt_folders(const std::filesystem::path& 
 // Throws Error where the attempts have different world sizes: whose rank 3 went on as which is not known.
 Trace concatenate(std::vector<Trace> attempts);
 
-// All attempts in a job's folder as one. Throws what read() and concatenate() throw.
+// All attempts in a job's folder as one, each without what a rank trained for itself before (alone_before.h). Throws what read() and concatenate() throw.
 Trace read_job(const std::filesystem::path& job_folder);
 
 }  // namespace lockstep::trace

@@ -152,7 +152,7 @@ Verdict schedule_length_ignores_world_size(const Run& run) {
   const auto course = course_of(run, &why);
   if (!course) return why;
   const auto pace = course->pace();
-  if (!pace || *pace <= 0) return clean();
+  if (!pace || *pace <= 0 || course->positions.back() >= course->length) return clean();
   if (!course->ended) return not_triggered("the run did not end in order");
   // A pass of one rank alone has W times as many batches, but for the rounding to whole ones: 1 + W (n - 1) to
   // W (n + 1) where a share has n.
