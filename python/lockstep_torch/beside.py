@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from typing import Any
 
@@ -91,18 +91,21 @@ def copies_of(model: torch.nn.Module) -> list[dict[str, torch.Tensor]]:
 
     def is_copy(held: Any) -> bool:
         return len(held) >= len(trained) and trained.keys() <= held.keys() and all(
-            type(held[name]) is torch.Tensor and held[name].shape == one.shape
+            type(held[name]) is torch.Tensor and held[name].shape == one.shape and held[name].device == one.device
             and held[name].untyped_storage().data_ptr() != one.untyped_storage().data_ptr()
             for name, one in trained.items())
-    return [each for each in gc.get_objects() if issubclass(type(each), dict) and is_copy(each)] if trained else []
+    # No class of somebody's own, whose code would be called.
+    return [each for each in gc.get_objects() if type(each) in (dict, OrderedDict) and is_copy(each)] if trained else []
 
 
 def find_averages(here: Recording, models: list[torch.nn.Module]) -> None:
     """Several copies cannot be told from each other."""
     copies = copies_of(models[0]) if len(models) == 1 else []
-    if len(copies) == 1:
-        here.averages = copies[0], {name: value.clone() for name, value in copies[0].items()
-                                    if isinstance(value, torch.Tensor)}
+    if len(copies) != 1:
+        return
+    tensors = {name: each for name, each in copies[0].items() if type(each) is torch.Tensor}
+    if sum(each.numel() for each in tensors.values()) <= MOST:
+        here.averages = copies[0], {name: each.clone() for name, each in tensors.items()}
         tell(here, "kept averages", here.averages[1].items())
 
 
@@ -112,7 +115,8 @@ def look_at_averages(here: Recording) -> None:
     if here.averages is not None and here.rank.probes():
         held, copies = here.averages
         for name, copy in copies.items():
-            if isinstance(now := held.get(name), torch.Tensor) and now.shape == copy.shape:
+            now = held.get(name)
+            if type(now) is torch.Tensor and now.shape == copy.shape:
                 copy.copy_(now)
 
 

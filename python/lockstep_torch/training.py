@@ -227,7 +227,6 @@ def update_begins(here: Recording, optimizer: Any, _arguments: Any, _options: An
         return
     here.places.note("update", rank.step())
     beside.look()
-    beside.look_at_averages()
     constants.look()
     rank.update_begins(own)
 
@@ -239,6 +238,7 @@ def update_ended(here: Recording, optimizer: Any, _arguments: Any, _options: Any
     del here.inside.outer
     own = optimizer_of(here, optimizer)
     own.set_rates([float(group.get("lr") or 0) for group in optimizer.param_groups])
+    beside.look_at_averages()
     here.rank.update_ended(own)
 
 

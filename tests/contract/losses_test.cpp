@@ -111,6 +111,12 @@ TEST_P(Losses, OfBatchesOfOtherSizesAreNotJudged) {
   EXPECT_EQ(judged(trace), State::not_triggered);
 }
 
+TEST_P(Losses, OfAnotherNumberOfBackwardsAreNotJudged) {
+  auto trace = told(greater_on_one);
+  for (int step = 0; step < kSteps; ++step) record(trace.ranks[1], step, trace::Backward{0.5});
+  EXPECT_EQ(judged(trace), State::not_triggered);
+}
+
 TEST_P(Losses, ThatAreNotAboveNothingAreNotJudged) {
   EXPECT_EQ(judged(told([](int rank, int) { return rank == 1 ? -1 : 1; })), State::not_triggered);
   EXPECT_EQ(judged(told([](int rank, int) { return rank == 1 ? NAN : 1; })), State::not_triggered);

@@ -85,24 +85,28 @@ Event model(std::int64_t step, std::int64_t size) {
   return {0, step, Model{.names = {"w"}, .shapes = {{size}}, .dtypes = {"float32"}}};
 }
 
-// Two ranks that train a model of 8; before their first collective rank 0 trains one of this size, twice.
-Trace one_trained_before(std::int64_t size) {
-  const Event meet{0, -1, Collective{.sequence = 1, .group = "0", .op = "barrier"}};
+// Two ranks that train a model of 8, and tell it before or after they meet in the collective `sequence`. Before that
+// rank 0 trains one of this size, twice.
+Trace one_trained_before(std::int64_t size, bool tells_first = false, std::int64_t sequence = 1) {
   Trace trace;
   trace.world_size = 2;
   for (const int number : {0, 1}) {
     ParticipantTrace rank;
     rank.participant = {number, 2, "process"};
-    const std::int64_t first = number == 0 ? 2 : 0;
+    const std::int64_t before = number == 0 ? 2 : 0;
+    const auto call = [&](std::int64_t step, std::int64_t of) {
+      rank.events.push_back({0, step, Collective{.sequence = of, .group = "0", .op = "barrier"}});
+    };
     rank.events.push_back({0, -1, Group{.action = "join", .name = "0"}});
+    for (std::int64_t earlier = 1; earlier < sequence; ++earlier) call(-1, earlier);
     if (number == 0) {
       rank.events.push_back(model(-1, size));
       for (const std::int64_t step : {0, 1}) rank.events.push_back({0, step, Update{{0.1}}});
     }
-    rank.events.push_back(meet);
-    rank.events.back().step = number == 0 ? first : -1;
-    rank.events.push_back(model(first, 8));
-    for (const std::int64_t step : {0, 1}) rank.events.push_back({0, first + step, Update{{0.1}}});
+    if (tells_first) rank.events.push_back(model(before, 8));
+    call(number == 0 ? before : -1, sequence);
+    if (!tells_first) rank.events.push_back(model(before, 8));
+    for (const std::int64_t step : {0, 1}) rank.events.push_back({0, before + step, Update{{0.1}}});
     trace.ranks.push_back(std::move(rank));
   }
   return trace;
@@ -115,6 +119,19 @@ TEST(AloneBefore, AnotherModelIsLeftOutAndStepsAreCountedFromThere) {
   EXPECT_THAT(steps(trace.ranks[1]), ElementsAre(-1, -1, 0, 0, 1));
   EXPECT_EQ(trace.ranks[0].all<Model>()[0].event->shapes[0][0], 8);
   EXPECT_EQ(trace.ranks[0].all<Group>().size(), 1u);
+}
+
+TEST(AloneBefore, TheModelMayBeToldBeforeTheRanksMeetAndTheyMayHaveMetBefore) {
+  auto first = one_trained_before(3, true), later = one_trained_before(3, true, 2);
+  leave_out_alone_before(first);
+  EXPECT_THAT(steps(first.ranks[0]), ElementsAre(-1, 0, 0, 0, 1));
+  EXPECT_EQ(first.ranks[0].all<Model>()[0].event->shapes[0][0], 8);
+  leave_out_alone_before(later);
+  EXPECT_THAT(steps(later.ranks[0]), ElementsAre(-1, -1, 0, 0, 0, 1));
+}
+
+TEST(AloneBefore, ConcatenatingLeavesItOut) {
+  EXPECT_THAT(steps(concatenate({one_trained_before(3)}).ranks[0]), ElementsAre(-1, 0, 0, 0, 1));
 }
 
 TEST(AloneBefore, TheJobsOwnModelStaysAndSoDoesWhatEveryRankTrained) {

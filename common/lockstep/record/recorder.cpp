@@ -206,8 +206,9 @@ void Recorder::backward(const at::Tensor& root) {
     const auto losses = std::exchange(losses_, {});
     if (root.numel() != 1) return;
     if (!losses.empty()) probes_.loss(root, losses.size() == 1 ? losses.front() : at::cat(losses));
-    const bool looks = probes_.looks_at_values();
-    if ((losses.empty() || !looks) && root.is_floating_point() && (root.is_cpu() || looks))
+    const bool looks = probes_.looks_at_values(), told = !losses.empty() && looks;
+    const bool readable = root.is_cpu() || (looks && !root.is_meta());
+    if (!told && readable && root.is_floating_point())
       probes_.tell(trace::Backward{root.item<double>()});
   });
 }

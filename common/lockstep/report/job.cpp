@@ -21,7 +21,7 @@ json detectors_json(const diagnose::Diagnosis& diagnosis) {
   return rows;
 }
 
-// The mean loss of one rank's samples in each step; where it does not tell them, of its backwards.
+// The mean loss of one rank's samples in each step; of a rank that tells none of them, of its backwards.
 std::map<std::int64_t, double> losses_of(const trace::ParticipantTrace& rank) {
   struct Sum {
     double loss = 0, weight = 0;
@@ -32,10 +32,15 @@ std::map<std::int64_t, double> losses_of(const trace::ParticipantTrace& rank) {
     sums[at.step].loss += counted ? at.event->sum : at.event->backward_value;
     sums[at.step].weight += counted ? static_cast<double>(at.event->count) : 1;
   }
-  for (const auto& at : rank.latest<trace::Backward>()) {
-    sums[at.step].loss += at.event->value;
-    sums[at.step].weight += 1;
-  }
+  const bool told = !sums.empty();
+  if (!told)
+    for (const auto& at : rank.latest<trace::Backward>()) {
+      sums[at.step].loss += at.event->value;
+      sums[at.step].weight += 1;
+    }
+  for (const auto& at : rank.latest<trace::ScaledStep>())
+    if (const auto scaled = sums.find(at.step); !told && scaled != sums.end())
+      scaled->second.weight *= at.event->scale;
   std::map<std::int64_t, double> losses;
   for (const auto& [step, sum] : sums) losses[step] = sum.loss / sum.weight;
   return losses;

@@ -1,40 +1,64 @@
 #include <lockstep/trace/alone_before.h>
 
 #include <algorithm>
-#include <iterator>
-#include <optional>
+#include <cstddef>
+#include <map>
+#include <set>
 #include <vector>
 
 namespace lockstep::trace {
 namespace {
 
-// Where a rank enters the job's first collective, and how many updates it had made by then.
-struct Begin {
-  std::size_t at = 0;
-  std::int64_t updates = 0;
-};
+// Whether it is a call of all ranks.
+const Collective* call_of_all(const Event& event) {
+  const auto* call = event.as<Collective>();
+  return call != nullptr && call->group == "0" && call->op != "send" && call->op != "recv"
+             ? call
+             : nullptr;
+}
 
-std::optional<Begin> begin_of(const ParticipantTrace& rank) {
-  Begin begin;
-  for (; begin.at < rank.events.size(); ++begin.at) {
-    const auto& event = rank.events[begin.at];
-    if (event.is<Update>()) ++begin.updates;
-    const auto* call = event.as<Collective>();
-    if (call != nullptr && call->group == "0" && call->sequence == 1) return begin;
+// The sequence of the last such call before the rank's first update; 0: none.
+std::int64_t calls_before_updates(const ParticipantTrace& rank) {
+  std::int64_t last = 0;
+  for (const auto& event : rank.events) {
+    if (event.is<Update>()) break;
+    if (const auto* call = call_of_all(event)) last = call->sequence;
   }
-  return std::nullopt;
+  return last;
 }
 
-const Model* first_model(const ParticipantTrace& rank, std::size_t from, std::size_t to) {
-  for (std::size_t i = from; i < to; ++i)
-    if (const auto* model = rank.events[i].as<Model>()) return model;
-  return nullptr;
+// How many updates a rank had made when it entered each of these calls, by sequence.
+std::map<std::int64_t, std::int64_t> updates_by_call(const ParticipantTrace& rank) {
+  std::map<std::int64_t, std::int64_t> updates_at;
+  std::int64_t updates = 0;
+  for (const auto& event : rank.events) {
+    if (event.is<Update>()) ++updates;
+    if (const auto* call = call_of_all(event)) updates_at.emplace(call->sequence, updates);
+  }
+  return updates_at;
 }
 
-bool trains_another_model(const ParticipantTrace& rank, const Begin& begin) {
-  const auto* before = first_model(rank, 0, begin.at);
-  const auto* after = first_model(rank, begin.at, rank.events.size());
-  return before != nullptr && after != nullptr &&
+// Where the last of so many updates stands.
+std::size_t place_of_update(const ParticipantTrace& rank, std::int64_t number) {
+  std::size_t at = 0;
+  while (number > 0)
+    if (rank.events[at++].is<Update>()) --number;
+  return at - 1;
+}
+
+// That the rank told last, before this place.
+const Model* model_at(const ParticipantTrace& rank, std::size_t place) {
+  const Model* model = nullptr;
+  for (std::size_t i = 0; i < place; ++i)
+    if (const auto* told = rank.events[i].as<Model>()) model = told;
+  return model;
+}
+
+bool goes_on_with_another_model(const ParticipantTrace& rank, std::size_t last) {
+  auto next = last + 1;
+  while (next < rank.events.size() && !rank.events[next].is<Update>()) ++next;
+  const auto *before = model_at(rank, last), *after = model_at(rank, next);
+  return next < rank.events.size() && before != nullptr && after != nullptr &&
          (before->names != after->names || before->shapes != after->shapes);
 }
 
@@ -47,13 +71,12 @@ bool is_of_the_job(const Event& event) {
          event.is<Spawn>() || event.is<Intent>();
 }
 
-void leave_out(ParticipantTrace& rank, const Begin& begin) {
+void leave_out(ParticipantTrace& rank, std::size_t last, std::int64_t updates) {
   std::vector<Event> kept;
   for (std::size_t i = 0; i < rank.events.size(); ++i) {
     auto& event = rank.events[i];
-    if (i < begin.at && !is_of_the_job(event)) continue;
-    // The others are before their first step where they meet, unless they have begun it.
-    event.step = std::max<std::int64_t>(event.step - begin.updates, -1);
+    if (i <= last && !is_of_the_job(event)) continue;
+    event.step = std::max<std::int64_t>(event.step - updates, -1);
     kept.push_back(std::move(event));
   }
   rank.events = std::move(kept);
@@ -62,18 +85,26 @@ void leave_out(ParticipantTrace& rank, const Begin& begin) {
 }  // namespace
 
 void leave_out_alone_before(Trace& attempt) {
-  if (attempt.ranks.size() < 2) return;
-  std::vector<Begin> begins;
-  for (const auto& rank : attempt.ranks) {
-    const auto begin = begin_of(rank);
-    if (!begin) return;
-    begins.push_back(*begin);
+  std::set<std::int64_t> before;
+  for (const auto& rank : attempt.ranks) before.insert(calls_before_updates(rank));
+  if (before.size() < 2) return;  // as in most jobs
+  std::vector<std::map<std::int64_t, std::int64_t>> calls;
+  for (const auto& rank : attempt.ranks) calls.push_back(updates_by_call(rank));
+  // Each rank's updates at the last call in which a rank waits that has made none.
+  std::vector<std::int64_t> alone;
+  for (const auto& [sequence, updates] : calls.front()) {
+    std::vector<std::int64_t> here;
+    for (const auto& of_rank : calls)
+      if (const auto at = of_rank.find(sequence); at != of_rank.end()) here.push_back(at->second);
+    if (here.size() < calls.size() || *std::min_element(here.begin(), here.end()) > 0) break;
+    if (*std::max_element(here.begin(), here.end()) > 0) alone = std::move(here);
   }
-  const bool one_waits = std::any_of(begins.begin(), begins.end(),
-                                     [](const Begin& begin) { return begin.updates == 0; });
-  for (std::size_t r = 0; one_waits && r < begins.size(); ++r)
-    if (begins[r].updates > 0 && trains_another_model(attempt.ranks[r], begins[r]))
-      leave_out(attempt.ranks[r], begins[r]);
+  for (std::size_t r = 0; r < alone.size(); ++r) {
+    if (alone[r] == 0) continue;
+    const auto last = place_of_update(attempt.ranks[r], alone[r]);
+    if (goes_on_with_another_model(attempt.ranks[r], last))
+      leave_out(attempt.ranks[r], last, alone[r]);
+  }
 }
 
 }  // namespace lockstep::trace

@@ -98,6 +98,7 @@ Trace concatenate(std::vector<Trace> attempts) {
     if (attempt.world_size != whole.world_size)
       throw Error("the attempts are of " + std::to_string(whole.world_size) + " and of " +
                   std::to_string(attempt.world_size) + " ranks; diagnose them one by one");
+    leave_out_alone_before(attempt);
     const auto last = last_step(attempt);
     Shift shift{.steps = steps};
     if (number > 0) {
@@ -123,10 +124,7 @@ Trace concatenate(std::vector<Trace> attempts) {
 
 Trace read_job(const std::filesystem::path& job_folder) {
   std::vector<Trace> attempts;
-  for (const auto& folder : attempt_folders(job_folder)) {
-    attempts.push_back(read(folder));
-    leave_out_alone_before(attempts.back());
-  }
+  for (const auto& folder : attempt_folders(job_folder)) attempts.push_back(read(folder));
   return concatenate(std::move(attempts));
 }
 

@@ -49,7 +49,7 @@ struct Rows {
   }
 };
 
-// The number that a backward() starts from, where no Loss says more of it.
+// The number that a backward() starts from, in a step that has no Loss.
 struct Backward {
   static constexpr const char* kName = "backward";
   double value = 0;

@@ -11,7 +11,7 @@
 namespace lockstep::diagnose {
 namespace {
 
-// All losses of a step, and the scale they were multiplied by. The count is 0 where nothing tells what the samples lost.
+// All losses of a step, and the scale they were multiplied by. The count is 0 where nothing tells what samples lost.
 struct StepLoss {
   double backward = 0, sum = 0, scale = 1;
   std::int64_t count = 0, backwards = 0, samples = 0;  // samples: that were drawn, where known
@@ -50,8 +50,8 @@ std::map<std::int64_t, std::vector<StepLoss>> losses_by_step(const Run& run) {
   return steps;
 }
 
-// What each rank's mean loss is multiplied by before backward, over the first rank's. Nothing where ranks have different
-// numbers of samples, which are weighted on purpose.
+// What each rank's mean loss is multiplied by before backward, over the first rank's. Nothing where ranks have
+// different numbers of samples, which are weighted on purpose.
 std::optional<std::vector<double>> weights(const std::vector<StepLoss>& losses) {
   std::vector<double> weights;
   for (const auto& loss : losses) {
@@ -90,7 +90,7 @@ std::vector<Finding> loss_weights(const Run& run) {
 
 // ---- how much they are ----
 
-constexpr double kFurther = 0.223;  // ln 1.25: losses that are a quarter apart
+constexpr double kFurther = 0.223;  // ln 1.25: one loss is a quarter more than another
 constexpr double kErrors = 5;       // standard errors
 constexpr std::size_t kSteps = 16;
 
@@ -104,10 +104,11 @@ struct StepLogs {
 std::vector<StepLogs> logs_of(const Run& run) {
   std::vector<StepLogs> steps;
   for (const auto& [step, losses] : losses_by_step(run)) {
-    const auto samples = losses.front().samples;
+    const auto& first = losses.front();
     const bool usable = std::all_of(losses.begin(), losses.end(), [&](const StepLoss& loss) {
-      return loss.backwards > 0 && loss.samples == samples && std::isfinite(loss.mean()) &&
-             loss.mean() > 0;
+      return loss.backwards > 0 && loss.backwards == first.backwards &&
+             loss.samples == first.samples && loss.count == first.count &&
+             std::isfinite(loss.mean()) && loss.mean() > 0;
     });
     if (step < 0 || !usable) continue;
     StepLogs logs{.step = step, .of = {}, .from_others = {}};
@@ -120,8 +121,8 @@ std::vector<StepLogs> logs_of(const Run& run) {
   return steps;
 }
 
-// From where on a rank's losses are off, as a cumulative sum tells: it falls where they are less than half as far from
-// the others as is looked for.
+// Finds the step from which one rank's losses differ. Each step adds the rank's distance less half the threshold, so
+// similar losses lower the sum.
 struct Departure {
   std::size_t rank = 0, first = 0;  // first: a place in the steps
   double sum = 0;
@@ -202,15 +203,18 @@ std::vector<Detector> losses_detectors() {
        .accounts_for = {"losses-differ", "gradient-not-the-mean"},
        .detect = [](const Run& run) { return among_replicas(run, loss_weights); }},
       // Needs `loss` or `backward` of all ranks on 16 steps or more, and parameters that are equal where they were
-      // recorded. Rule: from some step on a rank's losses are a quarter more or less than the others' in their geometric
-      // mean, by five standard errors. Advice, since a rank's share of the data may be of another kind. Not fooled by
-      // batches of unequal size nor a scaler's scale; blind where losses are not above 0.
+      // recorded. Rule: from some step on a rank's losses are a quarter more than the others' in the geometric mean, or
+      // a fifth less, by five standard errors, as of steps that do not hang on each other. Advice, since a rank's share
+      // of the data may be of another kind. Not fooled by batches whose unequal sizes were recorded, nor by a scaler's
+      // scale; blind where losses are not above 0.
       {.slug = "losses-differ",
        .participants = Participants::ranks,
        .generic = "one rank's loss stays greater than another's (advice)",
        .detect =
            [](const Run& run) {
-             if (logs_of(run).size() < kSteps) return not_triggered("too few losses were recorded");
+             if (logs_of(run).size() < kSteps)
+               return not_triggered(
+                   "too few steps in which every rank has a loss above 0, of as many samples");
              return among_replicas(run, loss_sizes);
            }},
   };
