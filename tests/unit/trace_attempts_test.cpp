@@ -102,6 +102,7 @@ Trace one_trained_before(std::int64_t size, bool tells_first = false, std::int64
     if (number == 0) {
       rank.events.push_back(model(-1, size));
       for (const std::int64_t step : {0, 1}) rank.events.push_back({0, step, Update{{0.1}}});
+      rank.events.push_back({0, 1, Parameters{}});  // that the last update left
     }
     if (tells_first) rank.events.push_back(model(before, 8));
     call(number == 0 ? before : -1, sequence);
@@ -137,7 +138,7 @@ TEST(AloneBefore, ConcatenatingLeavesItOut) {
 TEST(AloneBefore, TheJobsOwnModelStaysAndSoDoesWhatEveryRankTrained) {
   auto same = one_trained_before(8);
   leave_out_alone_before(same);
-  EXPECT_THAT(steps(same.ranks[0]), ElementsAre(-1, -1, 0, 1, 2, 2, 2, 3));
+  EXPECT_THAT(steps(same.ranks[0]), ElementsAre(-1, -1, 0, 1, 1, 2, 2, 2, 3));
   auto both = one_trained_before(3);
   auto& events = both.ranks[1].events;
   events.insert(events.begin() + 1, {0, 0, Update{{0.1}}});

@@ -72,10 +72,13 @@ bool is_of_the_job(const Event& event) {
 }
 
 void leave_out(ParticipantTrace& rank, std::size_t last, std::int64_t updates) {
+  // What the last update left may be told later, as where it is saved, and before the next model is.
+  auto begin = last + 1;
+  while (!rank.events[begin].is<Model>() && call_of_all(rank.events[begin]) == nullptr) ++begin;
   std::vector<Event> kept;
   for (std::size_t i = 0; i < rank.events.size(); ++i) {
     auto& event = rank.events[i];
-    if (i <= last && !is_of_the_job(event)) continue;
+    if (i < begin && !is_of_the_job(event)) continue;
     event.step = std::max<std::int64_t>(event.step - updates, -1);
     kept.push_back(std::move(event));
   }
