@@ -94,7 +94,7 @@ def copies_of(model: torch.nn.Module) -> list[dict[str, torch.Tensor]]:
             type(held[name]) is torch.Tensor and held[name].shape == one.shape and held[name].device == one.device
             and held[name].untyped_storage().data_ptr() != one.untyped_storage().data_ptr()
             for name, one in trained.items())
-    # No class of somebody's own, whose code would be called.
+    # Not of a class of the program's own: looking at one would call its code.
     return [each for each in gc.get_objects() if type(each) in (dict, OrderedDict) and is_copy(each)] if trained else []
 
 

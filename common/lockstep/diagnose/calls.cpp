@@ -18,14 +18,6 @@ bool is_same(const trace::Collective& a, const trace::Collective& b) {
          (!needs_equal_sizes(a) || a.sizes == b.sizes);
 }
 
-}  // namespace
-
-bool is_point_to_point(const trace::Collective& call) {
-  return call.op.find("send") != std::string::npos || call.op.find("recv") != std::string::npos;
-}
-
-namespace {
-
 // Tells `what` each call of a rank's last attempt.
 template <class What>
 void walk_calls(const trace::ParticipantTrace& rank, What what) {

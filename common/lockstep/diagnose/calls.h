@@ -3,6 +3,7 @@
 #pragma once
 
 #include <lockstep/diagnose/evidence.h>
+#include <lockstep/trace/point_to_point.h>
 
 #include <cstdint>
 #include <map>
@@ -24,8 +25,6 @@ struct Call {
   const std::string* phase;  // of the innermost pass that it was made in; null outside of any
 };
 using Calls = std::map<std::pair<std::string, std::int64_t>, std::vector<Call>>;  // group, sequence
-
-bool is_point_to_point(const trace::Collective& call);
 
 // Of the last attempt, where there were several. A place's calls are in the order of the ranks.
 const Calls& calls_of(const Run& run);

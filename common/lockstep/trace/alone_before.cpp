@@ -1,4 +1,5 @@
 #include <lockstep/trace/alone_before.h>
+#include <lockstep/trace/point_to_point.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -12,9 +13,7 @@ namespace {
 // Whether it is a call of all ranks.
 const Collective* call_of_all(const Event& event) {
   const auto* call = event.as<Collective>();
-  return call != nullptr && call->group == "0" && call->op != "send" && call->op != "recv"
-             ? call
-             : nullptr;
+  return call != nullptr && call->group == "0" && !is_point_to_point(*call) ? call : nullptr;
 }
 
 // The sequence of the last such call before the rank's first update; 0: none.
@@ -38,7 +37,7 @@ std::map<std::int64_t, std::int64_t> updates_by_call(const ParticipantTrace& ran
   return updates_at;
 }
 
-// Where the last of so many updates stands.
+// The place of the update with this number, counted from 1.
 std::size_t place_of_update(const ParticipantTrace& rank, std::int64_t number) {
   std::size_t at = 0;
   while (number > 0)
@@ -46,7 +45,7 @@ std::size_t place_of_update(const ParticipantTrace& rank, std::int64_t number) {
   return at - 1;
 }
 
-// That the rank told last, before this place.
+// The model that the rank trains at this place.
 const Model* model_at(const ParticipantTrace& rank, std::size_t place) {
   const Model* model = nullptr;
   for (std::size_t i = 0; i < place; ++i)
@@ -62,7 +61,7 @@ bool goes_on_with_another_model(const ParticipantTrace& rank, std::size_t last) 
          (before->names != after->names || before->shapes != after->shapes);
 }
 
-// Whatever the rank trains, its job has these.
+// Events that belong to the job, whatever the rank trains.
 bool is_of_the_job(const Event& event) {
   if (const auto* set_up = event.as<Configuration>()) return set_up->of == "program";
   return event.is<Group>() || event.is<Collective>() || event.is<Placement>() ||
@@ -72,7 +71,7 @@ bool is_of_the_job(const Event& event) {
 }
 
 void leave_out(ParticipantTrace& rank, std::size_t last, std::int64_t updates) {
-  // What the last update left may be told later, as where it is saved, and before the next model is.
+  // The last update's parameters may be recorded after it, such as where the model is saved.
   auto begin = last + 1;
   while (!rank.events[begin].is<Model>() && call_of_all(rank.events[begin]) == nullptr) ++begin;
   std::vector<Event> kept;

@@ -1,4 +1,4 @@
-// How much the losses of ranks that train one model are, and how much they weigh.
+// How great the losses of ranks that train one model are, and how much they weigh.
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/differences.h>
 #include <lockstep/diagnose/gradients.h>
@@ -65,6 +65,16 @@ std::optional<std::vector<double>> weights(const std::vector<StepLoss>& losses) 
   return weights;
 }
 
+// Each rank's text: the value of the first rank of its group.
+std::vector<std::string> texts_of(const std::vector<std::size_t>& groups,
+                                  const std::vector<double>& values) {
+  std::map<std::size_t, std::string> text_of_group;
+  std::vector<std::string> texts;
+  for (std::size_t r = 0; r < groups.size(); ++r)
+    texts.push_back(text_of_group.try_emplace(groups[r], number(values[r])).first->second);
+  return texts;
+}
+
 // A loss with further terms weighs differently on each step, so it is left alone.
 std::vector<Finding> loss_weights(const Run& run) {
   std::vector<std::vector<double>> of_steps;
@@ -78,17 +88,13 @@ std::vector<Finding> loss_weights(const Run& run) {
       if (!is_near(of_steps.back()[r], of_steps.front()[r], 0.01)) return {};
   }
   if (of_steps.size() < kAgreeing) return {};
-  const auto groups = groups_by_gap(of_steps.front(), 0.05);
-  std::map<std::size_t, double> weight_of;  // of each group's first rank
-  std::vector<std::string> texts;
-  for (std::size_t r = 0; r < groups.size(); ++r)
-    texts.push_back(number(weight_of.try_emplace(groups[r], of_steps.front()[r]).first->second));
+  const auto texts = texts_of(groups_by_gap(of_steps.front(), 0.05), of_steps.front());
   auto finding =
       differs(run, "the weight of the loss, relative to the first rank's,", texts, first);
   return finding ? std::vector{*finding} : std::vector<Finding>{};
 }
 
-// ---- how much they are ----
+// ---- how great they are ----
 
 constexpr double kFurther = 0.223;  // ln 1.25: one loss is a quarter more than another
 constexpr double kErrors = 5;       // standard errors
@@ -121,12 +127,12 @@ std::vector<StepLogs> logs_of(const Run& run) {
   return steps;
 }
 
-// Finds the step from which one rank's losses differ. Each step adds the rank's distance less half the threshold, so
-// similar losses lower the sum.
+// From where on one rank's losses differ.
 struct Departure {
   std::size_t rank = 0, first = 0;  // first: a place in the steps
   double sum = 0;
 };
+// Each step adds the rank's distance less half the threshold, so similar losses lower the sum.
 Departure departure(const std::vector<StepLogs>& steps, std::size_t ranks) {
   Departure greatest;
   for (std::size_t r = 0; r < ranks; ++r)
@@ -160,8 +166,8 @@ bool replicas_are_equal(const Run& run) {
 
 std::vector<Finding> loss_sizes(const Run& run) {
   const auto ranks = run.ranks.size();
-  const auto steps = logs_of(run);
-  if (ranks < 2 || steps.size() < kSteps || !replicas_are_equal(run)) return {};
+  const auto& steps = run.once(logs_of);
+  if (ranks < 2 || !replicas_are_equal(run)) return {};
   const auto off = departure(steps, ranks);
   const auto count = steps.size() - off.first;
   if (count < kSteps) return {};
@@ -175,14 +181,11 @@ std::vector<Finding> loss_sizes(const Run& run) {
   const double apart = std::max(kFurther, kErrors * distance.error);
   if (std::abs(distance.value) < apart) return {};
   const auto groups = groups_by_gap(means, apart);
-  std::map<std::size_t, std::string> text_of_group;  // its first rank's
-  std::vector<std::string> texts;
-  for (std::size_t r = 0; r < ranks; ++r)
-    texts.push_back(text_of_group.try_emplace(groups[r], number(std::exp(means[r]))).first->second);
+  for (auto& mean : means) mean = std::exp(mean);
   auto finding = differs(run,
                          "the loss that backward() starts from, in the geometric mean of " +
                              plural(static_cast<std::int64_t>(count), "step") + ",",
-                         texts, steps[off.first].step);
+                         texts_of(groups, means), steps[off.first].step);
   if (!finding) return {};
   finding->severity = Severity::advice;
   return {*finding};
@@ -204,7 +207,7 @@ std::vector<Detector> losses_detectors() {
        .detect = [](const Run& run) { return among_replicas(run, loss_weights); }},
       // Needs `loss` or `backward` of all ranks on 16 steps or more, and parameters that are equal where they were
       // recorded. Rule: from some step on a rank's losses are a quarter more than the others' in the geometric mean, or
-      // a fifth less, by five standard errors, as of steps that do not hang on each other. Advice, since a rank's share
+      // a fifth less, by five standard errors of independent steps. Advice, since a rank's share
       // of the data may be of another kind. Not fooled by batches whose unequal sizes were recorded, nor by a scaler's
       // scale; blind where losses are not above 0.
       {.slug = "losses-differ",
@@ -212,7 +215,7 @@ std::vector<Detector> losses_detectors() {
        .generic = "one rank's loss stays greater than another's (advice)",
        .detect =
            [](const Run& run) {
-             if (logs_of(run).size() < kSteps)
+             if (run.once(logs_of).size() < kSteps)
                return not_triggered(
                    "too few steps in which every rank has a loss above 0, of as many samples");
              return among_replicas(run, loss_sizes);
