@@ -103,6 +103,11 @@ class Watch(unittest.TestCase):
         self.assertIn("Nothing found", watched.stderr)
         self.assertEqual(self.names(), ["rank_0.trace", "rank_1.trace"])  # and nobody had to say how they ended
         self.assertEqual([processes.head(file, processes.CLOSED_AT) for file in processes.traces(self.traces)], [1, 1])
+        pids = {struct.unpack_from("<q", file.read_bytes(), processes.PID_AT)[0]
+                for file in self.traces.glob("*.trace")}
+        self.assertEqual(len(pids), 2)
+        self.assertIsNone(processes.progress(self.traces, pids), "ranks that have ended make no stall")
+        self.assertIsNotNone(processes.progress(self.traces, set()), "they may live on another machine")
 
     @full_tier
     def test_right_jobs_that_look_wrong(self):
@@ -138,6 +143,7 @@ class Watch(unittest.TestCase):
         self.assertIn("advice: configuration-differs ranks 0 and 1, step 0 batch_size of the loader of 200 samples is "
                       "16 on rank 0 and 15 on rank 1", " ".join(done.stderr.split()))
 
+    @full_tier
     def test_a_rank_that_raises_is_named_and_the_job_s_exit_code_is_kept(self):
         for start in LAUNCHERS:
             with self.subTest(start.__name__):
@@ -224,14 +230,6 @@ class Watch(unittest.TestCase):
             self.assertIn(f"{file}:1 is left out", done.stderr)
             self.assertIn("missing-set-epoch", done.stdout)
             self.assertIn("in enumerate(loader)", done.stdout)
-
-    def test_ranks_that_have_ended_make_no_stall(self):
-        self.call(started(), LOCKSTEP_TRACE=str(self.traces))
-        pids = {struct.unpack_from("<q", file.read_bytes(), processes.PID_AT)[0]
-                for file in self.traces.glob("*.trace")}
-        self.assertEqual(len(pids), 2)
-        self.assertIsNone(processes.progress(self.traces, pids))
-        self.assertIsNotNone(processes.progress(self.traces, set()), "they may live on another machine")
 
     @full_tier
     def test_a_variable_records_a_job_whose_command_line_is_not_one_s_own(self):

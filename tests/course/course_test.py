@@ -1,6 +1,6 @@
 """lockstep-course from its command line: what it says, what it leaves, and whom it takes along when it is ended.
 
-usage: course_test.py PROGRAM
+usage: course_test.py PROGRAM Course|More      (More: the full tier's)
 """
 
 import json
@@ -51,7 +51,7 @@ def session_members(session):
     return members
 
 
-class Course(unittest.TestCase):
+class Base(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="lockstep-course-test-")
         self.addCleanup(folder.cleanup)
@@ -63,17 +63,8 @@ class Course(unittest.TestCase):
         for text in texts:
             self.assertIn(text, flat(result.stderr))
 
-    def test_help_fits_80_columns(self):
-        lessons = [line.split()[0] for line in call("list").stdout.splitlines() if re.match(r"\d\d_\w+ ", line)]
-        commands = [[], ["list"], ["run"], ["explain"], ["exercise"], ["diagnose"], ["compare"], ["matrix"]]
-        commands += [["exercise", each] for each in ("start", "hint", "check", "reset")] + [["run", each] for each in lessons]
-        for command in commands:
-            with self.subTest(command=command):
-                result = call(*command, "--help")
-                self.assertEqual((result.returncode, result.stderr), (0, ""))
-                self.assertGreater(len(result.stdout), 100)
-                self.assertEqual(too_long(result.stdout), [])
 
+class Course(Base):
     def test_usage_of_the_script_fits_80_columns(self):
         script = pathlib.Path(__file__).resolve().parents[2] / "lockstep"
         result = subprocess.run([script, "--help"], capture_output=True, text=True, timeout=DEADLINE_S)
@@ -112,17 +103,6 @@ class Course(unittest.TestCase):
         self.assert_usage(call("run", "05", "--variant", "no-variant", "--reports", self.folder), "no-variant")
         self.assert_usage(call("run", "05", "--varient", "X"), "not expected: --varient X; there are --help, --variant, ")
         self.assertEqual(list(self.folder.iterdir()), [])
-
-    def test_what_was_misspelt_is_offered_as_it_is_spelt(self):
-        variant = "the nearest: missing-set-epoch,"
-        self.assert_usage(call("run", "set_epok"), 'no lesson "set_epok"; the nearest: 05_set_epoch,')
-        self.assert_usage(call("run", "set-epok"), "the nearest: 05_set_epoch,")
-        self.assert_usage(call("run", "05", "--variant", "missing-set-epohc"), 'no variant "missing-set-epohc" in 05_', variant)
-        self.assert_usage(call("run", "05", "--variant", "missing_set_epoch"), variant)
-        self.assert_usage(call("run", "all", "--variant", "missing-set-epohc"), "no lesson has a variant", variant)
-        for action in ("start", "hint", "check", "reset"):
-            self.assert_usage(call("exercise", action, "missing-set-epohc"), 'no exercise "missing-set-epohc"', variant)
-        self.assert_usage(call("exercise", "start", "set_epok"), "the nearest: 05_set_epoch,")
 
     def test_subcommands_are_named(self):
         theirs = "there are start, hint, check and reset."
@@ -187,62 +167,6 @@ class Course(unittest.TestCase):
         (second / "rank_0.trace").unlink()
         self.assertIn("has the traces of 1 of 2 ranks; missing: 0.", flat(call("diagnose", second).stderr))
 
-    def test_a_look_at_a_job_that_runs_says_so(self):
-        traces = self.folder / "traces"
-        said, of_copies = [], []
-        with subprocess.Popen([PROGRAM, "run", "09", "--variant", "rank-zero-long-work", "--world-size", "3",
-                               "--reports", self.folder, "--trace", traces], stdin=subprocess.DEVNULL,
-                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-            folder = traces / "09_hanging_collective" / "rank-zero-long-work"
-            while process.poll() is None:
-                said.append(flat(call("diagnose", folder).stderr))
-                # What is left where somebody ends the job at this moment.
-                copy = self.folder / f"ended_{len(said)}"
-                try:
-                    shutil.copytree(folder, copy)
-                except OSError:
-                    continue  # a file has just got its name
-                of_copies.append(flat(call("diagnose", copy).stderr))
-        self.assertTrue([text for text in said if "note: ranks 0, 1 and 2 still run." in text], said[-5:])
-        # Ranks 1 and 2 wait for two seconds before they give up.
-        where = "rank 0 has not arrived at allreduce number 10"
-        self.assertTrue([text for text in said if re.search(rf"here for \d+ seconds?: {where}", text)], said[-5:])
-        self.assertTrue([text for text in of_copies if f"did not end by itself, and was here: {where}" in text], of_copies[-5:])
-        self.assertNotIn("still run", call("diagnose", folder).stderr)
-
-    def test_a_failure_without_a_finding_is_told_of(self):
-        traces = self.folder / "traces"
-        call("run", "10", "--variant", "rank-as-device-index", "--reports", self.folder, "--trace", traces)
-        folder = traces / "10_launch" / "rank-as-device-index"
-        self.assertEqual(call("diagnose", folder).returncode, 1)
-        for rank in (2, 3):
-            (folder / f"rank_{rank}.trace").unlink()
-        result = call("diagnose", folder)
-        self.assertIn("missing: 2 and 3.", flat(result.stderr))
-        self.assertIn("note: by its launcher's word rank 2 ended otherwise: raised, exit code 3.", flat(result.stderr))
-        self.assertEqual(too_long(result.stdout + result.stderr), [])
-
-    def test_a_run_tells_its_story_in_order_and_its_progress_aside(self):
-        reports = self.folder / "reports"
-        for measured in (False, True):
-            result = call("run", "05", "--reports", reports)
-            self.assertEqual(result.returncode, 0, result.stderr)
-            self.assertEqual(too_long(result.stdout + result.stderr), [])
-            places = [result.stdout.find(text) for text in (
-                "\nThe idea\n", "\nA prediction to make\n", "\nThe runs\n", "05_set_epoch: ", "violation: missing-set-epoch, ranks 0 and 1",
-                "05_set_epoch: 7 of 7 variants as expected", "\nBy rank, expected against observed", "\nThe answer\n",
-                "\nThe pitfalls\n", "\nExercise\n",
-                "Every variant ended as expected.")]
-            self.assertNotIn(-1, places)
-            self.assertEqual(places, sorted(places))
-            told = result.stderr.splitlines()
-            self.assertEqual([line.split(":")[0] for line in told], [f"variant {n} of 7" for n in range(1, 8)])
-            # At first from the variants before; then from the last report.
-            self.assertRegex(told[0], r"^variant 1 of 7: correct" + (r", about \d+ s left$" if measured else "$"))
-            self.assertRegex(told[1], r"^variant 2 of 7: missing-set-epoch, about \d+ s left$")
-        result = call("run", "05", "--variant", "missing-set-epoch", "--reports", reports)
-        self.assertRegex(result.stderr.splitlines()[0], r"^variant 1 of 1: missing-set-epoch, about \d+ s left$")
-
     def test_what_is_skipped_is_no_verdict(self):
         report = self.folder / "09.json"
         result = call("run", "09", "--world-size", "1", "--json", report)
@@ -262,20 +186,6 @@ class Course(unittest.TestCase):
             self.assertEqual(flat(told).count(each["name"]), 1)
         self.assertNotIn("ended otherwise: skipped", told)
         self.assertIn(f"ended as expected, {len(skipped)} were skipped. The report:", flat(rest))
-
-    def test_progress_is_one_line_of_a_terminal(self):
-        ours, theirs = pty.openpty()
-        try:
-            result = subprocess.run([PROGRAM, "run", "05", "--variant", "correct", "--reports", self.folder], timeout=DEADLINE_S,
-                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=theirs, text=True,
-                                    env={**os.environ, "XDG_STATE_HOME": STATE.name, "TERM": "xterm"})
-            told = os.read(ours, 1 << 16).decode()
-        finally:
-            os.close(ours)
-            os.close(theirs)
-        self.assertEqual(result.returncode, 0, told)
-        self.assertEqual(told, "variant 1 of 1: correct\r\033[K")
-        self.assertNotIn("\033", result.stdout)
 
     def test_all_lessons_are_counted_recorded_and_summed_up(self):
         # A build whose lessons are stand-ins: they write a report of two seconds, or none, and end as they are told to.
@@ -353,6 +263,100 @@ exit {ends.get(name, 0)}
                 finally:
                     for left in session_members(process.pid):
                         os.kill(left, signal.SIGKILL)
+
+
+class More(Base):
+    def test_help_fits_80_columns(self):
+        lessons = [line.split()[0] for line in call("list").stdout.splitlines() if re.match(r"\d\d_\w+ ", line)]
+        commands = [[], ["list"], ["run"], ["explain"], ["exercise"], ["diagnose"], ["compare"], ["matrix"]]
+        commands += [["exercise", each] for each in ("start", "hint", "check", "reset")] + [["run", each] for each in lessons]
+        for command in commands:
+            with self.subTest(command=command):
+                result = call(*command, "--help")
+                self.assertEqual((result.returncode, result.stderr), (0, ""))
+                self.assertGreater(len(result.stdout), 100)
+                self.assertEqual(too_long(result.stdout), [])
+
+    def test_what_was_misspelt_is_offered_as_it_is_spelt(self):
+        variant = "the nearest: missing-set-epoch,"
+        self.assert_usage(call("run", "set_epok"), 'no lesson "set_epok"; the nearest: 05_set_epoch,')
+        self.assert_usage(call("run", "set-epok"), "the nearest: 05_set_epoch,")
+        self.assert_usage(call("run", "05", "--variant", "missing-set-epohc"), 'no variant "missing-set-epohc" in 05_', variant)
+        self.assert_usage(call("run", "05", "--variant", "missing_set_epoch"), variant)
+        self.assert_usage(call("run", "all", "--variant", "missing-set-epohc"), "no lesson has a variant", variant)
+        for action in ("start", "hint", "check", "reset"):
+            self.assert_usage(call("exercise", action, "missing-set-epohc"), 'no exercise "missing-set-epohc"', variant)
+        self.assert_usage(call("exercise", "start", "set_epok"), "the nearest: 05_set_epoch,")
+
+    def test_a_look_at_a_job_that_runs_says_so(self):
+        traces = self.folder / "traces"
+        said, of_copies = [], []
+        with subprocess.Popen([PROGRAM, "run", "09", "--variant", "rank-zero-long-work", "--world-size", "3",
+                               "--reports", self.folder, "--trace", traces], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            folder = traces / "09_hanging_collective" / "rank-zero-long-work"
+            while process.poll() is None:
+                said.append(flat(call("diagnose", folder).stderr))
+                # What is left where somebody ends the job at this moment.
+                copy = self.folder / f"ended_{len(said)}"
+                try:
+                    shutil.copytree(folder, copy)
+                except OSError:
+                    continue  # a file has just got its name
+                of_copies.append(flat(call("diagnose", copy).stderr))
+        self.assertTrue([text for text in said if "note: ranks 0, 1 and 2 still run." in text], said[-5:])
+        # Ranks 1 and 2 wait for two seconds before they give up.
+        where = "rank 0 has not arrived at allreduce number 10"
+        self.assertTrue([text for text in said if re.search(rf"here for \d+ seconds?: {where}", text)], said[-5:])
+        self.assertTrue([text for text in of_copies if f"did not end by itself, and was here: {where}" in text], of_copies[-5:])
+        self.assertNotIn("still run", call("diagnose", folder).stderr)
+
+    def test_a_failure_without_a_finding_is_told_of(self):
+        traces = self.folder / "traces"
+        call("run", "10", "--variant", "rank-as-device-index", "--reports", self.folder, "--trace", traces)
+        folder = traces / "10_launch" / "rank-as-device-index"
+        self.assertEqual(call("diagnose", folder).returncode, 1)
+        for rank in (2, 3):
+            (folder / f"rank_{rank}.trace").unlink()
+        result = call("diagnose", folder)
+        self.assertIn("missing: 2 and 3.", flat(result.stderr))
+        self.assertIn("note: by its launcher's word rank 2 ended otherwise: raised, exit code 3.", flat(result.stderr))
+        self.assertEqual(too_long(result.stdout + result.stderr), [])
+
+    def test_a_run_tells_its_story_in_order_and_its_progress_aside(self):
+        reports = self.folder / "reports"
+        for measured in (False, True):
+            result = call("run", "05", "--reports", reports)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(too_long(result.stdout + result.stderr), [])
+            places = [result.stdout.find(text) for text in (
+                "\nThe idea\n", "\nA prediction to make\n", "\nThe runs\n", "05_set_epoch: ", "violation: missing-set-epoch, ranks 0 and 1",
+                "05_set_epoch: 7 of 7 variants as expected", "\nBy rank, expected against observed", "\nThe answer\n",
+                "\nThe pitfalls\n", "\nExercise\n",
+                "Every variant ended as expected.")]
+            self.assertNotIn(-1, places)
+            self.assertEqual(places, sorted(places))
+            told = result.stderr.splitlines()
+            self.assertEqual([line.split(":")[0] for line in told], [f"variant {n} of 7" for n in range(1, 8)])
+            # At first from the variants before; then from the last report.
+            self.assertRegex(told[0], r"^variant 1 of 7: correct" + (r", about \d+ s left$" if measured else "$"))
+            self.assertRegex(told[1], r"^variant 2 of 7: missing-set-epoch, about \d+ s left$")
+        result = call("run", "05", "--variant", "missing-set-epoch", "--reports", reports)
+        self.assertRegex(result.stderr.splitlines()[0], r"^variant 1 of 1: missing-set-epoch, about \d+ s left$")
+
+    def test_progress_is_one_line_of_a_terminal(self):
+        ours, theirs = pty.openpty()
+        try:
+            result = subprocess.run([PROGRAM, "run", "05", "--variant", "correct", "--reports", self.folder], timeout=DEADLINE_S,
+                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=theirs, text=True,
+                                    env={**os.environ, "XDG_STATE_HOME": STATE.name, "TERM": "xterm"})
+            told = os.read(ours, 1 << 16).decode()
+        finally:
+            os.close(ours)
+            os.close(theirs)
+        self.assertEqual(result.returncode, 0, told)
+        self.assertEqual(told, "variant 1 of 1: correct\r\033[K")
+        self.assertNotIn("\033", result.stdout)
 
 
 if __name__ == "__main__":
