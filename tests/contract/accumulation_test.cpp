@@ -142,6 +142,44 @@ TEST_P(Accumulation, IsNotWhatTwoLossesDo) {
   expect_nothing(right.run());
 }
 
+void clear_before_each(Parts& parts) {
+  for (std::size_t i = 1; i < parts.size(); ++i) parts[i].clears = true;
+}
+
+TEST_P(Accumulation, ClearedBeforeEachBackwardIsNamed) {
+  const auto trace = job(clear_before_each).run();
+  for (const auto& each : {trace, without<trace::Loss>(trace)})
+    expect_only(each, "gradients-cleared-too-early", all_ranks(GetParam()), 0);
+  EXPECT_NE(evidence(trace).find("of the 4 backwards of this update the gradients of the first 3"),
+            std::string::npos)
+      << evidence(trace);
+}
+
+// A batch whose loss is not finite, say: its gradient is cleared, and the next batch's is taken.
+TEST_P(Accumulation, OfWhichABatchIsLeftOutNowAndThenIsRight) {
+  EngineJob right(GetParam());
+  right.steps = 8;
+  right.parts = [](int, int step) {
+    return step % 3 == 1 ? Parts{{}, {.clears = true}} : Parts{Part{}};
+  };
+  EXPECT_EQ(state(right.run(), "gradients-cleared-too-early"), State::clean);
+  right.parts = [](int, int) {
+    auto parts = accumulated(4);
+    parts[1].clears = true;
+    return parts;
+  };
+  EXPECT_EQ(state(right.run(), "gradients-cleared-too-early"), State::clean);
+}
+
+// Each part's gradient is put aside before it is cleared, and all are put together before the update.
+TEST_P(Accumulation, OfGradientsThatArePutTogetherByHandIsRight) {
+  auto trace = job(clear_before_each).run();
+  for (const auto& [step, reduced] : each<trace::ReducedGradients>(trace))
+    for (std::size_t i = 0; i < reduced.values.size(); ++i)
+      for (auto& value : reduced.values[i].sketch) value += 0.3 * static_cast<double>(i + 1);
+  EXPECT_EQ(state(trace, "gradients-cleared-too-early"), State::clean);
+}
+
 TEST_P(Accumulation, OffByOneIsNamedAtTheFirstUpdate) {
   EngineJob wrong(GetParam());
   wrong.parts = [](int, int step) {

@@ -36,7 +36,7 @@ std::vector<trace::Summary> summarize(const Tensors& tensors, int count) {
 
 struct Rank {
   Tensors parameters{3}, gradients{3}, local{3};
-  std::set<int> counted;
+  std::set<int> counted, cleared;
   bool armed = false, counting = false, alive = true;
   std::int64_t sequence = 0;
 };
@@ -108,6 +108,8 @@ class Simulation {
                                      [](const auto& gradient) { return gradient.has_value(); });
     record(r, trace::ZeroGrad{job_.zero_grad, count, job_.views ? count : 0});
     rank.alive = !(job_.views && job_.zero_grad == "optimizer" && count > 0);
+    for (int p = 0; p < 3; ++p)
+      if (rank.local[p]) rank.cleared.insert(p);
     for (auto* tensors : {&rank.gradients, &rank.local}) *tensors = Tensors(3);
   }
 
@@ -131,9 +133,11 @@ class Simulation {
     if (part.told_late) record(r, trace::SyncGradients{false});
     if (values_wanted())
       record(r, trace::Loss{2 * part.share, 2.0 * static_cast<double>(part.samples), part.samples});
+    if (part.clears) zero_gradients(r);
     for (const int p : part.reaches) {
       if (p >= trained()) continue;
       if (values_wanted()) record(r, trace::GradientArrived{p});
+      if (rank.cleared.erase(p) > 0 && values_wanted()) record(r, trace::GradientCleared{p});
       if (rank.armed && p < held() && !rank.counted.insert(p).second) rank.alive = false;
       if (!rank.alive) return false;
       const auto gradient = draw(r, step_, i, static_cast<std::size_t>(p));
@@ -193,6 +197,7 @@ class Simulation {
     for (std::size_t p = 0; p < 3; ++p)
       if (rank.gradients[p] && job_.optimizer_moves_model(r, static_cast<int>(step_)))
         add(rank.parameters[p], *rank.gradients[p], -lr);
+    rank.local = Tensors(3);
     record(r, trace::Update{{lr}});
     if (values_wanted()) record(r, trace::Parameters{summarize(rank.parameters, trained())});
   }

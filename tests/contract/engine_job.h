@@ -17,6 +17,7 @@ struct Part {
   double share = 1;           // the loss it starts from, over the mean loss of its samples
   bool no_sync = false;       // around forward and backward
   bool told_late = false;     // no_sync begins after forward
+  bool clears = false;        // the gradients, before its backward
   bool same_samples = false;  // as the last part's
   bool same_forward = false;  // as the last part's, and so the same samples
 };

@@ -12,7 +12,9 @@ constexpr std::int64_t kVeryLate = 30'000'000'000;  // how ranks ended is told t
 
 void record_at(trace::ParticipantTrace& rank, std::int64_t time_ns, trace::SharedPayload payload,
                std::int64_t left_ns = 0) {
-  record(rank, 0, std::move(payload), left_ns);
+  const auto* last = rank.events.empty() ? nullptr : &rank.events.back();
+  const auto step = last == nullptr ? 0 : last->step + (last->is<trace::Update>() ? 1 : 0);
+  record(rank, step, std::move(payload), left_ns);
   rank.events.back().time_ns = time_ns;
 }
 

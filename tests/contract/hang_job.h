@@ -1,5 +1,5 @@
 // A job of which each rank does what its script says, and in which collectives block: all ranks complete
-// one where all are at the same; else those that are at one give it up, and nobody gets further.
+// one where all are at the same; else those that are at one give it up, and nobody gets further. An Update ends a step.
 #pragma once
 
 #include <lockstep/trace/reader.h>

@@ -76,6 +76,38 @@ TEST_P(Hanging, AnotherOrderIsNamedByWhatBothSidesCallElsewhere) {
   expect_only(job.play(), "order-mismatch", odd_one_out(world_size(), last()), 0);
 }
 
+// Two folds, of which the first ends early on the last rank: what begins the second one is no other order.
+TEST_P(Hanging, ARankThatHasLeftTheLoopIsNamed) {
+  HangJob job(world_size());
+  job.all(call("broadcast", 1));
+  for (int step = 0; step < 5; ++step) job.all(call("allreduce", 9)).all(trace::Update{{0.1}});
+  for (int rank = 0; rank < last(); ++rank) job.only(rank, call("allreduce", 9));
+  job.only(last(), call("broadcast", 1));
+  expect_only(job.play(), "rank-conditional-collective", {last()}, 5);
+}
+
+TEST_P(Hanging, CallsOfWhichNoneIsOfEveryStepTellNoLoop) {
+  HangJob job(world_size());
+  job.all(call("broadcast", 1));
+  for (int step = 0; step < 5; ++step) {
+    job.all(call("allreduce", 9));
+    if (step == 2) job.all(call("allgather", 1));
+    job.all(trace::Update{{0.1}});
+  }
+  for (int rank = 0; rank < last(); ++rank) job.only(rank, call("allgather", 1));
+  job.only(last(), call("broadcast", 1));
+  expect_only(job.play(), "order-mismatch", odd_one_out(world_size(), last()), 5);
+}
+
+TEST_P(Hanging, AnotherOrderWithinALoopIsNoRankThatHasLeftIt) {
+  HangJob job(world_size());
+  const auto first = call("broadcast", 1), second = call("allreduce", 9);
+  for (int step = 0; step < 5; ++step) job.all(first).all(second).all(trace::Update{{0.1}});
+  for (int rank = 0; rank < last(); ++rank) job.only(rank, first).only(rank, second);
+  job.only(last(), second).only(last(), first);
+  expect_only(job.play(), "order-mismatch", odd_one_out(world_size(), last()), 5);
+}
+
 TEST_P(Hanging, OperationsThatNobodyKnowsAreLeftUnnamed) {
   HangJob job(world_size());
   for (int rank = 0; rank < last(); ++rank) job.only(rank, call("gather", 1));

@@ -19,6 +19,7 @@ struct Scheduled {
   std::int64_t of_pass = 20;  // updates
   std::int64_t length = 60;
   std::int64_t for_update = 1;  // steps
+  std::int64_t for_last = 0;    // of a pass, where not 0
   std::int64_t for_pass = 0;
   double falls_to = 0;  // of a cosine from 1, over the schedule's length; it rises again after it
 
@@ -34,7 +35,7 @@ struct Scheduled {
           const double cosine = (1 + std::cos(std::numbers::pi * share)) / 2;
           record(rank, step++, trace::Update{{falls_to + (1 - falls_to) * cosine}});
           if (for_update == 0) continue;
-          position += for_update;
+          position += for_last > 0 && i + 1 == of_pass ? for_last : for_update;
           record(rank, step, trace::Schedule{position, length});
         }
         if (for_pass > 0) record(rank, step, trace::Schedule{position += for_pass, length});
@@ -116,6 +117,10 @@ TEST_P(Schedule, AtItsEndLongBeforeTheRunIsAdvice) {
   job.for_update = 4;  // one for each of four micro-batches
   job.falls_to = 1;
   expect_only(job.run(), "schedule-ends-elsewhere", all_ranks(GetParam()), 15,
+              diagnose::Severity::advice);
+  job.for_last = 2;  // the last update of a pass has two
+  job.of_pass = 7;
+  expect_only(job.run(), "schedule-ends-elsewhere", all_ranks(GetParam()), 16,
               diagnose::Severity::advice);
   job.length *= 4;
   expect_nothing(job.run());

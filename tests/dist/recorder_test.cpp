@@ -26,6 +26,7 @@
 namespace lockstep::test {
 namespace {
 
+using ::testing::Contains;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::SizeIs;
@@ -164,6 +165,34 @@ TEST(Recorder, FaultsAreNamed) {
               ElementsAre("forward-bypasses-wrapper"));
   EXPECT_THAT(names_of(diagnose::diagnose(record(training({.sums_loss = true})))),
               ElementsAre("sum-not-mean"));
+}
+
+// An update an epoch, of its three batches.
+Job accumulating(bool clears_before_each) {
+  return [=](const ProcessGroupPtr& group, const TensorData& data) {
+    DistributedDataParallel<Mlp> model(seeded(3, [] { return Mlp(12, 24, 4); }), group);
+    SGD optimizer(model.parameters(), 0.05);
+    auto sampler = sampler_of(group);
+    for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
+      sampler.set_epoch(epoch);
+      optimizer.zero_grad();
+      for (const auto& ids : sampler.batches(kBatch)) {
+        const auto batch = take(data, ids);
+        if (clears_before_each) optimizer.zero_grad();
+        (cross_entropy(model(batch.inputs), batch.targets).mean() / 3).backward();
+      }
+      optimizer.step();
+    }
+  };
+}
+
+TEST(Recorder, GradientsThatAreClearedBeforeTheyAreUsedAreTold) {
+  const auto right = record(accumulating(false)), wrong = record(accumulating(true));
+  EXPECT_THAT(names_of(diagnose::diagnose(right)), ElementsAre("sync-every-microbatch"));
+  EXPECT_THAT(names_of(diagnose::diagnose(wrong)), Contains("gradients-cleared-too-early"));
+  EXPECT_THAT(all<trace::GradientCleared>(right.ranks[0]), SizeIs(0));
+  EXPECT_THAT(all<trace::GradientCleared>(wrong.ranks[0]), SizeIs(3 * 2 * 4))
+      << "updates, batches but the last, parameters";
 }
 
 struct OddRank {

@@ -1,6 +1,7 @@
 #include <lockstep/diagnose/backwards.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 namespace lockstep::diagnose {
@@ -62,6 +63,9 @@ class SpanReader {
     for (auto* parts : {&span_.backwards, &span_.forwards})
       if (!parts->empty()) parts->back().arrived.push_back(gradient.parameter);
   }
+  void take(const trace::GradientCleared& gradient) {
+    span_.cleared = std::max(span_.cleared, ++cleared_[gradient.parameter]);
+  }
   void take(const trace::Collective& call) {
     if (!started_ || !may_carry_gradients(call)) return;
     const auto elements = static_cast<double>(elements_of(call));
@@ -94,6 +98,7 @@ class SpanReader {
     next.engine_elements = span_.engine_elements;
     any_ = false;
     drawn_ = 0;
+    cleared_.clear();
     return std::exchange(span_, std::move(next));
   }
 
@@ -103,6 +108,7 @@ class SpanReader {
   bool started_ = false;  // training, that is: what was reduced before does not count
   bool any_ = false;      // of a backward, in this span
   double drawn_ = 0;      // train samples since the last forward
+  std::map<std::int64_t, std::int64_t> cleared_;  // of each parameter, in this span
 };
 
 std::vector<std::vector<UpdateSpan>> find_update_spans(const Run& run) {

@@ -50,11 +50,8 @@ class Probes::Impl {
       buffer_names.push_back(item.key());
       buffers.push_back(item.value());
     }
-    const auto same = [&](const trace::Model& it) {
-      return model.names == it.names && model.shapes == it.shapes && model.dtypes == it.dtypes;
-    };
     const auto is_same = [](const at::Tensor& a, const at::Tensor& b) { return a.is_same(b); };
-    if (!attached || !same(*attached) || !std::ranges::equal(parameters, earlier, is_same)) {
+    if (attached != model || !std::ranges::equal(parameters, earlier, is_same)) {
       writer->record(model);
       probed.begin_again(writer->step());
       if (auto set_up = configuration_of(module); !set_up.keys.empty())
@@ -77,7 +74,10 @@ class Probes::Impl {
     const at::NoGradGuard no_grad;
     const std::lock_guard lock(local_mutex);
     auto& sum = local[i];
-    if (std::exchange(may_be_cleared[i], false) && !has_gradient(parameters[i])) sum.reset();
+    if (std::exchange(may_be_cleared[i], false) && !has_gradient(parameters[i]) && sum.defined()) {
+      sum.reset();
+      if (values_wanted()) writer->record(trace::GradientCleared{static_cast<std::int64_t>(i)});
+    }
     if (!sum.defined())
       sum =
           gradient.detach().clone();  // .grad may become this very tensor, and be reduced in place

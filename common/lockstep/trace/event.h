@@ -56,6 +56,7 @@ struct Model {
   void visit(V& v) {
     v("names", names), v("shapes", shapes), v("dtypes", dtypes);
   }
+  bool operator==(const Model&) const = default;
 };
 
 // A gradient engine took the parameters over ("distributed_data_parallel", "data_parallel"), or one that leaves each
@@ -367,7 +368,7 @@ using Payload =
                  ZeroGrad, RandomNumbers, Clip, ScaledStep, CheckpointFile, TrainingState, Group,
                  Decision, AsyncResult, RankEnd, Attempt, Placement, Device, Shard, Spawn, DataFile,
                  StoreCall, StreamUse, SharedMemory, Configuration, Input, BeforeUpdate,
-                 OutsideParameters, Rows, Backward>;
+                 OutsideParameters, Rows, Backward, GradientCleared>;
 
 // The number of a kind.
 template <class T, std::size_t I = 0>

@@ -1,4 +1,4 @@
-// Events of how a rank is set up, what it is fed, and what its backward() starts from.
+// Events of how a rank is set up, what it is fed, and what its backward() starts from and brings to nothing.
 #pragma once
 
 #include <lockstep/trace/ids.h>
@@ -56,6 +56,16 @@ struct Backward {
   template <class V>
   void visit(V& v) {
     v("value", value);
+  }
+};
+
+// What backwards since the last update had brought a parameter (its place in Model) was cleared before this backward.
+struct GradientCleared {
+  static constexpr const char* kName = "gradient_cleared";
+  std::int64_t parameter = 0;
+  template <class V>
+  void visit(V& v) {
+    v("parameter", parameter);
   }
 };
 

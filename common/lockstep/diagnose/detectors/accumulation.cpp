@@ -172,9 +172,52 @@ Verdict mean_of_microbatch_means(const Run& run) {
   return clean();
 }
 
+// The step's reduced gradient is that of the last backward, or a multiple of it.
+bool goes_by_what_is_left(const Run& run, std::int64_t step) {
+  const auto& steps = gradient_steps(run);
+  const auto at =
+      std::find_if(steps.begin(), steps.end(), [&](const auto& s) { return s.step == step; });
+  return at != steps.end() &&
+         std::all_of(at->reduced.begin(), at->reduced.end(), [&](const auto& reduced) {
+           return std::any_of(at->means.begin(), at->means.end(),
+                              [&](const auto& mean) { return angle(reduced, mean) <= 0.01; });
+         });
+}
+
+Verdict gradients_cleared_too_early(const Run& run) {
+  constexpr int kUpdates = 2;  // a program may leave out a batch now and then
+  const UpdateSpan* first = nullptr;
+  for (const auto& of_rank : update_spans(run)) {
+    std::int64_t looked = 0, wrong = 0;
+    for (const auto& span : of_rank) {
+      if (!span.updated || span.arrived.empty()) continue;
+      ++looked;
+      const auto& backwards = with_losses_or_not(span);
+      if (!accumulates(span, backwards)) continue;
+      if (span.cleared + 1 != static_cast<std::int64_t>(backwards.size()) ||
+          !goes_by_what_is_left(run, span.step))
+        return clean();
+      if (wrong++ == 0 && first == nullptr) first = &span;
+    }
+    if (wrong < kUpdates)
+      return not_triggered(
+          "no two updates have every rank's gradients of several backwards, each sample in one of "
+          "them");
+    if (2 * wrong < looked) return clean();
+  }
+  const auto backwards = with_losses_or_not(*first).size();
+  return found(
+      {.ranks = run.numbers,
+       .step = first->step,
+       .evidence = "of the " + std::to_string(backwards) +
+                   " backwards of this update the gradients of the first " +
+                   (backwards == 2 ? "one" : std::to_string(backwards - 1)) +
+                   " were cleared before the next one: the update goes by the last one alone"});
+}
+
 }  // namespace
 
-// All but the first two need a declared mean loss, and losses; the first two losses, or training forwards and the
+// All that are pitfalls but the first two need a declared mean loss, and losses; these two losses, or training forwards and the
 // samples before each. All need updates after several backwards whose samples are the parts of one batch.
 std::vector<Detector> accumulation_detectors() {
   return {
@@ -230,6 +273,17 @@ std::vector<Detector> accumulation_detectors() {
        .complete = false,
        .accounts_for = {"gradient-not-the-mean"},
        .detect = mean_of_microbatch_means},
+      // Rule: in each update after several backwards, and in at least half of all updates, two or more, the gradients of all
+      // backwards but the last were cleared, and the reduced gradient is the last one's. Not fooled by a batch that is left
+      // out now and then, nor by a program that clears what it has put aside and puts together later.
+      {.slug = "gradients-cleared-too-early",
+       .needs = {"gradient_cleared", "local_gradients", "reduced_gradients", "update"},
+       .participants = Participants::ranks,
+       .fewest = 1,
+       .complete = false,
+       .generic = "gradients of an update's earlier backwards are cleared before its last one, and "
+                  "count for nothing",
+       .detect = gradients_cleared_too_early},
   };
 }
 

@@ -143,6 +143,34 @@ bool are_of_other_phases(const std::vector<Call>& place) {
   });
 }
 
+// The ranks whose call none made in the last three updates, where the others' call was made in each of them: they have
+// left the loop that the others are still in.
+std::vector<int> out_of_the_loop(const Calls& calls, const std::vector<Call>& place) {
+  constexpr std::size_t kUpdates = 3;
+  auto step = place.front().step;
+  for (const auto& call : place) step = std::min(step, call.step);
+  const auto& first = *place.front().collective;
+  std::map<Signature, std::set<std::int64_t>>
+      updates;  // of the last ones, those that made the call
+  for (auto at = calls.find({first.group, first.sequence}); at != calls.begin();) {
+    --at;
+    const auto& before = at->second.front();
+    if (before.collective->group != first.group ||
+        before.step < step - static_cast<std::int64_t>(kUpdates))
+      break;
+    if (before.step < step) updates[signature(*before.collective)].insert(before.step);
+  }
+  std::vector<int> ranks;
+  for (const auto& call : place) {
+    const auto found = updates.find(signature(*call.collective));
+    if (found == updates.end())
+      ranks.push_back(call.rank);
+    else if (found->second.size() < kUpdates)
+      return {};
+  }
+  return ranks.size() < place.size() ? ranks : std::vector<int>{};
+}
+
 std::optional<Difference> find_difference(const Run& run) {
   const auto& calls = calls_of(run);
   const auto mismatch = first_mismatch(calls);
@@ -153,6 +181,9 @@ std::optional<Difference> find_difference(const Run& run) {
   const auto field = field_that_differs(place);
   if (goes_on_alike(sequels)) return Difference{field, mismatch->odd, &place};
   const bool other_operation = field == Kind::operation;
+  if (other_operation)
+    if (const auto left = out_of_the_loop(calls, place); !left.empty())
+      return Difference{Kind::conditional, left, &place};
   if (is_permuted(sequels) || (other_operation && each_is_the_others_too(run, place)))
     return Difference{Kind::order, mismatch->odd, &place};
   // Calls of other sizes are of other things, where the dtypes or the updates differ, too.
@@ -250,7 +281,7 @@ Verdict shape_mismatch(const Run& run) {
 std::vector<Detector> mismatches_detectors() {
   return {
       // Rule: from there on they call the same ones in another order; or the operations differ, and
-      // each side calls the other's elsewhere.
+      // each side calls the other's elsewhere. Not where one's call is of the loop that both were in, and the other's is not.
       {.slug = "order-mismatch",
        .needs = {"collective"},
        .complete = false,

@@ -20,14 +20,21 @@ struct Course {
   std::int64_t updates() const { return static_cast<std::int64_t>(rates.size()); }
   std::int64_t passes() const { return static_cast<std::int64_t>(pass_begins.size()); }
 
-  // Steps for an update, where they are always as many. None need follow the last update.
-  std::optional<std::int64_t> pace() const {
-    const auto first = positions[1] - positions[0];
+  // Steps for an update, the fewest and the most. None need follow the last update.
+  std::pair<std::int64_t, std::int64_t> paces() const {
+    auto least = positions[1] - positions[0], most = least;
     for (std::size_t i = 1; i + 1 < positions.size(); ++i) {
-      const bool stepped_before = i + 2 == positions.size() && positions[i + 1] == positions[i];
-      if (positions[i + 1] - positions[i] != first && !stepped_before) return std::nullopt;
+      const auto pace = positions[i + 1] - positions[i];
+      if (i + 2 == positions.size() && pace == 0) break;
+      least = std::min(least, pace);
+      most = std::max(most, pace);
     }
-    return first;
+    return {least, most};
+  }
+  // Where they are always as many.
+  std::optional<std::int64_t> pace() const {
+    const auto [least, most] = paces();
+    return least == most ? std::optional(least) : std::nullopt;
   }
   // One step between two passes, and none within.
   bool moves_once_a_pass() const {
@@ -186,15 +193,21 @@ Verdict schedule_ends_elsewhere(const Run& run) {
                   .evidence = made_for(*course) + ", about as many as the run has updates, and " +
                               "takes one a pass: it stands at " + std::to_string(stands) +
                               " when the run ends after " + plural(course->updates(), "update")});
-  if (!pace || *pace <= 0) return clean();
-  const auto takes = made_for(*course) + " and takes " + std::to_string(*pace) + " an update: it ";
+  const auto [least, most] = course->paces();
+  if (least <= 0) return clean();
+  const auto takes = made_for(*course) + " and takes " + std::to_string(least) +
+                     (least < most ? " to " + std::to_string(most) : "") + " an update: it ";
   Finding finding{.severity = Severity::advice, .ranks = run.numbers};
-  if (*pace > 1 && static_cast<double>(stands) > 1.1 * static_cast<double>(course->length)) {
-    finding.step = (course->length + *pace - 1) / *pace;
+  const bool several = 2 * (stands - course->positions.front()) >= 3 * course->updates();
+  if (several && static_cast<double>(stands) > 1.1 * static_cast<double>(course->length)) {
+    finding.step =
+        std::lower_bound(course->positions.begin(), course->positions.end(), course->length) -
+        course->positions.begin();
     finding.evidence = takes + "is at its end after " + std::to_string(finding.step) + " of " +
                        plural(course->updates(), "update");
     return found(std::move(finding));
   }
+  if (!pace) return clean();
   if (static_cast<double>(stands) > 0.55 * static_cast<double>(course->length)) return clean();
   if (!course->ended) return not_triggered("the run did not end in order");
   finding.step = course->updates() - 1;
@@ -240,7 +253,7 @@ std::vector<Detector> schedule_detectors() {
        .complete = false,
        .accounts_for = {"schedule-ends-elsewhere"},
        .detect = schedule_length_ignores_world_size},
-      // Advice. Rule: always as many steps an update, and either more than one and beyond its end before the run is; or
+      // Advice. Rule: one and a half steps an update or more, and beyond its end before the run is; or always as many, and
       // the run ended in order, and the schedule has gone at most 0.55 of its way; or it takes one step a pass, and has
       // about as many as the run has updates. Not fooled by a run that stopped somewhat early, nor by one step an update
       // beyond the end, as after a warm-up.
