@@ -32,7 +32,7 @@ Tests that the quick tier leaves out, by their names in ctest:
   python.part            Python jobs that record a part of themselves: it ends in order, the rest is unchanged to the bit
   python.resumed         Python jobs that go on from a checkpoint: what they lost is named, where nothing was, nothing is
   python.twins           pitfalls as Python scripts: each passes its own oracle, and is named as its measured score says
-  python.watch_all       jobs under watch, all of the faults and near misses of which the quick tier has a few
+  python.watch_all       jobs under watch, all of the faults, near misses and ends of a job of which the quick tier has a few
   python.cpp             C++ programs under watch, without a line of Lockstep in them
   python.raises          a recorder that raises at each of its calls: the job trains as without it
   python.hangs           Python jobs that hang under watch: each is ended, and the rank that does not come is named
@@ -43,7 +43,7 @@ Tests that the quick tier leaves out, by their names in ctest:
   parity.ddp_parity_all  DDP in C++ against Python's, every case on 2 and 4 ranks
   parity.restarted_job   a job of a Python rank and a C++ rank: one is killed, torchrun starts both again, the bits are the same
   contract.mutants       a few programs that are no lessons, each changed by an operator, from the run to the score
-  course.course_more     ./lockstep run and diagnose: what is said while a job runs, and of one that failed
+  course.course_more     ./lockstep run and diagnose: what is told of a run and of one that failed, help's width, misspelt names
   course.explain_more    ./lockstep explain: every pitfall's difference as a patch, on a terminal, and in Python
   course.exercise        ./lockstep exercise: a copy, its check, hints, the build of it
   course.in_python       run and exercise with --python, on one pitfall

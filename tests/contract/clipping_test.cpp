@@ -48,12 +48,18 @@ struct ClippingJob {
   bool clip_own = false;     // before the reduction
   bool clip_scaled = false;  // before it is divided by the scale
   bool reduce = true;
-  double norm_times = 1;  // what the norm gone by is of the gradients'
+  bool clip_early = false;    // before the backward
+  bool clears_first = false;  // and after the gradients were cleared
+  double norm_times = 1;      // what the norm gone by is of the gradients'
 
   trace::Trace run() const {
     auto trace = empty_trace(world_size);
+    std::vector<Tensors> held(static_cast<std::size_t>(world_size), times(draw_values(0, 0, 0), 0));
     for (int step = 0; step < 3; ++step) {
-      std::vector<Tensors> own, held;
+      if (clears_first)
+        for (auto& gradient : held) gradient = times(gradient, 0);
+      if (clip_early) clip(trace, step, held);
+      std::vector<Tensors> own;
       for (int rank = 0; rank < world_size; ++rank)
         own.push_back(times(draw_values(3, rank, step), scale * (1 + rank)));
       held = own;
@@ -61,7 +67,7 @@ struct ClippingJob {
       if (reduce) held.assign(held.size(), mean(held));
       if (!clip_own && clip_scaled) clip(trace, step, held);
       for (auto& gradient : held) gradient = times(gradient, 1 / scale);
-      if (!clip_own && !clip_scaled) clip(trace, step, held);
+      if (!clip_own && !clip_scaled && !clip_early) clip(trace, step, held);
       for (int rank = 0; rank < world_size; ++rank) {
         auto& events = trace.ranks[rank];
         record(events, step, trace::LocalGradients{4, summarize(own[rank])});
@@ -81,6 +87,31 @@ struct ClippingJob {
     }
   }
 };
+
+TEST_P(Clipping, BeforeTheBackwardIsNamed) {
+  for (const bool clears_first : {true, false}) {
+    const auto trace =
+        ClippingJob{.world_size = GetParam(), .clip_early = true, .clears_first = clears_first}
+            .run();
+    expect_only(trace, "clipped-before-backward", all_ranks(GetParam()), 0);
+  }
+}
+
+// As a GAN's, whose judge is clipped while its painter, which is recorded, has no gradients.
+TEST_P(Clipping, OfAnotherModelIsRight) {
+  auto trace =
+      ClippingJob{.world_size = GetParam(), .clip_early = true, .clears_first = true}.run();
+  for (auto [step, clip] : each<trace::Clip>(trace)) clip.norm = 2;
+  EXPECT_EQ(state(trace, "clipped-before-backward"), State::clean);
+}
+
+TEST_P(Clipping, OfOneBatchAgainAndAgainIsRight) {
+  auto trace = ClippingJob{.world_size = GetParam(), .allowed = 1e3}.run();
+  const auto first = *trace.ranks[0].all<trace::ReducedGradients>().front().event;
+  for (auto [step, reduced] : each<trace::ReducedGradients>(trace)) reduced = first;
+  for (auto [step, clip] : each<trace::Clip>(trace)) clip.values = first.values;
+  EXPECT_EQ(state(trace, "clipped-before-backward"), State::clean);
+}
 
 TEST_P(Clipping, OfTheMeanGradientIsRight) {
   for (const double allowed : {0.01, 0.5, 1e3}) {

@@ -126,6 +126,21 @@ TEST_P(Schedule, AtItsEndLongBeforeTheRunIsAdvice) {
   expect_nothing(job.run());
 }
 
+// Python tells where a schedule stands once it has stepped.
+TEST_P(Schedule, OfAWarmUpThatIsOverWhereTheJobGoesOnIsRight) {
+  auto job = right();
+  job.falls_to = 1;
+  auto trace = job.run();
+  for (auto& rank : trace.ranks) {
+    std::erase_if(rank.events, [](const auto& event) {
+      const auto* schedule = event.template as<trace::Schedule>();
+      return schedule != nullptr && schedule->position == 0;
+    });
+  }
+  for (auto [step, schedule] : each<trace::Schedule>(trace)) schedule.position += 5000;
+  expect_nothing(trace);
+}
+
 TEST_P(Schedule, OfAboutAsManyUpdatesSteppedOnceAPassIsAdvice) {
   auto job = right();
   job.for_update = 0;

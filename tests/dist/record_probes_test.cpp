@@ -236,6 +236,7 @@ TEST(RecordProbes, WhatIsClearedBeforeAnotherBackwardIsNotCounted) {
     const auto& local = trace.all<trace::LocalGradients>().at(0).event->values;
     const auto& reduced = trace.all<trace::ReducedGradients>().at(0).event->values;
     for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(local[i].hash, reduced[i].hash) << cleared;
+    EXPECT_EQ(trace.all<trace::GradientCleared>().size(), cleared ? 4 : 0);
   }
 }
 

@@ -26,7 +26,6 @@
 namespace lockstep::test {
 namespace {
 
-using ::testing::Contains;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::SizeIs;
@@ -65,6 +64,7 @@ DistributedSampler sampler_of(const ProcessGroupPtr& group) {
 
 struct Faults {
   bool one_epoch = false, bypasses = false, sums_loss = false, tells_no_loss = false;
+  bool clips_first = false;
 };
 
 // What anybody writes; 3 epochs of 3 batches.
@@ -81,6 +81,7 @@ Job training(const Faults& faults = {}) {
       for (const auto& ids : sampler.batches(kBatch)) {
         const auto batch = take(data, ids);
         optimizer.zero_grad();
+        if (faults.clips_first) clip_grad_norm_(model.parameters(), 0.1);
         const auto outputs = faults.bypasses ? net->forward(batch.inputs) : model(batch.inputs);
         if (faults.tells_no_loss) {
           at::cross_entropy_loss(outputs, batch.targets).backward();
@@ -165,6 +166,8 @@ TEST(Recorder, FaultsAreNamed) {
               ElementsAre("forward-bypasses-wrapper"));
   EXPECT_THAT(names_of(diagnose::diagnose(record(training({.sums_loss = true})))),
               ElementsAre("sum-not-mean"));
+  EXPECT_THAT(names_of(diagnose::diagnose(record(training({.clips_first = true})))),
+              ElementsAre("clipped-before-backward"));
 }
 
 // An update an epoch, of its three batches.
@@ -189,7 +192,8 @@ Job accumulating(bool clears_before_each) {
 TEST(Recorder, GradientsThatAreClearedBeforeTheyAreUsedAreTold) {
   const auto right = record(accumulating(false)), wrong = record(accumulating(true));
   EXPECT_THAT(names_of(diagnose::diagnose(right)), ElementsAre("sync-every-microbatch"));
-  EXPECT_THAT(names_of(diagnose::diagnose(wrong)), Contains("gradients-cleared-too-early"));
+  EXPECT_THAT(names_of(diagnose::diagnose(wrong)),
+              ElementsAre("sync-every-microbatch", "gradients-cleared-too-early"));
   EXPECT_THAT(all<trace::GradientCleared>(right.ranks[0]), SizeIs(0));
   EXPECT_THAT(all<trace::GradientCleared>(wrong.ranks[0]), SizeIs(3 * 2 * 4))
       << "updates, batches but the last, parameters";

@@ -63,9 +63,7 @@ class SpanReader {
     for (auto* parts : {&span_.backwards, &span_.forwards})
       if (!parts->empty()) parts->back().arrived.push_back(gradient.parameter);
   }
-  void take(const trace::GradientCleared& gradient) {
-    span_.cleared = std::max(span_.cleared, ++cleared_[gradient.parameter]);
-  }
+  void take(const trace::GradientCleared& gradient) { ++cleared_[gradient.parameter]; }
   void take(const trace::Collective& call) {
     if (!started_ || !may_carry_gradients(call)) return;
     const auto elements = static_cast<double>(elements_of(call));
@@ -86,8 +84,17 @@ class SpanReader {
   }
   void take(const trace::Update&) {
     span_.backward_ended = span_.updated = true;
+    span_.cleared = cleared_from_most();
     auto done = begin_span();
     spans_.push_back(std::move(done));
+  }
+  // How often, at least, more than half of the parameters were cleared.
+  std::int64_t cleared_from_most() const {
+    if (2 * static_cast<std::int64_t>(cleared_.size()) <= span_.parameters) return 0;
+    std::vector<std::int64_t> times;
+    for (const auto& [parameter, count] : cleared_) times.push_back(count);
+    std::sort(times.rbegin(), times.rend());
+    return times[static_cast<std::size_t>(span_.parameters / 2)];
   }
   // The one that it ends.
   UpdateSpan begin_span() {

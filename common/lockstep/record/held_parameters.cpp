@@ -59,8 +59,7 @@ void HeldParameters::record_outside(trace::Writer& writer) const {
         trace::OutsideParameters{holder, of_holder.names, summarize_all(of_holder.parameters)});
 }
 
-bool has_gradient(const at::Tensor& parameter) {
-  const auto& gradient = parameter.grad();
+bool is_not_zero(const at::Tensor& gradient) {
   if (!gradient.defined()) return false;
   const auto values = gradient.is_sparse() ? gradient._values() : gradient;
   return values.count_nonzero().item<std::int64_t>() > 0;

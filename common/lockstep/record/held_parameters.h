@@ -17,8 +17,8 @@ namespace lockstep::record {
 // One summary each; none of what is not defined.
 std::vector<trace::Summary> summarize_all(const std::vector<at::Tensor>& tensors);
 
-// Whether it has one that is not all zeros.
-bool has_gradient(const at::Tensor& parameter);
+// Defined, and not all zeros.
+bool is_not_zero(const at::Tensor& gradient);
 
 class HeldParameters {
  public:

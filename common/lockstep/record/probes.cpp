@@ -74,13 +74,13 @@ class Probes::Impl {
     const at::NoGradGuard no_grad;
     const std::lock_guard lock(local_mutex);
     auto& sum = local[i];
-    if (std::exchange(may_be_cleared[i], false) && !has_gradient(parameters[i]) && sum.defined()) {
+    if (std::exchange(may_be_cleared[i], false) && !is_not_zero(parameters[i].grad())) {
+      if (values_wanted() && is_not_zero(sum))
+        writer->record(trace::GradientCleared{static_cast<std::int64_t>(i)});
       sum.reset();
-      if (values_wanted()) writer->record(trace::GradientCleared{static_cast<std::int64_t>(i)});
     }
     if (!sum.defined())
-      sum =
-          gradient.detach().clone();  // .grad may become this very tensor, and be reduced in place
+      sum = gradient.detach().clone();  // .grad may become it, and be reduced in place
     else if (sum.is_sparse() && !gradient.is_sparse())
       sum = gradient.detach() + sum;  // the other order is refused
     else

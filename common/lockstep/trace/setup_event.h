@@ -1,4 +1,4 @@
-// Events of how a rank is set up, what it is fed, and what its backward() starts from and brings to nothing.
+// Events of how a rank is set up, what it is fed, what its backward() starts from, and which gradients were cleared.
 #pragma once
 
 #include <lockstep/trace/ids.h>
@@ -59,7 +59,8 @@ struct Backward {
   }
 };
 
-// What backwards since the last update had brought a parameter (its place in Model) was cleared before this backward.
+// A parameter's gradient (its place in Model) of this update's earlier backwards was cleared by zero_grad() before the
+// backward that brings the next one.
 struct GradientCleared {
   static constexpr const char* kName = "gradient_cleared";
   std::int64_t parameter = 0;

@@ -10,10 +10,10 @@ at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max
   std::vector<at::Tensor> gradients, norms;
   for (const auto& parameter : parameters)
     if (parameter.grad().defined()) gradients.push_back(parameter.grad());
-  if (gradients.empty()) return torch::zeros({});
   for (const auto& gradient : gradients)
     norms.push_back(at::linalg_vector_norm(gradient, norm_type));
-  const auto norm = at::linalg_vector_norm(at::stack(norms), norm_type);
+  const auto norm =
+      norms.empty() ? torch::zeros({}) : at::linalg_vector_norm(at::stack(norms), norm_type);
   if (error_if_nonfinite && !at::isfinite(norm).item<bool>())
     throw Error(
         "clip_grad_norm_: the norm of the gradients is not finite, so they cannot be clipped; "

@@ -98,6 +98,7 @@ Verdict accumulation_not_divided(const Run& run) {
   const auto& steps = gradient_steps(run);
   const UpdateSpan* first = nullptr;
   for (const auto& span : accumulated.spans) {
+    if (span.cleared > 0) continue;
     const auto step = std::find_if(steps.begin(), steps.end(),
                                    [&](const auto& s) { return s.step == span.step; });
     if (step == steps.end()) continue;
@@ -184,6 +185,11 @@ bool goes_by_what_is_left(const Run& run, std::int64_t step) {
          });
 }
 
+// Each loss is divided for as many backwards as the update has.
+bool is_divided(const UpdateSpan& span) {
+  return is_near(sum_of_shares(span), 1, 0.02);
+}
+
 Verdict gradients_cleared_too_early(const Run& run) {
   constexpr int kUpdates = 2;  // a program may leave out a batch now and then
   const UpdateSpan* first = nullptr;
@@ -194,9 +200,9 @@ Verdict gradients_cleared_too_early(const Run& run) {
       ++looked;
       const auto& backwards = with_losses_or_not(span);
       if (!accumulates(span, backwards)) continue;
-      if (span.cleared + 1 != static_cast<std::int64_t>(backwards.size()) ||
-          !goes_by_what_is_left(run, span.step))
-        return clean();
+      const bool by_the_last = span.cleared + 1 == static_cast<std::int64_t>(backwards.size());
+      const bool meant_for_all = span.backwards.empty() || is_divided(span);
+      if (!by_the_last || !meant_for_all || !goes_by_what_is_left(run, span.step)) return clean();
       if (wrong++ == 0 && first == nullptr) first = &span;
     }
     if (wrong < kUpdates)
@@ -207,7 +213,8 @@ Verdict gradients_cleared_too_early(const Run& run) {
   }
   const auto backwards = with_losses_or_not(*first).size();
   return found(
-      {.ranks = run.numbers,
+      {.severity = first->backwards.empty() ? Severity::advice : Severity::violation,
+       .ranks = run.numbers,
        .step = first->step,
        .evidence = "of the " + std::to_string(backwards) +
                    " backwards of this update the gradients of the first " +
@@ -217,8 +224,8 @@ Verdict gradients_cleared_too_early(const Run& run) {
 
 }  // namespace
 
-// All that are pitfalls but the first two need a declared mean loss, and losses; these two losses, or training forwards and the
-// samples before each. All need updates after several backwards whose samples are the parts of one batch.
+// All need updates after several backwards whose samples are the parts of one batch. The first two and the last go by
+// losses, or by training forwards and the samples before each. The others need losses, and a declared mean loss.
 std::vector<Detector> accumulation_detectors() {
   return {
       // Advice. Rule: a backward that is not the last before an update had all parameters' elements
@@ -274,10 +281,12 @@ std::vector<Detector> accumulation_detectors() {
        .accounts_for = {"gradient-not-the-mean"},
        .detect = mean_of_microbatch_means},
       // Rule: in each update after several backwards, and in at least half of all updates, two or more, the gradients of all
-      // backwards but the last were cleared, and the reduced gradient is the last one's. Not fooled by a batch that is left
-      // out now and then, nor by a program that clears what it has put aside and puts together later.
+      // backwards but the last were cleared, and the reduced gradient is the last one's. Where losses were recorded, they are
+      // divided for all of them; where none were, this is advice, since the cleared gradients may have been used before (a
+      // step by hand, as in meta-learning). Not fooled by a batch that is left out now and then, nor by gradients that are
+      // put aside and put together later.
       {.slug = "gradients-cleared-too-early",
-       .needs = {"gradient_cleared", "local_gradients", "reduced_gradients", "update"},
+       .needs = {"gradient_arrived", "local_gradients", "reduced_gradients", "update"},
        .participants = Participants::ranks,
        .fewest = 1,
        .complete = false,

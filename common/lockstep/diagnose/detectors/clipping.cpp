@@ -156,6 +156,58 @@ Verdict clip_before_unscale(const Run& run) {
                             number(clip.norm * clip.factor() / clip.scale)});
 }
 
+// What was clipped for an update was no gradient of it: there was none yet, or the one of the update before was still there.
+enum class Clipped { its_own, nothing, the_last_ones };
+
+Clipped what_was_clipped(const trace::Clip& clip, const trace::ReducedGradients& reduced,
+                         const trace::ReducedGradients* before) {
+  if (norm_of(reduced.values) == 0) return Clipped::its_own;
+  const double norm = norm_of(clip.values);
+  if (norm == 0) return clip.norm == 0 ? Clipped::nothing : Clipped::its_own;
+  const auto is_same = [](const auto& a, const auto& b) { return a.hash == b.hash; };
+  const auto are = [&](const auto& values) {
+    return std::equal(clip.values.begin(), clip.values.end(), values.begin(), values.end(),
+                      is_same);
+  };
+  const bool last_ones = before != nullptr && are(before->values) && !are(reduced.values);
+  return last_ones && is_near(clip.norm, norm, kSameFactor) ? Clipped::the_last_ones
+                                                            : Clipped::its_own;
+}
+
+Verdict clipped_before_backward(const Run& run) {
+  constexpr int kUpdates = 2;
+  std::optional<std::int64_t> first;
+  bool nothing = true;
+  for (const auto* rank : run.ranks) {
+    std::map<std::int64_t, const trace::Clip*> clips;
+    std::map<std::int64_t, const trace::ReducedGradients*> reduced;
+    for (const auto& at : of_updates<trace::Clip>(*rank)) clips[at.step] = at.event;
+    for (const auto& at : of_updates<trace::ReducedGradients>(*rank)) reduced[at.step] = at.event;
+    int looked = 0;
+    for (const auto& [step, clip] : clips) {
+      const auto after = reduced.find(step), before = reduced.find(step - 1);
+      if (after == reduced.end()) continue;
+      const auto what = what_was_clipped(*clip, *after->second,
+                                         before == reduced.end() ? nullptr : before->second);
+      if (what == Clipped::its_own) {
+        if (before == reduced.end() && step > 0) continue;  // it may be that one's
+        return clean();
+      }
+      nothing = nothing && what == Clipped::nothing;
+      if (looked++ == 0) first = first ? std::min(*first, step) : step;
+    }
+    if (looked < kUpdates)
+      return not_triggered("no two updates have a clip and the gradients behind it");
+  }
+  return found(
+      {.ranks = run.numbers,
+       .step = *first,
+       .evidence =
+           std::string("what is clipped is not what the update goes by: ") +
+           (nothing ? "there is no gradient yet" : "it is the gradient of the update before") +
+           ", in each update from " + std::to_string(*first) + " on that was looked at"});
+}
+
 }  // namespace
 
 std::vector<Detector> clipping_detectors() {
@@ -181,6 +233,15 @@ std::vector<Detector> clipping_detectors() {
        .needs = {"clip", "scaled_step", "reduced_gradients"},
        .fewest = 1,
        .detect = clip_before_unscale},
+      // Rule: in each update, two or more, what was clipped last is nothing, or to the bit the gradient of the update before,
+      // and the update goes by another. Not fooled by a clip of another model, whose norm is another.
+      {.slug = "clipped-before-backward",
+       .needs = {"clip", "reduced_gradients", "update"},
+       .participants = Participants::ranks,
+       .fewest = 1,
+       .generic = "gradients are clipped before the backward that the update goes by, so the limit "
+                  "has no effect",
+       .detect = clipped_before_backward},
   };
 }
 

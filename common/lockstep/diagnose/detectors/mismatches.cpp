@@ -143,9 +143,9 @@ bool are_of_other_phases(const std::vector<Call>& place) {
   });
 }
 
-// The ranks whose call none made in the last three updates, where the others' call was made in each of them: they have
-// left the loop that the others are still in.
-std::vector<int> out_of_the_loop(const Calls& calls, const std::vector<Call>& place) {
+// Some ranks have left the loop that the others are in: no rank made their call in the last three updates, and all made
+// the others' in each of these.
+bool some_left_the_loop(const Calls& calls, const std::vector<Call>& place) {
   constexpr std::size_t kUpdates = 3;
   auto step = place.front().step;
   for (const auto& call : place) step = std::min(step, call.step);
@@ -160,15 +160,15 @@ std::vector<int> out_of_the_loop(const Calls& calls, const std::vector<Call>& pl
       break;
     if (before.step < step) updates[signature(*before.collective)].insert(before.step);
   }
-  std::vector<int> ranks;
+  std::size_t left = 0;
   for (const auto& call : place) {
     const auto found = updates.find(signature(*call.collective));
     if (found == updates.end())
-      ranks.push_back(call.rank);
+      ++left;
     else if (found->second.size() < kUpdates)
-      return {};
+      return false;
   }
-  return ranks.size() < place.size() ? ranks : std::vector<int>{};
+  return left > 0 && left < place.size();
 }
 
 std::optional<Difference> find_difference(const Run& run) {
@@ -181,10 +181,10 @@ std::optional<Difference> find_difference(const Run& run) {
   const auto field = field_that_differs(place);
   if (goes_on_alike(sequels)) return Difference{field, mismatch->odd, &place};
   const bool other_operation = field == Kind::operation;
-  if (other_operation)
-    if (const auto left = out_of_the_loop(calls, place); !left.empty())
-      return Difference{Kind::conditional, left, &place};
-  if (is_permuted(sequels) || (other_operation && each_is_the_others_too(run, place)))
+  if (is_permuted(sequels)) return Difference{Kind::order, mismatch->odd, &place};
+  if (other_operation && some_left_the_loop(calls, place))
+    return Difference{Kind::conditional, mismatch->odd, &place};
+  if (other_operation && each_is_the_others_too(run, place))
     return Difference{Kind::order, mismatch->odd, &place};
   // Calls of other sizes are of other things, where the dtypes or the updates differ, too.
   const auto other_update = [&](const Call& call) { return call.step != place.front().step; };
@@ -263,8 +263,8 @@ Verdict named(const Run& run, Kind kind, const std::string& what) {
 }
 
 Verdict rank_conditional_collective(const Run& run) {
-  const auto verdict =
-      named(run, Kind::conditional, "some ranks call a collective that the others do not,");
+  const auto verdict = named(run, Kind::conditional,
+                             "some ranks call a collective that the others do not call there,");
   if (verdict.state != State::clean) return verdict;
   const auto in_an_update = left_out(run);
   return in_an_update.state == State::found ? in_an_update : one_more_at_the_end(run);
@@ -281,7 +281,7 @@ Verdict shape_mismatch(const Run& run) {
 std::vector<Detector> mismatches_detectors() {
   return {
       // Rule: from there on they call the same ones in another order; or the operations differ, and
-      // each side calls the other's elsewhere. Not where one's call is of the loop that both were in, and the other's is not.
+      // each side calls the other's elsewhere, and neither has left a loop.
       {.slug = "order-mismatch",
        .needs = {"collective"},
        .complete = false,
@@ -292,8 +292,9 @@ std::vector<Detector> mismatches_detectors() {
                           "the ranks call the same collectives in another order, first");
            }},
       // Rule: some call one more: the others never call it, and their own call comes next, or came
-      // before. Or the sizes differ, and the dtypes or the updates that ranks are in do, too: they
-      // are at different calls. Also where some wait in a collective before which the others ended
+      // before. Or one's call is of each of the last three updates, and the other's, another operation, of none of them: one
+      // has left the loop that the other is in. Or the sizes differ, and the dtypes or the updates that ranks are in do,
+      // too: they are at different calls. Also where some wait in a collective before which the others ended
       // in order. One more call of the same operation with other sizes is a shape-mismatch, unless
       // what follows was recorded, or the update before had an engine's reductions alone.
       {.slug = "rank-conditional-collective",
