@@ -33,7 +33,7 @@ Tests that the quick tier leaves out, by their names in ctest:
   python.resumed         Python jobs that go on from a checkpoint: what they lost is named, where nothing was, nothing is
   python.twins           pitfalls as Python scripts: each passes its own oracle, and is named as its measured score says
   python.watch_all       jobs under watch, all of the faults, near misses and ends of a job of which the quick tier has a few
-  python.cpp             C++ programs under watch, without a line of Lockstep in them
+  python.cpp             C++ jobs that link lockstep::record under watch: recorded and named as Python jobs are
   python.raises          a recorder that raises at each of its calls: the job trains as without it
   python.hangs           Python jobs that hang under watch: each is ended, and the rank that does not come is named
   python.tells           Python scripts that tell watch what only they know: what needs a call is named with it

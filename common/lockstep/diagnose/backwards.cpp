@@ -88,7 +88,7 @@ class SpanReader {
     auto done = begin_span();
     spans_.push_back(std::move(done));
   }
-  // How often, at least, more than half of the parameters were cleared.
+  // More than half of the parameters' gradients were cleared at least so often.
   std::int64_t cleared_from_most() const {
     if (2 * static_cast<std::int64_t>(cleared_.size()) <= span_.parameters) return 0;
     std::vector<std::int64_t> times;

@@ -28,7 +28,7 @@ struct UpdateSpan {
   std::vector<Backward> forwards;     // in training, each until the next; `share` is not known
   std::vector<std::int64_t> arrived;  // as Backward's, of them all
   double samples = 0;                 // drawn, or behind the losses; 0 = not recorded
-  std::int64_t cleared = 0;           // backwards whose gradients of most parameters were
+  std::int64_t cleared = 0;           // backwards of which most gradients were cleared
   double reduced = 0;
   // The model as last recorded, and as it was when a distributed gradient engine took it over.
   std::int64_t parameters = 0, engine_parameters = 0;

@@ -8,6 +8,14 @@
 namespace lockstep::diagnose {
 namespace {
 
+// Nothing where anything needed was not recorded.
+const GradientStep* gradient_step(const Run& run, std::int64_t step) {
+  const auto& steps = gradient_steps(run);
+  const auto at =
+      std::find_if(steps.begin(), steps.end(), [&](const auto& s) { return s.step == step; });
+  return at == steps.end() ? nullptr : &*at;
+}
+
 double sum_of_shares(const UpdateSpan& span) {
   double sum = 0;
   for (const auto& backward : span.backwards) sum += backward.share;
@@ -95,13 +103,10 @@ Verdict accumulation_not_divided(const Run& run) {
   if (auto verdict = no_mean(run)) return *verdict;
   const auto accumulated = accumulation(run);
   if (!accumulated.on_every_rank) return not_triggered(kNoAccumulation);
-  const auto& steps = gradient_steps(run);
   const UpdateSpan* first = nullptr;
   for (const auto& span : accumulated.spans) {
-    if (span.cleared > 0) continue;
-    const auto step = std::find_if(steps.begin(), steps.end(),
-                                   [&](const auto& s) { return s.step == span.step; });
-    if (step == steps.end()) continue;
+    const auto* step = gradient_step(run, span.step);
+    if (span.cleared > 0 || step == nullptr) continue;
     const auto scale = reduction_scale(*step, kRounding);
     const bool undivided =
         scale && is_near(*scale, 1, 0.01) &&
@@ -175,10 +180,8 @@ Verdict mean_of_microbatch_means(const Run& run) {
 
 // The step's reduced gradient is that of the last backward, or a multiple of it.
 bool goes_by_what_is_left(const Run& run, std::int64_t step) {
-  const auto& steps = gradient_steps(run);
-  const auto at =
-      std::find_if(steps.begin(), steps.end(), [&](const auto& s) { return s.step == step; });
-  return at != steps.end() &&
+  const auto* at = gradient_step(run, step);
+  return at != nullptr &&
          std::all_of(at->reduced.begin(), at->reduced.end(), [&](const auto& reduced) {
            return std::any_of(at->means.begin(), at->means.end(),
                               [&](const auto& mean) { return angle(reduced, mean) <= 0.01; });

@@ -156,7 +156,7 @@ Verdict clip_before_unscale(const Run& run) {
                             number(clip.norm * clip.factor() / clip.scale)});
 }
 
-// What was clipped for an update was no gradient of it: there was none yet, or the one of the update before was still there.
+// What the last clip before an update found: the update's own gradient, none, or the gradient of the update before.
 enum class Clipped { its_own, nothing, the_last_ones };
 
 Clipped what_was_clipped(const trace::Clip& clip, const trace::ReducedGradients& reduced,

@@ -292,9 +292,10 @@ std::vector<Detector> mismatches_detectors() {
                           "the ranks call the same collectives in another order, first");
            }},
       // Rule: some call one more: the others never call it, and their own call comes next, or came
-      // before. Or one's call is of each of the last three updates, and the other's, another operation, of none of them: one
-      // has left the loop that the other is in. Or the sizes differ, and the dtypes or the updates that ranks are in do,
-      // too: they are at different calls. Also where some wait in a collective before which the others ended
+      // before. Or the operations differ, and some have left the loop that the others are in: these
+      // call what every one of the last three updates called, those what none of them did. Or the
+      // sizes differ, and the dtypes or the updates that ranks are in do, too: they are at
+      // different calls. Also where some wait in a collective before which the others ended
       // in order. One more call of the same operation with other sizes is a shape-mismatch, unless
       // what follows was recorded, or the update before had an engine's reductions alone.
       {.slug = "rank-conditional-collective",

@@ -198,7 +198,7 @@ Verdict schedule_ends_elsewhere(const Run& run) {
   const auto takes = made_for(*course) + " and takes " + std::to_string(least) +
                      (least < most ? " to " + std::to_string(most) : "") + " an update: it ";
   Finding finding{.severity = Severity::advice, .ranks = run.numbers};
-  // Not from the first one on: a job that goes on tells where its schedule stands once it has stepped it.
+  // From the second update on: a job that resumes may not tell where its schedule stands before it steps it.
   const bool several = 2 * (stands - course->positions[1]) >= 3 * (course->updates() - 1);
   if (several && static_cast<double>(stands) > 1.1 * static_cast<double>(course->length)) {
     finding.step =
