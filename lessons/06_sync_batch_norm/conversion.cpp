@@ -25,10 +25,11 @@ constexpr std::int64_t kBatch = 16;  // per rank
 constexpr int kSteps = 8;
 constexpr double kLearningRate = 0.1;
 
-// LibTorch has no conversion, so this is what one writes: a new layer, with the old one's numbers.
+// LibTorch has no conversion. This is what one writes: a new layer in the old one's place, with its numbers.
 void replace_batch_norm(torch::nn::Sequential& net, const ProcessGroupPtr& group) {
   const auto& old = *net->ptr(1)->as<torch::nn::BatchNorm1dImpl>();
   SyncBatchNorm layer(old.options, group);
+  layer->to(old.weight.device());
   copy_parameters(old, *layer);
   *(net->begin() + 1) = torch::nn::AnyModule(layer);  // what forward runs
   net->replace_module("1", layer);                    // what parameters() lists
