@@ -161,8 +161,9 @@ def is_fed(here: Recording, module: Any, inputs: Any, named: dict[str, Any]) -> 
 
 
 def look_again(here: Recording) -> None:
-    """The model is wrapped now: what trained before, such as a teacher, may be beside it from here on."""
+    """Another model trains from now on, or it is wrapped: what trained before, such as a teacher, may be beside it."""
     here.wrapped_at = max(here.rank.step(), 0)
+    here.constants, here.constants_at = None, -1
     for hook in here.beside.values():
         if hook is not None:
             hook.remove()

@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <lockstep/trace/attempts.h>
 
 #include <cmath>
 #include <numbers>
@@ -16,7 +17,9 @@ using diagnose::State;
 struct Scheduled {
   int world_size = 2;
   int passes = 3;
-  std::int64_t of_pass = 20;  // updates
+  int first_pass = 0;
+  std::int64_t goes_on_at = 0;  // position
+  std::int64_t of_pass = 20;    // updates
   std::int64_t length = 60;
   std::int64_t for_update = 1;  // steps
   std::int64_t for_last = 0;    // of a pass, where not 0
@@ -26,9 +29,9 @@ struct Scheduled {
   trace::Trace run() const {
     auto trace = empty_trace(world_size);
     for (auto& rank : trace.ranks) {
-      std::int64_t position = 0, step = 0;
+      std::int64_t position = goes_on_at, step = 0;
       record(rank, step, trace::Schedule{0, length});
-      for (int pass = 0; pass < passes; ++pass) {
+      for (int pass = first_pass; pass < first_pass + passes; ++pass) {
         record(rank, step, trace::PassBegin{"train", pass});
         for (std::int64_t i = 0; i < of_pass; ++i) {
           const double share = static_cast<double>(position) / static_cast<double>(length);
@@ -126,6 +129,21 @@ TEST_P(Schedule, AtItsEndLongBeforeTheRunIsAdvice) {
   expect_nothing(job.run());
 }
 
+TEST_P(Schedule, ThatBeginsAnewWhereAnotherAttemptGoesOnIsAdvice) {
+  auto first = right();
+  first.length = 2 * 60;
+  auto second = first;
+  second.first_pass = 3;
+  const auto job = [&] { return trace::concatenate({first.run(), second.run()}); };
+  const int begins = 60 + 2;  // an attempt begins behind the end of the one before
+  expect_only(job(), "schedule-ends-elsewhere", all_ranks(GetParam()), begins,
+              diagnose::Severity::advice);
+  second.goes_on_at = 60;
+  expect_nothing(job());
+  second = first;  // all is trained again
+  expect_nothing(job());
+}
+
 // Python tells where a schedule stands once it has stepped.
 TEST_P(Schedule, OfAWarmUpThatIsOverWhereTheJobGoesOnIsRight) {
   auto job = right();
@@ -148,6 +166,23 @@ TEST_P(Schedule, OfAboutAsManyUpdatesSteppedOnceAPassIsAdvice) {
   job.length = 61;
   expect_only(job.run(), "schedule-ends-elsewhere", all_ranks(GetParam()), 20,
               diagnose::Severity::advice);
+}
+
+// Rounds of many lengths, which are no passes over a data set.
+TEST_P(Schedule, OfAboutAsManyUpdatesSteppedNowAndThenIsAdvice) {
+  auto job = right();
+  job.for_update = 0;
+  job.for_pass = 1;
+  job.length = 61;
+  auto trace = job.run();
+  for (auto& rank : trace.ranks)
+    std::erase_if(rank.events, [](const auto& event) {
+      return event.template is<trace::PassBegin>() || event.template is<trace::PassEnd>();
+    });
+  expect_only(trace, "schedule-ends-elsewhere", all_ranks(GetParam()), 20,
+              diagnose::Severity::advice);
+  for (auto [step, schedule] : each<trace::Schedule>(trace)) schedule.length = 90;
+  expect_nothing(trace);
 }
 
 TEST_P(Schedule, ThatHasHardlyBegunWhenTheRunEndsIsAdvice) {

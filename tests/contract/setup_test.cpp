@@ -176,6 +176,24 @@ TEST_P(Setup, InputsOfOtherBatchesOrLengthsAreNoFinding) {
   }));
 }
 
+TEST_P(Setup, InputsOfMuchSmallerBatchesOnOneRankAreAdvice) {
+  const auto batches = [](int of_rank_1) {
+    return [of_rank_1](int rank, int step) {
+      auto input = images(step);
+      input.shape[0] = step == 4 ? 3 : rank == 1 ? of_rank_1 : 16;  // the last one is smaller
+      return input;
+    };
+  };
+  expect_only(fed(batches(4)), "inputs-differ", odd_one_out(GetParam(), 1), 0, Severity::advice);
+  expect_nothing(fed(batches(14)));
+  // On each step as many as there are.
+  expect_nothing(fed([](int rank, int step) {
+    auto input = images(step);
+    input.shape[0] = 4 + 9 * ((rank + step) % 3);
+    return input;
+  }));
+}
+
 TEST_P(Setup, InputsOnFewStepsAreNoFinding) {
   const auto odd = [](int rank, int step) {
     auto input = images(step, rank == 1 ? 100 : 0);

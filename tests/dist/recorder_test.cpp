@@ -349,6 +349,47 @@ TEST(Recorder, AModelThatComesAfterTheLastUpdateOfAnotherIsRecorded) {
   EXPECT_EQ(wrong.findings.at(0).step, 6);
 }
 
+// A layer that is trained from the second update on; `made_anew`: by another optimizer, which holds both layers.
+Job thaws(bool reduces_it, bool made_anew) {
+  return [=](const ProcessGroupPtr& group, const TensorData& data) {
+    auto net = seeded(3, [] { return Mlp(12, 24, 4); });
+    SGD head(net->fc2->parameters(), 0.05);
+    std::optional<SGD> whole;
+    auto sampler = sampler_of(group);
+    for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
+      sampler.set_epoch(epoch);
+      if (epoch == 1 && made_anew) whole.emplace(net->parameters(), 0.05);
+      if (epoch == 1 && !made_anew)
+        head.add_param_group(torch::optim::OptimizerParamGroup(net->fc1->parameters()));
+      for (const auto& ids : sampler.batches(kBatch)) {
+        const auto batch = take(data, ids);
+        net->zero_grad();
+        cross_entropy(net->forward(batch.inputs), batch.targets).mean().backward();
+        for (auto& parameter : reduces_it ? net->parameters() : net->fc2->parameters()) {
+          all_reduce(*group, parameter.mutable_grad());
+          parameter.mutable_grad() /= kRanks;
+        }
+        whole ? whole->step() : head.step();
+      }
+    }
+  };
+}
+
+TEST(Recorder, ParametersThatAnOptimizerGetsLaterAreTheModelsToo) {
+  for (const bool made_anew : {false, true}) {
+    const auto right = record(thaws(true, made_anew));
+    EXPECT_THAT(names_of(diagnose::diagnose(right)), SizeIs(0));
+    const auto models = all<trace::Model>(right.ranks[0]);
+    ASSERT_THAT(models, SizeIs(2));
+    EXPECT_THAT(models[0].names, SizeIs(2));
+    EXPECT_THAT(models[1].names, SizeIs(4));
+    EXPECT_THAT(all<trace::LocalGradients>(right.ranks[0]), SizeIs(5));  // but of the first step
+    const auto wrong = diagnose::diagnose(record(thaws(false, made_anew)));
+    EXPECT_THAT(names_of(wrong), ElementsAre("gradient-not-the-mean", "replicas-diverged"));
+    EXPECT_EQ(wrong.findings.at(1).step, 3);
+  }
+}
+
 TEST(Recorder, AModelThatIsWrappedAfterTheLastUpdateOfAnotherIsRecorded) {
   const auto folds = [](bool reduces) {
     return [reduces](const ProcessGroupPtr& group, const TensorData& data) {

@@ -141,8 +141,7 @@ void Recorder::optimizer_made(torch::optim::Optimizer& optimizer) {
   model_has_optimizer_ |= moves_model(optimizer);
   if (std::exchange(made_in_step_, writer_->step()) != writer_->step())
     made_last_ = of_optimizers_.size();
-  for (const auto& parameter : parameters_of(optimizer))
-    if (!is_of_model(parameter)) of_optimizers_.push_back(parameter);
+  add_parameters_of(optimizer);
 }
 
 bool Recorder::is_of_model(const at::Tensor& parameter) const {
@@ -233,6 +232,7 @@ void Recorder::end_step() {
 void Recorder::update_begins(torch::optim::Optimizer& optimizer) {
   hear([&] {
     find_next_model(optimizer);
+    find_added(optimizer);
     find_outside();
     if (is_of_another_model(optimizer)) return;
     begin();

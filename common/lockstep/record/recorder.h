@@ -21,6 +21,7 @@
 #include <atomic>
 #include <deque>
 #include <exception>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -122,6 +123,9 @@ class Recorder final : public Observer {
   void find_outside();
   void find_model();  // the optimizers' parameters, where no engine has wrapped one
   void find_next_model(const torch::optim::Optimizer& optimizer);
+  void find_added(const torch::optim::Optimizer& optimizer);
+  void add_parameters_of(const torch::optim::Optimizer& optimizer);
+  bool is_held(const at::Tensor& parameter, std::size_t first, std::size_t last) const;
   void attach_optimizers_from(std::size_t first);
   void begin();            // before the first step
   void gradients_ready();  // once a step
@@ -153,6 +157,7 @@ class Recorder final : public Observer {
   std::size_t attached_from_ = 0;  // of these, where no engine has wrapped a model
   std::size_t made_last_ = 0;      // of these, the first that came in made_in_step_
   std::int64_t made_in_step_ = -1;
+  std::map<const torch::optim::Optimizer*, std::size_t> sizes_;  // parameters, at their last update
   bool has_model_ = false, started_ = false;
   bool sharded_ = false;
   bool model_has_optimizer_ = false;  // one that tells

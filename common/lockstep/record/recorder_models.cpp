@@ -73,21 +73,45 @@ void Recorder::attach_optimizers_from(std::size_t first) {
   looked_at_ = of_optimizers_.size();
 }
 
+bool Recorder::is_held(const at::Tensor& parameter, std::size_t first, std::size_t last) const {
+  return std::any_of(of_optimizers_.begin() + static_cast<std::ptrdiff_t>(first),
+                     of_optimizers_.begin() + static_cast<std::ptrdiff_t>(last),
+                     [&](const auto& held) { return held.is_same(parameter); });
+}
+
+void Recorder::add_parameters_of(const torch::optim::Optimizer& optimizer) {
+  for (const auto& parameter : parameters_of(optimizer))
+    if (!is_of_model(parameter) && !is_held(parameter, attached_from_, of_optimizers_.size()))
+      of_optimizers_.push_back(parameter);
+}
+
 // Of its first step the local gradients are not known.
 void Recorder::find_next_model(const torch::optim::Optimizer& optimizer) {
   const auto step = writer_->step();
   if (!parameters_.empty() || !started_ || sharded_ || step <= 0 || made_in_step_ != step) return;
-  const auto is_held = [&](const at::Tensor& parameter, std::size_t first, std::size_t last) {
-    return std::any_of(of_optimizers_.begin() + static_cast<std::ptrdiff_t>(first),
-                       of_optimizers_.begin() + static_cast<std::ptrdiff_t>(last),
-                       [&](const auto& held) { return held.is_same(parameter); });
-  };
   for (const auto& parameter : parameters_of(optimizer))
     if (is_held(parameter, attached_from_, made_last_) ||
         !is_held(parameter, made_last_, of_optimizers_.size()))
       return;
   attach_optimizers_from(made_last_);
   made_in_step_ = -1;
+  gradients_told_ = true;
+}
+
+// An optimizer of the model has more parameters than before, or was made with more: they are the model's, too. Of this
+// step the local gradients are not known.
+void Recorder::find_added(const torch::optim::Optimizer& optimizer) {
+  if (!parameters_.empty() || !started_ || sharded_) return;
+  const auto parameters = parameters_of(optimizer);
+  if (std::exchange(sizes_[&optimizer], parameters.size()) == parameters.size()) return;
+  add_parameters_of(optimizer);
+  const auto are_attached = [&](const auto& each) {
+    return is_held(each, attached_from_, looked_at_);
+  };
+  if (std::all_of(parameters.begin(), parameters.end(), are_attached) ||
+      std::none_of(parameters.begin(), parameters.end(), are_attached))
+    return;
+  attach_optimizers_from(attached_from_);
   gradients_told_ = true;
 }
 

@@ -102,6 +102,28 @@ std::optional<Finding> numbers_fed(const Run& run, const InputsOfSteps& steps,
   return differs(run, what, texts, steps.begin()->first);
 }
 
+// As most of a rank's steps have it, since the last batch of an epoch may be smaller. Shares may differ by a few.
+std::optional<Finding> samples_of_a_step(const Run& run, const InputsOfSteps& steps) {
+  std::vector<std::int64_t> usual;
+  std::vector<std::string> texts;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r) {
+    std::map<std::int64_t, std::size_t> sizes;  // and how many steps have them
+    for (const auto& [step, ranks] : steps)
+      ++sizes[ranks[r]->shape.empty() ? 1 : ranks[r]->shape.front()];
+    const auto& [size, count] =
+        *std::max_element(sizes.begin(), sizes.end(),
+                          [](const auto& a, const auto& b) { return a.second < b.second; });
+    if (4 * count < 3 * steps.size()) return std::nullopt;
+    usual.push_back(size);
+    texts.push_back(std::to_string(size));
+  }
+  const auto [least, most] = std::minmax_element(usual.begin(), usual.end());
+  if (4 * *most < 5 * *least) return std::nullopt;
+  auto finding = differs(run, "the number of samples of most steps", texts, steps.begin()->first);
+  if (finding) finding->evidence += "; a mean over the ranks weighs each rank the same";
+  return finding;
+}
+
 // For each tensor that a forward is given, the first thing that differs.
 std::vector<Finding> inputs(const Run& run) {
   std::vector<Finding> findings;
@@ -114,8 +136,9 @@ std::vector<Finding> inputs(const Run& run) {
       found = kinds(run, steps, "the number of dimensions of " + name,
                     [](const auto& input) { return std::to_string(input.shape.size()); });
     if (!found) {
-      // A rank may have buckets of its own, or batches along another dimension.
+      // A rank may have buckets of its own, or batches along another dimension, or weigh its loss.
       found = kinds(run, steps, "the shape of " + name, sample_shape);
+      if (!found && index == 0) found = samples_of_a_step(run, steps);
       if (!found) found = numbers_fed(run, steps, name);
       if (found) found->severity = Severity::advice;
     }
@@ -179,14 +202,14 @@ std::vector<Finding> same_gradients(const Run& run) {
 
 std::vector<Detector> feeding_detectors() {
   return {
-      // Needs `input` of all ranks on three steps or more. Rule: on each of them the dtype differs,
-      // or the number of dimensions. Advice: the sizes differ, but the first and those that vary on
-      // a rank; or the mean or the deviation differs by far more than between one rank's batches.
+      // Needs `input` of all ranks on three steps or more. Rule: on each of them the dtype differs, or the number of
+      // dimensions. Advice: the sizes differ, but the first and those that vary on a rank; or the first by a quarter, as
+      // three quarters of a rank's steps have it; or the mean or the deviation by far more than between one rank's batches.
       {.slug = "inputs-differ",
        .needs = {"input"},
        .participants = Participants::ranks,
        .generic = "ranks that train one model feed it otherwise: another dtype or number of "
-                  "dimensions (a violation), other sizes or values (advice)",
+                  "dimensions (a violation), other sizes, batches or values (advice)",
        .accounts_for = {"losses-differ"},
        .detect = [](const Run& run) { return among_replicas(run, inputs); }},
       // Needs `input` of all ranks on three steps or more. Rule: on each step all of a rank's inputs are like the other

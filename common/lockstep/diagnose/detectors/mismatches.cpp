@@ -182,10 +182,10 @@ std::optional<Difference> find_difference(const Run& run) {
   if (goes_on_alike(sequels)) return Difference{field, mismatch->odd, &place};
   const bool other_operation = field == Kind::operation;
   if (is_permuted(sequels)) return Difference{Kind::order, mismatch->odd, &place};
-  if (other_operation && some_left_the_loop(calls, place))
-    return Difference{Kind::conditional, mismatch->odd, &place};
-  if (other_operation && each_is_the_others_too(run, place))
-    return Difference{Kind::order, mismatch->odd, &place};
+  if (other_operation && each_is_the_others_too(run, place)) {
+    const auto kind = some_left_the_loop(calls, place) ? Kind::conditional : Kind::order;
+    return Difference{kind, mismatch->odd, &place};
+  }
   // Calls of other sizes are of other things, where the dtypes or the updates differ, too.
   const auto other_update = [&](const Call& call) { return call.step != place.front().step; };
   if ((field == Kind::dtype || std::any_of(place.begin(), place.end(), other_update)) &&
@@ -292,9 +292,9 @@ std::vector<Detector> mismatches_detectors() {
                           "the ranks call the same collectives in another order, first");
            }},
       // Rule: some call one more: the others never call it, and their own call comes next, or came
-      // before. Or the operations differ, and some have left the loop that the others are in: these
-      // call what every one of the last three updates called, those what none of them did. Or the
-      // sizes differ, and the dtypes or the updates that ranks are in do, too: they are at
+      // before. Or the operations differ, each side calls the other's elsewhere, and some have left
+      // the loop that the others are in: these call what every one of the last three updates called,
+      // those what none of them did. Or the sizes differ, and the dtypes or the updates that ranks are in do, too: they are at
       // different calls. Also where some wait in a collective before which the others ended
       // in order. One more call of the same operation with other sizes is a shape-mismatch, unless
       // what follows was recorded, or the update before had an engine's reductions alone.

@@ -176,23 +176,68 @@ Verdict schedule_length_ignores_world_size(const Run& run) {
                             " when the run ends: it is as many times too long as there are ranks"});
 }
 
-// It is stepped more than once an update, as where each micro-batch steps it, and is at its end before the run is; or it
-// is hardly past the middle when the run ends; or it has a step for each update, and is stepped once a pass.
+// Of one attempt: the first train pass and update, and where the schedule stood. Before the first update it may be told
+// its state yet.
+struct Stretch {
+  std::optional<std::int64_t> pass, step;
+  std::optional<std::int64_t> after_first;
+  std::int64_t last = 0;
+};
+
+Stretch stretch_of(const trace::ParticipantTrace& rank, std::size_t begin, std::size_t end) {
+  Stretch stretch;
+  for (std::size_t i = begin; i < end; ++i) {
+    const auto& event = rank.events[i];
+    if (const auto* pass = event.as<trace::PassBegin>()) {
+      if (pass->phase == "train" && !stretch.pass) stretch.pass = pass->epoch;
+    } else if (event.is<trace::Update>()) {
+      if (!stretch.step) stretch.step = event.step;
+    } else if (const auto* schedule = event.as<trace::Schedule>()) {
+      if (stretch.step && !stretch.after_first) stretch.after_first = schedule->position;
+      stretch.last = schedule->position;
+    }
+  }
+  return stretch;
+}
+
+// The last attempt goes on with a later pass than the ones before began with, and takes the schedule's first steps again.
+std::optional<Finding> begins_anew(const Run& run) {
+  const auto& rank = *run.ranks.front();
+  const auto before = stretch_of(rank, 0, rank.last_attempt);
+  const auto now = stretch_of(rank, rank.last_attempt, rank.events.size());
+  const bool goes_on = before.pass && now.pass && *now.pass > *before.pass;
+  const bool moved = before.after_first && before.last > *before.after_first;
+  if (!goes_on || !moved || now.after_first != before.after_first) return std::nullopt;
+  return Finding{.severity = Severity::advice,
+                 .ranks = run.numbers,
+                 .step = *now.step,
+                 .evidence = "the last attempt goes on with pass " + std::to_string(*now.pass) +
+                             ", and the schedule, which stood at " + std::to_string(before.last) +
+                             ", begins anew"};
+}
+
+// It has a step for each update, and takes few of them, as where it is stepped once a pass; or it is stepped more than once
+// an update, as where each micro-batch steps it, and is at its end before the run is; or it is hardly past the middle when
+// the run ends.
 Verdict schedule_ends_elsewhere(const Run& run) {
+  if (auto finding = begins_anew(run)) return found(std::move(*finding));
   Verdict why;
   const auto course = course_of(run, &why);
   if (!course) return why;
   const auto pace = course->pace();
   const auto stands = course->positions.back();
   const auto off = std::abs(course->length - course->updates());
-  if (course->ended && course->moves_once_a_pass() && 20 * off <= course->updates() &&
-      course->length > 4 * course->passes())
+  if (course->ended && 20 * off <= course->updates() && course->length >= 16 &&
+      4 * stands < course->length) {
+    const auto moved = std::find_if(course->positions.begin(), course->positions.end(),
+                                    [](auto position) { return position > 0; });
     return found({.severity = Severity::advice,
                   .ranks = run.numbers,
-                  .step = static_cast<std::int64_t>(course->pass_begins[1]),
+                  .step = std::min(moved - course->positions.begin(), course->updates() - 1),
                   .evidence = made_for(*course) + ", about as many as the run has updates, and " +
-                              "takes one a pass: it stands at " + std::to_string(stands) +
-                              " when the run ends after " + plural(course->updates(), "update")});
+                              "stands at " + std::to_string(stands) + " when it ends after " +
+                              plural(course->updates(), "update")});
+  }
   const auto [least, most] = course->paces();
   if (least <= 0) return clean();
   const auto takes = made_for(*course) + " and takes " + std::to_string(least) +
@@ -255,16 +300,17 @@ std::vector<Detector> schedule_detectors() {
        .accounts_for = {"schedule-ends-elsewhere"},
        .detect = schedule_length_ignores_world_size},
       // Advice. Rule: one and a half steps an update or more, and beyond its end before the run is; or always as many, and
-      // the run ended in order, and the schedule has gone at most 0.55 of its way; or it takes one step a pass, and has
-      // about as many as the run has updates. Not fooled by a run that stopped somewhat early, nor by one step an update
-      // beyond the end, as after a warm-up.
+      // the run ended in order, and the schedule has gone at most 0.55 of its way; or it has about as many steps as the run
+      // has updates, 16 at least, and takes less than a quarter of them; or the last attempt goes on with a later pass, and
+      // its schedule takes its first steps again. Not fooled by a run that stopped somewhat early, nor by one step an update
+      // beyond the end, as after a warm-up, nor by an attempt that begins with the first pass again.
       {.slug = "schedule-ends-elsewhere",
        .needs = {"schedule", "update"},
        .participants = Participants::ranks,
        .fewest = 1,
        .complete = false,
        .generic = "a learning-rate schedule is at its end long before the run is, or only halfway "
-                  "when the run ends",
+                  "when the run ends, or begins anew where the run goes on",
        .detect = schedule_ends_elsewhere},
   };
 }
