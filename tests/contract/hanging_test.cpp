@@ -315,6 +315,27 @@ TEST_P(Hanging, AGatherOfUnequalSizesIsNamedWhereARankDiesInIt) {
   EXPECT_EQ(state(whole, "shape-mismatch"), State::clean);
 }
 
+// Of a ring a rank may be through, and call the next one, when another one dies.
+TEST_P(Hanging, AGatherOfUnequalSizesIsNamedWhereOthersAreThrough) {
+  auto job = steps(1);
+  for (int rank = 0; rank < world_size(); ++rank)
+    job.only(rank, call("allgather", rank == last() ? 7 : 8));
+  for (int rank = 0; rank < last(); ++rank) job.only(rank, call("allgather", 8));
+  auto trace = job.play();
+  for (auto& event : trace.ranks[last()].events)
+    if (const auto* made = event.as<trace::Collective>(); made && made->op == "allgather")
+      event.left_ns = 0;
+  trace.ranks[last()].closed = false;
+  const auto unheard_of = trace;  // no launcher has told how it ended
+  end(trace, last(), "signalled", SIGSEGV);
+  end_others(trace, last());
+  EXPECT_EQ(state(trace, "shape-mismatch"), State::found);
+  for (auto& end : trace.ends)
+    if (end.rank == last()) end.signal = SIGKILL;
+  EXPECT_EQ(state(trace, "shape-mismatch"), State::clean);
+  EXPECT_EQ(state(unheard_of, "shape-mismatch"), State::found);
+}
+
 TEST_P(Hanging, AGatherOfUnequalSizesThatHasGoneWellBeforeIsNot) {
   HangJob job(world_size());
   for (int times = 0; times < 2; ++times)

@@ -120,6 +120,8 @@ TEST_P(Losses, OfAnotherNumberOfBackwardsAreNotJudged) {
 TEST_P(Losses, ThatAreNotAboveNothingAreNotJudged) {
   EXPECT_EQ(judged(told([](int rank, int) { return rank == 1 ? -1 : 1; })), State::not_triggered);
   EXPECT_EQ(judged(told([](int rank, int) { return rank == 1 ? NAN : 1; })), State::not_triggered);
+  EXPECT_EQ(judged(told([](int rank, int step) { return (step == 30 ? -1 : 1) * (1 + rank); })),
+            State::not_triggered);
 }
 
 TEST_P(Losses, OfScaledBackwardsAreDividedByTheScale) {

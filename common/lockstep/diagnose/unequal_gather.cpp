@@ -1,3 +1,4 @@
+#include <lockstep/diagnose/calls.h>
 #include <lockstep/diagnose/stall.h>
 #include <lockstep/diagnose/unequal_gather.h>
 
@@ -7,16 +8,41 @@
 namespace lockstep::diagnose {
 namespace {
 
+bool is_gather(const trace::Collective& call) {
+  return call.op.find("allgather") != std::string::npos;
+}
+
 // The same gather of unequal sizes has gone well before.
-bool took_one_before(const Run& run, const Stall& place) {
+bool took_one_before(const Run& run, const trace::Collective& call) {
   std::map<std::int64_t, std::set<std::vector<std::int64_t>>> sizes;  // by sequence
   for (const auto* rank : run.ranks)
     for (const auto& at : rank->latest<trace::Collective>())
-      if (at.event->group == place.group && at.event->sequence < place.sequence &&
-          at.event->op.find("allgather") != std::string::npos)
+      if (at.event->group == call.group && at.event->sequence < call.sequence &&
+          is_gather(*at.event))
         sizes[at.event->sequence].insert(at.event->sizes);
   return std::any_of(sizes.begin(), sizes.end(),
                      [](const auto& one) { return one.second.size() > 1; });
+}
+
+bool is_unfinished(const Call& call) {
+  return call.left_ns == 0 || call.collective->failed != 0;
+}
+
+bool has_ended(const RankAtStall& rank) {
+  return rank.state == RankState::raised || rank.state == RankState::dead ||
+         rank.state == RankState::lost;
+}
+
+// The rank did not come out of it: it ended there, or the others are through.
+bool was_left_in(const RankAtStall& rank, const std::vector<Call>& calls) {
+  bool stays = false, others_left = false;
+  for (const auto& call : calls) {
+    if (call.rank == rank.rank)
+      stays = is_unfinished(call);
+    else if (!is_unfinished(call))
+      others_left = true;
+  }
+  return stays && (others_left || has_ended(rank));
 }
 
 }  // namespace
@@ -24,28 +50,31 @@ bool took_one_before(const Run& run, const Stall& place) {
 Verdict unequal_gather(const Run& run) {
   const auto& place = stall_of(run);
   if (!place) return clean();
-  std::vector<int> ranks;
-  std::vector<std::vector<std::int64_t>> sizes;
-  std::string evidence;
-  bool ended_in_it = false;
+  const auto& all = calls_of(run);
   for (const auto& rank : place->ranks) {
-    if (rank.call == nullptr || rank.call->op.find("allgather") == std::string::npos)
-      return clean();
-    ranks.push_back(rank.rank);
-    sizes.push_back(rank.call->sizes);
+    const auto* last = rank.call != nullptr ? rank.call : rank.last;
     const bool killed = rank.end != nullptr && rank.end->signal == SIGKILL;  // by somebody else
-    ended_in_it = ended_in_it || rank.state == RankState::raised ||
-                  (rank.state == RankState::dead && !killed);
-    evidence += (evidence.empty() ? "rank " : "; rank ") + std::to_string(rank.rank) + ": " +
-                describe(*rank.call);
+    if (last == nullptr || last->group != place->group || killed) continue;
+    const auto at = all.find({last->group, last->sequence});
+    if (at == all.end() || at->second.size() != place->ranks.size()) continue;
+    const auto& calls = at->second;
+    std::vector<int> ranks;
+    std::vector<std::vector<std::int64_t>> sizes;
+    for (const auto& call : calls) {
+      if (!is_gather(*call.collective)) return clean();
+      ranks.push_back(call.rank);
+      sizes.push_back(call.collective->sizes);
+    }
+    const auto odd = odd_ones_out(ranks, sizes);
+    if (odd.empty() || !was_left_in(rank, calls) || took_one_before(run, *last)) continue;
+    return found(
+        {.ranks = odd,
+         .step = calls.front().step,
+         .sequence = last->sequence,
+         .evidence = "the ranks' sizes differ, and a rank did not come out of it, at number " +
+                     std::to_string(last->sequence) + ": " + describe_all(calls)});
   }
-  const auto odd = odd_ones_out(ranks, sizes);
-  if (odd.empty() || !ended_in_it || took_one_before(run, *place)) return clean();
-  return found({.ranks = odd,
-                .step = place->step,
-                .sequence = place->sequence,
-                .evidence = "the ranks' sizes differ, and a rank ended in it, at number " +
-                            std::to_string(place->sequence) + ": " + evidence});
+  return clean();
 }
 
 }  // namespace lockstep::diagnose

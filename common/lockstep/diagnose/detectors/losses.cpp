@@ -79,7 +79,7 @@ std::vector<std::string> texts_of(const std::vector<std::size_t>& groups,
 std::vector<Finding> loss_weights(const Run& run) {
   std::vector<std::vector<double>> of_steps;
   std::int64_t first = -1;
-  for (const auto& [step, losses] : losses_by_step(run)) {
+  for (const auto& [step, losses] : run.once(losses_by_step)) {
     auto found = weights(losses);
     if (!found) continue;
     if (of_steps.empty()) first = step;
@@ -109,7 +109,7 @@ struct StepLogs {
 // Steps in which every rank has a loss above 0, of as many samples as the others.
 std::vector<StepLogs> logs_of(const Run& run) {
   std::vector<StepLogs> steps;
-  for (const auto& [step, losses] : losses_by_step(run)) {
+  for (const auto& [step, losses] : run.once(losses_by_step)) {
     const auto& first = losses.front();
     const bool usable = std::all_of(losses.begin(), losses.end(), [&](const StepLoss& loss) {
       return loss.backwards > 0 && loss.backwards == first.backwards &&
@@ -125,6 +125,15 @@ std::vector<StepLogs> logs_of(const Run& run) {
     steps.push_back(std::move(logs));
   }
   return steps;
+}
+
+// Such as a policy's, whose size says nothing.
+bool are_negative_too(const Run& run) {
+  const auto& steps = run.once(losses_by_step);
+  return std::any_of(steps.begin(), steps.end(), [](const auto& step) {
+    return std::any_of(step.second.begin(), step.second.end(),
+                       [](const StepLoss& loss) { return loss.backwards > 0 && loss.mean() < 0; });
+  });
 }
 
 // From where on one rank's losses differ.
@@ -209,12 +218,13 @@ std::vector<Detector> losses_detectors() {
       // recorded. Rule: from some step on a rank's losses are a quarter more than the others' in the geometric mean, or
       // a fifth less, by five standard errors of independent steps. Advice, since a rank's share
       // of the data may be of another kind. Not fooled by batches whose unequal sizes were recorded, nor by a scaler's
-      // scale; blind where losses are not above 0.
+      // scale; blind where losses are negative, too.
       {.slug = "losses-differ",
        .participants = Participants::ranks,
        .generic = "one rank's loss stays greater than another's (advice)",
        .detect =
            [](const Run& run) {
+             if (are_negative_too(run)) return not_triggered("some losses are negative");
              if (run.once(logs_of).size() < kSteps)
                return not_triggered(
                    "too few steps in which every rank has a loss above 0, of as many samples");

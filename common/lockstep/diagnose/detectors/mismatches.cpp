@@ -328,7 +328,7 @@ std::vector<Detector> mismatches_detectors() {
        .stage = Stage::collectives,
        .detect =
            [](const Run& run) { return named(run, Kind::root, "the ranks name different roots"); }},
-      // Rule: only the sizes differ; or a gather of unequal sizes ended a rank, and none had gone
+      // Rule: only the sizes differ; or a rank did not come out of a gather of unequal sizes, and none had gone
       // well before.
       {.slug = "shape-mismatch",
        .needs = {"collective"},
