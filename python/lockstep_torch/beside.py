@@ -18,10 +18,11 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from lockstep_torch import evaluating, parallel, states
+from lockstep_torch import constants, evaluating, parallel, states
 from lockstep_torch.recording import Recording, listens
 
-LOOKS = (0, 2)  # updates since the model was wrapped, before which is looked; what is made later is not seen
+LOOKS = (0, 2)  # updates since `looks_from`, before which is looked; what is made later is not seen
+MODELS = 8  # that nobody wraps, one after another: each look goes through all objects
 MOST = 1 << 28  # numbers that are frozen or buffers, all together
 
 
@@ -45,7 +46,7 @@ def are_trained(parameters: list[torch.nn.Parameter], held: set[int]) -> bool:
 def look(here: Recording) -> None:
     """A module that trains is the model, where nobody has wrapped it, and tells what it is given. Another one, such as
     a target network, is gone by as soon as it is called; or where two updates did without it, as it is kept."""
-    since = here.rank.step() - here.wrapped_at
+    since = here.rank.step() - here.looks_from
     if here.sharded or since not in LOOKS:
         return
     held = {id(parameter) for optimizer in here.made for parameter in states.parameters_of(optimizer)}
@@ -160,9 +161,20 @@ def is_fed(here: Recording, module: Any, inputs: Any, named: dict[str, Any]) -> 
     evaluating.looks(inputs, named)
 
 
+def begins_another(here: Recording, optimizer: torch.optim.Optimizer) -> None:
+    """Where nobody wraps a model, an optimizer of parameters that none had begins another one. A program may make
+    such an optimizer in each step, so not before the last looks are over."""
+    over = here.rank.step() - here.looks_from > constants.LOOKS[-1]
+    if here.wrapped or not over or any(parameter in here.hooked for parameter in states.parameters_of(optimizer)):
+        return
+    here.models_begun += 1
+    if here.models_begun <= MODELS:
+        look_again(here)
+
+
 def look_again(here: Recording) -> None:
     """Another model trains from now on, or it is wrapped: what trained before, such as a teacher, may be beside it."""
-    here.wrapped_at = max(here.rank.step(), 0)
+    here.looks_from = max(here.rank.step(), 0)
     here.constants, here.constants_at = None, -1
     for hook in here.beside.values():
         if hook is not None:

@@ -25,7 +25,7 @@ import torch
 from lockstep_torch import parallel, places
 from lockstep_torch.recording import Recording, listens
 
-LOOKS = (0, 2, 24)  # updates since the model was wrapped, before which is looked
+LOOKS = (0, 2, 24)  # updates since `looks_from`, before which is looked
 DEEP = 3        # a name of a function's, what stands in it, and what stands in that
 MOST = 4_000    # values that are looked at
 MOST_ENTRIES = 1 << 16  # of tables, all together
@@ -192,7 +192,7 @@ class Look:
 
 @listens("the program's constants")
 def look(here: Recording) -> None:
-    since = here.rank.step() - here.wrapped_at
+    since = here.rank.step() - here.looks_from
     if since not in LOOKS or here.constants == {} or here.constants_at == since:
         return
     if here.constants is None and since > LOOKS[0]:

@@ -34,7 +34,9 @@ class Recording:
         self.failed: set[str] = set()
         self.models: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()
         self.wrapped = False
-        self.wrapped_at = 0  # the step, or that from which on a model trains that nobody wraps
+        self.wrapped_at = 0  # the step
+        self.looks_from = 0  # the step from which on the model, and what is beside it, is looked at
+        self.models_begun = 0  # that nobody wrapped, after the first
         self.evaluates: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()  # hooks of models
         self.sharded = self.grouped = self.staged = False  # as parallel.py told
         self.identified = 0  # passes whose data set was looked at

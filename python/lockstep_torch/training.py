@@ -100,7 +100,7 @@ def wrapped(here: Recording, _result: Any, engine: Any, *_arguments: Any, **_opt
     if here.sharded:
         return
     here.rank.wrapped(model_of(here, engine.module), "distributed_data_parallel")
-    here.wrapped = True
+    here.wrapped, here.wrapped_at = True, max(here.rank.step(), 0)
     beside.look_again(here)
     engine_set_up(engine)
     evaluating.hook(here, engine.module)
@@ -194,9 +194,7 @@ def optimizer_of(here: Recording, optimizer: torch.optim.Optimizer) -> Any:
 
 @listens("optimizers")
 def optimizer_made(here: Recording, _result: Any, optimizer: Any, *_arguments: Any, **_options: Any) -> None:
-    is_of_another_model = not any(parameter in here.hooked for parameter in states.parameters_of(optimizer))
-    if not here.wrapped and here.rank.step() > 0 and is_of_another_model:
-        beside.look_again(here)
+    beside.begins_another(here, optimizer)
     here.rank.optimizer_made(optimizer_of(here, optimizer))
 
 

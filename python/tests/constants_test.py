@@ -56,7 +56,7 @@ class Recorder:
     """Stands in for the recording."""
 
     def __init__(self):
-        self.rank, self.constants, self.constants_at, self.wrapped_at, self.told = self, None, -1, 0, []
+        self.rank, self.constants, self.constants_at, self.looks_from, self.told = self, None, -1, 0, []
         self.steps = 0
 
     def step(self):

@@ -203,9 +203,14 @@ class Hooks(unittest.TestCase):
         return told
 
     def train(self, rank, model):
+        rank.steps = 0
+        self.train_on(rank, model)
+
+    def train_on(self, rank, model):
         """Three updates."""
         optimizer = torch.optim.SGD([each for each in model.parameters() if each.requires_grad], lr=0.1)
-        for rank.steps in range(3):
+        for step in range(rank.steps, rank.steps + 3):
+            rank.steps = step
             model(torch.ones(4, 2)).sum().backward()
             optimizer.step()
 
@@ -280,6 +285,25 @@ class Hooks(unittest.TestCase):
         self.assertEqual(self.outside(rank), {
             "Sequential": ["0.weight", "0.bias", "1.weight", "1.bias"],
             "buffers of Sequential": ["1.running_mean", "1.running_var", "1.num_batches_tracked"]})
+
+    def test_a_model_that_nobody_wraps_is_looked_at_again_where_another_one_trains_but_not_for_each_optimizer(self):
+        rank = self.here.begin(0, 2)
+        self.train(rank, torch.nn.Linear(2, 1))
+        kept = torch.nn.Sequential(torch.nn.Linear(2, 1))
+        rank.steps = 20  # looks may follow
+        self.train_on(rank, torch.nn.Linear(2, 2))
+        self.assertEqual(self.outside(rank), {})
+        rank.steps = 60
+        self.train_on(rank, torch.nn.Linear(2, 3))
+        self.assertEqual(self.outside(rank), {"kept Sequential": ["0.weight", "0.bias"]})
+        self.assertEqual((self.here.wrapped_at, self.here.looks_from), (0, 60))  # resumes go by the former
+        with unittest.mock.patch.object(beside, "modules_outside", return_value=[]) as looks:
+            for rank.steps in range(100, 2000, 10):
+                model = torch.nn.Linear(2, 1)
+                torch.optim.SGD(model.parameters(), lr=0.1)
+                beside.look()
+            self.assertLess(looks.call_count, 10)
+        del kept
 
     def test_a_schedule_is_told_as_it_is_made(self):
         optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)

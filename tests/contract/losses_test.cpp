@@ -120,8 +120,13 @@ TEST_P(Losses, OfAnotherNumberOfBackwardsAreNotJudged) {
 TEST_P(Losses, ThatAreNotAboveNothingAreNotJudged) {
   EXPECT_EQ(judged(told([](int rank, int) { return rank == 1 ? -1 : 1; })), State::not_triggered);
   EXPECT_EQ(judged(told([](int rank, int) { return rank == 1 ? NAN : 1; })), State::not_triggered);
-  EXPECT_EQ(judged(told([](int rank, int step) { return (step == 30 ? -1 : 1) * (1 + rank); })),
-            State::not_triggered);
+  const auto negative_each = [](int steps) {
+    return [steps](int rank, int step) {
+      return (step % steps == 1 ? -1 : 1) * greater_on_one(rank, step);
+    };
+  };
+  EXPECT_EQ(judged(told(negative_each(3))), State::not_triggered);
+  EXPECT_EQ(judged(told(negative_each(20))), State::found);
 }
 
 TEST_P(Losses, OfScaledBackwardsAreDividedByTheScale) {

@@ -138,6 +138,9 @@ TEST_P(Schedule, ThatBeginsAnewWhereAnotherAttemptGoesOnIsAdvice) {
   const int begins = 60 + 2;  // an attempt begins behind the end of the one before
   expect_only(job(), "schedule-ends-elsewhere", all_ranks(GetParam()), begins,
               diagnose::Severity::advice);
+  second.length = 60;  // for what remains
+  expect_nothing(job());
+  second.length = first.length;
   second.goes_on_at = 60;
   expect_nothing(job());
   second = first;  // all is trained again

@@ -177,21 +177,32 @@ TEST_P(Setup, InputsOfOtherBatchesOrLengthsAreNoFinding) {
 }
 
 TEST_P(Setup, InputsOfMuchSmallerBatchesOnOneRankAreAdvice) {
-  const auto batches = [](int of_rank_1) {
-    return [of_rank_1](int rank, int step) {
+  const auto job = [&](const std::function<int(int rank, int step)>& samples) {
+    return without<trace::Loss>(fed([&](int rank, int step) {
       auto input = images(step);
-      input.shape[0] = step == 4 ? 3 : rank == 1 ? of_rank_1 : 16;  // the last one is smaller
+      input.shape[0] = samples(rank, step);
       return input;
+    }));
+  };
+  const auto unequal = [](int of_rank_1) {
+    return [of_rank_1](int rank, int step) {
+      return step == 3 ? 3 : rank == 1 ? of_rank_1 : 16;  // the last one is smaller
     };
   };
-  expect_only(fed(batches(4)), "inputs-differ", odd_one_out(GetParam(), 1), 0, Severity::advice);
-  expect_nothing(fed(batches(14)));
-  // On each step as many as there are.
-  expect_nothing(fed([](int rank, int step) {
-    auto input = images(step);
-    input.shape[0] = 4 + 9 * ((rank + step) % 3);
-    return input;
-  }));
+  expect_only(job(unequal(4)), "inputs-differ", odd_one_out(GetParam(), 1), 0, Severity::advice);
+  expect_nothing(job(unequal(14)));
+  expect_nothing(job([](int rank, int step) { return 4 + 9 * ((rank + step) % 3); }));
+
+  auto weighed = job(unequal(4));
+  record(weighed.ranks[1], 0, trace::Loss{.backward_value = 1, .sum = 4, .count = 4});
+  EXPECT_EQ(state(weighed, "inputs-differ"), State::clean);
+
+  auto in_two_forwards = job(unequal(8));
+  std::vector<std::pair<std::int64_t, trace::Input>> again;
+  for (auto [step, input] : each<trace::Input>(in_two_forwards.ranks[1]))
+    if (step < 3) again.emplace_back(step, input);
+  for (const auto& [step, input] : again) record(in_two_forwards.ranks[1], step, input);
+  expect_nothing(in_two_forwards);
 }
 
 TEST_P(Setup, InputsOnFewStepsAreNoFinding) {

@@ -349,8 +349,10 @@ TEST(Recorder, AModelThatComesAfterTheLastUpdateOfAnotherIsRecorded) {
   EXPECT_EQ(wrong.findings.at(0).step, 6);
 }
 
-// A layer that is trained from the second update on; `made_anew`: by another optimizer, which holds both layers.
-Job thaws(bool reduces_it, bool made_anew) {
+enum class Thaw { by_a_group, by_an_optimizer, by_an_optimizer_after_one_more_step };
+
+// A layer that is trained from the second epoch on.
+Job thaws(bool reduces_it, Thaw how) {
   return [=](const ProcessGroupPtr& group, const TensorData& data) {
     auto net = seeded(3, [] { return Mlp(12, 24, 4); });
     SGD head(net->fc2->parameters(), 0.05);
@@ -358,9 +360,11 @@ Job thaws(bool reduces_it, bool made_anew) {
     auto sampler = sampler_of(group);
     for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
       sampler.set_epoch(epoch);
-      if (epoch == 1 && made_anew) whole.emplace(net->parameters(), 0.05);
-      if (epoch == 1 && !made_anew)
+      if (epoch == 1 && how == Thaw::by_a_group)
         head.add_param_group(torch::optim::OptimizerParamGroup(net->fc1->parameters()));
+      else if (epoch == 1)
+        whole.emplace(net->parameters(), 0.05);
+      if (whole && how == Thaw::by_an_optimizer_after_one_more_step) head.step();
       for (const auto& ids : sampler.batches(kBatch)) {
         const auto batch = take(data, ids);
         net->zero_grad();
@@ -376,17 +380,20 @@ Job thaws(bool reduces_it, bool made_anew) {
 }
 
 TEST(Recorder, ParametersThatAnOptimizerGetsLaterAreTheModelsToo) {
-  for (const bool made_anew : {false, true}) {
-    const auto right = record(thaws(true, made_anew));
+  for (const auto how :
+       {Thaw::by_a_group, Thaw::by_an_optimizer, Thaw::by_an_optimizer_after_one_more_step}) {
+    const auto right = record(thaws(true, how));
     EXPECT_THAT(names_of(diagnose::diagnose(right)), SizeIs(0));
     const auto models = all<trace::Model>(right.ranks[0]);
     ASSERT_THAT(models, SizeIs(2));
     EXPECT_THAT(models[0].names, SizeIs(2));
     EXPECT_THAT(models[1].names, SizeIs(4));
-    EXPECT_THAT(all<trace::LocalGradients>(right.ranks[0]), SizeIs(5));  // but of the first step
-    const auto wrong = diagnose::diagnose(record(thaws(false, made_anew)));
+    const auto updates =
+        all<trace::Update>(right.ranks[0]).size();  // of the thaw's step no gradients
+    EXPECT_THAT(all<trace::LocalGradients>(right.ranks[0]), SizeIs(updates - 1));
+    const auto wrong = diagnose::diagnose(record(thaws(false, how)));
     EXPECT_THAT(names_of(wrong), ElementsAre("gradient-not-the-mean", "replicas-diverged"));
-    EXPECT_EQ(wrong.findings.at(1).step, 3);
+    EXPECT_EQ(wrong.findings.at(1).step, static_cast<std::int64_t>(updates) - 3);
   }
 }
 

@@ -28,6 +28,13 @@ bool is_unfinished(const Call& call) {
   return call.left_ns == 0 || call.collective->failed != 0;
 }
 
+// Then it, and those whose calls fail with it, tell nothing of the gather.
+bool was_stopped(const RankAtStall& rank) {
+  const auto signal = rank.end != nullptr ? rank.end->signal : 0;
+  return rank.state == RankState::stopped || signal == SIGKILL || signal == SIGTERM ||
+         signal == SIGINT;
+}
+
 bool has_ended(const RankAtStall& rank) {
   return rank.state == RankState::raised || rank.state == RankState::dead ||
          rank.state == RankState::lost;
@@ -49,12 +56,11 @@ bool was_left_in(const RankAtStall& rank, const std::vector<Call>& calls) {
 
 Verdict unequal_gather(const Run& run) {
   const auto& place = stall_of(run);
-  if (!place) return clean();
+  if (!place || std::any_of(place->ranks.begin(), place->ranks.end(), was_stopped)) return clean();
   const auto& all = calls_of(run);
   for (const auto& rank : place->ranks) {
     const auto* last = rank.call != nullptr ? rank.call : rank.last;
-    const bool killed = rank.end != nullptr && rank.end->signal == SIGKILL;  // by somebody else
-    if (last == nullptr || last->group != place->group || killed) continue;
+    if (last == nullptr || last->group != place->group) continue;
     const auto at = all.find({last->group, last->sequence});
     if (at == all.end() || at->second.size() != place->ranks.size()) continue;
     const auto& calls = at->second;

@@ -142,6 +142,7 @@ void Recorder::optimizer_made(torch::optim::Optimizer& optimizer) {
   if (std::exchange(made_in_step_, writer_->step()) != writer_->step())
     made_last_ = of_optimizers_.size();
   add_parameters_of(optimizer);
+  sizes_.erase(&optimizer);  // an earlier one had this address
 }
 
 bool Recorder::is_of_model(const at::Tensor& parameter) const {
@@ -155,7 +156,7 @@ void Recorder::find_outside() {
   if (!started_ || sharded_) return;
   for (; looked_at_ < of_optimizers_.size(); ++looked_at_) {
     const auto& parameter = of_optimizers_[looked_at_];
-    if (!is_of_model(parameter) && parameter.requires_grad())
+    if (!is_of_model(parameter) && !is_attached(parameter) && parameter.requires_grad())
       probes_.outside("optimizers", "parameter_" + std::to_string(looked_at_), parameter);
   }
 }

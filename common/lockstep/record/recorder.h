@@ -26,6 +26,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 namespace lockstep::record {
@@ -125,7 +126,8 @@ class Recorder final : public Observer {
   void find_next_model(const torch::optim::Optimizer& optimizer);
   void find_added(const torch::optim::Optimizer& optimizer);
   void add_parameters_of(const torch::optim::Optimizer& optimizer);
-  bool is_held(const at::Tensor& parameter, std::size_t first, std::size_t last) const;
+  void attach(const std::vector<at::Tensor>& parameters);
+  bool is_attached(const at::Tensor& parameter) const;
   void attach_optimizers_from(std::size_t first);
   void begin();            // before the first step
   void gradients_ready();  // once a step
@@ -152,10 +154,11 @@ class Recorder final : public Observer {
   // The wrapped module's parameters, and which of them are trained, when they were looked at.
   std::vector<std::pair<const void*, bool>> parameters_;
   std::vector<at::Tensor>
-      of_optimizers_;              // but those that were of the wrapped module when they came
-  std::size_t looked_at_ = 0;      // of these, by find_outside()
-  std::size_t attached_from_ = 0;  // of these, where no engine has wrapped a model
-  std::size_t made_last_ = 0;      // of these, the first that came in made_in_step_
+      of_optimizers_;          // but those that were of the wrapped module when they came
+  std::size_t looked_at_ = 0;  // of these, by find_outside()
+  std::size_t made_last_ = 0;  // of these, the first that came in made_in_step_
+  std::unordered_set<const void*> known_;  // of these, since a model began
+  std::vector<at::Tensor> attached_;       // the model, where no engine has wrapped one
   std::int64_t made_in_step_ = -1;
   std::map<const torch::optim::Optimizer*, std::size_t> sizes_;  // parameters, at their last update
   bool has_model_ = false, started_ = false;

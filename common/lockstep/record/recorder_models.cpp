@@ -64,24 +64,31 @@ void Recorder::find_model() {
 }
 
 void Recorder::attach_optimizers_from(std::size_t first) {
-  torch::nn::Module module;
-  for (std::size_t i = first; i < of_optimizers_.size(); ++i)
-    module.register_parameter("parameter_" + std::to_string(i - first), of_optimizers_[i],
-                              of_optimizers_[i].requires_grad());
-  probes_.attach(module);
-  attached_from_ = first;
+  const std::vector<at::Tensor> parameters(
+      of_optimizers_.begin() + static_cast<std::ptrdiff_t>(first), of_optimizers_.end());
+  known_.clear();
+  for (const auto& parameter : parameters) known_.insert(parameter.unsafeGetTensorImpl());
   looked_at_ = of_optimizers_.size();
+  attach(parameters);
 }
 
-bool Recorder::is_held(const at::Tensor& parameter, std::size_t first, std::size_t last) const {
-  return std::any_of(of_optimizers_.begin() + static_cast<std::ptrdiff_t>(first),
-                     of_optimizers_.begin() + static_cast<std::ptrdiff_t>(last),
-                     [&](const auto& held) { return held.is_same(parameter); });
+void Recorder::attach(const std::vector<at::Tensor>& parameters) {
+  torch::nn::Module module;
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    module.register_parameter("parameter_" + std::to_string(i), parameters[i],
+                              parameters[i].requires_grad());
+  probes_.attach(module);
+  attached_ = parameters;
+}
+
+bool Recorder::is_attached(const at::Tensor& parameter) const {
+  return std::any_of(attached_.begin(), attached_.end(),
+                     [&](const auto& each) { return each.is_same(parameter); });
 }
 
 void Recorder::add_parameters_of(const torch::optim::Optimizer& optimizer) {
   for (const auto& parameter : parameters_of(optimizer))
-    if (!is_of_model(parameter) && !is_held(parameter, attached_from_, of_optimizers_.size()))
+    if (!is_of_model(parameter) && known_.insert(parameter.unsafeGetTensorImpl()).second)
       of_optimizers_.push_back(parameter);
 }
 
@@ -89,10 +96,13 @@ void Recorder::add_parameters_of(const torch::optim::Optimizer& optimizer) {
 void Recorder::find_next_model(const torch::optim::Optimizer& optimizer) {
   const auto step = writer_->step();
   if (!parameters_.empty() || !started_ || sharded_ || step <= 0 || made_in_step_ != step) return;
+  const auto is_new = [&](const at::Tensor& parameter) {
+    return std::any_of(of_optimizers_.begin() + static_cast<std::ptrdiff_t>(made_last_),
+                       of_optimizers_.end(),
+                       [&](const auto& held) { return held.is_same(parameter); });
+  };
   for (const auto& parameter : parameters_of(optimizer))
-    if (is_held(parameter, attached_from_, made_last_) ||
-        !is_held(parameter, made_last_, of_optimizers_.size()))
-      return;
+    if (!is_new(parameter)) return;
   attach_optimizers_from(made_last_);
   made_in_step_ = -1;
   gradients_told_ = true;
@@ -102,16 +112,16 @@ void Recorder::find_next_model(const torch::optim::Optimizer& optimizer) {
 // step the local gradients are not known.
 void Recorder::find_added(const torch::optim::Optimizer& optimizer) {
   if (!parameters_.empty() || !started_ || sharded_) return;
-  const auto parameters = parameters_of(optimizer);
-  if (std::exchange(sizes_[&optimizer], parameters.size()) == parameters.size()) return;
+  std::size_t size = 0;
+  for (const auto& group : optimizer.param_groups()) size += group.params().size();
+  if (std::exchange(sizes_[&optimizer], size) == size) return;
   add_parameters_of(optimizer);
-  const auto are_attached = [&](const auto& each) {
-    return is_held(each, attached_from_, looked_at_);
-  };
-  if (std::all_of(parameters.begin(), parameters.end(), are_attached) ||
-      std::none_of(parameters.begin(), parameters.end(), are_attached))
-    return;
-  attach_optimizers_from(attached_from_);
+  auto parameters = attached_;
+  for (const auto& parameter : parameters_of(optimizer))
+    if (!is_attached(parameter)) parameters.push_back(parameter);
+  const auto added = parameters.size() - attached_.size();
+  if (added == 0 || added == size) return;
+  attach(parameters);
   gradients_told_ = true;
 }
 

@@ -102,24 +102,45 @@ std::optional<Finding> numbers_fed(const Run& run, const InputsOfSteps& steps,
   return differs(run, what, texts, steps.begin()->first);
 }
 
+// Of all forwards of a step, on each rank that recorded one.
+std::map<std::int64_t, std::vector<std::int64_t>> samples_by_step(const Run& run) {
+  std::map<std::int64_t, std::vector<std::int64_t>> samples;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r)
+    for (const auto& at : run.ranks[r]->latest<trace::Input>()) {
+      if (at.event->index != 0 || at.event->shape.empty()) continue;
+      auto& ranks = samples[at.step];
+      ranks.resize(run.ranks.size());
+      ranks[r] += at.event->shape.front();
+    }
+  std::erase_if(samples, [](const auto& step) {
+    return std::find(step.second.begin(), step.second.end(), 0) != step.second.end();
+  });
+  return samples;
+}
+
 // As most of a rank's steps have it, since the last batch of an epoch may be smaller. Shares may differ by a few.
-std::optional<Finding> samples_of_a_step(const Run& run, const InputsOfSteps& steps) {
+// Where losses are told, others know how they are weighed.
+std::optional<Finding> samples_of_a_step(const Run& run) {
+  const auto samples = samples_by_step(run);
+  const bool losses_are_told =
+      std::any_of(run.ranks.begin(), run.ranks.end(),
+                  [](const auto* rank) { return !rank->template latest<trace::Loss>().empty(); });
+  if (samples.size() < kAgreeing || losses_are_told) return std::nullopt;
   std::vector<std::int64_t> usual;
   std::vector<std::string> texts;
   for (std::size_t r = 0; r < run.ranks.size(); ++r) {
     std::map<std::int64_t, std::size_t> sizes;  // and how many steps have them
-    for (const auto& [step, ranks] : steps)
-      ++sizes[ranks[r]->shape.empty() ? 1 : ranks[r]->shape.front()];
+    for (const auto& [step, ranks] : samples) ++sizes[ranks[r]];
     const auto& [size, count] =
         *std::max_element(sizes.begin(), sizes.end(),
                           [](const auto& a, const auto& b) { return a.second < b.second; });
-    if (4 * count < 3 * steps.size()) return std::nullopt;
+    if (4 * count < 3 * samples.size()) return std::nullopt;
     usual.push_back(size);
     texts.push_back(std::to_string(size));
   }
   const auto [least, most] = std::minmax_element(usual.begin(), usual.end());
-  if (4 * *most < 5 * *least) return std::nullopt;
-  auto finding = differs(run, "the number of samples of most steps", texts, steps.begin()->first);
+  if (*most - *least < 4 || 4 * *most < 5 * *least) return std::nullopt;
+  auto finding = differs(run, "the number of samples of most steps", texts, samples.begin()->first);
   if (finding) finding->evidence += "; a mean over the ranks weighs each rank the same";
   return finding;
 }
@@ -138,8 +159,8 @@ std::vector<Finding> inputs(const Run& run) {
     if (!found) {
       // A rank may have buckets of its own, or batches along another dimension, or weigh its loss.
       found = kinds(run, steps, "the shape of " + name, sample_shape);
-      if (!found && index == 0) found = samples_of_a_step(run, steps);
       if (!found) found = numbers_fed(run, steps, name);
+      if (!found && index == 0) found = samples_of_a_step(run);
       if (found) found->severity = Severity::advice;
     }
     if (found) findings.push_back(std::move(*found));
@@ -203,8 +224,10 @@ std::vector<Finding> same_gradients(const Run& run) {
 std::vector<Detector> feeding_detectors() {
   return {
       // Needs `input` of all ranks on three steps or more. Rule: on each of them the dtype differs, or the number of
-      // dimensions. Advice: the sizes differ, but the first and those that vary on a rank; or the first by a quarter, as
-      // three quarters of a rank's steps have it; or the mean or the deviation by far more than between one rank's batches.
+      // dimensions. Advice: the sizes differ, but the first and those that vary on a rank; or the mean or the deviation by
+      // far more than between one rank's batches; or the samples of a step by 4 and a quarter at least, as three quarters of
+      // a rank's steps have them. Not fooled by as many samples in more forwards,
+      // nor by losses that are told with their weights.
       {.slug = "inputs-differ",
        .needs = {"input"},
        .participants = Participants::ranks,

@@ -181,7 +181,7 @@ Verdict schedule_length_ignores_world_size(const Run& run) {
 struct Stretch {
   std::optional<std::int64_t> pass, step;
   std::optional<std::int64_t> after_first;
-  std::int64_t last = 0;
+  std::int64_t last = 0, length = 0;
 };
 
 Stretch stretch_of(const trace::ParticipantTrace& rank, std::size_t begin, std::size_t end) {
@@ -195,6 +195,7 @@ Stretch stretch_of(const trace::ParticipantTrace& rank, std::size_t begin, std::
     } else if (const auto* schedule = event.as<trace::Schedule>()) {
       if (stretch.step && !stretch.after_first) stretch.after_first = schedule->position;
       stretch.last = schedule->position;
+      stretch.length = schedule->length;
     }
   }
   return stretch;
@@ -207,7 +208,10 @@ std::optional<Finding> begins_anew(const Run& run) {
   const auto now = stretch_of(rank, rank.last_attempt, rank.events.size());
   const bool goes_on = before.pass && now.pass && *now.pass > *before.pass;
   const bool moved = before.after_first && before.last > *before.after_first;
-  if (!goes_on || !moved || now.after_first != before.after_first) return std::nullopt;
+  // One that was made for what remains begins at 0, too, and so may one of no known length.
+  const bool is_as_long = now.length > 0 && now.length == before.length;
+  if (!goes_on || !moved || !is_as_long || now.after_first != before.after_first)
+    return std::nullopt;
   return Finding{.severity = Severity::advice,
                  .ranks = run.numbers,
                  .step = *now.step,
@@ -302,15 +306,15 @@ std::vector<Detector> schedule_detectors() {
       // Advice. Rule: one and a half steps an update or more, and beyond its end before the run is; or always as many, and
       // the run ended in order, and the schedule has gone at most 0.55 of its way; or it has about as many steps as the run
       // has updates, 16 at least, and takes less than a quarter of them; or the last attempt goes on with a later pass, and
-      // its schedule takes its first steps again. Not fooled by a run that stopped somewhat early, nor by one step an update
+      // its schedule, which is as long, takes its first steps again. Not fooled by a run that stopped somewhat early, nor by one step an update
       // beyond the end, as after a warm-up, nor by an attempt that begins with the first pass again.
       {.slug = "schedule-ends-elsewhere",
        .needs = {"schedule", "update"},
        .participants = Participants::ranks,
        .fewest = 1,
        .complete = false,
-       .generic = "a learning-rate schedule is at its end long before the run is, or only halfway "
-                  "when the run ends, or begins anew where the run goes on",
+       .generic = "a learning-rate schedule is at its end long before the run is, or at most "
+                  "halfway when the run ends, or begins anew where the run goes on",
        .detect = schedule_ends_elsewhere},
   };
 }
