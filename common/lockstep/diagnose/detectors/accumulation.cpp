@@ -283,11 +283,12 @@ std::vector<Detector> accumulation_detectors() {
        .complete = false,
        .accounts_for = {"gradient-not-the-mean"},
        .detect = mean_of_microbatch_means},
-      // Rule: in each update after several backwards, and in at least half of all updates, two or more, the gradients of all
-      // backwards but the last were cleared, and the reduced gradient is the last one's. Where losses were recorded, they are
-      // divided for all of them; where none were, this is advice, since the cleared gradients may have been used before (a
-      // step by hand, as in meta-learning). Not fooled by a batch that is left out now and then, nor by gradients that are
-      // put aside and put together later.
+      // Rule: in each update after several backwards, and in at least half of all updates, two or
+      // more, the gradients of all backwards but the last were cleared, and the reduced gradient is
+      // the last one's. Where losses were recorded, they are divided for all of them; where none
+      // were, this is advice, since the cleared gradients may have been used before (a step by
+      // hand, as in meta-learning). Not fooled by a batch that is left out now and then, nor by
+      // gradients that are put aside and put together later.
       {.slug = "gradients-cleared-too-early",
        .needs = {"gradient_arrived", "local_gradients", "reduced_gradients", "update"},
        .participants = Participants::ranks,

@@ -233,8 +233,9 @@ std::vector<Detector> clipping_detectors() {
        .needs = {"clip", "scaled_step", "reduced_gradients"},
        .fewest = 1,
        .detect = clip_before_unscale},
-      // Rule: in each update, two or more, what was clipped last is nothing, or to the bit the gradient of the update before,
-      // and the update goes by another. Not fooled by a clip of another model, whose norm is another.
+      // Rule: in each update, two or more, what was clipped last is nothing, or to the bit the
+      // gradient of the update before, and the update goes by another. Not fooled by a clip of
+      // another model, whose norm is another.
       {.slug = "clipped-before-backward",
        .needs = {"clip", "reduced_gradients", "update"},
        .participants = Participants::ranks,

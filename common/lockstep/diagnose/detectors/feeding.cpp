@@ -223,11 +223,12 @@ std::vector<Finding> same_gradients(const Run& run) {
 
 std::vector<Detector> feeding_detectors() {
   return {
-      // Needs `input` of all ranks on three steps or more. Rule: on each of them the dtype differs, or the number of
-      // dimensions. Advice: the sizes differ, but the first and those that vary on a rank; or the mean or the deviation by
-      // far more than between one rank's batches; or the samples of a step by 4 and a quarter at least, as three quarters of
-      // a rank's steps have them. Not fooled by as many samples in more forwards,
-      // nor by losses that are told with their weights.
+      // Needs `input` of all ranks on three steps or more. Rule: on each of them the dtype differs,
+      // or the number of dimensions. Advice: the sizes differ, but the first and those that vary on
+      // a rank; or the mean or the deviation by far more than between one rank's batches; or the
+      // samples of a step by 4 and a quarter at least, as three quarters of a rank's steps have
+      // them. Not fooled by as many samples in more forwards, nor by losses that are told with
+      // their weights.
       {.slug = "inputs-differ",
        .needs = {"input"},
        .participants = Participants::ranks,

@@ -293,11 +293,12 @@ std::vector<Detector> mismatches_detectors() {
            }},
       // Rule: some call one more: the others never call it, and their own call comes next, or came
       // before. Or the operations differ, each side calls the other's elsewhere, and some have left
-      // the loop that the others are in: these call what every one of the last three updates called,
-      // those what none of them did. Or the sizes differ, and the dtypes or the updates that ranks are in do, too: they are at
-      // different calls. Also where some wait in a collective before which the others ended
-      // in order. One more call of the same operation with other sizes is a shape-mismatch, unless
-      // what follows was recorded, or the update before had an engine's reductions alone.
+      // the loop that the others are in: these call what every one of the last three updates
+      // called, those what none of them did. Or the sizes differ, and the dtypes or the updates
+      // that ranks are in do, too: they are at different calls. Also where some wait in a
+      // collective before which the others ended in order. One more call of the same operation with
+      // other sizes is a shape-mismatch, unless what follows was recorded, or the update before had
+      // an engine's reductions alone.
       {.slug = "rank-conditional-collective",
        .needs = {"collective"},
        .complete = false,

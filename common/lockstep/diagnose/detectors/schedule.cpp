@@ -220,9 +220,9 @@ std::optional<Finding> begins_anew(const Run& run) {
                              ", begins anew"};
 }
 
-// It has a step for each update, and takes few of them, as where it is stepped once a pass; or it is stepped more than once
-// an update, as where each micro-batch steps it, and is at its end before the run is; or it is hardly past the middle when
-// the run ends.
+// It has a step for each update, and takes few of them, as where it is stepped once a pass; or it
+// is stepped more than once an update, as where each micro-batch steps it, and is at its end before
+// the run is; or it is hardly past the middle when the run ends.
 Verdict schedule_ends_elsewhere(const Run& run) {
   if (auto finding = begins_anew(run)) return found(std::move(*finding));
   Verdict why;
@@ -238,8 +238,8 @@ Verdict schedule_ends_elsewhere(const Run& run) {
     return found({.severity = Severity::advice,
                   .ranks = run.numbers,
                   .step = std::min(moved - course->positions.begin(), course->updates() - 1),
-                  .evidence = made_for(*course) + ", about as many as the run has updates, and " +
-                              "stands at " + std::to_string(stands) + " when it ends after " +
+                  .evidence = made_for(*course) + ", about as many as there are updates, and " +
+                              "stands at " + std::to_string(stands) + " when the run ends after " +
                               plural(course->updates(), "update")});
   }
   const auto [least, most] = course->paces();
@@ -303,11 +303,13 @@ std::vector<Detector> schedule_detectors() {
        .complete = false,
        .accounts_for = {"schedule-ends-elsewhere"},
        .detect = schedule_length_ignores_world_size},
-      // Advice. Rule: one and a half steps an update or more, and beyond its end before the run is; or always as many, and
-      // the run ended in order, and the schedule has gone at most 0.55 of its way; or it has about as many steps as the run
-      // has updates, 16 at least, and takes less than a quarter of them; or the last attempt goes on with a later pass, and
-      // its schedule, which is as long, takes its first steps again. Not fooled by a run that stopped somewhat early, nor by one step an update
-      // beyond the end, as after a warm-up, nor by an attempt that begins with the first pass again.
+      // Advice. Rule: one and a half steps an update or more, and beyond its end before the run is;
+      // or always as many, and the run ended in order, and the schedule has gone at most 0.55 of
+      // its way; or it has about as many steps as the run has updates, 16 at least, and takes less
+      // than a quarter of them; or the last attempt goes on with a later pass, and its schedule,
+      // which is as long, takes its first steps again. Not fooled by a run that stopped somewhat
+      // early, by one step an update beyond the end, as after a warm-up, or by an attempt that
+      // begins with the first pass again.
       {.slug = "schedule-ends-elsewhere",
        .needs = {"schedule", "update"},
        .participants = Participants::ranks,
