@@ -25,7 +25,8 @@ constexpr std::int64_t kBatch = 16;  // per rank
 constexpr int kSteps = 8;
 constexpr double kLearningRate = 0.1;
 
-// LibTorch has no conversion. This is what one writes: a new layer in the old one's place, with its numbers.
+// LibTorch has no conversion, so this is what one writes: a new layer, where the old one lies and with
+// its numbers.
 void replace_batch_norm(torch::nn::Sequential& net, const ProcessGroupPtr& group) {
   const auto& old = *net->ptr(1)->as<torch::nn::BatchNorm1dImpl>();
   SyncBatchNorm layer(old.options, group);

@@ -21,8 +21,8 @@ from torch.nn.parallel import DistributedDataParallel
 from lockstep_torch import constants, evaluating, parallel, states
 from lockstep_torch.recording import Recording, listens
 
-LOOKS = (0, 2)  # updates since `looks_from`, before which is looked; what is made later is not seen
-MODELS = 8  # that nobody wraps, one after another: each look goes through all objects
+LOOKS = (0, 2)  # the looks are so many updates after `looks_from`; what is made later is not seen
+MODELS = 8  # that nobody wraps, and after which no more are looked for: a look goes through all objects
 MOST = 1 << 28  # numbers that are frozen or buffers, all together
 
 
@@ -162,18 +162,18 @@ def is_fed(here: Recording, module: Any, inputs: Any, named: dict[str, Any]) -> 
 
 
 def begins_another(here: Recording, optimizer: torch.optim.Optimizer) -> None:
-    """Where nobody wraps a model, an optimizer of parameters that none had begins another one. A program may make
-    such an optimizer in each step, so not before the last looks are over."""
+    """Where nobody wraps a model, another one begins with an optimizer whose parameters no optimizer had. A program may
+    make such an optimizer in each step, so the looks at the last model must be over."""
     over = here.rank.step() - here.looks_from > constants.LOOKS[-1]
-    if here.wrapped or not over or any(parameter in here.hooked for parameter in states.parameters_of(optimizer)):
+    if here.wrapped or not over or here.models_begun == MODELS:
         return
-    here.models_begun += 1
-    if here.models_begun <= MODELS:
+    if not any(parameter in here.hooked for parameter in states.parameters_of(optimizer)):
+        here.models_begun += 1
         look_again(here)
 
 
 def look_again(here: Recording) -> None:
-    """Another model trains from now on, or it is wrapped: what trained before, such as a teacher, may be beside it."""
+    """A model was wrapped, or another one begins: what trained before, such as a teacher, may be beside it."""
     here.looks_from = max(here.rank.step(), 0)
     here.constants, here.constants_at = None, -1
     for hook in here.beside.values():

@@ -25,7 +25,7 @@ import torch
 from lockstep_torch import parallel, places
 from lockstep_torch.recording import Recording, listens
 
-LOOKS = (0, 2, 24)  # updates since `looks_from`, before which is looked
+LOOKS = (0, 2, 24)  # the looks are so many updates after `looks_from`
 DEEP = 3        # a name of a function's, what stands in it, and what stands in that
 MOST = 4_000    # values that are looked at
 MOST_ENTRIES = 1 << 16  # of tables, all together

@@ -35,8 +35,8 @@ class Recording:
         self.models: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()
         self.wrapped = False
         self.wrapped_at = 0  # the step
-        self.looks_from = 0  # the step from which on the model, and what is beside it, is looked at
-        self.models_begun = 0  # that nobody wrapped, after the first
+        self.looks_from = 0  # the step of the model's first update: from there the looks are counted
+        self.models_begun = 0  # models that nobody wrapped, after the first
         self.evaluates: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()  # hooks of models
         self.sharded = self.grouped = self.staged = False  # as parallel.py told
         self.identified = 0  # passes whose data set was looked at

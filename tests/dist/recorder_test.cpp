@@ -388,8 +388,8 @@ TEST(Recorder, ParametersThatAnOptimizerGetsLaterAreTheModelsToo) {
     ASSERT_THAT(models, SizeIs(2));
     EXPECT_THAT(models[0].names, SizeIs(2));
     EXPECT_THAT(models[1].names, SizeIs(4));
-    const auto updates =
-        all<trace::Update>(right.ranks[0]).size();  // of the thaw's step no gradients
+    // Of the step that thaws the layer the gradients are not recorded.
+    const auto updates = all<trace::Update>(right.ranks[0]).size();
     EXPECT_THAT(all<trace::LocalGradients>(right.ranks[0]), SizeIs(updates - 1));
     const auto wrong = diagnose::diagnose(record(thaws(false, how)));
     EXPECT_THAT(names_of(wrong), ElementsAre("gradient-not-the-mean", "replicas-diverged"));

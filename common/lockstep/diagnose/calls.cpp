@@ -178,6 +178,10 @@ std::string numbered(const trace::Collective& call) {
   return call.op + " number " + std::to_string(call.sequence);
 }
 
+bool completed(const Call& call) {
+  return call.left_ns != 0 && call.collective->failed == 0;
+}
+
 std::string describe_all(const std::vector<Call>& calls) {
   std::string text;
   for (const auto& call : calls)

@@ -24,6 +24,7 @@ struct Call {
   const trace::Collective* collective;
   const std::string* phase;  // of the innermost pass that it was made in; null outside of any
 };
+bool completed(const Call& call);  // left, and not failed
 using Calls = std::map<std::pair<std::string, std::int64_t>, std::vector<Call>>;  // group, sequence
 
 // Of the last attempt, where there were several. A place's calls are in the order of the ranks.

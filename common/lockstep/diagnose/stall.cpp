@@ -87,10 +87,6 @@ class Members {
   std::map<std::string, std::set<int>> users_;
 };
 
-bool completed(const Call& call) {
-  return call.left_ns != 0 && call.collective->failed == 0;
-}
-
 const Call* call_of(const std::vector<Call>& calls, int rank) {
   const auto found = std::lower_bound(calls.begin(), calls.end(), rank,
                                       [](const Call& call, int of) { return call.rank < of; });

@@ -24,11 +24,7 @@ bool took_one_before(const Run& run, const trace::Collective& call) {
                      [](const auto& one) { return one.second.size() > 1; });
 }
 
-bool is_unfinished(const Call& call) {
-  return call.left_ns == 0 || call.collective->failed != 0;
-}
-
-// Then it, and those whose calls fail with it, tell nothing of the gather.
+// By somebody else: then neither its call nor those that fail with it say anything of the gather.
 bool was_stopped(const RankAtStall& rank) {
   const auto signal = rank.end != nullptr ? rank.end->signal : 0;
   return rank.state == RankState::stopped || signal == SIGKILL || signal == SIGTERM ||
@@ -45,8 +41,8 @@ bool was_left_in(const RankAtStall& rank, const std::vector<Call>& calls) {
   bool stays = false, others_left = false;
   for (const auto& call : calls) {
     if (call.rank == rank.rank)
-      stays = is_unfinished(call);
-    else if (!is_unfinished(call))
+      stays = !completed(call);
+    else if (completed(call))
       others_left = true;
   }
   return stays && (others_left || has_ended(rank));

@@ -102,7 +102,7 @@ std::optional<Finding> numbers_fed(const Run& run, const InputsOfSteps& steps,
   return differs(run, what, texts, steps.begin()->first);
 }
 
-// Of all forwards of a step, on each rank that recorded one.
+// How many samples the forwards of a step were given, by rank; of steps of which every rank recorded one.
 std::map<std::int64_t, std::vector<std::int64_t>> samples_by_step(const Run& run) {
   std::map<std::int64_t, std::vector<std::int64_t>> samples;
   for (std::size_t r = 0; r < run.ranks.size(); ++r)
@@ -118,8 +118,8 @@ std::map<std::int64_t, std::vector<std::int64_t>> samples_by_step(const Run& run
   return samples;
 }
 
-// As most of a rank's steps have it, since the last batch of an epoch may be smaller. Shares may differ by a few.
-// Where losses are told, others know how they are weighed.
+// Compares what most steps of each rank have: the last batch of an epoch may be smaller, and shares may differ by a few.
+// Where losses are told, other detectors know how they are weighed.
 std::optional<Finding> samples_of_a_step(const Run& run) {
   const auto samples = samples_by_step(run);
   const bool losses_are_told =
@@ -141,7 +141,7 @@ std::optional<Finding> samples_of_a_step(const Run& run) {
   const auto [least, most] = std::minmax_element(usual.begin(), usual.end());
   if (*most - *least < 4 || 4 * *most < 5 * *least) return std::nullopt;
   auto finding = differs(run, "the number of samples of most steps", texts, samples.begin()->first);
-  if (finding) finding->evidence += "; a mean over the ranks weighs each rank the same";
+  if (finding) finding->evidence += "; the mean over the ranks counts each rank the same";
   return finding;
 }
 
@@ -225,9 +225,9 @@ std::vector<Detector> feeding_detectors() {
   return {
       // Needs `input` of all ranks on three steps or more. Rule: on each of them the dtype differs,
       // or the number of dimensions. Advice: the sizes differ, but the first and those that vary on
-      // a rank; or the mean or the deviation by far more than between one rank's batches; or the
-      // samples of a step by 4 and a quarter at least, as three quarters of a rank's steps have
-      // them. Not fooled by as many samples in more forwards, nor by losses that are told with
+      // a rank; or the mean or the deviation by far more than between one rank's batches; or one
+      // rank has at least 4 samples and a quarter more a step than another, in three quarters of
+      // each rank's steps. Not fooled by as many samples in more forwards, nor by losses that are told with
       // their weights.
       {.slug = "inputs-differ",
        .needs = {"input"},

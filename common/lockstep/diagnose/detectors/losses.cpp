@@ -127,8 +127,8 @@ std::vector<StepLogs> logs_of(const Run& run) {
   return steps;
 }
 
-// Such as a policy's, whose size says nothing: more than a tenth of the ranks' losses.
-bool are_negative_too(const Run& run) {
+// More than a tenth of them, as a policy's may be: then how many times as great they are says nothing.
+bool are_often_negative(const Run& run) {
   std::size_t all = 0, negative = 0;
   for (const auto& [step, losses] : run.once(losses_by_step))
     for (const auto& loss : losses) {
@@ -227,7 +227,8 @@ std::vector<Detector> losses_detectors() {
        .generic = "one rank's loss stays greater than another's (advice)",
        .detect =
            [](const Run& run) {
-             if (are_negative_too(run)) return not_triggered("many losses are negative");
+             if (are_often_negative(run))
+               return not_triggered("more than a tenth of the losses are negative");
              if (run.once(logs_of).size() < kSteps)
                return not_triggered(
                    "too few steps in which every rank has a loss above 0, of as many samples");

@@ -329,8 +329,8 @@ std::vector<Detector> mismatches_detectors() {
        .stage = Stage::collectives,
        .detect =
            [](const Run& run) { return named(run, Kind::root, "the ranks name different roots"); }},
-      // Rule: only the sizes differ; or a rank did not come out of a gather of unequal sizes, and none had gone
-      // well before.
+      // Rule: only the sizes differ; or a rank did not come out of a gather of unequal sizes, and
+      // none had gone well before.
       {.slug = "shape-mismatch",
        .needs = {"collective"},
        .complete = false,

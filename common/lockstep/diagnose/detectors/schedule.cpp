@@ -176,11 +176,10 @@ Verdict schedule_length_ignores_world_size(const Run& run) {
                             " when the run ends: it is as many times too long as there are ranks"});
 }
 
-// Of one attempt: the first train pass and update, and where the schedule stood. Before the first update it may be told
-// its state yet.
+// Some attempts of a job: their first train pass, the step of their first update, and the schedule's position after that
+// update and at the end. Before the first update a program may still load the schedule's state.
 struct Stretch {
-  std::optional<std::int64_t> pass, step;
-  std::optional<std::int64_t> after_first;
+  std::optional<std::int64_t> pass, step, after_first;
   std::int64_t last = 0, length = 0;
 };
 
@@ -208,7 +207,7 @@ std::optional<Finding> begins_anew(const Run& run) {
   const auto now = stretch_of(rank, rank.last_attempt, rank.events.size());
   const bool goes_on = before.pass && now.pass && *now.pass > *before.pass;
   const bool moved = before.after_first && before.last > *before.after_first;
-  // One that was made for what remains begins at 0, too, and so may one of no known length.
+  // A schedule made for the remaining steps begins at 0, too. Without a length nobody can tell.
   const bool is_as_long = now.length > 0 && now.length == before.length;
   if (!goes_on || !moved || !is_as_long || now.after_first != before.after_first)
     return std::nullopt;
