@@ -136,14 +136,14 @@ function(add_lesson name)
   endforeach()
 endfunction()
 
-# add_lockstep_test(NAME [TORCH] SOURCES ... DEPENDS ... LABEL unit [TIMEOUT s] [PRECOMPILED <x> ...])
-# A GoogleTest program; each of its cases is a test of its own, named LABEL.Suite.Case. A case that skips
-# is reported by CTest as skipped, never as passed; one that leaves a process, a listening socket, shared memory
-# or a temporary file behind fails.
+# add_lockstep_test(NAME [TORCH] [EACH_CASE] SOURCES ... DEPENDS ... LABEL unit [TIMEOUT s] [PRECOMPILED <x> ...])
+# A GoogleTest program; each of its suites is a test, named LABEL.Suite, since to start a program takes longer than most
+# cases do. EACH_CASE: each case is one, LABEL.Suite.Case. What skips a case is reported by CTest as skipped, never as
+# passed; a case that leaves a process, a listening socket, shared memory or a temporary file behind fails.
 function(add_lockstep_test name)
-  cmake_parse_arguments(ARG "TORCH" "LABEL;TIMEOUT" "SOURCES;DEPENDS;ENVIRONMENT;PRECOMPILED" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;EACH_CASE" "LABEL;TIMEOUT" "SOURCES;DEPENDS;PRECOMPILED" ${ARGN})
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 60)
+    set(ARG_TIMEOUT 120)
   endif()
   if(NOT TARGET lockstep_test_main)  # once for all of them
     set(_support ${PROJECT_SOURCE_DIR}/tests/support)
@@ -167,9 +167,20 @@ function(add_lockstep_test name)
       _lockstep_settings(${name} FALSE lockstep_test_pch)
     endif()
   endif()
-  gtest_discover_tests(${name} TEST_PREFIX "${ARG_LABEL}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT}
-      SKIP_RETURN_CODE 77 ENVIRONMENT "${ARG_ENVIRONMENT}")
+  set(properties TIMEOUT ${ARG_TIMEOUT} SKIP_RETURN_CODE 77)
+  if(ARG_EACH_CASE)
+    gtest_discover_tests(${name} TEST_PREFIX "${ARG_LABEL}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+      PROPERTIES LABELS ${ARG_LABEL} ${properties})
+    return()
+  endif()
+  set(suites ${CMAKE_CURRENT_BINARY_DIR}/${name}_suites)
+  file(GENERATE OUTPUT ${suites}.cmake CONTENT "set(PROGRAM [==[$<TARGET_FILE:${name}>]==])
+set(LISTED [==[${suites}.txt]==])
+set(LABEL ${ARG_LABEL})
+set(PROPERTIES ${properties})
+include([==[${PROJECT_SOURCE_DIR}/cmake/suites.cmake]==])
+")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${suites}.cmake)
 endfunction()
 include(GoogleTest)
 

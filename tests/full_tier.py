@@ -166,8 +166,8 @@ def configure(source, folder, *options):
 
 # What each set of sanitizers runs on: nothing of it links torch.
 SANITIZED = {
-    "address,undefined": ("base_test", "trace_test", "archive_test", "archive_corpus_test", "flight_test", "contract_test",
-                          "report_test", "launch_unit_test", "launch_fault_test"),
+    "address,undefined": ("base_test", "trace_test", "archive_test", "archive_memory_test", "archive_corpus_test", "flight_test",
+                          "contract_test", "report_test", "launch_unit_test", "launch_fault_test"),
     "thread": ("base_test", "trace_test", "contract_test", "launch_unit_test", "launch_fault_test"),
 }
 

@@ -2,7 +2,7 @@
 add_lockstep_test(recorded_test
   SOURCES recorded_test.cpp calls.cpp renamed_run.cpp
   DEPENDS lockstep::matrix lockstep::diagnose lockstep::pages
-  LABEL contract TIMEOUT 120)
+  LABEL contract)
 target_compile_definitions(recorded_test PRIVATE LOCKSTEP_LESSONS_FOLDER="${PROJECT_BINARY_DIR}/bin"
   LOCKSTEP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 get_property(_lessons GLOBAL PROPERTY LOCKSTEP_LESSONS)

@@ -95,7 +95,7 @@ TEST(NewGroup, RefusesRanksThatThereAreNot) {
   });
 }
 
-TEST(InitProcessGroup, NamesTheRanksThatDoNotCome) {
+TEST(Rendezvous, NamesTheRanksThatDoNotCome) {
   const TemporaryFolder folder("lockstep-ranks");
   std::vector<std::exception_ptr> thrown(3);
   const auto join = [&](int rank) {
@@ -118,7 +118,7 @@ TEST(InitProcessGroup, NamesTheRanksThatDoNotCome) {
 }
 
 // Gloo writes to sockets of peers that may have gone.
-TEST(InitProcessGroup, IgnoresSigpipeUnlessItIsHandled) {
+TEST(Rendezvous, IgnoresSigpipeUnlessItIsHandled) {
   const auto handler_after = [](sighandler_t before) {
     const auto own = std::signal(SIGPIPE, before);
     init_process_group();

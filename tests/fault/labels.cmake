@@ -1,4 +1,4 @@
-# Read by ctest when all tests are known: those that rows.json names carry the label fault beside their own.
+# Read by ctest when all tests are known: what rows.json names carries the label fault beside their own.
 file(READ ${CMAKE_CURRENT_LIST_DIR}/rows.json _table)
 string(JSON _rows LENGTH "${_table}" rows)
 math(EXPR _last_row "${_rows} - 1")
@@ -7,6 +7,9 @@ foreach(_row RANGE ${_last_row})
   math(EXPR _last_test "${_tests} - 1")
   foreach(_test RANGE ${_last_test})
     string(JSON _name GET "${_table}" rows ${_row} tests ${_test})
+    if(_name MATCHES "^(unit|dist)\\.")  # there, a test is a suite
+      string(REGEX REPLACE "^([^.]+\\.[^.]+)\\..*" "\\1" _name "${_name}")
+    endif()
     set_tests_properties("${_name}" PROPERTIES LABELS fault)
   endforeach()
 endforeach()

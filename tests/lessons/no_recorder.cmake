@@ -23,4 +23,3 @@ add_lockstep_python_test(OraclesNeedNoRecorder TORCH
   COMMAND ${PROJECT_SOURCE_DIR}/tests/compare_builds.py --blind
     --ranks default ${PROJECT_BINARY_DIR}/bin ${PROJECT_BINARY_DIR}/tests/no_recorder ${_one_of_each_kind}
   LABEL lessons PROPERTIES TIMEOUT 300)
-add_lockstep_python_test(CompareBuilds TORCH COMMAND compare_builds_test.py LABEL lessons PROPERTIES TIMEOUT 300)

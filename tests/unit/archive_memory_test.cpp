@@ -130,7 +130,7 @@ TEST(PickleMemory, ManyReferencesToOneLargeValue) {
 }
 
 // Nine lists, each of ten references to the one before: a billion values in 300 bytes.
-TEST(Unpickle, BoundedMemory) {
+TEST(PickleMemory, OfAFewBytesIsBounded) {
   std::string bomb = "]q\x00"s;
   for (char level = 1; level < 10; ++level) {
     bomb += "](";

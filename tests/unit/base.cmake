@@ -1,4 +1,4 @@
 add_lockstep_test(base_test
   SOURCES base_test.cpp text_test.cpp
   DEPENDS lockstep::base
-  LABEL unit TIMEOUT 30)
+  LABEL unit)

@@ -144,7 +144,7 @@ TEST(MapLocation, MapsAndFunctions) {
   EXPECT_THAT(refusal([] { MapLocation()("toaster"); }), HasSubstr("no device that torch knows"));
 }
 
-TEST(Checkpoints, DamagedOrMissing) {
+TEST(CheckpointTensors, DamagedOrMissing) {
   const CheckpointFile file;
   EXPECT_THAT(refusal([&] { load_checkpoint(file.path); }),
               AllOf(HasSubstr(file.path.string()), HasSubstr("No such file")));
@@ -156,7 +156,7 @@ TEST(Checkpoints, DamagedOrMissing) {
               AllOf(HasSubstr(file.path.string()), HasSubstr("w: "), HasSubstr("checksum")));
 }
 
-TEST(Checkpoints, FolderOfNumberedOnes) {
+TEST(CheckpointTensors, FolderOfNumberedOnes) {
   const TemporaryFolder folder("lockstep-checkpoint");
   CheckpointFolder checkpoints(folder.path() / "run", {.keep = 2, .sync = false});
   for (int epoch = 0; epoch < 4; ++epoch)

@@ -15,6 +15,6 @@ add_lockstep_program(gpu_facts SOURCES gpu_facts.cpp DEPENDS lockstep::gpu)
 add_lockstep_test(gpu_test
   SOURCES gpu_require_nccl_test.cpp gpu_nccl_environment_test.cpp gpu_driver_test.cpp
   DEPENDS lockstep::gpu lockstep::base
-  LABEL unit TIMEOUT 30)
+  LABEL unit)
 target_compile_definitions(gpu_test PRIVATE GPU_FACTS="$<TARGET_FILE:gpu_facts>" FAKE_DRIVER="${LOCKSTEP_FAKE_DRIVER}")
 add_dependencies(gpu_test gpu_facts fake_cuda fake_nvml)

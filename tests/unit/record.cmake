@@ -1,9 +1,9 @@
 add_lockstep_test(record_sketch_test TORCH SOURCES record_sketch_test.cpp
-  DEPENDS lockstep::record LABEL unit TIMEOUT 60)
+  DEPENDS lockstep::record LABEL unit)
 add_lockstep_test(record_lines_test TORCH SOURCES record_lines_test.cpp
-  DEPENDS lockstep::record lockstep::train nlohmann_json::nlohmann_json LABEL unit TIMEOUT 60)
+  DEPENDS lockstep::record lockstep::train nlohmann_json::nlohmann_json LABEL unit)
 target_compile_definitions(record_lines_test PRIVATE LOCKSTEP_COMMON="${PROJECT_SOURCE_DIR}/common")
 add_lockstep_test(record_virtuals_test SOURCES record_virtuals_test.cpp
-  DEPENDS lockstep::base LABEL unit TIMEOUT 30)
+  DEPENDS lockstep::base LABEL unit)
 target_compile_definitions(record_virtuals_test PRIVATE
   LOCKSTEP_C10D="${LOCKSTEP_TORCH_INCLUDE}/torch/csrc/distributed/c10d")
