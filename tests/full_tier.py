@@ -27,6 +27,8 @@ phase by phase, so that a phase run alone replaces its own entry only.
 
 Tests that the quick tier leaves out, by their names in ctest:
 
+  unit.compare_builds    tests/compare_builds.py on programs that pretend to be lessons
+  python.types           mypy --strict finds nothing in the Python package
   python.programs        healthy Python programs as others write them: nothing found, the same bits as without watching
   python.launchers       Python jobs of other launchers than torchrun: recorded as its are
   python.part            Python jobs that record a part of themselves: it ends in order, the rest is unchanged to the bit
