@@ -67,6 +67,29 @@ TEST_P(Replicas, ThatAnEngineHoldsAndNobodyReducesAreTheWrappers) {
   EXPECT_EQ(state(job.run(), "no-gradient-sync"), State::not_applicable);
 }
 
+// Adds one collective a tensor to every rank at those steps.
+trace::Trace with_collectives(trace::Trace trace, const std::string& op,
+                              const std::vector<std::int64_t>& sizes, std::int64_t first,
+                              std::int64_t every) {
+  for (auto& rank : trace.ranks) {
+    std::int64_t sequence = 0;
+    for (std::int64_t step = first; step < 12; step += every)
+      for (const auto size : sizes)
+        record(rank, step, trace::Collective{0, ++sequence, op, op, "sum", -1, "float", {size}});
+  }
+  return trace;
+}
+
+// As in a cross-validation.
+TEST_P(Replicas, OfAnEngineThatLaterTakesOverAnotherModelAreTheWrappers) {
+  Job job(GetParam());
+  job.reduce = false;
+  auto trace = with_collectives(job.run(), "broadcast", {9}, 8, 8);
+  EXPECT_EQ(state(trace, "forward-bypasses-wrapper"), State::not_triggered);
+  for (auto& rank : trace.ranks) record(rank, 8, *rank.all<trace::Engine>().front().event);
+  expect_only(trace, "forward-bypasses-wrapper", all_ranks(GetParam()), 0);
+}
+
 TEST_P(Replicas, ThatNeverWereEqualHaveThatFaultFirst) {
   Job job(GetParam());
   job.reduce = false;
@@ -110,19 +133,6 @@ TEST_P(Replicas, AveragedNowAndThenAreRight) {
   for (auto [step, parameters] : each<trace::Parameters>(trace))
     if (step == 2) parameters.values = summarize(draw_values(5, 5, 5));
   expect_nothing(trace);
-}
-
-// Adds one collective a tensor to every rank at those steps.
-trace::Trace with_collectives(trace::Trace trace, const std::string& op,
-                              const std::vector<std::int64_t>& sizes, std::int64_t first,
-                              std::int64_t every) {
-  for (auto& rank : trace.ranks) {
-    std::int64_t sequence = 0;
-    for (std::int64_t step = first; step < 12; step += every)
-      for (const auto size : sizes)
-        record(rank, step, trace::Collective{0, ++sequence, op, op, "sum", -1, "float", {size}});
-  }
-  return trace;
 }
 
 Job local_steps(int world_size) {

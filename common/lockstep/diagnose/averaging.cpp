@@ -107,8 +107,12 @@ bool may_be_averaged_unseen(const Run& run, std::int64_t since, double elements)
   for (const auto* rank : run.ranks) {
     std::map<std::int64_t, double> by_step;
     double pieces = 0;
+    // An engine that takes over another model sends one rank's parameters to all.
+    std::set<std::int64_t> begun;
+    for (const auto& at : rank->all<trace::Engine>()) begun.insert(at.step);
     for (const auto& at : rank->all<trace::Collective>()) {
       if (at.step <= since || others.count(shape_of(*at.event)) > 0) continue;
+      if (at.event->op == "broadcast" && begun.count(at.step) > 0) continue;
       const auto moved = static_cast<double>(elements_of(*at.event));
       by_step[at.step] += moved;
       if (moved >= large) pieces += moved;

@@ -163,7 +163,7 @@ std::vector<Detector> updates_detectors() {
        .participants = Participants::ranks,
        .generic = "equal parameters and equal gradients give different parameters, or ranks update "
                   "with different rates or different numbers of times",
-       .accounts_for = {"replicas-diverged"},
+       .accounts_for = {"replicas-diverged", "parameters-not-updated"},
        .detect = update_differs},
   };
 }

@@ -1,0 +1,109 @@
+// Parameters that get a gradient, and that no update moves.
+#include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/evidence.h>
+
+#include <algorithm>
+
+namespace lockstep::diagnose {
+namespace {
+
+using Values = std::vector<trace::Summary>;
+
+constexpr int kGradients = 4;  // that were recorded, at the least
+
+// What a rank recorded of its last model.
+struct Training {
+  const trace::Model* model = nullptr;
+  const Values* first = nullptr;  // parameters
+  const Values* last = nullptr;
+  std::int64_t last_step = -1;
+  std::vector<const Values*> gradients;
+  std::int64_t step = 0;           // of the first of them
+  std::vector<bool> rate_is_zero;  // of each parameter group, in every update
+};
+
+Training last_training(const trace::ParticipantTrace& rank) {
+  Training now;
+  for (const auto& event : rank.events) {
+    if (const auto* model = event.as<trace::Model>()) now = Training{.model = model};
+    if (const auto* parameters = event.as<trace::Parameters>()) {
+      if (now.first == nullptr) now.first = &parameters->values;
+      now.last = &parameters->values;
+      now.last_step = event.step;
+    }
+    if (const auto* gradients = event.as<trace::LocalGradients>()) {
+      if (now.gradients.empty()) now.step = event.step;
+      now.gradients.push_back(&gradients->values);
+    }
+    if (const auto* update = event.as<trace::Update>()) {
+      now.rate_is_zero.resize(std::max(now.rate_is_zero.size(), update->lr.size()), true);
+      for (std::size_t group = 0; group < update->lr.size(); ++group)
+        now.rate_is_zero[group] = now.rate_is_zero[group] && update->lr[group] == 0;
+    }
+  }
+  return now;
+}
+
+// Updates of numbers of so few bits may be rounded to nothing.
+bool is_narrow(const std::string& dtype) {
+  return dtype.find("16") != std::string::npos || dtype.find('8') != std::string::npos;
+}
+
+bool gets_gradients(const Training& training, std::size_t tensor) {
+  return std::all_of(training.gradients.begin(), training.gradients.end(),
+                     [&](const Values* values) { return (*values)[tensor].norm > 0; });
+}
+
+Verdict parameters_not_updated(const Run& run) {
+  const auto training = last_training(*run.ranks.front());
+  if (training.first == nullptr || training.gradients.size() < kGradients)
+    return not_triggered("fewer than " + std::to_string(kGradients) +
+                         " steps have the parameters and gradients of one model recorded");
+  const auto& rates = training.rate_is_zero;
+  if (std::find(rates.begin(), rates.end(), true) != rates.end())
+    return not_triggered("a parameter group has a learning rate of zero");
+  const auto tensors = training.first->size();
+  const auto is_whole = [&](const Values* values) { return values->size() == tensors; };
+  if (!is_whole(training.last) || training.model->dtypes.size() != tensors ||
+      !std::all_of(training.gradients.begin(), training.gradients.end(), is_whole))
+    return not_triggered("not all of the model's parameters and gradients were recorded");
+  std::vector<std::size_t> unmoved;
+  bool others_move = false;
+  for (std::size_t t = 0; t < tensors; ++t) {
+    const bool moved = (*training.first)[t].hash != (*training.last)[t].hash;
+    others_move = others_move || moved;
+    if (!moved && !is_narrow(training.model->dtypes[t]) && gets_gradients(training, t))
+      unmoved.push_back(t);
+  }
+  if (unmoved.empty() || !others_move) return clean();
+  const auto more = static_cast<std::int64_t>(unmoved.size()) - 1;
+  return found(
+      {.severity = Severity::advice,
+       .ranks = run.numbers,
+       .step = training.step,
+       .evidence = tensor_text("parameter", unmoved.front(), training.model->names) +
+                   (more > 0 ? " and " + plural(more, "other parameter") : "") +
+                   (more > 0 ? " get" : " gets") + " a gradient in each of " +
+                   plural(static_cast<std::int64_t>(training.gradients.size()), "recorded step") +
+                   ", and after step " + std::to_string(training.last_step) +
+                   (more > 0 ? " are" : " is") + " what " + (more > 0 ? "they were" : "it was") +
+                   " at the start, while others have moved: no optimizer may hold " +
+                   (more > 0 ? "them" : "it")});
+}
+
+}  // namespace
+
+std::vector<Detector> untrained_detectors() {
+  return {
+      // Rule: from the first recorded values to the last a parameter is the same to the bit, though each recorded
+      // gradient of it is above zero and other parameters move. Advice, since a program may train a part of a
+      // model and not say that the rest is frozen. Not fooled by a group whose rate is zero, nor by 16 bits.
+      {.slug = "parameters-not-updated",
+       .needs = {"model", "parameters", "local_gradients", "update"},
+       .fewest = 1,
+       .generic = "parameters get gradients, and no update moves them (advice)",
+       .detect = parameters_not_updated},
+  };
+}
+
+}  // namespace lockstep::diagnose
