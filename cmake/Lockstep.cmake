@@ -176,7 +176,10 @@ function(add_lockstep_test name)
       PROPERTIES LABELS ${ARG_LABEL} ${properties})
     return()
   endif()
+  # Listed by the build, since ctest would start one program after the other.
   set(suites ${CMAKE_CURRENT_BINARY_DIR}/${name}_suites)
+  add_custom_command(TARGET ${name} POST_BUILD VERBATIM COMMAND ${CMAKE_COMMAND}
+    -DPROGRAM=$<TARGET_FILE:${name}> -DLISTED=${suites}.txt -P ${PROJECT_SOURCE_DIR}/cmake/list_suites.cmake)
   file(GENERATE OUTPUT ${suites}.cmake CONTENT "set(PROGRAM [==[$<TARGET_FILE:${name}>]==])
 set(LISTED [==[${suites}.txt]==])
 set(LABEL ${ARG_LABEL})

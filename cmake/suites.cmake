@@ -1,18 +1,9 @@
-# Read by ctest: each suite of the GoogleTest program PROGRAM is a test, named LABEL.Suite, with PROPERTIES. LISTED keeps
-# the suites, as the program is asked for them only where it is newer.
-if(NOT EXISTS "${PROGRAM}")
+# Read by ctest: each suite of the GoogleTest program PROGRAM, which the build has LISTED, is a test, named LABEL.Suite, with
+# PROPERTIES.
+if(NOT EXISTS "${LISTED}")
   get_filename_component(_name "${PROGRAM}" NAME)
   add_test(${_name}_NOT_BUILT ${_name}_NOT_BUILT)
   return()
-endif()
-if(NOT EXISTS "${LISTED}" OR "${PROGRAM}" IS_NEWER_THAN "${LISTED}")
-  execute_process(COMMAND "${PROGRAM}" --gtest_list_tests OUTPUT_VARIABLE _output ERROR_VARIABLE _output RESULT_VARIABLE _code TIMEOUT 60)
-  if(NOT _code EQUAL 0)
-    message(FATAL_ERROR "${PROGRAM} --gtest_list_tests ended with ${_code}:\n${_output}")
-  endif()
-  string(REGEX MATCHALL "\n[A-Za-z0-9_/]+\\." _suites "\n${_output}")
-  list(TRANSFORM _suites REPLACE "[\n.]" "")
-  file(WRITE "${LISTED}" "${_suites}")
 endif()
 file(READ "${LISTED}" _suites)
 foreach(_suite IN LISTS _suites)

@@ -33,7 +33,8 @@ trace::Trace job(int ranks, bool moves) {
 TEST_P(Untrained, ABiasThatNoOptimizerHoldsIsNamed) {
   const auto trace = job(GetParam(), false);
   expect_only(trace, kSlug, all_ranks(GetParam()), 0, Severity::advice);
-  EXPECT_NE(evidence(trace).find("(\"bias0\") gets a gradient in each of 4"), std::string::npos) << evidence(trace);
+  EXPECT_NE(evidence(trace).find("(\"bias0\") gets a gradient in each of 4"), std::string::npos)
+      << evidence(trace);
   EXPECT_EQ(state(job(GetParam(), true), kSlug), State::clean);
 }
 

@@ -1,0 +1,9 @@
+# cmake -DPROGRAM=... -DLISTED=... -P: writes the suites of a GoogleTest program, a list, to LISTED.
+execute_process(COMMAND "${PROGRAM}" --gtest_list_tests OUTPUT_VARIABLE _output ERROR_VARIABLE _error
+  RESULT_VARIABLE _code TIMEOUT 60)
+if(NOT _code EQUAL 0)
+  message(FATAL_ERROR "${PROGRAM} --gtest_list_tests ended with ${_code}:\n${_output}${_error}")
+endif()
+string(REGEX MATCHALL "\n[A-Za-z0-9_/]+\\." _suites "\n${_output}")
+list(TRANSFORM _suites REPLACE "[\n.]" "")
+file(WRITE "${LISTED}" "${_suites}")
