@@ -140,9 +140,9 @@ function(add_lesson name)
 endfunction()
 
 # add_lockstep_test(NAME [TORCH] [EACH_CASE] SOURCES ... DEPENDS ... LABEL unit [TIMEOUT s] [PRECOMPILED <x> ...])
-# A GoogleTest program; each of its suites is a test, named LABEL.Suite, since to start a program takes longer than most
-# cases do. EACH_CASE: each case is one, LABEL.Suite.Case. What skips a case is reported by CTest as skipped, never as
-# passed; a case that leaves a process, a listening socket, shared memory or a temporary file behind fails.
+# A GoogleTest program. Each of its suites is a test, named LABEL.Suite: starting the program takes longer than most cases.
+# With EACH_CASE each case is a test, named LABEL.Suite.Case. CTest reports a test that skips a case as skipped, never as
+# passed. A case fails that leaves a process, a listening socket, shared memory or a temporary file behind.
 function(add_lockstep_test name)
   cmake_parse_arguments(ARG "TORCH;EACH_CASE" "LABEL;TIMEOUT" "SOURCES;DEPENDS;PRECOMPILED" ${ARGN})
   if(NOT ARG_TIMEOUT)
@@ -176,7 +176,7 @@ function(add_lockstep_test name)
       PROPERTIES LABELS ${ARG_LABEL} ${properties})
     return()
   endif()
-  # Listed by the build, since ctest would start one program after the other.
+  # The build lists them, on all cores; ctest would start one program after the other.
   set(suites ${CMAKE_CURRENT_BINARY_DIR}/${name}_suites)
   add_custom_command(TARGET ${name} POST_BUILD VERBATIM COMMAND ${CMAKE_COMMAND}
     -DPROGRAM=$<TARGET_FILE:${name}> -DLISTED=${suites}.txt -P ${PROJECT_SOURCE_DIR}/cmake/list_suites.cmake)

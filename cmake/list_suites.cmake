@@ -1,4 +1,4 @@
-# cmake -DPROGRAM=... -DLISTED=... -P: writes the suites of a GoogleTest program, a list, to LISTED.
+# cmake -DPROGRAM=... -DLISTED=... -P: writes the names of the GoogleTest program's suites to the file LISTED.
 execute_process(COMMAND "${PROGRAM}" --gtest_list_tests OUTPUT_VARIABLE _output ERROR_VARIABLE _error
   RESULT_VARIABLE _code TIMEOUT 60)
 if(NOT _code EQUAL 0)

@@ -1,5 +1,5 @@
-# Read by ctest: each suite of the GoogleTest program PROGRAM, which the build has LISTED, is a test, named LABEL.Suite, with
-# PROPERTIES.
+# Read by ctest: each suite of the GoogleTest program PROGRAM is a test, named LABEL.Suite, with PROPERTIES. The build has
+# written the suites' names to LISTED (list_suites.cmake).
 if(NOT EXISTS "${LISTED}")
   get_filename_component(_name "${PROGRAM}" NAME)
   add_test(${_name}_NOT_BUILT ${_name}_NOT_BUILT)

@@ -1,4 +1,4 @@
-"""ruff finds nothing in the package and its tests, nor with --types mypy --strict in the package.
+"""ruff finds nothing in the package and its tests. With --types, mypy --strict finds nothing in the package.
 
 usage: lint_test.py FOLDER [--types]      FOLDER: where mypy may keep what it knows of torch
 """

@@ -14,8 +14,7 @@ using diagnose::State;
 const char* const kSlug = "parameters-not-updated";
 
 class Untrained : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, Untrained, testing::Values(1, 2, 3),
-                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ranks, Untrained, kOneToThree, testing::PrintToStringParamName());
 
 // The weight moves by another rule than plain SGD's, and the bias as `moves` says.
 trace::Trace job(int ranks, bool moves) {

@@ -1,4 +1,4 @@
-# Read by ctest when all tests are known: what rows.json names carries the label fault beside their own.
+# Read by ctest when all tests are known: what rows.json names carries the label fault beside its own.
 file(READ ${CMAKE_CURRENT_LIST_DIR}/rows.json _table)
 string(JSON _rows LENGTH "${_table}" rows)
 math(EXPR _last_row "${_rows} - 1")

@@ -21,6 +21,10 @@ std::string tensor_text(const char* kind, std::size_t index,
   return index < names.size() ? text + " (\"" + names[index] + "\")" : text;
 }
 
+bool is_narrow(const std::string& dtype) {
+  return dtype.find("16") != std::string::npos || dtype.find('8') != std::string::npos;
+}
+
 std::vector<std::string> parameter_names(const Run& run) {
   for (const auto* rank : run.ranks)
     for (const auto& at : rank->all<trace::Model>()) return at.event->names;

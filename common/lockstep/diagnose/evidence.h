@@ -17,6 +17,8 @@ std::string number(double value);  // four significant digits; whole numbers bel
 std::string ranks_text(const std::vector<int>& ranks, const char* one, const char* several);
 // `parameter 2 ("fc1.bias")`, or without the name where none was recorded.
 std::string tensor_text(const char* kind, std::size_t index, const std::vector<std::string>& names);
+// Of 16 or 8 bits.
+bool is_narrow(const std::string& dtype);
 // Of the parameters, as the first rank that recorded its model built it; empty where none did.
 std::vector<std::string> parameter_names(const Run& run);
 

@@ -20,13 +20,11 @@ struct Step {
   std::vector<double> rates;  // of the first rank's parameter groups
 };
 
-// Of 16 bits every update is rounded by more than can be told from another rule.
+// Their updates are rounded by more than can be told from another rule.
 bool has_narrow_parameters(const Run& run) {
   const auto models = run.ranks.front()->all<trace::Model>();
   return std::any_of(models.begin(), models.end(), [](const auto& at) {
-    return std::any_of(at.event->dtypes.begin(), at.event->dtypes.end(), [](const auto& dtype) {
-      return dtype.find("16") != std::string::npos || dtype.find('8') != std::string::npos;
-    });
+    return std::any_of(at.event->dtypes.begin(), at.event->dtypes.end(), is_narrow);
   });
 }
 

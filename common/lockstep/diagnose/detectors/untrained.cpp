@@ -44,11 +44,6 @@ Training last_training(const trace::ParticipantTrace& rank) {
   return now;
 }
 
-// Updates of numbers of so few bits may be rounded to nothing.
-bool is_narrow(const std::string& dtype) {
-  return dtype.find("16") != std::string::npos || dtype.find('8') != std::string::npos;
-}
-
 bool gets_gradients(const Training& training, std::size_t tensor) {
   return std::all_of(training.gradients.begin(), training.gradients.end(),
                      [&](const Values* values) { return (*values)[tensor].norm > 0; });
@@ -87,7 +82,7 @@ Verdict parameters_not_updated(const Run& run) {
                    plural(static_cast<std::int64_t>(training.gradients.size()), "recorded step") +
                    ", and after step " + std::to_string(training.last_step) +
                    (more > 0 ? " are" : " is") + " what " + (more > 0 ? "they were" : "it was") +
-                   " at the start, while others have moved: no optimizer may hold " +
+                   " at the start, while others have moved: perhaps no optimizer holds " +
                    (more > 0 ? "them" : "it")});
 }
 
@@ -97,7 +92,8 @@ std::vector<Detector> untrained_detectors() {
   return {
       // Rule: from the first recorded values to the last a parameter is the same to the bit, though each recorded
       // gradient of it is above zero and other parameters move. Advice, since a program may train a part of a
-      // model and not say that the rest is frozen. Not fooled by a group whose rate is zero, nor by 16 bits.
+      // model and not say that the rest is frozen. Not fooled by a group whose rate is zero, nor by parameters
+      // of 16 or 8 bits, whose updates may be rounded to nothing.
       {.slug = "parameters-not-updated",
        .needs = {"model", "parameters", "local_gradients", "update"},
        .fewest = 1,
