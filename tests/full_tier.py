@@ -6,7 +6,7 @@ phase by phase, so that a phase run alone replaces its own entry only.
   quick        the quick tier, as a base
   repeats      every broken variant 20 times in a row, rotating world sizes 2, 3, 4 and seeds 0 to 19
   world-sizes  every variant on 1, 8 and 16 ranks
-  gcc          everything built by g++, the quick tier
+  gcc          everything built by g++, each file for itself, the quick tier
   newest       everything against LibTorch 2.15.0, the quick tier
   sanitizers   the torch-free libraries and their tests under address and undefined-behaviour sanitizers; those with
                threads and processes under the thread sanitizer
@@ -100,8 +100,8 @@ def ctest_summary(output):
     return (lines[-1] if lines else "no test ran") + f"; {skipped} skipped"
 
 
-def quick_tier(*options):
-    code, output = run([LOCKSTEP, "test", *options], 5400)
+def quick_tier(*options, **variables):
+    code, output = run([LOCKSTEP, "test", *options], 5400, **variables)
     return code == 0, ctest_summary(output), output
 
 
@@ -307,7 +307,7 @@ PHASES = {
     "side-by-side": side_by_side,
     "compare": compare,
     "silence": silence,
-    "gcc": lambda: quick_tier("--compiler", "g++"),
+    "gcc": lambda: quick_tier("--compiler", "g++", LOCKSTEP_UNITY="OFF"),
     "newest": lambda: quick_tier("--torch", NEWEST),
     "sanitizers": sanitizers,
     "matrix": detectors,

@@ -10,7 +10,7 @@ namespace lockstep::silence {
 namespace {
 
 // `sizes`: a rank's samples in each microbatch of an update.
-double train(const Job& job, const Fault& fault, const Ids& sizes) {
+double train_in_windows(const Job& job, const Fault& fault, const Ids& sizes) {
   const auto samples = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
   const auto count = static_cast<std::int64_t>(sizes.size());
   record::intent({.global_batch = samples * job.world_size(), .loss_reduction = "mean"});
@@ -55,11 +55,11 @@ double train(const Job& job, const Fault& fault, const Ids& sizes) {
 
 std::vector<Setting> accumulation_settings() {
   const auto equal = [](const Job& job, const Fault& fault) {
-    return train(job, fault, Ids(4, job.batch / 4));
+    return train_in_windows(job, fault, Ids(4, job.batch / 4));
   };
   const auto uneven = [](const Job& job, const Fault& fault) {
     const auto large = job.batch / 3;  // 10, 10, 10 and 2 of 32
-    return train(job, fault, {large, large, large, job.batch - 3 * large});
+    return train_in_windows(job, fault, {large, large, large, job.batch - 3 * large});
   };
   return {{"accumulation",
            {"accumulation-not-divided", "accumulation-off-by-one", "sync-every-microbatch",

@@ -17,7 +17,7 @@ at::Tensor augment(const at::Tensor& image, std::mt19937_64& generator) {
   return moved.reshape({784});
 }
 
-double train(const Job& job, const Fault& fault) {
+double train_augmented(const Job& job, const Fault& fault) {
   auto net = make_model();
   int seeded_as = job.rank();
   if (fault("same-augmentation-everywhere")) seeded_as = 0;
@@ -45,7 +45,8 @@ double train(const Job& job, const Fault& fault) {
 }  // namespace
 
 std::vector<Setting> augmentation_settings() {
-  return {{"augmentation", {"same-augmentation-everywhere", "worker-streams-copied"}, train}};
+  return {
+      {"augmentation", {"same-augmentation-everywhere", "worker-streams-copied"}, train_augmented}};
 }
 
 }  // namespace lockstep::silence

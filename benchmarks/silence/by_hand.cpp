@@ -37,7 +37,7 @@ at::Tensor reduce(const Job& job, const Fault& fault, const at::Tensor& own) {
   return sum;
 }
 
-double train(const Job& job, const Fault& fault) {
+double train_by_hand(const Job& job, const Fault& fault) {
   record::intent({.global_batch = job.batch * job.world_size(), .loss_reduction = "mean"});
   torch::manual_seed(rank_seed(job.seed, job.rank()));
   auto net = make_model();
@@ -66,7 +66,7 @@ std::vector<Setting> by_hand_settings() {
   return {{"by-hand",
            {"no-initial-broadcast", "no-gradient-sync", "sum-not-mean", "dtype-mismatch",
             "reduce-op-mismatch", "async-work-not-waited"},
-           train}};
+           train_by_hand}};
 }
 
 }  // namespace lockstep::silence

@@ -9,7 +9,7 @@ namespace lockstep::silence {
 namespace {
 
 // Every update's global batch is cut into `sizes`, one part a rank.
-double train(const Job& job, const Ids& sizes, bool plain_mean) {
+double train_unevenly(const Job& job, const Ids& sizes, bool plain_mean) {
   const auto global = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
   const auto own = sizes.at(static_cast<std::size_t>(job.rank()));
   const auto before = std::accumulate(sizes.begin(), sizes.begin() + job.rank(), std::int64_t{0});
@@ -32,14 +32,14 @@ double ranks(const Job& job, const Fault& fault) {
   Ids sizes;
   for (std::int64_t rank = 0; rank < job.world_size(); ++rank)
     sizes.push_back(job.batch * (2 * (job.world_size() - rank) - 1) / job.world_size());
-  return train(job, sizes, fault("mean-of-local-means"));
+  return train_unevenly(job, sizes, fault("mean-of-local-means"));
 }
 
 // How chunk() cuts a batch of 63 over two devices: 32 and 31. DataParallel's arithmetic, on ranks.
 double chunks(const Job& job, const Fault& fault) {
   Ids sizes(static_cast<std::size_t>(job.world_size()), job.batch);
   sizes.back() -= job.world_size() - 1;
-  return train(job, sizes, fault("unequal-chunk-mean"));
+  return train_unevenly(job, sizes, fault("unequal-chunk-mean"));
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 namespace lockstep::silence {
 namespace {
 
-double train(const Job& job, const Fault& fault) {
+double train_wrapped(const Job& job, const Fault& fault) {
   record::intent({.global_batch = job.batch * job.world_size(), .loss_reduction = "mean"});
   auto net = make_model();
   const bool thaws = fault("frozen-after-wrapping");
@@ -46,7 +46,7 @@ std::vector<Setting> wrapper_settings() {
            {"gradients-not-zeroed", "forward-bypasses-wrapper", "double-average",
             "loss-all-reduced-in-place", "frozen-after-wrapping",
             "optimizer-built-on-other-parameters"},
-           train}};
+           train_wrapped}};
 }
 
 }  // namespace lockstep::silence

@@ -8,24 +8,12 @@
 #include "expect.h"
 #include "job.h"
 #include "sizes.h"
+#include "tensors.h"
 
 namespace lockstep::contract {
 namespace {
 
 using diagnose::State;
-
-using Tensors = std::vector<Values>;
-
-void add(Tensors& sum, const Tensors& other, double factor) {
-  for (std::size_t t = 0; t < sum.size(); ++t)
-    for (std::size_t i = 0; i < sum[t].size(); ++i) sum[t][i] += factor * other[t][i];
-}
-
-Tensors mean_of(const std::vector<Tensors>& all) {
-  Tensors mean{Values(6, 0.0), Values(3, 0.0)};
-  for (const auto& one : all) add(mean, one, 1.0 / static_cast<double>(all.size()));
-  return mean;
-}
 
 // Two ranks that reduce their gradients in some updates, and average their parameters after some.
 trace::Trace train(std::int64_t updates, const std::function<bool(std::int64_t)>& reduces,
@@ -47,12 +35,12 @@ trace::Trace train(std::int64_t updates, const std::function<bool(std::int64_t)>
     std::vector<Tensors> own{draw_values(1, 0, 100 * step), draw_values(1, 1, 100 * step)};
     auto used = own;
     if (reduces(step)) {
-      used = {mean_of(own), mean_of(own)};
+      used = {mean(own), mean(own)};
       all_reduce(step);
     }
     for (std::size_t r = 0; r < 2; ++r) add(parameters[r], used[r], -0.1);
     if (averages(step)) {
-      parameters = {mean_of(parameters), mean_of(parameters)};
+      parameters = {mean(parameters), mean(parameters)};
       all_reduce(step);
     }
     for (std::size_t r = 0; r < 2; ++r) {
@@ -202,13 +190,13 @@ TEST(Gradients, ThatAreRoundedAlikeInEachStepWereNotKept) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     auto trace = empty_trace(2);
     const std::vector<Tensors> own{draw_values(seed, 0, 5), draw_values(seed, 1, 5)};
-    auto mean = mean_of(own);
-    for (auto& tensor : mean)
+    auto rounded = mean(own);
+    for (auto& tensor : rounded)
       for (auto& value : tensor) value = half(value);
     for (std::int64_t step = 0; step < 3; ++step)
       for (std::size_t r = 0; r < 2; ++r) {
         record(trace.ranks[r], step, trace::LocalGradients{4, summarize(own[r])});
-        record(trace.ranks[r], step, trace::ReducedGradients{summarize(mean)});
+        record(trace.ranks[r], step, trace::ReducedGradients{summarize(rounded)});
         record(trace.ranks[r], step, trace::Update{{0.0}});
       }
     ASSERT_EQ(state(trace, "gradients-not-zeroed"), State::clean) << "seed " << seed;

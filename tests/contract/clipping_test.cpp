@@ -8,13 +8,12 @@
 #include "expect.h"
 #include "job.h"
 #include "sizes.h"
+#include "tensors.h"
 
 namespace lockstep::contract {
 namespace {
 
 using diagnose::State;
-using Tensors = std::vector<Values>;
-
 class Clipping : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, Clipping, kTwoAndThree, testing::PrintToStringParamName());
 
@@ -22,15 +21,6 @@ Tensors times(Tensors tensors, double factor) {
   for (auto& tensor : tensors)
     for (auto& value : tensor) value *= factor;
   return tensors;
-}
-
-Tensors mean(const std::vector<Tensors>& all) {
-  auto sum = times(all.front(), 0);
-  for (const auto& one : all)
-    for (std::size_t t = 0; t < sum.size(); ++t)
-      for (std::size_t i = 0; i < sum[t].size(); ++i)
-        sum[t][i] += one[t][i] / static_cast<double>(all.size());
-  return sum;
 }
 
 double norm(const Tensors& tensors) {

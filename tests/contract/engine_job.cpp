@@ -11,7 +11,7 @@ namespace lockstep::contract {
 namespace {
 
 const std::vector<std::vector<std::int64_t>> kShapes{{4}, {3}, {2}};
-using Tensors = std::vector<std::optional<Values>>;  // nothing: no gradient
+using MaybeTensors = std::vector<std::optional<Values>>;  // nothing: no gradient
 
 Values draw(std::int64_t a, std::int64_t b, std::int64_t c, std::size_t parameter) {
   const std::int64_t key[] = {a, b, c, static_cast<std::int64_t>(parameter)};
@@ -27,23 +27,24 @@ void add(std::optional<Values>& sum, const Values& term, double times) {
   for (std::size_t i = 0; i < term.size(); ++i) (*sum)[i] += times * term[i];
 }
 
-std::vector<trace::Summary> summarize(const Tensors& tensors, int count) {
+std::vector<trace::Summary> summaries_of(const MaybeTensors& tensors, int count) {
   std::vector<trace::Summary> all;
   for (int i = 0; i < count; ++i)
-    all.push_back(tensors[i] ? contract::summarize(*tensors[i]) : trace::Summary{});
+    all.push_back(tensors[i] ? summarize(*tensors[i]) : trace::Summary{});
   return all;
 }
 
 struct Rank {
-  Tensors parameters{3}, gradients{3}, local{3};
+  MaybeTensors parameters{3}, gradients{3}, local{3};
   std::set<int> counted, cleared;
   bool armed = false, counting = false, alive = true;
   std::int64_t sequence = 0;
 };
 
-class Simulation {
+class EngineSimulation {
  public:
-  explicit Simulation(const EngineJob& job) : job_(job), trace_(empty_trace(job.world_size)) {}
+  explicit EngineSimulation(const EngineJob& job)
+      : job_(job), trace_(empty_trace(job.world_size)) {}
 
   trace::Trace run() {
     for (int r = 0; r < job_.world_size; ++r) start(r);
@@ -77,7 +78,7 @@ class Simulation {
     for (std::size_t p = 0; p < 3; ++p) rank.parameters[p] = draw(7, 0, 0, p);
     ranks_.push_back(rank);
     all_reduce(r, 9, true);  // before training: of no backward's gradients
-    record(r, trace::Parameters{summarize(rank.parameters, trained())});
+    record(r, trace::Parameters{summaries_of(rank.parameters, trained())});
   }
 
   void train(int step) {
@@ -110,7 +111,7 @@ class Simulation {
     rank.alive = !(job_.views && job_.zero_grad == "optimizer" && count > 0);
     for (int p = 0; p < 3; ++p)
       if (rank.local[p]) rank.cleared.insert(p);
-    for (auto* tensors : {&rank.gradients, &rank.local}) *tensors = Tensors(3);
+    for (auto* tensors : {&rank.gradients, &rank.local}) *tensors = MaybeTensors(3);
   }
 
   static std::int64_t new_samples(const Part& part) {
@@ -190,16 +191,16 @@ class Simulation {
       if (gradient)
         for (auto& value : *gradient) value *= job_.gradients_times;
     if (values_wanted()) {
-      record(r, trace::LocalGradients{samples, summarize(rank.local, trained())});
-      record(r, trace::ReducedGradients{summarize(rank.gradients, trained())});
+      record(r, trace::LocalGradients{samples, summaries_of(rank.local, trained())});
+      record(r, trace::ReducedGradients{summaries_of(rank.gradients, trained())});
     }
     const double lr = job_.lr(static_cast<int>(step_));
     for (std::size_t p = 0; p < 3; ++p)
       if (rank.gradients[p] && job_.optimizer_moves_model(r, static_cast<int>(step_)))
         add(rank.parameters[p], *rank.gradients[p], -lr);
-    rank.local = Tensors(3);
+    rank.local = MaybeTensors(3);
     record(r, trace::Update{{lr}});
-    if (values_wanted()) record(r, trace::Parameters{summarize(rank.parameters, trained())});
+    if (values_wanted()) record(r, trace::Parameters{summaries_of(rank.parameters, trained())});
   }
 
   const EngineJob& job_;
@@ -221,7 +222,7 @@ Parts accumulated(int count) {
 }
 
 trace::Trace EngineJob::run() const {
-  return Simulation(*this).run();
+  return EngineSimulation(*this).run();
 }
 
 }  // namespace lockstep::contract

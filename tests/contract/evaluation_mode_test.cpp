@@ -10,7 +10,7 @@ namespace {
 
 using diagnose::State;
 
-constexpr auto kSlug = "evaluation-in-train-mode";
+constexpr auto kInTrainMode = "evaluation-in-train-mode";
 
 class EvaluationMode : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, EvaluationMode, kOneToThree, testing::PrintToStringParamName());
@@ -40,7 +40,7 @@ trace::Trace run(const BatchNormJob& job) {
 
 void expect_silence(const BatchNormJob& job, State wanted = State::not_triggered) {
   expect_nothing(run(job));
-  EXPECT_EQ(state(run(job), kSlug), wanted);
+  EXPECT_EQ(state(run(job), kInTrainMode), wanted);
 }
 
 TEST_P(EvaluationMode, ACorrectEvaluationIsLookedAtAndClean) {
@@ -48,20 +48,20 @@ TEST_P(EvaluationMode, ACorrectEvaluationIsLookedAtAndClean) {
 }
 
 TEST_P(EvaluationMode, OfTrainingIsNamedOnAllRanks) {
-  expect_only(run(in_train_mode(GetParam())), kSlug, all_ranks(GetParam()), 2);
+  expect_only(run(in_train_mode(GetParam())), kInTrainMode, all_ranks(GetParam()), 2);
 }
 
 TEST_P(EvaluationMode, OfTrainingIsNamedOnAllRanksThoughOnlyTheFirstTells) {
   auto job = in_train_mode(GetParam());
   job.evaluation->telling = {0};
-  expect_only(run(job), kSlug, all_ranks(GetParam()), 2);
+  expect_only(run(job), kInTrainMode, all_ranks(GetParam()), 2);
 }
 
 TEST_P(EvaluationMode, OfTrainingIsNamedOnRanksWhoseBuffersWereRecorded) {
   auto trace = run(in_train_mode(GetParam()));
   std::erase_if(trace.ranks[0].events,
                 [](const trace::Event& event) { return event.is<trace::Buffers>(); });
-  const auto found = diagnose::detector_of(kSlug)->verdict(diagnose::Run(trace)).findings;
+  const auto found = diagnose::detector_of(kInTrainMode)->verdict(diagnose::Run(trace)).findings;
   ASSERT_EQ(found.size(), GetParam() > 1 ? 1u : 0u);
   if (!found.empty()) EXPECT_EQ(found[0].ranks.front(), 1);
 }
@@ -72,7 +72,7 @@ TEST_P(EvaluationMode, OfTrainingIsSeenOverStepsWhoseBuffersWereNotRecorded) {
     std::erase_if(rank.events, [](const trace::Event& event) {
       return event.is<trace::Buffers>() && event.step > 0 && event.step < 3;
     });
-  expect_only(trace, kSlug, all_ranks(GetParam()), 2);
+  expect_only(trace, kInTrainMode, all_ranks(GetParam()), 2);
 }
 
 TEST_P(EvaluationMode, OfTrainingOnOneRankIsThatRanks) {
@@ -80,9 +80,9 @@ TEST_P(EvaluationMode, OfTrainingOnOneRankIsThatRanks) {
   const int last = GetParam() - 1;
   job.evaluation->training = [last](int rank) { return rank == last; };
   const auto trace = run(job);
-  ASSERT_EQ(state(trace, kSlug), State::found);
+  ASSERT_EQ(state(trace, kInTrainMode), State::found);
   for (const auto& finding : diagnose::diagnose(trace).findings)
-    if (finding.pitfall == kSlug) EXPECT_EQ(finding.ranks, std::vector<int>{last});
+    if (finding.pitfall == kInTrainMode) EXPECT_EQ(finding.ranks, std::vector<int>{last});
 }
 
 // ---- what looks like it ----
@@ -136,7 +136,7 @@ TEST_P(EvaluationMode, OfDataThatMayBeTheTrainingsIsNotJudged) {
     for (auto& event : rank.events)
       if (auto* set = event.change<trace::Dataset>()) set->content_as_set = 0;
   expect_nothing(trace);
-  EXPECT_EQ(state(trace, kSlug), State::not_triggered);
+  EXPECT_EQ(state(trace, kInTrainMode), State::not_triggered);
 }
 
 TEST_P(EvaluationMode, AForwardOfTrainingWhoseBackwardIsSkippedIsNoEvaluation) {
@@ -156,7 +156,7 @@ TEST_P(EvaluationMode, WithoutALayerThatKeepsStatisticsIsNotJudged) {
   for (auto& rank : trace.ranks)
     record(rank, -1, trace::Configuration{"model", {"0"}, {"Dropout(p=0.1)"}});
   expect_nothing(trace);
-  EXPECT_EQ(state(trace, kSlug), State::not_triggered);
+  EXPECT_EQ(state(trace, kInTrainMode), State::not_triggered);
 }
 
 TEST_P(EvaluationMode, NeedsWhatItLooksAt) {
@@ -164,7 +164,7 @@ TEST_P(EvaluationMode, NeedsWhatItLooksAt) {
   for (const auto& lacking : {without<trace::Configuration>(trace), without<trace::Buffers>(trace),
                               without<trace::Forward>(trace), without<trace::PassBegin>(trace),
                               without<trace::Samples>(trace), without<trace::Metric>(trace)})
-    EXPECT_EQ(state(lacking, kSlug), State::not_triggered);
+    EXPECT_EQ(state(lacking, kInTrainMode), State::not_triggered);
 }
 
 TEST_P(EvaluationMode, CutAnywhereStaysClean) {

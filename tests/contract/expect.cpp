@@ -11,7 +11,7 @@
 namespace lockstep::contract {
 namespace {
 
-using Told =
+using Fields =
     std::tuple<std::string, std::string, std::vector<int>, std::int64_t, std::int64_t, std::string>;
 
 // Evidence tells a tensor's name, in quotes, where it has one; nothing else may depend on names.
@@ -20,8 +20,8 @@ std::string without_names(const std::string& evidence) {
   return std::regex_replace(evidence, name, "");
 }
 
-std::vector<Told> told(const trace::Trace& trace) {
-  std::vector<Told> all;
+std::vector<Fields> fields_of(const trace::Trace& trace) {
+  std::vector<Fields> all;
   for (const auto& f : diagnose::diagnose(trace).findings)
     all.emplace_back(f.pitfall, diagnose::to_string(f.severity), f.ranks, f.step, f.sequence,
                      without_names(f.evidence));
@@ -80,7 +80,7 @@ void expect_only(const trace::Trace& trace, const std::string& slug, const std::
   }
   EXPECT_EQ(findings[0].severity, severity);
   EXPECT_FALSE(findings[0].evidence.empty());
-  EXPECT_EQ(told(blinded(trace)), told(trace));
+  EXPECT_EQ(fields_of(blinded(trace)), fields_of(trace));
 }
 
 void expect_nothing(const trace::Trace& trace) {

@@ -8,27 +8,15 @@
 #include <numeric>
 #include <random>
 
+#include "tensors.h"
+
 namespace lockstep::contract {
 namespace {
 
-using Tensors = std::vector<Values>;
-
-void add(Tensors& sum, const Tensors& term, double times) {
-  for (std::size_t t = sum.size(); t < term.size(); ++t) sum.emplace_back(term[t].size(), 0.0);
-  for (std::size_t t = 0; t < sum.size(); ++t)
-    for (std::size_t i = 0; i < sum[t].size(); ++i) sum[t][i] += times * term[t][i];
-}
-
-Tensors mean(const std::vector<Tensors>& all) {
-  Tensors sum;
-  for (const auto& one : all) add(sum, one, 1.0 / static_cast<double>(all.size()));
-  return sum;
-}
-
 // Runs the job's passes and keeps what the ranks hold between them.
-class Simulation {
+class JobSimulation {
  public:
-  explicit Simulation(const Job& job) : job_(job), trace_(empty_trace(job.world_size)) {}
+  explicit JobSimulation(const Job& job) : job_(job), trace_(empty_trace(job.world_size)) {}
 
   trace::Trace run() {
     start();
@@ -325,7 +313,7 @@ Ids deal(const Deal& how, int rank, std::int64_t epoch) {
 }
 
 trace::Trace Job::run() const {
-  return Simulation(*this).run();
+  return JobSimulation(*this).run();
 }
 
 }  // namespace lockstep::contract

@@ -12,7 +12,7 @@ namespace {
 
 using diagnose::State;
 
-constexpr const char* kSlug = "last-accumulation-window-lost";
+constexpr const char* kWindowLost = "last-accumulation-window-lost";
 
 // A job that accumulates over its passes. A test changes what the program does, never what is recorded of it.
 struct Passes {
@@ -109,7 +109,7 @@ struct Passes {
 
 void expect_unnamed(const trace::Trace& trace, State wanted) {
   expect_nothing(trace);
-  EXPECT_EQ(state(trace, kSlug), wanted);
+  EXPECT_EQ(state(trace, kWindowLost), wanted);
 }
 
 class LastWindow : public testing::TestWithParam<int> {
@@ -127,7 +127,7 @@ TEST_P(LastWindow, ThatIsClearedIsNamed) {
        {Passes::Clear::before_pass, Passes::Clear::after_first_draw, Passes::Clear::after_pass}) {
     auto lost = job();
     lost.clear = clear;
-    expect_only(lost.run(), kSlug, all_ranks(GetParam()), 3);
+    expect_only(lost.run(), kWindowLost, all_ranks(GetParam()), 3);
   }
 }
 
@@ -135,22 +135,22 @@ TEST_P(LastWindow, OfASingleBatchIsNamed) {
   auto lost = job();
   lost.batches = [](int) { return 13; };
   lost.samples_of_rank = 13 * 4;
-  expect_only(lost.run(), kSlug, all_ranks(GetParam()), 3);
+  expect_only(lost.run(), kWindowLost, all_ranks(GetParam()), 3);
 }
 
 TEST_P(LastWindow, OfTheOnlyPassIsNamed) {
   auto lost = job();
   lost.passes = 1;
-  expect_only(lost.run(), kSlug, all_ranks(GetParam()), 3);
+  expect_only(lost.run(), kWindowLost, all_ranks(GetParam()), 3);
   lost.tells_clearing = false;  // nothing is to be cleared
-  expect_only(lost.run(), kSlug, all_ranks(GetParam()), 3);
+  expect_only(lost.run(), kWindowLost, all_ranks(GetParam()), 3);
 }
 
 TEST_P(LastWindow, WhoseForwardsAreRecordedIsNamed) {
   auto lost = job();
   lost.tells_losses = [](std::int64_t) { return false; };
   lost.tells_forwards = true;
-  expect_only(lost.run(), kSlug, all_ranks(GetParam()), 3);
+  expect_only(lost.run(), kWindowLost, all_ranks(GetParam()), 3);
 }
 
 TEST_P(LastWindow, ThatMakesAnUpdateIsRight) {
@@ -189,7 +189,7 @@ TEST_P(LastWindow, IsNamedWhereItsLossesWereSampled) {
   sampled.passes = 3;
   sampled.clear = Passes::Clear::after_first_draw;
   sampled.tells_losses = [](std::int64_t step) { return step >= 4; };
-  expect_only(sampled.run(), kSlug, all_ranks(GetParam()), 6);
+  expect_only(sampled.run(), kWindowLost, all_ranks(GetParam()), 6);
 }
 
 TEST_P(LastWindow, IsNotKnownWhereNobodyTellsOfClearing) {
@@ -249,7 +249,7 @@ TEST_P(LastWindow, OfAJobThatEndsOtherwiseIsNotKnown) {
   expect_unnamed(trace, State::not_triggered);
   trace = job.run();
   trace.ends = {{.rank = 0, .how = "raised", .exit_code = 1}};
-  EXPECT_EQ(state(trace, kSlug), State::not_triggered);
+  EXPECT_EQ(state(trace, kWindowLost), State::not_triggered);
 }
 
 // The last rank's data end earlier, and the others go on.
@@ -257,7 +257,7 @@ TEST_P(LastWindow, OfRanksWithUnevenDataIsNotJudged) {
   auto uneven = job();
   uneven.world_size = std::max(2, GetParam());  // one rank is even with itself
   uneven.batches = [last = uneven.world_size - 1](int rank) { return rank == last ? 10 : 14; };
-  EXPECT_EQ(state(uneven.run(), kSlug), State::not_triggered);
+  EXPECT_EQ(state(uneven.run(), kWindowLost), State::not_triggered);
 }
 
 // Equally many batches, and updates of others before the pass ends: the step tells.
@@ -291,25 +291,25 @@ TEST_P(LastWindow, IsNotProvedByAnEvaluation) {
 TEST_P(LastWindow, OfAnEarlierAttemptIsNotJudged) {
   auto trace = job().run();
   for (auto& rank : trace.ranks) rank.last_attempt = rank.events.size();
-  EXPECT_EQ(state(trace, kSlug), State::not_triggered);
+  EXPECT_EQ(state(trace, kWindowLost), State::not_triggered);
 }
 
 TEST_P(LastWindow, NeedsPassesSamplesAndUpdates) {
   const auto whole = job().run();
-  EXPECT_EQ(state(without<trace::PassBegin>(whole), kSlug), State::not_triggered);
-  EXPECT_EQ(state(without<trace::PassEnd>(whole), kSlug), State::not_triggered);
-  EXPECT_EQ(state(without<trace::Samples>(whole), kSlug), State::not_triggered);
-  EXPECT_EQ(state(without<trace::Update>(whole), kSlug), State::not_triggered);
+  EXPECT_EQ(state(without<trace::PassBegin>(whole), kWindowLost), State::not_triggered);
+  EXPECT_EQ(state(without<trace::PassEnd>(whole), kWindowLost), State::not_triggered);
+  EXPECT_EQ(state(without<trace::Samples>(whole), kWindowLost), State::not_triggered);
+  EXPECT_EQ(state(without<trace::Update>(whole), kWindowLost), State::not_triggered);
   auto one = job();
   one.passes = 1;
-  EXPECT_EQ(state(without<trace::Dataset>(one.run()), kSlug), State::clean);
+  EXPECT_EQ(state(without<trace::Dataset>(one.run()), kWindowLost), State::clean);
 }
 
 TEST_P(LastWindow, CutAnywhereStaysClean) {
   for (const auto tail : {Passes::Tail::updated, Passes::Tail::carried_over}) {
     const auto whole = job(tail).run();
     for (std::size_t length = 0; length < whole.ranks[0].events.size(); length += 3) {
-      EXPECT_NE(state(cut_at(whole, length), kSlug), State::found) << length;
+      EXPECT_NE(state(cut_at(whole, length), kWindowLost), State::found) << length;
     }
   }
 }
@@ -318,12 +318,12 @@ TEST_P(LastWindow, CutAnywhereStaysClean) {
 TEST_P(LastWindow, IsAdviceWhereNoWindowIsDeclaredAndNoneWhereAnUpdateHasOneBatch) {
   Passes passes(GetParam());
   passes.declared = 0;
-  expect_only(passes.run(), kSlug, all_ranks(GetParam()), 3, diagnose::Severity::advice);
+  expect_only(passes.run(), kWindowLost, all_ranks(GetParam()), 3, diagnose::Severity::advice);
   passes.declared = 1;
-  EXPECT_EQ(state(passes.run(), kSlug), State::not_applicable);
+  EXPECT_EQ(state(passes.run(), kWindowLost), State::not_applicable);
   auto unknown = passes.run();
   for (const auto& [step, samples] : each<trace::Samples>(unknown)) samples.ids = {};
-  expect_only(unknown, kSlug, all_ranks(GetParam()), 3, diagnose::Severity::advice);
+  expect_only(unknown, kWindowLost, all_ranks(GetParam()), 3, diagnose::Severity::advice);
 }
 
 }  // namespace

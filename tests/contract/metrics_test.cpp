@@ -12,16 +12,16 @@ using diagnose::State;
 class Metrics : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, Metrics, kTwoAndThree, testing::PrintToStringParamName());
 
-constexpr std::int64_t kSamples = 101;
+constexpr std::int64_t kEvaluated = 101;
 
 // An evaluation of every rank's own part: each adds up its part and reports what `report` says.
-struct Evaluation {
+struct EvaluationOfRanks {
   int world_size;
   std::string phase = "evaluation";
   bool everyone_draws_all = false;
 
   double own(int rank) const {
-    return everyone_draws_all ? kSamples : (kSamples - rank + world_size - 1) / world_size;
+    return everyone_draws_all ? kEvaluated : (kEvaluated - rank + world_size - 1) / world_size;
   }
   double hits(int rank) const { return everyone_draws_all ? 70 : 20 + rank; }
   double all_hits() const {
@@ -30,15 +30,15 @@ struct Evaluation {
     return sum;
   }
 
-  trace::Trace run(
-      const std::function<std::vector<trace::Metric>(const Evaluation&, int rank)>& report) const {
+  trace::Trace run(const std::function<std::vector<trace::Metric>(const EvaluationOfRanks&,
+                                                                  int rank)>& report) const {
     auto trace = empty_trace(world_size);
     for (int pass = 0; pass < 2; ++pass)
       for (int rank = 0; rank < world_size; ++rank) {
         auto& events = trace.ranks[rank];
         record(events, 5, trace::PassBegin{phase, pass});
         Ids ids;
-        for (std::int64_t id = 0; id < kSamples; ++id)
+        for (std::int64_t id = 0; id < kEvaluated; ++id)
           if (everyone_draws_all || id % world_size == rank) ids.push_back(id);
         record(events, 5, trace::Samples{phase, ids});
         record(events, 5, trace::PassEnd{phase, pass, 1});
@@ -53,12 +53,12 @@ struct Evaluation {
 
 using Report = std::vector<trace::Metric>;
 
-Report reduced(const Evaluation& job, int) {
-  return {{"accuracy", "", job.all_hits(), kSamples}};
+Report reduced(const EvaluationOfRanks& job, int) {
+  return {{"accuracy", "", job.all_hits(), kEvaluated}};
 }
 
 TEST_P(Metrics, ReducedOnAllRanksAreRight) {
-  const auto trace = Evaluation{GetParam()}.run(reduced);
+  const auto trace = EvaluationOfRanks{GetParam()}.run(reduced);
   expect_nothing(trace);
   EXPECT_EQ(state(trace, "local-hits-global-count"), State::clean);
   EXPECT_EQ(state(trace, "rank-zero-metric"), State::clean);
@@ -66,8 +66,8 @@ TEST_P(Metrics, ReducedOnAllRanksAreRight) {
 
 TEST_P(Metrics, OfRankZerosPartAloneAreAdvice) {
   for (const std::string phase : {"evaluation", "train"}) {
-    const Evaluation job{GetParam(), phase};
-    const auto trace = job.run([](const Evaluation& of, int rank) -> Report {
+    const EvaluationOfRanks job{GetParam(), phase};
+    const auto trace = job.run([](const EvaluationOfRanks& of, int rank) -> Report {
       if (rank != 0) return {};
       return {{"loss", "", of.hits(0), of.own(0)}};
     });
@@ -76,7 +76,7 @@ TEST_P(Metrics, OfRankZerosPartAloneAreAdvice) {
 }
 
 TEST_P(Metrics, OfRankZerosPartBesideReducedOnesAreAdvice) {
-  const auto trace = Evaluation{GetParam()}.run([](const Evaluation& job, int rank) {
+  const auto trace = EvaluationOfRanks{GetParam()}.run([](const EvaluationOfRanks& job, int rank) {
     auto report = reduced(job, rank);
     if (rank == 0) report.insert(report.begin(), {"loss", "", 3.25, job.own(0)});
     return report;
@@ -85,39 +85,42 @@ TEST_P(Metrics, OfRankZerosPartBesideReducedOnesAreAdvice) {
 }
 
 TEST_P(Metrics, ReducedAndReportedByRankZeroAreRight) {
-  expect_nothing(Evaluation{GetParam()}.run(
-      [](const Evaluation& job, int rank) { return rank == 0 ? reduced(job, rank) : Report{}; }));
-}
-
-TEST_P(Metrics, ThatEveryRankReportsOfItsOwnAreRight) {
-  expect_nothing(Evaluation{GetParam()}.run([](const Evaluation& job, int rank) -> Report {
-    return {{"loss", "", job.hits(rank), job.own(rank)}};
+  expect_nothing(EvaluationOfRanks{GetParam()}.run([](const EvaluationOfRanks& job, int rank) {
+    return rank == 0 ? reduced(job, rank) : Report{};
   }));
 }
 
+TEST_P(Metrics, ThatEveryRankReportsOfItsOwnAreRight) {
+  expect_nothing(
+      EvaluationOfRanks{GetParam()}.run([](const EvaluationOfRanks& job, int rank) -> Report {
+        return {{"loss", "", job.hits(rank), job.own(rank)}};
+      }));
+}
+
 TEST_P(Metrics, OfSamplesThatEveryRankDrewAreRight) {
-  const Evaluation job{.world_size = GetParam(), .everyone_draws_all = true};
-  expect_nothing(job.run([](const Evaluation& of, int rank) -> Report {
+  const EvaluationOfRanks job{.world_size = GetParam(), .everyone_draws_all = true};
+  expect_nothing(job.run([](const EvaluationOfRanks& of, int rank) -> Report {
     if (rank != 0) return {};
     return {{"loss", "", of.hits(0), of.own(0)}};
   }));
   // Models that differ a little, each scored on everything.
-  expect_nothing(job.run([](const Evaluation& of, int rank) -> Report {
+  expect_nothing(job.run([](const EvaluationOfRanks& of, int rank) -> Report {
     return {{"accuracy", "", of.hits(rank) + rank, of.own(rank)}};
   }));
 }
 
 TEST_P(Metrics, OfLocalHitsOverAllSamplesAreNamed) {
-  const auto trace = Evaluation{GetParam()}.run([](const Evaluation& job, int rank) -> Report {
-    return {{"accuracy", "", job.hits(rank), kSamples}};
-  });
+  const auto trace =
+      EvaluationOfRanks{GetParam()}.run([](const EvaluationOfRanks& job, int rank) -> Report {
+        return {{"accuracy", "", job.hits(rank), kEvaluated}};
+      });
   expect_only(trace, "local-hits-global-count", all_ranks(GetParam()), 5);
 }
 
 TEST_P(Metrics, OfLocalHitsBesideAReducedOneOfRankZeroAreNamed) {
-  const auto trace = Evaluation{GetParam()}.run([](const Evaluation& job, int rank) {
-    Report report{{"accuracy", "", job.hits(rank), kSamples}};
-    if (rank == 0) report.insert(report.begin(), {"loss", "", 181.5, kSamples});
+  const auto trace = EvaluationOfRanks{GetParam()}.run([](const EvaluationOfRanks& job, int rank) {
+    Report report{{"accuracy", "", job.hits(rank), kEvaluated}};
+    if (rank == 0) report.insert(report.begin(), {"loss", "", 181.5, kEvaluated});
     return report;
   });
   expect_only(trace, "local-hits-global-count", all_ranks(GetParam()), 5);
@@ -126,39 +129,44 @@ TEST_P(Metrics, OfLocalHitsBesideAReducedOneOfRankZeroAreNamed) {
 // Of two ranks a node, say: each pair has its own sums over more than a rank's samples.
 TEST(MetricsOfPartOfTheRanks, AreNoLocalHits) {
   for (const int world_size : {3, 4, 8})
-    expect_nothing(Evaluation{world_size}.run([](const Evaluation& job, int rank) -> Report {
-      return {{"accuracy", "", job.hits(rank / 2), job.own(rank) + 1}};
-    }));
+    expect_nothing(
+        EvaluationOfRanks{world_size}.run([](const EvaluationOfRanks& job, int rank) -> Report {
+          return {{"accuracy", "", job.hits(rank / 2), job.own(rank) + 1}};
+        }));
 }
 
 TEST_P(Metrics, EqualToTheLastBitsAreReduced) {
-  expect_nothing(Evaluation{GetParam()}.run([](const Evaluation& job, int rank) -> Report {
-    return {{"loss", "", job.all_hits() * (1 + 1e-9 * rank), kSamples}};
-  }));
+  expect_nothing(
+      EvaluationOfRanks{GetParam()}.run([](const EvaluationOfRanks& job, int rank) -> Report {
+        return {{"loss", "", job.all_hits() * (1 + 1e-9 * rank), kEvaluated}};
+      }));
 }
 
 TEST_P(Metrics, OfSamplesThatWereNotRecordedAreNotKnown) {
-  auto trace = Evaluation{GetParam()}.run([](const Evaluation& job, int rank) -> Report {
-    return {{"accuracy", "", job.hits(rank), job.own(rank)}};
-  });
+  auto trace =
+      EvaluationOfRanks{GetParam()}.run([](const EvaluationOfRanks& job, int rank) -> Report {
+        return {{"accuracy", "", job.hits(rank), job.own(rank)}};
+      });
   for (const auto& [step, samples] : each<trace::Samples>(trace)) samples.ids = {};
   for (const auto* slug : {"rank-zero-metric", "local-hits-global-count"})
     EXPECT_EQ(state(trace, slug), State::not_triggered) << slug;
 }
 
 TEST_P(Metrics, NeedPassesAndEveryRank) {
-  auto trace = Evaluation{GetParam()}.run(reduced);
+  auto trace = EvaluationOfRanks{GetParam()}.run(reduced);
   for (const std::string slug : {"rank-zero-metric", "local-hits-global-count"}) {
     EXPECT_EQ(state(without<trace::Metric>(trace), slug), State::not_triggered);
     EXPECT_EQ(state(without<trace::PassEnd>(trace), slug), State::not_triggered);
   }
-  const auto on_rank_zero = Evaluation{GetParam()}.run(
-      [](const Evaluation& job, int rank) { return rank == 0 ? reduced(job, rank) : Report{}; });
+  const auto on_rank_zero =
+      EvaluationOfRanks{GetParam()}.run([](const EvaluationOfRanks& job, int rank) {
+        return rank == 0 ? reduced(job, rank) : Report{};
+      });
   EXPECT_EQ(state(on_rank_zero, "local-hits-global-count"), State::not_triggered);
 }
 
 TEST(MetricsOfOneRank, AreEverybodys) {
-  const auto trace = Evaluation{1}.run(reduced);
+  const auto trace = EvaluationOfRanks{1}.run(reduced);
   EXPECT_EQ(state(trace, "rank-zero-metric"), State::not_applicable);
   EXPECT_EQ(state(trace, "local-hits-global-count"), State::not_applicable);
 }

@@ -5,13 +5,12 @@
 
 #include "expect.h"
 #include "job.h"
+#include "tensors.h"
 
 namespace lockstep::contract {
 namespace {
 
 using diagnose::State;
-using Tensors = std::vector<Values>;
-
 constexpr double kRate = 0.1;
 
 // What the owner of a tensor makes of it by its gradient.

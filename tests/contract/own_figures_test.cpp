@@ -13,7 +13,7 @@ namespace {
 using diagnose::Severity;
 using diagnose::State;
 
-const char* const kSlug = "evaluation-not-reduced";
+const char* const kNotReduced = "evaluation-not-reduced";
 
 class OwnFigures : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, OwnFigures, kTwoAndThree, testing::PrintToStringParamName());
@@ -76,14 +76,16 @@ Events own_figures(int rank) {
 
 TEST_P(OwnFigures, OfOtherSamplesOnEachRankAreNamed) {
   const auto trace = ended_by(GetParam(), own_forwards);
-  expect_only(trace, kSlug, all_ranks(GetParam()), updates_of(trace.ranks[0]), Severity::advice);
+  expect_only(trace, kNotReduced, all_ranks(GetParam()), updates_of(trace.ranks[0]),
+              Severity::advice);
   const auto evidence = diagnose::diagnose(trace).findings[0].evidence;
   EXPECT_NE(evidence.find("rank 0: 60 samples; rank 1: 61 samples"), std::string::npos) << evidence;
 }
 
 TEST_P(OwnFigures, ThatDifferAreNamed) {
   const auto trace = ended_by(GetParam(), own_figures);
-  expect_only(trace, kSlug, all_ranks(GetParam()), updates_of(trace.ranks[0]), Severity::advice);
+  expect_only(trace, kNotReduced, all_ranks(GetParam()), updates_of(trace.ranks[0]),
+              Severity::advice);
   const auto evidence = diagnose::diagnose(trace).findings[0].evidence;
   EXPECT_NE(evidence.find("rank 0: 0.2 of 50; rank 1: 0.22 of 50"), std::string::npos) << evidence;
 }
@@ -92,13 +94,14 @@ TEST_P(OwnFigures, AreNamedBesideOneThatIsReduced) {
   const auto trace = ended_by(GetParam(), [](int rank) {
     return Events{all_reduce(), figure(7, 100), figure(10 + rank, 50)};
   });
-  expect_only(trace, kSlug, all_ranks(GetParam()), updates_of(trace.ranks[0]), Severity::advice);
+  expect_only(trace, kNotReduced, all_ranks(GetParam()), updates_of(trace.ranks[0]),
+              Severity::advice);
 }
 
 TEST_P(OwnFigures, AfterEachPassAreNamedWithTheFirst) {
   const auto trace = passes_ended_by(GetParam(), own_forwards, false);
   const auto first = each<trace::PassEnd>(const_cast<trace::Trace&>(trace)).front().first;
-  expect_only(trace, kSlug, all_ranks(GetParam()), first, Severity::advice);
+  expect_only(trace, kNotReduced, all_ranks(GetParam()), first, Severity::advice);
 }
 
 TEST_P(OwnFigures, MayBeJoinedAtTheEnd) {
@@ -114,7 +117,7 @@ TEST_P(OwnFigures, ThatACollectiveJoinsAreRight) {
         events.emplace_back(call(1'000, "0", op, -1, 3));
         return events;
       });
-      EXPECT_EQ(state(trace, kSlug), State::clean) << op;
+      EXPECT_EQ(state(trace, kNotReduced), State::clean) << op;
     }
   }
 }
@@ -154,7 +157,8 @@ TEST_P(OwnFigures, AreNamedDespiteABarrierAndTheEnginesOwnCalls) {
     events.emplace_back(call(1'002, "0", "barrier", -1, 0));
     return events;
   });
-  expect_only(trace, kSlug, all_ranks(GetParam()), updates_of(trace.ranks[0]), Severity::advice);
+  expect_only(trace, kNotReduced, all_ranks(GetParam()), updates_of(trace.ranks[0]),
+              Severity::advice);
 }
 
 TEST_P(OwnFigures, InsideOfAPassAreATeachersOrAPolicys) {
@@ -177,7 +181,7 @@ TEST_P(OwnFigures, OfRanksThatTrainModelsOfTheirOwnAreLeftAlone) {
   for (auto& rank : trace.ranks)
     for (const auto& event : own_forwards(rank.participant.rank))
       record(rank, updates_of(rank), event);
-  EXPECT_EQ(state(trace, kSlug), State::not_triggered);
+  EXPECT_EQ(state(trace, kNotReduced), State::not_triggered);
 }
 
 }  // namespace

@@ -15,20 +15,20 @@ namespace {
 using diagnose::Severity;
 using diagnose::State;
 
-constexpr int kSteps = 8;
-constexpr std::int64_t kBatch = 16, kSamples = kSteps * kBatch;
+constexpr int kFedSteps = 8;
+constexpr std::int64_t kFedBatch = 16, kFedSamples = kFedSteps * kFedBatch;
 
 class FedRows : public testing::TestWithParam<int> {
  protected:
   // A job whose rank `rank` is given sample `sample(rank, n)` as its n-th.
   trace::Trace fed(const std::function<std::int64_t(std::int64_t rank, std::int64_t n)>& sample,
-                   int steps = kSteps) const {
+                   int steps = kFedSteps) const {
     auto trace = without<trace::PassBegin>(Job(GetParam()).run());
     for (auto& rank : trace.ranks)
       for (int step = 0; step < steps; ++step) {
         Ids rows;
-        for (std::int64_t i = 0; i < kBatch; ++i)
-          rows.push_back(sample(rank.participant.rank, step * kBatch + i));
+        for (std::int64_t i = 0; i < kFedBatch; ++i)
+          rows.push_back(sample(rank.participant.rank, step * kFedBatch + i));
         record(rank, step, trace::Rows{rows});
       }
     return trace;
@@ -37,7 +37,7 @@ class FedRows : public testing::TestWithParam<int> {
 INSTANTIATE_TEST_SUITE_P(Ranks, FedRows, kTwoAndThree, testing::PrintToStringParamName());
 
 std::int64_t own_share(std::int64_t rank, std::int64_t n) {
-  return rank * kSamples + n;
+  return rank * kFedSamples + n;
 }
 
 TEST_P(FedRows, OfSharesAreRight) {
@@ -47,7 +47,7 @@ TEST_P(FedRows, OfSharesAreRight) {
 
 TEST_P(FedRows, OfAnotherShareInTheNextPassAreRight) {
   expect_nothing(fed([](std::int64_t rank, std::int64_t n) {
-    return own_share((rank + n / (kSamples / 2)) % GetParam(), n % (kSamples / 2));
+    return own_share((rank + n / (kFedSamples / 2)) % GetParam(), n % (kFedSamples / 2));
   }));
 }
 
@@ -59,21 +59,21 @@ TEST_P(FedRows, ThatAllRanksAreGivenAreNamed) {
 
 TEST_P(FedRows, OfAllDataInAnOrderOfEachRanksOwnAreNamed) {
   expect_only(fed([](std::int64_t rank, std::int64_t n) {
-                return (n * (2 * rank + 3) + 5 * rank) % (2 * kSamples);
+                return (n * (2 * rank + 3) + 5 * rank) % (2 * kFedSamples);
               }),
               "shares-of-data-overlap", all_ranks(GetParam()), 0, Severity::advice);
 }
 
 TEST_P(FedRows, ThatOverlapFromThePassOnThatARankBeginsAnewAreNamed) {
   const auto late = [](std::int64_t rank, std::int64_t n) {
-    return n < kSamples ? own_share(rank, n) : own_share(0, n % kSamples);
+    return n < kFedSamples ? own_share(rank, n) : own_share(0, n % kFedSamples);
   };
-  expect_only(fed(late, 2 * kSteps), "shares-of-data-overlap", all_ranks(GetParam()), kSteps);
+  expect_only(fed(late, 2 * kFedSteps), "shares-of-data-overlap", all_ranks(GetParam()), kFedSteps);
 }
 
 TEST_P(FedRows, OfAFewThatPadASharesEndAreRight) {
   expect_nothing(fed([](std::int64_t rank, std::int64_t n) {
-    return n < kSamples - 4 ? own_share(rank, n) : own_share(0, n - kSamples + 4);
+    return n < kFedSamples - 4 ? own_share(rank, n) : own_share(0, n - kFedSamples + 4);
   }));
 }
 
@@ -81,12 +81,12 @@ TEST_P(FedRows, OfAFewThatPadASharesEndAreRight) {
 TEST_P(FedRows, DrawnByChanceAreRight) {
   std::mt19937_64 dice;
   expect_nothing(fed([&](std::int64_t, std::int64_t) {
-    return static_cast<std::int64_t>(dice() % (2 * kSamples));
+    return static_cast<std::int64_t>(dice() % (2 * kFedSamples));
   }));
 }
 
 TEST_P(FedRows, OfOneBatchAgainAndAgainAreRight) {
-  expect_nothing(fed([](std::int64_t, std::int64_t n) { return n % kBatch; }));
+  expect_nothing(fed([](std::int64_t, std::int64_t n) { return n % kFedBatch; }));
 }
 
 TEST_P(FedRows, OfRanksThatTrainOnTheirOwnAreNotJudged) {

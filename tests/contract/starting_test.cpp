@@ -65,17 +65,17 @@ TEST_P(Starting, WithAFindingDoesNotHideADeath) {
 
 // Rank 0 begins to join `late` ticks after the others, who give up after ten.
 trace::Trace unreached(int world_size, const std::vector<int>& failed, int late = 0) {
-  constexpr std::int64_t kTick = 1'000'000;
+  constexpr std::int64_t kMillisecond = 1'000'000;
   auto trace = empty_trace(world_size);
   for (int rank = 0; rank < world_size; ++rank) {
     auto& of_rank = trace.ranks[static_cast<std::size_t>(rank)];
     const bool fails = std::find(failed.begin(), failed.end(), rank) != failed.end();
     record(of_rank, -1, trace::Group{"join", "0", {}});
-    of_rank.events.back().time_ns = kTick * (rank == 0 ? late : 0);
+    of_rank.events.back().time_ns = kMillisecond * (rank == 0 ? late : 0);
     record(of_rank, -1,
            rank == 0 ? StoreCall{"serve", "172.17.0.1", 29500, ETIMEDOUT}
                      : StoreCall{"connect", "10.0.0.7", 29500, fails ? ETIMEDOUT : 0});
-    of_rank.events.back().time_ns = kTick * (rank == 0 ? late + 11 : fails ? 10 : 1);
+    of_rank.events.back().time_ns = kMillisecond * (rank == 0 ? late + 11 : fails ? 10 : 1);
   }
   return trace;
 }

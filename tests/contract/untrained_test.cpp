@@ -11,7 +11,7 @@ namespace {
 using diagnose::Severity;
 using diagnose::State;
 
-const char* const kSlug = "parameters-not-updated";
+const char* const kNotUpdated = "parameters-not-updated";
 
 class Untrained : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, Untrained, kOneToThree, testing::PrintToStringParamName());
@@ -31,43 +31,43 @@ trace::Trace job(int ranks, bool moves) {
 
 TEST_P(Untrained, ABiasThatNoOptimizerHoldsIsNamed) {
   const auto trace = job(GetParam(), false);
-  expect_only(trace, kSlug, all_ranks(GetParam()), 0, Severity::advice);
+  expect_only(trace, kNotUpdated, all_ranks(GetParam()), 0, Severity::advice);
   EXPECT_NE(evidence(trace).find("(\"bias0\") gets a gradient in each of 4"), std::string::npos)
       << evidence(trace);
-  EXPECT_EQ(state(job(GetParam(), true), kSlug), State::clean);
+  EXPECT_EQ(state(job(GetParam(), true), kNotUpdated), State::clean);
 }
 
 TEST_P(Untrained, WithoutAGradientIsRight) {
   auto trace = job(GetParam(), false);
   for (auto [step, gradients] : each<trace::LocalGradients>(trace))
     if (step == 2) gradients.values[1] = summarize(Values(3));
-  EXPECT_EQ(state(trace, kSlug), State::clean);
+  EXPECT_EQ(state(trace, kNotUpdated), State::clean);
 }
 
 TEST_P(Untrained, AtARateOfZeroIsRight) {
   auto trace = job(GetParam(), false);
   for (auto [step, update] : each<trace::Update>(trace)) update.lr = {0.1, 0};
-  EXPECT_EQ(state(trace, kSlug), State::not_triggered);
+  EXPECT_EQ(state(trace, kNotUpdated), State::not_triggered);
 }
 
 // A warm-up begins with it, and then the bias should move.
 TEST_P(Untrained, AtARateThatIsZeroAtFirstIsNamed) {
   auto trace = job(GetParam(), false);
   for (auto [step, update] : each<trace::Update>(trace)) update.lr = {step == 0 ? 0 : 0.1};
-  EXPECT_EQ(state(trace, kSlug), State::found);
+  EXPECT_EQ(state(trace, kNotUpdated), State::found);
 }
 
 TEST_P(Untrained, OfSixteenBitsIsRight) {
   auto trace = job(GetParam(), false);
   for (auto [step, model] : each<trace::Model>(trace)) model.dtypes[1] = "bfloat16";
-  EXPECT_EQ(state(trace, kSlug), State::clean);
+  EXPECT_EQ(state(trace, kNotUpdated), State::clean);
 }
 
 TEST_P(Untrained, WhereNothingMovesIsRight) {
   auto trace = job(GetParam(), false);
   for (auto [step, parameters] : each<trace::Parameters>(trace))
     parameters.values = summarize(draw_values(8, -1, 0));
-  EXPECT_EQ(state(trace, kSlug), State::clean);
+  EXPECT_EQ(state(trace, kNotUpdated), State::clean);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 
 // `data` is six floats r + 1, six int32 7, six floats 0. The call starts something with them.
-struct Case {
+struct MismatchCase {
   std::string name;
   int world_size;
   std::function<WorkPtr(c10d::Backend&, int rank, const Tensors& data)> call;
@@ -31,7 +31,7 @@ WorkPtr all_to_all_of(c10d::Backend& backend, at::Tensor output, at::Tensor inpu
   return backend.alltoall_base(output, input, output_splits, input_splits, {});
 }
 
-std::vector<Case> whole_tensor_cases() {
+std::vector<MismatchCase> whole_tensor_cases() {
   return {
       {"OtherOperation",
        3,
@@ -154,7 +154,7 @@ std::vector<Case> whole_tensor_cases() {
   };
 }
 
-std::vector<Case> part_cases() {
+std::vector<MismatchCase> part_cases() {
   return {
       {"AllGatherOfASmallerInput",
        3,
@@ -253,7 +253,7 @@ std::vector<Case> part_cases() {
   };
 }
 
-class CheckedMismatch : public ::testing::TestWithParam<Case> {};
+class CheckedMismatch : public ::testing::TestWithParam<MismatchCase> {};
 
 TEST_P(CheckedMismatch, IsNamedOnEveryRankBeforeAnythingIsTouched) {
   const auto& param = GetParam();

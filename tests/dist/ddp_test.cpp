@@ -13,10 +13,6 @@ class Ddp : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, Ddp, ::testing::Values(2, 3, 4),
                          [](const auto& test) { return std::to_string(test.param); });
 
-Mlp make_mlp() {
-  return seeded(7, [] { return Mlp(4, 6, 3); });
-}
-
 TEST_P(Ddp, GradientsAreTheMeanOverRanks) {
   const int ranks = GetParam();
   const auto expected = mean_gradients(ranks, [](int rank) {

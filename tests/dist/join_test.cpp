@@ -20,10 +20,6 @@ class JoinRanks : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, JoinRanks, ::testing::Values(2, 3, 4),
                          [](const auto& test) { return std::to_string(test.param); });
 
-Mlp make_mlp() {
-  return seeded(7, [] { return Mlp(4, 6, 3); });
-}
-
 template <class Optimizer>
 Optimizer make_optimizer(std::vector<at::Tensor> parameters) {
   if constexpr (std::is_same_v<Optimizer, torch::optim::SGD>)

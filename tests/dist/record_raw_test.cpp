@@ -8,7 +8,7 @@
 namespace lockstep::test {
 namespace {
 
-trace::Collective all_reduce(std::int64_t sequence) {
+trace::Collective all_reduce_event(std::int64_t sequence) {
   return {.sequence = sequence,
           .group = "A",
           .op = "allreduce",
@@ -23,7 +23,7 @@ TEST(RecordRaw, ACollectiveStandsOnTheFlightBoardUntilItIsLeft) {
   const auto file = trace::trace_file(folder.path(), 0);
   record::Probes probes(writer);
   probes.tell(trace::Group{"joined", "A", {0, 1}});
-  const auto first = probes.enter(all_reduce(1)), second = probes.enter(all_reduce(2));
+  const auto first = probes.enter(all_reduce_event(1)), second = probes.enter(all_reduce_event(2));
   EXPECT_EQ(trace::read_flight_board(file).in_flight.size(), 2u);
   probes.leave(second, /*failed=*/true);
   ASSERT_EQ(trace::read_flight_board(file).in_flight.size(), 1u);
@@ -59,7 +59,7 @@ TEST(RecordRaw, StreamsAndMemoryAreWrittenAsTold) {
 
 TEST(RecordRaw, WithoutAWriterNothingHappens) {
   record::Probes probes(nullptr);
-  EXPECT_EQ(probes.enter(all_reduce(1)), 0u);
+  EXPECT_EQ(probes.enter(all_reduce_event(1)), 0u);
   probes.leave(0);
   probes.tell(trace::StreamUse{"write", 1, 2, 0});
 }

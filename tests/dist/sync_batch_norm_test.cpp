@@ -26,7 +26,7 @@ struct Seen {
   std::vector<at::Tensor> buffers;
 };
 
-struct Case {
+struct SyncCase {
   Sizes counts;           // samples of each rank
   std::int64_t dims = 4;  // of the input
   at::ScalarType dtype = at::kDouble;
@@ -52,7 +52,7 @@ struct Case {
 };
 
 template <class Layer>
-Seen train(Layer& layer, const Case& of, std::int64_t begin, std::int64_t count) {
+Seen train(Layer& layer, const SyncCase& of, std::int64_t begin, std::int64_t count) {
   layer->to(of.dtype);
   if (of.options.affine()) {
     const torch::NoGradGuard no_grad;
@@ -75,7 +75,7 @@ Seen train(Layer& layer, const Case& of, std::int64_t begin, std::int64_t count)
   return seen;
 }
 
-Seen train_in_one_process(const Case& of) {
+Seen train_in_one_process(const SyncCase& of) {
   if (of.dims <= 3) {
     torch::nn::BatchNorm1d layer(of.options);
     return train(layer, of, 0, of.samples());
@@ -88,7 +88,7 @@ Seen train_in_one_process(const Case& of) {
   return train(layer, of, 0, of.samples());
 }
 
-std::vector<Seen> train_on_ranks(const Case& of) {
+std::vector<Seen> train_on_ranks(const SyncCase& of) {
   std::vector<Seen> seen(of.counts.size());
   run_thread_ranks(of.ranks(), [&](ProcessGroupPtr group) {
     const auto rank = static_cast<std::size_t>(group->getRank());
@@ -107,7 +107,7 @@ double apart(const at::Tensor& a, const at::Tensor& b) {
   return (x - y).abs().max().item<double>() / scale;
 }
 
-void expect_equal(const Case& of, double bound) {
+void expect_equal(const SyncCase& of, double bound) {
   const auto whole = train_in_one_process(of);
   const auto ranks = train_on_ranks(of);
   std::vector<at::Tensor> weight_gradients, bias_gradients;
@@ -177,7 +177,7 @@ TEST(SyncBatchNormData, FarFromZeroIsAsGoodAsOneBatch) {
 }
 
 TEST(SyncBatchNormData, InHalfPrecisionHasFloatStatistics) {
-  Case of{.counts = {5, 3}};
+  SyncCase of{.counts = {5, 3}};
   const auto whole = train_in_one_process(of);
   run_thread_ranks(2, [&](ProcessGroupPtr group) {
     const auto rank = group->getRank();
@@ -214,7 +214,7 @@ TEST(SyncBatchNormEval, UsesRunningStatisticsAndTalksToNobody) {
 
 TEST(SyncBatchNormAlone, IsBatchNormBitForBit) {
   const auto compare = [](const ProcessGroupPtr& group) {
-    Case of{.counts = {7}, .dtype = at::kFloat};
+    SyncCase of{.counts = {7}, .dtype = at::kFloat};
     SyncBatchNorm layer(of.options, group);
     const auto ours = train(layer, of, 0, 7), theirs = train_in_one_process(of);
     for (int step = 0; step < of.steps; ++step) {

@@ -9,8 +9,6 @@
 namespace lockstep::mutants {
 namespace {
 
-const std::vector<Engine> kWithout{Engine::by_hand, Engine::sharded};
-
 std::function<void(Program&)> setting(std::function<void(Settings&)> set) {
   return [set](Program& program) { set(program.settings); };
 }

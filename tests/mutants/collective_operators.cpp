@@ -68,8 +68,6 @@ void after_update(Parts& parts, std::function<void()> act) {
   };
 }
 
-const std::vector<Engine> kWithout{Engine::by_hand, Engine::sharded};
-
 }  // namespace
 
 std::vector<Operator> collective_operators() {

@@ -6,8 +6,6 @@
 namespace lockstep::mutants {
 namespace {
 
-const std::vector<Engine> kWithout{Engine::by_hand, Engine::sharded};
-
 void scale_gradients(Parts& parts, double factor) {
   for (auto& parameter : parts.parameters) parameter.mutable_grad() *= factor;
 }

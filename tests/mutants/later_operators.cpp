@@ -10,8 +10,6 @@
 namespace lockstep::mutants {
 namespace {
 
-const std::vector<Engine> kWithout{Engine::by_hand, Engine::sharded};
-
 // What rank 1 does to its gradients before they are reduced.
 std::function<void(Parts&)> before_reduction_on_rank_1(std::function<void(at::Tensor&)> change) {
   return [change](Parts& parts) {

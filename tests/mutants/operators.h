@@ -12,6 +12,11 @@
 
 namespace lockstep::mutants {
 
+// Engines that an operator fits, where not all three.
+inline const std::vector<Engine> kWithout{Engine::by_hand,
+                                          Engine::sharded};  // DistributedDataParallel
+inline const std::vector<Engine> kReplicated{Engine::ddp, Engine::by_hand};
+
 // What the oracle's checks that fail make of a change.
 struct Fault {
   // The pitfall, or the generic finding, that the change is where it makes the program wrong; "" of a change that

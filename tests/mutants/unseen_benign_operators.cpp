@@ -7,9 +7,6 @@
 namespace lockstep::mutants {
 namespace {
 
-const std::vector<Engine> kWithout{Engine::by_hand, Engine::sharded};
-const std::vector<Engine> kReplicated{Engine::ddp, Engine::by_hand};
-
 // From hand to hand: rank 0 adds up what the others send, and sends them the mean.
 void average_by_messages(Parts& parts, at::Tensor& gradient) {
   Tensors mine{gradient};

@@ -11,7 +11,6 @@
 namespace lockstep::mutants {
 namespace {
 
-const std::vector<Engine> kWithout{Engine::by_hand, Engine::sharded};
 const std::vector<Engine> kOneBatchAnUpdate{Engine::ddp, Engine::sharded};
 
 DistributedSampler sampler_of(const Parts& parts, int world_size, int rank) {

@@ -6,8 +6,6 @@
 namespace lockstep::mutants {
 namespace {
 
-const std::vector<Engine> kWithout{Engine::by_hand, Engine::sharded};
-const std::vector<Engine> kReplicated{Engine::ddp, Engine::by_hand};
 const std::vector<Engine> kUnclipped{Engine::ddp, Engine::sharded};  // a clip may hide a scale
 
 void average(Parts& parts, at::Tensor& gradient) {

@@ -4,8 +4,6 @@
 namespace lockstep::mutants {
 namespace {
 
-const std::vector<Engine> kReplicated{Engine::ddp, Engine::by_hand};
-
 // On rank 1, around its update.
 std::function<void(Parts&)> on_rank_1(
     std::function<void(Parts&, const std::function<void()>&)> act) {
@@ -15,7 +13,7 @@ std::function<void(Parts&)> on_rank_1(
   };
 }
 
-constexpr std::int64_t kWhen = 2;
+constexpr std::int64_t kMovedAt = 2;
 
 // A sharded optimizer has other groups on each rank, whose options nobody compares.
 const Fault kOptimizerDiffers{"optimizer-differs", {{Engine::sharded, "update-differs"}}};
@@ -50,18 +48,18 @@ std::vector<Operator> update_operators() {
                       {"update-left-out-on-one-rank",
                        {"update-differs"},
                        on_rank_1([](Parts& parts, const auto& update) {
-                         if (parts.step != kWhen) update();
+                         if (parts.step != kMovedAt) update();
                        })},
                       {"update-twice-on-one-rank",
                        {"update-differs"},
                        on_rank_1([](Parts& parts, const auto& update) {
                          update();
-                         if (parts.step == kWhen) update();
+                         if (parts.step == kMovedAt) update();
                        })},
                       {"momentum-lost-on-one-rank",
                        {"update-differs"},
                        on_rank_1([](Parts& parts, const auto& update) {
-                         if (parts.step == kWhen) parts.optimizer->state().clear();
+                         if (parts.step == kMovedAt) parts.optimizer->state().clear();
                          update();
                        }),
                        {},
@@ -72,7 +70,7 @@ std::vector<Operator> update_operators() {
                          const auto before = parts.parameters.front().detach().clone();
                          update();
                          torch::NoGradGuard no_grad;
-                         if (parts.step == kWhen) parts.parameters.front().copy_(before);
+                         if (parts.step == kMovedAt) parts.parameters.front().copy_(before);
                        }),
                        {},
                        kReplicated},
@@ -83,7 +81,8 @@ std::vector<Operator> update_operators() {
                          parts.share = [&parts, share = parts.share] {
                            share();
                            torch::NoGradGuard no_grad;
-                           if (parts.step == kWhen) parts.parameters.back().reshape(-1)[3] += 0.25;
+                           if (parts.step == kMovedAt)
+                             parts.parameters.back().reshape(-1)[3] += 0.25;
                          };
                        }},
                       {"rounded-on-one-rank",

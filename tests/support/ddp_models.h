@@ -57,6 +57,10 @@ struct TwoHeadsImpl : torch::nn::Module {
 };
 TORCH_MODULE(TwoHeads);
 
+inline Mlp make_mlp() {
+  return seeded(7, [] { return Mlp(4, 6, 3); });
+}
+
 // A rank's inputs for a step: [8, features], of its own.
 inline torch::Tensor inputs_of(int rank, int step = 0, std::int64_t features = 4) {
   return seeded(static_cast<std::uint64_t>(1000 + 100 * step + rank), [&] {

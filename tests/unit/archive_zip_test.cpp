@@ -32,7 +32,7 @@ std::string contents(const ZipReader& reader, const std::string& name) {
   return bytes;
 }
 
-std::string refusal_of(const std::string& bytes) {
+std::string zip_refusal(const std::string& bytes) {
   return refusal([&] {
     const TextSource source(bytes);
     const ZipReader reader(source);
@@ -92,23 +92,23 @@ TEST(Zip, SixtyFourBitFields) {
   EXPECT_EQ(contents(reader, "a"), content);
 
   const auto locator = end64 + kEnd64Size;
-  EXPECT_THAT(refusal_of(with(file.bytes(), locator + 8, end64 + 1, 8)), HasSubstr("64-bit end"));
-  EXPECT_THAT(refusal_of(with(file.bytes(), locator + 8, ~std::uint64_t{0}, 8)),
+  EXPECT_THAT(zip_refusal(with(file.bytes(), locator + 8, end64 + 1, 8)), HasSubstr("64-bit end"));
+  EXPECT_THAT(zip_refusal(with(file.bytes(), locator + 8, ~std::uint64_t{0}, 8)),
               HasSubstr("64-bit end"));
-  EXPECT_THAT(refusal_of(with(file.bytes(), end64 + 32, ~std::uint64_t{0}, 8)),
+  EXPECT_THAT(zip_refusal(with(file.bytes(), end64 + 32, ~std::uint64_t{0}, 8)),
               HasSubstr("cannot hold"));
-  EXPECT_THAT(refusal_of(with(file.bytes(), end64 + 48, ~std::uint64_t{0}, 8)),
+  EXPECT_THAT(zip_refusal(with(file.bytes(), end64 + 48, ~std::uint64_t{0}, 8)),
               HasSubstr("reaches beyond"));
-  EXPECT_THAT(refusal_of(with(file.bytes(), directory + 46 + 1 + 5 + 2, 8, 2)),
+  EXPECT_THAT(zip_refusal(with(file.bytes(), directory + 46 + 1 + 5 + 2, 8, 2)),
               AllOf(HasSubstr("64-bit field"), HasSubstr("missing")));
 }
 
 TEST(Zip, ReadsOneWithACommentAndSaysWhatIsNone) {
   auto bytes = zip_of({{"a", "hello"}});
-  EXPECT_EQ(refusal_of(with(bytes, bytes.size() - 2, 3, 2) + "PK\5"), "");
-  EXPECT_THAT(refusal_of(""), HasSubstr("no zip archive"));
-  EXPECT_THAT(refusal_of("hello"), AllOf(HasSubstr("no zip archive"), HasSubstr("5 bytes")));
-  EXPECT_THAT(refusal_of(bytes.substr(0, bytes.size() - 1)), HasSubstr("was cut"));
+  EXPECT_EQ(zip_refusal(with(bytes, bytes.size() - 2, 3, 2) + "PK\5"), "");
+  EXPECT_THAT(zip_refusal(""), HasSubstr("no zip archive"));
+  EXPECT_THAT(zip_refusal("hello"), AllOf(HasSubstr("no zip archive"), HasSubstr("5 bytes")));
+  EXPECT_THAT(zip_refusal(bytes.substr(0, bytes.size() - 1)), HasSubstr("was cut"));
 }
 
 TEST(Zip, RefusesWhatIsNotAsItSays) {
@@ -116,24 +116,24 @@ TEST(Zip, RefusesWhatIsNotAsItSays) {
   const auto directory = bytes.find("PK\1\2");
   const auto second = bytes.find("PK\1\2", directory + 4);
   ASSERT_NE(second, std::string::npos);
-  EXPECT_THAT(refusal_of(with(bytes, bytes.find("hello"), 'j', 1)),
+  EXPECT_THAT(zip_refusal(with(bytes, bytes.find("hello"), 'j', 1)),
               AllOf(HasSubstr("\"a\""), HasSubstr("checksum")));
-  EXPECT_THAT(refusal_of(with(bytes, directory + 10, 8, 2)), HasSubstr("compressed"));
-  EXPECT_THAT(refusal_of(with(bytes, directory + 8, 1, 2)), HasSubstr("encrypted"));
-  EXPECT_THAT(refusal_of(with(bytes, directory + 24, 6, 4)), HasSubstr("of two sizes"));
+  EXPECT_THAT(zip_refusal(with(bytes, directory + 10, 8, 2)), HasSubstr("compressed"));
+  EXPECT_THAT(zip_refusal(with(bytes, directory + 8, 1, 2)), HasSubstr("encrypted"));
+  EXPECT_THAT(zip_refusal(with(bytes, directory + 24, 6, 4)), HasSubstr("of two sizes"));
   auto large = with(with(bytes, directory + 20, 0x10000000, 4), directory + 24, 0x10000000, 4);
-  EXPECT_THAT(refusal_of(large), HasSubstr("reaches beyond"));
-  EXPECT_THAT(refusal_of(with(bytes, directory + 42, 1, 4)), HasSubstr("expected the record"));
-  EXPECT_THAT(refusal_of(with(bytes, second + 46, 'a', 1)), HasSubstr("expected the record"));
-  EXPECT_THAT(refusal_of(with(bytes, second + 28, 2, 2)), HasSubstr("offset"));
+  EXPECT_THAT(zip_refusal(large), HasSubstr("reaches beyond"));
+  EXPECT_THAT(zip_refusal(with(bytes, directory + 42, 1, 4)), HasSubstr("expected the record"));
+  EXPECT_THAT(zip_refusal(with(bytes, second + 46, 'a', 1)), HasSubstr("expected the record"));
+  EXPECT_THAT(zip_refusal(with(bytes, second + 28, 2, 2)), HasSubstr("offset"));
   // Both entries on one record.
   auto twice = with(with(bytes, second + 42, 0, 4), second + 46, 'a', 1);
   twice = with(twice, second + 16, zip::number(bytes, directory + 16, 4), 4);
-  EXPECT_THAT(refusal_of(twice), HasSubstr("overlap"));
+  EXPECT_THAT(zip_refusal(twice), HasSubstr("overlap"));
   auto longer = with(with(bytes, directory + 20, 20, 4), directory + 24, 20, 4);
-  EXPECT_THAT(refusal_of(longer), HasSubstr("overlap"));
+  EXPECT_THAT(zip_refusal(longer), HasSubstr("overlap"));
   const auto same = zip_of({{"a", "hello"}, {"a", "world"}});
-  EXPECT_THAT(refusal_of(same), HasSubstr("second record named \"a\""));
+  EXPECT_THAT(zip_refusal(same), HasSubstr("second record named \"a\""));
 }
 
 TEST(Archive, SaysWhatAFileIsInstead) {

@@ -1,8 +1,6 @@
-add_lockstep_test(record_sketch_test TORCH SOURCES record_sketch_test.cpp
-  DEPENDS lockstep::record LABEL unit)
-add_lockstep_test(record_lines_test TORCH SOURCES record_lines_test.cpp
+add_lockstep_test(record_test TORCH SOURCES record_lines_test.cpp record_sketch_test.cpp
   DEPENDS lockstep::record lockstep::train nlohmann_json::nlohmann_json LABEL unit)
-target_compile_definitions(record_lines_test PRIVATE LOCKSTEP_COMMON="${PROJECT_SOURCE_DIR}/common")
+target_compile_definitions(record_test PRIVATE LOCKSTEP_COMMON="${PROJECT_SOURCE_DIR}/common")
 add_lockstep_test(record_virtuals_test SOURCES record_virtuals_test.cpp
   DEPENDS lockstep::base LABEL unit)
 target_compile_definitions(record_virtuals_test PRIVATE

@@ -11,15 +11,13 @@
 #include <string>
 #include <vector>
 
+#include "cpus.h"
+
 namespace lockstep {
 namespace {
 
 using ::testing::ElementsAre;
 using Modules = std::vector<std::shared_ptr<torch::nn::Module>>;
-
-std::vector<c10::Device> cpus(std::size_t count) {
-  return std::vector<c10::Device>(count, c10::Device(c10::kCPU));
-}
 
 // Small whole numbers, so that every sum and product is exact.
 torch::Tensor whole_numbers(at::IntArrayRef sizes) {

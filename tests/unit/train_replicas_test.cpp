@@ -9,15 +9,13 @@
 #include <set>
 #include <thread>
 
+#include "cpus.h"
+
 namespace lockstep {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-std::vector<c10::Device> cpus(std::size_t count) {
-  return std::vector<c10::Device>(count, c10::Device(c10::kCPU));
-}
 
 std::vector<std::int64_t> sizes(const std::vector<at::Tensor>& parts) {
   std::vector<std::int64_t> result;

@@ -41,7 +41,7 @@ TEST(DistributedSampler, PaddedUnionCoversEverything) {
   for (int world = 1; world <= 16; ++world)
     for (const std::int64_t n : {1, 2, 7, 16, 17, 100})
       for (const bool shuffle : {true, false}) {
-        SCOPED_TRACE(testing::Message() << "W " << world << " N " << n << " shuffle " << shuffle);
+        SCOPED_TRACE(::testing::Message() << "W " << world << " N " << n << " shuffle " << shuffle);
         const auto seen =
             times_seen({.dataset_size = n, .num_replicas = world, .shuffle = shuffle}, 2);
         EXPECT_EQ(static_cast<std::int64_t>(seen.size()), n);

@@ -16,18 +16,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kSuffix = ".lockstep-saving";
+constexpr std::string_view kTemporarySuffix = ".lockstep-saving";
 constexpr int kMostLinks = 40;  // Linux's own limit
 // A tenth of a second together.
 constexpr int kLockAttempts = 50;
 constexpr auto kLockPause = std::chrono::milliseconds(2);
 
 fs::path temporary_of(const fs::path& path) {
-  return path.parent_path() / ("." + path.filename().string() + std::string(kSuffix));
+  return path.parent_path() / ("." + path.filename().string() + std::string(kTemporarySuffix));
 }
 
 bool is_temporary(const std::string& name) {
-  return name.starts_with('.') && name.ends_with(kSuffix);
+  return name.starts_with('.') && name.ends_with(kTemporarySuffix);
 }
 
 [[noreturn]] void fail(const fs::path& path, const std::string& call) {

@@ -12,7 +12,7 @@ namespace lockstep {
 namespace {
 
 // One line of a terminal, so that rewriting it leaves nothing behind.
-constexpr std::size_t kColumns = 79;
+constexpr std::size_t kLineLength = 79;
 
 std::string text_of(double seconds) {
   const bool minutes = seconds > 90;
@@ -51,7 +51,7 @@ void Countdown::next() {
               items_.at(begun_ - 1).name + (left ? text_of(*left) : "");
   clear();
   if (output_.rewrites)
-    *output_.out << text.substr(0, kColumns);
+    *output_.out << text.substr(0, kLineLength);
   else
     *output_.out << text << "\n";
   *output_.out << std::flush;

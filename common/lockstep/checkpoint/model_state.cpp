@@ -58,7 +58,7 @@ std::string hint(const IncompatibleKeys& keys) {
   return "";
 }
 
-std::string text_of(const IncompatibleKeys& keys) {
+std::string describe(const IncompatibleKeys& keys) {
   return "the state_dict does not fit the model." + listed("missing in it", keys.missing) +
          listed("not in the model", keys.unexpected) + listed("of another shape", keys.mismatched) +
          hint(keys);
@@ -96,7 +96,7 @@ IncompatibleKeys load_state_dict(torch::nn::Module& model, const Value& state,
   }
   for (const auto& [key, value] : saved)
     if (!known.contains(key)) keys.unexpected.push_back(key.text());
-  if (options.strict && !keys.empty()) throw Error(text_of(keys));
+  if (options.strict && !keys.empty()) throw Error(describe(keys));
   const torch::NoGradGuard no_grad;
   for (auto& [to, from] : copies) to.copy_(from);
   return keys;

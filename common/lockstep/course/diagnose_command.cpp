@@ -138,13 +138,13 @@ void note_failures(const trace::Trace& trace) {
              "): " + std::strerror(static_cast<int>(at.event->error)));
 }
 
-struct Options {
+struct DiagnoseOptions {
   std::vector<std::filesystem::path> folders;
   bool as_json = false, pictures = false, export_trace = false;
   std::optional<std::string> prefix;
 };
 
-int diagnose_folders(const Options& options) {
+int diagnose_folders(const DiagnoseOptions& options) {
   std::vector<trace::Trace> attempts;
   std::vector<std::int64_t> first_attempts;  // of each folder, by number
   std::set<std::filesystem::path> seen;
@@ -191,7 +191,7 @@ int diagnose_folders(const Options& options) {
 }  // namespace
 
 void add_diagnose_command(CLI::App& app, int& exit_code) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DiagnoseOptions>();
   auto* command =
       app.add_subcommand("diagnose",
                          "Name the pitfall from a folder of traces, or from those of a job's "

@@ -133,7 +133,7 @@ int check(const Exercise& exercise) {
 
 // What is wrong with an exercise, which is to fail as it is handed out and to pass with the lesson's own variant; "" where
 // nothing is.
-std::string verdict_on(const Exercise& exercise) {
+std::string exercise_verdict(const Exercise& exercise) {
   const auto shipped = check(exercise, handed_out(exercise), {});
   if (!shipped.compiler.empty()) return "cannot be built as it is handed out:\n" + shipped.compiler;
   if (shipped.wrong.empty()) return "passes as it is handed out\n";
@@ -160,7 +160,7 @@ int author_check(const std::vector<std::string>& wanted) {
     countdown.next();
     std::string verdict;
     try {
-      verdict = verdict_on(exercise);
+      verdict = exercise_verdict(exercise);
     } catch (const UnavailableError& error) {
       countdown.clear();
       std::cout << exercise.lesson.name << " " << exercise.pitfall.slug

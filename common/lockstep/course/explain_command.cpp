@@ -132,7 +132,7 @@ void explain_symptom(const std::vector<std::string>& asked) {
     std::cout << wrapped("- " + others[i].title, "  ");
 }
 
-struct Options {
+struct ExplainOptions {
   std::string slug;
   std::vector<std::string> symptom;
   bool python = false;
@@ -140,7 +140,7 @@ struct Options {
   std::string code;
 };
 
-void explain(const Pitfall& pitfall, const Options& options) {
+void explain(const Pitfall& pitfall, const ExplainOptions& options) {
   if (options.code == "broken") {
     std::cout << code_of(pitfall).broken;
   } else if (options.code == "right") {
@@ -157,7 +157,7 @@ void explain(const Pitfall& pitfall, const Options& options) {
 
 void add_explain_command(CLI::App& app, int& exit_code,
                          const std::function<std::string(const std::string&)>& generic) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ExplainOptions>();
   auto* command = app.add_subcommand("explain", "What a pitfall is; without a name, all pitfalls");
   auto* slug =
       command->add_option("slug", options->slug, "As ./lockstep diagnose and --variant call it");

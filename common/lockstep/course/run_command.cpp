@@ -221,7 +221,7 @@ void refuse_pitfall(const std::vector<LessonEntry>& lessons, const std::string& 
                        pitfall.lesson.substr(0, 2) + " --variant " + wanted);
 }
 
-struct Options {
+struct RunOptions {
   std::string lesson = "all";
   std::filesystem::path reports = standard_reports();
 };
@@ -229,7 +229,7 @@ struct Options {
 }  // namespace
 
 void add_run_command(CLI::App& app, int& exit_code) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<RunOptions>();
   auto* command =
       app.add_subcommand("run", "Run a lesson, or all of them; further options go to the lesson");
   command->set_help_flag("");  // `run LESSON --help` is the lesson's

@@ -16,7 +16,7 @@
 namespace lockstep::course {
 namespace {
 
-std::string figure(const nlohmann::json& value) {
+std::string five_digits(const nlohmann::json& value) {
   if (!value.is_number()) return "none";
   char text[32];
   std::snprintf(text, sizeof text, "%.5g", value.get<double>());
@@ -44,10 +44,10 @@ void say_ranks(const nlohmann::json& variant) {
     std::string by_epoch;
     const auto& of_rank = losses[rank];
     for (std::size_t e = of_rank.size() - std::min(of_rank.size(), kMost); e < of_rank.size(); ++e)
-      by_epoch += cell(figure(of_rank[e]), 10);
+      by_epoch += cell(five_digits(of_rank[e]), 10);
     const bool has_accuracy = rank < accuracy.size() && !accuracy[rank].empty();
     std::cout << "    " << cell(std::to_string(rank), 8) << cell(by_epoch, 10 * kMost)
-              << (has_accuracy ? figure(accuracy[rank].back()) : "") << "\n";
+              << (has_accuracy ? five_digits(accuracy[rank].back()) : "") << "\n";
   }
 }
 
@@ -62,10 +62,10 @@ void say_variant(const nlohmann::json& variant) {
   if (outcome != "completed") std::cout << wrapped("It ended otherwise: " + outcome, "    ");
   std::set<std::string> said;  // several pitfalls may have one oracle
   for (const auto& oracle : variant.at("oracles")) {
-    const auto tolerance = figure(oracle.at("tolerance"));
-    auto line = "expected " + figure(oracle.at("expected")) +
+    const auto tolerance = five_digits(oracle.at("tolerance"));
+    auto line = "expected " + five_digits(oracle.at("expected")) +
                 (tolerance == "0" ? "" : " within " + tolerance) + ", observed " +
-                figure(oracle.at("observed")) + ": " + oracle.at("metric").get<std::string>();
+                five_digits(oracle.at("observed")) + ": " + oracle.at("metric").get<std::string>();
     if (said.insert(line).second) std::cout << wrapped(line, "    ");
   }
   if (variant.at("findings").empty()) std::cout << "    found: nothing\n";

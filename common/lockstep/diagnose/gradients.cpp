@@ -46,6 +46,12 @@ double norm(const Vector& vector) {
   return std::sqrt(std::inner_product(vector.begin(), vector.end(), vector.begin(), 0.0));
 }
 
+double norm_of(const std::vector<trace::Summary>& values) {
+  double square = 0;
+  for (const auto& value : values) square += value.norm * value.norm;
+  return std::sqrt(square);
+}
+
 double distance(const Vector& a, const Vector& b) {
   if (a.size() != b.size()) return 1;
   const double scale = std::max(norm(a), norm(b));

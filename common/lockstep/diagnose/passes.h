@@ -61,6 +61,10 @@ std::vector<RankPass> passes_of(const trace::ParticipantTrace& rank, const std::
 // rank began and ended. Of a set_epoch inside a pass of another phase nothing is kept.
 const std::vector<Pass>& finished_passes(const Run& run, const std::string& phase);
 
+// Why passes tell nothing, for not_triggered().
+inline constexpr const char* kNoTrainPass = "no train pass that every rank began and finished";
+inline constexpr const char* kNoSize = "the size of the data set was not recorded";
+
 // How often which ids were drawn.
 struct Draws : DrawCounts {
   std::vector<std::int64_t> distinct;  // ascending

@@ -21,13 +21,13 @@ std::vector<Signature> calls_within(const trace::ParticipantTrace& rank, const s
 }
 
 // The batches of a rank's train passes; the last may not have ended.
-struct Batches {
+struct BatchesOfPasses {
   std::vector<std::int64_t> drawn;
   bool in_a_pass = false;
 };
 
-Batches batches_of(const trace::ParticipantTrace& rank) {
-  Batches batches;
+BatchesOfPasses batches_of_passes(const trace::ParticipantTrace& rank) {
+  BatchesOfPasses batches;
   for (std::size_t i = rank.last_attempt; i < rank.events.size(); ++i) {
     const auto& event = rank.events[i];
     if (const auto* begin = event.as<trace::PassBegin>(); begin && begin->phase == "train") {
@@ -45,8 +45,8 @@ Batches batches_of(const trace::ParticipantTrace& rank) {
 // As far as all ranks have recorded it, each drew as many batches in each pass; one that is in a pass may have
 // more to come. Where some drew fewer, they may have shadowed the others' updates (join).
 bool drew_equally_many_batches(const Run& run) {
-  std::vector<Batches> of_ranks;
-  for (const auto* rank : run.ranks) of_ranks.push_back(batches_of(*rank));
+  std::vector<BatchesOfPasses> of_ranks;
+  for (const auto* rank : run.ranks) of_ranks.push_back(batches_of_passes(*rank));
   std::size_t passes = of_ranks.front().drawn.size();
   for (const auto& rank : of_ranks) passes = std::min(passes, rank.drawn.size());
   if (passes == 0) return false;

@@ -9,38 +9,38 @@ namespace lockstep::gpu {
 namespace {
 
 // As cuda.h has them; they are the driver's binary interface and do not change.
-using Result = int;
-using Device = int;
+using CudaResult = int;
+using CudaDevice = int;
 using Uuid = std::array<unsigned char, 16>;
-constexpr Result kSuccess = 0;
-constexpr Result kNoDevice = 100;
+constexpr CudaResult kCudaSuccess = 0;
+constexpr CudaResult kNoDevice = 100;
 constexpr int kComputeCapabilityMajor = 75;
 constexpr int kComputeCapabilityMinor = 76;
 
-struct Functions {
-  Result (*init)(unsigned flags);
-  Result (*driver_version)(int* version);
-  Result (*count)(int* count);
-  Result (*get)(Device* device, int ordinal);
-  Result (*name)(char* name, int size, Device device);
-  Result (*uuid)(Uuid* uuid, Device device);
-  Result (*memory)(std::size_t* bytes, Device device);
-  Result (*attribute)(int* value, int attribute, Device device);
+struct Cuda {
+  CudaResult (*init)(unsigned flags);
+  CudaResult (*driver_version)(int* version);
+  CudaResult (*count)(int* count);
+  CudaResult (*get)(CudaDevice* device, int ordinal);
+  CudaResult (*name)(char* name, int size, CudaDevice device);
+  CudaResult (*uuid)(Uuid* uuid, CudaDevice device);
+  CudaResult (*memory)(std::size_t* bytes, CudaDevice device);
+  CudaResult (*attribute)(int* value, int attribute, CudaDevice device);
 
   bool complete() const {
     return init && driver_version && count && get && name && uuid && memory && attribute;
   }
 };
 
-Functions functions_of(const SharedLibrary& cuda) {
-  return {cuda.find<Result(unsigned)>("cuInit"),
-          cuda.find<Result(int*)>("cuDriverGetVersion"),
-          cuda.find<Result(int*)>("cuDeviceGetCount"),
-          cuda.find<Result(Device*, int)>("cuDeviceGet"),
-          cuda.find<Result(char*, int, Device)>("cuDeviceGetName"),
-          cuda.find<Result(Uuid*, Device)>("cuDeviceGetUuid_v2"),
-          cuda.find<Result(std::size_t*, Device)>("cuDeviceTotalMem_v2"),
-          cuda.find<Result(int*, int, Device)>("cuDeviceGetAttribute")};
+Cuda cuda_of(const SharedLibrary& cuda) {
+  return {cuda.find<CudaResult(unsigned)>("cuInit"),
+          cuda.find<CudaResult(int*)>("cuDriverGetVersion"),
+          cuda.find<CudaResult(int*)>("cuDeviceGetCount"),
+          cuda.find<CudaResult(CudaDevice*, int)>("cuDeviceGet"),
+          cuda.find<CudaResult(char*, int, CudaDevice)>("cuDeviceGetName"),
+          cuda.find<CudaResult(Uuid*, CudaDevice)>("cuDeviceGetUuid_v2"),
+          cuda.find<CudaResult(std::size_t*, CudaDevice)>("cuDeviceTotalMem_v2"),
+          cuda.find<CudaResult(int*, int, CudaDevice)>("cuDeviceGetAttribute")};
 }
 
 std::string text_of(const Uuid& uuid) {
@@ -54,16 +54,16 @@ std::string text_of(const Uuid& uuid) {
   return text;
 }
 
-Gpu describe(const Functions& cuda, int ordinal) {
+Gpu describe(const Cuda& cuda, int ordinal) {
   Gpu gpu;
-  Device device = 0;
+  CudaDevice device = 0;
   std::array<char, 256> name{};
   Uuid uuid{};
   std::size_t bytes = 0;
-  if (cuda.get(&device, ordinal) != kSuccess) return gpu;
-  if (cuda.name(name.data(), name.size(), device) == kSuccess) gpu.name = name.data();
-  if (cuda.uuid(&uuid, device) == kSuccess) gpu.uuid = text_of(uuid);
-  if (cuda.memory(&bytes, device) == kSuccess) gpu.bytes = bytes;
+  if (cuda.get(&device, ordinal) != kCudaSuccess) return gpu;
+  if (cuda.name(name.data(), name.size(), device) == kCudaSuccess) gpu.name = name.data();
+  if (cuda.uuid(&uuid, device) == kCudaSuccess) gpu.uuid = text_of(uuid);
+  if (cuda.memory(&bytes, device) == kCudaSuccess) gpu.bytes = bytes;
   cuda.attribute(&gpu.major, kComputeCapabilityMajor, device);
   cuda.attribute(&gpu.minor, kComputeCapabilityMinor, device);
   return gpu;
@@ -78,15 +78,15 @@ Driver ask_driver() {
     driver.missing = library.why_not();
     return driver;
   }
-  const auto cuda = functions_of(library);
+  const auto cuda = cuda_of(library);
   if (!cuda.complete()) {
     driver.missing = "libcuda.so.1 is too old or no driver: it lacks functions that CUDA 11.4 has";
     return driver;
   }
   cuda.driver_version(&driver.cuda_version);
-  const Result started = cuda.init(0);
+  const CudaResult started = cuda.init(0);
   if (started == kNoDevice) return driver;
-  if (started != kSuccess) {
+  if (started != kCudaSuccess) {
     driver.missing = "libcuda.so.1 is there, and cuInit ends with error " +
                      std::to_string(started) + " of CUresult (cuda.h says what that is)";
     return driver;

@@ -8,10 +8,10 @@ namespace lockstep::gpu {
 namespace {
 
 // As nvml.h has them.
-using Result = int;
-using Device = void*;
-constexpr Result kSuccess = 0;
-constexpr Result kInsufficientSize = 7;
+using NvmlResult = int;
+using NvmlDevice = void*;
+constexpr NvmlResult kNvmlSuccess = 0;
+constexpr NvmlResult kInsufficientSize = 7;
 constexpr unsigned long long kNotAvailable = std::numeric_limits<unsigned long long>::max();
 
 struct Memory {
@@ -23,33 +23,33 @@ struct ProcessInfo {
   unsigned gpu_instance, compute_instance;
 };
 
-struct Functions {
-  Result (*init)();
-  Result (*shutdown)();
-  Result (*count)(unsigned* count);
-  Result (*get)(unsigned index, Device* device);
-  Result (*uuid)(Device device, char* uuid, unsigned size);
-  Result (*memory)(Device device, Memory* memory);
-  Result (*processes)(Device device, unsigned* count, ProcessInfo* infos);
+struct Nvml {
+  NvmlResult (*init)();
+  NvmlResult (*shutdown)();
+  NvmlResult (*count)(unsigned* count);
+  NvmlResult (*get)(unsigned index, NvmlDevice* device);
+  NvmlResult (*uuid)(NvmlDevice device, char* uuid, unsigned size);
+  NvmlResult (*memory)(NvmlDevice device, Memory* memory);
+  NvmlResult (*processes)(NvmlDevice device, unsigned* count, ProcessInfo* infos);
 
   bool complete() const { return init && shutdown && count && get && uuid && memory && processes; }
 };
 
-Functions functions_of(const SharedLibrary& nvml) {
-  return {nvml.find<Result()>("nvmlInit_v2"),
-          nvml.find<Result()>("nvmlShutdown"),
-          nvml.find<Result(unsigned*)>("nvmlDeviceGetCount_v2"),
-          nvml.find<Result(unsigned, Device*)>("nvmlDeviceGetHandleByIndex_v2"),
-          nvml.find<Result(Device, char*, unsigned)>("nvmlDeviceGetUUID"),
-          nvml.find<Result(Device, Memory*)>("nvmlDeviceGetMemoryInfo"),
-          nvml.find<Result(Device, unsigned*, ProcessInfo*)>(
+Nvml nvml_of(const SharedLibrary& nvml) {
+  return {nvml.find<NvmlResult()>("nvmlInit_v2"),
+          nvml.find<NvmlResult()>("nvmlShutdown"),
+          nvml.find<NvmlResult(unsigned*)>("nvmlDeviceGetCount_v2"),
+          nvml.find<NvmlResult(unsigned, NvmlDevice*)>("nvmlDeviceGetHandleByIndex_v2"),
+          nvml.find<NvmlResult(NvmlDevice, char*, unsigned)>("nvmlDeviceGetUUID"),
+          nvml.find<NvmlResult(NvmlDevice, Memory*)>("nvmlDeviceGetMemoryInfo"),
+          nvml.find<NvmlResult(NvmlDevice, unsigned*, ProcessInfo*)>(
               "nvmlDeviceGetComputeRunningProcesses_v3")};
 }
 
-std::vector<GpuProcess> processes_on(const Functions& nvml, Device device) {
+std::vector<GpuProcess> processes_on(const Nvml& nvml, NvmlDevice device) {
   std::vector<ProcessInfo> infos;
   unsigned count = 16;
-  Result result = kInsufficientSize;
+  NvmlResult result = kInsufficientSize;
   // Where there is no room for all, `count` says how many there are; more may come meanwhile.
   for (int tries = 0; tries < 4 && result == kInsufficientSize; ++tries) {
     infos.resize(count + 16);
@@ -57,7 +57,7 @@ std::vector<GpuProcess> processes_on(const Functions& nvml, Device device) {
     result = nvml.processes(device, &count, infos.data());
   }
   std::vector<GpuProcess> processes;
-  if (result != kSuccess) return processes;
+  if (result != kNvmlSuccess) return processes;
   for (unsigned i = 0; i < count; ++i) {
     GpuProcess process{.pid = static_cast<int>(infos[i].pid), .bytes = {}};
     if (infos[i].used_memory != kNotAvailable) process.bytes = infos[i].used_memory;
@@ -66,14 +66,14 @@ std::vector<GpuProcess> processes_on(const Functions& nvml, Device device) {
   return processes;
 }
 
-Usage usage_of(const Functions& nvml, unsigned index) {
+Usage usage_of(const Nvml& nvml, unsigned index) {
   Usage usage;
-  Device device = nullptr;
+  NvmlDevice device = nullptr;
   std::array<char, 96> uuid{};
   Memory memory{};
-  if (nvml.get(index, &device) != kSuccess) return usage;
-  if (nvml.uuid(device, uuid.data(), uuid.size()) == kSuccess) usage.uuid = uuid.data();
-  if (nvml.memory(device, &memory) == kSuccess) {
+  if (nvml.get(index, &device) != kNvmlSuccess) return usage;
+  if (nvml.uuid(device, uuid.data(), uuid.size()) == kNvmlSuccess) usage.uuid = uuid.data();
+  if (nvml.memory(device, &memory) == kNvmlSuccess) {
     usage.used_bytes = memory.used;
     usage.total_bytes = memory.total;
   }
@@ -85,8 +85,8 @@ Usage usage_of(const Functions& nvml, unsigned index) {
 
 std::optional<std::vector<Usage>> ask_usage() {
   const SharedLibrary library("libnvidia-ml.so.1");
-  const auto nvml = functions_of(library);
-  if (!nvml.complete() || nvml.init() != kSuccess) return std::nullopt;
+  const auto nvml = nvml_of(library);
+  if (!nvml.complete() || nvml.init() != kNvmlSuccess) return std::nullopt;
   unsigned count = 0;
   nvml.count(&count);
   std::vector<Usage> all;

@@ -69,7 +69,7 @@ void check_range(const char* name, int value, int low, int high) {
                      std::to_string(high));
 }
 
-std::optional<Placement> read(const Names& names) {
+std::optional<Placement> placement_in(const Names& names) {
   const auto rank = environment_int(names.rank);
   if (!rank) return std::nullopt;
   const auto world_size = environment_int(names.world_size);
@@ -99,7 +99,7 @@ std::optional<Placement> read(const Names& names) {
 
 std::optional<Placement> placement_from_environment() {
   for (const Names& names : {kTorchrun, kSlurm, kOpenMpi})
-    if (const auto place = read(names)) return place;
+    if (const auto place = placement_in(names)) return place;
   // Several processes that each took themselves for the only one would train apart and write the same files.
   if (environment_int(kTorchrun.world_size).value_or(1) != 1)
     throw UsageError(

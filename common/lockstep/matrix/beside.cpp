@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kSchemaVersion = 1;
+constexpr int kBesideVersion = 1;
 constexpr const char* kOurs = "lockstep";  // its column of our own detectors
 
 Cell cell_of(const std::string& name) {
@@ -19,12 +19,12 @@ Cell cell_of(const std::string& name) {
   throw Error("\"" + name + "\" is no cell of a matrix");
 }
 
-Beside parse(const json& text) {
+Beside parse_beside(const json& text) {
   if (!text.is_object() || !text.contains("schema_version"))
     throw Error("it has no schema_version");
-  if (const int version = text.at("schema_version"); version != kSchemaVersion)
+  if (const int version = text.at("schema_version"); version != kBesideVersion)
     throw Error("schema_version is " + std::to_string(version) + ", and must be " +
-                std::to_string(kSchemaVersion));
+                std::to_string(kBesideVersion));
   Beside beside;
   beside.source = "PyTorch " + text.at("torch").get<std::string>() + ", " +
                   text.at("backend").get<std::string>() + ", " +
@@ -77,7 +77,7 @@ void count_pitfall(Comparison::Total& total, const std::optional<Said>& said) {
 
 Beside read_beside(const std::filesystem::path& file) {
   try {
-    return parse(json::parse(read_file(file)));
+    return parse_beside(json::parse(read_file(file)));
   } catch (const std::exception& error) {
     throw Error(file.string() + ": " + error.what() +
                 ". tests/side_by_side/side_by_side.py --out FILE makes such a file");

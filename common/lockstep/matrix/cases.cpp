@@ -11,13 +11,13 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr int kSchemaVersion = 1;
+constexpr int kTruthVersion = 1;
 constexpr const char* kFile = "truth.json";
 
-Truth parse(const json& text) {
-  if (const int version = text.at("schema_version"); version != kSchemaVersion)
+Truth parse_truth(const json& text) {
+  if (const int version = text.at("schema_version"); version != kTruthVersion)
     throw Error("schema_version is " + std::to_string(version) + ", and must be " +
-                std::to_string(kSchemaVersion));
+                std::to_string(kTruthVersion));
   Truth truth;
   truth.name = text.at("name");
   truth.family = text.at("family");
@@ -30,7 +30,7 @@ Truth parse(const json& text) {
 
 Truth read_truth(const fs::path& file) {
   try {
-    return parse(json::parse(read_file(file)));
+    return parse_truth(json::parse(read_file(file)));
   } catch (const std::exception& error) {
     throw Error(file.string() + ": " + error.what());
   }
@@ -40,7 +40,7 @@ Truth read_truth(const fs::path& file) {
 
 void write_truth(const fs::path& folder, const Truth& truth) {
   const auto or_null = [](bool there, const json& value) { return there ? value : json(nullptr); };
-  const json text = {{"schema_version", kSchemaVersion},
+  const json text = {{"schema_version", kTruthVersion},
                      {"name", truth.name},
                      {"family", truth.family},
                      {"pitfall", or_null(!truth.pitfall.empty(), truth.pitfall)},

@@ -13,7 +13,7 @@ namespace {
 
 const std::string kAlso = "Also said as: ";
 
-std::set<std::string> words_of(const std::string& text) {
+std::set<std::string> telling_words_of(const std::string& text) {
   static const std::set<std::string> kSayNothing = {
       "a",  "after", "an",  "and", "are", "at",  "be",   "but",  "do",  "for", "from",
       "i",  "in",    "is",  "it",  "its", "me",  "my",   "no",   "not", "of",  "on",
@@ -48,15 +48,15 @@ bool are_alike(const std::string& one, const std::string& other) {
   return a == b || (shared >= kLongEnough && a.compare(0, shared, b, 0, shared) == 0);
 }
 
-bool has(const std::set<std::string>& words, const std::string& word) {
+bool has_word(const std::set<std::string>& words, const std::string& word) {
   return std::any_of(words.begin(), words.end(),
                      [&](const auto& each) { return are_alike(each, word); });
 }
 
 double weight_of(const Symptom& symptom, const std::string& word) {
-  if (has(words_of(symptom.title), word)) return 3;
-  if (has(words_of(symptom.also), word)) return 2;
-  return has(words_of(symptom.text), word) ? 1 : 0;
+  if (has_word(telling_words_of(symptom.title), word)) return 3;
+  if (has_word(telling_words_of(symptom.also), word)) return 2;
+  return has_word(telling_words_of(symptom.text), word) ? 1 : 0;
 }
 
 }  // namespace
@@ -73,13 +73,14 @@ std::vector<Symptom> all_symptoms(const std::filesystem::path& source) {
     else if (!symptoms.empty() && !(line.empty() && symptoms.back().text.empty()))
       symptoms.back().text += line + "\n";
   }
-  if (symptoms.empty()) throw Error(file.string() + " has no symptom: no line begins with \"## \"");
+  if (symptoms.empty())
+    throw Error(file.string() + " has_word no symptom: no line begins with \"## \"");
   return symptoms;
 }
 
 std::vector<Symptom> matching(const std::vector<Symptom>& symptoms, const std::string& words) {
   std::vector<double> scores(symptoms.size());
-  for (const auto& word : words_of(words)) {
+  for (const auto& word : telling_words_of(words)) {
     std::vector<double> weights;
     for (const auto& symptom : symptoms) weights.push_back(weight_of(symptom, word));
     const auto having = weights.size() - std::count(weights.begin(), weights.end(), 0);

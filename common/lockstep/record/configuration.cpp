@@ -21,11 +21,11 @@ void add(trace::Configuration& configuration, std::string key, std::string value
 }
 
 // 0.1, not IValue's 0.10000000000000001.
-std::string text_of(const c10::IValue& value) {
+std::string value_text(const c10::IValue& value) {
   std::ostringstream text;
   if (value.isTuple()) {
     for (const auto& element : value.toTupleRef().elements())
-      text << (text.str().empty() ? "(" : ", ") << text_of(element);
+      text << (text.str().empty() ? "(" : ", ") << value_text(element);
     text << ")";
   } else if (value.isDouble()) {
     std::array<char, 32> digits{};
@@ -56,7 +56,7 @@ torch::serialize::InputArchive archive_of(const torch::optim::OptimizerOptions& 
 }
 
 // A program's own module may print what is different on every rank.
-std::string text_of_module(const torch::nn::Module& module) {
+std::string module_text(const torch::nn::Module& module) {
   const auto type = c10::demangle(typeid(module).name());
   if (!type.starts_with("torch::nn::") && !type.starts_with("lockstep::")) return type;
   std::ostringstream text;
@@ -69,7 +69,7 @@ std::string text_of_module(const torch::nn::Module& module) {
 trace::Configuration configuration_of(const torch::nn::Module& module) {
   trace::Configuration configuration{.of = "model", .keys = {}, .values = {}};
   for (const auto& item : module.named_modules("", /*include_self=*/false))
-    add(configuration, item.key(), text_of_module(*item.value()));
+    add(configuration, item.key(), module_text(*item.value()));
   return configuration;
 }
 
@@ -107,7 +107,7 @@ trace::Configuration configuration_of(const torch::optim::Optimizer& optimizer,
       for (const auto& key : archive.keys()) {
         c10::IValue value;
         if (key != "lr" && archive.try_read(key, value))
-          add(configuration, of + key, text_of(value));
+          add(configuration, of + key, value_text(value));
       }
     } catch (const c10::Error&) {  // options of a program's own need not serialize
     }

@@ -13,14 +13,14 @@ namespace {
 
 constexpr std::size_t kMostPairs = 4;  // told of in a message
 
-std::string name_of(at::ScalarType dtype) {
+std::string dtype_name(at::ScalarType dtype) {
   return std::string(c10::getDtypeNames(dtype).first);
 }
 
 std::string shapes_of(c10::ArrayRef<at::Tensor> tensors) {
   std::string text;
   for (const auto& tensor : tensors) {
-    text += " " + name_of(tensor.scalar_type()) + " [";
+    text += " " + dtype_name(tensor.scalar_type()) + " [";
     for (std::size_t i = 0; i < tensor.sizes().size(); ++i)
       text += (i > 0 ? ", " : "") + std::to_string(tensor.sizes()[i]);
     text += "]";
@@ -158,7 +158,7 @@ std::optional<Mismatch> different_parts(const std::vector<Fingerprint>& of_ranks
 }  // namespace
 
 std::string describe(const Part& part) {
-  return std::to_string(part.numel) + " x " + name_of(part.dtype);
+  return std::to_string(part.numel) + " x " + dtype_name(part.dtype);
 }
 
 Fingerprint fingerprint_of(const Call& call, const std::string& group, int world_size) {

@@ -17,7 +17,7 @@ json to_json(const OracleResult& oracle) {
 }
 
 template <class T>
-json list(const std::vector<T>& values) {
+json array_of(const std::vector<T>& values) {
   json items = json::array();
   for (const auto& value : values) items.push_back(to_json(value));
   return items;
@@ -33,7 +33,7 @@ json variant_json(const Variant& variant) {
                  {"outcome", to_string(variant.ending)},
                  {"reason", variant.reason},
                  {"stall", json::parse(stall_json(variant.stall))},
-                 {"oracles", list(variant.oracles)},
+                 {"oracles", array_of(variant.oracles)},
                  {"findings", json::parse(findings_json(variant.findings))},
                  {"losses", variant.losses},
                  {"accuracy", variant.accuracy},
@@ -57,8 +57,8 @@ json environment_json(const Environment& environment) {
           {"data", environment.data}};
 }
 
+// A trace's own text may hold any bytes; JSON holds UTF-8 only.
 std::string on_one_line(const json& value) {
-  // A rank's own text may hold any bytes; JSON holds UTF-8 only.
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 

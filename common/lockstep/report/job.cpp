@@ -86,7 +86,7 @@ json json_of(const diagnose::Diagnosis& diagnosis, const std::set<int>& missing)
 }
 
 // A trace's own text may hold any bytes; JSON holds UTF-8 only.
-std::string text_of(const json& value) {
+std::string indented(const json& value) {
   return value.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
@@ -100,7 +100,7 @@ std::set<int> missing_ranks(const trace::Trace& trace) {
 }
 
 std::string diagnosis_json(const diagnose::Diagnosis& diagnosis, const std::set<int>& missing) {
-  return text_of(json_of(diagnosis, missing));
+  return indented(json_of(diagnosis, missing));
 }
 
 std::string job_json(const trace::Trace& trace, const diagnose::Diagnosis& diagnosis,
@@ -120,7 +120,7 @@ std::string job_json(const trace::Trace& trace, const diagnose::Diagnosis& diagn
                                        {"symptom", page->second.section("Symptom")},
                                        {"why", page->second.section("Why")},
                                        {"fix", page->second.section("Fix")}};
-  return text_of(job);
+  return indented(job);
 }
 
 }  // namespace lockstep::report

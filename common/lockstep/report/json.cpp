@@ -45,14 +45,14 @@ json to_json(const Pictures::Pass& pass) {
 }
 
 template <class T>
-json list(const std::vector<T>& values) {
+json list_of(const std::vector<T>& values) {
   json items = json::array();
   for (const auto& value : values) items.push_back(to_json(value));
   return items;
 }
 
 // A trace's own text may hold any bytes; JSON holds UTF-8 only.
-std::string text_of(const json& value) {
+std::string dumped(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -66,21 +66,21 @@ std::string findings_json(const std::vector<diagnose::Finding>& findings) {
 
 std::string stall_json(const std::optional<Stall>& stall) {
   if (!stall) return "null";
-  return text_of({{"operation", stall->operation},
-                  {"sequence", stall->sequence},
-                  {"group", stall->group},
-                  {"step", stall->step},
-                  {"ranks", list(stall->ranks)}});
+  return dumped({{"operation", stall->operation},
+                 {"sequence", stall->sequence},
+                 {"group", stall->group},
+                 {"step", stall->step},
+                 {"ranks", list_of(stall->ranks)}});
 }
 
 std::string pictures_json(const Pictures& pictures) {
-  return text_of({{"divergence", list(pictures.divergence)},
-                  {"tolerance", pictures.tolerance},
-                  {"timeline",
-                   {{"calls", list(pictures.calls)},
-                    {"truncated", pictures.truncated},
-                    {"first_difference", to_json(pictures.first_difference)}}},
-                  {"owners", list(pictures.passes)}});
+  return dumped({{"divergence", list_of(pictures.divergence)},
+                 {"tolerance", pictures.tolerance},
+                 {"timeline",
+                  {{"calls", list_of(pictures.calls)},
+                   {"truncated", pictures.truncated},
+                   {"first_difference", to_json(pictures.first_difference)}}},
+                 {"owners", list_of(pictures.passes)}});
 }
 
 }  // namespace lockstep::report

@@ -11,7 +11,7 @@ namespace lockstep::diagnose {
 namespace {
 
 // What a process trained on, update by update: the samples that it drew before each, and the rates it took.
-struct Training {
+struct TrainingAlone {
   std::vector<std::vector<std::int64_t>> samples;
   std::vector<std::vector<double>> rates;
   std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> settings;
@@ -19,8 +19,8 @@ struct Training {
   std::vector<double> start;  // the norms of the parameters before the first update
 };
 
-Training training_of(const trace::ParticipantTrace& process) {
-  Training training;
+TrainingAlone training_of(const trace::ParticipantTrace& process) {
+  TrainingAlone training;
   std::vector<std::int64_t> drawn;
   for (const auto& event : process.events) {
     if (const auto* batch = event.as<trace::Samples>(); batch && batch->phase == "train")
@@ -46,7 +46,7 @@ bool equal_but_for_rounding(double a, double b) {
 }
 
 // As far as both have come. Without a loss or parameters, nobody knows whether they train one model.
-bool are_the_same(const Training& a, const Training& b) {
+bool are_the_same(const TrainingAlone& a, const TrainingAlone& b) {
   const auto updates = static_cast<std::ptrdiff_t>(std::min(a.samples.size(), b.samples.size()));
   if (updates == 0 || a.samples.front().empty()) return false;
   if (!std::equal(a.samples.begin(), a.samples.begin() + updates, b.samples.begin())) return false;

@@ -9,7 +9,7 @@ namespace lockstep::diagnose {
 namespace {
 
 // A train pass, as far as a checkpoint was saved from it, or as far as the rank got that resumed.
-struct Stretch {
+struct StretchOfPass {
   std::int64_t epoch = -1, step = -1;
   bool begun = false, ended = false;
   bool followed = false;  // by another train pass
@@ -17,8 +17,8 @@ struct Stretch {
 };
 
 // The last train pass begun in [0, end), with what was drawn of it until `end`.
-Stretch last_before(const trace::ParticipantTrace& rank, std::size_t end) {
-  Stretch stretch;
+StretchOfPass last_before(const trace::ParticipantTrace& rank, std::size_t end) {
+  StretchOfPass stretch;
   for (std::size_t i = 0; i < end; ++i) {
     const auto& event = rank.events[i];
     if (const auto* begin = event.as<trace::PassBegin>()) {
@@ -35,7 +35,7 @@ Stretch last_before(const trace::ParticipantTrace& rank, std::size_t end) {
 }
 
 // The first train pass begun behind `place`.
-Stretch first_behind(const trace::ParticipantTrace& rank, std::size_t place) {
+StretchOfPass first_behind(const trace::ParticipantTrace& rank, std::size_t place) {
   std::size_t begun = 0, end = rank.events.size();
   bool followed = false;
   for (std::size_t i = place; i < rank.events.size(); ++i) {
@@ -58,7 +58,7 @@ Stretch first_behind(const trace::ParticipantTrace& rank, std::size_t place) {
 
 // How every rank that saves went on, one time that all of them did.
 struct Continuation {
-  std::vector<Stretch> before, after;
+  std::vector<StretchOfPass> before, after;
 };
 
 std::vector<Continuation> continuations(const Run& run) {
@@ -82,7 +82,7 @@ std::vector<Continuation> continuations(const Run& run) {
 
 // The pass was over when the checkpoint was saved. A program that leaves a last, smaller batch out does not come to
 // the sampler's end: then these very samples, when the epoch was trained once more, were all of it.
-bool was_over(const Stretch& before, const Stretch& after) {
+bool was_over(const StretchOfPass& before, const StretchOfPass& after) {
   return before.ended || (after.followed && after.ids == before.ids);
 }
 
@@ -94,12 +94,12 @@ bool same_epoch(const Continuation& on, bool over) {
   return true;
 }
 
-bool begins_as_before(const Stretch& before, const Stretch& after) {
+bool begins_as_before(const StretchOfPass& before, const StretchOfPass& after) {
   const auto size = std::min(before.ids.size(), after.ids.size());
   return size > 0 && std::equal(before.ids.begin(), before.ids.begin() + size, after.ids.begin());
 }
 
-Draws draws_of(const std::vector<Stretch>& stretches) {
+Draws draws_of(const std::vector<StretchOfPass>& stretches) {
   std::vector<std::int64_t> ids;
   for (const auto& stretch : stretches)
     ids.insert(ids.end(), stretch.ids.begin(), stretch.ids.end());
@@ -114,7 +114,7 @@ bool draws_again(const std::vector<Draws>& ranks, const Draws& all) {
          (unequal(all) && all.again() >= static_cast<std::int64_t>(ranks.size()));
 }
 
-bool draws_again(const std::vector<Stretch>& stretches) {
+bool draws_again(const std::vector<StretchOfPass>& stretches) {
   std::vector<Draws> ranks;
   for (const auto& stretch : stretches) ranks.push_back(draws(stretch.ids));
   return draws_again(ranks, draws_of(stretches));

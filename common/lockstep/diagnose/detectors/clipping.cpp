@@ -27,12 +27,6 @@ struct ClipStep {
   std::vector<ClipOfRank> ranks;
 };
 
-double norm_of(const std::vector<trace::Summary>& values) {
-  double square = 0;
-  for (const auto& value : values) square += value.norm * value.norm;
-  return std::sqrt(square);
-}
-
 // A rank's last clip of each step. One of gradients that are not finite tells nothing.
 std::map<std::int64_t, ClipOfRank> clips_of(const trace::ParticipantTrace& rank) {
   std::map<std::int64_t, ClipOfRank> clips;

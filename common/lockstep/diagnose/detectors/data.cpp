@@ -11,9 +11,6 @@
 namespace lockstep::diagnose {
 namespace {
 
-const char* const kNoPass = "no train pass that every rank began and finished";
-const char* const kNoSize = "the size of the data set was not recorded";
-
 // Whether every train data set that was recorded is the whole one and has its positions for ids.
 // Asked of sizes whose list of ids costs little.
 bool ids_are_positions(const Run& run, std::int64_t size) {
@@ -81,7 +78,7 @@ Verdict file_order_differs(const Run& run) {
   const auto sets = train_sets(run);
   if (sets.empty()) return not_triggered("a rank recorded no train data set");
   const auto& passes = finished_passes(run, "train");
-  if (passes.empty()) return not_triggered(kNoPass);
+  if (passes.empty()) return not_triggered(kNoTrainPass);
   std::vector<std::uint64_t> orders;
   for (const auto* set : sets) {
     orders.push_back(set->ids_in_order);

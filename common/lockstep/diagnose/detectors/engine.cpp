@@ -96,12 +96,6 @@ std::map<std::int64_t, const std::vector<trace::Summary>*> values_by_step(
   return values;
 }
 
-double norm_of(const std::vector<trace::Summary>& values) {
-  double square = 0;
-  for (const auto& value : values) square += value.norm * value.norm;
-  return std::sqrt(square);
-}
-
 bool equal(const std::vector<trace::Summary>& a, const std::vector<trace::Summary>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [](const auto& x, const auto& y) { return x.hash == y.hash; });

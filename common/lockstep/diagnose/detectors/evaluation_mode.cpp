@@ -96,9 +96,9 @@ bool is_of(const Evaluation& evaluation, double drawn_by_all, int world_size) {
 }
 
 // The k-th evaluations of all ranks that had so many.
-using OfRanks = std::vector<std::pair<int, Evaluation>>;
-std::vector<OfRanks> evaluations_of(const Run& run) {
-  std::vector<OfRanks> all;
+using EvaluationsOfRanks = std::vector<std::pair<int, Evaluation>>;
+std::vector<EvaluationsOfRanks> evaluations_of(const Run& run) {
+  std::vector<EvaluationsOfRanks> all;
   for (std::size_t r = 0; r < run.ranks.size(); ++r) {
     const auto mine = EvaluationReader(*run.ranks[r]).read();
     if (all.size() < mine.size()) all.resize(mine.size());

@@ -119,7 +119,7 @@ class WindowReader {
 };
 
 // The passes of all ranks side by side, up to the first that some rank did not finish.
-std::vector<std::vector<PassWindows>> passes_of(const Run& run) {
+std::vector<std::vector<PassWindows>> windows_of_passes(const Run& run) {
   const bool completed = std::all_of(run.trace.ends.begin(), run.trace.ends.end(),
                                      [](const auto& end) { return end.how == "completed"; });
   std::vector<std::vector<PassWindows>> passes;
@@ -171,7 +171,7 @@ Finding finding_of(const PassWindows& pass, const std::vector<int>& ranks, Decla
 }
 
 Verdict last_accumulation_window_lost(const Run& run) {
-  const auto passes = passes_of(run);
+  const auto passes = windows_of_passes(run);
   if (passes.empty()) return not_triggered("no train pass that every rank began and finished");
 
   bool accumulates = false, one_batch_each = true;

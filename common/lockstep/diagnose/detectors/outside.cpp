@@ -10,7 +10,7 @@ namespace {
 
 // Of one holder, every rank's, by the update that they were recorded after (-1: before the first); where all ranks have
 // the same ones.
-using Steps = std::map<std::int64_t, std::vector<const trace::OutsideParameters*>>;
+using StepsOutside = std::map<std::int64_t, std::vector<const trace::OutsideParameters*>>;
 
 // A holder is the class of a module that training calls, or one of these; more in lockstep_torch/beside.py.
 const std::string kOptimizers = "optimizers", kFrozen = "frozen parameters",
@@ -34,8 +34,8 @@ struct Holder {
   }
 };
 
-std::map<std::string, Steps> by_holder(const Run& run) {
-  std::map<std::string, Steps> holders;
+std::map<std::string, StepsOutside> by_holder(const Run& run) {
+  std::map<std::string, StepsOutside> holders;
   for (std::size_t r = 0; r < run.ranks.size(); ++r)
     for (const auto& at : run.ranks[r]->latest<trace::OutsideParameters>())
       if (auto& there = holders[at.event->holder][at.step]; there.size() == r)
@@ -52,7 +52,7 @@ std::map<std::string, Steps> by_holder(const Run& run) {
 }
 
 // On some rank, between the first and the last record.
-bool move(const Steps& steps) {
+bool move(const StepsOutside& steps) {
   const auto& first = steps.begin()->second;
   const auto& last = steps.rbegin()->second;
   for (std::size_t r = 0; r < first.size(); ++r)
@@ -71,7 +71,8 @@ bool shares_out_a_model(const Run& run) {
 }
 
 // The first step from which on one of the holder's tensors differs by rank, in every step that was recorded.
-std::optional<Finding> apart_for_good(const Run& run, const Holder& holder, const Steps& steps) {
+std::optional<Finding> apart_for_good(const Run& run, const Holder& holder,
+                                      const StepsOutside& steps) {
   std::optional<Finding> finding;
   std::optional<std::int64_t> before;
   std::size_t recorded = 0;

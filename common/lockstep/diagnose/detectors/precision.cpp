@@ -25,13 +25,13 @@ struct StepEnd {
   std::string narrow;  // the 16-bit dtype of a reduction since the last step's end
 };
 
-struct Steps {
+struct ScaledSteps {
   std::vector<StepEnd> ends;  // of steps whose gradients were recorded
   bool unseen = false;        // others were reduced in 16 bits, and may have overflowed
 };
 
-Steps steps_of(const trace::ParticipantTrace& rank) {
-  Steps steps;
+ScaledSteps steps_of(const trace::ParticipantTrace& rank) {
+  ScaledSteps steps;
   StepEnd now;
   for (const auto& event : rank.events) {
     if (event.step < 0) continue;
@@ -127,7 +127,7 @@ std::vector<Detector> precision_detectors() {
                         "gradient-not-the-mean"},
        .detect = local_overflow_skip},
       // Rule: every rank's own gradient is finite, the reduced one is not, and it was reduced in 16
-      // bits. Not fooled by 16 bits that suffice, nor by a rank that overflows by itself. Steps in
+      // bits. Not fooled by 16 bits that suffice, nor by a rank that overflows by itself. ScaledSteps in
       // 16 bits whose gradients were not recorded make it not_triggered, unless a scaled step found
       // nothing in them.
       {.slug = "low-precision-reduction",

@@ -15,20 +15,20 @@ namespace {
 
 // So many samples in a row must share their numbers with other samples: a coin that is thrown for each
 // falls alike by chance.
-constexpr std::int64_t kEnough = 16;
+constexpr std::int64_t kEnoughInARow = 16;
 
-struct Batch {
+struct NumbersOfBatch {
   std::int64_t step;
   const trace::RandomNumbers* numbers;
 };
-using Batches = std::vector<Batch>;
+using Numbers = std::vector<NumbersOfBatch>;
 
 bool is_complete(const trace::RandomNumbers& batch) {
   return !batch.hashes.empty() && batch.hashes.size() == batch.ids.size();
 }
 
-Batches batches_of(const trace::ParticipantTrace& rank) {
-  Batches batches;
+Numbers numbers_of(const trace::ParticipantTrace& rank) {
+  Numbers batches;
   for (const auto& at : rank.all<trace::RandomNumbers>())
     if (is_complete(*at.event)) batches.push_back({at.step, at.event});
   return batches;
@@ -41,7 +41,7 @@ bool is_varied(const trace::RandomNumbers& batch) {
 
 // Samples that share their numbers with another one, place by place; nothing where any place differs.
 // A sample that comes twice has its numbers twice. A shorter batch is compared as far as it goes.
-std::int64_t shared_draws(const Batch& of_a, const Batch& of_b) {
+std::int64_t shared_draws(const NumbersOfBatch& of_a, const NumbersOfBatch& of_b) {
   const auto& a = *of_a.numbers;
   const auto& b = *of_b.numbers;
   std::int64_t others = 0;
@@ -57,7 +57,7 @@ struct Shared {
   std::int64_t samples = 0;
   std::int64_t step = -1;
 };
-Shared shared_in_a_row(const Batches& a, const Batches& b) {
+Shared shared_in_a_row(const Numbers& a, const Numbers& b) {
   Shared now, most;
   for (std::size_t k = 0; k < std::min(a.size(), b.size()); ++k) {
     const auto of_batch = shared_draws(a[k], b[k]);
@@ -71,12 +71,12 @@ Shared shared_in_a_row(const Batches& a, const Batches& b) {
 
 // The ranks that begin some batch with the numbers of another rank, as far as the shortest there goes: no
 // others need be compared, pair by pair.
-std::vector<std::size_t> may_share(const std::vector<Batches>& ranks) {
+std::vector<std::size_t> may_share(const std::vector<Numbers>& ranks) {
   std::size_t most = 0;
   for (const auto& batches : ranks) most = std::max(most, batches.size());
   std::set<std::size_t> sharing;
   for (std::size_t k = 0; k < most; ++k) {
-    auto length = static_cast<std::size_t>(kEnough);
+    auto length = static_cast<std::size_t>(kEnoughInARow);
     for (const auto& batches : ranks)
       if (k < batches.size()) length = std::min(length, batches[k].numbers->hashes.size());
     std::vector<std::pair<std::uint64_t, std::size_t>> begins;
@@ -93,20 +93,20 @@ std::vector<std::size_t> may_share(const std::vector<Batches>& ranks) {
 }
 
 // The same batches, pass by pass: workers begin a new round with each.
-std::vector<Batches> passes_of_batches(const trace::ParticipantTrace& rank) {
-  std::vector<Batches> passes(1);
+std::vector<Numbers> numbers_of_passes(const trace::ParticipantTrace& rank) {
+  std::vector<Numbers> passes(1);
   for (const auto& event : rank.events) {
     if (event.is<trace::PassBegin>()) passes.emplace_back();
     const auto* numbers = event.as<trace::RandomNumbers>();
     if (numbers != nullptr && is_complete(*numbers)) passes.back().push_back({event.step, numbers});
   }
-  std::erase_if(passes, [](const Batches& batches) { return batches.empty(); });
+  std::erase_if(passes, [](const Numbers& batches) { return batches.empty(); });
   return passes;
 }
 
 // How many batches in a row begin with the same numbers, in rounds of equally many to the end of every pass,
 // whose last round may be shorter; 1 = no such rounds.
-std::size_t round_length(const std::vector<Batches>& passes, std::int64_t* shared,
+std::size_t round_length(const std::vector<Numbers>& passes, std::int64_t* shared,
                          std::int64_t* step) {
   std::size_t length = 1;
   for (const auto& batches : passes) {
@@ -129,9 +129,9 @@ std::size_t round_length(const std::vector<Batches>& passes, std::int64_t* share
 const char* const kNoNumbers = "a rank recorded no random numbers drawn for samples";
 
 Verdict same_augmentation_everywhere(const Run& run) {
-  std::vector<Batches> ranks;
+  std::vector<Numbers> ranks;
   for (const auto* rank : run.ranks) {
-    ranks.push_back(batches_of(*rank));
+    ranks.push_back(numbers_of(*rank));
     if (ranks.back().empty()) return not_triggered(kNoNumbers);
   }
   // The first rank whose numbers another draws too, and all that do.
@@ -143,7 +143,7 @@ Verdict same_augmentation_everywhere(const Run& run) {
     for (std::size_t other = at + 1; other < candidates.size(); ++other) {
       const auto r = candidates[other];
       const auto with_r = shared_in_a_row(ranks[first], ranks[r]);
-      if (with_r.samples < kEnough) continue;
+      if (with_r.samples < kEnoughInARow) continue;
       if (alike.size() == 1 || with_r.samples < shared.samples) shared = with_r;
       alike.push_back(run.numbers[r]);
     }
@@ -163,12 +163,12 @@ Verdict worker_streams_copied(const Run& run) {
   std::int64_t step = -1;
   bool any = false;
   for (std::size_t r = 0; r < run.ranks.size(); ++r) {
-    const auto passes = passes_of_batches(*run.ranks[r]);
+    const auto passes = numbers_of_passes(*run.ranks[r]);
     any = any || std::any_of(passes.begin(), passes.end(),
-                             [](const Batches& batches) { return batches.size() > 1; });
+                             [](const Numbers& batches) { return batches.size() > 1; });
     std::int64_t shared = 0, repeated_at = -1;
     const auto length = round_length(passes, &shared, &repeated_at);
-    if (length < 2 || shared < kEnough) continue;
+    if (length < 2 || shared < kEnoughInARow) continue;
     if (at_fault.empty()) step = repeated_at;
     at_fault.push_back(run.numbers[r]);
     workers = std::max(workers, length);
@@ -271,7 +271,7 @@ bool once_differed(const Run& run, const std::string& generator) {
 }
 
 std::vector<Finding> same_draws(const Run& run) {
-  constexpr std::size_t kSteps = 3;
+  constexpr std::size_t kEnoughSteps = 3;
   std::vector<States> ranks;
   for (const auto* rank : run.ranks) ranks.push_back(states_of(*rank));
   std::set<std::string> generators;
@@ -279,7 +279,7 @@ std::vector<Finding> same_draws(const Run& run) {
     for (const auto& [generator, state] : states) generators.insert(generator);
   for (const auto& generator : generators) {
     const auto steps = drawn_alike(ranks, generator, pass_steps(*run.ranks.front()));
-    if (steps.size() < kSteps || !once_differed(run, generator)) continue;
+    if (steps.size() < kEnoughSteps || !once_differed(run, generator)) continue;
     return {
         {.severity = Severity::advice,
          .ranks = run.numbers,

@@ -13,7 +13,7 @@
 namespace lockstep::diagnose {
 namespace {
 
-struct Difference {
+struct Divergence {
   std::int64_t step = -1;
   int tensor = -1;         // the first that differs; -1 = all are equal
   std::vector<int> ranks;  // odd ones out
@@ -21,8 +21,8 @@ struct Difference {
   bool finite = true;      // or else only some of the ranks' values are
 };
 
-Difference difference(const Run& run, std::int64_t step, const Replicas& replicas) {
-  Difference result;
+Divergence difference(const Run& run, std::int64_t step, const Replicas& replicas) {
+  Divergence result;
   result.step = step;
   const auto groups = groups_of_equal(replicas);
   result.tensor = groups.tensor;
@@ -53,12 +53,12 @@ std::vector<std::int64_t> beginnings_of_models(const Run& run) {
 
 // The first step after which a model's replicas are apart for good. Equal ones later on mean that they are
 // brought together now and then, which is a way to train.
-std::optional<Difference> divergence(const Run& run,
+std::optional<Divergence> divergence(const Run& run,
                                      const std::map<std::int64_t, Replicas>& steps) {
   const auto before = by_step<trace::BeforeUpdate>(run);
   const auto models = beginnings_of_models(run);
   auto next = models.begin();
-  std::optional<Difference> first;
+  std::optional<Divergence> first;
   for (const auto& [step, replicas] : steps) {
     if (step < 0) continue;
     for (; next != models.end() && *next <= step; ++next)
@@ -123,7 +123,7 @@ const char* const kMaybeAveraged =
     "collectives as large as the parameters ran after updates: the replicas may be averaged "
     "where they were not recorded";
 
-std::string describe(const Run& run, const Difference& difference) {
+std::string evidence_of(const Run& run, const Divergence& difference) {
   return tensor_text("parameter", static_cast<std::size_t>(difference.tensor),
                      parameter_names(run)) +
          " is the first that differs; " +
@@ -188,7 +188,7 @@ Verdict unreduced_gradients(const Run& run, bool with_wrapper, const std::string
                 .step = apart->step,
                 .evidence = "each rank updates with its own gradient" +
                             std::string(in_part ? " of an update's last backward" : "") + meaning +
-                            "; equal at the start, " + describe(run, *apart)});
+                            "; equal at the start, " + evidence_of(run, *apart)});
 }
 
 Verdict parameters_differ_across_ranks(const Run& run) {
@@ -246,7 +246,7 @@ Verdict no_initial_broadcast(const Run& run) {
     return later ? found(*later) : clean();
   }
   return found(
-      {.ranks = apart.ranks, .evidence = "before the first step, " + describe(run, apart)});
+      {.ranks = apart.ranks, .evidence = "before the first step, " + evidence_of(run, apart)});
 }
 
 Verdict replicas_diverged(const Run& run) {
@@ -267,7 +267,7 @@ Verdict replicas_diverged(const Run& run) {
   const auto at = replicas.find(apart->step);
   return found({.ranks = apart->ranks,
                 .step = apart->step,
-                .evidence = describe(run, *apart),
+                .evidence = evidence_of(run, *apart),
                 .after = at == replicas.begin() ? -1 : std::prev(at)->first});
 }
 

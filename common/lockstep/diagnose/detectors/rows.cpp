@@ -11,7 +11,7 @@
 namespace lockstep::diagnose {
 namespace {
 
-constexpr std::int64_t kEnough = 32;  // samples that several ranks were given
+constexpr std::int64_t kEnoughShared = 32;  // samples that several ranks were given
 
 // What each rank's forwards were given in one step.
 using Fed = std::map<std::int64_t, std::vector<std::vector<std::int64_t>>>;
@@ -43,9 +43,9 @@ std::unordered_set<std::int64_t> begins_of(const Run& run) {
 }
 
 // A stretch of steps in which no rank was given one of its samples twice.
-class Stretch {
+class SharedRows {
  public:
-  explicit Stretch(std::size_t ranks) : seen_(ranks) {}
+  explicit SharedRows(std::size_t ranks) : seen_(ranks) {}
 
   bool repeats(const std::vector<std::vector<std::int64_t>>& fed) const {
     for (std::size_t r = 0; r < fed.size(); ++r) {
@@ -70,7 +70,8 @@ class Stretch {
   // Ranks that draw with replacement meet by chance about as often as they repeat their own, and a stretch ends with
   // the first of those. Where each rank goes on with another's share, samples meet in the second half only.
   bool overlaps() const {
-    return steps() > 1 && meets_in(steps() - 1, kEnough) && meets_in(steps() / 2 - 1, kEnough / 4);
+    return steps() > 1 && meets_in(steps() - 1, kEnoughShared) &&
+           meets_in(steps() / 2 - 1, kEnoughShared / 4);
   }
   std::int64_t first() const { return first_; }
   std::int64_t steps() const { return static_cast<std::int64_t>(counts_.size()); }
@@ -98,7 +99,7 @@ class Stretch {
   std::vector<Counts> counts_;  // after each step
 };
 
-std::optional<Finding> judge(const Run& run, const Stretch& stretch) {
+std::optional<Finding> judge(const Run& run, const SharedRows& stretch) {
   if (!stretch.overlaps()) return std::nullopt;
   return Finding{
       .severity = stretch.is_whole() ? Severity::violation : Severity::advice,
@@ -114,11 +115,11 @@ std::vector<Finding> overlapping_rows(const Run& run) {
   if (run.ranks.size() < 2) return {};
   const auto fed = fed_by_step(run);
   const auto begins = begins_of(run);
-  Stretch stretch(run.ranks.size());
+  SharedRows stretch(run.ranks.size());
   for (const auto& [step, ranks] : fed) {
     if (begins.count(step) > 0 || stretch.repeats(ranks)) {
       if (auto found = judge(run, stretch)) return {*found};
-      stretch = Stretch(run.ranks.size());
+      stretch = SharedRows(run.ranks.size());
       if (stretch.repeats(ranks)) continue;  // in one batch
     }
     stretch.add(step, ranks);

@@ -178,13 +178,13 @@ Verdict schedule_length_ignores_world_size(const Run& run) {
 
 // Some attempts of a job: their first train pass, the step of their first update, and the schedule's position after that
 // update and at the end. Before the first update a program may still load the schedule's state.
-struct Stretch {
+struct StretchOfRates {
   std::optional<std::int64_t> pass, step, after_first;
   std::int64_t last = 0, length = 0;
 };
 
-Stretch stretch_of(const trace::ParticipantTrace& rank, std::size_t begin, std::size_t end) {
-  Stretch stretch;
+StretchOfRates stretch_of(const trace::ParticipantTrace& rank, std::size_t begin, std::size_t end) {
+  StretchOfRates stretch;
   for (std::size_t i = begin; i < end; ++i) {
     const auto& event = rank.events[i];
     if (const auto* pass = event.as<trace::PassBegin>()) {

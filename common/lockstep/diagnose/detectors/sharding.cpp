@@ -8,9 +8,6 @@
 namespace lockstep::diagnose {
 namespace {
 
-const char* const kNoPass = "no train pass that every rank began and finished";
-const char* const kNoSize = "the size of the data set was not recorded";
-
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }
@@ -70,7 +67,7 @@ bool draws_whole_shares(const Pass& pass, std::int64_t size) {
 
 Verdict no_sharding(const Run& run) {
   const auto& passes = finished_passes(run, "train");
-  if (passes.empty()) return not_triggered(kNoPass);
+  if (passes.empty()) return not_triggered(kNoTrainPass);
   const auto size = global_size(run, "train");
   if (size == 0) return not_triggered(kNoSize);
   const auto share = ceil_div(size, run.world_size);
@@ -117,7 +114,7 @@ bool is_whole_on_all(const Pass& pass, const Draws& first) {
 
 Verdict stream_not_sharded(const Run& run) {
   const auto& passes = finished_passes(run, "train");
-  if (passes.empty()) return not_triggered(kNoPass);
+  if (passes.empty()) return not_triggered(kNoTrainPass);
   const bool together = train_together(run), same_set = reach_the_same(run);
   bool by_content = false;
   for (const auto& pass : passes) {
@@ -222,7 +219,7 @@ Verdict sharded_twice(const Run& run) {
   const auto sets = train_sets(run);
   if (sets.empty()) return not_triggered("a rank recorded no train data set");
   const auto& passes = finished_passes(run, "train");
-  if (passes.empty()) return not_triggered(kNoPass);
+  if (passes.empty()) return not_triggered(kNoTrainPass);
   const auto size = global_size(run, "train");
   if (size == 0) return not_triggered(kNoSize);
   if (size <= run.world_size) return not_applicable("a share of the data is one sample");
@@ -303,7 +300,7 @@ Finding overlap_in(const Run& run, const Pass& pass, const std::string& drawn) {
 
 Verdict shards_overlap(const Run& run) {
   const auto& passes = finished_passes(run, "train");
-  if (passes.empty()) return not_triggered(kNoPass);
+  if (passes.empty()) return not_triggered(kNoTrainPass);
   const auto size = global_size(run, "train");
   if (size == 0) {
     const auto* pass = train_together(run) ? overlap_of_a_stream(passes) : nullptr;

@@ -12,7 +12,7 @@ using Values = std::vector<trace::Summary>;
 constexpr int kGradients = 4;  // that were recorded, at the least
 
 // What a rank recorded of its last model.
-struct Training {
+struct LastTraining {
   const trace::Model* model = nullptr;
   const Values* first = nullptr;  // parameters
   const Values* last = nullptr;
@@ -22,10 +22,10 @@ struct Training {
   std::vector<bool> rate_is_zero;  // of each parameter group, in every update
 };
 
-Training last_training(const trace::ParticipantTrace& rank) {
-  Training now;
+LastTraining last_training(const trace::ParticipantTrace& rank) {
+  LastTraining now;
   for (const auto& event : rank.events) {
-    if (const auto* model = event.as<trace::Model>()) now = Training{.model = model};
+    if (const auto* model = event.as<trace::Model>()) now = LastTraining{.model = model};
     if (const auto* parameters = event.as<trace::Parameters>()) {
       if (now.first == nullptr) now.first = &parameters->values;
       now.last = &parameters->values;
@@ -44,7 +44,7 @@ Training last_training(const trace::ParticipantTrace& rank) {
   return now;
 }
 
-bool gets_gradients(const Training& training, std::size_t tensor) {
+bool gets_gradients(const LastTraining& training, std::size_t tensor) {
   return std::all_of(training.gradients.begin(), training.gradients.end(),
                      [&](const Values* values) { return (*values)[tensor].norm > 0; });
 }
