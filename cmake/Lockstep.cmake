@@ -43,7 +43,7 @@ function(_lockstep_settings target uses_torch)
   target_include_directories(${target} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/common> $<INSTALL_INTERFACE:include>)
   target_compile_options(${target} PRIVATE ${LOCKSTEP_WARNINGS})
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${LOCKSTEP_UNITY})
+  set_target_properties(${target} PROPERTIES UNITY_BUILD "${LOCKSTEP_UNITY}")
   set(precompiled lockstep_plain_pch)
   if(uses_torch)
     target_link_libraries(${target} PUBLIC lockstep::torch)
@@ -124,7 +124,7 @@ function(add_lesson name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
   list(APPEND ARG_DEPENDS lockstep::lesson)
   add_lockstep_program(${name} TORCH SOURCES ${ARG_SOURCES} DEPENDS ${ARG_DEPENDS})
-  # Each file for itself: one may be edited, or an exercise take its place.
+  # Each file by itself: a reader edits one, or an exercise takes its place.
   set_target_properties(${name} PROPERTIES UNITY_BUILD OFF RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
   # Which variants it has, for the tests.
   set(_described ${PROJECT_BINARY_DIR}/described/${name}.json)

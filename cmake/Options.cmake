@@ -1,7 +1,8 @@
 # What a user can switch, and the settings every target shares.
 option(LOCKSTEP_WERROR "Treat compiler warnings as errors (CI does)" OFF)
 option(LOCKSTEP_NCCL "Build the NCCL library; needs torch_cuda, nccl.h and the CUDA headers" ON)
-option(LOCKSTEP_UNITY "Compile several files of a library or a test in one go: a third of the time" ON)
+# A third of the compilers' time where the files include torch. OFF: each by itself, as for who edits one of them often.
+option(LOCKSTEP_UNITY "Compile up to eight files of a library, a test or a benchmark together" ON)
 option(LOCKSTEP_FUZZ "Build the fuzzers; needs clang" OFF)
 # Inside another project only the libraries are built, unless it asks for more.
 option(LOCKSTEP_LESSONS "Build the lessons" ${PROJECT_IS_TOP_LEVEL})

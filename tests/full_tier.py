@@ -6,8 +6,8 @@ phase by phase, so that a phase run alone replaces its own entry only.
   quick        the quick tier, as a base
   repeats      every broken variant 20 times in a row, rotating world sizes 2, 3, 4 and seeds 0 to 19
   world-sizes  every variant on 1, 8 and 16 ranks
-  gcc          everything built by g++, each file for itself, the quick tier
-  newest       everything against LibTorch 2.15.0, the quick tier
+  gcc          everything built by g++, the quick tier
+  newest       everything against LibTorch 2.15.0, each file compiled by itself, the quick tier
   sanitizers   the torch-free libraries and their tests under address and undefined-behaviour sanitizers; those with
                threads and processes under the thread sanitizer
   matrix       what our detectors name, of every variant on 2, 3, 4 and 8 ranks with seeds 0 to 2, at each level
@@ -307,8 +307,8 @@ PHASES = {
     "side-by-side": side_by_side,
     "compare": compare,
     "silence": silence,
-    "gcc": lambda: quick_tier("--compiler", "g++", LOCKSTEP_UNITY="OFF"),
-    "newest": lambda: quick_tier("--torch", NEWEST),
+    "gcc": lambda: quick_tier("--compiler", "g++"),
+    "newest": lambda: quick_tier("--torch", NEWEST, LOCKSTEP_UNITY="OFF"),
     "sanitizers": sanitizers,
     "matrix": detectors,
     "exercises": exercises,

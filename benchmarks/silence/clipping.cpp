@@ -31,7 +31,7 @@ at::Tensor average(const Job& job, const at::Tensor& own) {
 
 // Trains; after each backward `update(net, optimizer, loss)` has the rest to do.
 template <class Update>
-double train_clipped(const Job& job, const Update& update) {
+double train_with(const Job& job, const Update& update) {
   record::intent({.global_batch = job.batch * job.world_size(), .loss_reduction = "mean"});
   auto net = make_model();
   DecayingSgd sgd(net->parameters(), job.rate, job.updates());
@@ -45,7 +45,7 @@ double train_clipped(const Job& job, const Update& update) {
 }
 
 double clipping(const Job& job, const Fault& fault) {
-  return train_clipped(job, [&](Mlp& net, torch::optim::SGD& optimizer, const at::Tensor& loss) {
+  return train_with(job, [&](Mlp& net, torch::optim::SGD& optimizer, const at::Tensor& loss) {
     loss.backward();
     if (fault("clip-before-reduction")) clip(net, norm_of(flat_gradients(*net)));
     set_gradients(*net, average(job, flat_gradients(*net)));
@@ -62,7 +62,7 @@ double clipping(const Job& job, const Fault& fault) {
 
 double scaling(const Job& job, const Fault& fault) {
   GradScaler scaler({.init_scale = 1024});
-  return train_clipped(job, [&](Mlp& net, torch::optim::SGD& optimizer, const at::Tensor& loss) {
+  return train_with(job, [&](Mlp& net, torch::optim::SGD& optimizer, const at::Tensor& loss) {
     scaler.scale(loss).backward();
     set_gradients(*net, average(job, flat_gradients(*net)));
     if (fault("clip-before-unscale")) clip(net, norm_of(flat_gradients(*net)));
@@ -76,7 +76,7 @@ double scaling(const Job& job, const Fault& fault) {
 // Every eighth update one rank's gradient overflows, the ranks in turn.
 double overflow(const Job& job, const Fault& fault) {
   std::int64_t step = 0;
-  return train_clipped(job, [&](Mlp& net, torch::optim::SGD& optimizer, const at::Tensor& loss) {
+  return train_with(job, [&](Mlp& net, torch::optim::SGD& optimizer, const at::Tensor& loss) {
     loss.backward();
     auto gradient = flat_gradients(*net);
     if (step % 8 == 7 && step / 8 % job.world_size() == job.rank())
@@ -96,7 +96,7 @@ double overflow(const Job& job, const Fault& fault) {
 double precision(const Job& job, const Fault& fault) {
   GradScaler
       scaler;  // 65536: the sum of the ranks' gradients may leave float16 where their mean does not
-  return train_clipped(job, [&](Mlp& net, torch::optim::SGD& optimizer, const at::Tensor& loss) {
+  return train_with(job, [&](Mlp& net, torch::optim::SGD& optimizer, const at::Tensor& loss) {
     scaler.scale(loss).backward();
     const auto own = flat_gradients(*net);
     if (fault("low-precision-reduction")) {

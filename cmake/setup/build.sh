@@ -84,6 +84,8 @@ choose_compiler() {
   if [[ -n "$TORCH_FREE" ]]; then BUILD="$ROOT/build/$COMPILER-course"; fi
   WERROR=OFF
   case "${LOCKSTEP_WERROR:-}" in 1 | ON | on) WERROR=ON BUILD+=-strict ;; esac
+  UNITY=ON
+  case "${LOCKSTEP_UNITY:-}" in 0 | OFF | off) UNITY=OFF BUILD+=-single ;; esac
 }
 
 configure() {
@@ -91,7 +93,7 @@ configure() {
   if [[ -z "$PREFIX$TORCH_FREE" ]]; then python="$PYTHON"; fi
   local arguments=(-S "$ROOT" -B "$BUILD" -G Ninja
     "-DCMAKE_MAKE_PROGRAM=$NINJA" "-DCMAKE_C_COMPILER=$CC" "-DCMAKE_CXX_COMPILER=$CXX"
-    "-DCMAKE_PREFIX_PATH=$TORCH_ROOT" "-DLOCKSTEP_WERROR=$WERROR" "-DLOCKSTEP_PYTHON=$python" "-DLOCKSTEP_UNITY=${LOCKSTEP_UNITY:-ON}")
+    "-DCMAKE_PREFIX_PATH=$TORCH_ROOT" "-DLOCKSTEP_WERROR=$WERROR" "-DLOCKSTEP_PYTHON=$python" "-DLOCKSTEP_UNITY=$UNITY")
   if [[ -n "$TORCH_FREE" ]]; then arguments+=(-DLOCKSTEP_TORCH=OFF -DLOCKSTEP_OPTIMIZE=-O0); fi
   if [[ -e "$BUILD/build.ninja" && -r "$BUILD/configured" && "$(<"$BUILD/configured")" == "${arguments[*]}" ]]; then
     return

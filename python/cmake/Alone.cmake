@@ -58,7 +58,6 @@ target_include_directories(_extension SYSTEM PRIVATE ${_torch_folder}/include
 target_include_directories(_extension PRIVATE ${_lockstep}/..)
 target_precompile_headers(_extension PRIVATE <torch/extension.h> <torch/csrc/distributed/c10d/Backend.hpp>)
 set_target_properties(_extension PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 7)
-set_source_files_properties(src/extension.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 target_compile_definitions(_extension PRIVATE USE_DISTRIBUTED USE_C10D_GLOO)
 target_link_directories(_extension PRIVATE ${_torch_folder}/lib)
 target_link_libraries(_extension PRIVATE torch_free torch_python torch torch_cpu c10)

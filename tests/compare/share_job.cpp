@@ -1,22 +1,17 @@
 #include "share_job.h"
 
 #include "../contract/job.h"
+#include "../contract/tensors.h"
 
 namespace lockstep::compare {
 namespace {
 
+using contract::add;
 using contract::record;
-using Tensors = std::vector<contract::Values>;
+using contract::Tensors;
 
 constexpr std::uint64_t kStart = 7, kSample = 8, kNoise = 9;
 constexpr double kLoss = 2;  // of each sample, falling by the step
-
-void add(Tensors& sum, const Tensors& term, double times) {
-  if (sum.empty())
-    sum = Tensors{contract::Values(term[0].size()), contract::Values(term[1].size())};
-  for (std::size_t t = 0; t < sum.size(); ++t)
-    for (std::size_t i = 0; i < sum[t].size(); ++i) sum[t][i] += times * term[t][i];
-}
 
 class Simulation {
  public:

@@ -1,14 +1,11 @@
 #include "device_job.h"
 
+#include "tensors.h"
+
 namespace lockstep::contract {
 namespace {
 
 constexpr std::int64_t kBytes = 1'000;  // of the parameters, and of their gradients
-
-void weigh(std::vector<Values>& sum, const std::vector<Values>& term, double weight) {
-  for (std::size_t t = 0; t < sum.size(); ++t)
-    for (std::size_t i = 0; i < sum[t].size(); ++i) sum[t][i] += weight * term[t][i];
-}
 
 // Running statistics after `steps`, and a constant that never moves.
 trace::Buffers buffers_after(std::int64_t steps) {
@@ -62,9 +59,9 @@ trace::Trace DeviceJob::run() const {
     for (std::size_t d = 0; d < sizes.size(); ++d) {
       record(trace.ranks[d], step, trace::Forward{training});
       const auto local = draw_values(1, static_cast<std::int64_t>(d), step);
-      weigh(reduced, local,
-            weighted ? static_cast<double>(sizes[d]) / static_cast<double>(samples)
-                     : 1.0 / static_cast<double>(sizes.size()));
+      add(reduced, local,
+          weighted ? static_cast<double>(sizes[d]) / static_cast<double>(samples)
+                   : 1.0 / static_cast<double>(sizes.size()));
       record(trace.ranks[d], step, trace::LocalGradients{sizes[d], summarize(local)});
     }
     move_gradients(trace, step, reduction);

@@ -7,7 +7,6 @@
 namespace lockstep::contract {
 namespace {
 
-constexpr std::int64_t kTick = 1'000'000;
 constexpr std::int64_t kVeryLate = 30'000'000'000;  // how ranks ended is told then
 
 void record_at(trace::ParticipantTrace& rank, std::int64_t time_ns, trace::SharedPayload payload,
@@ -38,12 +37,12 @@ trace::Trace HangJob::play() const {
   const auto world_size = scripts.size();
   auto trace = empty_trace(static_cast<int>(world_size));
   std::vector<std::size_t> at(world_size);
-  std::int64_t now = kTick;
+  std::int64_t now = kMillisecond;
   for (std::int64_t number = 1;; ++number) {
     std::vector<std::size_t> calling;
     std::vector<trace::Collective> calls(world_size);
     for (std::size_t r = 0; r < world_size; ++r) {
-      for (; at[r] < scripts[r].size(); ++at[r], now += kTick) {
+      for (; at[r] < scripts[r].size(); ++at[r], now += kMillisecond) {
         if (const auto* next = std::get_if<trace::Collective>(&scripts[r][at[r]])) {
           calls[r] = *next;
           calls[r].sequence = number;
@@ -61,17 +60,17 @@ trace::Trace HangJob::play() const {
     const bool last_late = late >= 0 && at[0] + 1 < scripts[0].size();  // only the last one is late
     for (const auto r : calling) {
       const bool comes_late = !last_late && static_cast<int>(r) == late;
-      const auto entered = now + (comes_late ? patience_ns + kTick : 0);
+      const auto entered = now + (comes_late ? patience_ns + kMillisecond : 0);
       const bool done = meet || last_late;
-      const auto left = done      ? now + kTick
-                        : give_up ? now + patience_ns + (comes_late ? 2 * kTick : 0)
+      const auto left = done      ? now + kMillisecond
+                        : give_up ? now + patience_ns + (comes_late ? 2 * kMillisecond : 0)
                                   : 0;
       calls[r].failed = done ? 0 : 1;
       if (!done && !give_up) calls[r].failed = 0;
       record_at(trace.ranks[r], entered, calls[r], left);
       ++at[r];
     }
-    now += 2 * kTick;
+    now += 2 * kMillisecond;
     if (!meet && !last_late) return trace;
   }
 }

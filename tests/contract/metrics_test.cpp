@@ -12,7 +12,7 @@ using diagnose::State;
 class Metrics : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, Metrics, kTwoAndThree, testing::PrintToStringParamName());
 
-constexpr std::int64_t kEvaluated = 101;
+constexpr std::int64_t kEvaluatedSamples = 101;
 
 // An evaluation of every rank's own part: each adds up its part and reports what `report` says.
 struct EvaluationOfRanks {
@@ -21,7 +21,8 @@ struct EvaluationOfRanks {
   bool everyone_draws_all = false;
 
   double own(int rank) const {
-    return everyone_draws_all ? kEvaluated : (kEvaluated - rank + world_size - 1) / world_size;
+    return everyone_draws_all ? kEvaluatedSamples
+                              : (kEvaluatedSamples - rank + world_size - 1) / world_size;
   }
   double hits(int rank) const { return everyone_draws_all ? 70 : 20 + rank; }
   double all_hits() const {
@@ -38,7 +39,7 @@ struct EvaluationOfRanks {
         auto& events = trace.ranks[rank];
         record(events, 5, trace::PassBegin{phase, pass});
         Ids ids;
-        for (std::int64_t id = 0; id < kEvaluated; ++id)
+        for (std::int64_t id = 0; id < kEvaluatedSamples; ++id)
           if (everyone_draws_all || id % world_size == rank) ids.push_back(id);
         record(events, 5, trace::Samples{phase, ids});
         record(events, 5, trace::PassEnd{phase, pass, 1});
@@ -54,7 +55,7 @@ struct EvaluationOfRanks {
 using Report = std::vector<trace::Metric>;
 
 Report reduced(const EvaluationOfRanks& job, int) {
-  return {{"accuracy", "", job.all_hits(), kEvaluated}};
+  return {{"accuracy", "", job.all_hits(), kEvaluatedSamples}};
 }
 
 TEST_P(Metrics, ReducedOnAllRanksAreRight) {
@@ -112,15 +113,15 @@ TEST_P(Metrics, OfSamplesThatEveryRankDrewAreRight) {
 TEST_P(Metrics, OfLocalHitsOverAllSamplesAreNamed) {
   const auto trace =
       EvaluationOfRanks{GetParam()}.run([](const EvaluationOfRanks& job, int rank) -> Report {
-        return {{"accuracy", "", job.hits(rank), kEvaluated}};
+        return {{"accuracy", "", job.hits(rank), kEvaluatedSamples}};
       });
   expect_only(trace, "local-hits-global-count", all_ranks(GetParam()), 5);
 }
 
 TEST_P(Metrics, OfLocalHitsBesideAReducedOneOfRankZeroAreNamed) {
   const auto trace = EvaluationOfRanks{GetParam()}.run([](const EvaluationOfRanks& job, int rank) {
-    Report report{{"accuracy", "", job.hits(rank), kEvaluated}};
-    if (rank == 0) report.insert(report.begin(), {"loss", "", 181.5, kEvaluated});
+    Report report{{"accuracy", "", job.hits(rank), kEvaluatedSamples}};
+    if (rank == 0) report.insert(report.begin(), {"loss", "", 181.5, kEvaluatedSamples});
     return report;
   });
   expect_only(trace, "local-hits-global-count", all_ranks(GetParam()), 5);
@@ -138,7 +139,7 @@ TEST(MetricsOfPartOfTheRanks, AreNoLocalHits) {
 TEST_P(Metrics, EqualToTheLastBitsAreReduced) {
   expect_nothing(
       EvaluationOfRanks{GetParam()}.run([](const EvaluationOfRanks& job, int rank) -> Report {
-        return {{"loss", "", job.all_hits() * (1 + 1e-9 * rank), kEvaluated}};
+        return {{"loss", "", job.all_hits() * (1 + 1e-9 * rank), kEvaluatedSamples}};
       }));
 }
 

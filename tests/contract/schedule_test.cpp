@@ -55,8 +55,8 @@ class Schedule : public testing::TestWithParam<int> {
 };
 INSTANTIATE_TEST_SUITE_P(Ranks, Schedule, kTwoAndThree, testing::PrintToStringParamName());
 
-const char* const kOfSchedules[] = {"scheduler-stepped-per-rank", "schedule-unit-mismatch",
-                                    "schedule-length-ignores-world-size"};
+const char* const kScheduleSlugs[] = {"scheduler-stepped-per-rank", "schedule-unit-mismatch",
+                                      "schedule-length-ignores-world-size"};
 
 TEST_P(Schedule, ThatIsAtItsEndAfterTheRunsLastPartIsNotTooLong) {
   auto job = right();
@@ -71,7 +71,8 @@ TEST_P(Schedule, ThatIsAtItsEndAfterTheRunsLastPartIsNotTooLong) {
 
 TEST_P(Schedule, AsLongAsTheRunIsRight) {
   expect_nothing(right().run());
-  for (const auto* slug : kOfSchedules) EXPECT_EQ(state(right().run(), slug), State::clean) << slug;
+  for (const auto* slug : kScheduleSlugs)
+    EXPECT_EQ(state(right().run(), slug), State::clean) << slug;
 }
 
 TEST_P(Schedule, SteppedForEveryRankIsNamed) {
@@ -299,12 +300,12 @@ TEST(ScheduleOfArticleD, IsNamedEitherWay) {
 TEST_P(Schedule, NeedsTheScheduleItsLengthAndUpdates) {
   auto job = right();
   job.length *= GetParam();
-  for (const auto* slug : kOfSchedules) {
+  for (const auto* slug : kScheduleSlugs) {
     EXPECT_EQ(state(without<trace::Schedule>(job.run()), slug), State::not_triggered) << slug;
     EXPECT_EQ(state(without<trace::Update>(job.run()), slug), State::not_triggered) << slug;
   }
   job.length = 0;
-  for (const auto* slug : kOfSchedules)
+  for (const auto* slug : kScheduleSlugs)
     EXPECT_EQ(state(job.run(), slug), State::not_triggered) << slug;
 }
 

@@ -17,8 +17,6 @@ namespace {
 using diagnose::State;
 using ::testing::HasSubstr;
 
-constexpr std::int64_t kMs = 1'000'000, kSecond = 1'000'000'000;
-
 struct Entered {
   int rank;
   std::string group;
@@ -38,14 +36,14 @@ void enter(trace::Trace& trace, const Entered& call) {
                            .root = call.root,
                            .dtype = "float",
                            .sizes = {call.size}},
-         call.left_ms * kMs);
-  rank.events.back().time_ns = call.at_ms * kMs;
+         call.left_ms * kMillisecond);
+  rank.events.back().time_ns = call.at_ms * kMillisecond;
 }
 
 void end_at(trace::Trace& trace, int rank, const std::string& how, std::int64_t at_ms,
             int signal = 0, bool collective = false) {
   end(trace, rank, how, signal, collective);
-  trace.ends.back().ended_ns = at_ms * kMs;
+  trace.ends.back().ended_ns = at_ms * kMillisecond;
 }
 
 trace::Trace open_traces(int world_size) {
@@ -97,7 +95,7 @@ TEST(Stall, CtrlCEndsAHealthyJob) {
   end_at(trace, 0, "stopped", 1'002);  // both were told to end; the other took its time
   end_at(trace, 1, "stopped", 1'002);
   record(trace.ranks[1], 0, trace::Update{{0.1}});
-  trace.ranks[1].events.back().time_ns = 1'001 * kMs;
+  trace.ranks[1].events.back().time_ns = 1'001 * kMillisecond;
   expect_nothing(trace);
 }
 

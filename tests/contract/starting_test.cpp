@@ -63,9 +63,8 @@ TEST_P(Starting, WithAFindingDoesNotHideADeath) {
   EXPECT_NE(std::find(named.begin(), named.end(), "duplicate-gpu"), named.end());
 }
 
-// Rank 0 begins to join `late` ticks after the others, who give up after ten.
+// Rank 0 begins to join `late` milliseconds after the others, who give up after ten.
 trace::Trace unreached(int world_size, const std::vector<int>& failed, int late = 0) {
-  constexpr std::int64_t kMillisecond = 1'000'000;
   auto trace = empty_trace(world_size);
   for (int rank = 0; rank < world_size; ++rank) {
     auto& of_rank = trace.ranks[static_cast<std::size_t>(rank)];

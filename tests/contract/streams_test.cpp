@@ -150,8 +150,6 @@ class Communicators : public testing::TestWithParam<int> {
 };
 INSTANTIATE_TEST_SUITE_P(Ranks, Communicators, kTwoAndThree, testing::PrintToStringParamName());
 
-constexpr std::int64_t kTimeout = 1'000'000'000;  // nanoseconds
-
 trace::Collective in_group(const std::string& group, std::int64_t sequence, bool failed = false) {
   return {failed ? 1 : 0, sequence, group, "allreduce", "sum", -1, "float", {4}};
 }
@@ -169,7 +167,7 @@ trace::Trace in_two_orders(int world_size, bool gives_up) {
     enter(rank, 10, 20, in_group("A", 1));
     enter(rank, 30, 40, in_group("B", 1));
     const bool is_first = rank.participant.rank == 0;
-    const auto left = gives_up ? 2 * kTimeout : 0;
+    const auto left = gives_up ? 2 * kSecond : 0;
     enter(rank, 50, left, in_group(is_first ? "A" : "B", 2, gives_up));
     end(trace, rank.participant.rank, gives_up ? "raised" : "deadline", 0, gives_up);
   }

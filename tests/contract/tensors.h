@@ -9,11 +9,11 @@ namespace lockstep::contract {
 
 using Tensors = std::vector<Values>;
 
-// sum += times * term; a sum that has fewer tensors gets the others as zeros first.
-inline void add(Tensors& sum, const Tensors& term, double times) {
+// sum += factor * term; a sum that has fewer tensors gets the others as zeros first.
+inline void add(Tensors& sum, const Tensors& term, double factor) {
   for (std::size_t t = sum.size(); t < term.size(); ++t) sum.emplace_back(term[t].size(), 0.0);
   for (std::size_t t = 0; t < sum.size(); ++t)
-    for (std::size_t i = 0; i < sum[t].size(); ++i) sum[t][i] += times * term[t][i];
+    for (std::size_t i = 0; i < sum[t].size(); ++i) sum[t][i] += factor * term[t][i];
 }
 
 inline Tensors mean(const std::vector<Tensors>& all) {

@@ -25,9 +25,9 @@ milliseconds since(std::int64_t begin) {
 
 // Opens when `count` ranks have passed: a rank that is absent stays alive until the others have been
 // told.
-class Countdown {
+class TimedLatch {
  public:
-  explicit Countdown(int count) : count_(count) {}
+  explicit TimedLatch(int count) : count_(count) {}
   void pass() {
     if (--count_ == 0) open_.set_value();
   }
@@ -41,7 +41,7 @@ class Countdown {
 
 TEST(CheckedMissing, OneRankIsNamedWithWhereItWasLast) {
   CheckedJob job(3, kTimeout);
-  Countdown told(2);
+  TimedLatch told(2);
   run_thread_ranks(job.options, [&](ProcessGroupPtr group) {
     auto tensor = torch::ones({3});
     broadcast(*group, tensor, 0);
@@ -69,7 +69,7 @@ TEST(CheckedMissing, SeveralRanksAreAllNamedThroughAFileStoreToo) {
     return record::check(std::move(backend), c10::make_intrusive<c10d::FileStore>(
                                                  (folder.path() / "store").string(), 4));
   };
-  Countdown told(2);
+  TimedLatch told(2);
   run_thread_ranks(job.options, [&](ProcessGroupPtr group) {
     if (group->getRank() % 2 == 0) return told.wait();
     const auto begin = monotonic_ns();
@@ -121,7 +121,7 @@ TEST(CheckedMissing, ARankInARecvIsMissedByTheCollective) {
 
 TEST(CheckedMissing, WhoComesTooLateIsToldSo) {
   CheckedJob job(2, kTimeout);
-  Countdown told(1);
+  TimedLatch told(1);
   run_thread_ranks(job.options, [&](ProcessGroupPtr group) {
     if (group->getRank() == 0) {
       const auto error = thrown_by<record::RanksMissing>([&] { barrier(*group); });
@@ -156,7 +156,7 @@ TEST(CheckedMissing, ALateRankInTimeIsNoFault) {
 
 TEST(CheckedMissing, AnOperationsOwnTimeoutGoesFirst) {
   CheckedJob job(2);  // 20 s
-  Countdown told(1);
+  TimedLatch told(1);
   run_thread_ranks(job.options, [&](ProcessGroupPtr group) {
     if (group->getRank() == 1) return told.wait();
     c10d::BarrierOptions options;
@@ -172,7 +172,7 @@ TEST(CheckedMissing, AnOperationsOwnTimeoutGoesFirst) {
 
 TEST(CheckedMissing, ARankThatDoesNotCallCheckIsNamed) {
   CheckedJob job(2);
-  Countdown told(1);
+  TimedLatch told(1);
   job.options.decorate = [&](BackendPtr backend, const StorePtr&) {
     if (backend->getRank() == 1) {
       told.wait();

@@ -80,8 +80,7 @@ TEST(DdpOptionsTest, ABucketOfLessThanAByteIsRefused) {
 
 TEST(DdpOptionsTest, GradientsAreViewsOfBuckets) {
   run_thread_ranks(2, [](ProcessGroupPtr group) {
-    auto model = DistributedDataParallel(seeded(7, [] { return Mlp(4, 6, 3); }), group,
-                                         {.gradient_as_bucket_view = true});
+    auto model = DistributedDataParallel(make_mlp(), group, {.gradient_as_bucket_view = true});
     model(inputs_of(group->getRank())).square().mean().backward();
     const auto parameters = model.parameters();
     // All four gradients lie in one storage.
@@ -189,7 +188,7 @@ TEST(CommHooks, YourOwnDecidesWhatIsCommunicated) {
 
 TEST(CommHooks, TwoAreRefused) {
   run_thread_ranks(2, [](ProcessGroupPtr group) {
-    auto model = DistributedDataParallel(seeded(7, [] { return Mlp(4, 6, 3); }), group);
+    auto model = DistributedDataParallel(make_mlp(), group);
     model.engine().register_builtin_comm_hook(c10d::BuiltinCommHookType::ALLREDUCE);
     EXPECT_THROW(
         model.engine().register_builtin_comm_hook(c10d::BuiltinCommHookType::FP16_COMPRESS),

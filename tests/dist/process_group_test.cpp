@@ -333,7 +333,7 @@ TEST(DestroyProcessGroup, WithPendingOperationsIsBoundedByTheTimeout) {
 TEST(DestroyProcessGroup, TwiceAndUnderALiveModel) {
   const auto start = std::chrono::steady_clock::now();
   test::run_thread_ranks(2, [](ProcessGroupPtr group) {
-    auto model = DistributedDataParallel(test::seeded(7, [] { return Mlp(4, 6, 3); }), group);
+    auto model = DistributedDataParallel(test::make_mlp(), group);
     const auto step = [&] { model(test::inputs_of(group->getRank())).square().mean().backward(); };
     step();
     for (int round = 0; round < 2; ++round) {

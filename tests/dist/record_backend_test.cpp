@@ -277,7 +277,7 @@ TEST(RecordBackend, AnErrorOutOfBackwardIsKnownForTheCollectiveThatFailed) {
   RecordJob job(2);
   std::optional<record::FailedCollective> failed, unrelated;
   const auto thrown = try_thread_ranks(job.options, [&](ProcessGroupPtr group) {
-    auto model = DistributedDataParallel(seeded(7, [] { return Mlp(4, 6, 3); }), group);
+    auto model = DistributedDataParallel(make_mlp(), group);
     for (int step = 0; step < 2;
          ++step)  // the second one rebuilds the buckets, outside of backward
       model(inputs_of(group->getRank())).square().mean().backward();

@@ -18,9 +18,9 @@ namespace lockstep::test {
 namespace {
 
 using ::testing::ElementsAre;
-using Tensors = ValueOf<at::Tensor>;
+using TensorState = ValueOf<at::Tensor>;
 
-std::uint64_t hash_of(const Tensors& value) {
+std::uint64_t hash_of(const TensorState& value) {
   std::set<std::string> devices;
   return record::hash_value(value, &devices);
 }
@@ -29,26 +29,26 @@ TEST(RecordState, EqualStatesHaveEqualHashes) {
   const auto base = torch::arange(12, torch::kFloat).view({3, 4});
   EXPECT_EQ(hash_of(base), hash_of(base.clone()));
   EXPECT_EQ(hash_of(base.t()), hash_of(base.t().contiguous())) << "the numbers count, not strides";
-  EXPECT_EQ(hash_of(Tensors::Dict{{"a", 1}, {"b", base}}),
-            hash_of(Tensors::Dict{{"a", 1}, {"b", base.clone()}}));
+  EXPECT_EQ(hash_of(TensorState::Dict{{"a", 1}, {"b", base}}),
+            hash_of(TensorState::Dict{{"a", 1}, {"b", base.clone()}}));
 }
 
 TEST(RecordState, WhateverDiffersShows) {
   const auto base = torch::arange(12, torch::kFloat).view({3, 4});
   auto changed = base.clone();
   changed[2][3] += 1;
-  const std::vector<std::pair<std::string, Tensors>> states{
-      {"as it is", Tensors::Dict{{"a", 1}, {"b", base}}},
-      {"another key", Tensors::Dict{{"c", 1}, {"b", base}}},
-      {"another number", Tensors::Dict{{"a", 2}, {"b", base}}},
-      {"a double", Tensors::Dict{{"a", 1.0}, {"b", base}}},
-      {"true", Tensors::Dict{{"a", true}, {"b", base}}},
-      {"a text", Tensors::Dict{{"a", "1"}, {"b", base}}},
-      {"another value", Tensors::Dict{{"a", 1}, {"b", changed}}},
-      {"another shape", Tensors::Dict{{"a", 1}, {"b", base.view({4, 3})}}},
-      {"another type", Tensors::Dict{{"a", 1}, {"b", base.to(torch::kDouble)}}},
-      {"one less", Tensors::Dict{{"a", 1}}},
-      {"a list", Tensors::List{1, base}},
+  const std::vector<std::pair<std::string, TensorState>> states{
+      {"as it is", TensorState::Dict{{"a", 1}, {"b", base}}},
+      {"another key", TensorState::Dict{{"c", 1}, {"b", base}}},
+      {"another number", TensorState::Dict{{"a", 2}, {"b", base}}},
+      {"a double", TensorState::Dict{{"a", 1.0}, {"b", base}}},
+      {"true", TensorState::Dict{{"a", true}, {"b", base}}},
+      {"a text", TensorState::Dict{{"a", "1"}, {"b", base}}},
+      {"another value", TensorState::Dict{{"a", 1}, {"b", changed}}},
+      {"another shape", TensorState::Dict{{"a", 1}, {"b", base.view({4, 3})}}},
+      {"another type", TensorState::Dict{{"a", 1}, {"b", base.to(torch::kDouble)}}},
+      {"one less", TensorState::Dict{{"a", 1}}},
+      {"a list", TensorState::List{1, base}},
   };
   for (std::size_t i = 0; i < states.size(); ++i)
     for (std::size_t j = 0; j < i; ++j)
@@ -62,7 +62,7 @@ TEST(RecordState, OfTheTrainingHasItsPartsAndTheirDevices) {
   const auto on_meta = torch::ones({2}, at::kMeta);
   probes.training_state("saved",
                         {{"model", torch::ones(2)},
-                         {"optimizer", Tensors::Dict{{"m", torch::ones(2)}, {"v", on_meta}}},
+                         {"optimizer", TensorState::Dict{{"m", torch::ones(2)}, {"v", on_meta}}},
                          {"scheduler", 3}});
   const auto trace = job.trace_of(0);
   const auto states = trace.all<trace::TrainingState>();
@@ -73,7 +73,7 @@ TEST(RecordState, OfTheTrainingHasItsPartsAndTheirDevices) {
   EXPECT_THAT(
       states[0].event->hashes,
       ElementsAre(hash_of(torch::ones(2)),
-                  hash_of(Tensors::Dict{{"m", torch::ones(2)}, {"v", on_meta}}), hash_of(3)));
+                  hash_of(TensorState::Dict{{"m", torch::ones(2)}, {"v", on_meta}}), hash_of(3)));
 }
 
 // Longer than what is read at a time.

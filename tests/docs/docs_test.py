@@ -38,12 +38,13 @@ def transcript():
 
 def environment(state):
     """The settings that ./lockstep has built with; and nobody's own progress."""
-    name = re.fullmatch(r"(clang|gcc)-(\d[\d.]*)(-strict)?", BUILD.name)
+    name = re.fullmatch(r"(clang|gcc)-(\d[\d.]*)(-strict)?(-single)?", BUILD.name)
     if not name or BUILD.parent != ROOT / "build":
         return None
     cmake = re.search(r"^CMAKE_COMMAND:INTERNAL=(.+)/", (BUILD / "CMakeCache.txt").read_text(), re.MULTILINE)[1]
     return {**os.environ, "PATH": f"{cmake}:{os.environ['PATH']}", "XDG_STATE_HOME": state, "COLUMNS": "80",
-            "LOCKSTEP_COMPILER": name[1], "LOCKSTEP_TORCH": name[2], "LOCKSTEP_WERROR": "1" if name[3] else "0"}
+            "LOCKSTEP_COMPILER": name[1], "LOCKSTEP_TORCH": name[2], "LOCKSTEP_WERROR": "1" if name[3] else "0",
+            "LOCKSTEP_UNITY": "OFF" if name[4] else "ON"}
 
 
 # Slurm's and Open MPI's own help wants a cluster, or not to be root; the launchers' tests use their options.

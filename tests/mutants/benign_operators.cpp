@@ -87,12 +87,12 @@ std::vector<Operator> benign_operators() {
          };
        },
        {},
-       kWithout},
+       kNotDdp},
       {"gathered-and-averaged",
        {""},
        [](Parts& parts) { parts.reduce = [&parts] { average_gathered(parts); }; },
        {},
-       kWithout},
+       kNotDdp},
       {"reduced-later-in-one",
        {""},
        [](Parts& parts) {
@@ -107,7 +107,7 @@ std::vector<Operator> benign_operators() {
          };
        },
        {},
-       kWithout},
+       kNotDdp},
       {"barrier-after-every-update",
        {""},
        [](Parts& parts) { after_share(parts, [&parts] { barrier(*parts.group); }); }},

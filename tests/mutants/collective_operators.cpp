@@ -133,7 +133,7 @@ std::vector<Operator> collective_operators() {
              };
            },
            {},
-           kWithout},
+           kNotDdp},
           {"each-its-own-root",
            {"root-mismatch"},
            [](Parts& parts) {
@@ -144,7 +144,7 @@ std::vector<Operator> collective_operators() {
              };
            },
            {},
-           kWithout},
+           kNotDdp},
           {"reduced-in-reverse-on-one-rank",
            {"order-mismatch"},
            [](Parts& parts) {

@@ -63,12 +63,12 @@ std::vector<Operator> gradient_operators() {
                before_reduction(parts, [&parts] { scale_gradients(parts, 2); });
            },
            {},
-           kWithout},
+           kNotDdp},
           {"never-reduced",
            {"no-gradient-sync", {{Engine::sharded, "gradient-not-the-mean"}}},
            [](Parts& parts) { parts.reduce = [] {}; },
            {},
-           kWithout},
+           kNotDdp},
           {"one-parameter-not-reduced",
            {"gradient-not-the-mean"},
            [](Parts& parts) {
@@ -79,7 +79,7 @@ std::vector<Operator> gradient_operators() {
              };
            },
            {},
-           kWithout},
+           kNotDdp},
           {"reduced-before-the-last-backward",
            {"gradient-not-the-mean"},
            [](Parts& parts) {
@@ -175,7 +175,7 @@ std::vector<Operator> gradient_operators() {
              };
            },
            {},
-           kWithout},
+           kNotDdp},
       });
 }
 

@@ -34,12 +34,12 @@ std::vector<Operator> faults() {
                         {"gradient-not-the-mean"},
                         before_reduction_on_rank_1([](at::Tensor& gradient) { gradient.zero_(); }),
                         {},
-                        kWithout},
+                        kNotDdp},
                        {"sign-flipped-on-one-rank",
                         {"gradient-not-the-mean"},
                         before_reduction_on_rank_1([](at::Tensor& gradient) { gradient.neg_(); }),
                         {},
-                        kWithout},
+                        kNotDdp},
                        {"a-copy-is-reduced-on-one-rank",
                         {"gradient-not-the-mean"},
                         [](Parts& parts) {
@@ -68,7 +68,7 @@ std::vector<Operator> faults() {
                           };
                         },
                         {},
-                        kWithout},
+                        kNotDdp},
                        {"rate-raised-on-one-rank-in-the-run", {"update-differs"}, [](Parts& parts) {
                           if (parts.place.rank != 1) return;
                           parts.update = [&parts, update = parts.update] {
@@ -148,7 +148,7 @@ std::vector<Operator> choices() {
          };
        },
        {},
-       kWithout,
+       kNotDdp,
        {.relative = 0.01}},
       {"test-set-on-rank-zero-alone",
        {""},

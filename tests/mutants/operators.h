@@ -13,8 +13,8 @@
 namespace lockstep::mutants {
 
 // Engines that an operator fits, where not all three.
-inline const std::vector<Engine> kWithout{Engine::by_hand,
-                                          Engine::sharded};  // DistributedDataParallel
+inline const std::vector<Engine> kNotDdp{Engine::by_hand,
+                                         Engine::sharded};  // DistributedDataParallel
 inline const std::vector<Engine> kReplicated{Engine::ddp, Engine::by_hand};
 
 // What the oracle's checks that fail make of a change.

@@ -80,8 +80,8 @@ std::vector<Operator> of_steps() {
          broadcast(*parts.group, gradient);
        }),
        {},
-       kWithout},
-      {"averaged-by-messages", {""}, reduced_by(average_by_messages), {}, kWithout},
+       kNotDdp},
+      {"averaged-by-messages", {""}, reduced_by(average_by_messages), {}, kNotDdp},
       {"reduced-in-double-precision",
        {""},
        reduced_by([](Parts& parts, at::Tensor& gradient) {
@@ -90,7 +90,7 @@ std::vector<Operator> of_steps() {
          gradient.copy_(fine / parts.place.world_size);
        }),
        {},
-       kWithout},
+       kNotDdp},
       {"updated-by-rank-zero-and-broadcast",
        {""},
        [](Parts& parts) {

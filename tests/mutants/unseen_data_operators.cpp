@@ -280,7 +280,7 @@ std::vector<Operator> of_collectives() {
                      };
                    }),
            {},
-           kWithout},
+           kNotDdp},
           {"one-rank-gathers-what-others-reduce",
            {"order-mismatch"},
            on_rank(1,

@@ -62,7 +62,7 @@ std::vector<Operator> of_gradients() {
              gradient.copy_(torch::stack(all).mean(0));
            }),
            {},
-           kWithout},
+           kNotDdp},
           {"divided-by-the-batch",
            {"gradient-not-the-mean"},
            reduced_by([](Parts& parts, at::Tensor& gradient) {
@@ -79,7 +79,7 @@ std::vector<Operator> of_gradients() {
              gradient /= parts.place.world_size;
            }),
            {},
-           kWithout},
+           kNotDdp},
           {"large-numbers-alone-are-sent",
            {"gradient-not-the-mean"},
            reduced_by([](Parts& parts, at::Tensor& gradient) {
@@ -88,7 +88,7 @@ std::vector<Operator> of_gradients() {
              average(parts, gradient);
            }),
            {},
-           kWithout},
+           kNotDdp},
           {"flat-buffer-read-one-off",
            {"gradient-not-the-mean"},
            [](Parts& parts) {
@@ -105,7 +105,7 @@ std::vector<Operator> of_gradients() {
              };
            },
            {},
-           kWithout},
+           kNotDdp},
           {"reduced-in-bfloat16",
            {"low-precision-reduction"},
            reduced_by([](Parts& parts, at::Tensor& gradient) {
@@ -114,7 +114,7 @@ std::vector<Operator> of_gradients() {
              gradient.copy_(coarse);
            }),
            {},
-           kWithout},
+           kNotDdp},
           {"gathered-and-summed",
            {"sum-not-mean"},
            reduced_by([](Parts& parts, at::Tensor& gradient) {
@@ -161,7 +161,7 @@ std::vector<Operator> of_gradients() {
              };
            },
            {},
-           kWithout},
+           kNotDdp},
           {"norm-added-up-over-the-ranks",
            {"norm-reduced-twice"},
            [](Parts& parts) {

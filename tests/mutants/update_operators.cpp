@@ -13,7 +13,7 @@ std::function<void(Parts&)> on_rank_1(
   };
 }
 
-constexpr std::int64_t kMovedAt = 2;
+constexpr std::int64_t kChangedStep = 2;
 
 // A sharded optimizer has other groups on each rank, whose options nobody compares.
 const Fault kOptimizerDiffers{"optimizer-differs", {{Engine::sharded, "update-differs"}}};
@@ -48,18 +48,18 @@ std::vector<Operator> update_operators() {
                       {"update-left-out-on-one-rank",
                        {"update-differs"},
                        on_rank_1([](Parts& parts, const auto& update) {
-                         if (parts.step != kMovedAt) update();
+                         if (parts.step != kChangedStep) update();
                        })},
                       {"update-twice-on-one-rank",
                        {"update-differs"},
                        on_rank_1([](Parts& parts, const auto& update) {
                          update();
-                         if (parts.step == kMovedAt) update();
+                         if (parts.step == kChangedStep) update();
                        })},
                       {"momentum-lost-on-one-rank",
                        {"update-differs"},
                        on_rank_1([](Parts& parts, const auto& update) {
-                         if (parts.step == kMovedAt) parts.optimizer->state().clear();
+                         if (parts.step == kChangedStep) parts.optimizer->state().clear();
                          update();
                        }),
                        {},
@@ -70,7 +70,7 @@ std::vector<Operator> update_operators() {
                          const auto before = parts.parameters.front().detach().clone();
                          update();
                          torch::NoGradGuard no_grad;
-                         if (parts.step == kMovedAt) parts.parameters.front().copy_(before);
+                         if (parts.step == kChangedStep) parts.parameters.front().copy_(before);
                        }),
                        {},
                        kReplicated},
@@ -81,7 +81,7 @@ std::vector<Operator> update_operators() {
                          parts.share = [&parts, share = parts.share] {
                            share();
                            torch::NoGradGuard no_grad;
-                           if (parts.step == kMovedAt)
+                           if (parts.step == kChangedStep)
                              parts.parameters.back().reshape(-1)[3] += 0.25;
                          };
                        }},

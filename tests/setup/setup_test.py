@@ -362,6 +362,13 @@ class SetupTest(unittest.TestCase):
         self.assert_ok(self.call("run"))
         self.assertEqual(self.calls("cmake"), [])
 
+    def test_each_file_compiled_by_itself_has_a_build_folder_of_its_own(self):
+        self.assert_ok(self.call("run"))
+        self.assertIn("-DLOCKSTEP_UNITY=ON", self.calls("cmake")[0])
+        self.assert_ok(self.call("run", LOCKSTEP_UNITY="OFF"))
+        self.assertIn("-DLOCKSTEP_UNITY=OFF", self.calls("cmake")[0])
+        self.assertIn("build/clang-2.11.0-single", self.calls("ninja")[0])
+
     def test_ctest_is_run_with_its_exit_code(self):
         result = self.call("test", "-L", "lessons", CTEST_EXIT="8")
         self.assertEqual(result.returncode, 8)

@@ -1,4 +1,4 @@
-// Several places for replicas on one processor.
+// The CPU as several devices, one for each replica.
 #pragma once
 
 #include <torch/torch.h>

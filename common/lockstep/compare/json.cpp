@@ -1,3 +1,4 @@
+#include <lockstep/base/json_text.h>
 #include <lockstep/compare/compare.h>
 
 #include <nlohmann/json.hpp>
@@ -52,18 +53,19 @@ std::string to_json(const Comparison& comparison, const std::string& a, const st
   const auto run = [](const std::string& name, int ranks, std::int64_t updates) {
     return json{{"name", name}, {"ranks", ranks}, {"updates", updates}};
   };
-  return json{{"schema_version", 1},
-              {"a", run(a, comparison.ranks_a, comparison.updates_a)},
-              {"b", run(b, comparison.ranks_b, comparison.updates_b)},
-              {"answer", to_string(comparison.answer)},
-              {"verdict", verdict_text(comparison)},
-              {"first", comparison.first ? json(to_string(*comparison.first)) : json(nullptr)},
-              {"agree_until",
-               comparison.agree_until ? json(*comparison.agree_until) : json(nullptr)},
-              {"unit", comparison.unit},
-              {"aspects", aspects},
-              {"notes", comparison.notes}}
-             .dump(1, ' ', false, json::error_handler_t::replace) +
+  return json_text(
+             json{{"schema_version", 1},
+                  {"a", run(a, comparison.ranks_a, comparison.updates_a)},
+                  {"b", run(b, comparison.ranks_b, comparison.updates_b)},
+                  {"answer", to_string(comparison.answer)},
+                  {"verdict", verdict_text(comparison)},
+                  {"first", comparison.first ? json(to_string(*comparison.first)) : json(nullptr)},
+                  {"agree_until",
+                   comparison.agree_until ? json(*comparison.agree_until) : json(nullptr)},
+                  {"unit", comparison.unit},
+                  {"aspects", aspects},
+                  {"notes", comparison.notes}},
+             1) +
          "\n";
 }
 

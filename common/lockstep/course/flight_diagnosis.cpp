@@ -1,4 +1,5 @@
 #include <lockstep/base/error.h>
+#include <lockstep/base/json_text.h>
 #include <lockstep/course/flight_diagnosis.h>
 #include <lockstep/flight/diagnosis.h>
 
@@ -51,8 +52,7 @@ std::optional<int> diagnose_flight_dumps(const std::vector<std::filesystem::path
                        std::to_string(folders.size()));
     const auto diagnosis = flight::diagnose(flight::read_dumps(files));
     if (options.as_json)
-      // A file's text may be no UTF-8.
-      std::cout << to_json(diagnosis).dump(2, ' ', false, json::error_handler_t::replace) << "\n";
+      std::cout << json_text(to_json(diagnosis), 2) << "\n";
     else
       std::cout << flight::to_text(diagnosis);
     return diagnosis.findings.empty() ? 0 : 1;

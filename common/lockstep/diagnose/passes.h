@@ -63,7 +63,7 @@ const std::vector<Pass>& finished_passes(const Run& run, const std::string& phas
 
 // Why passes tell nothing, for not_triggered().
 inline constexpr const char* kNoTrainPass = "no train pass that every rank began and finished";
-inline constexpr const char* kNoSize = "the size of the data set was not recorded";
+inline constexpr const char* kNoDatasetSize = "the size of the data set was not recorded";
 
 // How often which ids were drawn.
 struct Draws : DrawCounts {

@@ -17,7 +17,7 @@ constexpr CudaResult kNoDevice = 100;
 constexpr int kComputeCapabilityMajor = 75;
 constexpr int kComputeCapabilityMinor = 76;
 
-struct Cuda {
+struct CudaFunctions {
   CudaResult (*init)(unsigned flags);
   CudaResult (*driver_version)(int* version);
   CudaResult (*count)(int* count);
@@ -32,7 +32,7 @@ struct Cuda {
   }
 };
 
-Cuda cuda_of(const SharedLibrary& cuda) {
+CudaFunctions functions_of_cuda(const SharedLibrary& cuda) {
   return {cuda.find<CudaResult(unsigned)>("cuInit"),
           cuda.find<CudaResult(int*)>("cuDriverGetVersion"),
           cuda.find<CudaResult(int*)>("cuDeviceGetCount"),
@@ -54,7 +54,7 @@ std::string text_of(const Uuid& uuid) {
   return text;
 }
 
-Gpu describe(const Cuda& cuda, int ordinal) {
+Gpu describe(const CudaFunctions& cuda, int ordinal) {
   Gpu gpu;
   CudaDevice device = 0;
   std::array<char, 256> name{};
@@ -78,7 +78,7 @@ Driver ask_driver() {
     driver.missing = library.why_not();
     return driver;
   }
-  const auto cuda = cuda_of(library);
+  const auto cuda = functions_of_cuda(library);
   if (!cuda.complete()) {
     driver.missing = "libcuda.so.1 is too old or no driver: it lacks functions that CUDA 11.4 has";
     return driver;

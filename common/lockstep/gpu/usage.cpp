@@ -23,7 +23,7 @@ struct ProcessInfo {
   unsigned gpu_instance, compute_instance;
 };
 
-struct Nvml {
+struct NvmlFunctions {
   NvmlResult (*init)();
   NvmlResult (*shutdown)();
   NvmlResult (*count)(unsigned* count);
@@ -35,7 +35,7 @@ struct Nvml {
   bool complete() const { return init && shutdown && count && get && uuid && memory && processes; }
 };
 
-Nvml nvml_of(const SharedLibrary& nvml) {
+NvmlFunctions functions_of_nvml(const SharedLibrary& nvml) {
   return {nvml.find<NvmlResult()>("nvmlInit_v2"),
           nvml.find<NvmlResult()>("nvmlShutdown"),
           nvml.find<NvmlResult(unsigned*)>("nvmlDeviceGetCount_v2"),
@@ -46,7 +46,7 @@ Nvml nvml_of(const SharedLibrary& nvml) {
               "nvmlDeviceGetComputeRunningProcesses_v3")};
 }
 
-std::vector<GpuProcess> processes_on(const Nvml& nvml, NvmlDevice device) {
+std::vector<GpuProcess> processes_on(const NvmlFunctions& nvml, NvmlDevice device) {
   std::vector<ProcessInfo> infos;
   unsigned count = 16;
   NvmlResult result = kInsufficientSize;
@@ -66,7 +66,7 @@ std::vector<GpuProcess> processes_on(const Nvml& nvml, NvmlDevice device) {
   return processes;
 }
 
-Usage usage_of(const Nvml& nvml, unsigned index) {
+Usage usage_of(const NvmlFunctions& nvml, unsigned index) {
   Usage usage;
   NvmlDevice device = nullptr;
   std::array<char, 96> uuid{};
@@ -85,7 +85,7 @@ Usage usage_of(const Nvml& nvml, unsigned index) {
 
 std::optional<std::vector<Usage>> ask_usage() {
   const SharedLibrary library("libnvidia-ml.so.1");
-  const auto nvml = nvml_of(library);
+  const auto nvml = functions_of_nvml(library);
   if (!nvml.complete() || nvml.init() != kNvmlSuccess) return std::nullopt;
   unsigned count = 0;
   nvml.count(&count);

@@ -3,6 +3,7 @@
 #include <lockstep/base/environment.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
+#include <lockstep/base/json_text.h>
 #include <lockstep/launch/error_file.h>
 #include <lockstep/launch/launch.h>
 
@@ -25,10 +26,8 @@ std::string type_name(const std::exception& error) {
   return status == 0 ? readable.get() : raw;
 }
 
-// An exception's text may hold any bytes; what is not UTF-8 is replaced rather than lost with the
-// rest.
 void write_json(const std::string& path, const json& content) {
-  write_file(path, content.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+  write_file(path, json_text(content, 2) + "\n");
 }
 
 json own_report(const std::exception& error) {

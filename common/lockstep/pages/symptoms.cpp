@@ -13,8 +13,8 @@ namespace {
 
 const std::string kAlso = "Also said as: ";
 
-std::set<std::string> telling_words_of(const std::string& text) {
-  static const std::set<std::string> kSayNothing = {
+std::set<std::string> keywords_of(const std::string& text) {
+  static const std::set<std::string> kStopWords = {
       "a",  "after", "an",  "and", "are", "at",  "be",   "but",  "do",  "for", "from",
       "i",  "in",    "is",  "it",  "its", "me",  "my",   "no",   "not", "of",  "on",
       "or", "so",    "the", "to",  "too", "was", "what", "when", "why", "with"};
@@ -24,7 +24,7 @@ std::set<std::string> telling_words_of(const std::string& text) {
     if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
       word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     } else if (!word.empty()) {
-      if (kSayNothing.count(word) == 0) words.insert(word);
+      if (kStopWords.count(word) == 0) words.insert(word);
       word.clear();
     }
   }
@@ -54,9 +54,9 @@ bool has_word(const std::set<std::string>& words, const std::string& word) {
 }
 
 double weight_of(const Symptom& symptom, const std::string& word) {
-  if (has_word(telling_words_of(symptom.title), word)) return 3;
-  if (has_word(telling_words_of(symptom.also), word)) return 2;
-  return has_word(telling_words_of(symptom.text), word) ? 1 : 0;
+  if (has_word(keywords_of(symptom.title), word)) return 3;
+  if (has_word(keywords_of(symptom.also), word)) return 2;
+  return has_word(keywords_of(symptom.text), word) ? 1 : 0;
 }
 
 }  // namespace
@@ -73,14 +73,13 @@ std::vector<Symptom> all_symptoms(const std::filesystem::path& source) {
     else if (!symptoms.empty() && !(line.empty() && symptoms.back().text.empty()))
       symptoms.back().text += line + "\n";
   }
-  if (symptoms.empty())
-    throw Error(file.string() + " has_word no symptom: no line begins with \"## \"");
+  if (symptoms.empty()) throw Error(file.string() + " has no symptom: no line begins with \"## \"");
   return symptoms;
 }
 
 std::vector<Symptom> matching(const std::vector<Symptom>& symptoms, const std::string& words) {
   std::vector<double> scores(symptoms.size());
-  for (const auto& word : telling_words_of(words)) {
+  for (const auto& word : keywords_of(words)) {
     std::vector<double> weights;
     for (const auto& symptom : symptoms) weights.push_back(weight_of(symptom, word));
     const auto having = weights.size() - std::count(weights.begin(), weights.end(), 0);

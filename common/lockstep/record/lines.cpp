@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <lockstep/base/environment.h>
+#include <lockstep/base/json_text.h>
 #include <lockstep/record/lines.h>
 #include <signal.h>
 #include <unistd.h>
@@ -132,8 +133,7 @@ void Lines::write(const Line& line) const {
                                  {"file", line.file},
                                  {"line", line.number},
                                  {"source", source_of(line.file, line.number)}};
-  // Bytes that are no UTF-8, also where the source is cut in the middle of a letter, are replaced.
-  const auto text = object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  const auto text = json_text(object) + "\n";
   const int descriptor = open_for_owner(file_);
   if (descriptor < 0) return;
   [[maybe_unused]] const auto written = ::write(descriptor, text.data(), text.size());

@@ -1,3 +1,4 @@
+#include <lockstep/base/json_text.h>
 #include <lockstep/report/comparison.h>
 #include <lockstep/report/json.h>
 
@@ -57,23 +58,18 @@ json environment_json(const Environment& environment) {
           {"data", environment.data}};
 }
 
-// A trace's own text may hold any bytes; JSON holds UTF-8 only.
-std::string on_one_line(const json& value) {
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
 // What holds no list or object stays on one line: thousands of numbers and calls would have one each.
 void print(const json& value, const std::string& line, std::string& text) {
   const auto holds_more = [](const json& item) { return item.is_structured() && !item.empty(); };
   if (!value.is_structured() || std::none_of(value.begin(), value.end(), holds_more)) {
-    text += on_one_line(value);
+    text += json_text(value);
     return;
   }
   const bool named = value.is_object();
   const char* separator = named ? "{" : "[";
   for (const auto& [key, item] : value.items()) {
     text += separator + line + "  ";
-    if (named) text += on_one_line(key) + ": ";
+    if (named) text += json_text(json(key)) + ": ";
     print(item, line + "  ", text);
     separator = ",";
   }

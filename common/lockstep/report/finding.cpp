@@ -1,3 +1,4 @@
+#include <lockstep/base/json_text.h>
 #include <lockstep/report/finding.h>
 
 #include <nlohmann/json.hpp>
@@ -15,7 +16,7 @@ std::string to_json(const diagnose::Finding& finding) {
                               {"file", place.file},
                               {"line", place.line},
                               {"source", place.source}});
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return json_text(json);
 }
 
 }  // namespace lockstep::report

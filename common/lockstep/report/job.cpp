@@ -1,3 +1,4 @@
+#include <lockstep/base/json_text.h>
 #include <lockstep/report/job.h>
 #include <lockstep/report/json.h>
 
@@ -85,11 +86,6 @@ json json_of(const diagnose::Diagnosis& diagnosis, const std::set<int>& missing)
           {"detectors", detectors_json(diagnosis)}};
 }
 
-// A trace's own text may hold any bytes; JSON holds UTF-8 only.
-std::string indented(const json& value) {
-  return value.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
-}
-
 }  // namespace
 
 std::set<int> missing_ranks(const trace::Trace& trace) {
@@ -100,7 +96,7 @@ std::set<int> missing_ranks(const trace::Trace& trace) {
 }
 
 std::string diagnosis_json(const diagnose::Diagnosis& diagnosis, const std::set<int>& missing) {
-  return indented(json_of(diagnosis, missing));
+  return json_text(json_of(diagnosis, missing), 2) + "\n";
 }
 
 std::string job_json(const trace::Trace& trace, const diagnose::Diagnosis& diagnosis,
@@ -120,7 +116,7 @@ std::string job_json(const trace::Trace& trace, const diagnose::Diagnosis& diagn
                                        {"symptom", page->second.section("Symptom")},
                                        {"why", page->second.section("Why")},
                                        {"fix", page->second.section("Fix")}};
-  return indented(job);
+  return json_text(job, 2) + "\n";
 }
 
 }  // namespace lockstep::report

@@ -1,3 +1,4 @@
+#include <lockstep/base/json_text.h>
 #include <lockstep/report/finding.h>
 #include <lockstep/report/json.h>
 
@@ -51,11 +52,6 @@ json list_of(const std::vector<T>& values) {
   return items;
 }
 
-// A trace's own text may hold any bytes; JSON holds UTF-8 only.
-std::string dumped(const json& value) {
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
 }  // namespace
 
 std::string findings_json(const std::vector<diagnose::Finding>& findings) {
@@ -66,21 +62,21 @@ std::string findings_json(const std::vector<diagnose::Finding>& findings) {
 
 std::string stall_json(const std::optional<Stall>& stall) {
   if (!stall) return "null";
-  return dumped({{"operation", stall->operation},
-                 {"sequence", stall->sequence},
-                 {"group", stall->group},
-                 {"step", stall->step},
-                 {"ranks", list_of(stall->ranks)}});
+  return json_text<json>({{"operation", stall->operation},
+                          {"sequence", stall->sequence},
+                          {"group", stall->group},
+                          {"step", stall->step},
+                          {"ranks", list_of(stall->ranks)}});
 }
 
 std::string pictures_json(const Pictures& pictures) {
-  return dumped({{"divergence", list_of(pictures.divergence)},
-                 {"tolerance", pictures.tolerance},
-                 {"timeline",
-                  {{"calls", list_of(pictures.calls)},
-                   {"truncated", pictures.truncated},
-                   {"first_difference", to_json(pictures.first_difference)}}},
-                 {"owners", list_of(pictures.passes)}});
+  return json_text<json>({{"divergence", list_of(pictures.divergence)},
+                          {"tolerance", pictures.tolerance},
+                          {"timeline",
+                           {{"calls", list_of(pictures.calls)},
+                            {"truncated", pictures.truncated},
+                            {"first_difference", to_json(pictures.first_difference)}}},
+                          {"owners", list_of(pictures.passes)}});
 }
 
 }  // namespace lockstep::report

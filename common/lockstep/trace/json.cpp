@@ -1,4 +1,5 @@
 #include <lockstep/base/hash.h>
+#include <lockstep/base/json_text.h>
 #include <lockstep/trace/json.h>
 
 #include <nlohmann/json.hpp>
@@ -74,9 +75,11 @@ std::string to_json(const Trace& trace) {
     end.visit(visitor);
     ends.push_back(visitor.fields);
   }
-  return json{
-      {"schema_version", 1}, {"world_size", trace.world_size}, {"ranks", ranks}, {"ends", ends}}
-      .dump(1, ' ', false, json::error_handler_t::replace);
+  return json_text(json{{"schema_version", 1},
+                        {"world_size", trace.world_size},
+                        {"ranks", ranks},
+                        {"ends", ends}},
+                   1);
 }
 
 }  // namespace lockstep::trace

@@ -103,7 +103,7 @@ Verdict file_order_differs(const Run& run) {
 
 Verdict tail_never_seen(const Run& run) {
   const auto size = global_size(run, "train");
-  if (size == 0) return not_triggered(kNoSize);
+  if (size == 0) return not_triggered(kNoDatasetSize);
   if (size % run.world_size == 0) return not_applicable("the data divide by the ranks");
   const auto& passes = finished_passes(run, "train");
   if (passes.size() < 2)
@@ -137,7 +137,7 @@ Verdict tail_never_seen(const Run& run) {
 
 Verdict padding_overruns(const Run& run) {
   const auto size = global_size(run, "train");
-  if (size == 0) return not_triggered(kNoSize);
+  if (size == 0) return not_triggered(kNoDatasetSize);
   if (run.world_size <= 2 * size) return not_applicable("at most two ranks a sample");
   std::vector<int> ranks;
   std::int64_t step = -1, worst = -1;
@@ -179,7 +179,7 @@ Verdict empty_shard(const Run& run) {
   if (samples_unrecorded(run))
     return not_triggered("the samples of a rank's batches were not recorded");
   const auto size = global_size(run, "train");
-  if (size == 0) return not_triggered(kNoSize);
+  if (size == 0) return not_triggered(kNoDatasetSize);
   bool any = false;
   std::vector<int> empty;
   std::int64_t step = -1;

@@ -164,7 +164,7 @@ Verdict epoch_differs_by_rank(const Run& run) {
   const auto& passes = finished_passes(run, "train");
   if (passes.size() < 2) return not_triggered(kTwoPasses);
   const auto size = global_size(run, "train");
-  if (size == 0) return not_triggered("the size of the data set was not recorded");
+  if (size == 0) return not_triggered(kNoDatasetSize);
   bool any_told = false;
   for (const auto& pass : passes) {
     std::vector<std::int64_t> epochs;

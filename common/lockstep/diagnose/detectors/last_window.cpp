@@ -1,6 +1,7 @@
 // The batches at the end of a pass that fill no accumulation window.
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/evidence.h>
+#include <lockstep/diagnose/passes.h>
 
 #include <algorithm>
 #include <functional>
@@ -172,7 +173,7 @@ Finding finding_of(const PassWindows& pass, const std::vector<int>& ranks, Decla
 
 Verdict last_accumulation_window_lost(const Run& run) {
   const auto passes = windows_of_passes(run);
-  if (passes.empty()) return not_triggered("no train pass that every rank began and finished");
+  if (passes.empty()) return not_triggered(kNoTrainPass);
 
   bool accumulates = false, one_batch_each = true;
   std::string untold;  // why what a pass left could not be judged

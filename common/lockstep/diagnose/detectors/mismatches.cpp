@@ -12,7 +12,7 @@ namespace {
 enum class Kind { order, conditional, operation, dtype, reduce_op, root, shape };
 constexpr std::size_t kWindow = 64;  // calls behind the mismatch that are looked at
 
-struct MismatchOfKind {
+struct ClassifiedMismatch {
   Kind kind;
   std::vector<int> ranks;
   const std::vector<Call>* calls;
@@ -171,37 +171,38 @@ bool some_left_the_loop(const Calls& calls, const std::vector<Call>& place) {
   return left > 0 && left < place.size();
 }
 
-std::optional<MismatchOfKind> find_difference(const Run& run) {
+std::optional<ClassifiedMismatch> classify_mismatch(const Run& run) {
   const auto& calls = calls_of(run);
   const auto mismatch = first_mismatch(calls);
   if (!mismatch) return std::nullopt;
   const auto& place = *mismatch->calls;
-  if (are_of_other_phases(place)) return MismatchOfKind{Kind::conditional, mismatch->odd, &place};
+  if (are_of_other_phases(place))
+    return ClassifiedMismatch{Kind::conditional, mismatch->odd, &place};
   const auto sequels = sequels_of(calls, place);
   const auto field = field_that_differs(place);
-  if (goes_on_alike(sequels)) return MismatchOfKind{field, mismatch->odd, &place};
+  if (goes_on_alike(sequels)) return ClassifiedMismatch{field, mismatch->odd, &place};
   const bool other_operation = field == Kind::operation;
-  if (is_permuted(sequels)) return MismatchOfKind{Kind::order, mismatch->odd, &place};
+  if (is_permuted(sequels)) return ClassifiedMismatch{Kind::order, mismatch->odd, &place};
   if (other_operation && each_is_the_others_too(run, place)) {
     const auto kind = some_left_the_loop(calls, place) ? Kind::conditional : Kind::order;
-    return MismatchOfKind{kind, mismatch->odd, &place};
+    return ClassifiedMismatch{kind, mismatch->odd, &place};
   }
   // Calls of other sizes are of other things, where the dtypes or the updates differ, too.
   const auto other_update = [&](const Call& call) { return call.step != place.front().step; };
   if ((field == Kind::dtype || std::any_of(place.begin(), place.end(), other_update)) &&
       differ(place, [](const auto& call) { return call.sizes; }))
-    return MismatchOfKind{Kind::conditional, mismatch->odd, &place};
+    return ClassifiedMismatch{Kind::conditional, mismatch->odd, &place};
   const auto one_more = with_one_more(run, place);
   if (!one_more.empty() && (other_operation || is_shifted(sequels, one_more)))
-    return MismatchOfKind{Kind::conditional, one_more, &place};
+    return ClassifiedMismatch{Kind::conditional, one_more, &place};
   if (field == Kind::shape) {
     if (const auto moved = moved_within_the_update(run, place))
-      return MismatchOfKind{moved->left_out ? Kind::conditional : Kind::order, moved->ranks,
-                            &place};
+      return ClassifiedMismatch{moved->left_out ? Kind::conditional : Kind::order, moved->ranks,
+                                &place};
     if (const auto own = own_before_the_engines(run, place); !own.empty())
-      return MismatchOfKind{Kind::conditional, own, &place};
+      return ClassifiedMismatch{Kind::conditional, own, &place};
   }
-  return MismatchOfKind{field, mismatch->odd, &place};
+  return ClassifiedMismatch{field, mismatch->odd, &place};
 }
 
 Verdict left_out(const Run& run) {
@@ -251,7 +252,7 @@ Verdict one_more_at_the_end(const Run& run) {
 Verdict named(const Run& run, Kind kind, const std::string& what) {
   if (!has_calls(run)) return not_triggered("no collective was recorded");
   if (all_call_alike(run)) return clean();
-  const auto& different = run.once(find_difference);
+  const auto& different = run.once(classify_mismatch);
   if (!different && !ambiguous_groups(calls_of(run)).empty())
     return not_triggered("a rank has a group's sequence twice: which calls meet cannot be told");
   if (!different || different->kind != kind) return clean();

@@ -15,7 +15,7 @@ namespace lockstep::diagnose {
 namespace {
 
 // What a rank did between two updates, or after the last: up to the next forward or backward that trains.
-struct Figures {
+struct OwnEvaluation {
   // Of forwards without gradients: how many samples they were given, and a sum over them that is equal for equal ones.
   std::int64_t samples = 0;
   std::uint64_t content = 0;
@@ -26,7 +26,7 @@ struct Figures {
   bool is_joined = false;  // a collective ran after the first of the forwards
 };
 
-using FiguresByUpdate = std::map<std::int64_t, Figures>;  // by the updates before
+using OwnEvaluations = std::map<std::int64_t, OwnEvaluation>;  // by the updates before
 
 std::uint64_t number_in(const std::string& text, int base) {
   std::uint64_t value = 0;
@@ -34,7 +34,7 @@ std::uint64_t number_in(const std::string& text, int base) {
   return value;
 }
 
-bool add_forward(const trace::Configuration& told, Figures& evaluation) {
+bool add_forward(const trace::Configuration& told, OwnEvaluation& evaluation) {
   if (told.of != "evaluation" || told.values.size() != 2) return false;
   evaluation.samples += static_cast<std::int64_t>(number_in(told.values[0], 10));
   evaluation.content += number_in(told.values[1], 16);
@@ -57,11 +57,11 @@ bool joins(const trace::Collective& call) {
   return call.op != "barrier";
 }
 
-FiguresByUpdate evaluations_of(const trace::ParticipantTrace& rank) {
-  FiguresByUpdate found;
-  Figures* now = nullptr;      // while it lasts
-  bool pass_is_over = false;   // since the last update
-  bool of_evaluation = false;  // the last event but for collectives was an evaluation's forward
+OwnEvaluations evaluations_of(const trace::ParticipantTrace& rank) {
+  OwnEvaluations found;
+  OwnEvaluation* now = nullptr;  // while it lasts
+  bool pass_is_over = false;     // since the last update
+  bool of_evaluation = false;    // the last event but for collectives was an evaluation's forward
   for (std::size_t i = rank.last_attempt; i < rank.events.size(); ++i) {
     const auto& event = rank.events[i];
     const auto* told = event.as<trace::Configuration>();
@@ -100,9 +100,9 @@ FiguresByUpdate evaluations_of(const trace::ParticipantTrace& rank) {
 }
 
 // Every rank's evaluation after the same update.
-using FiguresOfRanks = std::vector<const Figures*>;
+using OwnEvaluationOfRanks = std::vector<const OwnEvaluation*>;
 
-bool forwards_are_own(const FiguresOfRanks& ranks) {
+bool forwards_are_own(const OwnEvaluationOfRanks& ranks) {
   std::set<std::uint64_t> contents;
   for (const auto* rank : ranks) {
     if (rank->samples == 0 || rank->is_joined) return false;
@@ -115,7 +115,7 @@ bool are_near(double value, double target) {
   return std::abs(value - target) <= 1e-6 * std::max(std::abs(value), std::abs(target));
 }
 
-bool is_of_all(const FiguresOfRanks& ranks, double sum, double count) {
+bool is_of_all(const OwnEvaluationOfRanks& ranks, double sum, double count) {
   for (std::size_t k = 0; k < ranks.front()->figures.size(); ++k)
     if (std::all_of(ranks.begin(), ranks.end(), [&](const auto* rank) {
           return are_near(rank->figures[k]->sum, sum) && are_near(rank->figures[k]->count, count);
@@ -125,7 +125,7 @@ bool is_of_all(const FiguresOfRanks& ranks, double sum, double count) {
 }
 
 // The place of the first figure that each rank has of its own, and that no figure of all of them sums up.
-std::optional<std::size_t> own_figure(const FiguresOfRanks& ranks) {
+std::optional<std::size_t> own_figure(const OwnEvaluationOfRanks& ranks) {
   std::size_t first = 0;
   for (const auto* rank : ranks) {
     if (rank->figures.size() != ranks.front()->figures.size()) return std::nullopt;
@@ -144,13 +144,14 @@ std::optional<std::size_t> own_figure(const FiguresOfRanks& ranks) {
   return std::nullopt;
 }
 
-std::string text_of(const FiguresOfRanks& ranks, std::size_t r, std::optional<std::size_t> figure) {
+std::string text_of(const OwnEvaluationOfRanks& ranks, std::size_t r,
+                    std::optional<std::size_t> figure) {
   if (!figure) return plural(ranks[r]->samples, "sample");
   const auto& metric = *ranks[r]->figures[*figure];
   return number(metric.sum / metric.count) + " of " + number(metric.count);
 }
 
-Finding finding_of(const Run& run, std::int64_t step, const FiguresOfRanks& ranks) {
+Finding finding_of(const Run& run, std::int64_t step, const OwnEvaluationOfRanks& ranks) {
   const auto figure = forwards_are_own(ranks) ? std::nullopt : own_figure(ranks);
   std::size_t other = 1;  // one that has another figure
   while (figure && are_near(ranks[other]->figures[*figure]->sum, ranks[0]->figures[*figure]->sum))
@@ -176,12 +177,12 @@ std::int64_t updates_of(const trace::ParticipantTrace& rank) {
 // The first evaluation from which on none is joined: an earlier one may have been joined in a later one. Those inside of
 // a pass over the data are left alone, such as the forwards of a teacher, or of a policy that plays.
 std::vector<Finding> own_evaluations(const Run& run) {
-  std::vector<FiguresByUpdate> found;
+  std::vector<OwnEvaluations> found;
   for (const auto* rank : run.ranks) found.push_back(evaluations_of(*rank));
   const auto last = updates_of(*run.ranks.front());
   std::optional<Finding> finding;
   for (auto at = found.front().rbegin(); at != found.front().rend(); ++at) {
-    FiguresOfRanks ranks;
+    OwnEvaluationOfRanks ranks;
     for (const auto& of_rank : found)
       if (const auto its = of_rank.find(at->first); its != of_rank.end())
         ranks.push_back(&its->second);

@@ -25,13 +25,13 @@ struct StepEnd {
   std::string narrow;  // the 16-bit dtype of a reduction since the last step's end
 };
 
-struct ScaledSteps {
+struct StepEnds {
   std::vector<StepEnd> ends;  // of steps whose gradients were recorded
   bool unseen = false;        // others were reduced in 16 bits, and may have overflowed
 };
 
-ScaledSteps steps_of(const trace::ParticipantTrace& rank) {
-  ScaledSteps steps;
+StepEnds steps_of(const trace::ParticipantTrace& rank) {
+  StepEnds steps;
   StepEnd now;
   for (const auto& event : rank.events) {
     if (event.step < 0) continue;
@@ -127,7 +127,7 @@ std::vector<Detector> precision_detectors() {
                         "gradient-not-the-mean"},
        .detect = local_overflow_skip},
       // Rule: every rank's own gradient is finite, the reduced one is not, and it was reduced in 16
-      // bits. Not fooled by 16 bits that suffice, nor by a rank that overflows by itself. ScaledSteps in
+      // bits. Not fooled by 16 bits that suffice, nor by a rank that overflows by itself. Steps in
       // 16 bits whose gradients were not recorded make it not_triggered, unless a scaled step found
       // nothing in them.
       {.slug = "low-precision-reduction",

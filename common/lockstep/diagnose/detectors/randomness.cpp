@@ -17,18 +17,18 @@ namespace {
 // falls alike by chance.
 constexpr std::int64_t kEnoughInARow = 16;
 
-struct NumbersOfBatch {
+struct RandomBatch {
   std::int64_t step;
   const trace::RandomNumbers* numbers;
 };
-using Numbers = std::vector<NumbersOfBatch>;
+using RandomBatches = std::vector<RandomBatch>;
 
 bool is_complete(const trace::RandomNumbers& batch) {
   return !batch.hashes.empty() && batch.hashes.size() == batch.ids.size();
 }
 
-Numbers numbers_of(const trace::ParticipantTrace& rank) {
-  Numbers batches;
+RandomBatches random_batches_of(const trace::ParticipantTrace& rank) {
+  RandomBatches batches;
   for (const auto& at : rank.all<trace::RandomNumbers>())
     if (is_complete(*at.event)) batches.push_back({at.step, at.event});
   return batches;
@@ -41,7 +41,7 @@ bool is_varied(const trace::RandomNumbers& batch) {
 
 // Samples that share their numbers with another one, place by place; nothing where any place differs.
 // A sample that comes twice has its numbers twice. A shorter batch is compared as far as it goes.
-std::int64_t shared_draws(const NumbersOfBatch& of_a, const NumbersOfBatch& of_b) {
+std::int64_t shared_draws(const RandomBatch& of_a, const RandomBatch& of_b) {
   const auto& a = *of_a.numbers;
   const auto& b = *of_b.numbers;
   std::int64_t others = 0;
@@ -57,7 +57,7 @@ struct Shared {
   std::int64_t samples = 0;
   std::int64_t step = -1;
 };
-Shared shared_in_a_row(const Numbers& a, const Numbers& b) {
+Shared shared_in_a_row(const RandomBatches& a, const RandomBatches& b) {
   Shared now, most;
   for (std::size_t k = 0; k < std::min(a.size(), b.size()); ++k) {
     const auto of_batch = shared_draws(a[k], b[k]);
@@ -71,7 +71,7 @@ Shared shared_in_a_row(const Numbers& a, const Numbers& b) {
 
 // The ranks that begin some batch with the numbers of another rank, as far as the shortest there goes: no
 // others need be compared, pair by pair.
-std::vector<std::size_t> may_share(const std::vector<Numbers>& ranks) {
+std::vector<std::size_t> may_share(const std::vector<RandomBatches>& ranks) {
   std::size_t most = 0;
   for (const auto& batches : ranks) most = std::max(most, batches.size());
   std::set<std::size_t> sharing;
@@ -93,20 +93,20 @@ std::vector<std::size_t> may_share(const std::vector<Numbers>& ranks) {
 }
 
 // The same batches, pass by pass: workers begin a new round with each.
-std::vector<Numbers> numbers_of_passes(const trace::ParticipantTrace& rank) {
-  std::vector<Numbers> passes(1);
+std::vector<RandomBatches> random_batches_of_passes(const trace::ParticipantTrace& rank) {
+  std::vector<RandomBatches> passes(1);
   for (const auto& event : rank.events) {
     if (event.is<trace::PassBegin>()) passes.emplace_back();
     const auto* numbers = event.as<trace::RandomNumbers>();
     if (numbers != nullptr && is_complete(*numbers)) passes.back().push_back({event.step, numbers});
   }
-  std::erase_if(passes, [](const Numbers& batches) { return batches.empty(); });
+  std::erase_if(passes, [](const RandomBatches& batches) { return batches.empty(); });
   return passes;
 }
 
 // How many batches in a row begin with the same numbers, in rounds of equally many to the end of every pass,
 // whose last round may be shorter; 1 = no such rounds.
-std::size_t round_length(const std::vector<Numbers>& passes, std::int64_t* shared,
+std::size_t round_length(const std::vector<RandomBatches>& passes, std::int64_t* shared,
                          std::int64_t* step) {
   std::size_t length = 1;
   for (const auto& batches : passes) {
@@ -129,9 +129,9 @@ std::size_t round_length(const std::vector<Numbers>& passes, std::int64_t* share
 const char* const kNoNumbers = "a rank recorded no random numbers drawn for samples";
 
 Verdict same_augmentation_everywhere(const Run& run) {
-  std::vector<Numbers> ranks;
+  std::vector<RandomBatches> ranks;
   for (const auto* rank : run.ranks) {
-    ranks.push_back(numbers_of(*rank));
+    ranks.push_back(random_batches_of(*rank));
     if (ranks.back().empty()) return not_triggered(kNoNumbers);
   }
   // The first rank whose numbers another draws too, and all that do.
@@ -163,9 +163,9 @@ Verdict worker_streams_copied(const Run& run) {
   std::int64_t step = -1;
   bool any = false;
   for (std::size_t r = 0; r < run.ranks.size(); ++r) {
-    const auto passes = numbers_of_passes(*run.ranks[r]);
+    const auto passes = random_batches_of_passes(*run.ranks[r]);
     any = any || std::any_of(passes.begin(), passes.end(),
-                             [](const Numbers& batches) { return batches.size() > 1; });
+                             [](const RandomBatches& batches) { return batches.size() > 1; });
     std::int64_t shared = 0, repeated_at = -1;
     const auto length = round_length(passes, &shared, &repeated_at);
     if (length < 2 || shared < kEnoughInARow) continue;

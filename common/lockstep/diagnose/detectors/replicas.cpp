@@ -13,7 +13,7 @@
 namespace lockstep::diagnose {
 namespace {
 
-struct Divergence {
+struct ReplicaDifference {
   std::int64_t step = -1;
   int tensor = -1;         // the first that differs; -1 = all are equal
   std::vector<int> ranks;  // odd ones out
@@ -21,8 +21,8 @@ struct Divergence {
   bool finite = true;      // or else only some of the ranks' values are
 };
 
-Divergence difference(const Run& run, std::int64_t step, const Replicas& replicas) {
-  Divergence result;
+ReplicaDifference difference(const Run& run, std::int64_t step, const Replicas& replicas) {
+  ReplicaDifference result;
   result.step = step;
   const auto groups = groups_of_equal(replicas);
   result.tensor = groups.tensor;
@@ -53,12 +53,12 @@ std::vector<std::int64_t> beginnings_of_models(const Run& run) {
 
 // The first step after which a model's replicas are apart for good. Equal ones later on mean that they are
 // brought together now and then, which is a way to train.
-std::optional<Divergence> divergence(const Run& run,
-                                     const std::map<std::int64_t, Replicas>& steps) {
+std::optional<ReplicaDifference> divergence(const Run& run,
+                                            const std::map<std::int64_t, Replicas>& steps) {
   const auto before = by_step<trace::BeforeUpdate>(run);
   const auto models = beginnings_of_models(run);
   auto next = models.begin();
-  std::optional<Divergence> first;
+  std::optional<ReplicaDifference> first;
   for (const auto& [step, replicas] : steps) {
     if (step < 0) continue;
     for (; next != models.end() && *next <= step; ++next)
@@ -123,7 +123,7 @@ const char* const kMaybeAveraged =
     "collectives as large as the parameters ran after updates: the replicas may be averaged "
     "where they were not recorded";
 
-std::string evidence_of(const Run& run, const Divergence& difference) {
+std::string evidence_of(const Run& run, const ReplicaDifference& difference) {
   return tensor_text("parameter", static_cast<std::size_t>(difference.tensor),
                      parameter_names(run)) +
          " is the first that differs; " +

@@ -43,9 +43,9 @@ std::unordered_set<std::int64_t> begins_of(const Run& run) {
 }
 
 // A stretch of steps in which no rank was given one of its samples twice.
-class SharedRows {
+class StretchOfRows {
  public:
-  explicit SharedRows(std::size_t ranks) : seen_(ranks) {}
+  explicit StretchOfRows(std::size_t ranks) : seen_(ranks) {}
 
   bool repeats(const std::vector<std::vector<std::int64_t>>& fed) const {
     for (std::size_t r = 0; r < fed.size(); ++r) {
@@ -99,7 +99,7 @@ class SharedRows {
   std::vector<Counts> counts_;  // after each step
 };
 
-std::optional<Finding> judge(const Run& run, const SharedRows& stretch) {
+std::optional<Finding> judge(const Run& run, const StretchOfRows& stretch) {
   if (!stretch.overlaps()) return std::nullopt;
   return Finding{
       .severity = stretch.is_whole() ? Severity::violation : Severity::advice,
@@ -115,11 +115,11 @@ std::vector<Finding> overlapping_rows(const Run& run) {
   if (run.ranks.size() < 2) return {};
   const auto fed = fed_by_step(run);
   const auto begins = begins_of(run);
-  SharedRows stretch(run.ranks.size());
+  StretchOfRows stretch(run.ranks.size());
   for (const auto& [step, ranks] : fed) {
     if (begins.count(step) > 0 || stretch.repeats(ranks)) {
       if (auto found = judge(run, stretch)) return {*found};
-      stretch = SharedRows(run.ranks.size());
+      stretch = StretchOfRows(run.ranks.size());
       if (stretch.repeats(ranks)) continue;  // in one batch
     }
     stretch.add(step, ranks);

@@ -69,7 +69,7 @@ Verdict no_sharding(const Run& run) {
   const auto& passes = finished_passes(run, "train");
   if (passes.empty()) return not_triggered(kNoTrainPass);
   const auto size = global_size(run, "train");
-  if (size == 0) return not_triggered(kNoSize);
+  if (size == 0) return not_triggered(kNoDatasetSize);
   const auto share = ceil_div(size, run.world_size);
   if (share >= size) return not_applicable("a share of the data is all of it");
   if (!train_together(run)) return not_triggered("no sign that these ranks train together");
@@ -221,7 +221,7 @@ Verdict sharded_twice(const Run& run) {
   const auto& passes = finished_passes(run, "train");
   if (passes.empty()) return not_triggered(kNoTrainPass);
   const auto size = global_size(run, "train");
-  if (size == 0) return not_triggered(kNoSize);
+  if (size == 0) return not_triggered(kNoDatasetSize);
   if (size <= run.world_size) return not_applicable("a share of the data is one sample");
 
   if (reach_all(sets, size) && train_together(run) && draws_a_share_of_its_share(run, passes, size))
@@ -304,7 +304,7 @@ Verdict shards_overlap(const Run& run) {
   const auto size = global_size(run, "train");
   if (size == 0) {
     const auto* pass = train_together(run) ? overlap_of_a_stream(passes) : nullptr;
-    if (pass == nullptr) return not_triggered(kNoSize);
+    if (pass == nullptr) return not_triggered(kNoDatasetSize);
     return found(overlap_in(run, *pass, plural(pass->drawn.different, "different sample")));
   }
   if (size < 2 * run.world_size) return not_applicable("a share is less than two samples");

@@ -13,20 +13,20 @@ namespace {
 
 using trace::StoreCall;
 
-struct RequestToStore {
+struct StoreCallOfRank {
   int rank;
   std::optional<std::int64_t> begun_ns;  // when the rank began to join its group
   std::int64_t time_ns;
   const StoreCall* event;
 };
 
-std::vector<RequestToStore> calls(const Run& run, const std::string& action) {
-  std::vector<RequestToStore> all;
+std::vector<StoreCallOfRank> calls(const Run& run, const std::string& action) {
+  std::vector<StoreCallOfRank> all;
   for (std::size_t r = 0; r < run.ranks.size(); ++r) {
     const auto groups = run.ranks[r]->latest<trace::Group>();
     for (const auto& at : run.ranks[r]->latest<StoreCall>()) {
       if (at.event->action != action) continue;
-      RequestToStore call{run.numbers[r], std::nullopt, at.time_ns, at.event};
+      StoreCallOfRank call{run.numbers[r], std::nullopt, at.time_ns, at.event};
       for (const auto& group : groups)
         if (group.event->action == "join" && group.time_ns <= at.time_ns)
           call.begun_ns = group.time_ns;
@@ -42,8 +42,8 @@ std::string where(const StoreCall& call) {
 }
 
 // Of a rank that tried more than once, the last try.
-std::vector<RequestToStore> last_calls(const Run& run, const std::string& action) {
-  std::vector<RequestToStore> last;
+std::vector<StoreCallOfRank> last_calls(const Run& run, const std::string& action) {
+  std::vector<StoreCallOfRank> last;
   for (const auto& call : calls(run, action))
     if (!last.empty() && last.back().rank == call.rank)
       last.back() = call;
@@ -53,7 +53,7 @@ std::vector<RequestToStore> last_calls(const Run& run, const std::string& action
 }
 
 // Whether the rank came to a group behind this call, by whichever way.
-bool joined_after(const Run& run, const RequestToStore& call) {
+bool joined_after(const Run& run, const StoreCallOfRank& call) {
   const auto groups = run.rank(call.rank).latest<trace::Group>();
   return std::any_of(groups.begin(), groups.end(), [&](const auto& group) {
     return group.event->action == "joined" && group.time_ns >= call.time_ns;
@@ -75,7 +75,7 @@ Verdict fixed_port(const Run& run) {
 }
 
 // The rank went to the server's port for long enough while somebody served it, and did not come through.
-bool was_not_answered(const Run& run, const RequestToStore& server, const RequestToStore& call) {
+bool was_not_answered(const Run& run, const StoreCallOfRank& server, const StoreCallOfRank& call) {
   if (call.event->error == 0 || call.event->port != server.event->port) return false;
   if (call.event->address.empty() || joined_after(run, call)) return false;
   // Who comes when the other has given up, or nearly, is late, and no matter of interfaces.
