@@ -72,6 +72,16 @@ function(_unoptimized_settings target)
   endif()
 endfunction()
 
+# Of two equal functions of the standard library the linker keeps the one that comes first. A target that is not optimized
+# has its own after those of the LIBRARIES, which are.
+function(_link_first target)
+  foreach(library IN LISTS ARGN)
+    if(library MATCHES "^lockstep::(.+)")
+      target_link_options(${target} PRIVATE "LINKER:--whole-archive,$<TARGET_FILE:lockstep_${CMAKE_MATCH_1}>,--no-whole-archive")
+    endif()
+  endforeach()
+endfunction()
+
 # add_lockstep_library(NAME [TORCH [UNOPTIMIZED]] SOURCES ... [DEPENDS lockstep::x ...] [PRIVATE ...] [HEADERS ...] [PRECOMPILED <x> ...])
 # The static library lockstep_NAME, alias lockstep::NAME. HEADERS are header-only libraries that its sources
 # include: who links the installed library does not need them. PRECOMPILED are headers that most of its files include.
@@ -166,6 +176,7 @@ function(add_lockstep_test name)
   else()
     target_compile_options(${name} PRIVATE ${LOCKSTEP_UNOPTIMIZED})
     _lockstep_settings(${name} FALSE lockstep_test_pch)
+    _link_first(${name} ${ARG_DEPENDS})
   endif()
   set(properties TIMEOUT ${ARG_TIMEOUT} SKIP_RETURN_CODE 77)
   if(ARG_EACH_CASE)

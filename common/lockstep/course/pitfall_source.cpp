@@ -14,19 +14,31 @@ namespace {
 
 namespace fs = std::filesystem;
 
+bool has_word(const std::string& code, const std::string& word) {
+  auto at = code.find(word);
+  while (at != kNowhere && !word_at(code, at, word)) at = code.find(word, at + 1);
+  return at != kNowhere;
+}
+
+bool begins_scope(const std::string& head) {
+  for (const auto* word : {"namespace", "struct", "class", "union", "enum"})
+    if (has_word(head, word)) return true;
+  return false;
+}
+
 // The first brace around `at` that is no namespace's and no type's is a function's.
 void find_function(const std::string& text, const std::string& code, std::size_t at,
                    Pitfall& pitfall) {
-  static const std::regex scope(R"(\b(namespace|struct|class|union|enum)\b)");
-  static const std::regex access(R"(^\s*(public|protected|private)\s*:)");
+  static const std::regex access(R"(\s*(public|protected|private)\s*:)");
   for (auto open = opening_around(code, at); open != kNowhere; open = opening_around(code, open)) {
     auto head = open;
     while (head > 0 && std::string_view(";{}").find(code[head - 1]) == kNowhere)
       head = code[head - 1] == ')' ? opening_around(code, head - 1) : head - 1;
     auto words = code.substr(head, open - head);
-    if (std::regex_search(words, scope)) break;
+    if (begins_scope(words)) break;
     std::smatch found;
-    if (std::regex_search(words, found, access)) head += found.length();
+    if (std::regex_search(words, found, access, std::regex_constants::match_continuous))
+      head += found.length();
     pitfall.begin = with_comment_above(text, line_begin(text, next_code(code, head)));
     pitfall.end = line_end(text, closing(code, open));
   }
