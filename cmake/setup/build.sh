@@ -51,11 +51,11 @@ set_up_done() { exec 9>&-; }
 # What a first call will do, before it does it. Minutes are of 2 cores and a fast network.
 say_what_will_be_done() {
   if [[ -n "$TORCH_FREE" ]]; then
-    say "first call here: the program that answers is built, once, in about 90 seconds." \
+    say "first call here: the program that answers is built, once, in about a minute." \
       "It needs no LibTorch: that is set up by the first run, test, build or exercise check."
   elif [[ -z "$PREFIX" && ! -r "$STAMP" ]]; then
     say "first call here: first LibTorch is set up, in about 2 minutes. Then the code is compiled:" \
-      "about 6 minutes for one lesson, longer for everything. Later calls compile only what has changed."
+      "about 3 minutes for one lesson, longer for everything. Later calls compile only what has changed."
   fi
 }
 

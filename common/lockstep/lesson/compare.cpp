@@ -1,9 +1,11 @@
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <lockstep/base/countdown.h>
 #include <lockstep/base/environment.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/exit_code.h>
 #include <lockstep/base/file.h>
+#include <lockstep/base/processors.h>
 #include <lockstep/base/text.h>
 #include <lockstep/gpu/driver.h>
 #include <lockstep/launch/interrupt.h>
@@ -58,7 +60,10 @@ matrix::Truth truth_of(const Selected& selected, const Lesson& lesson, const Les
 constexpr std::chrono::milliseconds kAfterTimeout{1500};
 
 // What a rank does that is a fork of this process. OpenMP read the number of threads when it was loaded, for the launcher.
+// Its random numbers begin as in a new process, whatever oracles have drawn here.
 int go_on_as_rank(const Lesson& lesson, std::vector<std::string> arguments) {
+  auto generator = at::detail::getDefaultCPUGenerator();
+  generator.set_current_seed(c10::default_rng_seed_val);
   const int threads = std::atoi(environment("OMP_NUM_THREADS").value_or("").c_str());
   if (threads > 0) at::set_num_threads(threads);
   std::vector<char*> pointers;
@@ -74,8 +79,17 @@ std::vector<supervise::Result> supervise_variant(const Selected& selected, const
   launch::LaunchOptions job;
   job.command = rank_arguments(options, selected.name, world_size, folder);
   job.command.insert(job.command.begin(), program);
-  job.go_on = [&lesson, command = job.command] { return go_on_as_rank(lesson, command); };
-  job.world_size = selected.part->participants == Participants::devices ? 1 : world_size;
+  // Once an oracle has seeded random numbers here, torch has looked for CUDA, and would have none in a fork.
+  if (options.backend != "nccl")
+    job.go_on = [&lesson, command = job.command] { return go_on_as_rank(lesson, command); };
+  job.world_size = world_size;
+  if (selected.part->participants == Participants::devices) {
+    // One process, with a thread for each device: they share the processors as ranks would.
+    job.world_size = 1;
+    if (!environment("OMP_NUM_THREADS"))
+      job.environment["OMP_NUM_THREADS"] = std::to_string(
+          std::max(1, static_cast<int>(processors_of_this_process().size()) / world_size));
+  }
   job.folder = folder;
   job.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(options.timeout_s * 1000));
   const supervise::Options supervised{job, operation_timeout(options) + kAfterTimeout};
@@ -168,6 +182,7 @@ std::vector<Countdown::Item> parts_of(const std::vector<Selected>& variants,
 
 report::Comparison compare(const Lesson& lesson, const LessonOptions& options,
                            const std::string& program) {
+  at::set_num_threads(1);  // for oracles: a process with threads cannot go on as ranks
   const auto variants = select_variants(lesson, options.variant);
   auto comparison = comparison_here(lesson, options);
   std::cout << filled(lesson.name + ": " + lesson.title, 2) << "  on "
