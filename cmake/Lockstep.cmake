@@ -72,8 +72,8 @@ function(_unoptimized_settings target)
   endif()
 endfunction()
 
-# Of two equal functions of the standard library the linker keeps the one that comes first. A target that is not optimized
-# has its own after those of the LIBRARIES, which are.
+# _link_first(TARGET lockstep::x ...): the linker reads the libraries before the target's own files. Of equal functions of
+# the standard library it keeps the first, and the libraries' are optimized where the target's are not.
 function(_link_first target)
   foreach(library IN LISTS ARGN)
     if(library MATCHES "^lockstep::(.+)")

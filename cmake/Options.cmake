@@ -1,7 +1,8 @@
 # What a user can switch, and the settings every target shares.
 option(LOCKSTEP_WERROR "Treat compiler warnings as errors (CI does)" OFF)
 option(LOCKSTEP_NCCL "Build the NCCL library; needs torch_cuda, nccl.h and the CUDA headers" ON)
-# A third of the compilers' time where the files include torch. OFF: each by itself, as for who edits one of them often.
+# It takes a third of the compilers' time where the files include torch. OFF compiles each file by itself, so that an edit
+# compiles one file again and not eight.
 option(LOCKSTEP_UNITY "Compile up to eight files of a library, a test or a benchmark together" ON)
 option(LOCKSTEP_FUZZ "Build the fuzzers; needs clang" OFF)
 # Inside another project only the libraries are built, unless it asks for more.

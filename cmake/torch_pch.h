@@ -3,7 +3,8 @@
 // precompiles such a function only if it is called by its qualified name; it instantiates the others at the end of every
 // file. An empty file takes 3.2 s of processor time without the calls below, and 0.9 s with them. They never run.
 // A line that does not compile with a new LibTorch can be deleted: files then compile more slowly, and nothing else changes.
-// To see what clang instantiates in a file, add -ftime-trace to its command in the compile_commands.json of a build with LOCKSTEP_UNITY=OFF.
+// To see what clang instantiates in a file, add -ftime-trace to its command in the compile_commands.json of a build with
+// LOCKSTEP_UNITY=OFF.
 #pragma once
 
 #include <torch/torch.h>

@@ -14,6 +14,7 @@ namespace lockstep::contract {
 namespace {
 
 using diagnose::State;
+
 class Clipping : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, Clipping, kTwoAndThree, testing::PrintToStringParamName());
 

@@ -16,8 +16,8 @@ namespace lockstep::contract {
 using Ids = std::vector<std::int64_t>;
 using Values = std::vector<double>;
 
-constexpr std::int64_t kMillisecond = 1'000'000,
-                       kSecond = 1'000 * kMillisecond;  // of a trace's times
+// Of a trace's times.
+constexpr std::int64_t kMillisecond = 1'000'000, kSecond = 1'000 * kMillisecond;
 
 // Norm, hash and projections of a tensor, as the recorder makes them.
 trace::Summary summarize(const Values& values);

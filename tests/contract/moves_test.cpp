@@ -11,6 +11,7 @@ namespace lockstep::contract {
 namespace {
 
 using diagnose::State;
+
 constexpr double kRate = 0.1;
 
 // What the owner of a tensor makes of it by its gradient.

@@ -10,7 +10,6 @@
 namespace lockstep::mutants {
 namespace {
 
-constexpr std::int64_t kWhen = 2;  // the update in which it happens
 using Change =
     std::function<WorkPtr(Tensors&, c10d::AllreduceOptions, const Tampering::AllReduce&)>;
 
@@ -18,12 +17,12 @@ bool is_rank(const Parts& parts, int rank) {
   return parts.place.rank == rank;
 }
 
-// Changes the first gradient's all-reduce of update kWhen.
+// Changes the first gradient's all-reduce of update kChangedStep.
 void change_once(Parts& parts, Change change) {
   parts.tampering->allreduce = [&parts, change, done_it = false](
                                    Tensors& tensors, c10d::AllreduceOptions options,
                                    const Tampering::AllReduce& inner) mutable {
-    if (parts.step != kWhen || std::exchange(done_it, parts.step == kWhen))
+    if (parts.step != kChangedStep || std::exchange(done_it, parts.step == kChangedStep))
       return inner(tensors, options);
     return change(tensors, options, inner);
   };
@@ -50,12 +49,12 @@ WorkPtr with_op(c10d::ReduceOp::RedOpType op, Tensors& tensors, c10d::AllreduceO
   return inner(tensors, options);
 }
 
-// Instead of the backward of update kWhen.
+// Instead of the backward of update kChangedStep.
 std::function<void(Parts&)> on_rank_1_instead(std::function<void(Parts&)> act) {
   return [act](Parts& parts) {
     if (!is_rank(parts, 1)) return;
     parts.forward = [&parts, act, forward = parts.forward](const at::Tensor& inputs) {
-      if (parts.step == kWhen) act(parts);
+      if (parts.step == kChangedStep) act(parts);
       return forward(inputs);
     };
   };
@@ -64,7 +63,7 @@ std::function<void(Parts&)> on_rank_1_instead(std::function<void(Parts&)> act) {
 void after_update(Parts& parts, std::function<void()> act) {
   parts.share = [&parts, act, share = parts.share] {
     share();
-    if (parts.step == kWhen) act();
+    if (parts.step == kChangedStep) act();
   };
 }
 
@@ -129,7 +128,7 @@ std::vector<Operator> collective_operators() {
              if (!is_rank(parts, 1)) return;
              parts.tampering->broadcast = [&parts](Tensors& tensors, auto options,
                                                    const auto& inner) {
-               return parts.step == kWhen ? done(tensors) : inner(tensors, options);
+               return parts.step == kChangedStep ? done(tensors) : inner(tensors, options);
              };
            },
            {},
@@ -139,7 +138,7 @@ std::vector<Operator> collective_operators() {
            [](Parts& parts) {
              parts.tampering->broadcast = [&parts](Tensors& tensors, auto options,
                                                    const auto& inner) {
-               if (parts.step == kWhen) options.rootRank = parts.place.rank;
+               if (parts.step == kChangedStep) options.rootRank = parts.place.rank;
                return inner(tensors, options);
              };
            },

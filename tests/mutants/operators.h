@@ -13,9 +13,11 @@
 namespace lockstep::mutants {
 
 // Engines that an operator fits, where not all three.
-inline const std::vector<Engine> kNotDdp{Engine::by_hand,
-                                         Engine::sharded};  // DistributedDataParallel
+inline const std::vector<Engine> kNotDdp{Engine::by_hand, Engine::sharded};
 inline const std::vector<Engine> kReplicated{Engine::ddp, Engine::by_hand};
+
+inline constexpr std::int64_t kChangedStep =
+    2;  // the update in which a fault of one update happens
 
 // What the oracle's checks that fail make of a change.
 struct Fault {

@@ -13,8 +13,6 @@ std::function<void(Parts&)> on_rank_1(
   };
 }
 
-constexpr std::int64_t kChangedStep = 2;
-
 // A sharded optimizer has other groups on each rank, whose options nobody compares.
 const Fault kOptimizerDiffers{"optimizer-differs", {{Engine::sharded, "update-differs"}}};
 

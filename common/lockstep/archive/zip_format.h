@@ -9,6 +9,9 @@
 
 namespace lockstep::archive::zip {
 
+// Bytes that are read or written at a time, and summed while they are in the cache.
+inline constexpr std::size_t kPiece = std::size_t{1} << 20;
+
 inline constexpr std::uint32_t kLocalHeader = 0x04034b50;
 inline constexpr std::uint32_t kCentralHeader = 0x02014b50;
 inline constexpr std::uint32_t kEnd = 0x06054b50;

@@ -11,7 +11,6 @@ namespace {
 
 using namespace zip;
 
-constexpr std::size_t kReadAtOnce = std::size_t{1} << 20;  // read and summed while in the cache
 constexpr std::size_t kLongestComment = 0xffff;
 
 [[noreturn]] void damaged(const std::string& what, std::uint64_t offset) {
@@ -64,7 +63,7 @@ void ZipReader::read(const Record& record, void* to) const {
   auto* next = static_cast<char*>(to);
   auto sum = libdeflate_crc32(0, nullptr, 0);
   for (std::uint64_t done = 0; done < record.size;) {
-    const auto piece = std::min<std::uint64_t>(kReadAtOnce, record.size - done);
+    const auto piece = std::min<std::uint64_t>(kPiece, record.size - done);
     source_.read(record.data + done, next, piece);
     sum = libdeflate_crc32(sum, next, piece);
     next += piece;

@@ -9,8 +9,6 @@ namespace {
 
 using namespace zip;
 
-constexpr std::size_t kWrittenAtOnce = std::size_t{1}
-                                       << 20;  // summed and written while in the cache
 constexpr std::size_t kCrcInLocalHeader = 14;
 
 std::uint64_t capped(std::uint64_t value) {
@@ -34,7 +32,7 @@ void ZipWriter::add(const std::string& name, std::string_view bytes) {
 
   auto sum = libdeflate_crc32(0, nullptr, 0);
   while (!bytes.empty()) {
-    const auto piece = bytes.substr(0, kWrittenAtOnce);
+    const auto piece = bytes.substr(0, kPiece);
     sum = libdeflate_crc32(sum, piece.data(), piece.size());
     file_.append(piece);
     bytes.remove_prefix(piece.size());

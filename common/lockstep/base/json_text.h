@@ -5,11 +5,9 @@
 
 namespace lockstep {
 
-inline constexpr int kOnOneLine = -1;
-
-// Json: nlohmann::json. `indent` columns a level.
+// Json: nlohmann::json. Each level is indented by `indent` columns; -1: all on one line.
 template <class Json>
-std::string json_text(const Json& value, int indent = kOnOneLine) {
+std::string json_text(const Json& value, int indent = -1) {
   return value.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -1,6 +1,7 @@
 #include <lockstep/base/processors.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <cerrno>
 
 namespace lockstep {
@@ -22,6 +23,10 @@ std::vector<int> processors_of_this_process() {
     if (!too_small) break;
   }
   return {0};
+}
+
+int processors_for_each_of(int sharers) {
+  return std::max(1, static_cast<int>(processors_of_this_process().size()) / sharers);
 }
 
 }  // namespace lockstep

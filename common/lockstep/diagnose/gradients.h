@@ -20,8 +20,8 @@ Vector mean(const std::vector<Vector>& vectors, const std::vector<double>& weigh
 Vector minus(const Vector& a, const Vector& b);
 Vector times(double factor, Vector vector);
 double norm(const Vector& vector);  // Euclidean
-double norm_of(
-    const std::vector<trace::Summary>& values);  // of the tensors as one, from the norm of each
+// Of the tensors as one, from the norm of each.
+double norm_of(const std::vector<trace::Summary>& values);
 // |a - b| over the larger of |a| and |b|; 0 for two zeros, 1 for different lengths.
 double distance(const Vector& a, const Vector& b);
 // The same to the multiple of b that lies nearest to a: 0 where a = c b for some c > 0.

@@ -66,8 +66,7 @@ std::map<std::string, std::string> rank_environment(const LaunchOptions& options
     result[name] = std::to_string(options.world_size);
   result["LOCKSTEP_STORE"] = "file://" + (folder / "store").string();
   result["LOCKSTEP_ERROR_FILE"] = files_of(folder, rank).error.string();
-  const int processors = static_cast<int>(processors_of_this_process().size());
-  result.emplace("OMP_NUM_THREADS", std::to_string(std::max(1, processors / options.world_size)));
+  result.emplace("OMP_NUM_THREADS", std::to_string(processors_for_each_of(options.world_size)));
   return result;
 }
 

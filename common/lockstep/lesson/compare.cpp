@@ -79,7 +79,8 @@ std::vector<supervise::Result> supervise_variant(const Selected& selected, const
   launch::LaunchOptions job;
   job.command = rank_arguments(options, selected.name, world_size, folder);
   job.command.insert(job.command.begin(), program);
-  // Once an oracle has seeded random numbers here, torch has looked for CUDA, and would have none in a fork.
+  // An oracle that seeds random numbers here makes torch decide, before NCCL is loaded, that there is no CUDA. A fork would
+  // inherit that.
   if (options.backend != "nccl")
     job.go_on = [&lesson, command = job.command] { return go_on_as_rank(lesson, command); };
   job.world_size = world_size;
@@ -87,8 +88,7 @@ std::vector<supervise::Result> supervise_variant(const Selected& selected, const
     // One process, with a thread for each device: they share the processors as ranks would.
     job.world_size = 1;
     if (!environment("OMP_NUM_THREADS"))
-      job.environment["OMP_NUM_THREADS"] = std::to_string(
-          std::max(1, static_cast<int>(processors_of_this_process().size()) / world_size));
+      job.environment["OMP_NUM_THREADS"] = std::to_string(processors_for_each_of(world_size));
   }
   job.folder = folder;
   job.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(options.timeout_s * 1000));
@@ -182,7 +182,8 @@ std::vector<Countdown::Item> parts_of(const std::vector<Selected>& variants,
 
 report::Comparison compare(const Lesson& lesson, const LessonOptions& options,
                            const std::string& program) {
-  at::set_num_threads(1);  // for oracles: a process with threads cannot go on as ranks
+  at::set_num_threads(
+      1);  // what oracles train here starts no threads: a process with threads is not forked into ranks
   const auto variants = select_variants(lesson, options.variant);
   auto comparison = comparison_here(lesson, options);
   std::cout << filled(lesson.name + ": " + lesson.title, 2) << "  on "

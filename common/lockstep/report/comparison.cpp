@@ -17,14 +17,9 @@ json to_json(const OracleResult& oracle) {
           {"tolerance", oracle.tolerance}, {"manifested", oracle.manifested}};
 }
 
-template <class T>
-json array_of(const std::vector<T>& values) {
-  json items = json::array();
-  for (const auto& value : values) items.push_back(to_json(value));
-  return items;
-}
-
 json variant_json(const Variant& variant) {
+  json oracles = json::array();
+  for (const auto& oracle : variant.oracles) oracles.push_back(to_json(oracle));
   json result = {{"name", variant.name},
                  {"part", variant.part},
                  {"kind", to_string(variant.kind)},
@@ -34,7 +29,7 @@ json variant_json(const Variant& variant) {
                  {"outcome", to_string(variant.ending)},
                  {"reason", variant.reason},
                  {"stall", json::parse(stall_json(variant.stall))},
-                 {"oracles", array_of(variant.oracles)},
+                 {"oracles", oracles},
                  {"findings", json::parse(findings_json(variant.findings))},
                  {"losses", variant.losses},
                  {"accuracy", variant.accuracy},

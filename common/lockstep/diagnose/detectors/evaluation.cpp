@@ -12,8 +12,6 @@
 namespace lockstep::diagnose {
 namespace {
 
-const char* const kNoEvaluationPass = "no evaluation pass that every rank began and finished";
-
 // Samples behind a metric, over all ranks. The ranks' counts are one and the same figure when they
 // are equal and cover what was drawn by all; else each is of the rank's own draws.
 double samples_counted(const std::vector<double>& counts, const Pass& pass) {
@@ -32,7 +30,7 @@ Verdict evaluation_padding(const Run& run) {
   const auto size = global_size(run, "evaluation");
   if (size > 0 && size % run.world_size == 0) return not_applicable("the data divide by the ranks");
   const auto& passes = finished_passes(run, "evaluation");
-  if (passes.empty()) return not_triggered(kNoEvaluationPass);
+  if (passes.empty()) return not_triggered("no evaluation pass that every rank began and finished");
 
   bool looked = false;
   for (const auto& pass : passes) {

@@ -153,10 +153,8 @@ std::optional<Uneven> find_uneven(const Run& run) {
   return Uneven{std::move(*now), std::move(*pass), call};
 }
 
-const char* const kNoneBegun = "a rank began no train pass";
-
 Verdict uneven_batches(const Run& run) {
-  if (!run.once(progress)) return not_triggered(kNoneBegun);
+  if (!run.once(progress)) return not_triggered("a rank began no train pass");
   const auto uneven = run.once(find_uneven);
   if (!uneven || uneven->pass.ended_before) return clean();
   const auto& [now, pass, call] = *uneven;
