@@ -3,7 +3,7 @@
 usage: python3 unseen.py oracles SET [NAME ...]             is each what it is said to be? No trace is looked at.
        python3 unseen.py PACKAGE score KEY SET [NAME ...]   runs them under `lockstep watch`
                                                             PACKAGE: the folder that holds lockstep_torch
-                                                            KEY: first, later; SET: first, second, third, fourth
+                                                            KEY: first, later; SET: a folder of unseen/
 
 unseen/SET/BASE.py is a right program, unseen/SET/BASE.json its edits. `oracles` writes
 reports/measured/unseen_SET_oracles.json, `score` reports/measured/unseen_SET.json. Fill in each fault's "names", the
@@ -203,8 +203,9 @@ def score(programs, results, key, names):
     print(report[key]["score"])
 
 
-def command(words, usage):
-    """`oracles SET ...` or `PACKAGE score KEY SET ...`: the key, or none for oracles; the set; the words behind it."""
+def command(words, sets, usage):
+    """`oracles SET ...` or `PACKAGE score KEY SET ...`: the key, or none for oracles; the set; the words behind it.
+    `sets` is the folder of all sets."""
     key = None
     if words[:1] == ["oracles"]:
         words = words[1:]
@@ -212,7 +213,7 @@ def command(words, usage):
         key, words = words[2], words[3:]
     else:
         sys.exit(usage)
-    if words[:1] not in (["first"], ["second"], ["third"], ["fourth"]):
+    if not words or not list((sets / words[0]).glob("*.json")):
         sys.exit(usage)
     return key, words[0], words[1:]
 
@@ -225,7 +226,7 @@ def ask(programs, results, key, names):
 
 
 def main():
-    key, which, names = command(sys.argv[1:], __doc__)
+    key, which, names = command(sys.argv[1:], HERE / "unseen", __doc__)
     ask(Programs(HERE / "unseen" / which), f"unseen_{which}", key, names)
 
 

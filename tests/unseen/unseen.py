@@ -1,6 +1,6 @@
 """C++ programs with faults and benign changes by authors who had not read the detectors.
 
-usage: python3 unseen.py oracles SET BUILT [NAME ...]             SET: first, second, third, fourth
+usage: python3 unseen.py oracles SET BUILT [NAME ...]             SET: a folder beside this file
        python3 unseen.py PACKAGE score KEY SET BUILT [NAME ...]   BUILT: the folder of the set's built programs,
                                                                   BUILD/tests/unseen/SET
 
@@ -75,7 +75,7 @@ class Programs:
 
 
 def main():
-    key, which, words = unseen.command(sys.argv[1:], __doc__)
+    key, which, words = unseen.command(sys.argv[1:], HERE, __doc__)
     if not words:
         sys.exit(__doc__)
     built, *names = words
