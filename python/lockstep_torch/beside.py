@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from lockstep_torch import constants, evaluating, parallel, states
+from lockstep_torch import constants, data, evaluating, parallel, states
 from lockstep_torch.recording import Recording, listens
 
 LOOKS = (0, 2)  # the looks are so many updates after `looks_from`; what is made later is not seen
@@ -157,6 +157,8 @@ def is_called(here: Recording, module: Any, _inputs: Any) -> None:
 @listens("what the model is given")
 def is_fed(here: Recording, module: Any, inputs: Any, named: dict[str, Any]) -> None:
     if module.training and torch.is_grad_enabled():
+        states.trains(here)
+        data.take_drawn(here)
         here.rank.inputs(parallel.whole_tensors([*inputs, *named.values()]))
     evaluating.looks(inputs, named)
 

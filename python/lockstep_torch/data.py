@@ -25,9 +25,23 @@ def identities(here: Recording, loader: Any) -> tuple[int, int]:
     return samples.identities(loader) if here.identified <= 16 else (0, 0)
 
 
+MOST_OF_A_BATCH, MOST_CONTENTS = 256, 65_536
+
+
 @listens("content of samples", early=True)
 def content(_here: Recording, batch: Any) -> list[int]:
     return samples.content(batch)
+
+
+def contents(here: Recording, batch: Any, ids: list[int]) -> list[int]:
+    """Of a batch to train on whose samples have positions: another rank may hold other samples there."""
+    if here.contents >= MOST_CONTENTS or len(ids) > MOST_OF_A_BATCH or not torch.is_grad_enabled():
+        return []
+    hashes = content(batch) or []
+    if len(hashes) != len(ids):
+        return []
+    here.contents += len(hashes)
+    return hashes
 
 
 @listens("DataLoader's settings", early=True)
@@ -84,18 +98,28 @@ def was_looked_at(here: Recording) -> None:
 
 @listens("DataLoader", early=True)
 def drawn(here: Recording, batch: Any, iterator: Any) -> None:
+    hashes: list[int] = []
     if isinstance(iterator._dataset, IterableDataset):
         ids = (content(batch) or []) if torch.is_grad_enabled() else []
     elif queue := here.queues.get(iterator):
         ids = queue.popleft()
+        hashes = contents(here, batch, ids)
     else:
         return
     was_looked_at(here)
-    here.of_data(lambda: here.rank.dealt(ids))
+    here.of_data(lambda: here.rank.dealt(ids, hashes))
     if torch.is_grad_enabled():
         here.drawn += 1
     else:
         here.only_looks = True
+
+
+def take_drawn(here: Recording) -> None:
+    """Where DistributedDataParallel's forward does not say it: what was drawn is trained on."""
+    while here.drawn > 0:
+        here.drawn -= 1
+        if not here.wrapped:
+            here.rank.take_dealt(True)
 
 
 @listens("DataLoader", early=True)

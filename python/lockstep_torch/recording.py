@@ -40,6 +40,7 @@ class Recording:
         self.evaluates: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()  # hooks of models
         self.sharded = self.grouped = self.staged = False  # as parallel.py told
         self.identified = 0  # passes whose data set was looked at
+        self.contents = 0  # samples with positions whose content was told
         self.drawn = 0  # batches that the program was given, and no backward has seen
         self.only_looks = False  # the last batch was drawn without gradients
         self.looks = 0  # forwards of the model without gradients since it trained
@@ -60,6 +61,7 @@ class Recording:
         self.autocasts: set[str] | None = set()  # with gradients, before the first update; None: told
         self.made: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()  # optimizers, in order
         self.tells: set[str] = set()  # moments of which the program tells the training's state itself
+        self.loads = 0  # of weights, by a model that trains
         self.read = self.resumes = False  # a checkpoint's file; and a model or optimizer has taken it
         self.inside = threading.local()  # `outer`: the optimizer that steps, and may call others
 

@@ -183,9 +183,8 @@ def identities(loader: Any) -> tuple[int, int]:
     return identity(origin(dataset)[0] if is_part(dataset, loader._index_sampler) else dataset), 0
 
 
-# ---- samples without positions ----
+# ---- content of samples ----
 
-WIDTH = 256  # numbers that are looked at, of a sample's tensor
 COLUMNS = 16
 
 
@@ -212,35 +211,20 @@ def columns(batch: Any) -> list[torch.Tensor] | None:
     return found
 
 
-def some_of(column: torch.Tensor) -> torch.Tensor:
-    """Bytes of each row."""
-    rows = column.unsqueeze(1) if column.dim() == 1 else column
-    if rows.shape[1:].numel() > WIDTH:
-        rows = rows[(slice(None), *places_in(rows.shape[1:], WIDTH))]
-    return rows.flatten(1).contiguous().view(torch.uint8)
-
-
 def content(batch: Any) -> list[int]:
     """For each sample a hash of its content, less than 0, equal for equal samples. Empty where it cannot be told."""
     found = columns(batch) or []
-    if not found or len(found) > COLUMNS or len({len(column) for column in found}) > 1 or len(found[0]) == 0:
+    if not found or len(found) > COLUMNS or len({len(column) for column in found}) > 1:
         return []
-    hashes: list[int] = extension().hash_rows(torch.cat([some_of(column) for column in found], dim=1))
+    hashes: list[int] = extension().hash_samples(found)
     return [(each | 1 << 63) - (1 << 64) for each in hashes]
 
 
-# ---- what a forward is given ----
-
-def rows(tensor: torch.Tensor) -> torch.Tensor:
-    """Numbers of each sample, in the host's memory."""
-    each = tensor.detach().unsqueeze(1) if tensor.dim() == 1 else tensor.detach().flatten(1)
-    return each[:, :WIDTH].cpu()
-
-
 def given(tensors: list[torch.Tensor]) -> tuple[int, int]:
-    """How many samples these are, and a number that is equal for equal samples in any order. (0, 0): not known."""
+    """How many samples a forward is given, and a number that is equal for equal samples in any order. (0, 0): not
+    known."""
     tensors = [each for each in tensors if each.layout == torch.strided and not each.is_nested and each.dim() > 0]
     if len({len(each) for each in tensors}) > 1:  # not all of them have a row for each sample
         tensors = [each.reshape(1, -1) for each in tensors]
-    hashes = content([rows(each) for each in tensors])
+    hashes: list[int] = extension().hash_samples(tensors)
     return len(hashes), sum(hashes) % (1 << 64)

@@ -14,6 +14,7 @@ import torch
 
 from lockstep_torch.recording import Recording, listens, wrap
 
+MOST_LOADS = 16  # that are told
 AHEAD = 3  # batches, of a program that fetches while it trains
 
 
@@ -94,6 +95,19 @@ def state_loaded(here: Recording, *_arguments: Any, **_options: Any) -> None:
 
 
 @listens("what is loaded")
+def weights_taken(here: Recording, _result: Any, module: Any, *_arguments: Any, **_options: Any) -> None:
+    """By a model that trains, such as its best weights. A program may do so at each evaluation, so the first ones are
+    told."""
+    parameters = list(module.parameters())
+    trained = {id(parameter) for optimizer in here.made for parameter in parameters_of(optimizer)}
+    if here.rank.step() <= 0 or here.loads == MOST_LOADS or not any(id(each) in trained for each in parameters):
+        return
+    if all(type(each) in (torch.Tensor, torch.nn.Parameter) for each in parameters):
+        here.loads += 1
+        here.rank.training_state("loaded", {"model": parameters})
+
+
+@listens("what is loaded")
 def goes_on(here: Recording) -> None:
     here.resumes = not tell(here, "resumed") and here.rank.step() <= here.wrapped_at
 
@@ -112,4 +126,5 @@ def install() -> None:
     wrap((torch.serialization, torch), "save", after=saved)
     wrap((torch.serialization, torch), "load", after=loaded)
     wrap(torch.nn.Module, "load_state_dict", after=state_loaded)
+    wrap(torch.nn.Module, "load_state_dict", after=weights_taken)
     wrap(torch.optim.Optimizer, "load_state_dict", after=state_loaded)

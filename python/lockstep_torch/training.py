@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from lockstep_torch import beside, constants, evaluating, parallel, recording, settings, states
+from lockstep_torch import beside, constants, data, evaluating, parallel, recording, settings, states
 from lockstep_torch.extension import extension
 from lockstep_torch.recording import Recording, listens, wrap
 
@@ -154,20 +154,12 @@ def state_comes(here: Recording, *_arguments: Any, **_options: Any) -> None:
 
 # ---- a step ----
 
-def take_drawn(here: Recording) -> None:
-    """Where DistributedDataParallel's forward does not say it: what was drawn is trained on."""
-    while here.drawn > 0:
-        here.drawn -= 1
-        if not here.wrapped:
-            here.rank.take_dealt(True)
-
-
 @listens("backward")
 def backward_begins(here: Recording, tensors: Any, *_arguments: Any, **_options: Any) -> None:
     states.trains(here)
     here.only_looks = False
     here.looks = 0
-    take_drawn(here)
+    data.take_drawn(here)
     first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors  # never of a generator
     if isinstance(first, torch.Tensor) and not parallel.is_part(first):
         here.rank.backward(first)
@@ -217,7 +209,7 @@ def update_begins(here: Recording, optimizer: Any, _arguments: Any, _options: An
     known, begins = optimizer in here.optimizers, here.rank is None
     rank, own = here.begin_alone(), optimizer_of(here, optimizer)
     if begins:
-        take_drawn(here)
+        data.take_drawn(here)
     if not known:
         rank.optimizer_made(own)
     states.trains(here)

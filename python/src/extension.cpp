@@ -177,10 +177,8 @@ PYBIND11_MODULE(_extension, module) {
              "lessons.");
 
   module.def(
-      "hash_rows",
-      [](const at::Tensor& rows) {
-        return record::hash_rows(rows, static_cast<std::size_t>(rows.size(0)));
-      },
+      "hash_samples",
+      [](const std::vector<at::Tensor>& tensors) { return record::hash_samples(tensors, true); },
       Unlocked());
   module.def("record_ends", record_ends,
              "By rank, how it ended (\"stopped\" by somebody, or \"signalled\"), the signal or 0, "
@@ -313,7 +311,8 @@ PYBIND11_MODULE(_extension, module) {
           Unlocked())
       .def(
           "dealt",
-          [](Rank& rank, const std::vector<std::int64_t>& ids) { rank.recorder().dealt(ids); },
+          [](Rank& rank, const std::vector<std::int64_t>& ids,
+             const std::vector<std::int64_t>& contents) { rank.recorder().dealt(ids, contents); },
           Unlocked())
       .def(
           "pass_dealt",

@@ -449,7 +449,11 @@ class Hooks(unittest.TestCase):
             self.assertLess(rank.told.index("training_state"), len(rank.told))
             rank.steps = 1  # it trains, and takes its best weights back
             model.load_state_dict(torch.load(path))
+            copy.deepcopy(model).load_state_dict(torch.load(path))  # of no optimizer
             train()
+            [(moment, parts)] = rank.calls.pop("training_state")
+            self.assertEqual((moment, list(parts)), ("loaded", ["model"]))
+            self.assertIs(parts["model"][0], model.weight)
             rank.steps = 0
             model.load_state_dict(torch.load(path))
             train(skipped=3)  # which it goes on with is not known
@@ -519,6 +523,21 @@ class Hooks(unittest.TestCase):
             self.assertEqual(batches, [[], []])
         with torch.no_grad():
             self.assertEqual(self.pass_over(DataLoader(Stream(), batch_size=4))[1], [[], []])
+        self.assertEqual(self.here.failed, set())
+
+    def test_what_stands_at_positions_is_told_where_it_is_trained_on(self):
+        def contents(loader):
+            self.pass_over(loader)
+            return [call[2] for call in self.here.rank.heard if call[0] == "dealt"]
+        data = TensorDataset(torch.tensor([[1.0], [2.0], [1.0], [2.0]]), torch.tensor([0, 0, 0, 1]))
+        first, second = contents(DataLoader(data, batch_size=2))
+        self.assertEqual((first[0], len({*first, *second})), (second[0], 3))  # another target is another sample
+        self.assertEqual(contents(DataLoader(data, batch_size=2, num_workers=1)), [first, second])
+        self.assertEqual(contents(DataLoader(data, batch_size=2, collate_fn=lambda _: object())), [[], []])
+        with torch.no_grad():
+            self.assertEqual(contents(DataLoader(data, batch_size=4)), [[]])
+        self.here.contents = 65_536  # the most of a rank
+        self.assertEqual(contents(DataLoader(data, batch_size=4)), [[]])
         self.assertEqual(self.here.failed, set())
 
     def test_a_wide_sample_is_looked_at_in_part_and_all_over(self):

@@ -156,6 +156,31 @@ TEST_P(Accumulation, ClearedBeforeEachBackwardIsNamed) {
               Severity::advice);
 }
 
+// The program draws its samples itself: they are known by what the forwards are given.
+TEST_P(Accumulation, OfRowsThatAreClearedIsNamed) {
+  const auto fed = [&](bool again) {
+    auto trace = without<trace::Samples>(without<trace::Loss>(job(clear_before_each).run()));
+    for (auto& rank : trace.ranks) {
+      for (const auto& [step, gradients] : each<trace::LocalGradients>(rank)) gradients.samples = 0;
+      std::vector<trace::Event> events;
+      std::int64_t row = 0;
+      for (const auto& event : rank.events) {
+        if (event.is<trace::Forward>()) {
+          auto rows = event;
+          rows.payload =
+              trace::SharedPayload(trace::Rows{{rank.participant.rank, again ? 7 : ++row}});
+          events.push_back(rows);
+        }
+        events.push_back(event);
+      }
+      rank.events = std::move(events);
+    }
+    return trace;
+  };
+  EXPECT_EQ(state(fed(false), "gradients-cleared-too-early"), State::found);
+  EXPECT_EQ(state(fed(true), "gradients-cleared-too-early"), State::not_triggered);
+}
+
 // As SAM, which goes to another place by the first gradient, and from there by the second.
 TEST_P(Accumulation, OfWholeLossesThatAreClearedIsRight) {
   expect_nothing(job([](Parts& parts) {

@@ -46,6 +46,7 @@ struct CheckpointJob {
   bool tells_ends = true;  // of passes; a program that leaves a last, smaller batch out has none
   bool goes_on = true;     // it updates after it has resumed
   bool all_save = true;    // else rank 0 alone
+  std::function<double(std::int64_t step)> lr = [](std::int64_t) { return 0.1; };
   std::function<void(int rank, CheckpointFile&)> load = [](int, CheckpointFile&) {};
   std::function<void(int rank, trace::TrainingState&)> saved = [](int, trace::TrainingState&) {};
   std::function<void(int rank, trace::TrainingState&)> resumed = [](int, trace::TrainingState&) {};
@@ -73,7 +74,8 @@ struct CheckpointJob {
     for (auto b = from; b < to; ++b) {
       record(rank, *step,
              trace::Samples{"train", Ids(ids.begin() + 4 * b, ids.begin() + 4 * (b + 1))});
-      record(rank, (*step)++, trace::Update{{0.1}});
+      record(rank, *step, trace::Update{{lr(*step)}});
+      ++*step;
     }
     if (tells_ends && to == kBatches)
       record(rank, *step, trace::PassEnd{"train", epoch, to - from});
@@ -175,6 +177,30 @@ TEST_P(Checkpoints, LostStateIsNamed) {
   // Rank 0's generator on all ranks.
   job.resumed = [](int, trace::TrainingState& state) { state.hashes[3] = 100; };
   expect_only(job.run(), "scheduler-or-rng-state-missing", but_rank_zero(), 4);
+}
+
+// By the rates that the updates go by, where the program keeps its schedule to itself.
+TEST_P(Checkpoints, RatesThatBeginAgainAreNamed) {
+  const auto without_schedule = [](int, trace::TrainingState& state) {
+    for (auto* of : {&state.names, &state.devices}) of->erase(of->begin() + 2);
+    state.hashes.erase(state.hashes.begin() + 2);
+  };
+  job.saved = job.resumed = without_schedule;
+  const auto falls = [](std::int64_t step) { return 0.1 / static_cast<double>(1 + step); };
+  job.lr = falls;
+  expect_nothing(job.run());
+  job.lr = [&](std::int64_t step) { return falls(step % kBatches); };
+  expect_only(job.run(), "scheduler-or-rng-state-missing", all_ranks(GetParam()), 4,
+              diagnose::Severity::advice);
+  job.lr = [](std::int64_t step) { return step % 2 == 0 ? 0.1 : 0.2; };  // by turns
+  expect_nothing(job.run());
+  // It trains the model anew, from its weights.
+  job.lr = [&](std::int64_t step) { return falls(step % kBatches); };
+  job.resumed = [&](int rank, trace::TrainingState& state) {
+    without_schedule(rank, state);
+    state.hashes[1] = 99;
+  };
+  EXPECT_EQ(state(job.run(), "scheduler-or-rng-state-missing"), State::clean);
 }
 
 TEST_P(Checkpoints, LostStateIsNamedOfRanksThatSaveNothingThemselves) {

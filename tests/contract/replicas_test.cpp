@@ -98,13 +98,14 @@ TEST_P(Replicas, ThatNeverWereEqualHaveThatFaultFirst) {
   expect_only(job.run(), "no-initial-broadcast", all_ranks(GetParam()), -1);
 }
 
-// Every rank goes on from a checkpoint after so many updates.
+// Every rank goes on from a checkpoint after so many updates; or takes other weights.
 trace::Trace resumed(int world_size, std::int64_t step,
-                     const std::function<std::uint64_t(int rank)>& model) {
+                     const std::function<std::uint64_t(int rank)>& model,
+                     const std::string& moment = "resumed") {
   auto trace = Job(world_size).run();
   for (auto& rank : trace.ranks)
     record(rank, step,
-           trace::TrainingState{"resumed", {"model"}, {model(rank.participant.rank)}, {"cpu"}});
+           trace::TrainingState{moment, {"model"}, {model(rank.participant.rank)}, {"cpu"}});
   return trace;
 }
 
@@ -114,6 +115,22 @@ TEST_P(Replicas, ThatGoOnFromACheckpointWithOtherWeightsAreNamed) {
   expect_nothing(resumed(GetParam(), 5, [](int) { return 7U; }));
   // A broadcast may still follow where the process has just begun; what it started with was recorded.
   expect_nothing(resumed(GetParam(), 0, [](int rank) { return rank == 1 ? 8U : 7U; }));
+}
+
+// Such as the weights that were best on its own part of the validation.
+TEST_P(Replicas, ThatEndWithOtherWeightsAreNamed) {
+  const auto loaded = [&](std::int64_t step, bool same) {
+    return resumed(
+        GetParam(), step, [&](int rank) { return rank == 1 && !same ? 8U : 7U; }, "loaded");
+  };
+  const auto updates =
+      static_cast<std::int64_t>(loaded(0, true).ranks.front().all<trace::Update>().size());
+  expect_only(loaded(updates, false), "replicas-diverged", odd_one_out(GetParam(), 1), updates);
+  expect_nothing(loaded(updates, true));
+  expect_nothing(loaded(5, false));  // it trains on, and equal replicas are recorded later
+  auto sent = loaded(updates, false);
+  for (auto& rank : sent.ranks) record(rank, updates, call(1, "0", "broadcast", 0, 1'000));
+  expect_nothing(sent);
 }
 
 TEST_P(Replicas, WhoseParametersAreAveragedAreRight) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <unordered_set>
 #include <utility>
 
 namespace lockstep::diagnose {
@@ -43,10 +44,14 @@ class SpanReader {
     span_.samples += static_cast<double>(drawn.ids.size());
     drawn_ += static_cast<double>(drawn.ids.size());
   }
+  void take(const trace::Rows& fed) {
+    for (const auto hash : fed.hashes) new_rows_ += rows_.insert(hash).second ? 1 : 0;
+  }
   void take(const trace::Forward& forward) {
     if (!forward.training) return;
     Backward backward;
     backward.count = std::exchange(drawn_, 0);
+    backward.new_rows = std::exchange(new_rows_, 0);
     span_.forwards.push_back(backward);
   }
   void take(const trace::Loss& loss) {
@@ -105,6 +110,8 @@ class SpanReader {
     next.engine_elements = span_.engine_elements;
     any_ = false;
     drawn_ = 0;
+    new_rows_ = 0;
+    rows_.clear();
     cleared_.clear();
     return std::exchange(span_, std::move(next));
   }
@@ -112,9 +119,11 @@ class SpanReader {
   std::vector<UpdateSpan> spans_;
   UpdateSpan span_;
   bool wanted_ = true;
-  bool started_ = false;  // training, that is: what was reduced before does not count
-  bool any_ = false;      // of a backward, in this span
-  double drawn_ = 0;      // train samples since the last forward
+  bool started_ = false;       // training, that is: what was reduced before does not count
+  bool any_ = false;           // of a backward, in this span
+  double drawn_ = 0;           // train samples since the last forward
+  std::int64_t new_rows_ = 0;  // since the last forward
+  std::unordered_set<std::int64_t> rows_;         // that forwards were given, in this span
   std::map<std::int64_t, std::int64_t> cleared_;  // of each parameter, in this span
 };
 

@@ -48,6 +48,29 @@ std::vector<std::uint64_t> hash_rows(const at::Tensor& rows, std::size_t count) 
   return hashes;
 }
 
+std::vector<std::uint64_t> hash_samples(const std::vector<at::Tensor>& tensors, bool may_wait) {
+  constexpr std::int64_t kWidth = 256;
+  const at::NoGradGuard no_grad;
+  std::vector<std::uint64_t> hashes;
+  for (const auto& tensor : tensors) {
+    if (!tensor.defined() || tensor.is_nested() || tensor.layout() != at::kStrided ||
+        tensor.dim() == 0 || tensor.numel() == 0 || tensor.is_meta())
+      continue;
+    if (!tensor.is_cpu() && !may_wait) return {};
+    const auto rows = static_cast<std::size_t>(tensor.size(0));
+    if (!hashes.empty() && hashes.size() != rows) continue;
+    hashes.resize(rows);
+    const auto flat = tensor.detach().reshape({tensor.size(0), -1});
+    const auto some = flat.size(1) > kWidth  // an odd stride, since images and tables have columns
+                          ? flat.slice(1, 0, flat.size(1), (flat.size(1) / kWidth) | 1)
+                          : flat;
+    const auto of_this = hash_rows(some, rows);
+    for (std::size_t i = 0; i < rows; ++i)
+      hashes[i] = hash_bytes(&of_this[i], sizeof of_this[i], hashes[i]);
+  }
+  return hashes;
+}
+
 namespace {
 
 std::uint64_t hash_tensor(const at::Tensor& tensor, std::uint64_t seed) {

@@ -30,6 +30,11 @@ Content hash_content(const at::Tensor& inputs, const at::Tensor& targets,
 // A hash of each of `count` rows. Throws UsageError where there are not as many.
 std::vector<std::uint64_t> hash_rows(const at::Tensor& rows, std::size_t count);
 
+// A hash of each sample: each row that the tensors hold together. Of more than 256 numbers in a row, of some; tensors of
+// another number of rows than the first are left out. Empty where there is none, or where a tensor is on a device and
+// may_wait is false.
+std::vector<std::uint64_t> hash_samples(const std::vector<at::Tensor>& tensors, bool may_wait);
+
 // A hash of everything in the value: its keys, numbers, texts, and its tensors' types, shapes and
 // bytes, wherever they are (of tensors on "meta", which have none, the type and shape). Adds the
 // tensors' devices to `devices`.

@@ -42,10 +42,15 @@ void Recorder::pass_begins(std::int64_t epoch, std::int64_t dataset_size, std::u
 }
 
 void Recorder::dealt(const std::vector<std::int64_t>& ids) {
+  dealt(ids, {});
+}
+
+void Recorder::dealt(const std::vector<std::int64_t>& ids,
+                     const std::vector<std::int64_t>& contents) {
   hear([&] {
     if (!pass_) return;
     pass_->count.dealt(ids);
-    if (!fetches_) dealt_.push_back(ids);
+    if (!fetches_) dealt_.push_back({ids, contents});
   });
 }
 
@@ -95,9 +100,10 @@ void Recorder::draw(const std::string& phase, const std::vector<std::int64_t>& i
 // The next batch that a sampler has dealt, to a program that does not tell what it takes out of its data.
 void Recorder::draw_dealt(bool training) {
   if (fetches_ || dealt_.empty()) return;
-  const auto ids = std::move(dealt_.front());
+  const auto batch = std::move(dealt_.front());
   dealt_.pop_front();
-  draw(training ? "train" : "evaluation", ids);
+  draw(training ? "train" : "evaluation", batch.ids);
+  if (training && !batch.contents.empty()) writer_->record(trace::Contents{batch.contents});
 }
 
 void Recorder::take_dealt(bool training) {

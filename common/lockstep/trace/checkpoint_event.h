@@ -29,10 +29,11 @@ struct CheckpointFile {
 
 // What this rank's program holds, when all ranks have come to a checkpoint and when it goes on from
 // one: its parts ("model", "optimizer", "scheduler", "rng_state", "average"; those that it has), for
-// each a hash of its values and the devices its tensors are on.
+// each a hash of its values and the devices its tensors are on. A "loaded" one is of the "model" alone, which took other
+// weights while it trains.
 struct TrainingState {
   static constexpr const char* kName = "training_state";
-  std::string moment;  // "saved", "resumed"
+  std::string moment;  // "saved", "resumed", "loaded"
   std::vector<std::string> names;
   std::vector<std::uint64_t> hashes;
   std::vector<std::string> devices;  // "cpu"; "cpu, cuda:0" where there are several

@@ -49,6 +49,17 @@ struct Rows {
   }
 };
 
+// The samples of the batch that the last Samples told, as the program's loader gave them, targets included: a hash of
+// each, in order.
+struct Contents {
+  static constexpr const char* kName = "contents";
+  Ids hashes;
+  template <class V>
+  void visit(V& v) {
+    v("hashes", hashes);
+  }
+};
+
 // The number that a backward() starts from, in a step that has no Loss.
 struct Backward {
   static constexpr const char* kName = "backward";

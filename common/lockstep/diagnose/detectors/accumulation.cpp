@@ -31,6 +31,13 @@ bool accumulates(const UpdateSpan& span, const std::vector<Backward>& backwards)
          std::all_of(backwards.begin(), backwards.end(), [](const auto& b) { return b.count > 0; });
 }
 
+// The same, of a program that does not tell what it draws: each forward is given samples that no other one is.
+bool accumulates_rows(const UpdateSpan& span) {
+  return span.updated && span.forwards.size() > 1 && span.samples == 0 &&
+         std::all_of(span.forwards.begin(), span.forwards.end(),
+                     [](const auto& forward) { return forward.new_rows > 0; });
+}
+
 using BackwardsOf = const std::vector<Backward>& (*)(const UpdateSpan&);
 
 const std::vector<Backward>& with_losses(const UpdateSpan& span) {
@@ -202,7 +209,7 @@ Verdict gradients_cleared_too_early(const Run& run) {
       if (!span.updated || span.arrived.empty()) continue;
       ++looked;
       const auto& backwards = with_losses_or_not(span);
-      if (!accumulates(span, backwards)) continue;
+      if (!accumulates(span, backwards) && !accumulates_rows(span)) continue;
       const bool by_the_last = span.cleared + 1 == static_cast<std::int64_t>(backwards.size());
       const bool meant_for_all = span.backwards.empty() || is_divided(span);
       if (!by_the_last || !meant_for_all || !goes_by_what_is_left(run, span.step)) return clean();
@@ -228,7 +235,7 @@ Verdict gradients_cleared_too_early(const Run& run) {
 }  // namespace
 
 // All need updates after several backwards whose samples are the parts of one batch. The first two and the last go by
-// losses, or by training forwards and the samples before each. The others need losses, and a declared mean loss.
+// losses, or by training forwards and the samples before each (the last also by what each is given). The others need losses, and a declared mean loss.
 std::vector<Detector> accumulation_detectors() {
   return {
       // Advice. Rule: a backward that is not the last before an update had all parameters' elements

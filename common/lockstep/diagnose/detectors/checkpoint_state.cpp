@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 namespace lockstep::diagnose {
 namespace {
@@ -101,6 +102,51 @@ Verdict optimizer_state_missing(const Run& run) {
   if (verdict.state == State::found || run.ranks.size() < 2) return verdict;
   auto together = resumed_without(run);
   return together.state == State::found ? together : verdict;
+}
+
+// The rates of the updates among a rank's events from `begin` to `end`.
+std::vector<std::vector<double>> rates_of(const trace::ParticipantTrace& rank, std::size_t begin,
+                                          std::size_t end) {
+  std::vector<std::vector<double>> rates;
+  for (std::size_t i = begin; i < end; ++i)
+    if (const auto* update = rank.events[i].as<trace::Update>()) rates.push_back(update->lr);
+  return rates;
+}
+
+// Of a schedule that nothing tells of: after the rank has resumed, with its optimizer's state, the rates are those of
+// the run's start again. They may be meant to be, so this is advice.
+std::optional<Finding> rates_begin_again(const Run& run) {
+  constexpr std::size_t kLeast = 3, kMost = 16;  // updates, and different rates among them
+  for (std::size_t r = 0; r < run.ranks.size(); ++r) {
+    const auto& rank = *run.ranks[r];
+    if (!rank.all<trace::Schedule>().empty()) continue;
+    for (const auto& time : restored(rank)) {
+      const auto saved = part(*time.saved, "optimizer"), resumed = part(*time.resumed, "optimizer");
+      if (!saved || !resumed || saved->hash != resumed->hash || part(*time.resumed, "scheduler"))
+        continue;
+      auto before = rates_of(rank, 0, time.saved_place);
+      auto after = rates_of(rank, time.resumed_place, rank.events.size());
+      const auto count = std::min({before.size(), after.size(), kMost});
+      before.resize(count), after.resize(count);
+      if (before != after || std::set(before.begin(), before.end()).size() < kLeast) continue;
+      return Finding{.severity = Severity::advice,
+                     .ranks = run.numbers,
+                     .step = time.step,
+                     .evidence =
+                         "the model and the optimizer's state are the saved ones, and the "
+                         "learning rates of the next " +
+                         plural(static_cast<std::int64_t>(count), "update") +
+                         " are those of the run's first ones again"};
+    }
+  }
+  return std::nullopt;
+}
+
+Verdict scheduler_or_rng_state_missing(const Run& run) {
+  const auto verdict = lost(run, {"scheduler", "rng_state"});
+  if (verdict.state != State::clean) return verdict;
+  const auto again = rates_begin_again(run);
+  return again ? found(*again) : verdict;
 }
 
 // The devices of a part: "cpu, cuda:0" has the word "cuda:0".
@@ -201,16 +247,13 @@ std::vector<Detector> checkpoint_state_detectors() {
        .fewest = 1,
        .complete = false,
        .detect = optimizer_state_missing},
-      // Rule: the schedule, or a rank's random generator, is in another state. Not fooled by a
-      // schedule that is counted up again.
+      // Rule: the schedule, or a rank's random generator, is in another state. Advice: where no schedule tells, the
+      // rates begin again as at the run's start. Not fooled by a schedule that is counted up again.
       {.slug = "scheduler-or-rng-state-missing",
        .needs = {"training_state"},
        .fewest = 1,
        .complete = false,
-       .detect =
-           [](const Run& run) {
-             return lost(run, {"scheduler", "rng_state"});
-           }},
+       .detect = scheduler_or_rng_state_missing},
       // Needs two ranks or more that keep averaged weights. Rule: their averages differ though
       // their weights do not. Not fooled by an average that only one rank has.
       {.slug = "ema-on-one-rank",

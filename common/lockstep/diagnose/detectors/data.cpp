@@ -209,13 +209,13 @@ std::vector<Detector> data_detectors() {
       // different parts of one data set, whose ids differ too.
       {.slug = "dataset-unseeded",
        .needs = {"dataset"},
-       .accounts_for = {"inputs-differ"},
+       .accounts_for = {"inputs-differ", "samples-differ-across-ranks"},
        .detect = dataset_unseeded},
       // Rule: ranks reach the same samples in another order, and a pass has overlaps and gaps. Not
       // fooled by ranks that split by id, for whom order does not matter.
       {.slug = "file-order-differs",
        .needs = {"dataset", "pass_begin", "samples", "pass_end"},
-       .accounts_for = {"shares-of-data-overlap"},
+       .accounts_for = {"shares-of-data-overlap", "samples-differ-across-ranks"},
        .detect = file_order_differs},
       // Needs data sets, and samples of two train passes in different orders. Rule: fewer samples
       // than W are drawn in none of them, which is no chance. Not fooled by a sampler that permutes

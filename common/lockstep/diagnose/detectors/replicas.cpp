@@ -214,23 +214,32 @@ Verdict parameters_differ_across_ranks(const Run& run) {
                             std::to_string(run.numbers[other])});
 }
 
-// The first time that ranks whose parameters an engine holds go on from a checkpoint, in the processes that saved it,
-// with other weights on each.
-std::optional<Finding> resumed_with_other_weights(const Run& run) {
-  if (!has_ddp(run)) return std::nullopt;
-  std::map<std::int64_t, std::vector<std::uint64_t>> models;  // by step, of each rank
-  for (const auto* rank : run.ranks)
+// The models that the ranks held at such a moment, by the step and by how many came before in it. Only those that every
+// rank tells of.
+std::map<std::pair<std::int64_t, std::size_t>, std::vector<std::uint64_t>> models_at(
+    const Run& run, const std::string& moment) {
+  std::map<std::pair<std::int64_t, std::size_t>, std::vector<std::uint64_t>> models;
+  for (const auto* rank : run.ranks) {
+    std::map<std::int64_t, std::size_t> before;
     for (const auto& at : rank->latest<trace::TrainingState>())
-      if (const auto model = part(*at.event, "model"); model && at.event->moment == "resumed")
-        models[at.step].push_back(model->hash);
-  for (const auto& [step, of_ranks] : models) {
-    if (step <= 0 || of_ranks.size() != run.ranks.size()) continue;
+      if (const auto model = part(*at.event, "model"); model && at.event->moment == moment)
+        models[{at.step, before[at.step]++}].push_back(model->hash);
+  }
+  std::erase_if(models, [&](const auto& at) { return at.second.size() != run.ranks.size(); });
+  return models;
+}
+
+// The first time, after an update, that the ranks do this with other weights on each.
+std::optional<Finding> weights_differ_at(const Run& run, const std::string& moment,
+                                         const std::string& what_they_do, std::int64_t since = 1) {
+  for (const auto& [at, of_ranks] : models_at(run, moment)) {
+    const auto step = at.first;
     const auto odd = odd_ones_out(run.numbers, of_ranks);
-    if (!odd.empty())
+    if (step >= since && !odd.empty())
       return Finding{.ranks = odd,
                      .step = step,
-                     .evidence = "after update " + std::to_string(step) +
-                                 " the ranks go on from a checkpoint with weights that differ"};
+                     .evidence = "after update " + std::to_string(step) + " the ranks " +
+                                 what_they_do + " weights that differ"};
   }
   return std::nullopt;
 }
@@ -242,11 +251,35 @@ Verdict no_initial_broadcast(const Run& run) {
     return not_triggered("a rank did not record its parameters before the first step");
   const auto apart = difference(run, -1, start->second);
   if (apart.tensor < 0) {
-    const auto later = resumed_with_other_weights(run);
+    const auto later = has_ddp(run)
+                           ? weights_differ_at(run, "resumed", "go on from a checkpoint with")
+                           : std::nullopt;
     return later ? found(*later) : clean();
   }
   return found(
       {.ranks = apart.ranks, .evidence = "before the first step, " + evidence_of(run, apart)});
+}
+
+// Nothing after the rank's last update and its loads can have made the model what the others' is.
+bool stays_as_loaded(const trace::ParticipantTrace& rank) {
+  std::int64_t elements = 0, sent = 0;
+  for (const auto& event : rank.events) {
+    if (const auto* model = event.as<trace::Model>()) elements = elements_of(*model);
+    if (const auto* call = event.as<trace::Collective>()) sent += elements_of(*call);
+    const auto* state = event.as<trace::TrainingState>();
+    if (state && state->moment == "loaded") sent = 0;
+  }
+  return sent < elements;
+}
+
+// With what they load after the last update, such as the best weights.
+std::optional<Finding> ends_with_other_weights(const Run& run) {
+  std::int64_t updates = 0;
+  for (const auto* rank : run.ranks) {
+    if (!stays_as_loaded(*rank)) return std::nullopt;
+    for (const auto& at : rank->latest<trace::Update>()) updates = std::max(updates, at.step + 1);
+  }
+  return weights_differ_at(run, "loaded", "load", std::max<std::int64_t>(updates, 1));
 }
 
 Verdict replicas_diverged(const Run& run) {
@@ -254,7 +287,10 @@ Verdict replicas_diverged(const Run& run) {
   if (replicas.empty() || replicas.rbegin()->first < 0)
     return not_triggered("no step has every rank's parameters after an update");
   const auto apart = divergence(run, replicas);
-  if (!apart) return clean();
+  if (!apart) {
+    const auto loaded = ends_with_other_weights(run);
+    return loaded ? found(*loaded) : clean();
+  }
   if (!reduces_gradients_from(run, apart->step) &&
       may_be_averaged_unseen(run, apart->step, parameter_elements(run, replicas.begin()->second))) {
     const auto alone = left_out_of_averages(run);
@@ -321,7 +357,8 @@ std::vector<Detector> replicas_detectors() {
                  run, true, ", though a distributed gradient engine holds the parameters");
            }},
       // Needs parameters after updates. Rule: they differ across ranks at some step and are not
-      // equal again later. not_triggered where gradients are not reduced and the replicas may be
+      // equal again later; or all ranks load other weights after the last update (`training_state`), and too little
+      // goes between them afterwards to make these equal. not_triggered where gradients are not reduced and the replicas may be
       // averaged unseen, as in no-gradient-sync; but not a parameter that stays apart when others are made equal.
       {.slug = "replicas-diverged",
        .needs = {"parameters"},
