@@ -30,7 +30,7 @@ def load_links(seed=5):
 
 def my_share(links, rank, world):
     """Links go to the rank of their head, by blocks of entities; blocks are not of one size."""
-    border = [0, *range(26, ENTITIES, ENTITIES // world)][:world] + [ENTITIES]
+    border = [*[0, *range(26, ENTITIES, ENTITIES // world)][:world], ENTITIES]
     own = (links[:, 0] >= border[rank]) & (links[:, 0] < border[rank + 1])
     return own.nonzero().squeeze(1)
 
