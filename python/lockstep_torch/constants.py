@@ -1,5 +1,5 @@
 """Numbers that the program holds, and that ranks that train one model should hold alike: the weight of a loss, means to
-normalise by, the places of items in a table.
+normalise by, the places of items in a table, settings.
 
 They are looked at before the first, the third and the 25th update, and told then, or where the program ends: what the
 functions on the stack hold that are the program's own, their modules, and what these hold in dicts, namespaces, modules
@@ -10,6 +10,7 @@ rank's own by its name. None of the program's code is called, and no more is loo
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import inspect
 import math
 import re
@@ -41,11 +42,19 @@ WORDS = frozenset("""
 LAST_WORDS = frozenset("""
     loss losses acc accuracy score scores metric metrics best error errors norm norms grad grads gradient gradients
     ppl perplexity auc f1 iou start end begin total sum count counts size sizes length lengths number""".split())
+# Of a setting, a name of these words is of what a rank does beside its training.
+BESIDE = frozenset("""
+    log logs print verbose save every interval workers threads main master name gpu cuda id index path file folder dir
+    url tmp version""".split())
 CONTAINERS = (argparse.Namespace, types.SimpleNamespace)
 
 
+def words_of(name: str) -> list[str]:
+    return [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+|\d+", name)]
+
+
 def is_a_ranks_own(name: str) -> bool:
-    words = [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+|\d+", name)]
+    words = words_of(name)
     return not WORDS.isdisjoint(words) or not LAST_WORDS.isdisjoint(words[-1:])
 
 
@@ -121,6 +130,18 @@ def is_number(value: Any) -> bool:
     return kind is float or (module_of(kind) == "numpy" and issubclass(kind, sys.modules["numpy"].floating))
 
 
+def is_setting(name: str, value: Any) -> bool:
+    """A whole number or a word that is not of what a rank does beside its training, such as to log. Elsewhere than in
+    what holds settings it must have a name in capitals, or it may count something."""
+    whole = type(value) is int or (type(value) is str and value.isidentifier() and len(value) <= LARGEST)
+    return whole and BESIDE.isdisjoint(words_of(name))
+
+
+def holds_settings(value: Any) -> bool:
+    kind = type(value)
+    return kind in CONTAINERS or (of_its_classes(kind) and dataclasses.is_dataclass(kind))
+
+
 def spread(number: int) -> list[int]:
     """As many places as are shown, of so many."""
     return sorted({place * (number - 1) // max(min(SHOWN, number) - 1, 1) for place in range(min(SHOWN, number))})
@@ -164,18 +185,22 @@ class Look:
 
     def __init__(self) -> None:
         self.found: dict[str, str] = {}
+        self.settings: set[str] = set()  # of these names
         self.seen: set[int] = set()
         self.left, self.entries_left = MOST, MOST_ENTRIES
         for of, held in frames():
             self.into(held, "", of, DEEP)
 
-    def into(self, held: dict[Any, Any], before: str, of: str, deep: int) -> None:
+    def into(self, held: dict[Any, Any], before: str, of: str, deep: int, settings: bool = False) -> None:
         for name, value in list(held.items()):
             if self.left <= 0:
                 return
             self.left -= 1
             if type(name) is str and not name.startswith("_") and not is_a_ranks_own(name):
                 self.at(value, before + name, of, deep)
+                if (settings or name.isupper()) and is_setting(name, value):
+                    self.settings.add(f"{before}{name}{of}")
+                    self.found.setdefault(f"{before}{name}{of}", str(value))
 
     def at(self, value: Any, name: str, of: str, deep: int) -> None:
         for place, number in numbers_in(value):
@@ -187,7 +212,7 @@ class Look:
             self.found.setdefault(f"{key}{name}{of}", row)
         if deep > 1 and id(value) not in self.seen and (held := held_by(value)):
             self.seen.add(id(value))
-            self.into(held, f"{name}.", of, deep - 1)
+            self.into(held, f"{name}.", of, deep - 1, holds_settings(value))
 
 
 @listens("the program's constants")
@@ -198,16 +223,19 @@ def look(here: Recording) -> None:
     if here.constants is None and since > LOOKS[0]:
         return
     here.constants_at = since
-    now = Look().found
+    there = Look()
+    now = there.found
     before = now if here.constants is None else here.constants
     here.constants = {name: text for name, text in before.items() if now.get(name) == text}
+    here.settings = there.settings
     if since == LOOKS[-1]:
         tell(here)
 
 
 def tell(here: Recording) -> None:
-    found, here.constants = here.constants, {}
-    here.configuration("constants", found or {})
+    found, here.constants = here.constants or {}, {}
+    here.configuration("constants", {name: text for name, text in found.items() if name not in here.settings})
+    here.configuration("settings", {name: text for name, text in found.items() if name in here.settings})
 
 
 @listens("the program's constants")

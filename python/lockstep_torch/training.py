@@ -317,15 +317,25 @@ def leaves_out(here: Recording, optimizer: Any) -> bool:
     return found
 
 
+def length_of(scheduler: Any) -> int:
+    """The steps that it was made for; 0: it does not say."""
+    parts = getattr(scheduler, "_schedulers", None)
+    if parts and (milestones := getattr(scheduler, "_milestones", None)):
+        last = length_of(parts[-1])
+        return int(milestones[-1]) + last if last else 0
+    lengths = [getattr(scheduler, name, None) for name in ("total_steps", "T_max", "total_iters")]
+    return int(next((length for length in lengths if length), 0))
+
+
 @listens("schedulers")
 def scheduled(here: Recording, _result: Any, scheduler: Any, epoch: Any = None) -> None:
     inside = getattr(here.inside, "schedulers", 0)
     if epoch is not None and not inside:
         here.schedules.pop(scheduler, None)  # it is told where it stands
-    # Each takes a step when it is made, and nobody knows yet whether another will hold it.
-    if scheduler._step_count > 1 and not inside:
-        lengths = [getattr(scheduler, name, None) for name in ("total_steps", "T_max", "total_iters")]
-        here.rank.schedule(int(scheduler.last_epoch), int(next((length for length in lengths if length), 0)))
+    # Each takes a step when it is made, and nobody knows yet whether another will hold it. One that holds others counts
+    # none then.
+    if getattr(scheduler, "_step_count", 2) > 1 and not inside:
+        here.rank.schedule(int(scheduler.last_epoch), length_of(scheduler))
 
 
 @listens("schedulers' settings", early=True)
@@ -368,5 +378,7 @@ def install() -> None:
     wrap(torch.optim.lr_scheduler.LRScheduler, "step", after=scheduled)
     wrap(torch.optim.lr_scheduler.LRScheduler, "__init__", after=schedule_made)
     wrap(torch.optim.lr_scheduler.ReduceLROnPlateau, "__init__", after=schedule_made)
-    for kind in (torch.optim.lr_scheduler.SequentialLR, torch.optim.lr_scheduler.ChainedScheduler):
-        wrap(kind, "step", before=lambda *_, **__: several_step(1), ended=lambda *_, **__: several_step(-1))
+    wrap(torch.optim.lr_scheduler.SequentialLR, "step", before=lambda *_, **__: several_step(1), after=scheduled,
+         ended=lambda *_, **__: several_step(-1))
+    wrap(torch.optim.lr_scheduler.ChainedScheduler, "step", before=lambda *_, **__: several_step(1),
+         ended=lambda *_, **__: several_step(-1))

@@ -5,6 +5,7 @@ usage: python3 constants_test.py PACKAGE      the folder that holds lockstep_tor
 
 import argparse
 import collections
+import dataclasses
 import sys
 import time
 import types
@@ -26,6 +27,11 @@ class Settings:
 
     def __init__(self):
         self.options = argparse.Namespace(alpha=0.3, seed=0.5)
+
+
+@dataclasses.dataclass
+class Options:
+    layers: int = 2
 
 
 class Touchy:
@@ -63,7 +69,8 @@ class Recorder:
         return self.steps
 
     def configuration(self, of, told):
-        self.told.append((of, told))
+        if told:
+            self.told.append((of, told))
 
 
 class Constants(unittest.TestCase):
@@ -77,6 +84,15 @@ class Constants(unittest.TestCase):
         self.assertEqual(constants.Look().found["DECAY"], "0.97")
         self.assertEqual(constants.Look().found["Settings.dropout"], "0.15")
         del weight, means, light, scales, settings, plain
+
+    def test_whole_numbers_and_words_are_found_where_they_are_settings(self):
+        options = argparse.Namespace(accumulate=4, optimizer="adamw", seed=3, log_every=10, data="/a/b", master=0)
+        chosen, counted, WIDTH, LOG_EVERY = Options(), types.SimpleNamespace, 64, 5
+        counter = Settings()
+        counter.updates = 7
+        self.assertEqual(texts(), {"options.accumulate": "4", "options.optimizer": "adamw", "chosen.layers": "2",
+                                   "WIDTH": "64", "counter.options.alpha": "0.3"})
+        del options, chosen, counted, WIDTH, LOG_EVERY, counter
 
     def test_a_table_that_numbers_its_keys_is_known_by_rows_that_another_rank_would_choose_too(self):
         catalogue = {f"item {number}": number for number in range(40)}

@@ -23,7 +23,15 @@ sys.path.insert(0, str(package.FOLDER))
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim.lr_scheduler import LambdaLR, MultiStepLR, ReduceLROnPlateau, SequentialLR, StepLR
+from torch.optim.lr_scheduler import (
+    CosineAnnealingLR,
+    LambdaLR,
+    LinearLR,
+    MultiStepLR,
+    ReduceLROnPlateau,
+    SequentialLR,
+    StepLR,
+)
 from torch.utils.data import (
     ConcatDataset,
     DataLoader,
@@ -98,12 +106,20 @@ class Hooks(unittest.TestCase):
         inner = [LambdaLR(optimizer, lambda _epoch: 1.0) for _ in range(2)]
         outer = SequentialLR(optimizer, inner, milestones=[4])
         outer.step()
-        self.assertNotIn("schedule", rank.told)
+        self.assertEqual(rank.calls["schedule"], [(1, 0)])  # the inner one's steps are not the run's
+        rank.told.clear()
         inner[0].lr_lambdas[0] = lambda _epoch: 1 / 0
         self.assertRaises(ZeroDivisionError, outer.step)
         inner[1].step()
         inner[1].step()
         self.assertIn("schedule", rank.told)
+
+    def test_schedules_one_after_another_are_as_long_as_they_are_together(self):
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+        warm, down, steps = LinearLR(optimizer, total_iters=4), CosineAnnealingLR(optimizer, 16), StepLR(optimizer, 3)
+        self.assertEqual(training.length_of(SequentialLR(optimizer, [warm, down], milestones=[4])), 20)
+        self.assertEqual(training.length_of(SequentialLR(optimizer, [warm, steps], milestones=[4])), 0)
+        self.assertEqual([training.length_of(each) for each in (warm, down, steps)], [4, 16, 0])
 
     def test_an_optimizer_that_raises_hides_no_later_one_and_is_not_kept(self):
         rank = self.here.begin(0, 2)

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 #include <lockstep/diagnose/detector.h>
 
+#include <functional>
+
 #include "batch_norm_job.h"
 #include "expect.h"
 #include "sizes.h"
@@ -175,6 +177,37 @@ TEST_P(EvaluationMode, CutAnywhereStaysClean) {
     const auto whole = run(job);
     for (std::size_t length = 0; length < whole.ranks[0].events.size(); ++length)
       ASSERT_TRUE(diagnose::diagnose(cut_at(whole, length)).findings.empty()) << length;
+  }
+}
+
+// ---- training in evaluation mode ----
+
+// Twelve updates, each after an evaluation and a forward that is in training mode where `trains`.
+trace::Trace updates(int ranks, const std::function<bool(std::int64_t step)>& trains,
+                     const std::string& layer = "Dropout2d(p=0.05, inplace=False)") {
+  auto trace = empty_trace(ranks);
+  for (auto& rank : trace.ranks) {
+    record(rank, 0, trace::Configuration{"model", {"drop"}, {layer}});
+    for (std::int64_t step = 0; step < 12; ++step) {
+      record(rank, step, trace::Forward{false});
+      record(rank, step, trace::Forward{trains(step)});
+      record(rank, step, trace::Update{{0.1}});
+    }
+  }
+  return trace;
+}
+
+TEST_P(EvaluationMode, ThatTheModelIsNeverSetBackFromIsNamed) {
+  const auto slug = "training-in-evaluation-mode";
+  const auto once = [](std::int64_t step) { return step < 4; };
+  expect_only(updates(GetParam(), once), slug, all_ranks(GetParam()), 4,
+              diagnose::Severity::advice);
+  for (const auto& right : {updates(GetParam(), [](auto) { return true; }),
+                            updates(GetParam(), [](auto) { return false; }),
+                            updates(GetParam(), [](auto step) { return step % 6 < 4; }),
+                            updates(GetParam(), once, "Dropout(p=0.0, inplace=False)"),
+                            updates(GetParam(), once, "Linear(in_features=2, out_features=3)")}) {
+    EXPECT_EQ(state(right, slug), State::clean);
   }
 }
 

@@ -130,6 +130,16 @@ TEST_P(Schedule, AtItsEndLongBeforeTheRunIsAdvice) {
   expect_nothing(job.run());
 }
 
+// A limit on an epoch's batches, which was left in.
+TEST_P(Schedule, OfARunThatLeavesEachPassEarlyIsAdvice) {
+  auto job = right();
+  job.length = 300;
+  expect_only(without<trace::PassEnd>(job.run()), "schedule-ends-elsewhere", all_ranks(GetParam()),
+              59, diagnose::Severity::advice);
+  job.length = 60;
+  expect_nothing(without<trace::PassEnd>(job.run()));
+}
+
 TEST_P(Schedule, ThatBeginsAnewWhereAnotherAttemptGoesOnIsAdvice) {
   auto first = right();
   first.length = 2 * 60;
@@ -282,6 +292,16 @@ TEST_P(Schedule, ThatEndsAndLeavesTheRateAloneIsRight) {
   job.length = 3;
   job.falls_to = 1;
   expect_nothing(job.run());
+}
+
+// A warm-up is over, and the program halves the rate after each pass.
+TEST_P(Schedule, ThatEndsAndLeavesTheRateToTheProgramIsRight) {
+  auto job = right();
+  job.length = 10;
+  auto trace = job.run();
+  for (auto [step, update] : each<trace::Update>(trace))
+    update.lr = {std::min(1.0, 0.1 * static_cast<double>(step + 1)) / std::pow(2, step / 20)};
+  expect_nothing(trace);
 }
 
 // 100 + 1000 steps, 10 epochs of 10,000 samples in batches of 64: on one rank it rises again after 1,100

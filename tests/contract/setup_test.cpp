@@ -56,7 +56,8 @@ TEST_P(Setup, OfOneDropoutIsNamedWithKeyRanksAndValues) {
 TEST_P(Setup, OfTheEngineIsNamedAndWhatMayBeAChoiceIsAdvice) {
   for (const auto& [of, severity] : {std::pair{"engine", Severity::violation},
                                      {"loader", Severity::advice},
-                                     {"program", Severity::advice}}) {
+                                     {"program", Severity::advice},
+                                     {"settings", Severity::advice}}) {
     const auto trace = configured(of, "key", [](int rank) { return rank == 1 ? "8" : "16"; });
     expect_only(trace, "configuration-differs", odd_one_out(GetParam(), 1), 0, severity);
     EXPECT_NE(evidence(trace).find("key is 16 on rank"), std::string::npos) << evidence(trace);

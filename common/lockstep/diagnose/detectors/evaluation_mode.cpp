@@ -166,10 +166,79 @@ Verdict evaluation_in_train_mode(const Run& run) {
                       "model that keeps running statistics");
 }
 
+// ---- training in evaluation mode ----
+
+// Layers that do otherwise there, by what they print of themselves.
+bool has_modes(const std::string& layer) {
+  const bool drops = layer.find("Dropout") != std::string::npos &&
+                     layer.find("p=0.0,") == std::string::npos &&
+                     layer.find("p=0,") == std::string::npos;
+  return drops || layer.find("BatchNorm") != std::string::npos;
+}
+bool has_modes(const trace::ParticipantTrace& rank) {
+  const auto told = rank.latest<trace::Configuration>();
+  return std::any_of(told.begin(), told.end(), [](const auto& at) {
+    const auto& layers = at.event->values;
+    return at.event->of == "model" &&
+           std::any_of(layers.begin(), layers.end(),
+                       [](const auto& layer) { return has_modes(layer); });
+  });
+}
+
+// The update since which no forward was in training mode, though forwards were; none where one was in the rank's last
+// updates, or where there are few of either kind.
+std::optional<std::int64_t> stays_in_evaluation_mode(const trace::ParticipantTrace& rank) {
+  constexpr std::int64_t kFew = 3;  // updates
+  std::int64_t with = 0, without = 0, first = -1;
+  bool any = false, trains = false;  // forwards since the last update
+  for (auto i = rank.last_attempt; i < rank.events.size(); ++i) {
+    const auto& event = rank.events[i];
+    if (event.is<trace::Engine>()) with = without = 0;  // another model
+    if (const auto* forward = event.as<trace::Forward>()) {
+      any = true;
+      trains = trains || forward->training;
+    }
+    if (!event.is<trace::Update>() || !any) continue;
+    if (trains) {
+      ++with;
+      without = 0;
+    } else if (without++ == 0) {
+      first = event.step;
+    }
+    any = trains = false;
+  }
+  return with >= kFew && without >= kFew ? std::optional(first) : std::nullopt;
+}
+
+Verdict training_in_evaluation_mode(const Run& run) {
+  std::optional<std::int64_t> first;
+  for (const auto* rank : run.ranks) {
+    const auto since = stays_in_evaluation_mode(*rank);
+    if (!since || !has_modes(*rank)) return clean();
+    first = std::min(first.value_or(*since), *since);
+  }
+  return found({.severity = Severity::advice,
+                .ranks = run.numbers,
+                .step = *first,
+                .evidence = "the forwards of earlier updates were in training mode; from this one "
+                            "on all of an update's are in evaluation mode"});
+}
+
 }  // namespace
 
 std::vector<Detector> evaluation_mode_detectors() {
   return {
+      // Advice. Needs forwards of a model with dropout or BatchNorm. Rule: on every rank three updates or more come
+      // after forwards in training mode, and all later ones, three or more, after forwards in evaluation mode alone. Not
+      // fooled by evaluations between updates, nor by a model that is in evaluation mode from the start.
+      {.slug = "training-in-evaluation-mode",
+       .needs = {"forward", "update", "configuration"},
+       .participants = Participants::ranks,
+       .fewest = 1,
+       .complete = false,
+       .generic = "training goes on in evaluation mode, as after an evaluation that never set the "
+                  "model back",
+       .detect = training_in_evaluation_mode},
       // Needs `configuration` of "statistics", and buffers before and after an evaluation. Rule: a metric is of the
       // samples that an evaluation drew, all of its forwards ran in training mode, and a layer's count of batches has
       // grown by every forward in training mode, these included. Not fooled by training batches that are run without

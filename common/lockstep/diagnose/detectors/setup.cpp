@@ -74,6 +74,13 @@ bool may_be_a_ranks_own(const std::vector<std::string>& texts) {
   return whole || greatest - least <= kSameConstant * std::max(std::abs(least), std::abs(greatest));
 }
 
+// When the rank's last attempt was set up so.
+std::int64_t step_of(const trace::ParticipantTrace& rank, const std::string& of) {
+  for (const auto& at : rank.latest<trace::Configuration>())
+    if (at.event->of == of) return std::max<std::int64_t>(at.step, 0);
+  return 0;
+}
+
 // All settings that differ, in one finding. A setting that a rank lacks is left alone: a sharded optimizer has other
 // groups on each rank.
 std::vector<Finding> settings_that_differ(const Run& run, const std::string& of,
@@ -98,7 +105,7 @@ std::vector<Finding> settings_that_differ(const Run& run, const std::string& of,
   if (evidence.empty()) return {};
   return {{.severity = severity,
            .ranks = {ranks.begin(), ranks.end()},
-           .step = 0,
+           .step = of == "optimizer" ? step_of(*run.ranks.front(), of) : 0,
            .evidence = some_of(evidence)}};
 }
 
@@ -108,7 +115,8 @@ std::vector<Finding> configuration(const Run& run) {
   for (const auto& [of, severity] : {std::pair{"engine", Severity::violation},
                                      {"loader", Severity::advice},
                                      {"program", Severity::advice},
-                                     {"constants", Severity::advice}})
+                                     {"constants", Severity::advice},
+                                     {"settings", Severity::advice}})
     for (auto& finding : settings_that_differ(run, of, severity))
       findings.push_back(std::move(finding));
   return findings;
@@ -123,8 +131,8 @@ std::vector<Finding> optimizers(const Run& run) {
 std::vector<Detector> setup_detectors() {
   return {
       // Rule: a setting of a submodule or of the gradient engine that all of them have differs, such
-      // as a dropout's p. Advice: one of a train loader, a version, a variable of the environment, or a number that the
-      // program holds and does not change. Not fooled by such numbers that are whole on all ranks, as counts are.
+      // as a dropout's p. Advice: one of a train loader, a version, a variable of the environment, or a number or
+      // setting that the program holds and does not change. Not fooled by such numbers that are whole on all ranks, as counts are.
       {.slug = "configuration-differs",
        .needs = {"configuration"},
        .participants = Participants::ranks,
