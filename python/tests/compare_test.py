@@ -14,6 +14,7 @@ from package import LOCKSTEP, run
 
 HERE = pathlib.Path(__file__).resolve().parent
 DEADLINE_S = 60
+COMPILES_S = 240
 UPDATES = 3 * 7  # of job.py
 
 
@@ -72,6 +73,17 @@ class Compare(unittest.TestCase):
         self.assertEqual((first["step"], first["ranks"], first["what"]), (UPDATES // 3, [0, 1], "learning rate"))
         self.assertEqual((first["a"], first["b"]), ("0.1", "0.2"))
         self.assertEqual(said["agree_until"], UPDATES // 3 - 1)
+
+    def test_a_compiled_model_trains_the_same_but_for_rounding(self):
+        for kind in ("eager", "compiled"):
+            done = run([*LOCKSTEP, "watch", "--into", self.top / kind, "--", sys.executable, HERE / "start.py", 2,
+                        HERE / "eager_or_compiled.py", kind], COMPILES_S)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        said, code = self.said(self.top / "eager", self.top / "compiled")
+        self.assertEqual((code, said["answer"], said["first"]), (0, "rounding", None))
+        compared = {aspect["aspect"] for aspect in said["aspects"] if aspect["steps"]}
+        self.assertLessEqual({"initial", "loss", "local_gradients", "reduced_gradients", "hyper_parameters", "update"},
+                             compared)
 
     def test_the_advice_is_to_call_this_command(self):
         text = flat(compare(self.first, self.faster).stdout)

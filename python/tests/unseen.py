@@ -135,7 +135,7 @@ class Programs:
 
 
 def oracles(programs, results, names):
-    os.environ["OMP_NUM_THREADS"] = "1"
+    torch.set_num_threads(1)  # the ranks are forks
     sys.path.insert(0, str(HERE / "unseen"))
     from oracles import ORACLES, from_base
     every, path, bases = edits(programs.sources), MEASURED / f"{results}_oracles.json", {}
