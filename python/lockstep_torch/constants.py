@@ -42,10 +42,11 @@ WORDS = frozenset("""
 LAST_WORDS = frozenset("""
     loss losses acc accuracy score scores metric metrics best error errors norm norms grad grads gradient gradients
     ppl perplexity auc f1 iou start end begin total sum count counts size sizes length lengths number""".split())
-# Of a setting, a name of these words is of what a rank does beside its training.
+# Of a setting, a name of these words is of what a rank has or does beside its training.
 BESIDE = frozenset("""
-    log logs print verbose save every interval workers threads main master name gpu cuda id index path file folder dir
-    url tmp version""".split())
+    log logs print verbose save every interval workers threads main master gpu cuda id index rows offset steps per
+    hostname procid localid nodeid role version""".split())
+SETTINGS = frozenset("args arguments conf config configuration options settings hparams hyperparameters".split())
 CONTAINERS = (argparse.Namespace, types.SimpleNamespace)
 
 
@@ -131,15 +132,15 @@ def is_number(value: Any) -> bool:
 
 
 def is_setting(name: str, value: Any) -> bool:
-    """A whole number or a word that is not of what a rank does beside its training, such as to log. Elsewhere than in
-    what holds settings it must have a name in capitals, or it may count something."""
-    whole = type(value) is int or (type(value) is str and value.isidentifier() and len(value) <= LARGEST)
-    return whole and BESIDE.isdisjoint(words_of(name))
+    """A whole number. A text may be a secret, and is not told."""
+    return type(value) is int and BESIDE.isdisjoint(words_of(name))
 
 
 def holds_settings(value: Any) -> bool:
+    """Elsewhere only a name in capitals is a setting; others may be counters."""
     kind = type(value)
-    return kind in CONTAINERS or (of_its_classes(kind) and dataclasses.is_dataclass(kind))
+    return kind in CONTAINERS or (of_its_classes(kind) and dataclasses.is_dataclass(kind)
+                                  and not SETTINGS.isdisjoint(words_of(kind.__name__)))
 
 
 def spread(number: int) -> list[int]:
@@ -198,7 +199,7 @@ class Look:
             self.left -= 1
             if type(name) is str and not name.startswith("_") and not is_a_ranks_own(name):
                 self.at(value, before + name, of, deep)
-                if (settings or name.isupper()) and is_setting(name, value):
+                if (settings or (name.isupper() and len(name) > 2)) and is_setting(name, value):
                     self.settings.add(f"{before}{name}{of}")
                     self.found.setdefault(f"{before}{name}{of}", str(value))
 

@@ -25,7 +25,7 @@ def identities(here: Recording, loader: Any) -> tuple[int, int]:
     return samples.identities(loader) if here.identified <= 16 else (0, 0)
 
 
-MOST_OF_A_BATCH, MOST_CONTENTS = 256, 65_536
+MOST_OF_A_PASS, MOST_CONTENTS = 8_192, 65_536
 
 
 @listens("content of samples", early=True)
@@ -33,15 +33,17 @@ def content(_here: Recording, batch: Any) -> list[int]:
     return samples.content(batch)
 
 
-def contents(here: Recording, batch: Any, ids: list[int]) -> list[int]:
-    """Of a batch to train on whose samples have positions: another rank may hold other samples there."""
-    if here.contents >= MOST_CONTENTS or len(ids) > MOST_OF_A_BATCH or not torch.is_grad_enabled():
-        return []
-    hashes = content(batch) or []
+def contents(here: Recording, batch: Any, ids: list[int], size: int) -> tuple[list[int], list[int]]:
+    """Some positions of a batch to train on, and what stands there: another rank may hold other samples there."""
+    if here.contents >= MOST_CONTENTS or not torch.is_grad_enabled():
+        return [], []
+    one_of = -(-size // MOST_OF_A_PASS)  # in every pass the same positions, on every rank
+    places = [place for place, id_ in enumerate(ids) if id_ % max(one_of, 1) == 0]
+    hashes = (content(batch) or []) if places else []
     if len(hashes) != len(ids):
-        return []
-    here.contents += len(hashes)
-    return hashes
+        return [], []
+    here.contents += len(places)
+    return [ids[place] for place in places], [hashes[place] for place in places]
 
 
 @listens("DataLoader's settings", early=True)
@@ -98,16 +100,16 @@ def was_looked_at(here: Recording) -> None:
 
 @listens("DataLoader", early=True)
 def drawn(here: Recording, batch: Any, iterator: Any) -> None:
-    hashes: list[int] = []
+    some: tuple[list[int], list[int]] = [], []
     if isinstance(iterator._dataset, IterableDataset):
         ids = (content(batch) or []) if torch.is_grad_enabled() else []
     elif queue := here.queues.get(iterator):
         ids = queue.popleft()
-        hashes = contents(here, batch, ids)
+        some = contents(here, batch, ids, samples.length(iterator._dataset))
     else:
         return
     was_looked_at(here)
-    here.of_data(lambda: here.rank.dealt(ids, hashes))
+    here.of_data(lambda: here.rank.dealt(ids, *some))
     if torch.is_grad_enabled():
         here.drawn += 1
     else:
@@ -115,7 +117,7 @@ def drawn(here: Recording, batch: Any, iterator: Any) -> None:
 
 
 def take_drawn(here: Recording) -> None:
-    """Where DistributedDataParallel's forward does not say it: what was drawn is trained on."""
+    """Without DistributedDataParallel, whose forward says so, what was drawn is trained on."""
     while here.drawn > 0:
         here.drawn -= 1
         if not here.wrapped:

@@ -99,6 +99,7 @@ def group_made(here: Recording, result: Any, size: int, rank: int, ranks: list[i
 def group_ends(here: Recording, group: Any = None) -> None:
     # A rank that raises must not wait for its tensors, which may wait for a collective that never ends.
     if group is None and dist.is_initialized() and sys.exc_info()[0] is None:
+        states.job_ends()
         here.rank.group("leave", "0", list(range(dist.get_world_size())))
         here.groups.clear()
 

@@ -62,7 +62,7 @@ class Recording:
         self.autocasts: set[str] | None = set()  # with gradients, before the first update; None: told
         self.made: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()  # optimizers, in order
         self.tells: set[str] = set()  # moments of which the program tells the training's state itself
-        self.loads = 0  # of weights, by a model that trains
+        self.loaded: list[weakref.ref[torch.Tensor]] = []  # of a model that took weights since the last update
         self.read = self.resumes = False  # a checkpoint's file; and a model or optimizer has taken it
         self.inside = threading.local()  # `outer`: the optimizer that steps, and may call others
 

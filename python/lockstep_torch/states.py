@@ -8,13 +8,15 @@ Generators are left out, since few programs bring them back.
 
 from __future__ import annotations
 
+import atexit
+import sys
+import weakref
 from typing import Any
 
 import torch
 
 from lockstep_torch.recording import Recording, listens, wrap
 
-MOST_LOADS = 16  # that are told
 AHEAD = 3  # batches, of a program that fetches while it trains
 
 
@@ -96,15 +98,21 @@ def state_loaded(here: Recording, *_arguments: Any, **_options: Any) -> None:
 
 @listens("what is loaded")
 def weights_taken(here: Recording, _result: Any, module: Any, *_arguments: Any, **_options: Any) -> None:
-    """By a model that trains, such as its best weights. A program may do so at each evaluation, so the first ones are
-    told."""
+    """A trained model loads weights, such as its best ones. The last are told when the job ends, unless an update
+    follows, or the model is gone by then."""
     parameters = list(module.parameters())
     trained = {id(parameter) for optimizer in here.made for parameter in parameters_of(optimizer)}
-    if here.rank.step() <= 0 or here.loads == MOST_LOADS or not any(id(each) in trained for each in parameters):
-        return
-    if all(type(each) in (torch.Tensor, torch.nn.Parameter) for each in parameters):
-        here.loads += 1
-        here.rank.training_state("loaded", {"model": parameters})
+    plain = all(type(each) in (torch.Tensor, torch.nn.Parameter) for each in parameters)
+    if here.rank.step() > 0 and plain and any(id(each) in trained for each in parameters):
+        here.loaded = [weakref.ref(each) for each in parameters]
+
+
+@listens("what is loaded")
+def job_ends(here: Recording) -> None:
+    """A rank that raised must not wait for its tensors, which may wait for a collective that never ends."""
+    held, here.loaded = [each() for each in here.loaded], []
+    if held and all(each is not None for each in held) and sys.exc_info()[0] is None and not hasattr(sys, "last_value"):
+        here.rank.training_state("loaded", {"model": held})
 
 
 @listens("what is loaded")
@@ -122,6 +130,7 @@ def trains(here: Recording) -> None:
 
 
 def install() -> None:
+    atexit.register(job_ends)
     wrap(torch.optim.Optimizer, "__init__", after=optimizer_made)
     wrap((torch.serialization, torch), "save", after=saved)
     wrap((torch.serialization, torch), "load", after=loaded)

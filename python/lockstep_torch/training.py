@@ -218,6 +218,7 @@ def update_begins(here: Recording, optimizer: Any, _arguments: Any, _options: An
         del here.inside.outer
         return
     here.places.note("update", rank.step())
+    here.loaded = []
     beside.look()
     constants.look()
     rank.update_begins(own)
@@ -332,8 +333,7 @@ def scheduled(here: Recording, _result: Any, scheduler: Any, epoch: Any = None) 
     inside = getattr(here.inside, "schedulers", 0)
     if epoch is not None and not inside:
         here.schedules.pop(scheduler, None)  # it is told where it stands
-    # Each takes a step when it is made, and nobody knows yet whether another will hold it. One that holds others counts
-    # none then.
+    # Each takes a step when it is made, and nobody knows yet whether another will hold it. SequentialLR has no count.
     if getattr(scheduler, "_step_count", 2) > 1 and not inside:
         here.rank.schedule(int(scheduler.last_epoch), length_of(scheduler))
 

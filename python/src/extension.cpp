@@ -312,7 +312,9 @@ PYBIND11_MODULE(_extension, module) {
       .def(
           "dealt",
           [](Rank& rank, const std::vector<std::int64_t>& ids,
-             const std::vector<std::int64_t>& contents) { rank.recorder().dealt(ids, contents); },
+             const std::vector<std::int64_t>& some, const std::vector<std::int64_t>& hashes) {
+            rank.recorder().dealt(ids, trace::Contents{some, hashes});
+          },
           Unlocked())
       .def(
           "pass_dealt",

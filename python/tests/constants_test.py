@@ -34,6 +34,11 @@ class Options:
     layers: int = 2
 
 
+@dataclasses.dataclass
+class Document:
+    words: int = 5
+
+
 class Touchy:
     """Says so where its code is called."""
 
@@ -85,14 +90,14 @@ class Constants(unittest.TestCase):
         self.assertEqual(constants.Look().found["Settings.dropout"], "0.15")
         del weight, means, light, scales, settings, plain
 
-    def test_whole_numbers_and_words_are_found_where_they_are_settings(self):
-        options = argparse.Namespace(accumulate=4, optimizer="adamw", seed=3, log_every=10, data="/a/b", master=0)
-        chosen, counted, WIDTH, LOG_EVERY = Options(), types.SimpleNamespace, 64, 5
+    def test_whole_numbers_are_found_where_they_are_settings(self):
+        options = argparse.Namespace(accumulate=4, optimizer="adamw", seed=3, log_every=10, token="hf_a", master=0)
+        chosen, counted, WIDTH, LOG_EVERY, N_ROWS, D = Options(), Document(), 64, 5, 60, 7
         counter = Settings()
         counter.updates = 7
-        self.assertEqual(texts(), {"options.accumulate": "4", "options.optimizer": "adamw", "chosen.layers": "2",
-                                   "WIDTH": "64", "counter.options.alpha": "0.3"})
-        del options, chosen, counted, WIDTH, LOG_EVERY, counter
+        self.assertEqual(texts(), {"options.accumulate": "4", "chosen.layers": "2", "WIDTH": "64",
+                                   "counter.options.alpha": "0.3"})
+        del options, chosen, counted, WIDTH, LOG_EVERY, N_ROWS, D, counter
 
     def test_a_table_that_numbers_its_keys_is_known_by_rows_that_another_rank_would_choose_too(self):
         catalogue = {f"item {number}": number for number in range(40)}

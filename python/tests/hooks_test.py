@@ -43,7 +43,7 @@ from torch.utils.data import (
     random_split,
 )
 
-from lockstep_torch import beside, evaluating, hooks, places, recording, samples, settings, training
+from lockstep_torch import beside, evaluating, hooks, places, recording, samples, settings, states, training
 from lockstep_torch.extension import extension
 
 
@@ -447,7 +447,7 @@ class Hooks(unittest.TestCase):
                     torch.ones((), requires_grad=True).backward()
 
         with tempfile.TemporaryDirectory(prefix="lockstep-test-") as folder:
-            model, _optimizer, schedule, path = self.model_and_file(folder)
+            model, optimizer, schedule, path = self.model_and_file(folder)
             torch.save(model.state_dict(), path)
             rank.calls.clear()
             model.load_state_dict({key: value.clone() for key, value in model.state_dict().items()})
@@ -467,9 +467,16 @@ class Hooks(unittest.TestCase):
             model.load_state_dict(torch.load(path))
             copy.deepcopy(model).load_state_dict(torch.load(path))  # of no optimizer
             train()
+            self.assertNotIn("training_state", rank.calls)
+            states.job_ends()
+            states.job_ends()
             [(moment, parts)] = rank.calls.pop("training_state")
             self.assertEqual((moment, list(parts)), ("loaded", ["model"]))
             self.assertIs(parts["model"][0], model.weight)
+            model.load_state_dict(torch.load(path))
+            optimizer.step()  # it trains on
+            states.job_ends()
+            self.assertNotIn("training_state", rank.calls)
             rank.steps = 0
             model.load_state_dict(torch.load(path))
             train(skipped=3)  # which it goes on with is not known
@@ -544,16 +551,21 @@ class Hooks(unittest.TestCase):
     def test_what_stands_at_positions_is_told_where_it_is_trained_on(self):
         def contents(loader):
             self.pass_over(loader)
-            return [call[2] for call in self.here.rank.heard if call[0] == "dealt"]
+            return [call[2:] for call in self.here.rank.heard if call[0] == "dealt"]
         data = TensorDataset(torch.tensor([[1.0], [2.0], [1.0], [2.0]]), torch.tensor([0, 0, 0, 1]))
         first, second = contents(DataLoader(data, batch_size=2))
-        self.assertEqual((first[0], len({*first, *second})), (second[0], 3))  # another target is another sample
+        self.assertEqual((first[0], second[0]), ([0, 1], [2, 3]))
+        self.assertEqual(first[1][0], second[1][0])
+        self.assertEqual(len({*first[1], *second[1]}), 3)  # another target is another sample
         self.assertEqual(contents(DataLoader(data, batch_size=2, num_workers=1)), [first, second])
-        self.assertEqual(contents(DataLoader(data, batch_size=2, collate_fn=lambda _: object())), [[], []])
+        self.assertEqual(contents(DataLoader(data, batch_size=2, collate_fn=lambda _: object())), [([], [])] * 2)
+        many = TensorDataset(torch.zeros(20_000))
+        self.assertEqual([each[0] for each in contents(DataLoader(many, batch_size=10_000))],
+                         [list(range(0, 10_000, 3)), list(range(10_002, 20_000, 3))])
         with torch.no_grad():
-            self.assertEqual(contents(DataLoader(data, batch_size=4)), [[]])
+            self.assertEqual(contents(DataLoader(data, batch_size=4)), [([], [])])
         self.here.contents = 65_536  # the most of a rank
-        self.assertEqual(contents(DataLoader(data, batch_size=4)), [[]])
+        self.assertEqual(contents(DataLoader(data, batch_size=4)), [([], [])])
         self.assertEqual(self.here.failed, set())
 
     def test_a_wide_sample_is_looked_at_in_part_and_all_over(self):

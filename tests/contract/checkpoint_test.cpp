@@ -194,6 +194,9 @@ TEST_P(Checkpoints, RatesThatBeginAgainAreNamed) {
               diagnose::Severity::advice);
   job.lr = [](std::int64_t step) { return step % 2 == 0 ? 0.1 : 0.2; };  // by turns
   expect_nothing(job.run());
+  // Cycles: a checkpoint at the end of the second one.
+  job.lr = [&](std::int64_t step) { return falls(step % 2); };
+  expect_nothing(job.run());
   // It trains the model anew, from its weights.
   job.lr = [&](std::int64_t step) { return falls(step % kBatches); };
   job.resumed = [&](int rank, trace::TrainingState& state) {

@@ -211,5 +211,15 @@ TEST_P(EvaluationMode, ThatTheModelIsNeverSetBackFromIsNamed) {
   }
 }
 
+// As where the training's forwards are captured, or compiled with the engine.
+TEST_P(EvaluationMode, BetweenForwardsThatNobodySeesIsRight) {
+  auto trace = updates(GetParam(), [](std::int64_t step) { return step < 4; });
+  for (auto& rank : trace.ranks)
+    std::erase_if(rank.events, [](const auto& event) {
+      return event.template is<trace::Forward>() && event.step % 2 == 1;
+    });
+  EXPECT_EQ(state(trace, "training-in-evaluation-mode"), State::clean);
+}
+
 }  // namespace
 }  // namespace lockstep::contract

@@ -304,6 +304,25 @@ TEST_P(Schedule, ThatEndsAndLeavesTheRateToTheProgramIsRight) {
   expect_nothing(trace);
 }
 
+// Two schedules, each stepped with every update: a warm-up, and one that goes on.
+TEST_P(Schedule, BesideAnotherHasNoLength) {
+  auto job = right();
+  job.length = 60;
+  auto trace = job.run();
+  for (auto& rank : trace.ranks) {
+    std::vector<trace::Event> events;
+    for (const auto& event : rank.events) {
+      events.push_back(event);
+      const auto* schedule = event.as<trace::Schedule>();
+      if (!schedule || schedule->position == 0) continue;
+      events.push_back(event);
+      events.back().payload = trace::SharedPayload(trace::Schedule{schedule->position, 5});
+    }
+    rank.events = std::move(events);
+  }
+  expect_nothing(trace);
+}
+
 // 100 + 1000 steps, 10 epochs of 10,000 samples in batches of 64: on one rank it rises again after 1,100
 // updates; stepped once an epoch, it never leaves the warm-up.
 TEST(ScheduleOfArticleD, IsNamedEitherWay) {

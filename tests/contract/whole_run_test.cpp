@@ -30,12 +30,12 @@ TEST_P(WholeRun, IsCleanAndWasLookedAt) {
                                          "last-accumulation-window-lost",
                                          "communicator-order",
                                          "silent-single-process"};
-  // They need several backwards, losses that differ, or BatchNorm; jobs of their own tests have them.
+  // They need several backwards, losses that differ, BatchNorm, or what samples hold; jobs of their own tests have them.
   const std::set<std::string> of_other_jobs{
       "accumulation-not-divided",  "mean-of-microbatch-means",
       "sync-every-microbatch",     "no-sync-around-backward-only",
       "loss-all-reduced-in-place", "replica-buffers-lost",
-      "local-batch-norm"};
+      "local-batch-norm",          "samples-differ-across-ranks"};
   const diagnose::Run run(trace);
   for (const auto& detector : diagnose::detectors()) {
     const auto verdict = detector.verdict(run);

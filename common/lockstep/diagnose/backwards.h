@@ -14,8 +14,8 @@ struct Backward {
   // The value it starts from over the mean loss of its samples: 1/G for the mean of a G-th part.
   double share = 0;
   double count = 0;  // samples
-  std::int64_t new_rows =
-      0;  // of a forward: samples, by their hashes, that no earlier one of this update was given
+  // Of a forward: samples, by their hashes, that no earlier one of this update was given.
+  std::int64_t new_rows = 0;
   double reduced = 0;                 // elements all-reduced
   double reduced_unwanted = 0;        // of them, while the engine was told not to reduce
   std::vector<std::int64_t> arrived;  // parameters whose gradient came while a reduction was wanted

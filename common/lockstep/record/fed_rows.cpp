@@ -5,6 +5,7 @@
 #include <utility>
 
 namespace lockstep::record {
+
 void FedRows::record(trace::Writer& writer, const std::vector<at::Tensor>& inputs, bool may_wait) {
   constexpr std::size_t kMost = 1 << 16, kOfAForward = 256;
   if (recorded_ >= kMost) return;

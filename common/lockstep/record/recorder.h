@@ -52,8 +52,8 @@ class Recorder final : public Observer {
   // The program asked for a batch behind the last one. The pass ends here; or with its last batch's update, where the
   // program takes batches out of its loader ahead of training on them.
   void pass_over();
-  // Also says what the batch holds, by hash_samples(); none: not known.
-  void dealt(const std::vector<std::int64_t>& ids, const std::vector<std::int64_t>& contents);
+  // Also says what stands at some of the batch's positions, by hash_samples().
+  void dealt(const std::vector<std::int64_t>& ids, const trace::Contents& contents);
   // Also says what the data set is: hashes that tell what its positions are of, and the samples there; 0 = not known.
   void pass_begins(std::int64_t epoch, std::int64_t dataset_size, std::uint64_t ids,
                    std::uint64_t content);
@@ -173,7 +173,8 @@ class Recorder final : public Observer {
   std::optional<Pass> pass_;
   std::optional<Pass> around_;  // a train pass under way, inside of which pass_ evaluates
   struct Batch {
-    std::vector<std::int64_t> ids, contents;
+    std::vector<std::int64_t> ids;
+    trace::Contents contents;
   };
   std::deque<Batch> dealt_;              // and not drawn
   bool fetches_ = false;                 // the program tells what it takes out of its data

@@ -45,8 +45,7 @@ void Recorder::dealt(const std::vector<std::int64_t>& ids) {
   dealt(ids, {});
 }
 
-void Recorder::dealt(const std::vector<std::int64_t>& ids,
-                     const std::vector<std::int64_t>& contents) {
+void Recorder::dealt(const std::vector<std::int64_t>& ids, const trace::Contents& contents) {
   hear([&] {
     if (!pass_) return;
     pass_->count.dealt(ids);
@@ -103,7 +102,7 @@ void Recorder::draw_dealt(bool training) {
   const auto batch = std::move(dealt_.front());
   dealt_.pop_front();
   draw(training ? "train" : "evaluation", batch.ids);
-  if (training && !batch.contents.empty()) writer_->record(trace::Contents{batch.contents});
+  if (training && !batch.contents.ids.empty()) writer_->record(batch.contents);
 }
 
 void Recorder::take_dealt(bool training) {

@@ -29,8 +29,8 @@ struct CheckpointFile {
 
 // What this rank's program holds, when all ranks have come to a checkpoint and when it goes on from
 // one: its parts ("model", "optimizer", "scheduler", "rng_state", "average"; those that it has), for
-// each a hash of its values and the devices its tensors are on. A "loaded" one is of the "model" alone, which took other
-// weights while it trains.
+// each a hash of its values and the devices its tensors are on. "loaded" is of the "model" alone, at the job's end, where
+// it took other weights after its last update.
 struct TrainingState {
   static constexpr const char* kName = "training_state";
   std::string moment;  // "saved", "resumed", "loaded"

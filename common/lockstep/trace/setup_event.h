@@ -49,14 +49,15 @@ struct Rows {
   }
 };
 
-// The samples of the batch that the last Samples told, as the program's loader gave them, targets included: a hash of
-// each, in order.
+// What the program's loader gave for some positions of a batch to train on, targets included: a hash of each. Of a large
+// data set some positions are told, the same ones on every rank.
 struct Contents {
   static constexpr const char* kName = "contents";
+  Ids ids;
   Ids hashes;
   template <class V>
   void visit(V& v) {
-    v("hashes", hashes);
+    v("ids", ids), v("hashes", hashes);
   }
 };
 

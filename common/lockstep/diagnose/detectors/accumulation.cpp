@@ -235,7 +235,8 @@ Verdict gradients_cleared_too_early(const Run& run) {
 }  // namespace
 
 // All need updates after several backwards whose samples are the parts of one batch. The first two and the last go by
-// losses, or by training forwards and the samples before each (the last also by what each is given). The others need losses, and a declared mean loss.
+// losses, or by training forwards and the samples before each, and the last also by what each is given. The others need
+// losses, and a declared mean loss.
 std::vector<Detector> accumulation_detectors() {
   return {
       // Advice. Rule: a backward that is not the last before an update had all parameters' elements
@@ -294,8 +295,8 @@ std::vector<Detector> accumulation_detectors() {
       // more, the gradients of all backwards but the last were cleared, and the reduced gradient is
       // the last one's. Where losses were recorded, they are divided for all of them; where none
       // were, this is advice, since the cleared gradients may have been used before (a step by
-      // hand, as in meta-learning). Not fooled by a batch that is left out now and then, nor by
-      // gradients that are put aside and put together later.
+      // hand, as in meta-learning or for adversarial samples). Not fooled by a batch that is left
+      // out now and then, nor by gradients that are put aside and put together later.
       {.slug = "gradients-cleared-too-early",
        .needs = {"gradient_arrived", "local_gradients", "reduced_gradients", "update"},
        .participants = Participants::ranks,

@@ -104,38 +104,40 @@ Verdict optimizer_state_missing(const Run& run) {
   return together.state == State::found ? together : verdict;
 }
 
-// The rates of the updates among a rank's events from `begin` to `end`.
-std::vector<std::vector<double>> rates_of(const trace::ParticipantTrace& rank, std::size_t begin,
-                                          std::size_t end) {
-  std::vector<std::vector<double>> rates;
+// The first group's rates of the updates among a rank's events from `begin` to `end`.
+std::vector<double> rates_of(const trace::ParticipantTrace& rank, std::size_t begin,
+                             std::size_t end) {
+  std::vector<double> rates;
   for (std::size_t i = begin; i < end; ++i)
-    if (const auto* update = rank.events[i].as<trace::Update>()) rates.push_back(update->lr);
+    if (const auto* update = rank.events[i].as<trace::Update>(); update && !update->lr.empty())
+      rates.push_back(update->lr.front());
   return rates;
 }
 
-// Of a schedule that nothing tells of: after the rank has resumed, with its optimizer's state, the rates are those of
-// the run's start again. They may be meant to be, so this is advice.
+// For a program that sets its rates itself: after the rank has resumed, with its optimizer's state, they are those of
+// the run's start again. They may be meant to be, so this is advice. Not where they had begun again before.
 std::optional<Finding> rates_begin_again(const Run& run) {
-  constexpr std::size_t kLeast = 3, kMost = 16;  // updates, and different rates among them
-  for (std::size_t r = 0; r < run.ranks.size(); ++r) {
-    const auto& rank = *run.ranks[r];
-    if (!rank.all<trace::Schedule>().empty()) continue;
-    for (const auto& time : restored(rank)) {
+  constexpr std::size_t kLeast = 3, kMost = 16;  // different rates, and updates
+  for (const auto* rank : run.ranks) {
+    if (!rank->all<trace::Schedule>().empty()) continue;
+    for (const auto& time : restored(*rank)) {
       const auto saved = part(*time.saved, "optimizer"), resumed = part(*time.resumed, "optimizer");
       if (!saved || !resumed || saved->hash != resumed->hash || part(*time.resumed, "scheduler"))
         continue;
-      auto before = rates_of(rank, 0, time.saved_place);
-      auto after = rates_of(rank, time.resumed_place, rank.events.size());
-      const auto count = std::min({before.size(), after.size(), kMost});
-      before.resize(count), after.resize(count);
-      if (before != after || std::set(before.begin(), before.end()).size() < kLeast) continue;
+      const auto before = rates_of(*rank, 0, time.saved_place);
+      auto start = rates_of(*rank, time.resumed_place, rank->events.size());
+      start.resize(std::min({start.size(), before.size(), kMost}));
+      if (std::set(start.begin(), start.end()).size() < kLeast ||
+          !std::equal(start.begin(), start.end(), before.begin()) ||
+          std::search(before.begin() + 1, before.end(), start.begin(), start.end()) != before.end())
+        continue;
       return Finding{.severity = Severity::advice,
                      .ranks = run.numbers,
                      .step = time.step,
                      .evidence =
                          "the model and the optimizer's state are the saved ones, and the "
                          "learning rates of the next " +
-                         plural(static_cast<std::int64_t>(count), "update") +
+                         plural(static_cast<std::int64_t>(start.size()), "update") +
                          " are those of the run's first ones again"};
     }
   }
@@ -196,6 +198,7 @@ Verdict ema_on_one_rank(const Run& run) {
   std::size_t moments = SIZE_MAX;
   for (const auto* rank : run.ranks) {
     states.push_back(rank->all<trace::TrainingState>());
+    std::erase_if(states.back(), [](const auto& at) { return at.event->moment == "loaded"; });
     moments = std::min(moments, states.back().size());
   }
   bool any = false;

@@ -198,13 +198,12 @@ std::optional<std::int64_t> stays_in_evaluation_mode(const trace::ParticipantTra
       any = true;
       trains = trains || forward->training;
     }
-    if (!event.is<trace::Update>() || !any) continue;
-    if (trains) {
-      ++with;
+    if (!event.is<trace::Update>()) continue;
+    if (trains) ++with;
+    if (trains || !any)  // forwards of a compiled or captured model are not seen
       without = 0;
-    } else if (without++ == 0) {
+    else if (without++ == 0)
       first = event.step;
-    }
     any = trains = false;
   }
   return with >= kFew && without >= kFew ? std::optional(first) : std::nullopt;

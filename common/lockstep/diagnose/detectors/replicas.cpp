@@ -231,11 +231,11 @@ std::map<std::pair<std::int64_t, std::size_t>, std::vector<std::uint64_t>> model
 
 // The first time, after an update, that the ranks do this with other weights on each.
 std::optional<Finding> weights_differ_at(const Run& run, const std::string& moment,
-                                         const std::string& what_they_do, std::int64_t since = 1) {
+                                         const std::string& what_they_do) {
   for (const auto& [at, of_ranks] : models_at(run, moment)) {
     const auto step = at.first;
     const auto odd = odd_ones_out(run.numbers, of_ranks);
-    if (step >= since && !odd.empty())
+    if (step > 0 && !odd.empty())
       return Finding{.ranks = odd,
                      .step = step,
                      .evidence = "after update " + std::to_string(step) + " the ranks " +
@@ -260,26 +260,11 @@ Verdict no_initial_broadcast(const Run& run) {
       {.ranks = apart.ranks, .evidence = "before the first step, " + evidence_of(run, apart)});
 }
 
-// Nothing after the rank's last update and its loads can have made the model what the others' is.
-bool stays_as_loaded(const trace::ParticipantTrace& rank) {
-  std::int64_t elements = 0, sent = 0;
-  for (const auto& event : rank.events) {
-    if (const auto* model = event.as<trace::Model>()) elements = elements_of(*model);
-    if (const auto* call = event.as<trace::Collective>()) sent += elements_of(*call);
-    const auto* state = event.as<trace::TrainingState>();
-    if (state && state->moment == "loaded") sent = 0;
-  }
-  return sent < elements;
-}
-
-// With what they load after the last update, such as the best weights.
+// With what they loaded last, such as the best weights. Each may mean to evaluate other ones, so this is advice.
 std::optional<Finding> ends_with_other_weights(const Run& run) {
-  std::int64_t updates = 0;
-  for (const auto* rank : run.ranks) {
-    if (!stays_as_loaded(*rank)) return std::nullopt;
-    for (const auto& at : rank->latest<trace::Update>()) updates = std::max(updates, at.step + 1);
-  }
-  return weights_differ_at(run, "loaded", "load", std::max<std::int64_t>(updates, 1));
+  auto loaded = weights_differ_at(run, "loaded", "end with");
+  if (loaded) loaded->severity = Severity::advice;
+  return loaded;
 }
 
 Verdict replicas_diverged(const Run& run) {
@@ -357,8 +342,8 @@ std::vector<Detector> replicas_detectors() {
                  run, true, ", though a distributed gradient engine holds the parameters");
            }},
       // Needs parameters after updates. Rule: they differ across ranks at some step and are not
-      // equal again later; or all ranks load other weights after the last update (`training_state`), and too little
-      // goes between them afterwards to make these equal. not_triggered where gradients are not reduced and the replicas may be
+      // equal again later. Advice: all of them loaded weights after their last update, and end with other ones
+      // (`training_state`). not_triggered where gradients are not reduced and the replicas may be
       // averaged unseen, as in no-gradient-sync; but not a parameter that stays apart when others are made equal.
       {.slug = "replicas-diverged",
        .needs = {"parameters"},

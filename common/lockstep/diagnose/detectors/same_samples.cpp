@@ -1,6 +1,6 @@
 // Whether a sample is the same numbers on every rank, by what each is given where it draws that sample's position.
 #include <lockstep/diagnose/detector.h>
-#include <lockstep/diagnose/differences.h>
+#include <lockstep/diagnose/gradients.h>
 
 #include <algorithm>
 #include <map>
@@ -17,39 +17,62 @@ struct Given {
 };
 
 struct OfRank {
+  std::int64_t one_of = 1;  // positions that is kept: of many ranks some will do
   std::unordered_map<std::int64_t, Given> samples;  // by position
   std::int64_t again = 0;                           // the same numbers, in a later pass
   bool varies = false;                              // other numbers in a later pass
-};
 
-// Pairs each train batch's positions with the hashes that come next, where there are as many.
-template <class Hashes>
-OfRank given(const trace::ParticipantTrace& rank) {
-  const auto drawn = rank.latest<trace::Samples>();
-  const auto hashed = rank.latest<Hashes>();
-  std::vector<std::int64_t> begins;  // of train passes
-  for (const auto& at : rank.latest<trace::PassBegin>())
-    if (at.event->phase == "train") begins.push_back(at.time_ns);
-  OfRank of;
-  std::size_t pass = 0, next = 0;
-  for (std::size_t i = 0; i < drawn.size(); ++i) {
-    const auto& ids = drawn[i].event->ids;
-    const auto from = drawn[i].time_ns;
-    const auto until = i + 1 < drawn.size() ? drawn[i + 1].time_ns : INT64_MAX;
-    while (pass < begins.size() && begins[pass] <= from) ++pass;
-    while (next < hashed.size() && hashed[next].time_ns < from) ++next;
-    if (drawn[i].event->phase != "train" || next == hashed.size() || hashed[next].time_ns > until ||
-        hashed[next].event->hashes.size() != ids.size())
-      continue;
-    for (std::size_t k = 0; k < ids.size(); ++k) {
-      const Given now{hashed[next].event->hashes[k], drawn[i].step, pass};
-      const auto [before, is_new] = of.samples.try_emplace(ids[k], now);
+  void add(const trace::Ids& ids, const trace::Ids& hashes, std::int64_t step, std::size_t pass) {
+    for (std::size_t i = 0; i < std::min(ids.size(), hashes.size()); ++i) {
+      if (ids[i] % one_of != 0) continue;
+      const Given now{hashes[i], step, pass};
+      const auto [before, is_new] = samples.try_emplace(ids[i], now);
       if (is_new || before->second.pass == pass) continue;
       if (before->second.hash != now.hash)
-        of.varies = true;
+        varies = true;
       else
-        ++of.again;
+        ++again;
     }
+  }
+};
+
+// Which of a rank's train passes a time is in; asked in order.
+class PassOfTime {
+ public:
+  explicit PassOfTime(const trace::ParticipantTrace& rank) {
+    for (const auto& at : rank.latest<trace::PassBegin>())
+      if (at.event->phase == "train") begins_.push_back(at.time_ns);
+  }
+  std::size_t operator()(std::int64_t time) {
+    while (pass_ < begins_.size() && begins_[pass_] <= time) ++pass_;
+    return pass_;
+  }
+
+ private:
+  std::vector<std::int64_t> begins_;
+  std::size_t pass_ = 0;
+};
+
+OfRank from_loader(const trace::ParticipantTrace& rank, OfRank of) {
+  PassOfTime pass(rank);
+  for (const auto& at : rank.latest<trace::Contents>())
+    of.add(at.event->ids, at.event->hashes, at.step, pass(at.time_ns));
+  return of;
+}
+
+// Pairs each train batch's positions with the rows that come next, where there are as many.
+OfRank from_forward(const trace::ParticipantTrace& rank, OfRank of) {
+  const auto drawn = rank.latest<trace::Samples>();
+  const auto fed = rank.latest<trace::Rows>();
+  PassOfTime pass(rank);
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < drawn.size(); ++i) {
+    const auto until = i + 1 < drawn.size() ? drawn[i + 1].time_ns : INT64_MAX;
+    while (next < fed.size() && fed[next].time_ns < drawn[i].time_ns) ++next;
+    const bool follows = next < fed.size() && fed[next].time_ns <= until;
+    if (follows && drawn[i].event->phase == "train" &&
+        fed[next].event->hashes.size() == drawn[i].event->ids.size())
+      of.add(drawn[i].event->ids, fed[next].event->hashes, drawn[i].step, pass(drawn[i].time_ns));
   }
   return of;
 }
@@ -84,37 +107,48 @@ bool is_proved(const Met& met, std::int64_t again) {
          again * met.different >= kChances * met.compared;
 }
 
-template <class Hashes>
-std::optional<Finding> judge(const Run& run, const std::string& from) {
+// What is the same each time a rank is given it, and other numbers on another rank.
+Verdict judge(const Run& run, OfRank (*given)(const trace::ParticipantTrace&, OfRank),
+              const std::string& from) {
+  constexpr std::size_t kNeighbours = 8;  // that a rank is compared with: a job may have very many
   std::vector<OfRank> ranks;
-  std::int64_t again = 0;
+  std::int64_t again = 0, compared = 0;
+  const auto one_of = static_cast<std::int64_t>(1 + run.ranks.size() / 32);
   for (const auto* rank : run.ranks) {
-    ranks.push_back(given<Hashes>(*rank));
-    if (ranks.back().varies) return std::nullopt;
+    ranks.push_back(given(*rank, {.one_of = one_of}));
+    if (ranks.back().varies)
+      return not_triggered("a sample is other numbers each time it is given");
     again += ranks.back().again;
   }
   std::vector<std::size_t> alike(ranks.size());  // the first rank that holds the same samples
-  std::optional<Met> found;
+  std::optional<Met> found_so;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     alike[r] = r;
-    for (std::size_t other = 0; other < r; ++other) {
+    for (std::size_t other = r - std::min(r, kNeighbours); other < r; ++other) {
       const auto met = meet(ranks[other], ranks[r]);
+      compared += met.compared;
       const bool differ = is_proved(met, again);
-      if (differ && (!found || met.step < found->step)) found = met;
+      if (differ && (!found_so || met.step < found_so->step)) found_so = met;
       if (!differ && met.compared > 0 && met.different == 0)
         alike[r] = std::min(alike[r], alike[other]);
     }
   }
-  if (!found) return std::nullopt;
+  if (compared == 0 || again == 0)
+    return not_triggered(
+        "no sample was given to a rank again, and to two ranks in different passes");
+  if (!found_so) return clean();
   std::vector<std::string> groups;
   for (const auto rank : alike) groups.push_back(std::to_string(rank));
-  return Finding{
-      .ranks = odd_ones_out(run.numbers, groups),
-      .step = found->step,
-      .evidence = std::to_string(found->different) + " of " + plural(found->compared, "sample") +
-                  " that two ranks are given in different passes are other numbers on each, as " +
-                  from + " gives them; a rank that is given one again gets the same numbers (" +
-                  plural(again, "time") + ")"};
+  return found({.severity = Severity::advice,
+                .ranks = odd_ones_out(run.numbers, groups),
+                .step = found_so->step,
+                .evidence = std::to_string(found_so->different) + " of " +
+                            plural(found_so->compared, "sample") +
+                            " that two ranks are given in different passes are other numbers on "
+                            "each, as " +
+                            from +
+                            " gives them; a rank that is given one again gets the same numbers (" +
+                            plural(again, "time") + ")"});
 }
 
 // Positions of data sets that are known to differ say nothing.
@@ -130,22 +164,26 @@ bool count_the_same_data(const Run& run) {
   return true;
 }
 
-std::vector<Finding> samples_differ(const Run& run) {
-  if (run.ranks.size() < 2 || !count_the_same_data(run)) return {};
-  auto finding = judge<trace::Contents>(run, "the data loader");
-  if (!finding) finding = judge<trace::Rows>(run, "the program");
-  return finding ? std::vector{*finding} : std::vector<Finding>{};
+Verdict samples_differ(const Run& run) {
+  if (!train_one_model(run)) return not_triggered("no sign that these ranks train one model");
+  if (run.ranks.size() < 2 || !count_the_same_data(run))
+    return not_applicable("the ranks' positions are of different data sets");
+  auto by_loader = judge(run, from_loader, "the data loader");
+  if (by_loader.state == State::found) return by_loader;
+  auto by_forward = judge(run, from_forward, "the program");
+  return by_forward.state == State::not_triggered ? by_loader : by_forward;
 }
 
 }  // namespace
 
 std::vector<Detector> same_samples_detectors() {
   return {
-      // Needs `samples` of all ranks over two passes or more, and `contents` or `rows`. Rule: a position that one rank
-      // draws in one pass and another rank in another pass has other numbers there, for 4 samples or more; and where a
-      // rank draws one again it always has the same numbers, often enough (10 times as often as one in how many differ)
-      // that augmentation does not explain it. Not fooled by augmentation, nor by ranks that count their own shares from
-      // 0; blind where shares stay the same in all passes.
+      // Advice. Needs `contents`, or `samples` and `rows`, of all ranks over two passes or more. Rule: a position that
+      // one rank draws in one pass and another rank in another pass has other numbers there, for 4 samples or more; and
+      // where a rank draws one again it always has the same numbers, often enough (10 times as often as one in how many
+      // differ) that augmentation does not explain it. Not fooled by augmentation, nor by ranks that count their own
+      // shares from 0. Numbers that each rank draws once and keeps, and kernels that round otherwise on another
+      // processor, look the same. Blind where shares stay the same in all passes.
       {.slug = "samples-differ-across-ranks",
        .needs = {"samples"},
        .participants = Participants::ranks,
@@ -153,7 +191,7 @@ std::vector<Detector> same_samples_detectors() {
                   "unit or vocabulary, "
                   "or statistics of the rank's own",
        .accounts_for = {"losses-differ", "inputs-differ"},
-       .detect = [](const Run& run) { return among_replicas(run, samples_differ); }},
+       .detect = samples_differ},
   };
 }
 

@@ -75,9 +75,11 @@ bool may_be_a_ranks_own(const std::vector<std::string>& texts) {
 }
 
 // When the rank's last attempt was set up so.
-std::int64_t step_of(const trace::ParticipantTrace& rank, const std::string& of) {
+std::int64_t step_of(const trace::ParticipantTrace& rank, const std::string& of,
+                     const std::string& key) {
   for (const auto& at : rank.latest<trace::Configuration>())
-    if (at.event->of == of) return std::max<std::int64_t>(at.step, 0);
+    if (at.event->of == of && std::count(at.event->keys.begin(), at.event->keys.end(), key) > 0)
+      return std::max<std::int64_t>(at.step, 0);
   return 0;
 }
 
@@ -90,6 +92,7 @@ std::vector<Finding> settings_that_differ(const Run& run, const std::string& of,
   if (of == "loader") take_for_one_loader(settings);
   std::vector<std::string> evidence;
   std::set<int> ranks;
+  std::int64_t step = 0;
   for (const auto& [key, value] : settings.front()) {
     std::vector<std::string> values;
     for (const auto& of_rank : settings)
@@ -99,13 +102,14 @@ std::vector<Finding> settings_that_differ(const Run& run, const std::string& of,
     if (of == "constants" && may_be_a_ranks_own(values)) continue;
     const auto one = differs(run, key, values, 0);
     if (!one) continue;
+    if (of == "optimizer" && evidence.empty()) step = step_of(*run.ranks.front(), of, key);
     evidence.push_back(one->evidence);
     ranks.insert(one->ranks.begin(), one->ranks.end());
   }
   if (evidence.empty()) return {};
   return {{.severity = severity,
            .ranks = {ranks.begin(), ranks.end()},
-           .step = of == "optimizer" ? step_of(*run.ranks.front(), of) : 0,
+           .step = step,
            .evidence = some_of(evidence)}};
 }
 
@@ -132,13 +136,14 @@ std::vector<Detector> setup_detectors() {
   return {
       // Rule: a setting of a submodule or of the gradient engine that all of them have differs, such
       // as a dropout's p. Advice: one of a train loader, a version, a variable of the environment, or a number or
-      // setting that the program holds and does not change. Not fooled by such numbers that are whole on all ranks, as counts are.
+      // setting that the program holds and does not change. Not fooled by such numbers that are whole on all ranks, as
+      // counts are, unless they are settings.
       {.slug = "configuration-differs",
        .needs = {"configuration"},
        .participants = Participants::ranks,
        .generic = "ranks that train one model have another setting of one of its modules, such as "
                   "a dropout's p, or of its gradient engine (a violation), another batch size, "
-                  "version, script, variable or number of the program's own (advice)",
+                  "version, script, variable, or number or setting of the program's own (advice)",
        .detect = [](const Run& run) { return among_replicas(run, configuration); }},
       // The same of an optimizer's parameter group: its type, or an option such as the weight
       // decay. Not fooled by ranks that have groups of their own.
