@@ -4,6 +4,7 @@
 #include <lockstep/diagnose/layers.h>
 
 #include <algorithm>
+#include <charconv>
 #include <optional>
 
 namespace lockstep::diagnose {
@@ -170,10 +171,12 @@ Verdict evaluation_in_train_mode(const Run& run) {
 
 // Layers that do otherwise there, by what they print of themselves.
 bool has_modes(const std::string& layer) {
-  const bool drops = layer.find("Dropout") != std::string::npos &&
-                     layer.find("p=0.0,") == std::string::npos &&
-                     layer.find("p=0,") == std::string::npos;
-  return drops || layer.find("BatchNorm") != std::string::npos;
+  if (layer.find("BatchNorm") != std::string::npos) return true;
+  const auto p = layer.find("p=");
+  if (layer.find("Dropout") == std::string::npos || p == std::string::npos) return false;
+  double drops = 0;
+  std::from_chars(layer.data() + p + 2, layer.data() + layer.size(), drops);
+  return drops > 0;
 }
 bool has_modes(const trace::ParticipantTrace& rank) {
   const auto told = rank.latest<trace::Configuration>();
