@@ -231,7 +231,7 @@ TEST(Recorder, OneRankThatIsSetUpOtherwiseIsNamed) {
   const std::vector<std::tuple<OddRank, const char*, const char*>> cases = {
       {{.dropout = 0.5}, "configuration-differs", "Dropout(p=0.5"},
       {{.weight_decay = 0.1}, "optimizer-differs", "weight_decay is 0 on rank 0 and 0.1 on rank 1"},
-      {{.input_scale = 255}, "inputs-differ", "standard deviation of"},
+      {{.input_scale = 255}, "samples-differ-across-ranks", "are other numbers on each"},
       {{.loss_weight = 2}, "loss-weight-differs", "2 on rank 1"}};
   for (const auto& [odd, name, said] : cases) {
     const auto found = diagnose::diagnose(record(with_odd_rank(odd))).findings;
