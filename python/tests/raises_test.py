@@ -177,7 +177,7 @@ class Raises(unittest.TestCase):
             rank.pass_begins(0, 100_000, 0, 0)
             before = processes.head(file, processes.LENGTH_AT)
             for batch in range(100):
-                rank.dealt(range(1_000 * batch, 1_000 * (batch + 1)))
+                rank.dealt(range(1_000 * batch, 1_000 * (batch + 1)), [], [])
                 rank.take_dealt(True)
             grown = (processes.head(file, processes.LENGTH_AT) - before) / 100_000
         self.assertGreater(grown, 8)
