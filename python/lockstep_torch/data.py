@@ -25,7 +25,8 @@ def identities(here: Recording, loader: Any) -> tuple[int, int]:
     return samples.identities(loader) if here.identified <= 16 else (0, 0)
 
 
-MOST_OF_A_PASS, MOST_CONTENTS = 8_192, 65_536
+MOST_OF_A_PASS = 8_192  # positions whose content is told, over all ranks
+MOST_CONTENTS = 65_536  # of this rank, in all passes
 
 
 @listens("content of samples", early=True)
@@ -33,12 +34,12 @@ def content(_here: Recording, batch: Any) -> list[int]:
     return samples.content(batch)
 
 
-def contents(here: Recording, batch: Any, ids: list[int], size: int) -> tuple[list[int], list[int]]:
+def contents(here: Recording, batch: Any, ids: list[int], data: Any) -> tuple[list[int], list[int]]:
     """Some positions of a batch to train on, and what stands there: another rank may hold other samples there."""
     if here.contents >= MOST_CONTENTS or not torch.is_grad_enabled():
         return [], []
-    one_of = -(-size // MOST_OF_A_PASS)  # in every pass the same positions, on every rank
-    places = [place for place, id_ in enumerate(ids) if id_ % max(one_of, 1) == 0]
+    one_of = max(1, -(-samples.length(data) // MOST_OF_A_PASS))  # in every pass the same positions, on every rank
+    places = [place for place, id_ in enumerate(ids) if id_ % one_of == 0]
     hashes = (content(batch) or []) if places else []
     if len(hashes) != len(ids):
         return [], []
@@ -105,7 +106,7 @@ def drawn(here: Recording, batch: Any, iterator: Any) -> None:
         ids = (content(batch) or []) if torch.is_grad_enabled() else []
     elif queue := here.queues.get(iterator):
         ids = queue.popleft()
-        some = contents(here, batch, ids, samples.length(iterator._dataset))
+        some = contents(here, batch, ids, iterator._dataset)
     else:
         return
     was_looked_at(here)

@@ -378,7 +378,7 @@ def install() -> None:
     wrap(torch.optim.lr_scheduler.LRScheduler, "step", after=scheduled)
     wrap(torch.optim.lr_scheduler.LRScheduler, "__init__", after=schedule_made)
     wrap(torch.optim.lr_scheduler.ReduceLROnPlateau, "__init__", after=schedule_made)
-    wrap(torch.optim.lr_scheduler.SequentialLR, "step", before=lambda *_, **__: several_step(1), after=scheduled,
-         ended=lambda *_, **__: several_step(-1))
-    wrap(torch.optim.lr_scheduler.ChainedScheduler, "step", before=lambda *_, **__: several_step(1),
-         ended=lambda *_, **__: several_step(-1))
+    for kind, after in ((torch.optim.lr_scheduler.SequentialLR, scheduled),
+                        (torch.optim.lr_scheduler.ChainedScheduler, None)):
+        wrap(kind, "step", before=lambda *_, **__: several_step(1), after=after,
+             ended=lambda *_, **__: several_step(-1))

@@ -182,8 +182,8 @@ std::vector<Countdown::Item> parts_of(const std::vector<Selected>& variants,
 
 report::Comparison compare(const Lesson& lesson, const LessonOptions& options,
                            const std::string& program) {
-  at::set_num_threads(
-      1);  // what oracles train here starts no threads: a process with threads is not forked into ranks
+  // What oracles train here starts no threads: a process with threads is not forked into ranks.
+  at::set_num_threads(1);
   const auto variants = select_variants(lesson, options.variant);
   auto comparison = comparison_here(lesson, options);
   std::cout << filled(lesson.name + ": " + lesson.title, 2) << "  on "

@@ -232,7 +232,8 @@ std::vector<Detector> evaluation_mode_detectors() {
   return {
       // Advice. Needs forwards of a model with dropout or BatchNorm. Rule: on every rank three updates or more come
       // after forwards in training mode, and all later ones, three or more, after forwards in evaluation mode alone. Not
-      // fooled by evaluations between updates, nor by a model that is in evaluation mode from the start.
+      // fooled by evaluations between updates, by updates whose forwards nobody sees, nor by a model that is in
+      // evaluation mode from the start.
       {.slug = "training-in-evaluation-mode",
        .needs = {"forward", "update", "configuration"},
        .participants = Participants::ranks,

@@ -3,7 +3,6 @@
 #include <lockstep/diagnose/gradients.h>
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <unordered_map>
 
@@ -17,7 +16,7 @@ struct Given {
 };
 
 struct OfRank {
-  std::int64_t one_of = 1;  // positions that is kept: of many ranks some will do
+  std::int64_t one_of = 1;  // so many positions is kept: with many ranks, some are enough
   std::unordered_map<std::int64_t, Given> samples;  // by position
   std::int64_t again = 0;                           // the same numbers, in a later pass
   bool varies = false;                              // other numbers in a later pass
@@ -121,52 +120,50 @@ Verdict judge(const Run& run, OfRank (*given)(const trace::ParticipantTrace&, Of
     again += ranks.back().again;
   }
   std::vector<std::size_t> alike(ranks.size());  // the first rank that holds the same samples
-  std::optional<Met> found_so;
+  std::optional<Met> first;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     alike[r] = r;
     for (std::size_t other = r - std::min(r, kNeighbours); other < r; ++other) {
       const auto met = meet(ranks[other], ranks[r]);
       compared += met.compared;
       const bool differ = is_proved(met, again);
-      if (differ && (!found_so || met.step < found_so->step)) found_so = met;
+      if (differ && (!first || met.step < first->step)) first = met;
       if (!differ && met.compared > 0 && met.different == 0)
         alike[r] = std::min(alike[r], alike[other]);
     }
   }
   if (compared == 0 || again == 0)
     return not_triggered(
-        "no sample was given to a rank again, and to two ranks in different passes");
-  if (!found_so) return clean();
+        "no sample was given to one rank twice, or none to two ranks in different passes");
+  if (!first) return clean();
   std::vector<std::string> groups;
   for (const auto rank : alike) groups.push_back(std::to_string(rank));
-  return found({.severity = Severity::advice,
-                .ranks = odd_ones_out(run.numbers, groups),
-                .step = found_so->step,
-                .evidence = std::to_string(found_so->different) + " of " +
-                            plural(found_so->compared, "sample") +
-                            " that two ranks are given in different passes are other numbers on "
-                            "each, as " +
-                            from +
-                            " gives them; a rank that is given one again gets the same numbers (" +
-                            plural(again, "time") + ")"});
+  return found(
+      {.severity = Severity::advice,
+       .ranks = odd_ones_out(run.numbers, groups),
+       .step = first->step,
+       .evidence = std::to_string(first->different) + " of " + plural(first->compared, "sample") +
+                   " that two ranks are given in different passes are other numbers on "
+                   "each, as " +
+                   from + " gives them; a rank that is given one again gets the same numbers (" +
+                   plural(again, "time") + ")"});
 }
 
 // Positions of data sets that are known to differ say nothing.
 bool count_the_same_data(const Run& run) {
   std::optional<std::uint64_t> first;
   for (const auto* rank : run.ranks)
-    for (const auto& at : rank->latest<trace::Dataset>())
-      if (at.event->phase == "train" &&
-          first.value_or(at.event->ids_in_order) != at.event->ids_in_order)
-        return false;
-      else if (at.event->phase == "train")
-        first = at.event->ids_in_order;
+    for (const auto& at : rank->latest<trace::Dataset>()) {
+      if (at.event->phase != "train") continue;
+      if (first && *first != at.event->ids_in_order) return false;
+      first = at.event->ids_in_order;
+    }
   return true;
 }
 
 Verdict samples_differ(const Run& run) {
   if (!train_one_model(run)) return not_triggered("no sign that these ranks train one model");
-  if (run.ranks.size() < 2 || !count_the_same_data(run))
+  if (!count_the_same_data(run))
     return not_applicable("the ranks' positions are of different data sets");
   auto by_loader = judge(run, from_loader, "the data loader");
   if (by_loader.state == State::found) return by_loader;

@@ -50,24 +50,22 @@ struct Course {
 Course course_of(const trace::ParticipantTrace& rank) {
   Course course;
   std::int64_t position = 0, begun = 0, ended = 0;
-  std::int64_t lengths_since = 0;  // events of schedules, since the last update
-  bool are_several = false;        // schedules
+  bool told = false;         // a schedule, since the last update
+  bool are_several = false;  // schedules: none of them tells when all end
   for (const auto& event : rank.events) {
     if (event.as<trace::Engine>() != nullptr && !course.rates.empty()) {
       course = {};  // what was trained before was another model
-      begun = ended = lengths_since = 0;
-      are_several = false;
+      begun = ended = 0;
+      told = are_several = false;
     } else if (const auto* schedule = event.as<trace::Schedule>()) {
       position = schedule->position;
-      // Of two in one update, neither tells when all ends.
-      const bool several = lengths_since > 0 && schedule->length != course.length;
-      course.length = several ? 0 : schedule->length;
-      are_several = are_several || several;
-      ++lengths_since;
+      are_several = are_several || (told && schedule->length != course.length);
+      course.length = schedule->length;
+      told = true;
     } else if (const auto* update = event.as<trace::Update>()) {
       course.positions.push_back(position);
       course.rates.push_back(update->lr.empty() ? 0.0 : update->lr.front());
-      lengths_since = 0;
+      told = false;
     } else if (const auto* begin = event.as<trace::PassBegin>()) {
       if (begin->phase != "train") continue;
       course.pass_begins.push_back(course.rates.size());
@@ -294,9 +292,9 @@ std::vector<Detector> schedule_detectors() {
       // Rule: one step a pass, though it has as many as the run has updates, or about as many, over
       // a thousand and over a hundred a pass; or one step an update, beyond its end, where the rate
       // goes on changing. Needs passes, and a run that ended in order, for the former. Not fooled
-      // by a schedule made for passes, nor by a warm-up that ends and leaves the rate to the program. A run
-      // that stopped of itself after as many updates as its plan has passes looks the same; after
-      // about as many, not_triggered.
+      // by a schedule made for passes, nor by a warm-up that ends and leaves the rate to the
+      // program. A run that stopped of itself after as many updates as its plan has passes looks
+      // the same; after about as many, not_triggered.
       {.slug = "schedule-unit-mismatch",
        .needs = {"schedule", "update"},
        .level = 2,
