@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib.util
 import json
 import os
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 from lockstep_torch import processes
 
@@ -166,8 +167,9 @@ def watch(options: argparse.Namespace) -> int:
         print(f"lockstep: no rank made progress for {options.timeout:g} s; the job was ended", file=sys.stderr)
         code = DEADLINE
     if not any(folder.rglob("*.trace")):
-        print("lockstep: nothing was recorded: no process of this job used torch.distributed, an optimizer or a "
-              "DataLoader, or its Python has no lockstep-torch that fits its torch", file=sys.stderr)
+        ended = f"{options.command[0]} exited with {code}; " if code != OK else ""
+        print(f"lockstep: {ended}nothing was recorded: no process of this job used torch.distributed, an optimizer or "
+              "a DataLoader, or its Python has no lockstep-torch that fits its torch", file=sys.stderr)
         return code
     try:
         found = diagnosis(folder)
@@ -175,7 +177,9 @@ def watch(options: argparse.Namespace) -> int:
         print(f"lockstep: {folder} cannot be diagnosed: {error}", file=sys.stderr)
         return code
     say(found)
-    print(f"lockstep: more with: {own_name()} diagnose {shlex.quote(str(folder))}", file=sys.stderr)
+    traces = shlex.quote(str(folder))
+    print(f"lockstep: a page of this run: {own_name()} report {traces}\n"
+          f"lockstep: what each detector says: {own_name()} diagnose {traces} --json", file=sys.stderr)
     return FINDING if options.fail_on_finding and code == OK and has_violation(found) else code
 
 
@@ -251,9 +255,24 @@ def step(text: str) -> int:
     return steps(text, 0)
 
 
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USAGE, f"lockstep: {message}; see {self.prog} --help\n")
+
+    def parse(self, arguments: list[str] | None) -> argparse.Namespace:
+        options, extras = self.parse_known_args(arguments)
+        named = options.parser
+        for extra in extras:
+            near = difflib.get_close_matches(extra, named._option_string_actions, 1)
+            hint = f"; the nearest: {near[0]}" if near else ""
+            named.error(f"there is no option {extra}{hint}" if extra.startswith("-") else f"not expected: {extra}")
+        return options
+
+
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="lockstep",
-                                     description="Names what is wrong in a data-parallel training run.")
+    parser = Parser(prog="lockstep", description="Names what is wrong in a data-parallel training run.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     watched = commands.add_parser("watch", help="run a job, record it, and say what is wrong",
                                   usage="lockstep watch [--into DIR] [--timeout S] [--fail-on-finding] [--every K "
@@ -284,7 +303,9 @@ def main(arguments: list[str] | None = None) -> int:
     reported.add_argument("--out", metavar="FILE", type=pathlib.Path,
                           help="the page (default: report.html in the folder)")
     reported.set_defaults(run=report)
-    options = parser.parse_args(arguments)
+    for each in commands.choices.values():
+        each.set_defaults(parser=each)
+    options = parser.parse(arguments)
     result: int = options.run(options)
     return result
 

@@ -300,12 +300,21 @@ class Watch(unittest.TestCase):
 
     def test_usage(self):
         for arguments, said in ((["watch", "--", "/no/such/program"], "cannot start /no/such/program"),
+                                (["watch", "--intoo", "x", "--", "ls"], "no option --intoo; the nearest: --into; see"),
+                                (["watch", "--into", "x"], "required: COMMAND; see lockstep watch --help"),
+                                (["diagnose", "--jsn", self.folder], "no option --jsn; the nearest: --json;"),
+                                (["diagnose", self.folder, "more"], "not expected: more; see lockstep diagnose --help"),
                                 (["diagnose", self.folder / "none"], "there is no folder"),
                                 (["report", self.folder / "none"], "there is no folder")):
             done = self.call([*LOCKSTEP, *arguments])
             self.assertEqual(done.returncode, 2)
             self.assertIn(said, done.stderr)
             self.assertNotIn("Traceback", done.stderr)
+
+    def test_a_command_that_fails_unrecorded_is_told_as_failed(self):
+        done = self.call([*LOCKSTEP, "watch", "--", "false"])
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("false exited with 1; nothing was recorded", done.stderr)
 
 
 if __name__ == "__main__":

@@ -44,6 +44,14 @@ TEST_P(Untrained, WithoutAGradientIsRight) {
   EXPECT_EQ(state(trace, kNotUpdated), State::clean);
 }
 
+// Of a bias before BatchNorm, or of attention's keys: it is nought but for rounding.
+TEST_P(Untrained, WithAGradientThatIsRoundingIsRight) {
+  auto trace = job(GetParam(), false);
+  for (auto [step, gradients] : each<trace::LocalGradients>(trace))
+    gradients.values[1].norm = 1e-7 * gradients.values[0].norm;
+  EXPECT_EQ(state(trace, kNotUpdated), State::clean);
+}
+
 TEST_P(Untrained, AtARateOfZeroIsRight) {
   auto trace = job(GetParam(), false);
   for (auto [step, update] : each<trace::Update>(trace)) update.lr = {0.1, 0};

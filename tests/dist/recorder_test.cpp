@@ -507,6 +507,56 @@ TEST(Recorder, WithoutItsDataTheBatchesThatWereDealtAreTheSamples) {
   }
 }
 
+std::vector<std::string> phases_of_passes(const trace::ParticipantTrace& rank) {
+  std::vector<std::string> phases;
+  for (const auto& pass : all<trace::PassEnd>(rank)) phases.push_back(pass.phase);
+  return phases;
+}
+
+// Of a model in evaluation mode a backward says whether a batch was trained on.
+TEST(Recorder, ABatchThatTrainsInEvaluationModeIsOfATrainingPass) {
+  const auto trace = record([](const ProcessGroupPtr& group, const TensorData& data) {
+    auto net = seeded(3, [] { return Mlp(12, 24, 4); });
+    DistributedDataParallel<Mlp> model(net, group);
+    SGD optimizer(model.parameters(), 0.05);
+    auto sampler = sampler_of(group);
+    for (int epoch = 0; epoch < 3; ++epoch) {
+      sampler.reset();
+      while (const auto ids = sampler.next(kBatch)) step_on(*ids, model, optimizer, data);
+      model.eval();
+    }
+  });
+  EXPECT_THAT(names_of(diagnose::diagnose(trace)), ElementsAre("missing-set-epoch"));
+  for (const auto& rank : trace.ranks) {
+    EXPECT_THAT(phases_of_passes(rank), ElementsAre("train", "train", "train"));
+    std::vector<std::int64_t> steps;
+    for (const auto& samples : rank.all<trace::Samples>()) steps.push_back(samples.step);
+    EXPECT_THAT(steps, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8));
+  }
+}
+
+TEST(Recorder, AnEvaluationThatKeepsGradientsIsOne) {
+  const auto trace = record([](const ProcessGroupPtr& group, const TensorData& data) {
+    auto net = seeded(3, [] { return Mlp(12, 24, 4); });
+    DistributedDataParallel<Mlp> model(net, group);
+    SGD optimizer(model.parameters(), 0.05);
+    auto sampler = sampler_of(group), held_out = sampler_of(group);
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      model.train();
+      sampler.set_epoch(epoch);
+      sampler.reset();
+      while (const auto ids = sampler.next(kBatch)) step_on(*ids, model, optimizer, data);
+      model.eval();
+      held_out.reset();
+      while (const auto ids = held_out.next(kBatch))
+        model(data.inputs.slice(0, ids->front(), ids->front() + 1));
+    }
+  });
+  EXPECT_THAT(names_of(diagnose::diagnose(trace)), SizeIs(0));
+  for (const auto& rank : trace.ranks)
+    EXPECT_THAT(phases_of_passes(rank), ElementsAre("train", "evaluation", "train", "evaluation"));
+}
+
 TEST(Recorder, ScalingAndClippingAreTold) {
   const auto trace = record([](const ProcessGroupPtr& group, const TensorData& data) {
     auto net = seeded(3, [] { return Mlp(12, 24, 4); });

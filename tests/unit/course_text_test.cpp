@@ -49,6 +49,7 @@ TEST(Nearest, HoldsItThenWordsThenLetters) {
   EXPECT_EQ(nearest("warm", names)[0], "no-warmup");
   EXPECT_EQ(nearest("epoch-set", names)[0], "set-epoch-on-copy");
   EXPECT_EQ(nearest("epoch-set", names)[1], "missing-set-epoch");
+  EXPECT_EQ(nearest("setepoch", names)[0], "missing-set-epoch");
   EXPECT_EQ(nearest("pear-dies", names)[0], "peer-dies");
   EXPECT_EQ(nearest("missing_set_epoch", names)[0], "missing-set-epoch");
   EXPECT_EQ(nearest("sync-batch", {"a", "06_sync_batch_norm"})[0], "06_sync_batch_norm");

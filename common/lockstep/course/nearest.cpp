@@ -29,6 +29,11 @@ std::string hyphened(std::string name) {
   return name;
 }
 
+std::string joined(std::string name) {
+  std::erase(name, '-');
+  return name;
+}
+
 // Words between hyphens.
 std::set<std::string> words_of(const std::string& name) {
   std::istringstream in(name);
@@ -50,7 +55,7 @@ std::vector<std::string> nearest(const std::string& wanted, const std::vector<st
     const auto other = static_cast<std::size_t>(
         std::count_if(of_wanted.begin(), of_wanted.end(),
                       [&](const auto& word) { return !words.contains(word); }));
-    const bool holds = its.find(spelt) != std::string::npos;
+    const bool holds = joined(its).find(joined(spelt)) != std::string::npos;
     ranked.emplace_back(holds ? 0 : other, holds ? 0 : distance(spelt, its), name);
   }
   std::sort(ranked.begin(), ranked.end());

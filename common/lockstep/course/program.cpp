@@ -2,6 +2,7 @@
 #include <lockstep/base/exit_code.h>
 #include <lockstep/base/text.h>
 #include <lockstep/course/exercise_check.h>
+#include <lockstep/course/nearest.h>
 #include <lockstep/course/program.h>
 
 #include <iostream>
@@ -9,21 +10,35 @@
 namespace lockstep::course {
 namespace {
 
-// In the order in which they were written: CLI11 tells them last to first.
-std::string extras_of(const CLI::App& app) {
-  std::string text;
-  for (const auto& each : app.remaining(true)) text += (text.empty() ? "" : " ") + each;
-  return text;
-}
-
-// Throws UsageError where the last command that was named wants another after it, and got none or one that it has not.
-void require_subcommand(const CLI::App& app) {
+// The last command that was named, and all of them as they were written.
+std::pair<const CLI::App*, std::string> last_command(const CLI::App& app) {
   std::string command = "./lockstep";
   const CLI::App* last = &app;
   while (!last->get_subcommands().empty()) {
     last = last->get_subcommands().front();
     command += " " + last->get_name();
   }
+  return {last, command};
+}
+
+[[noreturn]] void refuse_extras(const CLI::App& app) {
+  const auto [last, command] = last_command(app);
+  std::string all;
+  std::vector<std::string> options;
+  for (const auto* option : last->get_options())
+    if (!option->get_lnames().empty()) options.push_back(option->get_name());
+  for (const auto& extra : app.remaining(true)) {
+    if (extra.rfind('-', 0) == 0)
+      throw UsageError("there is no option " + extra + "; the nearest: " +
+                       list(nearest(extra, options)) + ". See " + command + " --help");
+    all += (all.empty() ? "" : " ") + extra;
+  }
+  throw UsageError("not expected: " + all + "; see " + command + " --help");
+}
+
+// Throws UsageError where the last command wants another after it, and got none or one that it has not.
+void require_subcommand(const CLI::App& app) {
+  const auto [last, command] = last_command(app);
   std::vector<std::string> names;
   for (const auto* each :
        last->get_subcommands([](const CLI::App* sub) { return !sub->get_group().empty(); }))
@@ -50,7 +65,7 @@ int answer(int argc, char** argv, const AddCommands& add_commands) {
     std::cout << filled(app.help(), 0);
     return kOk;
   } catch (const CLI::ExtrasError&) {
-    throw UsageError("not expected: " + extras_of(app) + "; see --help");
+    refuse_extras(app);
   } catch (const CLI::ParseError& error) {
     require_subcommand(app);
     throw UsageError(std::string(error.what()) + "; see --help");

@@ -102,12 +102,16 @@ void Recorder::forward_begins(torch::nn::Module& module, const std::vector<at::T
   hear([&] {
     if (trains(module)) watch_if_next(module);
     if (!watches(module)) return;
+    if (dealt_.size() > 1) look_at_undecided();
     end_pass_if_done();
     // Several forwards before a backward are of one batch. One without gradients is of no training batch; and in training
-    // mode, as of a GAN's generator before its critic's update, it begins no pass that evaluates.
-    const bool looks = !trains(module) && pass_ &&
+    // mode, as of a GAN's generator before its critic's update, it begins no pass that evaluates. With gradients and in
+    // evaluation mode the batch waits: a backward trains on it; without one, it was looked at.
+    const bool keeps_gradients = torch::GradMode::is_enabled();
+    const bool looks = !keeps_gradients && pass_ &&
                        (pass_->phase == "train" || (pass_->phase.empty() && module.is_training()));
-    if (!looks && !awaits_backward_) draw_dealt(trains(module));
+    undecided_ = keeps_gradients && !module.is_training() && !awaits_backward_ && !dealt_.empty();
+    if (!undecided_ && !looks && !awaits_backward_) draw_dealt(trains(module));
     if (!trains(module)) return;
     if (parameters_changed(module)) watch(module);
     begin();
@@ -119,7 +123,7 @@ void Recorder::forward_ended(torch::nn::Module& module) {
   hear([&] {
     if (!watches(module)) return;
     probes_.forward(module.is_training());
-    if (!trains(module)) drawn_ = false;
+    if (!torch::GradMode::is_enabled()) drawn_ = false;
   });
 }
 
@@ -194,7 +198,7 @@ void Recorder::begin() {
 void Recorder::loss(const at::Tensor& per_sample, const at::Tensor&, const at::Tensor&) {
   hear([&] {
     begin();
-    if (!drawn_) draw_dealt(true);
+    if (!drawn_ && !undecided_) draw_dealt(true);
     losses_.push_back(per_sample.detach().reshape(-1));
   });
 }
@@ -202,6 +206,7 @@ void Recorder::loss(const at::Tensor& per_sample, const at::Tensor&, const at::T
 void Recorder::backward(const at::Tensor& root) {
   hear([&] {
     begin();
+    if (std::exchange(undecided_, false)) draw_dealt(true);
     awaits_backward_ = false;
     const auto losses = std::exchange(losses_, {});
     if (root.numel() != 1) return;

@@ -136,6 +136,7 @@ class Recorder final : public Observer {
   void end_step();
   void draw(const std::string& phase, const std::vector<std::int64_t>& ids);
   void draw_dealt(bool training);
+  void look_at_undecided();
   void open_pass(const std::string& phase);
   void end_pass();
   void end_pass_if_done();
@@ -168,7 +169,8 @@ class Recorder final : public Observer {
   bool model_has_optimizer_ = false;  // one that tells
   bool awaits_backward_ = false;      // a train batch was drawn
   bool gradients_told_ = false;       // of this step
-  bool drawn_ = false;                // a batch, since the last update
+  bool drawn_ = false;                // a batch to train on, since the last update
+  bool undecided_ = false;            // the first of dealt_ went forward; does a backward follow?
   std::vector<at::Tensor> losses_;    // per sample, since the last backward
   std::optional<Pass> pass_;
   std::optional<Pass> around_;  // a train pass under way, inside of which pass_ evaluates

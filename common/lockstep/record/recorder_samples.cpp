@@ -55,6 +55,7 @@ void Recorder::dealt(const std::vector<std::int64_t>& ids, const trace::Contents
 
 void Recorder::pass_dealt() {
   hear([&] {
+    look_at_undecided();
     if (!pass_) return;
     pass_->count.all_dealt();
     if (pass_->count.is_done()) open_pass(phase_here());  // it holds no sample
@@ -89,8 +90,7 @@ void Recorder::draw(const std::string& phase, const std::vector<std::int64_t>& i
   }
   open_pass(phase);
   probes_.samples(phase, ids);
-  drawn_ = true;
-  awaits_backward_ = phase == "train";
+  drawn_ = awaits_backward_ = phase == "train";
   if (!pass_ || pass_->phase != phase) return;
   pass_->count.drawn(ids);
   ++pass_->batches;
@@ -103,6 +103,11 @@ void Recorder::draw_dealt(bool training) {
   dealt_.pop_front();
   draw(training ? "train" : "evaluation", batch.ids);
   if (training && !batch.contents.ids.empty()) writer_->record(batch.contents);
+}
+
+// No backward came.
+void Recorder::look_at_undecided() {
+  if (std::exchange(undecided_, false)) draw_dealt(false);
 }
 
 void Recorder::take_dealt(bool training) {
@@ -131,11 +136,12 @@ void Recorder::fetch(const Fetch& fetch) {
 
 // The last batch's update may still be to come.
 void Recorder::end_pass_if_done() {
-  if (!drawn_) end_pass();
+  if (!drawn_ && !undecided_) end_pass();
 }
 
 // Where all of it was drawn; a pass that was broken off has no end.
 void Recorder::end_pass() {
+  look_at_undecided();
   if (!pass_ || !pass_->count.is_done() || pass_->phase.empty()) return;
   const auto ended = *std::exchange(pass_, std::exchange(around_, std::nullopt));
   probes_.pass_end(ended.phase, ended.epoch, ended.batches);

@@ -251,7 +251,8 @@ Trace read(const std::filesystem::path& folder) {
   const std::filesystem::directory_iterator entries(folder, error);
   if (error == std::errc::no_such_file_or_directory)
     throw Error("there is no folder " + folder.string() +
-                ": was the job linked with lockstep::record, and LOCKSTEP_TRACE set?");
+                ". `lockstep watch --into` names it; or LOCKSTEP_TRACE, for a C++ job that is "
+                "linked with lockstep::record");
   if (error) throw Error("cannot read the folder " + folder.string() + ": " + error.message());
   Trace trace;
   std::string bytes_of_first;  // read, whichever it is: what `known` points into

@@ -9,7 +9,8 @@ namespace {
 
 using Values = std::vector<trace::Summary>;
 
-constexpr int kGradients = 4;  // that were recorded, at the least
+constexpr int kGradients = 4;     // that were recorded, at the least
+constexpr double kNought = 1e-5;  // of a step's largest gradient: below, it may be rounding alone
 
 // What a rank recorded of its last model.
 struct LastTraining {
@@ -46,7 +47,11 @@ LastTraining last_training(const trace::ParticipantTrace& rank) {
 
 bool gets_gradients(const LastTraining& training, std::size_t tensor) {
   return std::all_of(training.gradients.begin(), training.gradients.end(),
-                     [&](const Values* values) { return (*values)[tensor].norm > 0; });
+                     [&](const Values* values) {
+                       double largest = 0;
+                       for (const auto& each : *values) largest = std::max(largest, each.norm);
+                       return (*values)[tensor].norm > kNought * largest;
+                     });
 }
 
 Verdict parameters_not_updated(const Run& run) {
@@ -91,9 +96,10 @@ Verdict parameters_not_updated(const Run& run) {
 std::vector<Detector> untrained_detectors() {
   return {
       // Rule: from the first recorded values to the last a parameter is the same to the bit, though each recorded
-      // gradient of it is above zero and other parameters move. Advice, since a program may train a part of a
-      // model and not say that the rest is frozen. Not fooled by a group whose rate is zero, nor by parameters
-      // of 16 or 8 bits, whose updates may be rounded to nothing.
+      // gradient of it is more than rounding and other parameters move. Advice, since a program may train a part of a
+      // model and not say that the rest is frozen. Not fooled by a group whose rate is zero, by a bias
+      // before BatchNorm, whose gradient is nought but for rounding, nor by parameters of 16 or 8 bits, whose updates
+      // may be rounded to nothing.
       {.slug = "parameters-not-updated",
        .needs = {"model", "parameters", "local_gradients", "update"},
        .fewest = 1,
