@@ -4,7 +4,12 @@ normalise by, the places of items in a table, settings.
 They are looked at before the first, the third and the 25th update, and told then, or where the program ends: what the
 functions on the stack hold that are the program's own, their modules, and what these hold in dicts, namespaces, modules
 and objects of the program's own classes. What has changed meanwhile is no constant. Left out are times, and what is a
-rank's own by its name. None of the program's code is called, and no more is looked at than MOST and MOST_ENTRIES say.
+rank's own by its name. None of the program's code is called, and no more is looked at than MOST, MOST_ENTRIES and
+MOST_NUMBERS say.
+
+Numbers and tensors in the same places, these by their hashes, are also told as they were at the first look and are now:
+such as codes that are moved by hand, which ranks that began with the same ones should still have alike. The detector
+is in common/lockstep/diagnose/detectors/outside.cpp.
 """
 
 from __future__ import annotations
@@ -23,13 +28,15 @@ from typing import Any
 
 import torch
 
-from lockstep_torch import parallel, places
+from lockstep_torch import parallel, places, samples
 from lockstep_torch.recording import Recording, listens
 
 LOOKS = (0, 2, 24)  # the looks are so many updates after `looks_from`
 DEEP = 3        # a name of a function's, what stands in it, and what stands in that
 MOST = 4_000    # values that are looked at
 MOST_ENTRIES = 1 << 16  # of tables, all together
+MOST_NUMBERS = 1 << 22  # of tensors, all together
+ROWS = 4096     # of a tensor that are hashed one by one
 LARGEST = 64    # numbers of a list or a tensor
 SHOWN = 8       # of these, and of a table's entries
 BORN = time.monotonic()
@@ -166,6 +173,13 @@ def numbers_in(value: Any) -> list[tuple[str, float]]:
     return [("" if single else f"[{place}]", float(row[place])) for place in spread(len(row))]
 
 
+def is_hashed(value: Any, left: int) -> bool:
+    """Not one that says nothing: a single number, or as many equal ones."""
+    return (type(value) is torch.Tensor and value.is_floating_point() and not value.requires_grad and not value.is_meta
+            and value.layout == torch.strided and not value.is_nested and not parallel.is_part(value)
+            and 1 < value.numel() <= left and value.min().item() < value.max().item())
+
+
 def rows_of(table: Any, left: int) -> list[tuple[str, str]]:
     """Of one that numbers its keys from 0, the rows of some: those with the smallest hashes, which are the same on
     another rank that has these keys."""
@@ -187,8 +201,9 @@ class Look:
     def __init__(self) -> None:
         self.found: dict[str, str] = {}
         self.settings: set[str] = set()  # of these names
+        self.moving: dict[str, str] = {}  # a number, or a tensor's hash
         self.seen: set[int] = set()
-        self.left, self.entries_left = MOST, MOST_ENTRIES
+        self.left, self.entries_left, self.numbers_left = MOST, MOST_ENTRIES, MOST_NUMBERS
         for of, held in frames():
             self.into(held, "", of, DEEP)
 
@@ -207,9 +222,15 @@ class Look:
         for place, number in numbers_in(value):
             if math.isfinite(number) and not is_a_time(number):
                 self.found.setdefault(f"{name}{place}{of}", f"{number:.9g}")
-        rows = rows_of(value, self.entries_left)
-        self.entries_left -= len(value) if rows else 0
-        for key, row in rows:
+        if is_number(value) and value != 0 and math.isfinite(value):
+            self.moving.setdefault(f"{name}{of}", f"{float(value):.9g}")
+        if f"{name}{of}" not in self.moving and is_hashed(value, self.numbers_left):
+            self.numbers_left -= value.numel()
+            rows = value.detach() if len(value) <= ROWS else value.detach().reshape(1, -1)
+            self.moving[f"{name}{of}"] = f"{samples.given([rows])[1]:016x}"
+        keys = rows_of(value, self.entries_left)
+        self.entries_left -= len(value) if keys else 0
+        for key, row in keys:
             self.found.setdefault(f"{key}{name}{of}", row)
         if deep > 1 and id(value) not in self.seen and (held := held_by(value)):
             self.seen.add(id(value))
@@ -219,16 +240,17 @@ class Look:
 @listens("the program's constants")
 def look(here: Recording) -> None:
     since = here.rank.step() - here.looks_from
-    if since not in LOOKS or here.constants == {} or here.constants_at == since:
-        return
-    if here.constants is None and since > LOOKS[0]:
+    if since not in LOOKS or here.constants_at == since or (here.constants is None and since > LOOKS[0]):
         return
     here.constants_at = since
     there = Look()
-    now = there.found
-    before = now if here.constants is None else here.constants
-    here.constants = {name: text for name, text in before.items() if now.get(name) == text}
+    if here.constants is None:
+        here.constants, here.moving = there.found, there.moving
+    here.constants = {name: text for name, text in here.constants.items() if there.found.get(name) == text}
     here.settings = there.settings
+    if since > LOOKS[0]:
+        here.configuration("moving", {name: f"{here.moving[name]} {now}"
+                                      for name, now in there.moving.items() if name in here.moving})
     if since == LOOKS[-1]:
         tell(here)
 

@@ -58,6 +58,7 @@ class Recording:
         self.loaders: set[str] = set()  # whose settings were told
         self.constants: dict[str, str] | None = None  # so far; empty: told
         self.settings: set[str] = set()  # of these names
+        self.moving: dict[str, str] = {}  # what the program held before the first update
         self.constants_at = -1  # the update before which they were looked at last
         self.autocasts: set[str] | None = set()  # with gradients, before the first update; None: told
         self.made: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()  # optimizers, in order

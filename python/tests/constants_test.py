@@ -68,13 +68,15 @@ class Recorder:
 
     def __init__(self):
         self.rank, self.constants, self.constants_at, self.looks_from, self.told = self, None, -1, 0, []
-        self.steps = 0
+        self.steps, self.moved = 0, []
 
     def step(self):
         return self.steps
 
     def configuration(self, of, told):
-        if told:
+        if of == "moving":
+            self.moved.append(told)
+        elif told:
             self.told.append((of, told))
 
 
@@ -171,6 +173,23 @@ class Constants(unittest.TestCase):
             of_a_round += 0.1 if here.steps == 24 else 0
             constants.look.__wrapped__(here)
         del steady
+
+    def test_a_tensor_that_the_program_moves_is_told_as_it_was_and_is(self):
+        here = Recorder()
+        codes, ones, strength = torch.randn(8, 3), torch.ones(4), 0.5
+        weight, batch, since = torch.randn(5, requires_grad=True), torch.randn(2, 2), 0.0
+        for here.steps in (0, 2, 24):
+            constants.look.__wrapped__(here)
+            codes += 1
+            strength, since = 2 * strength, since + 0.5
+        self.assertEqual((ones.numel(), weight.numel(), batch.numel()), (4, 5, 4))
+        of = f" in {sys._getframe(0).f_code.co_name}()"
+        self.assertEqual([sorted(name for name in values if name.endswith(of)) for values in here.moved],
+                         2 * [[f"codes{of}", f"strength{of}"]])
+        self.assertEqual([values[f"strength{of}"] for values in here.moved], ["0.5 1", "0.5 2"])
+        (first, third), (again, later) = (values[f"codes{of}"].split() for values in here.moved)
+        self.assertEqual(first, again)
+        self.assertEqual(len({first, third, later}), 3)
 
     def test_what_changes_before_the_25th_update_is_not_told(self):
         here = Recorder()

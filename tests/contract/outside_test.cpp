@@ -125,5 +125,45 @@ TEST_P(Outside, OfRanksThatShareOutAModelAreNotJudged) {
   EXPECT_EQ(state(trace, "outside-parameters-differ"), State::not_triggered);
 }
 
+// ---- numbers and tensors that a Python program keeps ----
+
+// A right job whose ranks each tell, before the third and the 25th update, what it was before the first and is now.
+trace::Trace keeping(int ranks, const std::function<std::string(int rank, int look)>& hash) {
+  auto trace = Job(ranks).run();
+  for (auto& rank : trace.ranks)
+    for (const int look : {1, 2})
+      record(rank, look == 1 ? 2 : 24,
+             trace::Configuration{
+                 "moving",
+                 {"codes in train()"},
+                 {hash(rank.participant.rank, 0) + " " + hash(rank.participant.rank, look)}});
+  return trace;
+}
+
+TEST_P(Outside, ATensorThatWasTheSameAndMovesByRankIsAdvice) {
+  const auto trace = keeping(GetParam(), [](int rank, int look) {
+    return look == 0 ? "abc" : std::to_string(10 * look + rank);
+  });
+  expect_only(trace, "outside-parameters-differ", all_ranks(GetParam()), 1, Severity::advice);
+  EXPECT_EQ(evidence(trace).rfind("codes in train() was the same", 0), 0u) << evidence(trace);
+}
+
+TEST_P(Outside, ATensorOfOneRankThatStaysBehindIsThatRanks) {
+  const auto trace = keeping(
+      GetParam(), [](int rank, int look) { return rank == 1 ? "0" : std::to_string(look); });
+  expect_only(trace, "outside-parameters-differ", odd_one_out(GetParam(), 1), 1, Severity::advice);
+}
+
+TEST_P(Outside, ATensorThatDifferedFromTheStartOrMovesAlikeOrComesTogetherIsRight) {
+  for (const auto& hash : std::vector<std::function<std::string(int, int)>>{
+           [](int rank, int look) { return std::to_string(10 * look + rank); },
+           [](int, int look) { return std::to_string(look); },
+           [](int rank, int look) { return std::to_string(look == 1 ? rank : 7); }}) {
+    const auto trace = keeping(GetParam(), hash);
+    expect_nothing(trace);
+    EXPECT_EQ(state(trace, "outside-parameters-differ"), State::clean);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::contract

@@ -227,77 +227,6 @@ TEST_P(Uneven, BatchesOfARunCutAnywhereAreNotGuessedAt) {
   }
 }
 
-// One step a time; rank r's batch has 8 / (r + 1) samples, and each loss is `share` times their mean.
-trace::Trace weighed(int world_size, bool unequal, const std::function<double(double n)>& share,
-                     bool divides_later = false) {
-  auto trace = empty_trace(world_size);
-  for (std::int64_t step = 0; step < 3; ++step) {
-    std::vector<double> counts;
-    double all = 0;
-    for (int r = 0; r < world_size; ++r) {
-      counts.push_back(unequal ? std::floor(8.0 / (r + 1)) : 8.0);
-      all += counts.back();
-    }
-    std::vector<std::vector<Values>> local;
-    auto reduced = draw_values(0, 0, 0);
-    for (auto& tensor : reduced) tensor.assign(tensor.size(), 0.0);
-    for (int r = 0; r < world_size; ++r) {
-      auto gradient = draw_values(1, r, step);
-      for (std::size_t t = 0; t < gradient.size(); ++t)
-        for (std::size_t i = 0; i < gradient[t].size(); ++i) {
-          gradient[t][i] *= share(counts[r]);
-          reduced[t][i] += gradient[t][i] / world_size * (divides_later ? world_size / all : 1);
-        }
-      local.push_back(gradient);
-    }
-    for (int r = 0; r < world_size; ++r) {
-      auto& rank = trace.ranks[r];
-      if (step == 0) record(rank, -1, trace::Intent{.loss_reduction = "mean"});
-      const auto n = static_cast<std::int64_t>(counts[r]);
-      record(rank, step, trace::Samples{"train", Ids(static_cast<std::size_t>(n), r)});
-      record(rank, step, trace::Loss{2 * share(counts[r]), 2.0 * static_cast<double>(n), n});
-      record(rank, step, trace::LocalGradients{n, summarize(local[r])});
-      record(rank, step, trace::ReducedGradients{summarize(reduced)});
-      record(rank, step, trace::Update{{0.1}});
-    }
-  }
-  return trace;
-}
-
-TEST_P(Uneven, MeansThatWeighTheSameAreNamed) {
-  expect_only(weighed(GetParam(), true, [](double) { return 1.0; }), "mean-of-local-means",
-              all_ranks(GetParam()), 0);
-}
-
-TEST_P(Uneven, MeansThatAreWeighedAreRight) {
-  double all = 0;
-  for (int r = 0; r < GetParam(); ++r) all += std::floor(8.0 / (r + 1));
-  const auto trace = weighed(GetParam(), true, [&](double n) { return n * GetParam() / all; });
-  expect_nothing(trace);
-  EXPECT_EQ(state(trace, "mean-of-local-means"), State::clean);
-}
-
-TEST_P(Uneven, SumsThatAreDividedLaterAreRight) {
-  const auto trace = weighed(
-      GetParam(), true, [](double n) { return n; }, true);
-  expect_nothing(trace);
-  EXPECT_EQ(state(trace, "mean-of-local-means"), State::clean);
-}
-
-TEST_P(Uneven, MeansOfEqualBatchesCannotShow) {
-  const auto trace = weighed(GetParam(), false, [](double) { return 1.0; });
-  expect_nothing(trace);
-  EXPECT_EQ(state(trace, "mean-of-local-means"), State::not_applicable);
-}
-
-TEST_P(Uneven, MeansNeedLossesGradientsAndAWord) {
-  const auto wrong = weighed(GetParam(), true, [](double) { return 1.0; });
-  EXPECT_EQ(state(without<trace::Intent>(wrong), "mean-of-local-means"), State::not_triggered);
-  EXPECT_NE(state(without<trace::Loss>(wrong), "mean-of-local-means"), State::found);
-  EXPECT_EQ(state(without<trace::LocalGradients>(wrong), "mean-of-local-means"),
-            State::not_triggered);
-}
-
 // Joined, and then a rank is killed: those that wait do not wait for those that are done.
 TEST(UnevenJoined, IsNotToBlameForADeath) {
   for (const int ranks : {3, 4, 8}) {
@@ -308,8 +237,6 @@ TEST(UnevenJoined, IsNotToBlameForADeath) {
 }
 
 TEST(UnevenOnOneRank, CannotBe) {
-  EXPECT_EQ(state(weighed(1, true, [](double) { return 1.0; }), "mean-of-local-means"),
-            State::not_applicable);
   UnevenJob one{.world_size = 1, .batches = {{3}}};
   EXPECT_EQ(state(one.run(), "uneven-batches"), State::not_applicable);
 }

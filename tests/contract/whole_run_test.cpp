@@ -35,7 +35,8 @@ TEST_P(WholeRun, IsCleanAndWasLookedAt) {
       "accumulation-not-divided",  "mean-of-microbatch-means",
       "sync-every-microbatch",     "no-sync-around-backward-only",
       "loss-all-reduced-in-place", "replica-buffers-lost",
-      "local-batch-norm",          "samples-differ-across-ranks"};
+      "local-batch-norm",          "samples-differ-across-ranks",
+      "outside-parameters-differ"};
   const diagnose::Run run(trace);
   for (const auto& detector : diagnose::detectors()) {
     const auto verdict = detector.verdict(run);

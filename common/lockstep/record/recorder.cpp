@@ -2,6 +2,7 @@
 #include <lockstep/observe/parameters_of.h>
 #include <lockstep/record/backward_hook.h>
 #include <lockstep/record/configuration.h>
+#include <lockstep/record/loss_divisors.h>
 #include <lockstep/record/recorder.h>
 
 #include <algorithm>
@@ -212,6 +213,9 @@ void Recorder::backward(const at::Tensor& root) {
     if (root.numel() != 1) return;
     if (!losses.empty()) probes_.loss(root, losses.size() == 1 ? losses.front() : at::cat(losses));
     const bool looks = probes_.looks_at_values(), told = !losses.empty() && looks;
+    if (looks)
+      if (auto divisors = divisors_of(root); !divisors.empty())
+        probes_.tell(trace::LossDivisors{std::move(divisors)});
     const bool readable = root.is_cpu() || (looks && !root.is_meta());
     if (!told && readable && root.is_floating_point())
       probes_.tell(trace::Backward{root.item<double>()});

@@ -71,6 +71,17 @@ struct Backward {
   }
 };
 
+// What each term of the loss that a backward() starts from was divided by, as its graph tells: a mean by its numbers. In
+// the terms' order; those that a scaler multiplied count the scale.
+struct LossDivisors {
+  static constexpr const char* kName = "loss_divisors";
+  std::vector<double> values;
+  template <class V>
+  void visit(V& v) {
+    v("values", values);
+  }
+};
+
 // A parameter's gradient (its place in Model) of this update's earlier backwards was cleared by zero_grad() before the
 // backward that brings the next one.
 struct GradientCleared {

@@ -1,6 +1,7 @@
 // How great the losses of ranks that train one model are, and how much they weigh.
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/differences.h>
+#include <lockstep/diagnose/divisors.h>
 #include <lockstep/diagnose/gradients.h>
 
 #include <algorithm>
@@ -75,8 +76,21 @@ std::vector<std::string> texts_of(const std::vector<std::size_t>& groups,
   return texts;
 }
 
+// Always the same, by the first of the steps; and not of one term of several alone.
+std::vector<Finding> weights_differ(const Run& run, std::int64_t first,
+                                    const std::vector<std::vector<double>>& of_steps) {
+  for (const auto& weights : of_steps)
+    for (std::size_t r = 0; r < run.ranks.size(); ++r)
+      if (!is_near(weights[r], of_steps.front()[r], 0.01)) return {};
+  if (of_steps.size() < kAgreeing) return {};
+  const auto texts = texts_of(groups_by_gap(of_steps.front(), 0.05), of_steps.front());
+  auto finding =
+      differs(run, "the weight of the loss, relative to the first rank's,", texts, first);
+  return finding ? std::vector{*finding} : std::vector<Finding>{};
+}
+
 // A loss with further terms weighs differently on each step, so it is left alone.
-std::vector<Finding> loss_weights(const Run& run) {
+std::vector<Finding> weights_by_losses(const Run& run) {
   std::vector<std::vector<double>> of_steps;
   std::int64_t first = -1;
   for (const auto& [step, losses] : run.once(losses_by_step)) {
@@ -84,14 +98,48 @@ std::vector<Finding> loss_weights(const Run& run) {
     if (!found) continue;
     if (of_steps.empty()) first = step;
     of_steps.push_back(std::move(*found));
-    for (std::size_t r = 0; r < run.ranks.size(); ++r)
-      if (!is_near(of_steps.back()[r], of_steps.front()[r], 0.01)) return {};
   }
-  if (of_steps.size() < kAgreeing) return {};
-  const auto texts = texts_of(groups_by_gap(of_steps.front(), 0.05), of_steps.front());
-  auto finding =
-      differs(run, "the weight of the loss, relative to the first rank's,", texts, first);
-  return finding ? std::vector{*finding} : std::vector<Finding>{};
+  return of_steps.empty() ? std::vector<Finding>{} : weights_differ(run, first, of_steps);
+}
+
+// Of a step's batches it is known that they are equal: by the samples, or by a term that all ranks divide alike.
+bool has_equal_batches(const std::vector<StepLoss>& losses, const Divisors& divisors) {
+  const auto& first = divisors.front();
+  for (std::size_t term = 0; term < first.size(); ++term)
+    if (first[term] > 1 && std::all_of(divisors.begin(), divisors.end(), [&](const auto& rank) {
+          return is_near(rank[term], first[term], 1e-6);
+        }))
+      return true;
+  return std::all_of(losses.begin(), losses.end(), [&](const StepLoss& rank) {
+    return rank.samples > 0 && rank.samples == losses.front().samples;
+  });
+}
+
+// Of the first term that weighs another multiple on some rank.
+std::vector<Finding> weights_by_divisors(const Run& run) {
+  const auto& losses = run.once(losses_by_step);
+  const auto& divisors = divisors_by_step(run);
+  for (const auto& [step, ranks] : divisors)
+    if (const auto there = losses.find(step);
+        there == losses.end() || !has_equal_batches(there->second, ranks) ||
+        ranks.front().size() != divisors.begin()->second.front().size())
+      return {};
+  for (std::size_t term = 0; !divisors.empty() && term < divisors.begin()->second.front().size();
+       ++term) {
+    std::vector<std::vector<double>> of_steps;
+    for (const auto& [step, ranks] : divisors) {
+      auto& weights = of_steps.emplace_back();
+      for (const auto& rank : ranks) weights.push_back(ranks.front()[term] / rank[term]);
+    }
+    if (auto found = weights_differ(run, divisors.begin()->first, of_steps); !found.empty())
+      return found;
+  }
+  return {};
+}
+
+std::vector<Finding> loss_weights(const Run& run) {
+  auto found = weights_by_losses(run);
+  return found.empty() ? weights_by_divisors(run) : found;
 }
 
 // ---- how great they are ----
@@ -207,16 +255,20 @@ std::vector<Finding> loss_sizes(const Run& run) {
 
 std::vector<Detector> losses_detectors() {
   return {
-      // Needs `loss` of all ranks on three steps or more. Rule: on each of them a rank's backward()
-      // starts from another multiple of its mean loss than the first rank's, always the same. Not
-      // fooled by unequal batches, whose losses may weigh unequally, by a scaler's scale, nor by a
-      // term that is added.
+      // Needs `loss`, or `loss_divisors`, of all ranks on three steps or more. Rule: on each of them a rank's
+      // backward() starts from another multiple of its mean loss than the first rank's, always the same; or a term of
+      // it is divided by such a multiple, and the samples, or another term, say that batches are equal. Not fooled by unequal batches, whose losses may weigh unequally, by
+      // a scaler's scale, nor by a term that is added.
       {.slug = "loss-weight-differs",
-       .needs = {"loss"},
        .participants = Participants::ranks,
        .generic = "one rank's loss counts more than another's",
        .accounts_for = {"losses-differ", "gradient-not-the-mean"},
-       .detect = [](const Run& run) { return among_replicas(run, loss_weights); }},
+       .detect =
+           [](const Run& run) {
+             if (run.kinds.count("loss") == 0 && run.kinds.count("loss_divisors") == 0)
+               return not_triggered("neither losses nor what they were divided by were recorded");
+             return among_replicas(run, loss_weights);
+           }},
       // Needs `loss` or `backward` of all ranks on 16 steps or more, and parameters that are equal where they were
       // recorded. Rule: from some step on a rank's losses are a quarter more than the others' in the geometric mean, or
       // a fifth less, by five standard errors of independent steps. Advice, since a rank's share

@@ -1,7 +1,5 @@
 // Pitfalls of ranks that do not have equally much to do.
-#include <lockstep/diagnose/backwards.h>
 #include <lockstep/diagnose/detector.h>
-#include <lockstep/diagnose/gradients.h>
 #include <lockstep/diagnose/passes.h>
 #include <lockstep/diagnose/stall.h>
 
@@ -118,16 +116,6 @@ bool some_may_still_begin(const Run& run, const UnevenPass& pass) {
   });
 }
 
-// Each rank's one loss of a step is the mean of its own samples.
-bool are_own_means(const std::vector<std::vector<UpdateSpan>>& spans, std::int64_t step) {
-  return std::all_of(spans.begin(), spans.end(), [&](const auto& of_rank) {
-    const auto span =
-        std::find_if(of_rank.begin(), of_rank.end(), [&](const auto& s) { return s.step == step; });
-    return span != of_rank.end() && span->backwards.size() == 1 &&
-           is_near(span->backwards.front().share, 1, 1e-3);
-  });
-}
-
 // Some ranks wait in a collective for others whose last pass is over, and that never entered it.
 struct Uneven {
   Progress now;
@@ -221,36 +209,6 @@ Verdict local_early_stop(const Run& run) {
                             " number " + std::to_string(call->sequence)});
 }
 
-Verdict mean_of_local_means(const Run& run) {
-  if (!declares_mean_loss(run)) return not_triggered("the run does not declare a mean loss");
-  const auto& steps = gradient_steps(run);
-  if (steps.empty()) return not_triggered("no step has every rank's local and reduced gradients");
-  const auto& spans = update_spans(run);
-  bool looked = false;
-  for (const auto& step : steps) {
-    const auto& means = step.means;
-    if (means.size() < 2) continue;  // equally many samples on all ranks, or not known
-    looked = true;
-    const auto& plain = means.front();
-    const auto goes_by = [&](const Vector& mean) {
-      return std::all_of(step.reduced.begin(), step.reduced.end(), [&](const Vector& reduced) {
-        return distance(reduced, mean) <= kRounding;
-      });
-    };
-    if (!are_own_means(spans, step.step) || !goes_by(plain) || goes_by(means.back())) continue;
-    const auto [least, most] = std::minmax_element(step.samples.begin(), step.samples.end());
-    return found({.ranks = run.numbers,
-                  .step = step.step,
-                  .evidence = "ranks of " + number(*least) + " to " + number(*most) +
-                              " samples each start from their own mean loss, and go by the plain "
-                              "mean of their gradients, which lies " +
-                              number(distance(plain, means.back())) +
-                              " (relative) from the mean over the samples"});
-  }
-  if (!looked) return not_applicable("in every step all ranks have equally many samples");
-  return clean();
-}
-
 }  // namespace
 
 std::vector<Detector> uneven_detectors() {
@@ -274,15 +232,6 @@ std::vector<Detector> uneven_detectors() {
        .participants = Participants::ranks,
        .stage = Stage::membership,
        .detect = local_early_stop},
-      // Needs a declared mean loss, losses, and both gradients of a step in which the ranks have
-      // unequally many samples. Rule: each rank starts from the mean loss of its own samples, and
-      // the reduced gradient is the plain mean. Not fooled by losses that are weighted, or
-      // gradients that are divided later, by all samples.
-      {.slug = "mean-of-local-means",
-       .needs = {"intent", "loss", "local_gradients", "reduced_gradients"},
-       .participants = Participants::ranks,
-       .accounts_for = {"loss-weight-differs", "gradient-not-the-mean", "configuration-differs"},
-       .detect = mean_of_local_means},
   };
 }
 

@@ -1,0 +1,140 @@
+// Losses that are each the mean of a rank's own batch, where batches are unequal.
+#include <lockstep/diagnose/backwards.h>
+#include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/divisors.h>
+#include <lockstep/diagnose/gradients.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+namespace lockstep::diagnose {
+namespace {
+
+// Each rank's one loss of a step is the mean of its own samples.
+bool are_own_means(const std::vector<std::vector<UpdateSpan>>& spans, std::int64_t step) {
+  return std::all_of(spans.begin(), spans.end(), [&](const auto& of_rank) {
+    const auto span =
+        std::find_if(of_rank.begin(), of_rank.end(), [&](const auto& s) { return s.step == step; });
+    return span != of_rank.end() && span->backwards.size() == 1 &&
+           is_near(span->backwards.front().share, 1, 1e-3);
+  });
+}
+
+// ---- losses that are divided by a count of the rank's own ----
+
+constexpr std::size_t kSteps = 3;  // of which that is to be seen, where nobody says what is meant
+
+bool is_count(double value) {
+  return value >= 1 - 1e-6 && is_near(value, std::round(value), 1e-6);
+}
+
+// The first of the losses whose divisors are counts, and not the same on all ranks. A program that reduces a sum of
+// gradients may divide by W, too.
+std::optional<std::vector<double>> own_counts(const Divisors& divisors, int world_size) {
+  for (std::size_t i = 0; i < divisors.front().size(); ++i) {
+    std::vector<double> of_ranks;
+    for (const auto& rank : divisors) of_ranks.push_back(rank[i]);
+    const auto are_counts = [&](double factor) {
+      return std::all_of(of_ranks.begin(), of_ranks.end(),
+                         [&](double each) { return is_count(factor * each); });
+    };
+    const auto [least, most] = std::minmax_element(of_ranks.begin(), of_ranks.end());
+    if (!is_near(*most, *least, 1e-3) && (are_counts(1) || are_counts(world_size))) return of_ranks;
+  }
+  return std::nullopt;
+}
+
+bool has_unequal_batches(const GradientStep& step) {
+  const auto [least, most] = std::minmax_element(step.samples.begin(), step.samples.end());
+  return *least > 0 && *most > *least;
+}
+
+// A rank's loss that always counts so many times as much as another's, over equal batches, is weighted.
+bool is_weight(const std::vector<std::vector<double>>& counts) {
+  return std::all_of(counts.begin(), counts.end(), [&](const auto& of_step) {
+    for (std::size_t r = 0; r < of_step.size(); ++r)
+      if (!is_near(of_step[r] / of_step[0], counts[0][r] / counts[0][0], 1e-3)) return false;
+    return true;
+  });
+}
+
+Verdict divided_by_own_counts(const Run& run, const std::vector<GradientStep>& steps) {
+  const auto& divisors = divisors_by_step(run);
+  if (divisors.empty()) return not_triggered("the run does not declare a mean loss");
+  std::vector<std::vector<double>> counts;
+  std::int64_t first = -1;
+  bool unequal = false;
+  for (const auto& step : steps) {
+    const auto there = divisors.find(step.step);
+    if (there == divisors.end()) continue;
+    const bool goes_by_mean = std::all_of(
+        step.reduced.begin(), step.reduced.end(),
+        [&](const Vector& reduced) { return angle(reduced, step.means.front()) <= kRounding; });
+    auto own = own_counts(there->second, run.world_size);
+    if (!own || !goes_by_mean) continue;
+    if (counts.empty()) first = step.step;
+    counts.push_back(std::move(*own));
+    unequal = unequal || has_unequal_batches(step);
+  }
+  if (counts.size() < kSteps || (!unequal && is_weight(counts))) return clean();
+  const auto [least, most] = std::minmax_element(counts.front().begin(), counts.front().end());
+  return found({.severity = Severity::advice,
+                .ranks = run.numbers,
+                .step = first,
+                .evidence = "ranks divide their losses each by a count of its own, here by " +
+                            number(*least) + " to " + number(*most) +
+                            ", and go by the plain mean of their gradients, in " +
+                            plural(static_cast<std::int64_t>(counts.size()), "recorded step") +
+                            ": what is counted weighs more on a rank that has less of it"});
+}
+
+Verdict mean_of_local_means(const Run& run) {
+  const auto& steps = gradient_steps(run);
+  if (steps.empty()) return not_triggered("no step has every rank's local and reduced gradients");
+  if (!declares_mean_loss(run)) return divided_by_own_counts(run, steps);
+  const auto& spans = update_spans(run);
+  bool looked = false;
+  for (const auto& step : steps) {
+    const auto& means = step.means;
+    if (means.size() < 2) continue;  // equally many samples on all ranks, or not known
+    looked = true;
+    const auto& plain = means.front();
+    const auto goes_by = [&](const Vector& mean) {
+      return std::all_of(step.reduced.begin(), step.reduced.end(), [&](const Vector& reduced) {
+        return distance(reduced, mean) <= kRounding;
+      });
+    };
+    if (!are_own_means(spans, step.step) || !goes_by(plain) || goes_by(means.back())) continue;
+    const auto [least, most] = std::minmax_element(step.samples.begin(), step.samples.end());
+    return found({.ranks = run.numbers,
+                  .step = step.step,
+                  .evidence = "ranks of " + number(*least) + " to " + number(*most) +
+                              " samples each start from their own mean loss, and go by the plain "
+                              "mean of their gradients, which lies " +
+                              number(distance(plain, means.back())) +
+                              " (relative) from the mean over the samples"});
+  }
+  if (!looked) return not_applicable("in every step all ranks have equally many samples");
+  return clean();
+}
+
+}  // namespace
+
+std::vector<Detector> local_means_detectors() {
+  return {
+      // Needs a declared mean loss, losses, and both gradients of a step in which the ranks have
+      // unequally many samples. Rule: each rank starts from the mean loss of its own samples, and
+      // the reduced gradient is the plain mean. Not fooled by losses that are weighted, or
+      // gradients that are divided later, by all samples. Where nothing is declared, advice: in three steps the ranks'
+      // losses are divided by counts that differ, by `loss_divisors`, and the reduced gradient is a multiple of the
+      // plain mean.
+      {.slug = "mean-of-local-means",
+       .needs = {"local_gradients", "reduced_gradients"},
+       .participants = Participants::ranks,
+       .accounts_for = {"loss-weight-differs", "gradient-not-the-mean", "configuration-differs"},
+       .detect = mean_of_local_means},
+  };
+}
+
+}  // namespace lockstep::diagnose
