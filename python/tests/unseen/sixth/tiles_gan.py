@@ -77,7 +77,8 @@ def evaluate(net, test, seed, rank, world):
     dice = torch.Generator().manual_seed(seed + 100 + rank)
     with torch.no_grad():
         made = moments(net(torch.randn(200, LATENT, generator=dice)), world)
-    return sum((one - other).square().sum().item() for one, other in zip(made, moments(test[rank::world], world), strict=False))
+    others = moments(test[rank::world], world)
+    return sum((one - other).square().sum().item() for one, other in zip(made, others, strict=False))
 
 
 def main():
