@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/checkpoint/model_state.h>
 #include <lockstep/diagnose/diagnose.h>
 #include <lockstep/record/record_into.h>
 #include <lockstep/record/recorder.h>
@@ -448,6 +449,37 @@ TEST(Recorder, WhatAnOptimizerHoldsBesideTheModelIsTold) {
   ASSERT_THAT(told, SizeIs(4));  // once before the first step
   EXPECT_THAT(told[0].names, ElementsAre("parameter_0"));
   EXPECT_EQ(all<trace::Model>(trace.ranks[0]).at(0).names.size(), 4u);
+}
+
+// It took the model's state, and no optimizer has it.
+Job keeping_an_average(bool on_one_rank) {
+  return [on_one_rank](const ProcessGroupPtr& group, const TensorData& data) {
+    auto net = seeded(3, [] { return Mlp(12, 24, 4); });
+    auto average = Mlp(12, 24, 4);
+    load_state_dict(*average, state_dict(*net));
+    DistributedDataParallel<Mlp> model(net, group);
+    SGD optimizer(model.parameters(), 0.05);
+    auto sampler = sampler_of(group);
+    for (const auto& ids : sampler.batches(kBatch)) {
+      const auto batch = take(data, ids);
+      optimizer.zero_grad();
+      cross_entropy(model(batch.inputs), batch.targets).mean().backward();
+      optimizer.step();
+      if (on_one_rank && group->getRank() != 0) continue;
+      const torch::NoGradGuard no_grad;
+      const auto to = average->parameters(), from = net->parameters();
+      for (std::size_t i = 0; i < to.size(); ++i) to[i].lerp_(from[i], 0.5);
+    }
+  };
+}
+
+TEST(Recorder, AnAverageOfWeightsThatOneRankKeepsIsSeen) {
+  EXPECT_THAT(names_of(diagnose::diagnose(record(keeping_an_average(false)))), SizeIs(0));
+  const auto found = diagnose::diagnose(record(keeping_an_average(true))).findings;
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_EQ(found[0].pitfall, "outside-parameters-differ");
+  EXPECT_EQ(found[0].severity, diagnose::Severity::advice);
+  EXPECT_THAT(found[0].evidence, ::testing::HasSubstr("of Mlp, which training does not call"));
 }
 
 TEST(Recorder, WhetherAnythingChangesTheParametersBetweenUpdatesIsTold) {

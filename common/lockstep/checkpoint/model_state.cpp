@@ -1,5 +1,6 @@
 #include <lockstep/base/error.h>
 #include <lockstep/checkpoint/model_state.h>
+#include <lockstep/observe/observer.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -99,6 +100,7 @@ IncompatibleKeys load_state_dict(torch::nn::Module& model, const Value& state,
   if (options.strict && !keys.empty()) throw Error(describe(keys));
   const torch::NoGradGuard no_grad;
   for (auto& [to, from] : copies) to.copy_(from);
+  tell([&](Observer& to) { to.state_taken(model); });
   return keys;
 }
 

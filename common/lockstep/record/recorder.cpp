@@ -18,6 +18,14 @@ bool trains(const torch::nn::Module& module) {
   return module.is_training() && torch::GradMode::is_enabled();
 }
 
+// "Net" of a NetImpl in any namespace.
+std::string class_of(const torch::nn::Module& module) {
+  auto name = module.name();
+  if (const auto colon = name.rfind(':'); colon != std::string::npos) name.erase(0, colon + 1);
+  if (name.size() > 4 && name.ends_with("Impl")) name.resize(name.size() - 4);
+  return name;
+}
+
 }  // namespace
 
 std::shared_ptr<Recorder> recorder_here() {
@@ -164,6 +172,36 @@ void Recorder::find_outside() {
     if (!is_of_model(parameter) && !is_attached(parameter) && parameter.requires_grad())
       probes_.outside("optimizers", "parameter_" + std::to_string(looked_at_), parameter);
   }
+  find_kept();
+}
+
+// Modules that took a state and that no optimizer has, such as an average of weights.
+void Recorder::find_kept() {
+  for (const auto& weak : std::exchange(took_state_, {})) {
+    const auto module = weak.lock();
+    if (!module) continue;
+    const auto parameters = module->named_parameters();
+    const bool trained =
+        std::any_of(parameters.begin(), parameters.end(), [&](const auto& parameter) {
+          const auto& tensor = parameter.value();
+          return is_of_model(tensor) || is_attached(tensor) ||
+                 known_.count(tensor.unsafeGetTensorImpl()) > 0;
+        });
+    if (trained) continue;
+    const auto name = class_of(*module);
+    const int number = ++kept_[name];
+    const auto holder = "kept " + name + (number > 1 ? " " + std::to_string(number) : "");
+    for (const auto& parameter : parameters)
+      probes_.outside(holder, parameter.key(), parameter.value());
+  }
+}
+
+void Recorder::state_taken(torch::nn::Module& module) {
+  hear([&] {
+    const auto weak = module.weak_from_this();
+    const auto is_it = [&](const auto& other) { return other.lock() == weak.lock(); };
+    if (std::none_of(took_state_.begin(), took_state_.end(), is_it)) took_state_.push_back(weak);
+  });
 }
 
 void Recorder::outside(const std::string& holder, const std::string& name,

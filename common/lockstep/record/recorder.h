@@ -99,6 +99,7 @@ class Recorder final : public Observer {
   void loaded(const std::filesystem::path& file, const std::vector<std::string>& from,
               const std::vector<std::string>& to, const std::vector<std::string>& keys) override;
   void refused(const std::filesystem::path& file) override;
+  void state_taken(torch::nn::Module& module) override;
   void figure(double sum, double count) override;
 
  private:
@@ -124,6 +125,7 @@ class Recorder final : public Observer {
   bool is_of_another_model(const torch::optim::Optimizer& optimizer) const;
   bool is_of_model(const at::Tensor& parameter) const;
   void find_outside();
+  void find_kept();
   void find_model();  // the optimizers' parameters, where no engine has wrapped one
   void find_next_model(const torch::optim::Optimizer& optimizer);
   void find_added(const torch::optim::Optimizer& optimizer);
@@ -159,6 +161,8 @@ class Recorder final : public Observer {
   std::vector<at::Tensor>
       of_optimizers_;          // but those that were of the wrapped module when they came
   std::size_t looked_at_ = 0;  // of these, by find_outside()
+  std::vector<std::weak_ptr<torch::nn::Module>> took_state_;  // and were not looked at
+  std::map<std::string, int> kept_;                           // modules beside the model, by class
   std::size_t made_last_ = 0;  // of these, the first that came in made_in_step_
   std::unordered_set<const void*> known_;  // of these, since a model began
   std::vector<at::Tensor> attached_;       // the model, where no engine has wrapped one

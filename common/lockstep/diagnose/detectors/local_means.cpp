@@ -82,9 +82,9 @@ Verdict divided_by_own_counts(const Run& run, const std::vector<GradientStep>& s
   return found({.severity = Severity::advice,
                 .ranks = run.numbers,
                 .step = first,
-                .evidence = "ranks divide their losses each by a count of its own, here by " +
+                .evidence = "each rank divides its loss by a count of its own, here by " +
                             number(*least) + " to " + number(*most) +
-                            ", and go by the plain mean of their gradients, in " +
+                            ", and all go by the plain mean of their gradients, in " +
                             plural(static_cast<std::int64_t>(counts.size()), "recorded step") +
                             ": what is counted weighs more on a rank that has less of it"});
 }
