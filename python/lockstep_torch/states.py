@@ -73,6 +73,16 @@ def has_model(here: Recording, stored: Any) -> bool:
     return any(shapes <= {value.shape for value in state.values()} for state in dicts_of_tensors(stored))
 
 
+def shares_memory(module: torch.nn.Module, state_dict: Any, *_more: Any, **_options: Any) -> bool:
+    """All of its parameters are in the state, and are the state's own."""
+    if not isinstance(state_dict, dict):
+        return False
+    parameters = dict(module.named_parameters())
+    return bool(parameters) and all(
+        type(state_dict.get(name)) in (torch.Tensor, torch.nn.Parameter) and not one.is_meta
+        and state_dict[name].data_ptr() == one.data_ptr() for name, one in parameters.items())
+
+
 # ---- hooks ----
 
 @listens("optimizers' state", early=True)
@@ -97,10 +107,12 @@ def state_loaded(here: Recording, *_arguments: Any, **_options: Any) -> None:
 
 
 @listens("what is loaded")
-def weights_taken(here: Recording, _result: Any, module: Any, *_arguments: Any, **_options: Any) -> None:
+def weights_taken(here: Recording, _result: Any, module: Any, *state: Any, **named: Any) -> None:
     """A trained model loads weights, such as its best ones. The last are told when the job ends, unless an update
     follows, or the model is gone by then."""
     parameters = list(module.parameters())
+    if here.rank.step() > 0 and shares_memory(module, *state, **named):
+        here.configuration("loaded", {type(module).__name__: "its own tensors"})
     trained = {id(parameter) for optimizer in here.made for parameter in parameters_of(optimizer)}
     plain = all(type(each) in (torch.Tensor, torch.nn.Parameter) for each in parameters)
     if here.rank.step() > 0 and plain and any(id(each) in trained for each in parameters):

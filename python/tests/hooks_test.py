@@ -437,6 +437,18 @@ class Hooks(unittest.TestCase):
         self.assertIs(first[1]["model"][0], model.weight)
         self.assertEqual([list(state) for state in first[1]["optimizer"][0]], [["momentum_buffer"]] * 2)
 
+    def test_a_model_that_is_given_its_own_tensors_after_an_update_is_told(self):
+        rank = self.here.begin(0, 2)
+        model = torch.nn.Linear(2, 3)
+        own, copied = model.state_dict(), {key: value.clone() for key, value in model.state_dict().items()}
+        model.load_state_dict(own)  # before the first update
+        rank.steps = 3
+        model.load_state_dict(copied)
+        model.load_state_dict(own | {"bias": torch.zeros(3)})
+        self.assertNotIn("loaded", rank.settings)
+        model.load_state_dict(own)
+        self.assertEqual(rank.settings["loaded"], {"Linear": "its own tensors"})
+
     def test_a_process_goes_on_where_its_model_takes_a_file_before_the_first_update(self):
         rank = self.here.begin(0, 2)
         loader = DataLoader(TensorDataset(torch.zeros(4)))

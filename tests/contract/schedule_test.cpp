@@ -20,7 +20,7 @@ struct Scheduled {
   int first_pass = 0;
   std::int64_t goes_on_at = 0;  // position
   std::int64_t of_pass = 20;    // updates
-  std::int64_t length = 60;
+  std::int64_t length = 60;     // 0: it does not say
   std::int64_t for_update = 1;  // steps
   std::int64_t for_last = 0;    // of a pass, where not 0
   std::int64_t for_pass = 0;
@@ -34,7 +34,8 @@ struct Scheduled {
       for (int pass = first_pass; pass < first_pass + passes; ++pass) {
         record(rank, step, trace::PassBegin{"train", pass});
         for (std::int64_t i = 0; i < of_pass; ++i) {
-          const double share = static_cast<double>(position) / static_cast<double>(length);
+          const double share =
+              static_cast<double>(position) / static_cast<double>(length > 0 ? length : 60);
           const double cosine = (1 + std::cos(std::numbers::pi * share)) / 2;
           record(rank, step++, trace::Update{{falls_to + (1 - falls_to) * cosine}});
           if (for_update == 0) continue;
@@ -57,6 +58,17 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Schedule, kTwoAndThree, testing::PrintToStringPa
 
 const char* const kScheduleSlugs[] = {"scheduler-stepped-per-rank", "schedule-unit-mismatch",
                                       "schedule-length-ignores-world-size"};
+
+TEST_P(Schedule, OfUnknownLengthThatTakesTwoStepsAnUpdateIsAdvice) {
+  auto job = right();
+  job.length = 0;
+  EXPECT_EQ(state(job.run(), "schedule-unit-mismatch"), State::not_triggered);
+  job.for_last = 2;  // a pass has one more
+  EXPECT_EQ(state(job.run(), "schedule-unit-mismatch"), State::not_triggered);
+  job.for_update = 2;
+  expect_only(job.run(), "schedule-unit-mismatch", all_ranks(GetParam()), 0,
+              diagnose::Severity::advice);
+}
 
 TEST_P(Schedule, ThatIsAtItsEndAfterTheRunsLastPartIsNotTooLong) {
   auto job = right();

@@ -515,6 +515,37 @@ void step_on(const Ids& ids, Model& model, Optimizer& optimizer, const TensorDat
   optimizer.step();
 }
 
+Value copy_of(const Value& state) {
+  Value::Dict copy;
+  for (const auto& [name, value] : state.as_dict()) copy[name] = value.as_tensor().clone();
+  return copy;
+}
+
+// As one keeps the best weights; without a copy they move with the model.
+Job restoring(bool copies) {
+  return [copies](const ProcessGroupPtr& group, const TensorData& data) {
+    auto net = seeded(3, [] { return Mlp(12, 24, 4); });
+    DistributedDataParallel<Mlp> model(net, group);
+    SGD optimizer(model.parameters(), 0.05);
+    auto sampler = sampler_of(group);
+    Value best;
+    while (const auto ids = sampler.next(kBatch)) {
+      step_on(*ids, model, optimizer, data);
+      if (best.is_none()) best = copies ? copy_of(state_dict(*net)) : state_dict(*net);
+    }
+    load_state_dict(*net, best);
+  };
+}
+
+TEST(Recorder, WeightsThatWereKeptWithoutACopyAreTold) {
+  EXPECT_THAT(names_of(diagnose::diagnose(record(restoring(true)))), SizeIs(0));
+  const auto found = diagnose::diagnose(record(restoring(false))).findings;
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_EQ(found[0].pitfall, "loaded-its-own-weights");
+  EXPECT_EQ(found[0].step, 3);
+  EXPECT_EQ(found[0].evidence.rfind("Mlp was given", 0), 0u) << found[0].evidence;
+}
+
 // A program with data of its own: the k-th forward takes the k-th batch that was dealt.
 TEST(Recorder, WithoutItsDataTheBatchesThatWereDealtAreTheSamples) {
   const auto trace = record([](const ProcessGroupPtr& group, const TensorData& data) {

@@ -100,7 +100,11 @@ IncompatibleKeys load_state_dict(torch::nn::Module& model, const Value& state,
   if (options.strict && !keys.empty()) throw Error(describe(keys));
   const torch::NoGradGuard no_grad;
   for (auto& [to, from] : copies) to.copy_(from);
-  tell([&](Observer& to) { to.state_taken(model); });
+  const bool own =
+      !copies.empty() && std::all_of(copies.begin(), copies.end(), [](const auto& copy) {
+        return copy.first.is_alias_of(copy.second);
+      });
+  tell([&](Observer& to) { to.state_taken(model, own); });
   return keys;
 }
 

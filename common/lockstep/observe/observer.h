@@ -96,8 +96,9 @@ class Observer {
                       const std::vector<std::string>& /*to*/,
                       const std::vector<std::string>& /*keys*/) {}
   virtual void refused(const std::filesystem::path& /*file*/) {}
-  // A module took a state: a checkpoint's, or another module's, as an average of weights does.
-  virtual void state_taken(torch::nn::Module& /*module*/) {}
+  // A module took a state: a checkpoint's, or another module's, as an average of weights does. `own`: it was made of the
+  // module's own tensors, so that nothing has changed.
+  virtual void state_taken(torch::nn::Module& /*module*/, bool /*own*/) {}
 
   // One process drives several devices (train/data_parallel.h), which are known by their positions. A batch was cut into
   // parts of these sizes; the first devices have a copy of the module each, device 0 the module itself; so many of the

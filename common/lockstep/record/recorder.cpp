@@ -196,8 +196,10 @@ void Recorder::find_kept() {
   }
 }
 
-void Recorder::state_taken(torch::nn::Module& module) {
+void Recorder::state_taken(torch::nn::Module& module, bool own) {
   hear([&] {
+    if (own && writer_->step() > 0)
+      writer_->record(trace::Configuration{"loaded", {class_of(module)}, {"its own tensors"}});
     const auto weak = module.weak_from_this();
     const auto is_it = [&](const auto& other) { return other.lock() == weak.lock(); };
     if (std::none_of(took_state_.begin(), took_state_.end(), is_it)) took_state_.push_back(weak);

@@ -99,7 +99,7 @@ class Recorder final : public Observer {
   void loaded(const std::filesystem::path& file, const std::vector<std::string>& from,
               const std::vector<std::string>& to, const std::vector<std::string>& keys) override;
   void refused(const std::filesystem::path& file) override;
-  void state_taken(torch::nn::Module& module) override;
+  void state_taken(torch::nn::Module& module, bool own) override;
   void figure(double sum, double count) override;
 
  private:

@@ -23,7 +23,8 @@ bool are_own_means(const std::vector<std::vector<UpdateSpan>>& spans, std::int64
 
 // ---- losses that are divided by a count of the rank's own ----
 
-constexpr std::size_t kSteps = 3;  // of which that is to be seen, where nobody says what is meant
+constexpr std::size_t kStepsOfMeans =
+    3;  // of which that is to be seen, where nobody says what is meant
 
 bool is_count(double value) {
   return value >= 1 - 1e-6 && is_near(value, std::round(value), 1e-6);
@@ -77,7 +78,7 @@ Verdict divided_by_own_counts(const Run& run, const std::vector<GradientStep>& s
     counts.push_back(std::move(*own));
     unequal = unequal || has_unequal_batches(step);
   }
-  if (counts.size() < kSteps || (!unequal && is_weight(counts))) return clean();
+  if (counts.size() < kStepsOfMeans || (!unequal && is_weight(counts))) return clean();
   const auto [least, most] = std::minmax_element(counts.front().begin(), counts.front().end());
   return found({.severity = Severity::advice,
                 .ranks = run.numbers,

@@ -130,7 +130,24 @@ Verdict scheduler_stepped_per_rank(const Run& run) {
                             plural(course->updates(), "update")});
 }
 
+// Nothing says how long it is, and it always takes several steps an update.
+std::optional<Finding> takes_several(const Run& run) {
+  const auto course = course_of(*run.ranks.front());
+  if (course.length > 0 || course.updates() < 8) return std::nullopt;
+  const auto pace = course.pace();
+  if (!pace || *pace < 2) return std::nullopt;
+  return Finding{.severity = Severity::advice,
+                 .ranks = run.numbers,
+                 .step = 0,
+                 .evidence = "the schedule takes " + std::to_string(*pace) +
+                             " steps for every update, and stands at " +
+                             std::to_string(course.positions.back()) + " after " +
+                             plural(course.updates(), "update") +
+                             ": is it stepped in two places, or for each micro-batch?"};
+}
+
 Verdict schedule_unit_mismatch(const Run& run) {
+  if (auto finding = takes_several(run)) return found(std::move(*finding));
   Verdict why;
   const auto course = course_of(run, &why);
   if (!course) return why;
@@ -294,7 +311,8 @@ std::vector<Detector> schedule_detectors() {
       // goes on changing. Needs passes, and a run that ended in order, for the former. Not fooled
       // by a schedule made for passes, nor by a warm-up that ends and leaves the rate to the
       // program. A run that stopped of itself after as many updates as its plan has passes looks
-      // the same; after about as many, not_triggered.
+      // the same; after about as many, not_triggered. Advice: a schedule of unknown length takes
+      // two steps or more for every update.
       {.slug = "schedule-unit-mismatch",
        .needs = {"schedule", "update"},
        .level = 2,

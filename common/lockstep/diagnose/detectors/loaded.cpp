@@ -1,0 +1,46 @@
+// What a model loads while it trains.
+#include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/evidence.h>
+
+#include <algorithm>
+
+namespace lockstep::diagnose {
+namespace {
+
+Verdict loaded_its_own_weights(const Run& run) {
+  std::vector<int> ranks;
+  std::string model;
+  std::int64_t step = -1;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r)
+    for (const auto& at : run.ranks[r]->latest<trace::Configuration>()) {
+      if (at.event->of != "loaded") continue;
+      ranks.push_back(run.numbers[r]);
+      if (step < 0 || at.step < step) step = at.step;
+      model = at.event->keys.front();
+      break;
+    }
+  if (ranks.empty()) return clean();
+  return found({.ranks = ranks,
+                .step = step,
+                .evidence = model + " was given a state of its own tensors, so nothing changed: "
+                                    "state_dict() shares memory with the model. Copy it where it "
+                                    "is kept, such as the best weights"});
+}
+
+}  // namespace
+
+std::vector<Detector> loaded_detectors() {
+  return {
+      // Rule: after an update a model's load_state_dict() is given the model's own tensors, all of them. Not fooled by a
+      // state of which a part was replaced, nor by what comes before the first update.
+      {.slug = "loaded-its-own-weights",
+       .needs = {"update"},
+       .participants = Participants::ranks,
+       .fewest = 1,
+       .complete = false,
+       .generic = "a model loads weights that were kept without a copy, so they are what it has",
+       .detect = loaded_its_own_weights},
+  };
+}
+
+}  // namespace lockstep::diagnose
