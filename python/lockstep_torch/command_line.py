@@ -264,6 +264,8 @@ class Parser(argparse.ArgumentParser):
     def parse(self, arguments: list[str] | None) -> argparse.Namespace:
         options, extras = self.parse_known_args(arguments)
         named = options.parser
+        if extras and getattr(options, "command", None) and "--" not in (arguments or sys.argv):
+            named.error(f"put -- before the command: watch -- {options.command[0]} ...")
         for extra in extras:
             near = difflib.get_close_matches(extra, named._option_string_actions, 1)
             hint = f"; the nearest: {near[0]}" if near else ""

@@ -39,6 +39,7 @@ MOST_NUMBERS = 1 << 22  # of tensors, all together
 ROWS = 4096     # of a tensor that are hashed one by one
 LARGEST = 64    # numbers of a list or a tensor
 SHOWN = 8       # of these, and of a table's entries
+DTYPES = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))  # of tensors that are hashed
 BORN = time.monotonic()
 
 # A name of these words is a rank's own, or of what is measured.
@@ -49,6 +50,8 @@ WORDS = frozenset("""
 LAST_WORDS = frozenset("""
     loss losses acc accuracy score scores metric metrics best error errors norm norms grad grads gradient gradients
     ppl perplexity auc f1 iou start end begin total sum count counts size sizes length lengths number""".split())
+# A number that moves and has a name of these words is measured, too.
+MEASURED = frozenset("avg val value top prec precision recall ema running mean std".split())
 # Of a setting, a name of these words is of what a rank has or does beside its training.
 BESIDE = frozenset("""
     log logs print verbose save every interval workers threads main master gpu cuda id index rows offset steps per
@@ -62,8 +65,12 @@ def words_of(name: str) -> list[str]:
 
 
 def is_a_ranks_own(name: str) -> bool:
-    words = words_of(name)
+    words = [word for word in words_of(name) if not word.isdigit()]
     return not WORDS.isdisjoint(words) or not LAST_WORDS.isdisjoint(words[-1:])
+
+
+def is_measured(name: str) -> bool:
+    return not MEASURED.isdisjoint(words_of(name))
 
 
 # ---- what there is ----
@@ -175,9 +182,12 @@ def numbers_in(value: Any) -> list[tuple[str, float]]:
 
 def is_hashed(value: Any, left: int) -> bool:
     """Not one that says nothing: a single number, or as many equal ones."""
-    return (type(value) is torch.Tensor and value.is_floating_point() and not value.requires_grad and not value.is_meta
-            and value.layout == torch.strided and not value.is_nested and not parallel.is_part(value)
-            and 1 < value.numel() <= left and value.min().item() < value.max().item())
+    if (type(value) is not torch.Tensor or value.dtype not in DTYPES or value.requires_grad or value.is_meta
+            or value.layout != torch.strided or value.is_nested or parallel.is_part(value)
+            or not 1 < value.numel() <= left):
+        return False
+    least, greatest = value.aminmax()
+    return bool(least < greatest)
 
 
 def rows_of(table: Any, left: int) -> list[tuple[str, str]]:
@@ -222,7 +232,7 @@ class Look:
         for place, number in numbers_in(value):
             if math.isfinite(number) and not is_a_time(number):
                 self.found.setdefault(f"{name}{place}{of}", f"{number:.9g}")
-        if is_number(value) and value != 0 and math.isfinite(value):
+        if is_number(value) and value != 0 and math.isfinite(value) and not is_a_time(value) and not is_measured(name):
             self.moving.setdefault(f"{name}{of}", f"{float(value):.9g}")
         if f"{name}{of}" not in self.moving and is_hashed(value, self.numbers_left):
             self.numbers_left -= value.numel()

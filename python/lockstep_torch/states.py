@@ -73,14 +73,16 @@ def has_model(here: Recording, stored: Any) -> bool:
     return any(shapes <= {value.shape for value in state.values()} for state in dicts_of_tensors(stored))
 
 
-def shares_memory(module: torch.nn.Module, state_dict: Any, *_more: Any, **_options: Any) -> bool:
-    """All of its parameters are in the state, and are the state's own."""
-    if not isinstance(state_dict, dict):
+def shares_memory(module: torch.nn.Module, state_dict: Any, strict: bool = True, assign: bool = False) -> bool:
+    """All of its parameters are in the state, and these and its buffers there are the state's own."""
+    if not isinstance(state_dict, dict) or assign:
         return False
-    parameters = dict(module.named_parameters())
-    return bool(parameters) and all(
-        type(state_dict.get(name)) in (torch.Tensor, torch.nn.Parameter) and not one.is_meta
-        and state_dict[name].data_ptr() == one.data_ptr() for name, one in parameters.items())
+    own: dict[str, torch.Tensor] = dict(module.named_parameters())
+    if not own or not own.keys() <= state_dict.keys():
+        return False
+    own |= {name: buffer for name, buffer in module.named_buffers() if name in state_dict}
+    return all(type(state_dict[name]) in (torch.Tensor, torch.nn.Parameter) and not one.is_meta
+               and state_dict[name].data_ptr() == one.data_ptr() for name, one in own.items())
 
 
 # ---- hooks ----

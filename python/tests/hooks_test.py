@@ -445,7 +445,11 @@ class Hooks(unittest.TestCase):
         rank.steps = 3
         model.load_state_dict(copied)
         model.load_state_dict(own | {"bias": torch.zeros(3)})
+        model.load_state_dict({key: torch.zeros_like(value) for key, value in own.items()}, assign=True)
+        norm = torch.nn.BatchNorm1d(3)
+        norm.load_state_dict(norm.state_dict() | {"running_mean": torch.ones(3)})  # the mean of all ranks
         self.assertNotIn("loaded", rank.settings)
+        own = model.state_dict()
         model.load_state_dict(own)
         self.assertEqual(rank.settings["loaded"], {"Linear": "its own tensors"})
 

@@ -301,6 +301,7 @@ class Watch(unittest.TestCase):
     def test_usage(self):
         for arguments, said in ((["watch", "--", "/no/such/program"], "cannot start /no/such/program"),
                                 (["watch", "--intoo", "x", "--", "ls"], "no option --intoo; the nearest: --into; see"),
+                                (["watch", "ls", "--epochs", "3"], "put -- before the command: watch -- ls"),
                                 (["watch", "--into", "x"], "required: COMMAND; see lockstep watch --help"),
                                 (["diagnose", "--jsn", self.folder], "no option --jsn; the nearest: --json;"),
                                 (["diagnose", self.folder, "more"], "not expected: more; see lockstep diagnose --help"),

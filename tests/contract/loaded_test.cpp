@@ -17,7 +17,7 @@ TEST_P(Loaded, ItsOwnTensorsByARankIsNamedWithTheFirstStep) {
   auto trace = Job(GetParam()).run();
   for (const std::int64_t step : {2, 3})
     record(trace.ranks.back(), step, trace::Configuration{"loaded", {"Net"}, {"its own tensors"}});
-  expect_only(trace, kOwn, {GetParam() - 1}, 2);
+  expect_only(trace, kOwn, {GetParam() - 1}, 2, diagnose::Severity::advice);
   EXPECT_EQ(evidence(trace).rfind("Net was given", 0), 0u) << evidence(trace);
 }
 

@@ -59,13 +59,15 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Schedule, kTwoAndThree, testing::PrintToStringPa
 const char* const kScheduleSlugs[] = {"scheduler-stepped-per-rank", "schedule-unit-mismatch",
                                       "schedule-length-ignores-world-size"};
 
-TEST_P(Schedule, OfUnknownLengthThatTakesTwoStepsAnUpdateIsAdvice) {
+TEST_P(Schedule, OfUnknownLengthThatTakesSeveralStepsAnUpdateIsAdvice) {
   auto job = right();
   job.length = 0;
   EXPECT_EQ(state(job.run(), "schedule-unit-mismatch"), State::not_triggered);
   job.for_last = 2;  // a pass has one more
   EXPECT_EQ(state(job.run(), "schedule-unit-mismatch"), State::not_triggered);
-  job.for_update = 2;
+  job.for_update = job.for_last = GetParam();  // one for each rank, as Accelerate does
+  EXPECT_EQ(state(job.run(), "schedule-unit-mismatch"), State::not_triggered);
+  job.for_update = job.for_last = 4;
   expect_only(job.run(), "schedule-unit-mismatch", all_ranks(GetParam()), 0,
               diagnose::Severity::advice);
 }

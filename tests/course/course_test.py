@@ -102,7 +102,6 @@ class Course(Base):
         self.assert_usage(call("run", "05", "--json", self.folder / "missing" / "x.json"), str(self.folder / "missing"))
         self.assert_usage(call("run", "05", "--variant", "no-variant", "--reports", self.folder), "no-variant")
         self.assert_usage(call("run", "05", "--varient", "X"), "not expected: --varient X; there are --help, --variant, ")
-        self.assert_usage(call("run", "--varient", "X", "05"), 'no lesson "X". The lesson comes first', "./lockstep run 05 ")
         self.assert_usage(call("diagnose", "--jsn", self.folder), "there is no option --jsn; the nearest: --json",
                           "./lockstep diagnose --help")
         self.assertEqual(list(self.folder.iterdir()), [])

@@ -479,7 +479,7 @@ TEST(Recorder, AnAverageOfWeightsThatOneRankKeepsIsSeen) {
   ASSERT_THAT(found, SizeIs(1));
   EXPECT_EQ(found[0].pitfall, "outside-parameters-differ");
   EXPECT_EQ(found[0].severity, diagnose::Severity::advice);
-  EXPECT_THAT(found[0].evidence, ::testing::HasSubstr("of Mlp, which training does not call"));
+  EXPECT_THAT(found[0].evidence, ::testing::HasSubstr("of Mlp, which no optimizer holds"));
 }
 
 TEST(Recorder, WhetherAnythingChangesTheParametersBetweenUpdatesIsTold) {
@@ -598,26 +598,32 @@ TEST(Recorder, ABatchThatTrainsInEvaluationModeIsOfATrainingPass) {
   }
 }
 
+// Also where it takes them, as for adversarial samples.
 TEST(Recorder, AnEvaluationThatKeepsGradientsIsOne) {
-  const auto trace = record([](const ProcessGroupPtr& group, const TensorData& data) {
-    auto net = seeded(3, [] { return Mlp(12, 24, 4); });
-    DistributedDataParallel<Mlp> model(net, group);
-    SGD optimizer(model.parameters(), 0.05);
-    auto sampler = sampler_of(group), held_out = sampler_of(group);
-    for (int epoch = 0; epoch < 2; ++epoch) {
-      model.train();
-      sampler.set_epoch(epoch);
-      sampler.reset();
-      while (const auto ids = sampler.next(kBatch)) step_on(*ids, model, optimizer, data);
-      model.eval();
-      held_out.reset();
-      while (const auto ids = held_out.next(kBatch))
-        model(data.inputs.slice(0, ids->front(), ids->front() + 1));
-    }
-  });
-  EXPECT_THAT(names_of(diagnose::diagnose(trace)), SizeIs(0));
-  for (const auto& rank : trace.ranks)
-    EXPECT_THAT(phases_of_passes(rank), ElementsAre("train", "evaluation", "train", "evaluation"));
+  for (const bool takes : {false, true}) {
+    const auto trace = record([takes](const ProcessGroupPtr& group, const TensorData& data) {
+      auto net = seeded(3, [] { return Mlp(12, 24, 4); });
+      DistributedDataParallel<Mlp> model(net, group);
+      SGD optimizer(model.parameters(), 0.05);
+      auto sampler = sampler_of(group), held_out = sampler_of(group);
+      for (int epoch = 0; epoch < 2; ++epoch) {
+        model.train();
+        sampler.set_epoch(epoch);
+        sampler.reset();
+        while (const auto ids = sampler.next(kBatch)) step_on(*ids, model, optimizer, data);
+        model.eval();
+        held_out.reset();
+        while (const auto ids = held_out.next(kBatch))
+          if (const auto sum = model(data.inputs.slice(0, ids->front(), ids->front() + 1)).sum();
+              takes)
+            sum.backward();
+      }
+    });
+    EXPECT_THAT(names_of(diagnose::diagnose(trace)), SizeIs(0));
+    for (const auto& rank : trace.ranks)
+      EXPECT_THAT(phases_of_passes(rank),
+                  ElementsAre("train", "evaluation", "train", "evaluation"));
+  }
 }
 
 TEST(Recorder, ScalingAndClippingAreTold) {

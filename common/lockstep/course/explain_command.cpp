@@ -87,10 +87,9 @@ void explain_generic(const std::string& slug, const std::string& meaning) {
             << wrapped(
                    "A generic finding: no pitfall has a name for what is wrong, so there is no "
                    "lesson on it. The evidence says which figures are wrong, on which ranks and "
-                   "since when, and beside it stand the pitfalls that are nearest. What the "
-                   "finding goes by, and what else it may mean: docs/diagnose.md. Where a run of "
-                   "this training was right, `./lockstep compare RIGHT THIS` says where the two "
-                   "part first.",
+                   "since when. What the finding goes by, and what else it may mean: "
+                   "docs/diagnose.md. Where a run of this training was right, `./lockstep compare "
+                   "RIGHT THIS` says where the two part first.",
                    "");
 }
 

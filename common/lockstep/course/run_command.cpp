@@ -210,17 +210,11 @@ int tell(const LessonEntry& lesson, const std::filesystem::path& reports,
   return code;
 }
 
-// Somebody who names a pitfall means its variant. Of an option that is none, CLI11 takes the value for the lesson.
-void refuse_other_names(const std::vector<LessonEntry>& lessons, const std::string& wanted,
-                        const std::vector<std::string>& rest) {
+// Somebody who names a pitfall means its variant.
+void refuse_pitfall(const std::vector<LessonEntry>& lessons, const std::string& wanted) {
   if (std::any_of(lessons.begin(), lessons.end(),
                   [&](const auto& lesson) { return is_named(lesson, wanted); }))
     return;
-  for (const auto& word : rest)
-    if (std::any_of(lessons.begin(), lessons.end(),
-                    [&](const auto& lesson) { return is_named(lesson, word); }))
-      throw UsageError("there is no lesson \"" + wanted + "\". The lesson comes first, then its " +
-                       "options: ./lockstep run " + word + " ...");
   for (const auto& pitfall : find_pitfalls(source_folder()))
     if (pitfall.slug == wanted)
       throw UsageError("\"" + wanted + "\" is a variant: ./lockstep run " +
@@ -254,7 +248,7 @@ void add_run_command(CLI::App& app, int& exit_code) {
       return;
     }
     const auto lessons = lessons_of_clone();
-    if (options->lesson != "all") refuse_other_names(lessons, options->lesson, rest);
+    if (options->lesson != "all") refuse_pitfall(lessons, options->lesson);
     if (options->lesson == "all")
       exit_code = run(lessons, options->lesson, options->reports, rest);
     else if (const auto lesson = find_lesson(lessons, options->lesson); help)

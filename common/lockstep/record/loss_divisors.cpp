@@ -19,15 +19,22 @@ namespace generated = torch::autograd::generated;
 
 constexpr std::size_t kMostTerms = 16, kMostNodes = 64;
 
+// Undefined where unpacking would call hooks of the program's own.
+at::Tensor tensor_in(const SavedVariable& saved) {
+  return saved.has_hooks() ? at::Tensor() : saved.unpack();
+}
+
 // Nothing where it is not one number.
 std::optional<double> number_in(const SavedVariable& saved) {
-  const auto tensor = saved.unpack();
+  const auto tensor = tensor_in(saved);
   if (!tensor.defined() || tensor.numel() != 1) return std::nullopt;
   return tensor.item<double>();
 }
 
-double numbers_in(const SavedVariable& saved) {
-  return static_cast<double>(saved.unpack().numel());
+std::optional<double> numbers_in(const SavedVariable& saved) {
+  const auto tensor = tensor_in(saved);
+  if (!tensor.defined()) return std::nullopt;
+  return static_cast<double>(tensor.numel());
 }
 
 const Node* input(const Node& node, std::size_t place) {

@@ -111,15 +111,16 @@ void Recorder::forward_begins(torch::nn::Module& module, const std::vector<at::T
   hear([&] {
     if (trains(module)) watch_if_next(module);
     if (!watches(module)) return;
-    if (dealt_.size() > 1) look_at_undecided();
+    if (dealt_.size() > backed_ + 1) look_at_undecided();
     end_pass_if_done();
     // Several forwards before a backward are of one batch. One without gradients is of no training batch; and in training
     // mode, as of a GAN's generator before its critic's update, it begins no pass that evaluates. With gradients and in
-    // evaluation mode the batch waits: a backward trains on it; without one, it was looked at.
+    // evaluation mode the batch waits: a backward and an update train on it; without them, it was looked at.
     const bool keeps_gradients = torch::GradMode::is_enabled();
     const bool looks = !keeps_gradients && pass_ &&
                        (pass_->phase == "train" || (pass_->phase.empty() && module.is_training()));
-    undecided_ = keeps_gradients && !module.is_training() && !awaits_backward_ && !dealt_.empty();
+    undecided_ =
+        keeps_gradients && !module.is_training() && !awaits_backward_ && dealt_.size() > backed_;
     if (!undecided_ && !looks && !awaits_backward_) draw_dealt(trains(module));
     if (!trains(module)) return;
     if (parameters_changed(module)) watch(module);
@@ -177,8 +178,8 @@ void Recorder::find_outside() {
 
 // Modules that took a state and that no optimizer has, such as an average of weights.
 void Recorder::find_kept() {
-  for (const auto& weak : std::exchange(took_state_, {})) {
-    const auto module = weak.lock();
+  for (; kept_looked_at_ < took_state_.size(); ++kept_looked_at_) {
+    const auto module = took_state_[kept_looked_at_].lock();
     if (!module) continue;
     const auto parameters = module->named_parameters();
     const bool trained =
@@ -198,8 +199,11 @@ void Recorder::find_kept() {
 
 void Recorder::state_taken(torch::nn::Module& module, bool own) {
   hear([&] {
-    if (own && writer_->step() > 0)
-      writer_->record(trace::Configuration{"loaded", {class_of(module)}, {"its own tensors"}});
+    if (writer_->step() > 0) {  // what is kept later would be held as long as the job runs
+      if (own)
+        writer_->record(trace::Configuration{"loaded", {class_of(module)}, {"its own tensors"}});
+      return;
+    }
     const auto weak = module.weak_from_this();
     const auto is_it = [&](const auto& other) { return other.lock() == weak.lock(); };
     if (std::none_of(took_state_.begin(), took_state_.end(), is_it)) took_state_.push_back(weak);
@@ -239,7 +243,7 @@ void Recorder::begin() {
 void Recorder::loss(const at::Tensor& per_sample, const at::Tensor&, const at::Tensor&) {
   hear([&] {
     begin();
-    if (!drawn_ && !undecided_) draw_dealt(true);
+    if (!drawn_ && !undecided_ && backed_ == 0) draw_dealt(true);
     losses_.push_back(per_sample.detach().reshape(-1));
   });
 }
@@ -247,7 +251,7 @@ void Recorder::loss(const at::Tensor& per_sample, const at::Tensor&, const at::T
 void Recorder::backward(const at::Tensor& root) {
   hear([&] {
     begin();
-    if (std::exchange(undecided_, false)) draw_dealt(true);
+    if (std::exchange(undecided_, false)) ++backed_;
     awaits_backward_ = false;
     const auto losses = std::exchange(losses_, {});
     if (root.numel() != 1) return;
@@ -286,6 +290,7 @@ void Recorder::update_begins(torch::optim::Optimizer& optimizer) {
     find_outside();
     if (is_of_another_model(optimizer)) return;
     begin();
+    for (auto left = std::exchange(backed_, 0); left > 0; --left) draw_dealt(true);
     gradients_ready();
   });
 }

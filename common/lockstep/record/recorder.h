@@ -161,9 +161,10 @@ class Recorder final : public Observer {
   std::vector<at::Tensor>
       of_optimizers_;          // but those that were of the wrapped module when they came
   std::size_t looked_at_ = 0;  // of these, by find_outside()
-  std::vector<std::weak_ptr<torch::nn::Module>> took_state_;  // and were not looked at
+  std::vector<std::weak_ptr<torch::nn::Module>> took_state_;  // before the first update
+  std::size_t kept_looked_at_ = 0;                            // of these, by find_kept()
   std::map<std::string, int> kept_;                           // modules beside the model, by class
-  std::size_t made_last_ = 0;  // of these, the first that came in made_in_step_
+  std::size_t made_last_ = 0;              // of these, the first that came in made_in_step_
   std::unordered_set<const void*> known_;  // of these, since a model began
   std::vector<at::Tensor> attached_;       // the model, where no engine has wrapped one
   std::int64_t made_in_step_ = -1;
@@ -174,7 +175,8 @@ class Recorder final : public Observer {
   bool awaits_backward_ = false;      // a train batch was drawn
   bool gradients_told_ = false;       // of this step
   bool drawn_ = false;                // a batch to train on, since the last update
-  bool undecided_ = false;            // the first of dealt_ went forward; does a backward follow?
+  std::size_t backed_ = 0;            // the first of dealt_ that saw a backward, and no update yet
+  bool undecided_ = false;            // the one behind them went forward; does a backward follow?
   std::vector<at::Tensor> losses_;    // per sample, since the last backward
   std::optional<Pass> pass_;
   std::optional<Pass> around_;  // a train pass under way, inside of which pass_ evaluates

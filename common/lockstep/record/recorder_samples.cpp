@@ -55,7 +55,6 @@ void Recorder::dealt(const std::vector<std::int64_t>& ids, const trace::Contents
 
 void Recorder::pass_dealt() {
   hear([&] {
-    look_at_undecided();
     if (!pass_) return;
     pass_->count.all_dealt();
     if (pass_->count.is_done()) open_pass(phase_here());  // it holds no sample
@@ -105,9 +104,10 @@ void Recorder::draw_dealt(bool training) {
   if (training && !batch.contents.ids.empty()) writer_->record(batch.contents);
 }
 
-// No backward came.
+// No backward came; or no update, as where gradients are taken to look at a model.
 void Recorder::look_at_undecided() {
-  if (std::exchange(undecided_, false)) draw_dealt(false);
+  const auto batches = std::exchange(backed_, 0) + (std::exchange(undecided_, false) ? 1 : 0);
+  for (std::size_t i = 0; i < batches; ++i) draw_dealt(false);
 }
 
 void Recorder::take_dealt(bool training) {
@@ -136,7 +136,7 @@ void Recorder::fetch(const Fetch& fetch) {
 
 // The last batch's update may still be to come.
 void Recorder::end_pass_if_done() {
-  if (!drawn_ && !undecided_) end_pass();
+  if (!drawn_ && !undecided_ && backed_ == 0) end_pass();
 }
 
 // Where all of it was drawn; a pass that was broken off has no end.

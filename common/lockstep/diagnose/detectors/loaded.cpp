@@ -20,9 +20,10 @@ Verdict loaded_its_own_weights(const Run& run) {
       break;
     }
   if (ranks.empty()) return clean();
-  return found({.ranks = ranks,
+  return found({.severity = Severity::advice,
+                .ranks = ranks,
                 .step = step,
-                .evidence = model + " was given a state of its own tensors, so nothing changed: "
+                .evidence = model + " was given a state of its own tensors, which changes nothing: "
                                     "state_dict() shares memory with the model. Copy it where it "
                                     "is kept, such as the best weights"});
 }
@@ -31,14 +32,16 @@ Verdict loaded_its_own_weights(const Run& run) {
 
 std::vector<Detector> loaded_detectors() {
   return {
-      // Rule: after an update a model's load_state_dict() is given the model's own tensors, all of them. Not fooled by a
-      // state of which a part was replaced, nor by what comes before the first update.
+      // Rule: after an update a model's load_state_dict() is given the model's own tensors, all of them. Advice: the
+      // program may have changed them in place. Not fooled by a state of which a part was replaced, nor by what comes
+      // before the first update.
       {.slug = "loaded-its-own-weights",
        .needs = {"update"},
        .participants = Participants::ranks,
        .fewest = 1,
        .complete = false,
-       .generic = "a model loads weights that were kept without a copy, so they are what it has",
+       .generic = "a model loads weights that were kept without a copy, so they are what it has "
+                  "(advice)",
        .detect = loaded_its_own_weights},
   };
 }

@@ -36,12 +36,13 @@ std::optional<std::vector<double>> own_counts(const Divisors& divisors, int worl
   for (std::size_t i = 0; i < divisors.front().size(); ++i) {
     std::vector<double> of_ranks;
     for (const auto& rank : divisors) of_ranks.push_back(rank[i]);
-    const auto are_counts = [&](double factor) {
-      return std::all_of(of_ranks.begin(), of_ranks.end(),
-                         [&](double each) { return is_count(factor * each); });
-    };
     const auto [least, most] = std::minmax_element(of_ranks.begin(), of_ranks.end());
-    if (!is_near(*most, *least, 1e-3) && (are_counts(1) || are_counts(world_size))) return of_ranks;
+    if (is_near(*most, *least, 1e-3)) continue;
+    for (const double factor : {1.0, static_cast<double>(world_size)}) {
+      auto counts = of_ranks;
+      for (auto& count : counts) count *= factor;
+      if (std::all_of(counts.begin(), counts.end(), is_count)) return counts;
+    }
   }
   return std::nullopt;
 }

@@ -102,26 +102,20 @@ std::vector<Finding> weights_by_losses(const Run& run) {
   return of_steps.empty() ? std::vector<Finding>{} : weights_differ(run, first, of_steps);
 }
 
-// Of a step's batches it is known that they are equal: by the samples, or by a term that all ranks divide alike.
-bool has_equal_batches(const std::vector<StepLoss>& losses, const Divisors& divisors) {
-  const auto& first = divisors.front();
-  for (std::size_t term = 0; term < first.size(); ++term)
-    if (first[term] > 1 && std::all_of(divisors.begin(), divisors.end(), [&](const auto& rank) {
-          return is_near(rank[term], first[term], 1e-6);
-        }))
-      return true;
+// As many samples on each rank, as far as is known.
+bool has_equal_batches(const std::vector<StepLoss>& losses) {
   return std::all_of(losses.begin(), losses.end(), [&](const StepLoss& rank) {
     return rank.samples > 0 && rank.samples == losses.front().samples;
   });
 }
 
-// Of the first term that weighs another multiple on some rank.
+// Of the first term that weighs another multiple on some rank. Advice: what is counted may be no samples.
 std::vector<Finding> weights_by_divisors(const Run& run) {
   const auto& losses = run.once(losses_by_step);
   const auto& divisors = divisors_by_step(run);
   for (const auto& [step, ranks] : divisors)
     if (const auto there = losses.find(step);
-        there == losses.end() || !has_equal_batches(there->second, ranks) ||
+        there == losses.end() || !has_equal_batches(there->second) ||
         ranks.front().size() != divisors.begin()->second.front().size())
       return {};
   for (std::size_t term = 0; !divisors.empty() && term < divisors.begin()->second.front().size();
@@ -131,8 +125,10 @@ std::vector<Finding> weights_by_divisors(const Run& run) {
       auto& weights = of_steps.emplace_back();
       for (const auto& rank : ranks) weights.push_back(ranks.front()[term] / rank[term]);
     }
-    if (auto found = weights_differ(run, divisors.begin()->first, of_steps); !found.empty())
+    if (auto found = weights_differ(run, divisors.begin()->first, of_steps); !found.empty()) {
+      found.front().severity = Severity::advice;
       return found;
+    }
   }
   return {};
 }
@@ -255,10 +251,10 @@ std::vector<Finding> loss_sizes(const Run& run) {
 
 std::vector<Detector> losses_detectors() {
   return {
-      // Needs `loss`, or `loss_divisors`, of all ranks on three steps or more. Rule: on each of them a rank's
-      // backward() starts from another multiple of its mean loss than the first rank's, always the same; or a term of
-      // it is divided by such a multiple, and the samples, or another term, say that batches are equal. Not fooled by unequal batches, whose losses may weigh unequally, by
-      // a scaler's scale, nor by a term that is added.
+      // Needs `loss`, or `loss_divisors` and `samples`, of all ranks on three steps or more. Rule: on each of them a
+      // rank's backward() starts from another multiple of its mean loss than the first rank's, always the same. Advice:
+      // a term of it is divided by such a multiple, over as many samples. Not fooled by unequal batches, whose losses
+      // may weigh unequally, by a scaler's scale, nor by a term that is added.
       {.slug = "loss-weight-differs",
        .participants = Participants::ranks,
        .generic = "one rank's loss counts more than another's",

@@ -29,7 +29,7 @@ struct Holder {
     if (optimizers) return ", which an optimizer holds and the model does not,";
     if (frozen) return " of the model, which is frozen,";
     if (buffers) return " of " + name.substr(kBuffers.size());
-    if (kept) return " of " + name.substr(kKept.size()) + ", which training does not call,";
+    if (kept) return " of " + name.substr(kKept.size()) + ", which no optimizer holds,";
     return " of " + name + ", which is no part of the model,";
   }
 };

@@ -130,12 +130,13 @@ Verdict scheduler_stepped_per_rank(const Run& run) {
                             plural(course->updates(), "update")});
 }
 
-// Nothing says how long it is, and it always takes several steps an update.
+// Nothing says how long it is, and it always takes several steps an update. One for each rank is how Hugging Face's
+// Accelerate steps a schedule that counts batches of all ranks.
 std::optional<Finding> takes_several(const Run& run) {
   const auto course = course_of(*run.ranks.front());
   if (course.length > 0 || course.updates() < 8) return std::nullopt;
   const auto pace = course.pace();
-  if (!pace || *pace < 2) return std::nullopt;
+  if (!pace || *pace < 2 || *pace == run.world_size) return std::nullopt;
   return Finding{.severity = Severity::advice,
                  .ranks = run.numbers,
                  .step = 0,
@@ -312,7 +313,7 @@ std::vector<Detector> schedule_detectors() {
       // by a schedule made for passes, nor by a warm-up that ends and leaves the rate to the
       // program. A run that stopped of itself after as many updates as its plan has passes looks
       // the same; after about as many, not_triggered. Advice: a schedule of unknown length takes
-      // two steps or more for every update.
+      // two steps or more for every update, and not one for each rank.
       {.slug = "schedule-unit-mismatch",
        .needs = {"schedule", "update"},
        .level = 2,
