@@ -8,7 +8,7 @@
 namespace lockstep::contract {
 namespace {
 
-const char* const kOwn = "loaded-its-own-weights";
+const char* const kOwnWeights = "loaded-its-own-weights";
 
 class Loaded : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, Loaded, kOneToThree, testing::PrintToStringParamName());
@@ -17,12 +17,12 @@ TEST_P(Loaded, ItsOwnTensorsByARankIsNamedWithTheFirstStep) {
   auto trace = Job(GetParam()).run();
   for (const std::int64_t step : {2, 3})
     record(trace.ranks.back(), step, trace::Configuration{"loaded", {"Net"}, {"its own tensors"}});
-  expect_only(trace, kOwn, {GetParam() - 1}, 2, diagnose::Severity::advice);
+  expect_only(trace, kOwnWeights, {GetParam() - 1}, 2, diagnose::Severity::advice);
   EXPECT_EQ(evidence(trace).rfind("Net was given", 0), 0u) << evidence(trace);
 }
 
 TEST_P(Loaded, NothingIsRight) {
-  EXPECT_EQ(state(Job(GetParam()).run(), kOwn), diagnose::State::clean);
+  EXPECT_EQ(state(Job(GetParam()).run(), kOwnWeights), diagnose::State::clean);
 }
 
 }  // namespace
