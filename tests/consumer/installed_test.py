@@ -180,7 +180,7 @@ class TwoLines(Program):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assert_learned(done.stdout)
         self.assert_findings([])
-        self.assertEqual(self.events(), {"backward", "collective", "group", "placement", "store_call"})
+        self.assertEqual(self.events(), {"backward", "collective", "group", "loss_divisors", "placement", "store_call"})
 
     def test_three_ranks_are_clean(self):
         ranks = self.train("two_lines", 3)
