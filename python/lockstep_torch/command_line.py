@@ -266,10 +266,11 @@ class Parser(argparse.ArgumentParser):
         named = options.parser
         if extras and getattr(options, "command", None) and "--" not in (arguments or sys.argv):
             named.error(f"put -- before the command: watch -- {options.command[0]} ...")
-        for extra in extras:
-            near = difflib.get_close_matches(extra, named._option_string_actions, 1)
-            hint = f"; the nearest: {near[0]}" if near else ""
-            named.error(f"there is no option {extra}{hint}" if extra.startswith("-") else f"not expected: {extra}")
+        if extras and not extras[0].startswith("-"):
+            named.error(f"not expected: {extras[0]}")
+        if extras:
+            near = difflib.get_close_matches(extras[0], named._option_string_actions, 1)
+            named.error(f"there is no option {extras[0]}" + (f"; the nearest: {near[0]}" if near else ""))
         return options
 
 

@@ -7,9 +7,9 @@ and objects of the program's own classes. What has changed meanwhile is no const
 rank's own by its name. None of the program's code is called, and no more is looked at than MOST, MOST_ENTRIES and
 MOST_NUMBERS say.
 
-Numbers and tensors in the same places, these by their hashes, are also told as they were at the first look and are now:
-such as codes that are moved by hand, which ranks that began with the same ones should still have alike. The detector
-is in common/lockstep/diagnose/detectors/outside.cpp.
+Numbers and tensors in the same places are also told as they were at the first look and as they are now; tensors by a
+hash. Such are codes that are moved by hand: ranks that began with the same ones should still have the same. The
+detector is in common/lockstep/diagnose/detectors/outside.cpp.
 """
 
 from __future__ import annotations
@@ -67,10 +67,6 @@ def words_of(name: str) -> list[str]:
 def is_a_ranks_own(name: str) -> bool:
     words = [word for word in words_of(name) if not word.isdigit()]
     return not WORDS.isdisjoint(words) or not LAST_WORDS.isdisjoint(words[-1:])
-
-
-def is_measured(name: str) -> bool:
-    return not MEASURED.isdisjoint(words_of(name))
 
 
 # ---- what there is ----
@@ -181,7 +177,7 @@ def numbers_in(value: Any) -> list[tuple[str, float]]:
 
 
 def is_hashed(value: Any, left: int) -> bool:
-    """Not one that says nothing: a single number, or as many equal ones."""
+    """A tensor of several numbers that are not all the same: zeros or ones are equal on all ranks anyway."""
     if (type(value) is not torch.Tensor or value.dtype not in DTYPES or value.requires_grad or value.is_meta
             or value.layout != torch.strided or value.is_nested or parallel.is_part(value)
             or not 1 < value.numel() <= left):
@@ -232,8 +228,8 @@ class Look:
         for place, number in numbers_in(value):
             if math.isfinite(number) and not is_a_time(number):
                 self.found.setdefault(f"{name}{place}{of}", f"{number:.9g}")
-        if is_number(value) and value != 0 and math.isfinite(value) and not is_a_time(value) and not is_measured(name):
-            self.moving.setdefault(f"{name}{of}", f"{float(value):.9g}")
+                if is_number(value) and number != 0 and MEASURED.isdisjoint(words_of(name)):
+                    self.moving.setdefault(f"{name}{of}", f"{number:.9g}")
         if f"{name}{of}" not in self.moving and is_hashed(value, self.numbers_left):
             self.numbers_left -= value.numel()
             rows = value.detach() if len(value) <= ROWS else value.detach().reshape(1, -1)

@@ -44,7 +44,7 @@ TEST_P(Untrained, WithoutAGradientIsRight) {
   EXPECT_EQ(state(trace, kNotUpdated), State::clean);
 }
 
-// Of a bias before BatchNorm, or of attention's keys: it is nought but for rounding.
+// Of a bias before BatchNorm, or of attention's keys: it is zero but for rounding.
 TEST_P(Untrained, WithAGradientThatIsRoundingIsRight) {
   auto trace = job(GetParam(), false);
   for (auto [step, gradients] : each<trace::LocalGradients>(trace))

@@ -10,7 +10,6 @@ namespace {
 using record::divisors_of;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-namespace F = torch::nn::functional;
 
 at::Tensor numbers(std::int64_t rows, std::int64_t columns = 4) {
   return torch::ones({rows, columns}, torch::requires_grad());

@@ -451,37 +451,6 @@ TEST(Recorder, WhatAnOptimizerHoldsBesideTheModelIsTold) {
   EXPECT_EQ(all<trace::Model>(trace.ranks[0]).at(0).names.size(), 4u);
 }
 
-// It took the model's state, and no optimizer has it.
-Job keeping_an_average(bool on_one_rank) {
-  return [on_one_rank](const ProcessGroupPtr& group, const TensorData& data) {
-    auto net = seeded(3, [] { return Mlp(12, 24, 4); });
-    auto average = Mlp(12, 24, 4);
-    load_state_dict(*average, state_dict(*net));
-    DistributedDataParallel<Mlp> model(net, group);
-    SGD optimizer(model.parameters(), 0.05);
-    auto sampler = sampler_of(group);
-    for (const auto& ids : sampler.batches(kBatch)) {
-      const auto batch = take(data, ids);
-      optimizer.zero_grad();
-      cross_entropy(model(batch.inputs), batch.targets).mean().backward();
-      optimizer.step();
-      if (on_one_rank && group->getRank() != 0) continue;
-      const torch::NoGradGuard no_grad;
-      const auto to = average->parameters(), from = net->parameters();
-      for (std::size_t i = 0; i < to.size(); ++i) to[i].lerp_(from[i], 0.5);
-    }
-  };
-}
-
-TEST(Recorder, AnAverageOfWeightsThatOneRankKeepsIsSeen) {
-  EXPECT_THAT(names_of(diagnose::diagnose(record(keeping_an_average(false)))), SizeIs(0));
-  const auto found = diagnose::diagnose(record(keeping_an_average(true))).findings;
-  ASSERT_THAT(found, SizeIs(1));
-  EXPECT_EQ(found[0].pitfall, "outside-parameters-differ");
-  EXPECT_EQ(found[0].severity, diagnose::Severity::advice);
-  EXPECT_THAT(found[0].evidence, ::testing::HasSubstr("of Mlp, which no optimizer holds"));
-}
-
 TEST(Recorder, WhetherAnythingChangesTheParametersBetweenUpdatesIsTold) {
   for (const bool averages : {true, false}) {
     const auto average = [averages](const ProcessGroupPtr& group, at::Tensor& parameter) {
@@ -513,6 +482,34 @@ void step_on(const Ids& ids, Model& model, Optimizer& optimizer, const TensorDat
                             data.targets.index_select(0, rows))
       .backward();
   optimizer.step();
+}
+
+// It took the model's state, and no optimizer has it.
+Job keeping_an_average(bool on_one_rank) {
+  return [on_one_rank](const ProcessGroupPtr& group, const TensorData& data) {
+    auto net = seeded(3, [] { return Mlp(12, 24, 4); });
+    auto average = Mlp(12, 24, 4);
+    load_state_dict(*average, state_dict(*net));
+    DistributedDataParallel<Mlp> model(net, group);
+    SGD optimizer(model.parameters(), 0.05);
+    auto sampler = sampler_of(group);
+    while (const auto ids = sampler.next(kBatch)) {
+      step_on(*ids, model, optimizer, data);
+      if (on_one_rank && group->getRank() != 0) continue;
+      const torch::NoGradGuard no_grad;
+      const auto to = average->parameters(), from = net->parameters();
+      for (std::size_t i = 0; i < to.size(); ++i) to[i].lerp_(from[i], 0.5);
+    }
+  };
+}
+
+TEST(Recorder, AnAverageOfWeightsThatOneRankKeepsIsSeen) {
+  EXPECT_THAT(names_of(diagnose::diagnose(record(keeping_an_average(false)))), SizeIs(0));
+  const auto found = diagnose::diagnose(record(keeping_an_average(true))).findings;
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_EQ(found[0].pitfall, "outside-parameters-differ");
+  EXPECT_EQ(found[0].severity, diagnose::Severity::advice);
+  EXPECT_THAT(found[0].evidence, ::testing::HasSubstr("of Mlp, which no optimizer holds"));
 }
 
 Value copy_of(const Value& state) {

@@ -96,8 +96,8 @@ class Observer {
                       const std::vector<std::string>& /*to*/,
                       const std::vector<std::string>& /*keys*/) {}
   virtual void refused(const std::filesystem::path& /*file*/) {}
-  // A module took a state: a checkpoint's, or another module's, as an average of weights does. `own`: it was made of the
-  // module's own tensors, so that nothing has changed.
+  // A module took a state: a checkpoint's, or another module's, as an average of weights does. `own`: the state
+  // holds the module's own tensors, so nothing has changed.
   virtual void state_taken(torch::nn::Module& /*module*/, bool /*own*/) {}
 
   // One process drives several devices (train/data_parallel.h), which are known by their positions. A batch was cut into

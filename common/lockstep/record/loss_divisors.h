@@ -7,10 +7,10 @@
 
 namespace lockstep::record {
 
-// Of each term of `loss`, a single number, in their order: 32 where it is the mean of 32 numbers, 0.5 where it was
-// multiplied by 2. A term begins where numbers are summed, or where the graph holds something that is not known here.
-// Only numbers without a gradient count. It may wait for a device. Empty where the graph no longer holds them, or where
-// there are more than 16 terms.
+// `loss` is a single number. For each of its terms, in their order: 32 for the mean of 32 numbers, 0.5 for what was
+// multiplied by 2. A term ends at the first sum or mean over several numbers, or at an operation that is not known here.
+// Only factors without a gradient count. May wait for a device. Empty where the graph has been freed, or where there are
+// more than 16 terms.
 std::vector<double> divisors_of(const at::Tensor& loss);
 
 }  // namespace lockstep::record

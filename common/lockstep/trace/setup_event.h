@@ -71,8 +71,8 @@ struct Backward {
   }
 };
 
-// What each term of the loss that a backward() starts from was divided by, as its graph tells: a mean by its numbers. In
-// the terms' order; those that a scaler multiplied count the scale.
+// What each term of the loss that a backward() starts from was divided by, as the loss's graph tells: a mean of 8 numbers
+// by 8. In the terms' order. A GradScaler's factor is still in it: that mean times 1024 gives 8 / 1024.
 struct LossDivisors {
   static constexpr const char* kName = "loss_divisors";
   std::vector<double> values;

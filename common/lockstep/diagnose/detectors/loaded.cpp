@@ -1,8 +1,5 @@
 // What a model loads while it trains.
 #include <lockstep/diagnose/detector.h>
-#include <lockstep/diagnose/evidence.h>
-
-#include <algorithm>
 
 namespace lockstep::diagnose {
 namespace {

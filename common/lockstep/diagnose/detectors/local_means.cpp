@@ -21,10 +21,16 @@ bool are_own_means(const std::vector<std::vector<UpdateSpan>>& spans, std::int64
   });
 }
 
+// On every rank the reduced gradient is `mean`, by how far the two are apart.
+bool all_go_by(const GradientStep& step, const Vector& mean,
+               double (*apart)(const Vector&, const Vector&)) {
+  return std::all_of(step.reduced.begin(), step.reduced.end(),
+                     [&](const Vector& reduced) { return apart(reduced, mean) <= kRounding; });
+}
+
 // ---- losses that are divided by a count of the rank's own ----
 
-constexpr std::size_t kStepsOfMeans =
-    3;  // of which that is to be seen, where nobody says what is meant
+constexpr std::size_t kStepsOfMeans = 3;  // at least, where the program declares nothing
 
 bool is_count(double value) {
   return value >= 1 - 1e-6 && is_near(value, std::round(value), 1e-6);
@@ -70,11 +76,8 @@ Verdict divided_by_own_counts(const Run& run, const std::vector<GradientStep>& s
   for (const auto& step : steps) {
     const auto there = divisors.find(step.step);
     if (there == divisors.end()) continue;
-    const bool goes_by_mean = std::all_of(
-        step.reduced.begin(), step.reduced.end(),
-        [&](const Vector& reduced) { return angle(reduced, step.means.front()) <= kRounding; });
     auto own = own_counts(there->second, run.world_size);
-    if (!own || !goes_by_mean) continue;
+    if (!own || !all_go_by(step, step.means.front(), angle)) continue;
     if (counts.empty()) first = step.step;
     counts.push_back(std::move(*own));
     unequal = unequal || has_unequal_batches(step);
@@ -102,12 +105,9 @@ Verdict mean_of_local_means(const Run& run) {
     if (means.size() < 2) continue;  // equally many samples on all ranks, or not known
     looked = true;
     const auto& plain = means.front();
-    const auto goes_by = [&](const Vector& mean) {
-      return std::all_of(step.reduced.begin(), step.reduced.end(), [&](const Vector& reduced) {
-        return distance(reduced, mean) <= kRounding;
-      });
-    };
-    if (!are_own_means(spans, step.step) || !goes_by(plain) || goes_by(means.back())) continue;
+    if (!are_own_means(spans, step.step) || !all_go_by(step, plain, distance) ||
+        all_go_by(step, means.back(), distance))
+      continue;
     const auto [least, most] = std::minmax_element(step.samples.begin(), step.samples.end());
     return found({.ranks = run.numbers,
                   .step = step.step,

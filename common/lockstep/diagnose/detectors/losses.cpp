@@ -76,7 +76,7 @@ std::vector<std::string> texts_of(const std::vector<std::size_t>& groups,
   return texts;
 }
 
-// Always the same, by the first of the steps; and not of one term of several alone.
+// The ranks' weights, where they differ and are the same in every step; `first` is the first of the steps.
 std::vector<Finding> weights_differ(const Run& run, std::int64_t first,
                                     const std::vector<std::vector<double>>& of_steps) {
   for (const auto& weights : of_steps)
@@ -99,33 +99,35 @@ std::vector<Finding> weights_by_losses(const Run& run) {
     if (of_steps.empty()) first = step;
     of_steps.push_back(std::move(*found));
   }
-  return of_steps.empty() ? std::vector<Finding>{} : weights_differ(run, first, of_steps);
+  return weights_differ(run, first, of_steps);
 }
 
-// As many samples on each rank, as far as is known.
+// Every rank is known to have as many samples as the others.
 bool has_equal_batches(const std::vector<StepLoss>& losses) {
   return std::all_of(losses.begin(), losses.end(), [&](const StepLoss& rank) {
     return rank.samples > 0 && rank.samples == losses.front().samples;
   });
 }
 
-// Of the first term that weighs another multiple on some rank. Advice: what is counted may be no samples.
+// The first term that weighs more on one rank than on another. This is advice: a term may be a mean over words, and
+// ranks with as many samples have other numbers of words.
 std::vector<Finding> weights_by_divisors(const Run& run) {
   const auto& losses = run.once(losses_by_step);
   const auto& divisors = divisors_by_step(run);
+  if (divisors.empty()) return {};
+  const auto& [first, of_first] = *divisors.begin();
+  const auto terms = of_first.front().size();
   for (const auto& [step, ranks] : divisors)
     if (const auto there = losses.find(step);
-        there == losses.end() || !has_equal_batches(there->second) ||
-        ranks.front().size() != divisors.begin()->second.front().size())
+        there == losses.end() || !has_equal_batches(there->second) || ranks.front().size() != terms)
       return {};
-  for (std::size_t term = 0; !divisors.empty() && term < divisors.begin()->second.front().size();
-       ++term) {
+  for (std::size_t term = 0; term < terms; ++term) {
     std::vector<std::vector<double>> of_steps;
     for (const auto& [step, ranks] : divisors) {
       auto& weights = of_steps.emplace_back();
       for (const auto& rank : ranks) weights.push_back(ranks.front()[term] / rank[term]);
     }
-    if (auto found = weights_differ(run, divisors.begin()->first, of_steps); !found.empty()) {
+    if (auto found = weights_differ(run, first, of_steps); !found.empty()) {
       found.front().severity = Severity::advice;
       return found;
     }

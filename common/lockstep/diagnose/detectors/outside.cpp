@@ -104,17 +104,17 @@ std::optional<Finding> apart_for_good(const Run& run, const Holder& holder,
   return finding;
 }
 
-// ---- numbers and tensors that a Python program keeps, these by their hashes ----
+// ---- numbers that a Python program keeps, and tensors, by their hashes ----
 
-// By name: what it was before the first update, and at later looks.
-struct Kept {
+// What it was before the first update, and at later looks.
+struct Moving {
   std::string first;
   std::vector<std::string> later;
   std::int64_t step = 0;  // of the first later one
 };
-using AllKept = std::map<std::string, Kept>;
-AllKept all_kept(const trace::ParticipantTrace& rank) {
-  AllKept all;
+using MovingByName = std::map<std::string, Moving>;
+MovingByName moving_by_name(const trace::ParticipantTrace& rank) {
+  MovingByName all;
   for (const auto& at : rank.latest<trace::Configuration>()) {
     if (at.event->of != "moving") continue;
     for (std::size_t i = 0; i < at.event->keys.size(); ++i) {
@@ -130,48 +130,52 @@ AllKept all_kept(const trace::ParticipantTrace& rank) {
   return all;
 }
 
-// All ranks began with the same numbers there, and at each later look they had moved apart.
-std::optional<Finding> apart(const Run& run, const std::vector<AllKept>& ranks) {
-  std::vector<std::string> names;
-  std::vector<int> odd;
+// Each rank's, of one name: all began with the same, and at each later look some rank has another.
+bool have_moved_apart(const std::vector<const Moving*>& ranks) {
+  const auto& first = *ranks.front();
+  for (const auto* rank : ranks)
+    if (rank == nullptr || rank->first != first.first || rank->later.size() != first.later.size())
+      return false;
+  for (std::size_t look = 0; look < first.later.size(); ++look)
+    if (std::all_of(ranks.begin(), ranks.end(),
+                    [&](const Moving* rank) { return rank->later[look] == first.later[look]; }))
+      return false;
+  return true;
+}
+
+std::optional<Finding> moved_apart(const Run& run, const std::vector<MovingByName>& ranks) {
+  std::vector<std::string> names, now;
   std::int64_t step = 0;
   for (const auto& [name, first] : ranks.front()) {
-    std::vector<const Kept*> all;
-    for (const auto& rank : ranks)
-      if (const auto its = rank.find(name); its != rank.end() && its->second.first == first.first &&
-                                            its->second.later.size() == first.later.size())
-        all.push_back(&its->second);
-    bool apart = all.size() == ranks.size();
-    std::vector<std::string> now(all.size());
-    for (std::size_t look = 0; look < first.later.size() && apart; ++look) {
-      for (std::size_t r = 0; r < all.size(); ++r) now[r] = all[r]->later[look];
-      apart = std::any_of(now.begin(), now.end(), [&](const auto& hash) { return hash != now[0]; });
+    std::vector<const Moving*> all;
+    for (const auto& rank : ranks) {
+      const auto its = rank.find(name);
+      all.push_back(its == rank.end() ? nullptr : &its->second);
     }
-    if (!apart) continue;
+    if (!have_moved_apart(all)) continue;
     if (names.empty()) {
-      odd = odd_ones_out(run.numbers, now);
+      for (const auto* rank : all) now.push_back(rank->later.back());
       step = first.step;
     }
     names.push_back(name);
   }
   if (names.empty()) return std::nullopt;
   return Finding{.severity = Severity::advice,
-                 .ranks = odd,
+                 .ranks = odd_ones_out(run.numbers, now),
                  .step = std::max<std::int64_t>(step - 1, 0),
                  .evidence = some_of(names) + (names.size() > 1 ? " were" : " was") +
                              " the same on all ranks before the first update, and " +
                              (names.size() > 1 ? "differ" : "differs") +
-                             " by rank since: what moves it may be the ranks' own, where a model "
-                             "needs one for all",
+                             " by rank since: each rank may move it by its own data",
                  .after = -1};
 }
 
 Verdict outside_parameters_differ(const Run& run) {
   if (!train_one_model(run)) return not_triggered("no sign that these ranks train one model");
   const auto holders = by_holder(run);
-  std::vector<AllKept> kept;
-  for (const auto* rank : run.ranks) kept.push_back(all_kept(*rank));
-  if (holders.empty() && kept.front().empty())
+  std::vector<MovingByName> moving;
+  for (const auto* rank : run.ranks) moving.push_back(moving_by_name(*rank));
+  if (holders.empty() && moving.front().empty())
     return not_triggered("no parameters beside the model were recorded of all ranks");
   if (shares_out_a_model(run))
     return not_triggered("the ranks send each other different things: they may share out a model");
@@ -191,7 +195,7 @@ Verdict outside_parameters_differ(const Run& run) {
     verdict.state = State::found;
     verdict.findings.push_back(std::move(finding));
   }
-  if (auto finding = apart(run, kept)) {
+  if (auto finding = moved_apart(run, moving)) {
     verdict.state = State::found;
     verdict.findings.push_back(std::move(*finding));
   }
@@ -206,8 +210,8 @@ std::vector<Detector> outside_detectors() {
       // all that were recorded, and those are two at least. Advice: an optimizer's that were never seen equal, buffers,
       // and a module's that training does not call, such as an average, if they move. Not fooled by an average that one
       // rank alone keeps, nor by a copy that stays as it is. not_triggered where ranks send each other different things
-      // (all-to-all). Advice also: a number or tensor that a Python program keeps, by `configuration` of "moving", was the same
-      // on all ranks before the first update, and differs at each later look.
+      // (all-to-all). Advice also: a number or tensor that a Python program keeps, by `configuration` of "moving", was
+      // the same on all ranks before the first update, and differs at each later look.
       {.slug = "outside-parameters-differ",
        .participants = Participants::ranks,
        .generic =

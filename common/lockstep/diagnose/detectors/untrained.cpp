@@ -9,8 +9,9 @@ namespace {
 
 using Values = std::vector<trace::Summary>;
 
-constexpr int kGradients = 4;     // that were recorded, at the least
-constexpr double kNought = 1e-5;  // of a step's largest gradient: below, it may be rounding alone
+constexpr int kGradients = 4;  // that were recorded, at the least
+constexpr double kRoundedPart =
+    1e-5;  // of a step's largest gradient: below, it may be rounding alone
 
 // What a rank recorded of its last model.
 struct LastTraining {
@@ -19,6 +20,7 @@ struct LastTraining {
   const Values* last = nullptr;
   std::int64_t last_step = -1;
   std::vector<const Values*> gradients;
+  std::vector<double> largest;     // of each of these, the greatest norm
   std::int64_t step = 0;           // of the first of them
   std::vector<bool> rate_is_zero;  // of each parameter group, in every update
 };
@@ -35,6 +37,9 @@ LastTraining last_training(const trace::ParticipantTrace& rank) {
     if (const auto* gradients = event.as<trace::LocalGradients>()) {
       if (now.gradients.empty()) now.step = event.step;
       now.gradients.push_back(&gradients->values);
+      double largest = 0;
+      for (const auto& each : gradients->values) largest = std::max(largest, each.norm);
+      now.largest.push_back(largest);
     }
     if (const auto* update = event.as<trace::Update>()) {
       now.rate_is_zero.resize(std::max(now.rate_is_zero.size(), update->lr.size()), true);
@@ -46,12 +51,9 @@ LastTraining last_training(const trace::ParticipantTrace& rank) {
 }
 
 bool gets_gradients(const LastTraining& training, std::size_t tensor) {
-  return std::all_of(training.gradients.begin(), training.gradients.end(),
-                     [&](const Values* values) {
-                       double largest = 0;
-                       for (const auto& each : *values) largest = std::max(largest, each.norm);
-                       return (*values)[tensor].norm > kNought * largest;
-                     });
+  for (std::size_t i = 0; i < training.gradients.size(); ++i)
+    if ((*training.gradients[i])[tensor].norm <= kRoundedPart * training.largest[i]) return false;
+  return true;
 }
 
 Verdict parameters_not_updated(const Run& run) {
@@ -98,8 +100,8 @@ std::vector<Detector> untrained_detectors() {
       // Rule: from the first recorded values to the last a parameter is the same to the bit, though each recorded
       // gradient of it is more than rounding and other parameters move. Advice, since a program may train a part of a
       // model and not say that the rest is frozen. Not fooled by a group whose rate is zero, by a bias
-      // before BatchNorm, whose gradient is nought but for rounding, nor by parameters of 16 or 8 bits, whose updates
-      // may be rounded to nothing.
+      // before BatchNorm, whose gradient is zero but for rounding, nor by parameters of 16 or 8 bits, whose updates may
+      // be rounded to nothing.
       {.slug = "parameters-not-updated",
        .needs = {"model", "parameters", "local_gradients", "update"},
        .fewest = 1,
