@@ -67,7 +67,9 @@ def pass_begins(here: Recording, loader: Any) -> None:
     if isinstance(data, IterableDataset):  # its length may be a guess, or one rank's
         epoch, size, told = vars(data).get("epoch", 0), 0, (0, 0)
     else:
-        epoch, size = getattr(samples.sampler_of(loader), "epoch", 0), samples.length(data)
+        deal = (samples.sampler_of(loader), loader.batch_sampler)
+        epoch = next((each.epoch for each in deal if hasattr(each, "epoch")), 0)
+        size = samples.length(data)
         if samples.is_part(data, loader._index_sampler):
             size = min(size * samples.world_size(), len(data.dataset))
         told = identities(loader) or (0, 0)

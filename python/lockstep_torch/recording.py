@@ -55,6 +55,8 @@ class Recording:
         self.optimizers: weakref.WeakKeyDictionary[Any, tuple[Any, list[int]]] = weakref.WeakKeyDictionary()
         self.schedules: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()  # that count their own steps
         self.schedules_made: Counter[str] = Counter()  # by class
+        self.scheduled: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()  # optimizers
+        self.twins_told = False  # schedules of one kind and one optimizer
         self.loaders: set[str] = set()  # whose settings were told
         self.constants: dict[str, str] | None = None  # so far; empty: told
         self.settings: set[str] = set()  # of these names

@@ -20,6 +20,8 @@ from lockstep_torch import beside, constants, data, evaluating, parallel, record
 from lockstep_torch.extension import extension
 from lockstep_torch.recording import Recording, listens, wrap
 
+STEPS_OF_TWINS = 3  # schedules of one kind and one optimizer, each after so many steps
+
 # ---- the model ----
 
 def hook_parameters(here: Recording, parameters: Any) -> None:
@@ -336,6 +338,17 @@ def scheduled(here: Recording, _result: Any, scheduler: Any, epoch: Any = None) 
     # Each takes a step when it is made, and nobody knows yet whether another will hold it. SequentialLR has no count.
     if getattr(scheduler, "_step_count", 2) > 1 and not inside:
         here.rank.schedule(int(scheduler.last_epoch), length_of(scheduler))
+        tell_doubled(here, scheduler)
+
+
+def tell_doubled(here: Recording, scheduler: Any) -> None:
+    """Two of a kind move one optimizer's rates, and another optimizer that trains has no schedule."""
+    twins = [each for each in here.schedules if type(each) is type(scheduler)
+             and each.optimizer is scheduler.optimizer and each._step_count > STEPS_OF_TWINS]
+    idle = [each for each in here.made if each.state and each not in here.scheduled]
+    if not here.twins_told and len(twins) > 1 and idle:
+        here.twins_told = True
+        here.configuration("schedules", {type(scheduler).__qualname__: str(len(twins))})
 
 
 @listens("schedulers' settings", early=True)
@@ -343,6 +356,7 @@ def schedule_made(here: Recording, _result: Any, scheduler: Any, *_arguments: An
     """They are the optimizer's too: another one makes other rates."""
     kind = type(scheduler).__qualname__
     here.schedules_made[kind] += 1
+    here.scheduled[scheduler.optimizer] = None
     of = kind if here.schedules_made[kind] == 1 else f"{kind} {here.schedules_made[kind]}"
     if type(scheduler).step is torch.optim.lr_scheduler.LRScheduler.step:
         here.schedules[scheduler] = None

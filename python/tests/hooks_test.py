@@ -321,6 +321,22 @@ class Hooks(unittest.TestCase):
             self.assertLess(looks.call_count, 10)
         del kept
 
+    def test_two_schedules_of_a_kind_on_one_optimizer_are_told_where_another_has_none(self):
+        for idle in (False, True):
+            with self.subTest(idle=idle):
+                self.here = recording.recording = recording.Recording("unused")
+                rank = self.here.begin(0, 2)
+                first, second = (torch.nn.Parameter(torch.zeros(1)) for _ in range(2))
+                of_first, of_second = torch.optim.Adam([first], lr=0.1), torch.optim.Adam([second], lr=0.1)
+                schedules = [StepLR(of_first, 3), StepLR(of_first if idle else of_second, 3)]
+                for _ in range(4):
+                    for optimizer, parameter in ((of_first, first), (of_second, second)):
+                        parameter.grad = torch.ones(1)
+                        optimizer.step()
+                    for schedule in schedules:
+                        schedule.step()
+                self.assertEqual(rank.settings.get("schedules"), {"StepLR": "2"} if idle else None)
+
     def test_a_schedule_is_told_as_it_is_made(self):
         optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
         StepLR(optimizer, step_size=7)  # before anybody knows the rank
@@ -681,6 +697,13 @@ class Hooks(unittest.TestCase):
         self.assertEqual(told(Objects()), told(Objects()))
         node = DistributedSampler(data, 1, 0)  # each node has data of its own, and deals them to its own ranks
         self.assertEqual(self.pass_over(DataLoader(data, 10, sampler=node))[0][1:], (0, 0))
+
+    def test_a_batch_sampler_of_the_program_s_own_numbers_its_passes(self):
+        class Batches(list):
+            epoch = 3
+
+        self.pass_over(DataLoader(TensorDataset(torch.arange(4)), batch_sampler=Batches([[3, 1], [2, 0]])))
+        self.assertEqual([call[1] for call in self.here.rank.heard if call[0] == "pass_begins"], [3])
 
     def test_data_without_a_length_are_recorded(self):
         data = OwnFile(0)

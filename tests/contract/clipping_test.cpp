@@ -88,6 +88,21 @@ TEST_P(Clipping, BeforeTheBackwardIsNamed) {
   }
 }
 
+// Parts of a batch, each with a backward, and a clip behind each.
+TEST_P(Clipping, OfEachPartIsAdvice) {
+  const auto in_parts = [](trace::Trace trace) {
+    for (auto& rank : trace.ranks)
+      for (auto event = rank.events.begin(); event != rank.events.end(); ++event)
+        if (event->is<trace::Clip>())
+          event =
+              rank.events.insert(event + 1, {.step = event->step, .payload = trace::Backward{1}});
+    return trace;
+  };
+  expect_only(in_parts(ClippingJob{.world_size = GetParam(), .allowed = 0.01}.run()),
+              "clipped-before-backward", all_ranks(GetParam()), 0, diagnose::Severity::advice);
+  expect_nothing(in_parts(ClippingJob{.world_size = GetParam(), .allowed = 1e3}.run()));
+}
+
 // As a GAN's, whose judge is clipped while its painter, which is recorded, has no gradients.
 TEST_P(Clipping, OfAnotherModelIsRight) {
   auto trace =

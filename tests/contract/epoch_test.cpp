@@ -56,18 +56,36 @@ TEST_P(Epoch, OfAnOrderThatIsMeantToStayIsRight) {
 }
 
 // Hashes of content: a file that is read in one order looks shuffled.
-TEST_P(Epoch, OfAStreamIsNotKnown) {
-  auto job = frozen(GetParam());
-  job.order = [w = GetParam()](int rank, int) {
-    auto ids = deal({101, w}, rank, 0);
+Job stream(int world_size, bool shuffles) {
+  Job job(world_size);
+  job.order = [=](int rank, int pass) {
+    auto ids = deal({101, world_size}, rank, shuffles ? pass : 0);
     for (auto& id : ids) id = -1 - id;
     return ids;
   };
+  return job;
+}
+
+TEST_P(Epoch, OfAStreamIsNotKnown) {
+  auto job = stream(GetParam(), false);
+  job.numbers_passes = false;
   for (const auto tell : {Job::Tell::before_pass, Job::Tell::after_first_batch}) {
     job.tell = tell;
     for (const auto* slug : {"missing-set-epoch", "set-epoch-on-copy", "epoch-set-after-prefetch"})
       EXPECT_EQ(state(job.run(), slug), State::not_triggered) << slug;
   }
+}
+
+// Workers that live on hold copies of the data set, which go on with the epoch that they were made in.
+TEST_P(Epoch, ThatAStreamCountsAndNobodyReadsIsAdvice) {
+  const auto counted = [](Job job) {
+    job.told = [](int, int) { return Told(); };
+    return job.run();
+  };
+  auto job = stream(GetParam(), false);
+  expect_only(counted(job), "set-epoch-on-copy", all_ranks(GetParam()), second_pass(job),
+              diagnose::Severity::advice);
+  expect_nothing(counted(stream(GetParam(), true)));
 }
 
 TEST_P(Epoch, CountedFromOneOrToldTwiceIsRight) {

@@ -113,7 +113,8 @@ class JobSimulation {
 
   void train(int pass) {
     tell(pass, Job::Tell::before_pass);
-    for (auto& rank : trace_.ranks) record(rank, step_, trace::PassBegin{"train", pass});
+    for (auto& rank : trace_.ranks)
+      record(rank, step_, trace::PassBegin{"train", job_.numbers_passes ? pass : 0});
     tell(pass, Job::Tell::after_begin);
     std::vector<Ids> orders;
     for (int r = 0; r < job_.world_size; ++r) orders.push_back(order(r, pass));

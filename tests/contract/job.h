@@ -81,6 +81,7 @@ struct Job {
   double reduced_times = 1;         // what the mean over the ranks is multiplied with
   double loss_times = 1;            // what the loss is multiplied with before backward
   int backwards = 1;                // of equal parts, added up, for one update
+  bool numbers_passes = true;       // else each is 0, as of a stream
   bool average_parameters = false;  // after each update
   int recorded_steps = 4;
   int recorded_losses = 1'000'000;  // in so many steps

@@ -158,8 +158,14 @@ Job local_steps(int world_size) {
   return job;
 }
 
+// As of a run that goes on: at its end the last steps would have been averaged.
+trace::Trace not_ended(trace::Trace trace) {
+  for (auto& rank : trace.ranks) rank.closed = false;
+  return trace;
+}
+
 TEST_P(Replicas, AveragedWhereNobodyLooksAreRight) {
-  const auto apart = local_steps(GetParam()).run();
+  const auto apart = not_ended(local_steps(GetParam()).run());
   for (const auto& trace :
        {with_collectives(apart, "allreduce", {9}, 8, 8),     // every eighth update
         with_collectives(apart, "allreduce", {6, 3}, 1, 1),  // each, behind the record
@@ -192,6 +198,24 @@ trace::Trace with_one_between_updates(trace::Trace trace) {
                                         0, ++sequence, "0", "allreduce", "sum", -1, "float", {9}}});
   }
   return trace;
+}
+
+TEST_P(Replicas, ThatTheRunEndsWithApartAreAdvice) {
+  auto job = local_steps(GetParam());
+  job.recorded_steps = 100;
+  const auto averaged = with_one_between_updates(job.run());
+  expect_nothing(averaged);
+  auto apart = averaged;  // the last averaging is left out
+  const auto last = apart.ranks[0].all<trace::Parameters>().back().step;
+  for (auto& rank : apart.ranks)
+    std::erase_if(rank.events, [&](const trace::Event& event) {
+      return event.is<trace::Collective>() && event.step > last;
+    });
+  expect_only(apart, "replicas-diverged", all_ranks(GetParam()), static_cast<int>(last),
+              diagnose::Severity::advice);
+  EXPECT_NE(evidence(apart).find("the run ends with replicas that differ"), std::string::npos)
+      << evidence(apart);
+  expect_nothing(not_ended(apart));
 }
 
 TEST_P(Replicas, ThatCollectivesLeftAsTheyWereAreNotAveraged) {
@@ -246,7 +270,7 @@ TEST_P(Replicas, ThatNothingBringsTogetherAgainAreApart) {
 
 // The averaging is of an update whose parameters were recorded after further ones, and whose gradients were not.
 TEST_P(Replicas, AveragedLongBeforeTheyAreRecordedApartAreRight) {
-  auto trace = with_collectives(local_steps(GetParam()).run(), "allreduce", {9}, 3, 4);
+  auto trace = not_ended(with_collectives(local_steps(GetParam()).run(), "allreduce", {9}, 3, 4));
   for (auto& rank : trace.ranks)
     std::erase_if(rank.events, [](const trace::Event& event) {
       const bool values = event.is<trace::LocalGradients>() ||
@@ -257,7 +281,7 @@ TEST_P(Replicas, AveragedLongBeforeTheyAreRecordedApartAreRight) {
 }
 
 TEST_P(Replicas, AveragedInLargePiecesAreRight) {
-  auto trace = local_steps(GetParam()).run();
+  auto trace = not_ended(local_steps(GetParam()).run());
   for (auto [step, model] : each<trace::Model>(trace)) model.shapes = {{500}, {500}};
   expect_nothing(with_collectives(trace, "allreduce", {250}, 2, 2));
 }
@@ -265,7 +289,7 @@ TEST_P(Replicas, AveragedInLargePiecesAreRight) {
 TEST_P(Replicas, AveragedUnderAnEngineThatRestsAreRight) {
   Job job(GetParam());
   job.reduce = false;
-  const auto trace = with_collectives(job.run(), "allreduce", {9}, 8, 8);
+  const auto trace = not_ended(with_collectives(job.run(), "allreduce", {9}, 8, 8));
   expect_nothing(trace);
   EXPECT_EQ(state(trace, "forward-bypasses-wrapper"), State::not_triggered);
 }
@@ -281,7 +305,7 @@ TEST_P(Replicas, AveragedAfterAWarmUpAreRight) {
     for (std::size_t r = 0; r < trace.ranks.size(); ++r)
       for (std::size_t e = 0; e < trace.ranks[r].events.size(); ++e)
         if (trace.ranks[r].events[e].step >= 2) trace.ranks[r].events[e] = later.ranks[r].events[e];
-    expect_nothing(with_collectives(trace, "allreduce", {6, 3}, 0, 1));
+    expect_nothing(not_ended(with_collectives(trace, "allreduce", {6, 3}, 0, 1)));
   }
 }
 

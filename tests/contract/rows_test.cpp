@@ -57,6 +57,28 @@ TEST_P(FedRows, ThatAllRanksAreGivenAreNamed) {
   EXPECT_NE(evidence(all).find("128 of 128 samples"), std::string::npos) << evidence(all);
 }
 
+// A GAN's generator is the recorded model and is given noise; its critic is given some of what that makes twice.
+TEST_P(FedRows, OfAnotherModuleAreNamedToo) {
+  const auto gan = [&](const std::function<std::int64_t(std::int64_t, std::int64_t)>& real) {
+    auto trace = fed([](std::int64_t rank, std::int64_t n) { return -1 - own_share(rank, n); });
+    for (auto& rank : trace.ranks)
+      for (int step = 0; step < kFedSteps; ++step) {
+        Ids critic;
+        for (std::int64_t i = 0; i < kFedBatch; ++i)
+          critic.push_back(real(rank.participant.rank, step * kFedBatch + i));
+        Ids generated;
+        for (std::int64_t i = 0; i < kFedBatch; ++i)
+          generated.push_back(100'000 + own_share(rank.participant.rank, step * kFedBatch + i));
+        for (const auto& ids : {critic, generated, generated})
+          record(rank, step, trace::OtherRows{1, ids});
+      }
+    return trace;
+  };
+  expect_nothing(gan(own_share));
+  expect_only(gan([](std::int64_t, std::int64_t n) { return n; }), "shares-of-data-overlap",
+              all_ranks(GetParam()), 0, Severity::advice);
+}
+
 TEST_P(FedRows, OfAllDataInAnOrderOfEachRanksOwnAreNamed) {
   expect_only(fed([](std::int64_t rank, std::int64_t n) {
                 return (n * (2 * rank + 3) + 5 * rank) % (2 * kFedSamples);

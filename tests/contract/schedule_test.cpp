@@ -65,11 +65,29 @@ TEST_P(Schedule, OfUnknownLengthThatTakesSeveralStepsAnUpdateIsAdvice) {
   EXPECT_EQ(state(job.run(), "schedule-unit-mismatch"), State::not_triggered);
   job.for_last = 2;  // a pass has one more
   EXPECT_EQ(state(job.run(), "schedule-unit-mismatch"), State::not_triggered);
-  job.for_update = job.for_last = GetParam();  // one for each rank, as Accelerate does
-  EXPECT_EQ(state(job.run(), "schedule-unit-mismatch"), State::not_triggered);
-  job.for_update = job.for_last = 4;
-  expect_only(job.run(), "schedule-unit-mismatch", all_ranks(GetParam()), 0,
+  for (const int steps : {GetParam(), 4}) {
+    job.for_update = job.for_last = steps;
+    expect_only(job.run(), "schedule-unit-mismatch", all_ranks(GetParam()), 0,
+                diagnose::Severity::advice);
+  }
+}
+
+TEST_P(Schedule, OfAKindThatShareAnOptimizerAreAdvice) {
+  auto trace = right().run();
+  for (auto& rank : trace.ranks)
+    record(rank, 2, trace::Configuration{"schedules", {"ExponentialLR"}, {"2"}});
+  expect_only(trace, "schedule-unit-mismatch", all_ranks(GetParam()), 0,
               diagnose::Severity::advice);
+}
+
+TEST_P(Schedule, ThatAccelerateStepsOnceForEachRankIsRight) {
+  auto job = right();
+  job.length = 0;
+  job.for_update = job.for_last = GetParam();
+  auto trace = job.run();
+  for (auto& rank : trace.ranks)
+    record(rank, 0, trace::Configuration{"program", {"version of accelerate"}, {"1.15.0"}});
+  EXPECT_EQ(state(trace, "schedule-unit-mismatch"), State::not_triggered);
 }
 
 TEST_P(Schedule, ThatIsAtItsEndAfterTheRunsLastPartIsNotTooLong) {

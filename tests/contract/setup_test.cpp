@@ -55,6 +55,7 @@ TEST_P(Setup, OfOneDropoutIsNamedWithKeyRanksAndValues) {
 
 TEST_P(Setup, OfTheEngineIsNamedAndWhatMayBeAChoiceIsAdvice) {
   for (const auto& [of, severity] : {std::pair{"engine", Severity::violation},
+                                     {"loss", Severity::advice},
                                      {"loader", Severity::advice},
                                      {"program", Severity::advice},
                                      {"settings", Severity::advice}}) {
@@ -222,6 +223,53 @@ TEST_P(Setup, InputsThatOneRankDoesNotNormaliseAreAdvice) {
   EXPECT_NE(evidence(trace).find("standard deviation"), std::string::npos);
   expect_only(fed([](int rank, int step) { return images(step, 0, rank == 1 ? 3 : 1); }),
               "inputs-differ", odd_one_out(GetParam(), 1), 0, Severity::advice);
+}
+
+TEST_P(Setup, TargetsAndInputsOfAnotherModuleThatDifferAreAdvice) {
+  for (const auto& [index, name] : {std::pair{-1, "the loss's target"},
+                                    {-2, "target 2 of the loss"},
+                                    {100, "input 0 of module 2"}}) {
+    const auto trace = fed([index = index](int rank, int step) {
+      auto input = images(step, 0, rank == 1 ? 4.184 : 1);
+      input.index = index;
+      return input;
+    });
+    expect_only(trace, "inputs-differ", odd_one_out(GetParam(), 1), 0, Severity::advice);
+    EXPECT_NE(evidence(trace).find(name), std::string::npos) << evidence(trace);
+  }
+}
+
+// As where each sample's partner stands among all ranks' samples.
+TEST_P(Setup, TargetsThatArePlacesOfTheRankAreNoFinding) {
+  const auto places = [this](double moves) {
+    return fed([=](int rank, int step) {
+      return trace::Input{.index = -1,
+                          .shape = {16},
+                          .dtype = "int64",
+                          .mean = 7.5 + 16 * rank + moves * step,
+                          .deviation = 4.6,
+                          .least = 16.0 * rank,
+                          .greatest = 16.0 * rank + 15};
+    });
+  };
+  expect_nothing(places(0));
+  EXPECT_EQ(state(places(0.01), "inputs-differ"), State::found);
+}
+
+TEST_P(Setup, TargetsOfAnotherConstantAreAdvice) {
+  const auto real = [this](double of_rank_1) {
+    return fed([=](int rank, int) {
+      return trace::Input{.index = -1,
+                          .shape = {16, 1},
+                          .dtype = "float32",
+                          .mean = rank == 1 ? of_rank_1 : 1,
+                          .deviation = 0,
+                          .least = rank == 1 ? of_rank_1 : 1,
+                          .greatest = rank == 1 ? of_rank_1 : 1};
+    });
+  };
+  expect_only(real(0.9), "inputs-differ", odd_one_out(GetParam(), 1), 0, Severity::advice);
+  expect_nothing(real(1));
 }
 
 TEST_P(Setup, InputsThatVaryAsMuchOnOneRankAreNoFinding) {

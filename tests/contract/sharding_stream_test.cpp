@@ -15,6 +15,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, ShardingOfAStream, kTwoAndThree, testing::PrintT
 
 Job stream_of(int world_size, const std::function<Ids(int rank, int pass)>& samples) {
   Job job(world_size);
+  job.numbers_passes = false;
   job.dataset = [](int) { return trace::Dataset{"train", 0, 0, 0, 0, 0}; };
   job.order = [=](int rank, int pass) {
     auto ids = samples(rank, pass);

@@ -37,6 +37,15 @@ TEST_P(Untrained, ABiasThatNoOptimizerHoldsIsNamed) {
   EXPECT_EQ(state(job(GetParam(), true), kNotUpdated), State::clean);
 }
 
+TEST_P(Untrained, ThatNoEngineAndNoOptimizerHoldsAreNamed) {
+  auto trace = job(GetParam(), true);
+  for (auto& rank : trace.ranks)
+    record(rank, 11, trace::Configuration{"untrained", {"[8, 4]", "[8]"}, {"0", "0"}});
+  expect_only(trace, kNotUpdated, all_ranks(GetParam()), 0, Severity::advice);
+  EXPECT_NE(evidence(trace).find("2 parameters, of shape [8, 4] and [8]"), std::string::npos)
+      << evidence(trace);
+}
+
 TEST_P(Untrained, WithoutAGradientIsRight) {
   auto trace = job(GetParam(), false);
   for (auto [step, gradients] : each<trace::LocalGradients>(trace))

@@ -22,7 +22,7 @@
 #include <future>
 #include <tuple>
 
-#include "../support/ddp_models.h"
+#include "recorded.h"
 
 namespace lockstep::test {
 namespace {
@@ -30,38 +30,6 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::SizeIs;
-
-constexpr std::int64_t kSamples = 48, kBatch = 8;
-constexpr int kRanks = 2;
-
-using Job = std::function<void(const ProcessGroupPtr& group, const TensorData& data)>;
-
-// Two ranks, each in its thread and recorded with one call; what they leave.
-trace::Trace record(const Job& job) {
-  torch::set_num_threads(1);
-  const TemporaryFolder folder("lockstep-recorder");
-  const auto run = [&](int rank) {
-    InitOptions options{.init_method = "file://" + (folder.path() / "store").string(),
-                        .rank = rank,
-                        .world_size = kRanks,
-                        .local_rank = rank,
-                        .timeout = std::chrono::seconds(30)};
-    record::record_into(options, folder.path() / "traces");
-    auto group = init_process_group(options);
-    job(group, synthetic(kSamples, 12, 4, 5));
-    barrier(*group);
-    destroy_process_group(group);
-  };
-  auto other = std::async(std::launch::async, run, 1);
-  run(0);
-  other.get();
-  return trace::read(folder.path() / "traces");
-}
-
-DistributedSampler sampler_of(const ProcessGroupPtr& group) {
-  return DistributedSampler(
-      {.dataset_size = kSamples, .num_replicas = kRanks, .rank = group->getRank()});
-}
 
 struct Faults {
   bool one_epoch = false, bypasses = false, sums_loss = false, tells_no_loss = false;
@@ -95,19 +63,6 @@ Job training(const Faults& faults = {}) {
       }
     }
   };
-}
-
-template <class Event>
-std::vector<Event> all(const trace::ParticipantTrace& rank) {
-  std::vector<Event> found;
-  for (const auto& at : rank.all<Event>()) found.push_back(*at.event);
-  return found;
-}
-
-std::vector<std::string> names_of(const diagnose::Diagnosis& report) {
-  std::vector<std::string> names;
-  for (const auto& finding : report.findings) names.push_back(finding.pitfall);
-  return names;
 }
 
 TEST(Recorder, ARightJobIsCleanAndNothingIsMissing) {
@@ -471,76 +426,6 @@ TEST(Recorder, WhetherAnythingChangesTheParametersBetweenUpdatesIsTold) {
         names_of(diagnose::diagnose(trace)),
         averages ? std::vector<std::string>{} : std::vector<std::string>{"no-gradient-sync"});
   }
-}
-
-// A step on these samples, which the program takes out of its data by itself.
-template <class Ids, class Model, class Optimizer>
-void step_on(const Ids& ids, Model& model, Optimizer& optimizer, const TensorData& data) {
-  const auto rows = at::tensor(std::vector<std::int64_t>(ids.begin(), ids.end()));
-  optimizer.zero_grad();
-  torch::cross_entropy_loss(model(data.inputs.index_select(0, rows)),
-                            data.targets.index_select(0, rows))
-      .backward();
-  optimizer.step();
-}
-
-// It took the model's state, and no optimizer has it.
-Job keeping_an_average(bool on_one_rank) {
-  return [on_one_rank](const ProcessGroupPtr& group, const TensorData& data) {
-    auto net = seeded(3, [] { return Mlp(12, 24, 4); });
-    auto average = Mlp(12, 24, 4);
-    load_state_dict(*average, state_dict(*net));
-    DistributedDataParallel<Mlp> model(net, group);
-    SGD optimizer(model.parameters(), 0.05);
-    auto sampler = sampler_of(group);
-    while (const auto ids = sampler.next(kBatch)) {
-      step_on(*ids, model, optimizer, data);
-      if (on_one_rank && group->getRank() != 0) continue;
-      const torch::NoGradGuard no_grad;
-      const auto to = average->parameters(), from = net->parameters();
-      for (std::size_t i = 0; i < to.size(); ++i) to[i].lerp_(from[i], 0.5);
-    }
-  };
-}
-
-TEST(Recorder, AnAverageOfWeightsThatOneRankKeepsIsSeen) {
-  EXPECT_THAT(names_of(diagnose::diagnose(record(keeping_an_average(false)))), SizeIs(0));
-  const auto found = diagnose::diagnose(record(keeping_an_average(true))).findings;
-  ASSERT_THAT(found, SizeIs(1));
-  EXPECT_EQ(found[0].pitfall, "outside-parameters-differ");
-  EXPECT_EQ(found[0].severity, diagnose::Severity::advice);
-  EXPECT_THAT(found[0].evidence, ::testing::HasSubstr("of Mlp, which no optimizer holds"));
-}
-
-Value copy_of(const Value& state) {
-  Value::Dict copy;
-  for (const auto& [name, value] : state.as_dict()) copy[name] = value.as_tensor().clone();
-  return copy;
-}
-
-// As one keeps the best weights; without a copy they move with the model.
-Job restoring(bool copies) {
-  return [copies](const ProcessGroupPtr& group, const TensorData& data) {
-    auto net = seeded(3, [] { return Mlp(12, 24, 4); });
-    DistributedDataParallel<Mlp> model(net, group);
-    SGD optimizer(model.parameters(), 0.05);
-    auto sampler = sampler_of(group);
-    Value best;
-    while (const auto ids = sampler.next(kBatch)) {
-      step_on(*ids, model, optimizer, data);
-      if (best.is_none()) best = copies ? copy_of(state_dict(*net)) : state_dict(*net);
-    }
-    load_state_dict(*net, best);
-  };
-}
-
-TEST(Recorder, WeightsThatWereKeptWithoutACopyAreTold) {
-  EXPECT_THAT(names_of(diagnose::diagnose(record(restoring(true)))), SizeIs(0));
-  const auto found = diagnose::diagnose(record(restoring(false))).findings;
-  ASSERT_THAT(found, SizeIs(1));
-  EXPECT_EQ(found[0].pitfall, "loaded-its-own-weights");
-  EXPECT_EQ(found[0].step, 3);
-  EXPECT_EQ(found[0].evidence.rfind("Mlp was given", 0), 0u) << found[0].evidence;
 }
 
 // A program with data of its own: the k-th forward takes the k-th batch that was dealt.

@@ -53,6 +53,13 @@ void tell_loaded(const std::filesystem::path& path, const Checkpoint& checkpoint
   });
 }
 
+void tell_saved(const std::filesystem::path& path, const Value& value) {
+  tell([&](Observer& to) {
+    to.saved(path);
+    to.state_saved(value);
+  });
+}
+
 }  // namespace
 
 void save_checkpoint(const std::filesystem::path& path, const Value& value,
@@ -62,7 +69,7 @@ void save_checkpoint(const std::filesystem::path& path, const Value& value,
   archive::NewFile file(path, {.sync = options.sync, .system = options.system});
   write(file, value, options.location);
   file.commit();
-  tell([&](Observer& to) { to.saved(path); });
+  tell_saved(path, value);
   archive::remove_leftovers(file.path().parent_path(),
                             options.system ? *options.system : archive::real_system());
 }
@@ -74,7 +81,7 @@ std::filesystem::path save_checkpoint(CheckpointFolder& folder, std::int64_t num
     tell([&](Observer& to) { to.saving(file.path()); });
     write(file, value, std::nullopt);
   });
-  tell([&](Observer& to) { to.saved(path); });
+  tell_saved(path, value);
   return path;
 }
 

@@ -1,6 +1,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/checkpoint/optimizer_formats.h>
 #include <lockstep/checkpoint/optimizer_state.h>
+#include <lockstep/observe/observer.h>
 #include <lockstep/train/lr_scheduler.h>
 #include <torch/torch.h>
 
@@ -136,6 +137,7 @@ void load_state_dict(Optimizer& optimizer, const Value& state) {
   load_schedule_values(optimizer, schedule_values_in(groups, optimizer, format));
   optimizer.state().clear();
   for (auto& [parameter, loaded] : states) optimizer.state()[parameter] = std::move(loaded);
+  tell([&](Observer& to) { to.optimizer_took(state.at("state")); });
 }
 
 }  // namespace lockstep

@@ -203,7 +203,9 @@ void compare_inputs(const Pair& pair, std::optional<std::int64_t> until, Ledger&
   const auto tolerance = tolerance_of(Quantity::input, pair.unit, 0);
   for_each_in_both<trace::Input>(
       pair, [&](std::int64_t step, int rank, const auto& a, const auto& b) {
-        if (until && step >= *until) return;
+        // Targets, and what further modules are given, may come from a model's own outputs.
+        const bool is_fed = a.index >= 0 && a.index < trace::Input::kOfAnother;
+        if (!is_fed || (until && step >= *until)) return;
         const auto what = "input " + std::to_string(a.index) + ": ";
         ledger.texts(step, rank, what + "dtype", a.dtype, b.dtype, a.dtype != b.dtype);
         ledger.texts(step, rank, what + "shape", std::to_string(a.shape.size()) + " dimensions",

@@ -21,6 +21,12 @@ Shape shape_of(const trace::Collective& call) {
   return {call.group, call.op, call.sizes};
 }
 
+// As a piece of the parameters that is averaged.
+bool is_large(const trace::Collective& call, double elements) {
+  return static_cast<double>(elements_of(call)) >=
+         std::min(elements, std::max(64.0, elements / 100));
+}
+
 // What ran between the gradients of an update and the parameters that were recorded after it, which differ by rank
 // all the same; or between those parameters and the next update, which found them as they were. Whatever that was for,
 // it averages no parameters.
@@ -101,8 +107,23 @@ std::optional<NeverAveraged> left_out_of_averages(const Run& run) {
   return NeverAveraged{tensor, apart_since[tensor]};
 }
 
+bool ends_apart(const Run& run, double elements) {
+  const auto& last = *replicas_by_step(run).rbegin();
+  if (groups_of_equal(last.second).tensor < 0) return false;
+  return std::all_of(run.ranks.begin(), run.ranks.end(), [&](const auto* rank) {
+    bool is_last = false;
+    for (const auto& event : rank->events) {
+      const auto* call = event.template as<trace::Collective>();
+      if (event.template is<trace::Parameters>())
+        is_last = event.step == last.first;
+      else if (event.template is<trace::Update>() || (call && is_large(*call, elements)))
+        is_last = false;
+    }
+    return rank->closed && is_last;
+  });
+}
+
 bool may_be_averaged_unseen(const Run& run, std::int64_t since, double elements) {
-  const double large = std::max(64.0, elements / 100);
   const auto others = not_averaging(run);
   for (const auto* rank : run.ranks) {
     std::map<std::int64_t, double> by_step;
@@ -115,7 +136,7 @@ bool may_be_averaged_unseen(const Run& run, std::int64_t since, double elements)
       if (at.event->op == "broadcast" && begun.count(at.step) > 0) continue;
       const auto moved = static_cast<double>(elements_of(*at.event));
       by_step[at.step] += moved;
-      if (moved >= large) pieces += moved;
+      if (is_large(*at.event, elements)) pieces += moved;
       if (by_step[at.step] >= elements || pieces >= elements) return true;
     }
   }

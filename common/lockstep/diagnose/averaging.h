@@ -22,6 +22,10 @@ struct NeverAveraged {
 };
 std::optional<NeverAveraged> left_out_of_averages(const Run& run);
 
+// After the last update, of a run that ended in order, the parameters were recorded apart, and nothing that could average
+// `elements` parameters came behind.
+bool ends_apart(const Run& run, double elements);
+
 // Enough went between the ranks after update `since` to average `elements` parameters where they were not recorded: all
 // of them between two updates, or by and by in large pieces. What metrics need is neither.
 bool may_be_averaged_unseen(const Run& run, std::int64_t since, double elements);

@@ -1,7 +1,5 @@
 #include <lockstep/diagnose/restored.h>
 
-#include <algorithm>
-
 namespace lockstep::diagnose {
 
 std::optional<Part> part(const trace::TrainingState& state, const std::string& name) {
@@ -31,12 +29,6 @@ std::vector<Restored> restored(const trace::ParticipantTrace& rank) {
     }
   }
   return all;
-}
-
-bool saves(const trace::ParticipantTrace& rank) {
-  const auto states = rank.all<trace::TrainingState>();
-  return std::any_of(states.begin(), states.end(),
-                     [](const auto& at) { return at.event->moment == "saved"; });
 }
 
 }  // namespace lockstep::diagnose

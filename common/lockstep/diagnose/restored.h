@@ -26,7 +26,4 @@ struct Restored {
 // is no such.
 std::vector<Restored> restored(const trace::ParticipantTrace& rank);
 
-// Whether it ever saved its state. Of several ranks, one alone may.
-bool saves(const trace::ParticipantTrace& rank);
-
 }  // namespace lockstep::diagnose

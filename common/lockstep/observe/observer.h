@@ -5,6 +5,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <lockstep/base/value.h>
 #include <lockstep/observe/place.h>
 
 #include <atomic>
@@ -99,6 +100,10 @@ class Observer {
   // A module took a state: a checkpoint's, or another module's, as an average of weights does. `own`: the state
   // holds the module's own tensors, so nothing has changed.
   virtual void state_taken(torch::nn::Module& /*module*/, bool /*own*/) {}
+
+  // This value was written into a checkpoint; an optimizer took a state, as that of Python's state_dict()["state"].
+  virtual void state_saved(const ValueOf<at::Tensor>& /*value*/) {}
+  virtual void optimizer_took(const ValueOf<at::Tensor>& /*state*/) {}
 
   // One process drives several devices (train/data_parallel.h), which are known by their positions. A batch was cut into
   // parts of these sizes; the first devices have a copy of the module each, device 0 the module itself; so many of the

@@ -1,6 +1,6 @@
 #include <lockstep/record/configuration.h>
 #include <lockstep/record/content.h>
-#include <lockstep/record/fed_rows.h>
+#include <lockstep/record/fed_inputs.h>
 #include <lockstep/record/held_parameters.h>
 #include <lockstep/record/probes.h>
 #include <lockstep/record/recorder.h>
@@ -144,7 +144,7 @@ class Probes::Impl {
   std::shared_ptr<trace::Writer> writer;
   ProbeOptions options;
   ProbedSteps probed{options};
-  FedRows rows;
+  FedInputs fed;
   std::int64_t samples_since_update = 0;  // drawn, as far as the program says
   std::int64_t losses_since_update = 0;   // that went into a loss
   std::optional<trace::Model> attached;
@@ -241,13 +241,8 @@ void Probes::forward(bool training) {
   impl_->writer->record(trace::Forward{training});
 }
 
-void Probes::inputs(const std::vector<at::Tensor>& inputs) {
-  if (!impl_) return;
-  impl_->rows.record(*impl_->writer, inputs, impl_->values_wanted());
-  if (!impl_->values_wanted()) return;
-  for (std::size_t i = 0; i < inputs.size(); ++i)
-    if (inputs[i].defined() && !inputs[i].is_nested())
-      impl_->writer->record(input_of(inputs[i], static_cast<std::int64_t>(i)));
+void Probes::inputs(const std::vector<at::Tensor>& inputs, std::int64_t module) {
+  if (impl_) impl_->fed.record(*impl_->writer, module, inputs, impl_->values_wanted());
 }
 
 void Probes::loss(const at::Tensor& backward_loss, const at::Tensor& per_sample) {

@@ -72,7 +72,8 @@ class Probes {
   // After the module ran. The first in evaluation mode after an update also records the buffers.
   void forward(bool training);
   // What the module is about to be given, or was: the tensors' shapes and dtypes, and what their numbers are like.
-  void inputs(const std::vector<at::Tensor>& inputs);
+  // Of another module, such as a GAN's critic: its number, from 1.
+  void inputs(const std::vector<at::Tensor>& inputs, std::int64_t module = 0);
   // The scalar backward() will be called on, and the samples' own unscaled losses ([n], or any
   // shape whose sum and count are theirs).
   void loss(const at::Tensor& backward_loss, const at::Tensor& per_sample);

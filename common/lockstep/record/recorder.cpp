@@ -2,7 +2,6 @@
 #include <lockstep/observe/parameters_of.h>
 #include <lockstep/record/backward_hook.h>
 #include <lockstep/record/configuration.h>
-#include <lockstep/record/loss_divisors.h>
 #include <lockstep/record/recorder.h>
 
 #include <algorithm>
@@ -92,6 +91,7 @@ void Recorder::group(const std::string& action, const std::string& name,
     hear([&] {
       end_pass();
       probes_.flush();
+      if (name == "0") tell_untrained();
     });
   }
   const Lock lock(mutex_);
@@ -110,7 +110,7 @@ void Recorder::sharded(const std::string& engine) {
 void Recorder::forward_begins(torch::nn::Module& module, const std::vector<at::Tensor>& inputs) {
   hear([&] {
     if (trains(module)) watch_if_next(module);
-    if (!watches(module)) return;
+    if (!watches(module)) return given_to_another(module, inputs);
     if (dealt_.size() > backed_ + 1) look_at_undecided();
     end_pass_if_done();
     // Several forwards before a backward are of one batch. One without gradients is of no training batch; and in training
@@ -199,6 +199,7 @@ void Recorder::find_kept() {
 
 void Recorder::state_taken(torch::nn::Module& module, bool own) {
   hear([&] {
+    resumes_ = resumes_ || (read_ && writer_->step() <= 0);
     if (writer_->step() > 0) {  // what is kept later would be held as long as the job runs
       if (own)
         writer_->record(trace::Configuration{"loaded", {class_of(module)}, {"its own tensors"}});
@@ -240,32 +241,6 @@ void Recorder::begin() {
     if (auto modes = modes_of(*model); !modes.keys.empty()) writer_->record(std::move(modes));
 }
 
-void Recorder::loss(const at::Tensor& per_sample, const at::Tensor&, const at::Tensor&) {
-  hear([&] {
-    begin();
-    if (!drawn_ && !undecided_ && backed_ == 0) draw_dealt(true);
-    losses_.push_back(per_sample.detach().reshape(-1));
-  });
-}
-
-void Recorder::backward(const at::Tensor& root) {
-  hear([&] {
-    begin();
-    if (std::exchange(undecided_, false)) ++backed_;
-    awaits_backward_ = false;
-    const auto losses = std::exchange(losses_, {});
-    if (root.numel() != 1) return;
-    if (!losses.empty()) probes_.loss(root, losses.size() == 1 ? losses.front() : at::cat(losses));
-    const bool looks = probes_.looks_at_values(), told = !losses.empty() && looks;
-    if (looks)
-      if (auto divisors = divisors_of(root); !divisors.empty())
-        probes_.tell(trace::LossDivisors{std::move(divisors)});
-    const bool readable = root.is_cpu() || (looks && !root.is_meta());
-    if (!told && readable && root.is_floating_point())
-      probes_.tell(trace::Backward{root.item<double>()});
-  });
-}
-
 void Recorder::zero_grad(const std::string& by) {
   hear([&] {
     find_model();
@@ -290,6 +265,9 @@ void Recorder::update_begins(torch::optim::Optimizer& optimizer) {
     find_outside();
     if (is_of_another_model(optimizer)) return;
     begin();
+    tell_resumed();
+    if (std::exchange(awaits_moments_, false) && optimizer.state().empty())
+      tell_state("resumed", {ValueOf<at::Tensor>::List{}});
     for (auto left = std::exchange(backed_, 0); left > 0; --left) draw_dealt(true);
     gradients_ready();
   });
@@ -326,54 +304,6 @@ void Recorder::scaled_step(double scale, bool found_nonfinite, bool updates) {
 
 void Recorder::schedule(std::int64_t position, std::int64_t length) {
   hear([&] { probes_.schedule(position, length); });
-}
-
-// ---- checkpoints ----
-
-void Recorder::checkpoint_file(const std::string& action, const std::filesystem::path& file,
-                               c10::function_ref<void(trace::CheckpointFile&)> describe) {
-  trace::CheckpointFile what;
-  if (by_hand_ || !prepare([&] { what = checkpoint_file_of(action, file); })) return;
-  hear([&] {
-    what.local_rank = environment_int("LOCAL_RANK").value_or(writer_->participant().rank);
-    const auto model = wrapped_.lock();
-    const auto parameters = model ? model->parameters() : of_optimizers_;
-    what.device = parameters.empty() ? "cpu" : parameters.front().device().str();
-    describe(what);
-    probes_.checkpoint_file(what);
-  });
-}
-
-void Recorder::saving(const std::filesystem::path& file) {
-  checkpoint_file("save_begin", file, [&](trace::CheckpointFile&) { end_pass(); });
-}
-
-void Recorder::saved(const std::filesystem::path& file) {
-  checkpoint_file("save_end", file, [](trace::CheckpointFile&) {});
-}
-
-void Recorder::loaded(const std::filesystem::path& file, const std::vector<std::string>& from,
-                      const std::vector<std::string>& to, const std::vector<std::string>& keys) {
-  checkpoint_file("load", file, [&](trace::CheckpointFile& what) {
-    end_pass();
-    probes_.flush();  // before the program changes the parameters
-    what.from = from;
-    what.to = to;
-    what.keys = keys;
-  });
-}
-
-void Recorder::refused(const std::filesystem::path& file) {
-  checkpoint_file("load", file, [](trace::CheckpointFile& what) { what.accepted = false; });
-}
-
-void Recorder::training_state(const std::string& moment, const ValueOf<at::Tensor>::Dict& parts) {
-  trace::TrainingState state;
-  if (!prepare([&] { state = training_state_of(moment, parts); })) return;
-  told([&](Probes& probes) {
-    end_pass();
-    probes.tell(state);
-  });
 }
 
 }  // namespace lockstep::record

@@ -17,6 +17,8 @@
 #include <lockstep/observe/observer.h>
 #include <lockstep/observe/pass_count.h>
 #include <lockstep/record/probes.h>
+#include <lockstep/record/steady_settings.h>
+#include <lockstep/record/untrained_leaves.h>
 
 #include <atomic>
 #include <deque>
@@ -100,6 +102,8 @@ class Recorder final : public Observer {
               const std::vector<std::string>& to, const std::vector<std::string>& keys) override;
   void refused(const std::filesystem::path& file) override;
   void state_taken(torch::nn::Module& module, bool own) override;
+  void state_saved(const ValueOf<at::Tensor>& value) override;
+  void optimizer_took(const ValueOf<at::Tensor>& state) override;
   void figure(double sum, double count) override;
 
  private:
@@ -118,6 +122,7 @@ class Recorder final : public Observer {
   bool watches(const torch::nn::Module& module) const;
   void watch_if_next(torch::nn::Module& module);
   bool parameters_changed(const torch::nn::Module& module) const;
+  void given_to_another(torch::nn::Module& module, const std::vector<at::Tensor>& inputs);
   void hear(c10::function_ref<void()> call);
   bool prepare(c10::function_ref<void()> call);
   void fail(const std::exception& error);
@@ -133,7 +138,10 @@ class Recorder final : public Observer {
   void attach(const std::vector<at::Tensor>& parameters);
   bool is_attached(const at::Tensor& parameter) const;
   void attach_optimizers_from(std::size_t first);
-  void begin();            // before the first step
+  void begin();  // before the first step
+  void look_at_graph_of(const at::Tensor& root);
+  bool is_known(const at::Tensor& parameter) const;  // of the model, or of an optimizer
+  void tell_untrained();
   void gradients_ready();  // once a step
   void end_step();
   void draw(const std::string& phase, const std::vector<std::int64_t>& ids);
@@ -142,6 +150,9 @@ class Recorder final : public Observer {
   void open_pass(const std::string& phase);
   void end_pass();
   void end_pass_if_done();
+  std::vector<at::Tensor> parameters_here() const;
+  void tell_state(const std::string& moment, std::optional<ValueOf<at::Tensor>::List> optimizers);
+  void tell_resumed();
   void checkpoint_file(const std::string& action, const std::filesystem::path& file,
                        c10::function_ref<void(trace::CheckpointFile&)> describe);
 
@@ -156,6 +167,8 @@ class Recorder final : public Observer {
     std::string engine;
     std::int64_t step = -1;  // of the recorded one
   } next_;
+  // Others that engines have wrapped, such as a GAN's critic; what their forwards are given is recorded, too.
+  std::vector<std::weak_ptr<torch::nn::Module>> others_;
   // The wrapped module's parameters, and which of them are trained, when they were looked at.
   std::vector<std::pair<const void*, bool>> parameters_;
   std::vector<at::Tensor>
@@ -178,6 +191,13 @@ class Recorder final : public Observer {
   std::size_t backed_ = 0;            // the first of dealt_ that saw a backward, and no update yet
   bool undecided_ = false;            // the one behind them went forward; does a backward follow?
   std::vector<at::Tensor> losses_;    // per sample, since the last backward
+  bool tells_state_ = false;          // the program itself
+  bool read_ = false;                 // a checkpoint
+  bool resumes_ = false;              // from it, and has not told
+  bool awaits_moments_ = false;       // it told, and no optimizer had taken a state
+  std::vector<ValueOf<at::Tensor>> moments_;  // that optimizers took
+  SteadySettings steady_settings_;            // of losses
+  UntrainedLeaves untrained_;
   std::optional<Pass> pass_;
   std::optional<Pass> around_;  // a train pass under way, inside of which pass_ evaluates
   struct Batch {

@@ -57,6 +57,16 @@ bool Recorder::parameters_changed(const torch::nn::Module& module) const {
   return probes_.looks_at_values() && addresses_of(module) != parameters_;
 }
 
+// The recorded model may be given noise, and the data go into another one.
+void Recorder::given_to_another(torch::nn::Module& module, const std::vector<at::Tensor>& inputs) {
+  if (!started_ || !module.is_training() || !torch::GradMode::is_enabled()) return;
+  const auto weak = module.weak_from_this();
+  const auto is_it = [&](const auto& other) { return other.lock() == weak.lock(); };
+  auto found = std::find_if(others_.begin(), others_.end(), is_it);
+  if (found == others_.end()) found = others_.insert(found, weak);
+  probes_.inputs(inputs, 1 + (found - others_.begin()));
+}
+
 void Recorder::find_model() {
   if (has_model_ || sharded_ || of_optimizers_.empty()) return;
   attach_optimizers_from(0);

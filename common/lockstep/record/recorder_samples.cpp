@@ -98,6 +98,8 @@ void Recorder::draw(const std::string& phase, const std::vector<std::int64_t>& i
 // The next batch that a sampler has dealt, to a program that does not tell what it takes out of its data.
 void Recorder::draw_dealt(bool training) {
   if (fetches_ || dealt_.empty()) return;
+  // Of a sampler that has dealt several, some may be thrown away.
+  if (training && dealt_.size() <= 2) tell_resumed();
   const auto batch = std::move(dealt_.front());
   dealt_.pop_front();
   draw(training ? "train" : "evaluation", batch.ids);

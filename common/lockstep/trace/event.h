@@ -368,7 +368,8 @@ using Payload =
                  ZeroGrad, RandomNumbers, Clip, ScaledStep, CheckpointFile, TrainingState, Group,
                  Decision, AsyncResult, RankEnd, Attempt, Placement, Device, Shard, Spawn, DataFile,
                  StoreCall, StreamUse, SharedMemory, Configuration, Input, BeforeUpdate,
-                 OutsideParameters, Rows, Backward, GradientCleared, Contents, LossDivisors>;
+                 OutsideParameters, Rows, Backward, GradientCleared, Contents, LossDivisors,
+                 OtherRows>;
 
 // The number of a kind.
 template <class T, std::size_t I = 0>

@@ -23,10 +23,13 @@ struct Configuration {
   }
 };
 
-// One tensor that a training forward was given.
+// One tensor that a training forward was given, or that a loss compared with.
 struct Input {
   static constexpr const char* kName = "input";
-  std::int64_t index = 0;  // among those of this forward
+  // Its place among those of this forward; of the second module that a gradient engine wrapped from 100 on, of the third
+  // from 200. -1, -2: the targets of the loss, as its graph tells.
+  std::int64_t index = 0;
+  static constexpr std::int64_t kOfAnother = 100;
   std::vector<std::int64_t> shape;
   std::string dtype;
   // Of its numbers; of more than 2^20, of evenly spaced ones. 0 where it has none.
@@ -46,6 +49,17 @@ struct Rows {
   template <class V>
   void visit(V& v) {
     v("hashes", hashes);
+  }
+};
+
+// As Rows, of a module beside the recorded model that a gradient engine has wrapped, too, such as a GAN's critic.
+struct OtherRows {
+  static constexpr const char* kName = "other_rows";
+  std::int64_t module = 1;  // the first of them is 1
+  Ids hashes;
+  template <class V>
+  void visit(V& v) {
+    v("module", module), v("hashes", hashes);
   }
 };
 

@@ -4,6 +4,7 @@
 #include <lockstep/diagnose/restored.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace lockstep::diagnose {
 namespace {
@@ -56,7 +57,8 @@ StretchOfPass first_behind(const trace::ParticipantTrace& rank, std::size_t plac
   return stretch;
 }
 
-// How every rank that saves went on, one time that all of them did.
+// How every rank that went on from what it had saved did so, one time that all of them did. Of several ranks, one alone
+// may save.
 struct Continuation {
   std::vector<StretchOfPass> before, after;
 };
@@ -66,9 +68,10 @@ std::vector<Continuation> continuations(const Run& run) {
   std::vector<const trace::ParticipantTrace*> ranks;
   std::size_t count = SIZE_MAX;
   for (const auto* rank : run.ranks) {
-    if (!saves(*rank)) continue;
+    auto of_rank = restored(*rank);
+    if (of_rank.empty()) continue;
     ranks.push_back(rank);
-    times.push_back(restored(*rank));
+    times.push_back(std::move(of_rank));
     count = std::min(count, times.back().size());
   }
   std::vector<Continuation> all(ranks.empty() ? 0 : count);
@@ -131,7 +134,18 @@ bool draws_with_replacement(const Run& run, const Continuation& on) {
   });
 }
 
-std::optional<Verdict> not_comparable(const std::vector<Continuation>& all) {
+// Of a program that numbers none of its passes, each is 0.
+bool numbers_passes(const trace::ParticipantTrace& rank) {
+  const auto begins = rank.all<trace::PassBegin>();
+  return !rank.all<trace::SetEpoch>().empty() ||
+         std::any_of(begins.begin(), begins.end(), [](const auto& at) {
+           return at.event->phase == "train" && at.event->epoch > 0;
+         });
+}
+
+std::optional<Verdict> not_comparable(const Run& run, const std::vector<Continuation>& all) {
+  if (!numbers_passes(*run.ranks.front()))
+    return not_triggered("no epoch was told, and no pass has a number");
   for (const auto& on : all)
     if (on.before.front().begun && on.after.front().begun) return std::nullopt;
   return not_triggered("no pass over the data came before a checkpoint and after it");
@@ -139,7 +153,7 @@ std::optional<Verdict> not_comparable(const std::vector<Continuation>& all) {
 
 Verdict resume_repeats_epoch(const Run& run) {
   const auto all = continuations(run);
-  if (auto verdict = not_comparable(all)) return *verdict;
+  if (auto verdict = not_comparable(run, all)) return *verdict;
   for (const auto& on : all) {
     if (!same_epoch(on, true)) continue;
     bool repeats = true;
@@ -157,7 +171,7 @@ Verdict resume_repeats_epoch(const Run& run) {
 
 Verdict resume_mid_epoch_replays(const Run& run) {
   const auto all = continuations(run);
-  if (auto verdict = not_comparable(all)) return *verdict;
+  if (auto verdict = not_comparable(run, all)) return *verdict;
   for (const auto& on : all) {
     if (!same_epoch(on, false)) continue;
     const auto before = draws_of(on.before), after = draws_of(on.after);
@@ -180,7 +194,7 @@ Verdict resume_mid_epoch_replays(const Run& run) {
 }  // namespace
 
 // Both need the states, passes and samples of all ranks that save, be it one; as checkpoint_state.cpp, within
-// one trace of a rank. An epoch that no sampler was told has no number that could come again.
+// one trace of a rank. Passes that nobody numbers could not come again.
 std::vector<Detector> checkpoint_position_detectors() {
   return {
       // Rule: the pass had ended when the checkpoint was saved (or had come as far as its
@@ -188,7 +202,7 @@ std::vector<Detector> checkpoint_position_detectors() {
       // same order. Not fooled by an epoch's number that means the next one, nor by passes that are
       // lost and made again because they came after the checkpoint.
       {.slug = "resume-repeats-epoch",
-       .needs = {"training_state", "set_epoch", "pass_begin", "samples"},
+       .needs = {"training_state", "pass_begin", "samples"},
        .fewest = 1,
        .accounts_for = {"schedule-unit-mismatch"},
        .detect = resume_repeats_epoch},
@@ -197,7 +211,7 @@ std::vector<Detector> checkpoint_position_detectors() {
       // throws away what was drawn, nor by an epoch that is given up. Where a pass draws with
       // replacement, not_triggered.
       {.slug = "resume-mid-epoch-replays",
-       .needs = {"training_state", "set_epoch", "pass_begin", "samples"},
+       .needs = {"training_state", "pass_begin", "samples"},
        .fewest = 1,
        .detect = resume_mid_epoch_replays},
   };

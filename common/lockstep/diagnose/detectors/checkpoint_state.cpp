@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
 
 namespace lockstep::diagnose {
 namespace {
@@ -24,9 +23,9 @@ std::optional<Restored> loss_of(const trace::ParticipantTrace& rank, const std::
   return std::nullopt;
 }
 
-// A rank that saves nothing itself resumed with the very model and part that another one lost it with.
+// A rank that saved nothing that it goes on from resumed with the very model and part that another one lost it with.
 bool shares(const trace::ParticipantTrace& rank, const Restored& loss, const std::string& name) {
-  if (saves(rank)) return false;
+  if (!restored(rank).empty()) return false;
   const auto same = [&](const trace::TrainingState& state, const std::string& of) {
     const auto own = part(state, of), other = part(*loss.resumed, of);
     return own && other && own->hash == other->hash;
@@ -76,15 +75,16 @@ Verdict resumed_without(const Run& run) {
   std::size_t moments = SIZE_MAX;
   for (const auto* rank : run.ranks) {
     resumed.push_back(rank->latest<trace::TrainingState>());
-    std::erase_if(resumed.back(), [](const auto& at) { return at.event->moment != "resumed"; });
+    std::erase_if(resumed.back(), [](const auto& at) {
+      return at.event->moment != "resumed" || !part(*at.event, "optimizer");
+    });
     moments = std::min(moments, resumed.back().size());
   }
   for (std::size_t k = 0; k < moments; ++k) {
     std::vector<int> without;
     for (std::size_t r = 0; r < resumed.size(); ++r) {
-      const auto state = part(*resumed[r][k].event, "optimizer");
-      if (!state) return clean();
-      if (state->devices.empty()) without.push_back(run.numbers[r]);
+      if (part(*resumed[r][k].event, "optimizer")->devices.empty())
+        without.push_back(run.numbers[r]);
     }
     if (without.empty() || without.size() == resumed.size()) continue;
     return found(
@@ -114,40 +114,36 @@ std::vector<double> rates_of(const trace::ParticipantTrace& rank, std::size_t be
   return rates;
 }
 
-// For a program that sets its rates itself: after the rank has resumed, with its optimizer's state, they are those of
-// the run's start again. They may be meant to be, so this is advice. Not where they had begun again before.
-std::optional<Finding> rates_begin_again(const Run& run) {
-  constexpr std::size_t kLeast = 3, kMost = 16;  // different rates, and updates
-  for (const auto* rank : run.ranks) {
-    if (!rank->all<trace::Schedule>().empty()) continue;
+// With its optimizer's state, the run goes on at the very rate that it began with and had left for good. That may be
+// meant, so this is advice. Not where that rate had come again before.
+std::optional<Finding> first_rate_again(const Run& run) {
+  for (const auto* rank : run.ranks)
     for (const auto& time : restored(*rank)) {
       const auto saved = part(*time.saved, "optimizer"), resumed = part(*time.resumed, "optimizer");
-      if (!saved || !resumed || saved->hash != resumed->hash || part(*time.resumed, "scheduler"))
-        continue;
+      if (!saved || !resumed || saved->hash != resumed->hash) continue;
       const auto before = rates_of(*rank, 0, time.saved_place);
-      auto start = rates_of(*rank, time.resumed_place, rank->events.size());
-      start.resize(std::min({start.size(), before.size(), kMost}));
-      if (std::set(start.begin(), start.end()).size() < kLeast ||
-          !std::equal(start.begin(), start.end(), before.begin()) ||
-          std::search(before.begin() + 1, before.end(), start.begin(), start.end()) != before.end())
+      const auto after = rates_of(*rank, time.resumed_place, rank->events.size());
+      if (before.size() < 2 || after.empty() || after.front() != before.front()) continue;
+      const auto left = std::find_if(before.begin(), before.end(),
+                                     [&](double rate) { return rate != before.front(); });
+      if (left == before.end() || std::find(left, before.end(), before.front()) != before.end())
         continue;
       return Finding{.severity = Severity::advice,
                      .ranks = run.numbers,
                      .step = time.step,
                      .evidence =
                          "the model and the optimizer's state are the saved ones, and the "
-                         "learning rates of the next " +
-                         plural(static_cast<std::int64_t>(start.size()), "update") +
-                         " are those of the run's first ones again"};
+                         "learning rate is " +
+                         number(after.front()) + ", the run's first one again: it was " +
+                         number(before.back()) + " when they were saved"};
     }
-  }
   return std::nullopt;
 }
 
 Verdict scheduler_or_rng_state_missing(const Run& run) {
   const auto verdict = lost(run, {"scheduler", "rng_state"});
   if (verdict.state != State::clean) return verdict;
-  const auto again = rates_begin_again(run);
+  const auto again = first_rate_again(run);
   return again ? found(*again) : verdict;
 }
 
@@ -198,7 +194,9 @@ Verdict ema_on_one_rank(const Run& run) {
   std::size_t moments = SIZE_MAX;
   for (const auto* rank : run.ranks) {
     states.push_back(rank->all<trace::TrainingState>());
-    std::erase_if(states.back(), [](const auto& at) { return at.event->moment == "loaded"; });
+    std::erase_if(states.back(), [](const auto& at) {
+      return at.event->moment == "loaded" || !part(*at.event, "average");
+    });
     moments = std::min(moments, states.back().size());
   }
   bool any = false;
@@ -250,8 +248,8 @@ std::vector<Detector> checkpoint_state_detectors() {
        .fewest = 1,
        .complete = false,
        .detect = optimizer_state_missing},
-      // Rule: the schedule, or a rank's random generator, is in another state. Advice: where no schedule tells, the
-      // rates begin again as at the run's start. Not fooled by a schedule that is counted up again.
+      // Rule: the schedule, or a rank's random generator, is in another state. Advice: the
+      // learning rate is the run's first one again. Not fooled by a schedule that is counted up again.
       {.slug = "scheduler-or-rng-state-missing",
        .needs = {"training_state"},
        .fewest = 1,

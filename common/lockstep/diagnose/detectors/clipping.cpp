@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 namespace lockstep::diagnose {
 namespace {
@@ -168,7 +169,39 @@ Clipped what_was_clipped(const trace::Clip& clip, const trace::ReducedGradients&
                                                             : Clipped::its_own;
 }
 
-Verdict clipped_before_backward(const Run& run) {
+// Of the recorded model's own gradients, by their norm, which the clip shortens.
+bool shortens_own(const trace::Clip& clip) {
+  const double norm = norm_of(clip.values);
+  return clip.norm > clip.max_norm && is_near(clip.norm, norm, kSameFactor);
+}
+
+// In two updates or more the gradients are clipped, and further backwards of the update follow. A program may mean to
+// clip each part, so this is advice.
+std::optional<Finding> clipped_in_parts(const Run& run) {
+  constexpr int kUpdates = 2;
+  std::int64_t first = -1;
+  int updates = 0;
+  bool clipped = false, grown = false;  // since the last update; by a backward since
+  for (const auto& event : run.ranks.front()->events) {
+    const auto* clip = event.as<trace::Clip>();
+    clipped = clipped || (clip && shortens_own(*clip));
+    grown = grown || (clipped && (event.is<trace::Backward>() || event.is<trace::Loss>()));
+    if (!event.is<trace::Update>()) continue;
+    if (grown && updates++ == 0) first = event.step;
+    clipped = grown = false;
+  }
+  if (updates < kUpdates) return std::nullopt;
+  return Finding{.severity = Severity::advice,
+                 .ranks = run.numbers,
+                 .step = first,
+                 .evidence =
+                     "gradients are clipped before all of an update's backwards have "
+                     "run, in " +
+                     plural(updates, "update") +
+                     " that were looked at: each clip shortens what had come by then"};
+}
+
+Verdict clipped_other_gradients(const Run& run) {
   constexpr int kUpdates = 2;
   std::optional<std::int64_t> first;
   bool nothing = true;
@@ -202,6 +235,13 @@ Verdict clipped_before_backward(const Run& run) {
            ", in each update from " + std::to_string(*first) + " on that was looked at"});
 }
 
+Verdict clipped_before_backward(const Run& run) {
+  auto verdict = clipped_other_gradients(run);
+  if (verdict.state == State::found) return verdict;
+  auto in_parts = clipped_in_parts(run);
+  return in_parts ? found(std::move(*in_parts)) : verdict;
+}
+
 }  // namespace
 
 std::vector<Detector> clipping_detectors() {
@@ -228,8 +268,9 @@ std::vector<Detector> clipping_detectors() {
        .fewest = 1,
        .detect = clip_before_unscale},
       // Rule: in each update, two or more, what was clipped last is nothing, or to the bit the
-      // gradient of the update before, and the update goes by another. Not fooled by a clip of
-      // another model, whose norm is another.
+      // gradient of the update before, and the update goes by another. Advice: in two updates or more a clip shortens
+      // what is there, and another backward of the update follows. Not fooled by a clip of another model, whose norm is
+      // another.
       {.slug = "clipped-before-backward",
        .needs = {"clip", "reduced_gradients", "update"},
        .participants = Participants::ranks,

@@ -3,7 +3,9 @@
 #include <lockstep/diagnose/passes.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
+#include <utility>
 
 namespace lockstep::diagnose {
 namespace {
@@ -148,7 +150,26 @@ Verdict missing_set_epoch(const Run& run) {
                    " passes went through one shuffled order, and no second epoch was told"});
 }
 
+// A stream's data set counts epochs in the program's process, and the workers that read it go on with copies of it.
+std::optional<Finding> counted_on_copy(const Run& run) {
+  const auto& passes = finished_passes(run, "train");
+  if (passes.size() < 2 || !passes.front().by_content ||
+      passes.front().drawn.different < kEnoughPairs || !all_in_one_order(passes))
+    return std::nullopt;
+  std::set<std::int64_t> epochs;
+  for (const auto& pass : passes) epochs.insert(pass.ranks.front().epoch);
+  if (epochs.size() < 2) return std::nullopt;
+  return Finding{.severity = Severity::advice,
+                 .ranks = run.numbers,
+                 .step = passes[1].step(),
+                 .evidence = std::to_string(passes.size()) + " passes of " +
+                             std::to_string(epochs.size()) +
+                             " epochs had the same samples in the same order: the data set counts "
+                             "epochs, and what reads it may be a copy that does not"};
+}
+
 Verdict set_epoch_on_copy(const Run& run) {
+  if (auto counted = counted_on_copy(run)) return found(std::move(*counted));
   const auto frozen = frozen_order(run);
   if (frozen.other) return *frozen.other;
   const auto epochs = epochs_in_force(frozen.passes);
@@ -240,9 +261,10 @@ std::vector<Detector> epoch_detectors() {
        .fewest = 1,
        .accounts_for = {"resume-repeats-epoch"},
        .detect = missing_set_epoch},
-      // Rule: the same, though different epochs had been told when the passes began.
+      // Rule: the same, though different epochs had been told when the passes began. Advice: the passes over a stream,
+      // which its data set numbers, have the same samples in the same order. That order may be no shuffled one.
       {.slug = "set-epoch-on-copy",
-       .needs = {"pass_begin", "samples", "pass_end", "set_epoch"},
+       .needs = {"pass_begin", "samples", "pass_end"},
        .fewest = 1,
        .accounts_for = {"resume-repeats-epoch"},
        .detect = set_epoch_on_copy},

@@ -84,7 +84,11 @@ std::optional<Finding> numbers_fed(const Run& run, const InputsOfSteps& steps,
   double scale = 0;  // the least deviation of a rank whose inputs vary
   for (const double value : deviation->means)
     if (value > kConstant && (scale == 0 || std::exp(value) < scale)) scale = std::exp(value);
-  if (scale == 0) return std::nullopt;
+  if (scale == 0) {  // one number each, as where a target is "real" or "generated"
+    std::vector<std::string> texts;
+    for (const double value : mean->means) texts.push_back(number(value));
+    return mean->spread == 0 ? differs(run, what, texts, steps.begin()->first) : std::nullopt;
+  }
   const auto by_mean = groups_by_gap(mean->means, std::max(2 * mean->spread, scale / 2));
   const auto by_deviation =
       groups_by_gap(deviation->means, std::max(2 * deviation->spread, std::log(1.5)));
@@ -145,12 +149,34 @@ std::optional<Finding> samples_of_a_step(const Run& run) {
   return finding;
 }
 
+// "input 1", "input 0 of module 3", "the loss's target".
+std::string name_of(std::int64_t index) {
+  if (index == -1) return "the loss's target";
+  if (index < 0) return "target " + std::to_string(-index) + " of the loss";
+  const auto module = index / trace::Input::kOfAnother;
+  const auto name = "input " + std::to_string(index % trace::Input::kOfAnother);
+  return module == 0 ? name : name + " of module " + std::to_string(module + 1);
+}
+
+// What a loss compares with may be numbered by rank, as where it finds each sample's partner among all ranks': the same
+// whole numbers on each step.
+bool are_places(const InputsOfSteps& steps) {
+  const auto& first = steps.begin()->second;
+  for (const auto& [step, ranks] : steps)
+    for (std::size_t r = 0; r < ranks.size(); ++r)
+      if (ranks[r]->dtype.find("int") == std::string::npos || ranks[r]->mean != first[r]->mean ||
+          ranks[r]->greatest != first[r]->greatest)
+        return false;
+  return true;
+}
+
 // For each tensor that a forward is given, the first thing that differs.
 std::vector<Finding> inputs(const Run& run) {
   std::vector<Finding> findings;
   for (const auto& [index, steps] : inputs_of(run)) {
     if (steps.size() < kAgreeing) continue;
-    const auto name = "input " + std::to_string(index);
+    if (index < 0 && are_places(steps)) continue;
+    const auto name = name_of(index);
     auto found =
         kinds(run, steps, "the dtype of " + name, [](const auto& input) { return input.dtype; });
     if (!found)
@@ -176,6 +202,7 @@ std::vector<Finding> same_inputs(const Run& run) {
   for (std::size_t r = 0; r < run.ranks.size(); ++r)
     for (const auto& at : run.ranks[r]->latest<trace::Input>()) {
       const auto& input = *at.event;
+      if (input.index < 0 || input.index >= trace::Input::kOfAnother) continue;
       auto& ranks = steps[at.step];
       ranks.resize(run.ranks.size());
       ranks[r].emplace_back(input.shape, input.dtype, input.mean, input.deviation, input.least,

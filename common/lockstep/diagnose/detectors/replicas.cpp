@@ -267,6 +267,17 @@ std::optional<Finding> ends_with_other_weights(const Run& run) {
   return loaded;
 }
 
+// A program may mean to end with one rank's weights, so this is advice.
+Finding never_together_again(const Run& run, const std::map<std::int64_t, Replicas>& replicas) {
+  const auto& [step, last] = *replicas.rbegin();
+  return {.severity = Severity::advice,
+          .ranks = run.numbers,
+          .step = step,
+          .evidence = "the run ends with replicas that differ: " +
+                      evidence_of(run, difference(run, step, last)) +
+                      ", and nothing after the last update has averaged them"};
+}
+
 Verdict replicas_diverged(const Run& run) {
   const auto& replicas = replicas_by_step(run);
   if (replicas.empty() || replicas.rbegin()->first < 0)
@@ -279,7 +290,10 @@ Verdict replicas_diverged(const Run& run) {
   if (!reduces_gradients_from(run, apart->step) &&
       may_be_averaged_unseen(run, apart->step, parameter_elements(run, replicas.begin()->second))) {
     const auto alone = left_out_of_averages(run);
-    if (!alone) return not_triggered(kMaybeAveraged);
+    if (!alone)
+      return ends_apart(run, parameter_elements(run, replicas.begin()->second))
+                 ? found(never_together_again(run, replicas))
+                 : not_triggered(kMaybeAveraged);
     return found({.ranks = run.numbers,
                   .step = alone->step,
                   .evidence = tensor_text("parameter", alone->tensor, parameter_names(run)) +
@@ -343,8 +357,9 @@ std::vector<Detector> replicas_detectors() {
            }},
       // Needs parameters after updates. Rule: they differ across ranks at some step and are not
       // equal again later. Advice: all of them loaded weights after their last update, and end with other ones
-      // (`training_state`). not_triggered where gradients are not reduced and the replicas may be
-      // averaged unseen, as in no-gradient-sync; but not a parameter that stays apart when others are made equal.
+      // (`training_state`). Where gradients are not reduced and the replicas may be averaged unseen, as in
+      // no-gradient-sync, only a parameter that stays apart when others are made equal; and, as advice, replicas that
+      // a run ends with.
       {.slug = "replicas-diverged",
        .needs = {"parameters"},
        .participants = Participants::ranks,

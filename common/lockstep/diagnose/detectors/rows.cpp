@@ -17,19 +17,35 @@ constexpr std::int64_t kEnoughShared = 32;  // samples that several ranks were g
 using Fed = std::map<std::int64_t, std::vector<std::vector<std::int64_t>>>;
 
 // Since an engine took the model over: each rank may have trained another one for itself before.
-Fed fed_by_step(const Run& run) {
-  Fed fed;
+std::int64_t begin_of_model(const trace::ParticipantTrace& rank) {
+  const auto engines = rank.latest<trace::Engine>();
+  return engines.empty() ? 0 : engines.back().time_ns;
+}
+
+void add(const trace::Ids& hashes, std::size_t r, const Run& run,
+         std::vector<std::vector<std::int64_t>>& ranks) {
+  ranks.resize(run.ranks.size());
+  ranks[r].insert(ranks[r].end(), hashes.begin(), hashes.end());
+}
+
+// What each module was given, by its number; the recorded model is 0.
+std::map<std::int64_t, Fed> fed_to_modules(const Run& run) {
+  std::map<std::int64_t, Fed> fed;
   for (std::size_t r = 0; r < run.ranks.size(); ++r) {
-    const auto engines = run.ranks[r]->latest<trace::Engine>();
-    const auto since = engines.empty() ? 0 : engines.back().time_ns;
-    for (const auto& at : run.ranks[r]->latest<trace::Rows>()) {
-      if (at.time_ns < since) continue;
-      auto& ranks = fed[at.step];
-      ranks.resize(run.ranks.size());
-      const auto& hashes = at.event->hashes;
-      ranks[r].insert(ranks[r].end(), hashes.begin(), hashes.end());
-    }
+    const auto since = begin_of_model(*run.ranks[r]);
+    for (const auto& at : run.ranks[r]->latest<trace::Rows>())
+      if (at.time_ns >= since) add(at.event->hashes, r, run, fed[0][at.step]);
+    for (const auto& at : run.ranks[r]->latest<trace::OtherRows>())
+      if (at.time_ns >= since) add(at.event->hashes, r, run, fed[at.event->module][at.step]);
   }
+  // A critic is given what was generated for its own update and once more for the generator's.
+  for (auto& [module, steps] : fed)
+    for (auto& [step, ranks] : steps)
+      for (auto& rank : ranks) {
+        if (module == 0) continue;
+        std::sort(rank.begin(), rank.end());
+        rank.erase(std::unique(rank.begin(), rank.end()), rank.end());
+      }
   return fed;
 }
 
@@ -111,28 +127,32 @@ std::optional<Finding> judge(const Run& run, const StretchOfRows& stretch) {
                   " are given to more than one rank: the ranks' shares of the data overlap"};
 }
 
-std::vector<Finding> overlapping_rows(const Run& run) {
-  if (run.ranks.size() < 2) return {};
-  const auto fed = fed_by_step(run);
+std::optional<Finding> overlap(const Run& run, const Fed& fed) {
   const auto begins = begins_of(run);
   StretchOfRows stretch(run.ranks.size());
   for (const auto& [step, ranks] : fed) {
     if (begins.count(step) > 0 || stretch.repeats(ranks)) {
-      if (auto found = judge(run, stretch)) return {*found};
+      if (auto found = judge(run, stretch)) return found;
       stretch = StretchOfRows(run.ranks.size());
       if (stretch.repeats(ranks)) continue;  // in one batch
     }
     stretch.add(step, ranks);
   }
-  auto found = judge(run, stretch);
-  return found ? std::vector{*found} : std::vector<Finding>{};
+  return judge(run, stretch);
+}
+
+std::vector<Finding> overlapping_rows(const Run& run) {
+  if (run.ranks.size() < 2) return {};
+  for (const auto& [module, fed] : fed_to_modules(run))
+    if (auto found = overlap(run, fed)) return {*found};
+  return {};
 }
 
 }  // namespace
 
 std::vector<Detector> rows_detectors() {
   return {
-      // Needs `rows` of all ranks. Rule: in a stretch of two steps or more, in which no rank is given a sample twice,
+      // Needs `rows` of all ranks, or `other_rows` of a module beside the recorded model. Rule: in a stretch of two steps or more, in which no rank is given a sample twice,
       // many are given to several ranks: 32, and a twentieth. A violation where each rank is given all that the others
       // are, else advice. Not fooled by later passes, in which shares are dealt anew, by padding, nor by ranks that draw
       // with replacement; blind where samples are augmented, or equal ones are common.

@@ -130,13 +130,22 @@ Verdict scheduler_stepped_per_rank(const Run& run) {
                             plural(course->updates(), "update")});
 }
 
-// Nothing says how long it is, and it always takes several steps an update. One for each rank is how Hugging Face's
-// Accelerate steps a schedule that counts batches of all ranks.
+// Hugging Face's Accelerate steps a schedule once for each rank, so that it may count batches of all ranks.
+bool runs_under_accelerate(const Run& run) {
+  for (const auto& at : run.ranks.front()->all<trace::Configuration>())
+    if (at.event->of == "program" &&
+        std::count(at.event->keys.begin(), at.event->keys.end(), "version of accelerate") > 0)
+      return true;
+  return false;
+}
+
+// Nothing says how long it is, and it always takes several steps an update.
 std::optional<Finding> takes_several(const Run& run) {
   const auto course = course_of(*run.ranks.front());
   if (course.length > 0 || course.updates() < 8) return std::nullopt;
   const auto pace = course.pace();
-  if (!pace || *pace < 2 || *pace == run.world_size) return std::nullopt;
+  if (!pace || *pace < 2) return std::nullopt;
+  if (*pace == run.world_size && runs_under_accelerate(run)) return std::nullopt;
   return Finding{.severity = Severity::advice,
                  .ranks = run.numbers,
                  .step = 0,
@@ -147,7 +156,22 @@ std::optional<Finding> takes_several(const Run& run) {
                              ": is it stepped in two places, or for each micro-batch?"};
 }
 
+// Two of a kind step one optimizer's rates, and another optimizer has none.
+std::optional<Finding> are_on_one_optimizer(const Run& run) {
+  for (const auto& at : run.ranks.front()->latest<trace::Configuration>())
+    if (at.event->of == "schedules" && !at.event->keys.empty() && !at.event->values.empty())
+      return Finding{.severity = Severity::advice,
+                     .ranks = run.numbers,
+                     .step = 0,
+                     .evidence = at.event->values.front() + " schedules of the class " +
+                                 at.event->keys.front() +
+                                 " step the rates of one optimizer, and another one that trains "
+                                 "has no schedule"};
+  return std::nullopt;
+}
+
 Verdict schedule_unit_mismatch(const Run& run) {
+  if (auto finding = are_on_one_optimizer(run)) return found(std::move(*finding));
   if (auto finding = takes_several(run)) return found(std::move(*finding));
   Verdict why;
   const auto course = course_of(run, &why);
@@ -312,8 +336,9 @@ std::vector<Detector> schedule_detectors() {
       // goes on changing. Needs passes, and a run that ended in order, for the former. Not fooled
       // by a schedule made for passes, nor by a warm-up that ends and leaves the rate to the
       // program. A run that stopped of itself after as many updates as its plan has passes looks
-      // the same; after about as many, not_triggered. Advice: a schedule of unknown length takes
-      // two steps or more for every update, and not one for each rank.
+      // the same; after about as many, not_triggered. Advice: a schedule of unknown length takes two steps or more for
+      // every update; under Accelerate, not one for each rank. Or two schedules of a kind share an optimizer, while
+      // another one has none.
       {.slug = "schedule-unit-mismatch",
        .needs = {"schedule", "update"},
        .level = 2,

@@ -117,6 +117,7 @@ std::vector<Finding> settings_that_differ(const Run& run, const std::string& of,
 std::vector<Finding> configuration(const Run& run) {
   auto findings = settings_that_differ(run, "model");
   for (const auto& [of, severity] : {std::pair{"engine", Severity::violation},
+                                     {"loss", Severity::advice},
                                      {"loader", Severity::advice},
                                      {"program", Severity::advice},
                                      {"constants", Severity::advice},
@@ -135,15 +136,16 @@ std::vector<Finding> optimizers(const Run& run) {
 std::vector<Detector> setup_detectors() {
   return {
       // Rule: a setting of a submodule or of the gradient engine that all of them have differs, such
-      // as a dropout's p. Advice: one of a train loader, a version, a variable of the environment, or a number or
-      // setting that the program holds and does not change. Not fooled by such numbers that are whole on all ranks, as
+      // as a dropout's p. Advice: one of the loss, such as its weights of classes, or of a train loader, a version, a
+      // variable of the environment, or a number or setting that the program holds and does not change. Not fooled by such numbers that are whole on all ranks, as
       // counts are, unless they are settings.
       {.slug = "configuration-differs",
        .needs = {"configuration"},
        .participants = Participants::ranks,
-       .generic = "ranks that train one model have another setting of one of its modules, such as "
-                  "a dropout's p, or of its gradient engine (a violation), another batch size, "
-                  "version, script, variable, or number or setting of the program's own (advice)",
+       .generic =
+           "ranks that train one model have another setting of one of its modules, such as "
+           "a dropout's p, or of its gradient engine (a violation), of its loss, another batch "
+           "size, version, script, variable, or number or setting of the program's own (advice)",
        .detect = [](const Run& run) { return among_replicas(run, configuration); }},
       // The same of an optimizer's parameter group: its type, or an option such as the weight
       // decay. Not fooled by ranks that have groups of their own.

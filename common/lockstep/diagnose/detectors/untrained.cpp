@@ -1,8 +1,10 @@
 // Parameters that get a gradient, and that no update moves.
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/differences.h>
 #include <lockstep/diagnose/evidence.h>
 
 #include <algorithm>
+#include <optional>
 
 namespace lockstep::diagnose {
 namespace {
@@ -56,7 +58,27 @@ bool gets_gradients(const LastTraining& training, std::size_t tensor) {
   return true;
 }
 
+// Nobody wraps them or optimizes them, and losses lead to them.
+std::optional<Finding> unknown_ones(const Run& run) {
+  const auto told = run.ranks.front()->latest<trace::Configuration>();
+  const auto at = std::find_if(told.rbegin(), told.rend(), [](const auto& each) {
+    return each.event->of == "untrained" && !each.event->keys.empty();
+  });
+  if (at == told.rend()) return std::nullopt;
+  const auto& shapes = at->event->keys;
+  return Finding{.severity = Severity::advice,
+                 .ranks = run.numbers,
+                 .step = 0,
+                 .evidence = plural(static_cast<std::int64_t>(shapes.size()), "parameter") +
+                             ", of shape " + some_of(shapes) +
+                             ", got gradients of the loss, and at the end of the run " +
+                             (shapes.size() > 1 ? "are what they were" : "is what it was") +
+                             " at first: no optimizer that was recorded holds " +
+                             (shapes.size() > 1 ? "them" : "it")};
+}
+
 Verdict parameters_not_updated(const Run& run) {
+  if (auto unknown = unknown_ones(run)) return found(std::move(*unknown));
   const auto training = last_training(*run.ranks.front());
   if (training.first == nullptr || training.gradients.size() < kGradients)
     return not_triggered("fewer than " + std::to_string(kGradients) +

@@ -1,14 +1,15 @@
 #include <ATen/core/Reduction.h>
-#include <lockstep/record/loss_divisors.h>
+#include <lockstep/record/loss_graph.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/generated/Functions.h>
 
 #include <algorithm>
 #include <array>
 #include <exception>
 #include <optional>
-#include <string>
-#include <utility>
+#include <sstream>
+#include <unordered_set>
 
 namespace lockstep::record {
 namespace {
@@ -64,6 +65,23 @@ std::optional<double> divisor_of_loss(const Node& node) {
   return std::nullopt;
 }
 
+// The first numbers.
+std::string text_of(const at::Tensor& tensor) {
+  constexpr std::int64_t kMost = 16;
+  const auto some = tensor.detach().reshape(-1).slice(0, 0, kMost).to(at::kDouble).cpu();
+  std::ostringstream text;
+  for (std::int64_t i = 0; i < some.numel(); ++i)
+    text << (i > 0 ? ", " : "") << some[i].item<double>();
+  if (tensor.numel() > kMost) text << ", and " << tensor.numel() - kMost << " more";
+  return text.str();
+}
+
+std::string text_of(double value) {
+  std::ostringstream text;
+  text << value;
+  return text.str();
+}
+
 bool only_hands_on(const std::string& name) {
   static const std::array kNames = {"ViewBackward0",    "ReshapeAliasBackward0", "SqueezeBackward0",
                                     "SqueezeBackward1", "UnsqueezeBackward0",    "NegBackward0",
@@ -76,7 +94,7 @@ class Walk {
  public:
   void from(const Node* node, double divisor) {
     while (node != nullptr) {
-      if (++nodes_ > kMostNodes || terms_.size() >= kMostTerms) {
+      if (++nodes_ > kMostNodes || found_.divisors.size() >= kMostTerms) {
         too_many_ = true;
         return;
       }
@@ -94,17 +112,72 @@ class Walk {
         next = input(*node, 1);
         if (next == nullptr) return;
       }
-      if (next == nullptr) terms_.push_back(divisor);
+      if (next == nullptr) {
+        found_.divisors.push_back(divisor);
+        look_below(node);
+      }
       node = next;
     }
   }
 
-  std::vector<double> terms() && {
-    if (too_many_) terms_.clear();
-    return std::move(terms_);
-  }
+  LossGraph found() && { return too_many_ ? LossGraph{} : std::move(found_); }
 
  private:
+  // From where a term ends down to a loss of torch's own, through masks and weights without a gradient.
+  void look_below(const Node* node) {
+    constexpr int kMost = 16;
+    for (int i = 0; node != nullptr && i < kMost; ++i) {
+      if (look_at<generated::NllLossBackward0>(*node) ||
+          look_at<generated::NllLoss2DBackward0>(*node) ||
+          look_at<generated::MseLossBackward0>(*node) ||
+          look_at<generated::SmoothL1LossBackward0>(*node) ||
+          look_at<generated::HuberLossBackward0>(*node) ||
+          look_at<generated::CtcLossBackward0>(*node) ||
+          look_at<generated::CtcLossBackward1>(*node) ||
+          look_at<generated::BinaryCrossEntropyBackward0>(*node) ||
+          look_at<generated::BinaryCrossEntropyWithLogitsBackward0>(*node))
+        return;
+      const Node* next = nullptr;
+      for (std::size_t place = 0; place < node->num_outputs(); ++place)
+        if (const Node* at = input(*node, place)) {
+          if (next != nullptr) return;
+          next = at;
+        }
+      node = next;
+    }
+  }
+
+  template <class Loss>
+  bool look_at(const Node& node) {
+    const auto* loss = dynamic_cast<const Loss*>(&node);
+    if (loss == nullptr) return false;
+    at::Tensor target;
+    if constexpr (requires { loss->target_; })
+      target = tensor_in(loss->target_);
+    else
+      target = tensor_in(loss->targets_);
+    if (target.defined()) found_.targets.push_back(target);
+    if constexpr (requires { loss->ignore_index; })
+      add("ignore_index",
+          text_of(static_cast<double>(loss->ignore_index.guard_int(__FILE__, __LINE__))));
+    if constexpr (requires { loss->blank; })
+      add("blank", text_of(static_cast<double>(loss->blank)));
+    if constexpr (requires { loss->beta; }) add("beta", text_of(loss->beta));
+    if constexpr (requires { loss->delta; }) add("delta", text_of(loss->delta));
+    if constexpr (requires { loss->weight_; })
+      if (const auto weight = tensor_in(loss->weight_); weight.defined())
+        add("weight", text_of(weight));
+    if constexpr (requires { loss->pos_weight_; })
+      if (const auto weight = tensor_in(loss->pos_weight_); weight.defined())
+        add("pos_weight", text_of(weight));
+    return true;
+  }
+
+  void add(const std::string& name, std::string value) {
+    found_.settings.emplace(name + " of term " + std::to_string(found_.divisors.size()),
+                            std::move(value));
+  }
+
   static bool is_sum_of_terms(const Node& node) {
     const auto* sum = dynamic_cast<const generated::AddBackward0*>(&node);
     const auto* difference = dynamic_cast<const generated::SubBackward0*>(&node);
@@ -134,22 +207,39 @@ class Walk {
     return divides ? 1 / *by : *by;
   }
 
-  std::vector<double> terms_;
+  LossGraph found_;
   std::size_t nodes_ = 0;
   bool too_many_ = false;
 };
 
 }  // namespace
 
-std::vector<double> divisors_of(const at::Tensor& loss) {
+LossGraph look_at_graph(const at::Tensor& loss) {
   if (!loss.grad_fn()) return {};
   try {
     Walk walk;
     walk.from(loss.grad_fn().get(), 1);
-    return std::move(walk).terms();
+    return std::move(walk).found();
   } catch (const std::exception&) {  // it was freed, or changed in place
     return {};
   }
+}
+
+std::vector<at::Tensor> leaves_of(const at::Tensor& loss, std::size_t most) {
+  std::vector<at::Tensor> leaves;
+  if (!loss.grad_fn()) return leaves;
+  std::vector<const Node*> nodes = {loss.grad_fn().get()};
+  std::unordered_set<const Node*> known(nodes.begin(), nodes.end());
+  while (!nodes.empty() && known.size() < most) {
+    const Node* node = nodes.back();
+    nodes.pop_back();
+    if (const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(node))
+      leaves.push_back(leaf->variable);
+    for (std::size_t place = 0; place < node->num_outputs(); ++place)
+      if (const Node* next = input(*node, place); next != nullptr && known.insert(next).second)
+        nodes.push_back(next);
+  }
+  return leaves;
 }
 
 }  // namespace lockstep::record
