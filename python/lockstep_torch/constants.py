@@ -159,7 +159,7 @@ def spread(number: int) -> list[int]:
 
 
 def numbers_in(value: Any) -> list[tuple[str, float]]:
-    """The value, or of several in a row some, with their places."""
+    """The value, or of several in a row some, with their places; of a list that grows they are others at each look."""
     kind = type(value)
     if is_number(value):
         return [("", float(value))]
@@ -173,7 +173,8 @@ def numbers_in(value: Any) -> list[tuple[str, float]]:
         row, single = list(value), False
     else:
         return []
-    return [("" if single else f"[{place}]", float(row[place])) for place in spread(len(row))]
+    of = f" of {len(row)}" if kind is list else ""
+    return [("" if single else f"[{place}{of}]", float(row[place])) for place in spread(len(row))]
 
 
 def is_hashed(value: Any, left: int) -> bool:

@@ -41,7 +41,7 @@ def parts_of(here: Recording, moment: str) -> dict[str, Any]:
     parts: dict[str, Any] = {"model": parameters, "optimizer": [state_of(optimizer) for optimizer in made]}
     begun = [schedule.last_epoch > 1 for schedule in here.schedules]
     if any(begun) or (begun and moment == "resumed"):
-        parts["scheduler"] = any(begun)
+        parts["scheduler"] = [any(begun), all(begun)]
     return parts
 
 

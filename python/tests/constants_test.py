@@ -86,7 +86,7 @@ class Constants(unittest.TestCase):
         scales = torch.tensor([[0.5], [0.125]])
         settings, plain = Settings(), types.SimpleNamespace(gamma=0.2, more={"beta": 0.1})
         self.assertEqual(texts(), {
-            "weight": "0.7", "means[0]": "0.25", "means[1]": "0.5", "light": "3.5", "scales[0]": "0.5",
+            "weight": "0.7", "means[0 of 2]": "0.25", "means[1 of 2]": "0.5", "light": "3.5", "scales[0]": "0.5",
             "scales[1]": "0.125", "settings.options.alpha": "0.3", "plain.gamma": "0.2", "plain.more.beta": "0.1"})
         self.assertEqual(constants.Look().found["DECAY"], "0.97")
         self.assertEqual(constants.Look().found["Settings.dropout"], "0.15")
@@ -198,6 +198,15 @@ class Constants(unittest.TestCase):
         self.assertEqual(of, "constants")
         self.assertEqual(told["steady in train()"], "0.7")
         self.assertTrue({"moving in train()", "of_a_round in train()"}.isdisjoint(told))
+
+    def test_a_list_that_grows_holds_no_constants(self):
+        drawn, weights, found = [0.25, 0.5], [0.7, 0.3], []
+        for _ in range(2):
+            found.append(texts())
+            drawn.append(0.125)
+        self.assertEqual(found[0].items() & found[1].items(),
+                         {("weights[0 of 2]", "0.7"), ("weights[1 of 2]", "0.3")})
+        del weights
 
     def test_a_program_that_ends_before_that_tells_what_did_not_change_until_the_third(self):
         here = Recorder()

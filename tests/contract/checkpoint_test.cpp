@@ -196,6 +196,10 @@ TEST_P(Checkpoints, RatesThatBeginAgainAreNamed) {
   job.lr = [](std::int64_t step) { return step < 2 || step >= 4 ? 0.1 : 0.03; };
   expect_only(job.run(), "scheduler-or-rng-state-missing", all_ranks(GetParam()), 4,
               diagnose::Severity::advice);
+  // A schedule that counts anew: the first rate is the one that the optimizer's state brings.
+  job.lr = [&](std::int64_t step) { return falls(step == kBatches ? step : step % kBatches); };
+  expect_only(job.run(), "scheduler-or-rng-state-missing", all_ranks(GetParam()), 4,
+              diagnose::Severity::advice);
   job.lr = [](std::int64_t step) { return step < 2 ? 0.1 : 0.03; };
   expect_nothing(job.run());
   job.lr = [](std::int64_t step) { return step % 2 == 0 ? 0.1 : 0.2; };  // by turns

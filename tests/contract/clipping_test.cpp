@@ -160,6 +160,16 @@ TEST_P(Clipping, OfOwnGradientsBeforeTheReductionIsNamed) {
   expect_only(job.run(), "clip-before-reduction", all_ranks(GetParam()), 0);
 }
 
+TEST_P(Clipping, OfOwnGradientsBeforeASumIsNamed) {
+  auto trace = ClippingJob{.world_size = GetParam(), .clip_own = true}.run();
+  for (auto [step, reduced] : each<trace::ReducedGradients>(trace))
+    for (auto& value : reduced.values) {
+      value.norm *= GetParam();
+      for (auto& projection : value.sketch) projection *= GetParam();
+    }
+  EXPECT_EQ(state(trace, "clip-before-reduction"), State::found);
+}
+
 TEST_P(Clipping, OfOwnGradientsThatAreShortEnoughIsRight) {
   const ClippingJob job{.world_size = GetParam(), .allowed = 1e3, .clip_own = true};
   expect_nothing(job.run());

@@ -247,6 +247,16 @@ TEST_P(Engine, AnOptimizerOfOtherParametersIsNamed) {
   expect_only(job.run(), "optimizer-built-on-other-parameters", all_ranks(GetParam()), 0);
 }
 
+// A student is trained after its teacher, and its optimizer holds the teacher's parameters.
+TEST_P(Engine, AnOptimizerOfTheModelBeforeIsNamed) {
+  EngineJob job(GetParam());
+  job.optimizer_moves_model = [](int, int step) { return step < 2; };
+  auto trace = job.run();
+  EXPECT_EQ(state(trace, "optimizer-built-on-other-parameters"), State::clean);
+  for (auto& rank : trace.ranks) record(rank, 2, trace::Engine{"distributed_data_parallel", 2});
+  EXPECT_EQ(state(trace, "optimizer-built-on-other-parameters"), State::found);
+}
+
 TEST_P(Engine, AnOptimizerAtARateOfZeroIsRight) {
   EngineJob job(GetParam());
   job.lr = [](int step) { return step < 2 ? 0.0 : 0.1; };

@@ -35,6 +35,35 @@ TEST_P(Epoch, NeverToldOrTheSameEveryTimeIsNamed) {
   }
 }
 
+// A teacher whose sampler was told, and then a student whose sampler is not.
+TEST_P(Epoch, NeverToldToTheSecondModelIsNamed) {
+  const auto one_after_another = [](bool second_is_told) {
+    Job job(GetParam());
+    job.passes = 4;
+    job.order = [=](int rank, int pass) {
+      return deal({101, GetParam()}, rank, pass < 2 || second_is_told ? pass : 0);
+    };
+    job.told = [=](int, int pass) { return pass < 2 || second_is_told ? Told(pass) : Told(); };
+    auto trace = job.run();
+    const auto step = 2 * second_pass(job);
+    for (auto& rank : trace.ranks) {
+      const auto begins =
+          std::find_if(rank.events.begin(), rank.events.end(), [&](const trace::Event& event) {
+            return event.step == step &&
+                   (event.is<trace::SetEpoch>() || event.is<trace::PassBegin>());
+          });
+      const auto* model = rank.all<trace::Model>().front().event;
+      const trace::Model again = *model;
+      rank.events.insert(
+          begins, {{.step = step, .payload = again},
+                   {.step = step, .payload = trace::Engine{"distributed_data_parallel", 2}}});
+    }
+    return trace;
+  };
+  EXPECT_EQ(state(one_after_another(true), "missing-set-epoch"), State::clean);
+  EXPECT_EQ(state(one_after_another(false), "missing-set-epoch"), State::found);
+}
+
 TEST_P(Epoch, NeverToldToASamplerThatReshufflesIsRight) {
   Job job(GetParam());
   job.told = [](int, int) { return Told(); };

@@ -211,13 +211,42 @@ TEST_P(EvaluationMode, ThatTheModelIsNeverSetBackFromIsNamed) {
   }
 }
 
+TEST_P(EvaluationMode, UnderTwoOptimizersIsNamed) {
+  auto trace = updates(GetParam(), [](std::int64_t step) { return step < 8; });
+  for (auto& rank : trace.ranks)  // the second one's updates
+    std::erase_if(rank.events, [](const trace::Event& event) {
+      return event.is<trace::Forward>() && event.step % 2 == 1;
+    });
+  EXPECT_EQ(state(trace, "training-in-evaluation-mode"), State::clean);
+  auto longer = updates(GetParam(), [](std::int64_t step) { return step < 6; });
+  for (auto& rank : longer.ranks)
+    std::erase_if(rank.events, [](const trace::Event& event) {
+      return event.is<trace::Forward>() && event.step % 2 == 1;
+    });
+  expect_only(longer, "training-in-evaluation-mode", all_ranks(GetParam()), 6,
+              diagnose::Severity::advice);
+}
+
+// Another start begins in training mode.
+TEST_P(EvaluationMode, ThatOneStartIsNeverSetBackFromIsNamed) {
+  auto trace = updates(GetParam(), [](std::int64_t step) { return step < 4 || step >= 8; });
+  EXPECT_EQ(state(trace, "training-in-evaluation-mode"), State::clean);
+  for (auto& rank : trace.ranks) {
+    const auto second = std::find_if(rank.events.begin(), rank.events.end(),
+                                     [](const trace::Event& event) { return event.step == 8; });
+    rank.events.insert(second,
+                       {.step = 7, .payload = trace::Engine{"distributed_data_parallel", 1}});
+  }
+  expect_only(trace, "training-in-evaluation-mode", all_ranks(GetParam()), 4,
+              diagnose::Severity::advice);
+}
+
 // As where the training's forwards are captured, or compiled with the engine.
 TEST_P(EvaluationMode, BetweenForwardsThatNobodySeesIsRight) {
   auto trace = updates(GetParam(), [](std::int64_t step) { return step < 4; });
   for (auto& rank : trace.ranks)
-    std::erase_if(rank.events, [](const auto& event) {
-      return event.template is<trace::Forward>() && event.step % 2 == 1;
-    });
+    for (auto& event : rank.events)
+      if (event.is<trace::Forward>() && event.step % 2 == 1) event.payload = trace::Backward{1};
   EXPECT_EQ(state(trace, "training-in-evaluation-mode"), State::clean);
 }
 

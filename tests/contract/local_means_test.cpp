@@ -137,6 +137,32 @@ TEST_P(LocalMeans, WeighedOrSummedNotDeclaredIsRight) {
     EXPECT_EQ(state(not_declared(trace), kLocalMeans), State::clean);
 }
 
+// Each rank's gradient and divisor, as many times as it has samples: it sums, and counts later.
+trace::Trace as_sums(trace::Trace trace) {
+  for (auto& rank : trace.ranks) {
+    std::vector<double> counts;
+    for (const auto& at : rank.all<trace::LocalGradients>())
+      counts.push_back(static_cast<double>(at.event->samples));
+    for (auto [step, gradients] : each<trace::LocalGradients>(rank))
+      for (auto& value : gradients.values) {
+        value.norm *= counts[static_cast<std::size_t>(step)];
+        for (auto& projection : value.sketch) projection *= counts[static_cast<std::size_t>(step)];
+      }
+    for (auto [step, divisors] : each<trace::LossDivisors>(rank))
+      divisors.values[0] /= counts[static_cast<std::size_t>(step)];
+  }
+  return trace;
+}
+
+TEST_P(LocalMeans, SumsThatEachRankDividesByItsOwnCountAreAdvice) {
+  const auto wrong = as_sums(not_declared(weighed(GetParam(), true, [](double) { return 1.0; })));
+  EXPECT_EQ(state(wrong, kLocalMeans), State::found);
+  EXPECT_NE(evidence(wrong).find(", here by " + std::to_string(8 / GetParam()) + " to 8"),
+            std::string::npos)
+      << evidence(wrong);
+  EXPECT_EQ(state(as_sums(not_declared(by_part(GetParam()))), kLocalMeans), State::clean);
+}
+
 TEST_P(LocalMeans, GradientsThatAreWeighedLaterAreRight) {
   auto trace = not_declared(weighed(
       GetParam(), true, [](double) { return 1.0; }, true));

@@ -98,15 +98,26 @@ TEST(LossGraph, HasTheTargetsAndSettingsOfTorchsLosses) {
             "1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, and 4 more");
 }
 
-TEST(LossGraph, LeadsToItsLeaves) {
+TEST(LossGraph, LeadsToItsLeavesAndToWhatTheFirstOperationsWereGiven) {
   const auto weight = torch::ones({4, 2}, torch::requires_grad()),
-             scale = torch::ones({1}, torch::requires_grad());
-  const auto loss = (torch::ones({3, 4}).mm(weight) * scale).relu().sum() * scale;
-  const auto leaves = record::leaves_of(loss.sum(), 64);
-  ASSERT_EQ(leaves.size(), 2u);
-  EXPECT_TRUE(leaves[0].is_same(weight) || leaves[1].is_same(weight));
-  EXPECT_TRUE(leaves[0].is_same(scale) || leaves[1].is_same(scale));
-  EXPECT_THAT(record::leaves_of(torch::ones({}), 64), IsEmpty());
+             scale = torch::ones({1}, torch::requires_grad()), rows = torch::rand({3, 4});
+  const auto loss = (rows.mm(weight) * scale).relu().mm(torch::ones({2, 2})).sum() * scale;
+  auto ends = record::ends_of(loss.sum(), 64);
+  ASSERT_EQ(ends.leaves.size(), 2u);
+  EXPECT_TRUE(ends.leaves[0].is_same(weight) || ends.leaves[1].is_same(weight));
+  EXPECT_TRUE(ends.leaves[0].is_same(scale) || ends.leaves[1].is_same(scale));
+  ASSERT_EQ(ends.inputs.size(), 1u);
+  EXPECT_TRUE(ends.inputs[0].equal(rows));
+
+  const auto table = torch::ones({5, 4}, torch::requires_grad()),
+             bias = torch::ones({2}, torch::requires_grad());
+  const auto places = torch::tensor({3, 0, 3});
+  ends = record::ends_of(
+      (torch::embedding(table, places).sum() + torch::linear(rows, weight.t(), bias).sum()), 64);
+  ASSERT_EQ(ends.inputs.size(), 2u);
+  EXPECT_TRUE(ends.inputs[0].equal(places) || ends.inputs[1].equal(places));
+  EXPECT_TRUE(ends.inputs[0].equal(rows) || ends.inputs[1].equal(rows));
+  EXPECT_THAT(record::ends_of(torch::ones({}), 64).leaves, IsEmpty());
 }
 
 }  // namespace

@@ -82,6 +82,21 @@ std::string text_of(double value) {
   return text.str();
 }
 
+// Of an operation that comes first, what it was given that has no gradient; undefined of others.
+at::Tensor given_to(const Node& node) {
+  if (const auto* looks_up = dynamic_cast<const generated::EmbeddingBackward0*>(&node))
+    return tensor_in(looks_up->indices_);
+  if (const auto* selects = dynamic_cast<const generated::IndexSelectBackward0*>(&node))
+    return tensor_in(selects->index_);
+  if (const auto* layer = dynamic_cast<const generated::AddmmBackward0*>(&node))
+    return input(node, 1) == nullptr ? tensor_in(layer->mat1_) : at::Tensor();
+  if (const auto* product = dynamic_cast<const generated::MmBackward0*>(&node))
+    return input(node, 0) == nullptr ? tensor_in(product->self_) : at::Tensor();
+  if (const auto* convolution = dynamic_cast<const generated::ConvolutionBackward0*>(&node))
+    return input(node, 0) == nullptr ? tensor_in(convolution->input_) : at::Tensor();
+  return {};
+}
+
 bool only_hands_on(const std::string& name) {
   static const std::array kNames = {"ViewBackward0",    "ReshapeAliasBackward0", "SqueezeBackward0",
                                     "SqueezeBackward1", "UnsqueezeBackward0",    "NegBackward0",
@@ -225,21 +240,26 @@ LossGraph look_at_graph(const at::Tensor& loss) {
   }
 }
 
-std::vector<at::Tensor> leaves_of(const at::Tensor& loss, std::size_t most) {
-  std::vector<at::Tensor> leaves;
-  if (!loss.grad_fn()) return leaves;
+GraphEnds ends_of(const at::Tensor& loss, std::size_t most) {
+  GraphEnds ends;
+  if (!loss.grad_fn()) return ends;
   std::vector<const Node*> nodes = {loss.grad_fn().get()};
   std::unordered_set<const Node*> known(nodes.begin(), nodes.end());
-  while (!nodes.empty() && known.size() < most) {
-    const Node* node = nodes.back();
-    nodes.pop_back();
-    if (const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(node))
-      leaves.push_back(leaf->variable);
-    for (std::size_t place = 0; place < node->num_outputs(); ++place)
-      if (const Node* next = input(*node, place); next != nullptr && known.insert(next).second)
-        nodes.push_back(next);
+  try {
+    while (!nodes.empty() && known.size() < most) {
+      const Node* node = nodes.back();
+      nodes.pop_back();
+      if (const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(node))
+        ends.leaves.push_back(leaf->variable);
+      if (auto given = given_to(*node); given.defined()) ends.inputs.push_back(std::move(given));
+      for (std::size_t place = 0; place < node->num_outputs(); ++place)
+        if (const Node* next = input(*node, place); next != nullptr && known.insert(next).second)
+          nodes.push_back(next);
+    }
+    return ends;
+  } catch (const std::exception&) {  // as above
+    return {};
   }
-  return leaves;
 }
 
 }  // namespace lockstep::record

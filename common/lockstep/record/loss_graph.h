@@ -25,7 +25,14 @@ struct LossGraph {
 // terms.
 LossGraph look_at_graph(const at::Tensor& loss);
 
-// The parameters that a backward from `loss` gives gradients to, as far as `most` operations lead to them.
-std::vector<at::Tensor> leaves_of(const at::Tensor& loss, std::size_t most);
+// What lies at the other end of a loss's graph.
+struct GraphEnds {
+  std::vector<at::Tensor> leaves;  // parameters that a backward gives gradients to
+  // What the first operations were given beside them, in the graph's order: a layer's rows, an embedding's places.
+  std::vector<at::Tensor> inputs;
+};
+
+// As far as `most` operations lead there, and empty where the graph has been freed.
+GraphEnds ends_of(const at::Tensor& loss, std::size_t most);
 
 }  // namespace lockstep::record

@@ -119,6 +119,7 @@ class Recorder final : public Observer {
   };
 
   void watch(torch::nn::Module& module);
+  void watch_another(torch::nn::Module& module);
   bool watches(const torch::nn::Module& module) const;
   void watch_if_next(torch::nn::Module& module);
   bool parameters_changed(const torch::nn::Module& module) const;

@@ -40,10 +40,13 @@ void Recorder::look_at_graph_of(const at::Tensor& root) {
   if (auto steady = steady_settings_.look(graph.settings); !steady.keys.empty())
     probes_.tell(steady);
   if (sharded_) return;
-  constexpr std::size_t kMostNodes = 1 << 14;
-  auto leaves = leaves_of(root, kMostNodes);
-  std::erase_if(leaves, [&](const at::Tensor& leaf) { return is_known(leaf); });
-  untrained_.look(writer_->step(), leaves);
+  constexpr std::size_t kMostNodes = 1 << 14, kMostInputs = 8;
+  auto ends = ends_of(root, kMostNodes);
+  if (parameters_.empty())  // no engine tells what its forward is given
+    for (std::size_t i = 0; i < std::min(ends.inputs.size(), kMostInputs); ++i)
+      probes_.tell(input_of(ends.inputs[i], static_cast<std::int64_t>(i)));
+  std::erase_if(ends.leaves, [&](const at::Tensor& leaf) { return is_known(leaf); });
+  untrained_.look(writer_->step(), ends.leaves);
 }
 
 bool Recorder::is_known(const at::Tensor& parameter) const {

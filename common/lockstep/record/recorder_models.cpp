@@ -29,9 +29,16 @@ void Recorder::watch(torch::nn::Module& module) {
   probes_.attach(module);
 }
 
+void Recorder::watch_another(torch::nn::Module& module) {
+  watch(module);
+  model_has_optimizer_ = std::any_of(of_optimizers_.begin(), of_optimizers_.end(),
+                                     [&](const auto& each) { return is_of_model(each); });
+}
+
 void Recorder::wrapping(torch::nn::Module& module) {
   hear([&] {
-    if (wrapped_.expired() || watches(module)) return watch(module);
+    if (watches(module)) return watch(module);
+    if (wrapped_.expired()) return watch_another(module);
     const auto step = writer_->step();
     if (next_.module.expired() || next_.step != step) next_ = {module.weak_from_this(), "", step};
   });
@@ -47,9 +54,7 @@ void Recorder::wrapped(torch::nn::Module& module, const std::string& engine) {
 void Recorder::watch_if_next(torch::nn::Module& module) {
   const auto step = writer_->step();
   if (step <= 0 || next_.step != step || next_.module.lock().get() != &module) return;
-  watch(module);
-  model_has_optimizer_ = std::any_of(of_optimizers_.begin(), of_optimizers_.end(),
-                                     [&](const auto& each) { return is_of_model(each); });
+  watch_another(module);
   probes_.engine(next_.engine);
 }
 

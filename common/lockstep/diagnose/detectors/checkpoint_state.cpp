@@ -114,27 +114,34 @@ std::vector<double> rates_of(const trace::ParticipantTrace& rank, std::size_t be
   return rates;
 }
 
-// With its optimizer's state, the run goes on at the very rate that it began with and had left for good. That may be
-// meant, so this is advice. Not where that rate had come again before.
-std::optional<Finding> first_rate_again(const Run& run) {
+// The k-th rate is again the k-th of the run's start, which the run had left for good by the time it was saved.
+bool comes_again(const std::vector<double>& before, const std::vector<double>& after,
+                 std::size_t k) {
+  if (before.size() < k + 2 || after.size() < k + 1 || after[k] != before[k]) return false;
+  const auto left = std::find_if(before.begin() + static_cast<std::ptrdiff_t>(k), before.end(),
+                                 [&](double rate) { return rate != before[k]; });
+  return left != before.end() && std::find(left, before.end(), before[k]) == before.end();
+}
+
+// With its optimizer's state, the run goes on at the very rate that it began with; or, where that state brings the rate
+// of the first update, with the rates of the next two. It may be meant, so this is advice.
+std::optional<Finding> begins_with_rates_again(const Run& run) {
   for (const auto* rank : run.ranks)
     for (const auto& time : restored(*rank)) {
       const auto saved = part(*time.saved, "optimizer"), resumed = part(*time.resumed, "optimizer");
       if (!saved || !resumed || saved->hash != resumed->hash) continue;
       const auto before = rates_of(*rank, 0, time.saved_place);
       const auto after = rates_of(*rank, time.resumed_place, rank->events.size());
-      if (before.size() < 2 || after.empty() || after.front() != before.front()) continue;
-      const auto left = std::find_if(before.begin(), before.end(),
-                                     [&](double rate) { return rate != before.front(); });
-      if (left == before.end() || std::find(left, before.end(), before.front()) != before.end())
-        continue;
+      const bool at_once = comes_again(before, after, 0);
+      const bool next = comes_again(before, after, 1) && comes_again(before, after, 2);
+      if (!at_once && !next) continue;
       return Finding{.severity = Severity::advice,
                      .ranks = run.numbers,
                      .step = time.step,
                      .evidence =
                          "the model and the optimizer's state are the saved ones, and the "
                          "learning rate is " +
-                         number(after.front()) + ", the run's first one again: it was " +
+                         number(after[at_once ? 0 : 1]) + ", as when the run began: it was " +
                          number(before.back()) + " when they were saved"};
     }
   return std::nullopt;
@@ -143,7 +150,7 @@ std::optional<Finding> first_rate_again(const Run& run) {
 Verdict scheduler_or_rng_state_missing(const Run& run) {
   const auto verdict = lost(run, {"scheduler", "rng_state"});
   if (verdict.state != State::clean) return verdict;
-  const auto again = first_rate_again(run);
+  const auto again = begins_with_rates_again(run);
   return again ? found(*again) : verdict;
 }
 
@@ -249,7 +256,7 @@ std::vector<Detector> checkpoint_state_detectors() {
        .complete = false,
        .detect = optimizer_state_missing},
       // Rule: the schedule, or a rank's random generator, is in another state. Advice: the
-      // learning rate is the run's first one again. Not fooled by a schedule that is counted up again.
+      // learning rate is as when the run began. Not fooled by a schedule that is counted up again.
       {.slug = "scheduler-or-rng-state-missing",
        .needs = {"training_state"},
        .fewest = 1,

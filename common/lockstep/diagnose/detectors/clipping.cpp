@@ -110,10 +110,13 @@ Verdict clip_before_reduction(const Run& run) {
     }
     if (!unequal) continue;  // a common factor changes places with the mean
     const auto of_the_left = mean(left, std::vector<double>(left.size(), 1.0));
-    if (!std::all_of(step.ranks.begin(), step.ranks.end(), [&](const ClipOfRank& clip) {
-          return distance(*clip.reduced, of_the_left) <= kSameFactor;
-        }))
-      continue;
+    const auto sum = times(static_cast<double>(left.size()), of_the_left);
+    const bool is_mean_or_sum =
+        std::all_of(step.ranks.begin(), step.ranks.end(), [&](const ClipOfRank& clip) {
+          return distance(*clip.reduced, of_the_left) <= kSameFactor ||
+                 distance(*clip.reduced, sum) <= kSameFactor;
+        });
+    if (!is_mean_or_sum) continue;
     const auto [least, greatest] =
         std::minmax_element(step.ranks.begin(), step.ranks.end(),
                             [](const auto& a, const auto& b) { return a.norm < b.norm; });
@@ -122,8 +125,8 @@ Verdict clip_before_reduction(const Run& run) {
                   .evidence = "each rank clips its own gradient (norms from " +
                               number(least->norm) + " to " + number(greatest->norm) + ", allowed " +
                               number(first.allowed) +
-                              "), and the reduced one is the mean of what is left, of another "
-                              "direction than the mean gradient"});
+                              "), and the reduced one is the mean or the sum of what is left, of "
+                              "another direction than the mean gradient"});
   }
   if (!looked) return not_triggered(kNoClip);
   return clean();

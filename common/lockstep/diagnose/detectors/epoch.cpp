@@ -3,12 +3,15 @@
 #include <lockstep/diagnose/passes.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <set>
 #include <utility>
 
 namespace lockstep::diagnose {
 namespace {
+
+constexpr auto kNever = std::numeric_limits<std::int64_t>::max();  // a step
 
 const char* const kTwoPasses = "fewer than two train passes that every rank finished";
 const char* const kNoPositions =
@@ -57,35 +60,49 @@ std::size_t epochs_in_force(const std::vector<Pass>& passes) {
   return most;
 }
 
-std::size_t epochs_told(const Run& run) {
+// Told between two steps.
+std::size_t epochs_told(const Run& run, std::int64_t from = -1, std::int64_t to = kNever) {
   std::size_t most = 0;
   for (const auto* rank : run.ranks) {
     std::set<std::int64_t> epochs;
-    for (const auto& at : rank->all<trace::SetEpoch>()) epochs.insert(at.event->epoch);
+    for (const auto& at : rank->all<trace::SetEpoch>())
+      if (at.step >= from && at.step < to) epochs.insert(at.event->epoch);
     most = std::max(most, epochs.size());
   }
   return most;
 }
 
-// What missing-set-epoch and set-epoch-on-copy share: one shuffled order in all passes.
-struct FrozenOrder {
-  std::optional<Verdict> other;  // what to answer where the order is not frozen
-  const std::vector<Pass>& passes;
+// The passes that one model was trained with, between two steps. A job may train one after another, such as a teacher
+// and then its student; its attempts train the same.
+struct PassesOfModel {
+  std::int64_t from = -1, to = kNever;
+  std::vector<Pass> passes = {};
 };
 
-FrozenOrder frozen_order(const Run& run) {
-  FrozenOrder result{std::nullopt, finished_passes(run, "train")};
-  if (result.passes.size() < 2)
-    result.other = not_triggered(kTwoPasses);
-  else if (result.passes.front().by_content)
-    result.other = not_triggered(kNoPositions);
-  else if (!all_in_one_order(result.passes))
-    result.other = clean();
-  else if (pairs_in(result.passes.front()) < kEnoughPairs)
-    result.other = not_triggered("too few samples to tell a shuffled order");
-  else if (!looks_shuffled(result.passes.front()))
-    result.other = clean();
-  return result;
+std::vector<PassesOfModel> passes_of_models(const Run& run) {
+  const auto& rank = *run.ranks.front();
+  std::vector<PassesOfModel> models(1);
+  if (rank.last_attempt == 0)
+    for (const auto& at : rank.all<trace::Engine>()) {
+      if (at.step <= 0) continue;
+      models.back().to = at.step;
+      models.push_back({.from = at.step});
+    }
+  for (const auto& pass : finished_passes(run, "train"))
+    for (auto& model : models)
+      if (pass.step() >= model.from && pass.step() < model.to) model.passes.push_back(pass);
+  return models;
+}
+
+// Why all passes are not known to go through one shuffled order; nothing where they are.
+std::optional<Verdict> not_frozen(const std::vector<Pass>& passes) {
+  if (passes.size() < 2) return not_triggered(kTwoPasses);
+  if (passes.front().by_content) return not_triggered(kNoPositions);
+  if (!all_in_one_order(passes)) return clean();
+  if (pairs_in(passes.front()) < kEnoughPairs)
+    return not_triggered("too few samples to tell a shuffled order");
+  if (!looks_shuffled(passes.front())) return clean();
+  return std::nullopt;
 }
 
 bool is_frozen_though_told(const std::vector<Pass>& passes) {
@@ -140,14 +157,18 @@ bool is_of_two_orders(const Pass& pass, const std::vector<std::size_t>& cut) {
 }
 
 Verdict missing_set_epoch(const Run& run) {
-  const auto frozen = frozen_order(run);
-  if (frozen.other) return *frozen.other;
-  if (epochs_told(run) >= 2) return clean();
-  return found(
-      {.ranks = run.numbers,
-       .step = frozen.passes[1].step(),
-       .evidence = std::to_string(frozen.passes.size()) +
-                   " passes went through one shuffled order, and no second epoch was told"});
+  std::optional<Verdict> verdict;
+  for (const auto& [from, to, passes] : passes_of_models(run)) {
+    auto other = not_frozen(passes);
+    if (!other && epochs_told(run, from, to) < 2)
+      return found(
+          {.ranks = run.numbers,
+           .step = passes[1].step(),
+           .evidence = std::to_string(passes.size()) +
+                       " passes went through one shuffled order, and no second epoch was told"});
+    if (!verdict || !other || other->state == State::clean) verdict = other.value_or(clean());
+  }
+  return *verdict;
 }
 
 // A stream's data set counts epochs in the program's process, and the workers that read it go on with copies of it.
@@ -170,13 +191,13 @@ std::optional<Finding> counted_on_copy(const Run& run) {
 
 Verdict set_epoch_on_copy(const Run& run) {
   if (auto counted = counted_on_copy(run)) return found(std::move(*counted));
-  const auto frozen = frozen_order(run);
-  if (frozen.other) return *frozen.other;
-  const auto epochs = epochs_in_force(frozen.passes);
+  const auto& passes = finished_passes(run, "train");
+  if (auto other = not_frozen(passes)) return *other;
+  const auto epochs = epochs_in_force(passes);
   if (epochs < 2) return clean();
   return found({.ranks = run.numbers,
-                .step = frozen.passes[1].step(),
-                .evidence = std::to_string(frozen.passes.size()) +
+                .step = passes[1].step(),
+                .evidence = std::to_string(passes.size()) +
                             " passes went through one shuffled order, though " +
                             std::to_string(epochs) + " different epochs had been told"});
 }
@@ -253,7 +274,7 @@ Verdict epoch_set_after_prefetch(const Run& run) {
 // All need samples of two finished train passes, or more.
 std::vector<Detector> epoch_detectors() {
   return {
-      // Rule: a shuffled order that is the same in every pass, and no second epoch was ever told.
+      // Rule: a shuffled order that is the same in every pass of a model, and no second epoch was told meanwhile.
       // Not fooled by an order that is ascending by choice, by samplers that reshuffle themselves,
       // nor by an epoch told twice.
       {.slug = "missing-set-epoch",

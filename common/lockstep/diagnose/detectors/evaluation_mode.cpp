@@ -188,28 +188,35 @@ bool has_modes(const trace::ParticipantTrace& rank) {
   });
 }
 
-// The update since which no forward was in training mode, though forwards were; none where one was in the rank's last
-// updates, or where there are few of either kind.
+// The update since which no forward was in training mode, though forwards were; none where one was in the last updates
+// of each attempt and model, or where there are few of either kind.
 std::optional<std::int64_t> stays_in_evaluation_mode(const trace::ParticipantTrace& rank) {
   constexpr std::int64_t kFew = 3;  // updates
   std::int64_t with = 0, without = 0, first = -1;
-  bool any = false, trains = false;  // forwards since the last update
-  for (auto i = rank.last_attempt; i < rank.events.size(); ++i) {
+  bool any = false, trains = false,
+       backward = false;  // since the last update; the first two of forwards
+  const auto stayed = [&] { return with >= kFew && without >= kFew; };
+  for (std::size_t i = 0; i < rank.events.size(); ++i) {
     const auto& event = rank.events[i];
-    if (event.is<trace::Engine>()) with = without = 0;  // another model
+    if (event.is<trace::Engine>() || i == rank.last_attempt) {
+      if (stayed()) break;
+      with = without = 0;
+    }
     if (const auto* forward = event.as<trace::Forward>()) {
       any = true;
       trains = trains || forward->training;
     }
+    backward = backward || event.is<trace::Backward>() || event.is<trace::Loss>();
     if (!event.is<trace::Update>()) continue;
+    if (!any && !backward) continue;  // by a second optimizer
     if (trains) ++with;
     if (trains || !any)  // forwards of a compiled or captured model are not seen
       without = 0;
     else if (without++ == 0)
       first = event.step;
-    any = trains = false;
+    any = trains = backward = false;
   }
-  return with >= kFew && without >= kFew ? std::optional(first) : std::nullopt;
+  return stayed() ? std::optional(first) : std::nullopt;
 }
 
 Verdict training_in_evaluation_mode(const Run& run) {

@@ -1,5 +1,6 @@
 // Losses that are each the mean of a rank's own batch, where batches are unequal.
 #include <lockstep/diagnose/backwards.h>
+#include <lockstep/diagnose/combination.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/divisors.h>
 #include <lockstep/diagnose/gradients.h>
@@ -32,13 +33,26 @@ bool all_go_by(const GradientStep& step, const Vector& mean,
 
 constexpr std::size_t kStepsOfMeans = 3;  // at least, where the program declares nothing
 
-bool is_count(double value) {
-  return value >= 1 - 1e-6 && is_near(value, std::round(value), 1e-6);
+// What was worked out from gradients is less exact.
+bool is_count(double value, bool is_exact) {
+  const double off = std::abs(value - std::round(value));
+  return value >= 1 - 1e-6 && off <= (is_exact ? 1e-6 * value : 0.02);
+}
+
+// What the ranks' gradients count for, 1 where all count the same, whatever a clip makes of them.
+std::optional<std::vector<double>> shares_of(const GradientStep& step) {
+  if (all_go_by(step, step.means.front(), angle))
+    return std::vector<double>(step.local.size(), 1.0);
+  auto factors = factors_of(step);
+  if (factors)
+    for (auto& factor : *factors) factor *= static_cast<double>(step.local.size());
+  return factors;
 }
 
 // The first of the losses whose divisors are counts, and not the same on all ranks. A program that reduces a sum of
 // gradients may divide by W, too.
-std::optional<std::vector<double>> own_counts(const Divisors& divisors, int world_size) {
+std::optional<std::vector<double>> own_counts(const Divisors& divisors, int world_size,
+                                              bool are_exact) {
   for (std::size_t i = 0; i < divisors.front().size(); ++i) {
     std::vector<double> of_ranks;
     for (const auto& rank : divisors) of_ranks.push_back(rank[i]);
@@ -47,7 +61,9 @@ std::optional<std::vector<double>> own_counts(const Divisors& divisors, int worl
     for (const double factor : {1.0, static_cast<double>(world_size)}) {
       auto counts = of_ranks;
       for (auto& count : counts) count *= factor;
-      if (std::all_of(counts.begin(), counts.end(), is_count)) return counts;
+      if (std::all_of(counts.begin(), counts.end(),
+                      [&](double count) { return is_count(count, are_exact); }))
+        return counts;
     }
   }
   return std::nullopt;
@@ -76,8 +92,15 @@ Verdict divided_by_own_counts(const Run& run, const std::vector<GradientStep>& s
   for (const auto& step : steps) {
     const auto there = divisors.find(step.step);
     if (there == divisors.end()) continue;
-    auto own = own_counts(there->second, run.world_size);
-    if (!own || !all_go_by(step, step.means.front(), angle)) continue;
+    const auto shares = shares_of(step);
+    if (!shares) continue;
+    const bool are_exact = std::count(shares->begin(), shares->end(), 1.0) ==
+                           static_cast<std::ptrdiff_t>(shares->size());
+    auto divided = there->second;
+    for (std::size_t r = 0; r < divided.size(); ++r)
+      for (auto& divisor : divided[r]) divisor /= (*shares)[r];
+    auto own = own_counts(divided, run.world_size, are_exact);
+    if (!own) continue;
     if (counts.empty()) first = step.step;
     counts.push_back(std::move(*own));
     unequal = unequal || has_unequal_batches(step);
@@ -87,9 +110,10 @@ Verdict divided_by_own_counts(const Run& run, const std::vector<GradientStep>& s
   return found({.severity = Severity::advice,
                 .ranks = run.numbers,
                 .step = first,
-                .evidence = "each rank divides its loss by a count of its own, here by " +
+                .evidence = "each rank divides its loss or its gradient by a count of its own, "
+                            "here by " +
                             number(*least) + " to " + number(*most) +
-                            ", and all go by the plain mean of their gradients, in " +
+                            ", and all go by the mean or the sum of what comes of it, in " +
                             plural(static_cast<std::int64_t>(counts.size()), "recorded step") +
                             ": what is counted weighs more on a rank that has less of it"});
 }
@@ -129,8 +153,8 @@ std::vector<Detector> local_means_detectors() {
       // unequally many samples. Rule: each rank starts from the mean loss of its own samples, and
       // the reduced gradient is the plain mean. Not fooled by losses that are weighted, or
       // gradients that are divided later, by all samples. Where nothing is declared, advice: in three steps the ranks'
-      // losses are divided by counts that differ, by `loss_divisors`, and the reduced gradient is a multiple of the
-      // plain mean.
+      // losses, by `loss_divisors`, or their gradients are divided by counts that differ, and the reduced gradient is
+      // made of these.
       {.slug = "mean-of-local-means",
        .needs = {"local_gradients", "reduced_gradients"},
        .participants = Participants::ranks,
