@@ -344,7 +344,8 @@ def scheduled(here: Recording, _result: Any, scheduler: Any, epoch: Any = None) 
 def tell_doubled(here: Recording, scheduler: Any) -> None:
     """Two of a kind move one optimizer's rates, and another optimizer that trains has no schedule."""
     twins = [each for each in here.schedules if type(each) is type(scheduler)
-             and each.optimizer is scheduler.optimizer and each._step_count > STEPS_OF_TWINS]
+             and each.optimizer is scheduler.optimizer and each._step_count > STEPS_OF_TWINS
+             and abs(each._step_count - scheduler._step_count) < 2]  # not one after the other
     idle = [each for each in here.made if each.state and each not in here.scheduled]
     if not here.twins_told and len(twins) > 1 and idle:
         here.twins_told = True

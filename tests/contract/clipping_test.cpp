@@ -94,8 +94,8 @@ TEST_P(Clipping, OfEachPartIsAdvice) {
     for (auto& rank : trace.ranks)
       for (auto event = rank.events.begin(); event != rank.events.end(); ++event)
         if (event->is<trace::Clip>())
-          event =
-              rank.events.insert(event + 1, {.step = event->step, .payload = trace::Backward{1}});
+          event = rank.events.insert(event + 1,
+                                     {.step = event->step, .payload = trace::GradientArrived{0}});
     return trace;
   };
   expect_only(in_parts(ClippingJob{.world_size = GetParam(), .allowed = 0.01}.run()),

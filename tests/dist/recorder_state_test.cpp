@@ -22,7 +22,7 @@ using ::testing::SizeIs;
 Job keeping_an_average(bool on_one_rank) {
   return [on_one_rank](const ProcessGroupPtr& group, const TensorData& data) {
     auto net = seeded(3, [] { return Mlp(12, 24, 4); });
-    auto average = Mlp(12, 24, 4);
+    auto average = seeded(4, [] { return Mlp(12, 24, 4); });  // the ranks share a generator
     load_state_dict(*average, state_dict(*net));
     DistributedDataParallel<Mlp> model(net, group);
     SGD optimizer(model.parameters(), 0.05);
@@ -144,6 +144,62 @@ TEST(RecorderState, ThatIsLostIsNamed) {
   EXPECT_THAT(found[0].ranks, ElementsAre(1));
 }
 
+// Without an engine, and with a rule of the program's own.
+Job by_hand(double factor_on_rank_1) {
+  return [=](const ProcessGroupPtr& group, const TensorData& data) {
+    auto net = seeded(3, [] { return Mlp(12, 24, 4); });
+    auto sampler = sampler_of(group);
+    while (const auto ids = sampler.next(kBatch)) {
+      const auto rows = at::tensor(std::vector<std::int64_t>(ids->begin(), ids->end()));
+      torch::cross_entropy_loss(net->forward(data.inputs.index_select(0, rows)),
+                                data.targets.index_select(0, rows))
+          .backward();
+      const torch::NoGradGuard no_grad;
+      for (auto& parameter : net->parameters()) {
+        auto gradient = parameter.grad();
+        all_reduce(*group, gradient);
+        parameter.sub_(gradient, 0.05 * (group->getRank() == 1 ? factor_on_rank_1 : 1));
+        gradient.zero_();
+      }
+    }
+  };
+}
+
+TEST(RecorderState, OfUpdatesThatNobodyTellsIsWhatTheyChange) {
+  const auto right = record(by_hand(1));
+  EXPECT_THAT(names_of(diagnose::diagnose(right)), SizeIs(0));
+  for (const auto& rank : right.ranks) {
+    EXPECT_THAT(rank.all<trace::Update>(), SizeIs(3));
+    ASSERT_THAT(rank.all<trace::Model>(), SizeIs(1));
+    EXPECT_THAT(rank.all<trace::Model>()[0].event->shapes, SizeIs(4));
+    const auto parameters = rank.all<trace::Parameters>();
+    ASSERT_THAT(parameters, SizeIs(4));
+    EXPECT_EQ(parameters[0].step, -1);
+    EXPECT_EQ(parameters[3].step, 2);
+    EXPECT_THAT(rank.all<trace::Samples>(), SizeIs(0)) << "nothing says which batch a step is of";
+  }
+  const auto found = diagnose::diagnose(record(by_hand(0.3))).findings;
+  ASSERT_FALSE(found.empty());
+  EXPECT_EQ(found[0].pitfall, "replicas-diverged");
+  EXPECT_EQ(found[0].severity, diagnose::Severity::advice) << "they may be averaged unseen";
+}
+
+TEST(RecorderState, UnderAnOptimizerThatDoesNotTellGoesByTheParameters) {
+  const auto trace = record([](const ProcessGroupPtr& group, const TensorData& data) {
+    auto net = seeded(3, [] { return Mlp(12, 24, 4); });
+    DistributedDataParallel<Mlp> model(net, group);
+    torch::optim::SGD optimizer(model.parameters(), 0.05);
+    auto sampler = sampler_of(group);
+    while (const auto ids = sampler.next(kBatch)) step_on(*ids, model, optimizer, data);
+  });
+  EXPECT_THAT(names_of(diagnose::diagnose(trace)), SizeIs(0));
+  const auto samples = trace.ranks[0].all<trace::Samples>();
+  ASSERT_THAT(samples, SizeIs(3));
+  for (std::size_t step = 0; step < 3; ++step)
+    EXPECT_EQ(samples[step].step, static_cast<std::int64_t>(step));
+  EXPECT_THAT(trace.ranks[0].all<trace::Update>(), SizeIs(3));
+}
+
 // As a GAN trains: the first model that an engine wraps is given noise, and the data go into the second.
 TEST(RecorderState, OfASecondWrappedModelIsWhatItWasGiven) {
   const auto trace = record([](const ProcessGroupPtr& group, const TensorData& data) {
@@ -171,10 +227,13 @@ TEST(RecorderState, OfASecondWrappedModelIsWhatItWasGiven) {
 
 // A layer beside the model, which nobody wraps and no optimizer holds, or which a rule of the program's own moves.
 TEST(RecorderState, OfALayerThatNobodyTrainsIsTold) {
-  const auto with_layer = [](bool moves) {
-    return record([moves](const ProcessGroupPtr& group, const TensorData& data) {
+  std::vector<torch::nn::Linear> layers;  // of the ranks; they outlive the groups
+  for (int rank = 0; rank < kRanks; ++rank)
+    layers.push_back(seeded(4, [] { return torch::nn::Linear(4, 4); }));
+  const auto with_layer = [&](bool moves) {
+    return record([&, moves](const ProcessGroupPtr& group, const TensorData& data) {
       auto net = seeded(3, [] { return Mlp(12, 24, 4); });
-      auto layer = seeded(4, [] { return torch::nn::Linear(4, 4); });
+      auto layer = layers[static_cast<std::size_t>(group->getRank())];
       DistributedDataParallel<Mlp> model(net, group);
       SGD optimizer(model.parameters(), 0.05);
       for (std::int64_t step = 0; step < 5; ++step) {

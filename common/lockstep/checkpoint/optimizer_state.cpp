@@ -137,7 +137,7 @@ void load_state_dict(Optimizer& optimizer, const Value& state) {
   load_schedule_values(optimizer, schedule_values_in(groups, optimizer, format));
   optimizer.state().clear();
   for (auto& [parameter, loaded] : states) optimizer.state()[parameter] = std::move(loaded);
-  tell([&](Observer& to) { to.optimizer_took(state.at("state")); });
+  tell([&](Observer& to) { to.optimizer_took(optimizer, state.at("state")); });
 }
 
 }  // namespace lockstep

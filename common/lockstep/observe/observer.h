@@ -103,7 +103,8 @@ class Observer {
 
   // This value was written into a checkpoint; an optimizer took a state, as that of Python's state_dict()["state"].
   virtual void state_saved(const ValueOf<at::Tensor>& /*value*/) {}
-  virtual void optimizer_took(const ValueOf<at::Tensor>& /*state*/) {}
+  virtual void optimizer_took(torch::optim::Optimizer& /*optimizer*/,
+                              const ValueOf<at::Tensor>& /*state*/) {}
 
   // One process drives several devices (train/data_parallel.h), which are known by their positions. A batch was cut into
   // parts of these sizes; the first devices have a copy of the module each, device 0 the module itself; so many of the

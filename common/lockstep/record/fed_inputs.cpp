@@ -36,7 +36,7 @@ void FedInputs::record(trace::Writer& writer, std::int64_t module,
     }
   if (!may_wait) return;
   const auto first = trace::Input::kOfAnother * module;
-  for (std::size_t i = 0; i < inputs.size(); ++i)
+  for (std::size_t i = 0; i < inputs.size() && i < trace::Input::kOfAnother; ++i)
     if (inputs[i].defined() && !inputs[i].is_nested())
       writer.record(input_of(inputs[i], first + static_cast<std::int64_t>(i)));
 }

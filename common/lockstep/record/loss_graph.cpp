@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/generated/Functions.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <array>
@@ -82,19 +83,27 @@ std::string text_of(double value) {
   return text.str();
 }
 
+// Of an operation that has rows and a weight, the place of the rows among its inputs.
+std::optional<std::size_t> place_of_rows(const Node& node) {
+  if (dynamic_cast<const generated::AddmmBackward0*>(&node) != nullptr) return 1;
+  if (dynamic_cast<const generated::MmBackward0*>(&node) != nullptr) return 0;
+  if (dynamic_cast<const generated::ConvolutionBackward0*>(&node) != nullptr) return 0;
+  return std::nullopt;
+}
+
 // Of an operation that comes first, what it was given that has no gradient; undefined of others.
 at::Tensor given_to(const Node& node) {
   if (const auto* looks_up = dynamic_cast<const generated::EmbeddingBackward0*>(&node))
     return tensor_in(looks_up->indices_);
   if (const auto* selects = dynamic_cast<const generated::IndexSelectBackward0*>(&node))
     return tensor_in(selects->index_);
+  const auto rows = place_of_rows(node);
+  if (!rows || input(node, *rows) != nullptr) return {};
   if (const auto* layer = dynamic_cast<const generated::AddmmBackward0*>(&node))
-    return input(node, 1) == nullptr ? tensor_in(layer->mat1_) : at::Tensor();
+    return tensor_in(layer->mat1_);
   if (const auto* product = dynamic_cast<const generated::MmBackward0*>(&node))
-    return input(node, 0) == nullptr ? tensor_in(product->self_) : at::Tensor();
-  if (const auto* convolution = dynamic_cast<const generated::ConvolutionBackward0*>(&node))
-    return input(node, 0) == nullptr ? tensor_in(convolution->input_) : at::Tensor();
-  return {};
+    return tensor_in(product->self_);
+  return tensor_in(dynamic_cast<const generated::ConvolutionBackward0&>(node).input_);
 }
 
 bool only_hands_on(const std::string& name) {
@@ -243,6 +252,7 @@ LossGraph look_at_graph(const at::Tensor& loss) {
 GraphEnds ends_of(const at::Tensor& loss, std::size_t most) {
   GraphEnds ends;
   if (!loss.grad_fn()) return ends;
+  std::unordered_set<const Node*> data;  // what rows lead to
   std::vector<const Node*> nodes = {loss.grad_fn().get()};
   std::unordered_set<const Node*> known(nodes.begin(), nodes.end());
   try {
@@ -252,10 +262,14 @@ GraphEnds ends_of(const at::Tensor& loss, std::size_t most) {
       if (const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(node))
         ends.leaves.push_back(leaf->variable);
       if (auto given = given_to(*node); given.defined()) ends.inputs.push_back(std::move(given));
+      if (const auto rows = place_of_rows(*node)) data.insert(input(*node, *rows));
       for (std::size_t place = 0; place < node->num_outputs(); ++place)
         if (const Node* next = input(*node, place); next != nullptr && known.insert(next).second)
           nodes.push_back(next);
     }
+    std::erase_if(ends.leaves, [&](const at::Tensor& leaf) {
+      return data.count(torch::autograd::impl::grad_accumulator(leaf).get()) > 0;
+    });
     return ends;
   } catch (const std::exception&) {  // as above
     return {};

@@ -27,7 +27,7 @@ LossGraph look_at_graph(const at::Tensor& loss);
 
 // What lies at the other end of a loss's graph.
 struct GraphEnds {
-  std::vector<at::Tensor> leaves;  // parameters that a backward gives gradients to
+  std::vector<at::Tensor> leaves;  // that a backward gives gradients to, but for a layer's rows
   // What the first operations were given beside them, in the graph's order: a layer's rows, an embedding's places.
   std::vector<at::Tensor> inputs;
 };

@@ -1,6 +1,7 @@
 #include <lockstep/record/decorated_backend.h>
 #include <lockstep/record/observed_backend.h>
 #include <lockstep/record/observed_work.h>
+#include <lockstep/record/recorder.h>
 
 #include <atomic>
 #include <cstdint>
@@ -97,6 +98,7 @@ class ObservedBackend final : public DecoratedBackend {
   }
 
   Entered enter(trace::Collective collective, std::atomic<std::int64_t>& sequence) {
+    if (const auto recorder = recorder_here()) recorder->collective_begins();
     collective.sequence = ++sequence;
     collective.group = name_;
     const auto handle = writer_->enter(collective);

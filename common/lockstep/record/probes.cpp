@@ -1,166 +1,10 @@
-#include <lockstep/record/configuration.h>
 #include <lockstep/record/content.h>
-#include <lockstep/record/fed_inputs.h>
-#include <lockstep/record/held_parameters.h>
-#include <lockstep/record/probes.h>
+#include <lockstep/record/probes_impl.h>
 #include <lockstep/record/recorder.h>
 
-#include <deque>
-#include <mutex>
-#include <optional>
-#include <set>
 #include <utility>
 
 namespace lockstep::record {
-class Probes::Impl {
- public:
-  Impl(std::shared_ptr<trace::Writer> writer_in, const ProbeOptions& options_in)
-      : writer(std::move(writer_in)), options(options_in) {}
-  ~Impl() {
-    try {
-      record_last_update();
-    } catch (const std::exception&) {  // the program ends, and its devices may have ended before it
-    }
-    detach();
-  }
-
-  bool values_wanted() const { return probed.has(writer->step()); }
-  // A scaler finds its scale in the first steps, and leaves some out: their gradients are recorded. Later only those of
-  // probed steps are, since this costs a copy of all gradients.
-  bool looks_at_gradients() const {
-    return values_wanted() || (attached && scales && writer->step() < 64);
-  }
-
-  void attach(torch::nn::Module& module) {
-    held.remove_outside(module.parameters());  // they are the model's now
-    record_last_update();
-    detach();
-    const auto earlier = std::exchange(parameters, {});
-    buffers.clear();
-    buffer_names.clear();
-    trace::Model model;
-    for (const auto& item : module.named_parameters()) {
-      if (!item.value().requires_grad()) continue;
-      model.names.push_back(item.key());
-      model.shapes.push_back(item.value().sizes().vec());
-      model.dtypes.emplace_back(c10::getDtypeNames(item.value().scalar_type()).first);
-      parameters.push_back(item.value());
-    }
-    for (const auto& item : module.named_buffers()) {
-      buffer_names.push_back(item.key());
-      buffers.push_back(item.value());
-    }
-    const auto is_same = [](const at::Tensor& a, const at::Tensor& b) { return a.is_same(b); };
-    if (attached != model || !std::ranges::equal(parameters, earlier, is_same)) {
-      writer->record(model);
-      probed.begin_again(writer->step());
-      if (auto set_up = configuration_of(module); !set_up.keys.empty())
-        writer->record(std::move(set_up));
-    }
-    attached = std::move(model);
-    held.forget();
-    local.assign(parameters.size(), {});
-    may_be_cleared.assign(parameters.size(), false);
-    for (std::size_t i = 0; options.hooks && i < parameters.size(); ++i)
-      hooks.push_back(parameters[i].register_hook(
-          [this, i](const at::Tensor& gradient) { add_local(i, gradient); }));
-  }
-
-  // Each parameter's hook runs once a backward, on the thread that runs that parameter's backward;
-  // a program may run several backwards at once. A custom function may give no gradient.
-  void add_local(std::size_t i, const at::Tensor& gradient) {
-    if (!gradient.defined() || !looks_at_gradients()) return;
-    if (values_wanted()) writer->record(trace::GradientArrived{static_cast<std::int64_t>(i)});
-    const at::NoGradGuard no_grad;
-    const std::lock_guard lock(local_mutex);
-    auto& sum = local[i];
-    if (std::exchange(may_be_cleared[i], false) && !is_not_zero(parameters[i].grad())) {
-      if (values_wanted() && is_not_zero(sum))
-        writer->record(trace::GradientCleared{static_cast<std::int64_t>(i)});
-      sum.reset();
-    }
-    if (!sum.defined())
-      sum = gradient.detach().clone();  // .grad may become it, and be reduced in place
-    else if (sum.is_sparse() && !gradient.is_sparse())
-      sum = gradient.detach() + sum;  // the other order is refused
-    else
-      sum.add_(gradient);
-  }
-
-  void detach() {
-    for (std::size_t i = 0; i < hooks.size(); ++i) parameters[i].remove_hook(hooks[i]);
-    hooks.clear();
-  }
-
-  std::vector<at::Tensor> gradients() const {
-    std::vector<at::Tensor> all;
-    for (const auto& parameter : parameters) all.push_back(parameter.grad());
-    return all;
-  }
-
-  void record_configuration(const torch::optim::Optimizer& optimizer) {
-    if (!attached || !optimizers.insert(&optimizer).second) return;
-    auto set_up = configuration_of(optimizer, parameters, attached->names);
-    if (!set_up.keys.empty()) writer->record(std::move(set_up));
-  }
-
-  // What was gathered of a step is of no use to the next one.
-  void begin_step() {
-    for (auto& gradient : local) gradient.reset();
-    samples_since_update = 0;
-    losses_since_update = 0;
-  }
-
-  void record_gradients() {
-    const auto samples = samples_since_update > 0 ? samples_since_update : losses_since_update;
-    writer->record(trace::LocalGradients{samples, summarize_all(local)});
-    writer->record(trace::ReducedGradients{summarize_all(gradients())});
-  }
-
-  void record_held() {
-    if (attached) held.record(*writer, parameters);
-    held.record_outside(*writer);
-  }
-
-  void record_parameters() {
-    record_held();
-    record_buffers();
-  }
-
-  // The parameters as the last update left them, where its step was not probed.
-  void record_last_update() {
-    const auto update = std::exchange(unseen_update, std::nullopt);
-    if (!update || !attached) return;
-    const auto step = writer->step();
-    writer->set_step(*update);
-    record_held();
-    writer->set_step(step);
-  }
-
-  void record_buffers() {
-    if (!buffers.empty()) writer->record(trace::Buffers{buffer_names, summarize_all(buffers)});
-  }
-
-  std::shared_ptr<trace::Writer> writer;
-  ProbeOptions options;
-  ProbedSteps probed{options};
-  FedInputs fed;
-  std::int64_t samples_since_update = 0;  // drawn, as far as the program says
-  std::int64_t losses_since_update = 0;   // that went into a loss
-  std::optional<trace::Model> attached;
-  std::optional<std::int64_t> unseen_update;  // the last, if its parameters were not recorded
-  bool scales = false;                        // the program has told of a scaled step
-  bool buffers_moved = false;  // an update has passed since the last evaluation, or the first
-  std::set<const torch::optim::Optimizer*> optimizers;  // whose configuration was recorded
-  std::vector<std::string> buffer_names;
-  std::vector<at::Tensor> parameters, buffers;
-  HeldParameters held;
-  std::mutex local_mutex;
-  std::vector<at::Tensor> local;  // the gradients since the last update; undefined where none came
-  // By a zero_grad() since the parameter's last gradient. It may have been another model's.
-  std::deque<bool> may_be_cleared;
-  std::vector<unsigned> hooks;
-};
 
 Probes::Probes(std::shared_ptr<trace::Writer> writer, const ProbeOptions& options)
     : impl_(writer ? std::make_unique<Impl>(std::move(writer), options) : nullptr) {
@@ -298,16 +142,14 @@ void Probes::updated(const torch::optim::Optimizer& optimizer) {
   for (const auto& group : optimizer.param_groups()) update.lr.push_back(group.options().get_lr());
   impl_->writer->record(update);
   impl_->record_configuration(optimizer);
-  const auto step = impl_->writer->step();
-  const bool seen = impl_->values_wanted();
-  impl_->unseen_update = seen ? std::nullopt : std::optional(step);
-  if (seen) {
-    impl_->record_parameters();
-    impl_->writer->record(random_state(impl_->parameters));
-  }
-  impl_->begin_step();
-  impl_->buffers_moved = true;
-  impl_->writer->set_step(step + 1);
+  impl_->end_step();
+}
+
+void Probes::updated_unseen() {
+  if (!impl_) return;
+  if (impl_->values_wanted()) impl_->record_local_gradients();
+  impl_->writer->record(trace::Update{});
+  impl_->end_step();
 }
 
 void Probes::flush() {

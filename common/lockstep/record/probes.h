@@ -93,6 +93,8 @@ class Probes {
   // is not probed, the parameters are recorded later, at pass_end("train"), forward(false), a checkpoint's
   // "save_begin", flush() or the end of these probes, if no other update comes before.
   void updated(const torch::optim::Optimizer& optimizer);
+  // After an update of which only the parameters tell. What was reduced is not known any more.
+  void updated_unseen();
   void flush();
   void metric(const std::string& name, const std::string& phase, double sum, double count);
   // A learning-rate schedule, when it is made and after each step(): the steps it has taken, and those

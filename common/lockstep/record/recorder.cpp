@@ -34,7 +34,9 @@ std::shared_ptr<Recorder> recorder_here() {
 }
 
 Recorder::Recorder(std::shared_ptr<trace::Writer> writer, const ProbeOptions& options)
-    : writer_(std::move(writer)), probes_(writer_, options) {
+    : writer_(std::move(writer)),
+      probes_(writer_, options),
+      updates_are_told_(!options.hooks) {  // by who tells the gradients, too
   hook_backward([](const at::Tensor& root) {
     if (const auto current = recorder_here()) current->backward(root);
   });
@@ -89,6 +91,7 @@ void Recorder::group(const std::string& action, const std::string& name,
     // An exception takes the group with it; and the tensors may wait for a collective that never ends.
     if (std::uncaught_exceptions() > 0 || std::current_exception()) return;
     hear([&] {
+      look_for_update();
       end_pass();
       probes_.flush();
       if (name == "0") tell_untrained();
@@ -111,6 +114,7 @@ void Recorder::forward_begins(torch::nn::Module& module, const std::vector<at::T
   hear([&] {
     if (trains(module)) watch_if_next(module);
     if (!watches(module)) return given_to_another(module, inputs);
+    look_for_update();
     if (dealt_.size() > backed_ + 1) look_at_undecided();
     end_pass_if_done();
     // Several forwards before a backward are of one batch. One without gradients is of no training batch; and in training
@@ -138,7 +142,10 @@ void Recorder::forward_ended(torch::nn::Module& module) {
 }
 
 void Recorder::inputs(const std::vector<at::Tensor>& inputs) {
-  hear([&] { probes_.inputs(inputs); });
+  hear([&] {
+    inputs_are_told_ = true;
+    probes_.inputs(inputs);
+  });
 }
 
 void Recorder::average(const std::string& name, const at::Tensor& own, std::int64_t count,
@@ -152,6 +159,7 @@ void Recorder::sync_gradients(bool wanted) {
 
 void Recorder::optimizer_made(torch::optim::Optimizer& optimizer) {
   const Lock lock(mutex_);
+  updates_are_told_ = true;
   model_has_optimizer_ |= moves_model(optimizer);
   if (std::exchange(made_in_step_, writer_->step()) != writer_->step())
     made_last_ = of_optimizers_.size();
@@ -267,8 +275,8 @@ void Recorder::update_begins(torch::optim::Optimizer& optimizer) {
     begin();
     tell_resumed();
     if (std::exchange(awaits_moments_, false) && optimizer.state().empty())
-      tell_state("resumed", {ValueOf<at::Tensor>::List{}});
-    for (auto left = std::exchange(backed_, 0); left > 0; --left) draw_dealt(true);
+      tell_state("resumed", std::vector<std::uint64_t>{});
+    draw_backed();
     gradients_ready();
   });
 }

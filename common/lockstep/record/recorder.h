@@ -18,6 +18,7 @@
 #include <lockstep/observe/pass_count.h>
 #include <lockstep/record/probes.h>
 #include <lockstep/record/steady_settings.h>
+#include <lockstep/record/unseen_updates.h>
 #include <lockstep/record/untrained_leaves.h>
 
 #include <atomic>
@@ -34,8 +35,9 @@
 namespace lockstep::record {
 
 // It records one model at a time: the first that a gradient engine wraps, for as long as it lives. Where no engine wraps
-// one, the model is the parameters of the optimizers that tell. One that is made after the last update of the recorded
-// one, and trained, takes its place, as in cross-validation. Each update of the model is a step.
+// one, the model is the parameters of the optimizers that tell; where none tells, those that the first losses lead to and
+// that change thereafter. One that is made after the last update of the recorded one, and trained, takes its place, as in
+// cross-validation. Each update of the model is a step.
 class Recorder final : public Observer {
  public:
   explicit Recorder(std::shared_ptr<trace::Writer> writer, const ProbeOptions& options = {});
@@ -64,6 +66,8 @@ class Recorder final : public Observer {
   void sharded(const std::string& engine);
   // A backward begins, from this value.
   void backward(const at::Tensor& root);
+  // Any thread's.
+  void collective_begins();
   // As Probes::training_state. Ends a pass that is done.
   void training_state(const std::string& moment, const ValueOf<at::Tensor>::Dict& parts);
 
@@ -103,7 +107,8 @@ class Recorder final : public Observer {
   void refused(const std::filesystem::path& file) override;
   void state_taken(torch::nn::Module& module, bool own) override;
   void state_saved(const ValueOf<at::Tensor>& value) override;
-  void optimizer_took(const ValueOf<at::Tensor>& state) override;
+  void optimizer_took(torch::optim::Optimizer& optimizer,
+                      const ValueOf<at::Tensor>& state) override;
   void figure(double sum, double count) override;
 
  private:
@@ -140,6 +145,10 @@ class Recorder final : public Observer {
   bool is_attached(const at::Tensor& parameter) const;
   void attach_optimizers_from(std::size_t first);
   void begin();  // before the first step
+  void look_for_update();
+  void note_parameters(const at::Tensor& root);
+  void begin_with(const std::vector<UnseenUpdates::Noted>& changed);
+  void draw_backed();
   void look_at_graph_of(const at::Tensor& root);
   bool is_known(const at::Tensor& parameter) const;  // of the model, or of an optimizer
   void tell_untrained();
@@ -152,7 +161,7 @@ class Recorder final : public Observer {
   void end_pass();
   void end_pass_if_done();
   std::vector<at::Tensor> parameters_here() const;
-  void tell_state(const std::string& moment, std::optional<ValueOf<at::Tensor>::List> optimizers);
+  void tell_state(const std::string& moment, std::optional<std::vector<std::uint64_t>> moments);
   void tell_resumed();
   void checkpoint_file(const std::string& action, const std::filesystem::path& file,
                        c10::function_ref<void(trace::CheckpointFile&)> describe);
@@ -196,9 +205,13 @@ class Recorder final : public Observer {
   bool read_ = false;                 // a checkpoint
   bool resumes_ = false;              // from it, and has not told
   bool awaits_moments_ = false;       // it told, and no optimizer had taken a state
-  std::vector<ValueOf<at::Tensor>> moments_;  // that optimizers took
-  SteadySettings steady_settings_;            // of losses
+  std::map<const torch::optim::Optimizer*, std::uint64_t> moments_;  // that optimizers took
+  bool inputs_are_told_ = false;    // of a model that no engine has wrapped
+  SteadySettings steady_settings_;  // of losses
   UntrainedLeaves untrained_;
+  bool updates_are_told_ =
+      false;  // else a backward or a collective finds what has changed since the last backward
+  UnseenUpdates unseen_updates_;
   std::optional<Pass> pass_;
   std::optional<Pass> around_;  // a train pass under way, inside of which pass_ evaluates
   struct Batch {

@@ -29,14 +29,13 @@ void look_into(const Value& value, int depth, Contained& found) {
   for (const auto& [key, item] : entries) look_into(item, depth - 1, found);
 }
 
-// In an order that does not hang on which optimizer was saved or loaded first.
-Value::List in_order(std::vector<Value> states) {
-  std::erase_if(states,
-                [](const Value& state) { return !state.is_dict() || state.as_dict().empty(); });
-  std::sort(states.begin(), states.end(), [](const Value& a, const Value& b) {
-    return hash_value(a, nullptr) < hash_value(b, nullptr);
-  });
-  return {states.begin(), states.end()};
+bool holds_something(const Value& state) {
+  return state.is_dict() && !state.as_dict().empty();
+}
+
+std::uint64_t hash_of(const Value& state) {
+  std::set<std::string> devices;
+  return hash_value(state, &devices);
 }
 
 }  // namespace
@@ -93,51 +92,64 @@ void Recorder::training_state(const std::string& moment, const ValueOf<at::Tenso
 
 std::vector<at::Tensor> Recorder::parameters_here() const {
   const auto model = wrapped_.lock();
-  return model ? model->parameters() : of_optimizers_;
+  if (model) return model->parameters();
+  return attached_.empty() ? of_optimizers_ : attached_;
 }
 
-void Recorder::tell_state(const std::string& moment, std::optional<Value::List> optimizers) {
+// `moments`: hashes of what optimizers hold, each; they go by their order, whichever was saved or loaded first.
+void Recorder::tell_state(const std::string& moment,
+                          std::optional<std::vector<std::uint64_t>> moments) {
   const auto parameters = parameters_here();
   if (parameters.empty() || tells_state_ || sharded_) return;
   Value::Dict parts;
   parts["model"] = Value::List(parameters.begin(), parameters.end());
-  const bool has_moments = optimizers && !optimizers->empty();
-  if (optimizers) parts["optimizer"] = std::move(*optimizers);
+  if (moments) {
+    std::sort(moments->begin(), moments->end());
+    Value::List hashes;
+    for (const auto hash : *moments) hashes.push_back(static_cast<std::int64_t>(hash));
+    parts["optimizer"] = std::move(hashes);
+  }
   auto state = training_state_of(moment, parts);
-  if (has_moments)
-    state.devices.back() = state.devices.front();  // a load copies them to where the model is
+  // A load copies them to where the model is.
+  if (moments && !moments->empty()) state.devices.back() = state.devices.front();
   probes_.tell(state);
 }
 
 void Recorder::state_saved(const Value& value) {
+  Contained found;
+  std::vector<std::uint64_t> moments;
+  if (by_hand_ || !prepare([&] {
+        look_into(value, 3, found);
+        for (const auto& state : found.optimizers)
+          if (holds_something(state)) moments.push_back(hash_of(state));
+      }))
+    return;
   hear([&] {
-    Contained found;
-    look_into(value, 3, found);
     const auto parameters = parameters_here();
     if (!std::all_of(parameters.begin(), parameters.end(), [&](const at::Tensor& parameter) {
           return found.shapes.count(parameter.sizes().vec()) > 0;
         }))
       return;
-    auto optimizers = in_order(std::move(found.optimizers));
     end_pass();
-    tell_state("saved", optimizers.empty() ? std::nullopt : std::optional(std::move(optimizers)));
+    tell_state("saved", moments.empty() ? std::nullopt : std::optional(std::move(moments)));
   });
 }
 
-void Recorder::optimizer_took(const Value& state) {
+void Recorder::optimizer_took(torch::optim::Optimizer& optimizer, const Value& state) {
   hear([&] {
     if (!read_ || writer_->step() > 0) return;
     resumes_ = true;
-    moments_.push_back(state);
+    if (holds_something(state)) moments_[&optimizer] = hash_of(state);
   });
 }
 
 // Once; as soon as it is known which samples it goes on with.
 void Recorder::tell_resumed() {
   if (!std::exchange(resumes_, false)) return;
-  auto optimizers = in_order(std::exchange(moments_, {}));
-  awaits_moments_ = optimizers.empty();
-  tell_state("resumed", optimizers.empty() ? std::nullopt : std::optional(std::move(optimizers)));
+  std::vector<std::uint64_t> moments;
+  for (const auto& [optimizer, hash] : std::exchange(moments_, {})) moments.push_back(hash);
+  awaits_moments_ = moments.empty();
+  tell_state("resumed", moments.empty() ? std::nullopt : std::optional(std::move(moments)));
 }
 
 }  // namespace lockstep::record

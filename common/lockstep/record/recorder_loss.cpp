@@ -7,6 +7,11 @@
 #include <utility>
 
 namespace lockstep::record {
+namespace {
+
+constexpr std::size_t kMostNodes = 1 << 14;  // of a graph
+
+}  // namespace
 
 void Recorder::loss(const at::Tensor& per_sample, const at::Tensor&, const at::Tensor&) {
   hear([&] {
@@ -18,7 +23,9 @@ void Recorder::loss(const at::Tensor& per_sample, const at::Tensor&, const at::T
 
 void Recorder::backward(const at::Tensor& root) {
   hear([&] {
+    look_for_update();
     begin();
+    note_parameters(root);
     if (std::exchange(undecided_, false)) ++backed_;
     awaits_backward_ = false;
     const auto losses = std::exchange(losses_, {});
@@ -32,6 +39,54 @@ void Recorder::backward(const at::Tensor& root) {
   });
 }
 
+// ---- updates that nobody tells ----
+
+void Recorder::note_parameters(const at::Tensor& root) {
+  if (updates_are_told_ || sharded_) return;
+  if (writer_->step() < 0)
+    writer_->set_step(0);  // of the first step, though the model is not known yet
+  if (has_model_)
+    unseen_updates_.note(parameters_here(), false);
+  else
+    unseen_updates_.note(ends_of(root, kMostNodes).leaves, true);
+}
+
+// What was given gradients and has not changed is no parameter, but an input of the program's.
+void Recorder::begin_with(const std::vector<UnseenUpdates::Noted>& changed) {
+  std::vector<at::Tensor> parameters;
+  trace::Parameters before;
+  for (const auto& each : changed) {
+    parameters.push_back(each.parameter);
+    before.values.push_back(each.before);
+  }
+  writer_->set_step(-1);
+  attach(parameters);
+  writer_->record(before);
+  writer_->set_step(0);
+  has_model_ = started_ = true;
+}
+
+void Recorder::collective_begins() {
+  // A program may reduce and update one parameter after another.
+  hear([&] {
+    if (unseen_updates_.changed().size() == unseen_updates_.size()) look_for_update();
+  });
+}
+
+void Recorder::look_for_update() {
+  if (updates_are_told_ || sharded_) return;
+  const auto changed = unseen_updates_.changed();
+  if (changed.empty()) return;
+  unseen_updates_.forget();
+  if (!has_model_) begin_with(changed);
+  tell_resumed();
+  draw_backed();
+  probes_.updated_unseen();
+  end_step();
+}
+
+// ---- the graph ----
+
 void Recorder::look_at_graph_of(const at::Tensor& root) {
   auto graph = look_at_graph(root);
   if (!graph.divisors.empty()) probes_.tell(trace::LossDivisors{std::move(graph.divisors)});
@@ -40,9 +95,9 @@ void Recorder::look_at_graph_of(const at::Tensor& root) {
   if (auto steady = steady_settings_.look(graph.settings); !steady.keys.empty())
     probes_.tell(steady);
   if (sharded_) return;
-  constexpr std::size_t kMostNodes = 1 << 14, kMostInputs = 8;
+  constexpr std::size_t kMostInputs = 8;
   auto ends = ends_of(root, kMostNodes);
-  if (parameters_.empty())  // no engine tells what its forward is given
+  if (parameters_.empty() && !inputs_are_told_)
     for (std::size_t i = 0; i < std::min(ends.inputs.size(), kMostInputs); ++i)
       probes_.tell(input_of(ends.inputs[i], static_cast<std::int64_t>(i)));
   std::erase_if(ends.leaves, [&](const at::Tensor& leaf) { return is_known(leaf); });

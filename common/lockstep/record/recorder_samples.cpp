@@ -82,7 +82,12 @@ void Recorder::open_pass(const std::string& phase) {
   probes_.pass_begin(phase, pass_->epoch);
 }
 
+void Recorder::draw_backed() {
+  for (auto left = std::exchange(backed_, 0); left > 0; --left) draw_dealt(true);
+}
+
 void Recorder::draw(const std::string& phase, const std::vector<std::int64_t>& ids) {
+  if (phase == "train") look_for_update();
   if (around_ && around_->phase == phase) {
     end_pass();
     if (around_) pass_ = std::exchange(around_, std::nullopt);

@@ -8,14 +8,20 @@ namespace lockstep::record {
 
 void UntrainedLeaves::look(std::int64_t step, const std::vector<at::Tensor>& leaves) {
   constexpr std::size_t kMost = 64;
+  std::erase_if(leaves_, [](const auto& each) { return each.second.tensor.expired(); });
   for (const auto& tensor : leaves) {
     const void* address = tensor.unsafeGetTensorImpl();
-    if (leaves_.size() >= kMost && leaves_.count(address) == 0) continue;
-    auto& leaf = leaves_[address];
-    if (leaf.steps == 0) leaf = {tensor, summarize(tensor).hash, step, -1, 0};
+    auto found = leaves_.find(address);
+    if (found == leaves_.end()) {
+      if (leaves_.size() >= kMost) continue;
+      found =
+          leaves_.emplace(address, Leaf{.tensor = Weak(tensor.getIntrusivePtr()), .first = step})
+              .first;
+    }
+    auto& leaf = found->second;
     if (leaf.last == step) continue;
     leaf.last = step;
-    ++leaf.steps;
+    if (++leaf.steps == 2) leaf.hash = summarize(tensor).hash;
   }
 }
 
@@ -24,10 +30,12 @@ trace::Configuration UntrainedLeaves::unchanged(
   constexpr int kSteps = 4;
   trace::Configuration untrained{.of = "untrained", .keys = {}, .values = {}};
   for (const auto& [address, leaf] : leaves_) {
-    if (leaf.steps < kSteps || is_known(leaf.tensor) || summarize(leaf.tensor).hash != leaf.hash)
+    const at::Tensor tensor(leaf.tensor.lock());
+    if (!tensor.defined() || leaf.steps < kSteps || is_known(tensor) ||
+        summarize(tensor).hash != leaf.hash)
       continue;
     std::ostringstream shape;
-    shape << leaf.tensor.sizes();
+    shape << tensor.sizes();
     untrained.keys.push_back(shape.str());
     untrained.values.push_back(std::to_string(leaf.first));
   }

@@ -114,6 +114,19 @@ std::vector<double> rates_of(const trace::ParticipantTrace& rank, std::size_t be
   return rates;
 }
 
+// The first position that a schedule tells after it has resumed lies behind the last one before it was saved.
+bool schedule_goes_on(const trace::ParticipantTrace& rank, const Restored& time) {
+  std::int64_t last = -1;
+  for (std::size_t i = 0; i < rank.events.size(); ++i) {
+    const auto* schedule = rank.events[i].as<trace::Schedule>();
+    if (schedule == nullptr) continue;
+    if (i < time.saved_place) last = schedule->position;
+    if (i > time.resumed_place && schedule->position > 0)
+      return last >= 0 && schedule->position > last;
+  }
+  return false;
+}
+
 // The k-th rate is again the k-th of the run's start, which the run had left for good by the time it was saved.
 bool comes_again(const std::vector<double>& before, const std::vector<double>& after,
                  std::size_t k) {
@@ -132,6 +145,8 @@ std::optional<Finding> begins_with_rates_again(const Run& run) {
       if (!saved || !resumed || saved->hash != resumed->hash) continue;
       const auto before = rates_of(*rank, 0, time.saved_place);
       const auto after = rates_of(*rank, time.resumed_place, rank->events.size());
+      // A schedule that goes on may come to its first rate again, as one of warm restarts; it does not stay there.
+      if (schedule_goes_on(*rank, time) && (after.size() < 2 || after[0] != after[1])) continue;
       const bool at_once = comes_again(before, after, 0);
       const bool next = comes_again(before, after, 1) && comes_again(before, after, 2);
       if (!at_once && !next) continue;

@@ -184,11 +184,12 @@ std::optional<Finding> clipped_in_parts(const Run& run) {
   constexpr int kUpdates = 2;
   std::int64_t first = -1;
   int updates = 0;
-  bool clipped = false, grown = false;  // since the last update; by a backward since
+  bool clipped = false, grown = false;  // since the last update or clearing; by a backward since
   for (const auto& event : run.ranks.front()->events) {
     const auto* clip = event.as<trace::Clip>();
     clipped = clipped || (clip && shortens_own(*clip));
-    grown = grown || (clipped && (event.is<trace::Backward>() || event.is<trace::Loss>()));
+    grown = grown || (clipped && event.is<trace::GradientArrived>());
+    if (event.is<trace::ZeroGrad>()) clipped = grown = false;
     if (!event.is<trace::Update>()) continue;
     if (grown && updates++ == 0) first = event.step;
     clipped = grown = false;

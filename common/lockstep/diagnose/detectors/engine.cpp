@@ -111,10 +111,10 @@ Moves moves_of(const trace::ParticipantTrace& rank) {
   const auto held = values_by_step<trace::Parameters>(rank);
   const auto gradients = values_by_step<trace::ReducedGradients>(rank);
   const auto engines = rank.all<trace::Engine>();
-  const auto since =
-      engines.empty() ? 0 : engines.back().step;  // an earlier model's optimizer was another
+  const auto since = engines.empty() ? 0 : engines.back().step;
   for (const auto& at : rank.all<trace::Update>()) {
-    if (at.step < since) continue;
+    if (at.step < since || (since > 0 && at.step == since))
+      continue;  // of the model before, or after it
     const auto before = held.find(at.step - 1), after = held.find(at.step);
     const auto gradient = gradients.find(at.step);
     const auto& lr = at.event->lr;

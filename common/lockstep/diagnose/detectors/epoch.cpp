@@ -180,13 +180,13 @@ std::optional<Finding> counted_on_copy(const Run& run) {
   std::set<std::int64_t> epochs;
   for (const auto& pass : passes) epochs.insert(pass.ranks.front().epoch);
   if (epochs.size() < 2) return std::nullopt;
-  return Finding{.severity = Severity::advice,
-                 .ranks = run.numbers,
-                 .step = passes[1].step(),
-                 .evidence = std::to_string(passes.size()) + " passes of " +
-                             std::to_string(epochs.size()) +
-                             " epochs had the same samples in the same order: the data set counts "
-                             "epochs, and what reads it may be a copy that does not"};
+  return Finding{
+      .severity = Severity::advice,
+      .ranks = run.numbers,
+      .step = passes[1].step(),
+      .evidence = std::to_string(passes.size()) + " passes of " + std::to_string(epochs.size()) +
+                  " epochs had the same samples in the same order: the order may be meant, "
+                  "or what reads the data set is a copy that does not count epochs"};
 }
 
 Verdict set_epoch_on_copy(const Run& run) {

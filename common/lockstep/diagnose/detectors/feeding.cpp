@@ -84,11 +84,7 @@ std::optional<Finding> numbers_fed(const Run& run, const InputsOfSteps& steps,
   double scale = 0;  // the least deviation of a rank whose inputs vary
   for (const double value : deviation->means)
     if (value > kConstant && (scale == 0 || std::exp(value) < scale)) scale = std::exp(value);
-  if (scale == 0) {  // one number each, as where a target is "real" or "generated"
-    std::vector<std::string> texts;
-    for (const double value : mean->means) texts.push_back(number(value));
-    return mean->spread == 0 ? differs(run, what, texts, steps.begin()->first) : std::nullopt;
-  }
+  if (scale == 0) return std::nullopt;
   const auto by_mean = groups_by_gap(mean->means, std::max(2 * mean->spread, scale / 2));
   const auto by_deviation =
       groups_by_gap(deviation->means, std::max(2 * deviation->spread, std::log(1.5)));
@@ -102,6 +98,19 @@ std::optional<Finding> numbers_fed(const Run& run, const InputsOfSteps& steps,
              number(deviation->means[r] > kConstant ? std::exp(deviation->means[r]) : 0) +
              " (from " + number(input.least) + " to " + number(input.greatest) + ")";
     texts.push_back(text);
+  }
+  return differs(run, what, texts, steps.begin()->first);
+}
+
+// One number on each rank, as where a target is "real" or "generated".
+std::optional<Finding> constants_differ(const Run& run, const InputsOfSteps& steps,
+                                        const std::string& what) {
+  std::vector<std::string> texts;
+  for (std::size_t r = 0; r < run.ranks.size(); ++r) {
+    const auto& first = *steps.begin()->second[r];
+    for (const auto& [step, ranks] : steps)
+      if (ranks[r]->deviation != 0 || ranks[r]->mean != first.mean) return std::nullopt;
+    texts.push_back(number(first.mean));
   }
   return differs(run, what, texts, steps.begin()->first);
 }
@@ -163,10 +172,13 @@ std::string name_of(std::int64_t index) {
 bool are_places(const InputsOfSteps& steps) {
   const auto& first = steps.begin()->second;
   for (const auto& [step, ranks] : steps)
-    for (std::size_t r = 0; r < ranks.size(); ++r)
-      if (ranks[r]->dtype.find("int") == std::string::npos || ranks[r]->mean != first[r]->mean ||
-          ranks[r]->greatest != first[r]->greatest)
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      if (ranks[r]->dtype.find("int") == std::string::npos) return false;
+      const bool is_as_long = ranks[r]->shape == first[r]->shape;  // a last batch may be shorter
+      if (is_as_long &&
+          (ranks[r]->mean != first[r]->mean || ranks[r]->greatest != first[r]->greatest))
         return false;
+    }
   return true;
 }
 
@@ -187,8 +199,11 @@ std::vector<Finding> inputs(const Run& run) {
       found = kinds(run, steps, "the shape of " + name, sample_shape);
       if (!found) found = numbers_fed(run, steps, name);
       if (!found && index == 0) found = samples_of_a_step(run);
+      if (!found && index < 0) found = constants_differ(run, steps, name);
       if (found) found->severity = Severity::advice;
     }
+    if (found && index < 0)
+      found->severity = Severity::advice;  // ranks may have tasks of their own
     if (found) findings.push_back(std::move(*found));
   }
   return findings;

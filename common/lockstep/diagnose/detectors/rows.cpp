@@ -115,36 +115,38 @@ class StretchOfRows {
   std::vector<Counts> counts_;  // after each step
 };
 
-std::optional<Finding> judge(const Run& run, const StretchOfRows& stretch) {
+// What a further module is given may be drawn for all ranks, such as negatives beside their own samples.
+std::optional<Finding> judge(const Run& run, std::int64_t module, const StretchOfRows& stretch) {
   if (!stretch.overlaps()) return std::nullopt;
   return Finding{
-      .severity = stretch.is_whole() ? Severity::violation : Severity::advice,
+      .severity = stretch.is_whole() && module == 0 ? Severity::violation : Severity::advice,
       .ranks = run.numbers,
       .step = stretch.first(),
-      .evidence = "in " + plural(stretch.steps(), "step") +
-                  " no rank is given a sample twice, and " + std::to_string(stretch.shared()) +
-                  " of " + plural(stretch.different(), "sample") +
+      .evidence = (module == 0 ? "" : "of module " + std::to_string(module + 1) + ": ") + "in " +
+                  plural(stretch.steps(), "step") + " no rank is given a sample twice, and " +
+                  std::to_string(stretch.shared()) + " of " +
+                  plural(stretch.different(), "sample") +
                   " are given to more than one rank: the ranks' shares of the data overlap"};
 }
 
-std::optional<Finding> overlap(const Run& run, const Fed& fed) {
+std::optional<Finding> overlap(const Run& run, std::int64_t module, const Fed& fed) {
   const auto begins = begins_of(run);
   StretchOfRows stretch(run.ranks.size());
   for (const auto& [step, ranks] : fed) {
     if (begins.count(step) > 0 || stretch.repeats(ranks)) {
-      if (auto found = judge(run, stretch)) return found;
+      if (auto found = judge(run, module, stretch)) return found;
       stretch = StretchOfRows(run.ranks.size());
       if (stretch.repeats(ranks)) continue;  // in one batch
     }
     stretch.add(step, ranks);
   }
-  return judge(run, stretch);
+  return judge(run, module, stretch);
 }
 
 std::vector<Finding> overlapping_rows(const Run& run) {
   if (run.ranks.size() < 2) return {};
   for (const auto& [module, fed] : fed_to_modules(run))
-    if (auto found = overlap(run, fed)) return {*found};
+    if (auto found = overlap(run, module, fed)) return {*found};
   return {};
 }
 
@@ -153,8 +155,8 @@ std::vector<Finding> overlapping_rows(const Run& run) {
 std::vector<Detector> rows_detectors() {
   return {
       // Needs `rows` of all ranks, or `other_rows` of a module beside the recorded model. Rule: in a stretch of two steps or more, in which no rank is given a sample twice,
-      // many are given to several ranks: 32, and a twentieth. A violation where each rank is given all that the others
-      // are, else advice. Not fooled by later passes, in which shares are dealt anew, by padding, nor by ranks that draw
+      // many are given to several ranks: 32, and a twentieth. A violation where each rank's model is given all
+      // that the others' are, else advice. Not fooled by later passes, in which shares are dealt anew, by padding, nor by ranks that draw
       // with replacement; blind where samples are augmented, or equal ones are common.
       {.slug = "shares-of-data-overlap",
        .needs = {"rows"},

@@ -58,7 +58,7 @@ bool gets_gradients(const LastTraining& training, std::size_t tensor) {
   return true;
 }
 
-// Nobody wraps them or optimizes them, and losses lead to them.
+// The losses lead to them, and nobody wraps or optimizes them.
 std::optional<Finding> unknown_ones(const Run& run) {
   const auto told = run.ranks.front()->latest<trace::Configuration>();
   const auto at = std::find_if(told.rbegin(), told.rend(), [](const auto& each) {
@@ -71,14 +71,14 @@ std::optional<Finding> unknown_ones(const Run& run) {
                  .step = 0,
                  .evidence = plural(static_cast<std::int64_t>(shapes.size()), "parameter") +
                              ", of shape " + some_of(shapes) +
-                             ", got gradients of the loss, and at the end of the run " +
+                             (shapes.size() > 1 ? ", lead" : ", leads") +
+                             " to the loss, and at the end of the run " +
                              (shapes.size() > 1 ? "are what they were" : "is what it was") +
-                             " at first: no optimizer that was recorded holds " +
+                             " in the first steps: no optimizer that was recorded holds " +
                              (shapes.size() > 1 ? "them" : "it")};
 }
 
-Verdict parameters_not_updated(const Run& run) {
-  if (auto unknown = unknown_ones(run)) return found(std::move(*unknown));
+Verdict known_ones(const Run& run) {
   const auto training = last_training(*run.ranks.front());
   if (training.first == nullptr || training.gradients.size() < kGradients)
     return not_triggered("fewer than " + std::to_string(kGradients) +
@@ -115,12 +115,20 @@ Verdict parameters_not_updated(const Run& run) {
                    (more > 0 ? "them" : "it")});
 }
 
+Verdict parameters_not_updated(const Run& run) {
+  auto verdict = known_ones(run);
+  if (verdict.state == State::found) return verdict;
+  auto unknown = unknown_ones(run);
+  return unknown ? found(std::move(*unknown)) : verdict;
+}
+
 }  // namespace
 
 std::vector<Detector> untrained_detectors() {
   return {
       // Rule: from the first recorded values to the last a parameter is the same to the bit, though each recorded
-      // gradient of it is more than rounding and other parameters move. Advice, since a program may train a part of a
+      // gradient of it is more than rounding and other parameters move; or parameters that losses lead to, and that no
+      // engine and no optimizer is known to hold, have not changed by the end. Advice, since a program may train a part of a
       // model and not say that the rest is frozen. Not fooled by a group whose rate is zero, by a bias
       // before BatchNorm, whose gradient is zero but for rounding, nor by parameters of 16 or 8 bits, whose updates may
       // be rounded to nothing.

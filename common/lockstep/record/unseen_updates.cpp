@@ -1,0 +1,44 @@
+#include <lockstep/base/hash.h>
+#include <lockstep/record/probes.h>
+#include <lockstep/record/unseen_updates.h>
+
+#include <algorithm>
+#include <iterator>
+
+namespace lockstep::record {
+namespace {
+
+std::uint64_t look_at(const at::Tensor& tensor) {
+  constexpr std::int64_t kSome = 8;
+  auto hash = static_cast<std::uint64_t>(tensor._version());
+  if (!tensor.is_cpu() || tensor.layout() != at::kStrided || !tensor.is_contiguous()) return hash;
+  const auto* bytes = static_cast<const char*>(tensor.const_data_ptr());
+  const auto size = tensor.element_size();
+  for (std::int64_t i = 0; i < std::min(kSome, tensor.numel()); ++i) {
+    const auto place = static_cast<std::size_t>(i * (tensor.numel() - 1) / (kSome - 1));
+    hash = hash_bytes(bytes + place * size, size, hash);
+  }
+  return hash;
+}
+
+}  // namespace
+
+void UnseenUpdates::note(const std::vector<at::Tensor>& parameters, bool keeps_values) {
+  const auto known = static_cast<std::ptrdiff_t>(noted_.size());
+  for (const auto& parameter : parameters) {
+    const auto is_it = [&](const Noted& each) { return each.parameter.is_same(parameter); };
+    if (std::any_of(noted_.begin(), noted_.begin() + known, is_it)) continue;
+    noted_.push_back({.parameter = parameter,
+                      .before = keeps_values ? summarize(parameter) : trace::Summary{},
+                      .looks = look_at(parameter)});
+  }
+}
+
+std::vector<UnseenUpdates::Noted> UnseenUpdates::changed() const {
+  std::vector<Noted> changed;
+  std::copy_if(noted_.begin(), noted_.end(), std::back_inserter(changed),
+               [](const Noted& each) { return look_at(each.parameter) != each.looks; });
+  return changed;
+}
+
+}  // namespace lockstep::record
