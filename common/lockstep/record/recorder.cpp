@@ -43,7 +43,10 @@ Recorder::Recorder(std::shared_ptr<trace::Writer> writer, const ProbeOptions& op
 }
 
 Recorder::~Recorder() {
-  hear([&] { end_pass(); });  // the program ends, and its devices may have ended before it
+  hear([&] {  // the program ends, and its devices may have ended before it
+    tell_kept_state();
+    end_pass();
+  });
 }
 
 void Recorder::hear(c10::function_ref<void()> call) {
@@ -91,6 +94,7 @@ void Recorder::group(const std::string& action, const std::string& name,
     // An exception takes the group with it; and the tensors may wait for a collective that never ends.
     if (std::uncaught_exceptions() > 0 || std::current_exception()) return;
     hear([&] {
+      tell_kept_state();
       look_for_update();
       end_pass();
       probes_.flush();
@@ -114,6 +118,7 @@ void Recorder::forward_begins(torch::nn::Module& module, const std::vector<at::T
   hear([&] {
     if (trains(module)) watch_if_next(module);
     if (!watches(module)) return given_to_another(module, inputs);
+    tell_kept_state();
     look_for_update();
     if (dealt_.size() > backed_ + 1) look_at_undecided();
     end_pass_if_done();
@@ -274,8 +279,10 @@ void Recorder::update_begins(torch::optim::Optimizer& optimizer) {
     if (is_of_another_model(optimizer)) return;
     begin();
     tell_resumed();
-    if (std::exchange(awaits_moments_, false) && optimizer.state().empty())
-      tell_state("resumed", std::vector<std::uint64_t>{});
+    if (std::exchange(awaits_moments_, false) && optimizer.state().empty()) {
+      keep_state("resumed", std::vector<std::uint64_t>{});
+      tell_kept_state();
+    }
     draw_backed();
     gradients_ready();
   });

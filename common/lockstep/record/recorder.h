@@ -161,7 +161,8 @@ class Recorder final : public Observer {
   void end_pass();
   void end_pass_if_done();
   std::vector<at::Tensor> parameters_here() const;
-  void tell_state(const std::string& moment, std::optional<std::vector<std::uint64_t>> moments);
+  void keep_state(const std::string& moment, std::optional<std::vector<std::uint64_t>> moments);
+  void tell_kept_state();
   void tell_resumed();
   void checkpoint_file(const std::string& action, const std::filesystem::path& file,
                        c10::function_ref<void(trace::CheckpointFile&)> describe);
@@ -201,10 +202,11 @@ class Recorder final : public Observer {
   std::size_t backed_ = 0;            // the first of dealt_ that saw a backward, and no update yet
   bool undecided_ = false;            // the one behind them went forward; does a backward follow?
   std::vector<at::Tensor> losses_;    // per sample, since the last backward
-  bool tells_state_ = false;          // the program itself
-  bool read_ = false;                 // a checkpoint
-  bool resumes_ = false;              // from it, and has not told
-  bool awaits_moments_ = false;       // it told, and no optimizer had taken a state
+  std::optional<trace::TrainingState> state_to_tell_;
+  bool tells_state_ = false;     // the program itself
+  bool read_ = false;            // a checkpoint
+  bool resumes_ = false;         // from it, and has not told
+  bool awaits_moments_ = false;  // it told, and no optimizer had taken a state
   std::map<const torch::optim::Optimizer*, std::uint64_t> moments_;  // that optimizers took
   bool inputs_are_told_ = false;    // of a model that no engine has wrapped
   SteadySettings steady_settings_;  // of losses

@@ -65,6 +65,7 @@ void Recorder::saved(const std::filesystem::path& file) {
 void Recorder::loaded(const std::filesystem::path& file, const std::vector<std::string>& from,
                       const std::vector<std::string>& to, const std::vector<std::string>& keys) {
   checkpoint_file("load", file, [&](trace::CheckpointFile& what) {
+    tell_kept_state();
     end_pass();
     probes_.flush();  // before the program changes the parameters
     read_ = true;
@@ -97,7 +98,7 @@ std::vector<at::Tensor> Recorder::parameters_here() const {
 }
 
 // `moments`: hashes of what optimizers hold, each; they go by their order, whichever was saved or loaded first.
-void Recorder::tell_state(const std::string& moment,
+void Recorder::keep_state(const std::string& moment,
                           std::optional<std::vector<std::uint64_t>> moments) {
   const auto parameters = parameters_here();
   if (parameters.empty() || tells_state_ || sharded_) return;
@@ -112,7 +113,13 @@ void Recorder::tell_state(const std::string& moment,
   auto state = training_state_of(moment, parts);
   // A load copies them to where the model is.
   if (moments && !moments->empty()) state.devices.back() = state.devices.front();
-  probes_.tell(state);
+  state_to_tell_ = std::move(state);
+}
+
+// Some calls later: until then the program may tell the same state itself, with parts that nobody else knows.
+void Recorder::tell_kept_state() {
+  if (auto state = std::exchange(state_to_tell_, std::nullopt); state && !tells_state_)
+    probes_.tell(*state);
 }
 
 void Recorder::state_saved(const Value& value) {
@@ -130,8 +137,9 @@ void Recorder::state_saved(const Value& value) {
           return found.shapes.count(parameter.sizes().vec()) > 0;
         }))
       return;
+    tell_kept_state();
     end_pass();
-    tell_state("saved", moments.empty() ? std::nullopt : std::optional(std::move(moments)));
+    keep_state("saved", moments.empty() ? std::nullopt : std::optional(std::move(moments)));
   });
 }
 
@@ -149,7 +157,8 @@ void Recorder::tell_resumed() {
   std::vector<std::uint64_t> moments;
   for (const auto& [optimizer, hash] : std::exchange(moments_, {})) moments.push_back(hash);
   awaits_moments_ = moments.empty();
-  tell_state("resumed", moments.empty() ? std::nullopt : std::optional(std::move(moments)));
+  keep_state("resumed", moments.empty() ? std::nullopt : std::optional(std::move(moments)));
+  tell_kept_state();
 }
 
 }  // namespace lockstep::record

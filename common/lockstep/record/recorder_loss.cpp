@@ -23,6 +23,7 @@ void Recorder::loss(const at::Tensor& per_sample, const at::Tensor&, const at::T
 
 void Recorder::backward(const at::Tensor& root) {
   hear([&] {
+    tell_kept_state();
     look_for_update();
     begin();
     note_parameters(root);

@@ -87,6 +87,7 @@ void Recorder::draw_backed() {
 }
 
 void Recorder::draw(const std::string& phase, const std::vector<std::int64_t>& ids) {
+  tell_kept_state();
   if (phase == "train") look_for_update();
   if (around_ && around_->phase == phase) {
     end_pass();
