@@ -210,6 +210,14 @@ const std::vector<Pass>& finished_passes(const Run& run, const std::string& phas
   return run.once(find_all_passes).at(phase);
 }
 
+bool all_in_one_order(std::span<const Pass> passes) {
+  return std::all_of(passes.begin(), passes.end(), [&](const Pass& pass) {
+    const auto& first = passes.front().ranks;
+    return std::equal(pass.ranks.begin(), pass.ranks.end(), first.begin(), first.end(),
+                      [](const auto& a, const auto& b) { return a.order() == b.order(); });
+  });
+}
+
 std::vector<const trace::Dataset*> train_sets(const Run& run) {
   std::vector<const trace::Dataset*> sets;
   for (const auto* rank : run.ranks)

@@ -51,6 +51,9 @@ struct Pass {
   std::int64_t step() const { return ranks.front().step; }
 };
 
+// Every rank drew the same ids in the same order in each of them.
+bool all_in_one_order(std::span<const Pass> passes);
+
 // Every rank's first train data set, as Run::ranks; empty when a rank recorded none.
 std::vector<const trace::Dataset*> train_sets(const Run& run);
 

@@ -3,7 +3,6 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/generated/Functions.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +10,7 @@
 #include <optional>
 #include <sstream>
 #include <unordered_set>
+#include <utility>
 
 namespace lockstep::record {
 namespace {
@@ -43,27 +43,39 @@ const Node* input(const Node& node, std::size_t place) {
   return place < node.num_outputs() ? node.next_edge(place).function.get() : nullptr;
 }
 
-// A loss of torch's own that takes the mean itself: what it divides by.
-template <class Loss>
-std::optional<double> divisor_of(const Node& node) {
-  const auto* loss = dynamic_cast<const Loss*>(&node);
-  if (loss == nullptr || loss->reduction != at::Reduction::Mean) return std::nullopt;
-  if constexpr (requires { loss->total_weight_; })
-    return number_in(loss->total_weight_);
-  else
-    return numbers_in(loss->self_);
+// Calls `what` with the node as the one of these that it is; false where it is none.
+template <class... Losses, class What>
+bool as_one_of(const Node& node, What what) {
+  const auto is = [&](const auto* loss) {
+    if (loss != nullptr) what(*loss);
+    return loss != nullptr;
+  };
+  return (is(dynamic_cast<const Losses*>(&node)) || ...);
 }
 
+// With one of torch's own losses.
+template <class What>
+bool as_loss(const Node& node, What what) {
+  return as_one_of<generated::NllLossBackward0, generated::NllLoss2DBackward0,
+                   generated::MseLossBackward0, generated::SmoothL1LossBackward0,
+                   generated::HuberLossBackward0, generated::CtcLossBackward0,
+                   generated::CtcLossBackward1, generated::BinaryCrossEntropyBackward0,
+                   generated::BinaryCrossEntropyWithLogitsBackward0>(node, what);
+}
+
+// Of a loss that takes the mean itself: what it divides by.
 std::optional<double> divisor_of_loss(const Node& node) {
-  for (const auto& divisor : {divisor_of<generated::NllLossBackward0>(node),
-                              divisor_of<generated::NllLoss2DBackward0>(node),
-                              divisor_of<generated::MseLossBackward0>(node),
-                              divisor_of<generated::SmoothL1LossBackward0>(node),
-                              divisor_of<generated::HuberLossBackward0>(node),
-                              divisor_of<generated::BinaryCrossEntropyBackward0>(node),
-                              divisor_of<generated::BinaryCrossEntropyWithLogitsBackward0>(node)})
-    if (divisor) return divisor;
-  return std::nullopt;
+  std::optional<double> divisor;
+  as_loss(node, [&](const auto& loss) {
+    if constexpr (requires { loss.reduction; }) {
+      if (loss.reduction != at::Reduction::Mean) return;
+      if constexpr (requires { loss.total_weight_; })
+        divisor = number_in(loss.total_weight_);
+      else
+        divisor = numbers_in(loss.self_);
+    }
+  });
+  return divisor;
 }
 
 // The first numbers.
@@ -151,16 +163,7 @@ class Walk {
   void look_below(const Node* node) {
     constexpr int kMost = 16;
     for (int i = 0; node != nullptr && i < kMost; ++i) {
-      if (look_at<generated::NllLossBackward0>(*node) ||
-          look_at<generated::NllLoss2DBackward0>(*node) ||
-          look_at<generated::MseLossBackward0>(*node) ||
-          look_at<generated::SmoothL1LossBackward0>(*node) ||
-          look_at<generated::HuberLossBackward0>(*node) ||
-          look_at<generated::CtcLossBackward0>(*node) ||
-          look_at<generated::CtcLossBackward1>(*node) ||
-          look_at<generated::BinaryCrossEntropyBackward0>(*node) ||
-          look_at<generated::BinaryCrossEntropyWithLogitsBackward0>(*node))
-        return;
+      if (as_loss(*node, [&](const auto& loss) { look_at(loss); })) return;
       const Node* next = nullptr;
       for (std::size_t place = 0; place < node->num_outputs(); ++place)
         if (const Node* at = input(*node, place)) {
@@ -172,29 +175,25 @@ class Walk {
   }
 
   template <class Loss>
-  bool look_at(const Node& node) {
-    const auto* loss = dynamic_cast<const Loss*>(&node);
-    if (loss == nullptr) return false;
+  void look_at(const Loss& loss) {
     at::Tensor target;
-    if constexpr (requires { loss->target_; })
-      target = tensor_in(loss->target_);
+    if constexpr (requires { loss.target_; })
+      target = tensor_in(loss.target_);
     else
-      target = tensor_in(loss->targets_);
+      target = tensor_in(loss.targets_);
     if (target.defined()) found_.targets.push_back(target);
-    if constexpr (requires { loss->ignore_index; })
+    if constexpr (requires { loss.ignore_index; })
       add("ignore_index",
-          text_of(static_cast<double>(loss->ignore_index.guard_int(__FILE__, __LINE__))));
-    if constexpr (requires { loss->blank; })
-      add("blank", text_of(static_cast<double>(loss->blank)));
-    if constexpr (requires { loss->beta; }) add("beta", text_of(loss->beta));
-    if constexpr (requires { loss->delta; }) add("delta", text_of(loss->delta));
-    if constexpr (requires { loss->weight_; })
-      if (const auto weight = tensor_in(loss->weight_); weight.defined())
+          text_of(static_cast<double>(loss.ignore_index.guard_int(__FILE__, __LINE__))));
+    if constexpr (requires { loss.blank; }) add("blank", text_of(static_cast<double>(loss.blank)));
+    if constexpr (requires { loss.beta; }) add("beta", text_of(loss.beta));
+    if constexpr (requires { loss.delta; }) add("delta", text_of(loss.delta));
+    if constexpr (requires { loss.weight_; })
+      if (const auto weight = tensor_in(loss.weight_); weight.defined())
         add("weight", text_of(weight));
-    if constexpr (requires { loss->pos_weight_; })
-      if (const auto weight = tensor_in(loss->pos_weight_); weight.defined())
+    if constexpr (requires { loss.pos_weight_; })
+      if (const auto weight = tensor_in(loss.pos_weight_); weight.defined())
         add("pos_weight", text_of(weight));
-    return true;
   }
 
   void add(const std::string& name, std::string value) {
@@ -252,6 +251,7 @@ LossGraph look_at_graph(const at::Tensor& loss) {
 GraphEnds ends_of(const at::Tensor& loss, std::size_t most) {
   GraphEnds ends;
   if (!loss.grad_fn()) return ends;
+  std::vector<std::pair<const Node*, at::Tensor>> leaves;
   std::unordered_set<const Node*> data;  // what rows lead to
   std::vector<const Node*> nodes = {loss.grad_fn().get()};
   std::unordered_set<const Node*> known(nodes.begin(), nodes.end());
@@ -260,16 +260,15 @@ GraphEnds ends_of(const at::Tensor& loss, std::size_t most) {
       const Node* node = nodes.back();
       nodes.pop_back();
       if (const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(node))
-        ends.leaves.push_back(leaf->variable);
+        leaves.emplace_back(node, leaf->variable);
       if (auto given = given_to(*node); given.defined()) ends.inputs.push_back(std::move(given));
       if (const auto rows = place_of_rows(*node)) data.insert(input(*node, *rows));
       for (std::size_t place = 0; place < node->num_outputs(); ++place)
         if (const Node* next = input(*node, place); next != nullptr && known.insert(next).second)
           nodes.push_back(next);
     }
-    std::erase_if(ends.leaves, [&](const at::Tensor& leaf) {
-      return data.count(torch::autograd::impl::grad_accumulator(leaf).get()) > 0;
-    });
+    for (const auto& [node, leaf] : leaves)
+      if (data.count(node) == 0) ends.leaves.push_back(leaf);
     return ends;
   } catch (const std::exception&) {  // as above
     return {};

@@ -211,8 +211,8 @@ class Recorder final : public Observer {
   bool inputs_are_told_ = false;    // of a model that no engine has wrapped
   SteadySettings steady_settings_;  // of losses
   UntrainedLeaves untrained_;
-  bool updates_are_told_ =
-      false;  // else a backward or a collective finds what has changed since the last backward
+  std::atomic<bool> updates_are_told_{
+      false};  // else a backward or a collective finds what has changed since the last backward
   UnseenUpdates unseen_updates_;
   std::optional<Pass> pass_;
   std::optional<Pass> around_;  // a train pass under way, inside of which pass_ evaluates

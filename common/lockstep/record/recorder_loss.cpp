@@ -68,6 +68,7 @@ void Recorder::begin_with(const std::vector<UnseenUpdates::Noted>& changed) {
 }
 
 void Recorder::collective_begins() {
+  if (updates_are_told_) return;
   // A program may reduce and update one parameter after another.
   hear([&] {
     if (unseen_updates_.changed().size() == unseen_updates_.size()) look_for_update();

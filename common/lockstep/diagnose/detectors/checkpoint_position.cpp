@@ -143,20 +143,13 @@ bool numbers_passes(const trace::ParticipantTrace& rank) {
          });
 }
 
-// Without a sampler that is told the epoch, an order that is the same in each pass says nothing.
-bool have_one_order(const Run& run) {
-  const auto& passes = finished_passes(run, "train");
-  return passes.size() > 1 && std::all_of(passes.begin(), passes.end(), [&](const Pass& pass) {
-           for (std::size_t r = 0; r < pass.ranks.size(); ++r)
-             if (pass.ranks[r].order() != passes.front().ranks[r].order()) return false;
-           return true;
-         });
-}
-
 std::optional<Verdict> not_comparable(const Run& run, const std::vector<Continuation>& all) {
   if (!numbers_passes(*run.ranks.front()))
     return not_triggered("no epoch was told, and no pass has a number");
-  if (run.ranks.front()->all<trace::SetEpoch>().empty() && have_one_order(run))
+  // Without a sampler that is told the epoch, an order that is the same in each pass says nothing.
+  const auto& passes = finished_passes(run, "train");
+  if (run.ranks.front()->all<trace::SetEpoch>().empty() && passes.size() > 1 &&
+      all_in_one_order(passes))
     return not_triggered("no epoch was told, and all passes have one order");
   for (const auto& on : all)
     if (on.before.front().begun && on.after.front().begun) return std::nullopt;

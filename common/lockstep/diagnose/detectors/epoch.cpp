@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 #include <set>
+#include <span>
 #include <utility>
 
 namespace lockstep::diagnose {
@@ -37,17 +38,6 @@ std::int64_t pairs_in(const Pass& pass) {
   return pairs;
 }
 
-bool same_order(const Pass& a, const Pass& b) {
-  for (std::size_t r = 0; r < a.ranks.size(); ++r)
-    if (a.ranks[r].order() != b.ranks[r].order()) return false;
-  return true;
-}
-
-bool all_in_one_order(const std::vector<Pass>& passes) {
-  return std::all_of(passes.begin(), passes.end(),
-                     [&](const Pass& pass) { return same_order(pass, passes.front()); });
-}
-
 // How many different epochs were in force at the beginning of passes, at the rank that had most. A
 // sampler that was told nothing is in epoch 0.
 std::size_t epochs_in_force(const std::vector<Pass>& passes) {
@@ -76,7 +66,7 @@ std::size_t epochs_told(const Run& run, std::int64_t from = -1, std::int64_t to 
 // and then its student; its attempts train the same.
 struct PassesOfModel {
   std::int64_t from = -1, to = kNever;
-  std::vector<Pass> passes = {};
+  std::span<const Pass> passes = {};
 };
 
 std::vector<PassesOfModel> passes_of_models(const Run& run) {
@@ -88,14 +78,17 @@ std::vector<PassesOfModel> passes_of_models(const Run& run) {
       models.back().to = at.step;
       models.push_back({.from = at.step});
     }
-  for (const auto& pass : finished_passes(run, "train"))
-    for (auto& model : models)
-      if (pass.step() >= model.from && pass.step() < model.to) model.passes.push_back(pass);
+  const auto& passes = finished_passes(run, "train");  // in the order of their steps
+  const auto before = [&](std::int64_t step) {
+    return std::find_if(passes.begin(), passes.end(),
+                        [&](const Pass& pass) { return pass.step() >= step; });
+  };
+  for (auto& model : models) model.passes = {before(model.from), before(model.to)};
   return models;
 }
 
 // Why all passes are not known to go through one shuffled order; nothing where they are.
-std::optional<Verdict> not_frozen(const std::vector<Pass>& passes) {
+std::optional<Verdict> not_frozen(std::span<const Pass> passes) {
   if (passes.size() < 2) return not_triggered(kTwoPasses);
   if (passes.front().by_content) return not_triggered(kNoPositions);
   if (!all_in_one_order(passes)) return clean();
