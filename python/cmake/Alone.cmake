@@ -31,17 +31,13 @@ find_header(JSON_INCLUDE nlohmann/json.hpp nlohmann-json==3.12.0 --only-binary n
 
 set(_lockstep ${CMAKE_CURRENT_SOURCE_DIR}/../common/lockstep)
 file(GLOB _whole CONFIGURE_DEPENDS ${_lockstep}/compare/*.cpp ${_lockstep}/diagnose/*.cpp ${_lockstep}/trace/*.cpp)
+file(GLOB _recorder CONFIGURE_DEPENDS ${_lockstep}/record/*.cpp)
+list(FILTER _recorder EXCLUDE REGEX "/(checked_backend|device_recorder|fingerprint|lines|record_into|roll_call)[.]cpp$")  # of C++ jobs
 include(${_lockstep}/diagnose/AllDetectors.cmake)
 set(_torch_free base/clock.cpp base/environment.cpp base/error.cpp base/file.cpp base/hash.cpp base/processors.cpp
   base/text.cpp launch/placement.cpp pages/page.cpp report/finding.cpp report/job.cpp report/json.cpp
-  report/pictures.cpp report/places.cpp report/stall.cpp record/probe_options.cpp record/sketch.cpp
-  record/writer_in.cpp)
-set(_with_torch observe/observer.cpp record/backward_hook.cpp record/configuration.cpp record/content.cpp
-  record/decorated_backend.cpp record/failed_collective.cpp record/observed_backend.cpp record/observed_work.cpp
-  record/fed_rows.cpp record/held_parameters.cpp record/placement.cpp record/probes.cpp record/recorder.cpp
-  record/recorder_calls.cpp record/recorder_models.cpp record/recorder_samples.cpp record/summarize.cpp)
+  report/pictures.cpp report/places.cpp report/stall.cpp)
 list(TRANSFORM _torch_free PREPEND ${_lockstep}/)
-list(TRANSFORM _with_torch PREPEND ${_lockstep}/)
 
 # The build is what a user waits for: what is called for each value is optimized, the rest is compiled fast.
 set(CMAKE_CXX_FLAGS_RELEASE "-O1 -DNDEBUG")
@@ -52,7 +48,8 @@ add_library(torch_free OBJECT ${_torch_free} ${_whole} ${LOCKSTEP_DETECTORS})
 target_include_directories(torch_free PRIVATE ${_lockstep}/.. ${XXHASH_INCLUDE} ${JSON_INCLUDE})
 target_precompile_headers(torch_free PRIVATE <algorithm> <functional> <map> <set> <sstream> <lockstep/diagnose/detector.h>)
 
-Python_add_library(_extension MODULE WITH_SOABI src/extension.cpp src/stand_ins.cpp src/values.cpp ${_with_torch})
+Python_add_library(_extension MODULE WITH_SOABI src/extension.cpp src/stand_ins.cpp src/values.cpp
+  ${_lockstep}/observe/observer.cpp ${_recorder})
 target_include_directories(_extension SYSTEM PRIVATE ${_torch_folder}/include
   ${_torch_folder}/include/torch/csrc/api/include ${XXHASH_INCLUDE})
 target_include_directories(_extension PRIVATE ${_lockstep}/..)

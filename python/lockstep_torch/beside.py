@@ -19,7 +19,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from lockstep_torch import constants, data, evaluating, parallel, states
-from lockstep_torch.recording import Recording, listens
+from lockstep_torch.recording import ModuleHook, Recording, listens
 
 LOOKS = (0, 2)  # the looks are so many updates after `looks_from`; what is made later is not seen
 MODELS = 8  # that nobody wraps, and after which no more are looked for: a look goes through all objects
@@ -47,9 +47,10 @@ def look(here: Recording) -> None:
     """A module that trains is the model, where nobody has wrapped it, and tells what it is given. Another one, such as
     a target network, is gone by as soon as it is called; or where two updates did without it, as it is kept."""
     since = here.rank.step() - here.looks_from
-    if here.sharded or since not in LOOKS:
+    if here.sharded or since not in LOOKS or here.looked_at == here.rank.step():
         return
-    held = {id(parameter) for optimizer in here.made for parameter in states.parameters_of(optimizer)}
+    here.looked_at = here.rank.step()
+    held = {id(parameter) for parameter in states.held_by_optimizers(here)}
     models, uncalled = list(here.models), []
     for module in modules_outside():
         parameters = list(module.parameters())
@@ -61,9 +62,9 @@ def look(here: Recording) -> None:
         if module in here.beside:
             uncalled += [module] if here.beside[module] is not None and not trains else []
         elif not trains:
-            here.beside[module] = module.register_forward_pre_hook(is_called)
+            here.beside[module] = module.register_forward_pre_hook(ModuleHook(is_called))
         elif not here.wrapped:
-            here.beside[module] = module.register_forward_pre_hook(is_fed, with_kwargs=True)
+            here.beside[module] = module.register_forward_pre_hook(ModuleHook(is_fed), with_kwargs=True)
     if len(models) == 1 or here.wrapped:  # else in an order that is not known
         of_models(here, models)
     if since == LOOKS[-1]:
@@ -177,7 +178,7 @@ def begins_another(here: Recording, optimizer: torch.optim.Optimizer) -> None:
 def look_again(here: Recording) -> None:
     """A model was wrapped, or another one begins: what trained before, such as a teacher, may be beside it."""
     here.looks_from = max(here.rank.step(), 0)
-    here.constants, here.constants_at = None, -1
+    here.looked_at, here.constants, here.constants_at = -1, None, -1
     for hook in here.beside.values():
         if hook is not None:
             hook.remove()

@@ -1,12 +1,10 @@
-"""Data and checkpoints: what DataLoader gives the program, and which states it saves and loads."""
+"""What DataLoader gives the program."""
 
 from __future__ import annotations
 
 import functools
 import operator
-import os
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,7 +14,6 @@ from torch.utils.data import dataloader as loaders
 from lockstep_torch import samples, settings
 from lockstep_torch.recording import Recording, listens, wrap
 
-# ---- data ----
 
 @listens("what data are", early=True)
 def identities(here: Recording, loader: Any) -> tuple[int, int]:
@@ -163,43 +160,7 @@ def set_epoch(here: Recording, _sampler: Any, epoch: int) -> None:
     here.rank.set_epoch(int(epoch))
 
 
-# ---- checkpoints ----
-
-def state_in(stored: Any) -> dict[str, torch.Tensor]:
-    """The model's state in what is saved or loaded: itself, or what stands under one of the usual names."""
-    candidates = [stored] if isinstance(stored, dict) else []
-    candidates += [stored[key] for key in ("model", "state_dict", "model_state_dict")
-                   if isinstance(stored, dict) and isinstance(stored.get(key), dict)]
-    for candidate in reversed(candidates):
-        if candidate and all(isinstance(value, torch.Tensor) for value in candidate.values()):
-            return candidate
-    return {}
-
-
-def of_state(name: str, tell: Callable[[Any, str, dict[str, torch.Tensor]], None]) -> Callable[..., None]:
-    """A hook of a file with a model's state in it; a data set's tensors are no checkpoint."""
-    @listens(name)
-    def hook(here: Recording, obj: Any, f: Any, *_arguments: Any, **_options: Any) -> None:
-        if isinstance(f, (str, os.PathLike)) and (state := state_in(obj)):
-            here.places.note("checkpoint", here.rank.step())
-            tell(here.rank, os.fspath(f), state)
-    return hook
-
-
-def tell_loaded(rank: Any, path: str, state: dict[str, torch.Tensor]) -> None:
-    devices = sorted({str(tensor.device) for tensor in state.values()})
-    rank.loaded(path, devices, devices, list(state))
-
-
-saving = of_state("torch.save", lambda rank, path, _state: rank.saving(path))
-saved = of_state("torch.save", lambda rank, path, _state: rank.saved(path))
-loaded = of_state("torch.load", tell_loaded)
-
-
 def install() -> None:
     wrap(DataLoader, "__iter__", before=pass_begins)
     wrap_loaders()
     wrap(DistributedSampler, "set_epoch", before=set_epoch)
-    wrap((torch.serialization, torch), "save", saving,
-         lambda _result, *arguments, **options: saved(*arguments, **options))
-    wrap((torch.serialization, torch), "load", after=loaded)

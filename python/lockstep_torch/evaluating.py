@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
 from lockstep_torch import parallel, samples
-from lockstep_torch.recording import Recording, listens
+from lockstep_torch.recording import ModuleHook, Recording, listens
 
 MOST = 16  # forwards of one evaluation that are told
 
@@ -24,18 +23,10 @@ def looks(here: Recording, inputs: Any, named: dict[str, Any]) -> None:
     here.configuration("evaluation", {"samples": str(count), "content": f"{content:016x}"} if count else {})
 
 
-class Looks:
-    """A hook of the model. It may be copied and pickled with it, and be read where there is no Lockstep: the other
-    process gets a function that does nothing."""
-
-    def __call__(self, _module: Any, inputs: Any, named: dict[str, Any]) -> None:
-        if not torch.is_grad_enabled():
-            looks(inputs, named)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return getattr, (logging.getLogger("lockstep"), "debug")
+def looks_on(_module: Any, inputs: Any, named: dict[str, Any]) -> None:
+    looks(inputs, named)
 
 
 def hook(here: Recording, module: torch.nn.Module) -> None:
     if module not in here.evaluates:
-        here.evaluates[module] = module.register_forward_pre_hook(Looks(), with_kwargs=True)
+        here.evaluates[module] = module.register_forward_pre_hook(ModuleHook(looks_on), with_kwargs=True)

@@ -18,6 +18,10 @@ from lockstep_torch.extension import DoesNotFit, extension
 from lockstep_torch.recording import Recording, active, listens, wrap
 
 
+def kind_of(backend: Any) -> Any:
+    return dist.Backend.backend_type_map.get(backend.name(), dist.ProcessGroup.BackendType.CUSTOM)
+
+
 def observe_group(here: Recording, group: Any) -> None:
     """Puts the recorder around each backend of the group; two devices may share one.
 
@@ -25,7 +29,8 @@ def observe_group(here: Recording, group: Any) -> None:
     comes under a type that the group has none of.
     """
     kinds = dist.ProcessGroup.BackendType
-    free = [kinds.CUSTOM, kinds.MPI, kinds.UCC]
+    taken = {kind_of(group._get_backend(device)) for device in group._device_types}
+    free = [kind for kind in (kinds.CUSTOM, kinds.MPI, kinds.UCC) if kind not in taken]
     observed: list[tuple[Any, Any, Any]] = []
     for device in group._device_types:
         backend = group._get_backend(device)
@@ -104,6 +109,12 @@ def group_ends(here: Recording, group: Any = None) -> None:
         here.groups.clear()
 
 
+@listens("process groups")
+def groups_are_gone(here: Recording, _result: Any, group: Any = None) -> None:
+    if group is None:
+        here.backends.clear()  # their threads end with them
+
+
 # Each asks first whether this rank is in the group. The functions themselves are left alone: torch.compile knows them
 # by their identity.
 COLLECTIVES = frozenset((
@@ -123,7 +134,7 @@ def install() -> None:
     wrap(distributed_c10d, "_rank_not_in_group", before=collective_begins)
     wrap((distributed_c10d, dist), "init_process_group", before=job_begins)
     wrap(distributed_c10d, "_new_process_group_helper", before=group_begins, after=group_made)
-    wrap((distributed_c10d, dist), "destroy_process_group", before=group_ends)
+    wrap((distributed_c10d, dist), "destroy_process_group", group_ends, groups_are_gone)
     wrap_get_backend()
 
 
@@ -151,8 +162,7 @@ def give_back(here: Recording) -> None:
             now = group._get_backend(device)
             for outer, backend in here.backends:
                 if outer is now:
-                    kind = dist.Backend.backend_type_map.get(backend.name(), dist.ProcessGroup.BackendType.CUSTOM)
-                    group._register_backend(device, kind, backend)
+                    group._register_backend(device, kind_of(backend), backend)
 
 
 class Watched:

@@ -71,6 +71,7 @@ class Places:
         if os.environ.get(ASKED):
             faulthandler.unregister(signal.SIGRTMIN)
             self.stack.close()
+            pathlib.Path(self.stack.name).unlink(missing_ok=True)  # or `watch` would send the signal, which now kills
 
     def note(self, kind: str, step: int) -> None:
         place = of_the_caller()
@@ -100,7 +101,7 @@ def of_stack(text: str) -> tuple[str, int] | None:
 
 def answered(files: list[pathlib.Path]) -> None:
     """What those that were asked have written becomes one of their lines."""
-    for file in files:
+    for file in filter(pathlib.Path.exists, files):
         named, place = STACK.fullmatch(file.name), of_stack(file.read_text(encoding="utf-8", errors="replace"))
         if named and place:
             write(file.parent, int(named[1]), "stall", -1, *place)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import re
 import select
 import signal
 import struct
@@ -137,7 +138,7 @@ class Ends:
             first = at is not None and not stopped and all(at < other for other in others)
             frozen = at is None and is_frozen(head(file, PID_AT))
             if stopped or not head(file, CLOSED_AT):
-                told.setdefault(file.parent, {})[int(file.stem.split("_")[1])] = (
+                told.setdefault(file.parent, {})[int(re.split("[_.]", file.stem)[1])] = (
                     "signalled" if first or frozen else "stopped", signal.SIGSTOP if frozen else 0,
                     at or time.monotonic_ns())
         return told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import functools
 import multiprocessing.process
@@ -36,6 +37,7 @@ class Recording:
         self.wrapped = False
         self.wrapped_at = 0  # the step
         self.looks_from = 0  # the step of the model's first update: from there the looks are counted
+        self.looked_at = -1  # the step of the last look
         self.models_begun = 0  # models that nobody wrapped, after the first
         self.evaluates: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()  # hooks of models
         self.sharded = self.grouped = self.staged = False  # as parallel.py told
@@ -143,12 +145,14 @@ def listens(name: str, early: bool = False) -> Callable[[Callable[..., Any]], Ca
     def decorate(hook: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(hook)
         def quiet(*arguments: Any, **options: Any) -> Any:
-            if torch.compiler.is_compiling() or is_capturing():
+            if torch.compiler.is_compiling():
                 return None
             here = active()
             if here is None or name in here.failed or not (early or here.rank is not None):
                 return None
             try:
+                if is_capturing():
+                    return None
                 return hook(here, *arguments, **options)
             except Exception as error:  # noqa: BLE001 the program is not to notice
                 here.failed.add(name)
@@ -156,6 +160,20 @@ def listens(name: str, early: bool = False) -> Callable[[Callable[..., Any]], Ca
                 return None
         return quiet
     return decorate
+
+
+class ModuleHook:
+    """A hook of one of the program's modules. It may be copied and pickled with it, and be read where there is no
+    Lockstep: the copy has a function that does nothing."""
+
+    def __init__(self, tell: Callable[..., Any]) -> None:
+        self.tell = tell
+
+    def __call__(self, *arguments: Any) -> None:
+        self.tell(*arguments)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (contextlib.nullcontext(), "__exit__")
 
 
 @listens("what came before this process was a rank")
@@ -198,6 +216,14 @@ def end(goes_on: bool) -> None:
             if hook is not None:
                 hook.remove()
     recording, ended = None, True
+
+
+def in_turn(*hooks: Callable[..., Any]) -> Callable[..., None]:
+    """Several hooks of one function as one; each goes wrong by itself."""
+    def call(*arguments: Any, **options: Any) -> None:
+        for hook in hooks:
+            hook(*arguments, **options)
+    return call
 
 
 def wrap(owners: Any, name: str, before: Callable[..., Any] | None = None, after: Callable[..., Any] | None = None,

@@ -1,5 +1,5 @@
-"""What a rank holds when it saves a checkpoint, and when it goes on from one: its weights, its optimizers' state, and
-whether its schedules have begun. Both are read off the live objects, not off the file.
+"""Checkpoints: their files, and what a rank holds when it saves one, and when it goes on from one: its weights, its
+optimizers' state, and whether its schedules have begun. These are read off the live objects, not off the file.
 
 A process goes on from a checkpoint where its model or optimizer takes what torch.load gave, before the first update, or
 before that of a model that it wraps anew: one that takes weights back while it trains may mean to begin anew.
@@ -9,19 +9,27 @@ Generators are left out, since few programs bring them back.
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 import weakref
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeGuard
 
 import torch
 
-from lockstep_torch.recording import Recording, listens, wrap
+from lockstep_torch.recording import Recording, in_turn, listens, wrap
 
 AHEAD = 3  # batches, of a program that fetches while it trains
+PLAIN = (torch.Tensor, torch.nn.Parameter)  # of these types a tensor is no more than that
 
 
 def parameters_of(optimizer: Any) -> list[torch.Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def held_by_optimizers(here: Recording) -> list[torch.Tensor]:
+    """What two hold stands there twice."""
+    return [parameter for optimizer in here.made for parameter in parameters_of(optimizer)]
 
 
 def state_of(optimizer: Any) -> list[dict[str, Any]]:
@@ -35,8 +43,8 @@ def parts_of(here: Recording, moment: str) -> dict[str, Any]:
     # Of one that wraps another, such as ZeroRedundancyOptimizer, the inner one holds the state; it was made, too. It
     # may hold this rank's share of the parameters.
     made = [each for each in here.made if not isinstance(getattr(each, "optim", None), torch.optim.Optimizer)]
-    parameters = list(dict.fromkeys(each for optimizer in here.made for each in parameters_of(optimizer)))
-    if not parameters or any(type(each) not in (torch.Tensor, torch.nn.Parameter) for each in parameters):
+    parameters = list(dict.fromkeys(held_by_optimizers(here)))
+    if not parameters or any(type(each) not in PLAIN for each in parameters):
         return {}
     parts: dict[str, Any] = {"model": parameters, "optimizer": [state_of(optimizer) for optimizer in made]}
     begun = [schedule.last_epoch > 1 for schedule in here.schedules]
@@ -60,16 +68,19 @@ def told(here: Recording, moment: str, more: dict[str, Any]) -> None:
     here.tells.add(moment)
 
 
+def is_state(stored: Any) -> TypeGuard[dict[str, torch.Tensor]]:
+    return isinstance(stored, dict) and bool(stored) and all(isinstance(each, torch.Tensor) for each in stored.values())
+
+
 def dicts_of_tensors(stored: Any) -> list[dict[str, torch.Tensor]]:
     """A model's state is one: the whole file, or an entry of it."""
     each = [stored, *stored.values()] if isinstance(stored, dict) else []
-    return [one for one in each
-            if isinstance(one, dict) and one and all(isinstance(value, torch.Tensor) for value in one.values())]
+    return [one for one in each if is_state(one)]
 
 
 def has_model(here: Recording, stored: Any) -> bool:
     """By its tensors' shapes: names may have been changed, and data may be saved too."""
-    shapes = {parameter.shape for optimizer in here.made for parameter in parameters_of(optimizer)}
+    shapes = {parameter.shape for parameter in held_by_optimizers(here)}
     return any(shapes <= {value.shape for value in state.values()} for state in dicts_of_tensors(stored))
 
 
@@ -81,11 +92,39 @@ def shares_memory(module: torch.nn.Module, state_dict: Any, strict: bool = True,
     if not own or not own.keys() <= state_dict.keys():
         return False
     own |= {name: buffer for name, buffer in module.named_buffers() if name in state_dict}
-    return all(type(state_dict[name]) in (torch.Tensor, torch.nn.Parameter) and not one.is_meta
+    return all(type(state_dict[name]) in PLAIN and not one.is_meta
                and state_dict[name].data_ptr() == one.data_ptr() for name, one in own.items())
 
 
-# ---- hooks ----
+# ---- files ----
+
+def state_in(stored: Any) -> dict[str, torch.Tensor]:
+    """The model's state in what is saved or loaded: itself, or what stands under one of the usual names."""
+    names = ("model_state_dict", "state_dict", "model") if isinstance(stored, dict) else ()
+    return next((each for each in [*(stored.get(name) for name in names), stored] if is_state(each)), {})
+
+
+def of_state(name: str, tell: Callable[[Any, str, dict[str, torch.Tensor]], None]) -> Callable[..., None]:
+    """A hook of a file with a model's state in it; a data set's tensors are no checkpoint."""
+    @listens(name)
+    def hook(here: Recording, obj: Any, f: Any, *_arguments: Any, **_options: Any) -> None:
+        if isinstance(f, (str, os.PathLike)) and (state := state_in(obj)):
+            here.places.note("checkpoint", here.rank.step())
+            tell(here.rank, os.fspath(f), state)
+    return hook
+
+
+def tell_loaded(rank: Any, path: str, state: dict[str, torch.Tensor]) -> None:
+    devices = sorted({str(tensor.device) for tensor in state.values()})
+    rank.loaded(path, devices, devices, list(state))
+
+
+file_begins = of_state("torch.save", lambda rank, path, _state: rank.saving(path))
+file_saved = of_state("torch.save", lambda rank, path, _state: rank.saved(path))
+file_loaded = of_state("torch.load", tell_loaded)
+
+
+# ---- states ----
 
 @listens("optimizers' state", early=True)
 def optimizer_made(here: Recording, _result: Any, optimizer: Any, *_arguments: Any, **_options: Any) -> None:
@@ -103,6 +142,11 @@ def loaded(here: Recording, obj: Any, *_arguments: Any, **_options: Any) -> None
     here.read = here.read or bool(dicts_of_tensors(obj))
 
 
+@listens("load_state_dict")
+def state_comes(here: Recording, *_arguments: Any, **_options: Any) -> None:
+    here.rank.parameters_change()
+
+
 @listens("what is loaded", early=True)
 def state_loaded(here: Recording, *_arguments: Any, **_options: Any) -> None:
     here.resumes = here.read
@@ -115,8 +159,8 @@ def weights_taken(here: Recording, _result: Any, module: Any, *state: Any, **nam
     parameters = list(module.parameters())
     if here.rank.step() > 0 and shares_memory(module, *state, **named):
         here.configuration("loaded", {type(module).__name__: "its own tensors"})
-    trained = {id(parameter) for optimizer in here.made for parameter in parameters_of(optimizer)}
-    plain = all(type(each) in (torch.Tensor, torch.nn.Parameter) for each in parameters)
+    trained = {id(parameter) for parameter in held_by_optimizers(here)}
+    plain = all(type(each) in PLAIN for each in parameters)
     if here.rank.step() > 0 and plain and any(id(each) in trained for each in parameters):
         here.loaded = [weakref.ref(each) for each in parameters]
 
@@ -145,9 +189,8 @@ def trains(here: Recording) -> None:
 
 def install() -> None:
     atexit.register(job_ends)
-    wrap(torch.optim.Optimizer, "__init__", after=optimizer_made)
-    wrap((torch.serialization, torch), "save", after=saved)
-    wrap((torch.serialization, torch), "load", after=loaded)
-    wrap(torch.nn.Module, "load_state_dict", after=state_loaded)
-    wrap(torch.nn.Module, "load_state_dict", after=weights_taken)
+    wrap((torch.serialization, torch), "save", file_begins,
+         in_turn(lambda _result, *arguments, **options: file_saved(*arguments, **options), saved))
+    wrap((torch.serialization, torch), "load", after=in_turn(file_loaded, loaded))
+    wrap(torch.nn.Module, "load_state_dict", state_comes, in_turn(state_loaded, weights_taken))
     wrap(torch.optim.Optimizer, "load_state_dict", after=state_loaded)

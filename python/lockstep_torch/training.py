@@ -18,7 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from lockstep_torch import beside, constants, data, evaluating, parallel, recording, settings, states
 from lockstep_torch.extension import extension
-from lockstep_torch.recording import Recording, listens, wrap
+from lockstep_torch.recording import Recording, in_turn, listens, wrap
 
 STEPS_OF_TWINS = 3  # schedules of one kind and one optimizer, each after so many steps
 
@@ -93,6 +93,8 @@ def wrapping(here: Recording, *arguments: Any, **options: Any) -> None:
     hook_parameters(here, module.parameters())
     if here.rank.step() > 0:
         succeed(here, module)
+    if module in here.models and not here.models[module].is_of(list(module.parameters())):
+        del here.models[module]  # it has other layers by now
     here.rank.wrapping(model_of(here, module))
     modules_set_up(module)
 
@@ -113,6 +115,9 @@ def forward_begins(here: Recording, engine: Any, /, *inputs: Any, **named: Any) 
     if engine.module in here.models:
         model = here.models[engine.module]
         model.train(engine.module.training)
+        if here.rank.step() < 0:
+            model.set_modes({name: part.training for name, part in engine.module.named_modules()
+                             if hasattr(part, "running_mean")})
         if engine.module.training and torch.is_grad_enabled():
             states.trains(here)
         here.rank.forward_begins(model, parallel.whole_tensors([*inputs, *named.values()]))
@@ -147,11 +152,6 @@ def wrap_no_sync() -> None:
 @listens("Join")
 def shadowed(here: Recording, *_arguments: Any) -> None:
     here.rank.update_shadowed()
-
-
-@listens("load_state_dict")
-def state_comes(here: Recording, *_arguments: Any, **_options: Any) -> None:
-    here.rank.parameters_change()
 
 
 # ---- a step ----
@@ -294,10 +294,16 @@ def tell_autocasts(here: Recording) -> None:
         here.autocasts = None
 
 
+def tell_scaled(here: Recording, scaler: Any, infinities: list[torch.Tensor]) -> bool:
+    """Whether there are any, so that the step is left out."""
+    found = any(value.item() for value in infinities)
+    here.rank.scaled_step(scaler.get_scale(), found, not found)
+    return found
+
+
 @listens("GradScaler")
 def scaled_step(here: Recording, scaler: Any, _optimizer: Any, state: Any, *_more: Any, **_options: Any) -> None:
-    found = any(value.item() for value in state["found_inf_per_device"].values())
-    here.rank.scaled_step(scaler.get_scale(), found, not found)
+    tell_scaled(here, scaler, list(state["found_inf_per_device"].values()))
 
 
 @listens("GradScaler")
@@ -315,9 +321,7 @@ def leaves_out(here: Recording, optimizer: Any) -> bool:
     values = list(scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values())
     if not values or not (here.rank.probes() or all(value.is_cpu for value in values)):
         return False
-    found = any(value.item() for value in values)
-    here.rank.scaled_step(scaler.get_scale(), found, not found)
-    return found
+    return tell_scaled(here, scaler, values)
 
 
 def length_of(scheduler: Any) -> int:
@@ -377,9 +381,8 @@ def install() -> None:
     wrap(DistributedDataParallel, "forward", forward_begins, forward_ended)
     wrap_no_sync()
     wrap(torch.nn.parallel.distributed._DDPJoinHook, "main_hook", after=shadowed)
-    wrap(torch.nn.Module, "load_state_dict", before=state_comes)
     wrap(torch.autograd, "backward", before=backward_begins)
-    wrap(torch.optim.Optimizer, "__init__", after=optimizer_made)
+    wrap(torch.optim.Optimizer, "__init__", after=in_turn(optimizer_made, states.optimizer_made))
     wrap(torch.optim.Optimizer, "zero_grad", before=zero_grad)
     wrap(torch.nn.Module, "zero_grad", before=zero_grad)
     wrap(torch.Tensor, "detach_", failed=not_detached)

@@ -1,6 +1,5 @@
 // lockstep_torch._extension: the recorder of common/lockstep/record and the detectors, for Python.
 #include <lockstep/base/clock.h>
-#include <lockstep/base/error.h>
 #include <lockstep/compare/compare.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/diagnose.h>
@@ -38,7 +37,7 @@ struct Optimizer {
   std::shared_ptr<torch::optim::Optimizer> optimizer;
 };
 
-// A rank of the job that is recorded. Its calls are those of Observer (lockstep/observe/observer.h).
+// A rank of the job that is recorded. Its calls are the recorder's (lockstep/record/recorder.h) and its probes'.
 class Rank {
  public:
   Rank(const std::filesystem::path& folder, int rank, int world_size)
@@ -47,11 +46,7 @@ class Rank {
         recorder_(std::make_shared<record::Recorder>(
             writer_, record::ProbeOptions{.also = record::probe_stretch_from_environment(),
                                           .hooks = false})) {
-    try {
-      writer_->record(record::placement_of_this_process());
-    } catch (const UsageError&) {
-      // The program set a part of a launcher's variables itself, as Lightning does.
-    }
+    record::record_placement(*writer_);
   }
 
   BackendPtr observe(BackendPtr backend) {
@@ -82,6 +77,19 @@ class Rank {
   std::shared_ptr<trace::Writer> writer_;
   std::shared_ptr<record::Recorder> recorder_;
 };
+
+// Calls that are the recorder's own, or its probes', with the same arguments.
+template <class... Arguments>
+auto of_recorder(void (record::Recorder::*call)(Arguments...)) {
+  return [call](Rank& rank, Arguments... arguments) { (rank.recorder().*call)(arguments...); };
+}
+
+template <class... Arguments>
+auto of_probes(void (record::Probes::*call)(Arguments...)) {
+  return [call](Rank& rank, Arguments... arguments) {
+    rank.recorder().told([&](record::Probes& probes) { (probes.*call)(arguments...); });
+  };
+}
 
 struct Diagnosed {
   explicit Diagnosed(const std::filesystem::path& folder)
@@ -188,7 +196,21 @@ PYBIND11_MODULE(_extension, module) {
       .def(py::init([](const NamedTensors& parameters, const NamedTensors& buffers) {
         return Model{python::stand_in_for(parameters, buffers)};
       }))
-      .def("train", [](Model& model, bool on) { model.module->train(on); });
+      .def("is_of",
+           [](Model& model, const std::vector<at::Tensor>& parameters) {
+             const auto own = model.module->parameters();
+             return std::equal(own.begin(), own.end(), parameters.begin(), parameters.end(),
+                               [](const auto& a, const auto& b) { return a.is_same(b); });
+           })
+      .def("train", [](Model& model, bool on) { model.module->train(on); })
+      .def(
+          "set_modes",
+          [](Model& model, const std::map<std::string, bool>& training) {
+            for (const auto& item : model.module->named_modules())
+              if (const auto found = training.find(item.key()); found != training.end())
+                item.value()->train(found->second);
+          },
+          "Of submodules by their names.");
 
   py::class_<Optimizer>(module, "Optimizer")
       .def(py::init([](const std::vector<std::tuple<std::vector<at::Tensor>, double,
@@ -210,14 +232,8 @@ PYBIND11_MODULE(_extension, module) {
       .def("end", &Rank::end, Unlocked(), "The recording. `goes_on`: the program does.")
       .def("probes", &Rank::probes, "Whether this step's values are recorded.")
       .def("observe", &Rank::observe)
-      .def(
-          "group",
-          [](Rank& rank, const std::string& action, const std::string& name,
-             const std::vector<int>& ranks) { rank.recorder().group(action, name, ranks); },
-          Unlocked())
-      .def(
-          "sharded", [](Rank& rank, const std::string& engine) { rank.recorder().sharded(engine); },
-          Unlocked())
+      .def("group", of_recorder(&record::Recorder::group), Unlocked())
+      .def("sharded", of_recorder(&record::Recorder::sharded), Unlocked())
       .def("engine",
            [](Rank& rank, const std::string& kind) {
              rank.tell(trace::Engine{.kind = kind, .parameters = 0});
@@ -241,25 +257,19 @@ PYBIND11_MODULE(_extension, module) {
           "forward_ended",
           [](Rank& rank, Model& model) { rank.recorder().forward_ended(*model.module); },
           Unlocked())
-      .def(
-          "sync_gradients", [](Rank& rank, bool wanted) { rank.recorder().sync_gradients(wanted); },
-          Unlocked())
+      .def("sync_gradients", of_recorder(&record::Recorder::sync_gradients), Unlocked())
       .def(
           "loss",
           [](Rank& rank, const at::Tensor& per_sample) {
             rank.recorder().loss(per_sample, {}, {});
           },
           Unlocked())
-      .def(
-          "backward", [](Rank& rank, const at::Tensor& root) { rank.recorder().backward(root); },
-          Unlocked())
+      .def("backward", of_recorder(&record::Recorder::backward), Unlocked())
       .def(
           "optimizer_made",
           [](Rank& rank, Optimizer& of) { rank.recorder().optimizer_made(*of.optimizer); },
           Unlocked())
-      .def(
-          "zero_grad", [](Rank& rank, const std::string& by) { rank.recorder().zero_grad(by); },
-          Unlocked())
+      .def("zero_grad", of_recorder(&record::Recorder::zero_grad), Unlocked())
       .def(
           "update_begins",
           [](Rank& rank, Optimizer& of) { rank.recorder().update_begins(*of.optimizer); },
@@ -268,42 +278,14 @@ PYBIND11_MODULE(_extension, module) {
           "update_ended",
           [](Rank& rank, Optimizer& of) { rank.recorder().update_ended(*of.optimizer); },
           Unlocked())
-      .def(
-          "inputs",
-          [](Rank& rank, const std::vector<at::Tensor>& inputs) { rank.recorder().inputs(inputs); },
-          Unlocked())
-      .def(
-          "outside",
-          [](Rank& rank, const std::string& holder, const std::string& name,
-             const at::Tensor& parameter) { rank.recorder().outside(holder, name, parameter); },
-          Unlocked())
-      .def(
-          "parameters_change",
-          [](Rank& rank) { rank.recorder().told([](record::Probes& probes) { probes.flush(); }); },
-          Unlocked())
-      .def(
-          "update_shadowed", [](Rank& rank) { rank.recorder().update_shadowed(); }, Unlocked())
-      .def(
-          "clip",
-          [](Rank& rank, double max_norm, const at::Tensor& norm) {
-            rank.recorder().clip(max_norm, norm);
-          },
-          Unlocked())
-      .def(
-          "scaled_step",
-          [](Rank& rank, double scale, bool found_nonfinite, bool updates) {
-            rank.recorder().scaled_step(scale, found_nonfinite, updates);
-          },
-          Unlocked())
-      .def(
-          "schedule",
-          [](Rank& rank, std::int64_t position, std::int64_t length) {
-            rank.recorder().schedule(position, length);
-          },
-          Unlocked())
-      .def(
-          "set_epoch", [](Rank& rank, std::int64_t epoch) { rank.recorder().set_epoch(epoch); },
-          Unlocked())
+      .def("inputs", of_recorder(&record::Recorder::inputs), Unlocked())
+      .def("outside", of_recorder(&record::Recorder::outside), Unlocked())
+      .def("parameters_change", of_probes(&record::Probes::flush), Unlocked())
+      .def("update_shadowed", of_recorder(&record::Recorder::update_shadowed), Unlocked())
+      .def("clip", of_recorder(&record::Recorder::clip), Unlocked())
+      .def("scaled_step", of_recorder(&record::Recorder::scaled_step), Unlocked())
+      .def("schedule", of_recorder(&record::Recorder::schedule), Unlocked())
+      .def("set_epoch", of_recorder(&record::Recorder::set_epoch), Unlocked())
       .def(
           "pass_begins",
           [](Rank& rank, std::int64_t epoch, std::int64_t size, std::uint64_t ids,
@@ -331,24 +313,10 @@ PYBIND11_MODULE(_extension, module) {
             rank.recorder().probes().local_gradient(parameter, gradient);
           },
           Unlocked())
-      .def(
-          "take_dealt", [](Rank& rank, bool training) { rank.recorder().take_dealt(training); },
-          Unlocked())
-      .def(
-          "saving",
-          [](Rank& rank, const std::filesystem::path& file) { rank.recorder().saving(file); },
-          Unlocked())
-      .def(
-          "saved",
-          [](Rank& rank, const std::filesystem::path& file) { rank.recorder().saved(file); },
-          Unlocked())
-      .def(
-          "loaded",
-          [](Rank& rank, const std::filesystem::path& file, const std::vector<std::string>& from,
-             const std::vector<std::string>& to, const std::vector<std::string>& keys) {
-            rank.recorder().loaded(file, from, to, keys);
-          },
-          Unlocked())
+      .def("take_dealt", of_recorder(&record::Recorder::take_dealt), Unlocked())
+      .def("saving", of_recorder(&record::Recorder::saving), Unlocked())
+      .def("saved", of_recorder(&record::Recorder::saved), Unlocked())
+      .def("loaded", of_recorder(&record::Recorder::loaded), Unlocked())
       .def("training_state",
            [](Rank& rank, const std::string& moment, const py::dict& parts) {
              const auto values = python::value_of(parts);
@@ -372,44 +340,9 @@ PYBIND11_MODULE(_extension, module) {
                                     .reference_world_size = reference_world_size});
           },
           Unlocked())
-      .def(
-          "metric",
-          [](Rank& rank, const std::string& name, const std::string& phase, double sum,
-             double count) {
-            rank.recorder().told(
-                [&](record::Probes& probes) { probes.metric(name, phase, sum, count); });
-          },
-          Unlocked())
-      .def(
-          "decision",
-          [](Rank& rank, const std::string& name, std::int64_t value) {
-            rank.recorder().told([&](record::Probes& probes) { probes.decision(name, value); });
-          },
-          Unlocked())
-      .def(
-          "random_numbers",
-          [](Rank& rank, const std::vector<std::int64_t>& ids, const at::Tensor& numbers) {
-            rank.recorder().told([&](record::Probes& probes) {
-              // The first batch's are drawn before the first step.
-              if (rank.step() < 0) rank.recorder().writer()->set_step(0);
-              probes.random_numbers(ids, numbers);
-            });
-          },
-          Unlocked())
-      .def(
-          "average",
-          [](Rank& rank, const std::string& name, const at::Tensor& own, std::int64_t count,
-             const at::Tensor& used) {
-            rank.recorder().told(
-                [&](record::Probes& probes) { probes.average(name, own, count, used); });
-          },
-          Unlocked())
-      .def(
-          "async_result",
-          [](Rank& rank, const std::string& name, const std::string& moment,
-             const at::Tensor& result) {
-            rank.recorder().told(
-                [&](record::Probes& probes) { probes.async_result(name, moment, result); });
-          },
-          Unlocked());
+      .def("metric", of_probes(&record::Probes::metric), Unlocked())
+      .def("decision", of_probes(&record::Probes::decision), Unlocked())
+      .def("random_numbers", of_recorder(&record::Recorder::random_numbers), Unlocked())
+      .def("average", of_probes(&record::Probes::average), Unlocked())
+      .def("async_result", of_probes(&record::Probes::async_result), Unlocked());
 }

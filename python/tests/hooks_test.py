@@ -194,11 +194,31 @@ class Hooks(unittest.TestCase):
 
     def test_the_model_s_hook_is_copied_and_read_as_one_that_does_nothing(self):
         model = torch.nn.Linear(2, 1)
-        model.register_forward_pre_hook(evaluating.Looks(), with_kwargs=True)
+        model.register_forward_pre_hook(recording.ModuleHook(evaluating.looks_on), with_kwargs=True)
         for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
             [hook] = other._forward_pre_hooks.values()
-            self.assertNotIsInstance(hook, evaluating.Looks)
+            self.assertNotIsInstance(hook, recording.ModuleHook)
             self.assertEqual(other(torch.ones(3, 2)).shape, (3, 1))
+
+    def test_a_model_that_is_wrapped_again_with_new_layers_is_told_with_them(self):
+        rank = self.here.begin(0, 2)
+        self.here.grouped = True
+        model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+        for _ in range(2):
+            training.wrapping(None, model)
+        model.append(torch.nn.Linear(2, 1))
+        training.wrapping(None, model)
+        first, again, grown = (model for (model,) in rank.calls["wrapping"])
+        self.assertIs(again, first)
+        self.assertIsNot(grown, first)
+
+    def test_an_optimizer_for_each_step_is_looked_at_once_a_step(self):
+        """As of a GAN's critic: the recorded model makes no step meanwhile."""
+        self.here.begin(0, 2)
+        with unittest.mock.patch.object(beside, "modules_outside", return_value=[]) as looks:
+            for _ in range(5):
+                beside.look()
+        self.assertEqual(looks.call_count, 1)
 
     def test_a_model_that_is_wrapped_once_more_is_the_one_that_trains(self):
         rank = self.here.begin(0, 2)

@@ -14,16 +14,18 @@ BUILD = None
 
 
 def objects():
-    """Of the sources in Alone.cmake's lists, and of the folders that it takes whole."""
+    """Of the sources that Alone.cmake names, and of the folders that it takes whole, or but for some."""
     text = (PYTHON / "cmake" / "Alone.cmake").read_text(encoding="utf-8")
-    listed = " ".join(re.findall(r"set\(_(?:torch_free|with_torch) ([^)]*)\)", text)).split()
+    listed = re.findall(r"(?<![\w/])\w+/\w+\.cpp", text.replace("${_lockstep}/", "").replace("src/", ""))
     whole = re.findall(r"\$\{_lockstep\}/(\w+)/\*\.cpp", text)
+    left_out = "|".join(re.findall(r"EXCLUDE REGEX \"/\(([^)]*)\)", text)).split("|")
 
     def compiled(folder):
         return BUILD / "common" / "lockstep" / folder / "CMakeFiles" / f"lockstep_{folder}.dir"
 
     return [*(compiled(name.split("/")[0]) / f"{name.split('/')[1]}.o" for name in listed),
-            *(file for folder in whole for file in compiled(folder).rglob("*.o")),
+            *(file for folder in whole for file in compiled(folder).rglob("*.o")
+              if file.name.split(".")[0] not in left_out),
             *(BUILD / "python" / "CMakeFiles" / "_extension.dir" / "src").glob("*.o")]
 
 

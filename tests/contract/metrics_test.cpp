@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <iterator>
+#include <utility>
+
 #include "expect.h"
 #include "job.h"
 #include "sizes.h"
@@ -124,6 +127,22 @@ TEST_P(Metrics, OfLocalHitsBesideAReducedOneOfRankZeroAreNamed) {
     if (rank == 0) report.insert(report.begin(), {"loss", "", 181.5, kEvaluatedSamples});
     return report;
   });
+  expect_only(trace, "local-hits-global-count", all_ranks(GetParam()), 5);
+}
+
+// A job that was started again: the figures behind a pass are that pass's, though one before it never ended.
+TEST_P(Metrics, OfAPassBehindOneThatBrokeOffAreItsOwn) {
+  auto trace =
+      EvaluationOfRanks{GetParam()}.run([](const EvaluationOfRanks& job, int rank) -> Report {
+        return {{"accuracy", "", job.hits(rank), kEvaluatedSamples}};
+      });
+  for (auto& rank : trace.ranks) {
+    auto events = std::exchange(rank.events, {});
+    record(rank, 1, trace::PassBegin{"evaluation", 0});
+    record(rank, 1, trace::Attempt{.restart_count = 1});
+    events.resize(events.size() / 2);  // its first pass
+    std::move(events.begin(), events.end(), std::back_inserter(rank.events));
+  }
   expect_only(trace, "local-hits-global-count", all_ranks(GetParam()), 5);
 }
 

@@ -219,6 +219,14 @@ TEST_P(Randomness, GeneratorsThatGoThroughTheSameStatesAreNamed) {
               diagnose::Severity::advice);
 }
 
+// As after an evaluation that seeds all ranks alike.
+TEST_P(Randomness, GeneratorsThatBecomeAlikeInTheRunAreNamed) {
+  const auto trace = drawing(
+      GetParam(), [](int rank, int step) { return std::to_string(step < 1 ? 10 + rank : step); },
+      false);
+  expect_only(trace, "same-random-draws", all_ranks(GetParam()), 2, diagnose::Severity::advice);
+}
+
 // One seed for all, and dropout: many programs do so.
 TEST_P(Randomness, GeneratorsThatWereAlikeFromTheStartAreRight) {
   expect_nothing(drawing(GetParam(), of_the_step, false));

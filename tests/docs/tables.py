@@ -1,7 +1,8 @@
 """The tables that are made from the pitfalls' pages and the facts at their top: docs/lessons.md, docs/calls.md (`calls`)
 and the one in common/lockstep/trace/trace.md (`level` and `needs`). And README's count of them, which are named in a
 Python job (docs/python.md), by what was measured, and what a benchmark printed (docs/costs.md). Of the arena, what is in
-its corpus and what its contestants said (docs/arena.md).
+its corpus and what its contestants said (docs/arena.md). Of small changes to programs, what was found of them, and why the
+rest was not (docs/evaluation.md).
 
 usage: python3 tests/docs/tables.py      writes them into these pages
 """
@@ -18,6 +19,7 @@ import score  # noqa: E402
 CALLS, LESSONS = ROOT / "docs" / "calls.md", ROOT / "docs" / "lessons.md"
 README, NEEDS = ROOT / "README.md", ROOT / "common" / "lockstep" / "trace" / "trace.md"
 COSTS, ARENA = ROOT / "docs" / "costs.md", ROOT / "docs" / "arena.md"
+EVALUATION = ROOT / "docs" / "evaluation.md"
 PYTHON, MEASURED = ROOT / "docs" / "python.md", ROOT / "reports" / "measured"
 BEGIN, END = "<!-- made by tests/docs/tables.py -->\n", "<!-- up to here -->\n"
 
@@ -153,6 +155,55 @@ def corpus_table():
     return "\n".join(lines) + "\n"
 
 
+ORDER = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
+UNSEEN = {"Python": "unseen_", "C++": "unseen_cpp_"}
+EITHER = ("named", "noticed, ranks and step right", "noticed", "silent")
+
+
+def scores(prefix, which, *keys):
+    """{name: its score}, that of a later key in place of an earlier one's."""
+    report = json.loads((MEASURED / f"{prefix}{which}.json").read_text(encoding="utf-8"))
+    return {name: one for key in keys for name, one in report.get(key, {}).get("edits", {}).items()}
+
+
+def of_class(scored, same):
+    return [one["verdict"] for one in scored.values()
+            if one["kind"] == "fault" and (one["class"] == "same-on-all-ranks") == same]
+
+
+def changes_table():
+    lines = ["| set | faults | named | noticed, ranks and step right | noticed | silent | named by now | the same on all ranks | "
+             "false alarms |", "|" + "---|" * 9]
+    for language, prefix in UNSEEN.items():
+        for which in ORDER:
+            first, later = scores(prefix, which, "first"), scores(prefix, which, "later")
+            faults, others = of_class(first, False), of_class(first, True)
+            if len(faults) < 20:
+                continue  # watched in part
+            named, *rest = (faults.count(verdict) for verdict in EITHER)
+            now = of_class({**first, **later}, False).count("named") if later else "-"
+            benign = [one["verdict"] for one in first.values() if one["kind"] == "benign"]
+            cells = (f"[{language}, {which}](../reports/measured/{prefix}{which}.json)", len(faults),
+                     f"{named} = {named / len(faults):.2f}", *rest, now, f"{others.count('named')} of {len(others)}",
+                     f"{benign.count('false alarm')} of {len(benign)}")
+            lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines) + "\n"
+
+
+def missed_table():
+    """Why each fault of the last five sets that is not named by now is not."""
+    every = json.loads((ROOT / "tests/unseen/missed.json").read_text(encoding="utf-8"))
+    missed = [name for prefix in UNSEEN.values() for which in ORDER[2:]
+              for name, one in scores(prefix, which, "first", "later").items() if of_class({name: one}, False) not in ([], ["named"])]
+    said = [name for kind in every for name in kind["faults"]]
+    if sorted(missed) != sorted(said):
+        raise ValueError(f"tests/unseen/missed.json and the scores differ in {sorted(set(missed) ^ set(said))}")
+    lines = ["| faults | what | why |", "|---|---|---|"]
+    for kind in sorted(every, key=lambda kind: -len(kind["faults"])):
+        lines.append(f"| {len(kind['faults'])} | {kind['what']} | {kind['why']} |")
+    return "\n".join(lines) + "\n"
+
+
 def with_tables(text, *tables):
     """Each in its place, in order."""
     first, *rest = text.split(BEGIN)
@@ -171,7 +222,7 @@ def with_count(text):
 def made():
     """{page: its text, with what is made}"""
     tables = {CALLS: [calls_table], LESSONS: [lessons_table], NEEDS: [needs_table], PYTHON: [python_table],
-              COSTS: [costs_output], ARENA: [contestants_table, corpus_table]}
+              COSTS: [costs_output], ARENA: [contestants_table, corpus_table], EVALUATION: [changes_table, missed_table]}
     texts = {page: with_tables(page.read_text(encoding="utf-8"), *(make() for make in each)) for page, each in tables.items()}
     return {**texts, README: with_count(README.read_text(encoding="utf-8"))}
 

@@ -59,12 +59,22 @@ std::set<Shape> not_averaging(const Run& run) {
 bool are_brought_together(const BeforeUpdates& before, std::int64_t step) {
   const auto found = before.find(step);
   if (found == before.end()) return false;
-  Replicas replicas;
-  for (const auto* rank : found->second) {
-    if (!rank->changed) return false;
-    replicas.push_back(&rank->values);
+  const auto& ranks = found->second;
+  return std::all_of(ranks.begin(), ranks.end(), [](const auto* rank) { return rank->changed; }) &&
+         groups_of_equal(replicas_of(ranks)).tensor < 0;
+}
+
+bool are_averaged(const Run& run) {
+  constexpr int kOften = 2;
+  const auto& after = replicas_by_step(run);
+  const auto before = by_step<trace::BeforeUpdate>(run);
+  int times = 0;
+  for (const auto& [step, ranks] : before) {
+    const auto last = after.find(step - 1);
+    if (step == 0 || last == after.end() || groups_of_equal(last->second).tensor < 0) continue;
+    times += are_brought_together(before, step) ? 1 : 0;
   }
-  return groups_of_equal(replicas).tensor < 0;
+  return times >= kOften;
 }
 
 std::optional<NeverAveraged> left_out_of_averages(const Run& run) {

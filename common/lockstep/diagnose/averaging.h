@@ -15,6 +15,9 @@ using BeforeUpdates = std::map<std::int64_t, std::vector<const trace::BeforeUpda
 // Right before that update something had changed the parameters, and made them equal.
 bool are_brought_together(const BeforeUpdates& before, std::int64_t step);
 
+// The ranks' parameters differed after updates, and were equal before the next ones: something averages them.
+bool are_averaged(const Run& run);
+
 // A tensor that is apart whenever something has brought others together before an update, and after all updates.
 struct NeverAveraged {
   std::size_t tensor = 0;

@@ -1,14 +1,7 @@
 #include <lockstep/diagnose/combination.h>
 
-#include <algorithm>
-#include <numeric>
-
 namespace lockstep::diagnose {
 namespace {
-
-double product(const Vector& a, const Vector& b) {
-  return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
-}
 
 using Rows = std::vector<std::vector<double>>;
 
@@ -17,8 +10,8 @@ Rows normal_equations(const GradientStep& step) {
   Rows rows;
   for (const auto& gradient : step.local) {
     auto& row = rows.emplace_back();
-    for (const auto& other : step.local) row.push_back(product(gradient, other));
-    row.push_back(product(gradient, step.reduced.front()));
+    for (const auto& other : step.local) row.push_back(dot(gradient, other));
+    row.push_back(dot(gradient, step.reduced.front()));
   }
   return rows;
 }
@@ -43,8 +36,7 @@ bool eliminate(Rows& rows) {
 
 std::optional<std::vector<double>> factors_of(const GradientStep& step) {
   const auto& reduced = step.reduced.front();
-  for (const auto& other : step.reduced)
-    if (distance(other, reduced) > kRounding) return std::nullopt;
+  if (!all_near(step.reduced, reduced, kRounding)) return std::nullopt;
   for (const auto& local : step.local)
     if (local.size() != reduced.size()) return std::nullopt;
   auto rows = normal_equations(step);

@@ -44,7 +44,7 @@ std::vector<std::size_t> groups_by_gap(const std::vector<double>& values, double
 }
 
 Verdict among_replicas(const Run& run, std::vector<Finding> (*find)(const Run&)) {
-  if (!train_one_model(run)) return not_triggered("no sign that these ranks train one model");
+  if (!train_one_model(run)) return not_triggered(kNotOneModel);
   Verdict verdict = clean();
   verdict.findings = find(run);
   if (!verdict.findings.empty()) verdict.state = State::found;

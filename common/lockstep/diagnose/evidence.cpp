@@ -1,6 +1,7 @@
 #include <lockstep/diagnose/evidence.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <functional>
@@ -13,6 +14,17 @@ std::string number(double value) {
   const bool whole = std::abs(value) < 1e9 && value == std::floor(value);
   std::snprintf(text, sizeof text, whole ? "%.0f" : "%.4g", value);
   return text;
+}
+
+std::optional<double> number_in(const std::string& text) {
+  double value = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && stop == text.data() + text.size() ? std::optional(value)
+                                                                   : std::nullopt;
+}
+
+bool are_close(double a, double b, double tolerance) {
+  return std::abs(a - b) <= tolerance * std::max(std::abs(a), std::abs(b));
 }
 
 std::string tensor_text(const char* kind, std::size_t index,

@@ -5,14 +5,20 @@
 #include <lockstep/diagnose/finding.h>
 #include <lockstep/diagnose/run.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace lockstep::diagnose {
 
 std::string number(double value);  // four significant digits; whole numbers below 10^9 whole
+std::optional<double> number_in(
+    const std::string& text);  // nothing where it is more or other than a number
+// Within `tolerance`, relative to the larger one; by default but for rounding.
+bool are_close(double a, double b, double tolerance = 1e-6);
 // "rank 1 leaves", "ranks 1 and 2 leave".
 std::string ranks_text(const std::vector<int>& ranks, const char* one, const char* several);
 // `parameter 2 ("fc1.bias")`, or without the name where none was recorded.
@@ -36,6 +42,15 @@ std::vector<int> odd_ones_out(const std::vector<int>& ranks, const std::vector<K
   for (std::size_t i = 0; i < ranks.size(); ++i)
     if (majority == nullptr || values[i] != *majority) odd.push_back(ranks[i]);
   return odd;
+}
+
+// Tells `see` the step, key and value of each setting of these that is `of` something.
+template <class See>
+void each_setting(const std::vector<trace::ParticipantTrace::At<trace::Configuration>>& told,
+                  const std::string& of, See see) {
+  for (const auto& at : told)
+    for (std::size_t i = 0; i < std::min(at.event->keys.size(), at.event->values.size()); ++i)
+      if (at.event->of == of) see(at.step, at.event->keys[i], at.event->values[i]);
 }
 
 std::string shape_text(const std::vector<std::int64_t>& shape);  // "[2, 3]"

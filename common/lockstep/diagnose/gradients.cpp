@@ -1,3 +1,4 @@
+#include <lockstep/diagnose/averaging.h>
 #include <lockstep/diagnose/gradients.h>
 
 #include <algorithm>
@@ -31,6 +32,10 @@ Vector mean(const std::vector<Vector>& vectors, const std::vector<double>& weigh
   return result;
 }
 
+Vector mean(const std::vector<Vector>& vectors) {
+  return mean(vectors, std::vector<double>(vectors.size(), 1.0));
+}
+
 Vector minus(const Vector& a, const Vector& b) {
   Vector result(a);
   for (std::size_t i = 0; i < result.size(); ++i) result[i] -= b[i];
@@ -42,8 +47,12 @@ Vector times(double factor, Vector vector) {
   return vector;
 }
 
+double dot(const Vector& a, const Vector& b) {
+  return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
+}
+
 double norm(const Vector& vector) {
-  return std::sqrt(std::inner_product(vector.begin(), vector.end(), vector.begin(), 0.0));
+  return std::sqrt(dot(vector, vector));
 }
 
 double norm_of(const std::vector<trace::Summary>& values) {
@@ -83,6 +92,11 @@ int first_difference(const std::vector<trace::Summary>& a, const std::vector<tra
   return -1;
 }
 
+bool are_identical(const std::vector<trace::Summary>& a, const std::vector<trace::Summary>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const auto& x, const auto& y) { return x.hash == y.hash; });
+}
+
 namespace {
 
 // Of a tensor that is missing or not finite, a number that no norm is.
@@ -92,20 +106,16 @@ double norm_at(const std::vector<trace::Summary>& values, int tensor) {
   return std::isfinite(values[at].norm) ? values[at].norm : -1;
 }
 
-}  // namespace
-
-namespace {
-
-std::map<std::int64_t, Replicas> find_replicas(const Run& run) {
-  std::map<std::int64_t, Replicas> steps;
+ReplicasByStep find_replicas(const Run& run) {
+  ReplicasByStep steps;
   for (const auto& [step, ranks] : by_step<trace::Parameters>(run))
-    for (const auto* rank : ranks) steps[step].push_back(&rank->values);
+    steps[step] = replicas_of(ranks);
   return steps;
 }
 
 }  // namespace
 
-const std::map<std::int64_t, Replicas>& replicas_by_step(const Run& run) {
+const ReplicasByStep& replicas_by_step(const Run& run) {
   return run.once(find_replicas);
 }
 
@@ -149,7 +159,7 @@ Groups groups_of_equal(const Replicas& replicas) {
 namespace {
 
 std::vector<Vector> means_of(const GradientStep& step) {
-  std::vector<Vector> result{mean(step.local, std::vector<double>(step.local.size(), 1.0))};
+  std::vector<Vector> result{mean(step.local)};
   const auto [least, most] = std::minmax_element(step.samples.begin(), step.samples.end());
   if (*least > 0 && *least != *most) result.push_back(mean(step.local, step.samples));
   return result;
@@ -157,18 +167,16 @@ std::vector<Vector> means_of(const GradientStep& step) {
 
 }  // namespace
 
-bool GradientStep::is_mean(const Vector& gradient, double tolerance) const {
-  for (const auto& candidate : means)
-    if (distance(gradient, candidate) <= tolerance) return true;
-  return false;
-}
-
 double angle(const Vector& a, const Vector& b) {
   if (a.size() != b.size()) return 1;
-  const double square = std::inner_product(b.begin(), b.end(), b.begin(), 0.0);
-  const double factor = std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
+  const double square = dot(b, b), factor = dot(a, b);
   if (square == 0 || factor <= 0) return distance(a, b);
   return distance(a, times(factor / square, b));
+}
+
+bool all_near(const std::vector<Vector>& vectors, const Vector& target, double tolerance) {
+  return std::all_of(vectors.begin(), vectors.end(),
+                     [&](const Vector& v) { return distance(v, target) <= tolerance; });
 }
 
 bool is_unreduced(const GradientStep& step) {
@@ -184,13 +192,6 @@ bool is_unreduced(const GradientStep& step) {
 }
 
 namespace {
-
-template <class T>
-std::map<std::int64_t, const T*> by_step(const trace::ParticipantTrace& rank) {
-  std::map<std::int64_t, const T*> result;
-  for (const auto& at : of_updates<T>(rank)) result[at.step] = at.event;
-  return result;
-}
 
 // A step counts when what is there is whole: every rank's gradients, all of one length.
 bool is_whole(const GradientStep& step, const Run& run) {
@@ -245,9 +246,9 @@ std::optional<double> reduction_scale(const GradientStep& step, double tolerance
   for (const auto& reduced : step.reduced) {
     std::optional<double> of_rank;
     for (const auto& mean : step.means) {
-      const double square = std::inner_product(mean.begin(), mean.end(), mean.begin(), 0.0);
+      const double square = dot(mean, mean);
       if (square == 0 || of_rank) continue;
-      const double s = std::inner_product(mean.begin(), mean.end(), reduced.begin(), 0.0) / square;
+      const double s = dot(mean, reduced) / square;
       if (distance(times(s, mean), reduced) <= tolerance) of_rank = s;
     }
     if (!of_rank || (scale && std::abs(*of_rank - *scale) > 0.01 * std::abs(*scale)))
@@ -335,12 +336,8 @@ namespace {
 bool have_one_gradient(const Run& run) {
   const auto& steps = gradient_steps(run);
   return std::any_of(steps.begin(), steps.end(), [](const GradientStep& step) {
-    const auto all_like_first = [](const std::vector<Vector>& vectors) {
-      return std::all_of(vectors.begin(), vectors.end(), [&](const Vector& vector) {
-        return distance(vector, vectors.front()) <= kRounding;
-      });
-    };
-    return !all_like_first(step.local) && all_like_first(step.reduced);
+    return !all_near(step.local, step.local.front(), kRounding) &&
+           all_near(step.reduced, step.reduced.front(), kRounding);
   });
 }
 
@@ -356,29 +353,12 @@ bool average_models(const Run& run) {
     std::int64_t reduced = 0;
     for (const auto& at : rank->template latest<trace::Collective>())
       if (at.step >= 0 && at.event->op.find("reduce") != std::string::npos)
-        for (const auto size : at.event->sizes) reduced += size;
-    return reduced >= elements_of(*models.back().event) &&
-           std::equal(start.begin(), start.end(), equal->begin(), equal->end(),
-                      [](const auto& a, const auto& b) { return a.hash == b.hash; });
+        reduced += elements_of(*at.event);
+    return reduced >= elements_of(*models.back().event) && are_identical(start, *equal);
   });
 }
 
 }  // namespace
-
-bool are_averaged(const Run& run) {
-  constexpr int kOften = 2;
-  const auto& after = replicas_by_step(run);
-  int times = 0;
-  for (const auto& [step, ranks] : by_step<trace::BeforeUpdate>(run)) {
-    const auto before = after.find(step - 1);
-    if (step == 0 || before == after.end() || groups_of_equal(before->second).tensor < 0) continue;
-    Replicas now;
-    for (const auto* rank : ranks)
-      if (rank->changed) now.push_back(&rank->values);
-    times += now.size() == ranks.size() && groups_of_equal(now).tensor < 0 ? 1 : 0;
-  }
-  return times >= kOften;
-}
 
 bool train_one_model(const Run& run) {
   return has_ddp(run) || run.once(have_one_gradient) || run.once(average_models) ||

@@ -17,8 +17,10 @@ using Vector = std::vector<double>;
 // Nothing when no tensor has a sketch (no gradient), or a value is not finite.
 std::optional<Vector> vector_of(const std::vector<trace::Summary>& values);
 Vector mean(const std::vector<Vector>& vectors, const std::vector<double>& weights);
+Vector mean(const std::vector<Vector>& vectors);  // each weighs the same
 Vector minus(const Vector& a, const Vector& b);
 Vector times(double factor, Vector vector);
+double dot(const Vector& a, const Vector& b);
 double norm(const Vector& vector);  // Euclidean
 // Of the tensors as one, from the norm of each.
 double norm_of(const std::vector<trace::Summary>& values);
@@ -26,6 +28,8 @@ double norm_of(const std::vector<trace::Summary>& values);
 double distance(const Vector& a, const Vector& b);
 // The same to the multiple of b that lies nearest to a: 0 where a = c b for some c > 0.
 double angle(const Vector& a, const Vector& b);
+// Each lies within `tolerance` of the target.
+bool all_near(const std::vector<Vector>& vectors, const Vector& target, double tolerance);
 
 // Replicas that took the same steps are equal to the bit. What is looked for, tensor by tensor, is more than
 // the 6e-8 (relative) of one float32 rounding, since ranks on different hardware may round differently.
@@ -33,11 +37,21 @@ constexpr double kReplicaTolerance = 1e-6;
 
 // The first tensor in which two replicas differ by more; -1 = none.
 int first_difference(const std::vector<trace::Summary>& a, const std::vector<trace::Summary>& b);
+// Equal to the bit.
+bool are_identical(const std::vector<trace::Summary>& a, const std::vector<trace::Summary>& b);
 
 // Every rank's parameters at one point.
 using Replicas = std::vector<const std::vector<trace::Summary>*>;
+// Of events that hold values of tensors, one of each rank.
+template <class T>
+Replicas replicas_of(const std::vector<const T*>& ranks) {
+  Replicas replicas;
+  for (const auto* rank : ranks) replicas.push_back(&rank->values);
+  return replicas;
+}
 // By the update that they were recorded after (-1: before the first), where all ranks recorded them.
-const std::map<std::int64_t, Replicas>& replicas_by_step(const Run& run);
+using ReplicasByStep = std::map<std::int64_t, Replicas>;
+const ReplicasByStep& replicas_by_step(const Run& run);
 
 // How far replicas are apart.
 struct Spread {
@@ -78,6 +92,13 @@ std::map<std::int64_t, std::vector<const T*>> by_step(const Run& run) {
   std::erase_if(steps, [&](const auto& step) { return step.second.size() < run.ranks.size(); });
   return steps;
 }
+// One rank's; of several in an update the last.
+template <class T>
+std::map<std::int64_t, const T*> by_step(const trace::ParticipantTrace& rank) {
+  std::map<std::int64_t, const T*> steps;
+  for (const auto& at : of_updates<T>(rank)) steps[at.step] = at.event;
+  return steps;
+}
 
 // float32 sums in another order differ by 1e-6 or so; a wrong weight by 1e-3 or more.
 constexpr double kRounding = 1e-4;
@@ -91,8 +112,9 @@ struct GradientStep {
   // The plain mean of the local gradients; and, where their samples are known and unequal, the mean
   // weighted by them.
   std::vector<Vector> means;
-  bool is_mean(const Vector& gradient, double tolerance) const;
 };
+inline constexpr const char* kNoGradients = "no step has every rank's local and reduced gradients";
+
 // Steps of which anything needed is missing are left out; all of them where a rank left no trace.
 const std::vector<GradientStep>& gradient_steps(const Run& run);
 
@@ -121,14 +143,13 @@ const std::vector<Scales>& scales(const Run& run);
 // DistributedDataParallel took the parameters over, on every rank.
 bool has_ddp(const Run& run);
 // The ranks are replicas of one model: has_ddp; or in some step their local gradients differ and the reduced ones do
-// not; or they begin with equal parameters, and reduce as many numbers later on; or are_averaged.
+// not; or they begin with equal parameters, and reduce as many numbers later on; or are_averaged (averaging.h).
 bool train_one_model(const Run& run);
-
-// The ranks' parameters differed after updates, and were equal before the next ones: something averages them.
-bool are_averaged(const Run& run);
+inline constexpr const char* kNotOneModel = "no sign that these ranks train one model";
 
 // Some rank says that its losses are to count as the mean over the global batch.
 bool declares_mean_loss(const Run& run);
+inline constexpr const char* kNoMeanLoss = "the run does not declare a mean loss";
 
 // Within `tolerance` of a positive target, relative to it.
 bool is_near(double value, double target, double tolerance);

@@ -7,11 +7,11 @@ namespace lockstep::diagnose {
 std::vector<Layer> layers_in_training(const trace::ParticipantTrace& rank) {
   std::vector<Layer> layers;
   for (const auto& at : rank.latest<trace::Configuration>())
-    for (std::size_t i = 0; at.event->of == "statistics" && i < at.event->keys.size(); ++i) {
+    for (std::size_t i = 0; at.event->of == "statistics" && i < at.event->values.size(); ++i) {
       Layer layer;
-      const bool reads = std::sscanf(at.event->keys[i].c_str(), "buffer %zu, parameter %zu",
+      const bool reads = std::sscanf(at.event->keys.at(i).c_str(), "buffer %zu, parameter %zu",
                                      &layer.buffer, &layer.parameter) == 2;
-      if (reads && at.event->values.at(i) == "train") layers.push_back(layer);
+      if (reads && at.event->values[i] == "train") layers.push_back(layer);
     }
   return layers;
 }

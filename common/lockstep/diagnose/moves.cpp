@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <set>
 
 namespace lockstep::diagnose {
@@ -55,9 +54,8 @@ std::vector<Step> steps_of(const Run& run) {
     Step step{.step = number,
               .before = before->second.front(),
               .after = after.front(),
-              .gradients = {},
+              .gradients = replicas_of(reduced->second),
               .rates = update->second.front()->lr};
-    for (const auto* rank : reduced->second) step.gradients.push_back(&rank->values);
     if (have_sketches(step)) steps.push_back(std::move(step));
   }
   return steps;
@@ -242,9 +240,7 @@ std::optional<double> sgd_factor(const Run& run) {
       moved.insert(moved.end(), of_tensor.begin(), of_tensor.end());
     }
     if (norm(expected) == 0) continue;
-    const double factor =
-        std::inner_product(moved.begin(), moved.end(), expected.begin(), 0.0) /
-        std::inner_product(expected.begin(), expected.end(), expected.begin(), 0.0);
+    const double factor = dot(moved, expected) / dot(expected, expected);
     if (distance(moved, times(factor, expected)) > 0.01) return std::nullopt;
     return factor;
   }

@@ -1,6 +1,7 @@
 #include <lockstep/diagnose/passes.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -85,8 +86,7 @@ class PassReader {
     if (inside_ && samples.phase == phase_) passes_.back().batches.push_back(samples.ids);
   }
   void count(const trace::Metric& metric) {
-    if (metric.phase == phase_ && !passes_.empty())
-      passes_.back().counts[metric.name] = metric.count;
+    if (metric.phase == phase_ && !passes_.empty()) passes_.back().metrics.push_back(&metric);
   }
   void set_epoch(std::int64_t epoch) {
     if (inside_other_) return;
@@ -244,6 +244,13 @@ Draws draws(const RankPass& pass) {
 
 Draws draws(const Pass& pass) {
   return draws_in(batches_of(pass));
+}
+
+std::int64_t in_both(const Draws& a, const Draws& b) {
+  std::vector<std::int64_t> both;
+  std::set_intersection(a.distinct.begin(), a.distinct.end(), b.distinct.begin(), b.distinct.end(),
+                        std::back_inserter(both));
+  return static_cast<std::int64_t>(both.size());
 }
 
 bool has_overlaps_and_gaps(const DrawCounts& all, std::int64_t size) {

@@ -25,10 +25,9 @@ struct RankPass {
   std::int64_t epoch = 0;    // as the program counts
   bool ended = false;
   std::vector<Batch> batches;
-  std::optional<std::int64_t> epoch_before;  // last one told before the pass began
-  std::vector<EpochCall> calls;              // set_epoch inside the pass
-  // The counts of the phase's metrics by name, recorded before its next pass began.
-  std::map<std::string, double> counts;
+  std::optional<std::int64_t> epoch_before;   // last one told before the pass began
+  std::vector<EpochCall> calls;               // set_epoch inside the pass
+  std::vector<const trace::Metric*> metrics;  // of the phase, recorded before its next pass began
 
   std::vector<std::int64_t> order() const;  // all ids as drawn
   std::int64_t total() const;               // how many those are
@@ -76,6 +75,8 @@ struct Draws : DrawCounts {
 Draws draws(const std::vector<std::int64_t>& ids);
 Draws draws(const RankPass& pass);
 Draws draws(const Pass& pass);  // of all ranks
+// How many ids are in both.
+std::int64_t in_both(const Draws& a, const Draws& b);
 
 // "3 of 12", for the evidence.
 std::string of(std::int64_t part, std::int64_t whole);

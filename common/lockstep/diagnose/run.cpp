@@ -47,4 +47,10 @@ const trace::ParticipantTrace& Run::rank(int number) const {
   return *ranks.at(left_one ? static_cast<std::size_t>(at - numbers.begin()) : ranks.size());
 }
 
+const trace::RankEnd* Run::end_of(int number) const {
+  const auto found = std::find_if(trace.ends.begin(), trace.ends.end(),
+                                  [&](const auto& end) { return end.rank == number; });
+  return found == trace.ends.end() ? nullptr : &*found;
+}
+
 }  // namespace lockstep::diagnose

@@ -29,6 +29,7 @@ struct Run {
   ~Run();
   // The trace of a rank that left one.
   const trace::ParticipantTrace& rank(int number) const;
+  const trace::RankEnd* end_of(int number) const;  // null: nobody told how that rank ended
 
   // What `compute` makes of this run, kept from the first call on. Not for several threads at once.
   template <class T>

@@ -8,8 +8,6 @@
 namespace lockstep::diagnose {
 namespace {
 
-constexpr std::int64_t kPatience = std::chrono::nanoseconds(kStallTime).count();
-
 // What is known of the job's ranks, by number.
 struct Ranks {
   explicit Ranks(const trace::Trace& trace) {
@@ -155,7 +153,7 @@ struct Outcome {
   explicit Outcome(const std::vector<Call>& calls) : odd(odd_ranks(calls)) {
     for (const auto& call : calls) {
       if (call.collective->failed == 0) continue;
-      if (call.left_ns - call.time_ns >= kPatience)
+      if (call.left_ns - call.time_ns >= kStallTimeNs)
         given_up_ns = std::min(given_up_ns, call.left_ns);
       else
         cut_off = true;
@@ -199,7 +197,7 @@ RankState state_of_present(const Ranks& ranks, const Call& call, const Outcome& 
   const auto by_end = state_by_end(end);
   // A rank that ends itself after it has waited, as NCCL's watchdog does, is its peers' victim.
   const bool gave_up = end != nullptr && end->signal == SIGABRT &&
-                       (call.collective->failed != 0 || ranks.waited_ns(call) >= kPatience);
+                       (call.collective->failed != 0 || ranks.waited_ns(call) >= kStallTimeNs);
   if (by_end == RankState::stopped || (by_end == RankState::dead && !gave_up)) return by_end;
   if (!left && (by_end == RankState::raised || by_end == RankState::failed)) return by_end;
   if (std::binary_search(outcome.odd.begin(), outcome.odd.end(), call.rank))

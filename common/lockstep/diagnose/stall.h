@@ -54,6 +54,7 @@ struct Stall {
 
 // A collective that was under way for longer, when the job ended, is one that somebody waited in.
 inline constexpr std::chrono::milliseconds kStallTime{500};
+inline constexpr std::int64_t kStallTimeNs = std::chrono::nanoseconds(kStallTime).count();
 
 // Nothing where no rank was left inside of a collective, and none failed, but for places that all
 // ranks of the group got past. A group's ranks are those that its `group` event names; without one,

@@ -26,8 +26,8 @@ trace::Configuration configuration_of(const torch::optim::Optimizer& optimizer,
 // Of "randomness": a hash of the state of the CPU's generator, and of that of the device that the parameters are on.
 trace::Configuration random_state(const std::vector<at::Tensor>& parameters);
 
-// Shape, dtype and what its numbers are like; of more than 2^20 numbers, of evenly spaced ones. `index`: its place among
-// the tensors of the forward. Waits for its device.
+// Shape, dtype and what its numbers are like; of more than 2^20 numbers, of evenly spaced ones. `index`: as
+// trace::Input has it. Waits for its device.
 trace::Input input_of(const at::Tensor& tensor, std::int64_t index);
 
 }  // namespace lockstep::record

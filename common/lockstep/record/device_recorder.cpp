@@ -1,5 +1,6 @@
 #include <lockstep/observe/parameters_of.h>
 #include <lockstep/record/device_recorder.h>
+#include <lockstep/record/held_parameters.h>
 
 #include <algorithm>
 #include <exception>
@@ -12,10 +13,8 @@ namespace {
 
 bool have_one_in_common(const torch::nn::Module& module, const std::vector<at::Tensor>& tensors) {
   const auto parameters = module.parameters();
-  return std::any_of(parameters.begin(), parameters.end(), [&](const auto& parameter) {
-    return std::any_of(tensors.begin(), tensors.end(),
-                       [&](const auto& tensor) { return tensor.is_same(parameter); });
-  });
+  return std::any_of(parameters.begin(), parameters.end(),
+                     [&](const auto& parameter) { return is_among(parameter, tensors); });
 }
 
 }  // namespace

@@ -14,8 +14,8 @@ namespace lockstep::record {
 class FedInputs {
  public:
   // Of a module by its number; 0 is the recorded model. A hash of each sample, up to 2^16 of a module: each row that the
-  // tensors hold together; those of tensors on a device only where it may wait for that. Then also what the tensors'
-  // numbers are like.
+  // tensors hold together, of more than 256 some; those of tensors on a device only where it may wait for that. Then
+  // also what the tensors' numbers are like.
   void record(trace::Writer& writer, std::int64_t module, const std::vector<at::Tensor>& inputs,
               bool may_wait);
 

@@ -33,20 +33,15 @@ void HeldParameters::record_before_update(trace::Writer& writer,
 void HeldParameters::add_outside(const std::string& holder, const std::string& name,
                                  const at::Tensor& parameter) {
   auto& known = outside_[holder];
-  const auto is_it = [&](const at::Tensor& other) { return other.is_same(parameter); };
-  if (std::any_of(known.parameters.begin(), known.parameters.end(), is_it)) return;
+  if (is_among(parameter, known.parameters)) return;
   known.names.push_back(name);
   known.parameters.push_back(parameter);
 }
 
 void HeldParameters::remove_outside(const std::vector<at::Tensor>& parameters) {
-  const auto is_own = [&](const at::Tensor& parameter) {
-    return std::any_of(parameters.begin(), parameters.end(),
-                       [&](const at::Tensor& own) { return own.is_same(parameter); });
-  };
   for (auto& [holder, known] : outside_)
     for (std::size_t i = known.parameters.size(); i-- > 0;)
-      if (is_own(known.parameters[i])) {
+      if (is_among(known.parameters[i], parameters)) {
         known.names.erase(known.names.begin() + static_cast<std::ptrdiff_t>(i));
         known.parameters.erase(known.parameters.begin() + static_cast<std::ptrdiff_t>(i));
       }
@@ -57,6 +52,11 @@ void HeldParameters::record_outside(trace::Writer& writer) const {
   for (const auto& [holder, of_holder] : outside_)
     writer.record(
         trace::OutsideParameters{holder, of_holder.names, summarize_all(of_holder.parameters)});
+}
+
+bool is_among(const at::Tensor& tensor, c10::ArrayRef<at::Tensor> tensors) {
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [&](const at::Tensor& each) { return each.is_same(tensor); });
 }
 
 bool is_not_zero(const at::Tensor& gradient) {

@@ -20,6 +20,9 @@ std::vector<trace::Summary> summarize_all(const std::vector<at::Tensor>& tensors
 // Defined, and not all zeros.
 bool is_not_zero(const at::Tensor& gradient);
 
+// By identity.
+bool is_among(const at::Tensor& tensor, c10::ArrayRef<at::Tensor> tensors);
+
 class HeldParameters {
  public:
   void record(trace::Writer& writer, const std::vector<at::Tensor>& parameters);

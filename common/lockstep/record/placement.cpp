@@ -1,3 +1,4 @@
+#include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
 #include <lockstep/base/hash.h>
 #include <lockstep/base/processors.h>
@@ -34,6 +35,13 @@ trace::Placement placement_of_this_process() {
   place.processor_set = hash_bytes(processors.data(), processors.size() * sizeof(int));
   place.threads = at::get_num_threads();
   return place;
+}
+
+void record_placement(trace::Writer& writer) {
+  try {
+    writer.record(placement_of_this_process());
+  } catch (const UsageError&) {
+  }
 }
 
 std::function<void(const StoreOpening&)> tell_of_store(std::shared_ptr<trace::Writer> writer) {

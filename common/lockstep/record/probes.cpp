@@ -50,12 +50,10 @@ void Probes::start() {
 void Probes::dataset(const std::string& phase, const at::Tensor& inputs, const at::Tensor& targets,
                      const std::vector<std::int64_t>& ids, std::int64_t global_size) {
   if (!impl_) return;
-  trace::Dataset dataset{phase, static_cast<std::int64_t>(ids.size()), global_size, 0, 0, 0};
   const Content content = hash_content(inputs, targets, ids);
-  dataset.ids_in_order = content.ids_in_order;
-  dataset.ids_as_set = content.ids_as_set;
-  dataset.content_as_set = content.content_as_set;
-  impl_->writer->record(dataset);
+  impl_->writer->record(trace::Dataset{phase, static_cast<std::int64_t>(ids.size()), global_size,
+                                       content.ids_in_order, content.ids_as_set,
+                                       content.content_as_set});
 }
 
 void Probes::set_epoch(std::int64_t epoch) {
@@ -136,6 +134,10 @@ void Probes::outside(const std::string& holder, const std::string& name,
   if (impl_) impl_->held.add_outside(holder, name, parameter);
 }
 
+void Probes::made(const torch::optim::Optimizer& optimizer) {
+  if (impl_) impl_->optimizers.erase(&optimizer);
+}
+
 void Probes::updated(const torch::optim::Optimizer& optimizer) {
   if (!impl_) return;
   trace::Update update;
@@ -209,6 +211,7 @@ void Probes::checkpoint_file(const trace::CheckpointFile& what) {
 void Probes::tell(const trace::Payload& event) {
   if (impl_) impl_->writer->record(event);
 }
+
 std::uint64_t Probes::enter(const trace::Collective& collective) {
   return impl_ ? impl_->writer->enter(collective) : 0;
 }

@@ -10,8 +10,8 @@
 //       probes.gradients_ready(); optimizer.step(); probes.updated(optimizer);
 //     probes.pass_end("train", e, batches);
 //
-// Nothing here is collective, and no probe changes what the program computes. The hooks may run on
-// any thread; every other call belongs to the thread that trains.
+// Nothing here is collective, and no probe changes what the program computes. The hooks, local_gradient() and tell() may
+// run on any thread; every other call belongs to the thread that trains.
 #pragma once
 
 #include <lockstep/base/value.h>
@@ -41,8 +41,9 @@ class Probes {
 
   void intent(const trace::Intent& intent);
 
-  // Records Model and the modules' Configuration. Hooks every parameter that requires grad: what backward() produces on
-  // this rank is recorded as it arrives, and summed as the local gradient. Call it before or after DDP takes the module
+  // Records Model and the modules' Configuration, where they have changed. With ProbeOptions::hooks it hooks every
+  // parameter that requires grad: what backward() produces on this rank is recorded as it arrives, and summed as the local
+  // gradient. Call it before or after DDP takes the module
   // over. What was cleared after a zero_grad(), before another backward, is left out. It replaces an earlier attach. The
   // probes hold on to the parameters and buffers there are now: attach again after a module has got new ones.
   void attach(torch::nn::Module& module);
@@ -91,8 +92,9 @@ class Probes {
   // After it: the learning rates, parameters and buffers, and once the optimizer's Configuration. The step advances;
   // where a Recorder listens, also with each update of the others that join() takes this rank through. On a step that
   // is not probed, the parameters are recorded later, at pass_end("train"), forward(false), a checkpoint's
-  // "save_begin", flush() or the end of these probes, if no other update comes before.
+  // "save_begin", attach(), flush() or the end of these probes, if no other update comes before.
   void updated(const torch::optim::Optimizer& optimizer);
+  void made(const torch::optim::Optimizer& optimizer);  // an earlier one may have had its address
   // After an update of which only the parameters tell. What was reduced is not known any more.
   void updated_unseen();
   void flush();
@@ -159,6 +161,8 @@ trace::TrainingState training_state_of(const std::string& moment,
 // environment places it (local rank 0 of 1 without a launcher), the processors it may use, torch's
 // threads. Throws UsageError as launch::placement_from_environment does.
 trace::Placement placement_of_this_process();
+// Nothing where the program has set a part of a launcher's variables itself, as Lightning does.
+void record_placement(trace::Writer& writer);
 
 // For InitOptions::on_store: records what it is told.
 std::function<void(const StoreOpening&)> tell_of_store(std::shared_ptr<trace::Writer> writer);

@@ -6,7 +6,10 @@
 #include <lockstep/record/held_parameters.h>
 #include <lockstep/record/probes.h>
 
+#include <atomic>
 #include <deque>
+#include <exception>
+#include <iostream>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -30,7 +33,7 @@ class Probes::Impl {
   // A scaler finds its scale in the first steps, and leaves some out: their gradients are recorded. Later only those of
   // probed steps are, since this costs a copy of all gradients.
   bool looks_at_gradients() const {
-    return values_wanted() || (attached && scales && writer->step() < 64);
+    return !gave_up && (values_wanted() || (attached && scales && writer->step() < 64));
   }
 
   void attach(torch::nn::Module& module) {
@@ -61,11 +64,23 @@ class Probes::Impl {
     }
     attached = std::move(model);
     held.forget();
+    const std::lock_guard lock(local_mutex);
     local.assign(parameters.size(), {});
     may_be_cleared.assign(parameters.size(), false);
     for (std::size_t i = 0; options.hooks && i < parameters.size(); ++i)
       hooks.push_back(parameters[i].register_hook(
-          [this, i](const at::Tensor& gradient) { add_local(i, gradient); }));
+          [this, i](const at::Tensor& gradient) { try_local(i, gradient); }));
+  }
+
+  // Inside of the program's own backward, where no memory may be left.
+  void try_local(std::size_t i, const at::Tensor& gradient) noexcept {
+    try {
+      add_local(i, gradient);
+    } catch (const std::exception& error) {
+      if (!gave_up.exchange(true))
+        std::cerr << "lockstep: gradients are not recorded any further: " << error.what()
+                  << std::endl;
+    }
   }
 
   // Each parameter's hook runs once a backward, on the thread that runs that parameter's backward;
@@ -108,19 +123,22 @@ class Probes::Impl {
 
   // What was gathered of a step is of no use to the next one.
   void begin_step() {
+    const std::lock_guard lock(local_mutex);
     for (auto& gradient : local) gradient.reset();
     samples_since_update = 0;
     losses_since_update = 0;
   }
 
   void record_local_gradients() {
+    if (gave_up) return;
     const auto samples = samples_since_update > 0 ? samples_since_update : losses_since_update;
+    const std::lock_guard lock(local_mutex);
     writer->record(trace::LocalGradients{samples, summarize_all(local)});
   }
 
   void record_gradients() {
     record_local_gradients();
-    writer->record(trace::ReducedGradients{summarize_all(gradients())});
+    if (!gave_up) writer->record(trace::ReducedGradients{summarize_all(gradients())});
   }
 
   void end_step() {
@@ -130,6 +148,8 @@ class Probes::Impl {
     if (seen) {
       record_parameters();
       writer->record(random_state(parameters));
+    } else if (probed.has(step + 1)) {
+      writer->record(random_state(parameters));  // what the next step begins with
     }
     begin_step();
     buffers_moved = true;
@@ -174,6 +194,7 @@ class Probes::Impl {
   std::vector<std::string> buffer_names;
   std::vector<at::Tensor> parameters, buffers;
   HeldParameters held;
+  std::atomic<bool> gave_up{false};  // on gradients
   std::mutex local_mutex;
   std::vector<at::Tensor> local;  // the gradients since the last update; undefined where none came
   // By a zero_grad() since the parameter's last gradient. It may have been another model's.

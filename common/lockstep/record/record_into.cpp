@@ -41,7 +41,7 @@ void add_to(InitOptions& options, const std::shared_ptr<Recorder>& recorder) {
   options.decorate = [recorder, writer, placed, before = std::move(options.decorate)](
                          BackendPtr backend, const StorePtr& store) {
     check_size(*backend, writer->participant());
-    if (!placed->exchange(true)) writer->record(placement_of_this_process());
+    if (!placed->exchange(true)) record_placement(*writer);
     if (before) backend = before(std::move(backend), store);
     return observe(std::move(backend), writer, recorder);
   };

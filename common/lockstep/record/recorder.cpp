@@ -1,4 +1,3 @@
-#include <lockstep/base/environment.h>
 #include <lockstep/observe/parameters_of.h>
 #include <lockstep/record/backward_hook.h>
 #include <lockstep/record/configuration.h>
@@ -166,10 +165,15 @@ void Recorder::optimizer_made(torch::optim::Optimizer& optimizer) {
   const Lock lock(mutex_);
   updates_are_told_ = true;
   model_has_optimizer_ |= moves_model(optimizer);
+  probes_.made(optimizer);
+  sizes_.erase(&optimizer);  // an earlier one had this address
+  constexpr int kMostLater = 8;
+  if (writer_->step() > 0 && made_later_ == kMostLater) return;
   if (std::exchange(made_in_step_, writer_->step()) != writer_->step())
     made_last_ = of_optimizers_.size();
+  const auto known = of_optimizers_.size();
   add_parameters_of(optimizer);
-  sizes_.erase(&optimizer);  // an earlier one had this address
+  made_later_ += writer_->step() > 0 && of_optimizers_.size() > known ? 1 : 0;
 }
 
 bool Recorder::is_of_model(const at::Tensor& parameter) const {

@@ -28,6 +28,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -71,6 +72,8 @@ class Recorder final : public Observer {
   // As Probes::training_state. Ends a pass that is done.
   void training_state(const std::string& moment, const ValueOf<at::Tensor>::Dict& parts);
 
+  // As Probes::random_numbers, also before the first step.
+  void random_numbers(const std::vector<std::int64_t>& ids, const at::Tensor& numbers);
   // What a model that no engine has wrapped is given by a training forward.
   void inputs(const std::vector<at::Tensor>& inputs);
   // As Probes::outside.
@@ -185,13 +188,15 @@ class Recorder final : public Observer {
   std::vector<at::Tensor>
       of_optimizers_;          // but those that were of the wrapped module when they came
   std::size_t looked_at_ = 0;  // of these, by find_outside()
+  std::size_t made_last_ = 0;  // of these, the first that came in made_in_step_
+  std::unordered_set<const void*> known_;  // of these, since a model began
+  std::int64_t made_in_step_ = -1;
+  int made_later_ =
+      0;  // optimizers with other parameters, after an update: a program may make one in each step
   std::vector<std::weak_ptr<torch::nn::Module>> took_state_;  // before the first update
   std::size_t kept_looked_at_ = 0;                            // of these, by find_kept()
   std::map<std::string, int> kept_;                           // modules beside the model, by class
-  std::size_t made_last_ = 0;              // of these, the first that came in made_in_step_
-  std::unordered_set<const void*> known_;  // of these, since a model began
-  std::vector<at::Tensor> attached_;       // the model, where no engine has wrapped one
-  std::int64_t made_in_step_ = -1;
+  std::vector<at::Tensor> attached_;  // the model, where no engine has wrapped one
   std::map<const torch::optim::Optimizer*, std::size_t> sizes_;  // parameters, at their last update
   bool has_model_ = false, started_ = false;
   bool sharded_ = false;
@@ -220,9 +225,9 @@ class Recorder final : public Observer {
     std::vector<std::int64_t> ids;
     trace::Contents contents;
   };
-  std::deque<Batch> dealt_;              // and not drawn
-  bool fetches_ = false;                 // the program tells what it takes out of its data
-  std::vector<std::string> known_sets_;  // phases whose data set was told
+  std::deque<Batch> dealt_;           // and not drawn
+  bool fetches_ = false;              // the program tells what it takes out of its data
+  std::set<std::string> known_sets_;  // phases whose data set was told
 };
 
 // Of this thread, else of the process; null where there is none.

@@ -46,8 +46,7 @@ void Recorder::checkpoint_file(const std::string& action, const std::filesystem:
   if (by_hand_ || !prepare([&] { what = checkpoint_file_of(action, file); })) return;
   hear([&] {
     what.local_rank = environment_int("LOCAL_RANK").value_or(writer_->participant().rank);
-    const auto model = wrapped_.lock();
-    const auto parameters = model ? model->parameters() : of_optimizers_;
+    const auto parameters = parameters_here();
     what.device = parameters.empty() ? "cpu" : parameters.front().device().str();
     describe(what);
     probes_.checkpoint_file(what);

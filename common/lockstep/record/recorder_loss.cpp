@@ -1,5 +1,6 @@
-// The recorder's part of losses: their values, and what their graphs tell.
+// The recorder's part of losses: their values, what their graphs tell, and updates that only the parameters tell of.
 #include <lockstep/record/configuration.h>
+#include <lockstep/record/held_parameters.h>
 #include <lockstep/record/loss_graph.h>
 #include <lockstep/record/recorder.h>
 
@@ -32,9 +33,10 @@ void Recorder::backward(const at::Tensor& root) {
     const auto losses = std::exchange(losses_, {});
     if (root.numel() != 1) return;
     if (!losses.empty()) probes_.loss(root, losses.size() == 1 ? losses.front() : at::cat(losses));
-    const bool looks = probes_.looks_at_values(), told = !losses.empty() && looks;
+    const bool looks = probes_.looks_at_values() && !root.is_meta(),
+               told = !losses.empty() && looks;
     if (looks) look_at_graph_of(root);
-    const bool readable = root.is_cpu() || (looks && !root.is_meta());
+    const bool readable = root.is_cpu() || looks;
     if (!told && readable && root.is_floating_point())
       probes_.tell(trace::Backward{root.item<double>()});
   });
@@ -107,14 +109,12 @@ void Recorder::look_at_graph_of(const at::Tensor& root) {
 }
 
 bool Recorder::is_known(const at::Tensor& parameter) const {
-  const auto is_it = [&](const at::Tensor& other) { return other.is_same(parameter); };
-  return is_of_model(parameter) || is_attached(parameter) ||
-         std::any_of(of_optimizers_.begin(), of_optimizers_.end(), is_it);
+  return is_of_model(parameter) || is_attached(parameter) || is_among(parameter, of_optimizers_);
 }
 
 void Recorder::tell_untrained() {
-  const auto untrained =
-      untrained_.unchanged([&](const at::Tensor& parameter) { return is_known(parameter); });
+  const auto untrained = untrained_.unchanged(
+      writer_->step(), [&](const at::Tensor& parameter) { return is_known(parameter); });
   if (!untrained.keys.empty()) probes_.tell(untrained);
 }
 

@@ -1,5 +1,6 @@
 // Which model is recorded.
 #include <lockstep/observe/parameters_of.h>
+#include <lockstep/record/held_parameters.h>
 #include <lockstep/record/recorder.h>
 
 #include <algorithm>
@@ -97,8 +98,7 @@ void Recorder::attach(const std::vector<at::Tensor>& parameters) {
 }
 
 bool Recorder::is_attached(const at::Tensor& parameter) const {
-  return std::any_of(attached_.begin(), attached_.end(),
-                     [&](const auto& each) { return each.is_same(parameter); });
+  return is_among(parameter, attached_);
 }
 
 void Recorder::add_parameters_of(const torch::optim::Optimizer& optimizer) {
@@ -111,13 +111,9 @@ void Recorder::add_parameters_of(const torch::optim::Optimizer& optimizer) {
 void Recorder::find_next_model(const torch::optim::Optimizer& optimizer) {
   const auto step = writer_->step();
   if (!parameters_.empty() || !started_ || sharded_ || step <= 0 || made_in_step_ != step) return;
-  const auto is_new = [&](const at::Tensor& parameter) {
-    return std::any_of(of_optimizers_.begin() + static_cast<std::ptrdiff_t>(made_last_),
-                       of_optimizers_.end(),
-                       [&](const auto& held) { return held.is_same(parameter); });
-  };
+  const auto made_last = c10::ArrayRef<at::Tensor>(of_optimizers_).slice(made_last_);
   for (const auto& parameter : parameters_of(optimizer))
-    if (!is_new(parameter)) return;
+    if (!is_among(parameter, made_last)) return;
   attach_optimizers_from(made_last_);
   made_in_step_ = -1;
   gradients_told_ = true;

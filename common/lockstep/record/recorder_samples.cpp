@@ -1,7 +1,6 @@
 // The recorder's part of samples: which were drawn in which pass.
 #include <lockstep/record/recorder.h>
 
-#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -74,11 +73,9 @@ void Recorder::open_pass(const std::string& phase) {
   if (phase == "train" && writer_->step() < 0) writer_->set_step(0);
   if (!pass_ || !pass_->phase.empty()) return;
   pass_->phase = phase;
-  if (std::find(known_sets_.begin(), known_sets_.end(), phase) == known_sets_.end()) {
-    known_sets_.push_back(phase);
+  if (known_sets_.insert(phase).second)
     writer_->record(trace::Dataset{phase, pass_->dataset_size, pass_->dataset_size, pass_->ids_hash,
                                    pass_->ids_hash, pass_->content_hash});
-  }
   probes_.pass_begin(phase, pass_->epoch);
 }
 
@@ -129,8 +126,7 @@ void Recorder::fetch(const Fetch& fetch) {
     dealt_.clear();
     const bool looks = !torch::GradMode::is_enabled();  // at samples of whatever data set
     const auto phase = looks || fetch.phase.empty() ? phase_here() : fetch.phase;
-    if (std::find(known_sets_.begin(), known_sets_.end(), phase) == known_sets_.end()) {
-      known_sets_.push_back(phase);
+    if (known_sets_.insert(phase).second) {
       auto all = fetch.all_ids;
       if (all.empty()) {
         all.resize(static_cast<std::size_t>(fetch.inputs.size(0)));

@@ -14,8 +14,10 @@ std::uint64_t look_at(const at::Tensor& tensor) {
   if (!tensor.is_cpu() || tensor.layout() != at::kStrided || !tensor.is_contiguous()) return hash;
   const auto* bytes = static_cast<const char*>(tensor.const_data_ptr());
   const auto size = tensor.element_size();
-  for (std::int64_t i = 0; i < std::min(kSome, tensor.numel()); ++i) {
-    const auto place = static_cast<std::size_t>(i * (tensor.numel() - 1) / (kSome - 1));
+  const auto some = std::min(kSome, tensor.numel());
+  for (std::int64_t i = 0; i < some; ++i) {
+    const auto place =
+        static_cast<std::size_t>(some == 1 ? 0 : i * (tensor.numel() - 1) / (some - 1));
     hash = hash_bytes(bytes + place * size, size, hash);
   }
   return hash;
@@ -24,10 +26,12 @@ std::uint64_t look_at(const at::Tensor& tensor) {
 }  // namespace
 
 void UnseenUpdates::note(const std::vector<at::Tensor>& parameters, bool keeps_values) {
+  constexpr std::size_t kMost = 1 << 12;  // a program may make new ones in each step
   const auto known = static_cast<std::ptrdiff_t>(noted_.size());
   for (const auto& parameter : parameters) {
     const auto is_it = [&](const Noted& each) { return each.parameter.is_same(parameter); };
     if (std::any_of(noted_.begin(), noted_.begin() + known, is_it)) continue;
+    if (noted_.size() == kMost) return;
     noted_.push_back({.parameter = parameter,
                       .before = keeps_values ? summarize(parameter) : trace::Summary{},
                       .looks = look_at(parameter)});

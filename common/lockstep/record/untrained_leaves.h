@@ -15,18 +15,21 @@ namespace lockstep::record {
 class UntrainedLeaves {
  public:
   void look(std::int64_t step, const std::vector<at::Tensor>& leaves);
-  // Those that led to losses of at least four steps, are not known now either, and are what they were in the second.
-  trace::Configuration unchanged(c10::function_ref<bool(const at::Tensor&)> is_known) const;
+  // Those that are not known now, after `step`, either, and are what they were at first. They led to losses of at least
+  // four steps; or of the last one that was looked at, eight updates ago or more: what is thawed late is seen seldom.
+  trace::Configuration unchanged(std::int64_t step,
+                                 c10::function_ref<bool(const at::Tensor&)> is_known) const;
 
  private:
   using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
   struct Leaf {
     Weak tensor;
-    std::uint64_t hash = 0;  // in the second step: most that are no parameters do not come so far
+    std::uint64_t hash = 0;
     std::int64_t first = -1, last = -1;
     int steps = 0;
   };
   std::map<const void*, Leaf> leaves_;
+  std::int64_t last_look_ = -1;
 };
 
 }  // namespace lockstep::record

@@ -1,4 +1,5 @@
-"""A frozen backbone, in eval mode, and of two heads the one that the batch asks for: the other has no gradient."""
+"""A backbone in eval mode, of which only the norm's weight and bias train, and of two heads the one that the batch asks
+for: the other has no gradient."""
 
 import fingerprint
 import torch
@@ -35,6 +36,7 @@ def main():
     net.load_state_dict(torch.load("pretrained.pt", map_location="cpu"), strict=True)
     for parameter in net.backbone.parameters():
         parameter.requires_grad = False
+    net.backbone[1].requires_grad_(True)
     net.heads.apply(lambda module: module.reset_parameters() if hasattr(module, "reset_parameters") else None)
     data = TensorDataset(torch.randn(160, 20), torch.randint(0, 4, (160,)))
     sampler = DistributedSampler(data)

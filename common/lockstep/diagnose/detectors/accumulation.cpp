@@ -51,11 +51,10 @@ const std::vector<Backward>& with_losses_or_not(const UpdateSpan& span) {
 // The spans in which ranks accumulated, rank by rank.
 struct Accumulation {
   std::vector<UpdateSpan> spans;
-  bool on_every_rank = false;
+  bool on_every_rank = true;
 };
 Accumulation accumulation(const Run& run, BackwardsOf backwards_of = with_losses) {
   Accumulation result;
-  result.on_every_rank = !run.ranks.empty();
   for (const auto& spans : update_spans(run)) {
     const auto before = result.spans.size();
     for (const auto& span : spans)
@@ -100,14 +99,8 @@ Verdict needless_reductions(const Run& run, Severity severity, double Backward::
   return clean();
 }
 
-// Why the shares of a mean loss cannot be judged; nothing where they can.
-std::optional<Verdict> no_mean(const Run& run) {
-  if (!declares_mean_loss(run)) return not_triggered("the run does not declare a mean loss");
-  return std::nullopt;
-}
-
 Verdict accumulation_not_divided(const Run& run) {
-  if (auto verdict = no_mean(run)) return *verdict;
+  if (!declares_mean_loss(run)) return not_triggered(kNoMeanLoss);
   const auto accumulated = accumulation(run);
   if (!accumulated.on_every_rank) return not_triggered(kNoAccumulation);
   const UpdateSpan* first = nullptr;
@@ -133,7 +126,7 @@ Verdict accumulation_not_divided(const Run& run) {
 }
 
 Verdict accumulation_off_by_one(const Run& run) {
-  if (auto verdict = no_mean(run)) return *verdict;
+  if (!declares_mean_loss(run)) return not_triggered(kNoMeanLoss);
   std::size_t first = 0, most = 0;
   for (const auto& of_rank : update_spans(run)) {
     std::vector<UpdateSpan> spans;
@@ -158,7 +151,7 @@ Verdict accumulation_off_by_one(const Run& run) {
 }
 
 Verdict mean_of_microbatch_means(const Run& run) {
-  if (auto verdict = no_mean(run)) return *verdict;
+  if (!declares_mean_loss(run)) return not_triggered(kNoMeanLoss);
   const auto accumulated = accumulation(run);
   if (!accumulated.on_every_rank) return not_triggered(kNoAccumulation);
   bool looked = false;

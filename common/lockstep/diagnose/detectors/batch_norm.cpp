@@ -7,10 +7,6 @@
 namespace lockstep::diagnose {
 namespace {
 
-// Every rank's tensors at one step.
-using Replicas = std::vector<const std::vector<trace::Summary>*>;
-using ReplicasByStep = std::map<std::int64_t, Replicas>;
-
 // What `pick` gives of each rank, at those steps where every rank has it.
 template <class Pick>
 ReplicasByStep of_all_ranks(const Run& run, Pick pick) {
@@ -25,12 +21,6 @@ ReplicasByStep of_all_ranks(const Run& run, Pick pick) {
 }
 
 using OfRank = std::map<std::int64_t, const std::vector<trace::Summary>*>;
-
-OfRank parameters_of(const trace::ParticipantTrace& rank) {
-  OfRank steps;
-  for (const auto& at : rank.all<trace::Parameters>()) steps[at.step] = &at.event->values;
-  return steps;
-}
 
 // Buffers are recorded right after the parameters of an update (or of the start), and right before
 // the forward of an evaluation.
@@ -74,15 +64,6 @@ int first_apart(const Replicas& replicas, const Replicas& start) {
   return first;
 }
 
-double largest_distance(const Replicas& replicas) {
-  double largest = 0;
-  const auto first = vector_of(*replicas.front());
-  for (const auto* rank : replicas)
-    if (const auto mine = vector_of(*rank); first && mine)
-      largest = std::max(largest, distance(*mine, *first));
-  return largest;
-}
-
 const char* const kNoBuffers = "no rank's buffers were recorded at the start and after an update";
 
 // Running statistics of a model that no engine has wrapped: after updates alone. As lockstep_torch/beside.py calls them.
@@ -93,12 +74,6 @@ OfRank statistics_of(const trace::ParticipantTrace& rank) {
   return steps;
 }
 
-bool are_equal(const Replicas& replicas) {
-  return std::all_of(replicas.begin(), replicas.end(), [&](const auto* rank) {
-    return first_difference(*rank, *replicas.front()) < 0;
-  });
-}
-
 Finding moved_by_own_batches(const Run& run, std::int64_t step, int buffer,
                              const Replicas& replicas) {
   return {.severity = Severity::advice,
@@ -106,7 +81,7 @@ Finding moved_by_own_batches(const Run& run, std::int64_t step, int buffer,
           .step = step,
           .evidence = "equal replicas have moved buffer " + std::to_string(buffer) +
                       " each by its own batch: they are up to " +
-                      number(largest_distance(replicas)) + " (relative) apart"};
+                      number(spread_of(replicas).distance) + " (relative) apart"};
 }
 
 // Replicas may be averaged now and then, with their statistics: by the last ones that are equal.
@@ -117,7 +92,7 @@ Verdict local_statistics(const Run& run, const ReplicasByStep& parameters) {
     return not_triggered(kNoBuffers);
   for (auto at = statistics.rbegin(); at != statistics.rend(); ++at) {
     const auto weights = parameters.find(at->first);
-    if (weights == parameters.end() || !are_equal(weights->second)) continue;
+    if (weights == parameters.end() || groups_of_equal(weights->second).tensor >= 0) continue;
     const auto& first = *at->second.front();
     for (std::size_t b = 0; b < first.size(); ++b)
       for (const auto* rank : at->second)
@@ -130,7 +105,7 @@ Verdict local_statistics(const Run& run, const ReplicasByStep& parameters) {
 
 Verdict local_batch_norm(const Run& run) {
   const auto buffers = of_all_ranks(run, buffers_after_updates);
-  const auto parameters = of_all_ranks(run, parameters_of);
+  const auto& parameters = replicas_by_step(run);
   if (buffers.empty()) return local_statistics(run, parameters);
   const auto start = buffers.find(-1);
   if (start == buffers.end() || buffers.size() < 2) return not_triggered(kNoBuffers);
@@ -138,7 +113,7 @@ Verdict local_batch_norm(const Run& run) {
     const auto weights = parameters.find(step);
     if (step < 0 || weights == parameters.end()) continue;
     const int apart = first_apart(replicas, start->second);
-    if (apart < 0 || !are_equal(weights->second)) continue;
+    if (apart < 0 || groups_of_equal(weights->second).tensor >= 0) continue;
     return found(moved_by_own_batches(run, step, apart, replicas));
   }
   return clean();
@@ -157,7 +132,7 @@ Verdict buffers_not_synced(const Run& run) {
                   .step = step,
                   .evidence = "the ranks evaluate with different buffers: buffer " +
                               std::to_string(apart) + " is the first, and they are up to " +
-                              number(largest_distance(replicas)) + " (relative) apart"});
+                              number(spread_of(replicas).distance) + " (relative) apart"});
   }
   return clean();
 }
@@ -180,7 +155,7 @@ std::string ranks_in(const std::vector<int>& numbers, const std::vector<int>& mo
   std::vector<int> ranks;
   for (std::size_t r = 0; r < modes.size(); ++r)
     if (modes[r] == mode) ranks.push_back(numbers[r]);
-  return std::string(ranks.size() == 1 ? "rank " : "ranks ") + list(ranks);
+  return lockstep::ranks_text(ranks);
 }
 
 Verdict train_mode_differs_across_ranks(const Run& run) {

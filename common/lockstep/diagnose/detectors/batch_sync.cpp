@@ -35,21 +35,16 @@ std::vector<JoinedMean> joined_means(const Run& run) {
   return whole;
 }
 
-bool all_near(const std::vector<Vector>& vectors, const Vector& target) {
-  return std::all_of(vectors.begin(), vectors.end(),
-                     [&](const Vector& v) { return distance(v, target) <= kRounding; });
-}
-
 Verdict unequal_counts_in_sync(const Run& run) {
   const auto means = joined_means(run);
   if (means.empty()) return not_triggered("no mean was recorded that every rank took part in");
   bool looked = false;
   for (const auto& now : means) {
-    const auto plain = mean(now.own, std::vector<double>(now.own.size(), 1.0));
+    const auto plain = mean(now.own);
     const auto weighted = mean(now.own, now.counts);
     if (distance(plain, weighted) <= 10 * kRounding) continue;  // nothing tells the two apart
     looked = true;
-    if (!all_near(now.used, plain)) continue;
+    if (!all_near(now.used, plain, kRounding)) continue;
     const auto [least, most] = std::minmax_element(now.counts.begin(), now.counts.end());
     return found({.ranks = run.numbers,
                   .step = now.step,
@@ -99,7 +94,7 @@ Verdict buffer_sync_inside_backward(const Run& run) {
     // Where such a step was finished once, the copies do no harm.
     if (steps.empty() || steps.front().finished) continue;
     ranks.push_back(rank->participant.rank);
-    step = steps.front().number;
+    step = step < 0 ? steps.front().number : std::min(step, steps.front().number);
   }
   if (!has_buffers || !has_forward)
     return not_triggered("no forward of a model with buffers was recorded");
@@ -122,9 +117,8 @@ Reduction reduction_of(const GradientStep& step, std::size_t tensor) {
   std::vector<Vector> local, reduced;
   for (const auto& all : step.local) local.push_back(tensor_of(all, tensor));
   for (const auto& all : step.reduced) reduced.push_back(tensor_of(all, tensor));
-  if (all_near(local, local.front())) return Reduction::unknown;
-  if (all_near(reduced, mean(local, std::vector<double>(local.size(), 1.0))))
-    return Reduction::by_mean;
+  if (all_near(local, local.front(), kRounding)) return Reduction::unknown;
+  if (all_near(reduced, mean(local), kRounding)) return Reduction::by_mean;
   for (std::size_t r = 0; r < local.size(); ++r)
     if (distance(local[r], reduced[r]) > kRounding) return Reduction::unknown;
   return Reduction::none;

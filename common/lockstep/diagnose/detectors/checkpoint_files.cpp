@@ -50,7 +50,7 @@ std::optional<std::string> prefix_of(const Names& longer, const Names& names) {
   return std::nullopt;
 }
 
-// Whether the rank went on behind this event with weights that were ever saved.
+// Whether the rank went on behind this event with weights that were ever saved, or updated any at all.
 bool went_on_with_saved_weights(const trace::ParticipantTrace& rank, std::size_t place) {
   const auto model = [](const trace::TrainingState& state) {
     const auto found = std::find(state.names.begin(), state.names.end(), "model");
@@ -178,9 +178,8 @@ Verdict load_without_map_location(const Run& run) {
   const std::vector<int> guilty(ranks.begin(), ranks.end());
   return found({.ranks = guilty,
                 .step = step,
-                .evidence = "rank" + std::string(guilty.size() > 1 ? "s " : " ") + list(guilty) +
-                            " load to " + device +
-                            ", from which the file was saved, and which is " + "another rank's"});
+                .evidence = lockstep::ranks_text(guilty) + " load to " + device +
+                            ", from which the file was saved, and which is another rank's"});
 }
 
 Verdict module_prefix(const Run& run) {
@@ -230,9 +229,8 @@ Verdict read_before_written(const Run& run) {
     const std::vector<int> ranks(early.begin(), early.end());
     return found({.ranks = ranks,
                   .step = save.step,
-                  .evidence = "rank" + std::string(ranks.size() > 1 ? "s " : " ") + list(ranks) +
-                              " read other bytes than rank " + std::to_string(save.rank) +
-                              " wrote to the same file at this step"});
+                  .evidence = lockstep::ranks_text(ranks) + " read other bytes than rank " +
+                              std::to_string(save.rank) + " wrote to the same file at this step"});
   }
   return clean();
 }
@@ -259,9 +257,8 @@ Verdict torn_checkpoint(const Run& run) {
     return found({.ranks = {save.rank},
                   .step = save.step,
                   .evidence = "rank " + std::to_string(save.rank) +
-                              " began to write a checkpoint and never ended; rank" +
-                              (ranks.size() > 1 ? "s " : " ") + list(ranks) +
-                              " found nothing whole in its place"});
+                              " began to write a checkpoint and never ended; " +
+                              lockstep::ranks_text(ranks) + " found nothing whole in its place"});
   }
   return clean();
 }

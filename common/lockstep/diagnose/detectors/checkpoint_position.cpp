@@ -180,18 +180,15 @@ Verdict resume_mid_epoch_replays(const Run& run) {
   for (const auto& on : all) {
     if (!same_epoch(on, false)) continue;
     const auto before = draws_of(on.before), after = draws_of(on.after);
-    std::vector<std::int64_t> twice;
-    std::set_intersection(before.distinct.begin(), before.distinct.end(), after.distinct.begin(),
-                          after.distinct.end(), std::back_inserter(twice));
-    if (twice.size() < run.ranks.size()) continue;  // a padded sampler repeats fewer
+    const auto twice = in_both(before, after);
+    if (twice < run.world_size) continue;  // a padded sampler repeats fewer
     if (draws_with_replacement(run, on))
       return not_triggered("samples come again within a pass: they are drawn with replacement");
     return found({.ranks = run.numbers,
                   .step = on.after.front().step,
                   .evidence = "epoch " + std::to_string(on.after.front().epoch) +
                               " was broken off after " + plural(before.different, "sample") +
-                              ", and " + std::to_string(twice.size()) +
-                              " of them are drawn again"});
+                              ", and " + std::to_string(twice) + " of them are drawn again"});
   }
   return clean();
 }

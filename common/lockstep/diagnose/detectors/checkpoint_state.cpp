@@ -202,7 +202,8 @@ Verdict optimizer_state_on_wrong_device(const Run& run) {
       if (!model || !state || !is_elsewhere(state->devices, model->devices) ||
           updates_after(*run.ranks[r], time.resumed_place))
         continue;
-      ranks.push_back(run.numbers[r]);
+      if (ranks.empty() || ranks.back() != run.numbers[r]) ranks.push_back(run.numbers[r]);
+      if (!evidence.empty()) continue;
       step = time.step;
       evidence = "the optimizer's state is on " + state->devices + " and the model on " +
                  model->devices + ", and no update followed";

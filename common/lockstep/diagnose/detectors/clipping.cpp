@@ -102,6 +102,10 @@ Verdict clip_before_reduction(const Run& run) {
     if (!std::all_of(step.ranks.begin(), step.ranks.end(), has_reduced)) continue;
     looked = true;
     const auto& first = step.ranks.front();
+    const auto as_long = [&](const ClipOfRank& clip) {
+      return clip.before.size() == first.before.size();
+    };
+    if (!std::all_of(step.ranks.begin(), step.ranks.end(), as_long)) continue;
     bool unequal = false;
     std::vector<Vector> left;
     for (const auto& clip : step.ranks) {
@@ -109,7 +113,7 @@ Verdict clip_before_reduction(const Run& run) {
       left.push_back(times(clip.factor(), clip.before));
     }
     if (!unequal) continue;  // a common factor changes places with the mean
-    const auto of_the_left = mean(left, std::vector<double>(left.size(), 1.0));
+    const auto of_the_left = mean(left);
     const auto sum = times(static_cast<double>(left.size()), of_the_left);
     const bool is_mean_or_sum =
         std::all_of(step.ranks.begin(), step.ranks.end(), [&](const ClipOfRank& clip) {
@@ -162,12 +166,8 @@ Clipped what_was_clipped(const trace::Clip& clip, const trace::ReducedGradients&
   if (norm_of(reduced.values) == 0) return Clipped::its_own;
   const double norm = norm_of(clip.values);
   if (norm == 0) return clip.norm == 0 ? Clipped::nothing : Clipped::its_own;
-  const auto is_same = [](const auto& a, const auto& b) { return a.hash == b.hash; };
-  const auto are = [&](const auto& values) {
-    return std::equal(clip.values.begin(), clip.values.end(), values.begin(), values.end(),
-                      is_same);
-  };
-  const bool last_ones = before != nullptr && are(before->values) && !are(reduced.values);
+  const bool last_ones = before != nullptr && are_identical(clip.values, before->values) &&
+                         !are_identical(clip.values, reduced.values);
   return last_ones && is_near(clip.norm, norm, kSameFactor) ? Clipped::the_last_ones
                                                             : Clipped::its_own;
 }
@@ -210,12 +210,9 @@ Verdict clipped_other_gradients(const Run& run) {
   std::optional<std::int64_t> first;
   bool nothing = true;
   for (const auto* rank : run.ranks) {
-    std::map<std::int64_t, const trace::Clip*> clips;
-    std::map<std::int64_t, const trace::ReducedGradients*> reduced;
-    for (const auto& at : of_updates<trace::Clip>(*rank)) clips[at.step] = at.event;
-    for (const auto& at : of_updates<trace::ReducedGradients>(*rank)) reduced[at.step] = at.event;
+    const auto reduced = by_step<trace::ReducedGradients>(*rank);
     int looked = 0;
-    for (const auto& [step, clip] : clips) {
+    for (const auto& [step, clip] : by_step<trace::Clip>(*rank)) {
       const auto after = reduced.find(step), before = reduced.find(step - 1);
       if (after == reduced.end()) continue;
       const auto what = what_was_clipped(*clip, *after->second,

@@ -37,8 +37,7 @@ Caller caller_of(const trace::ParticipantTrace& rank) {
     if (completed || caller.stuck) continue;
     caller.stuck = at.event;
     caller.step = at.step;
-    caller.waited =
-        at.left_ns == 0 || at.left_ns - at.time_ns >= std::chrono::nanoseconds(kStallTime).count();
+    caller.waited = at.left_ns == 0 || at.left_ns - at.time_ns >= kStallTimeNs;
   }
   return caller;
 }

@@ -67,7 +67,7 @@ Verdict dataset_unseeded(const Run& run) {
     const auto odd = odd_ones_out(ranks, contents);
     if (odd.empty()) continue;
     return found({.ranks = odd,
-                  .evidence = "ranks " + list(ranks) + " reach the same " +
+                  .evidence = lockstep::ranks_text(ranks) + " reach the same " +
                               std::to_string(sets[members.front()]->size) +
                               " ids, and the samples behind them differ"});
   }
@@ -231,7 +231,7 @@ std::vector<Detector> data_detectors() {
        .complete = false,
        .stage = Stage::ranks_differ,
        .detect = padding_overruns},
-      // Rule: a rank drew nothing in it. Not fooled by a shard smaller than a batch that is drawn
+      // Rule: a rank drew nothing in a train pass that it began and ended. Not fooled by a shard smaller than a batch that is drawn
       // as a smaller batch.
       {.slug = "empty-shard",
        .needs = {"dataset", "pass_begin", "pass_end"},

@@ -150,11 +150,12 @@ Verdict replica_buffers_lost(const Run& run) {
   if (recorded < 2) return not_triggered("no other device's buffers were recorded");
 
   const auto& start = first.front().event->values;
-  const auto kept = moved(*run.ranks.front(), start);
+  std::vector<std::vector<bool>> moves;  // by device
+  for (const auto* device : run.ranks) moves.push_back(moved(*device, start));
   for (std::size_t b = 0; b < start.size(); ++b) {
-    if (kept[b]) continue;
-    for (std::size_t d = 1; d < run.ranks.size(); ++d) {
-      if (!moved(*run.ranks[d], start)[b]) continue;
+    if (moves.front()[b]) continue;
+    for (std::size_t d = 1; d < moves.size(); ++d) {
+      if (!moves[d][b]) continue;
       return found({.ranks = {0},
                     .step = first[1].step,
                     .evidence = tensor_text("buffer", b, first.front().event->names) +
@@ -229,7 +230,7 @@ Verdict unequal_chunk_mean(const Run& run) {
     if (std::equal(sizes.begin() + 1, sizes.end(), sizes.begin())) continue;
     unequal = true;
     if (sizes.size() != step.local.size()) continue;
-    const auto plain = mean(step.local, std::vector<double>(sizes.size(), 1.0));
+    const auto plain = mean(step.local);
     const auto weighted = mean(step.local, std::vector<double>(sizes.begin(), sizes.end()));
     if (distance(plain, weighted) < 10 * kRounding) continue;
     looked = true;

@@ -4,7 +4,6 @@
 #include <lockstep/diagnose/gradients.h>
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 
 namespace lockstep::diagnose {
@@ -88,19 +87,6 @@ std::optional<ReadyTwice> ready_twice(const UpdateSpan& span) {
   return std::nullopt;
 }
 
-template <class T>
-std::map<std::int64_t, const std::vector<trace::Summary>*> values_by_step(
-    const trace::ParticipantTrace& rank) {
-  std::map<std::int64_t, const std::vector<trace::Summary>*> values;
-  for (const auto& at : of_updates<T>(rank)) values[at.step] = &at.event->values;
-  return values;
-}
-
-bool equal(const std::vector<trace::Summary>& a, const std::vector<trace::Summary>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const auto& x, const auto& y) { return x.hash == y.hash; });
-}
-
 // A rank's updates whose gradient and rate are large enough for float32 to see the step.
 struct Moves {
   bool moved = false;               // a parameter, in one of them
@@ -108,8 +94,8 @@ struct Moves {
 };
 Moves moves_of(const trace::ParticipantTrace& rank) {
   Moves moves;
-  const auto held = values_by_step<trace::Parameters>(rank);
-  const auto gradients = values_by_step<trace::ReducedGradients>(rank);
+  const auto held = by_step<trace::Parameters>(rank);
+  const auto gradients = by_step<trace::ReducedGradients>(rank);
   const auto engines = rank.all<trace::Engine>();
   const auto since = engines.empty() ? 0 : engines.back().step;
   for (const auto& at : rank.all<trace::Update>()) {
@@ -121,8 +107,9 @@ Moves moves_of(const trace::ParticipantTrace& rank) {
     if (before == held.end() || after == held.end() || gradient == gradients.end() || lr.empty())
       continue;
     const double rate = *std::min_element(lr.begin(), lr.end());
-    if (!(rate * norm_of(*gradient->second) > 1e-6 * norm_of(*before->second))) continue;
-    if (equal(*before->second, *after->second))
+    const auto& start = before->second->values;
+    if (!(rate * norm_of(gradient->second->values) > 1e-6 * norm_of(start))) continue;
+    if (are_identical(start, after->second->values))
       moves.still.push_back(at.step);
     else
       moves.moved = true;

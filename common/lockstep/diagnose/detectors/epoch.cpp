@@ -141,12 +141,8 @@ bool is_of_two_orders(const Pass& pass, const std::vector<std::size_t>& cut) {
       side.insert(side.end(), batch.begin(), batch.end());
     }
   const auto first = draws(before), second = draws(after);
-  std::vector<std::int64_t> both;
-  std::set_intersection(first.distinct.begin(), first.distinct.end(), second.distinct.begin(),
-                        second.distinct.end(), std::back_inserter(both));
   const auto padding = static_cast<std::int64_t>(pass.ranks.size());  // fewer repeats than this
-  return first.again() < padding && second.again() < padding &&
-         static_cast<std::int64_t>(both.size()) >= padding;
+  return first.again() < padding && second.again() < padding && in_both(first, second) >= padding;
 }
 
 Verdict missing_set_epoch(const Run& run) {

@@ -3,8 +3,6 @@
 #include <lockstep/diagnose/passes.h>
 
 #include <algorithm>
-#include <cmath>
-#include <iterator>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -26,6 +24,12 @@ double samples_counted(const std::vector<double>& counts, const Pass& pass) {
   return sum;
 }
 
+std::map<std::string, double> last_counts(const RankPass& pass) {
+  std::map<std::string, double> by_name;
+  for (const auto* metric : pass.metrics) by_name[metric->name] = metric->count;
+  return by_name;
+}
+
 Verdict evaluation_padding(const Run& run) {
   const auto size = global_size(run, "evaluation");
   if (size > 0 && size % run.world_size == 0) return not_applicable("the data divide by the ranks");
@@ -38,7 +42,7 @@ Verdict evaluation_padding(const Run& run) {
     if (all.different == 0) continue;  // a stream's
     std::map<std::string, std::vector<double>> by_name;
     for (const auto& rank : pass.ranks)
-      for (const auto& [name, count] : rank.counts) by_name[name].push_back(count);
+      for (const auto& [name, count] : last_counts(rank)) by_name[name].push_back(count);
     for (const auto& [name, of_ranks] : by_name) {
       looked = true;
       const double counted = samples_counted(of_ranks, pass);
@@ -52,13 +56,6 @@ Verdict evaluation_padding(const Run& run) {
     }
   }
   return looked ? clean() : not_triggered("no metric of an evaluation pass was recorded");
-}
-
-std::size_t in_both(const Draws& a, const Draws& b) {
-  std::vector<std::int64_t> both;
-  std::set_intersection(a.distinct.begin(), a.distinct.end(), b.distinct.begin(), b.distinct.end(),
-                        std::back_inserter(both));
-  return both.size();
 }
 
 // Samples of the evaluation data set; 0 where none or several were recorded: which of those a pass

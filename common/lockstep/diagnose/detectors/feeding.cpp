@@ -229,7 +229,7 @@ std::vector<Finding> same_inputs(const Run& run) {
       return {};
     different.insert(ranks.front());
   }
-  if (different.size() < kAgreeing || run.ranks.size() < 2) return {};
+  if (different.size() < kAgreeing) return {};
   return {
       Finding{.ranks = run.numbers,
               .step = steps.begin()->first,
@@ -253,7 +253,7 @@ std::vector<Finding> same_gradients(const Run& run) {
     if (here.size() > 1) return {};
     different.merge(here);
   }
-  if (different.size() < kAgreeing || run.ranks.size() < 2) return {};
+  if (different.size() < kAgreeing) return {};
   return {Finding{.ranks = run.numbers,
                   .step = steps.begin()->first,
                   .evidence = "every rank's own gradient is the same, to the bit, in each of " +

@@ -15,7 +15,7 @@ struct Wrong {
 
 // What the two scale detectors have in common: a run is wrong in one of these ways in all its steps.
 Verdict judge_scales(const Run& run, const std::vector<Wrong>& ways) {
-  if (!declares_mean_loss(run)) return not_triggered("the run does not declare a mean loss");
+  if (!declares_mean_loss(run)) return not_triggered(kNoMeanLoss);
   const auto& steps = scales(run);
   if (steps.empty())
     return not_triggered(

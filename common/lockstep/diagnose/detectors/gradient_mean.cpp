@@ -11,8 +11,6 @@
 namespace lockstep::diagnose {
 namespace {
 
-using ReplicasByStep = std::map<std::int64_t, Replicas>;
-
 bool is_zero(const GradientStep& step) {
   const auto none = [](const Vector& vector) {
     return std::all_of(vector.begin(), vector.end(), [](double value) { return value == 0; });
@@ -24,10 +22,7 @@ bool is_zero(const GradientStep& step) {
 // The ranks go by other gradients, and are apart after the update or it was not recorded: whatever
 // changed the gradients on the way, it was not the same everywhere.
 bool ranks_go_apart(const ReplicasByStep& replicas, const GradientStep& step, double tolerance) {
-  const auto& first = step.reduced.front();
-  if (std::all_of(step.reduced.begin(), step.reduced.end(),
-                  [&](const Vector& reduced) { return distance(reduced, first) <= tolerance; }))
-    return false;
+  if (all_near(step.reduced, step.reduced.front(), tolerance)) return false;
   const auto after = replicas.find(step.step);
   return after == replicas.end() || groups_of_equal(after->second).tensor >= 0;
 }
@@ -145,7 +140,7 @@ std::optional<Finding> other_multiple(const Run& run) {
 Verdict gradient_not_the_mean(const Run& run) {
   constexpr double kTolerance = 0.01;  // gradients compressed to 16 bits on the way are a choice
   const auto& steps = gradient_steps(run);
-  if (steps.empty()) return not_triggered("no step has every rank's local and reduced gradients");
+  if (steps.empty()) return not_triggered(kNoGradients);
   const auto& replicas = replicas_by_step(run);
   const GradientStep* told = nullptr;
   Severity severity = Severity::advice;
@@ -185,7 +180,7 @@ std::vector<Detector> gradient_mean_detectors() {
   return {
       // Rule: the reduced gradient is not a multiple of the mean of the local ones, plain or
       // weighted by samples, within 1 %. Multiples are left alone (clipping by norm, loss scaling),
-      // and so are ranks that do not reduce at all (see replicas_diverged), but for one step
+      // and so are ranks that do not reduce at all (see no-gradient-sync), but for one step
       // between others that are reduced. Advice while all ranks have the same gradient or stay
       // equal (clipping by value does that, and a sharded optimizer); a violation where neither
       // holds. Advice, too, where it is one multiple in all steps of what the run declares, and

@@ -32,14 +32,6 @@ Verdict left_behind(const Run& run, RankState state) {
   return found_at(*place, numbers_of(culprits));
 }
 
-// The ranks that came too late to where the job stalls.
-std::vector<int> late_ranks(const Stall& place) {
-  std::vector<int> late;
-  for (const auto& rank : place.ranks)
-    if (rank.state == RankState::late) late.push_back(rank.rank);
-  return late;
-}
-
 // Of the events between the rank's collective before this place and its entering it, whether one is
 // of work that a rank may do alone: an evaluation, a checkpoint.
 bool worked_alone(const trace::ParticipantTrace& rank, const RankAtStall& at) {
@@ -61,11 +53,11 @@ Verdict late(const Run& run, bool long_work) {
   if (!has_calls(run)) return not_triggered("no collective was recorded");
   const auto& place = stall_of(run);
   if (!place) return clean();
-  const auto ranks = late_ranks(*place);
-  if (ranks.empty() || place->culprits().front()->state != RankState::late) return clean();
-  const auto* first = place->culprits().front();
+  const auto culprits = place->culprits();
+  if (culprits.empty() || culprits.front()->state != RankState::late) return clean();
+  const auto ranks = numbers_of(culprits);
   const bool of_rank_zero = ranks == std::vector<int>{0} && run.numbers.front() == 0 &&
-                            worked_alone(*run.ranks.front(), *first);
+                            worked_alone(*run.ranks.front(), *culprits.front());
   if (of_rank_zero != long_work) return clean();
   return found_at(*place, ranks,
                   long_work ? "rank 0 evaluated or saved while the others waited: " : "");
@@ -183,8 +175,7 @@ Verdict left_in_point_to_point(const Run& run) {
                      [&](const auto& one) { return one.participant.rank == end.rank; });
     if (rank == run.trace.ranks.end() || end.how == "completed") continue;
     for (const auto& at : rank->latest<trace::Collective>()) {
-      const bool waits = at.left_ns == 0 &&
-                         end.ended_ns - at.time_ns >= std::chrono::nanoseconds(kStallTime).count();
+      const bool waits = at.left_ns == 0 && end.ended_ns - at.time_ns >= kStallTimeNs;
       if (!waits || !is_point_to_point(*at.event)) continue;
       ranks.push_back(static_cast<int>(end.rank));
       evidence += (evidence.empty() ? "rank " : "; rank ") + std::to_string(end.rank) +

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <numeric>
 
 namespace lockstep::diagnose {
@@ -24,10 +23,6 @@ struct Rates {
   double stretch = 1;  // how many times the mean loss's gradient is what the optimizer was given
   std::optional<bool> follows_gradient;
 };
-
-double dot(const Vector& a, const Vector& b) {
-  return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
-}
 
 // Takes the part along `direction` out of each vector.
 void remove_part(const Vector& direction, std::initializer_list<Vector*> from) {
@@ -65,7 +60,7 @@ std::optional<bool> follows_gradient(const trace::ParticipantTrace& rank) {
     remove_part(along, {&rest, &held});
     remove_part(held, {&rest});
     const double rounding = 1e-6 * before->values[i].norm;  // of float32 parameters
-    if (std::sqrt(dot(rest, rest)) > 0.02 * std::sqrt(dot(move, move)) + rounding) return false;
+    if (norm(rest) > 0.02 * norm(move) + rounding) return false;
     any = true;
   }
   if (!any) return std::nullopt;
@@ -159,10 +154,6 @@ std::optional<Rates> rates_of(const Run& run, Verdict* why) {
   return rates;
 }
 
-bool is_close(double value, double target) {
-  return std::abs(value - target) <= kClose * target;
-}
-
 std::string grown(const Rates& rates) {
   return "an update takes " + number(rates.growth) +
          " times as many samples as the reference run's, whose rate is " + number(rates.reference);
@@ -176,7 +167,7 @@ Verdict lr_not_scaled(const Run& run) {
   if (!*rates->follows_gradient)
     return not_applicable(
         "the optimizer does not go along the gradient, and its rate need not scale");
-  if (!is_close(rates->peak * rates->stretch, rates->reference)) return clean();
+  if (!is_near(rates->peak * rates->stretch, rates->reference, kClose)) return clean();
   return found({.severity = Severity::advice,
                 .ranks = run.numbers,
                 .step = 0,
@@ -191,7 +182,7 @@ Verdict linear_rule_with_adam(const Run& run) {
   if (!rates->follows_gradient) return not_triggered("the first update's move was not recorded");
   if (*rates->follows_gradient)
     return not_applicable("the optimizer goes along the gradient, as the linear rule assumes");
-  if (!is_close(rates->peak, rates->reference * rates->growth)) return clean();
+  if (!is_near(rates->peak, rates->reference * rates->growth, kClose)) return clean();
   return found({.severity = Severity::advice,
                 .ranks = run.numbers,
                 .step = 0,

@@ -10,7 +10,7 @@ Verdict loaded_its_own_weights(const Run& run) {
   std::int64_t step = -1;
   for (std::size_t r = 0; r < run.ranks.size(); ++r)
     for (const auto& at : run.ranks[r]->latest<trace::Configuration>()) {
-      if (at.event->of != "loaded") continue;
+      if (at.event->of != "loaded" || at.event->keys.empty()) continue;
       ranks.push_back(run.numbers[r]);
       if (step < 0 || at.step < step) step = at.step;
       model = at.event->keys.front();

@@ -85,7 +85,7 @@ bool is_weight(const std::vector<std::vector<double>>& counts) {
 
 Verdict divided_by_own_counts(const Run& run, const std::vector<GradientStep>& steps) {
   const auto& divisors = divisors_by_step(run);
-  if (divisors.empty()) return not_triggered("the run does not declare a mean loss");
+  if (divisors.empty()) return not_triggered(kNoMeanLoss);
   std::vector<std::vector<double>> counts;
   std::int64_t first = -1;
   bool unequal = false;
@@ -120,7 +120,7 @@ Verdict divided_by_own_counts(const Run& run, const std::vector<GradientStep>& s
 
 Verdict mean_of_local_means(const Run& run) {
   const auto& steps = gradient_steps(run);
-  if (steps.empty()) return not_triggered("no step has every rank's local and reduced gradients");
+  if (steps.empty()) return not_triggered(kNoGradients);
   if (!declares_mean_loss(run)) return divided_by_own_counts(run, steps);
   const auto& spans = update_spans(run);
   bool looked = false;

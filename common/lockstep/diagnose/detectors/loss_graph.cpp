@@ -9,10 +9,6 @@
 namespace lockstep::diagnose {
 namespace {
 
-bool is_close(double value, double target, double tolerance) {
-  return std::abs(value - target) <= tolerance * std::max(std::abs(value), std::abs(target));
-}
-
 // One update of one rank that recorded one loss: what it called on either side of it.
 struct LossStep {
   std::int64_t samples = 0;  // drawn for training
@@ -125,8 +121,8 @@ bool gathered_in_vain(const CommonStep& step) {
       if (has(call->op, "allgather"))
         gathered = std::max(gathered, world_size * elements_of(*call));
     const bool of_all = rank.loss.count == samples && rank.samples < samples;
-    return gathered > 0 && of_all && is_close(rank.loss.sum, first, 1e-4) &&
-           is_close(rank.loss.backward_value, rank.own_mean(), 0.05) &&
+    return gathered > 0 && of_all && are_close(rank.loss.sum, first, 1e-4) &&
+           are_close(rank.loss.backward_value, rank.own_mean(), 0.05) &&
            !gradients_went_back(rank, gathered);
   });
 }

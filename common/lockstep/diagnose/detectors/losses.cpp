@@ -225,7 +225,7 @@ bool replicas_are_equal(const Run& run) {
 std::vector<Finding> loss_sizes(const Run& run) {
   const auto ranks = run.ranks.size();
   const auto& steps = run.once(logs_of);
-  if (ranks < 2 || !replicas_are_equal(run)) return {};
+  if (!replicas_are_equal(run)) return {};
   const auto off = departure(steps, ranks);
   const auto count = steps.size() - off.first;
   if (count < kSteps) return {};

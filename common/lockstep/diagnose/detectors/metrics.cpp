@@ -3,7 +3,6 @@
 #include <lockstep/diagnose/passes.h>
 
 #include <algorithm>
-#include <cmath>
 
 namespace lockstep::diagnose {
 namespace {
@@ -16,37 +15,20 @@ struct ReportedPass {
   std::vector<std::vector<const trace::Metric*>> metrics;  // by rank
 };
 
-// Figures of the k-th pass are those recorded after it began and before the next one does.
-std::vector<std::vector<const trace::Metric*>> metrics_by_pass(const trace::ParticipantTrace& rank,
-                                                               const std::string& phase) {
-  std::vector<std::vector<const trace::Metric*>> passes;
-  for (const auto& event : rank.events) {
-    if (const auto* begin = event.as<trace::PassBegin>())
-      if (begin->phase == phase) passes.emplace_back();
-    if (const auto* metric = event.as<trace::Metric>())
-      if (metric->phase == phase && !passes.empty()) passes.back().push_back(metric);
-  }
-  return passes;
-}
-
 std::vector<ReportedPass> reported_passes(const Run& run) {
   std::vector<ReportedPass> result;
   for (const std::string phase : {"train", "evaluation"}) {
-    const auto& passes = finished_passes(run, phase);
-    std::vector<std::vector<std::vector<const trace::Metric*>>> metrics;  // by rank and pass
-    for (const auto* rank : run.ranks) metrics.push_back(metrics_by_pass(*rank, phase));
-    for (std::size_t k = 0; k < passes.size(); ++k) {
+    for (const auto& drawn : finished_passes(run, phase)) {
       ReportedPass pass;
-      pass.step = passes[k].step();
+      pass.step = drawn.step();
       bool any = false;
-      for (std::size_t r = 0; r < run.ranks.size(); ++r) {
-        pass.own.push_back(static_cast<double>(passes[k].ranks[r].total()));
-        pass.metrics.push_back(k < metrics[r].size() ? metrics[r][k]
-                                                     : std::vector<const trace::Metric*>{});
-        any = any || !pass.metrics.back().empty();
+      for (const auto& rank : drawn.ranks) {
+        pass.own.push_back(static_cast<double>(rank.total()));
+        pass.metrics.push_back(rank.metrics);
+        any = any || !rank.metrics.empty();
       }
       if (!any) continue;
-      pass.all = static_cast<double>(passes[k].drawn.different);
+      pass.all = static_cast<double>(drawn.drawn.different);
       if (pass.all == 0) continue;  // which samples they were is not known
       result.push_back(std::move(pass));
     }
@@ -70,20 +52,14 @@ std::vector<double> sums_over_all(const ReportedPass& pass, std::size_t rank) {
 }
 
 bool holds(const std::vector<double>& sums, double sum) {
-  return std::any_of(sums.begin(), sums.end(), [&](double other) {
-    return std::abs(sum - other) <= 1e-6 * std::max(std::abs(sum), std::abs(other));
-  });
+  return std::any_of(sums.begin(), sums.end(), [&](double other) { return are_close(sum, other); });
 }
 
-// What both need; nothing where it is there.
-std::optional<Verdict> cannot_tell(const std::vector<ReportedPass>& passes) {
-  if (passes.empty()) return not_triggered("no pass with samples and a metric was recorded");
-  return std::nullopt;
-}
+const char* const kNoMetric = "no pass with samples and a metric was recorded";
 
 Verdict rank_zero_metric(const Run& run) {
   const auto passes = reported_passes(run);
-  if (auto verdict = cannot_tell(passes)) return *verdict;
+  if (passes.empty()) return not_triggered(kNoMetric);
   for (const auto& pass : passes) {
     std::vector<std::size_t> reporters;
     for (std::size_t r = 0; r < pass.own.size(); ++r)
@@ -104,7 +80,7 @@ Verdict rank_zero_metric(const Run& run) {
 
 Verdict local_hits_global_count(const Run& run) {
   const auto passes = reported_passes(run);
-  if (auto verdict = cannot_tell(passes)) return *verdict;
+  if (passes.empty()) return not_triggered(kNoMetric);
   bool looked = false;
   for (const auto& pass : passes) {
     std::vector<std::vector<double>> sums;

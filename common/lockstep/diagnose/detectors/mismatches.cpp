@@ -206,7 +206,7 @@ std::optional<ClassifiedMismatch> classify_mismatch(const Run& run) {
 }
 
 Verdict left_out(const Run& run) {
-  if (run.world_size < 2 || !has_calls(run) || all_call_equally_often(run)) return clean();
+  if (all_call_equally_often(run)) return clean();
   const auto different = left_out_in_an_update(run);
   if (!different) return clean();
   const auto& first =

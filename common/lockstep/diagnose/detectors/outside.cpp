@@ -1,5 +1,6 @@
 // Parameters that are no part of the recorded model, or are frozen in it.
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/differences.h>
 #include <lockstep/diagnose/gradients.h>
 
 #include <algorithm>
@@ -77,8 +78,7 @@ std::optional<Finding> apart_for_good(const Run& run, const Holder& holder,
   std::optional<std::int64_t> before;
   std::size_t recorded = 0;
   for (const auto& [step, ranks] : steps) {
-    Replicas replicas;
-    for (const auto* rank : ranks) replicas.push_back(&rank->values);
+    const auto replicas = replicas_of(ranks);
     const auto groups = groups_of_equal(replicas);
     if (groups.tensor < 0) {
       finding.reset();
@@ -115,18 +115,15 @@ struct Moving {
 using MovingByName = std::map<std::string, Moving>;
 MovingByName moving_by_name(const trace::ParticipantTrace& rank) {
   MovingByName all;
-  for (const auto& at : rank.latest<trace::Configuration>()) {
-    if (at.event->of != "moving") continue;
-    for (std::size_t i = 0; i < at.event->keys.size(); ++i) {
-      const auto& text = at.event->values[i];  // "FIRST NOW"
-      const auto space = text.find(' ');
-      if (space == std::string::npos) continue;
-      auto& one = all[at.event->keys[i]];
-      if (one.later.empty()) one.step = at.step;
-      one.first = text.substr(0, space);
-      one.later.push_back(text.substr(space + 1));
-    }
-  }
+  const auto add = [&](std::int64_t step, const std::string& name, const std::string& text) {
+    const auto space = text.find(' ');  // "FIRST NOW"
+    if (space == std::string::npos) return;
+    auto& one = all[name];
+    if (one.later.empty()) one.step = step;
+    one.first = text.substr(0, space);
+    one.later.push_back(text.substr(space + 1));
+  };
+  each_setting(rank.latest<trace::Configuration>(), "moving", add);
   return all;
 }
 
@@ -171,7 +168,7 @@ std::optional<Finding> moved_apart(const Run& run, const std::vector<MovingByNam
 }
 
 Verdict outside_parameters_differ(const Run& run) {
-  if (!train_one_model(run)) return not_triggered("no sign that these ranks train one model");
+  if (!train_one_model(run)) return not_triggered(kNotOneModel);
   const auto holders = by_holder(run);
   std::vector<MovingByName> moving;
   for (const auto* rank : run.ranks) moving.push_back(moving_by_name(*rank));

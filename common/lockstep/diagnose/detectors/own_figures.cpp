@@ -111,14 +111,10 @@ bool forwards_are_own(const OwnEvaluationOfRanks& ranks) {
   return contents.size() == ranks.size();
 }
 
-bool are_near(double value, double target) {
-  return std::abs(value - target) <= 1e-6 * std::max(std::abs(value), std::abs(target));
-}
-
 bool is_of_all(const OwnEvaluationOfRanks& ranks, double sum, double count) {
   for (std::size_t k = 0; k < ranks.front()->figures.size(); ++k)
     if (std::all_of(ranks.begin(), ranks.end(), [&](const auto* rank) {
-          return are_near(rank->figures[k]->sum, sum) && are_near(rank->figures[k]->count, count);
+          return are_close(rank->figures[k]->sum, sum) && are_close(rank->figures[k]->count, count);
         }))
       return true;
   return false;
@@ -137,7 +133,7 @@ std::optional<std::size_t> own_figure(const OwnEvaluationOfRanks& ranks) {
     for (const auto* rank : ranks) {
       sum += rank->figures[k]->sum;
       count += rank->figures[k]->count;
-      differ = differ || !are_near(rank->figures[k]->sum, ranks.front()->figures[k]->sum);
+      differ = differ || !are_close(rank->figures[k]->sum, ranks.front()->figures[k]->sum);
     }
     if (differ && !is_of_all(ranks, sum, count)) return k;
   }
@@ -154,7 +150,7 @@ std::string text_of(const OwnEvaluationOfRanks& ranks, std::size_t r,
 Finding finding_of(const Run& run, std::int64_t step, const OwnEvaluationOfRanks& ranks) {
   const auto figure = forwards_are_own(ranks) ? std::nullopt : own_figure(ranks);
   std::size_t other = 1;  // one that has another figure
-  while (figure && are_near(ranks[other]->figures[*figure]->sum, ranks[0]->figures[*figure]->sum))
+  while (figure && are_close(ranks[other]->figures[*figure]->sum, ranks[0]->figures[*figure]->sum))
     ++other;
   return {
       .severity = Severity::advice,

@@ -3,7 +3,6 @@
 #include <lockstep/diagnose/evidence.h>
 
 #include <algorithm>
-#include <optional>
 #include <set>
 
 namespace lockstep::diagnose {

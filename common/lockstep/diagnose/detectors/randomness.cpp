@@ -150,7 +150,7 @@ Verdict same_augmentation_everywhere(const Run& run) {
     if (alike.size() < 2) continue;
     return found({.ranks = alike,
                   .step = shared.step,
-                  .evidence = "ranks " + list(alike) + " drew the same random numbers for " +
+                  .evidence = lockstep::ranks_text(alike) + " drew the same random numbers for " +
                               plural(shared.samples, "sample") +
                               " in a row, which are other samples on each"});
   }
@@ -189,25 +189,12 @@ Verdict worker_streams_copied(const Run& run) {
 // After each probed update the states of the rank's generators: by step, by generator.
 using States = std::map<std::int64_t, std::map<std::string, std::string>>;
 
-using Told = std::vector<trace::ParticipantTrace::At<trace::Configuration>>;
-
-// Each generator's state, one after another.
-template <class See>
-void each_state(const Told& told, See see) {
-  for (const auto& at : told) {
-    if (at.event->of != "randomness") continue;
-    const auto& values = at.event->values;
-    for (std::size_t i = 0; i < std::min(at.event->keys.size(), values.size()); ++i)
-      see(at.step, at.event->keys[i], values[i]);
-  }
-}
-
 States states_of(const trace::ParticipantTrace& rank) {
   States states;
-  each_state(rank.latest<trace::Configuration>(),
-             [&](std::int64_t step, const std::string& generator, const std::string& state) {
-               states[step][generator] = state;
-             });
+  each_setting(rank.latest<trace::Configuration>(), "randomness",
+               [&](std::int64_t step, const std::string& generator, const std::string& state) {
+                 states[step][generator] = state;
+               });
   return states;
 }
 
@@ -236,7 +223,8 @@ bool train_on_other_data(const Run& run) {
 }
 
 // The steps at which all ranks came from one state of a generator to another one: between them something was drawn.
-// None where it is not so at some step, or where nothing was drawn: it draws now and then, for another purpose.
+// None of those before a step where it is not so. None at all where nothing was drawn at some step: it draws now and then,
+// for another purpose.
 std::vector<std::int64_t> drawn_alike(const std::vector<States>& ranks,
                                       const std::string& generator,
                                       const std::set<std::int64_t>& passes) {
@@ -246,11 +234,15 @@ std::vector<std::int64_t> drawn_alike(const std::vector<States>& ranks,
     const auto after = state_at(ranks.front(), step, generator);
     if (before.empty() || after.empty() || passes.count(step) > 0) continue;
     if (before == after) return {};
-    for (const auto& of_rank : ranks)
-      if (state_at(of_rank, step - 1, generator) != before ||
-          state_at(of_rank, step, generator) != after)
-        return {};
-    drawn.push_back(step);
+    const bool alike =
+        std::all_of(ranks.begin(), ranks.end(), [&, at = step](const States& of_rank) {
+          return state_at(of_rank, at - 1, generator) == before &&
+                 state_at(of_rank, at, generator) == after;
+        });
+    if (alike)
+      drawn.push_back(step);
+    else
+      drawn.clear();
   }
   return drawn;
 }
@@ -261,17 +253,17 @@ bool once_differed(const Run& run, const std::string& generator) {
   std::set<std::vector<std::string>> different;
   for (const auto* rank : run.ranks) {
     std::vector<std::string> states;
-    each_state(rank->all<trace::Configuration>(),
-               [&](std::int64_t, const std::string& of, const std::string& state) {
-                 if (of == generator) states.push_back(state);
-               });
+    each_setting(rank->all<trace::Configuration>(), "randomness",
+                 [&](std::int64_t, const std::string& of, const std::string& state) {
+                   if (of == generator) states.push_back(state);
+                 });
     different.insert(std::move(states));
   }
   return different.size() > 1;
 }
 
 std::vector<Finding> same_draws(const Run& run) {
-  constexpr std::size_t kEnoughSteps = 3;
+  constexpr std::size_t kEnoughSteps = 2;
   std::vector<States> ranks;
   for (const auto* rank : run.ranks) ranks.push_back(states_of(*rank));
   std::set<std::string> generators;

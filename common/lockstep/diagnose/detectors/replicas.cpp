@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
-#include <set>
 
 namespace lockstep::diagnose {
 namespace {
@@ -53,8 +52,7 @@ std::vector<std::int64_t> beginnings_of_models(const Run& run) {
 
 // The first step after which a model's replicas are apart for good. Equal ones later on mean that they are
 // brought together now and then, which is a way to train.
-std::optional<ReplicaDifference> divergence(const Run& run,
-                                            const std::map<std::int64_t, Replicas>& steps) {
+std::optional<ReplicaDifference> divergence(const Run& run, const ReplicasByStep& steps) {
   const auto before = by_step<trace::BeforeUpdate>(run);
   const auto models = beginnings_of_models(run);
   auto next = models.begin();
@@ -138,12 +136,6 @@ std::string shape_of(const trace::Model& model, std::size_t tensor) {
          (tensor < model.dtypes.size() ? model.dtypes[tensor] : "");
 }
 
-bool are_unequal(const std::vector<Vector>& gradients) {
-  return std::any_of(gradients.begin(), gradients.end(), [&](const Vector& gradient) {
-    return distance(gradient, gradients.front()) > kRounding;
-  });
-}
-
 // Some backward before an update's last one was reduced.
 bool some_part_is_reduced(const Run& run) {
   const auto is_reduced = [](const std::vector<Backward>& parts, double elements) {
@@ -170,8 +162,7 @@ Verdict unreduced_gradients(const Run& run, bool with_wrapper, const std::string
   if (start == replicas.end() || replicas.size() < 2)
     return not_triggered("parameters were not recorded at the start and after an update");
   const auto& gradients = gradient_steps(run);
-  if (gradients.empty())
-    return not_triggered("no step has every rank's local and reduced gradients");
+  if (gradients.empty()) return not_triggered(kNoGradients);
   if (difference(run, -1, start->second).tensor >= 0) return clean();
   const auto apart = divergence(run, replicas);
   if (!apart) return clean();
@@ -179,8 +170,9 @@ Verdict unreduced_gradients(const Run& run, bool with_wrapper, const std::string
   // Of an update's backwards some are reduced, and not the last.
   const bool in_part =
       !whole && is_told_not_to_reduce(run) && some_part_is_reduced(run) &&
-      std::all_of(gradients.begin(), gradients.end(),
-                  [](const GradientStep& step) { return are_unequal(step.reduced); });
+      std::none_of(gradients.begin(), gradients.end(), [](const GradientStep& step) {
+        return all_near(step.reduced, step.reduced.front(), kRounding);
+      });
   if (!whole && !in_part) return clean();
   if (whole && may_be_averaged_unseen(run, apart->step, parameter_elements(run, start->second)))
     return not_triggered(kMaybeAveraged);
@@ -268,7 +260,7 @@ std::optional<Finding> ends_with_other_weights(const Run& run) {
 }
 
 // A program may mean to end with one rank's weights, so this is advice.
-Finding never_together_again(const Run& run, const std::map<std::int64_t, Replicas>& replicas) {
+Finding never_together_again(const Run& run, const ReplicasByStep& replicas) {
   const auto& [step, last] = *replicas.rbegin();
   return {.severity = Severity::advice,
           .ranks = run.numbers,

@@ -144,7 +144,6 @@ std::optional<Finding> overlap(const Run& run, std::int64_t module, const Fed& f
 }
 
 std::vector<Finding> overlapping_rows(const Run& run) {
-  if (run.ranks.size() < 2) return {};
   for (const auto& [module, fed] : fed_to_modules(run))
     if (auto found = overlap(run, module, fed)) return {*found};
   return {};

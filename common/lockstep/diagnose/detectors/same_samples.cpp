@@ -136,11 +136,9 @@ Verdict judge(const Run& run, OfRank (*given)(const trace::ParticipantTrace&, Of
     return not_triggered(
         "no sample was given to one rank twice, or none to two ranks in different passes");
   if (!first) return clean();
-  std::vector<std::string> groups;
-  for (const auto rank : alike) groups.push_back(std::to_string(rank));
   return found(
       {.severity = Severity::advice,
-       .ranks = odd_ones_out(run.numbers, groups),
+       .ranks = odd_ones_out(run.numbers, alike),
        .step = first->step,
        .evidence = std::to_string(first->different) + " of " + plural(first->compared, "sample") +
                    " that two ranks are given in different passes are other numbers on "
@@ -162,7 +160,7 @@ bool count_the_same_data(const Run& run) {
 }
 
 Verdict samples_differ(const Run& run) {
-  if (!train_one_model(run)) return not_triggered("no sign that these ranks train one model");
+  if (!train_one_model(run)) return not_triggered(kNotOneModel);
   if (!count_the_same_data(run))
     return not_applicable("the ranks' positions are of different data sets");
   auto by_loader = judge(run, from_loader, "the data loader");

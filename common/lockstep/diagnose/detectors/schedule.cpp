@@ -40,7 +40,7 @@ struct Course {
   // One step between two passes, and none within.
   bool moves_once_a_pass() const {
     for (std::size_t i = 1; i < rates.size(); ++i) {
-      const bool begins = std::count(pass_begins.begin(), pass_begins.end(), i) > 0;
+      const bool begins = std::binary_search(pass_begins.begin(), pass_begins.end(), i);
       if (positions[i] - positions[i - 1] != (begins ? 1 : 0)) return false;
     }
     return passes() > 1;
@@ -81,7 +81,7 @@ Course course_of(const trace::ParticipantTrace& rank) {
   return course;
 }
 
-// The first rank's; all ranks' schedules stand alike, or their rates would tell (replicas_diverged).
+// The first rank's; all ranks' schedules stand alike, or their rates would tell (update-differs).
 std::optional<Course> course_of(const Run& run, Verdict* why) {
   auto course = course_of(*run.ranks.front());
   if (course.length <= 0)
@@ -320,7 +320,7 @@ Verdict schedule_ends_elsewhere(const Run& run) {
 
 }  // namespace
 
-// All need updates, and a schedule with the steps it was made for.
+// All need updates and a schedule, and but for some of schedule-unit-mismatch the steps it was made for.
 std::vector<Detector> schedule_detectors() {
   return {
       // Rule: W steps for every update, and it is beyond its end before the run is. Not fooled by W

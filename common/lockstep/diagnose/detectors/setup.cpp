@@ -1,12 +1,11 @@
 // How ranks that train one model are set up.
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/differences.h>
+#include <lockstep/diagnose/evidence.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
-#include <optional>
 #include <set>
 #include <string>
 
@@ -20,9 +19,9 @@ Settings settings_of(const trace::ParticipantTrace& rank, const std::string& of)
   Settings settings;
   auto events = rank.latest<trace::Configuration>();
   if (events.empty()) events = rank.all<trace::Configuration>();
-  for (const auto& at : events)
-    for (std::size_t i = 0; i < std::min(at.event->keys.size(), at.event->values.size()); ++i)
-      if (at.event->of == of) settings.emplace(at.event->keys[i], at.event->values[i]);
+  each_setting(events, of, [&](std::int64_t, const std::string& key, const std::string& value) {
+    settings.emplace(key, value);
+  });
   return settings;
 }
 
@@ -52,13 +51,6 @@ void take_for_one_loader(std::vector<Settings>& ranks) {
   }
 }
 
-std::optional<double> number_in(const std::string& text) {
-  double value = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && stop == text.data() + text.size() ? std::optional(value)
-                                                                   : std::nullopt;
-}
-
 // Numbers that a program holds: all whole ones may be counts of the rank's own data, and close ones are one number that
 // was rounded otherwise. Texts may be neither.
 bool may_be_a_ranks_own(const std::vector<std::string>& texts) {
@@ -71,7 +63,7 @@ bool may_be_a_ranks_own(const std::vector<std::string>& texts) {
     least = std::min(least, *value);
     greatest = std::max(greatest, *value);
   }
-  return whole || greatest - least <= kSameConstant * std::max(std::abs(least), std::abs(greatest));
+  return whole || are_close(least, greatest, kSameConstant);
 }
 
 // When the rank's last attempt was set up so.

@@ -23,11 +23,11 @@ bool train_together(const Run& run) {
   return false;
 }
 
-// Whether the ranks' ids are of one data set, as far as they recorded it.
-bool reach_the_same(const Run& run) {
+// Whether the ranks' data sets are one, by such a hash of their ids, as far as they recorded it.
+bool have_one_set(const Run& run, std::uint64_t trace::Dataset::*hash) {
   const auto sets = train_sets(run);
   return std::all_of(sets.begin(), sets.end(),
-                     [&](const auto* set) { return set->ids_as_set == sets.front()->ids_as_set; });
+                     [&](const auto* set) { return set->*hash == sets.front()->*hash; });
 }
 
 // Whether `judge` says so of what each rank drew; ranks behind one of which it does not are not counted.
@@ -73,7 +73,7 @@ Verdict no_sharding(const Run& run) {
   const auto share = ceil_div(size, run.world_size);
   if (share >= size) return not_applicable("a share of the data is all of it");
   if (!train_together(run)) return not_triggered("no sign that these ranks train together");
-  if (!reach_the_same(run))
+  if (!have_one_set(run, &trace::Dataset::ids_as_set))
     return not_triggered("the ranks' data sets differ: the same ids may be of other samples");
   for (const auto& pass : passes) {
     const auto first = draws(pass.ranks.front());
@@ -115,7 +115,8 @@ bool is_whole_on_all(const Pass& pass, const Draws& first) {
 Verdict stream_not_sharded(const Run& run) {
   const auto& passes = finished_passes(run, "train");
   if (passes.empty()) return not_triggered(kNoTrainPass);
-  const bool together = train_together(run), same_set = reach_the_same(run);
+  const bool together = train_together(run);
+  const bool same_set = have_one_set(run, &trace::Dataset::ids_as_set);
   bool by_content = false;
   for (const auto& pass : passes) {
     by_content = by_content || pass.by_content;
@@ -268,14 +269,6 @@ Verdict sharded_twice(const Run& run) {
 
 constexpr std::int64_t kEnoughToTellRepeats = 32;
 
-// The ranks index the data set alike, as far as they recorded it.
-bool index_alike(const Run& run) {
-  const auto sets = train_sets(run);
-  return std::all_of(sets.begin(), sets.end(), [&](const auto* set) {
-    return set->ids_in_order == sets.front()->ids_in_order;
-  });
-}
-
 // The first pass over a stream, whose size nobody knows, in which no rank drew a sample twice and many were drawn by
 // several ranks. Where content repeats by itself, it does within a rank, too.
 const Pass* overlap_of_a_stream(const std::vector<Pass>& passes) {
@@ -309,7 +302,7 @@ Verdict shards_overlap(const Run& run) {
   }
   if (size < 2 * run.world_size) return not_applicable("a share is less than two samples");
   if (!train_together(run)) return not_triggered("no sign that these ranks train together");
-  if (!index_alike(run)) return clean();
+  if (!have_one_set(run, &trace::Dataset::ids_in_order)) return clean();
   // By chance a rank that draws with repeats has none in a short pass.
   if (size / run.world_size * static_cast<std::int64_t>(passes.size()) < kEnoughToTellRepeats)
     return not_triggered("too few samples to tell a share from a draw with repeats");

@@ -2,11 +2,9 @@
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/evidence.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <map>
-#include <optional>
 
 namespace lockstep::diagnose {
 namespace {
@@ -19,19 +17,13 @@ struct Reservation {
   const SharedMemory* event;
 };
 
-const trace::RankEnd* end_of(const Run& run, int rank) {
-  for (const auto& end : run.trace.ends)
-    if (end.rank == rank) return &end;
-  return nullptr;
-}
-
 bool ended_in_order(const Run& run, const trace::ParticipantTrace& rank) {
-  const auto* end = end_of(run, rank.participant.rank);
+  const auto* end = run.end_of(rank.participant.rank);
   return end ? end->how == "completed" : rank.closed;
 }
 
 bool died_of_memory(const Run& run, int rank) {
-  const auto* end = end_of(run, rank);
+  const auto* end = run.end_of(rank);
   return end && end->how == "signalled" && end->signal == SIGBUS;
 }
 

@@ -115,17 +115,16 @@ Verdict group_never_destroyed(const Run& run) {
   if (served.empty()) return not_triggered(kNoServer);
   if (uses.empty()) return not_triggered("no use of the store was recorded");
   const int server = served.front().rank;
-  const auto end = std::find_if(run.trace.ends.begin(), run.trace.ends.end(),
-                                [&](const auto& one) { return one.rank == server; });
-  if (end == run.trace.ends.end())
-    return not_triggered("the launcher left no word of how the ranks ended");
+  const auto* end = run.end_of(server);
+  if (end == nullptr) return not_triggered("the launcher left no word of how the ranks ended");
   const auto& rank = run.rank(server);
   const auto groups = rank.latest<trace::Group>();
   const bool let_go = std::any_of(groups.begin(), groups.end(),
                                   [](const auto& group) { return group.event->action == "leave"; });
   std::vector<int> cut_off;
   for (const auto& use : uses)
-    if (use.event->error != 0 && use.time_ns > rank.events.back().time_ns)
+    if (use.event->error != 0 && use.time_ns > rank.events.back().time_ns &&
+        std::find(cut_off.begin(), cut_off.end(), use.rank) == cut_off.end())
       cut_off.push_back(use.rank);
   if (cut_off.empty() || end->how != "completed") return clean();
   return found({.ranks = {server},
@@ -162,6 +161,13 @@ struct FileAccess {
   const trace::DataFile* event;
 };
 
+std::set<int> writers_of(const std::vector<FileAccess>& accesses) {
+  std::set<int> writers;
+  for (const auto& access : accesses)
+    if (access.event->action == "write_begin") writers.insert(access.rank);
+  return writers;
+}
+
 // By file, those that several ranks write.
 std::vector<std::vector<FileAccess>> files_of_several_writers(const Run& run) {
   std::map<std::uint64_t, std::vector<FileAccess>> files;
@@ -173,12 +179,8 @@ std::vector<std::vector<FileAccess>> files_of_several_writers(const Run& run) {
       files[at.event->file].push_back({run.numbers[r], node, at.time_ns, at.event});
   }
   std::vector<std::vector<FileAccess>> several;
-  for (auto& [file, accesses] : files) {
-    std::set<int> writers;
-    for (const auto& access : accesses)
-      if (access.event->action == "write_begin") writers.insert(access.rank);
-    if (writers.size() > 1) several.push_back(std::move(accesses));
-  }
+  for (auto& [file, accesses] : files)
+    if (writers_of(accesses).size() > 1) several.push_back(std::move(accesses));
   return several;
 }
 
@@ -213,9 +215,7 @@ Verdict every_rank_prepares_data(const Run& run) {
       if (begin.event->action != "write_begin") continue;
       const auto* other = intruder(begin, accesses);
       if (other == nullptr || (other->event->accepted && hazard)) continue;
-      std::set<int> writers;
-      for (const auto& access : accesses)
-        if (access.event->action == "write_begin") writers.insert(access.rank);
+      const auto writers = writers_of(accesses);
       const std::vector<int> ranks(writers.begin(), writers.end());
       const bool torn = !other->event->accepted;
       const Finding finding{.severity = torn ? Severity::violation : Severity::advice,

@@ -30,7 +30,6 @@ bool takes_part(const trace::ParticipantTrace& rank, const trace::Collective& ca
 // drawn since training began.
 struct Progress {
   std::vector<int> ended, waiting;  // ranks
-  std::vector<const trace::ParticipantTrace*> ended_ranks, waiting_ranks;
   std::size_t most_of_ended = 0, fewest_of_waiting = static_cast<std::size_t>(-1);
 };
 
@@ -44,7 +43,6 @@ std::optional<Progress> progress(const Run& run) {
     for (const auto& pass : passes) batches += pass.batches.size();
     const bool ended = passes.back().ended;
     (ended ? all.ended : all.waiting).push_back(run.numbers[r]);
-    (ended ? all.ended_ranks : all.waiting_ranks).push_back(run.ranks[r]);
     if (ended)
       all.most_of_ended = std::max(all.most_of_ended, batches);
     else
@@ -108,10 +106,8 @@ bool ended_in_its_groups(const trace::ParticipantTrace& rank) {
 bool some_may_still_begin(const Run& run, const UnevenPass& pass) {
   return std::any_of(run.ranks.begin(), run.ranks.end(), [&](const auto* rank) {
     if (passes_of(*rank, "train").size() > pass.number) return false;
-    const bool failed =
-        std::any_of(run.trace.ends.begin(), run.trace.ends.end(), [&](const auto& end) {
-          return end.rank == rank->participant.rank && end.how != "completed";
-        });
+    const auto* end = run.end_of(rank->participant.rank);
+    const bool failed = end != nullptr && end->how != "completed";
     return failed || !rank->closed || ended_in_its_groups(*rank) || stuck_in(*rank) != nullptr;
   });
 }
@@ -129,12 +125,12 @@ std::optional<Uneven> find_uneven(const Run& run) {
   if (!now || now->waiting.empty() || now->ended.empty()) return std::nullopt;
   // A batch is recorded with its forward: one that waits before that has as many as those that have ended.
   if (now->fewest_of_waiting < now->most_of_ended) return std::nullopt;
-  const auto stuck = [](const auto* rank) { return stuck_in(*rank) != nullptr; };
-  if (!std::all_of(now->waiting_ranks.begin(), now->waiting_ranks.end(), stuck))
+  const auto stuck = [&](int rank) { return stuck_in(run.rank(rank)) != nullptr; };
+  if (!std::all_of(now->waiting.begin(), now->waiting.end(), stuck))
     return std::nullopt;  // something else has ended it
-  const auto* call = stuck_in(*now->waiting_ranks.front());
-  const auto stays = [&](const auto* rank) { return takes_part(*rank, *call); };
-  if (std::any_of(now->ended_ranks.begin(), now->ended_ranks.end(), stays))
+  const auto* call = stuck_in(run.rank(now->waiting.front()));
+  const auto stays = [&](int rank) { return takes_part(run.rank(rank), *call); };
+  if (std::any_of(now->ended.begin(), now->ended.end(), stays))
     return std::nullopt;  // it waits for another
   auto pass = first_uneven_pass(run);
   if (!pass || some_may_still_begin(run, *pass)) return std::nullopt;
@@ -143,7 +139,7 @@ std::optional<Uneven> find_uneven(const Run& run) {
 
 Verdict uneven_batches(const Run& run) {
   if (!run.once(progress)) return not_triggered("a rank began no train pass");
-  const auto uneven = run.once(find_uneven);
+  const auto& uneven = run.once(find_uneven);
   if (!uneven || uneven->pass.ended_before) return clean();
   const auto& [now, pass, call] = *uneven;
   return found({.ranks = odd_ones_out(run.numbers, pass.batches),
@@ -196,15 +192,15 @@ Verdict local_early_stop(const Run& run) {
                                     [](const auto& of_rank) { return !of_rank.empty(); });
   if (any_told || !run.once(progress))
     return not_triggered("a rank recorded no decision to stop or to go on, or began no train pass");
-  const auto uneven = run.once(find_uneven);
+  const auto& uneven = run.once(find_uneven);
   if (!uneven || !uneven->pass.ended_before) return clean();
   const auto& [now, pass, call] = *uneven;
   return found({.ranks = now.ended,
                 .step = pass.step,
                 .sequence = call->sequence,
                 .evidence = ranks_text(now.ended, "ends", "end") + " training after " +
-                            plural(static_cast<std::int64_t>(pass.number), "pass") + ", and " +
-                            ranks_text(now.waiting, "goes", "go") + " on and " +
+                            std::to_string(pass.number) + (pass.number == 1 ? " pass" : " passes") +
+                            ", and " + ranks_text(now.waiting, "goes", "go") + " on and " +
                             (now.waiting.size() > 1 ? "wait" : "waits") + " in " + call->op +
                             " number " + std::to_string(call->sequence)});
 }

@@ -4,6 +4,7 @@
 #include <lockstep/diagnose/evidence.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 
 namespace lockstep::diagnose {
@@ -66,16 +67,18 @@ std::optional<Finding> unknown_ones(const Run& run) {
   });
   if (at == told.rend()) return std::nullopt;
   const auto& shapes = at->event->keys;
-  return Finding{.severity = Severity::advice,
-                 .ranks = run.numbers,
-                 .step = 0,
-                 .evidence = plural(static_cast<std::int64_t>(shapes.size()), "parameter") +
-                             ", of shape " + some_of(shapes) +
-                             (shapes.size() > 1 ? ", lead" : ", leads") +
-                             " to the loss, and at the end of the run " +
-                             (shapes.size() > 1 ? "are what they were" : "is what it was") +
-                             " in the first steps: no optimizer that was recorded holds " +
-                             (shapes.size() > 1 ? "them" : "it")};
+  double first = std::numeric_limits<double>::infinity();
+  for (const auto& step : at->event->values) first = std::min(first, number_in(step).value_or(0));
+  return Finding{
+      .severity = Severity::advice,
+      .ranks = run.numbers,
+      .step = static_cast<std::int64_t>(first),
+      .evidence = plural(static_cast<std::int64_t>(shapes.size()), "parameter") + ", of shape " +
+                  some_of(shapes) + (shapes.size() > 1 ? ", lead" : ", leads") +
+                  " to the loss, and at the end of the run " +
+                  (shapes.size() > 1 ? "are what they were" : "is what it was") + " at step " +
+                  number(first) + ": no optimizer that was recorded holds " +
+                  (shapes.size() > 1 ? "them" : "it")};
 }
 
 Verdict known_ones(const Run& run) {

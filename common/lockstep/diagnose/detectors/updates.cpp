@@ -1,4 +1,5 @@
 // What the ranks do with equal gradients.
+#include <lockstep/diagnose/averaging.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/gradients.h>
 #include <lockstep/diagnose/moves.h>
@@ -9,25 +10,14 @@
 namespace lockstep::diagnose {
 namespace {
 
-template <class T>
-using ByStep = std::map<std::int64_t, std::vector<const T*>>;
-
-template <class T>
-bool equal_values(const std::vector<const T*>& ranks) {
-  return std::all_of(ranks.begin(), ranks.end(), [&](const T* rank) {
-    return first_difference(rank->values, ranks.front()->values) < 0;
-  });
-}
-
 // The ranks were equal at the start and after two updates, or more, of which each moved them.
-bool stay_equal(const ByStep<trace::Parameters>& steps) {
+bool stay_equal(const ReplicasByStep& steps) {
   const std::vector<trace::Summary>* before = nullptr;
   int moves = 0;
   for (const auto& [step, replicas] : steps) {
-    const auto& now = replicas.front()->values;
-    if (!equal_values(replicas)) return false;
-    moves += before != nullptr && first_difference(*before, now) >= 0 ? 1 : 0;
-    before = &now;
+    if (groups_of_equal(replicas).tensor >= 0) return false;
+    moves += before != nullptr && first_difference(*before, *replicas.front()) >= 0 ? 1 : 0;
+    before = replicas.front();
   }
   return moves >= 2;
 }
@@ -39,7 +29,8 @@ std::string rates_text(const std::vector<double>& rates) {
 }
 
 // The first step at which ranks updated with different learning rates.
-std::optional<Finding> rates(const Run& run, const ByStep<trace::Update>& steps) {
+std::optional<Finding> rates(
+    const Run& run, const std::map<std::int64_t, std::vector<const trace::Update*>>& steps) {
   for (const auto& [step, updates] : steps) {
     const auto& first = updates.front()->lr;
     if (std::all_of(updates.begin(), updates.end(),
@@ -63,17 +54,17 @@ std::optional<Finding> rates(const Run& run, const ByStep<trace::Update>& steps)
 
 // The first step that takes equal parameters and equal gradients to different parameters.
 std::optional<Finding> results(const Run& run) {
-  const auto parameters = by_step<trace::Parameters>(run);
+  const auto& parameters = replicas_by_step(run);
   const auto gradients = by_step<trace::ReducedGradients>(run);
   for (const auto& [step, after] : parameters) {
     const auto before = parameters.find(step - 1);
     const auto reduced = gradients.find(step);
     if (before == parameters.end() || reduced == gradients.end()) continue;
-    if (equal_values(after) || !equal_values(before->second) || !equal_values(reduced->second))
+    const auto groups = groups_of_equal(after);
+    if (groups.tensor < 0 || groups_of_equal(before->second).tensor >= 0 ||
+        groups_of_equal(replicas_of(reduced->second)).tensor >= 0)
       continue;
-    std::vector<const std::vector<trace::Summary>*> replicas;
-    for (const auto* rank : after) replicas.push_back(&rank->values);
-    return Finding{.ranks = odd_ones_out(run.numbers, groups_of_equal(replicas).of),
+    return Finding{.ranks = odd_ones_out(run.numbers, groups.of),
                    .step = step,
                    .evidence =
                        "equal parameters, equal gradients and equal learning rates gave "
@@ -102,7 +93,8 @@ std::vector<PassWork> work_by_pass(const trace::ParticipantTrace& rank) {
       now.reset();
     }
     if (!now) continue;
-    now->batches += event.is<trace::Samples>() ? 1 : 0;
+    const auto* samples = event.as<trace::Samples>();
+    now->batches += samples && samples->phase == "train" ? 1 : 0;
     now->updates += event.is<trace::Update>() ? 1 : 0;
   }
   return passes;
@@ -137,7 +129,7 @@ std::optional<Finding> counts(const Run& run) {
 Verdict update_differs(const Run& run) {
   // Without an engine each rank may go by rates of its own: for its share of an optimizer, or between two averages.
   const bool may_choose =
-      !has_ddp(run) && (stay_equal(by_step<trace::Parameters>(run)) || run.once(are_averaged));
+      !has_ddp(run) && (stay_equal(replicas_by_step(run)) || run.once(are_averaged));
   if (!may_choose && !train_one_model(run))
     return not_triggered("no sign that these ranks are replicas of one model");
   const auto updates = by_step<trace::Update>(run);
@@ -157,7 +149,7 @@ std::vector<Detector> updates_detectors() {
       // Needs `update` of every rank, and an engine `distributed_data_parallel` on all, or parameters that stay equal,
       // or are averaged after updates: without the engine it is advice. Rule: the first of: ranks update with different
       // learning rates; equal parameters and equal reduced gradients give different parameters; in a pass ranks made
-      // different numbers of updates with equally many batches.
+      // different numbers of updates with equally many batches; parameters that all get the same gradients move otherwise.
       {.slug = "update-differs",
        .needs = {"update"},
        .participants = Participants::ranks,
