@@ -39,6 +39,7 @@ def observe_group(here: Recording, group: Any) -> None:
             known = [(backend, free[len(observed)], here.rank.observe(backend))]
             observed += known
             here.backends.append((known[0][2], backend))
+            here.had_group = True
         group._register_backend(device, known[0][1], known[0][2])
 
 
@@ -103,15 +104,16 @@ def group_made(here: Recording, result: Any, size: int, rank: int, ranks: list[i
 @listens("process groups")
 def group_ends(here: Recording, group: Any = None) -> None:
     # A rank that raises must not wait for its tensors, which may wait for a collective that never ends.
-    if group is None and dist.is_initialized() and sys.exc_info()[0] is None:
+    whole = group is None or group is dist.group.WORLD
+    if whole and dist.is_initialized() and sys.exc_info()[0] is None:
         states.job_ends()
         here.rank.group("leave", "0", list(range(dist.get_world_size())))
         here.groups.clear()
 
 
 @listens("process groups")
-def groups_are_gone(here: Recording, _result: Any, group: Any = None) -> None:
-    if group is None:
+def groups_are_gone(here: Recording, *_arguments: Any, **_options: Any) -> None:
+    if not dist.is_initialized():
         here.backends.clear()  # their threads end with them
 
 
@@ -180,7 +182,7 @@ class Watched:
         if here is None or active() is not here:
             return
         recording.ends_by(error)
-        recording.end(error is None and (dist.is_initialized() or not here.backends))
+        recording.end(error is None and (dist.is_initialized() or not here.had_group))
         try:
             give_back(here)
         except Exception as failed:  # noqa: BLE001 the program is not to notice

@@ -64,14 +64,15 @@ class Places:
         self.folder, self.rank = folder, rank
         self.seen: set[tuple[str, tuple[str, int]]] = set()
         if os.environ.get(ASKED):
-            self.stack = opened(folder / f"stack_{rank}_{os.getpid()}.txt")
+            self.stack_file = folder / f"stack_{rank}_{os.getpid()}.txt"
+            self.stack = opened(self.stack_file)
             faulthandler.register(signal.SIGRTMIN, self.stack, all_threads=False)
 
     def end(self) -> None:
         if os.environ.get(ASKED):
+            self.stack_file.unlink(missing_ok=True)  # or `watch` would send the signal, which kills from now on
             faulthandler.unregister(signal.SIGRTMIN)
             self.stack.close()
-            pathlib.Path(self.stack.name).unlink(missing_ok=True)  # or `watch` would send the signal, which now kills
 
     def note(self, kind: str, step: int) -> None:
         place = of_the_caller()

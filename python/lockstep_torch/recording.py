@@ -34,7 +34,7 @@ class Recording:
         self.alone = False  # so far
         self.failed: set[str] = set()
         self.models: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()
-        self.wrapped = False
+        self.wrapped = self.modes_told = False
         self.wrapped_at = 0  # the step
         self.looks_from = 0  # the step of the model's first update: from there the looks are counted
         self.looked_at = -1  # the step of the last look
@@ -53,6 +53,7 @@ class Recording:
         self.beside: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()  # hooks; None: gone
         self.averages: tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]] | None = None  # the program's; copies
         self.backends: list[tuple[Any, Any]] = []  # the recorder's, and torch's inside of it
+        self.had_group = False
         self.groups: set[str] = set()  # that this rank began to join
         self.optimizers: weakref.WeakKeyDictionary[Any, tuple[Any, list[int]]] = weakref.WeakKeyDictionary()
         self.schedules: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()  # that count their own steps
@@ -83,6 +84,7 @@ class Recording:
             self.optimizers.clear()
             self.loaders.clear()
             self.groups.clear()
+            self.looked_at = -1
             process_begins()
             calls, self.early = self.early, []
             for call in calls:
@@ -174,6 +176,15 @@ class ModuleHook:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return getattr, (contextlib.nullcontext(), "__exit__")
+
+    @classmethod
+    def leave(cls, module: torch.nn.Module) -> None:
+        """For what refuses modules with hooks."""
+        for part in module.modules():
+            for key, hook in list(part._forward_pre_hooks.items()):
+                if isinstance(hook, cls) or isinstance(getattr(hook, "__self__", None), contextlib.nullcontext):
+                    del part._forward_pre_hooks[key]
+                    part._forward_pre_hooks_with_kwargs.pop(key, None)
 
 
 @listens("what came before this process was a rank")

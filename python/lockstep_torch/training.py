@@ -18,7 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from lockstep_torch import beside, constants, data, evaluating, parallel, recording, settings, states
 from lockstep_torch.extension import extension
-from lockstep_torch.recording import Recording, in_turn, listens, wrap
+from lockstep_torch.recording import ModuleHook, Recording, in_turn, listens, wrap
 
 STEPS_OF_TWINS = 3  # schedules of one kind and one optimizer, each after so many steps
 
@@ -95,6 +95,7 @@ def wrapping(here: Recording, *arguments: Any, **options: Any) -> None:
         succeed(here, module)
     if module in here.models and not here.models[module].is_of(list(module.parameters())):
         del here.models[module]  # it has other layers by now
+    here.modes_told = False
     here.rank.wrapping(model_of(here, module))
     modules_set_up(module)
 
@@ -115,7 +116,8 @@ def forward_begins(here: Recording, engine: Any, /, *inputs: Any, **named: Any) 
     if engine.module in here.models:
         model = here.models[engine.module]
         model.train(engine.module.training)
-        if here.rank.step() < 0:
+        if not here.modes_told:
+            here.modes_told = engine.module.training
             model.set_modes({name: part.training for name, part in engine.module.named_modules()
                              if hasattr(part, "running_mean")})
         if engine.module.training and torch.is_grad_enabled():
@@ -127,6 +129,11 @@ def forward_begins(here: Recording, engine: Any, /, *inputs: Any, **named: Any) 
 def forward_ended(here: Recording, _result: Any, engine: Any, /, *_inputs: Any, **_named: Any) -> None:
     if engine.module in here.models:
         here.rank.forward_ended(here.models[engine.module])
+
+
+@listens("torch.jit.script")
+def scripted(_here: Recording, module: Any, *_arguments: Any, **_options: Any) -> None:
+    ModuleHook.leave(module)
 
 
 @listens("no_sync")
@@ -379,6 +386,7 @@ def install() -> None:
     atexit.register(constants.program_ends)
     wrap(DistributedDataParallel, "__init__", wrapping, wrapped)
     wrap(DistributedDataParallel, "forward", forward_begins, forward_ended)
+    wrap(torch.jit._recursive, "create_script_module", before=scripted)  # script() itself looks at its caller's frame
     wrap_no_sync()
     wrap(torch.nn.parallel.distributed._DDPJoinHook, "main_hook", after=shadowed)
     wrap(torch.autograd, "backward", before=backward_begins)

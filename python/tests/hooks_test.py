@@ -196,9 +196,13 @@ class Hooks(unittest.TestCase):
         model = torch.nn.Linear(2, 1)
         model.register_forward_pre_hook(recording.ModuleHook(evaluating.looks_on), with_kwargs=True)
         for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+            self.assertEqual(len(other._forward_pre_hooks), 1)
             [hook] = other._forward_pre_hooks.values()
             self.assertNotIsInstance(hook, recording.ModuleHook)
             self.assertEqual(other(torch.ones(3, 2)).shape, (3, 1))
+        self.here.begin(0, 2)
+        for one in (model, other):  # it refuses modules with hooks
+            self.assertEqual(torch.jit.script(one)(torch.ones(3, 2)).shape, (3, 1))
 
     def test_a_model_that_is_wrapped_again_with_new_layers_is_told_with_them(self):
         rank = self.here.begin(0, 2)
@@ -212,8 +216,7 @@ class Hooks(unittest.TestCase):
         self.assertIs(again, first)
         self.assertIsNot(grown, first)
 
-    def test_an_optimizer_for_each_step_is_looked_at_once_a_step(self):
-        """As of a GAN's critic: the recorded model makes no step meanwhile."""
+    def test_modules_are_looked_for_once_a_step_though_another_model_s_optimizer_steps_in_between(self):
         self.here.begin(0, 2)
         with unittest.mock.patch.object(beside, "modules_outside", return_value=[]) as looks:
             for _ in range(5):
@@ -743,6 +746,15 @@ class Hooks(unittest.TestCase):
             self.assertEqual(places.of_stack(stack), (__file__, 2))
         self.assertEqual(places.of_stack(""), None)
         self.assertEqual(places.of_the_caller()[0], __file__)
+
+    def test_a_rank_that_is_recorded_no_further_is_not_asked_for_its_line(self):
+        """The signal that asks would end it."""
+        with tempfile.TemporaryDirectory(prefix="lockstep-test-") as name, \
+             unittest.mock.patch.dict("os.environ", {places.ASKED: "1"}):
+            folder, ended = pathlib.Path(name), places.Places(pathlib.Path(name), 0)
+            self.assertEqual(len(list(folder.glob("stack_0_*.txt"))), 1)
+            ended.end()
+            self.assertEqual(places.ask(folder, [os.getpid()]), [])
 
     def test_lines_are_written_once_and_of_each_attempt_beside_its_trace(self):
         with tempfile.TemporaryDirectory(prefix="lockstep-test-") as folder:

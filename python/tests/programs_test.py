@@ -26,7 +26,8 @@ RUNS = {"imagenet": 2}  # the second one resumes
 NEEDS = {"accelerate_loop": "accelerate", "fabric_loop": "lightning", "lightning_trainer": "lightning",
          "ray_train": "ray", "transformers_trainer": "transformers"}
 OWN_STATISTICS = {"local-batch-norm": "its BatchNorm sees the batch of one rank alone, which may be what is meant"}
-ADVICE = {"ema": OWN_STATISTICS, "imagenet": OWN_STATISTICS, "lightning_trainer": OWN_STATISTICS,
+ADVICE = {"local_sgd": {"replicas-diverged": "it ends between two averages"},
+          "ema": OWN_STATISTICS, "imagenet": OWN_STATISTICS, "lightning_trainer": OWN_STATISTICS,
           "mingpt": {"evaluation-not-reduced": "each rank has the loss of its own part of the test"},
           "powersgd": {"gradient-not-the-mean": "a gradient of rank 1 is far from the mean, as the program chose"}}
 

@@ -18,14 +18,14 @@ def objects():
     text = (PYTHON / "cmake" / "Alone.cmake").read_text(encoding="utf-8")
     listed = re.findall(r"(?<![\w/])\w+/\w+\.cpp", text.replace("${_lockstep}/", "").replace("src/", ""))
     whole = re.findall(r"\$\{_lockstep\}/(\w+)/\*\.cpp", text)
-    left_out = "|".join(re.findall(r"EXCLUDE REGEX \"/\(([^)]*)\)", text)).split("|")
+    [left_out] = re.findall(r"LIST\(FILTER _recorder EXCLUDE REGEX \"/\(([^)]*)\)", text, re.IGNORECASE)
 
     def compiled(folder):
         return BUILD / "common" / "lockstep" / folder / "CMakeFiles" / f"lockstep_{folder}.dir"
 
     return [*(compiled(name.split("/")[0]) / f"{name.split('/')[1]}.o" for name in listed),
             *(file for folder in whole for file in compiled(folder).rglob("*.o")
-              if file.name.split(".")[0] not in left_out),
+              if folder != "record" or file.name.split(".")[0] not in left_out.split("|")),
             *(BUILD / "python" / "CMakeFiles" / "_extension.dir" / "src").glob("*.o")]
 
 

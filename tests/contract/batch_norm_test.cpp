@@ -50,6 +50,15 @@ TEST_P(BatchNorm, OnLocalBatchesIsAdvice) {
               Severity::advice);
 }
 
+TEST_P(BatchNorm, OnLocalBatchesIsToldBehindWhatRightProgramsDoNotHave) {
+  auto trace = plain(GetParam()).run();
+  for (auto& rank : trace.ranks)
+    record(rank, 11, trace::Configuration{"untrained", {"[8, 4]"}, {"0"}});
+  std::vector<std::string> slugs;
+  for (const auto& finding : diagnose::diagnose(trace).findings) slugs.push_back(finding.pitfall);
+  EXPECT_EQ(slugs, (std::vector<std::string>{"parameters-not-updated", "local-batch-norm"}));
+}
+
 TEST_P(BatchNorm, ThatIsFrozenLooksAtNoBatch) {
   auto job = plain(GetParam());
   job.frozen = true;

@@ -219,12 +219,29 @@ TEST_P(Randomness, GeneratorsThatGoThroughTheSameStatesAreNamed) {
               diagnose::Severity::advice);
 }
 
+// As `drawing`, of a job that was not started again.
+trace::Trace drawing_at_once(int world_size,
+                             const std::function<std::string(int rank, int step)>& state) {
+  auto trace = drawing(world_size, state);
+  for (auto& rank : trace.ranks) {
+    rank.events.erase(rank.events.begin());
+    rank.last_attempt = 0;
+  }
+  return trace;
+}
+
 // As after an evaluation that seeds all ranks alike.
 TEST_P(Randomness, GeneratorsThatBecomeAlikeInTheRunAreNamed) {
-  const auto trace = drawing(
-      GetParam(), [](int rank, int step) { return std::to_string(step < 1 ? 10 + rank : step); },
-      false);
+  const auto trace = drawing_at_once(
+      GetParam(), [](int rank, int step) { return std::to_string(step < 1 ? 10 + rank : step); });
   expect_only(trace, "same-random-draws", all_ranks(GetParam()), 2, diagnose::Severity::advice);
+}
+
+// As where rank 0 evaluates alone, and each epoch has a seed for all ranks.
+TEST_P(Randomness, GeneratorsThatBecomeAlikeOnceMoreAreRight) {
+  expect_nothing(drawing_at_once(GetParam(), [](int rank, int step) {
+    return std::to_string(step == 1 && rank == 0 ? 10 : step);
+  }));
 }
 
 // One seed for all, and dropout: many programs do so.

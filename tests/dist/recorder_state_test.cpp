@@ -8,7 +8,11 @@
 #include <lockstep/record/recorder.h>
 #include <lockstep/trace/attempts.h>
 #include <lockstep/train/adam.h>
+#include <lockstep/train/loss.h>
 #include <lockstep/train/watched.h>
+
+#include <algorithm>
+#include <optional>
 
 #include "recorded.h"
 
@@ -254,6 +258,33 @@ TEST(RecorderState, OfALayerThatNobodyTrainsIsTold) {
   EXPECT_EQ(found[0].pitfall, "parameters-not-updated");
   EXPECT_THAT(found[0].evidence, ::testing::HasSubstr("[4, 4]"));
   EXPECT_THAT(names_of(diagnose::diagnose(with_layer(true))), SizeIs(0));
+}
+
+// As in a loop that adapts a copy of the model: each optimizer has parameters of its own.
+TEST(RecorderState, OptimizersThatAreMadeInEachStepAreNotKept) {
+  using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  for (const bool wrapped : {false, true})
+    record([&](const ProcessGroupPtr& group, const TensorData& data) {
+      auto net = seeded(3, [] { return Mlp(12, 24, 4); });
+      std::optional<DistributedDataParallel<Mlp>> model;
+      if (wrapped) model.emplace(net, group);
+      SGD optimizer(net->parameters(), 0.05);
+      std::vector<Weak> fresh;
+      for (std::int64_t step = 0; step < 60; ++step) {
+        const auto parameter = torch::zeros({2}, torch::requires_grad());
+        fresh.emplace_back(parameter.getIntrusivePtr());
+        SGD inner(std::vector{parameter}, 0.1);
+        parameter.sum().backward();
+        inner.step();
+        optimizer.zero_grad();
+        const auto outputs = wrapped ? (*model)(data.inputs) : net->forward(data.inputs);
+        cross_entropy(outputs, data.targets).mean().backward();
+        optimizer.step();
+      }
+      const auto kept = std::count_if(fresh.begin(), fresh.end(),
+                                      [](const Weak& each) { return !each.expired(); });
+      EXPECT_LE(kept, 16) << wrapped;
+    });
 }
 
 }  // namespace

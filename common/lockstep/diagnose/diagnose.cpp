@@ -42,8 +42,9 @@ std::vector<std::string> following(const Found& cause, const std::vector<Found>&
   return slugs;
 }
 
-// Named violations, named advice, generic findings.
+// Named violations, named advice, generic findings, and what many right programs have.
 int place(const Finding& finding) {
+  if (detector_of(finding.pitfall)->common) return 3;
   if (is_generic(finding.pitfall)) return 2;
   return finding.severity == Severity::violation ? 0 : 1;
 }

@@ -191,8 +191,8 @@ class Recorder final : public Observer {
   std::size_t made_last_ = 0;  // of these, the first that came in made_in_step_
   std::unordered_set<const void*> known_;  // of these, since a model began
   std::int64_t made_in_step_ = -1;
-  int made_later_ =
-      0;  // optimizers with other parameters, after an update: a program may make one in each step
+  // Optimizers with other parameters that were made after an update: a program may make one in each step.
+  int made_later_ = 0;
   std::vector<std::weak_ptr<torch::nn::Module>> took_state_;  // before the first update
   std::size_t kept_looked_at_ = 0;                            // of these, by find_kept()
   std::map<std::string, int> kept_;                           // modules beside the model, by class

@@ -32,7 +32,8 @@ void Recorder::backward(const at::Tensor& root) {
     awaits_backward_ = false;
     const auto losses = std::exchange(losses_, {});
     if (root.numel() != 1) return;
-    if (!losses.empty()) probes_.loss(root, losses.size() == 1 ? losses.front() : at::cat(losses));
+    if (!losses.empty() && !root.is_meta())
+      probes_.loss(root, losses.size() == 1 ? losses.front() : at::cat(losses));
     const bool looks = probes_.looks_at_values() && !root.is_meta(),
                told = !losses.empty() && looks;
     if (looks) look_at_graph_of(root);

@@ -126,12 +126,12 @@ void Recorder::find_added(const torch::optim::Optimizer& optimizer) {
   std::size_t size = 0;
   for (const auto& group : optimizer.param_groups()) size += group.params().size();
   if (std::exchange(sizes_[&optimizer], size) == size) return;
-  add_parameters_of(optimizer);
   auto parameters = attached_;
   for (const auto& parameter : parameters_of(optimizer))
     if (!is_attached(parameter)) parameters.push_back(parameter);
   const auto added = parameters.size() - attached_.size();
   if (added == 0 || added == size) return;
+  add_parameters_of(optimizer);
   attach(parameters);
   gradients_told_ = true;
 }

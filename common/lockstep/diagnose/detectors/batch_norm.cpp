@@ -85,8 +85,13 @@ Finding moved_by_own_batches(const Run& run, std::int64_t step, int buffer,
 }
 
 // Replicas may be averaged now and then, with their statistics: by the last ones that are equal.
-Verdict local_statistics(const Run& run, const ReplicasByStep& parameters) {
+Verdict local_statistics(const Run& run) {
   const auto statistics = of_all_ranks(run, statistics_of);
+  const auto parameters = of_all_ranks(run, [](const trace::ParticipantTrace& rank) {
+    OfRank steps;
+    for (const auto& at : rank.latest<trace::Parameters>()) steps[at.step] = &at.event->values;
+    return steps;
+  });
   // Where an engine came later, they are of another model, such as a teacher.
   if (statistics.empty() || !run.ranks.front()->all<trace::Engine>().empty())
     return not_triggered(kNoBuffers);
@@ -106,7 +111,7 @@ Verdict local_statistics(const Run& run, const ReplicasByStep& parameters) {
 Verdict local_batch_norm(const Run& run) {
   const auto buffers = of_all_ranks(run, buffers_after_updates);
   const auto& parameters = replicas_by_step(run);
-  if (buffers.empty()) return local_statistics(run, parameters);
+  if (buffers.empty()) return local_statistics(run);
   const auto start = buffers.find(-1);
   if (start == buffers.end() || buffers.size() < 2) return not_triggered(kNoBuffers);
   for (const auto& [step, replicas] : buffers) {
@@ -190,6 +195,7 @@ std::vector<Detector> batch_norm_detectors() {
       {.slug = "local-batch-norm",
        .needs = {"parameters"},
        .participants = Participants::ranks,
+       .common = true,
        .detect = local_batch_norm},
       // Needs buffers at the start, and those that every rank's evaluation went by. Rule: they
       // differ though they were equal at the start. Not fooled by buffers that differ while

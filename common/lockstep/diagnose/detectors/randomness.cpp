@@ -247,19 +247,18 @@ std::vector<std::int64_t> drawn_alike(const std::vector<States>& ranks,
   return drawn;
 }
 
-// In an attempt before, or at another step, the ranks' generators were in other states than each other's: what they draw
-// was meant to differ.
+// The ranks' generators began in states of their own, in the first attempt: what they draw was meant to differ.
 bool once_differed(const Run& run, const std::string& generator) {
-  std::set<std::vector<std::string>> different;
+  std::set<std::string> different;
   for (const auto* rank : run.ranks) {
-    std::vector<std::string> states;
+    std::string first;
     each_setting(rank->all<trace::Configuration>(), "randomness",
                  [&](std::int64_t, const std::string& of, const std::string& state) {
-                   if (of == generator) states.push_back(state);
+                   if (of == generator && first.empty()) first = state;
                  });
-    different.insert(std::move(states));
+    different.insert(std::move(first));
   }
-  return different.size() > 1;
+  return different.size() == run.ranks.size();
 }
 
 std::vector<Finding> same_draws(const Run& run) {
@@ -272,16 +271,15 @@ std::vector<Finding> same_draws(const Run& run) {
   for (const auto& generator : generators) {
     const auto steps = drawn_alike(ranks, generator, pass_steps(*run.ranks.front()));
     if (steps.size() < kEnoughSteps || !once_differed(run, generator)) continue;
-    return {
-        {.severity = Severity::advice,
-         .ranks = run.numbers,
-         .step = steps.front(),
-         .evidence = "the generators of all ranks (" + generator +
-                     ") are in the same state after each of " +
-                     plural(static_cast<std::int64_t>(steps.size()), "update") +
-                     " that were looked at, and in another one each time; before that they "
-                     "differed: for other data the ranks now draw the same random numbers, such "
-                     "as dropout or noise"}};
+    return {{.severity = Severity::advice,
+             .ranks = run.numbers,
+             .step = steps.front(),
+             .evidence =
+                 "the generators of all ranks (" + generator +
+                 ") are in the same state before and after each of the last " +
+                 plural(static_cast<std::int64_t>(steps.size()), "update") +
+                 " that were looked at; at first they differed: for other data the ranks now draw "
+                 "the same random numbers, such as dropout or noise"}};
   }
   return {};
 }
@@ -314,10 +312,9 @@ std::vector<Detector> randomness_detectors() {
        .fewest = 1,
        .complete = false,
        .detect = worker_streams_copied},
-      // Advice. Needs `configuration` of randomness on every rank, of four updates in a row, and both gradients. Rule:
-      // after each update the state of a generator is the same on all ranks and another one than after the update
-      // before, while the ranks' gradients differ; and once, as before a restart, the states differed by rank. Not
-      // fooled by equal seeds of generators that nothing is drawn from in a step, by what a sampler draws for a pass,
+      // Advice. Needs `configuration` of randomness on every rank, before and after two updates, and both gradients. Rule:
+      // from some update on the state of a generator is the same on all ranks before and after each that was looked at,
+      // and moves, while the ranks' gradients differ; and all ranks began with other states. Not fooled by equal seeds of generators that nothing is drawn from in a step, by what a sampler draws for a pass,
       // nor by ranks that train on the same data.
       {.slug = "same-random-draws",
        .needs = {"configuration", "local_gradients", "reduced_gradients"},

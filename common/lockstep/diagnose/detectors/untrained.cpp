@@ -4,7 +4,6 @@
 #include <lockstep/diagnose/evidence.h>
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 
 namespace lockstep::diagnose {
@@ -67,8 +66,9 @@ std::optional<Finding> unknown_ones(const Run& run) {
   });
   if (at == told.rend()) return std::nullopt;
   const auto& shapes = at->event->keys;
-  double first = std::numeric_limits<double>::infinity();
-  for (const auto& step : at->event->values) first = std::min(first, number_in(step).value_or(0));
+  std::vector<double> steps{};
+  for (const auto& step : at->event->values) steps.push_back(number_in(step).value_or(0));
+  const double first = steps.empty() ? 0 : *std::min_element(steps.begin(), steps.end());
   return Finding{
       .severity = Severity::advice,
       .ranks = run.numbers,
