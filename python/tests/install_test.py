@@ -31,7 +31,7 @@ class Install(unittest.TestCase):
         cls.addClassCleanup(folder.cleanup)
         cls.folder = pathlib.Path(folder.name)
         cls.tree = cls.folder / "a tree"
-        for part in ("common", "lessons", "python", "reports/html"):
+        for part in ("cmake", "common", "lessons", "python", "reports/html"):
             shutil.copytree(ROOT / part, cls.tree / part, ignore=shutil.ignore_patterns("__pycache__"))
         environment = cls.folder / "an environment"
         venv.create(environment, with_pip=True)
