@@ -157,7 +157,9 @@ def watch(options: argparse.Namespace) -> int:
         more = probes(options) | ({"LOCKSTEP_STACKS": "1"} if options.timeout else {})
         job = start(options.command, {**os.environ, "LOCKSTEP_TRACE": str(folder), **more}, signals)
     except OSError as error:
-        print(f"lockstep: cannot start {options.command[0]}: {error.strerror}", file=sys.stderr)
+        beside = pathlib.Path(sys.executable).with_name(options.command[0])
+        of_this = f"; this Python's is {beside}" if os.sep not in options.command[0] and beside.is_file() else ""
+        print(f"lockstep: cannot start {options.command[0]}: {error.strerror}{of_this}", file=sys.stderr)
         return USAGE
     went_on = wait_for(job, folder, options.timeout, signals)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -178,6 +180,9 @@ def watch(options: argparse.Namespace) -> int:
         return code
     say(found)
     traces = shlex.quote(str(folder))
+    if found["findings"] and "LOCKSTEP_COMMAND" in os.environ:
+        print(f"lockstep: what it is, and how to mend it: {own_name()} explain {found['findings'][0]['pitfall']}",
+              file=sys.stderr)
     print(f"lockstep: a page of this run: {own_name()} report {traces}\n"
           f"lockstep: what each detector says: {own_name()} diagnose {traces} --json", file=sys.stderr)
     return FINDING if options.fail_on_finding and code == OK and has_violation(found) else code

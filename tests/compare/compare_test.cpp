@@ -185,6 +185,24 @@ TEST(Compare, ASettingIsTheCauseOnlyWhereTheTrainingDiffers) {
   EXPECT_EQ(found.of(Aspect::loss).first->step, 2);
 }
 
+// What a model in evaluation mode is given is not recorded, what its loss compares with is.
+TEST(Compare, WhatAModelIsGivenIsNotComparedWithTargets) {
+  const auto with_inputs = [](bool evaluates) {
+    auto trace = with_every_event();
+    for (auto& rank : trace.ranks)
+      for (const std::int64_t step : {0, 1, 2, 3}) {
+        const bool told = !evaluates || step < 2;
+        if (told) contract::record(rank, step, trace::Input{.index = 0, .dtype = "float32"});
+        contract::record(rank, step, trace::Input{.index = -1, .dtype = "int64"});
+        if (!told) at_step<trace::Forward>(trace, rank.participant.rank, step).training = false;
+      }
+    return trace;
+  };
+  const auto found = compare(with_inputs(false), with_inputs(true));
+  EXPECT_EQ(found.first, Aspect::mode);
+  EXPECT_FALSE(found.of(Aspect::data).first);
+}
+
 TEST(Compare, OtherRanksTrainTheSameGlobalBatches) {
   const auto one = ShareJob{}.run();
   for (const int ranks : {2, 4}) {

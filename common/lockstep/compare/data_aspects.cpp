@@ -201,19 +201,20 @@ void compare_random(const Pair& pair, Ledger& ledger) {
 void compare_inputs(const Pair& pair, std::optional<std::int64_t> until, Ledger& ledger) {
   if (!pair.same_ranks) return;  // each rank's are of its own samples
   const auto tolerance = tolerance_of(Quantity::input, pair.unit, 0);
-  for_each_in_both<trace::Input>(
-      pair, [&](std::int64_t step, int rank, const auto& a, const auto& b) {
-        // Targets, and what further modules are given, may come from a model's own outputs.
-        const bool is_fed = a.index >= 0 && a.index < trace::Input::kOfAnother;
-        if (!is_fed || (until && step >= *until)) return;
-        const auto what = "input " + std::to_string(a.index) + ": ";
-        ledger.texts(step, rank, what + "dtype", a.dtype, b.dtype, a.dtype != b.dtype);
-        ledger.texts(step, rank, what + "shape", std::to_string(a.shape.size()) + " dimensions",
-                     std::to_string(b.shape.size()) + " dimensions", a.shape != b.shape);
-        ledger.numbers(step, rank, what + "deviation", a.deviation, b.deviation, tolerance);
-        ledger.numbers(step, rank, what + "smallest", a.least, b.least, tolerance);
-        ledger.numbers(step, rank, what + "largest", a.greatest, b.greatest, tolerance);
-      });
+  for_each_in_both<trace::Input>(pair, [&](std::int64_t step, int rank, const auto& a,
+                                           const auto& b) {
+    // Targets, and what further modules are given, may come from a model's own outputs. One of the runs may have no
+    // more of an input, such as in evaluation mode.
+    const bool is_fed = a.index >= 0 && a.index < trace::Input::kOfAnother && b.index == a.index;
+    if (!is_fed || (until && step >= *until)) return;
+    const auto what = "input " + std::to_string(a.index) + ": ";
+    ledger.texts(step, rank, what + "dtype", a.dtype, b.dtype, a.dtype != b.dtype);
+    ledger.texts(step, rank, what + "shape", std::to_string(a.shape.size()) + " dimensions",
+                 std::to_string(b.shape.size()) + " dimensions", a.shape != b.shape);
+    ledger.numbers(step, rank, what + "deviation", a.deviation, b.deviation, tolerance);
+    ledger.numbers(step, rank, what + "smallest", a.least, b.least, tolerance);
+    ledger.numbers(step, rank, what + "largest", a.greatest, b.greatest, tolerance);
+  });
 }
 
 }  // namespace lockstep::compare
