@@ -300,6 +300,7 @@ class Watch(unittest.TestCase):
 
     def test_usage(self):
         for arguments, said in ((["watch", "--", "/no/such/program"], "cannot start /no/such/program"),
+                                (["watch", "--", ""], "cannot start"),
                                 (["watch", "--intoo", "x", "--", "ls"], "no option --intoo; the nearest: --into; see"),
                                 (["watch", "ls", "--epochs", "3"], "put -- before the command: watch -- ls"),
                                 (["watch", "--into", "x"], "required: COMMAND; see lockstep watch --help"),
