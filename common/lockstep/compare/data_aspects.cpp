@@ -203,8 +203,8 @@ void compare_inputs(const Pair& pair, std::optional<std::int64_t> until, Ledger&
   const auto tolerance = tolerance_of(Quantity::input, pair.unit, 0);
   for_each_in_both<trace::Input>(pair, [&](std::int64_t step, int rank, const auto& a,
                                            const auto& b) {
-    // Targets, and what further modules are given, may come from a model's own outputs. One of the runs may have no
-    // more of an input, such as in evaluation mode.
+    // Targets, and what further modules are given, may come from a model's own outputs. In evaluation
+    // mode a run records no input.
     const bool is_fed = a.index >= 0 && a.index < trace::Input::kOfAnother && b.index == a.index;
     if (!is_fed || (until && step >= *until)) return;
     const auto what = "input " + std::to_string(a.index) + ": ";

@@ -15,9 +15,9 @@
 namespace lockstep::diagnose {
 
 std::string number(double value);  // four significant digits; whole numbers below 10^9 whole
-std::optional<double> number_in(
-    const std::string& text);  // nothing where it is more or other than a number
-// Within `tolerance`, relative to the larger one; by default but for rounding.
+// Nothing where the text is more or other than a number.
+std::optional<double> number_in(const std::string& text);
+// Within `tolerance`, relative to the larger one. The default allows for rounding alone.
 bool are_close(double a, double b, double tolerance = 1e-6);
 // "rank 1 leaves", "ranks 1 and 2 leave".
 std::string ranks_text(const std::vector<int>& ranks, const char* one, const char* several);

@@ -87,14 +87,14 @@ Finding moved_by_own_batches(const Run& run, std::int64_t step, int buffer,
 // Replicas may be averaged now and then, with their statistics: by the last ones that are equal.
 Verdict local_statistics(const Run& run) {
   const auto statistics = of_all_ranks(run, statistics_of);
+  // Where an engine came later, they are of another model, such as a teacher.
+  if (statistics.empty() || !run.ranks.front()->all<trace::Engine>().empty())
+    return not_triggered(kNoBuffers);
   const auto parameters = of_all_ranks(run, [](const trace::ParticipantTrace& rank) {
     OfRank steps;
     for (const auto& at : rank.latest<trace::Parameters>()) steps[at.step] = &at.event->values;
     return steps;
   });
-  // Where an engine came later, they are of another model, such as a teacher.
-  if (statistics.empty() || !run.ranks.front()->all<trace::Engine>().empty())
-    return not_triggered(kNoBuffers);
   for (auto at = statistics.rbegin(); at != statistics.rend(); ++at) {
     const auto weights = parameters.find(at->first);
     if (weights == parameters.end() || groups_of_equal(weights->second).tensor >= 0) continue;

@@ -312,10 +312,11 @@ std::vector<Detector> randomness_detectors() {
        .fewest = 1,
        .complete = false,
        .detect = worker_streams_copied},
-      // Advice. Needs `configuration` of randomness on every rank, before and after two updates, and both gradients. Rule:
-      // from some update on the state of a generator is the same on all ranks before and after each that was looked at,
-      // and moves, while the ranks' gradients differ; and all ranks began with other states. Not fooled by equal seeds of generators that nothing is drawn from in a step, by what a sampler draws for a pass,
-      // nor by ranks that train on the same data.
+      // Advice. Needs `configuration` of randomness on every rank, before and after two updates, and both gradients.
+      // Rule: from some update on the state of a generator is the same on all ranks before and after each that was
+      // looked at, and moves, while the ranks' gradients differ; and all ranks began with other states. Not fooled by
+      // equal seeds of generators that nothing is drawn from in a step, by what a sampler draws for a pass, nor by ranks
+      // that train on the same data.
       {.slug = "same-random-draws",
        .needs = {"configuration", "local_gradients", "reduced_gradients"},
        .participants = Participants::ranks,

@@ -66,7 +66,7 @@ std::optional<Finding> unknown_ones(const Run& run) {
   });
   if (at == told.rend()) return std::nullopt;
   const auto& shapes = at->event->keys;
-  std::vector<double> steps{};
+  std::vector<double> steps;
   for (const auto& step : at->event->values) steps.push_back(number_in(step).value_or(0));
   const double first = steps.empty() ? 0 : *std::min_element(steps.begin(), steps.end());
   return Finding{
