@@ -48,6 +48,15 @@ class Rank {
                                           .hooks = false})) {
     record::record_placement(*writer_);
   }
+  // As the interpreter ends. torch may never let go of a group, nor that of this recorder.
+  ~Rank() {
+    try {
+      end(false);
+    } catch (const std::exception&) {  // as of Probes
+    }
+  }
+  Rank(const Rank&) = delete;
+  Rank& operator=(const Rank&) = delete;
 
   BackendPtr observe(BackendPtr backend) {
     return record::observe(std::move(backend), writer_, recorder_);

@@ -54,6 +54,19 @@ TEST(Adam, RefusesOptionsOutOfRange) {
   EXPECT_THAT(refusal([&] { Adam optimizer(theirs); }), HasSubstr("lockstep::AdamOptions"));
 }
 
+TEST(Adam, KeepsTheOptionsOfAGroupThatComesLater) {
+  Adam optimizer({parameter({1})}, AdamOptions(0.1));
+  const auto add = [&](double lr) {
+    optimizer.add_param_group({{parameter({1})}, std::make_unique<AdamOptions>(lr)});
+  };
+  add(0.3);
+  optimizer.add_param_group(torch::optim::OptimizerParamGroup({parameter({1})}));
+  std::vector<double> rates;
+  for (const auto& group : optimizer.param_groups()) rates.push_back(group.options().get_lr());
+  EXPECT_EQ(rates, (std::vector<double>{0.1, 0.3, 0.1}));
+  EXPECT_THAT(refusal([&] { add(-1); }), HasSubstr("lr must not be negative"));
+}
+
 TEST(Adam, RefusesWhatItCannotUpdate) {
   auto dense = parameter({1, 2});
   Adam optimizer({dense});

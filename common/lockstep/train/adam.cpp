@@ -85,10 +85,18 @@ void visit(State& state, Visit&& v) {
 Adam::Adam(const std::vector<torch::optim::OptimizerParamGroup>& groups,
            const AdamOptions& defaults)
     // AdamOptions' own clone() is private.
-    : Optimizer(groups, static_cast<const torch::optim::OptimizerOptions&>(defaults).clone()) {
+    : Optimizer(std::vector<torch::optim::OptimizerParamGroup>(),
+                static_cast<const torch::optim::OptimizerOptions&>(defaults).clone()) {
   check(defaults);
-  for (const auto& group : param_groups_) check(options_of(group));
+  for (const auto& group : groups) add_param_group(group);
   tell([&](Observer& to) { to.optimizer_made(*this); });
+}
+
+// LibTorch 2.15 would put the defaults in the place of a group's options, unless they are of an optimizer of its own.
+void Adam::add_param_group(const torch::optim::OptimizerParamGroup& group) {
+  Optimizer::add_param_group(group);
+  if (group.has_options()) param_groups_.back().set_options(group.options().clone());
+  check(options_of(param_groups_.back()));
 }
 
 torch::Tensor Adam::step(Place place) {

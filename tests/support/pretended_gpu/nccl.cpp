@@ -45,6 +45,12 @@ std::string place() {
   return std::to_string(current_device()) + " of " + (host != nullptr ? host : "this machine");
 }
 
+// From 2.30 on it can be told that ranks share a GPU.
+bool may_share() {
+  const char* told = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  return NCCL_VERSION_CODE >= NCCL_VERSION(2, 30, 0) && told != nullptr && std::string(told) == "1";
+}
+
 // A communicator that is at work may not be used, but for ncclCommAbort().
 ncclResult_t ready(ncclComm_t comm) {
   const ncclResult_t state = comm->state;
@@ -98,7 +104,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
   (*comm)->meeting = std::make_unique<Meeting>(id.internal, rank, size);
   return (*comm)->start([&meeting = *(*comm)->meeting, at = place()] {
     if (!meeting.join(at)) return ncclSystemError;
-    return meeting.has_same_place_twice() ? ncclInvalidUsage : ncclSuccess;
+    return meeting.has_same_place_twice() && !may_share() ? ncclInvalidUsage : ncclSuccess;
   });
 }
 
