@@ -160,12 +160,17 @@ needs_lessons() {
 # up they have a build of their own, and before that the guide. While another call sets up or builds here, what is built
 # already answers at once; and Ninja is not asked where nothing can have changed.
 job_course() {
+  prepare_course "$@"
+  run_course "$@"
+}
+
+prepare_course() {
   if [[ "$1" == exercise ]]; then check_exercise "${@:2}"; fi
   if [[ "$1" == exercise ]] && has_word --python "$@"; then in_python exercise "${@:2}"; fi
   environment_places
   if [[ -z "$PREFIX" && ! -r "$STAMP" ]] && ! needs_lessons "$@"; then leave_torch_out; fi
   choose_compiler
-  if [[ -x "$BUILD/lockstep-course" ]] && set_up_elsewhere; then run_course "$@"; fi
+  if [[ -x "$BUILD/lockstep-course" ]] && set_up_elsewhere; then return; fi
   if ! course_is_fresh && guide_answers "$@"; then run_guide "$@"; fi
   set_up
   if ! course_is_fresh; then
@@ -173,7 +178,13 @@ job_course() {
     build lockstep-course
     mv -f -- "$BUILD/course-checked.new" "$BUILD/course-checked"
   fi
-  run_course "$@"
+}
+
+# The same, and the Python that makes a page of what the command says: it stands beside LibTorch.
+prepare_page() {
+  if ! environment_ready; then set_up; fi
+  prepare_course "$1"
+  set_up_done
 }
 
 # compare A B [--json] [--html FILE]: a page is made by Python, of what --json says.
@@ -191,9 +202,7 @@ job_compare() {
     shift
   done
   if [[ -z "$html" ]]; then job_course "${arguments[@]}"; fi
-  set_up
-  build lockstep-course
-  set_up_done
+  prepare_page compare
   "$BUILD/lockstep-course" "${arguments[@]}"
   code=$?
   case "$code" in 0 | 1 | 3) ;; *) exit "$code" ;; esac
@@ -239,9 +248,7 @@ report_of_job() {
     esac
     shift
   done
-  set_up
-  build lockstep-course
-  set_up_done
+  prepare_page diagnose
   told="$("$BUILD/lockstep-course" diagnose --json --pictures "${folders[@]}")"
   code=$?
   if [[ -z "$told" ]]; then exit "$code"; fi

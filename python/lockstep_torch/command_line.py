@@ -157,6 +157,8 @@ def watch(options: argparse.Namespace) -> int:
         more = probes(options) | ({"LOCKSTEP_STACKS": "1"} if options.timeout else {})
         job = start(options.command, {**os.environ, "LOCKSTEP_TRACE": str(folder), **more}, signals)
     except OSError as error:
+        if not options.into:
+            folder.rmdir()
         beside = pathlib.Path(sys.executable).parent / options.command[0]
         of_this = f"; this Python's is {beside}" if os.sep not in options.command[0] and beside.is_file() else ""
         print(f"lockstep: cannot start {options.command[0]}: {error.strerror}{of_this}", file=sys.stderr)

@@ -313,6 +313,10 @@ class Watch(unittest.TestCase):
             self.assertIn(said, done.stderr)
             self.assertNotIn("Traceback", done.stderr)
 
+    def test_a_command_that_cannot_be_started_leaves_no_folder(self):
+        self.call([*LOCKSTEP, "watch", "--", "/no/such/program"], TMPDIR=str(self.folder))
+        self.assertEqual(list(self.folder.glob("lockstep-*")), [])
+
     def test_a_command_that_fails_unrecorded_is_told_as_failed(self):
         done = self.call([*LOCKSTEP, "watch", "--", "false"])
         self.assertEqual(done.returncode, 1)

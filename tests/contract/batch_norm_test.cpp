@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "batch_norm_job.h"
@@ -46,8 +47,9 @@ TEST_P(BatchNorm, ThatSynchronisesIsCleanAndWasLookedAt) {
 }
 
 TEST_P(BatchNorm, OnLocalBatchesIsAdvice) {
-  expect_only(plain(GetParam()).run(), "local-batch-norm", all_ranks(GetParam()), 0,
-              Severity::advice);
+  const auto trace = plain(GetParam()).run();
+  expect_only(trace, "local-batch-norm", all_ranks(GetParam()), 0, Severity::advice);
+  EXPECT_THAT(evidence(trace), testing::HasSubstr("have moved buffer 0 (\"running_mean\")"));
 }
 
 TEST_P(BatchNorm, OnLocalBatchesIsToldBehindWhatRightProgramsDoNotHave) {

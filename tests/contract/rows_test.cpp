@@ -99,12 +99,27 @@ TEST_P(FedRows, OfAFewThatPadASharesEndAreRight) {
   }));
 }
 
+// In each of several passes a few, such as those at the border of two shares.
+TEST_P(FedRows, ThatMeetInAFewOfEachPassAreNamed) {
+  const auto border = [](std::int64_t rank, std::int64_t n) {
+    const auto place = n % kFedSamples;
+    return own_share(place % 16 == 3 ? 0 : rank, place);  // 8 of 128
+  };
+  const auto passes = [&](int count) { return fed(border, count * kFedSteps); };
+  expect_nothing(passes(1));
+  expect_only(passes(4), "shares-of-data-overlap", all_ranks(GetParam()), 0, Severity::advice);
+}
+
 // As ranks do that draw with replacement: some of their own come twice, too.
 TEST_P(FedRows, DrawnByChanceAreRight) {
-  std::mt19937_64 dice;
-  expect_nothing(fed([&](std::int64_t, std::int64_t) {
-    return static_cast<std::int64_t>(dice() % (2 * kFedSamples));
-  }));
+  for (const int samples : {1, 2, 4, 16}) {
+    std::mt19937_64 dice;
+    expect_nothing(fed(
+        [&](std::int64_t, std::int64_t) {
+          return static_cast<std::int64_t>(dice() % (samples * kFedSamples));
+        },
+        16 * kFedSteps));
+  }
 }
 
 TEST_P(FedRows, OfOneBatchAgainAndAgainAreRight) {

@@ -226,6 +226,10 @@ TEST_F(DamagedTrace, FolderMustHoldOneJob) {
   fs::remove(folder_.path() / "rank_1.trace");
   fs::remove(file_);
   EXPECT_THAT(refused(), HasSubstr("holds no trace"));
+  fs::create_directories(folder_.path() / "runs" / "first");
+  Writer(folder_.path() / "runs" / "first", {});
+  EXPECT_THAT(refused(), HasSubstr("name a folder below it that does:\n  " +
+                                   (folder_.path() / "runs" / "first").string()));
   EXPECT_THAT(refusal([&] { read(folder_.path() / "absent"); }), HasSubstr("absent"));
   EXPECT_THAT(refusal([&] { read_flight_board(folder_.path() / "absent"); }), HasSubstr("absent"));
 }

@@ -29,29 +29,6 @@ void warn(const std::string& text) {
   std::cerr << filled(text, 2);
 }
 
-// Somebody who names a folder above those of several runs, as --trace makes them, means one of these.
-void refuse_folder_of_runs(const std::filesystem::path& folder) {
-  namespace fs = std::filesystem;
-  constexpr int kDeepest = 3;
-  constexpr std::size_t kNamed = 5;
-  std::set<fs::path> runs;
-  std::error_code none;  // what cannot be looked into is told of by whoever reads
-  fs::recursive_directory_iterator it(folder, fs::directory_options::skip_permission_denied, none);
-  for (const fs::recursive_directory_iterator end; it != end; it.increment(none)) {
-    if (it.depth() >= kDeepest) it.disable_recursion_pending();
-    if (!trace::is_of_a_rank(it->path())) continue;
-    if (it.depth() == 0) return;
-    runs.insert(it->path().parent_path());
-  }
-  if (runs.empty()) return;
-  std::string text = folder.string() + " holds no trace; diagnose a folder below it that does:";
-  std::size_t named = 0;
-  for (const auto& run : runs)
-    if (named++ < kNamed) text += "\n  " + run.string();
-  if (runs.size() > kNamed) text += "\n  and " + std::to_string(runs.size() - kNamed) + " more";
-  throw Error(text);
-}
-
 // Most detectors need every rank; that they found nothing without one is no comfort.
 std::set<int> warn_of_missing_ranks(const std::filesystem::path& folder,
                                     const trace::Trace& trace) {
@@ -155,7 +132,6 @@ int diagnose_folders(const DiagnoseOptions& options) {
     for (const auto& folder : trace::attempt_folders(job)) {
       if (!seen.insert(std::filesystem::weakly_canonical(folder)).second)
         throw UsageError(folder.string() + " is named twice; name each attempt's folder once");
-      refuse_folder_of_runs(folder);
       attempts.push_back(trace::read(folder));
       missing.merge(warn_of_missing_ranks(folder, attempts.back()));
       runs = warn_of_running_ranks(folder, attempts.back()) || runs;

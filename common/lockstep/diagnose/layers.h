@@ -8,6 +8,9 @@
 
 namespace lockstep::diagnose {
 
+// The holder of those of a model that no engine wrapped, as lockstep_torch/beside.py calls it.
+constexpr const char* kModelStatistics = "statistics of the model";
+
 // Its places among the recorded buffers and parameters.
 struct Layer {
   std::size_t buffer = 0, parameter = 0;  // running mean, weight

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <set>
 #include <string_view>
 #include <system_error>
 #include <tuple>
@@ -202,6 +203,27 @@ ParticipantTrace parse(const std::filesystem::path& file, const std::string& byt
   return trace;
 }
 
+// Somebody who names a folder above those of several runs, as --trace makes them, means one of these.
+std::string no_trace_text(const std::filesystem::path& folder) {
+  namespace fs = std::filesystem;
+  constexpr int kDeepest = 3;
+  constexpr std::size_t kNamed = 5;
+  std::set<fs::path> runs;
+  std::error_code none;  // what cannot be looked into is passed over
+  fs::recursive_directory_iterator it(folder, fs::directory_options::skip_permission_denied, none);
+  for (const fs::recursive_directory_iterator end; it != end; it.increment(none)) {
+    if (it.depth() >= kDeepest) it.disable_recursion_pending();
+    if (is_of_a_rank(it->path())) runs.insert(it->path().parent_path());
+  }
+  std::string text = folder.string() + " holds no trace (rank_<number>.trace)";
+  if (!runs.empty()) text += "; name a folder below it that does:";
+  std::size_t named = 0;
+  for (const auto& run : runs)
+    if (named++ < kNamed) text += "\n  " + run.string();
+  if (runs.size() > kNamed) text += "\n  and " + std::to_string(runs.size() - kNamed) + " more";
+  return text;
+}
+
 }  // namespace
 
 ParticipantTrace read_file(const std::filesystem::path& file) {
@@ -267,7 +289,7 @@ Trace read(const std::filesystem::path& folder) {
     else
       among.push_back(parse(file, bytes, known, nullptr));
   }
-  if (trace.ranks.empty()) throw Error(folder.string() + " holds no trace (rank_<number>.trace)");
+  if (trace.ranks.empty()) throw Error(no_trace_text(folder));
   std::sort(trace.ranks.begin(), trace.ranks.end(),
             [](const auto& a, const auto& b) { return a.participant.rank < b.participant.rank; });
   trace.world_size = trace.ranks.front().participant.world_size;

@@ -1,6 +1,8 @@
 // Pitfalls of layers that look at the batch as a whole, and of the buffers they keep.
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/evidence.h>
 #include <lockstep/diagnose/gradients.h>
+#include <lockstep/diagnose/layers.h>
 
 #include <algorithm>
 
@@ -66,20 +68,32 @@ int first_apart(const Replicas& replicas, const Replicas& start) {
 
 const char* const kNoBuffers = "no rank's buffers were recorded at the start and after an update";
 
-// Running statistics of a model that no engine has wrapped: after updates alone. As lockstep_torch/beside.py calls them.
+std::string buffer_text(const Run& run, int buffer) {
+  const auto told = run.ranks.front()->all<trace::Buffers>();
+  return tensor_text("buffer", static_cast<std::size_t>(buffer),
+                     told.empty() ? std::vector<std::string>() : told.front().event->names);
+}
+
+// Running statistics of a model that no engine has wrapped: after updates alone.
 OfRank statistics_of(const trace::ParticipantTrace& rank) {
   OfRank steps;
   for (const auto& at : rank.latest<trace::OutsideParameters>())
-    if (at.event->holder == "statistics of the model") steps[at.step] = &at.event->values;
+    if (at.event->holder == kModelStatistics) steps[at.step] = &at.event->values;
   return steps;
 }
 
-Finding moved_by_own_batches(const Run& run, std::int64_t step, int buffer,
+std::string statistic_text(const Run& run, std::size_t index) {
+  for (const auto& at : run.ranks.front()->latest<trace::OutsideParameters>())
+    if (at.event->holder == kModelStatistics) return tensor_text("buffer", index, at.event->names);
+  return tensor_text("buffer", index, {});
+}
+
+Finding moved_by_own_batches(const Run& run, std::int64_t step, const std::string& buffer,
                              const Replicas& replicas) {
   return {.severity = Severity::advice,
           .ranks = run.numbers,
           .step = step,
-          .evidence = "equal replicas have moved buffer " + std::to_string(buffer) +
+          .evidence = "equal replicas have moved " + buffer +
                       " each by its own batch: they are up to " +
                       number(spread_of(replicas).distance) + " (relative) apart"};
 }
@@ -102,7 +116,7 @@ Verdict local_statistics(const Run& run) {
     for (std::size_t b = 0; b < first.size(); ++b)
       for (const auto* rank : at->second)
         if (b < rank->size() && first_difference({(*rank)[b]}, {first[b]}) >= 0)
-          return found(moved_by_own_batches(run, at->first, static_cast<int>(b), at->second));
+          return found(moved_by_own_batches(run, at->first, statistic_text(run, b), at->second));
     return clean();
   }
   return clean();
@@ -119,7 +133,7 @@ Verdict local_batch_norm(const Run& run) {
     if (step < 0 || weights == parameters.end()) continue;
     const int apart = first_apart(replicas, start->second);
     if (apart < 0 || groups_of_equal(weights->second).tensor >= 0) continue;
-    return found(moved_by_own_batches(run, step, apart, replicas));
+    return found(moved_by_own_batches(run, step, buffer_text(run, apart), replicas));
   }
   return clean();
 }
@@ -135,8 +149,8 @@ Verdict buffers_not_synced(const Run& run) {
     if (apart < 0) continue;
     return found({.ranks = run.numbers,
                   .step = step,
-                  .evidence = "the ranks evaluate with different buffers: buffer " +
-                              std::to_string(apart) + " is the first, and they are up to " +
+                  .evidence = "the ranks evaluate with different buffers: " +
+                              buffer_text(run, apart) + " is the first, and they are up to " +
                               number(spread_of(replicas).distance) + " (relative) apart"});
   }
   return clean();

@@ -2,6 +2,7 @@
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/differences.h>
 #include <lockstep/diagnose/gradients.h>
+#include <lockstep/diagnose/layers.h>
 
 #include <algorithm>
 #include <optional>
@@ -16,7 +17,6 @@ using StepsOutside = std::map<std::int64_t, std::vector<const trace::OutsidePara
 // A holder is the class of a module that training calls, or one of these; more in lockstep_torch/beside.py.
 const std::string kOptimizers = "optimizers", kFrozen = "frozen parameters",
                   kBuffers = "buffers of ", kKept = "kept ";
-const std::string kStatistics = "statistics of the model";  // local-batch-norm looks at them
 
 struct Holder {
   std::string name;
@@ -179,7 +179,7 @@ Verdict outside_parameters_differ(const Run& run) {
   std::map<std::string, Finding> found;  // by holder
   for (const auto& [name, steps] : holders) {
     // A copy that nobody moves is of no use.
-    if (name == kStatistics || (Holder{name}.kept && !move(steps))) continue;
+    if (name == kModelStatistics || (Holder{name}.kept && !move(steps))) continue;
     if (auto finding = apart_for_good(run, Holder{name}, steps))
       found.emplace(name, std::move(*finding));
   }

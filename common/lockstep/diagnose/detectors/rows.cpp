@@ -11,7 +11,10 @@
 namespace lockstep::diagnose {
 namespace {
 
-constexpr std::int64_t kEnoughShared = 32;  // samples that several ranks were given
+constexpr std::int64_t kEnoughARank = 8;  // samples that several ranks were given, for each rank
+// Of ranks that draw by chance, as many repeat a sample of their own as meet each of the other ranks. Not that often:
+constexpr std::int64_t kOftenerThanByChance = 4;
+constexpr std::int64_t kLeastShare = 50;  // one of so many samples is given to several ranks
 
 // What each rank's forwards were given in one step.
 using Fed = std::map<std::int64_t, std::vector<std::vector<std::int64_t>>>;
@@ -72,27 +75,25 @@ class StretchOfRows {
     return false;
   }
   void add(std::int64_t step, const std::vector<std::vector<std::int64_t>>& fed) {
-    if (counts_.empty()) first_ = step;
-    auto counts = counts_.empty() ? Counts{} : counts_.back();
+    if (shared_.empty()) first_ = step;
+    auto shared = shared_.empty() ? 0 : shared_.back();
     for (std::size_t r = 0; r < fed.size(); ++r)
       for (const auto hash : fed[r]) {
         seen_[r].insert(hash);
-        ++counts.total;
-        if (++ranks_[hash] == 2) ++counts.shared;
+        shared += ++ranks_[hash] == 2 ? 1 : 0;
       }
-    counts_.push_back(counts);
+    shared_.push_back(shared);
   }
 
-  // Ranks that draw with replacement meet by chance about as often as they repeat their own, and a stretch ends with
-  // the first of those. Where each rank goes on with another's share, samples meet in the second half only.
-  bool overlaps() const {
-    return steps() > 1 && meets_in(steps() - 1, kEnoughShared) &&
-           meets_in(steps() / 2 - 1, kEnoughShared / 4);
+  // Samples that were given to several ranks. None where nearly all of them are of the second half: each rank goes on
+  // with another's share there, or shares are filled up to one size.
+  std::int64_t shared() const {
+    const auto half = shared_.size() / 2;
+    return half > 0 && 8 * shared_[half - 1] >= shared_.back() ? shared_.back() : 0;
   }
   std::int64_t first() const { return first_; }
-  std::int64_t steps() const { return static_cast<std::int64_t>(counts_.size()); }
+  std::int64_t steps() const { return static_cast<std::int64_t>(shared_.size()); }
   std::int64_t different() const { return static_cast<std::int64_t>(ranks_.size()); }
-  std::int64_t shared() const { return counts_.back().shared; }
 
   // Each rank's samples are every other rank's.
   bool is_whole() const {
@@ -101,46 +102,66 @@ class StretchOfRows {
   }
 
  private:
-  struct Counts {
-    std::int64_t total = 0, shared = 0;  // given; given to several ranks
-  };
-  bool meets_in(std::int64_t step, std::int64_t enough) const {
-    const auto& counts = counts_[static_cast<std::size_t>(step)];
-    return counts.shared >= enough && counts.shared >= counts.total / 20;
-  }
-
   std::vector<std::unordered_set<std::int64_t>> seen_;
   std::unordered_map<std::int64_t, std::size_t> ranks_;  // by sample, how many ranks were given it
   std::int64_t first_ = -1;
-  std::vector<Counts> counts_;  // after each step
+  std::vector<std::int64_t> shared_;  // after each step, samples that were given to several ranks
 };
 
-// What a further module is given may be drawn for all ranks, such as negatives beside their own samples.
-std::optional<Finding> judge(const Run& run, std::int64_t module, const StretchOfRows& stretch) {
-  if (!stretch.overlaps()) return std::nullopt;
-  return Finding{
-      .severity = stretch.is_whole() && module == 0 ? Severity::violation : Severity::advice,
-      .ranks = run.numbers,
-      .step = stretch.first(),
-      .evidence = (module == 0 ? "" : "of module " + std::to_string(module + 1) + ": ") + "in " +
-                  plural(stretch.steps(), "step") + " no rank is given a sample twice, and " +
-                  std::to_string(stretch.shared()) + " of " +
-                  plural(stretch.different(), "sample") +
-                  " are given to more than one rank: the ranks' shares of the data overlap"};
-}
+// What all stretches say together.
+class Stretches {
+ public:
+  void add(const StretchOfRows& stretch, bool ended_by_repeating) {
+    repeats_ += ended_by_repeating ? 1 : 0;
+    steps_ += stretch.steps();
+    different_ += stretch.different();
+    const auto shared = stretch.shared();
+    if (shared == 0) return;
+    if (shared_ == 0) first_ = stretch.first();
+    shared_ += shared;
+    whole_ = whole_ && stretch.is_whole();
+  }
+
+  // What a further module is given may be drawn for all ranks, such as negatives beside their own samples.
+  std::optional<Finding> judge(const Run& run, std::int64_t module) const {
+    const auto ranks = static_cast<std::int64_t>(run.ranks.size());
+    const auto by_chance = (ranks - 1) * repeats_;
+    if (shared_ < kEnoughARank * ranks || shared_ < kOftenerThanByChance * by_chance ||
+        shared_ < different_ / kLeastShare)
+      return std::nullopt;
+    return Finding{
+        .severity = whole_ && module == 0 ? Severity::violation : Severity::advice,
+        .ranks = run.numbers,
+        .step = first_,
+        .evidence = (module == 0 ? "" : "of module " + std::to_string(module + 1) + ": ") +
+                    std::to_string(shared_) + " of " + plural(different_, "sample") +
+                    " are given to more than one rank before any rank is given one of its own "
+                    "twice, in " +
+                    plural(steps_, "step") + ": the ranks' shares of the data overlap"};
+  }
+
+ private:
+  std::int64_t first_ = -1;  // step of the first in which ranks meet
+  std::int64_t steps_ = 0, different_ = 0, shared_ = 0;
+  std::int64_t repeats_ = 0;  // how many ended since a rank was given one of its samples twice
+  bool whole_ = true;         // all in which ranks meet
+};
 
 std::optional<Finding> overlap(const Run& run, std::int64_t module, const Fed& fed) {
   const auto begins = begins_of(run);
+  Stretches stretches;
   StretchOfRows stretch(run.ranks.size());
   for (const auto& [step, ranks] : fed) {
-    if (begins.count(step) > 0 || stretch.repeats(ranks)) {
-      if (auto found = judge(run, module, stretch)) return found;
+    const bool begins_pass = begins.count(step) > 0;
+    if (begins_pass || stretch.repeats(ranks)) {
+      stretches.add(stretch, !begins_pass);
       stretch = StretchOfRows(run.ranks.size());
       if (stretch.repeats(ranks)) continue;  // in one batch
     }
     stretch.add(step, ranks);
   }
-  return judge(run, module, stretch);
+  stretches.add(stretch, false);
+  return stretches.judge(run, module);
 }
 
 std::vector<Finding> overlapping_rows(const Run& run) {
@@ -153,10 +174,12 @@ std::vector<Finding> overlapping_rows(const Run& run) {
 
 std::vector<Detector> rows_detectors() {
   return {
-      // Needs `rows` of all ranks, or `other_rows` of a module beside the recorded model. Rule: in a stretch of two steps or more, in which no rank is given a sample twice,
-      // many are given to several ranks: 32, and a twentieth. A violation where each rank's model is given all
-      // that the others' are, else advice. Not fooled by later passes, in which shares are dealt anew, by padding, nor by ranks that draw
-      // with replacement; blind where samples are augmented, or equal ones are common.
+      // Needs `rows` of all ranks, or `other_rows` of a module beside the recorded model. Rule: of the
+      // stretches of steps in which no rank is given a sample twice, together, many samples are given to
+      // several ranks: eight a rank, a fiftieth, and four times as many as ranks that draw with replacement
+      // meet by chance, since these repeat their own as often. A violation where each rank's model is given
+      // all that the others' are, else advice. Not fooled by later passes, in which shares are dealt anew,
+      // nor by padding; blind where samples are augmented, or equal ones are common.
       {.slug = "shares-of-data-overlap",
        .needs = {"rows"},
        .participants = Participants::ranks,
