@@ -93,6 +93,13 @@ TEST_P(FedRows, ThatOverlapFromThePassOnThatARankBeginsAnewAreNamed) {
   expect_only(fed(late, 2 * kFedSteps), "shares-of-data-overlap", all_ranks(GetParam()), kFedSteps);
 }
 
+TEST_P(FedRows, ThatOverlapInTheFirstOfManyPassesAreNamed) {
+  const auto at_first = [](std::int64_t rank, std::int64_t n) {
+    return own_share(n < kFedSamples ? 0 : rank, n % kFedSamples);
+  };
+  expect_only(fed(at_first, 64 * kFedSteps), "shares-of-data-overlap", all_ranks(GetParam()), 0);
+}
+
 TEST_P(FedRows, OfAFewThatPadASharesEndAreRight) {
   expect_nothing(fed([](std::int64_t rank, std::int64_t n) {
     return n < kFedSamples - 4 ? own_share(rank, n) : own_share(0, n - kFedSamples + 4);

@@ -108,7 +108,7 @@ class StretchOfRows {
   std::vector<std::int64_t> shared_;  // after each step, samples that were given to several ranks
 };
 
-// What all stretches say together.
+// What all stretches so far say together.
 class Stretches {
  public:
   void add(const StretchOfRows& stretch, bool ended_by_repeating) {
@@ -155,6 +155,7 @@ std::optional<Finding> overlap(const Run& run, std::int64_t module, const Fed& f
     const bool begins_pass = begins.count(step) > 0;
     if (begins_pass || stretch.repeats(ranks)) {
       stretches.add(stretch, !begins_pass);
+      if (auto found = stretches.judge(run, module)) return found;
       stretch = StretchOfRows(run.ranks.size());
       if (stretch.repeats(ranks)) continue;  // in one batch
     }
