@@ -180,7 +180,7 @@ prepare_course() {
   fi
 }
 
-# The same, and the Python that makes a page of what the command says: it stands beside LibTorch.
+# As prepare_course, and also the environment with LibTorch: its Python makes pages of what the command says.
 prepare_page() {
   if ! environment_ready; then set_up; fi
   prepare_course "$1"

@@ -48,11 +48,11 @@ class Rank {
                                           .hooks = false})) {
     record::record_placement(*writer_);
   }
-  // As the interpreter ends. torch may never let go of a group, nor that of this recorder.
+  // When the interpreter ends. It closes the trace itself: torch may never free a group, which holds the writer.
   ~Rank() {
     try {
       end(false);
-    } catch (const std::exception&) {  // as of Probes
+    } catch (const std::exception&) {  // the program ends, and its devices may have ended before it
     }
   }
   Rank(const Rank&) = delete;

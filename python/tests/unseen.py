@@ -8,8 +8,8 @@ usage: python3 unseen.py oracles SET [NAME ...]             is each what it is s
 unseen/SET/BASE.py is a right program, unseen/SET/BASE.json its edits. `oracles` writes
 reports/measured/unseen_SET_oracles.json, `score` reports/measured/unseen_SET.json. Fill in each fault's "names", the
 pitfalls that name it, before the first score; a fault that no pitfall names keeps an empty list. Later only pitfalls
-that are younger than the set are added. The score under
-"first" is from the first time that an edit was ever watched; it may only be in it once.
+that are younger than the set are added. The score under "first" is from the first time that an edit was ever watched;
+it may only be in it once.
 
 A truth's step is the number of the job's optimizer steps before. Its "either" says that only comparing the ranks
 tells which one is wrong: of two ranks, naming both is as right.

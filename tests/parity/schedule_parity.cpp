@@ -101,8 +101,8 @@ struct Run {
         options = std::make_unique<AdamOptions>(lr);
       groups.emplace_back(std::vector<at::Tensor>{torch::zeros({1})}, std::move(options));
     }
-    if (kind ==
-        "sgd")  // LibTorch 2.15 takes 0.001, its own default, for none, and the optimizer's in its place
+    // LibTorch 2.15 gives a group whose rate is SGDOptions' default, 0.001, the optimizer's rate. So the two are equal.
+    if (kind == "sgd")
       optimizer = std::make_unique<torch::optim::SGD>(groups, torch::optim::SGDOptions(0.001));
     else
       optimizer = std::make_unique<Adam>(groups);

@@ -63,7 +63,7 @@ TEST(GoOn, HowItEndsIsTold) {
   EXPECT_EQ(killed.ranks.at(0).signal, SIGKILL);
 }
 
-// The thread sanitizer has a thread of its own, in a child from its start, else from a program's second thread on.
+// The thread sanitizer runs a thread of its own: in a forked child at once, elsewhere once the program starts a thread.
 bool sanitizer_has_a_thread() {
   return kSanitized && !can_go_on_in_a_child();
 }

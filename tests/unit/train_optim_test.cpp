@@ -65,6 +65,7 @@ TEST(Adam, KeepsTheOptionsOfAGroupThatComesLater) {
   for (const auto& group : optimizer.param_groups()) rates.push_back(group.options().get_lr());
   EXPECT_EQ(rates, (std::vector<double>{0.1, 0.3, 0.1}));
   EXPECT_THAT(refusal([&] { add(-1); }), HasSubstr("lr must not be negative"));
+  EXPECT_EQ(optimizer.param_groups().size(), 3u);
 }
 
 TEST(Adam, RefusesWhatItCannotUpdate) {

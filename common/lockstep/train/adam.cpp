@@ -92,11 +92,11 @@ Adam::Adam(const std::vector<torch::optim::OptimizerParamGroup>& groups,
   tell([&](Observer& to) { to.optimizer_made(*this); });
 }
 
-// LibTorch 2.15 would put the defaults in the place of a group's options, unless they are of an optimizer of its own.
 void Adam::add_param_group(const torch::optim::OptimizerParamGroup& group) {
+  if (group.has_options()) check(options_of(group));
   Optimizer::add_param_group(group);
+  // LibTorch 2.15 replaces options of a type that it does not know by the optimizer's.
   if (group.has_options()) param_groups_.back().set_options(group.options().clone());
-  check(options_of(param_groups_.back()));
 }
 
 torch::Tensor Adam::step(Place place) {

@@ -13,8 +13,8 @@
 
 namespace lockstep {
 
-// One parameter group's options, with Python's names and defaults. A group that is given options of its own takes nothing
-// from the optimizer's. (LibTorch 2.15's optimizers take from there what has its class's default.)
+// One parameter group's options, with Python's names and defaults. A group that has options of its own takes nothing
+// from the optimizer's. In LibTorch 2.15's own optimizers it does, for each option that has its default value.
 struct AdamOptions : public torch::optim::OptimizerCloneableOptions<AdamOptions> {
   AdamOptions(double lr = 1e-3) : lr_(lr) {}
   using betas_t = std::tuple<double, double>;
@@ -56,6 +56,7 @@ class Adam : public torch::optim::Optimizer {
   explicit Adam(std::vector<at::Tensor> parameters, const AdamOptions& defaults = {})
       : Adam({torch::optim::OptimizerParamGroup(std::move(parameters))}, defaults) {}
 
+  // Throws UsageError for options out of range or of another optimizer; the group is then not added.
   void add_param_group(const torch::optim::OptimizerParamGroup& group);
   torch::Tensor step(LossClosure closure) override;
   torch::Tensor step(Place place = Place::here());  // without a closure

@@ -45,7 +45,7 @@ std::string place() {
   return std::to_string(current_device()) + " of " + (host != nullptr ? host : "this machine");
 }
 
-// From 2.30 on it can be told that ranks share a GPU.
+// From 2.30 on NCCL can be told that ranks share a GPU.
 bool may_share() {
   const char* told = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
   return NCCL_VERSION_CODE >= NCCL_VERSION(2, 30, 0) && told != nullptr && std::string(told) == "1";

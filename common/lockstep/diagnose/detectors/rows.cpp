@@ -11,10 +11,11 @@
 namespace lockstep::diagnose {
 namespace {
 
-constexpr std::int64_t kEnoughARank = 8;  // samples that several ranks were given, for each rank
-// Of ranks that draw by chance, as many repeat a sample of their own as meet each of the other ranks. Not that often:
-constexpr std::int64_t kOftenerThanByChance = 4;
-constexpr std::int64_t kLeastShare = 50;  // one of so many samples is given to several ranks
+// A shared sample was given to several ranks. So many of them are enough, for each rank of the job:
+constexpr std::int64_t kEnoughARank = 8;
+// A rank that draws at random shares samples with each other rank as often as it repeats its own.
+constexpr std::int64_t kOftenerThanByChance = 4;  // times as often
+constexpr std::int64_t kLeastShare = 50;          // at least one sample of so many is shared
 
 // What each rank's forwards were given in one step.
 using Fed = std::map<std::int64_t, std::vector<std::vector<std::int64_t>>>;
@@ -85,8 +86,8 @@ class StretchOfRows {
     shared_.push_back(shared);
   }
 
-  // Samples that were given to several ranks. None where nearly all of them are of the second half: each rank goes on
-  // with another's share there, or shares are filled up to one size.
+  // Samples that were given to several ranks. 0 where nearly all of them come in the second half: there each rank may
+  // go on with another's share, or be given samples that pad its own.
   std::int64_t shared() const {
     const auto half = shared_.size() / 2;
     return half > 0 && 8 * shared_[half - 1] >= shared_.back() ? shared_.back() : 0;
@@ -143,7 +144,7 @@ class Stretches {
  private:
   std::int64_t first_ = -1;  // step of the first in which ranks meet
   std::int64_t steps_ = 0, different_ = 0, shared_ = 0;
-  std::int64_t repeats_ = 0;  // how many ended since a rank was given one of its samples twice
+  std::int64_t repeats_ = 0;  // how many ended because a rank was given one of its samples twice
   bool whole_ = true;         // all in which ranks meet
 };
 
@@ -175,12 +176,12 @@ std::vector<Finding> overlapping_rows(const Run& run) {
 
 std::vector<Detector> rows_detectors() {
   return {
-      // Needs `rows` of all ranks, or `other_rows` of a module beside the recorded model. Rule: of the
-      // stretches of steps in which no rank is given a sample twice, together, many samples are given to
-      // several ranks: eight a rank, a fiftieth, and four times as many as ranks that draw with replacement
-      // meet by chance, since these repeat their own as often. A violation where each rank's model is given
-      // all that the others' are, else advice. Not fooled by later passes, in which shares are dealt anew,
-      // nor by padding; blind where samples are augmented, or equal ones are common.
+      // Needs `rows` of all ranks, or `other_rows` of a module beside the recorded model. Rule: in stretches of steps
+      // in which no rank is given a sample twice, taken together, many samples are given to several ranks: 8 for each
+      // rank, a fiftieth of all, and four times as many as ranks share that draw with replacement. How many these
+      // share is known from how often a rank repeats a sample. A violation where each rank's model is given all that
+      // the others' are, else advice. Not fooled by later passes, in which shares are dealt anew, nor by padding; blind
+      // where samples are augmented, or equal ones are common.
       {.slug = "shares-of-data-overlap",
        .needs = {"rows"},
        .participants = Participants::ranks,
