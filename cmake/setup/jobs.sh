@@ -22,8 +22,11 @@ job_build() {
 }
 
 # watch [options] -- COMMAND ...: a Python job, or a C++ one that has lockstep::record. What watches is the Python package,
-# here without pip: its folder in the build stands in PYTHONPATH.
+# here without pip: its folder in the build stands in PYTHONPATH. What is wrong in the call is told before anything is built.
 job_watch() {
+  if find_python; then
+    PYTHONPATH="$ROOT/python" "$BASE_PYTHON" -B -m lockstep_torch.command_line watch --dry-run "$@" || exit
+  fi
   require_watch
   run_watch "$@"
 }

@@ -1,6 +1,21 @@
 # The names of lessons and pitfalls: what is none of them is refused before anything is set up, as the built program
 # refuses it (course/lessons.cpp, course/run_command.cpp).
 
+# nearest WORD NAME...: "; the nearest: NAME" where one is much like the word; else nothing.
+nearest() {
+  if type -P python3 >/dev/null; then
+    python3 -c 'import difflib, sys; print(*map("; the nearest: {}".format, difflib.get_close_matches(sys.argv[1], sys.argv[2:], 1)))' "$@"
+  fi
+}
+
+refuse_command() {
+  local commands
+  mapfile -t commands < <(usage | sed -n 's|^  \./lockstep \([a-z]*\).*|\1|p')
+  overview >&2
+  printf '\nlockstep: there is no command "%s"%s.\n' "$1" "$(nearest "$1" "${commands[@]}")" >&2
+  exit 2
+}
+
 # Sets LESSON to the folder of 05_set_epoch, 05, 5 or set_epoch.
 find_lesson() {
   if is_lesson "$1"; then return; fi
@@ -31,12 +46,14 @@ is_pitfall() {
 }
 
 refuse_lesson() {
-  local folder all=""
+  local folder names=() all=""
   for folder in "$ROOT"/lessons/[0-9][0-9]_*/; do
     folder="${folder%/}"
-    all+=$'\n'"  ${folder##*/}"
+    folder="${folder##*/}"
+    names+=("${folder#*_}")
+    all+=$'\n'"  $folder"
   done
-  wrong_use "there is no lesson \"$1\"; there are:$all"
+  wrong_use "there is no lesson \"$1\"$(nearest "${1#[0-9][0-9]_}" "${names[@]}"); there are:$all"
 }
 
 # Sets VERB and EXERCISE, the first two words of exercise [--folder DIR] VERB NAME that are no options.

@@ -130,6 +130,12 @@ def start(command: list[str], environment: dict[str, str], received: list[int]) 
     return job
 
 
+def wrong_folder(into: str | None) -> str:
+    if into is None or not any(pathlib.Path(into).rglob("*.trace")):
+        return ""
+    return f"{pathlib.Path(into).absolute()} holds a run already; name another folder with --into"
+
+
 def wrong_probes(options: argparse.Namespace) -> str:
     if options.every is None and (options.first is not None or options.last is not None):
         return "--from and --to say where --every K holds, and there is no --every"
@@ -145,13 +151,12 @@ def probes(options: argparse.Namespace) -> dict[str, str]:
 
 
 def watch(options: argparse.Namespace) -> int:
-    folder = pathlib.Path(options.into or tempfile.mkdtemp(prefix="lockstep-")).absolute()
-    if any(folder.rglob("*.trace")):
-        print(f"lockstep: {folder} holds a run already; name another folder with --into", file=sys.stderr)
-        return USAGE
-    if refused := wrong_probes(options):
+    if refused := wrong_folder(options.into) or wrong_probes(options):
         print(f"lockstep: {refused}", file=sys.stderr)
         return USAGE
+    if options.dry_run:
+        return OK
+    folder = pathlib.Path(options.into or tempfile.mkdtemp(prefix="lockstep-")).absolute()
     signals: list[int] = []  # that were given to the job
     try:
         more = probes(options) | ({"LOCKSTEP_STACKS": "1"} if options.timeout else {})
@@ -296,6 +301,7 @@ def main(arguments: list[str] | None = None) -> int:
     watched.add_argument("--from", metavar="STEP", type=step, dest="first", help="--every holds from this step on")
     watched.add_argument("--to", metavar="STEP", type=step, dest="last", help="--every holds up to this step")
     watched.add_argument("--fail-on-finding", action="store_true", help="exit with 1 where a violation is found")
+    watched.add_argument("--dry-run", action="store_true", help=argparse.SUPPRESS)  # refuses what it would refuse
     watched.add_argument("command", nargs="+", metavar="COMMAND")
     watched.set_defaults(run=watch)
     read = commands.add_parser("diagnose", help="say what is wrong in a folder of traces")

@@ -313,6 +313,16 @@ class Watch(unittest.TestCase):
             self.assertIn(said, done.stderr)
             self.assertNotIn("Traceback", done.stderr)
 
+    def test_a_dry_run_refuses_and_runs_nothing(self):
+        (self.folder / "rank_0.trace").touch()
+        for arguments, code, said in ((["--", "echo", "ran"], 0, ""),
+                                      (["--to", "3", "--", "ls"], 2, "there is no --every"),
+                                      (["--into", self.folder, "--", "ls"], 2, "holds a run already")):
+            done = self.call([*LOCKSTEP, "watch", "--dry-run", *arguments], TMPDIR=str(self.folder))
+            self.assertEqual((done.returncode, done.stdout), (code, ""), done.stderr)
+            self.assertIn(said, done.stderr)
+        self.assertEqual(list(self.folder.glob("lockstep-*")), [])
+
     def test_a_command_that_cannot_be_started_leaves_no_folder(self):
         self.call([*LOCKSTEP, "watch", "--", "/no/such/program"], TMPDIR=str(self.folder))
         self.assertEqual(list(self.folder.glob("lockstep-*")), [])

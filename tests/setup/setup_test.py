@@ -30,6 +30,7 @@ echo "python $*" >>"$STUB_LOG"
 case "$*" in
   -c*) exit 0 ;;
   --version) echo "Python 3.11.2" ;;
+  *" watch --dry-run "*) exit "${WATCH_REFUSES:-0}" ;;
   "-m venv "*) mkdir -p "$3/bin" "$3/lib/python3.11/site-packages"; cp "$0" "$3/bin/python" ;;
   "-m pip wheel"*)
     while [ "$1" != --wheel-dir ]; do shift; done
@@ -393,6 +394,22 @@ class SetupTest(unittest.TestCase):
                                   (["-R", "fault"], "clang-2.11.0"), (["-L", "nothing"], "clang-2.11.0")):
             self.assert_ok(self.call("test", *arguments))
             self.assertTrue(self.calls("ninja")[0].endswith(target), (arguments, self.calls("ninja")))
+
+    def test_a_misspelt_name_is_told_with_the_nearest(self):
+        (self.bin / "python3").unlink()
+        (self.bin / "python3").symlink_to(shutil.which("python3"))
+        for arguments, said in ((["expln"], 'no command "expln"; the nearest: explain.'), (["zzz"], 'no command "zzz".'),
+                                (["run", "set_epok"], 'no lesson "set_epok"; the nearest: set_epoch; there are:\n'),
+                                (["run", "05_setepoch"], "the nearest: set_epoch;")):
+            result = self.call(*arguments)
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn(said, result.stderr)
+
+    def test_what_watch_refuses_is_refused_before_anything_is_set_up(self):
+        result = self.call("watch", "--intoo", "x", "--", "train", WATCH_REFUSES="2")
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertTrue(self.calls("python")[-1].endswith("watch --dry-run --intoo x -- train"), self.calls("python"))
+        self.assertFalse((self.tree / ".lockstep").exists())
 
     def test_watch_is_the_package_s_command_with_the_build_s_package(self):
         self.assert_fails(self.call("watch", "--", "train"), "python3-dev")
