@@ -30,7 +30,8 @@ MARK = ".made-by-lockstep-docs"
 FOLDERS = ["benchmarks", "cmake", "common", "docs", "lessons", "python", "reports", "tests"]
 LINKED = ["LICENSE"]
 MENU = {"Learn": ["lessons/start/start", "docs/lessons", "docs/costs", "docs/glossary"],
-        "My job": ["docs/symptoms", "docs/hangs", "docs/diagnose", "docs/python", "docs/calls", "docs/checker"],
+        "My job": ["docs/symptoms", "docs/hangs", "docs/diagnose", "docs/findings", "docs/python", "docs/python-recorded",
+                   "docs/calls"],
         "The library": ["docs/library", "api/cpp", "api/python"],
         "Evidence": ["docs/evaluation", "docs/silence", "docs/measurements", "docs/tests", "docs/gpus"],
         "More": ["docs/command-line", "docs/building", "CONTRIBUTING", "CHANGELOG", "SECURITY"]}

@@ -171,7 +171,7 @@ class Raises(unittest.TestCase):
             self.assertNotIn("violation", [one["severity"] for one in lockstep_torch.diagnose(folder)["findings"]])
 
     def test_a_sample_takes_eight_bytes(self):
-        """As docs/python.md says."""
+        """As docs/python-recorded.md says."""
         with tempfile.TemporaryDirectory(prefix="lockstep-test-") as folder:
             rank, file = extension().Rank(folder, 0, 2), pathlib.Path(folder, "rank_0.trace")
             rank.pass_begins(0, 100_000, 0, 0)

@@ -1,6 +1,6 @@
 """The tables that are made from the pitfalls' pages and the facts at their top: docs/lessons.md, docs/calls.md (`calls`)
 and the one in common/lockstep/trace/trace.md (`level` and `needs`). And README's count of them, which are named in a
-Python job (docs/python.md), by what was measured, and what a benchmark printed (docs/costs.md). Of the arena, what is in
+Python job (docs/python-recorded.md), by what was measured, and what a benchmark printed (docs/costs.md). Of the arena, what is in
 its corpus and what its contestants said (docs/arena.md). Of small changes to programs, what was found of them, and why the
 rest was not (docs/evaluation.md).
 
@@ -20,7 +20,7 @@ CALLS, LESSONS = ROOT / "docs" / "calls.md", ROOT / "docs" / "lessons.md"
 README, NEEDS = ROOT / "README.md", ROOT / "common" / "lockstep" / "trace" / "trace.md"
 COSTS, ARENA = ROOT / "docs" / "costs.md", ROOT / "docs" / "arena.md"
 EVALUATION = ROOT / "docs" / "evaluation.md"
-PYTHON, MEASURED = ROOT / "docs" / "python.md", ROOT / "reports" / "measured"
+PYTHON, MEASURED = ROOT / "docs" / "python-recorded.md", ROOT / "reports" / "measured"
 BEGIN, END = "<!-- made by tests/docs/tables.py -->\n", "<!-- up to here -->\n"
 
 # In the order of the table; and the word by which the pitfall's page says it under "In your own job".

@@ -88,7 +88,7 @@ void explain_generic(const std::string& slug, const std::string& meaning) {
                    "A generic finding: no pitfall has a name for what is wrong, so there is no "
                    "lesson on it. The evidence says which figures are wrong, on which ranks and "
                    "since when. What the finding goes by, and what else it may mean: "
-                   "docs/diagnose.md. Where a run of this training was right, `./lockstep compare "
+                   "docs/findings.md. Where a run of this training was right, `./lockstep compare "
                    "RIGHT THIS` says where the two part first.",
                    "");
 }
