@@ -19,11 +19,12 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from lockstep_torch import constants, data, evaluating, parallel, states
-from lockstep_torch.recording import ModuleHook, Recording, listens
+from lockstep_torch.module_hook import ModuleHook
+from lockstep_torch.recording import Recording, listens
 
 LOOKS = (0, 2)  # the looks are so many updates after `looks_from`; what is made later is not seen
+HELD_HERE_ALONE = 2  # references to what nobody else holds, and one is sys.getrefcount's own
 MODELS = 8  # that nobody wraps, and after which no more are looked for: a look goes through all objects
-MOST = 1 << 28  # numbers that are frozen or buffers, all together
 
 
 def modules_outside() -> list[torch.nn.Module]:
@@ -62,9 +63,9 @@ def look(here: Recording) -> None:
         if module in here.beside:
             uncalled += [module] if here.beside[module] is not None and not trains else []
         elif not trains:
-            here.beside[module] = module.register_forward_pre_hook(ModuleHook(is_called))
+            here.beside[module] = ModuleHook.put_on(module, is_called)
         elif not here.wrapped:
-            here.beside[module] = module.register_forward_pre_hook(ModuleHook(is_fed), with_kwargs=True)
+            here.beside[module] = ModuleHook.put_on(module, is_fed, with_kwargs=True)
     if len(models) == 1 or here.wrapped:  # else in an order that is not known
         of_models(here, models)
     if since == LOOKS[-1]:
@@ -73,9 +74,11 @@ def look(here: Recording) -> None:
 
 
 def tell(here: Recording, holder: str, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
-    """The tensor itself, by which the recorder knows what it was told before."""
+    """The tensor itself, by which the recorder knows what it was told before; as many as there is room for, since each
+    number is looked at in each step whose values are recorded."""
     for name, tensor in tensors:
-        if not parallel.is_part(tensor):
+        if not parallel.is_part(tensor) and tensor.numel() <= here.beside_left:
+            here.beside_left -= tensor.numel()
             here.rank.outside(holder, name, tensor)
 
 
@@ -106,7 +109,7 @@ def find_averages(here: Recording, models: list[torch.nn.Module]) -> None:
     if len(copies) != 1:
         return
     tensors = {name: each for name, each in copies[0].items() if type(each) is torch.Tensor}
-    if sum(each.numel() for each in tensors.values()) <= MOST:
+    if sum(each.numel() for each in tensors.values()) <= here.beside_left:
         here.averages = copies[0], {name: each.clone() for name, each in tensors.items()}
         tell(here, "kept averages", here.averages[1].items())
 
@@ -114,6 +117,8 @@ def find_averages(here: Recording, models: list[torch.nn.Module]) -> None:
 @listens("averages of the model")
 def look_at_averages(here: Recording) -> None:
     """The program may make new tensors in each step; the recorder is told of those that they are copied to."""
+    if here.averages is not None and sys.getrefcount(here.averages[0]) <= HELD_HERE_ALONE:
+        here.averages = None
     if here.averages is not None and here.rank.probes():
         held, copies = here.averages
         for name, copy in copies.items():
@@ -130,7 +135,6 @@ def own_statistics(module: torch.nn.Module) -> set[str]:
 
 def of_models(here: Recording, models: list[torch.nn.Module]) -> None:
     """Of buffers those that DistributedDataParallel does not keep alike."""
-    left = MOST
     for module in models:
         frozen = [(name, one) for name, one in module.named_parameters() if not one.requires_grad]
         ignored = getattr(module, "_ddp_params_and_buffers_to_ignore", ())
@@ -140,10 +144,7 @@ def of_models(here: Recording, models: list[torch.nn.Module]) -> None:
         statistics = [(name, one) for name, one in wanted if name in of_norms and module not in here.models]
         for holder, tensors in (("frozen parameters", frozen), ("buffers of the model", buffers),
                                 ("statistics of the model", statistics)):
-            for name, tensor in tensors:
-                left -= tensor.numel()
-                if left >= 0:
-                    tell(here, holder, [(name, tensor)])
+            tell(here, holder, tensors)
 
 
 @listens("modules beside the model")

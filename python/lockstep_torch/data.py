@@ -82,6 +82,8 @@ def pass_begins(here: Recording, loader: Any) -> None:
 def dealt(here: Recording, iterator: Any, indices: Any) -> None:
     """The loader may be ahead of the program, by what its workers fetch."""
     ids = indices if isinstance(indices, (list, tuple)) else [indices]
+    if not getattr(iterator, "_in_order", True):
+        return  # which batch comes next is not known
     try:
         if samples.is_part(iterator._dataset, iterator._index_sampler):
             ids = [samples.origin(iterator._dataset, index)[1] for index in ids]
@@ -96,6 +98,13 @@ def was_looked_at(here: Recording) -> None:
     if here.only_looks and here.rank is not None:
         here.rank.take_dealt(False)
     here.only_looks = False
+
+
+@listens("DataLoader", early=True)
+def failed(here: Recording, iterator: Any) -> None:
+    """A batch that could not be fetched: the program may leave it out."""
+    if queue := here.queues.get(iterator):
+        queue.popleft()
 
 
 @listens("DataLoader", early=True)
@@ -148,6 +157,9 @@ def wrap_loaders() -> None:
             batch = next_batch(iterator)
         except StopIteration:
             all_drawn()
+            raise
+        except Exception:
+            failed(iterator)
             raise
         drawn(batch, iterator)
         return batch

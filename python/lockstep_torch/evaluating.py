@@ -8,15 +8,20 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from lockstep_torch import parallel, samples
-from lockstep_torch.recording import ModuleHook, Recording, listens
+from lockstep_torch.module_hook import ModuleHook
+from lockstep_torch.recording import Recording, listens
 
 MOST = 16  # forwards of one evaluation that are told
+MOST_EVALUATIONS = 64  # a program may look in each step; and a device is waited for
 
 
 @listens("evaluations")
 def looks(here: Recording, inputs: Any, named: dict[str, Any]) -> None:
     """A forward of the model without gradients."""
     if torch.is_grad_enabled() or here.looks >= MOST:
+        return
+    here.evaluations += here.looks == 0
+    if here.evaluations > MOST_EVALUATIONS:
         return
     here.looks += 1
     count, content = samples.given(parallel.whole_tensors(tree_leaves([inputs, named])))
@@ -29,4 +34,4 @@ def looks_on(_module: Any, inputs: Any, named: dict[str, Any]) -> None:
 
 def hook(here: Recording, module: torch.nn.Module) -> None:
     if module not in here.evaluates:
-        here.evaluates[module] = module.register_forward_pre_hook(ModuleHook(looks_on), with_kwargs=True)
+        here.evaluates[module] = ModuleHook.put_on(module, looks_on, with_kwargs=True)

@@ -38,9 +38,13 @@ def observe_group(here: Recording, group: Any) -> None:
         if not known:
             known = [(backend, free[len(observed)], here.rank.observe(backend))]
             observed += known
-            here.backends.append((known[0][2], backend))
+            here.backends.setdefault(group.group_name, []).append((known[0][2], backend))
             here.had_group = True
         group._register_backend(device, known[0][1], known[0][2])
+
+
+def pairs_of(here: Recording, group: Any) -> list[tuple[Any, Any]]:
+    return here.backends.get(group.group_name, []) if here.backends else []
 
 
 def wrap_get_backend() -> None:
@@ -51,7 +55,7 @@ def wrap_get_backend() -> None:
     def _get_backend(group: Any, device: Any) -> Any:
         backend = original(group, device)
         here = active()
-        return next((inner for outer, inner in here.backends if outer is backend), backend) if here else backend
+        return next((inner for outer, inner in pairs_of(here, group) if outer is backend), backend) if here else backend
     groups._get_backend = _get_backend
 
 
@@ -112,9 +116,12 @@ def group_ends(here: Recording, group: Any = None) -> None:
 
 
 @listens("process groups")
-def groups_are_gone(here: Recording, *_arguments: Any, **_options: Any) -> None:
+def groups_are_gone(here: Recording, _result: Any, group: Any = None) -> None:
+    """Their threads end with them."""
     if not dist.is_initialized():
-        here.backends.clear()  # their threads end with them
+        here.backends.clear()
+    elif isinstance(group, dist.ProcessGroup):
+        here.backends.pop(group.group_name, None)
 
 
 # Each asks first whether this rank is in the group. The functions themselves are left alone: torch.compile knows them
@@ -162,7 +169,7 @@ def give_back(here: Recording) -> None:
     for group in list(distributed_c10d._world.pg_map):
         for device in group._device_types:
             now = group._get_backend(device)
-            for outer, backend in here.backends:
+            for outer, backend in pairs_of(here, group):
                 if outer is now:
                     group._register_backend(device, kind_of(backend), backend)
 

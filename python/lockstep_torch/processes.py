@@ -4,6 +4,7 @@ launcher, so how a rank ended is not known here."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import pathlib
 import re
@@ -29,6 +30,7 @@ def traces(folder: pathlib.Path) -> set[pathlib.Path]:
     return {*folder.glob("rank_*.trace"), *folder.glob("attempt_*/rank_*.trace")}
 
 
+@functools.cache
 def is_of_this_machine(file: pathlib.Path) -> bool:
     """Whether it was begun on this machine: another one's clock started at another time."""
     began = head(file, STARTED_UNIX_AT) - head(file, STARTED_AT)
@@ -56,7 +58,9 @@ def progress(folder: pathlib.Path, alive: set[int]) -> int | None:
     for file in traces(folder):
         try:
             pid = head(file, PID_AT)
-            if os.path.exists(f"/proc/{pid}"):
+            if not is_of_this_machine(file):
+                pass  # whether its process is alive is not known here
+            elif os.path.exists(f"/proc/{pid}"):
                 alive.add(pid)
             elif pid in alive:
                 continue

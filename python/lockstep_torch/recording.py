@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import ctypes
 import functools
 import multiprocessing.process
 import os
+import signal
 import sys
 import threading
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -21,6 +22,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 from lockstep_torch import settings
 from lockstep_torch.extension import extension
 from lockstep_torch.places import Places
+
+MOST_BESIDE = 1 << 28  # numbers beside the trained parameters that are recorded, all together
 
 
 class Recording:
@@ -46,13 +49,18 @@ class Recording:
         self.drawn = 0  # batches that the program was given, and no backward has seen
         self.only_looks = False  # the last batch was drawn without gradients
         self.looks = 0  # forwards of the model without gradients since it trained
+        self.evaluations = 0  # in which there were any
         self.early: list[Callable[[], None]] = []  # of passes before anybody knew which rank this is
         self.queues: weakref.WeakKeyDictionary[Any, deque[list[int]]] = weakref.WeakKeyDictionary()
         self.hooked: Any = WeakIdKeyDictionary()  # parameters
         self.looks_at_gradients = True  # in this step
+        self.asks = 0  # calls of torch.autograd.grad that are under way: what they give reaches no parameter
+        self.trainer: threading.Thread | None = None
+        self.mixed_up = False  # another thread trains, too
         self.beside: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()  # hooks; None: gone
+        self.beside_left = MOST_BESIDE
         self.averages: tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]] | None = None  # the program's; copies
-        self.backends: list[tuple[Any, Any]] = []  # the recorder's, and torch's inside of it
+        self.backends: dict[str, list[tuple[Any, Any]]] = {}  # of groups: the recorder's, and torch's inside of it
         self.had_group = False
         self.groups: set[str] = set()  # that this rank began to join
         self.optimizers: weakref.WeakKeyDictionary[Any, tuple[Any, list[int]]] = weakref.WeakKeyDictionary()
@@ -141,9 +149,44 @@ def is_capturing() -> bool:
     return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
 
 
-def listens(name: str, early: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def is_the_trainer(here: Recording, claims: bool) -> bool:
+    """Of several threads that train, each its own model, the recorder would mix up the figures, and read gradients that
+    another thread frees. An engine says which model is meant; without one the recording ends. Whoever `claims` it first
+    is the trainer. A thread that is not Python's works for autograd."""
+    thread = threading.current_thread()
+    if isinstance(thread, threading._DummyThread):
+        return True
+    if claims and (here.trainer is None or not here.trainer.is_alive()):
+        here.trainer = thread
+    if here.trainer is None or here.trainer is thread:
+        return True
+    if not here.wrapped and here.trainer.is_alive() and not here.mixed_up:
+        here.mixed_up = True
+        print("lockstep: not recorded any further: several threads of this process train", file=sys.stderr)
+        end(goes_on=True)
+    return False
+
+
+def code_of(handler: Any) -> Any:
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    function = getattr(handler, "__func__", handler)
+    return getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+
+
+def is_of_a_signal(trace: TracebackType | None) -> bool:
+    """Python calls the program's handler of a signal in whatever it happens to be at."""
+    handlers = {code_of(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
+    while trace is not None:
+        if trace.tb_frame.f_code in handlers:
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def listens(name: str, early: bool = False, trains: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """A hook that tells of `name`: nothing that goes wrong in it gets out. It is called once this process is a rank, or
-    also before, where it is `early`."""
+    also before, where it is `early`; and in the thread that `trains` alone, where that is said."""
     def decorate(hook: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(hook)
         def quiet(*arguments: Any, **options: Any) -> Any:
@@ -153,38 +196,17 @@ def listens(name: str, early: bool = False) -> Callable[[Callable[..., Any]], Ca
             if here is None or name in here.failed or not (early or here.rank is not None):
                 return None
             try:
-                if is_capturing():
+                if is_capturing() or (trains and not is_the_trainer(here, claims=True)):
                     return None
                 return hook(here, *arguments, **options)
-            except Exception as error:  # noqa: BLE001 the program is not to notice
+            except Exception as error:
+                if is_of_a_signal(error.__traceback__):
+                    raise
                 here.failed.add(name)
                 print(f"lockstep: {name}: not recorded any further: {error}", file=sys.stderr)
                 return None
         return quiet
     return decorate
-
-
-class ModuleHook:
-    """A hook of one of the program's modules. It may be copied and pickled with it, and be read where there is no
-    Lockstep: the copy has a function that does nothing."""
-
-    def __init__(self, tell: Callable[..., Any]) -> None:
-        self.tell = tell
-
-    def __call__(self, *arguments: Any) -> None:
-        self.tell(*arguments)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return getattr, (contextlib.nullcontext(), "__exit__")
-
-    @classmethod
-    def leave(cls, module: torch.nn.Module) -> None:
-        """For what refuses modules with hooks."""
-        for part in module.modules():
-            for key, hook in list(part._forward_pre_hooks.items()):
-                if isinstance(hook, cls) or isinstance(getattr(hook, "__self__", None), contextlib.nullcontext):
-                    del part._forward_pre_hooks[key]
-                    part._forward_pre_hooks_with_kwargs.pop(key, None)
 
 
 @listens("what came before this process was a rank")

@@ -9,6 +9,7 @@ Generators are left out, since few programs bring them back.
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import sys
 import weakref
@@ -17,6 +18,7 @@ from typing import Any, TypeGuard
 
 import torch
 
+from lockstep_torch.module_hook import ModuleHook
 from lockstep_torch.recording import Recording, in_turn, listens, wrap
 
 AHEAD = 3  # batches, of a program that fetches while it trains
@@ -124,6 +126,21 @@ file_saved = of_state("torch.save", lambda rank, path, _state: rank.saved(path))
 file_loaded = of_state("torch.load", tell_loaded)
 
 
+def modules_in(stored: Any) -> list[torch.nn.Module]:
+    inside = stored.values() if type(stored) is dict else stored if type(stored) in (list, tuple) else ()
+    return [each for each in (stored, *inside) if isinstance(each, torch.nn.Module)]
+
+
+def wrap_save() -> None:
+    original = torch.save
+
+    @functools.wraps(original)
+    def save(obj: Any, *arguments: Any, **options: Any) -> None:
+        with ModuleHook.aside(modules_in(obj)):
+            original(obj, *arguments, **options)
+    torch.serialization.save = torch.save = save
+
+
 # ---- states ----
 
 @listens("optimizers' state", early=True)
@@ -189,6 +206,7 @@ def trains(here: Recording) -> None:
 
 def install() -> None:
     atexit.register(job_ends)
+    wrap_save()
     wrap((torch.serialization, torch), "save", file_begins,
          in_turn(lambda _result, *arguments, **options: file_saved(*arguments, **options), saved))
     wrap((torch.serialization, torch), "load", after=in_turn(file_loaded, loaded))

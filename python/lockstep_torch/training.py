@@ -18,7 +18,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from lockstep_torch import beside, constants, data, evaluating, parallel, recording, settings, states
 from lockstep_torch.extension import extension
-from lockstep_torch.recording import ModuleHook, Recording, in_turn, listens, wrap
+from lockstep_torch.module_hook import ModuleHook
+from lockstep_torch.recording import Recording, in_turn, listens, wrap
 
 STEPS_OF_TWINS = 3  # schedules of one kind and one optimizer, each after so many steps
 
@@ -30,13 +31,14 @@ def hook_parameters(here: Recording, parameters: Any) -> None:
         if (parameter.requires_grad and parameter.is_leaf and parameter not in here.hooked
                 and not parallel.is_part(parameter)):
             hook = functools.partial(gradient_comes, weakref.ref(parameter))
+            hook.__torch_unserializable__ = True  # type: ignore[attr-defined] # else torch warns where it is left out
             here.hooked[parameter] = parameter.register_hook(hook)
 
 
 def gradient_comes(parameter: Any, gradient: torch.Tensor) -> None:
     """Called for every parameter in every step: it has to be fast. It holds no recording: a trace ends with its own."""
     here = recording.recording
-    if here is not None and here.looks_at_gradients:
+    if here is not None and here.looks_at_gradients and not here.asks:
         local_gradient(parameter, gradient)
 
 
@@ -131,9 +133,11 @@ def forward_ended(here: Recording, _result: Any, engine: Any, /, *_inputs: Any, 
         here.rank.forward_ended(here.models[engine.module])
 
 
-@listens("torch.jit.script")
-def scripted(_here: Recording, module: Any, *_arguments: Any, **_options: Any) -> None:
-    ModuleHook.leave(module)
+@listens("modules without hooks")
+def wants_no_hooks(_here: Recording, modules: Any, *_arguments: Any, **_options: Any) -> None:
+    for module in modules if isinstance(modules, tuple) else (modules,):
+        if isinstance(module, torch.nn.Module):
+            ModuleHook.leave(module)
 
 
 @listens("no_sync")
@@ -163,7 +167,7 @@ def shadowed(here: Recording, *_arguments: Any) -> None:
 
 # ---- a step ----
 
-@listens("backward")
+@listens("backward", trains=True)
 def backward_begins(here: Recording, tensors: Any, *_arguments: Any, **_options: Any) -> None:
     states.trains(here)
     here.only_looks = False
@@ -174,6 +178,11 @@ def backward_begins(here: Recording, tensors: Any, *_arguments: Any, **_options:
         here.rank.backward(first)
     here.looks_at_gradients = here.rank.looks_at_gradients()
     here.places.note("backward", here.rank.step())
+
+
+@listens("backward")
+def asks(here: Recording, change: int) -> None:
+    here.asks += change
 
 
 def optimizer_of(here: Recording, optimizer: torch.optim.Optimizer) -> Any:
@@ -209,7 +218,7 @@ def is_stepping(optimizer: Any) -> bool:
     return False
 
 
-@listens("optimizers", early=True)
+@listens("optimizers", early=True, trains=True)
 def update_begins(here: Recording, optimizer: Any, _arguments: Any, _options: Any) -> None:
     outer = here.inside.outer() if hasattr(here.inside, "outer") else None
     if outer is not None and outer is not optimizer and is_stepping(outer):  # a ZeroRedundancyOptimizer steps its part
@@ -233,7 +242,7 @@ def update_begins(here: Recording, optimizer: Any, _arguments: Any, _options: An
     rank.update_begins(own)
 
 
-@listens("optimizers")
+@listens("optimizers", trains=True)
 def update_ended(here: Recording, optimizer: Any, _arguments: Any, _options: Any) -> None:
     if not hasattr(here.inside, "outer") or here.inside.outer() is not optimizer:
         return
@@ -247,7 +256,8 @@ def update_ended(here: Recording, optimizer: Any, _arguments: Any, _options: Any
 @listens("zero_grad")
 def zero_grad(here: Recording, *_arguments: Any, **_options: Any) -> None:
     """Python's never detaches a view, as LibTorch's optimizers do; `not_detached` sees a program that does."""
-    here.rank.zero_grad("module")
+    if recording.is_the_trainer(here, claims=False):
+        here.rank.zero_grad("module")
 
 
 @listens("zero_grad")
@@ -386,10 +396,13 @@ def install() -> None:
     atexit.register(constants.program_ends)
     wrap(DistributedDataParallel, "__init__", wrapping, wrapped)
     wrap(DistributedDataParallel, "forward", forward_begins, forward_ended)
-    wrap(torch.jit._recursive, "create_script_module", before=scripted)  # script() itself looks at its caller's frame
+    # torch.jit.script() itself looks at its caller's frame.
+    wrap(torch.jit._recursive, "create_script_module", before=wants_no_hooks)
+    wrap((torch.cuda.graphs, torch.cuda), "make_graphed_callables", before=wants_no_hooks)
     wrap_no_sync()
     wrap(torch.nn.parallel.distributed._DDPJoinHook, "main_hook", after=shadowed)
     wrap(torch.autograd, "backward", before=backward_begins)
+    wrap(torch.autograd, "grad", before=lambda *_, **__: asks(1), ended=lambda *_, **__: asks(-1))
     wrap(torch.optim.Optimizer, "__init__", after=in_turn(optimizer_made, states.optimizer_made))
     wrap(torch.optim.Optimizer, "zero_grad", before=zero_grad)
     wrap(torch.nn.Module, "zero_grad", before=zero_grad)

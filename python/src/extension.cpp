@@ -66,15 +66,18 @@ class Rank {
   std::int64_t step() const { return writer_->step(); }
   // An exception that nobody caught ends this rank.
   void raised() {
+    raised_ = true;
     writer_->record(trace::RankEnd{.rank = writer_->participant().rank,
                                    .how = "raised",
                                    .exit_code = 1,
                                    .collective = record::last_failed_collective().has_value(),
                                    .ended_ns = monotonic_ns()});
   }
-  // Also where a group still holds the recorder.
+  // Also where a group still holds the recorder. A rank that raised must not wait for its tensors, which may wait for a
+  // collective that never ends.
   void end(bool goes_on) {
-    recorder_->told([](record::Probes& probes) { probes.flush(); });
+    recorder_->ends();
+    if (!raised_) recorder_->told([](record::Probes& probes) { probes.flush(); });
     writer_->end(goes_on);
   }
   // Of this attempt.
@@ -85,6 +88,7 @@ class Rank {
   std::filesystem::path folder_;
   std::shared_ptr<trace::Writer> writer_;
   std::shared_ptr<record::Recorder> recorder_;
+  bool raised_ = false;
 };
 
 // Calls that are the recorder's own, or its probes', with the same arguments.

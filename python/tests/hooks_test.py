@@ -45,6 +45,7 @@ from torch.utils.data import (
 
 from lockstep_torch import beside, evaluating, hooks, places, recording, samples, settings, states, training
 from lockstep_torch.extension import extension
+from lockstep_torch.module_hook import ModuleHook
 
 
 class Rank:
@@ -194,15 +195,42 @@ class Hooks(unittest.TestCase):
 
     def test_the_model_s_hook_is_copied_and_read_as_one_that_does_nothing(self):
         model = torch.nn.Linear(2, 1)
-        model.register_forward_pre_hook(recording.ModuleHook(evaluating.looks_on), with_kwargs=True)
+        model.register_forward_pre_hook(ModuleHook(evaluating.looks_on), with_kwargs=True)
         for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
             self.assertEqual(len(other._forward_pre_hooks), 1)
             [hook] = other._forward_pre_hooks.values()
-            self.assertNotIsInstance(hook, recording.ModuleHook)
+            self.assertNotIsInstance(hook, ModuleHook)
             self.assertEqual(other(torch.ones(3, 2)).shape, (3, 1))
         self.here.begin(0, 2)
         for one in (model, other):  # it refuses modules with hooks
             self.assertEqual(torch.jit.script(one)(torch.ones(3, 2)).shape, (3, 1))
+
+    def test_a_batch_that_fails_and_is_left_out_takes_its_positions_with_it(self):
+        class Broken(Dataset):
+            def __len__(self):
+                return 6
+
+            def __getitem__(self, index):
+                if index == 2:
+                    raise ValueError("unreadable")
+                return torch.tensor(float(index))
+        rank = self.here.begin(0, 2)
+        batches = iter(DataLoader(Broken(), batch_size=2))
+        next(batches)
+        self.assertRaises(ValueError, next, batches)
+        self.assertEqual(next(batches).tolist(), [4, 5])
+        self.assertEqual([ids for ids, *_ in rank.calls["dealt"]], [[0, 1], [4, 5]])
+
+    def test_a_model_that_is_looked_at_in_each_step_is_told_no_longer(self):
+        rank = self.here.begin(0, 2)
+        model = torch.nn.Linear(2, 1)
+        evaluating.hook(self.here, model)
+        with unittest.mock.patch.object(samples, "given", return_value=(1, 2)) as given, torch.no_grad():
+            for _ in range(100):
+                model(torch.ones(1, 2))
+                self.here.looks = 0  # a backward comes
+        self.assertEqual(given.call_count, evaluating.MOST_EVALUATIONS)
+        self.assertEqual(rank.settings["evaluation"]["samples"], "1")
 
     def test_a_model_that_is_wrapped_again_with_new_layers_is_told_with_them(self):
         rank = self.here.begin(0, 2)

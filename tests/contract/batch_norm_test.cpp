@@ -52,6 +52,13 @@ TEST_P(BatchNorm, OnLocalBatchesIsAdvice) {
   EXPECT_THAT(evidence(trace), testing::HasSubstr("have moved buffer 0 (\"running_mean\")"));
 }
 
+// As where another model was recorded before.
+TEST_P(BatchNorm, OnLocalBatchesIsToldByTheNamesOfItsOwnStep) {
+  auto trace = plain(GetParam()).run();
+  for (auto& rank : trace.ranks) each<trace::Buffers>(rank).front().second.names = {"of_another"};
+  EXPECT_THAT(evidence(trace), testing::HasSubstr("have moved buffer 0 (\"running_mean\")"));
+}
+
 TEST_P(BatchNorm, OnLocalBatchesIsToldBehindWhatRightProgramsDoNotHave) {
   auto trace = plain(GetParam()).run();
   for (auto& rank : trace.ranks)

@@ -219,6 +219,51 @@ TEST(RecordProbes, BackwardsOfOneUpdateAreSummedAndTheNextStartsAnew) {
   }
 }
 
+// As where nobody tells the updates: each backward would cost what a probed one does, for as long as the job runs.
+TEST(RecordProbes, AStepOfVeryManyBackwardsIsNotLookedAt) {
+  OneRank rank;
+  record::Probes probes(rank.job.writer(0));
+  probes.attach(*rank.net);
+  probes.start();
+  for (int part = 0; part < 300; ++part) {
+    probes.backward();
+    EXPECT_EQ(probes.looks_at_gradients(), part < 256) << part;
+    rank.backward();
+  }
+  probes.gradients_ready();
+  rank.optimizer.step();
+  probes.updated(rank.optimizer);
+  EXPECT_TRUE(probes.looks_at_gradients());
+  probes.flush();
+  const auto trace = rank.job.trace_of(0);
+  EXPECT_TRUE(trace.all<trace::LocalGradients>().empty());
+  EXPECT_EQ(trace.all<trace::Parameters>().size(), 2u);
+}
+
+TEST(RecordProbes, WhatTheProgramLetsGoIsNotKeptOutsideTheModel) {
+  OneRank rank;
+  record::Probes probes(rank.job.writer(0));
+  probes.attach(*rank.net);
+  auto kept = torch::ones({2}), gone = torch::ones({2});
+  const c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> weak(
+      gone.getIntrusivePtr());
+  probes.outside("teacher", "kept", kept);
+  probes.outside("teacher", "gone", gone);
+  probes.outside("other", "gone", gone);
+  gone.reset();
+  EXPECT_TRUE(weak.expired());
+  probes.start();
+  const auto trace = rank.job.trace_of(0);
+  const auto told = trace.all<trace::OutsideParameters>();
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_THAT(told[0].event->names, ::testing::ElementsAre("kept"));
+}
+
+TEST(RecordProbes, OfQuantizedNumbersTheWholeOnesAreSketched) {
+  const auto quantized = at::quantize_per_tensor(torch::ones({4}), 0.5, 0, at::kQInt8);
+  EXPECT_EQ(record::summarize(quantized).norm, 4);  // 2 each
+}
+
 // As a GAN's judge has gradients of its generator's backward, which it clears before its own.
 TEST(RecordProbes, WhatIsClearedBeforeAnotherBackwardIsNotCounted) {
   for (const bool cleared : {true, false}) {

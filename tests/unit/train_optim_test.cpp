@@ -68,6 +68,20 @@ TEST(Adam, KeepsTheOptionsOfAGroupThatComesLater) {
   EXPECT_EQ(optimizer.param_groups().size(), 3u);
 }
 
+TEST(AdamW, DecouplesAGroupThatComesLater) {
+  AdamW optimizer({parameter({1})});
+  const auto add = [&](std::unique_ptr<torch::optim::OptimizerOptions> options) {
+    optimizer.add_param_group({{parameter({1})}, std::move(options)});
+  };
+  EXPECT_THAT(refusal([&] { add(std::make_unique<AdamOptions>(0.1)); }), HasSubstr("AdamWOptions"));
+  EXPECT_EQ(optimizer.param_groups().size(), 1u);
+  auto coupled = std::make_unique<AdamWOptions>(0.1);
+  coupled->decoupled_weight_decay(false);
+  add(std::move(coupled));
+  EXPECT_TRUE(static_cast<AdamOptions&>(optimizer.param_groups().back().options())
+                  .decoupled_weight_decay());
+}
+
 TEST(Adam, RefusesWhatItCannotUpdate) {
   auto dense = parameter({1, 2});
   Adam optimizer({dense});

@@ -9,7 +9,8 @@ namespace lockstep::record {
 at::Tensor plain_on_cpu(const at::Tensor& tensor) {
   const at::NoGradGuard no_grad;
   const auto dense = tensor.layout() == at::kStrided ? tensor : tensor.to_dense();
-  return dense.detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
+  const auto numbers = dense.is_quantized() ? dense.int_repr() : dense;
+  return numbers.detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
 }
 
 Content hash_content(const at::Tensor& inputs, const at::Tensor& targets,

@@ -35,28 +35,50 @@ void HeldParameters::add_outside(const std::string& holder, const std::string& n
   auto& known = outside_[holder];
   if (is_among(parameter, known.parameters)) return;
   known.names.push_back(name);
-  known.parameters.push_back(parameter);
+  known.parameters.push_back(weak_of(parameter));
 }
 
 void HeldParameters::remove_outside(const std::vector<at::Tensor>& parameters) {
+  erase_outside([&](const at::Tensor& tensor) { return is_among(tensor, parameters); });
+}
+
+void HeldParameters::erase_outside(c10::function_ref<bool(const at::Tensor&)> goes) {
   for (auto& [holder, known] : outside_)
     for (std::size_t i = known.parameters.size(); i-- > 0;)
-      if (is_among(known.parameters[i], parameters)) {
+      if (const at::Tensor tensor(known.parameters[i].lock()); !tensor.defined() || goes(tensor)) {
         known.names.erase(known.names.begin() + static_cast<std::ptrdiff_t>(i));
         known.parameters.erase(known.parameters.begin() + static_cast<std::ptrdiff_t>(i));
       }
   std::erase_if(outside_, [](const auto& of_holder) { return of_holder.second.names.empty(); });
 }
 
-void HeldParameters::record_outside(trace::Writer& writer) const {
+void HeldParameters::record_outside(trace::Writer& writer) {
+  erase_outside([](const at::Tensor&) { return false; });
   for (const auto& [holder, of_holder] : outside_)
-    writer.record(
-        trace::OutsideParameters{holder, of_holder.names, summarize_all(of_holder.parameters)});
+    writer.record(trace::OutsideParameters{holder, of_holder.names,
+                                           summarize_all(alive(of_holder.parameters))});
+}
+
+WeakTensor weak_of(const at::Tensor& tensor) {
+  return WeakTensor(tensor.getIntrusivePtr());
+}
+
+std::vector<at::Tensor> alive(c10::ArrayRef<WeakTensor> tensors) {
+  std::vector<at::Tensor> all;
+  for (const auto& weak : tensors)
+    if (at::Tensor tensor(weak.lock()); tensor.defined()) all.push_back(std::move(tensor));
+  return all;
 }
 
 bool is_among(const at::Tensor& tensor, c10::ArrayRef<at::Tensor> tensors) {
   return std::any_of(tensors.begin(), tensors.end(),
                      [&](const at::Tensor& each) { return each.is_same(tensor); });
+}
+
+bool is_among(const at::Tensor& tensor, c10::ArrayRef<WeakTensor> tensors) {
+  return std::any_of(tensors.begin(), tensors.end(), [&](const WeakTensor& each) {
+    return each._unsafe_get_target() == tensor.unsafeGetTensorImpl();
+  });
 }
 
 bool is_not_zero(const at::Tensor& gradient) {

@@ -20,8 +20,14 @@ std::vector<trace::Summary> summarize_all(const std::vector<at::Tensor>& tensors
 // Defined, and not all zeros.
 bool is_not_zero(const at::Tensor& gradient);
 
+// A program's tensor that its program may free. No later one gets its address.
+using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+WeakTensor weak_of(const at::Tensor& tensor);
+std::vector<at::Tensor> alive(c10::ArrayRef<WeakTensor> tensors);
+
 // By identity.
 bool is_among(const at::Tensor& tensor, c10::ArrayRef<at::Tensor> tensors);
+bool is_among(const at::Tensor& tensor, c10::ArrayRef<WeakTensor> tensors);
 
 class HeldParameters {
  public:
@@ -30,16 +36,17 @@ class HeldParameters {
   void record_before_update(trace::Writer& writer, const std::vector<at::Tensor>& parameters) const;
   void forget() { last_.reset(); }  // the model has other parameters now
 
-  // Each parameter of a holder once.
+  // Each parameter of a holder once, for as long as the program keeps it.
   void add_outside(const std::string& holder, const std::string& name, const at::Tensor& parameter);
   void remove_outside(const std::vector<at::Tensor>& parameters);
-  void record_outside(trace::Writer& writer) const;
+  void record_outside(trace::Writer& writer);
 
  private:
   struct Outside {
     std::vector<std::string> names;
-    std::vector<at::Tensor> parameters;
+    std::vector<WeakTensor> parameters;
   };
+  void erase_outside(c10::function_ref<bool(const at::Tensor&)> goes);
   std::map<std::string, Outside> outside_;                                    // by holder
   std::optional<std::pair<std::int64_t, std::vector<trace::Summary>>> last_;  // and their step
 };

@@ -30,9 +30,11 @@ bool Probes::looks_at_gradients() const {
 }
 
 void Probes::local_gradient(const at::Tensor& parameter, const at::Tensor& gradient) {
-  if (!looks_at_gradients()) return;
-  for (std::size_t i = 0; i < impl_->parameters.size(); ++i)
-    if (impl_->parameters[i].is_same(parameter)) return impl_->try_local(i, gradient);
+  if (impl_) impl_->try_local([&] { return impl_->place_of(parameter); }, gradient);
+}
+
+void Probes::backward() {
+  if (impl_) impl_->backward();
 }
 
 void Probes::engine(const std::string& kind) {

@@ -70,6 +70,8 @@ class Probes {
   bool looks_at_gradients() const;
   void local_gradient(const at::Tensor& parameter, const at::Tensor& gradient);
 
+  // Before a backward. In a step of very many, as where nobody tells the updates, values are not recorded any further.
+  void backward();
   // After the module ran. The first in evaluation mode after an update also records the buffers.
   void forward(bool training);
   // What the module is about to be given, or was: the tensors' shapes and dtypes, and what their numbers are like.

@@ -6,6 +6,7 @@
 #include <lockstep/record/held_parameters.h>
 #include <lockstep/record/probes.h>
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <exception>
@@ -29,7 +30,7 @@ class Probes::Impl {
     detach();
   }
 
-  bool values_wanted() const { return probed.has(writer->step()); }
+  bool values_wanted() const { return backwards <= kMostBackwards && probed.has(writer->step()); }
   // A scaler finds its scale in the first steps, and leaves some out: their gradients are recorded. Later only those of
   // probed steps are, since this costs a copy of all gradients.
   bool looks_at_gradients() const {
@@ -39,6 +40,7 @@ class Probes::Impl {
   void attach(torch::nn::Module& module) {
     held.remove_outside(module.parameters());  // they are the model's now
     record_last_update();
+    const std::lock_guard lock(local_mutex);
     detach();
     const auto earlier = std::exchange(parameters, {});
     buffers.clear();
@@ -64,18 +66,23 @@ class Probes::Impl {
     }
     attached = std::move(model);
     held.forget();
-    const std::lock_guard lock(local_mutex);
     local.assign(parameters.size(), {});
     may_be_cleared.assign(parameters.size(), false);
     for (std::size_t i = 0; options.hooks && i < parameters.size(); ++i)
       hooks.push_back(parameters[i].register_hook(
-          [this, i](const at::Tensor& gradient) { try_local(i, gradient); }));
+          [this, i](const at::Tensor& gradient) { try_local([i] { return i; }, gradient); }));
+  }
+
+  // Under local_mutex; as many as there are parameters where it is none of them.
+  std::size_t place_of(const at::Tensor& parameter) const {
+    const auto is_it = [&](const at::Tensor& each) { return each.is_same(parameter); };
+    return static_cast<std::size_t>(std::ranges::find_if(parameters, is_it) - parameters.begin());
   }
 
   // Inside of the program's own backward, where no memory may be left.
-  void try_local(std::size_t i, const at::Tensor& gradient) noexcept {
+  void try_local(c10::function_ref<std::size_t()> place, const at::Tensor& gradient) noexcept {
     try {
-      add_local(i, gradient);
+      add_local(place, gradient);
     } catch (const std::exception& error) {
       if (!gave_up.exchange(true))
         std::cerr << "lockstep: gradients are not recorded any further: " << error.what()
@@ -85,11 +92,13 @@ class Probes::Impl {
 
   // Each parameter's hook runs once a backward, on the thread that runs that parameter's backward;
   // a program may run several backwards at once. A custom function may give no gradient.
-  void add_local(std::size_t i, const at::Tensor& gradient) {
+  void add_local(c10::function_ref<std::size_t()> place, const at::Tensor& gradient) {
     if (!gradient.defined() || !looks_at_gradients()) return;
-    if (values_wanted()) writer->record(trace::GradientArrived{static_cast<std::int64_t>(i)});
     const at::NoGradGuard no_grad;
     const std::lock_guard lock(local_mutex);
+    const auto i = place();
+    if (i >= parameters.size()) return;
+    if (values_wanted()) writer->record(trace::GradientArrived{static_cast<std::int64_t>(i)});
     auto& sum = local[i];
     if (std::exchange(may_be_cleared[i], false) && !is_not_zero(parameters[i].grad())) {
       if (values_wanted() && is_not_zero(sum))
@@ -121,10 +130,19 @@ class Probes::Impl {
     if (!set_up.keys.empty()) writer->record(std::move(set_up));
   }
 
-  // What was gathered of a step is of no use to the next one.
-  void begin_step() {
+  void backward() {
+    if (++backwards == kMostBackwards + 1) forget_local();
+  }
+
+  void forget_local() {
     const std::lock_guard lock(local_mutex);
     for (auto& gradient : local) gradient.reset();
+  }
+
+  // What was gathered of a step is of no use to the next one.
+  void begin_step() {
+    forget_local();
+    backwards = 0;
     samples_since_update = 0;
     losses_since_update = 0;
   }
@@ -184,8 +202,10 @@ class Probes::Impl {
   ProbeOptions options;
   ProbedSteps probed{options};
   FedInputs fed;
-  std::int64_t samples_since_update = 0;  // drawn, as far as the program says
-  std::int64_t losses_since_update = 0;   // that went into a loss
+  static constexpr int kMostBackwards = 256;  // of a step
+  std::atomic<int> backwards{0};              // of this one
+  std::int64_t samples_since_update = 0;      // drawn, as far as the program says
+  std::int64_t losses_since_update = 0;       // that went into a loss
   std::optional<trace::Model> attached;
   std::optional<std::int64_t> unseen_update;  // the last, if its parameters were not recorded
   bool scales = false;                        // the program has told of a scaled step

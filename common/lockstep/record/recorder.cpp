@@ -42,7 +42,12 @@ Recorder::Recorder(std::shared_ptr<trace::Writer> writer, const ProbeOptions& op
 }
 
 Recorder::~Recorder() {
-  hear([&] {  // the program ends, and its devices may have ended before it
+  ends();
+}
+
+// Its devices may have ended before it.
+void Recorder::ends() {
+  hear([&] {
     tell_kept_state();
     end_pass();
   });
@@ -79,8 +84,9 @@ bool Recorder::prepare(c10::function_ref<void()> call) {
 // The program does not end for its trace's sake.
 void Recorder::fail(const std::exception& error) {
   if (failed_.exchange(true)) return;
-  std::cerr << "lockstep: rank " << writer_->participant().rank
-            << " is recorded no further: " << error.what() << std::endl;
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  std::cerr << "lockstep: rank " << writer_->participant().rank << " is recorded no further: "
+            << (torch_error ? torch_error->what_without_backtrace() : error.what()) << std::endl;
 }
 
 void Recorder::leave_to_probes() {
@@ -186,8 +192,9 @@ bool Recorder::is_of_model(const at::Tensor& parameter) const {
 void Recorder::find_outside() {
   if (!started_ || sharded_) return;
   for (; looked_at_ < of_optimizers_.size(); ++looked_at_) {
-    const auto& parameter = of_optimizers_[looked_at_];
-    if (!is_of_model(parameter) && !is_attached(parameter) && parameter.requires_grad())
+    const at::Tensor parameter(of_optimizers_[looked_at_].lock());
+    if (parameter.defined() && !is_of_model(parameter) && !is_attached(parameter) &&
+        parameter.requires_grad())
       probes_.outside("optimizers", "parameter_" + std::to_string(looked_at_), parameter);
   }
   find_kept();

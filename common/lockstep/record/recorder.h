@@ -51,6 +51,8 @@ class Recorder final : public Observer {
   Probes& probes() { return probes_; }
   // What the program itself tells, by a call of recorder.h: also where it has Probes of its own.
   void told(c10::function_ref<void(Probes&)> call);
+  // The program ends: what is known by now is told.
+  void ends();
   // The program now trains on the next batch that a sampler has dealt, or evaluates. To be called where the batch is
   // taken; without a call, a forward of the wrapped module or a loss says so.
   void take_dealt(bool training);
@@ -185,7 +187,7 @@ class Recorder final : public Observer {
   std::vector<std::weak_ptr<torch::nn::Module>> others_;
   // The wrapped module's parameters, and which of them are trained, when they were looked at.
   std::vector<std::pair<const void*, bool>> parameters_;
-  std::vector<at::Tensor>
+  std::vector<WeakTensor>
       of_optimizers_;          // but those that were of the wrapped module when they came
   std::size_t looked_at_ = 0;  // of these, by find_outside()
   std::size_t made_last_ = 0;  // of these, the first that came in made_in_step_

@@ -93,7 +93,7 @@ void Recorder::training_state(const std::string& moment, const ValueOf<at::Tenso
 std::vector<at::Tensor> Recorder::parameters_here() const {
   const auto model = wrapped_.lock();
   if (model) return model->parameters();
-  return attached_.empty() ? of_optimizers_ : attached_;
+  return attached_.empty() ? alive(of_optimizers_) : attached_;
 }
 
 // `moments`: hashes of what optimizers hold, each; they go by their order, whichever was saved or loaded first.

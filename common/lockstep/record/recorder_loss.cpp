@@ -28,6 +28,7 @@ void Recorder::backward(const at::Tensor& root) {
     look_for_update();
     begin();
     note_parameters(root);
+    probes_.backward();
     if (std::exchange(undecided_, false)) ++backed_;
     awaits_backward_ = false;
     const auto losses = std::exchange(losses_, {});
@@ -110,7 +111,8 @@ void Recorder::look_at_graph_of(const at::Tensor& root) {
 }
 
 bool Recorder::is_known(const at::Tensor& parameter) const {
-  return is_of_model(parameter) || is_attached(parameter) || is_among(parameter, of_optimizers_);
+  return is_of_model(parameter) || is_attached(parameter) ||
+         is_among(parameter, c10::ArrayRef<WeakTensor>(of_optimizers_));
 }
 
 void Recorder::tell_untrained() {

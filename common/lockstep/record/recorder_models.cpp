@@ -9,7 +9,7 @@
 namespace lockstep::record {
 namespace {
 
-// The probes keep the tensors alive, so no address is used twice.
+// The probes keep the tensors, so no address is used twice.
 std::vector<std::pair<const void*, bool>> addresses_of(const torch::nn::Module& module) {
   std::vector<std::pair<const void*, bool>> parameters;
   for (const auto& parameter : module.parameters())
@@ -32,8 +32,9 @@ void Recorder::watch(torch::nn::Module& module) {
 
 void Recorder::watch_another(torch::nn::Module& module) {
   watch(module);
-  model_has_optimizer_ = std::any_of(of_optimizers_.begin(), of_optimizers_.end(),
-                                     [&](const auto& each) { return is_of_model(each); });
+  const auto held = alive(of_optimizers_);
+  model_has_optimizer_ =
+      std::any_of(held.begin(), held.end(), [&](const auto& each) { return is_of_model(each); });
 }
 
 void Recorder::wrapping(torch::nn::Module& module) {
@@ -80,8 +81,7 @@ void Recorder::find_model() {
 }
 
 void Recorder::attach_optimizers_from(std::size_t first) {
-  const std::vector<at::Tensor> parameters(
-      of_optimizers_.begin() + static_cast<std::ptrdiff_t>(first), of_optimizers_.end());
+  const auto parameters = alive(c10::ArrayRef<WeakTensor>(of_optimizers_).slice(first));
   known_.clear();
   for (const auto& parameter : parameters) known_.insert(parameter.unsafeGetTensorImpl());
   looked_at_ = of_optimizers_.size();
@@ -104,14 +104,14 @@ bool Recorder::is_attached(const at::Tensor& parameter) const {
 void Recorder::add_parameters_of(const torch::optim::Optimizer& optimizer) {
   for (const auto& parameter : parameters_of(optimizer))
     if (!is_of_model(parameter) && known_.insert(parameter.unsafeGetTensorImpl()).second)
-      of_optimizers_.push_back(parameter);
+      of_optimizers_.push_back(weak_of(parameter));
 }
 
 // Of its first step the local gradients are not known.
 void Recorder::find_next_model(const torch::optim::Optimizer& optimizer) {
   const auto step = writer_->step();
   if (!parameters_.empty() || !started_ || sharded_ || step <= 0 || made_in_step_ != step) return;
-  const auto made_last = c10::ArrayRef<at::Tensor>(of_optimizers_).slice(made_last_);
+  const auto made_last = c10::ArrayRef<WeakTensor>(of_optimizers_).slice(made_last_);
   for (const auto& parameter : parameters_of(optimizer))
     if (!is_among(parameter, made_last)) return;
   attach_optimizers_from(made_last_);

@@ -15,8 +15,7 @@ void UntrainedLeaves::look(std::int64_t step, const std::vector<at::Tensor>& lea
     auto found = leaves_.find(address);
     if (found == leaves_.end()) {
       if (leaves_.size() >= kMost) continue;
-      Leaf leaf{
-          .tensor = Weak(tensor.getIntrusivePtr()), .hash = summarize(tensor).hash, .first = step};
+      Leaf leaf{.tensor = weak_of(tensor), .hash = summarize(tensor).hash, .first = step};
       found = leaves_.emplace(address, std::move(leaf)).first;
     }
     auto& leaf = found->second;

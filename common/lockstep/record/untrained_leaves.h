@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/FunctionRef.h>
+#include <lockstep/record/held_parameters.h>
 #include <lockstep/trace/event.h>
 
 #include <cstdint>
@@ -21,9 +22,8 @@ class UntrainedLeaves {
                                  c10::function_ref<bool(const at::Tensor&)> is_known) const;
 
  private:
-  using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
   struct Leaf {
-    Weak tensor;
+    WeakTensor tensor;
     std::uint64_t hash = 0;
     std::int64_t first = -1, last = -1;
     int steps = 0;

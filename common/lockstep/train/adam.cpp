@@ -195,13 +195,26 @@ void AdamOptions::serialize(torch::serialize::InputArchive& archive) {
   _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(bool, decoupled_weight_decay);
 }
 
+namespace {
+
+void check_decays(const torch::optim::OptimizerParamGroup& group) {
+  if (group.has_options() && dynamic_cast<const AdamWOptions*>(&group.options()) == nullptr)
+    throw UsageError(
+        "lockstep::AdamW: a parameter group has AdamOptions, whose weight_decay is 0 unless it "
+        "is set; give it lockstep::AdamWOptions");
+}
+
+}  // namespace
+
 AdamW::AdamW(const std::vector<torch::optim::OptimizerParamGroup>& groups, AdamWOptions defaults)
     : Adam(groups, defaults.decoupled_weight_decay(true)) {
-  for (const auto& group : param_groups_)
-    if (dynamic_cast<const AdamWOptions*>(&group.options()) == nullptr)
-      throw UsageError(
-          "lockstep::AdamW: a parameter group has AdamOptions, whose weight_decay is 0 unless it "
-          "is set; give it lockstep::AdamWOptions");
+  for (const auto& group : groups) check_decays(group);
+  decouple();
+}
+
+void AdamW::add_param_group(const torch::optim::OptimizerParamGroup& group) {
+  check_decays(group);
+  Adam::add_param_group(group);
   decouple();
 }
 

@@ -113,6 +113,8 @@ class AdamW : public Adam {
   explicit AdamW(std::vector<at::Tensor> parameters, AdamWOptions defaults = {})
       : AdamW({torch::optim::OptimizerParamGroup(std::move(parameters))}, std::move(defaults)) {}
 
+  // Throws UsageError for AdamOptions, too.
+  void add_param_group(const torch::optim::OptimizerParamGroup& group);
   void load(torch::serialize::InputArchive& archive) override;
 
  private:

@@ -68,10 +68,12 @@ int first_apart(const Replicas& replicas, const Replicas& start) {
 
 const char* const kNoBuffers = "no rank's buffers were recorded at the start and after an update";
 
-std::string buffer_text(const Run& run, int buffer) {
-  const auto told = run.ranks.front()->all<trace::Buffers>();
-  return tensor_text("buffer", static_cast<std::size_t>(buffer),
-                     told.empty() ? std::vector<std::string>() : told.front().event->names);
+// Another model's have other names.
+std::string buffer_text(const Run& run, std::int64_t step, int buffer) {
+  std::vector<std::string> names;
+  for (const auto& at : run.ranks.front()->all<trace::Buffers>())
+    if (at.step <= step) names = at.event->names;
+  return tensor_text("buffer", static_cast<std::size_t>(buffer), names);
 }
 
 // Running statistics of a model that no engine has wrapped: after updates alone.
@@ -82,10 +84,11 @@ OfRank statistics_of(const trace::ParticipantTrace& rank) {
   return steps;
 }
 
-std::string statistic_text(const Run& run, std::size_t index) {
+std::string statistic_text(const Run& run, std::int64_t step, std::size_t index) {
+  std::vector<std::string> names;
   for (const auto& at : run.ranks.front()->latest<trace::OutsideParameters>())
-    if (at.event->holder == kModelStatistics) return tensor_text("buffer", index, at.event->names);
-  return tensor_text("buffer", index, {});
+    if (at.event->holder == kModelStatistics && at.step <= step) names = at.event->names;
+  return tensor_text("buffer", index, names);
 }
 
 Finding moved_by_own_batches(const Run& run, std::int64_t step, const std::string& buffer,
@@ -116,7 +119,8 @@ Verdict local_statistics(const Run& run) {
     for (std::size_t b = 0; b < first.size(); ++b)
       for (const auto* rank : at->second)
         if (b < rank->size() && first_difference({(*rank)[b]}, {first[b]}) >= 0)
-          return found(moved_by_own_batches(run, at->first, statistic_text(run, b), at->second));
+          return found(
+              moved_by_own_batches(run, at->first, statistic_text(run, at->first, b), at->second));
     return clean();
   }
   return clean();
@@ -133,7 +137,7 @@ Verdict local_batch_norm(const Run& run) {
     if (step < 0 || weights == parameters.end()) continue;
     const int apart = first_apart(replicas, start->second);
     if (apart < 0 || groups_of_equal(weights->second).tensor >= 0) continue;
-    return found(moved_by_own_batches(run, step, buffer_text(run, apart), replicas));
+    return found(moved_by_own_batches(run, step, buffer_text(run, step, apart), replicas));
   }
   return clean();
 }
@@ -150,7 +154,7 @@ Verdict buffers_not_synced(const Run& run) {
     return found({.ranks = run.numbers,
                   .step = step,
                   .evidence = "the ranks evaluate with different buffers: " +
-                              buffer_text(run, apart) + " is the first, and they are up to " +
+                              buffer_text(run, step, apart) + " is the first, and they are up to " +
                               number(spread_of(replicas).distance) + " (relative) apart"});
   }
   return clean();
