@@ -6,6 +6,7 @@ listens no longer; the program never sees it. A process that was forked from a r
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from lockstep_torch import data, parallel, recording, states, training
+from lockstep_torch import data, parallel, recording, schedules, states, training
 from lockstep_torch.extension import DoesNotFit, extension
 from lockstep_torch.recording import Recording, active, listens, wrap
 
@@ -43,8 +44,10 @@ def observe_group(here: Recording, group: Any) -> None:
         group._register_backend(device, known[0][1], known[0][2])
 
 
-def pairs_of(here: Recording, group: Any) -> list[tuple[Any, Any]]:
-    return here.backends.get(group.group_name, []) if here.backends else []
+def inside_of(here: Recording, backend: Any) -> Any:
+    """torch's backend, of one of the recorder's; else the same."""
+    pairs = itertools.chain.from_iterable(here.backends.values())
+    return next((inner for outer, inner in pairs if outer is backend), backend)
 
 
 def wrap_get_backend() -> None:
@@ -55,7 +58,7 @@ def wrap_get_backend() -> None:
     def _get_backend(group: Any, device: Any) -> Any:
         backend = original(group, device)
         here = active()
-        return next((inner for outer, inner in pairs_of(here, group) if outer is backend), backend) if here else backend
+        return inside_of(here, backend) if here else backend
     groups._get_backend = _get_backend
 
 
@@ -169,9 +172,8 @@ def give_back(here: Recording) -> None:
     for group in list(distributed_c10d._world.pg_map):
         for device in group._device_types:
             now = group._get_backend(device)
-            for outer, backend in pairs_of(here, group):
-                if outer is now:
-                    group._register_backend(device, kind_of(backend), backend)
+            if (backend := inside_of(here, now)) is not now:
+                group._register_backend(device, kind_of(backend), backend)
 
 
 class Watched:
@@ -208,7 +210,7 @@ def watch(folder: str | os.PathLike[str]) -> Watched:
         say_once(f"lockstep: this job is not recorded: {error}")
         return Watched()
     here = recording.start(os.fspath(folder))
-    for part in (training, data, states):
+    for part in (training, schedules, data, states):
         part.install()
     install()
     if dist.is_available() and dist.is_initialized():

@@ -43,7 +43,7 @@ from torch.utils.data import (
     random_split,
 )
 
-from lockstep_torch import beside, evaluating, hooks, places, recording, samples, settings, states, training
+from lockstep_torch import beside, evaluating, hooks, places, recording, samples, schedules, settings, states, training
 from lockstep_torch.extension import extension
 from lockstep_torch.module_hook import ModuleHook
 
@@ -118,9 +118,9 @@ class Hooks(unittest.TestCase):
     def test_schedules_one_after_another_are_as_long_as_they_are_together(self):
         optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
         warm, down, steps = LinearLR(optimizer, total_iters=4), CosineAnnealingLR(optimizer, 16), StepLR(optimizer, 3)
-        self.assertEqual(training.length_of(SequentialLR(optimizer, [warm, down], milestones=[4])), 20)
-        self.assertEqual(training.length_of(SequentialLR(optimizer, [warm, steps], milestones=[4])), 0)
-        self.assertEqual([training.length_of(each) for each in (warm, down, steps)], [4, 16, 0])
+        self.assertEqual(schedules.length_of(SequentialLR(optimizer, [warm, down], milestones=[4])), 20)
+        self.assertEqual(schedules.length_of(SequentialLR(optimizer, [warm, steps], milestones=[4])), 0)
+        self.assertEqual([schedules.length_of(each) for each in (warm, down, steps)], [4, 16, 0])
 
     def test_an_optimizer_that_raises_hides_no_later_one_and_is_not_kept(self):
         rank = self.here.begin(0, 2)
