@@ -86,6 +86,16 @@ TEST_P(Losses, OfWhichOneStaysTwiceAsGreatAreAdviceWithBothValues) {
       << evidence(trace);
 }
 
+TEST_P(Losses, OfOneBatchInEveryStepAreRight) {
+  for (const bool one : {true, false}) {
+    auto trace = told(greater_on_one);
+    for (auto& rank : trace.ranks)
+      for (int step = 0; step < kSteps; ++step)
+        record(rank, step, trace::Rows{{rank.participant.rank, one ? 0 : step}});
+    EXPECT_EQ(judged(trace), one ? State::clean : State::found);
+  }
+}
+
 TEST_P(Losses, ThatPartLaterAreNamedFromThere) {
   const auto trace = told([](int rank, int step) { return rank == 1 && step >= 8 ? 0.2 : 1; });
   expect_only(trace, "losses-differ", odd_one_out(GetParam(), 1), 8, Severity::advice);

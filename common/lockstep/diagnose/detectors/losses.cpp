@@ -222,10 +222,21 @@ bool replicas_are_equal(const Run& run) {
                      [](const auto& step) { return groups_of_equal(step.second).tensor < 0; });
 }
 
+// Its steps then say no more of its data than one of them does.
+bool is_given_one_batch(const trace::ParticipantTrace& rank) {
+  const auto given = rank.latest<trace::Rows>();
+  std::size_t again = 0;
+  for (std::size_t i = 1; i < given.size(); ++i)
+    again += given[i].event->hashes == given[i - 1].event->hashes ? 1 : 0;
+  return 2 * again > given.size();
+}
+
 std::vector<Finding> loss_sizes(const Run& run) {
   const auto ranks = run.ranks.size();
   const auto& steps = run.once(logs_of);
   if (!replicas_are_equal(run)) return {};
+  for (const auto* rank : run.ranks)
+    if (is_given_one_batch(*rank)) return {};
   const auto off = departure(steps, ranks);
   const auto count = steps.size() - off.first;
   if (count < kSteps) return {};
@@ -270,8 +281,8 @@ std::vector<Detector> losses_detectors() {
       // Needs `loss` or `backward` of all ranks on 16 steps or more, and parameters that are equal where they were
       // recorded. Rule: from some step on a rank's losses are a quarter more than the others' in the geometric mean, or
       // a fifth less, by five standard errors of independent steps. Advice, since a rank's share
-      // of the data may be of another kind. Not fooled by batches whose unequal sizes were recorded, nor by a scaler's
-      // scale; blind where more than a tenth of the losses are negative.
+      // of the data may be of another kind. Not fooled by batches whose unequal sizes were recorded, by a scaler's
+      // scale, nor by one batch in every step; blind where more than a tenth of the losses are negative.
       {.slug = "losses-differ",
        .participants = Participants::ranks,
        .generic = "one rank's loss stays greater than another's (advice)",
