@@ -35,6 +35,8 @@ class FedRows : public testing::TestWithParam<int> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(Ranks, FedRows, kTwoAndThree, testing::PrintToStringParamName());
+class ManyRanksFedRows : public FedRows {};
+INSTANTIATE_TEST_SUITE_P(Ranks, ManyRanksFedRows, testing::Values(16));
 
 std::int64_t own_share(std::int64_t rank, std::int64_t n) {
   return rank * kFedSamples + n;
@@ -55,6 +57,14 @@ TEST_P(FedRows, ThatAllRanksAreGivenAreNamed) {
   const auto all = fed([](std::int64_t, std::int64_t n) { return n; });
   expect_only(all, "shares-of-data-overlap", all_ranks(GetParam()), 0);
   EXPECT_NE(evidence(all).find("128 of 128 samples"), std::string::npos) << evidence(all);
+}
+
+// As where two workers of every rank read the whole stream: nearly each step repeats a sample.
+TEST_P(ManyRanksFedRows, ThatAllAreGivenTwiceInARowAreNamed) {
+  const auto twice = fed([](std::int64_t, std::int64_t n) {
+    return (n / kFedBatch + 1) / 2 * kFedBatch + n % kFedBatch;
+  });
+  expect_only(twice, "shares-of-data-overlap", all_ranks(GetParam()), 0);
 }
 
 // A GAN's generator is the recorded model and is given noise; its critic is given some of what that makes twice.

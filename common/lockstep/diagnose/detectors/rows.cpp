@@ -126,7 +126,7 @@ class Stretches {
   // What a further module is given may be drawn for all ranks, such as negatives beside their own samples.
   std::optional<Finding> judge(const Run& run, std::int64_t module) const {
     const auto ranks = static_cast<std::int64_t>(run.ranks.size());
-    const auto by_chance = (ranks - 1) * repeats_;
+    const auto by_chance = whole_ ? 0 : (ranks - 1) * repeats_;  // never all of them
     if (shared_ < kEnoughARank * ranks || shared_ < kOftenerThanByChance * by_chance ||
         shared_ < different_ / kLeastShare)
       return std::nullopt;
@@ -178,8 +178,8 @@ std::vector<Detector> rows_detectors() {
   return {
       // Needs `rows` of all ranks, or `other_rows` of a module beside the recorded model. Rule: in stretches of steps
       // in which no rank is given a sample twice, taken together, many samples are given to several ranks: 8 for each
-      // rank, a fiftieth of all, and four times as many as ranks share that draw with replacement. How many these
-      // share is known from how often a rank repeats a sample. A violation where each rank's model is given all that
+      // rank, a fiftieth of all, and, where not all are shared, four times as many as ranks share that draw with
+      // replacement. How many these share is known from how often a rank repeats a sample. A violation where each rank's model is given all that
       // the others' are, else advice. Not fooled by later passes, in which shares are dealt anew, nor by padding; blind
       // where samples are augmented, or equal ones are common.
       {.slug = "shares-of-data-overlap",
