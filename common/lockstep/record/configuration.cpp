@@ -3,6 +3,7 @@
 #include <lockstep/base/hash.h>
 #include <lockstep/record/configuration.h>
 #include <lockstep/record/content.h>
+#include <lockstep/record/held_parameters.h>
 
 #include <array>
 #include <charconv>
@@ -35,13 +36,6 @@ std::string value_text(const c10::IValue& value) {
     text << value;
   }
   return text.str();
-}
-
-std::optional<std::size_t> place_of(const at::Tensor& tensor,
-                                    const std::vector<at::Tensor>& tensors) {
-  for (std::size_t i = 0; i < tensors.size(); ++i)
-    if (tensors[i].is_same(tensor)) return i;
-  return std::nullopt;
 }
 
 // Options write themselves into an archive; only an archive that was saved can be asked for its keys.

@@ -70,9 +70,14 @@ std::vector<at::Tensor> alive(c10::ArrayRef<WeakTensor> tensors) {
   return all;
 }
 
+std::optional<std::size_t> place_of(const at::Tensor& tensor, c10::ArrayRef<at::Tensor> tensors) {
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    if (tensors[i].is_same(tensor)) return i;
+  return std::nullopt;
+}
+
 bool is_among(const at::Tensor& tensor, c10::ArrayRef<at::Tensor> tensors) {
-  return std::any_of(tensors.begin(), tensors.end(),
-                     [&](const at::Tensor& each) { return each.is_same(tensor); });
+  return place_of(tensor, tensors).has_value();
 }
 
 bool is_among(const at::Tensor& tensor, c10::ArrayRef<WeakTensor> tensors) {

@@ -26,6 +26,7 @@ WeakTensor weak_of(const at::Tensor& tensor);
 std::vector<at::Tensor> alive(c10::ArrayRef<WeakTensor> tensors);
 
 // By identity.
+std::optional<std::size_t> place_of(const at::Tensor& tensor, c10::ArrayRef<at::Tensor> tensors);
 bool is_among(const at::Tensor& tensor, c10::ArrayRef<at::Tensor> tensors);
 bool is_among(const at::Tensor& tensor, c10::ArrayRef<WeakTensor> tensors);
 

@@ -30,7 +30,7 @@ bool Probes::looks_at_gradients() const {
 }
 
 void Probes::local_gradient(const at::Tensor& parameter, const at::Tensor& gradient) {
-  if (impl_) impl_->try_local([&] { return impl_->place_of(parameter); }, gradient);
+  if (impl_) impl_->try_local([&] { return place_of(parameter, impl_->parameters); }, gradient);
 }
 
 void Probes::backward() {

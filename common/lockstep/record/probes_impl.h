@@ -20,6 +20,8 @@ namespace lockstep::record {
 
 class Probes::Impl {
  public:
+  using Place = c10::function_ref<std::optional<std::size_t>()>;  // of a parameter
+
   Impl(std::shared_ptr<trace::Writer> writer_in, const ProbeOptions& options_in)
       : writer(std::move(writer_in)), options(options_in) {}
   ~Impl() {
@@ -69,18 +71,14 @@ class Probes::Impl {
     local.assign(parameters.size(), {});
     may_be_cleared.assign(parameters.size(), false);
     for (std::size_t i = 0; options.hooks && i < parameters.size(); ++i)
-      hooks.push_back(parameters[i].register_hook(
-          [this, i](const at::Tensor& gradient) { try_local([i] { return i; }, gradient); }));
-  }
-
-  // Under local_mutex; as many as there are parameters where it is none of them.
-  std::size_t place_of(const at::Tensor& parameter) const {
-    const auto is_it = [&](const at::Tensor& each) { return each.is_same(parameter); };
-    return static_cast<std::size_t>(std::ranges::find_if(parameters, is_it) - parameters.begin());
+      hooks.push_back(parameters[i].register_hook([this, i](const at::Tensor& gradient) {
+        try_local([i] { return std::optional(i); }, gradient);
+      }));
   }
 
   // Inside of the program's own backward, where no memory may be left.
-  void try_local(c10::function_ref<std::size_t()> place, const at::Tensor& gradient) noexcept {
+  // `place` finds the parameter, under local_mutex.
+  void try_local(Place place, const at::Tensor& gradient) noexcept {
     try {
       add_local(place, gradient);
     } catch (const std::exception& error) {
@@ -92,12 +90,13 @@ class Probes::Impl {
 
   // Each parameter's hook runs once a backward, on the thread that runs that parameter's backward;
   // a program may run several backwards at once. A custom function may give no gradient.
-  void add_local(c10::function_ref<std::size_t()> place, const at::Tensor& gradient) {
+  void add_local(Place place, const at::Tensor& gradient) {
     if (!gradient.defined() || !looks_at_gradients()) return;
     const at::NoGradGuard no_grad;
     const std::lock_guard lock(local_mutex);
-    const auto i = place();
-    if (i >= parameters.size()) return;
+    const auto found = place();
+    if (!found) return;
+    const auto i = *found;
     if (values_wanted()) writer->record(trace::GradientArrived{static_cast<std::int64_t>(i)});
     auto& sum = local[i];
     if (std::exchange(may_be_cleared[i], false) && !is_not_zero(parameters[i].grad())) {

@@ -68,27 +68,30 @@ int first_apart(const Replicas& replicas, const Replicas& start) {
 
 const char* const kNoBuffers = "no rank's buffers were recorded at the start and after an update";
 
-// Another model's have other names.
-std::string buffer_text(const Run& run, std::int64_t step, int buffer) {
+// By its name at the step: another model's buffers have other names.
+std::string buffer_text(const auto& told, std::int64_t step, std::size_t buffer) {
   std::vector<std::string> names;
-  for (const auto& at : run.ranks.front()->all<trace::Buffers>())
+  for (const auto& at : told)
     if (at.step <= step) names = at.event->names;
-  return tensor_text("buffer", static_cast<std::size_t>(buffer), names);
+  return tensor_text("buffer", buffer, names);
+}
+
+std::string buffer_text(const Run& run, std::int64_t step, int buffer) {
+  return buffer_text(run.ranks.front()->all<trace::Buffers>(), step,
+                     static_cast<std::size_t>(buffer));
 }
 
 // Running statistics of a model that no engine has wrapped: after updates alone.
-OfRank statistics_of(const trace::ParticipantTrace& rank) {
-  OfRank steps;
-  for (const auto& at : rank.latest<trace::OutsideParameters>())
-    if (at.event->holder == kModelStatistics) steps[at.step] = &at.event->values;
-  return steps;
+auto told_statistics(const trace::ParticipantTrace& rank) {
+  auto told = rank.latest<trace::OutsideParameters>();
+  std::erase_if(told, [](const auto& at) { return at.event->holder != kModelStatistics; });
+  return told;
 }
 
-std::string statistic_text(const Run& run, std::int64_t step, std::size_t index) {
-  std::vector<std::string> names;
-  for (const auto& at : run.ranks.front()->latest<trace::OutsideParameters>())
-    if (at.event->holder == kModelStatistics && at.step <= step) names = at.event->names;
-  return tensor_text("buffer", index, names);
+OfRank statistics_of(const trace::ParticipantTrace& rank) {
+  OfRank steps;
+  for (const auto& at : told_statistics(rank)) steps[at.step] = &at.event->values;
+  return steps;
 }
 
 Finding moved_by_own_batches(const Run& run, std::int64_t step, const std::string& buffer,
@@ -119,8 +122,9 @@ Verdict local_statistics(const Run& run) {
     for (std::size_t b = 0; b < first.size(); ++b)
       for (const auto* rank : at->second)
         if (b < rank->size() && first_difference({(*rank)[b]}, {first[b]}) >= 0)
-          return found(
-              moved_by_own_batches(run, at->first, statistic_text(run, at->first, b), at->second));
+          return found(moved_by_own_batches(
+              run, at->first, buffer_text(told_statistics(*run.ranks.front()), at->first, b),
+              at->second));
     return clean();
   }
   return clean();
