@@ -127,6 +127,7 @@ file_loaded = of_state("torch.load", tell_loaded)
 
 
 def modules_in(stored: Any) -> list[torch.nn.Module]:
+    """Itself, or what a dict, list or tuple holds."""
     inside = stored.values() if type(stored) is dict else stored if type(stored) in (list, tuple) else ()
     return [each for each in (stored, *inside) if isinstance(each, torch.nn.Module)]
 

@@ -1,7 +1,7 @@
 """The tables that are made from the pitfalls' pages and the facts at their top: docs/lessons.md, docs/calls.md (`calls`)
 and the one in common/lockstep/trace/trace.md (`level` and `needs`). And README's count of them, which are named in a
-Python job (docs/python-recorded.md), by what was measured, and what a benchmark printed (docs/costs.md). Of the arena, what is in
-its corpus and what its contestants said (docs/arena.md). Of small changes to programs, what was found of them, and why the
+Python job (docs/python-recorded.md), by what was measured, and what a benchmark printed (docs/costs.md). Of the arena,
+what is in its corpus and what its contestants said (docs/arena.md). Of small changes to programs, what was found of them, and why the
 rest was not (docs/evaluation.md).
 
 usage: python3 tests/docs/tables.py      writes them into these pages

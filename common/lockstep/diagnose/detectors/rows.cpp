@@ -179,9 +179,9 @@ std::vector<Detector> rows_detectors() {
       // Needs `rows` of all ranks, or `other_rows` of a module beside the recorded model. Rule: in stretches of steps
       // in which no rank is given a sample twice, taken together, many samples are given to several ranks: 8 for each
       // rank, a fiftieth of all, and, where not all are shared, four times as many as ranks share that draw with
-      // replacement. How many these share is known from how often a rank repeats a sample. A violation where each rank's model is given all that
-      // the others' are, else advice. Not fooled by later passes, in which shares are dealt anew, nor by padding; blind
-      // where samples are augmented, or equal ones are common.
+      // replacement. How many these share is known from how often a rank repeats a sample. A violation where each
+      // rank's model is given all that the others' are, else advice. Not fooled by later passes, in which shares are
+      // dealt anew, nor by padding; blind where samples are augmented, or equal ones are common.
       {.slug = "shares-of-data-overlap",
        .needs = {"rows"},
        .participants = Participants::ranks,
