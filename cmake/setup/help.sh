@@ -14,7 +14,7 @@ Lockstep: a C++ course, test suite and library about data-parallel training.
   ./lockstep exercise VERB LESSON     mend what is wrong, and have it judged
                                       VERB is start, hint, check or reset
                                       --python: a program in Python
-  ./lockstep detective [...]          a run with a fault that is not told:
+  ./lockstep detective [...]          a run with a hidden fault:
                                       find it; --case 1 is the easiest,
                                       --language python, --two faults
   ./lockstep watch -- COMMAND...      run a job, and name what is wrong

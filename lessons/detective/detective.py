@@ -1,4 +1,4 @@
-"""./lockstep detective: a run with a fault that is not told. Ask for evidence, then name the pitfall.
+"""./lockstep detective: a run with a hidden fault. Ask for evidence, then name the pitfall.
 
 usage: detective.py [--language cpp|python | --two] [--case K | --seed N] [--list] [--json] --course LOCKSTEP_COURSE
                     --programs DIR --mutant MUTANT      with --language python, lockstep_torch is in PYTHONPATH
@@ -105,7 +105,7 @@ def at_least_0(value):
 def options_of():
     parser = argparse.ArgumentParser(
         prog="./lockstep detective", allow_abbrev=False,
-        description="A job runs with a fault that is not told. Ask for evidence, each question costs points, and name "
+        description="A job runs with a hidden fault. Ask for evidence, each question costs points, and name "
         "the pitfall. `help` in the game tells the commands.")
     parser.add_argument("--language", choices=("cpp", "python"), default="cpp",
                         help="of the job's program: cpp (default), or python, run under lockstep watch")

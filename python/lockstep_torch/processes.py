@@ -13,16 +13,27 @@ import signal
 import struct
 import subprocess
 import time
-
-# Of a trace's head (common/lockstep/trace/trace.md): its process; when it began, by two clocks; how many of its bytes
-# are whole; whether its writer ended in order; the collectives entered; whether it had no room for more.
-PID_AT, STARTED_AT, STARTED_UNIX_AT, LENGTH_AT, CLOSED_AT, ENTERED_AT, TRUNCATED_AT = 40, 48, 56, 64, 72, 80, 608
+from typing import NamedTuple
 
 
-def head(file: pathlib.Path, at: int) -> int:
+class Head(NamedTuple):
+    """What a trace says at its begin (common/lockstep/trace/trace.md)."""
+
+    pid: int
+    started: int  # by the monotonic clock, as all times of a trace
+    started_unix: int
+    length: int  # how many bytes are whole
+    closed: int  # 1: its writer ended in order
+    entered: int  # collectives
+    truncated: int  # 1: it had no room for more
+
+
+HEAD = struct.Struct("<40x6q520xq")
+
+
+def head(file: pathlib.Path) -> Head:
     with open(file, "rb") as trace:
-        trace.seek(at)
-        return int(struct.unpack("<q", trace.read(8))[0])
+        return Head(*HEAD.unpack(trace.read(HEAD.size)))
 
 
 def traces(folder: pathlib.Path) -> set[pathlib.Path]:
@@ -33,8 +44,8 @@ def traces(folder: pathlib.Path) -> set[pathlib.Path]:
 @functools.cache
 def is_of_this_machine(file: pathlib.Path) -> bool:
     """Whether it was begun on this machine: another one's clock started at another time."""
-    began = head(file, STARTED_UNIX_AT) - head(file, STARTED_AT)
-    return abs(time.time_ns() - time.monotonic_ns() - began) < 1_000_000_000
+    its = head(file)
+    return abs(time.time_ns() - time.monotonic_ns() - (its.started_unix - its.started)) < 1_000_000_000
 
 
 def status_of(pid: int) -> list[str]:
@@ -57,16 +68,16 @@ def progress(folder: pathlib.Path, alive: set[int]) -> int | None:
     total = entered = truncated = 0
     for file in traces(folder):
         try:
-            pid = head(file, PID_AT)
+            its = head(file)
             if not is_of_this_machine(file):
                 pass  # whether its process is alive is not known here
-            elif os.path.exists(f"/proc/{pid}"):
-                alive.add(pid)
-            elif pid in alive:
+            elif os.path.exists(f"/proc/{its.pid}"):
+                alive.add(its.pid)
+            elif its.pid in alive:
                 continue
-            total += head(file, LENGTH_AT)
-            entered += head(file, ENTERED_AT)
-            truncated += head(file, TRUNCATED_AT)
+            total += its.length
+            entered += its.entered
+            truncated += its.truncated
         except (OSError, struct.error):
             continue  # a rank is making it
     return total if entered and not truncated else None
@@ -107,7 +118,7 @@ class Ends:
             return
         for file in traces(self.folder) - self.known:
             try:
-                pid, here = head(file, PID_AT), is_of_this_machine(file)
+                pid, here = head(file).pid, is_of_this_machine(file)
             except (OSError, struct.error):
                 continue  # it is being made
             self.known.add(file)
@@ -140,8 +151,8 @@ class Ends:
             others = [at for other, at in self.ended.items() if other.parent == file.parent and other != file]
             at = self.ended.get(file)
             first = at is not None and not stopped and all(at < other for other in others)
-            frozen = at is None and is_frozen(head(file, PID_AT))
-            if stopped or not head(file, CLOSED_AT):
+            frozen = at is None and is_frozen(head(file).pid)
+            if stopped or not head(file).closed:
                 told.setdefault(file.parent, {})[int(re.split("[_.]", file.stem)[1])] = (
                     "signalled" if first or frozen else "stopped", signal.SIGSTOP if frozen else 0,
                     at or time.monotonic_ns())

@@ -43,9 +43,9 @@ def is_there(pid):
 def recorded(traces):
     """How much of the ranks' traces is written, how many collectives were entered, and who writes them."""
     files = processes.traces(traces)
-    return (sum(processes.head(file, processes.LENGTH_AT) for file in files),
-            sum(processes.head(file, processes.ENTERED_AT) for file in files),
-            {processes.head(file, processes.PID_AT) for file in files})
+    return (sum(processes.head(file).length for file in files),
+            sum(processes.head(file).entered for file in files),
+            {processes.head(file).pid for file in files})
 
 
 def time_to_end(job, traces):

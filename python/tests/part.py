@@ -34,7 +34,8 @@ def train(loader, model, optimizer, epochs, steps=100):
 def head(rank):
     """Whether the trace was closed, how many collectives were entered, and its length."""
     file = pathlib.Path(FOLDER, f"rank_{rank}.trace")
-    return [processes.head(file, at) for at in (processes.CLOSED_AT, processes.ENTERED_AT, processes.LENGTH_AT)]
+    its = processes.head(file)
+    return [its.closed, its.entered, its.length]
 
 
 def watched():

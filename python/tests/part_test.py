@@ -42,8 +42,8 @@ class Part(unittest.TestCase):
         self.assertEqual(len(ends), 2, done.stdout)
         return ends, heads, done.stderr
 
-    def heads(self, at):
-        return [processes.head(file, at) for file in sorted(processes.traces(self.traces))]
+    def heads(self):
+        return [processes.head(file) for file in sorted(processes.traces(self.traces))]
 
     def findings(self):
         done = run([*LOCKSTEP, "diagnose", "--json", self.traces], DEADLINE_S)
@@ -59,7 +59,7 @@ class Part(unittest.TestCase):
             self.assertEqual(left[0], 1, "closed as the block was left")
             self.assertGreaterEqual(left[1], STEPS - 6)
             self.assertEqual(left, now, "something was recorded of what came later")
-        self.assertEqual(self.heads(processes.TRUNCATED_AT), [1, 1], "the program went on")
+        self.assertEqual([its.truncated for its in self.heads()], [1, 1], "the program went on")
         self.assertEqual(self.findings(), [])
 
     def test_ends_in_order_and_the_job_goes_on_unchanged_to_the_bit(self):
@@ -73,7 +73,7 @@ class Part(unittest.TestCase):
         with self.subTest("whole"):
             self.traces = parent / "whole"
             self.assertEqual(self.train("whole")[0], plain)
-            self.assertEqual((self.heads(processes.CLOSED_AT), self.heads(processes.TRUNCATED_AT)), ([1, 1], [0, 0]))
+            self.assertEqual([(its.closed, its.truncated) for its in self.heads()], [(1, 0), (1, 0)])
             self.assertEqual(self.findings(), [])
 
     def test_a_fault_inside_is_named_with_its_line(self):

@@ -165,8 +165,8 @@ class Raises(unittest.TestCase):
             self.assertEqual(losses, plain)
             self.assertEqual(len([line for line in lines if "ends here, and the program goes on" in line]), 1, lines)
             self.assertEqual(lines, [line for line in lines if str(file) in line])
-            self.assertEqual(processes.head(file, processes.TRUNCATED_AT), 1)
-            self.assertLess(processes.head(file, processes.LENGTH_AT), 1 << 20)
+            self.assertEqual(processes.head(file).truncated, 1)
+            self.assertLess(processes.head(file).length, 1 << 20)
             self.assertEqual(here.failed, set())
             self.assertNotIn("violation", [one["severity"] for one in lockstep_torch.diagnose(folder)["findings"]])
 
@@ -175,11 +175,11 @@ class Raises(unittest.TestCase):
         with tempfile.TemporaryDirectory(prefix="lockstep-test-") as folder:
             rank, file = extension().Rank(folder, 0, 2), pathlib.Path(folder, "rank_0.trace")
             rank.pass_begins(0, 100_000, 0, 0)
-            before = processes.head(file, processes.LENGTH_AT)
+            before = processes.head(file).length
             for batch in range(100):
                 rank.dealt(range(1_000 * batch, 1_000 * (batch + 1)), [], [])
                 rank.take_dealt(True)
-            grown = (processes.head(file, processes.LENGTH_AT) - before) / 100_000
+            grown = (processes.head(file).length - before) / 100_000
         self.assertGreater(grown, 8)
         self.assertLess(grown, 8.2)
 

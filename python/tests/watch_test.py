@@ -8,7 +8,6 @@ import json
 import pathlib
 import re
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
@@ -103,9 +102,8 @@ class Watch(unittest.TestCase):
         self.assertEqual(self.findings(), [])
         self.assertIn("Nothing found", watched.stderr)
         self.assertEqual(self.names(), ["rank_0.trace", "rank_1.trace"])  # and nobody had to say how they ended
-        self.assertEqual([processes.head(file, processes.CLOSED_AT) for file in processes.traces(self.traces)], [1, 1])
-        pids = {struct.unpack_from("<q", file.read_bytes(), processes.PID_AT)[0]
-                for file in self.traces.glob("*.trace")}
+        self.assertEqual([processes.head(file).closed for file in processes.traces(self.traces)], [1, 1])
+        pids = {processes.head(file).pid for file in processes.traces(self.traces)}
         self.assertEqual(len(pids), 2)
         self.assertIsNone(processes.progress(self.traces, pids), "ranks that have ended make no stall")
         self.assertIsNotNone(processes.progress(self.traces, set()), "they may live on another machine")
