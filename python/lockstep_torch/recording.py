@@ -54,7 +54,6 @@ class Recording:
         self.queues: weakref.WeakKeyDictionary[Any, deque[list[int]]] = weakref.WeakKeyDictionary()
         self.hooked: Any = WeakIdKeyDictionary()  # parameters
         self.looks_at_gradients = True  # in this step
-        self.asks = 0  # calls of torch.autograd.grad that are under way: what they give reaches no parameter
         self.trainer: threading.Thread | None = None
         self.mixed_up = False  # another thread trains, too
         self.beside: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()  # hooks; None: gone

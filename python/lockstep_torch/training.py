@@ -36,7 +36,7 @@ def hook_parameters(here: Recording, parameters: Any) -> None:
 def gradient_comes(parameter: Any, gradient: torch.Tensor) -> None:
     """Called for every parameter in every step: it has to be fast. It holds no recording: a trace ends with its own."""
     here = recording.recording
-    if here is not None and here.looks_at_gradients and not here.asks:
+    if here is not None and here.looks_at_gradients:
         local_gradient(parameter, gradient)
 
 
@@ -176,11 +176,6 @@ def backward_begins(here: Recording, tensors: Any, *_arguments: Any, **_options:
         here.rank.backward(first)
     here.looks_at_gradients = here.rank.looks_at_gradients()
     here.places.note("backward", here.rank.step())
-
-
-@listens("backward")
-def asks(here: Recording, change: int) -> None:
-    here.asks += change
 
 
 def optimizer_of(here: Recording, optimizer: torch.optim.Optimizer) -> Any:
@@ -349,7 +344,6 @@ def install() -> None:
     wrap_no_sync()
     wrap(torch.nn.parallel.distributed._DDPJoinHook, "main_hook", after=shadowed)
     wrap(torch.autograd, "backward", before=backward_begins)
-    wrap(torch.autograd, "grad", before=lambda *_, **__: asks(1), ended=lambda *_, **__: asks(-1))
     wrap(torch.optim.Optimizer, "__init__", after=in_turn(optimizer_made, states.optimizer_made))
     wrap(torch.optim.Optimizer, "zero_grad", before=zero_grad)
     wrap(torch.nn.Module, "zero_grad", before=zero_grad)

@@ -65,6 +65,12 @@ class Compare(unittest.TestCase):
         self.assertEqual((text.returncode, text.stderr), (0, ""))
         self.assertIn("A and B are equal to the bit, in all that was compared.", text.stdout)
 
+    def test_gradients_that_the_program_asks_for_are_not_the_backward_s(self):
+        done = watch(self.top / "asks", "asks-for-gradients")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        said, code = self.said(self.first, self.top / "asks")
+        self.assertEqual((code, said["answer"]), (0, "equal"), said["first"])
+
     def test_another_learning_rate_is_named_at_its_step(self):
         """It changes with the second epoch, at whose first update everything before the rate is still the same."""
         said, code = self.said(self.first, self.faster)

@@ -85,6 +85,8 @@ def main():
             with torch.autocast(DEVICE.type, torch.bfloat16, enabled=FAULT == "another-autocast" and rank == 1):
                 outputs = net(inputs) if FAULT == "inner-forward" else ddp(inputs)
             loss = torch.nn.functional.cross_entropy(outputs, targets)
+            if FAULT == "asks-for-gradients":  # and leaves .grad alone
+                torch.autograd.grad(loss, list(net.parameters()), retain_graph=True)
             torch.autograd.backward(part for part in [loss])
             optimizer.step()
         if FAULT == "one-rank-receives" and rank == 1 and epoch == 1:

@@ -26,7 +26,7 @@ import torch
 import torch.distributed as dist
 
 import lockstep_torch
-from lockstep_torch import recording, training
+from lockstep_torch import recording
 from lockstep_torch.module_hook import ModuleHook
 
 
@@ -109,14 +109,6 @@ class LeavesAlone(unittest.TestCase):
             del group
         self.assertEqual(threads(), before)
         dist.all_reduce(torch.ones(1))
-
-    def test_gradients_that_the_program_asks_for_are_no_parameter_s(self):
-        weight = self.model[0].weight
-        with unittest.mock.patch.object(training, "local_gradient") as told:
-            torch.autograd.grad(self.model(torch.ones(2, 4)).sum(), weight)
-            told.assert_not_called()
-            self.model(torch.ones(2, 4)).sum().backward()
-            told.assert_called()
 
 
 class SeveralThreads(unittest.TestCase):

@@ -37,6 +37,12 @@ std::string event_name(const trace::Event& event) {
   return attempt != nullptr && attempt->max_restarts == 0 ? kind + " that is the last" : kind;
 }
 
+// The recorder's word of a backward whose losses nobody has told.
+void leave_its_value(trace::Event& event) {
+  if (const auto* loss = event.as<trace::Loss>())
+    event.payload = trace::SharedPayload(trace::Backward{loss->backward_value});
+}
+
 }  // namespace
 
 std::set<std::string> calls_of_page(const std::string& slug) {
@@ -59,6 +65,7 @@ trace::Trace without_call(trace::Trace trace, const std::string& call) {
   const auto& gone = events_of_calls().at(call);
   const auto is_gone = [&](const trace::Event& event) { return gone.count(event_name(event)) > 0; };
   for (auto& rank : trace.ranks) {
+    if (call == "loss") std::for_each(rank.events.begin(), rank.events.end(), leave_its_value);
     const auto latest = rank.events.begin() + static_cast<std::ptrdiff_t>(rank.last_attempt);
     rank.last_attempt -=
         static_cast<std::size_t>(std::count_if(rank.events.begin(), latest, is_gone));

@@ -45,6 +45,8 @@ constexpr Variant kVariants[] = {
     {"09_hanging_collective", "one-rank-raises"},
     {"10_launch", "duplicate-gpu"},
     {"10_launch", "every-rank-prepares-data"},
+    {"10_launch", "silent-single-process"},
+    {"14_unused_parameters", "parameter-ready-twice"},
     {"14_unused_parameters", "unused-parameter"},
     {"16_metrics", "rank-zero-metric"},
     {"17_nccl_and_streams", "small-shared-memory"},

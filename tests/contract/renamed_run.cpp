@@ -90,6 +90,7 @@ std::string encoded(trace::ParticipantTrace& of_rank) {
 
 void copy_file_renamed(const fs::path& from, const fs::path& to, Renaming& renaming) {
   auto of_rank = trace::read_file(from);
+  renaming.add(std::to_string(of_rank.pid), std::to_string(of_rank.pid + kOtherProcesses));
   of_rank.pid += kOtherProcesses;
   of_rank.started_ns += kLater;
   of_rank.started_unix_ns += 2 * kLater;
@@ -112,6 +113,10 @@ std::string Renaming::operator()(const std::string& name) {
   // Letters beside the number: no made-up name is a part of another, or of anything else.
   if (is_new) at->second = "zq" + std::to_string(made_up_.size()) + "x";
   return at->second;
+}
+
+void Renaming::add(const std::string& name, const std::string& made_up) {
+  made_up_.emplace(name, made_up);
 }
 
 std::string Renaming::parts_of(const std::string& name) {
@@ -138,14 +143,17 @@ void copy_renamed(const fs::path& from, const fs::path& to, Renaming& renaming) 
     const bool only = attempts[number] == from;
     const auto folder = only ? to : trace::attempt_folder(to, static_cast<int>(number));
     fs::create_directories(folder);
-    const auto traces = trace::read(attempts[number]);
-    for (const auto& of_rank : traces.ranks) {
-      const int rank = of_rank.participant.rank;
-      const auto other = "rank_" + std::to_string(1000 - 7 * rank) + "z.trace";
-      copy_file_renamed(trace::trace_file(attempts[number], rank), folder / other, renaming);
+    for (const auto& entry : fs::directory_iterator(attempts[number])) {
+      const auto& file = entry.path();
+      if (file == trace::launcher_file(attempts[number])) {
+        copy_file_renamed(file, trace::launcher_file(folder), renaming);
+      } else if (trace::is_of_a_rank(file)) {
+        const int rank = trace::read_file(file).participant.rank;
+        auto other = "rank_" + std::to_string(1000 - 7 * rank) + "z";
+        if (file.stem().has_extension()) other += ".beside";  // a process that was alone
+        copy_file_renamed(file, folder / (other + ".trace"), renaming);
+      }
     }
-    if (const auto file = trace::launcher_file(attempts[number]); fs::exists(file))
-      copy_file_renamed(file, trace::launcher_file(folder), renaming);
   }
 }
 

@@ -1,4 +1,5 @@
 // GradScaler's decision over ranks, and its misuse; its numbers are compared with Python's in parity.
+#include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 #include <lockstep/base/error.h>
 #include <lockstep/train/grad_scaler.h>
@@ -147,6 +148,15 @@ TEST(Autocast, EndsWhereItEnds) {
   EXPECT_EQ(product_type(), at::kFloat);
   EXPECT_THROW(Autocast(at::kCPU, at::kFloat), UsageError);
   EXPECT_EQ(product_type(), at::kFloat) << "a guard that was refused changes nothing";
+}
+
+TEST(Autocast, LeavesItsCacheAsTheProgramHasSetIt) {
+  at::autocast::set_autocast_cache_enabled(false);
+  {
+    const Autocast autocast(at::kCPU, at::kBFloat16);
+    EXPECT_FALSE(at::autocast::is_autocast_cache_enabled());
+  }
+  at::autocast::set_autocast_cache_enabled(true);
 }
 
 // Parameters are cast once and kept; on the way out the cast is forgotten, so that an update is seen.

@@ -77,6 +77,22 @@ TEST(NewGroup, IsDecoratedAsAsked) {
   EXPECT_EQ(decorated, 2);
 }
 
+// Where a launcher has not numbered them, who records a group knows its rank by this.
+TEST(NewGroup, IsPreparedWithTheParentsNumbers) {
+  static std::array<std::atomic<int>, 2> seen{};
+  test::run_thread_ranks(2, [](const ProcessGroupPtr& world) {
+    barrier(*world);
+    prepare_groups([](InitOptions& options) {
+      if (options.world_size == 2) ++seen.at(static_cast<std::size_t>(options.rank));
+    });
+    auto group = new_group(world, {1, 0});
+    barrier(*group);
+    prepare_groups(nullptr);
+  });
+  EXPECT_EQ(seen[0], 1);
+  EXPECT_EQ(seen[1], 1);
+}
+
 TEST(NewGroup, NamesTheRanksThatDoNotCallIt) {
   const auto thrown = test::try_thread_ranks({.world_size = 3}, [](const ProcessGroupPtr& world) {
     if (world->getRank() == 1) new_group(world, {1}, {.timeout = 500ms});

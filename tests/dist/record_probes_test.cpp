@@ -219,6 +219,26 @@ TEST(RecordProbes, BackwardsOfOneUpdateAreSummedAndTheNextStartsAnew) {
   }
 }
 
+// It reaches no parameter's .grad.
+TEST(RecordProbes, AGradientThatTheProgramAsksForIsNotCounted) {
+  OneRank rank;
+  record::Probes probes(rank.job.writer(0));
+  probes.attach(*rank.net);
+  probes.start();
+  const auto loss = rank.backward();
+  const auto parameters = rank.net->parameters();
+  torch::autograd::grad({rank.net->forward(inputs_of(1)).sum()}, parameters);
+  rank.net->forward(inputs_of(2)).sum().backward({}, false, false, {{parameters[0]}});
+  probes.loss(loss, loss.reshape(-1));
+  probes.gradients_ready();
+  rank.optimizer.step();
+  probes.updated(rank.optimizer);
+  const auto trace = rank.job.trace_of(0);
+  const auto& local = trace.all<trace::LocalGradients>().at(0).event->values;
+  const auto& reduced = trace.all<trace::ReducedGradients>().at(0).event->values;
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(local[i].hash, reduced[i].hash) << i;
+}
+
 // As where nobody tells the updates: each backward would cost what a probed one does, for as long as the job runs.
 TEST(RecordProbes, AStepOfVeryManyBackwardsIsNotLookedAt) {
   OneRank rank;

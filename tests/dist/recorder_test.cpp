@@ -508,6 +508,32 @@ TEST(Recorder, AnEvaluationThatKeepsGradientsIsOne) {
   }
 }
 
+TEST(Recorder, LossesOfAnEvaluationAreNoTrainingBatchs) {
+  const auto trace = record([](const ProcessGroupPtr& group, const TensorData& data) {
+    auto net = seeded(3, [] { return Mlp(12, 24, 4); });
+    DistributedDataParallel<Mlp> model(net, group);
+    SGD optimizer(model.parameters(), 0.05);
+    auto sampler = sampler_of(group), held_out = sampler_of(group);
+    const auto each_loss = [&](const std::vector<std::int64_t>& ids) {
+      const auto batch = take(data, ids);
+      return cross_entropy(model(batch.inputs), batch.targets);
+    };
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      model.train();
+      sampler.set_epoch(epoch);
+      for (const auto& ids : sampler.batches(kBatch)) {
+        optimizer.zero_grad();
+        each_loss(ids).mean().backward();
+        optimizer.step();
+      }
+      model.eval();
+      for (const auto& ids : held_out.batches(kBatch)) each_loss(ids);
+    }
+  });
+  for (const auto& rank : trace.ranks)
+    for (const auto& loss : all<trace::Loss>(rank)) EXPECT_EQ(loss.count, kBatch);
+}
+
 TEST(Recorder, ScalingAndClippingAreTold) {
   const auto trace = record([](const ProcessGroupPtr& group, const TensorData& data) {
     auto net = seeded(3, [] { return Mlp(12, 24, 4); });

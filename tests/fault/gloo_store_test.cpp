@@ -161,6 +161,15 @@ TEST_F(GlooStore, EveryAttemptHasAFreshOneInAFolderOfItsOwn) {
               std::filesystem::perms::owner_all);
 }
 
+TEST_F(GlooStore, AJobThatIsNeverStartedAgainHasNoFoldersOfAttempts) {
+  const auto results =
+      supervise_attempts({.job = job_of({"meet;leave", "meet;leave"}), .patience = kPatience}, 0);
+  ASSERT_EQ(results.size(), 1U);
+  EXPECT_TRUE(results[0].launch.completed()) << text(results[0]);
+  EXPECT_TRUE(std::filesystem::exists(path("rank_0.out")));
+  EXPECT_FALSE(std::filesystem::exists(path("attempt_0")));
+}
+
 // Row 34. What the ranks of a job listen on, once they have met.
 class GlooSockets : public GlooStore, public ::testing::WithParamInterface<std::string> {};
 

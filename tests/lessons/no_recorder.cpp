@@ -34,6 +34,9 @@ Writer::~Writer() = default;
 const Participant& Writer::participant() const {
   return impl_->participant;
 }
+bool Writer::is_of_this_process() const {
+  return true;
+}
 std::string Writer::name_group(const std::string& name) {
   return name;
 }

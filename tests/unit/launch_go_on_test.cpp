@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/base/environment.h>
+#include <lockstep/base/exit_code.h>
 #include <lockstep/base/file.h>
 #include <lockstep/base/sanitized.h>
 #include <lockstep/launch/launch.h>
@@ -61,6 +62,19 @@ TEST(GoOn, HowItEndsIsTold) {
       launch(job(folder, [] { return environment("RANK") == "0" ? std::raise(SIGKILL) : 0; }));
   EXPECT_EQ(killed.root_cause, 0);
   EXPECT_EQ(killed.ranks.at(0).signal, SIGKILL);
+}
+
+// It does not reach the launcher's frames, which the rank has, too.
+TEST(GoOn, AnExceptionEndsTheRank) {
+  const TemporaryFolder folder("lockstep-go-on");
+  const auto result = launch(job(folder, []() -> int {
+    if (environment("RANK") == "1") throw std::runtime_error("no such data");
+    return 0;
+  }));
+  EXPECT_EQ(result.root_cause, 1);
+  EXPECT_EQ(result.ranks.at(0).exit_code, 0);
+  EXPECT_EQ(result.ranks.at(1).exit_code, kCouldNotRun);
+  EXPECT_THAT(result.summary(), ::testing::HasSubstr("no such data"));
 }
 
 // The thread sanitizer runs a thread of its own: in a forked child at once, elsewhere once the program starts a thread.

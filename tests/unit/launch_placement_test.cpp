@@ -117,6 +117,15 @@ TEST(Placement, AWorldWithoutARankIsRefused) {
   EXPECT_EQ(placement(of_slurm), placement(kSlurm));
 }
 
+TEST(Placement, WhatIsMissingOnSeveralMachinesIsNamed) {
+  try {
+    placement({{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_WORLD_SIZE", "4"}});
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("LOCAL_RANK is not set"));
+  }
+}
+
 TEST(Placement, WrongValuesAreRefusedByName) {
   const std::vector<std::pair<std::string, std::string>> wrong{{"RANK", "8"},
                                                                {"RANK", "-1"},

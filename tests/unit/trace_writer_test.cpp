@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <functional>
 #include <latch>
+#include <optional>
 #include <thread>
 
 #include "../support/little_memory.h"
@@ -323,6 +324,27 @@ TEST_F(TraceWriter, NoRoomCutsTheTraceAndNotTheProgram) {
 }
 
 // While somebody else still holds the writer.
+// Such as a process that writes a checkpoint in the background.
+TEST_F(TraceWriter, AForkedChildWritesNothing) {
+  Writer writer(folder_.path(), {});
+  writer.record(Update{{0.5}});
+  const auto handle = writer.enter(collective(1));
+  Child([&](const auto&) {
+    writer.record(Update{{0.25}});
+    writer.enter(collective(2));
+    writer.leave(handle, true);
+    writer.end(false);
+  }).wait();
+  writer.record(Update{{0.125}});
+  writer.leave(handle, false);
+  const auto trace = read_file(file_);
+  EXPECT_FALSE(trace.closed);
+  ASSERT_EQ(trace.all<Update>().size(), 2u);
+  EXPECT_EQ(trace.all<Update>()[1].event->lr, std::vector<double>{0.125});
+  ASSERT_EQ(trace.all<Collective>().size(), 1u);
+  EXPECT_FALSE(trace.all<Collective>()[0].event->failed);
+}
+
 TEST_F(TraceWriter, EndsBeforeItsProgramDoes) {
   Writer writer(folder_.path(), {});
   const auto entered = writer.enter(collective(1));
@@ -422,9 +444,11 @@ bool forbid_system_calls() {
          prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-// How a child ends that does this: 0 where it made no system call.
-int status_without_system_calls(const std::function<void()>& body) {
+// How a child ends that does this, after what may call: 0 where it made no system call.
+int status_without_system_calls(
+    const std::function<void()>& body, const std::function<void()>& before = [] {}) {
   Child child([&](const auto& tell) {
+    before();
     tell();
     if (!forbid_system_calls()) _exit(3);
     body();
@@ -437,17 +461,20 @@ TEST_F(TraceWriter, UsualPathMakesNoSystemCall) {
   if (status_without_system_calls([] { monotonic_ns(); }) != 0)
     GTEST_SKIP() << "here reading the clock is a system call, or none can be forbidden";
   EXPECT_TRUE(WIFSIGNALED(status_without_system_calls([] { getppid(); }))) << "nothing is seen";
-  Writer writer(folder_.path(), {});
   const Payload samples = Samples{"train", std::vector<std::int64_t>(64)};
   const Collective operation = collective(1);
-  writer.record(samples);  // the buffer has its size now
-  EXPECT_EQ(status_without_system_calls([&] {
-              for (int i = 0; i < 500; ++i) {
-                writer.leave(writer.enter(operation), false);
-                writer.record(samples);
-              }
-            }),
-            0);
+  std::optional<Writer> writer;  // the child's
+  const auto make = [&] {
+    writer.emplace(folder_.path(), Participant{});
+    writer->record(samples);  // the buffer has its size now
+  };
+  const auto use = [&] {
+    for (int i = 0; i < 500; ++i) {
+      writer->leave(writer->enter(operation), false);
+      writer->record(samples);
+    }
+  };
+  EXPECT_EQ(status_without_system_calls(use, make), 0);
   EXPECT_EQ(read_file(file_).events.size(), 1001u);
 }
 

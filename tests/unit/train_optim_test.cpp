@@ -272,6 +272,22 @@ TEST_F(Schedule, OfSchedulesRefusesWhatDoesNotFit) {
   EXPECT_THAT(refusal([&] { late.step(); }), HasSubstr("first part"));
 }
 
+TEST_F(Schedule, AChainIsWhereItsFirstPartIs) {
+  const auto parts = [&] {
+    return std::vector<std::shared_ptr<LRScheduler>>{
+        std::make_shared<StepLR>(optimizer, StepLROptions{.step_size = 3})};
+  };
+  ChainedScheduler chain(optimizer, parts());
+  EXPECT_EQ(chain.last_epoch(), 0);
+  chain.step();
+  chain.step();
+  EXPECT_EQ(chain.last_epoch(), 2);
+  ChainedScheduler resumed(optimizer, parts());
+  resumed.load_state_dict(chain.state_dict());
+  EXPECT_EQ(resumed.last_epoch(), 2);
+  EXPECT_FALSE(chain.state_dict().as_dict().contains("last_epoch")) << "as in Python";
+}
+
 // A state as `schedule` has it, but for one field, is refused with `text` in the reason and changes nothing.
 void expect_refused(LRScheduler& schedule, const char* field, Value value, const char* text) {
   const auto before = as_text(schedule.state_dict());

@@ -60,12 +60,14 @@ class SpanReader {
     backward.count = static_cast<double>(loss.count);
     backward.share = loss.backward_value / (loss.sum / backward.count);
     span_.backwards.push_back(backward);
+    span_.begun.push_back(backward);
   }
+  void take(const trace::Backward&) { span_.begun.emplace_back(); }
   void take(const trace::GradientArrived& gradient) {
     any_ = true;
     if (!wanted_) return;
     span_.arrived.push_back(gradient.parameter);
-    for (auto* parts : {&span_.backwards, &span_.forwards})
+    for (auto* parts : {&span_.backwards, &span_.begun, &span_.forwards})
       if (!parts->empty()) parts->back().arrived.push_back(gradient.parameter);
   }
   void take(const trace::GradientCleared& gradient) { ++cleared_[gradient.parameter]; }
@@ -73,7 +75,7 @@ class SpanReader {
     if (!started_ || !may_carry_gradients(call)) return;
     const auto elements = static_cast<double>(elements_of(call));
     span_.reduced += elements;
-    for (auto* parts : {&span_.backwards, &span_.forwards}) {
+    for (auto* parts : {&span_.backwards, &span_.begun, &span_.forwards}) {
       if (parts->empty()) continue;
       parts->back().reduced += elements;
       if (!wanted_) parts->back().reduced_unwanted += elements;

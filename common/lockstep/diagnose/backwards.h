@@ -24,10 +24,11 @@ struct Backward {
 // What a rank recorded from one update to the next. Elements are those of floating-point all-reduces.
 struct UpdateSpan {
   std::int64_t step = 0;
-  bool backward_ended = false;        // its gradients were looked at, or applied
-  bool updated = false;               // false: the trace ends here
-  std::vector<Backward> backwards;    // where losses were recorded
-  std::vector<Backward> forwards;     // in training, each until the next; `share` is not known
+  bool backward_ended = false;      // its gradients were looked at, or applied
+  bool updated = false;             // false: the trace ends here
+  std::vector<Backward> backwards;  // where losses were recorded
+  std::vector<Backward> begun;      // all; of those without losses only what came of them is known
+  std::vector<Backward> forwards;   // in training, each until the next; `share` is not known
   std::vector<std::int64_t> arrived;  // as Backward's, of them all
   double samples = 0;                 // drawn, or behind the losses; 0 = not recorded
   std::int64_t cleared = 0;           // backwards of which most gradients were cleared

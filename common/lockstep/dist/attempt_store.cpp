@@ -1,7 +1,7 @@
 #include <lockstep/base/error.h>
+#include <lockstep/base/text.h>
 #include <lockstep/dist/attempt_store.h>
 
-#include <random>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
@@ -19,11 +19,6 @@ std::string word_key(int rank) {
 
 std::string confirmed_key(int rank) {
   return "confirmed/" + std::to_string(rank);
-}
-
-std::string random_word() {
-  std::random_device device;
-  return std::to_string(device()) + "-" + std::to_string(device());
 }
 
 // "" where there is none yet.

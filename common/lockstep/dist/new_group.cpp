@@ -38,8 +38,11 @@ std::string lost(const StorePtr& store, const std::string& said) {
 
 ProcessGroupPtr new_group(const ProcessGroupPtr& parent, const std::vector<int>& ranks,
                           const InitOptions& given, Place place) {
-  const auto options = detail::prepared(given);
   const int rank = parent->getRank(), world_size = parent->getSize();
+  auto numbered = given;  // by whom the group is recorded
+  numbered.rank = rank;
+  numbered.world_size = world_size;
+  const auto options = detail::prepared(numbered);
   check(ranks, world_size);
   const auto parent_store = parent->getStore();
   std::string name;

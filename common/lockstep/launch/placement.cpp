@@ -91,6 +91,10 @@ std::optional<Placement> placement_in(const Names& names) {
   place.local_rank = environment_int(names.local_rank).value_or(*rank);
   if (names.local_world_size != nullptr)
     check_range(names.local_world_size, place.local_world_size, 1, *world_size);
+  if (place.local_rank >= place.local_world_size && !environment_int(names.local_rank))
+    throw UsageError("the environment variable " + std::string(names.local_rank) +
+                     " is not set, and rank " + std::to_string(*rank) + " cannot be one of the " +
+                     std::to_string(place.local_world_size) + " on its machine: set it");
   check_range(names.local_rank, place.local_rank, 0, place.local_world_size - 1);
   return place;
 }

@@ -2,6 +2,7 @@
 #include <linux/close_range.h>
 #include <lockstep/base/end_process.h>
 #include <lockstep/base/error.h>
+#include <lockstep/launch/guarded.h>
 #include <lockstep/launch/interrupt.h>
 #include <lockstep/launch/spawn.h>
 #include <sys/prctl.h>
@@ -92,14 +93,14 @@ void settle(const Plan& plan) {
 }
 
 // Here the process has one thread, so that what is not async-signal-safe is safe, too.
-[[noreturn]] void go_on(const Plan& plan, const std::function<int()>& work) {
+[[noreturn]] void go_on(const Plan& plan, const std::function<int()>& work) noexcept {
   settle(plan);
   if (syscall(SYS_close_range, 3U, ~0U, 0) != 0)
     give_up(plan, "close_range");  // the report, too: it worked
   forget_interrupts();
   clearenv();
   for (char* const* entry = plan.environment; *entry != nullptr; ++entry) putenv(*entry);
-  end_process(work());
+  end_process(guarded(work));  // an exception must not reach the launcher's frames
 }
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {

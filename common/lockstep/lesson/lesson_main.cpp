@@ -53,17 +53,14 @@ RunSettings settings_of(const LessonOptions& options, const Selected& variant,
   settings.transfers = variant.part->records_transfers;
   settings.alone = variant.alone;
   settings.folder = settings.job_folder = options.folder;
-  if (variant.part->max_restarts != nullptr) {
+  if (variant.part->max_restarts != nullptr)
+    settings.attempt = environment_int("TORCHELASTIC_RESTART_COUNT").value_or(0);
+  if (settings.attempt && environment_int("TORCHELASTIC_MAX_RESTARTS").value_or(0) > 0) {
     // Of several agents of torchrun, one may not count a restart that another began (torch 2.11): an
     // attempt in which this rank has left a trace is over.
-    int attempt = environment_int("TORCHELASTIC_RESTART_COUNT").value_or(0);
-    const auto is_over = [&] {
-      const auto folder = trace::attempt_folder(options.folder, attempt);
-      return std::filesystem::exists(trace::trace_file(folder, place.rank));
-    };
-    while (is_over()) ++attempt;
-    settings.attempt = attempt;
-    settings.folder = trace::attempt_folder(options.folder, attempt);
+    const auto folder = [&] { return trace::attempt_folder(options.folder, *settings.attempt); };
+    while (std::filesystem::exists(trace::trace_file(folder(), place.rank))) ++*settings.attempt;
+    settings.folder = folder();
   }
   return settings;
 }

@@ -1,4 +1,4 @@
-// What an optimizer moves.
+// What an optimizer moves, and how to remember it.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -13,6 +13,12 @@ inline std::vector<at::Tensor> parameters_of(const torch::optim::Optimizer& opti
   for (const auto& group : optimizer.param_groups())
     parameters.insert(parameters.end(), group.params().begin(), group.params().end());
   return parameters;
+}
+
+// A program's tensor that its program may free. No later one gets its address.
+using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+inline WeakTensor weak_of(const at::Tensor& tensor) {
+  return WeakTensor(tensor.getIntrusivePtr());
 }
 
 }  // namespace lockstep

@@ -1,5 +1,7 @@
 #include <ATen/core/VariableHooksInterface.h>
 #include <lockstep/record/backward_hook.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <mutex>
 #include <utility>
@@ -86,6 +88,13 @@ void hook_backward(void (*hook)(const at::Tensor& root)) {
     // Never let go: torch may ask for it until the process ends.
     at::impl::SetVariableHooks(new Hooks(*at::impl::GetVariableHooks(), hook));
   });
+}
+
+bool is_accumulated(const at::Tensor& leaf) {
+  const auto* only = torch::autograd::get_current_graph_task_exec_info();
+  if (only == nullptr || only->empty()) return true;  // everything runs
+  const auto found = only->find(torch::autograd::impl::try_get_grad_accumulator(leaf).get());
+  return found != only->end() && found->second.needed_;
 }
 
 }  // namespace lockstep::record

@@ -1,4 +1,4 @@
-// Sees every backward() of the process, whoever calls it.
+// Sees every backward() of the process, whoever calls it, and which of them reach the parameters.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,5 +9,9 @@ namespace lockstep::record {
 // first hook stays. It must not throw. LibTorch has no such hook; Tensor::backward() goes through an interface that
 // may be replaced (ATen/core/VariableHooksInterface.h), and what is put there hands everything on.
 void hook_backward(void (*hook)(const at::Tensor& root));
+
+// Of a leaf's hook: whether what it is called for adds to the leaf's .grad. torch::autograd::grad gives it to its caller
+// alone. True where no backward runs on this thread.
+bool is_accumulated(const at::Tensor& leaf);
 
 }  // namespace lockstep::record

@@ -1,3 +1,4 @@
+#include <lockstep/dist/collective_call.h>
 #include <lockstep/observe/parameters_of.h>
 #include <lockstep/record/device_recorder.h>
 #include <lockstep/record/held_parameters.h>
@@ -33,7 +34,7 @@ void DeviceRecorder::hear(c10::function_ref<void()> call) {
     call();
   } catch (const std::exception& error) {
     failed_ = true;
-    std::cerr << "lockstep: the devices are recorded no further: " << error.what() << std::endl;
+    std::cerr << "lockstep: the devices are recorded no further: " << text_of(error) << std::endl;
   }
 }
 

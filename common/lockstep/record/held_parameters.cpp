@@ -59,10 +59,6 @@ void HeldParameters::record_outside(trace::Writer& writer) {
                                            summarize_all(alive(of_holder.parameters))});
 }
 
-WeakTensor weak_of(const at::Tensor& tensor) {
-  return WeakTensor(tensor.getIntrusivePtr());
-}
-
 std::vector<at::Tensor> alive(c10::ArrayRef<WeakTensor> tensors) {
   std::vector<at::Tensor> all;
   for (const auto& weak : tensors)

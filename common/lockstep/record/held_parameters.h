@@ -2,6 +2,7 @@
 // training uses.
 #pragma once
 
+#include <lockstep/observe/parameters_of.h>
 #include <lockstep/trace/writer.h>
 #include <torch/torch.h>
 
@@ -20,9 +21,6 @@ std::vector<trace::Summary> summarize_all(const std::vector<at::Tensor>& tensors
 // Defined, and not all zeros.
 bool is_not_zero(const at::Tensor& gradient);
 
-// A program's tensor that its program may free. No later one gets its address.
-using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
-WeakTensor weak_of(const at::Tensor& tensor);
 std::vector<at::Tensor> alive(c10::ArrayRef<WeakTensor> tensors);
 
 // By identity.

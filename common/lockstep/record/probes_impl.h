@@ -1,6 +1,8 @@
 // What Probes keep, and what they record at the ends of steps.
 #pragma once
 
+#include <lockstep/dist/collective_call.h>
+#include <lockstep/record/backward_hook.h>
 #include <lockstep/record/configuration.h>
 #include <lockstep/record/fed_inputs.h>
 #include <lockstep/record/held_parameters.h>
@@ -83,7 +85,7 @@ class Probes::Impl {
       add_local(place, gradient);
     } catch (const std::exception& error) {
       if (!gave_up.exchange(true))
-        std::cerr << "lockstep: gradients are not recorded any further: " << error.what()
+        std::cerr << "lockstep: gradients are not recorded any further: " << text_of(error)
                   << std::endl;
     }
   }
@@ -95,7 +97,7 @@ class Probes::Impl {
     const at::NoGradGuard no_grad;
     const std::lock_guard lock(local_mutex);
     const auto found = place();
-    if (!found) return;
+    if (!found || !is_accumulated(parameters[*found])) return;
     const auto i = *found;
     if (values_wanted()) writer->record(trace::GradientArrived{static_cast<std::int64_t>(i)});
     auto& sum = local[i];

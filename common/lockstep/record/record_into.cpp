@@ -90,7 +90,7 @@ void record_where_asked(InitOptions& options) {
                        " is not recorded: this process is, as rank " + std::to_string(known.rank) +
                        " of " + std::to_string(known.world_size));
     add_to(options, recorder);
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     std::cerr << "LOCKSTEP_TRACE: " << error.what() << std::endl;
   }
 }

@@ -1,3 +1,4 @@
+#include <lockstep/dist/collective_call.h>
 #include <lockstep/observe/parameters_of.h>
 #include <lockstep/record/backward_hook.h>
 #include <lockstep/record/configuration.h>
@@ -60,6 +61,7 @@ void Recorder::hear(c10::function_ref<void()> call) {
 }
 
 void Recorder::told(c10::function_ref<void(Probes&)> call) {
+  if (!writer_->is_of_this_process()) return;  // its lock may be held by a thread that is not here
   const Lock lock(mutex_);
   if (failed_) return;
   try {
@@ -84,9 +86,8 @@ bool Recorder::prepare(c10::function_ref<void()> call) {
 // The program does not end for its trace's sake.
 void Recorder::fail(const std::exception& error) {
   if (failed_.exchange(true)) return;
-  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-  std::cerr << "lockstep: rank " << writer_->participant().rank << " is recorded no further: "
-            << (torch_error ? torch_error->what_without_backtrace() : error.what()) << std::endl;
+  std::cerr << "lockstep: rank " << writer_->participant().rank
+            << " is recorded no further: " << text_of(error) << std::endl;
 }
 
 void Recorder::leave_to_probes() {
@@ -136,7 +137,9 @@ void Recorder::forward_begins(torch::nn::Module& module, const std::vector<at::T
     undecided_ =
         keeps_gradients && !module.is_training() && !awaits_backward_ && dealt_.size() > backed_;
     if (!undecided_ && !looks && !awaits_backward_) draw_dealt(trains(module));
+    const bool evaluated = std::exchange(evaluates_, !module.is_training());
     if (!trains(module)) return;
+    if (evaluated) losses_.clear();  // no backward has come for them
     if (parameters_changed(module)) watch(module);
     begin();
     probes_.inputs(inputs);

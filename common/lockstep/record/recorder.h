@@ -209,6 +209,7 @@ class Recorder final : public Observer {
   std::size_t backed_ = 0;            // the first of dealt_ that saw a backward, and no update yet
   bool undecided_ = false;            // the one behind them went forward; does a backward follow?
   std::vector<at::Tensor> losses_;    // per sample, since the last backward
+  bool evaluates_ = false;            // the model's last forward was in evaluation mode
   std::optional<trace::TrainingState> state_to_tell_;
   bool tells_state_ = false;     // the program itself
   bool read_ = false;            // a checkpoint

@@ -75,7 +75,7 @@ void Recorder::collective_begins() {
   if (updates_are_told_) return;
   // A program may reduce and update one parameter after another.
   hear([&] {
-    if (unseen_updates_.changed().size() == unseen_updates_.size()) look_for_update();
+    if (unseen_updates_.all_changed()) look_for_update();
   });
 }
 

@@ -23,6 +23,10 @@ std::uint64_t look_at(const at::Tensor& tensor) {
   return hash;
 }
 
+bool is_changed(const UnseenUpdates::Noted& each) {
+  return look_at(each.parameter) != each.looks;
+}
+
 }  // namespace
 
 void UnseenUpdates::note(const std::vector<at::Tensor>& parameters, bool keeps_values) {
@@ -40,9 +44,12 @@ void UnseenUpdates::note(const std::vector<at::Tensor>& parameters, bool keeps_v
 
 std::vector<UnseenUpdates::Noted> UnseenUpdates::changed() const {
   std::vector<Noted> changed;
-  std::copy_if(noted_.begin(), noted_.end(), std::back_inserter(changed),
-               [](const Noted& each) { return look_at(each.parameter) != each.looks; });
+  std::copy_if(noted_.begin(), noted_.end(), std::back_inserter(changed), is_changed);
   return changed;
+}
+
+bool UnseenUpdates::all_changed() const {
+  return std::all_of(noted_.begin(), noted_.end(), is_changed);
 }
 
 }  // namespace lockstep::record

@@ -24,7 +24,7 @@ class UnseenUpdates {
   void note(const std::vector<at::Tensor>& parameters, bool keeps_values);
   // Those that were changed since, in the order in which they were noted.
   std::vector<Noted> changed() const;
-  std::size_t size() const { return noted_.size(); }
+  bool all_changed() const;
   void forget() { noted_.clear(); }
 
  private:

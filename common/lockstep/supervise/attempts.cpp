@@ -9,9 +9,11 @@ std::vector<Result> supervise_attempts(const Options& options, int max_restarts)
   std::vector<Result> results;
   for (int attempt = 0; attempt <= max_restarts; ++attempt) {
     auto one = options;
-    one.job.folder = trace::attempt_folder(options.job.folder, attempt);
-    std::filesystem::create_directories(one.job.folder);
-    std::filesystem::permissions(one.job.folder, std::filesystem::perms::owner_all);
+    if (max_restarts > 0) {
+      one.job.folder = trace::attempt_folder(options.job.folder, attempt);
+      std::filesystem::create_directories(one.job.folder);
+      std::filesystem::permissions(one.job.folder, std::filesystem::perms::owner_all);
+    }
     one.job.environment["TORCHELASTIC_RESTART_COUNT"] = std::to_string(attempt);
     one.job.environment["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(max_restarts);
     results.push_back(supervise(one));

@@ -1,10 +1,12 @@
 #include <fcntl.h>
 #include <lockstep/base/clock.h>
 #include <lockstep/base/error.h>
+#include <lockstep/base/text.h>
 #include <lockstep/trace/codec.h>
 #include <lockstep/trace/format.h>
 #include <lockstep/trace/reader.h>
 #include <lockstep/trace/writer.h>
+#include <pthread.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -19,8 +21,6 @@
 #include <exception>
 #include <map>
 #include <mutex>
-#include <random>
-#include <sstream>
 #include <type_traits>
 #include <variant>
 #include <vector>
@@ -81,10 +81,13 @@ bool is_being_written(const std::filesystem::path& file) {
   return locked && !is_written_here(file);
 }
 
-std::string random_word() {
-  std::ostringstream word;
-  word << std::hex << std::random_device()();
-  return word.str();
+std::atomic<int> forks{0};  // by which this process came
+
+// Without a call to the system: it is asked for every record.
+int forks_before_this_process() {
+  static const int counts = pthread_atfork(nullptr, nullptr, [] { ++forks; });
+  static_cast<void>(counts);
+  return forks.load(std::memory_order_relaxed);
 }
 
 // A process that takes itself for the only one may not be: beside others, it has a file of its own.
@@ -132,8 +135,11 @@ class Writer::Impl {
   void set_step(std::int64_t step) { step_.store(step, std::memory_order_relaxed); }
   std::int64_t step() const { return step_.load(std::memory_order_relaxed); }
 
+  // Not a child that was forked: the trace is its parent's.
+  bool is_of_this_process() const { return forks_ == forks_before_this_process(); }
+
   void end(bool goes_on) {
-    if (header().pid != getpid()) return;  // a child that was forked: the trace is its parent's
+    if (!is_of_this_process()) return;
     const std::lock_guard lock(mutex_);
     if (std::exchange(ended_, true)) return;
     if (goes_on) header().truncated.store(1, std::memory_order_release);
@@ -144,17 +150,20 @@ class Writer::Impl {
   }
 
   std::string name_group(const std::string& name) {
+    if (!is_of_this_process()) return name;
     const std::lock_guard lock(mutex_);
     const int number = ++groups_[name];
     return number == 1 ? name : name + "#" + std::to_string(number);
   }
 
   void append(const Payload& payload) {
+    if (!is_of_this_process()) return;
     const std::lock_guard lock(mutex_);
     std::visit([&](const auto& event) { append_or_cut(event, payload.index()); }, payload);
   }
 
   std::uint64_t enter(const Collective& collective) {
+    if (!is_of_this_process()) return 0;
     const std::lock_guard lock(mutex_);
     const auto offset = append_or_cut(collective, kCollective);
     if (offset == 0) return 0;
@@ -167,7 +176,7 @@ class Writer::Impl {
   }
 
   void leave(std::uint64_t offset, bool failed) {
-    if (offset == 0) return;
+    if (offset == 0 || !is_of_this_process()) return;
     std::uint8_t* record = at(offset);
     auto* left = reinterpret_cast<std::int64_t*>(record + kLeftOffset);
     auto* failure = reinterpret_cast<std::int64_t*>(record + kFailedOffset);
@@ -182,6 +191,7 @@ class Writer::Impl {
   }
 
  private:
+  const int forks_ = forks_before_this_process();
   struct Window {
     std::uint64_t begin = 0;  // what it shows of the file, which may end before the window does
     std::uint64_t end = 0;
@@ -329,6 +339,9 @@ Writer::~Writer() = default;
 
 const Participant& Writer::participant() const {
   return impl_->participant();
+}
+bool Writer::is_of_this_process() const {
+  return impl_->is_of_this_process();
 }
 std::string Writer::name_group(const std::string& name) {
   return impl_->name_group(name);

@@ -36,6 +36,8 @@ class Writer {
   Writer& operator=(const Writer&) = delete;
 
   const Participant& participant() const;
+  // False in a process that was forked from the one that made it: what is written there is left out.
+  bool is_of_this_process() const;
 
   // `name` as the name of one of this trace's process groups: as it is the first time, then with a
   // number ("0", "0#2", "0#3"), so that collectives of two groups cannot be taken for one's. Ranks

@@ -30,28 +30,27 @@ bool gives_sparse_gradients(const torch::nn::Module& module) {
   return false;
 }
 
-}  // namespace
-
-std::vector<NamedTensor> all_parameters(const torch::nn::Module& module) {
-  std::vector<NamedTensor> result;
+std::vector<at::Tensor> all_of(
+    const torch::nn::Module& module,
+    c10::function_ref<std::vector<at::Tensor>(const torch::nn::Module&)> tensors_of) {
+  std::vector<at::Tensor> result;
   SeenTensors seen;
-  walk(module, [&](const std::string& prefix, const torch::nn::Module& part) {
-    for (const auto& item : part.named_parameters(/*recurse=*/false))
-      if (item.value().defined() && seen.insert(item.value().unsafeGetTensorImpl()).second)
-        result.push_back({prefix + item.key(), item.value()});
+  walk(module, [&](const std::string&, const torch::nn::Module& part) {
+    for (const auto& tensor : tensors_of(part))
+      if (tensor.defined() && seen.insert(tensor.unsafeGetTensorImpl()).second)
+        result.push_back(tensor.detach());
   });
   return result;
 }
 
-std::vector<NamedTensor> all_buffers(const torch::nn::Module& module) {
-  std::vector<NamedTensor> result;
-  SeenTensors seen;
-  walk(module, [&](const std::string& prefix, const torch::nn::Module& part) {
-    for (const auto& item : part.named_buffers(/*recurse=*/false))
-      if (item.value().defined() && seen.insert(item.value().unsafeGetTensorImpl()).second)
-        result.push_back({prefix + item.key(), item.value()});
-  });
-  return result;
+}  // namespace
+
+std::vector<at::Tensor> all_parameters(const torch::nn::Module& module) {
+  return all_of(module, [](const auto& part) { return part.parameters(/*recurse=*/false); });
+}
+
+std::vector<at::Tensor> all_buffers(const torch::nn::Module& module) {
+  return all_of(module, [](const auto& part) { return part.buffers(/*recurse=*/false); });
 }
 
 ReducedParameters reduced_parameters(const torch::nn::Module& module) {

@@ -10,15 +10,10 @@
 
 namespace lockstep::detail {
 
-struct NamedTensor {
-  std::string name;
-  at::Tensor tensor;
-};
-
-// All parameters, frozen ones too, then (if asked for) buffers; each tensor once, modules in
-// pre-order: Python's named_parameters() and named_buffers().
-std::vector<NamedTensor> all_parameters(const torch::nn::Module& module);
-std::vector<NamedTensor> all_buffers(const torch::nn::Module& module);
+// Detached; frozen parameters, too; each tensor once, modules in pre-order: as Python's named_parameters() and
+// named_buffers().
+std::vector<at::Tensor> all_parameters(const torch::nn::Module& module);
+std::vector<at::Tensor> all_buffers(const torch::nn::Module& module);
 
 // The parameters that require a gradient, each once, and whether each one's gradient is sparse.
 struct ReducedParameters {

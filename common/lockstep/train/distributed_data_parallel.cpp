@@ -110,12 +110,6 @@ std::vector<at::Tensor> through_sink(const c10::intrusive_ptr<SinkState>& state,
   return outputs;
 }
 
-std::vector<at::Tensor> detached(const std::vector<detail::NamedTensor>& named) {
-  std::vector<at::Tensor> tensors;
-  for (const auto& item : named) tensors.push_back(item.tensor.detach());
-  return tensors;
-}
-
 }  // namespace
 
 class DdpEngine::Impl {
@@ -186,9 +180,9 @@ void DdpEngine::Impl::check_module(const detail::ReducedParameters& reduced) con
 }
 
 void DdpEngine::Impl::broadcast_state(int root) {
-  auto state = detached(detail::all_parameters(*module));
+  auto state = detail::all_parameters(*module);
   if (options.broadcast_buffers)
-    for (auto& buffer : detached(detail::all_buffers(*module))) state.push_back(std::move(buffer));
+    for (auto& buffer : detail::all_buffers(*module)) state.push_back(std::move(buffer));
   collective_call(*group, "DistributedDataParallel's broadcast of parameters",
                   [&] { c10d::broadcast_coalesced(group, state, kBroadcastBucketBytes, root); });
 }
@@ -196,7 +190,7 @@ void DdpEngine::Impl::broadcast_state(int root) {
 void DdpEngine::Impl::sync_buffers(const std::function<int()>& find_root) {
   if (!options.broadcast_buffers || !sync_buffers_next_) return;
   // Looked up anew each time: a module may replace its buffers.
-  const auto buffers = detached(detail::all_buffers(*module));
+  const auto buffers = detail::all_buffers(*module);
   if (buffers.empty()) return;
   const int root = find_root();
   const torch::NoGradGuard no_grad;

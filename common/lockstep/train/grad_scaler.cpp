@@ -151,7 +151,6 @@ void GradScaler::load_state_dict(const Value& state) {
 Autocast::Autocast(c10::DeviceType device, at::ScalarType dtype, bool enabled)
     : device_(device),
       enabled_before_(at::autocast::is_autocast_enabled(device)),
-      cache_before_(at::autocast::is_autocast_cache_enabled()),
       dtype_before_(at::autocast::get_autocast_dtype(device)) {
   if (dtype != at::kHalf && dtype != at::kBFloat16)
     throw UsageError(std::string("Autocast: the dtype must be float16 or bfloat16, and it is ") +
@@ -159,14 +158,12 @@ Autocast::Autocast(c10::DeviceType device, at::ScalarType dtype, bool enabled)
   at::autocast::set_autocast_enabled(device, enabled);
   at::autocast::set_autocast_dtype(device, dtype);
   at::autocast::increment_nesting();
-  at::autocast::set_autocast_cache_enabled(true);
 }
 
 Autocast::~Autocast() {
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   at::autocast::set_autocast_enabled(device_, enabled_before_);
   at::autocast::set_autocast_dtype(device_, dtype_before_);
-  at::autocast::set_autocast_cache_enabled(cache_before_);
 }
 
 }  // namespace lockstep

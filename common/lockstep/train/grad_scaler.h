@@ -86,7 +86,7 @@ class Autocast {
 
  private:
   c10::DeviceType device_;
-  bool enabled_before_, cache_before_;
+  bool enabled_before_;
   at::ScalarType dtype_before_;
 };
 

@@ -290,7 +290,13 @@ class SequentialLR final : public ComposedLR {
 class ChainedScheduler final : public ComposedLR {
  public:
   ChainedScheduler(torch::optim::Optimizer& optimizer, Schedulers schedulers);
-  void step() override;
+  void step() override;  // last_epoch() is the first part's; Python's has none
+
+ protected:
+  void read_state(const Value& state) override;
+
+ private:
+  void follow();
 };
 
 }  // namespace lockstep

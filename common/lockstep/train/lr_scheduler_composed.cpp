@@ -101,13 +101,23 @@ void SequentialLR::visit(StateFields& field) {
 
 ChainedScheduler::ChainedScheduler(torch::optim::Optimizer& optimizer, Schedulers schedulers)
     : ComposedLR(optimizer, std::move(schedulers)) {
-  last_lr_ = present_lr();
+  follow();
 }
 
 void ChainedScheduler::step() {
   const OwnStep own(*this);
   for (const auto& scheduler : schedulers_) scheduler->step();
+  follow();
+}
+
+void ChainedScheduler::read_state(const Value& state) {
+  ComposedLR::read_state(state);
+  last_epoch_ = schedulers_.front()->last_epoch();
+}
+
+void ChainedScheduler::follow() {
   last_lr_ = present_lr();
+  last_epoch_ = schedulers_.front()->last_epoch();
 }
 
 }  // namespace lockstep

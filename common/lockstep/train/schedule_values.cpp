@@ -1,3 +1,4 @@
+#include <lockstep/observe/parameters_of.h>
 #include <lockstep/train/lr_scheduler.h>
 #include <lockstep/train/schedule_values.h>
 
@@ -8,12 +9,10 @@
 namespace lockstep {
 namespace {
 
-using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
-
 WeakTensor first_parameter(const torch::optim::Optimizer& optimizer) {
   for (const auto& group : optimizer.param_groups())
-    if (!group.params().empty()) return WeakTensor(group.params().front().getIntrusivePtr());
-  return WeakTensor(at::Tensor().getIntrusivePtr());
+    if (!group.params().empty()) return weak_of(group.params().front());
+  return weak_of({});
 }
 
 struct SharedValues {

@@ -71,15 +71,15 @@ struct ReadyTwice {
   std::size_t counted = 0;  // parameters that had come by then
 };
 std::optional<ReadyTwice> ready_twice(const UpdateSpan& span) {
-  // Where no losses were recorded, backwards are told apart by their forwards only: a second one may begin anywhere.
-  const bool by_loss = !span.backwards.empty();
+  // Where none was recorded, backwards are told apart by their forwards only: a second one may begin anywhere.
+  const bool told = !span.begun.empty();
   std::set<std::int64_t> counted;
   const auto all = [&] {
     return static_cast<std::int64_t>(counted.size()) >= span.engine_parameters;
   };
-  for (const auto& backward : by_loss ? span.backwards : span.forwards) {
+  for (const auto& backward : told ? span.begun : span.forwards) {
     for (const auto parameter : backward.arrived) {
-      if (!by_loss && all()) counted.clear();
+      if (!told && all()) counted.clear();
       if (!counted.insert(parameter).second) return ReadyTwice{parameter, counted.size()};
     }
     if (all() || backward.reduced >= span.engine_elements) counted.clear();
@@ -188,11 +188,12 @@ Verdict parameter_ready_twice(const Run& run) {
   bool looked = false;
   const auto fault = ranks_with(run, [&](const std::vector<UpdateSpan>& spans, std::size_t i) {
     const auto& span = spans[i];
-    if ((span.backwards.empty() && span.forwards.empty()) || span.arrived.empty()) return false;
+    if ((span.begun.empty() && span.forwards.empty()) || span.arrived.empty()) return false;
     looked = true;
     return !span.updated && ready_twice(span).has_value();
   });
-  if (!looked) return not_triggered("no loss or forward with its gradients' arrival was recorded");
+  if (!looked)
+    return not_triggered("no backward or forward with its gradients' arrival was recorded");
   if (!fault.first) return any_stopped_unseen(run) ? not_triggered(kStoppedUnseen) : clean();
   const auto twice = *ready_twice(*fault.first);
   return found({.ranks = fault.ranks,
