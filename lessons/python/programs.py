@@ -2,11 +2,13 @@
 
 import ast
 import collections
+import contextlib
 import dataclasses
 import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,7 +22,7 @@ sys.path.insert(0, str(TESTS / "twins"))
 from fold import fold, programs  # noqa: E402, F401  (fold: for exercise.py)
 from truths import ATTEMPTS, TRUTHS, is_proved, judged, variables  # noqa: E402, F401  (for those that import this)
 
-SILENT_S, DEADLINE_S = 10, 150
+SILENT_S, DEADLINE_S, ENDS_S = 10, 150, 5
 FINDING, USAGE, COULD_NOT_RUN, SKIPPED, DEADLINE, INTERRUPTED = 1, 2, 3, 77, 124, 130
 RANKS = 2
 # Programs that are about two ranks, whose recipe fits two, or in which a fault only shows on two: the others run on three, too.
@@ -86,11 +88,16 @@ def oracle_of(program):
 def call(command, **variables):
     """Ends the command, and what it has started, where it is interrupted or takes too long."""
     with subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          stdin=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1", **variables}) as job:
+                          stdin=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1", **variables},
+                          start_new_session=True) as job:
         try:
             out, err = job.communicate(timeout=DEADLINE_S)
         except (KeyboardInterrupt, subprocess.TimeoutExpired) as why:
             job.terminate()  # which watch passes on
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                job.communicate(timeout=ENDS_S)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(job.pid, signal.SIGKILL)  # a rank that is left holds the pipes
             job.communicate()
             if isinstance(why, KeyboardInterrupt):
                 raise

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import importlib.util
 import json
 import os
 import pathlib
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -131,9 +133,16 @@ def start(command: list[str], environment: dict[str, str], received: list[int]) 
 
 
 def wrong_folder(into: str | None) -> str:
-    if into is None or not any(pathlib.Path(into).rglob("*.trace")):
+    if into is None:
         return ""
-    return f"{pathlib.Path(into).absolute()} holds a run already; name another folder with --into"
+    folder = pathlib.Path(into).absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.rglob("*.trace")):
+            return f"{folder} holds a run already; name another folder with --into"
+    except OSError as error:
+        return f"{folder} cannot be used: {error.strerror}; name another folder with --into"
+    return "" if os.access(folder, os.W_OK) else f"{folder} cannot be written; name another folder with --into"
 
 
 def wrong_probes(options: argparse.Namespace) -> str:
@@ -179,6 +188,8 @@ def watch(options: argparse.Namespace) -> int:
         ended = f"{options.command[0]} exited with {code}; " if code != OK else ""
         print(f"lockstep: {ended}nothing was recorded: no process of this job used torch.distributed, an optimizer or "
               "a DataLoader, or its Python has no lockstep-torch that fits its torch", file=sys.stderr)
+        if not options.into:
+            shutil.rmtree(folder, ignore_errors=True)
         return code
     try:
         found = diagnosis(folder)
@@ -186,10 +197,12 @@ def watch(options: argparse.Namespace) -> int:
         print(f"lockstep: {folder} cannot be diagnosed: {error}", file=sys.stderr)
         return code
     say(found)
+    if not ENDING.isdisjoint(signals) and not found["findings"]:
+        print("lockstep: the job was ended by a signal: what it had not done by then was not recorded", file=sys.stderr)
     traces = shlex.quote(str(folder))
     if found["findings"] and "LOCKSTEP_COMMAND" in os.environ:
-        print(f"lockstep: what it is, and how to mend it: {own_name()} explain {found['findings'][0]['pitfall']}",
-              file=sys.stderr)
+        first = min(found["findings"], key=lambda one: one["severity"] != "violation")
+        print(f"lockstep: what it is, and how to mend it: {own_name()} explain {first['pitfall']}", file=sys.stderr)
     print(f"lockstep: a page of this run: {own_name()} report {traces}\n"
           f"lockstep: what each detector says: {own_name()} diagnose {traces} --json", file=sys.stderr)
     return FINDING if options.fail_on_finding and code == OK and has_violation(found) else code
@@ -251,10 +264,10 @@ def report(options: argparse.Namespace) -> int:
 
 
 def seconds(text: str) -> float:
-    value = float(text)
-    if value <= 0:
-        raise ValueError
-    return value
+    with contextlib.suppress(ValueError):
+        if (value := float(text)) > 0:
+            return value
+    raise argparse.ArgumentTypeError(f"a number of seconds above 0 is wanted, not {text!r}")
 
 
 def steps(text: str, least: int = 1) -> int:

@@ -143,7 +143,7 @@ py::dict diagnosis_of(const std::filesystem::path& folder) {
   result["findings"] =
       py::module_::import("json").attr("loads")(report::findings_json(diagnosis.findings));
   result["detectors"] = states;
-  result["text"] = as_text(diagnose::to_text(diagnosis, diagnose::Language::python,
+  result["text"] = as_text(diagnose::to_text(diagnosis, diagnose::language_of(job->trace),
                                              std::filesystem::current_path(none).string()));
   result["left_out"] = as_texts(job->left_out);
   return result;

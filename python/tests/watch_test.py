@@ -315,7 +315,10 @@ class Watch(unittest.TestCase):
         (self.folder / "rank_0.trace").touch()
         for arguments, code, said in ((["--", "echo", "ran"], 0, ""),
                                       (["--to", "3", "--", "ls"], 2, "there is no --every"),
-                                      (["--into", self.folder, "--", "ls"], 2, "holds a run already")):
+                                      (["--into", self.folder, "--", "ls"], 2, "holds a run already"),
+                                      (["--into", __file__, "--", "ls"], 2, "cannot be used: File exists"),
+                                      (["--into", "/proc/here", "--", "ls"], 2, "cannot be used"),
+                                      (["--timeout", "0", "--", "ls"], 2, "seconds above 0 is wanted, not '0'")):
             done = self.call([*LOCKSTEP, "watch", "--dry-run", *arguments], TMPDIR=str(self.folder))
             self.assertEqual((done.returncode, done.stdout), (code, ""), done.stderr)
             self.assertIn(said, done.stderr)

@@ -174,4 +174,4 @@ def main(line):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    template.run(main)

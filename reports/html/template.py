@@ -35,6 +35,14 @@ def template_of(name):
     return environment.get_template(name)
 
 
+def run(main):
+    """A page's script. Ctrl-C is no stack trace."""
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
 def written(command, file, make):
     """The exit code of `command`, which writes the page that `make` gives. The owner alone can read it, as the traces."""
     try:

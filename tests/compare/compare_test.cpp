@@ -279,6 +279,9 @@ TEST(Compare, AHashSaysNothingOnceValuesAreRounded) {
   const auto a = saved(ShareJob{}.run(), 1);
   EXPECT_EQ(compare(a, saved(ShareJob{.noise = 1e-7}.run(), 2)).answer, Answer::rounding);
   EXPECT_EQ(compare(a, saved(ShareJob{}.run(), 2)).first, Aspect::checkpoint);
+  const auto faster = compare(a, saved(ShareJob{.lr = 0.02}.run(), 2));
+  EXPECT_EQ(faster.first, Aspect::hyper_parameters);
+  EXPECT_EQ(faster.of(Aspect::checkpoint).relation, Relation::different);
 }
 
 TEST(Compare, ProbesOnDifferentStepsLeaveItUndecided) {

@@ -150,7 +150,7 @@ void copy_renamed(const fs::path& from, const fs::path& to, Renaming& renaming) 
       } else if (trace::is_of_a_rank(file)) {
         const int rank = trace::read_file(file).participant.rank;
         auto other = "rank_" + std::to_string(1000 - 7 * rank) + "z";
-        if (file.stem().has_extension()) other += ".beside";  // a process that was alone
+        if (file.stem().has_extension()) other += "." + renaming(file.filename());  // it was alone
         copy_file_renamed(file, folder / (other + ".trace"), renaming);
       }
     }

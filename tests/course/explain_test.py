@@ -121,7 +121,9 @@ class Explain(Base):
             "loss is nan": "The loss is NaN, swings or explodes", "stuck after validation": "It hangs at the end of an epoch",
             "EADDRINUSE": "It stops before the first step", "unexpected keys module.": "The checkpoint cannot be loaded",
             "not reproducible": "Two runs with one seed differ", "it is hanging at the start": "It hangs at the start",
-            "crashes": "A process is killed by a signal"}
+            "crashes": "A process is killed by a signal", "SIGTERM": "A process is killed by a signal",
+            "the loss is higher than on one gpu": "It is worse on more GPUs", "weights not equal": "The loss differs between ranks",
+            "it's worse when resuming from a checkpoint": "After a resume the loss jumps", "loss plateaus": "The loss does not fall"}
         for words, title in asked.items():
             result = call("explain", "--symptom", words)
             self.assertEqual((result.returncode, result.stderr), (0, ""))

@@ -28,7 +28,9 @@ void compare_updates(const Pair& pair, Ledger& ledger);
 void compare_buffers(const Pair& pair, Ledger& ledger);
 void compare_metrics(const Pair& pair, Ledger& ledger);
 // `rounded`: values were already apart by rounding, from this step on; hashes then say nothing.
-void compare_checkpoints(const Pair& pair, std::optional<std::int64_t> rounded, Ledger& ledger);
+// `rounded` and `differ`: since which steps values are not equal to the bit, and not near enough.
+void compare_checkpoints(const Pair& pair, std::optional<std::int64_t> rounded,
+                         std::optional<std::int64_t> differ, Ledger& ledger);
 
 // Whether both models have as many parameters, of the same shapes; else nothing of them is compared.
 bool models_fit(const Pair& pair);

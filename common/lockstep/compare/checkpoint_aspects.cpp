@@ -92,7 +92,8 @@ void compare_metrics(const Pair& pair, Ledger& ledger) {
   }
 }
 
-void compare_checkpoints(const Pair& pair, std::optional<std::int64_t> rounded, Ledger& ledger) {
+void compare_checkpoints(const Pair& pair, std::optional<std::int64_t> rounded,
+                         std::optional<std::int64_t> differ, Ledger& ledger) {
   const auto files_a = events_by_step<trace::CheckpointFile>(pair.a),
              files_b = events_by_step<trace::CheckpointFile>(pair.b);
   ledger.recorded(!files_a.empty() || has<trace::TrainingState>(pair.a),
@@ -108,10 +109,11 @@ void compare_checkpoints(const Pair& pair, std::optional<std::int64_t> rounded, 
       ledger.texts(step, pair.rank(r), "checkpoint files", of_a, of_b, of_a != of_b);
     }
   }
-  for_each_in_both<trace::TrainingState>(pair, [&](std::int64_t step, int rank, const auto& of_a,
-                                                   const auto& of_b) {
-    compare_states(step, rank, of_a, of_b, rounded && *rounded <= step, pair.same_ranks, ledger);
-  });
+  for_each_in_both<trace::TrainingState>(
+      pair, [&](std::int64_t step, int rank, const auto& of_a, const auto& of_b) {
+        const bool only_rounded = rounded && *rounded <= step && !(differ && *differ <= step);
+        compare_states(step, rank, of_a, of_b, only_rounded, pair.same_ranks, ledger);
+      });
 }
 
 }  // namespace lockstep::compare

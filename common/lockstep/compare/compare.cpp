@@ -30,6 +30,14 @@ std::optional<Aspect> first_of(const std::vector<AspectResult>& aspects) {
   return first ? std::optional(first->aspect) : std::nullopt;
 }
 
+std::optional<std::int64_t> first_step(const std::vector<AspectResult>& aspects) {
+  const auto first = first_of(aspects);
+  if (!first) return std::nullopt;
+  const auto& result = *std::find_if(aspects.begin(), aspects.end(),
+                                     [&](const auto& aspect) { return aspect.aspect == *first; });
+  return result.first->step;
+}
+
 // The last step, before the first difference, at which tensors, losses or ids were compared.
 std::optional<std::int64_t> agreement_before(const Comparison& comparison) {
   std::optional<std::int64_t> last;
@@ -190,8 +198,9 @@ Comparison compare(const trace::Trace& a, const trace::Trace& b) {
   add(Aspect::update, [&](Ledger& to) { compare_updates(pair, to); });
   add(Aspect::buffers, [&](Ledger& to) { compare_buffers(pair, to); });
   add(Aspect::metric, [&](Ledger& to) { compare_metrics(pair, to); });
-  add(Aspect::checkpoint,
-      [&](Ledger& to) { compare_checkpoints(pair, first_rounding(aspects), to); });
+  add(Aspect::checkpoint, [&](Ledger& to) {
+    compare_checkpoints(pair, first_rounding(aspects), first_step(aspects), to);
+  });
   add_causes(pair, comparison);
   comparison.first = first_of(aspects);
   comparison.answer = answer_of(comparison);

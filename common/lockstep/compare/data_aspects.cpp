@@ -3,6 +3,7 @@
 #include <lockstep/base/text.h>
 #include <lockstep/compare/aspects.h>
 #include <lockstep/compare/tolerance.h>
+#include <lockstep/diagnose/evidence.h>
 
 #include <algorithm>
 
@@ -209,8 +210,8 @@ void compare_inputs(const Pair& pair, std::optional<std::int64_t> until, Ledger&
     if (!is_fed || (until && step >= *until)) return;
     const auto what = "input " + std::to_string(a.index) + ": ";
     ledger.texts(step, rank, what + "dtype", a.dtype, b.dtype, a.dtype != b.dtype);
-    ledger.texts(step, rank, what + "shape", std::to_string(a.shape.size()) + " dimensions",
-                 std::to_string(b.shape.size()) + " dimensions", a.shape != b.shape);
+    ledger.texts(step, rank, what + "shape", diagnose::shape_text(a.shape),
+                 diagnose::shape_text(b.shape), a.shape != b.shape);
     ledger.numbers(step, rank, what + "deviation", a.deviation, b.deviation, tolerance);
     ledger.numbers(step, rank, what + "smallest", a.least, b.least, tolerance);
     ledger.numbers(step, rank, what + "largest", a.greatest, b.greatest, tolerance);

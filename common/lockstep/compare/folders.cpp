@@ -1,4 +1,5 @@
 #include <lockstep/base/error.h>
+#include <lockstep/base/text.h>
 #include <lockstep/compare/compare.h>
 #include <lockstep/trace/attempts.h>
 
@@ -16,6 +17,21 @@ trace::Trace read(const std::filesystem::path& folder) {
   }
 }
 
+std::vector<int> ranks_of(const trace::Trace& trace) {
+  std::vector<int> ranks;
+  for (const auto& rank : trace.ranks) ranks.push_back(rank.participant.rank);
+  return ranks;
+}
+
+// A part of a run can only be compared with the same part of another one.
+void check_ranks(const std::filesystem::path& folder, const trace::Trace& run,
+                 const trace::Trace& other) {
+  const auto ranks = ranks_of(run);
+  if (static_cast<int>(ranks.size()) == run.world_size || ranks == ranks_of(other)) return;
+  throw UsageError(folder.string() + " holds the traces of " + ranks_text(ranks) + " only, of " +
+                   plural(run.world_size, "rank") + ": put those of the others beside them");
+}
+
 }  // namespace
 
 Comparison compare_folders(const std::filesystem::path& a, const std::filesystem::path& b) {
@@ -23,6 +39,8 @@ Comparison compare_folders(const std::filesystem::path& a, const std::filesystem
   if (std::filesystem::equivalent(a, b, none))
     throw UsageError(a.string() + " and " + b.string() + " are one folder; name two runs");
   const auto of_a = read(a), of_b = read(b);
+  check_ranks(a, of_a, of_b);
+  check_ranks(b, of_b, of_a);
   return compare(of_a, of_b);
 }
 

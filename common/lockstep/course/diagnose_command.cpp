@@ -157,7 +157,7 @@ int diagnose_folders(const DiagnoseOptions& options) {
                                    : report::diagnosis_json(diagnosis, missing));
   } else {
     std::error_code none;
-    std::cout << diagnose::to_text(diagnosis, diagnose::Language::cpp,
+    std::cout << diagnose::to_text(diagnosis, diagnose::language_of(trace),
                                    std::filesystem::current_path(none).string());
   }
   if (!diagnosis.findings.empty()) return kFinding;

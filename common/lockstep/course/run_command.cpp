@@ -244,7 +244,8 @@ void add_run_command(CLI::App& app, int& exit_code) {
                       std::find(rest.begin(), rest.end(), "-h") != rest.end();
     if (help && options->lesson == "all") {
       std::cout << filled(command->help("", CLI::AppFormatMode::Sub), 0)
-                << "./lockstep run LESSON --help shows a lesson's options and variants.\n";
+                << "./lockstep run LESSON --help shows a lesson's options and variants.\n"
+                   "./lockstep run --python --help: the pitfalls' programs in Python.\n";
       return;
     }
     const auto lessons = lessons_of_clone();

@@ -100,6 +100,14 @@ std::string whose(const Place& place, const Finding& finding) {
 
 }  // namespace
 
+Language language_of(const trace::Trace& trace) {
+  for (const auto& rank : trace.ranks)
+    for (const auto& at : rank.all<trace::Configuration>())
+      if (std::count(at.event->keys.begin(), at.event->keys.end(), "Python") > 0)
+        return Language::python;
+  return Language::cpp;
+}
+
 std::string to_text(const Diagnosis& diagnosis, Language job, const std::string& folder) {
   std::string text;
   for (const auto& finding : diagnosis.findings) {

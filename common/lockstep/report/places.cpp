@@ -160,6 +160,9 @@ Lines chosen(const Finding& finding, const Lines& lines, std::int64_t before) {
   const auto step = std::max<std::int64_t>(finding.step - before, 0);
   if (there.empty() && !kind.empty())
     choose([&](const Line& line) { return line.kind == kind && line.step <= step; });
+  // One that came for the first time at that step is the likeliest.
+  std::stable_partition(there.begin(), there.end(),
+                        [&](const Line& line) { return line.step == step; });
   return there;
 }
 
