@@ -152,7 +152,8 @@ TEST_F(Places, AreOfTheLastAttempt) {
   ASSERT_GT(begins, 5);
   write(0, {line("update", 0, 3), line("update", 5, 4)});
   EXPECT_THAT(numbers("update-differs", begins), ElementsAre(3));
-  EXPECT_THAT(numbers("update-differs", begins + 5), ElementsAre(3, 4));
+  EXPECT_THAT(numbers("update-differs", begins + 6), ElementsAre(3, 4));
+  EXPECT_THAT(numbers("update-differs", begins + 5), ElementsAre(4, 3)) << "what came first there";
   EXPECT_THAT(numbers("update-differs", 2), ElementsAre(3)) << "what an earlier attempt began with";
 }
 
