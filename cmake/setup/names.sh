@@ -1,5 +1,5 @@
-# The names of commands, lessons and pitfalls: what is none of them is refused before anything is set up, as the built program
-# refuses it (course/lessons.cpp, course/run_command.cpp).
+# The names of commands, lessons and pitfalls: what is none of them is refused before anything is set up, as the built
+# program refuses it (course/lessons.cpp, course/run_command.cpp).
 
 # nearest WORD NAME...: "; the nearest: NAME" where one is much like the word; else nothing.
 nearest() {

@@ -133,16 +133,17 @@ def start(command: list[str], environment: dict[str, str], received: list[int]) 
 
 
 def wrong_folder(into: str | None) -> str:
+    """Makes it where it is not there."""
     if into is None:
         return ""
     folder = pathlib.Path(into).absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.rglob("*.trace")):
-            return f"{folder} holds a run already; name another folder with --into"
+        held = any(folder.rglob("*.trace"))
+        why = "holds a run already" if held else "" if os.access(folder, os.W_OK) else "cannot be written"
     except OSError as error:
-        return f"{folder} cannot be used: {error.strerror}; name another folder with --into"
-    return "" if os.access(folder, os.W_OK) else f"{folder} cannot be written; name another folder with --into"
+        why = f"cannot be used: {error.strerror}"
+    return f"{folder} {why}; name another folder with --into" if why else ""
 
 
 def wrong_probes(options: argparse.Namespace) -> str:

@@ -151,8 +151,9 @@ class Ends:
             others = [at for other, at in self.ended.items() if other.parent == file.parent and other != file]
             at = self.ended.get(file)
             first = at is not None and not stopped and all(at < other for other in others)
-            frozen = at is None and is_frozen(head(file).pid)
-            if stopped or not head(file).closed:
+            its = head(file)
+            frozen = at is None and is_frozen(its.pid)
+            if stopped or not its.closed:
                 told.setdefault(file.parent, {})[int(re.split("[_.]", file.stem)[1])] = (
                     "signalled" if first or frozen else "stopped", signal.SIGSTOP if frozen else 0,
                     at or time.monotonic_ns())

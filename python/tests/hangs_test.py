@@ -42,10 +42,8 @@ def is_there(pid):
 
 def recorded(traces):
     """How much of the ranks' traces is written, how many collectives were entered, and who writes them."""
-    files = processes.traces(traces)
-    return (sum(processes.head(file).length for file in files),
-            sum(processes.head(file).entered for file in files),
-            {processes.head(file).pid for file in files})
+    heads = [processes.head(file) for file in processes.traces(traces)]
+    return sum(its.length for its in heads), sum(its.entered for its in heads), {its.pid for its in heads}
 
 
 def time_to_end(job, traces):

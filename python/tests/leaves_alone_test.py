@@ -14,7 +14,6 @@ import sys
 import tempfile
 import threading
 import unittest
-import unittest.mock
 import warnings
 import weakref
 

@@ -88,7 +88,15 @@ std::string encoded(trace::ParticipantTrace& of_rank) {
   return {bytes.begin(), bytes.end()};
 }
 
-void copy_file_renamed(const fs::path& from, const fs::path& to, Renaming& renaming) {
+// The launcher's keeps its name. One with an extension is of a process that was alone.
+std::string other_name(const fs::path& file, int rank, Renaming& renaming) {
+  if (!trace::is_of_a_rank(file)) return file.filename();
+  const auto name = "rank_" + std::to_string(1000 - 7 * rank) + "z";
+  const bool was_alone = file.stem().has_extension();
+  return name + (was_alone ? "." + renaming(file.filename()) : "") + ".trace";
+}
+
+void copy_file_renamed(const fs::path& from, const fs::path& into, Renaming& renaming) {
   auto of_rank = trace::read_file(from);
   renaming.add(std::to_string(of_rank.pid), std::to_string(of_rank.pid + kOtherProcesses));
   of_rank.pid += kOtherProcesses;
@@ -102,7 +110,7 @@ void copy_file_renamed(const fs::path& from, const fs::path& to, Renaming& renam
       return trace::SharedPayload(std::move(payload));
     });
   }
-  write_file(to, encoded(of_rank));
+  write_file(into / other_name(from, of_rank.participant.rank, renaming), encoded(of_rank));
 }
 
 }  // namespace
@@ -143,17 +151,10 @@ void copy_renamed(const fs::path& from, const fs::path& to, Renaming& renaming) 
     const bool only = attempts[number] == from;
     const auto folder = only ? to : trace::attempt_folder(to, static_cast<int>(number));
     fs::create_directories(folder);
-    for (const auto& entry : fs::directory_iterator(attempts[number])) {
-      const auto& file = entry.path();
-      if (file == trace::launcher_file(attempts[number])) {
-        copy_file_renamed(file, trace::launcher_file(folder), renaming);
-      } else if (trace::is_of_a_rank(file)) {
-        const int rank = trace::read_file(file).participant.rank;
-        auto other = "rank_" + std::to_string(1000 - 7 * rank) + "z";
-        if (file.stem().has_extension()) other += "." + renaming(file.filename());  // it was alone
-        copy_file_renamed(file, folder / (other + ".trace"), renaming);
-      }
-    }
+    for (const auto& entry : fs::directory_iterator(attempts[number]))
+      if (const auto& file = entry.path();
+          trace::is_of_a_rank(file) || file == trace::launcher_file(attempts[number]))
+        copy_file_renamed(file, folder, renaming);
   }
 }
 

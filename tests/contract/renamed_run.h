@@ -13,7 +13,7 @@ class Renaming {
   std::string operator()(const std::string& name);
   // "layer.weight": each part by itself, so that a common prefix stays one.
   std::string parts_of(const std::string& name);
-  void add(const std::string& name, const std::string& made_up);
+  void add(const std::string& name, const std::string& made_up);  // one that the caller makes up
   std::string undone_in(std::string text) const;
 
  private:

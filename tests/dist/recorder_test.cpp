@@ -508,7 +508,7 @@ TEST(Recorder, AnEvaluationThatKeepsGradientsIsOne) {
   }
 }
 
-TEST(Recorder, LossesOfAnEvaluationAreNoTrainingBatchs) {
+TEST(Recorder, LossesOfAnEvaluationAreOfNoTrainingBatch) {
   const auto trace = record([](const ProcessGroupPtr& group, const TensorData& data) {
     auto net = seeded(3, [] { return Mlp(12, 24, 4); });
     DistributedDataParallel<Mlp> model(net, group);

@@ -323,7 +323,6 @@ TEST_F(TraceWriter, NoRoomCutsTheTraceAndNotTheProgram) {
   EXPECT_EQ(trace.all<Collective>().size(), 1u);
 }
 
-// While somebody else still holds the writer.
 // Such as a process that writes a checkpoint in the background.
 TEST_F(TraceWriter, AForkedChildWritesNothing) {
   Writer writer(folder_.path(), {});
@@ -345,6 +344,7 @@ TEST_F(TraceWriter, AForkedChildWritesNothing) {
   EXPECT_FALSE(trace.all<Collective>()[0].event->failed);
 }
 
+// While somebody else still holds the writer.
 TEST_F(TraceWriter, EndsBeforeItsProgramDoes) {
   Writer writer(folder_.path(), {});
   const auto entered = writer.enter(collective(1));

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <random>
 #include <sstream>
 
 namespace lockstep {
@@ -82,13 +81,6 @@ std::string escaped(std::string_view text) {
     text.remove_prefix(std::max<std::size_t>(length, 1));
   }
   return result;
-}
-
-std::string random_word() {
-  std::random_device device;
-  char word[17];
-  std::snprintf(word, sizeof word, "%08x%08x", device(), device());
-  return word;
 }
 
 std::string wrapped(const std::string& text, const std::string& indent) {

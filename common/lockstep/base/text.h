@@ -19,7 +19,6 @@ std::string signal_name(int signal);                      // "signal 9 (SIGKILL)
 // UTF-8 from outside, on one line: what a terminal acts upon as \xNN, such as escape sequences, line breaks, and marks
 // that turn the direction of writing.
 std::string escaped(std::string_view text);
-std::string random_word();  // 16 hexadecimal digits, others in each call and process
 // Broken into lines of at most 80 columns, each with the indent and a line break; the words escaped.
 std::string wrapped(const std::string& text, const std::string& indent);
 // The same lines, but those longer than 80 columns, which are broken at spaces. What goes over hangs below the second

@@ -27,8 +27,8 @@ void compare_hyper_parameters(const Pair& pair, Ledger& ledger);
 void compare_updates(const Pair& pair, Ledger& ledger);
 void compare_buffers(const Pair& pair, Ledger& ledger);
 void compare_metrics(const Pair& pair, Ledger& ledger);
-// `rounded`: values were already apart by rounding, from this step on; hashes then say nothing.
-// `rounded` and `differ`: since which steps values are not equal to the bit, and not near enough.
+// `rounded` and `differ`: since which steps values are not equal to the bit, and not equal to rounding. Between these, that
+// two hashes differ says nothing.
 void compare_checkpoints(const Pair& pair, std::optional<std::int64_t> rounded,
                          std::optional<std::int64_t> differ, Ledger& ledger);
 

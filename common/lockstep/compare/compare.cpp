@@ -22,20 +22,13 @@ std::optional<std::int64_t> first_rounding(const std::vector<AspectResult>& aspe
   return first;
 }
 
-std::optional<Aspect> first_of(const std::vector<AspectResult>& aspects) {
+// Null: none differs.
+const AspectResult* first_of(const std::vector<AspectResult>& aspects) {
   const AspectResult* first = nullptr;
   for (const auto& aspect : aspects)
     if (aspect.first && (first == nullptr || aspect.first->step < first->first->step))
       first = &aspect;
-  return first ? std::optional(first->aspect) : std::nullopt;
-}
-
-std::optional<std::int64_t> first_step(const std::vector<AspectResult>& aspects) {
-  const auto first = first_of(aspects);
-  if (!first) return std::nullopt;
-  const auto& result = *std::find_if(aspects.begin(), aspects.end(),
-                                     [&](const auto& aspect) { return aspect.aspect == *first; });
-  return result.first->step;
+  return first;
 }
 
 // The last step, before the first difference, at which tensors, losses or ids were compared.
@@ -95,7 +88,7 @@ std::string cause_text(const Difference& cause) {
 void add_causes(const Pair& pair, Comparison& comparison) {
   const auto causes = compare_causes(pair);
   auto& setup = comparison.aspects[static_cast<std::size_t>(Aspect::configuration)];
-  const bool differs = first_of(comparison.aspects).has_value();
+  const bool differs = first_of(comparison.aspects) != nullptr;
   for (const auto& cause : causes) {
     if (!differs) {
       comparison.notes.push_back("set up differently, and trains the same: " + cause_text(cause));
@@ -199,10 +192,12 @@ Comparison compare(const trace::Trace& a, const trace::Trace& b) {
   add(Aspect::buffers, [&](Ledger& to) { compare_buffers(pair, to); });
   add(Aspect::metric, [&](Ledger& to) { compare_metrics(pair, to); });
   add(Aspect::checkpoint, [&](Ledger& to) {
-    compare_checkpoints(pair, first_rounding(aspects), first_step(aspects), to);
+    const auto* differs = first_of(aspects);
+    compare_checkpoints(pair, first_rounding(aspects),
+                        differs ? std::optional(differs->first->step) : std::nullopt, to);
   });
   add_causes(pair, comparison);
-  comparison.first = first_of(aspects);
+  if (const auto* first = first_of(aspects)) comparison.first = first->aspect;
   comparison.answer = answer_of(comparison);
   comparison.agree_until = agreement_before(comparison);
   add_notes(pair, comparison);

@@ -27,8 +27,9 @@ struct UpdateSpan {
   bool backward_ended = false;      // its gradients were looked at, or applied
   bool updated = false;             // false: the trace ends here
   std::vector<Backward> backwards;  // where losses were recorded
-  std::vector<Backward> begun;      // all; of those without losses only what came of them is known
-  std::vector<Backward> forwards;   // in training, each until the next; `share` is not known
+  std::vector<Backward>
+      begun;  // all that are known; `share` and `count` where losses were recorded
+  std::vector<Backward> forwards;     // in training, each until the next; `share` is not known
   std::vector<std::int64_t> arrived;  // as Backward's, of them all
   double samples = 0;                 // drawn, or behind the losses; 0 = not recorded
   std::int64_t cleared = 0;           // backwards of which most gradients were cleared

@@ -103,8 +103,7 @@ std::string whose(const Place& place, const Finding& finding) {
 Language language_of(const trace::Trace& trace) {
   for (const auto& rank : trace.ranks)
     for (const auto& at : rank.all<trace::Configuration>())
-      if (std::count(at.event->keys.begin(), at.event->keys.end(), "Python") > 0)
-        return Language::python;
+      if (at.event->of == "program") return Language::python;  // which only those tell
   return Language::cpp;
 }
 

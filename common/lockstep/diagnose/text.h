@@ -8,7 +8,8 @@
 namespace lockstep::diagnose {
 
 enum class Language { cpp, python };
-Language language_of(const trace::Trace& trace);  // of the job's program
+Language language_of(
+    const trace::Trace& trace);  // of the job; python where any rank is a Python process
 
 // A few lines per finding, then one on what was looked for; at most 80 columns but for lines of the program, whose file
 // is named from `folder` on where it is below; ends with a newline. Where nothing is found, what a job of that language

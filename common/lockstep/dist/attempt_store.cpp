@@ -1,5 +1,5 @@
 #include <lockstep/base/error.h>
-#include <lockstep/base/text.h>
+#include <lockstep/base/random_word.h>
 #include <lockstep/dist/attempt_store.h>
 
 #include <thread>

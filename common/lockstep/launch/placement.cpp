@@ -87,11 +87,12 @@ std::optional<Placement> placement_in(const Names& names) {
   const auto local_world_size = names.local_world_size != nullptr
                                     ? environment_int(names.local_world_size)
                                     : slurm_local_world_size();
-  Placement place{*rank, *world_size, *rank, local_world_size.value_or(*world_size)};
-  place.local_rank = environment_int(names.local_rank).value_or(*rank);
+  const auto local_rank = environment_int(names.local_rank);
+  const Placement place{*rank, *world_size, local_rank.value_or(*rank),
+                        local_world_size.value_or(*world_size)};
   if (names.local_world_size != nullptr)
     check_range(names.local_world_size, place.local_world_size, 1, *world_size);
-  if (place.local_rank >= place.local_world_size && !environment_int(names.local_rank))
+  if (!local_rank && place.local_rank >= place.local_world_size)
     throw UsageError("the environment variable " + std::string(names.local_rank) +
                      " is not set, and rank " + std::to_string(*rank) + " cannot be one of the " +
                      std::to_string(place.local_world_size) + " on its machine: set it");

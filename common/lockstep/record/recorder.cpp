@@ -61,7 +61,8 @@ void Recorder::hear(c10::function_ref<void()> call) {
 }
 
 void Recorder::told(c10::function_ref<void(Probes&)> call) {
-  if (!writer_->is_of_this_process()) return;  // its lock may be held by a thread that is not here
+  if (!writer_->is_of_this_process())
+    return;  // a forked child; who holds the lock may not be in it
   const Lock lock(mutex_);
   if (failed_) return;
   try {

@@ -158,11 +158,11 @@ Lines chosen(const Finding& finding, const Lines& lines, std::int64_t before) {
   const auto* detector = diagnose::detector_of(finding.pitfall);
   const auto kind = detector == nullptr ? "" : kind_of(*detector);
   const auto step = std::max<std::int64_t>(finding.step - before, 0);
-  if (there.empty() && !kind.empty())
-    choose([&](const Line& line) { return line.kind == kind && line.step <= step; });
-  // One that came for the first time at that step is the likeliest.
-  std::stable_partition(there.begin(), there.end(),
-                        [&](const Line& line) { return line.step == step; });
+  if (there.empty() && !kind.empty()) {
+    // One that came for the first time at that step is the likeliest.
+    choose([&](const Line& line) { return line.kind == kind && line.step == step; });
+    choose([&](const Line& line) { return line.kind == kind && line.step < step; });
+  }
   return there;
 }
 

@@ -8,9 +8,10 @@
 namespace lockstep::supervise {
 
 // Runs the job, and again while it fails, at most `max_restarts` times more; not after Ctrl-C. Each
-// attempt is a job of its own, in trace::attempt_folder(job.folder, n), or in job.folder where max_restarts is 0, with new
-// processes and a fresh rendezvous; its ranks see TORCHELASTIC_RESTART_COUNT and TORCHELASTIC_MAX_RESTARTS, as under
-// torchrun. What the ranks go on from is theirs to find. The results of all attempts, in order.
+// attempt is a job of its own, with new processes and a fresh rendezvous, in
+// trace::attempt_folder(job.folder, n); where max_restarts is 0, in job.folder. Its ranks see
+// TORCHELASTIC_RESTART_COUNT and TORCHELASTIC_MAX_RESTARTS, as under torchrun. What the ranks go on
+// from is theirs to find. The results of all attempts, in order.
 std::vector<Result> supervise_attempts(const Options& options, int max_restarts);
 
 }  // namespace lockstep::supervise

@@ -1,7 +1,7 @@
 #include <fcntl.h>
 #include <lockstep/base/clock.h>
 #include <lockstep/base/error.h>
-#include <lockstep/base/text.h>
+#include <lockstep/base/random_word.h>
 #include <lockstep/trace/codec.h>
 #include <lockstep/trace/format.h>
 #include <lockstep/trace/reader.h>
@@ -191,7 +191,6 @@ class Writer::Impl {
   }
 
  private:
-  const int forks_ = forks_before_this_process();
   struct Window {
     std::uint64_t begin = 0;  // what it shows of the file, which may end before the window does
     std::uint64_t end = 0;
@@ -320,6 +319,7 @@ class Writer::Impl {
     return offset;
   }
 
+  const int forks_ = forks_before_this_process();
   Participant participant_;
   std::filesystem::path path_;
   int fd_ = -1;

@@ -286,11 +286,12 @@ class SequentialLR final : public ComposedLR {
   std::vector<std::int64_t> milestones_;
 };
 
-// All of them at every step; each goes on from the learning rate that the one before it left.
+// All of them at every step; each goes on from the learning rate that the one before it left. last_epoch() is the first
+// one's: Python's has none.
 class ChainedScheduler final : public ComposedLR {
  public:
   ChainedScheduler(torch::optim::Optimizer& optimizer, Schedulers schedulers);
-  void step() override;  // last_epoch() is the first part's; Python's has none
+  void step() override;
 
  protected:
   void read_state(const Value& state) override;
