@@ -3,17 +3,12 @@
 
 GUIDE="$ROOT/build/guide/lockstep-guide"
 
-# Whether the guide can answer: list, explain, and explain of a pitfall, a lesson or a symptom. A generic finding's
-# meaning stands with its detector, which the whole program has.
 guide_answers() {
   case "$1 ${2-}" in
-    'list ' | 'list -'* | 'explain ' | 'explain -'*) return 0 ;;
-    'explain '*) is_pitfall "$2" || is_lesson "$2" || ! is_generic "$2" ;;
+    'list ' | 'list -'* | 'explain '*) return 0 ;;
     *) return 1 ;;
   esac
 }
-
-is_generic() { grep -qrF ".slug = \"$1\"" "$ROOT/common/lockstep/diagnose/detectors"; }
 
 # COMMAND ARGUMENT...
 run_guide() {
@@ -22,7 +17,7 @@ run_guide() {
 }
 
 guide_is_fresh() {
-  [[ -x "$GUIDE" && -z "$(find "$ROOT"/common/lockstep/{base,course,pages} -name '*.[ch]*' -newer "$GUIDE" -print -quit 2>&1)" ]]
+  [[ -x "$GUIDE" && -z "$(find "$ROOT"/common/lockstep/{base,course,pages,diagnose/nearest.cpp} -name '*.[ch]*' -newer "$GUIDE" -print -quit 2>&1)" ]]
 }
 
 build_guide() {

@@ -71,7 +71,8 @@ add_custom_command(TARGET _extension POST_BUILD VERBATIM
 file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/built_for.py "TORCH_VERSION = \"${LOCKSTEP_TORCH_VERSION}\"\n")
 install(TARGETS _extension DESTINATION lockstep_torch)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/built_for.py DESTINATION lockstep_torch)
-# What makes a job's page, with what the pitfalls' pages say.
+# What makes a job's page, and what the pages of findings say.
 set(_root ${CMAKE_CURRENT_SOURCE_DIR}/..)
 install(DIRECTORY ${_root}/reports/html DESTINATION lockstep_torch PATTERN __pycache__ EXCLUDE)
+install(FILES ${_root}/docs/findings.md DESTINATION lockstep_torch)
 install(DIRECTORY ${_root}/lessons DESTINATION lockstep_torch FILES_MATCHING PATTERN "pitfalls/*.md")

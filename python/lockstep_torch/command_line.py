@@ -1,4 +1,4 @@
-"""lockstep watch -- COMMAND ..., lockstep diagnose DIR, lockstep compare DIR DIR, and lockstep report DIR."""
+"""lockstep watch -- COMMAND ..., and diagnose DIR, explain NAME, compare DIR DIR and report DIR."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def watch(options: argparse.Namespace) -> int:
     if not ENDING.isdisjoint(signals) and not found["findings"]:
         print("lockstep: the job was ended by a signal: what it had not done by then was not recorded", file=sys.stderr)
     traces = shlex.quote(str(folder))
-    if found["findings"] and "LOCKSTEP_COMMAND" in os.environ:
+    if found["findings"]:
         first = min(found["findings"], key=lambda one: one["severity"] != "violation")
         print(f"lockstep: what it is, and how to mend it: {own_name()} explain {first['pitfall']}", file=sys.stderr)
     print(f"lockstep: a page of this run: {own_name()} report {traces}\n"
@@ -221,6 +221,16 @@ def diagnose(options: argparse.Namespace) -> int:
     else:
         print(text_of(found), end="")
     return FINDING if has_violation(found) else OK
+
+
+def explain(options: argparse.Namespace) -> int:
+    from lockstep_torch import explaining
+    try:
+        print(explaining.explained(options.name), end="")
+    except LookupError as error:
+        print(f"lockstep: {error.args[0]}", file=sys.stderr)
+        return USAGE
+    return OK
 
 
 def compare(options: argparse.Namespace) -> int:
@@ -322,6 +332,9 @@ def main(arguments: list[str] | None = None) -> int:
     read.add_argument("folder", type=pathlib.Path)
     read.add_argument("--json", action="store_true")
     read.set_defaults(run=diagnose)
+    meaning = commands.add_parser("explain", help="say what a finding means, and how to mend it")
+    meaning.add_argument("name", help="as diagnose calls it")
+    meaning.set_defaults(run=explain)
     both = commands.add_parser("compare", help="say where two recorded runs of one training part")
     both.add_argument("a", type=pathlib.Path, help="a run that is right")
     both.add_argument("b", type=pathlib.Path, help="the run to compare with it")

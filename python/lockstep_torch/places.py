@@ -2,7 +2,8 @@
 
 They are kept beside the traces, since a detector goes by no program's names: places_RANK.jsonl has each line once that
 wrapped the model, began a pass over data, a backward or an update, saved or loaded a checkpoint, or called a
-collective, with the first step at which it did; and where the rank is when `lockstep watch` asks a job that hangs.
+collective, with the first step at which it did; where the rank is when `lockstep watch` asks a job that hangs; and
+where an exception came from that ended the rank.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pathlib
 import re
 import signal
 import sys
+import traceback
 from typing import TextIO
 
 STACK = re.compile(r"stack_(\d+)_(\d+)\.txt")
@@ -49,10 +51,10 @@ def opened(file: pathlib.Path) -> TextIO:
     return os.fdopen(descriptor, "a", encoding="utf-8", errors="replace")
 
 
-def write(folder: pathlib.Path, rank: int, kind: str, step: int, file: str, line: int) -> None:
+def write(folder: pathlib.Path, rank: int, kind: str, step: int, file: str, line: int, **more: str) -> None:
     source = linecache.getline(file, line).strip().expandtabs(1)[:LONGEST]
-    text = json.dumps({"kind": kind, "step": step, "file": os.path.abspath(file), "line": line, "source": source},
-                      ensure_ascii=False)
+    told = {"kind": kind, "step": step, "file": os.path.abspath(file), "line": line, "source": source, **more}
+    text = json.dumps(told, ensure_ascii=False)
     with contextlib.suppress(OSError), opened(folder / f"places_{rank}.jsonl") as places:
         places.write(text + "\n")  # unless the disk is full
 
@@ -79,6 +81,13 @@ class Places:
         if place and (kind, place) not in self.seen:
             self.seen.add((kind, place))
             write(self.folder, self.rank, kind, step, *place)
+
+    def raised(self, error: Exception, step: int) -> None:
+        lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)
+                 if is_the_users(frame.f_code.co_filename)]
+        said = f"{type(error).__name__}: {error}".partition("\n")[0].removesuffix(": ")[:LONGEST]
+        if lines:
+            write(self.folder, self.rank, "raised", step, *lines[-1], raised=said)
 
 
 def ask(folder: pathlib.Path, pids: list[int]) -> list[pathlib.Path]:

@@ -225,6 +225,7 @@ def ends_by(here: Recording, error: BaseException | None) -> None:
         error = error.__context__
     if isinstance(error, Exception):
         here.rank.raised()
+        here.places.raised(error, here.rank.step())
 
 
 def ends() -> None:

@@ -3,6 +3,7 @@
 #include <lockstep/compare/compare.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/diagnose.h>
+#include <lockstep/diagnose/nearest.h>
 #include <lockstep/diagnose/text.h>
 #include <lockstep/record/content.h>
 #include <lockstep/record/failed_collective.h>
@@ -187,6 +188,16 @@ void record_ends(const std::filesystem::path& folder,
 PYBIND11_MODULE(_extension, module) {
   using Unlocked = py::call_guard<py::gil_scoped_release>;
   module.def("diagnose", diagnosis_of, "What the detectors find in a folder of traces.");
+
+  module.def(
+      "nearest_to",
+      [](const std::string& generic) {
+        std::vector<std::pair<std::string, std::string>> nearest;
+        for (const auto& one : diagnose::nearest_to(generic))
+          nearest.emplace_back(one.pitfall, one.sign);
+        return nearest;
+      },
+      "The pitfalls that are nearest to a generic finding, each with what would show.");
 
   module.def("compare", comparison_of,
              "Until where two folders of traces agree: the answer, and what differs first as text "

@@ -31,7 +31,7 @@ class Install(unittest.TestCase):
         cls.addClassCleanup(folder.cleanup)
         cls.folder = pathlib.Path(folder.name)
         cls.tree = cls.folder / "a tree"
-        for part in ("cmake", "common", "lessons", "python", "reports/html"):
+        for part in ("cmake", "common", "docs", "lessons", "python", "reports/html"):
             shutil.copytree(ROOT / part, cls.tree / part, ignore=shutil.ignore_patterns("__pycache__"))
         environment = cls.folder / "an environment"
         venv.create(environment, with_pip=True)
@@ -69,11 +69,11 @@ class Install(unittest.TestCase):
                    if file.is_file()]
         built = [name for name in names if "/_extension" in name]
         self.assertEqual(len(built), 1)
-        of_the_page = [f"lockstep_torch/{file.relative_to(self.tree / above)}" for above, pattern in (
-            ("reports", "html/**/*"), (".", "lessons/*/pitfalls/*.md")) for file in (self.tree / above).glob(pattern)
-            if file.is_file()]
+        said = (("reports", "html/**/*"), (".", "lessons/*/pitfalls/*.md"), ("docs", "findings.md"))
+        of_pages = [f"lockstep_torch/{file.relative_to(self.tree / above)}"
+                    for above, pattern in said for file in (self.tree / above).glob(pattern) if file.is_file()]
         self.assertEqual(sorted(name for name in names if ".dist-info/" not in name),
-                         sorted([*sources, *built, *of_the_page, "lockstep_torch/built_for.py"]))
+                         sorted([*sources, *built, *of_pages, "lockstep_torch/built_for.py"]))
 
     def test_the_command_names_a_fault(self):
         done = self.watch("the traces")
@@ -82,6 +82,8 @@ class Install(unittest.TestCase):
         found = json.loads(self.call(self.lockstep, "diagnose", "--json", "the traces").stdout)["findings"]
         self.assertEqual([(one["pitfall"], one["step"]) for one in found], [("missing-set-epoch", 7)])
         self.assertEqual({place["file"] for one in found for place in one["places"]}, {str(TESTS / "job.py")})
+        for name in ("missing-set-epoch", "replicas-diverged"):
+            self.assertIn(name, self.call(self.lockstep, "explain", name).stdout)
         done = self.call(self.lockstep, "report", "the traces")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(f"{TESTS / 'job.py'}:", (self.folder / "the traces/report.html").read_text(encoding="utf-8"))

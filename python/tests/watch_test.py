@@ -151,6 +151,8 @@ class Watch(unittest.TestCase):
                 self.assertEqual(done.returncode, 1)
                 self.assertIn("a batch of this rank is broken", done.stderr)
                 self.assertEqual([(slug, ranks) for slug, ranks, _ in self.findings()], [("one-rank-raises", [1])])
+                self.lines('raise ValueError("a batch of this rank is broken")')
+                self.assertRegex(done.stderr, r"job\.py:\d+: raise .*\n +ValueError: a batch of this rank is broken\n")
 
     @full_tier
     def test_a_rank_that_is_killed_is_named(self):
@@ -305,11 +307,22 @@ class Watch(unittest.TestCase):
                                 (["diagnose", "--jsn", self.folder], "no option --jsn; the nearest: --json;"),
                                 (["diagnose", self.folder, "more"], "not expected: more; see lockstep diagnose --help"),
                                 (["diagnose", self.folder / "none"], "there is no folder"),
+                                (["explain", "zzz"], "no finding is called zzz\n"),
+                                (["explain", "set-epoch"], "no finding is called set-epoch; the nearest: "),
                                 (["report", self.folder / "none"], "there is no folder")):
             done = self.call([*LOCKSTEP, *arguments])
             self.assertEqual(done.returncode, 2)
             self.assertIn(said, done.stderr)
             self.assertNotIn("Traceback", done.stderr)
+
+    def test_what_a_finding_means(self):
+        pitfall = self.call([*LOCKSTEP, "explain", "missing-set-epoch"])
+        self.assertRegex(pitfall.stdout, r"(?s)^missing-set-epoch: every .*\n\n## Symptom\n.*\n## Why\n.*\n\n## Fix\ns")
+        self.assertNotIn("## The code", pitfall.stdout)
+        generic = self.call([*LOCKSTEP, "explain", "replicas-diverged"])
+        self.assertRegex(generic.stdout, r"(?s)^A generic finding: replicas-diverged\n.*: the ranks' parameters are .*"
+                         r"## Nearest.*\n- no-initial-broadcast: parameters differ before the first update\n")
+        self.assertEqual((pitfall.returncode, generic.returncode), (0, 0), pitfall.stderr + generic.stderr)
 
     def test_a_dry_run_refuses_and_runs_nothing(self):
         (self.folder / "rank_0.trace").touch()

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <lockstep/base/error.h>
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/nearest.h>
 #include <lockstep/pages/facts.h>
 
 #include <algorithm>
@@ -140,6 +141,17 @@ TEST_F(Detectors, AccountForFindingsThatThereAre) {
     for (const auto& effect : detector.accounts_for)
       EXPECT_TRUE(diagnose::is_generic(effect) || pages_.count(effect) > 0)
           << detector.slug << " accounts for " << effect;
+}
+
+TEST_F(Detectors, AreThreeOfThePagesNearAGenericOne) {
+  for (const auto& detector : diagnose::detectors()) {
+    std::set<std::string> nearest;
+    for (const auto& one : diagnose::nearest_to(detector.slug)) {
+      EXPECT_EQ(pages_.count(one.pitfall), 1U) << detector.slug << ": " << one.pitfall;
+      nearest.insert(one.pitfall);
+    }
+    EXPECT_EQ(nearest.size(), detector.generic.empty() ? 0U : 3U) << detector.slug;
+  }
 }
 
 }  // namespace

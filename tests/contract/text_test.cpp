@@ -30,6 +30,30 @@ TEST(Text, SaysWhatElseWasFoundAndFollows) {
       << text;
 }
 
+TEST(Text, SaysWhatAGenericFindingMayBeAndWhatWasLookedFor) {
+  Job job(2);
+  job.lr = [](int rank) { return rank == 0 ? 0.1 : 0.2; };
+  const auto diagnosis = diagnose::diagnose(job.run());
+  const auto& finding = diagnosis.findings.front();
+  ASSERT_EQ(finding.pitfall, "update-differs");
+  ASSERT_EQ(finding.nearest.size(), 3U);
+  for (const auto& one : finding.nearest)
+    for (const auto& row : diagnosis.rows)
+      if (row.slug == one.pitfall) {
+        EXPECT_EQ(one.state, row.verdict.state) << one.pitfall;
+        EXPECT_EQ(one.reason, row.verdict.reason) << one.pitfall;
+      }
+  const auto text = diagnose::to_text(diagnosis);
+  EXPECT_NE(
+      text.find("    or optimizer-state-missing, if after a resume the optimizer's state is gone\n"
+                "    (not looked for: no `training_state` was recorded)\n"),
+      std::string::npos)
+      << text;
+  EXPECT_NE(text.find("    looked for, and not found: scheduler-stepped-per-rank\n"),
+            std::string::npos)
+      << text;
+}
+
 TEST(Text, SaysWhatWasNotRecordedWhereNothingWasFound) {
   const auto whole = Job(2).run();
   EXPECT_EQ(diagnose::to_text(diagnose::diagnose(whole)).find("Updates"), std::string::npos);

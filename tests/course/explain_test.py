@@ -138,8 +138,8 @@ class Explain(Base):
     def test_a_generic_finding_is_explained_too(self):
         result = call("explain", "optimizer-differs")
         self.assertEqual((result.returncode, result.stderr), (0, ""))
-        self.assertIn("optimizer-differs: ranks that train one model have another option of the\noptimizer", result.stdout)
-        self.assertIn("no pitfall has a name", result.stdout)
+        self.assertIn("No pitfall has a name for what is wrong: an option of an optimizer, such as\n", result.stdout)
+        self.assertIn("\n  - scheduler-or-rng-state-missing: after a resume the schedule begins anew\n", result.stdout)
 
     def test_all_are_listed_by_lesson(self):
         result = call("explain")

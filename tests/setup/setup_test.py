@@ -204,11 +204,10 @@ class SetupTest(unittest.TestCase):
 
     def test_the_first_answer_waits_for_a_compiler_only(self):
         source = self.tree / "common/lockstep/base/text.cpp"
-        detector = self.tree / "common/lockstep/diagnose/detectors/replicas.cpp"
-        for folder in ("base", "course", "pages", "diagnose/detectors"):
+        for folder in ("base", "course", "pages", "diagnose"):
             (self.tree / "common/lockstep" / folder).mkdir(parents=True)
         (self.tree / "CMakeLists.txt").touch()
-        detector.write_text('{.slug = "replicas-diverged",')
+        (self.tree / "common/lockstep/diagnose/nearest.cpp").touch()
         source.touch()
         for command, compiled in ((["list"], 1), (["explain", "--symptom", "loss is nan"], 0), (["explain", "05"], 0),
                                   (["explain", "no-such"], 0), (["explain", "--help"], 0)):
@@ -222,8 +221,8 @@ class SetupTest(unittest.TestCase):
         self.assertEqual(self.call("list").stdout, "guide list\n")
         self.assertEqual(os.listdir(self.tree / "build/guide"), ["lockstep-guide"])
         os.utime(source, (1, 1))
-        # What a generic finding means, only the whole program knows; once it is built it has the other answers, too.
-        for command in (["explain", "replicas-diverged"], ["list"]):
+        # Once the whole program is built it has these answers, too.
+        for command in (["matrix"], ["list"]):
             self.assertEqual(self.call(*command).stdout, f"course {' '.join(command)}\n")
 
     def test_the_guide_asks_for_its_own_packages_only(self):

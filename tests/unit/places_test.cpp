@@ -143,6 +143,28 @@ TEST_F(Places, OfAStallAreThoseOfAllRanks) {
               testing::HasSubstr("    train.py:4: line 4\n    train.py:9 (rank 0): line 9\n"));
 }
 
+// Whatever the step, and each exception of one line by itself.
+TEST_F(Places, OfAnExceptionAreWhereItBegan) {
+  for (const auto& [rank, what] : {std::pair(0, "KeyError: 3"), std::pair(1, "KeyError: 4")}) {
+    auto raised = line("raised", 12, 9);
+    raised["raised"] = what;
+    write(rank, {line("pass", 0, 1), raised});
+  }
+  const auto alone = of({.pitfall = "one-rank-raises", .ranks = {1}, .step = 2, .sequence = 20});
+  ASSERT_EQ(alone.size(), 1U);
+  EXPECT_EQ(std::pair(alone[0].line, alone[0].raised), std::pair(9L, std::string("KeyError: 4")));
+  EXPECT_THAT(numbers("every-rank-raises"), ElementsAre(9, 9));
+  EXPECT_THAT(numbers("missing-set-epoch"), ElementsAre(1));
+
+  diagnose::Diagnosis diagnosis;
+  diagnosis.findings = {{.pitfall = "every-rank-raises", .ranks = {0, 1}, .evidence = "evidence"}};
+  add_places(folder_.path(), trace_, diagnosis);
+  EXPECT_THAT(diagnose::to_text(diagnosis, diagnose::Language::python, "/a"),
+              HasSubstr("    train.py:9 (rank 0): line 9\n        KeyError: 3\n"));
+  EXPECT_EQ(json::parse(to_json(diagnosis.findings[0])).at("places").at(1).at("raised"),
+            "KeyError: 4");
+}
+
 TEST_F(Places, AreOfTheLastAttempt) {
   std::vector<trace::Trace> attempts;
   for (int i = 0; i < 3; ++i) attempts.push_back(Job(2).run());
@@ -193,6 +215,7 @@ TEST_F(Places, OfADamagedFileAreTheWholeOnes) {
                                    {"kind", 0},
                                    {"source", 7},
                                    {"file", ""},
+                                   {"raised", 7},
                                    {"source", std::string(1'001, 'x')},
                                    {"file", std::string(5'000, 'x')}}) {
     auto wrong = good;

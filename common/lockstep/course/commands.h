@@ -3,16 +3,12 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <functional>
-#include <string>
 
 namespace lockstep::course {
 
 void add_list_command(CLI::App& app, int& exit_code);
 void add_run_command(CLI::App& app, int& exit_code);
-// `generic` says what a generic finding means; it gives "" for what is none.
-void add_explain_command(CLI::App& app, int& exit_code,
-                         const std::function<std::string(const std::string& slug)>& generic);
+void add_explain_command(CLI::App& app, int& exit_code);
 void add_exercise_command(CLI::App& app, int& exit_code);
 void add_compare_command(CLI::App& app, int& exit_code);
 void add_diagnose_command(CLI::App& app, int& exit_code);

@@ -9,6 +9,7 @@
 #include <lockstep/course/prose.h>
 #include <lockstep/course/python_code.h>
 #include <lockstep/course/terminal.h>
+#include <lockstep/diagnose/nearest.h>
 #include <lockstep/pages/page.h>
 #include <lockstep/pages/symptoms.h>
 #include <unistd.h>
@@ -82,15 +83,17 @@ void explain(const Pitfall& pitfall, bool in_python) {
   say_more(pitfall, in_python, python_code_of(page).has_value());
 }
 
-void explain_generic(const std::string& slug, const std::string& meaning) {
-  std::cout << coloured(wrapped(slug + ": " + meaning, ""), Colour::bold)
-            << wrapped(
-                   "A generic finding: no pitfall has a name for what is wrong, so there is no "
-                   "lesson on it. The evidence says which figures are wrong, on which ranks and "
-                   "since when. What the finding goes by, and what else it may mean: "
-                   "docs/findings.md. Where a run of this training was right, `./lockstep compare "
-                   "RIGHT THIS` says where the two part first.",
-                   "");
+void explain_generic(const std::string& slug, const std::vector<diagnose::Nearest>& nearest) {
+  const auto docs = source_folder() / "docs";
+  std::cout << coloured("A generic finding: " + slug, Colour::bold) << "\n";
+  say_section(
+      "No pitfall has a name for what is wrong: " + pages::generic_finding(source_folder(), slug),
+      docs);
+  say_heading("Nearest, and what would show");
+  for (const auto& one : nearest) say_section("- " + one.pitfall + ": " + one.sign, docs);
+  say_heading("More");
+  std::cout << "  ./lockstep explain PITFALL\n"
+               "  ./lockstep compare RIGHT THIS    where this part from a run that was right\n";
 }
 
 void list_all(const std::vector<Pitfall>& pitfalls) {
@@ -158,8 +161,7 @@ void explain(const Pitfall& pitfall, const ExplainOptions& options) {
 
 }  // namespace
 
-void add_explain_command(CLI::App& app, int& exit_code,
-                         const std::function<std::string(const std::string&)>& generic) {
+void add_explain_command(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<ExplainOptions>();
   auto* command = app.add_subcommand("explain", "What a pitfall is; without a name, all pitfalls");
   auto* slug =
@@ -184,7 +186,7 @@ void add_explain_command(CLI::App& app, int& exit_code,
           "--symptom", options->symptom,
           "Words for what you see (\"loss is nan\"): what to check, and which pitfalls fit")
       ->excludes(slug);
-  command->callback([options, generic, &exit_code] {
+  command->callback([options, &exit_code] {
     const auto lessons = lessons_of_clone();
     const auto lesson = std::find_if(lessons.begin(), lessons.end(), [&](const auto& each) {
       return is_named(each, options->slug);
@@ -196,8 +198,8 @@ void add_explain_command(CLI::App& app, int& exit_code,
       list_all(pitfalls);
     else if (lesson != lessons.end())
       list_all(of_lesson(pitfalls, lesson->name));
-    else if (const auto meaning = generic(options->slug); !meaning.empty())
-      explain_generic(options->slug, meaning);
+    else if (const auto nearest = diagnose::nearest_to(options->slug); !nearest.empty())
+      explain_generic(options->slug, nearest);
     else
       explain(find_pitfall(pitfalls, options->slug), *options);
     exit_code = kOk;

@@ -22,6 +22,7 @@
 #include <lockstep/course/prose.cpp>
 #include <lockstep/course/python_code.cpp>
 #include <lockstep/course/terminal.cpp>
+#include <lockstep/diagnose/nearest.cpp>
 #include <lockstep/pages/page.cpp>
 #include <lockstep/pages/symptoms.cpp>
 
@@ -29,6 +30,6 @@ int main(int argc, char** argv) {
   using namespace lockstep;
   return course::program(argc, argv, [](CLI::App& app, int& exit_code) {
     course::add_list_command(app, exit_code);
-    course::add_explain_command(app, exit_code, [](const std::string&) { return ""; });
+    course::add_explain_command(app, exit_code);
   });
 }

@@ -1,5 +1,6 @@
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/diagnose.h>
+#include <lockstep/diagnose/nearest.h>
 #include <lockstep/diagnose/replica_groups.h>
 
 #include <algorithm>
@@ -56,6 +57,19 @@ void tell_bracket(Finding& finding) {
                         std::to_string(finding.step);
 }
 
+// With what their detectors say of this run.
+std::vector<Nearest> nearest_in(const std::vector<Diagnosis::Row>& rows,
+                                const std::string& generic) {
+  auto nearest = nearest_to(generic);
+  for (auto& one : nearest)
+    for (const auto& row : rows)
+      if (row.slug == one.pitfall) {
+        one.state = row.verdict.state;
+        one.reason = row.verdict.reason;
+      }
+  return nearest;
+}
+
 // Of each of the parts that train a model of their own, together.
 Verdict verdict_of(const Detector& detector, const Run& run, const std::deque<Run>& parts) {
   if (parts.empty() || detector.looks_at_all()) return detector.verdict(run);
@@ -94,6 +108,7 @@ Diagnosis diagnose(const trace::Trace& trace) {
       continue;
     for (auto finding : *one.findings) {
       finding.accounts_for = following(one, all);
+      finding.nearest = nearest_in(diagnosis.rows, finding.pitfall);
       diagnosis.findings.push_back(std::move(finding));
     }
   }

@@ -18,7 +18,24 @@ struct Place {
   std::vector<int> ranks;  // that were there
   std::string file;
   std::int64_t line = 0;
-  std::string source;  // what stands there
+  std::string source;       // what stands there
+  std::string raised = {};  // the exception that came from it and ended these ranks; "" = none
+};
+
+enum class State {
+  found,           // see the findings
+  clean,           // looked, and all is well
+  not_triggered,   // the trace lacks what this detector needs
+  not_applicable,  // cannot show at this world size or size of data
+};
+std::string to_string(State state);
+
+// What a generic finding may be after all.
+struct Nearest {
+  std::string pitfall;
+  std::string sign;                    // what would show, were it that one
+  State state = State::not_triggered;  // what its detector says of this run
+  std::string reason = {};             // of not_triggered and not_applicable
 };
 
 struct Finding {
@@ -33,17 +50,11 @@ struct Finding {
   std::int64_t after = -1;
   // What else was found and follows from it; diagnose() fills it in.
   std::vector<std::string> accounts_for = {};
+  // Of a generic finding, three; diagnose() fills them in.
+  std::vector<Nearest> nearest = {};
   // Which lines of the program it is about; report::add_places() fills it in.
   std::vector<Place> places = {};
 };
-
-enum class State {
-  found,           // see the findings
-  clean,           // looked, and all is well
-  not_triggered,   // the trace lacks what this detector needs
-  not_applicable,  // cannot show at this world size or size of data
-};
-std::string to_string(State state);
 
 struct Verdict {
   State state = State::not_triggered;

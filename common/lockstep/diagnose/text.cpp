@@ -88,6 +88,22 @@ std::string who_is_compared(const Diagnosis& diagnosis) {
   return text;
 }
 
+// What tells the nearest pitfalls from it, where they have not been ruled out.
+std::string what_is_near(const std::vector<Nearest>& nearest) {
+  std::string text;
+  std::vector<std::string> ruled_out;
+  for (const auto& one : nearest) {
+    if (one.state == State::clean)
+      ruled_out.push_back(one.pitfall);
+    else
+      text += wrapped("or " + one.pitfall + ", if " + one.sign +
+                          (one.reason.empty() ? "" : " (not looked for: " + one.reason + ")"),
+                      "    ");
+  }
+  if (!ruled_out.empty()) text += wrapped("looked for, and not found: " + list(ruled_out), "    ");
+  return text;
+}
+
 // Where it is not the line of all ranks that the finding names.
 std::string whose(const Place& place, const Finding& finding) {
   constexpr std::size_t kMost = 8;
@@ -117,7 +133,9 @@ std::string to_text(const Diagnosis& diagnosis, Language job, const std::string&
       text += wrapped("also found, and follows from this: " + list(finding.accounts_for), "    ");
     for (const auto& place : finding.places)
       text += "    " + below(folder, place.file) + ":" + std::to_string(place.line) +
-              whose(place, finding) + ": " + place.source + "\n";
+              whose(place, finding) + ": " + place.source + "\n" +
+              (place.raised.empty() ? "" : "        " + place.raised + "\n");
+    text += what_is_near(finding.nearest);
   }
   const auto count = [&](State state) {
     return std::to_string(

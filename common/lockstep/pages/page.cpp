@@ -34,6 +34,21 @@ std::string section_of(const std::string& page, const std::string& name) {
   return text;
 }
 
+std::string generic_finding(const std::filesystem::path& source, const std::string& slug) {
+  std::istringstream lines(read_file(source / "docs" / "findings.md"));
+  const std::string begin = "- `" + slug + "`: ";
+  std::string text, line;
+  while (std::getline(lines, line)) {
+    if (line.rfind(begin, 0) == 0) {
+      text = line.substr(begin.size());
+    } else if (!text.empty()) {
+      if (line.rfind("  ", 0) != 0) break;
+      text += line.substr(1);
+    }
+  }
+  return text;
+}
+
 std::filesystem::path page_file(const std::filesystem::path& source, const std::string& lesson,
                                 const std::string& slug) {
   return source / "lessons" / lesson / "pitfalls" / (slug + ".md");

@@ -11,6 +11,9 @@ namespace lockstep::pages {
 // What stands under "## name", without empty lines around it; "" where there is no such heading.
 std::string section_of(const std::string& page, const std::string& name);
 
+// What docs/findings.md says of a generic finding, behind "- `slug`: "; "" where it says nothing.
+std::string generic_finding(const std::filesystem::path& source, const std::string& slug);
+
 // lessons/LESSON/pitfalls/SLUG.md
 struct Page {
   std::string title;                         // behind "# SLUG: "

@@ -7,7 +7,7 @@
 
 namespace lockstep::report {
 
-// "after", "accounts_for" and "places" are there only where they say something.
+// "after", "accounts_for", "nearest" and "places" are there only where they say something.
 std::string to_json(const diagnose::Finding& finding);
 
 }  // namespace lockstep::report

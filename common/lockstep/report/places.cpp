@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <sstream>
+#include <tuple>
 
 namespace lockstep::report {
 namespace {
@@ -53,9 +54,14 @@ std::optional<Line> line_of(const std::string& text) {
   const auto kind = text_in(object, "kind", kLongestSource);
   const auto file = text_in(object, "file", kLongestFile);
   const auto source = text_in(object, "source", kLongestSource);
+  const auto raised =
+      object.contains("raised") ? text_in(object, "raised", kLongestSource) : std::string();
   const auto step = number_in(object, "step", -1), number = number_in(object, "line", 1);
-  if (!kind || !file || file->empty() || !source || !step || !number) return std::nullopt;
-  return Line{*kind, *step, {.ranks = {}, .file = *file, .line = *number, .source = *source}};
+  if (!kind || !file || file->empty() || !source || !raised || !step || !number)
+    return std::nullopt;
+  return Line{*kind,
+              *step,
+              {.ranks = {}, .file = *file, .line = *number, .source = *source, .raised = *raised}};
 }
 
 Lines lines_in(const std::filesystem::path& file, std::vector<std::string>& left_out) {
@@ -108,6 +114,7 @@ std::string kind_of(const diagnose::Detector& detector) {
   if (detector.stage == Stage::start) return "";
   if (detector.slug == "shuffled-evaluation") return "";  // of evaluations no line is written
   const std::set<std::string> needs(detector.needs.begin(), detector.needs.end());
+  if (detector.slug == "one-rank-raises" || detector.slug == "every-rank-raises") return "raised";
   const bool has_model = needs.count("model") > 0;
   if (has_model && (needs.size() == 1 || needs.count("engine") > 0)) return "wrapping";
   if (needs.count("checkpoint_file") > 0 || needs == std::set<std::string>{"training_state"})
@@ -158,7 +165,9 @@ Lines chosen(const Finding& finding, const Lines& lines, std::int64_t before) {
   const auto* detector = diagnose::detector_of(finding.pitfall);
   const auto kind = detector == nullptr ? "" : kind_of(*detector);
   const auto step = std::max<std::int64_t>(finding.step - before, 0);
-  if (there.empty() && !kind.empty()) {
+  if (kind == "raised") {
+    choose([&](const Line& line) { return line.kind == kind; });
+  } else if (there.empty() && !kind.empty()) {
     // One that came for the first time at that step is the likeliest.
     choose([&](const Line& line) { return line.kind == kind && line.step == step; });
     choose([&](const Line& line) { return line.kind == kind && line.step < step; });
@@ -179,7 +188,7 @@ std::vector<std::string> add_places(const std::filesystem::path& folder, const t
     before[number] = steps_before(rank);
   }
   for (auto& finding : diagnosis.findings) {
-    std::map<std::pair<std::string, std::int64_t>, std::size_t> known;
+    std::map<std::tuple<std::string, std::int64_t, std::string>, std::size_t> known;
     auto ranks_told = finding.ranks;
     // In a hang, where the others wait is told, too.
     for (const auto& [rank, of_rank] : lines)
@@ -188,7 +197,7 @@ std::vector<std::string> add_places(const std::filesystem::path& folder, const t
     for (const int rank : ranks_told)
       for (const auto& line : chosen(finding, lines[rank], before[rank])) {
         const auto [at, is_new] =
-            known.try_emplace({line.place.file, line.place.line}, known.size());
+            known.try_emplace({line.place.file, line.place.line, line.place.raised}, known.size());
         if (at->second >= kMostTold) continue;
         if (is_new) finding.places.push_back(line.place);
         auto& ranks = finding.places[at->second].ranks;

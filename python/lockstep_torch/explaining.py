@@ -1,0 +1,44 @@
+"""What a finding means: `lockstep explain NAME`, from the pages that the package has with it."""
+
+from __future__ import annotations
+
+import difflib
+import pathlib
+import re
+
+PACKAGE = pathlib.Path(__file__).parent
+SECTIONS = "Symptom", "Why", "Fix"
+
+
+def pitfall_pages() -> dict[str, pathlib.Path]:
+    return {page.stem: page for page in PACKAGE.glob("lessons/*/pitfalls/*.md")}
+
+
+def generic_findings() -> dict[str, str]:
+    text = (PACKAGE / "findings.md").read_text(encoding="utf-8")
+    return dict(re.findall(r"^- `([a-z-]+)`: (.*\n(?:  .*\n)*)", text, re.MULTILINE))
+
+
+def of_pitfall(page: pathlib.Path) -> str:
+    text = page.read_text(encoding="utf-8")
+    title, *sections = re.split(r"^##? ", text, flags=re.MULTILINE)[1:]
+    told = [title, *(f"## {section}" for section in sections if section.partition("\n")[0] in SECTIONS)]
+    return "\n".join(part.rstrip("\n") + "\n" for part in told)
+
+
+def of_generic(name: str, item: str) -> str:
+    from lockstep_torch.extension import extension
+    nearest = "".join(f"- {pitfall}: {sign}\n" for pitfall, sign in extension().nearest_to(name))
+    return (f"A generic finding: {name}\n\nNo pitfall has a name for what is wrong: {item}\n"
+            f"## Nearest, and what would show\n{nearest}")
+
+
+def explained(name: str) -> str:
+    """Raises LookupError, with what to do, where nothing is called that."""
+    pages, findings = pitfall_pages(), generic_findings()
+    if name in pages:
+        return of_pitfall(pages[name])
+    if name in findings:
+        return of_generic(name, findings[name])
+    near = difflib.get_close_matches(name, [*pages, *findings], 1)
+    raise LookupError(f"no finding is called {name}" + (f"; the nearest: {near[0]}" if near else ""))
