@@ -9,6 +9,7 @@
 #include <lockstep/base/environment.h>
 #include <lockstep/launch/launch.h>
 
+#include <chrono>
 #include <filesystem>
 
 #include "parts.h"
@@ -34,7 +35,8 @@ void start(RankContext& context, int world_size, const std::string& what) {
                                   "--seed", std::to_string(context.seed())},
                       .world_size = world_size,
                       .environment = {{kSpawned, "1"}},
-                      .folder = of_launch});
+                      .folder = of_launch,
+                      .deadline = std::chrono::minutes(2)});  // 16 ranks start 256 processes
   if (!result.completed()) throw Error("the processes of this rank failed: " + result.summary());
   // What they trained counts with this rank.
   for (const auto& entry : fs::directory_iterator(folder))

@@ -57,7 +57,7 @@ def ask_where(job: subprocess.Popen[bytes], folder: pathlib.Path, until: float) 
     asked = places.ask(folder, running)
     while time.monotonic() < until and any(file.stat().st_size == 0 for file in asked):
         time.sleep(0.02)
-    places.answered(asked)
+    places.answered(folder)
 
 
 Told = dict[pathlib.Path, dict[int, tuple[str, int, int]]]
@@ -85,6 +85,8 @@ def record_ends(told: Told) -> None:
 
 def diagnosis(folder: pathlib.Path) -> dict[str, Any]:
     import lockstep_torch
+    from lockstep_torch import places
+    places.answered(folder)
     return lockstep_torch.diagnose(folder)
 
 
@@ -226,8 +228,8 @@ def diagnose(options: argparse.Namespace) -> int:
 def explain(options: argparse.Namespace) -> int:
     from lockstep_torch import explaining
     try:
-        print(explaining.explained(options.name), end="")
-    except LookupError as error:
+        print(explaining.explained(options.name) if options.name else explaining.all_names(), end="")
+    except (LookupError, RuntimeError) as error:
         print(f"lockstep: {error.args[0]}", file=sys.stderr)
         return USAGE
     return OK
@@ -333,7 +335,7 @@ def main(arguments: list[str] | None = None) -> int:
     read.add_argument("--json", action="store_true")
     read.set_defaults(run=diagnose)
     meaning = commands.add_parser("explain", help="say what a finding means, and how to mend it")
-    meaning.add_argument("name", help="as diagnose calls it")
+    meaning.add_argument("name", nargs="?", help="as diagnose calls it (default: lists all names)")
     meaning.set_defaults(run=explain)
     both = commands.add_parser("compare", help="say where two recorded runs of one training part")
     both.add_argument("a", type=pathlib.Path, help="a run that is right")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import pathlib
 import re
+import textwrap
 
 PACKAGE = pathlib.Path(__file__).parent
 SECTIONS = "Symptom", "Why", "Fix"
@@ -29,8 +30,13 @@ def of_pitfall(page: pathlib.Path) -> str:
 def of_generic(name: str, item: str) -> str:
     from lockstep_torch.extension import extension
     nearest = "".join(f"- {pitfall}: {sign}\n" for pitfall, sign in extension().nearest_to(name))
-    return (f"A generic finding: {name}\n\nNo pitfall has a name for what is wrong: {item}\n"
-            f"## Nearest, and what would show\n{nearest}")
+    meaning = textwrap.fill(f"No pitfall has a name for what is wrong: {' '.join(item.split())}", 80)
+    return f"A generic finding: {name}\n\n{meaning}\n\n## Nearest, and what would show\n{nearest}"
+
+
+def all_names() -> str:
+    """The pitfalls, and the generic findings."""
+    return "".join(f"{name}\n" for name in [*sorted(pitfall_pages()), *generic_findings()])
 
 
 def explained(name: str) -> str:

@@ -2,8 +2,8 @@
 
 They are kept beside the traces, since a detector goes by no program's names: places_RANK.jsonl has each line once that
 wrapped the model, began a pass over data, a backward or an update, saved or loaded a checkpoint, or called a
-collective, with the first step at which it did; where the rank is when `lockstep watch` asks a job that hangs; and
-where an exception came from that ended the rank.
+collective, with the first step at which it did; where the rank is when `lockstep watch` asks a job that hangs, or when
+it is told to end; and where an exception came from that ended the rank.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import re
 import signal
 import sys
 import traceback
-from typing import TextIO
 
+LINE = re.compile(r'^ +File "(.*)", line (\d+),? in ', re.MULTILINE)
 STACK = re.compile(r"stack_(\d+)_(\d+)\.txt")
 LONGEST = 200  # of what stands there
 ASKED = "LOCKSTEP_STACKS"  # set by `lockstep watch --timeout` alone, since SIGRTMIN is taken from the program
@@ -45,18 +45,18 @@ def of_the_caller() -> tuple[str, int] | None:
     return None
 
 
-def opened(file: pathlib.Path) -> TextIO:
+def opened(file: pathlib.Path) -> int:
     """Readable by its owner alone, as a trace is."""
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    return os.fdopen(descriptor, "a", encoding="utf-8", errors="replace")
+    return os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
 
 def write(folder: pathlib.Path, rank: int, kind: str, step: int, file: str, line: int, **more: str) -> None:
     source = linecache.getline(file, line).strip().expandtabs(1)[:LONGEST]
     told = {"kind": kind, "step": step, "file": os.path.abspath(file), "line": line, "source": source, **more}
     text = json.dumps(told, ensure_ascii=False)
-    with contextlib.suppress(OSError), opened(folder / f"places_{rank}.jsonl") as places:
-        places.write(text + "\n")  # unless the disk is full
+    with contextlib.suppress(OSError):  # unless the disk is full
+        with os.fdopen(opened(folder / f"places_{rank}.jsonl"), "a", encoding="utf-8", errors="replace") as places:
+            places.write(text + "\n")
 
 
 class Places:
@@ -65,16 +65,24 @@ class Places:
     def __init__(self, folder: pathlib.Path, rank: int) -> None:
         self.folder, self.rank = folder, rank
         self.seen: set[tuple[str, tuple[str, int]]] = set()
-        if os.environ.get(ASKED):
-            self.stack_file = folder / f"stack_{rank}_{os.getpid()}.txt"
+        self.stack_file = folder / f"stack_{rank}_{os.getpid()}.txt"
+        self.stack = -1
+        with contextlib.suppress(OSError):
             self.stack = opened(self.stack_file)
-            faulthandler.register(signal.SIGRTMIN, self.stack, all_threads=False)
+            faulthandler.register(signal.SIGTERM, self.stack, all_threads=False, chain=True)
+            if os.environ.get(ASKED):
+                faulthandler.register(signal.SIGRTMIN, self.stack, all_threads=False)
 
     def end(self) -> None:
+        """SIGTERM stays as it is, and what it writes to: to give it back would undo what the program has made of it."""
+        self.stack_file.unlink(missing_ok=True)  # or `watch` would send the signal, which kills from now on
         if os.environ.get(ASKED):
-            self.stack_file.unlink(missing_ok=True)  # or `watch` would send the signal, which kills from now on
             faulthandler.unregister(signal.SIGRTMIN)
-            self.stack.close()
+
+    def leave_to_the_parent(self) -> None:
+        """In a forked child: told to end, it has nothing to say."""
+        with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), self.stack, inheritable=False)
 
     def note(self, kind: str, step: int) -> None:
         place = of_the_caller()
@@ -82,12 +90,28 @@ class Places:
             self.seen.add((kind, place))
             write(self.folder, self.rank, kind, step, *place)
 
-    def raised(self, error: Exception, step: int) -> None:
-        lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)
-                 if is_the_users(frame.f_code.co_filename)]
-        said = f"{type(error).__name__}: {error}".partition("\n")[0].removesuffix(": ")[:LONGEST]
-        if lines:
-            write(self.folder, self.rank, "raised", step, *lines[-1], raised=said)
+    def ended_by(self, error: BaseException, step: int, is_its_own: bool) -> None:
+        """Else the rank was told to end, or waited in a collective that failed."""
+        place, said = origin_of(error)
+        if place and is_its_own:
+            write(self.folder, self.rank, "raised", step, *place, raised=said[:LONGEST])
+        elif place:
+            write(self.folder, self.rank, "stall", step, *place)
+
+
+def origin_of(error: BaseException) -> tuple[tuple[str, int] | None, str]:
+    """The line of the program that it came from, and its type and text. A DataLoader raises the text of what its worker
+    did, with the worker's lines."""
+    text = ""
+    with contextlib.suppress(Exception):
+        text = str(error)
+    lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    said = f"{type(error).__name__}: {text}"
+    if in_worker := text.partition("\nOriginal Traceback")[2]:
+        lines = [(file, int(line)) for file, line in LINE.findall(in_worker)]
+        said = in_worker.strip().splitlines()[-1]
+    lines = [line for line in lines if is_the_users(line[0])] or lines
+    return lines[-1] if lines else None, " ".join(said.split()).removesuffix(":")
 
 
 def ask(folder: pathlib.Path, pids: list[int]) -> list[pathlib.Path]:
@@ -103,15 +127,16 @@ def ask(folder: pathlib.Path, pids: list[int]) -> list[pathlib.Path]:
 
 
 def of_stack(text: str) -> tuple[str, int] | None:
-    for file, line in re.findall(r'^ +File "(.*)", line (\d+) in ', text, re.MULTILINE):
+    for file, line in LINE.findall(text):
         if is_the_users(file):
             return file, int(line)
     return None
 
 
-def answered(files: list[pathlib.Path]) -> None:
-    """What those that were asked have written becomes one of their lines."""
-    for file in filter(pathlib.Path.exists, files):
+def answered(folder: pathlib.Path) -> None:
+    """What ranks have written that were asked, or told to end, becomes one of their lines."""
+    for file in folder.rglob("stack_*_*.txt"):
         named, place = STACK.fullmatch(file.name), of_stack(file.read_text(encoding="utf-8", errors="replace"))
         if named and place:
             write(file.parent, int(named[1]), "stall", -1, *place)
+            file.unlink(missing_ok=True)

@@ -19,9 +19,8 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-from lockstep_torch import settings
+from lockstep_torch import places, settings
 from lockstep_torch.extension import extension
-from lockstep_torch.places import Places
 
 MOST_BESIDE = 1 << 28  # numbers beside the trained parameters that are recorded, all together
 
@@ -33,7 +32,7 @@ class Recording:
         self.folder = os.path.abspath(folder)
         self.pid = os.getpid()
         self.rank: Any = None  # the C++ recorder
-        self.places: Places  # as soon as there is a rank
+        self.places: places.Places  # as soon as there is a rank
         self.alone = False  # so far
         self.failed: set[str] = set()
         self.models: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()
@@ -86,7 +85,7 @@ class Recording:
             self.alone = world_size == 1 and "RANK" not in os.environ
             folder = os.path.join(self.folder, "alone") if self.alone else self.folder
             self.rank = extension().Rank(folder, rank, world_size)
-            self.places = Places(self.rank.folder(), rank)
+            self.places = places.Places(self.rank.folder(), rank)
             self.failed.clear()  # what could not be told while nobody knew the rank can be now
             self.optimizers.clear()
             self.loaders.clear()
@@ -139,6 +138,7 @@ def active() -> Recording | None:
 def leave_to_the_parent() -> None:
     """In a child that was forked from a rank. Its end must not end the parent's trace, so it never lets go of it."""
     if recording is not None and recording.rank is not None:
+        recording.places.leave_to_the_parent()
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(recording.rank))
 
 
@@ -222,10 +222,10 @@ def process_begins(here: Recording) -> None:
 def ends_by(here: Recording, error: BaseException | None) -> None:
     """torch.multiprocessing.spawn raises SystemExit in place of the program's exception."""
     while isinstance(error, SystemExit):
-        error = error.__context__
-    if isinstance(error, Exception):
-        here.rank.raised()
-        here.places.raised(error, here.rank.step())
+        error = error.__context__ if error.code else None
+    if isinstance(error, (Exception, KeyboardInterrupt)):
+        is_its_own = isinstance(error, Exception) and here.rank.raised()
+        here.places.ended_by(error, here.rank.step(), is_its_own)
 
 
 def ends() -> None:

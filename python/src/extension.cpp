@@ -65,14 +65,16 @@ class Rank {
   record::Recorder& recorder() { return *recorder_; }
   void tell(const trace::Payload& event) { writer_->record(event); }
   std::int64_t step() const { return writer_->step(); }
-  // An exception that nobody caught ends this rank.
-  void raised() {
+  // An exception that nobody caught ends this rank. Whether it is one of its own, and not of a collective that failed.
+  bool raised() {
     raised_ = true;
+    const bool of_collective = record::last_failed_collective().has_value();
     writer_->record(trace::RankEnd{.rank = writer_->participant().rank,
                                    .how = "raised",
                                    .exit_code = 1,
-                                   .collective = record::last_failed_collective().has_value(),
+                                   .collective = of_collective,
                                    .ended_ns = monotonic_ns()});
+    return !of_collective;
   }
   // Also where a group still holds the recorder. A rank that raised must not wait for its tensors, which may wait for a
   // collective that never ends.

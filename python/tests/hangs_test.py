@@ -4,8 +4,11 @@ last progress. It is said which rank does not do what the others wait for, and a
 usage: python3 hangs_test.py PACKAGE [-v] [Hangs.test_NAME ...]      the folder that holds lockstep_torch
 """
 
+import contextlib
 import json
+import os
 import pathlib
+import signal
 import struct
 import subprocess
 import sys
@@ -89,6 +92,30 @@ class Hangs(unittest.TestCase):
         self.assertEqual({words for words in lines for place in found[0]["places"] if words in place["source"]}, lines,
                          found[0]["places"])
         self.assertEqual([pid for pid in pids if is_there(pid)], [])
+
+
+    def test_one_that_is_ended_from_outside_has_its_lines(self):
+        # One signal is sent to `watch`, the other one by a terminal, to all of its foreground.
+        for number, send in ((signal.SIGTERM, os.kill), (signal.SIGINT, os.killpg)):
+            with self.subTest(number.name), tempfile.TemporaryDirectory(prefix="lockstep-test-") as name:
+                traces = pathlib.Path(name)
+                command = [*LOCKSTEP, "watch", "--into", traces, "--", sys.executable, "-m", "torch.distributed.run",
+                           "--standalone", "--nproc-per-node", "2", HERE / "hangs.py", "a rank computes for ever"]
+                job = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                       text=True, start_new_session=True)
+                until = time.monotonic() + DEADLINE_S
+                moved, last = time.monotonic(), 0
+                while time.monotonic() < until and (last == 0 or time.monotonic() - moved < TIMEOUT_S):
+                    with contextlib.suppress(OSError, struct.error):  # a trace is being made
+                        if (entered := recorded(traces)[1]) != last:
+                            moved, last = time.monotonic(), entered
+                send(job.pid, number)
+                said, _ = job.communicate(timeout=DEADLINE_S)
+                found = json.loads(run([*LOCKSTEP, "diagnose", "--json", traces], DEADLINE_S).stdout)["findings"]
+                self.assertEqual([(one["pitfall"], one["ranks"]) for one in found], [("no-progress", [1])], said)
+                lines = {words for words in (WAITS, "time.sleep(0.01)") for place in found[0]["places"]
+                         if words in place["source"] and place["ranks"] == [int(words != WAITS)]}
+                self.assertEqual((len(lines), len(found[0]["places"])), (2, 2), found[0]["places"])
 
 
 def test_of(how):

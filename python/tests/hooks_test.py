@@ -7,9 +7,11 @@ import copy
 import gc
 import io
 import json
+import linecache
 import os
 import pathlib
 import pickle
+import signal
 import sys
 import tempfile
 import unittest
@@ -775,6 +777,62 @@ class Hooks(unittest.TestCase):
         self.assertEqual(places.of_stack(""), None)
         self.assertEqual(places.of_the_caller()[0], __file__)
 
+    def test_an_exception_has_its_line_and_text_whatever_it_is(self):
+        class Mute(Exception):
+            def __str__(self):
+                raise ValueError
+
+        class Broken(Dataset):
+            def __len__(self):
+                return 1
+
+            def __getitem__(self, index):
+                raise OSError("sample 0 cannot\nbe read")
+
+        def draw():
+            return list(DataLoader(Broken(), num_workers=1))
+
+        def fail(error):
+            raise error
+        missing = ValueError("\nmissing keys:\n\tweight")
+        for call, line, said in ((lambda: fail(KeyError(3)), "raise error", "KeyError: 3"),
+                                 (lambda: fail(Mute()), "raise error", "Mute"),
+                                 (lambda: fail(missing), "raise error", "ValueError: missing keys: weight"),
+                                 (lambda: json.loads("{"), 'json.loads("{")', "JSONDecodeError: Expecting "),
+                                 (draw, "raise OSError", "be read")):
+            try:
+                self.fail(call())
+            except (Mute, OSError, LookupError, ValueError) as error:
+                (file, number), text = places.origin_of(error)
+            self.assertEqual(file, __file__)
+            self.assertIn(line, linecache.getline(file, number))
+            self.assertIn(said, text)
+        self.assertEqual(places.origin_of(ValueError("never raised")), (None, "ValueError: never raised"))
+
+    def test_a_rank_that_is_told_to_end_says_where_it_was_and_ends_as_without_it(self):
+        for handler, code in (("", -signal.SIGTERM), ("signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))", 3)):
+            with self.subTest(handler), tempfile.TemporaryDirectory(prefix="lockstep-test-") as name:
+                program = pathlib.Path(name, "program.py")
+                program.write_text(f"""import os, pathlib, signal, sys
+from lockstep_torch import places
+{handler}
+here = places.Places(pathlib.Path(sys.argv[1]), 0)
+if (child := os.fork()) == 0:
+    here.leave_to_the_parent()
+    os.kill(os.getpid(), signal.SIGTERM)
+    os._exit(0)  # where the handler does not end it
+os.waitpid(child, 0)
+assert here.stack_file.stat().st_size == 0
+os.kill(os.getpid(), signal.SIGTERM)  # here
+""")
+                done = package.run([sys.executable, program, name], 60)
+                self.assertEqual(done.returncode, code, done.stderr)
+                places.answered(pathlib.Path(name))
+                [line] = self.lines_in(pathlib.Path(name, "places_0.jsonl"))
+                self.assertEqual(line["kind"], "stall")
+                self.assertEqual(line["source"], "os.kill(os.getpid(), signal.SIGTERM)  # here")
+                self.assertEqual(list(pathlib.Path(name).glob("stack_*")), [])
+
     def test_a_rank_that_is_recorded_no_further_is_not_asked_for_its_line(self):
         """The signal that asks would end it."""
         with tempfile.TemporaryDirectory(prefix="lockstep-test-") as name, \
@@ -833,7 +891,7 @@ class Hooks(unittest.TestCase):
             program.write_text("\n\tif\tTrue:  # " + "x" * 1000, encoding="utf-8")
             stack.write_text(f'Stack:\n  File "{folder}/plain.py", line 2 in train\n', encoding="utf-8")
             program.with_name("plain.py").write_text(program.read_text(encoding="utf-8"), encoding="utf-8")
-            places.answered([stack])
+            places.answered(folder)
             places.write(folder, 3, "pass", 0, str(program), 2)
             asked, other = self.lines_in(folder / "places_3.jsonl")
             self.assertEqual((folder / "places_3.jsonl").stat().st_mode & 0o777, 0o600)

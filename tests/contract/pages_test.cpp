@@ -77,7 +77,7 @@ TEST_F(Detectors, AreOneForEachPage) {
   std::vector<std::string> slugs, named;
   for (const auto& [slug, page] : pages_) slugs.push_back(slug);
   for (const auto& detector : diagnose::detectors())
-    if (detector.generic.empty()) named.push_back(detector.slug);
+    if (!detector.generic) named.push_back(detector.slug);
   EXPECT_EQ(named, slugs);  // both by slug
 }
 
@@ -150,7 +150,7 @@ TEST_F(Detectors, AreThreeOfThePagesNearAGenericOne) {
       EXPECT_EQ(pages_.count(one.pitfall), 1U) << detector.slug << ": " << one.pitfall;
       nearest.insert(one.pitfall);
     }
-    EXPECT_EQ(nearest.size(), detector.generic.empty() ? 0U : 3U) << detector.slug;
+    EXPECT_EQ(nearest.size(), detector.generic ? 3U : 0U) << detector.slug;
   }
 }
 

@@ -46,12 +46,33 @@ TEST(Text, SaysWhatAGenericFindingMayBeAndWhatWasLookedFor) {
   const auto text = diagnose::to_text(diagnosis);
   EXPECT_NE(
       text.find("    or optimizer-state-missing, if after a resume the optimizer's state is gone\n"
-                "    (not looked for: no `training_state` was recorded)\n"),
+                "    on one rank (not looked for: no `training_state` was recorded)\n"),
       std::string::npos)
       << text;
-  EXPECT_NE(text.find("    looked for, and not found: scheduler-stepped-per-rank\n"),
+  EXPECT_NE(text.find("    looked for, and not found: optimizer-built-on-other-parameters\n"),
             std::string::npos)
       << text;
+}
+
+TEST(Text, SaysOfEachNearPitfallWhatItsDetectorSaid) {
+  diagnose::Diagnosis diagnosis;
+  diagnosis.findings = {{.pitfall = "update-differs",
+                         .ranks = {1},
+                         .evidence = "evidence",
+                         .nearest = {{"a", "it shows", diagnose::State::found},
+                                     {"b", "it shows", diagnose::State::clean},
+                                     {"c", "it shows", diagnose::State::not_triggered, "no `loss`"},
+                                     {"d", "it shows", diagnose::State::not_applicable, "a reason"},
+                                     {"e", "it shows", diagnose::State::clean}}}};
+  EXPECT_EQ(diagnose::to_text(diagnosis).find("violation: update-differs\n"
+                                              "    rank 1\n"
+                                              "    evidence\n"
+                                              "    or c, if it shows (not looked for: no `loss`)\n"
+                                              "    also found: a\n"
+                                              "    looked for, and not found: b and e\n"
+                                              "    cannot be: d\n"),
+            0U)
+      << diagnose::to_text(diagnosis);
 }
 
 TEST(Text, SaysWhatWasNotRecordedWhereNothingWasFound) {

@@ -118,6 +118,10 @@ def main():
     chosen = list(mutants(program, options.world_sizes, halves, options.only))
     if not chosen:
         parser.error("no mutant has such a name")
+    unknown = {path.name for half in halves for path in options.folder.glob(f"{half}/*.*.*")}.difference(
+        f"{name}.{operator}.{size}" for _, name, operator, size in chosen)
+    if unknown and not options.only:  # they would be scored, too
+        parser.error(f"{options.folder} has mutants that there are no more, such as {min(unknown)}; name another folder")
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for running in [pool.submit(run, program, options.folder, *one) for one in chosen]:
             running.result()

@@ -62,7 +62,7 @@ const Detector* detector_of(const std::string& slug) {
 
 bool is_generic(const std::string& slug) {
   const auto* detector = detector_of(slug);
-  return detector != nullptr && !detector->generic.empty();
+  return detector != nullptr && detector->generic;
 }
 
 }  // namespace lockstep::diagnose

@@ -3,6 +3,7 @@
 #include <lockstep/diagnose/text.h>
 
 #include <algorithm>
+#include <map>
 
 namespace lockstep::diagnose {
 namespace {
@@ -88,19 +89,23 @@ std::string who_is_compared(const Diagnosis& diagnosis) {
   return text;
 }
 
-// What tells the nearest pitfalls from it, where they have not been ruled out.
+// What tells the nearest pitfalls from it, where their detectors did not.
 std::string what_is_near(const std::vector<Nearest>& nearest) {
   std::string text;
-  std::vector<std::string> ruled_out;
+  std::map<State, std::vector<std::string>> looked_for;
   for (const auto& one : nearest) {
-    if (one.state == State::clean)
-      ruled_out.push_back(one.pitfall);
+    if (one.state == State::not_triggered)
+      text += wrapped(
+          "or " + one.pitfall + ", if " + one.sign + " (not looked for: " + one.reason + ")",
+          "    ");
     else
-      text += wrapped("or " + one.pitfall + ", if " + one.sign +
-                          (one.reason.empty() ? "" : " (not looked for: " + one.reason + ")"),
-                      "    ");
+      looked_for[one.state].push_back(one.pitfall);
   }
-  if (!ruled_out.empty()) text += wrapped("looked for, and not found: " + list(ruled_out), "    ");
+  const std::pair<State, const char*> kSaid[] = {{State::found, "also found: "},
+                                                 {State::clean, "looked for, and not found: "},
+                                                 {State::not_applicable, "cannot be: "}};
+  for (const auto& [state, said] : kSaid)
+    if (looked_for.count(state) > 0) text += wrapped(said + list(looked_for[state]), "    ");
   return text;
 }
 

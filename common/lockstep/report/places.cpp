@@ -113,8 +113,8 @@ std::string kind_of(const diagnose::Detector& detector) {
   using diagnose::Stage;
   if (detector.stage == Stage::start) return "";
   if (detector.slug == "shuffled-evaluation") return "";  // of evaluations no line is written
-  const std::set<std::string> needs(detector.needs.begin(), detector.needs.end());
   if (detector.slug == "one-rank-raises" || detector.slug == "every-rank-raises") return "raised";
+  const std::set<std::string> needs(detector.needs.begin(), detector.needs.end());
   const bool has_model = needs.count("model") > 0;
   if (has_model && (needs.size() == 1 || needs.count("engine") > 0)) return "wrapping";
   if (needs.count("checkpoint_file") > 0 || needs == std::set<std::string>{"training_state"})

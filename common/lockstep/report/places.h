@@ -3,8 +3,8 @@
 // places_RANK.jsonl has one object a line: kind, step, file, line (its number) and source (what stands there). The kinds
 // `wrapping` (a gradient engine takes the model over), `pass`, `backward`, `update`, `checkpoint` (saved or loaded) and
 // `collective` (the program's own): with that line the program began one, at this step for the first time. `stall`: the
-// rank was there when it was asked. `raised`: there, an exception began that ended the rank; a sixth key, raised, has its
-// type and text.
+// rank was there when it was asked or told to end, or when a collective failed. `raised`: there, an exception of its own
+// began that ended the rank; a sixth key, raised, has its type and text.
 #pragma once
 
 #include <lockstep/diagnose/diagnose.h>

@@ -295,8 +295,7 @@ std::vector<Detector> accumulation_detectors() {
        .participants = Participants::ranks,
        .fewest = 1,
        .complete = false,
-       .generic = "gradients of an update's earlier backwards are cleared before its last one, and "
-                  "count for nothing",
+       .generic = true,
        .detect = gradients_cleared_too_early},
   };
 }

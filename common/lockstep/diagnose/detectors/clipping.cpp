@@ -276,8 +276,7 @@ std::vector<Detector> clipping_detectors() {
        .needs = {"clip", "reduced_gradients", "update"},
        .participants = Participants::ranks,
        .fewest = 1,
-       .generic = "gradients are clipped before the backward that the update goes by, so the limit "
-                  "has no effect",
+       .generic = true,
        .detect = clipped_before_backward},
   };
 }

@@ -34,7 +34,7 @@ std::vector<Detector> collectives_detectors() {
        .needs = {"collective"},
        .complete = false,
        .stage = Stage::stall,
-       .generic = "ranks call different collectives in one place",
+       .generic = true,
        .detect = collective_mismatch},
   };
 }

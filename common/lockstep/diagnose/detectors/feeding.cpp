@@ -274,8 +274,7 @@ std::vector<Detector> feeding_detectors() {
       {.slug = "inputs-differ",
        .needs = {"input"},
        .participants = Participants::ranks,
-       .generic = "ranks that train one model feed it otherwise: another dtype or number of "
-                  "dimensions (a violation), other sizes, batches or values (advice)",
+       .generic = true,
        .accounts_for = {"losses-differ"},
        .detect = [](const Run& run) { return among_replicas(run, inputs); }},
       // Needs `input` of all ranks on three steps or more. Rule: on each step all of a rank's inputs are like the other
@@ -284,7 +283,7 @@ std::vector<Detector> feeding_detectors() {
       {.slug = "same-inputs",
        .needs = {"input"},
        .participants = Participants::ranks,
-       .generic = "ranks that train one model are given the same inputs",
+       .generic = true,
        .accounts_for = {"same-gradients", "shares-of-data-overlap"},
        .detect = [](const Run& run) { return among_replicas(run, same_inputs); }},
       // Needs local gradients of all ranks, of three steps or more. Rule: in each they are equal to the bit, and not in
@@ -292,7 +291,7 @@ std::vector<Detector> feeding_detectors() {
       {.slug = "same-gradients",
        .needs = {"local_gradients"},
        .participants = Participants::ranks,
-       .generic = "every rank that trains one model computes the same gradient",
+       .generic = true,
        .detect = [](const Run& run) { return among_replicas(run, same_gradients); }},
   };
 }

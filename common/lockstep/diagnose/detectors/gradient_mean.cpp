@@ -189,7 +189,7 @@ std::vector<Detector> gradient_mean_detectors() {
       {.slug = "gradient-not-the-mean",
        .needs = {"local_gradients", "reduced_gradients"},
        .fewest = 1,
-       .generic = "the gradient that the ranks update with is no mean of what they computed",
+       .generic = true,
        .detect = gradient_not_the_mean},
   };
 }

@@ -273,7 +273,7 @@ std::vector<Detector> hanging_detectors() {
       {.slug = "every-rank-raises",
        .needs = {"rank_end"},
        .stage = Stage::stall,
-       .generic = "every rank ends with an exception of its own",
+       .generic = true,
        .detect = every_rank_raises},
       // Rule: stall.h; or, without one, ranks were left in operations with one peer.
       {.slug = "no-progress",
@@ -281,7 +281,7 @@ std::vector<Detector> hanging_detectors() {
        .participants = Participants::ranks,
        .complete = false,
        .stage = Stage::stall,
-       .generic = "ranks wait in a collective that not all of them complete",
+       .generic = true,
        .detect = no_progress},
   };
 }

@@ -37,8 +37,7 @@ std::vector<Detector> loaded_detectors() {
        .participants = Participants::ranks,
        .fewest = 1,
        .complete = false,
-       .generic = "a model loads weights that were kept without a copy, so they are what it has "
-                  "(advice)",
+       .generic = true,
        .detect = loaded_its_own_weights},
   };
 }

@@ -270,7 +270,7 @@ std::vector<Detector> losses_detectors() {
       // may weigh unequally, by a scaler's scale, nor by a term that is added.
       {.slug = "loss-weight-differs",
        .participants = Participants::ranks,
-       .generic = "one rank's loss counts more than another's",
+       .generic = true,
        .accounts_for = {"losses-differ", "gradient-not-the-mean"},
        .detect =
            [](const Run& run) {
@@ -285,7 +285,7 @@ std::vector<Detector> losses_detectors() {
       // scale, nor by one batch in every step; blind where more than a tenth of the losses are negative.
       {.slug = "losses-differ",
        .participants = Participants::ranks,
-       .generic = "one rank's loss stays greater than another's (advice)",
+       .generic = true,
        .detect =
            [](const Run& run) {
              if (are_often_negative(run))

@@ -211,9 +211,7 @@ std::vector<Detector> outside_detectors() {
       // the same on all ranks before the first update, and differs at each later look.
       {.slug = "outside-parameters-differ",
        .participants = Participants::ranks,
-       .generic =
-           "parameters that the gradient engine does not reduce, and that the training uses or "
-           "keeps, differ between ranks",
+       .generic = true,
        .accounts_for = {"losses-differ"},
        .detect = outside_parameters_differ},
   };

@@ -207,8 +207,7 @@ std::vector<Detector> own_figures_detectors() {
       {.slug = "evaluation-not-reduced",
        .needs = {"update"},
        .participants = Participants::ranks,
-       .generic = "each rank evaluates a share of the data, or has a mean of its own, and no "
-                  "collective joins them",
+       .generic = true,
        .detect = [](const Run& run) { return among_replicas(run, own_evaluations); }},
   };
 }

@@ -320,8 +320,7 @@ std::vector<Detector> randomness_detectors() {
       {.slug = "same-random-draws",
        .needs = {"configuration", "local_gradients", "reduced_gradients"},
        .participants = Participants::ranks,
-       .generic = "ranks draw the same random numbers in training, such as dropout or noise, for "
-                  "other data",
+       .generic = true,
        .detect = same_random_draws},
   };
 }

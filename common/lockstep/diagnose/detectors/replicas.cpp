@@ -355,7 +355,7 @@ std::vector<Detector> replicas_detectors() {
       {.slug = "replicas-diverged",
        .needs = {"parameters"},
        .participants = Participants::ranks,
-       .generic = "the ranks' parameters are apart, and do not come together again",
+       .generic = true,
        .detect = replicas_diverged},
   };
 }

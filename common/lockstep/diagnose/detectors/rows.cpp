@@ -185,7 +185,7 @@ std::vector<Detector> rows_detectors() {
       {.slug = "shares-of-data-overlap",
        .needs = {"rows"},
        .participants = Participants::ranks,
-       .generic = "ranks that train one model are given each other's samples",
+       .generic = true,
        .accounts_for = {"same-gradients"},
        .detect = [](const Run& run) { return among_replicas(run, overlapping_rows); }},
   };

@@ -182,9 +182,7 @@ std::vector<Detector> same_samples_detectors() {
       {.slug = "samples-differ-across-ranks",
        .needs = {"samples"},
        .participants = Participants::ranks,
-       .generic = "one sample is other numbers on one rank than on another: a stale file, another "
-                  "unit or vocabulary, "
-                  "or statistics of the rank's own",
+       .generic = true,
        .accounts_for = {"losses-differ", "inputs-differ"},
        .detect = samples_differ},
   };

@@ -369,8 +369,7 @@ std::vector<Detector> schedule_detectors() {
        .participants = Participants::ranks,
        .fewest = 1,
        .complete = false,
-       .generic = "a learning-rate schedule is at its end long before the run is, or at most "
-                  "halfway when the run ends, or begins anew where the run goes on",
+       .generic = true,
        .detect = schedule_ends_elsewhere},
   };
 }

@@ -134,18 +134,14 @@ std::vector<Detector> setup_detectors() {
       {.slug = "configuration-differs",
        .needs = {"configuration"},
        .participants = Participants::ranks,
-       .generic =
-           "ranks that train one model have another setting of one of its modules, such as "
-           "a dropout's p, or of its gradient engine (a violation), of its loss, another batch "
-           "size, version, script, variable, or number or setting of the program's own (advice)",
+       .generic = true,
        .detect = [](const Run& run) { return among_replicas(run, configuration); }},
       // The same of an optimizer's parameter group: its type, or an option such as the weight
       // decay. Not fooled by ranks that have groups of their own.
       {.slug = "optimizer-differs",
        .needs = {"configuration"},
        .participants = Participants::ranks,
-       .generic = "ranks that train one model have another option of the optimizer, such as the "
-                  "weight decay, or of its schedule",
+       .generic = true,
        .accounts_for = {"update-differs", "replicas-diverged"},
        .detect = [](const Run& run) { return among_replicas(run, optimizers); }},
   };

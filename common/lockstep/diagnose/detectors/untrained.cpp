@@ -138,7 +138,7 @@ std::vector<Detector> untrained_detectors() {
       {.slug = "parameters-not-updated",
        .needs = {"model", "parameters", "local_gradients", "update"},
        .fewest = 1,
-       .generic = "parameters get gradients, and no update moves them (advice)",
+       .generic = true,
        .detect = parameters_not_updated},
   };
 }

@@ -153,8 +153,7 @@ std::vector<Detector> updates_detectors() {
       {.slug = "update-differs",
        .needs = {"update"},
        .participants = Participants::ranks,
-       .generic = "equal parameters and equal gradients give different parameters, or ranks update "
-                  "with different rates or different numbers of times",
+       .generic = true,
        .accounts_for = {"replicas-diverged", "parameters-not-updated"},
        .detect = update_differs},
   };
