@@ -205,7 +205,8 @@ def watch(options: argparse.Namespace) -> int:
     traces = shlex.quote(str(folder))
     if found["findings"]:
         first = min(found["findings"], key=lambda one: one["severity"] != "violation")
-        print(f"lockstep: what it is, and how to mend it: {own_name()} explain {first['pitfall']}", file=sys.stderr)
+        rest = "what is near it" if "nearest" in first else "how to mend it"
+        print(f"lockstep: what it is, and {rest}: {own_name()} explain {first['pitfall']}", file=sys.stderr)
     print(f"lockstep: a page of this run: {own_name()} report {traces}\n"
           f"lockstep: what each detector says: {own_name()} diagnose {traces} --json", file=sys.stderr)
     return FINDING if options.fail_on_finding and code == OK and has_violation(found) else code

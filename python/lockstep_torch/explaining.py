@@ -35,8 +35,8 @@ def of_generic(name: str, item: str) -> str:
 
 
 def all_names() -> str:
-    """The pitfalls, and the generic findings."""
-    return "".join(f"{name}\n" for name in [*sorted(pitfall_pages()), *generic_findings()])
+    titles = {name: of_pitfall(page).partition("\n")[0] for name, page in sorted(pitfall_pages().items())}
+    return "".join(f"{title}\n" for title in [*titles.values(), *(f"{name}: generic" for name in generic_findings())])
 
 
 def explained(name: str) -> str:
@@ -47,4 +47,5 @@ def explained(name: str) -> str:
     if name in findings:
         return of_generic(name, findings[name])
     near = difflib.get_close_matches(name, [*pages, *findings], 1)
-    raise LookupError(f"no finding is called {name}" + (f"; the nearest: {near[0]}" if near else ""))
+    raise LookupError(f"no finding is called {name}; " +
+                      (f"the nearest: {near[0]}" if near else "lockstep explain, without a name, lists all"))

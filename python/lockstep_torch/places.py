@@ -69,12 +69,13 @@ class Places:
         self.stack = -1
         with contextlib.suppress(OSError):
             self.stack = opened(self.stack_file)
-            faulthandler.register(signal.SIGTERM, self.stack, all_threads=False, chain=True)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                faulthandler.register(number, self.stack, all_threads=False, chain=True)
             if os.environ.get(ASKED):
                 faulthandler.register(signal.SIGRTMIN, self.stack, all_threads=False)
 
     def end(self) -> None:
-        """SIGTERM stays as it is, and what it writes to: to give it back would undo what the program has made of it."""
+        """These signals stay as they are: to give them back would undo what the program has made of them since."""
         self.stack_file.unlink(missing_ok=True)  # or `watch` would send the signal, which kills from now on
         if os.environ.get(ASKED):
             faulthandler.unregister(signal.SIGRTMIN)
@@ -94,7 +95,8 @@ class Places:
         """Else the rank was told to end, or waited in a collective that failed."""
         place, said = origin_of(error)
         if place and is_its_own:
-            write(self.folder, self.rank, "raised", step, *place, raised=said[:LONGEST])
+            cut = said if len(said) <= LONGEST else said[:LONGEST] + "…"
+            write(self.folder, self.rank, "raised", step, *place, raised=cut)
         elif place:
             write(self.folder, self.rank, "stall", step, *place)
 

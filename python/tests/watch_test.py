@@ -213,6 +213,14 @@ class Watch(unittest.TestCase):
             for part in ("Symptom", "Why", "Fix"):
                 self.assertIn(f"<h3>{part}</h3>", text)
 
+    def test_a_page_of_a_generic_finding_says_what_is_near_and_whether_it_was_looked_for(self):
+        self.watch("another-rate")
+        done = self.call([*LOCKSTEP, "report", self.traces])
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        text = self.traces.joinpath("report.html").read_text(encoding="utf-8")
+        self.assertRegex(text, r"<code>local-overflow-skip</code>: .* \(not looked for: no `scaled_step` was ")
+        self.assertRegex(text, r"<code>[a-z-]*</code>: .* \(no sign of it\)")
+
     def test_a_page_says_what_it_needs(self):
         code = ("import sys; sys.modules['vl_convert'] = None; from lockstep_torch import command_line; "
                 "sys.exit(command_line.main(['report', 'nowhere']))")
@@ -307,7 +315,7 @@ class Watch(unittest.TestCase):
                                 (["diagnose", "--jsn", self.folder], "no option --jsn; the nearest: --json;"),
                                 (["diagnose", self.folder, "more"], "not expected: more; see lockstep diagnose --help"),
                                 (["diagnose", self.folder / "none"], "there is no folder"),
-                                (["explain", "zzz"], "no finding is called zzz\n"),
+                                (["explain", "zzz"], "no finding is called zzz; lockstep explain, without a name,"),
                                 (["explain", "set-epoch"], "no finding is called set-epoch; the nearest: "),
                                 (["report", self.folder / "none"], "there is no folder")):
             done = self.call([*LOCKSTEP, *arguments])

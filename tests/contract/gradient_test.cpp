@@ -213,6 +213,17 @@ TEST_P(Gradient, NoMultipleOfTheMeanIsWrongWhereRanksDiffer) {
   expect_only(trace, "gradient-not-the-mean", all_ranks(GetParam()), 2);
 }
 
+TEST_P(Gradient, NoMultipleOfTheMeanIsToldWithItsRankAndParameter) {
+  Job job(GetParam());
+  job.layers = 2;
+  auto trace = without<trace::Parameters>(job.run());
+  for (auto [step, reduced] : each<trace::ReducedGradients>(trace.ranks[1]))
+    if (step == 2) reduced.values[2] = summarize(draw_values(99, 0, 0))[0];
+  EXPECT_THAT(diagnose::diagnose(trace).findings.at(0).evidence,
+              testing::AllOf(testing::StartsWith("the reduced gradient of rank 1 lies "),
+                             testing::HasSubstr(", in 1 of 4 parameters, first in parameter 2 (")));
+}
+
 TEST_P(Gradient, OfAStepThatIsLeftOutIsNotCompared) {
   auto trace = with_other_gradient(Job(GetParam()).run(), all_ranks(GetParam()));
   for (auto& rank : trace.ranks)

@@ -49,8 +49,7 @@ TEST(Text, SaysWhatAGenericFindingMayBeAndWhatWasLookedFor) {
                 "    on one rank (not looked for: no `training_state` was recorded)\n"),
       std::string::npos)
       << text;
-  EXPECT_NE(text.find("    looked for, and not found: optimizer-built-on-other-parameters\n"),
-            std::string::npos)
+  EXPECT_NE(text.find("    no sign of: optimizer-built-on-other-parameters\n"), std::string::npos)
       << text;
 }
 
@@ -69,7 +68,7 @@ TEST(Text, SaysOfEachNearPitfallWhatItsDetectorSaid) {
                                               "    evidence\n"
                                               "    or c, if it shows (not looked for: no `loss`)\n"
                                               "    also found: a\n"
-                                              "    looked for, and not found: b and e\n"
+                                              "    no sign of: b and e\n"
                                               "    cannot be: d\n"),
             0U)
       << diagnose::to_text(diagnosis);

@@ -140,6 +140,9 @@ class Explain(Base):
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         self.assertIn("No pitfall has a name for what is wrong: an option of an optimizer, such as\n", result.stdout)
         self.assertIn("\n  - scheduler-or-rng-state-missing: after a resume the schedule begins anew\n", result.stdout)
+        misspelt = call("explain", "outside-paramters-differ")
+        self.assertEqual(misspelt.returncode, 2)
+        self.assertIn("the nearest:\n  outside-parameters-differ", misspelt.stderr)
 
     def test_all_are_listed_by_lesson(self):
         result = call("explain")

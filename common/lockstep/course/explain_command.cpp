@@ -93,7 +93,7 @@ void explain_generic(const std::string& slug, const std::vector<diagnose::Neares
   for (const auto& one : nearest) say_section("- " + one.pitfall + ": " + one.sign, docs);
   say_heading("More");
   std::cout << "  ./lockstep explain PITFALL\n"
-               "  ./lockstep compare RIGHT THIS    where this part from a run that was right\n";
+               "  ./lockstep compare RIGHT THIS    where this run parts from a right one\n";
 }
 
 void list_all(const std::vector<Pitfall>& pitfalls) {
@@ -109,7 +109,7 @@ void list_all(const std::vector<Pitfall>& pitfalls) {
     std::cout << lines.replace(2, pitfall.slug.size(), pitfall.slug);
   }
   std::cout << "\n./lockstep explain SLUG tells all about one of these " << pitfalls.size()
-            << ".\n";
+            << ".\nThe generic findings are in docs/findings.md.\n";
 }
 
 std::vector<Pitfall> of_lesson(std::vector<Pitfall> pitfalls, const std::string& lesson) {
@@ -201,7 +201,7 @@ void add_explain_command(CLI::App& app, int& exit_code) {
     else if (const auto nearest = diagnose::nearest_to(options->slug); !nearest.empty())
       explain_generic(options->slug, nearest);
     else
-      explain(find_pitfall(pitfalls, options->slug), *options);
+      explain(find_pitfall(pitfalls, options->slug, diagnose::generic_findings()), *options);
     exit_code = kOk;
   });
 }

@@ -79,8 +79,8 @@ std::vector<Pitfall> find_pitfalls(const fs::path& source) {
   return pitfalls;
 }
 
-Pitfall find_pitfall(const std::vector<Pitfall>& pitfalls, const std::string& slug) {
-  std::vector<std::string> slugs;
+Pitfall find_pitfall(const std::vector<Pitfall>& pitfalls, const std::string& slug,
+                     std::vector<std::string> slugs) {
   for (const auto& pitfall : pitfalls) {
     if (pitfall.slug == slug) return pitfall;
     slugs.push_back(pitfall.slug);

@@ -28,8 +28,9 @@ struct Code {
 // All pitfalls of `source`/lessons, by lesson, then file, then line. Throws Error for a switch outside of any function.
 std::vector<Pitfall> find_pitfalls(const std::filesystem::path& source);
 
-// The one of that name. Throws UsageError that names the nearest ones.
-Pitfall find_pitfall(const std::vector<Pitfall>& pitfalls, const std::string& slug);
+// The one of that name. Throws UsageError that names the nearest ones, of `slugs` too.
+Pitfall find_pitfall(const std::vector<Pitfall>& pitfalls, const std::string& slug,
+                     std::vector<std::string> slugs = {});
 
 // Reads the pitfall's file. Throws Error where the two variants do not differ.
 Code code_of(const Pitfall& pitfall);

@@ -60,9 +60,9 @@ const Table& table() {
         {"rank-conditional-collective", "one rank makes a call that the others leave out"},
         {"one-rank-raises", "a rank left by an exception of its own"}}},
       {"optimizer-differs",
-       {{"optimizer-state-missing", "options are equal, and after a resume its state is gone"},
-        {"scheduler-or-rng-state-missing", "after a resume the schedule begins anew"},
-        {"optimizer-built-on-other-parameters", "it holds tensors that are not the model's"}}},
+       {{"parameters-differ-across-ranks", "one rank has built another model, with other groups"},
+        {"read-before-written", "a rank loads an older checkpoint, with its options"},
+        {"scheduler-or-rng-state-missing", "after a resume the schedule begins anew"}}},
       {"outside-parameters-differ",
        {{"ema-on-one-rank", "averaged weights follow the model on one rank alone"},
         {"no-initial-broadcast", "the model's own parameters differ before the first update"},
@@ -121,6 +121,12 @@ std::vector<Nearest> nearest_to(const std::string& generic) {
     for (const auto& [pitfall, sign] : found->second)
       nearest.push_back({.pitfall = pitfall, .sign = sign});
   return nearest;
+}
+
+std::vector<std::string> generic_findings() {
+  std::vector<std::string> names;
+  for (const auto& [name, nearest] : table()) names.push_back(name);
+  return names;
 }
 
 }  // namespace lockstep::diagnose

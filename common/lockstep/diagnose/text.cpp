@@ -102,7 +102,7 @@ std::string what_is_near(const std::vector<Nearest>& nearest) {
       looked_for[one.state].push_back(one.pitfall);
   }
   const std::pair<State, const char*> kSaid[] = {{State::found, "also found: "},
-                                                 {State::clean, "looked for, and not found: "},
+                                                 {State::clean, "no sign of: "},
                                                  {State::not_applicable, "cannot be: "}};
   for (const auto& [state, said] : kSaid)
     if (looked_for.count(state) > 0) text += wrapped(said + list(looked_for[state]), "    ");

@@ -11,8 +11,6 @@
 namespace lockstep::record {
 namespace {
 
-using Lock = std::lock_guard<std::mutex>;
-
 bool trains(const torch::nn::Module& module) {
   return module.is_training() && torch::GradMode::is_enabled();
 }
@@ -63,7 +61,7 @@ void Recorder::hear(c10::function_ref<void()> call) {
 void Recorder::told(c10::function_ref<void(Probes&)> call) {
   if (!writer_->is_of_this_process())
     return;  // a forked child; who holds the lock may not be in it
-  const Lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   if (failed_) return;
   try {
     call(probes_);
@@ -108,8 +106,7 @@ void Recorder::group(const std::string& action, const std::string& name,
       if (name == "0") tell_untrained();
     });
   }
-  const Lock lock(mutex_);
-  writer_->record(trace::Group{action, name, {ranks.begin(), ranks.end()}});
+  told([&](Probes&) { writer_->record(trace::Group{action, name, {ranks.begin(), ranks.end()}}); });
 }
 
 // ---- what a gradient engine tells; which model is recorded is in recorder_models.cpp ----
@@ -172,18 +169,19 @@ void Recorder::sync_gradients(bool wanted) {
 }
 
 void Recorder::optimizer_made(torch::optim::Optimizer& optimizer) {
-  const Lock lock(mutex_);
-  updates_are_told_ = true;
-  model_has_optimizer_ |= moves_model(optimizer);
-  probes_.made(optimizer);
-  sizes_.erase(&optimizer);  // an earlier one had this address
-  constexpr int kMostLater = 8;
-  if (writer_->step() > 0 && made_later_ == kMostLater) return;
-  if (std::exchange(made_in_step_, writer_->step()) != writer_->step())
-    made_last_ = of_optimizers_.size();
-  const auto known = of_optimizers_.size();
-  add_parameters_of(optimizer);
-  made_later_ += writer_->step() > 0 && of_optimizers_.size() > known ? 1 : 0;
+  told([&](Probes& probes) {
+    updates_are_told_ = true;
+    model_has_optimizer_ |= moves_model(optimizer);
+    probes.made(optimizer);
+    sizes_.erase(&optimizer);  // an earlier one had this address
+    constexpr int kMostLater = 8;
+    if (writer_->step() > 0 && made_later_ == kMostLater) return;
+    if (std::exchange(made_in_step_, writer_->step()) != writer_->step())
+      made_last_ = of_optimizers_.size();
+    const auto known = of_optimizers_.size();
+    add_parameters_of(optimizer);
+    made_later_ += writer_->step() > 0 && of_optimizers_.size() > known ? 1 : 0;
+  });
 }
 
 bool Recorder::is_of_model(const at::Tensor& parameter) const {
@@ -313,8 +311,9 @@ void Recorder::update_ended(torch::optim::Optimizer& optimizer) {
 
 void Recorder::update_shadowed() {
   hear([&] { begin(); });
-  const Lock lock(mutex_);
-  if (const auto step = writer_->step(); step >= 0) writer_->set_step(step + 1);
+  told([&](Probes&) {
+    if (const auto step = writer_->step(); step >= 0) writer_->set_step(step + 1);
+  });
 }
 
 void Recorder::clip(double max_norm, const at::Tensor& norm) {

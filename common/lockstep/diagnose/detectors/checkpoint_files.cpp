@@ -199,7 +199,7 @@ Verdict module_prefix(const Run& run) {
          .evidence = "all " + plural(static_cast<std::int64_t>(names.size()), "name") +
                      " begin with \"" + in_file.value_or(in_model.value_or("")) + "\" in the " +
                      (in_file ? "file and not in the model" : "model and not in the file") +
-                     ", and no saved weights were gone on with"});
+                     ", and the rank did not go on with the saved weights"});
   }
   return any ? clean() : not_triggered("no rank read a model's state and recorded its own names");
 }

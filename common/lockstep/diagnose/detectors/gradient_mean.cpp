@@ -137,8 +137,36 @@ std::optional<Finding> other_multiple(const Run& run) {
                              plural(static_cast<std::int64_t>(steps.size()), "step")};
 }
 
+constexpr double kTolerance = 0.01;  // gradients compressed to 16 bits on the way are a choice
+
+// The farthest of the reduced gradients, how far it is, and in which parameters.
+std::string how_far(const Run& run, const GradientStep& step) {
+  const auto& mean = step.means.front();
+  const auto far = std::max_element(
+      step.reduced.begin(), step.reduced.end(),
+      [&](const auto& a, const auto& b) { return distance(a, mean) < distance(b, mean); });
+  std::vector<std::size_t> apart;
+  const auto parameters = mean.size() / trace::kSketch;
+  for (std::size_t i = 0; i < parameters && far->size() == mean.size(); ++i) {
+    const auto of_one = [&](const Vector& all) {
+      const auto begin = all.begin() + static_cast<std::ptrdiff_t>(i * trace::kSketch);
+      return Vector(begin, begin + trace::kSketch);
+    };
+    if (distance(of_one(*far), of_one(mean)) > kTolerance) apart.push_back(i);
+  }
+  const auto rank = static_cast<std::size_t>(far - step.reduced.begin());
+  auto text = "the reduced gradient" +
+              (run.devices ? "" : " of rank " + std::to_string(run.numbers[rank])) + " lies " +
+              number(distance(*far, mean)) +
+              " (relative) from the mean of the local ones and is no multiple of it";
+  if (!apart.empty())
+    text += ", in " + std::to_string(apart.size()) + " of " + std::to_string(parameters) +
+            " parameters, first in " +
+            tensor_text("parameter", apart.front(), parameter_names(run));
+  return text;
+}
+
 Verdict gradient_not_the_mean(const Run& run) {
-  constexpr double kTolerance = 0.01;  // gradients compressed to 16 bits on the way are a choice
   const auto& steps = gradient_steps(run);
   if (steps.empty()) return not_triggered(kNoGradients);
   const auto& replicas = replicas_by_step(run);
@@ -162,16 +190,13 @@ Verdict gradient_not_the_mean(const Run& run) {
   }
   if (run.is_part && severity == Severity::advice)
     return not_triggered("ranks that hold other parts of the model may add to a gradient");
-  return found(
-      {.severity = severity,
-       .ranks = run.numbers,
-       .step = told->step,
-       .evidence = "the reduced gradient lies " +
-                   number(distance(told->reduced.front(), told->means.front())) +
-                   " (relative) from the mean of the local ones and is no multiple of it; " +
-                   (severity == Severity::violation ? "the ranks go by different ones"
-                                                    : "the ranks stay together"),
-       .after = told == &steps.front() ? -1 : std::prev(told)->step});
+  return found({.severity = severity,
+                .ranks = run.numbers,
+                .step = told->step,
+                .evidence = how_far(run, *told) + "; " +
+                            (severity == Severity::violation ? "the ranks go by different ones"
+                                                             : "the ranks stay together"),
+                .after = told == &steps.front() ? -1 : std::prev(told)->step});
 }
 
 }  // namespace

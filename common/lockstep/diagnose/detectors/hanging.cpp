@@ -203,7 +203,7 @@ Verdict every_rank_raises(const Run& run) {
   return found(
       {.ranks = run.numbers,
        .step = step,
-       .evidence = "every rank ends with an exception, and none with that of a collective"});
+       .evidence = "every rank raised an exception, and none of them came from a collective"});
 }
 
 Verdict no_progress(const Run& run) {

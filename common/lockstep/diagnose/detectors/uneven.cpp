@@ -150,10 +150,10 @@ Verdict uneven_batches(const Run& run) {
                             " batches; " + ranks_text(now.waiting, "is", "are") + " at batch " +
                             std::to_string(now.fewest_of_waiting) + ", in " + call->op +
                             " number " + std::to_string(call->sequence) + "; " +
-                            ranks_text(now.ended, "has", "have") + " ended the last pass after " +
+                            ranks_text(now.ended, "has", "have") + " ended after " +
                             std::to_string(now.most_of_ended) +
                             (now.most_of_ended == 1 ? " batch" : " batches") +
-                            ", counted from the start, and never entered it"});
+                            " of the whole run, and never called it"});
 }
 
 // By the first decision that the ranks went apart by.
