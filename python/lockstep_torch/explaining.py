@@ -21,10 +21,16 @@ def generic_findings() -> dict[str, str]:
 
 
 def of_pitfall(page: pathlib.Path) -> str:
+    """What is to do in Python stands before what is to do in C++, or in both."""
     text = page.read_text(encoding="utf-8")
     title, *sections = re.split(r"^##? ", text, flags=re.MULTILINE)[1:]
-    told = [title, *(f"## {section}" for section in sections if section.partition("\n")[0] in SECTIONS)]
-    return "\n".join(part.rstrip("\n") + "\n" for part in told)
+    told = [title.strip()]
+    for section in sections:
+        name, _, what = section.strip().partition("\n")
+        if name in SECTIONS:
+            both, _, python = what.partition("\n\nIn Python")
+            told.append(f"## {name}\n" + (f"In Python{python}\n\n" if python else "") + both)
+    return "\n\n".join(told) + "\n"
 
 
 def of_generic(name: str, item: str) -> str:

@@ -325,7 +325,7 @@ class Watch(unittest.TestCase):
 
     def test_what_a_finding_means(self):
         pitfall = self.call([*LOCKSTEP, "explain", "missing-set-epoch"])
-        self.assertRegex(pitfall.stdout, r"(?s)^missing-set-epoch: every .*\n\n## Symptom\n.*\n## Why\n.*\n\n## Fix\ns")
+        self.assertRegex(pitfall.stdout, r"(?s)^missing-set-epoch: every .*\n\n## Symptom\n.*## Why\n.*\n\n## Fix\nIn ")
         self.assertNotIn("## The code", pitfall.stdout)
         generic = self.call([*LOCKSTEP, "explain", "replicas-diverged"])
         self.assertRegex(generic.stdout, r"(?s)^A generic finding: replicas-diverged\n.*: the ranks' parameters are .*"

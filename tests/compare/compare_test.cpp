@@ -1,4 +1,5 @@
 // Two simulated runs of which one thing is changed: that is what is said to differ first, at its step.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/compare/compare.h>
 
@@ -183,6 +184,51 @@ TEST(Compare, ASettingIsTheCauseOnlyWhereTheTrainingDiffers) {
   found = compare(a, other);
   EXPECT_EQ(found.first, Aspect::configuration);
   EXPECT_EQ(found.of(Aspect::loss).first->step, 2);
+}
+
+// As where a layer was replaced after the model was wrapped.
+TEST(Compare, ASettingThatChangesIsComparedWithAllItsValues) {
+  const auto told = [](std::vector<const char*> values) {
+    auto trace = with_every_event();
+    for (auto& rank : trace.ranks)
+      for (const auto* value : values)
+        contract::record(rank, -1, trace::Configuration{"model", {"1"}, {value}});
+    return trace;
+  };
+  const auto converted = told({"SyncBatchNorm"}), later = told({"BatchNorm1d", "SyncBatchNorm"});
+  const auto found = compare(converted, later);
+  ASSERT_EQ(found.notes.size(), 1u);
+  EXPECT_THAT(
+      found.notes[0],
+      testing::HasSubstr("model: 1: SyncBatchNorm in A, BatchNorm1d, then SyncBatchNorm in B"));
+  EXPECT_THAT(compare(later, told({"BatchNorm1d", "SyncBatchNorm", "BatchNorm1d"})).notes,
+              testing::IsEmpty());
+}
+
+// And so it stands before all else of its step.
+TEST(Compare, WhatIsLoadedIsKnownByTheSaveThatItComesFrom) {
+  const auto loads = [](std::uint64_t content) {
+    auto trace = with_every_event();
+    const auto tell = [](auto& rank, std::int64_t step, const char* action, std::uint64_t bytes) {
+      contract::record(rank, step, trace::CheckpointFile{.action = action, .content = bytes});
+    };
+    tell(trace.ranks[0], 1, "save_end", content + 50);
+    tell(trace.ranks[0], 2, "save_end", content + 60);
+    tell(trace.ranks[1], 2, "load", content + 60);
+    return trace;
+  };
+  const auto a = loads(0);
+  EXPECT_EQ(compare(a, loads(7)).answer, Answer::equal) << "other bytes at each save";
+  auto b = loads(0);
+  at_step<trace::CheckpointFile>(b, 1, 2).content = 50;
+  at_step<trace::Loss>(b, 1, 2).sum *= 2;
+  const auto found = compare(a, b);
+  EXPECT_EQ(found.first, Aspect::checkpoint);
+  const auto& first = *found.of(Aspect::checkpoint).first;
+  EXPECT_EQ(first.step, 2);
+  EXPECT_EQ(first.ranks, std::vector<int>{1});
+  EXPECT_THAT(first.a, testing::EndsWith("load of what was saved at step 2"));
+  EXPECT_THAT(first.b, testing::EndsWith("load of what was saved at step 1"));
 }
 
 // What a model in evaluation mode is given is not recorded, what its loss compares with is.

@@ -27,6 +27,8 @@ CASES = ["mlp", "mlp_view", "mlp_buckets", "mlp_static", "conv", "conv_view", "u
 ON_ONE_RANK = {"mlp": "BATCH = 16", "mixed": "BATCH = 16", "accumulation": "MICRO_BATCH = 8", "finetune": "batch_size=16",
                "resume": "batch_size=16"}
 ATTEMPTS = {"resume": 2}
+# With a communication hook in Python torch 2.11 aborts a rank as it exits, in 24 of 60 runs without watch.
+ABORTED, MOST_ABORTS = "terminate called without an active exception", 12
 
 
 def watch(package, folder, ranks, command, environment=(), attempts=1):
@@ -40,9 +42,14 @@ def watch(package, folder, ranks, command, environment=(), attempts=1):
         into = folder / f"attempt_{attempt}" if attempts > 1 else folder
         words = [sys.executable, "-m", "lockstep_torch.command_line", "watch", "--into", into, "--", sys.executable, "-m",
                  "torch.distributed.run", "--standalone", "--nproc-per-node", ranks, *command]
-        done = subprocess.run([str(word) for word in words], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              timeout=runs.COMPARE_S * 5,
-                              env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(package), **dict(environment)})
+        for _ in range(MOST_ABORTS):
+            done = subprocess.run([str(word) for word in words], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                                  timeout=runs.COMPARE_S * 5,
+                                  env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(package), **dict(environment)})
+            if ABORTED not in done.stderr:
+                break
+            for file in (*into.glob("*.trace"), *into.glob("*.jsonl"), *into.glob("stack_*")):
+                file.unlink()
         if done.returncode != 0:
             sys.exit(f"{' '.join(map(str, command))} on {ranks} ranks exited with {done.returncode}:\n{done.stderr}")
     (folder / "ended").touch()

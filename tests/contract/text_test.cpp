@@ -72,6 +72,14 @@ TEST(Text, SaysOfEachNearPitfallWhatItsDetectorSaid) {
                                               "    cannot be: d\n"),
             0U)
       << diagnose::to_text(diagnosis);
+  diagnosis.findings[0].severity = diagnose::Severity::advice;
+  EXPECT_EQ(diagnose::to_text(diagnosis).find("advice: update-differs\n"
+                                              "    rank 1\n"
+                                              "    evidence\n"
+                                              "    or c, if it shows (not looked for: no `loss`)\n"
+                                              "Of "),
+            0U)
+      << diagnose::to_text(diagnosis);
 }
 
 TEST(Text, SaysWhatWasNotRecordedWhereNothingWasFound) {

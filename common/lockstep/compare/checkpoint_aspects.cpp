@@ -39,11 +39,30 @@ void compare_figures(const Pair& pair, std::int64_t step, int rank, const std::s
     ledger.distance(step, rank, what, apart, tolerance, figure_text(a), figure_text(b));
 }
 
-std::string actions_text(const std::vector<const trace::CheckpointFile*>& files) {
+// By the hash of a file's bytes, the last step at which the run wrote them.
+using Written = std::map<std::uint64_t, std::int64_t>;
+
+Written written_by(const diagnose::Run& run) {
+  Written written;
+  for (const auto* rank : run.ranks)
+    for (const auto& at : rank->all<trace::CheckpointFile>())
+      if (at.event->action == "save_end" && at.event->content != 0) {
+        auto& last = written.try_emplace(at.event->content, at.step).first->second;
+        last = std::max(last, at.step);
+      }
+  return written;
+}
+
+std::string actions_text(const std::vector<const trace::CheckpointFile*>& files,
+                         const Written& written) {
   std::string text;
-  for (const auto* each : files)
+  for (const auto* each : files) {
     text += (text.empty() ? "" : ", ") + each->action + (each->accepted ? "" : " refused") +
             (each->to.empty() ? "" : " to " + list(each->to));
+    if (const auto known = written.find(each->content);
+        each->action == "load" && known != written.end())
+      text += " of what was saved at step " + std::to_string(known->second);
+  }
   return text.empty() ? "none" : text;
 }
 
@@ -101,17 +120,18 @@ void compare_checkpoints(const Pair& pair, std::optional<std::int64_t> rounded,
   std::set<std::int64_t> steps;
   for (const auto* side : {&files_a, &files_b})
     for (const auto& [step, events] : *side) steps.insert(step);
+  const auto written_a = written_by(pair.a), written_b = written_by(pair.b);
   for (const auto step : steps) {
     const auto in_a = files_a.find(step), in_b = files_b.find(step);
     for (std::size_t r = 0; r < pair.ranks(); ++r) {
-      const auto of_a = in_a == files_a.end() ? "none" : actions_text(in_a->second[r]);
-      const auto of_b = in_b == files_b.end() ? "none" : actions_text(in_b->second[r]);
+      const auto of_a = in_a == files_a.end() ? "none" : actions_text(in_a->second[r], written_a);
+      const auto of_b = in_b == files_b.end() ? "none" : actions_text(in_b->second[r], written_b);
       ledger.texts(step, pair.rank(r), "checkpoint files", of_a, of_b, of_a != of_b);
     }
   }
   for_each_in_both<trace::TrainingState>(
       pair, [&](std::int64_t step, int rank, const auto& of_a, const auto& of_b) {
-        const bool only_rounded = rounded && *rounded <= step && !(differ && *differ <= step);
+        const bool only_rounded = rounded && *rounded <= step && !(differ && *differ < step);
         compare_states(step, rank, of_a, of_b, only_rounded, pair.same_ranks, ledger);
       });
 }

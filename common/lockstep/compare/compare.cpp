@@ -22,11 +22,13 @@ std::optional<std::int64_t> first_rounding(const std::vector<AspectResult>& aspe
   return first;
 }
 
-// Null: none differs.
+// Null: none differs. A checkpoint stands before all else of its step: it is read or written between two updates.
 const AspectResult* first_of(const std::vector<AspectResult>& aspects) {
   const AspectResult* first = nullptr;
   for (const auto& aspect : aspects)
-    if (aspect.first && (first == nullptr || aspect.first->step < first->first->step))
+    if (aspect.first &&
+        (first == nullptr || aspect.first->step < first->first->step ||
+         (aspect.first->step == first->first->step && aspect.aspect == Aspect::checkpoint)))
       first = &aspect;
   return first;
 }

@@ -13,7 +13,7 @@
 namespace lockstep::compare {
 
 // In the order of causes: of what differs at one step, the first is what the others may follow from. Random numbers are
-// drawn for a batch before it goes forward, so they stand before it.
+// drawn for a batch before it goes forward, so they stand before it. A checkpoint stands last, and comes first of its step.
 enum class Aspect {
   configuration,
   data,

@@ -4,18 +4,25 @@
 #include <lockstep/diagnose/evidence.h>
 
 #include <map>
+#include <set>
 
 namespace lockstep::compare {
 namespace {
 
 using Settings = std::map<std::string, std::string>;
 
-// Of one rank; where it told a key twice, the last value.
+// Of one rank; where a key had several values, all of them, each once: "A, then B".
 Settings settings_of(const trace::ParticipantTrace& rank, const std::string& of) {
   Settings settings;
+  std::set<std::pair<std::string, std::string>> known;
   for (const auto& at : rank.all<trace::Configuration>())
-    for (std::size_t i = 0; at.event->of == of && i < at.event->keys.size(); ++i)
-      settings[at.event->keys[i]] = i < at.event->values.size() ? at.event->values[i] : "";
+    for (std::size_t i = 0; at.event->of == of && i < at.event->keys.size(); ++i) {
+      const auto& key = at.event->keys[i];
+      const auto value = i < at.event->values.size() ? at.event->values[i] : "";
+      if (!known.insert({key, value}).second) continue;
+      const auto [setting, is_first] = settings.try_emplace(key, value);
+      if (!is_first) setting->second += ", then " + value;
+    }
   return settings;
 }
 

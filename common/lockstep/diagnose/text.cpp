@@ -89,16 +89,16 @@ std::string who_is_compared(const Diagnosis& diagnosis) {
   return text;
 }
 
-// What tells the nearest pitfalls from it, where their detectors did not.
-std::string what_is_near(const std::vector<Nearest>& nearest) {
+// What tells the nearest pitfalls from it, where their detectors did not. Of advice not all is told: it may be a choice.
+std::string what_is_near(const Finding& finding) {
   std::string text;
   std::map<State, std::vector<std::string>> looked_for;
-  for (const auto& one : nearest) {
+  for (const auto& one : finding.nearest) {
     if (one.state == State::not_triggered)
       text += wrapped(
           "or " + one.pitfall + ", if " + one.sign + " (not looked for: " + one.reason + ")",
           "    ");
-    else
+    else if (finding.severity == Severity::violation)
       looked_for[one.state].push_back(one.pitfall);
   }
   const std::pair<State, const char*> kSaid[] = {{State::found, "also found: "},
@@ -140,7 +140,7 @@ std::string to_text(const Diagnosis& diagnosis, Language job, const std::string&
       text += "    " + below(folder, place.file) + ":" + std::to_string(place.line) +
               whose(place, finding) + ": " + place.source + "\n" +
               (place.raised.empty() ? "" : "        " + place.raised + "\n");
-    text += what_is_near(finding.nearest);
+    text += what_is_near(finding);
   }
   const auto count = [&](State state) {
     return std::to_string(
@@ -161,7 +161,7 @@ std::string to_text(const Diagnosis& diagnosis, Language job, const std::string&
   return text + wrapped("Of " + std::to_string(diagnosis.rows.size()) +
                             " detectors: " + std::to_string(named) + " found" +
                             (explained > 0 ? " and " + std::to_string(explained) +
-                                                 " more that these account for"
+                                                 " more that follow from that"
                                            : "") +
                             ", " + count(State::clean) + " clean, " + count(State::not_triggered) +
                             " without the events they need, " + count(State::not_applicable) +
