@@ -46,11 +46,6 @@ Error failed_before(c10d::ErrorType said) {
                ": what was computed since is not to be used");
 }
 
-std::string text_of(const std::exception& error) {
-  const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
-  return c10_error != nullptr ? c10_error->what_without_backtrace() : error.what();
-}
-
 void collective_call(c10d::ProcessGroup& group, const std::string& operation,
                      const std::function<void()>& call) {
   try {
