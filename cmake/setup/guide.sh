@@ -3,6 +3,7 @@
 
 GUIDE="$ROOT/build/guide/lockstep-guide"
 
+# COMMAND [ARGUMENT]: whether it is one of the guide's.
 guide_answers() {
   case "$1 ${2-}" in
     'list ' | 'list -'* | 'explain '*) return 0 ;;

@@ -57,7 +57,7 @@ def ask_where(job: subprocess.Popen[bytes], folder: pathlib.Path, until: float) 
     asked = places.ask(folder, running)
     while time.monotonic() < until and any(file.stat().st_size == 0 for file in asked):
         time.sleep(0.02)
-    places.answered(folder)
+    places.answered(folder)  # a rank that ends in order removes its answer
 
 
 Told = dict[pathlib.Path, dict[int, tuple[str, int, int]]]
@@ -335,7 +335,7 @@ def main(arguments: list[str] | None = None) -> int:
     read.add_argument("folder", type=pathlib.Path)
     read.add_argument("--json", action="store_true")
     read.set_defaults(run=diagnose)
-    meaning = commands.add_parser("explain", help="say what a finding means, and how to mend it")
+    meaning = commands.add_parser("explain", help="say what a finding means, and how to mend a pitfall")
     meaning.add_argument("name", nargs="?", help="as diagnose calls it (default: lists all names)")
     meaning.set_defaults(run=explain)
     both = commands.add_parser("compare", help="say where two recorded runs of one training part")

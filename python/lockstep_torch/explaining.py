@@ -41,8 +41,8 @@ def of_generic(name: str, item: str) -> str:
 
 
 def all_names() -> str:
-    titles = {name: of_pitfall(page).partition("\n")[0] for name, page in sorted(pitfall_pages().items())}
-    return "".join(f"{title}\n" for title in [*titles.values(), *(f"{name}: generic" for name in generic_findings())])
+    titles = [of_pitfall(page).partition("\n")[0] for _, page in sorted(pitfall_pages().items())]
+    return "\n".join([*titles, *(f"{name}: a generic finding" for name in generic_findings())]) + "\n"
 
 
 def explained(name: str) -> str:

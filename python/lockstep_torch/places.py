@@ -75,7 +75,7 @@ class Places:
                 faulthandler.register(signal.SIGRTMIN, self.stack, all_threads=False)
 
     def end(self) -> None:
-        """These signals stay as they are: to give them back would undo what the program has made of them since."""
+        """SIGINT and SIGTERM stay registered: to unregister them would undo a handler that the program set since."""
         self.stack_file.unlink(missing_ok=True)  # or `watch` would send the signal, which kills from now on
         if os.environ.get(ASKED):
             faulthandler.unregister(signal.SIGRTMIN)
@@ -92,7 +92,7 @@ class Places:
             write(self.folder, self.rank, kind, step, *place)
 
     def ended_by(self, error: BaseException, step: int, is_its_own: bool) -> None:
-        """Else the rank was told to end, or waited in a collective that failed."""
+        """`is_its_own`: the program's own exception. Else the rank was told to end, or a collective failed."""
         place, said = origin_of(error)
         if place and is_its_own:
             cut = said if len(said) <= LONGEST else said[:LONGEST] + "…"

@@ -220,7 +220,7 @@ def process_begins(here: Recording) -> None:
 
 @listens("how the rank ends")
 def ends_by(here: Recording, error: BaseException | None) -> None:
-    """torch.multiprocessing.spawn raises SystemExit in place of the program's exception."""
+    """torch.multiprocessing.spawn raises SystemExit, with an exit code, in place of the program's exception."""
     while isinstance(error, SystemExit):
         error = error.__context__ if error.code else None
     if isinstance(error, (Exception, KeyboardInterrupt)):

@@ -65,7 +65,8 @@ class Rank {
   record::Recorder& recorder() { return *recorder_; }
   void tell(const trace::Payload& event) { writer_->record(event); }
   std::int64_t step() const { return writer_->step(); }
-  // An exception that nobody caught ends this rank. Whether it is one of its own, and not of a collective that failed.
+  // An exception that nobody caught ends this rank. Returns whether it is the
+  // program's own, and not that of a collective that failed.
   bool raised() {
     raised_ = true;
     const bool of_collective = record::last_failed_collective().has_value();

@@ -88,7 +88,6 @@ class Hangs(unittest.TestCase):
             self.assert_found(how, traces, said)
         self.assertEqual([pid for pid in pids if is_there(pid)], [])
 
-
     def test_one_that_is_ended_from_outside_has_its_lines(self):
         # One signal is sent to `watch`, the other one by a terminal, to all of its foreground.
         for number, send, how in ((signal.SIGTERM, os.kill, "a rank computes for ever"),

@@ -27,7 +27,7 @@ CASES = ["mlp", "mlp_view", "mlp_buckets", "mlp_static", "conv", "conv_view", "u
 ON_ONE_RANK = {"mlp": "BATCH = 16", "mixed": "BATCH = 16", "accumulation": "MICRO_BATCH = 8", "finetune": "batch_size=16",
                "resume": "batch_size=16"}
 ATTEMPTS = {"resume": 2}
-# With a communication hook in Python torch 2.11 aborts a rank as it exits, in 24 of 60 runs without watch.
+# With a communication hook in Python, torch 2.11 aborts a rank as it exits, in 24 of 60 runs without watch.
 ABORTED, MOST_ABORTS = "terminate called without an active exception", 12
 
 

@@ -121,7 +121,7 @@ def main():
     unknown = {path.name for half in halves for path in options.folder.glob(f"{half}/*.*.*")}.difference(
         f"{name}.{operator}.{size}" for _, name, operator, size in chosen)
     if unknown and not options.only:  # they would be scored, too
-        parser.error(f"{options.folder} has mutants that there are no more, such as {min(unknown)}; name another folder")
+        parser.error(f"{options.folder} has mutants that are no longer listed, such as {min(unknown)}; name another folder")
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for running in [pool.submit(run, program, options.folder, *one) for one in chosen]:
             running.result()

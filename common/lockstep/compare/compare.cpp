@@ -22,7 +22,7 @@ std::optional<std::int64_t> first_rounding(const std::vector<AspectResult>& aspe
   return first;
 }
 
-// Null: none differs. A checkpoint stands before all else of its step: it is read or written between two updates.
+// Null: none differs. At one step a checkpoint counts before the others.
 const AspectResult* first_of(const std::vector<AspectResult>& aspects) {
   const AspectResult* first = nullptr;
   for (const auto& aspect : aspects)

@@ -13,7 +13,8 @@
 namespace lockstep::compare {
 
 // In the order of causes: of what differs at one step, the first is what the others may follow from. Random numbers are
-// drawn for a batch before it goes forward, so they stand before it. A checkpoint stands last, and comes first of its step.
+// drawn for a batch before it goes forward, so they stand before it. A checkpoint stands last, but counts as the
+// first of its step: it is read or written before it.
 enum class Aspect {
   configuration,
   data,

@@ -27,8 +27,8 @@ struct UpdateSpan {
   bool backward_ended = false;      // its gradients were looked at, or applied
   bool updated = false;             // false: the trace ends here
   std::vector<Backward> backwards;  // where losses were recorded
-  std::vector<Backward>
-      begun;  // all that are known; `share` and `count` where losses were recorded
+  // All that are known; `share` and `count` where losses were recorded.
+  std::vector<Backward> begun;
   std::vector<Backward> forwards;     // in training, each until the next; `share` is not known
   std::vector<std::int64_t> arrived;  // as Backward's, of them all
   double samples = 0;                 // drawn, or behind the losses; 0 = not recorded

@@ -50,8 +50,8 @@ struct Detector {
   // `ranks_differ`. The others look at ranks that train one model (replica_groups.h).
   bool of_job = false;
   bool common = false;  // advice that many right programs have: told last
-  bool generic =
-      false;  // of faults that no pitfall has a name for: docs/findings.md says what it means
+  // Of faults that no pitfall has a name for: docs/findings.md says what it means.
+  bool generic = false;
   // Other findings that follow from a violation of this one; of a mixed-up collective, those that show no earlier.
   std::vector<std::string> accounts_for = {};
   // Asked of runs that have all of these.

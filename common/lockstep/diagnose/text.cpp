@@ -89,7 +89,7 @@ std::string who_is_compared(const Diagnosis& diagnosis) {
   return text;
 }
 
-// What tells the nearest pitfalls from it, where their detectors did not. Of advice not all is told: it may be a choice.
+// What would tell the nearest pitfalls from it. Of advice, which may be a choice, only what was not looked for.
 std::string what_is_near(const Finding& finding) {
   std::string text;
   std::map<State, std::vector<std::string>> looked_for;
@@ -124,7 +124,7 @@ std::string whose(const Place& place, const Finding& finding) {
 Language language_of(const trace::Trace& trace) {
   for (const auto& rank : trace.ranks)
     for (const auto& at : rank.all<trace::Configuration>())
-      if (at.event->of == "program") return Language::python;  // which only those tell
+      if (at.event->of == "program") return Language::python;  // which only Python jobs tell
   return Language::cpp;
 }
 

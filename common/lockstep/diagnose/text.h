@@ -8,8 +8,8 @@
 namespace lockstep::diagnose {
 
 enum class Language { cpp, python };
-Language language_of(
-    const trace::Trace& trace);  // of the job; python where any rank is a Python process
+// Of the job: python where any rank is a Python process.
+Language language_of(const trace::Trace& trace);
 
 // A few lines per finding, then one on what was looked for; at most 80 columns but for lines of the program, whose file
 // is named from `folder` on where it is below; ends with a newline. Where nothing is found, what a job of that language

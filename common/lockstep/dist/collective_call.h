@@ -25,7 +25,8 @@ void finish(c10d::ProcessGroup& group, const c10::intrusive_ptr<c10d::Work>& wor
 // Of an operation that nobody waited for, told by the one after it.
 Error failed_before(c10d::ErrorType said);
 
-// An exception's text without the stack trace that c10 adds. Inline: the Python package has the recorder without dist.
+// An exception's text without the stack trace that c10 adds. Inline: the Python package
+// compiles the recorder without this folder.
 inline std::string text_of(const std::exception& error) {
   const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
   return c10_error != nullptr ? c10_error->what_without_backtrace() : error.what();

@@ -59,8 +59,8 @@ void Recorder::hear(c10::function_ref<void()> call) {
 }
 
 void Recorder::told(c10::function_ref<void(Probes&)> call) {
-  if (!writer_->is_of_this_process())
-    return;  // a forked child; who holds the lock may not be in it
+  // In a forked child the thread that holds the lock may be missing.
+  if (!writer_->is_of_this_process()) return;
   const std::lock_guard lock(mutex_);
   if (failed_) return;
   try {
