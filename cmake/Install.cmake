@@ -4,14 +4,15 @@ include(CMakePackageConfigHelpers)
 
 set(_folders base launch gpu trace archive flight diagnose supervise observe dist train record checkpoint)
 set(_package ${CMAKE_INSTALL_LIBDIR}/cmake/Lockstep)
-foreach(_folder IN LISTS _folders)
-  set_target_properties(lockstep_${_folder} PROPERTIES EXPORT_NAME ${_folder})
-  install(TARGETS lockstep_${_folder} EXPORT LockstepTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-  install(DIRECTORY common/lockstep/${_folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep
-          FILES_MATCHING PATTERN "*.h")
+set(_libraries ${_folders} recorder)  # which is of the folder record, too
+list(TRANSFORM _folders PREPEND common/lockstep/)
+install(DIRECTORY ${_folders} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep FILES_MATCHING PATTERN "*.h")
+foreach(_library IN LISTS _libraries)
+  set_target_properties(lockstep_${_library} PROPERTIES EXPORT_NAME ${_library})
+  install(TARGETS lockstep_${_library} EXPORT LockstepTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endforeach()
-list(TRANSFORM _folders PREPEND lockstep_)
-add_custom_target(libraries DEPENDS ${_folders} lockstep-course)
+list(TRANSFORM _libraries PREPEND lockstep_)
+add_custom_target(libraries DEPENDS ${_libraries} lockstep-course)
 install(PROGRAMS $<TARGET_FILE:lockstep-course> DESTINATION ${CMAKE_INSTALL_BINDIR} RENAME lockstep OPTIONAL)
 if(TARGET lockstep_nccl)
   # It finds torch_cuda where the build did; elsewhere LD_LIBRARY_PATH names LibTorch's lib/.

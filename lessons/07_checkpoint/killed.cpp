@@ -48,7 +48,7 @@ void write_in_place(const std::filesystem::path& file, const std::string& bytes,
   const auto close = [&](const int* open) { system.close(*open); };
   const std::unique_ptr<const int, decltype(close)> closer(&fd, close);
   system.pwrite(fd, bytes.data(), bytes.size(), 0);
-  tell([&](Observer& to) { to.saved(file); });
+  tell([&](Observer& to) { to.saved(file, {"model"}); });
 }
 
 // Rank 0's second save, in which it is killed.

@@ -22,13 +22,6 @@ Mlp seeded_model(const RankContext& context) {
   return model;
 }
 
-std::vector<std::string> keys_of(const Value& value) {
-  std::vector<std::string> keys;
-  if (!value.is_dict() || !value.as_dict().contains("model")) return keys;
-  for (const auto& [key, item] : value.at("model").as_dict()) keys.push_back(key.text());
-  return keys;
-}
-
 // What this process holds of the first GPU's memory, its context included. 0: it has no context
 // there. NaN where NVML does not say.
 double bytes_on_gpu_zero() {
@@ -52,7 +45,7 @@ void tell_load(RankContext& context, const std::filesystem::path& file,
   what.device = devices.device;
   what.from.assign(from.begin(), from.end());
   what.to.assign(to.begin(), to.end());
-  what.keys = keys_of(checkpoint.value);
+  what.keys = checkpoint.at("model").as_dict().keys();
   context.told().checkpoint_file("load", file, what);
 }
 
@@ -169,7 +162,7 @@ void write_among_others(RankContext& context, const std::filesystem::path& file,
       out.write(bytes.data() + half, static_cast<std::streamoff>(bytes.size()) - half).flush();
     barrier(*context.group());
   }
-  if (writes) tell([&](Observer& to) { to.saved(file); });
+  if (writes) tell([&](Observer& to) { to.saved(file, value.as_dict().keys()); });
   barrier(*context.group());
 }
 

@@ -107,7 +107,7 @@ class Beside final : public Watch {
     Watch::pass_begins(epoch, dataset_size);
     epoch_ = epoch;
   }
-  void saved(const std::filesystem::path&) override {
+  void saved(const std::filesystem::path&, const std::vector<std::string>&) override {
     add_figure(context(), "epochs", static_cast<double>(epoch_));
     context().write();
   }

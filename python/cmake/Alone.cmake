@@ -31,9 +31,8 @@ find_header(JSON_INCLUDE nlohmann/json.hpp nlohmann-json==3.12.0 --only-binary n
 
 set(_lockstep ${CMAKE_CURRENT_SOURCE_DIR}/../common/lockstep)
 file(GLOB _whole CONFIGURE_DEPENDS ${_lockstep}/compare/*.cpp ${_lockstep}/diagnose/*.cpp ${_lockstep}/trace/*.cpp)
-file(GLOB _recorder CONFIGURE_DEPENDS ${_lockstep}/record/*.cpp)
-list(FILTER _recorder EXCLUDE REGEX "/(checked_backend|device_recorder|fingerprint|lines|record_into|roll_call)[.]cpp$")  # of C++ jobs
 include(${_lockstep}/diagnose/AllDetectors.cmake)
+include(${_lockstep}/record/Recorder.cmake)
 set(_torch_free base/clock.cpp base/environment.cpp base/error.cpp base/file.cpp base/hash.cpp base/processors.cpp
   base/text.cpp launch/placement.cpp pages/page.cpp report/finding.cpp report/job.cpp report/json.cpp
   report/pictures.cpp report/places.cpp report/stall.cpp)
@@ -49,7 +48,7 @@ target_include_directories(torch_free PRIVATE ${_lockstep}/.. ${XXHASH_INCLUDE} 
 target_precompile_headers(torch_free PRIVATE <algorithm> <functional> <map> <set> <sstream> <lockstep/diagnose/detector.h>)
 
 Python_add_library(_extension MODULE WITH_SOABI src/extension.cpp src/stand_ins.cpp src/values.cpp
-  ${_lockstep}/observe/observer.cpp ${_recorder})
+  ${_lockstep}/observe/observer.cpp ${LOCKSTEP_RECORDER})
 target_include_directories(_extension SYSTEM PRIVATE ${_torch_folder}/include
   ${_torch_folder}/include/torch/csrc/api/include ${XXHASH_INCLUDE})
 target_include_directories(_extension PRIVATE ${_lockstep}/..)

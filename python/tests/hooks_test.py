@@ -506,6 +506,18 @@ class Hooks(unittest.TestCase):
         self.assertIs(first[1]["model"][0], model.weight)
         self.assertEqual([list(state) for state in first[1]["optimizer"][0]], [["momentum_buffer"]] * 2)
 
+    def test_a_file_with_a_models_state_is_told_with_the_names_in_it(self):
+        rank = self.here.begin(0, 2)
+        with tempfile.TemporaryDirectory(prefix="lockstep-test-") as folder:
+            model, optimizer, _schedule, path = self.model_and_file(folder)
+            torch.save({"optimizer": optimizer.state_dict(), "train": {"images": torch.zeros(5)}}, path)
+            self.assertNotIn("saving", rank.calls)
+            torch.save({"net": model.state_dict(), "optimizer": optimizer.state_dict(), 7: "seven"}, path)
+            torch.load(path)
+            torch.save(model.state_dict(), path)
+        self.assertEqual(rank.calls["saved"], [(str(path), ["net", "optimizer", "7"]), (str(path), ["weight", "bias"])])
+        self.assertEqual(rank.calls["loaded"], [(str(path), ["cpu"], ["cpu"], ["weight", "bias"])])
+
     def test_a_model_that_is_given_its_own_tensors_after_an_update_is_told(self):
         rank = self.here.begin(0, 2)
         model = torch.nn.Linear(2, 3)

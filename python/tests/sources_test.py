@@ -1,4 +1,5 @@
 """What pip builds is whole: no source of python/cmake/Alone.cmake calls a function of Lockstep that is in none of them.
+The build of every day sees less: its extension links whole libraries, but neither dist/ nor train/.
 
 usage: sources_test.py BUILD      (the folder of the whole build, which has compiled each of them)
 """
@@ -18,14 +19,13 @@ def objects():
     text = (PYTHON / "cmake" / "Alone.cmake").read_text(encoding="utf-8")
     listed = re.findall(r"(?<![\w/])\w+/\w+\.cpp", text.replace("${_lockstep}/", "").replace("src/", ""))
     whole = re.findall(r"\$\{_lockstep\}/(\w+)/\*\.cpp", text)
-    [left_out] = re.findall(r"LIST\(FILTER _recorder EXCLUDE REGEX \"/\(([^)]*)\)", text, re.IGNORECASE)
 
-    def compiled(folder):
-        return BUILD / "common" / "lockstep" / folder / "CMakeFiles" / f"lockstep_{folder}.dir"
+    def compiled(folder, library):
+        return BUILD / "common" / "lockstep" / folder / "CMakeFiles" / f"lockstep_{library}.dir"
 
-    return [*(compiled(name.split("/")[0]) / f"{name.split('/')[1]}.o" for name in listed),
-            *(file for folder in whole for file in compiled(folder).rglob("*.o")
-              if folder != "record" or file.name.split(".")[0] not in left_out.split("|")),
+    return [*(compiled(folder, folder) / f"{name}.o" for folder, name in (each.split("/") for each in listed)),
+            *(file for folder in whole for file in compiled(folder, folder).rglob("*.o")),
+            *compiled("record", "recorder").glob("*.o"),
             *(BUILD / "python" / "CMakeFiles" / "_extension.dir" / "src").glob("*.o")]
 
 

@@ -231,6 +231,31 @@ TEST(Compare, WhatIsLoadedIsKnownByTheSaveThatItComesFrom) {
   EXPECT_THAT(first.b, testing::EndsWith("load of what was saved at step 1"));
 }
 
+// Other bytes alone are no difference: rounding makes them.
+TEST(Compare, WhatIsSavedIsComparedByItsNames) {
+  const auto saves = [](std::vector<std::string> keys) {
+    auto trace = with_every_event();
+    contract::record(
+        trace.ranks[0], 1,
+        trace::CheckpointFile{.action = "save_end", .content = keys.size(), .keys = keys});
+    return trace;
+  };
+  const auto a = saves({"model", "optimizer", "epoch"});
+  EXPECT_EQ(compare(a, saves({"epoch", "optimizer", "model"})).answer, Answer::equal);
+  EXPECT_EQ(compare(a, saves({})).answer, Answer::equal) << "an older trace, or no dict";
+  const auto found = compare(a, saves({"model", "epoch", "lr"}));
+  EXPECT_EQ(found.first, Aspect::checkpoint);
+  const auto& first = *found.of(Aspect::checkpoint).first;
+  EXPECT_EQ(first.step, 1);
+  EXPECT_EQ(first.ranks, std::vector<int>{0});
+  EXPECT_EQ(first.a, "optimizer");
+  EXPECT_EQ(first.b, "lr");
+  EXPECT_EQ(compare(saves({"a"}), saves({"a", "b", "c", "d", "e", "f", "g", "h", "i"}))
+                .of(Aspect::checkpoint)
+                .first->b,
+            "b, c, d, e, f, g and 2 more");
+}
+
 // What a model in evaluation mode is given is not recorded, what its loss compares with is.
 TEST(Compare, WhatAModelIsGivenIsNotComparedWithTargets) {
   const auto with_inputs = [](bool evaluates) {
@@ -393,8 +418,9 @@ TEST(Compare, AStepThatIsLeftOutIsAStep) {
   };
   const auto a = scaled(ShareJob{}.run(), -1), b = scaled(ShareJob{}.run(), 3);
   const auto found = compare(a, b);
-  EXPECT_EQ(found.first, Aspect::hyper_parameters);
-  EXPECT_EQ(found.of(Aspect::hyper_parameters).first->step, 3);
+  EXPECT_EQ(found.first, Aspect::update);
+  EXPECT_EQ(found.of(Aspect::update).first->step, 3);
+  EXPECT_EQ(found.of(Aspect::update).first->b, "left out");
   EXPECT_EQ(found.of(Aspect::data).relation, Relation::equal);
   EXPECT_EQ(found.updates_a, found.updates_b);
 }

@@ -115,6 +115,28 @@ TEST_P(Setup, OfTheOptimizerAccountsForUpdatesThatDiffer) {
   expect_only(trace, "optimizer-differs", odd_one_out(GetParam(), 1), 0);
 }
 
+// As long as the ranks stay equal, one of them may clip for all.
+TEST_P(Setup, OfClippingDiffersWhereParametersEndApart) {
+  const auto clipped = [this](bool all) {
+    auto trace = configured("optimizer", "group 0.weight_decay", [](int) { return "0"; });
+    for (auto& rank : trace.ranks)
+      for (std::int64_t step = 0; step < 3; ++step)
+        if (all || rank.participant.rank != 1) record(rank, step, trace::Clip{.max_norm = 0.5});
+    return trace;
+  };
+  const auto apart = [](trace::Trace trace) {
+    for (auto [step, parameters] : each<trace::Parameters>(trace.ranks[1]))
+      if (step >= 0) parameters.values[0] = summarize(Values{1, 2, 3, 4, 5, 6});
+    return trace;
+  };
+  const auto trace = apart(clipped(false));
+  expect_only(trace, "optimizer-differs", odd_one_out(GetParam(), 1), 0);
+  EXPECT_NE(evidence(trace).find("clipped to is 0.5 on rank"), std::string::npos);
+  EXPECT_NE(evidence(trace).find("none on rank 1"), std::string::npos);
+  EXPECT_EQ(state(apart(clipped(true)), "optimizer-differs"), State::clean);
+  EXPECT_EQ(state(clipped(false), "optimizer-differs"), State::clean);
+}
+
 TEST_P(Setup, OfADropoutAccountsForNoDivergence) {
   auto trace =
       configured("model", "dropout", [](int rank) { return rank == 1 ? "p=0.5" : "p=0.1"; });

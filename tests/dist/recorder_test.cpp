@@ -736,12 +736,17 @@ TEST_F(AnotherThread, IsHeardWhileACheckpointsFileIsHashed) {
   int writing = -1;
   const auto wait_until_read = [&] { writing = open(file.c_str(), O_WRONLY | O_CLOEXEC); };
   const auto end_file = [&] { ::close(writing); };
-  EXPECT_TRUE(is_heard_meanwhile([&] { recorder_.saved(file); }, wait_until_read, end_file));
+  EXPECT_TRUE(is_heard_meanwhile(
+      [&] {
+        recorder_.saved(file, {"model", "optimizer"});
+      },
+      wait_until_read, end_file));
   EXPECT_TRUE(is_heard_meanwhile([&] { recorder_.loaded(file, {"cpu"}, {"cpu"}, {"weight"}); },
                                  wait_until_read, end_file));
   const auto files = all<trace::CheckpointFile>(recorded());
   ASSERT_THAT(files, SizeIs(2));
   EXPECT_EQ(files[0].action, "save_end");
+  EXPECT_THAT(files[0].keys, ElementsAre("model", "optimizer"));
   EXPECT_EQ(files[1].action, "load");
   EXPECT_THAT(files[1].keys, ElementsAre("weight"));
 }

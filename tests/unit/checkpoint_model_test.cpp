@@ -13,12 +13,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-std::vector<std::string> keys_of(const Value& state) {
-  std::vector<std::string> keys;
-  for (const auto& [key, value] : state.as_dict()) keys.push_back(key.text());
-  return keys;
-}
-
 Value with_prefix(const Value& state, const std::string& prefix) {
   Value::Dict renamed;
   for (const auto& [key, value] : state.as_dict()) renamed[prefix + key.text()] = value;
@@ -27,14 +21,14 @@ Value with_prefix(const Value& state, const std::string& prefix) {
 
 TEST(ModelState, PythonsNamesInPythonsOrder) {
   EXPECT_THAT(
-      keys_of(state_dict(*ConvNet(10))),
+      state_dict(*ConvNet(10)).as_dict().keys(),
       ElementsAre("conv1.weight", "conv1.bias", "bn1.weight", "bn1.bias", "bn1.running_mean",
                   "bn1.running_var", "bn1.num_batches_tracked", "conv2.weight", "conv2.bias",
                   "bn2.weight", "bn2.bias", "bn2.running_mean", "bn2.running_var",
                   "bn2.num_batches_tracked", "fc.weight", "fc.bias"));
   const torch::nn::Sequential net(torch::nn::Linear(torch::nn::LinearOptions(2, 3).bias(false)),
                                   torch::nn::ReLU(), torch::nn::Linear(3, 1));
-  EXPECT_THAT(keys_of(state_dict(*net)), ElementsAre("0.weight", "2.weight", "2.bias"));
+  EXPECT_THAT(state_dict(*net).as_dict().keys(), ElementsAre("0.weight", "2.weight", "2.bias"));
 }
 
 TEST(ModelState, SharesTheModelsMemory) {

@@ -57,6 +57,11 @@ class DictOf {
   bool empty() const { return entries_.empty(); }
   auto begin() const { return entries_.begin(); }
   auto end() const { return entries_.end(); }
+  std::vector<std::string> keys() const {  // as text
+    std::vector<std::string> keys;
+    for (const auto& [key, value] : entries_) keys.push_back(key.text());
+    return keys;
+  }
 
   bool contains(const Key& key) const { return places_.contains(key); }
   // The entry's value; null where there is none.

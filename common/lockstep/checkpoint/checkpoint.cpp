@@ -35,11 +35,12 @@ void add_devices(const Value& value, std::set<std::string>& devices) {
 
 // Of the model's state: what stands under "model", else all of it.
 std::vector<std::string> model_keys(const Value& value) {
+  if (!value.is_dict()) return {};
+  const auto* model = value.as_dict().find("model");
+  if (model != nullptr && model->is_dict()) return model->as_dict().keys();
   std::vector<std::string> keys;
-  if (!value.is_dict()) return keys;
-  const bool named = value.as_dict().contains("model") && value.at("model").is_dict();
-  for (const auto& [key, item] : (named ? value.at("model") : value).as_dict())
-    if (named || item.is_tensor()) keys.push_back(key.text());
+  for (const auto& [key, item] : value.as_dict())
+    if (item.is_tensor()) keys.push_back(key.text());
   return keys;
 }
 
@@ -54,8 +55,9 @@ void tell_loaded(const std::filesystem::path& path, const Checkpoint& checkpoint
 }
 
 void tell_saved(const std::filesystem::path& path, const Value& value) {
+  const auto keys = value.is_dict() ? value.as_dict().keys() : std::vector<std::string>();
   tell([&](Observer& to) {
-    to.saved(path);
+    to.saved(path, keys);
     to.state_saved(value);
   });
 }

@@ -4,8 +4,11 @@
 #include <lockstep/compare/aspects.h>
 #include <lockstep/compare/tolerance.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
+#include <set>
 
 namespace lockstep::compare {
 namespace {
@@ -39,6 +42,8 @@ void compare_figures(const Pair& pair, std::int64_t step, int rank, const std::s
     ledger.distance(step, rank, what, apart, tolerance, figure_text(a), figure_text(b));
 }
 
+using Files = std::vector<const trace::CheckpointFile*>;
+
 // By the hash of a file's bytes, the last step at which the run wrote them.
 using Written = std::map<std::uint64_t, std::int64_t>;
 
@@ -53,8 +58,7 @@ Written written_by(const diagnose::Run& run) {
   return written;
 }
 
-std::string actions_text(const std::vector<const trace::CheckpointFile*>& files,
-                         const Written& written) {
+std::string actions_text(const Files& files, const Written& written) {
   std::string text;
   for (const auto* each : files) {
     text += (text.empty() ? "" : ", ") + each->action + (each->accepted ? "" : " refused") +
@@ -64,6 +68,35 @@ std::string actions_text(const std::vector<const trace::CheckpointFile*>& files,
       text += " of what was saved at step " + std::to_string(known->second);
   }
   return text.empty() ? "none" : text;
+}
+
+std::set<std::string> saved_names(const Files& files) {
+  std::set<std::string> names;
+  for (const auto* each : files)
+    if (each->action == "save_end") names.insert(each->keys.begin(), each->keys.end());
+  return names;
+}
+
+std::string missing_text(const std::set<std::string>& names, const std::set<std::string>& others) {
+  constexpr std::size_t kShown = 6;
+  std::vector<std::string> missing;
+  std::set_difference(names.begin(), names.end(), others.begin(), others.end(),
+                      std::back_inserter(missing));
+  if (missing.empty()) return "none";
+  if (const auto count = missing.size(); count > kShown) {
+    missing.resize(kShown);
+    missing.push_back(std::to_string(count - kShown) + " more");
+  }
+  return list(missing);
+}
+
+// Not of a value that is no dict, nor of an older trace: these tell no names.
+void compare_saved_names(std::int64_t step, int rank, const Files& a, const Files& b,
+                         Ledger& ledger) {
+  const auto of_a = saved_names(a), of_b = saved_names(b);
+  if (of_a.empty() || of_b.empty()) return;
+  ledger.texts(step, rank, "names in a saved file that the other run's lacks",
+               missing_text(of_a, of_b), missing_text(of_b, of_a), of_a != of_b);
 }
 
 void compare_states(std::int64_t step, int rank, const trace::TrainingState& a,
@@ -127,6 +160,8 @@ void compare_checkpoints(const Pair& pair, std::optional<std::int64_t> rounded,
       const auto of_a = in_a == files_a.end() ? "none" : actions_text(in_a->second[r], written_a);
       const auto of_b = in_b == files_b.end() ? "none" : actions_text(in_b->second[r], written_b);
       ledger.texts(step, pair.rank(r), "checkpoint files", of_a, of_b, of_a != of_b);
+      if (in_a != files_a.end() && in_b != files_b.end())
+        compare_saved_names(step, pair.rank(r), in_a->second[r], in_b->second[r], ledger);
     }
   }
   for_each_in_both<trace::TrainingState>(

@@ -180,9 +180,6 @@ void compare_hyper_parameters(const Pair& pair, Ledger& ledger) {
   for_each_in_both<trace::ScaledStep>(
       pair, [&](std::int64_t step, int rank, const auto& a, const auto& b) {
         ledger.numbers(step, rank, "scale of the loss", a.scale, b.scale, 0);
-        ledger.texts(step, rank, "a step with infinite gradients",
-                     a.updates ? "updates" : "is left out", b.updates ? "updates" : "is left out",
-                     a.updates != b.updates);
       });
 }
 

@@ -235,6 +235,12 @@ void compare_updates(const Pair& pair, Ledger& ledger) {
   if (models_fit(pair))
     compare_events<trace::Parameters>(
         pair, 0, kEnd, {Quantity::parameter, "", parameter_names(pair.a)}, true, ledger);
+  const auto text = [](const trace::ScaledStep& of) { return of.updates ? "made" : "left out"; };
+  for_each_in_both<trace::ScaledStep>(
+      pair, [&](std::int64_t step, int rank, const auto& a, const auto& b) {
+        ledger.texts(step, rank, "update that a gradient scaler decides on", text(a), text(b),
+                     a.updates != b.updates);
+      });
   if (pair.updates_a == pair.updates_b || pair.updates() == 0) return;
   ledger.texts(pair.updates(), -1, "number of updates", plural(pair.updates_a, "update"),
                plural(pair.updates_b, "update"), true);

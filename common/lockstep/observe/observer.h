@@ -89,9 +89,11 @@ class Observer {
   virtual void fetch(const Fetch& /*fetch*/) {}
 
   // A checkpoint's file is about to be written; it is complete; it was read; it was refused. `from` and `to` are the
-  // devices that its tensors were saved from and went to, `keys` the names in the model's state.
+  // devices that its tensors were saved from and went to, `keys` the names in the model's state; of a file that was
+  // written, the names at the top of the value, if it is a dict.
   virtual void saving(const std::filesystem::path& /*file*/) {}
-  virtual void saved(const std::filesystem::path& /*file*/) {}
+  virtual void saved(const std::filesystem::path& /*file*/,
+                     const std::vector<std::string>& /*keys*/) {}
   virtual void loaded(const std::filesystem::path& /*file*/,
                       const std::vector<std::string>& /*from*/,
                       const std::vector<std::string>& /*to*/,

@@ -106,7 +106,7 @@ class Recorder final : public Observer {
   void pass_dealt() override;
   void fetch(const Fetch& fetch) override;
   void saving(const std::filesystem::path& file) override;
-  void saved(const std::filesystem::path& file) override;
+  void saved(const std::filesystem::path& file, const std::vector<std::string>& keys) override;
   void loaded(const std::filesystem::path& file, const std::vector<std::string>& from,
               const std::vector<std::string>& to, const std::vector<std::string>& keys) override;
   void refused(const std::filesystem::path& file) override;

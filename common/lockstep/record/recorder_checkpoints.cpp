@@ -57,8 +57,8 @@ void Recorder::saving(const std::filesystem::path& file) {
   checkpoint_file("save_begin", file, [&](trace::CheckpointFile&) { end_pass(); });
 }
 
-void Recorder::saved(const std::filesystem::path& file) {
-  checkpoint_file("save_end", file, [](trace::CheckpointFile&) {});
+void Recorder::saved(const std::filesystem::path& file, const std::vector<std::string>& keys) {
+  checkpoint_file("save_end", file, [&](trace::CheckpointFile& what) { what.keys = keys; });
 }
 
 void Recorder::loaded(const std::filesystem::path& file, const std::vector<std::string>& from,

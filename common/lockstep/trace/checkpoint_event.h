@@ -18,7 +18,8 @@ struct CheckpointFile {
   std::string device;             // that this rank trains on
   std::vector<std::string> from;  // load: the devices that the file's tensors were saved from
   std::vector<std::string> to;    // load: and those they went to
-  std::vector<std::string> keys;  // load: the names in the model's state
+  // save_end: the names at the top of what was saved, if it is a dict; load: the names in the model's state
+  std::vector<std::string> keys;
   template <class V>
   void visit(V& v) {
     v("action", action), v("file", file), v("content", content), v("accepted", accepted),

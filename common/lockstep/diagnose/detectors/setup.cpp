@@ -2,6 +2,7 @@
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/differences.h>
 #include <lockstep/diagnose/evidence.h>
+#include <lockstep/diagnose/gradients.h>
 
 #include <algorithm>
 #include <cmath>
@@ -119,8 +120,26 @@ std::vector<Finding> configuration(const Run& run) {
   return findings;
 }
 
+// Some clip to no norm, or to another one, and the ranks' parameters end apart. A rank that clips and gives its gradients
+// to the others may be meant.
+std::optional<Finding> clips_that_differ(const Run& run) {
+  const auto& replicas = replicas_by_step(run);
+  if (replicas.empty() || groups_of_equal(replicas.rbegin()->second).tensor < 0) return {};
+  std::vector<std::string> norms;
+  auto first = std::numeric_limits<std::int64_t>::max();
+  for (const auto* rank : run.ranks) {
+    const auto clips = rank->all<trace::Clip>();
+    if (rank->all<trace::ReducedGradients>().size() < kAgreeing) return {};
+    norms.push_back(clips.empty() ? "none" : number(clips.front().event->max_norm));
+    if (!clips.empty()) first = std::min(first, clips.front().step);
+  }
+  return differs(run, "the norm that gradients are clipped to", norms, first);
+}
+
 std::vector<Finding> optimizers(const Run& run) {
-  return settings_that_differ(run, "optimizer");
+  auto findings = settings_that_differ(run, "optimizer");
+  if (auto clips = clips_that_differ(run)) findings.push_back(std::move(*clips));
+  return findings;
 }
 
 }  // namespace
@@ -137,7 +156,8 @@ std::vector<Detector> setup_detectors() {
        .generic = true,
        .detect = [](const Run& run) { return among_replicas(run, configuration); }},
       // The same of an optimizer's parameter group: its type, or an option such as the weight
-      // decay. Not fooled by ranks that have groups of their own.
+      // decay; or the norm to clip to, where parameters end apart. Not fooled by ranks that have
+      // groups of their own.
       {.slug = "optimizer-differs",
        .needs = {"configuration"},
        .participants = Participants::ranks,
