@@ -570,6 +570,9 @@ class SetupTest(unittest.TestCase):
                           ["check", "--folder", "x", "99"], ["--folder=x", "check", "99"]):
             result = self.call("exercise", *arguments)
             self.assertEqual((result.returncode, result.stdout, result.stderr), (2, "", said), arguments)
+        result = self.call("exercise", "start", "missing-set-epcoh")
+        self.assertEqual((result.returncode, result.stderr), (2, 'error: there is no lesson and no pitfall "missing-set-epcoh". '
+                         "./lockstep list names the lessons, ./lockstep explain the pitfalls\n"))
         self.assertFalse((self.tree / ".lockstep").exists())
         for arguments in (["start", "missing-set-epoch"], ["hint", "5"], ["check"]):  # none of them needs LibTorch
             self.assertEqual(self.call("exercise", *arguments).stdout, f"course exercise {' '.join(arguments)}\n")
