@@ -190,7 +190,8 @@ def watch(options: argparse.Namespace) -> int:
     if not any(folder.rglob("*.trace")):
         ended = f"{options.command[0]} exited with {code}; " if code != OK else ""
         print(f"lockstep: {ended}nothing was recorded: no process of this job used torch.distributed, an optimizer or "
-              "a DataLoader, or its Python has no lockstep-torch that fits its torch", file=sys.stderr)
+              "a DataLoader, or its Python has no lockstep-torch that fits its torch; a C++ job must link "
+              "lockstep::record", file=sys.stderr)
         if not options.into:
             shutil.rmtree(folder, ignore_errors=True)
         return code

@@ -256,6 +256,89 @@ TEST(Compare, WhatIsSavedIsComparedByItsNames) {
             "b, c, d, e, f, g and 2 more");
 }
 
+TEST(Compare, ParametersInAnotherOrderAreComparedByTheirNames) {
+  const auto a = with_every_event();
+  auto b = a;
+  ASSERT_EQ(at_step<trace::Model>(b, 0, -1).names.size(), 2u);
+  const auto swap = [](auto& list) {
+    if (list.size() == 2) std::swap(list[0], list[1]);
+  };
+  const auto swap_models = [&] {
+    for (auto [step, model] : contract::each<trace::Model>(b))
+      swap(model.names), swap(model.shapes), swap(model.dtypes);
+  };
+  swap_models();
+  for (auto [step, of] : contract::each<trace::Parameters>(b)) swap(of.values);
+  for (auto [step, of] : contract::each<trace::LocalGradients>(b)) swap(of.values);
+  for (auto [step, of] : contract::each<trace::ReducedGradients>(b)) swap(of.values);
+  const auto found = compare(a, b);
+  EXPECT_EQ(found.answer, Answer::equal);
+  ASSERT_EQ(found.notes.size(), 1u);
+  EXPECT_THAT(found.notes[0], testing::HasSubstr("in another order"));
+  swap_models();
+  EXPECT_EQ(compare(a, b).answer, Answer::different) << "by their places";
+}
+
+TEST(Compare, OtherNamesOfParametersAreANote) {
+  const auto a = with_every_event();
+  auto b = a;
+  for (int rank = 0; rank < 2; ++rank) at_step<trace::Model>(b, rank, -1).names[1] = "renamed";
+  const auto found = compare(a, b);
+  EXPECT_EQ(found.answer, Answer::equal);
+  ASSERT_EQ(found.notes.size(), 1u);
+  EXPECT_THAT(found.notes[0], testing::HasSubstr("is renamed in B"));
+}
+
+// A loss of NaN is told at its own step, whether it is recorded by value or with those of the samples.
+TEST(Compare, ALossThatIsNoNumberIsFoundBetweenProbes) {
+  const auto a =
+      ShareJob{.ranks = 2, .probes = [](std::int64_t step) { return step % 8 == 0; }}.run();
+  auto b = a;
+  auto told = a;
+  for (auto& rank : told.ranks) {
+    std::erase_if(rank.events, [](const auto& event) { return event.template is<trace::Loss>(); });
+    for (std::int64_t step = 0; step < 40; ++step) contract::record(rank, step, trace::Backward{1});
+  }
+  at_step<trace::Loss>(b, 1, 11).backward_value = std::nan("");
+  const auto found = compare(told, b);
+  EXPECT_EQ(found.first, Aspect::loss);
+  EXPECT_EQ(found.of(Aspect::loss).first->step, 11);
+  EXPECT_EQ(found.of(Aspect::loss).first->ranks, std::vector<int>{1});
+}
+
+// A trace's steps have a gap between attempts, and what is loaded in between is no difference.
+TEST(Compare, AJobThatWentOnFromACheckpointIsComparedWithOneThatRanThrough) {
+  const auto whole = ShareJob{.ranks = 2, .updates = 40}.run();
+  auto resumed = whole;
+  for (auto& rank : resumed.ranks) {
+    const auto second = std::find_if(rank.events.begin(), rank.events.end(),
+                                     [](const auto& event) { return event.step >= 20; });
+    rank.last_attempt = static_cast<std::size_t>(second - rank.events.begin());
+    for (auto event = second; event != rank.events.end(); ++event) event->step += 2;
+    rank.events.insert(second, {second->time_ns, 21, trace::CheckpointFile{.action = "load"}});
+  }
+  const auto found = compare(whole, resumed);
+  EXPECT_EQ(found.answer, Answer::equal);
+  EXPECT_EQ(found.updates_b, 40);
+}
+
+// A call makes other hashes of a state than a job that calls nothing.
+TEST(Compare, AStateThatIsToldIsComparedWithOneThatIsTold) {
+  const auto with = [](std::vector<std::string> names, std::uint64_t hash) {
+    auto trace = with_every_event();
+    contract::record(
+        trace.ranks[0], 1,
+        trace::TrainingState{"saved", names, std::vector<std::uint64_t>(names.size(), hash),
+                             std::vector<std::string>(names.size())});
+    return trace;
+  };
+  EXPECT_EQ(compare(with({"model", "optimizer"}, 1), with({"model", "rng_state"}, 2)).answer,
+            Answer::equal);
+  EXPECT_EQ(compare(with({"model", "optimizer"}, 1), with({"model"}, 1)).first, Aspect::checkpoint);
+  EXPECT_EQ(compare(with({"model", "rng_state"}, 1), with({"model", "rng_state"}, 2)).first,
+            Aspect::checkpoint);
+}
+
 // What a model in evaluation mode is given is not recorded, what its loss compares with is.
 TEST(Compare, WhatAModelIsGivenIsNotComparedWithTargets) {
   const auto with_inputs = [](bool evaluates) {

@@ -287,6 +287,42 @@ TEST_P(Checkpoints, EpochOnceMoreIsNamed) {
   expect_only(job.run(), "resume-repeats-epoch", all_ranks(GetParam()), 4);
 }
 
+// A job that tells no state is known to have resumed with its first update.
+TEST_P(Checkpoints, EpochOnceMoreIsNamedWhereTheStateIsKnownAfterItBegan) {
+  job.next_epoch = 0;
+  auto trace = job.run();
+  for (auto& rank : trace.ranks) {
+    auto& events = rank.events;
+    const auto resumed = std::find_if(events.begin(), events.end(), [](const auto& event) {
+      const auto* state = event.template as<trace::TrainingState>();
+      return state != nullptr && state->moment == "resumed";
+    });
+    const auto update = std::find_if(resumed, events.end(), [](const auto& event) {
+      return event.template is<trace::Update>();
+    });
+    std::rotate(resumed, resumed + 1, update);
+  }
+  expect_only(trace, "resume-repeats-epoch", all_ranks(GetParam()), 4);
+}
+
+TEST_P(Checkpoints, AnEpochThatWasOverLongAgoIsNamed) {
+  job.next_epoch = 0;
+  auto trace = job.run();
+  for (auto& rank : trace.ranks) {
+    trace::ParticipantTrace second = rank;
+    second.events.clear();
+    std::int64_t step = 4;
+    job.train(second, rank.participant.rank, 1, 0, 4, &step);
+    const auto save = std::find_if(rank.events.begin(), rank.events.end(), [](const auto& event) {
+      return event.template is<trace::CheckpointFile>() ||
+             event.template is<trace::TrainingState>();
+    });
+    rank.events.insert(save, second.events.begin(), second.events.end());
+  }
+  EXPECT_EQ(state(trace, "resume-repeats-epoch"), State::found);
+  EXPECT_NE(evidence(trace).find("epoch 0 was over"), std::string::npos) << evidence(trace);
+}
+
 TEST_P(Checkpoints, BrokenOffEpochThatStartsOverIsNamed) {
   job.saved_in_batch = 2;
   job.next_epoch = 0;

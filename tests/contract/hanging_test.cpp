@@ -76,6 +76,15 @@ TEST_P(Hanging, AnotherOrderIsNamedByWhatBothSidesCallElsewhere) {
   expect_only(job.play(), "order-mismatch", odd_one_out(world_size(), last()), 0);
 }
 
+// The others wait in the first of the two.
+TEST_P(Hanging, TwoCallsOfOtherSizesThatOneRankMakesTheOtherWayRoundAreAnotherOrder) {
+  auto job = steps(2);
+  job.only(0, call("allreduce", 3)).only(0, call("allreduce", 2));
+  for (int rank = 1; rank < last(); ++rank) job.only(rank, call("allreduce", 3));
+  job.only(last(), call("allreduce", 2)).only(last(), call("allreduce", 3));
+  expect_only(job.play(), "order-mismatch", odd_one_out(world_size(), last()), 0);
+}
+
 // Two folds, of which the first ends early on the last rank, or on all others: what begins the second one is no other
 // order. The odd one is named: which of them is wrong cannot be told.
 TEST_P(Hanging, WhereSomeHaveLeftTheLoopTheirNextCallIsNoOtherOrder) {

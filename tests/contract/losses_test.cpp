@@ -46,6 +46,41 @@ double greater_on_one(int rank, int) {
   return rank == 1 ? 2 : 1;
 }
 
+TEST_P(Losses, ThatAreNoNumbersToTheEndAreNamedByTheRankThatBegan) {
+  const auto lost = [](int rank, int step) {
+    return step >= (rank == 1 ? 18 : 19) ? std::nan("") : 1.0;
+  };
+  expect_only(told(lost), "not-finite", {1}, 18);
+  EXPECT_NE(evidence(told(lost)).find("that of all ranks from step 19 on"), std::string::npos);
+  expect_only(told([](int, int step) { return step >= 7 ? INFINITY : 1.0; }), "not-finite",
+              all_ranks(GetParam()), 7);
+  expect_nothing(told([](int, int step) { return step == 7 ? std::nan("") : 1.0; }));
+  expect_nothing(told([](int, int step) { return step == kSteps - 1 ? std::nan("") : 1.0; }));
+  EXPECT_EQ(state(without<trace::Loss>(Job(GetParam()).run()), "not-finite"), State::not_triggered);
+}
+
+TEST_P(Losses, OfStepsThatAreLeftOutMayBeNoNumbers) {
+  auto trace = told([](int, int step) { return step >= 7 ? INFINITY : 1.0; });
+  for (auto& rank : trace.ranks) {
+    std::vector<trace::Event> events;
+    for (const auto& event : rank.events) {
+      events.push_back(event);
+      if (event.is<trace::Backward>() && event.step >= 7)
+        events.push_back({event.time_ns, event.step, trace::ScaledStep{1, true, false}});
+    }
+    rank.events = std::move(events);
+  }
+  EXPECT_EQ(state(trace, "not-finite"), State::clean);
+}
+
+// What makes a training go wrong makes it end so.
+TEST_P(Losses, ThatAreNoNumbersFollowFromAViolationThatBeganBefore) {
+  auto trace = told([](int, int step) { return step >= 7 ? INFINITY : 1.0; });
+  for (auto [step, update] : each<trace::Update>(trace.ranks[1]))
+    if (step >= 2) update.lr = {0.2};
+  expect_only(trace, "update-differs", odd_one_out(GetParam(), 1), 2);
+}
+
 TEST_P(Losses, OfWhichOneWeighsTwiceAreNamed) {
   auto trace = Job(GetParam()).run();
   for (auto [step, loss] : each<trace::Loss>(trace.ranks[1])) loss.backward_value *= 2;

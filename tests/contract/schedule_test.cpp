@@ -126,6 +126,31 @@ TEST_P(Schedule, OfOneRanksUpdatesIsNamed) {
   expect_only(job.run(), "schedule-length-ignores-world-size", all_ranks(GetParam()), 59);
 }
 
+// A job that is to go on saves its optimizer last, and stops where somebody wants it to.
+TEST_P(Schedule, OfOneRanksUpdatesIsAdviceWhereTheJobMayGoOn) {
+  auto job = right();
+  job.length *= GetParam();
+  auto trace = job.run();
+  record(trace.ranks[0], 60,
+         trace::TrainingState{"saved", {"model", "optimizer"}, {1, 2}, {"cpu", "cpu"}});
+  expect_only(trace, "schedule-length-ignores-world-size", all_ranks(GetParam()), 59,
+              diagnose::Severity::advice);
+  trace.ranks[0].events.back().step = 40;  // it went on
+  expect_only(trace, "schedule-length-ignores-world-size", all_ranks(GetParam()), 59);
+}
+
+// Ranks that a peer has left close their traces, too.
+TEST_P(Schedule, OfARunThatHungSaysNothing) {
+  auto job = right();
+  job.length *= GetParam();
+  auto trace = job.run();
+  for (auto& rank : trace.ranks)
+    if (rank.participant.rank != 1)
+      record(rank, 60, trace::Collective{.failed = 1, .group = "0", .op = "barrier"});
+  for (const auto* slug : {"schedule-length-ignores-world-size", "schedule-ends-elsewhere"})
+    EXPECT_EQ(state(trace, slug), State::not_triggered) << slug;
+}
+
 // 20 updates of a rank's share of an epoch are all but 20 W of the whole: each share is rounded up.
 TEST_P(Schedule, OfOneRanksUpdatesIsNamedWhereSharesAreRoundedUp) {
   auto job = right();

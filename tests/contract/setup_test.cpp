@@ -135,6 +135,15 @@ TEST_P(Setup, OfClippingDiffersWhereParametersEndApart) {
   EXPECT_NE(evidence(trace).find("none on rank 1"), std::string::npos);
   EXPECT_EQ(state(apart(clipped(true)), "optimizer-differs"), State::clean);
   EXPECT_EQ(state(clipped(false), "optimizer-differs"), State::clean);
+  auto to_others = clipped(true);
+  for (auto [step, clip] : each<trace::Clip>(to_others.ranks[1])) clip.max_norm = 5;
+  const auto severity = [](const trace::Trace& of) {
+    for (const auto& finding : diagnose::diagnose(of).findings)
+      if (finding.pitfall == "optimizer-differs") return std::optional(finding.severity);
+    return std::optional<Severity>();
+  };
+  EXPECT_EQ(severity(to_others), Severity::advice);
+  EXPECT_EQ(severity(apart(to_others)), Severity::violation);
 }
 
 TEST_P(Setup, OfADropoutAccountsForNoDivergence) {

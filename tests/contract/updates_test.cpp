@@ -32,6 +32,15 @@ TEST_P(Updates, OfEqualGradientsToOtherParametersAreNamed) {
   EXPECT_NE(diagnose::diagnose(trace).findings[0].evidence.find("weight decay"), std::string::npos);
 }
 
+TEST_P(Updates, OfParametersThatWereChangedBetweenThemAreNotBlamed) {
+  auto trace = Job(GetParam()).run();
+  for (auto [step, parameters] : each<trace::Parameters>(trace.ranks[1]))
+    if (step >= 1) parameters.values[0] = summarize(Values{1, 2, 3, 4, 5, 6});
+  record(trace.ranks[1], 1, trace::BeforeUpdate{true, {}});
+  EXPECT_EQ(state(trace, "update-differs"), State::clean);
+  EXPECT_EQ(state(trace, "replicas-diverged"), State::found);
+}
+
 TEST_P(Updates, FewerOnOneRankWithAsManyBatchesAreNamed) {
   auto trace = Job(GetParam()).run();
   auto& events = trace.ranks[1].events;

@@ -5,6 +5,7 @@
 #include <lockstep/base/text.h>
 #include <lockstep/diagnose/text.h>
 #include <lockstep/report/finding.h>
+#include <lockstep/report/job.h>
 #include <lockstep/report/places.h>
 #include <lockstep/trace/attempts.h>
 #include <sys/stat.h>
@@ -100,6 +101,13 @@ TEST_F(Places, AreOfWhatTheFindingIsAbout) {
        {"configuration-differs", "silent-single-process", "shuffled-evaluation", "order-mismatch",
         "module-prefix", "replicas-diverged", "no-such-pitfall"})
     EXPECT_THAT(numbers(pitfall), IsEmpty()) << pitfall;
+}
+
+// A line is written when it first comes: that of init_process_group before the first step.
+TEST_F(Places, OfAHangInTheTrainingAreNoneFromBeforeIt) {
+  write(0, {line("collective", -1, 1), line("collective", 0, 2), line("collective", 9, 3)});
+  EXPECT_THAT(numbers("order-mismatch", 9), ElementsAre(3, 2));
+  EXPECT_THAT(numbers("order-mismatch", 0), ElementsAre(2, 1));
 }
 
 TEST_F(Places, AreOfWhatComesOnceOrIsTheProgramsOwn) {
@@ -284,6 +292,19 @@ TEST(Escaped, CutCharacters) {
   EXPECT_EQ(escaped("plain"), "plain");
   EXPECT_EQ(escaped(std::string("a\0b\x7f", 4)), "a\\x00b\\x7f");
   for (const auto* cut : {"\xc2", "\xe2", "\xe2\x80"}) EXPECT_EQ(escaped(cut), cut);
+}
+
+TEST(Job, OfTracesThatDoNotOverlapInTimeMayBeOfTwoRuns) {
+  auto trace = Job(2).run();
+  for (auto& rank : trace.ranks) rank.started_ns = rank.events.front().time_ns;
+  EXPECT_EQ(may_be_of_two_runs(trace), std::nullopt);
+  auto& late = trace.ranks[1];
+  const auto later = trace.ranks[0].events.back().time_ns + 1;
+  late.started_ns += later;
+  for (auto& event : late.events) event.time_ns += later;
+  const auto text = may_be_of_two_runs(trace);
+  ASSERT_TRUE(text);
+  EXPECT_THAT(*text, testing::StartsWith("rank 0 had ended before rank 1 began"));
 }
 
 }  // namespace

@@ -40,10 +40,17 @@ using BySteps = std::map<std::int64_t, Events<T>>;
 // number of its own in a trace: here it counts as one, or one run's next batch would stand beside the other's last.
 std::vector<std::int64_t> left_out_before(const trace::ParticipantTrace& rank);
 
+// The steps that any rank updated in, where these are not 0, 1, 2 ... without a gap: in a trace an attempt's steps begin
+// two behind the last one of the attempt before. Else empty.
+std::vector<std::int64_t> updated_steps(const diagnose::Run& run);
+
 template <class T>
 BySteps<T> events_by_step(const diagnose::Run& run) {
   BySteps<T> steps;
+  const auto& updated = run.once(updated_steps);
   const auto add = [&](std::size_t r, std::int64_t step, const T* event) {
+    if (step >= 0 && !updated.empty())
+      step = std::lower_bound(updated.begin(), updated.end(), step) - updated.begin();
     auto& there = steps[step];
     there.resize(run.ranks.size());
     there[r].push_back(event);
@@ -76,6 +83,10 @@ template <class T>
 bool has(const diagnose::Run& run) {
   return run.kinds.count(T::kName) > 0;
 }
+
+// For each of A's names its place in B, where B has the same names in another order; else its own place.
+std::vector<std::size_t> places_in_b(const std::vector<std::string>& a,
+                                     const std::vector<std::string>& b);
 
 // A name, or "NUMBER" where it has none.
 std::string name_at(const std::vector<std::string>& names, std::size_t i);

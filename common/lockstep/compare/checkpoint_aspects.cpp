@@ -21,7 +21,11 @@ std::string figure_text(const trace::Metric& metric) {
 std::map<std::string, std::vector<const trace::Metric*>> figures_of(
     const std::vector<const trace::Metric*>& metrics) {
   std::map<std::string, std::vector<const trace::Metric*>> figures;
-  for (const auto* each : metrics) figures[each->phase + " " + each->name].push_back(each);
+  for (const auto* each : metrics) {
+    const auto of_phase = each->phase + (each->phase.empty() ? "" : " ");
+    figures[of_phase + (each->name.empty() ? "mean that the program reads" : each->name)].push_back(
+        each);
+  }
   return figures;
 }
 
@@ -58,9 +62,15 @@ Written written_by(const diagnose::Run& run) {
   return written;
 }
 
-std::string actions_text(const Files& files, const Written& written) {
+bool was_restarted(const diagnose::Run& run) {
+  return std::any_of(run.ranks.begin(), run.ranks.end(),
+                     [](const auto* rank) { return rank->last_attempt > 0; });
+}
+
+std::string actions_text(const Files& files, const Written& written, bool with_loads) {
   std::string text;
   for (const auto* each : files) {
+    if (each->action == "load" && !with_loads) continue;
     text += (text.empty() ? "" : ", ") + each->action + (each->accepted ? "" : " refused") +
             (each->to.empty() ? "" : " to " + list(each->to));
     if (const auto known = written.find(each->content);
@@ -99,8 +109,15 @@ void compare_saved_names(std::int64_t step, int rank, const Files& a, const File
                missing_text(of_a, of_b), missing_text(of_b, of_a), of_a != of_b);
 }
 
+// Without a call a job tells of its model, and of its optimizer, by its tensors alone: other hashes than a call makes.
+bool is_told(const trace::TrainingState& state) {
+  return std::any_of(state.names.begin(), state.names.end(),
+                     [](const auto& name) { return name != "model" && name != "optimizer"; });
+}
+
 void compare_states(std::int64_t step, int rank, const trace::TrainingState& a,
                     const trace::TrainingState& b, bool rounded, bool same_ranks, Ledger& ledger) {
+  if (is_told(a) != is_told(b)) return;
   ledger.compared(step);
   std::map<std::string, std::uint64_t> of_b;
   for (std::size_t i = 0; i < b.names.size(); ++i) of_b[b.names[i]] = b.hashes[i];
@@ -154,11 +171,15 @@ void compare_checkpoints(const Pair& pair, std::optional<std::int64_t> rounded,
   for (const auto* side : {&files_a, &files_b})
     for (const auto& [step, events] : *side) steps.insert(step);
   const auto written_a = written_by(pair.a), written_b = written_by(pair.b);
+  // A job that went on from a checkpoint is compared with one that ran through: what it loads is no difference.
+  const bool loads = was_restarted(pair.a) == was_restarted(pair.b);
   for (const auto step : steps) {
     const auto in_a = files_a.find(step), in_b = files_b.find(step);
     for (std::size_t r = 0; r < pair.ranks(); ++r) {
-      const auto of_a = in_a == files_a.end() ? "none" : actions_text(in_a->second[r], written_a);
-      const auto of_b = in_b == files_b.end() ? "none" : actions_text(in_b->second[r], written_b);
+      const auto of_a =
+          in_a == files_a.end() ? "none" : actions_text(in_a->second[r], written_a, loads);
+      const auto of_b =
+          in_b == files_b.end() ? "none" : actions_text(in_b->second[r], written_b, loads);
       ledger.texts(step, pair.rank(r), "checkpoint files", of_a, of_b, of_a != of_b);
       if (in_a != files_a.end() && in_b != files_b.end())
         compare_saved_names(step, pair.rank(r), in_a->second[r], in_b->second[r], ledger);

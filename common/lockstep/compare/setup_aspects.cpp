@@ -38,11 +38,21 @@ std::string parameter_text(const trace::Model& model, std::size_t i) {
 }
 
 void compare_models(const trace::Model& a, const trace::Model& b, int rank, Ledger& ledger) {
+  const auto places = places_in_b(a.names, b.names);
   for (std::size_t i = 0; i < std::max(a.shapes.size(), b.shapes.size()); ++i) {
-    const auto in_a = parameter_text(a, i), in_b = parameter_text(b, i);
+    const auto in_a = parameter_text(a, i),
+               in_b = parameter_text(b, i < places.size() ? places[i] : i);
     const auto name = name_at(i < a.names.size() ? a.names : b.names, i);
     ledger.texts(kBefore, rank, "parameter " + name, in_a, in_b, in_a != in_b);
   }
+}
+
+bool shapes_fit(const trace::Model& a, const trace::Model& b) {
+  const auto places = places_in_b(a.names, b.names);
+  if (a.shapes.size() != b.shapes.size()) return false;
+  for (std::size_t i = 0; i < a.shapes.size(); ++i)
+    if (a.shapes[i] != b.shapes[i < places.size() ? places[i] : i]) return false;
+  return true;
 }
 
 // The ranks to look at: all, or where there are not as many, the first of each run.
@@ -71,9 +81,24 @@ bool models_fit(const Pair& pair) {
   for (const auto& [a, b] : ranks_of(pair)) {
     const auto* in_a = model_of(*a);
     const auto* in_b = model_of(*b);
-    if (in_a && in_b && in_a->shapes != in_b->shapes) return false;
+    if (in_a && in_b && !shapes_fit(*in_a, *in_b)) return false;
   }
   return true;
+}
+
+std::vector<std::string> compare_names(const Pair& pair) {
+  const auto a = diagnose::parameter_names(pair.a), b = diagnose::parameter_names(pair.b);
+  if (a == b || a.size() != b.size()) return {};
+  if (std::is_permutation(a.begin(), a.end(), b.begin()))
+    return {"the parameters are in another order, and are compared by their names"};
+  std::vector<std::string> others;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    if (a[i] != b[i] && !a[i].starts_with("parameter_") && !b[i].starts_with("parameter_"))
+      others.push_back(a[i] + " in A is " + b[i] + " in B");
+  if (others.empty()) return {};
+  const auto more = others.size() - 1;
+  return {"names of parameters differ, and a checkpoint of one may not fit the other: " +
+          others.front() + (more > 0 ? ", and " + std::to_string(more) + " more" : "")};
 }
 
 void compare_setup(const Pair& pair, Ledger& ledger) {

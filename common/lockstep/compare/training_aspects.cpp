@@ -3,8 +3,10 @@
 #include <lockstep/compare/aspects.h>
 #include <lockstep/compare/tolerance.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <map>
+#include <optional>
 
 namespace lockstep::compare {
 namespace {
@@ -68,6 +70,40 @@ void compare_backwards(const Pair& pair, Ledger& ledger) {
       if (!in_a[r].empty() && !in_b->second[r].empty())
         ledger.numbers(step, pair.rank(r), "loss that backward starts from", total(in_a[r]),
                        total(in_b->second[r]), tolerance_of(Quantity::loss, pair.unit, step));
+  }
+}
+
+// By step, for each rank: whether all that backward() started from was finite; of ranks that called it.
+using Finite = std::map<std::int64_t, std::vector<std::optional<bool>>>;
+
+Finite finite_losses(const diagnose::Run& run) {
+  Finite finite;
+  const auto add = [&](std::int64_t step, std::size_t r, double value) {
+    auto& there = finite[step];
+    there.resize(run.ranks.size());
+    there[r] = there[r].value_or(true) && std::isfinite(value);
+  };
+  const auto add_all = [&](const auto& steps, auto value_of) {
+    for (const auto& [step, ranks] : steps)
+      for (std::size_t r = 0; r < ranks.size(); ++r)
+        for (const auto* event : ranks[r]) add(step, r, value_of(*event));
+  };
+  add_all(events_by_step<trace::Loss>(run), [](const auto& loss) { return loss.backward_value; });
+  add_all(events_by_step<trace::Backward>(run), [](const auto& start) { return start.value; });
+  return finite;
+}
+
+// In each step: a loss that is no number any more comes before all that is recorded now and then.
+void compare_finite(const Pair& pair, Ledger& ledger) {
+  const auto a = finite_losses(pair.a), b = finite_losses(pair.b);
+  const auto text = [](bool finite) { return finite ? "finite" : "not finite"; };
+  for (const auto& [step, in_a] : a) {
+    const auto in_b = b.find(step);
+    if (in_b == b.end() || step >= pair.updates()) continue;
+    for (std::size_t r = 0; r < pair.ranks(); ++r)
+      if (const auto& x = in_a[r], &y = in_b->second[r]; x && y && *x != *y)
+        ledger.texts(step, pair.rank(r), "loss that backward starts from", text(*x), text(*y),
+                     true);
   }
 }
 
@@ -140,7 +176,10 @@ void compare_modes(const Pair& pair, Ledger& ledger) {
 void compare_losses(const Pair& pair, Ledger& ledger) {
   const auto a = events_by_step<trace::Loss>(pair.a), b = events_by_step<trace::Loss>(pair.b);
   ledger.recorded(!a.empty(), !b.empty());
-  if (pair.same_ranks) compare_backwards(pair, ledger);
+  if (pair.same_ranks) {
+    compare_backwards(pair, ledger);
+    compare_finite(pair, ledger);
+  }
   for (const auto& [step, in_a] : a) {
     const auto in_b = b.find(step);
     if (in_b == b.end()) {

@@ -47,8 +47,15 @@ struct Values {
   Quantity quantity;
   std::string of;                    // "gradient of "
   std::vector<std::string> names;    // of the tensors
+  std::vector<std::size_t> in_b;     // their places in B
   std::set<std::int64_t> calm = {};  // steps after which the parameters agree
 };
+
+Values of_parameters(const Pair& pair, Quantity quantity, const std::string& of,
+                     const std::set<std::int64_t>& calm = {}) {
+  const auto names = parameter_names(pair.a);
+  return {quantity, of, names, places_in_b(names, parameter_names(pair.b)), calm};
+}
 
 // What a distance is divided by. A gradient whose terms cancel is smaller than their rounding, so a gradient's distance is
 // divided by the norm of all gradients, and a parameter's at least by a part of all parameters' norm.
@@ -64,7 +71,9 @@ void compare_values(const Pair& pair, std::int64_t step, int rank, const Values&
   ledger.compared(step);
   const auto all = std::max(norm_of(a), norm_of(b));
   for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    const auto &x = a[i], &y = b[i];
+    const auto at = i < how.in_b.size() ? how.in_b[i] : i;
+    if (at >= b.size()) continue;
+    const auto &x = a[i], &y = b[at];
     if (x.sketch.empty() && y.sketch.empty()) continue;
     const auto name = name_at(how.names, i), what = how.of + name;
     ledger.tensor(name);
@@ -159,6 +168,11 @@ std::vector<std::string> buffer_names(const diagnose::Run& run) {
   return {};
 }
 
+Values of_buffers(const Pair& pair) {
+  const auto names = buffer_names(pair.a);
+  return {Quantity::buffer, "buffer ", names, places_in_b(names, buffer_names(pair.b))};
+}
+
 constexpr std::int64_t kEnd = INT64_MAX;
 
 // What all ranks hold together: the mean of their gradients, weighted by the samples behind them where those are known.
@@ -197,23 +211,23 @@ void compare_initial(const Pair& pair, Ledger& ledger) {
   ledger.recorded(has_in<trace::Parameters>(pair.a, kBefore, kBefore),
                   has_in<trace::Parameters>(pair.b, kBefore, kBefore));
   if (!models_fit(pair)) return;
-  compare_events<trace::Parameters>(
-      pair, kBefore, kBefore, {Quantity::parameter, "", parameter_names(pair.a)}, true, ledger);
-  compare_events<trace::Buffers>(pair, kBefore, kBefore,
-                                 {Quantity::buffer, "buffer ", buffer_names(pair.a)}, true, ledger);
+  compare_events<trace::Parameters>(pair, kBefore, kBefore,
+                                    of_parameters(pair, Quantity::parameter, ""), true, ledger);
+  compare_events<trace::Buffers>(pair, kBefore, kBefore, of_buffers(pair), true, ledger);
 }
 
 void compare_local_gradients(const Pair& pair, const std::set<std::int64_t>& calm, Ledger& ledger) {
   ledger.recorded(has<trace::LocalGradients>(pair.a), has<trace::LocalGradients>(pair.b));
   if (!models_fit(pair)) return;
-  const Values how{Quantity::gradient, "local gradient of ", parameter_names(pair.a), calm};
+  const auto how = of_parameters(pair, Quantity::gradient, "local gradient of ", calm);
   if (pair.same_ranks) {
     compare_events<trace::LocalGradients>(pair, 0, kEnd, how, false, ledger);
     return;
   }
   const auto a = events_by_step<trace::LocalGradients>(pair.a),
              b = events_by_step<trace::LocalGradients>(pair.b);
-  const Values mean{Quantity::gradient, "mean of the local gradients of ", how.names, calm};
+  const auto mean =
+      of_parameters(pair, Quantity::gradient, "mean of the local gradients of ", calm);
   for (const auto& [step, in_a] : a)
     if (const auto in_b = b.find(step); in_b != b.end())
       compare_values(pair, step, -1, mean, mean_of(in_a), mean_of(in_b->second), ledger);
@@ -225,16 +239,16 @@ void compare_reduced_gradients(const Pair& pair, const std::set<std::int64_t>& c
   ledger.recorded(has<trace::ReducedGradients>(pair.a), has<trace::ReducedGradients>(pair.b));
   if (!models_fit(pair)) return;
   compare_events<trace::ReducedGradients>(
-      pair, 0, kEnd, {Quantity::gradient, "reduced gradient of ", parameter_names(pair.a), calm},
-      true, ledger);
+      pair, 0, kEnd, of_parameters(pair, Quantity::gradient, "reduced gradient of ", calm), true,
+      ledger);
 }
 
 void compare_updates(const Pair& pair, Ledger& ledger) {
   ledger.recorded(has_in<trace::Parameters>(pair.a, 0, kEnd) || pair.updates_a > 0,
                   has_in<trace::Parameters>(pair.b, 0, kEnd) || pair.updates_b > 0);
   if (models_fit(pair))
-    compare_events<trace::Parameters>(
-        pair, 0, kEnd, {Quantity::parameter, "", parameter_names(pair.a)}, true, ledger);
+    compare_events<trace::Parameters>(pair, 0, kEnd, of_parameters(pair, Quantity::parameter, ""),
+                                      true, ledger);
   const auto text = [](const trace::ScaledStep& of) { return of.updates ? "made" : "left out"; };
   for_each_in_both<trace::ScaledStep>(
       pair, [&](std::int64_t step, int rank, const auto& a, const auto& b) {
@@ -248,8 +262,7 @@ void compare_updates(const Pair& pair, Ledger& ledger) {
 
 void compare_buffers(const Pair& pair, Ledger& ledger) {
   ledger.recorded(has_in<trace::Buffers>(pair.a, 0, kEnd), has_in<trace::Buffers>(pair.b, 0, kEnd));
-  compare_events<trace::Buffers>(pair, 0, kEnd, {Quantity::buffer, "buffer ", buffer_names(pair.a)},
-                                 false, ledger);
+  compare_events<trace::Buffers>(pair, 0, kEnd, of_buffers(pair), false, ledger);
 }
 
 }  // namespace lockstep::compare

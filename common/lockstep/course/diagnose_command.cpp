@@ -50,12 +50,19 @@ std::int64_t attempt_number(const trace::Trace& trace) {
   return number;
 }
 
+// FOLDER/attempt_0, FOLDER/attempt_1 ..., named one by one.
+bool is_attempt_folder(const std::filesystem::path& folder, std::size_t number) {
+  const auto whole = std::filesystem::weakly_canonical(folder);
+  return whole == trace::attempt_folder(whole.parent_path(), static_cast<int>(number));
+}
+
 // Folders that are named one by one are read as one job's: two jobs' would hide each other's faults.
 void check_attempts(const std::vector<std::filesystem::path>& folders,
                     const std::vector<std::int64_t>& first_attempts) {
   std::int64_t before = -1;
   for (std::size_t i = 0; folders.size() > 1 && i < folders.size(); ++i) {
     const auto number = first_attempts[i];
+    if (number < 0 && is_attempt_folder(folders[i], i)) continue;
     if (number <= before)
       throw UsageError(
           folders[i].string() +
@@ -134,6 +141,8 @@ int diagnose_folders(const DiagnoseOptions& options) {
         throw UsageError(folder.string() + " is named twice; name each attempt's folder once");
       attempts.push_back(trace::read(folder));
       missing.merge(warn_of_missing_ranks(folder, attempts.back()));
+      if (const auto text = report::may_be_of_two_runs(attempts.back()))
+        warn("warning: " + folder.string() + ": " + *text + ".");
       runs = warn_of_running_ranks(folder, attempts.back()) || runs;
     }
     first_attempts.push_back(attempt_number(attempts[first]));

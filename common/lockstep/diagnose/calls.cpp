@@ -183,10 +183,19 @@ bool completed(const Call& call) {
 }
 
 std::string describe_all(const std::vector<Call>& calls) {
+  std::vector<std::pair<std::string, std::vector<int>>> alike;
+  for (const auto& call : calls) {
+    const auto what = describe(*call.collective);
+    const auto known = std::find_if(alike.begin(), alike.end(),
+                                    [&](const auto& other) { return other.first == what; });
+    if (known == alike.end())
+      alike.push_back({what, {call.rank}});
+    else
+      known->second.push_back(call.rank);
+  }
   std::string text;
-  for (const auto& call : calls)
-    text += (text.empty() ? "rank " : "; rank ") + std::to_string(call.rank) + ": " +
-            describe(*call.collective);
+  for (const auto& [what, ranks] : alike)
+    text += (text.empty() ? "" : "; ") + lockstep::ranks_text(ranks) + ": " + what;
   return text;
 }
 

@@ -49,7 +49,8 @@ struct Detector {
   // It looks at all ranks of a job, whatever models they train, and so does each whose stage is another than `none` and
   // `ranks_differ`. The others look at ranks that train one model (replica_groups.h).
   bool of_job = false;
-  bool common = false;  // advice that many right programs have: told last
+  bool is_consequence = false;  // any violation that began no later accounts for it
+  bool common = false;          // advice that many right programs have: told last
   // Of faults that no pitfall has a name for: docs/findings.md says what it means.
   bool generic = false;
   // Other findings that follow from a violation of this one; of a mixed-up collective, those that show no earlier.

@@ -26,6 +26,9 @@ bool accounts_for(const Found& cause, const Found& effect) {
   // What collectives mixed up accounts for nothing that came before it.
   if (std::find(follow.begin(), follow.end(), effect.detector->slug) != follow.end())
     return cause.detector->stage != Stage::collectives || cause.first().step <= effect.first().step;
+  if (effect.detector->is_consequence && cause.detector != effect.detector &&
+      cause.first().step <= effect.first().step)
+    return true;
   return cause.detector->stage != Stage::none && cause.detector->stage < effect.detector->stage;
 }
 

@@ -228,7 +228,10 @@ std::string words(const RankAtStall& rank, const std::string& place) {
       if (rank.end && rank.end->how == "raised") return "gave up elsewhere before " + place;
       return "has not arrived at " + place + (rank.end ? ", alive" : "");
     case RankState::exited:
-      return "exited in order before " + place;
+      // Without its launcher's word.
+      return (rank.end ? "exited in order before "
+                       : "exited in order, or after an exception that it caught, before ") +
+             place;
     case RankState::failed:
       return "exited with code " + std::to_string(rank.end->exit_code) + " before " + place;
     case RankState::raised:
@@ -312,6 +315,12 @@ std::optional<Stall> find_stall(const Run& run, std::chrono::milliseconds patien
 
 std::optional<Stall> stall_of(const trace::Trace& trace, std::chrono::milliseconds patience) {
   return find_stall(Run(trace), patience);
+}
+
+bool ended_in_order(const Run& run) {
+  return run.complete && !stall_of(run) &&
+         std::all_of(run.ranks.begin(), run.ranks.end(),
+                     [](const auto* rank) { return rank->closed; });
 }
 
 const std::optional<Stall>& stall_of(const Run& run) {

@@ -95,6 +95,20 @@ std::set<int> missing_ranks(const trace::Trace& trace) {
   return missing;
 }
 
+std::optional<std::string> may_be_of_two_runs(const trace::Trace& trace) {
+  const trace::ParticipantTrace *ended = nullptr, *begun = nullptr;
+  for (const auto& rank : trace.ranks) {
+    if (rank.events.empty()) continue;
+    if (!ended || rank.events.back().time_ns < ended->events.back().time_ns) ended = &rank;
+    if (!begun || rank.started_ns > begun->started_ns) begun = &rank;
+  }
+  if (!ended || ended == begun || ended->events.back().time_ns >= begun->started_ns)
+    return std::nullopt;
+  return "rank " + std::to_string(ended->participant.rank) + " had ended before rank " +
+         std::to_string(begun->participant.rank) +
+         " began: these traces may be of two runs, and what is found then means nothing";
+}
+
 std::string diagnosis_json(const diagnose::Diagnosis& diagnosis, const std::set<int>& missing) {
   return json_text(json_of(diagnosis, missing), 2) + "\n";
 }

@@ -6,12 +6,15 @@
 #include <lockstep/trace/reader.h>
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 
 namespace lockstep::report {
 
 std::set<int> missing_ranks(const trace::Trace& trace);  // those without a trace
+// Of one attempt: a rank had ended before another began, in words.
+std::optional<std::string> may_be_of_two_runs(const trace::Trace& trace);
 
 // What programs ask for: findings, missing_ranks (`missing`: of any attempt) and every detector's state.
 std::string diagnosis_json(const diagnose::Diagnosis& diagnosis, const std::set<int>& missing);

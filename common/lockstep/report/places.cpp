@@ -113,6 +113,7 @@ std::string kind_of(const diagnose::Detector& detector) {
   using diagnose::Stage;
   if (detector.stage == Stage::start) return "";
   if (detector.slug == "shuffled-evaluation") return "";  // of evaluations no line is written
+  if (detector.slug == "not-finite") return "backward";
   if (detector.slug == "one-rank-raises" || detector.slug == "every-rank-raises") return "raised";
   const std::set<std::string> needs(detector.needs.begin(), detector.needs.end());
   const bool has_model = needs.count("model") > 0;
@@ -170,7 +171,11 @@ Lines chosen(const Finding& finding, const Lines& lines, std::int64_t before) {
   } else if (there.empty() && !kind.empty()) {
     // One that came for the first time at that step is the likeliest.
     choose([&](const Line& line) { return line.kind == kind && line.step == step; });
-    choose([&](const Line& line) { return line.kind == kind && line.step < step; });
+    // A line from before the training, as that of init_process_group, is none of a later step's.
+    const bool is_later = kind == "collective" && step > 0;
+    choose([&](const Line& line) {
+      return line.kind == kind && line.step < step && !(is_later && line.step < 0);
+    });
   }
   return there;
 }

@@ -52,7 +52,10 @@ void load_head(const std::filesystem::path& file, const std::string& bytes, std:
   if (length < kHeaderSize || length > size)
     refuse(file, offsetof(FileHeader, length),
            "it says it holds " + std::to_string(length) +
-               " bytes of records and head; the file has " + std::to_string(size));
+               " bytes of records and head; the file has " + std::to_string(size) +
+               (length > size ? ": it was cut off. Copy it again, or remove it: the other ranks' "
+                                "traces can be read without it"
+                              : ""));
 }
 
 template <class T>

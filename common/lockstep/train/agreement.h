@@ -20,17 +20,18 @@ struct Agreement {
 
 // Collective, blocks: one all-reduce (MIN) of two int64; where the ranks disagree, which all of them
 // then know, one all-gather more to name who said what. Throws CollectiveError.
-Agreement all_agree(c10d::ProcessGroup& group, std::int64_t value);
-Agreement all_agree(c10d::ProcessGroup& group, bool value);
+Agreement all_agree(c10d::ProcessGroup& group, std::int64_t value, Place place = Place::here());
+Agreement all_agree(c10d::ProcessGroup& group, bool value, Place place = Place::here());
 
 // The same, for what must be equal. Throws Error on every rank where it is not: the ranks disagree
 // about `what` ("batches of an epoch"), and who said what.
-void require_agreement(c10d::ProcessGroup& group, const std::string& what, std::int64_t value);
+void require_agreement(c10d::ProcessGroup& group, const std::string& what, std::int64_t value,
+                       Place place = Place::here());
 
 // Collective, blocks: one all-reduce (SUM) of a float32, so exact for counts of ranks.
-double sum_over_ranks(c10d::ProcessGroup& group, double value);
+double sum_over_ranks(c10d::ProcessGroup& group, double value, Place place = Place::here());
 
 // Collective, blocks: one all-reduce (MAX). The highest rank that is a candidate; -1 where none is.
-int highest_rank_of(c10d::ProcessGroup& group, bool candidate);
+int highest_rank_of(c10d::ProcessGroup& group, bool candidate, Place place = Place::here());
 
 }  // namespace lockstep

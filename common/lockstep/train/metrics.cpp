@@ -13,9 +13,9 @@ double Mean::value() const {
   return sum / count;
 }
 
-Mean reduce_metric(c10d::ProcessGroup& group, const Mean& local) {
+Mean reduce_metric(c10d::ProcessGroup& group, const Mean& local, Place place) {
   auto totals = at::tensor({local.sum, local.count}, at::kDouble).to(device_of(group));
-  all_reduce(group, totals);
+  all_reduce(group, totals, c10d::ReduceOp::SUM, place);
   const auto values = totals.cpu();
   const Mean all{values[0].item<double>(), values[1].item<double>()};
   tell([&](Observer& to) { to.figure(all.sum, all.count); });

@@ -17,6 +17,6 @@ struct Mean {
 
 // Collective, blocks: one all-reduce of two float64. The mean over all ranks' values, the same on
 // every rank; a rank that has none (count 0) takes part too. Throws CollectiveError.
-Mean reduce_metric(c10d::ProcessGroup& group, const Mean& local);
+Mean reduce_metric(c10d::ProcessGroup& group, const Mean& local, Place place = Place::here());
 
 }  // namespace lockstep

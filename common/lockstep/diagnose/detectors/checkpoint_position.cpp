@@ -4,6 +4,7 @@
 #include <lockstep/diagnose/restored.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace lockstep::diagnose {
@@ -35,11 +36,37 @@ StretchOfPass last_before(const trace::ParticipantTrace& rank, std::size_t end) 
   return stretch;
 }
 
+// The last pass of an epoch that another pass had followed by `end`.
+std::optional<StretchOfPass> finished_before(const trace::ParticipantTrace& rank, std::size_t end,
+                                             std::int64_t epoch) {
+  std::optional<StretchOfPass> found;
+  std::int64_t now = -1;
+  for (std::size_t i = 0; i < end; ++i) {
+    const auto* begin = rank.events[i].as<trace::PassBegin>();
+    if (begin == nullptr || begin->phase != "train") continue;
+    if (now == epoch) found = last_before(rank, i);
+    now = begin->epoch;
+  }
+  if (found) found->ended = true;
+  return found;
+}
+
+// Of a job that does not tell its state it is known with the first update: the pass has begun by then.
+std::size_t begin_before(const trace::ParticipantTrace& rank, std::size_t place) {
+  for (std::size_t i = place; i-- > 0;) {
+    const auto* begin = rank.events[i].as<trace::PassBegin>();
+    if (begin != nullptr && begin->phase == "train") return i;
+    const auto* file = rank.events[i].as<trace::CheckpointFile>();
+    if (rank.events[i].is<trace::Update>() || (file != nullptr && file->action == "load")) break;
+  }
+  return place;
+}
+
 // The first train pass begun behind `place`.
 StretchOfPass first_behind(const trace::ParticipantTrace& rank, std::size_t place) {
   std::size_t begun = 0, end = rank.events.size();
   bool followed = false;
-  for (std::size_t i = place; i < rank.events.size(); ++i) {
+  for (std::size_t i = begin_before(rank, place); i < rank.events.size(); ++i) {
     const auto* begin = rank.events[i].as<trace::PassBegin>();
     const bool again = begin != nullptr && begin->phase == "train";
     const auto* state = rank.events[i].as<trace::TrainingState>();
@@ -77,8 +104,12 @@ std::vector<Continuation> continuations(const Run& run) {
   std::vector<Continuation> all(ranks.empty() ? 0 : count);
   for (std::size_t k = 0; k < all.size(); ++k)
     for (std::size_t r = 0; r < ranks.size(); ++r) {
-      all[k].before.push_back(last_before(*ranks[r], times[r][k].saved_place));
-      all[k].after.push_back(first_behind(*ranks[r], times[r][k].resumed_place));
+      auto after = first_behind(*ranks[r], times[r][k].resumed_place);
+      auto before = last_before(*ranks[r], times[r][k].saved_place);
+      if (after.begun && after.epoch < before.epoch)
+        before = finished_before(*ranks[r], times[r][k].saved_place, after.epoch).value_or(before);
+      all[k].before.push_back(std::move(before));
+      all[k].after.push_back(std::move(after));
     }
   return all;
 }

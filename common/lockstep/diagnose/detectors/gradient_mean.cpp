@@ -139,8 +139,27 @@ std::optional<Finding> other_multiple(const Run& run) {
 
 constexpr double kTolerance = 0.01;  // gradients compressed to 16 bits on the way are a choice
 
+// Where each rank goes by a multiple of the mean, and not all by the same one: "0.5 times the mean on rank 1, ...".
+std::optional<std::string> multiples(const Run& run, const GradientStep& step) {
+  const auto& mean = step.means.front();
+  const double square = dot(mean, mean);
+  std::map<std::string, std::vector<int>> ranks;
+  for (std::size_t r = 0; r < step.reduced.size() && square > 0 && !run.devices; ++r) {
+    const double factor = dot(mean, step.reduced[r]) / square;
+    if (distance(times(factor, mean), step.reduced[r]) > kTolerance) return std::nullopt;
+    ranks[number(factor)].push_back(run.numbers[r]);
+  }
+  if (ranks.size() < 2) return std::nullopt;
+  std::vector<std::string> parts;
+  for (const auto& [factor, of] : ranks)
+    parts.push_back((factor == "1" ? "the mean" : factor + " times the mean") + " on " +
+                    lockstep::ranks_text(of));
+  return "the reduced gradient is " + list(parts);
+}
+
 // The farthest of the reduced gradients, how far it is, and in which parameters.
 std::string how_far(const Run& run, const GradientStep& step) {
+  if (auto each = multiples(run, step)) return *each;
   const auto& mean = step.means.front();
   const auto far = std::max_element(
       step.reduced.begin(), step.reduced.end(),

@@ -110,6 +110,22 @@ Kind field_that_differs(const std::vector<Call>& place) {
   return Kind::shape;
 }
 
+// Some ranks make two calls in the one order, others in the other. Of ranks that wait in the first the second is not known.
+bool are_swapped(const Sequels& sequels) {
+  const auto swaps = [&](const auto& one, const auto& other) {
+    const auto &mine = one.first, &theirs = other.first;
+    return mine.size() > 1 && theirs.size() > 1 && mine[0] != theirs[0] && mine[0] == theirs[1] &&
+           mine[1] == theirs[0] &&
+           std::all_of(sequels.begin(), sequels.end(), [&](const auto& each) {
+             return each.first.front() == mine[0] || each.first.front() == theirs[0];
+           });
+  };
+  return std::any_of(sequels.begin(), sequels.end(), [&](const auto& one) {
+    return std::any_of(sequels.begin(), sequels.end(),
+                       [&](const auto& other) { return swaps(one, other); });
+  });
+}
+
 // After it, the ranks call the same in the same places again: one call was another, and none more.
 bool goes_on_alike(const Sequels& sequels) {
   const auto& first = sequels.begin()->first;
@@ -182,7 +198,8 @@ std::optional<ClassifiedMismatch> classify_mismatch(const Run& run) {
   const auto field = field_that_differs(place);
   if (goes_on_alike(sequels)) return ClassifiedMismatch{field, mismatch->odd, &place};
   const bool other_operation = field == Kind::operation;
-  if (is_permuted(sequels)) return ClassifiedMismatch{Kind::order, mismatch->odd, &place};
+  if (is_permuted(sequels) || are_swapped(sequels))
+    return ClassifiedMismatch{Kind::order, mismatch->odd, &place};
   if (other_operation && each_is_the_others_too(run, place)) {
     const auto kind = some_left_the_loop(calls, place) ? Kind::conditional : Kind::order;
     return ClassifiedMismatch{kind, mismatch->odd, &place};

@@ -1,6 +1,7 @@
 // Pitfalls of a schedule's length and unit: how far it moves for an update, and how far it was made to go.
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/evidence.h>
+#include <lockstep/diagnose/stall.h>
 
 #include <algorithm>
 #include <cmath>
@@ -84,6 +85,7 @@ Course course_of(const trace::ParticipantTrace& rank) {
 // The first rank's; all ranks' schedules stand alike, or their rates would tell (update-differs).
 std::optional<Course> course_of(const Run& run, Verdict* why) {
   auto course = course_of(*run.ranks.front());
+  if (!ended_in_order(run)) course.ended = course.leaves_passes = false;
   if (course.length <= 0)
     *why = not_triggered("no schedule and the steps it was made for were recorded");
   else if (course.updates() < 4)
@@ -206,6 +208,18 @@ Verdict schedule_unit_mismatch(const Run& run) {
   return clean();
 }
 
+// A rank saved its optimizer after the last update: a job that is to go on does.
+bool may_go_on(const Run& run, std::int64_t updates) {
+  return std::any_of(run.ranks.begin(), run.ranks.end(), [&](const auto* rank) {
+    const auto states = rank->template all<trace::TrainingState>();
+    return std::any_of(states.begin(), states.end(), [&](const auto& at) {
+      const auto& names = at.event->names;
+      return at.event->moment == "saved" && at.step >= updates &&
+             std::count(names.begin(), names.end(), "optimizer") > 0;
+    });
+  });
+}
+
 Verdict schedule_length_ignores_world_size(const Run& run) {
   Verdict why;
   const auto course = course_of(run, &why);
@@ -221,11 +235,15 @@ Verdict schedule_length_ignores_world_size(const Run& run) {
   if (course->length < least || course->length > most ||
       static_cast<double>(course->length) < 1.2 * static_cast<double>(*pace * updates))
     return clean();
-  return found({.ranks = run.numbers,
-                .step = course->updates() - 1,
-                .evidence = made_for(*course) + ", takes " + std::to_string(*pace) +
-                            " an update and stands at " + std::to_string(course->positions.back()) +
-                            " when the run ends: it is as many times too long as there are ranks"});
+  const bool goes_on = may_go_on(run, updates);
+  return found(
+      {.severity = goes_on ? Severity::advice : Severity::violation,
+       .ranks = run.numbers,
+       .step = course->updates() - 1,
+       .evidence = made_for(*course) + ", takes " + std::to_string(*pace) +
+                   " an update and stands at " + std::to_string(course->positions.back()) +
+                   " when the run ends: it is as many times too long as there are ranks" +
+                   (goes_on ? ", unless the job is to go on from what it saved last" : "")});
 }
 
 // Some attempts of a job: their first train pass, the step of their first update, and the schedule's position after that
@@ -350,7 +368,7 @@ std::vector<Detector> schedule_detectors() {
       // Needs a run that ended in order. Rule: at its pace the schedule would take W times as many
       // updates as the run. Not fooled by one that counts all ranks' samples, whose pace is their
       // number, nor by a run that was killed; one that stopped of itself after exactly 1/W of its
-      // plan looks the same.
+      // plan looks the same, so it is advice where the optimizer was saved after the last update.
       {.slug = "schedule-length-ignores-world-size",
        .needs = {"schedule", "update"},
        .participants = Participants::ranks,

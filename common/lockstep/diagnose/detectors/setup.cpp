@@ -120,20 +120,23 @@ std::vector<Finding> configuration(const Run& run) {
   return findings;
 }
 
-// Some clip to no norm, or to another one, and the ranks' parameters end apart. A rank that clips and gives its gradients
-// to the others may be meant.
+// Some clip to no norm, or to another one. As long as the parameters stay equal, one rank may clip for all; two norms are
+// advice, which may not have been reached.
 std::optional<Finding> clips_that_differ(const Run& run) {
   const auto& replicas = replicas_by_step(run);
-  if (replicas.empty() || groups_of_equal(replicas.rbegin()->second).tensor < 0) return {};
+  const bool apart = !replicas.empty() && groups_of_equal(replicas.rbegin()->second).tensor >= 0;
   std::vector<std::string> norms;
   auto first = std::numeric_limits<std::int64_t>::max();
   for (const auto* rank : run.ranks) {
     const auto clips = rank->all<trace::Clip>();
-    if (rank->all<trace::ReducedGradients>().size() < kAgreeing) return {};
+    if (rank->all<trace::ReducedGradients>().size() < kAgreeing || (clips.empty() && !apart))
+      return {};
     norms.push_back(clips.empty() ? "none" : number(clips.front().event->max_norm));
     if (!clips.empty()) first = std::min(first, clips.front().step);
   }
-  return differs(run, "the norm that gradients are clipped to", norms, first);
+  auto finding = differs(run, "the norm that gradients are clipped to", norms, first);
+  if (finding && !apart) finding->severity = Severity::advice;
+  return finding;
 }
 
 std::vector<Finding> optimizers(const Run& run) {
@@ -156,13 +159,13 @@ std::vector<Detector> setup_detectors() {
        .generic = true,
        .detect = [](const Run& run) { return among_replicas(run, configuration); }},
       // The same of an optimizer's parameter group: its type, or an option such as the weight
-      // decay; or the norm to clip to, where parameters end apart. Not fooled by ranks that have
-      // groups of their own.
+      // decay; or the norm to clip to, which is advice as long as parameters are equal. Not fooled
+      // by ranks that have groups of their own.
       {.slug = "optimizer-differs",
        .needs = {"configuration"},
        .participants = Participants::ranks,
        .generic = true,
-       .accounts_for = {"update-differs", "replicas-diverged"},
+       .accounts_for = {"update-differs", "replicas-diverged", "gradient-not-the-mean"},
        .detect = [](const Run& run) { return among_replicas(run, optimizers); }},
   };
 }

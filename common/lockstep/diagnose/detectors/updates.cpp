@@ -52,6 +52,15 @@ std::optional<Finding> rates(
   return std::nullopt;
 }
 
+// Parameters were changed on some rank since the update before, otherwise than by an optimizer.
+bool changed_before(const Run& run, std::int64_t step) {
+  return std::any_of(run.ranks.begin(), run.ranks.end(), [&](const auto* rank) {
+    const auto all = rank->template all<trace::BeforeUpdate>();
+    return std::any_of(all.begin(), all.end(),
+                       [&](const auto& at) { return at.step == step && at.event->changed; });
+  });
+}
+
 // The first step that takes equal parameters and equal gradients to different parameters.
 std::optional<Finding> results(const Run& run) {
   const auto& parameters = replicas_by_step(run);
@@ -60,6 +69,7 @@ std::optional<Finding> results(const Run& run) {
     const auto before = parameters.find(step - 1);
     const auto reduced = gradients.find(step);
     if (before == parameters.end() || reduced == gradients.end()) continue;
+    if (changed_before(run, step)) continue;
     const auto groups = groups_of_equal(after);
     if (groups.tensor < 0 || groups_of_equal(before->second).tensor >= 0 ||
         groups_of_equal(replicas_of(reduced->second)).tensor >= 0)
