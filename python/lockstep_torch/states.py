@@ -105,7 +105,7 @@ def state_in(stored: Any) -> dict[str, torch.Tensor]:
     with tensors named as a module's."""
     names = ("model_state_dict", "state_dict", "model") if isinstance(stored, dict) else ()
     usual = [each for each in [*(stored.get(name) for name in names), stored] if is_state(each)]
-    others = (each for each in dicts_of_tensors(stored) if any(str(key).endswith("weight") for key in each))
+    others = (each for each in dicts_of_tensors(stored) if any(f".{key}".endswith(".weight") for key in each))
     return usual[0] if usual else next(others, {})
 
 

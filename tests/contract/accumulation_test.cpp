@@ -123,6 +123,30 @@ TEST_P(Accumulation, NotDividedIsNamed) {
   expect_only(trace, "accumulation-not-divided", all_ranks(GetParam()), 0);
 }
 
+// What clipping makes of the sum: a gradient of the norm `max_norm`, as of the mean, if that is longer, too.
+TEST_P(Accumulation, NotDividedIsNamedWhereTheSumIsClipped) {
+  const auto clipped = [&](double max_norm) {
+    auto trace = job([](Parts& parts) {
+                   for (auto& part : parts) part.share = 1;
+                 }).run();
+    for (auto& rank : trace.ranks) {
+      std::vector<std::pair<std::int64_t, trace::Clip>> clips;
+      for (auto [step, reduced] : each<trace::ReducedGradients>(rank)) {
+        clips.push_back({step, {.max_norm = max_norm, .norm = 10, .values = reduced.values}});
+        for (auto& value : reduced.values) {
+          value.norm *= max_norm / 10;
+          for (auto& number : value.sketch) number *= max_norm / 10;
+        }
+      }
+      for (const auto& [step, clip] : clips) record(rank, step, clip);
+    }
+    return trace;
+  };
+  expect_only(clipped(5), "accumulation-not-divided", all_ranks(GetParam()), 0);
+  expect_only(clipped(0.5), "accumulation-not-divided", all_ranks(GetParam()), 0,
+              diagnose::Severity::advice);
+}
+
 TEST_P(Accumulation, DividedAtTheEndIsRight) {
   auto right = job([](Parts& parts) {
     for (auto& part : parts) part.share = 1;

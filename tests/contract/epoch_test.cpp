@@ -141,6 +141,15 @@ TEST_P(Epoch, ToldToACopyIsNamed) {
   }
 }
 
+TEST_P(Epoch, ToldWhenItsPassIsOverIsNamed) {
+  Job job(GetParam());
+  job.told = [](int, int pass) { return pass == 0 ? Told() : Told(pass - 1); };
+  job.order = [w = GetParam()](int rank, int pass) {
+    return deal({101, w}, rank, std::max(pass - 1, 0));
+  };
+  expect_only(job.run(), "missing-set-epoch", all_ranks(GetParam()), second_pass(job));
+}
+
 TEST_P(Epoch, OfOnePassSaysNothing) {
   auto job = frozen(GetParam());
   job.passes = 1;

@@ -85,6 +85,18 @@ TEST_P(Hanging, TwoCallsOfOtherSizesThatOneRankMakesTheOtherWayRoundAreAnotherOr
   expect_only(job.play(), "order-mismatch", odd_one_out(world_size(), last()), 0);
 }
 
+TEST_P(Hanging, ACallOfOtherSizesThatOneRankLeavesOutIsNoOtherOrder) {
+  HangJob job(world_size());
+  const auto first = call("allreduce", 3), second = call("allreduce", 2);
+  for (int step = 0; step < 5; ++step) job.all(first).all(second).all(trace::Update{{0.1}});
+  for (int rank = 0; rank < last(); ++rank) job.only(rank, first);
+  if (world_size() > 2) job.only(0, second);
+  job.only(last(), second).only(last(), trace::Update{{0.1}}).only(last(), first);
+  const auto trace = job.play();
+  EXPECT_EQ(state(trace, "order-mismatch"), State::clean);
+  EXPECT_EQ(state(trace, "rank-conditional-collective"), State::found);
+}
+
 // Two folds, of which the first ends early on the last rank, or on all others: what begins the second one is no other
 // order. The odd one is named: which of them is wrong cannot be told.
 TEST_P(Hanging, WhereSomeHaveLeftTheLoopTheirNextCallIsNoOtherOrder) {

@@ -59,18 +59,43 @@ TEST_P(Losses, ThatAreNoNumbersToTheEndAreNamedByTheRankThatBegan) {
   EXPECT_EQ(state(without<trace::Loss>(Job(GetParam()).run()), "not-finite"), State::not_triggered);
 }
 
-TEST_P(Losses, OfStepsThatAreLeftOutMayBeNoNumbers) {
-  auto trace = told([](int, int step) { return step >= 7 ? INFINITY : 1.0; });
-  for (auto& rank : trace.ranks) {
-    std::vector<trace::Event> events;
-    for (const auto& event : rank.events) {
-      events.push_back(event);
-      if (event.is<trace::Backward>() && event.step >= 7)
-        events.push_back({event.time_ns, event.step, trace::ScaledStep{1, true, false}});
+// Of two micro-batches the second one's loss may be finite.
+TEST_P(Losses, ThatAreNoNumbersAreOfTheStepInWhichOneIs) {
+  auto trace = told([](int rank, int step) { return step >= (rank == 1 ? 18 : 19) ? NAN : 1.0; });
+  for (auto& rank : trace.ranks)
+    for (auto at = rank.events.begin(); at != rank.events.end(); ++at)
+      if (at->is<trace::Backward>() && at->step == 18) {
+        at = rank.events.insert(at + 1, {at->time_ns, at->step, trace::Backward{1}});
+        break;
+      }
+  expect_only(trace, "not-finite", {1}, 18);
+}
+
+TEST_P(Losses, ThatWereRecordedNowAndThenNameNoRank) {
+  auto trace = told([](int rank, int step) { return step >= (rank == 1 ? 18 : 19) ? NAN : 1.0; });
+  for (auto& rank : trace.ranks)
+    std::erase_if(rank.events, [](const auto& event) {
+      return event.template is<trace::Backward>() && event.step % 8 != 0;
+    });
+  expect_only(trace, "not-finite", all_ranks(GetParam()), 24);
+  EXPECT_EQ(diagnose::diagnose(trace).findings.at(0).after, 16);
+}
+
+TEST_P(Losses, OfStepsThatAreLeftOutMayBeNoNumbersForAWhile) {
+  for (const bool lasts : {false, true}) {
+    const int from = lasts ? kSteps - 9 : kSteps - 8;
+    auto trace = told([&](int, int step) { return step >= from ? INFINITY : 1.0; });
+    for (auto& rank : trace.ranks) {
+      std::vector<trace::Event> events;
+      for (const auto& event : rank.events) {
+        events.push_back(event);
+        if (event.is<trace::Backward>() && event.step >= from)
+          events.push_back({event.time_ns, event.step, trace::ScaledStep{1, true, false}});
+      }
+      rank.events = std::move(events);
     }
-    rank.events = std::move(events);
+    EXPECT_EQ(state(trace, "not-finite"), lasts ? State::found : State::clean);
   }
-  EXPECT_EQ(state(trace, "not-finite"), State::clean);
 }
 
 // What makes a training go wrong makes it end so.

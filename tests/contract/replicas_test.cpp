@@ -29,6 +29,14 @@ TEST(ReplicasOfFour, OneThatStartsApartIsTheOneNamed) {
   expect_only(trace, "no-initial-broadcast", {2}, -1);
 }
 
+// As of a teacher that one rank has trained before.
+TEST_P(Replicas, OfAnotherModelAreNotCompared) {
+  auto trace = Job(GetParam()).run();
+  for (auto [step, parameters] : each<trace::Parameters>(trace.ranks[0]))
+    if (step < 0) parameters.values.resize(1);
+  expect_nothing(trace);
+}
+
 TEST_P(Replicas, NeedTheirStartRecorded) {
   Job job(GetParam());
   job.has_engine = false;

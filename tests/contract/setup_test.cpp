@@ -143,6 +143,9 @@ TEST_P(Setup, OfClippingDiffersWhereParametersEndApart) {
     return std::optional<Severity>();
   };
   EXPECT_EQ(severity(to_others), Severity::advice);
+  for (auto [step, clip] : each<trace::Clip>(to_others.ranks[0])) clip.max_norm = INFINITY;
+  EXPECT_EQ(severity(to_others), std::nullopt) << "it measures";
+  for (auto [step, clip] : each<trace::Clip>(to_others.ranks[0])) clip.max_norm = 0.5;
   EXPECT_EQ(severity(apart(to_others)), Severity::violation);
 }
 

@@ -1,5 +1,6 @@
 // What the ranks do with equal gradients.
 #include <gtest/gtest.h>
+#include <lockstep/diagnose/gradients.h>
 
 #include <algorithm>
 
@@ -36,9 +37,17 @@ TEST_P(Updates, OfParametersThatWereChangedBetweenThemAreNotBlamed) {
   auto trace = Job(GetParam()).run();
   for (auto [step, parameters] : each<trace::Parameters>(trace.ranks[1]))
     if (step >= 1) parameters.values[0] = summarize(Values{1, 2, 3, 4, 5, 6});
-  record(trace.ranks[1], 1, trace::BeforeUpdate{true, {}});
+  const auto change = [&](int rank, double by) {
+    auto values = *diagnose::replicas_by_step(diagnose::Run(trace)).at(0).at(0);
+    values[0] = summarize(Values{by, 1, 1, 1, 1, 1});
+    record(trace.ranks[rank], 1, trace::BeforeUpdate{true, values});
+  };
+  change(1, 7);
   EXPECT_EQ(state(trace, "update-differs"), State::clean);
   EXPECT_EQ(state(trace, "replicas-diverged"), State::found);
+  for (int rank = 0; rank < GetParam(); ++rank)
+    if (rank != 1) change(rank, 7);
+  EXPECT_EQ(state(trace, "update-differs"), State::found) << "all were changed alike";
 }
 
 TEST_P(Updates, FewerOnOneRankWithAsManyBatchesAreNamed) {

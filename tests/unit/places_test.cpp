@@ -305,6 +305,8 @@ TEST(Job, OfTracesThatDoNotOverlapInTimeMayBeOfTwoRuns) {
   const auto text = may_be_of_two_runs(trace);
   ASSERT_TRUE(text);
   EXPECT_THAT(*text, testing::StartsWith("rank 0 had ended before rank 1 began"));
+  trace.ends.push_back({.rank = 0, .how = "raised"});
+  EXPECT_EQ(may_be_of_two_runs(trace), std::nullopt) << "one launcher saw both";
 }
 
 }  // namespace

@@ -44,10 +44,11 @@ Pair::Pair(const diagnose::Run& of_a, const diagnose::Run& of_b)
 
 std::vector<std::size_t> places_in_b(const std::vector<std::string>& a,
                                      const std::vector<std::string>& b) {
-  std::map<std::string, std::size_t> of_b;
-  for (std::size_t i = 0; i < b.size(); ++i) of_b[b[i]] = i;
   std::vector<std::size_t> places(a.size());
   std::iota(places.begin(), places.end(), std::size_t{0});
+  if (a == b) return places;
+  std::map<std::string, std::size_t> of_b;
+  for (std::size_t i = 0; i < b.size(); ++i) of_b[b[i]] = i;
   const bool all_there =
       a.size() == b.size() && of_b.size() == b.size() &&
       std::all_of(a.begin(), a.end(), [&](const auto& name) { return of_b.count(name) > 0; });

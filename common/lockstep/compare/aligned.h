@@ -48,20 +48,20 @@ template <class T>
 BySteps<T> events_by_step(const diagnose::Run& run) {
   BySteps<T> steps;
   const auto& updated = run.once(updated_steps);
-  const auto add = [&](std::size_t r, std::int64_t step, const T* event) {
+  const auto add = [&](std::size_t r, std::int64_t step, std::int64_t left_out, const T* event) {
     if (step >= 0 && !updated.empty())
       step = std::lower_bound(updated.begin(), updated.end(), step) - updated.begin();
-    auto& there = steps[step];
+    auto& there = steps[step + left_out];
     there.resize(run.ranks.size());
     there[r].push_back(event);
   };
   for (std::size_t r = 0; r < run.ranks.size(); ++r) {
     const auto left_out = left_out_before(*run.ranks[r]);
     if (left_out.empty())
-      for (const auto& at : run.ranks[r]->all<T>()) add(r, at.step, at.event);
+      for (const auto& at : run.ranks[r]->all<T>()) add(r, at.step, 0, at.event);
     for (std::size_t i = 0; i < left_out.size(); ++i)
       if (const auto& event = run.ranks[r]->events[i]; event.template is<T>())
-        add(r, event.step + left_out[i], event.template as<T>());
+        add(r, event.step, left_out[i], event.template as<T>());
   }
   return steps;
 }

@@ -38,7 +38,8 @@ bool models_fit(const Pair& pair);
 // Settings that may differ where the training does not: they are a cause only where something else differs, too.
 std::vector<Difference> compare_causes(const Pair& pair);
 // What the machines and versions were: told, and never a cause by itself.
-std::vector<std::string> compare_names(const Pair& pair);  // of parameters, for a note
 std::vector<std::string> compare_surroundings(const Pair& pair);
+// How the names of parameters differ, for a note.
+std::optional<std::string> compare_names(const Pair& pair);
 
 }  // namespace lockstep::compare

@@ -107,7 +107,7 @@ void add_causes(const Pair& pair, Comparison& comparison) {
 void add_notes(const Pair& pair, Comparison& comparison) {
   for (const auto& text : compare_surroundings(pair))
     comparison.notes.push_back("other surroundings: " + text);
-  for (auto& text : compare_names(pair)) comparison.notes.push_back(std::move(text));
+  if (auto text = compare_names(pair)) comparison.notes.push_back(std::move(*text));
   if (!pair.same_ranks)
     comparison.notes.push_back("the runs have " + std::to_string(comparison.ranks_a) + " and " +
                                std::to_string(comparison.ranks_b) +

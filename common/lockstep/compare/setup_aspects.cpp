@@ -86,19 +86,20 @@ bool models_fit(const Pair& pair) {
   return true;
 }
 
-std::vector<std::string> compare_names(const Pair& pair) {
+std::optional<std::string> compare_names(const Pair& pair) {
   const auto a = diagnose::parameter_names(pair.a), b = diagnose::parameter_names(pair.b);
-  if (a == b || a.size() != b.size()) return {};
-  if (std::is_permutation(a.begin(), a.end(), b.begin()))
-    return {"the parameters are in another order, and are compared by their names"};
+  if (a == b || a.size() != b.size()) return std::nullopt;
+  const auto places = places_in_b(a, b);
+  if (!std::is_sorted(places.begin(), places.end()))
+    return "the parameters are in another order, and are compared by their names";
   std::vector<std::string> others;
   for (std::size_t i = 0; i < a.size(); ++i)
     if (a[i] != b[i] && !a[i].starts_with("parameter_") && !b[i].starts_with("parameter_"))
       others.push_back(a[i] + " in A is " + b[i] + " in B");
-  if (others.empty()) return {};
+  if (others.empty()) return std::nullopt;
   const auto more = others.size() - 1;
-  return {"names of parameters differ, and a checkpoint of one may not fit the other: " +
-          others.front() + (more > 0 ? ", and " + std::to_string(more) + " more" : "")};
+  return "names of parameters differ, and a checkpoint of one may not fit the other: " +
+         others.front() + (more > 0 ? ", and " + std::to_string(more) + " more" : "");
 }
 
 void compare_setup(const Pair& pair, Ledger& ledger) {

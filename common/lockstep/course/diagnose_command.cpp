@@ -50,10 +50,11 @@ std::int64_t attempt_number(const trace::Trace& trace) {
   return number;
 }
 
-// FOLDER/attempt_0, FOLDER/attempt_1 ..., named one by one.
-bool is_attempt_folder(const std::filesystem::path& folder, std::size_t number) {
-  const auto whole = std::filesystem::weakly_canonical(folder);
-  return whole == trace::attempt_folder(whole.parent_path(), static_cast<int>(number));
+// The first one's folder has these attempts, named one by one.
+bool is_attempt(const std::vector<std::filesystem::path>& folders, std::size_t i) {
+  const auto job = std::filesystem::weakly_canonical(folders.front()).parent_path();
+  return std::filesystem::weakly_canonical(folders[i]) ==
+         trace::attempt_folder(job, static_cast<int>(i));
 }
 
 // Folders that are named one by one are read as one job's: two jobs' would hide each other's faults.
@@ -62,7 +63,7 @@ void check_attempts(const std::vector<std::filesystem::path>& folders,
   std::int64_t before = -1;
   for (std::size_t i = 0; folders.size() > 1 && i < folders.size(); ++i) {
     const auto number = first_attempts[i];
-    if (number < 0 && is_attempt_folder(folders[i], i)) continue;
+    if (number < 0 && is_attempt(folders, i)) continue;
     if (number <= before)
       throw UsageError(
           folders[i].string() +

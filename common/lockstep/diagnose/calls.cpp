@@ -184,14 +184,12 @@ bool completed(const Call& call) {
 
 std::string describe_all(const std::vector<Call>& calls) {
   std::vector<std::pair<std::string, std::vector<int>>> alike;
+  std::map<std::string, std::size_t> places;  // among these
   for (const auto& call : calls) {
     const auto what = describe(*call.collective);
-    const auto known = std::find_if(alike.begin(), alike.end(),
-                                    [&](const auto& other) { return other.first == what; });
-    if (known == alike.end())
-      alike.push_back({what, {call.rank}});
-    else
-      known->second.push_back(call.rank);
+    const auto [known, is_new] = places.try_emplace(what, alike.size());
+    if (is_new) alike.push_back({what, {}});
+    alike[known->second].second.push_back(call.rank);
   }
   std::string text;
   for (const auto& [what, ranks] : alike)

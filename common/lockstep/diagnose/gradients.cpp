@@ -108,8 +108,12 @@ double norm_at(const std::vector<trace::Summary>& values, int tensor) {
 
 ReplicasByStep find_replicas(const Run& run) {
   ReplicasByStep steps;
-  for (const auto& [step, ranks] : by_step<trace::Parameters>(run))
-    steps[step] = replicas_of(ranks);
+  for (const auto& [step, ranks] : by_step<trace::Parameters>(run)) {
+    const auto count = ranks.front()->values.size();
+    const bool of_one_model = std::all_of(
+        ranks.begin(), ranks.end(), [&](const auto* rank) { return rank->values.size() == count; });
+    if (of_one_model) steps[step] = replicas_of(ranks);
+  }
   return steps;
 }
 
@@ -287,6 +291,12 @@ double samples_of_a_rank(const Run& run, std::int64_t step) {
 }
 
 using Clips = std::vector<const trace::Clip*>;  // every rank's, of a step
+using ClipsByStep = std::map<std::int64_t, Clips>;
+
+const ClipsByStep& all_clips(const Run& run) {
+  return run.once(
+      +[](const Run& of) { return of.devices ? ClipsByStep{} : by_step<trace::Clip>(of); });
+}
 
 // Of a step that was clipped, the gradients that the clipping met.
 GradientStep before_clipping(GradientStep step, const Clips& clips) {
@@ -298,24 +308,32 @@ GradientStep before_clipping(GradientStep step, const Clips& clips) {
 
 std::vector<Scales> find_scales(const Run& run) {
   std::vector<Scales> result;
-  const auto all_clips = run.devices ? std::map<std::int64_t, Clips>{} : by_step<trace::Clip>(run);
   for (const auto& step : gradient_steps(run)) {
-    const auto clips = all_clips.find(step.step);
-    const bool clipped = clips != all_clips.end();
-    const auto reduction =
-        reduction_scale(clipped ? before_clipping(step, clips->second) : step, kRounding);
+    const auto reduction = unclipped_scale(run, step);
     const auto loss = loss_scale(run, step.step);
     if (!reduction || !loss) continue;
     result.push_back({step.step, *reduction, *loss, samples_of_a_rank(run, step.step)});
-    if (!clipped) continue;
-    const auto& clip = *clips->second.front();
-    const double right_norm = clip.norm / (*reduction * *loss);
-    result.back().hidden = std::min(clip.norm, right_norm) >= clip.max_norm;
+    result.back().hidden = is_hidden_by_clipping(run, step.step, *reduction * *loss);
   }
   return result;
 }
 
 }  // namespace
+
+std::optional<double> unclipped_scale(const Run& run, const GradientStep& step) {
+  const auto& clips = all_clips(run);
+  const auto found = clips.find(step.step);
+  return reduction_scale(found == clips.end() ? step : before_clipping(step, found->second),
+                         kRounding);
+}
+
+bool is_hidden_by_clipping(const Run& run, std::int64_t step, double times) {
+  const auto& clips = all_clips(run);
+  const auto found = clips.find(step);
+  if (found == clips.end()) return false;
+  const auto& clip = *found->second.front();
+  return std::min(clip.norm, clip.norm / times) >= clip.max_norm;
+}
 
 const std::vector<Scales>& scales(const Run& run) {
   return run.once(find_scales);

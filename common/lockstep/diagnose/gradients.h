@@ -49,7 +49,8 @@ Replicas replicas_of(const std::vector<const T*>& ranks) {
   for (const auto* rank : ranks) replicas.push_back(&rank->values);
   return replicas;
 }
-// By the update that they were recorded after (-1: before the first), where all ranks recorded them.
+// By the update that they were recorded after (-1: before the first), where all ranks recorded as many of them: others are
+// of another model, as of a teacher that one rank trained before.
 using ReplicasByStep = std::map<std::int64_t, Replicas>;
 const ReplicasByStep& replicas_by_step(const Run& run);
 
@@ -125,6 +126,11 @@ bool is_unreduced(const GradientStep& step);
 // How many times the mean of the local gradients the reduced one is; nothing where it is no
 // multiple of it within `tolerance`, or the ranks do not agree.
 std::optional<double> reduction_scale(const GradientStep& step, double tolerance);
+
+// The same of the gradient as it was before it was clipped.
+std::optional<double> unclipped_scale(const Run& run, const GradientStep& step);
+// A gradient that is `times` the right one was clipped to what the right one would have been.
+bool is_hidden_by_clipping(const Run& run, std::int64_t step, double times);
 
 // The scalars backward() was called on in a step, over the mean loss of its samples: 1 for a mean
 // loss, 1/W for one divided by W. Several backwards of a step add up, as their gradients do.

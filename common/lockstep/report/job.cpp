@@ -96,6 +96,7 @@ std::set<int> missing_ranks(const trace::Trace& trace) {
 }
 
 std::optional<std::string> may_be_of_two_runs(const trace::Trace& trace) {
+  if (!trace.ends.empty()) return std::nullopt;  // one launcher saw them all
   const trace::ParticipantTrace *ended = nullptr, *begun = nullptr;
   for (const auto& rank : trace.ranks) {
     if (rank.events.empty()) continue;
@@ -106,7 +107,7 @@ std::optional<std::string> may_be_of_two_runs(const trace::Trace& trace) {
     return std::nullopt;
   return "rank " + std::to_string(ended->participant.rank) + " had ended before rank " +
          std::to_string(begun->participant.rank) +
-         " began: these traces may be of two runs, and what is found then means nothing";
+         " began: these traces may be of two runs; if they are, what is found means nothing";
 }
 
 std::string diagnosis_json(const diagnose::Diagnosis& diagnosis, const std::set<int>& missing) {

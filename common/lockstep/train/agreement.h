@@ -28,10 +28,11 @@ Agreement all_agree(c10d::ProcessGroup& group, bool value, Place place = Place::
 void require_agreement(c10d::ProcessGroup& group, const std::string& what, std::int64_t value,
                        Place place = Place::here());
 
-// Collective, blocks: one all-reduce (SUM) of a float32, so exact for counts of ranks.
+// Collective, blocks: one all-reduce (SUM) of a float32, so exact for counts of ranks. Throws CollectiveError.
 double sum_over_ranks(c10d::ProcessGroup& group, double value, Place place = Place::here());
 
-// Collective, blocks: one all-reduce (MAX). The highest rank that is a candidate; -1 where none is.
+// Collective, blocks: one all-reduce (MAX). The highest rank that is a candidate; -1 where none is. Throws
+// CollectiveError.
 int highest_rank_of(c10d::ProcessGroup& group, bool candidate, Place place = Place::here());
 
 }  // namespace lockstep

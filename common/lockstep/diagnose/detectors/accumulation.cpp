@@ -104,25 +104,29 @@ Verdict accumulation_not_divided(const Run& run) {
   const auto accumulated = accumulation(run);
   if (!accumulated.on_every_rank) return not_triggered(kNoAccumulation);
   const UpdateSpan* first = nullptr;
+  bool hidden = true;
   for (const auto& span : accumulated.spans) {
     const auto* step = gradient_step(run, span.step);
     if (span.cleared > 0 || step == nullptr) continue;
-    const auto scale = reduction_scale(*step, kRounding);
+    const auto scale = unclipped_scale(run, *step);
     const bool undivided =
         scale && is_near(*scale, 1, 0.01) &&
         std::all_of(span.backwards.begin(), span.backwards.end(),
                     [](const auto& backward) { return is_near(backward.share, 1, 1e-3); });
     if (!undivided) return clean();
+    const auto times = static_cast<double>(span.backwards.size());
+    hidden = hidden && is_hidden_by_clipping(run, span.step, times);
     if (first == nullptr) first = &span;
   }
   if (first == nullptr)
     return not_triggered("no such update has every rank's local and reduced gradients");
-  return found(
-      {.ranks = run.numbers,
-       .step = first->step,
-       .evidence = "each of " + std::to_string(first->backwards.size()) +
-                   " backwards starts from its samples' mean loss, divided by nothing, and "
-                   "the gradients are their sum"});
+  return found({.severity = hidden ? Severity::advice : Severity::violation,
+                .ranks = run.numbers,
+                .step = first->step,
+                .evidence = "each of " + std::to_string(first->backwards.size()) +
+                            " backwards starts from its samples' mean loss, divided by nothing, "
+                            "and the gradients are their sum" +
+                            (hidden ? "; clipping has hidden it so far" : "")});
 }
 
 Verdict accumulation_off_by_one(const Run& run) {

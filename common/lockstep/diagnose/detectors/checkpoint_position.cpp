@@ -51,13 +51,24 @@ std::optional<StretchOfPass> finished_before(const trace::ParticipantTrace& rank
   return found;
 }
 
+// A new optimizer may begin another training, whose epochs are counted anew.
+bool keeps_optimizer(const Restored& restored) {
+  const auto saved = part(*restored.saved, "optimizer");
+  const auto resumed = part(*restored.resumed, "optimizer");
+  return saved && resumed && saved->hash == resumed->hash;
+}
+
 // Of a job that does not tell its state it is known with the first update: the pass has begun by then.
 std::size_t begin_before(const trace::ParticipantTrace& rank, std::size_t place) {
-  for (std::size_t i = place; i-- > 0;) {
-    const auto* begin = rank.events[i].as<trace::PassBegin>();
+  const auto attempt = place >= rank.last_attempt ? rank.last_attempt : 0;
+  for (std::size_t i = place; i-- > attempt;) {
+    const auto& event = rank.events[i];
+    const auto* begin = event.as<trace::PassBegin>();
     if (begin != nullptr && begin->phase == "train") return i;
-    const auto* file = rank.events[i].as<trace::CheckpointFile>();
-    if (rank.events[i].is<trace::Update>() || (file != nullptr && file->action == "load")) break;
+    const auto* file = event.as<trace::CheckpointFile>();
+    if (event.is<trace::Update>() || event.is<trace::TrainingState>() ||
+        (file != nullptr && file->action == "load"))
+      break;
   }
   return place;
 }
@@ -106,7 +117,7 @@ std::vector<Continuation> continuations(const Run& run) {
     for (std::size_t r = 0; r < ranks.size(); ++r) {
       auto after = first_behind(*ranks[r], times[r][k].resumed_place);
       auto before = last_before(*ranks[r], times[r][k].saved_place);
-      if (after.begun && after.epoch < before.epoch)
+      if (after.begun && after.epoch < before.epoch && keeps_optimizer(times[r][k]))
         before = finished_before(*ranks[r], times[r][k].saved_place, after.epoch).value_or(before);
       all[k].before.push_back(std::move(before));
       all[k].after.push_back(std::move(after));

@@ -145,9 +145,29 @@ bool is_of_two_orders(const Pass& pass, const std::vector<std::size_t>& cut) {
   return first.again() < padding && second.again() < padding && in_both(first, second) >= padding;
 }
 
+// Each epoch is told when its pass is over: pass 1 still has the order of epoch 0, as pass 0 had without being told.
+bool are_told_too_late(std::span<const Pass> passes) {
+  if (passes.size() < 2 || passes.front().by_content || !all_in_one_order(passes.first(2)) ||
+      pairs_in(passes.front()) < kEnoughPairs || !looks_shuffled(passes.front()))
+    return false;
+  for (std::size_t k = 0; k < passes.size(); ++k)
+    for (const auto& rank : passes[k].ranks) {
+      const auto in_force = rank.epoch_at_first_batch();
+      const auto late = static_cast<std::int64_t>(k) - 1;
+      if (k == 0 ? in_force.has_value() : in_force != late) return false;
+      if (!rank.calls.empty()) return false;  // inside a pass: epoch_set_after_prefetch()
+    }
+  return true;
+}
+
 Verdict missing_set_epoch(const Run& run) {
   std::optional<Verdict> verdict;
   for (const auto& [from, to, passes] : passes_of_models(run)) {
+    if (are_told_too_late(passes))
+      return found({.ranks = run.numbers,
+                    .step = passes[1].step(),
+                    .evidence = "passes 0 and 1 went through one shuffled order: each epoch is "
+                                "told when its pass is over"});
     auto other = not_frozen(passes);
     if (!other && epochs_told(run, from, to) < 2)
       return found(
@@ -263,7 +283,8 @@ Verdict epoch_set_after_prefetch(const Run& run) {
 // All need samples of two finished train passes, or more.
 std::vector<Detector> epoch_detectors() {
   return {
-      // Rule: a shuffled order that is the same in every pass of a model, and no second epoch was told meanwhile.
+      // Rule: a shuffled order that is the same in every pass of a model, and no second epoch was told meanwhile; or that
+      // is the same in passes 0 and 1, and each epoch is told behind its own pass.
       // Not fooled by an order that is ascending by choice, by samplers that reshuffle themselves,
       // nor by an epoch told twice.
       {.slug = "missing-set-epoch",

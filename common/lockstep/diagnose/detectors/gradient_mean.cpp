@@ -143,8 +143,9 @@ constexpr double kTolerance = 0.01;  // gradients compressed to 16 bits on the w
 std::optional<std::string> multiples(const Run& run, const GradientStep& step) {
   const auto& mean = step.means.front();
   const double square = dot(mean, mean);
+  if (run.devices || square == 0) return std::nullopt;
   std::map<std::string, std::vector<int>> ranks;
-  for (std::size_t r = 0; r < step.reduced.size() && square > 0 && !run.devices; ++r) {
+  for (std::size_t r = 0; r < step.reduced.size(); ++r) {
     const double factor = dot(mean, step.reduced[r]) / square;
     if (distance(times(factor, mean), step.reduced[r]) > kTolerance) return std::nullopt;
     ranks[number(factor)].push_back(run.numbers[r]);

@@ -203,10 +203,10 @@ Verdict gather_loses_graph(const Run& run) {
 Verdict loss_all_reduced_in_place(const Run& run) {
   const auto describe = [](const CommonStep& step) {
     const auto& rank = step.ranks.front();
-    return "backward starts from the mean of all ranks' losses, which is " +
-           number(rank.loss.backward_value / rank.own_mean()) +
-           " times the first rank's own, and no sum over the ranks in backward makes up for the "
-           "division";
+    return "backward starts from " + std::to_string(rank.loss.backward_value) +
+           ", the mean of all ranks' losses (the first rank's own is " +
+           std::to_string(rank.own_mean()) +
+           "), and no sum over the ranks in backward makes up for the division";
   };
   return judge(run, {losses_differ, "the ranks' losses are equal: each is their mean",
                      starts_from_the_mean, describe});

@@ -110,20 +110,23 @@ Kind field_that_differs(const std::vector<Call>& place) {
   return Kind::shape;
 }
 
-// Some ranks make two calls in the one order, others in the other. Of ranks that wait in the first the second is not known.
-bool are_swapped(const Sequels& sequels) {
-  const auto swaps = [&](const auto& one, const auto& other) {
-    const auto &mine = one.first, &theirs = other.first;
-    return mine.size() > 1 && theirs.size() > 1 && mine[0] != theirs[0] && mine[0] == theirs[1] &&
-           mine[1] == theirs[0] &&
-           std::all_of(sequels.begin(), sequels.end(), [&](const auto& each) {
-             return each.first.front() == mine[0] || each.first.front() == theirs[0];
-           });
-  };
-  return std::any_of(sequels.begin(), sequels.end(), [&](const auto& one) {
-    return std::any_of(sequels.begin(), sequels.end(),
-                       [&](const auto& other) { return swaps(one, other); });
-  });
+// Some ranks make two calls of one update in the one order, others in the other. Of ranks that wait in the first the second
+// is not known.
+bool are_swapped(const Calls& calls, const std::vector<Call>& place) {
+  const auto here = callers(place);
+  const auto& first = *place.front().collective;
+  const auto next = calls.find({first.group, first.sequence + 1});
+  if (here.size() != 2 || next == calls.end()) return false;
+  std::map<int, const Call*> of_rank;
+  for (const auto& call : place) of_rank[call.rank] = &call;
+  std::set<Signature> swapped;
+  for (const auto& call : next->second) {
+    const auto before = of_rank.find(call.rank);
+    if (before == of_rank.end() || before->second->step != call.step) continue;
+    auto mine = signature(*before->second->collective), then = signature(*call.collective);
+    if (mine != then && here.count(then) > 0) swapped.insert(std::move(mine));
+  }
+  return swapped.size() == 2;
 }
 
 // After it, the ranks call the same in the same places again: one call was another, and none more.
@@ -198,7 +201,7 @@ std::optional<ClassifiedMismatch> classify_mismatch(const Run& run) {
   const auto field = field_that_differs(place);
   if (goes_on_alike(sequels)) return ClassifiedMismatch{field, mismatch->odd, &place};
   const bool other_operation = field == Kind::operation;
-  if (is_permuted(sequels) || are_swapped(sequels))
+  if (is_permuted(sequels) || are_swapped(calls, place))
     return ClassifiedMismatch{Kind::order, mismatch->odd, &place};
   if (other_operation && each_is_the_others_too(run, place)) {
     const auto kind = some_left_the_loop(calls, place) ? Kind::conditional : Kind::order;
@@ -300,7 +303,8 @@ Verdict shape_mismatch(const Run& run) {
 std::vector<Detector> mismatches_detectors() {
   return {
       // Rule: from there on they call the same ones in another order; or the operations differ, and
-      // each side calls the other's elsewhere, and neither has left a loop.
+      // each side calls the other's elsewhere, and neither has left a loop; or two calls of one
+      // update are swapped on some ranks.
       {.slug = "order-mismatch",
        .needs = {"collective"},
        .complete = false,

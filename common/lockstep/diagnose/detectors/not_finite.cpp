@@ -4,65 +4,96 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <optional>
 
 namespace lockstep::diagnose {
 namespace {
 
-struct Lost {
-  std::int64_t first = -1;  // the step from which on no loss is finite; -1: the last one is
-  std::int64_t last = -1;
+// What a rank's backwards started from until an update, or a step that a GradScaler left out.
+struct Turn {
+  std::int64_t step = -1;
+  bool finite = true;  // each of them
+  bool left_out = false;
 };
 
-// By what backward() starts from. A step that a GradScaler leaves out harms nothing.
-std::optional<Lost> lost_from(const trace::ParticipantTrace& rank) {
-  std::optional<Lost> lost;
+std::vector<Turn> turns_of(const trace::ParticipantTrace& rank) {
+  std::vector<Turn> turns;
+  std::optional<Turn> now;
+  const auto end = [&](bool left_out) {
+    if (!now) return;
+    now->left_out = left_out;
+    turns.push_back(*now);
+    now.reset();
+  };
   for (const auto& event : rank.events) {
     const auto* backward = event.as<trace::Backward>();
     const auto* loss = event.as<trace::Loss>();
     const auto* scaled = event.as<trace::ScaledStep>();
-    if (scaled != nullptr && !scaled->updates && lost) lost->first = -1;
+    if (scaled != nullptr || event.is<trace::Update>()) end(scaled != nullptr && !scaled->updates);
     if (backward == nullptr && loss == nullptr) continue;
-    if (!lost) lost.emplace();
-    lost->last = event.step;
-    if (std::isfinite(backward != nullptr ? backward->value : loss->backward_value))
-      lost->first = -1;
-    else if (lost->first < 0)
-      lost->first = event.step;
+    if (now && now->step != event.step) end(false);
+    if (!now) now = Turn{.step = event.step};
+    const double value = backward != nullptr ? backward->value : loss->backward_value;
+    now->finite = now->finite && std::isfinite(value);
   }
-  return lost;
+  end(false);
+  return turns;
+}
+
+constexpr std::size_t kLasting = 2;
+// A GradScaler may leave some steps out before it has found its scale.
+constexpr std::size_t kForgiven = 8;
+
+// From when on no loss is finite, and the last step before; nothing where the last ones are, or too few are not.
+struct Lost {
+  std::int64_t first = -1, before = -1;
+};
+std::optional<Lost> lost_from(const std::vector<Turn>& turns) {
+  std::size_t lost = 0, left_out = 0;
+  for (auto turn = turns.rbegin(); turn != turns.rend() && !turn->finite; ++turn) {
+    ++lost;
+    left_out += turn->left_out ? 1 : 0;
+  }
+  if (lost < kLasting || (left_out > 0 && lost <= kForgiven)) return std::nullopt;
+  const auto first = turns.end() - static_cast<std::ptrdiff_t>(lost);
+  return Lost{first->step, first == turns.begin() ? -1 : std::prev(first)->step};
 }
 
 Verdict not_finite(const Run& run) {
-  std::vector<std::int64_t> firsts;
-  bool lasts = false;
+  std::vector<Lost> ranks;
   for (const auto* rank : run.ranks) {
-    const auto lost = lost_from(*rank);
-    if (!lost) return not_triggered("a rank recorded no loss");
-    if (lost->first < 0) return clean();
-    firsts.push_back(lost->first);
-    lasts = lasts || lost->last > lost->first;
+    const auto turns = turns_of(*rank);
+    if (turns.empty()) return not_triggered("a rank recorded no loss");
+    const auto lost = lost_from(turns);
+    if (!lost) return clean();
+    ranks.push_back(*lost);
   }
-  if (!lasts) return clean();
-  const auto [first, last] = std::minmax_element(firsts.begin(), firsts.end());
-  std::vector<int> ranks;
-  for (std::size_t r = 0; r < firsts.size(); ++r)
-    if (firsts[r] == *first) ranks.push_back(run.numbers[r]);
-  const auto others = *first == *last
-                          ? std::string()
-                          : ", and that of all ranks from step " + std::to_string(*last) + " on";
-  return found({.ranks = ranks,
-                .step = *first,
-                .evidence = "the loss of " + lockstep::ranks_text(ranks) +
-                            " is no finite number from step " + std::to_string(*first) + " on" +
-                            others + ", until the run ends"});
+  const auto earlier = [](const Lost& a, const Lost& b) { return a.first < b.first; };
+  const auto [first, last] = std::minmax_element(ranks.begin(), ranks.end(), earlier);
+  // Where losses of the steps before were not recorded, any rank may have begun.
+  const bool is_known = first->before + 1 >= first->first;
+  std::vector<int> begun;
+  for (std::size_t r = 0; r < ranks.size(); ++r)
+    if (!is_known || ranks[r].first == first->first) begun.push_back(run.numbers[r]);
+  std::string others;
+  if (first->first != last->first)
+    others = ", and that of all ranks from step " + std::to_string(last->first) + " on";
+  return found({.ranks = begun,
+                .step = first->first,
+                .evidence = "the loss of " + lockstep::ranks_text(begun) +
+                            " is no finite number from step " + std::to_string(first->first) +
+                            " on" + others + ", until the run ends",
+                .after = first->before});
 }
 
 }  // namespace
 
 std::vector<Detector> not_finite_detectors() {
   return {
-      // Rule: what backward starts from is NaN or infinite in the last two steps or more of every rank. It names the
-      // ranks on which that began. Any violation that began before accounts for it. Not fooled by steps that a GradScaler leaves out, nor by a loss that recovers.
+      // Rule: what backward starts from is NaN or infinite in the last two steps or more of every
+      // rank, in nine where a GradScaler leaves steps out. It names the ranks on which that began.
+      // Any violation that began no later accounts for it. Not fooled by a loss that recovers.
       {.slug = "not-finite",
        .needs = {"update"},
        .participants = Participants::ranks,

@@ -1,6 +1,7 @@
 // Pitfalls of a schedule's length and unit: how far it moves for an update, and how far it was made to go.
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/evidence.h>
+#include <lockstep/diagnose/restored.h>
 #include <lockstep/diagnose/stall.h>
 
 #include <algorithm>
@@ -209,14 +210,16 @@ Verdict schedule_unit_mismatch(const Run& run) {
 }
 
 // A rank saved its optimizer after the last update: a job that is to go on does.
-bool may_go_on(const Run& run, std::int64_t updates) {
-  return std::any_of(run.ranks.begin(), run.ranks.end(), [&](const auto* rank) {
-    const auto states = rank->template all<trace::TrainingState>();
-    return std::any_of(states.begin(), states.end(), [&](const auto& at) {
-      const auto& names = at.event->names;
-      return at.event->moment == "saved" && at.step >= updates &&
-             std::count(names.begin(), names.end(), "optimizer") > 0;
-    });
+bool may_go_on(const Run& run) {
+  return std::any_of(run.ranks.begin(), run.ranks.end(), [](const auto* rank) {
+    bool saved = false;
+    for (const auto& event : rank->events) {
+      if (event.template is<trace::Update>()) saved = false;
+      const auto* state = event.template as<trace::TrainingState>();
+      if (state != nullptr && state->moment == "saved")
+        saved = part(*state, "optimizer").has_value();
+    }
+    return saved;
   });
 }
 
@@ -235,7 +238,7 @@ Verdict schedule_length_ignores_world_size(const Run& run) {
   if (course->length < least || course->length > most ||
       static_cast<double>(course->length) < 1.2 * static_cast<double>(*pace * updates))
     return clean();
-  const bool goes_on = may_go_on(run, updates);
+  const bool goes_on = may_go_on(run);
   return found(
       {.severity = goes_on ? Severity::advice : Severity::violation,
        .ranks = run.numbers,

@@ -120,22 +120,32 @@ std::vector<Finding> configuration(const Run& run) {
   return findings;
 }
 
+// Equal in each recorded step before the first clip, and not at the end.
+bool part_after(const ReplicasByStep& replicas, std::int64_t first) {
+  for (const auto& [step, of_step] : replicas)
+    if (step < first && groups_of_equal(of_step).tensor >= 0) return false;
+  return !replicas.empty() && groups_of_equal(replicas.rbegin()->second).tensor >= 0;
+}
+
 // Some clip to no norm, or to another one. As long as the parameters stay equal, one rank may clip for all; two norms are
-// advice, which may not have been reached.
+// advice, which may not have been reached. Who clips to infinity only measures.
 std::optional<Finding> clips_that_differ(const Run& run) {
-  const auto& replicas = replicas_by_step(run);
-  const bool apart = !replicas.empty() && groups_of_equal(replicas.rbegin()->second).tensor >= 0;
   std::vector<std::string> norms;
   auto first = std::numeric_limits<std::int64_t>::max();
+  bool all_clip = true;
   for (const auto* rank : run.ranks) {
-    const auto clips = rank->all<trace::Clip>();
-    if (rank->all<trace::ReducedGradients>().size() < kAgreeing || (clips.empty() && !apart))
-      return {};
+    auto clips = rank->all<trace::Clip>();
+    std::erase_if(clips, [](const auto& at) { return !std::isfinite(at.event->max_norm); });
+    if (rank->all<trace::ReducedGradients>().size() < kAgreeing) return {};
     norms.push_back(clips.empty() ? "none" : number(clips.front().event->max_norm));
+    all_clip = all_clip && !clips.empty();
     if (!clips.empty()) first = std::min(first, clips.front().step);
   }
   auto finding = differs(run, "the norm that gradients are clipped to", norms, first);
-  if (finding && !apart) finding->severity = Severity::advice;
+  if (!finding) return finding;
+  const bool part = part_after(replicas_by_step(run), first);
+  if (!part && !all_clip) return std::nullopt;
+  if (!part) finding->severity = Severity::advice;
   return finding;
 }
 

@@ -52,28 +52,34 @@ std::optional<Finding> rates(
   return std::nullopt;
 }
 
-// Parameters were changed on some rank since the update before, otherwise than by an optimizer.
-bool changed_before(const Run& run, std::int64_t step) {
-  return std::any_of(run.ranks.begin(), run.ranks.end(), [&](const auto* rank) {
-    const auto all = rank->template all<trace::BeforeUpdate>();
-    return std::any_of(all.begin(), all.end(),
-                       [&](const auto& at) { return at.step == step && at.event->changed; });
-  });
+using ChangesOfRanks = std::vector<std::map<std::int64_t, const trace::BeforeUpdate*>>;
+
+// The parameters that each rank updates in `step`: as the update before left them, unless something has changed them
+// since. Empty where nothing says to what.
+Replicas before_update(const ChangesOfRanks& changes, Replicas left, std::int64_t step) {
+  for (std::size_t r = 0; r < changes.size(); ++r) {
+    const auto found = changes[r].find(step);
+    if (found == changes[r].end() || !found->second->changed) continue;
+    if (found->second->values.empty()) return {};
+    left[r] = &found->second->values;
+  }
+  return left;
 }
 
 // The first step that takes equal parameters and equal gradients to different parameters.
 std::optional<Finding> results(const Run& run) {
   const auto& parameters = replicas_by_step(run);
   const auto gradients = by_step<trace::ReducedGradients>(run);
+  ChangesOfRanks changes;
+  for (const auto* rank : run.ranks) changes.push_back(by_step<trace::BeforeUpdate>(*rank));
   for (const auto& [step, after] : parameters) {
     const auto before = parameters.find(step - 1);
     const auto reduced = gradients.find(step);
     if (before == parameters.end() || reduced == gradients.end()) continue;
-    if (changed_before(run, step)) continue;
     const auto groups = groups_of_equal(after);
-    if (groups.tensor < 0 || groups_of_equal(before->second).tensor >= 0 ||
-        groups_of_equal(replicas_of(reduced->second)).tensor >= 0)
-      continue;
+    if (groups.tensor < 0 || groups_of_equal(replicas_of(reduced->second)).tensor >= 0) continue;
+    const auto updated = before_update(changes, before->second, step);
+    if (updated.empty() || groups_of_equal(updated).tensor >= 0) continue;
     return Finding{.ranks = odd_ones_out(run.numbers, groups.of),
                    .step = step,
                    .evidence =
