@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 
 set(_folders base launch gpu trace archive flight diagnose supervise observe dist train record checkpoint)
 set(_package ${CMAKE_INSTALL_LIBDIR}/cmake/Lockstep)
-set(_libraries ${_folders} recorder)  # which is of the folder record, too
+set(_libraries ${_folders} recorder)  # its sources lie in record
 list(TRANSFORM _folders PREPEND common/lockstep/)
 install(DIRECTORY ${_folders} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep FILES_MATCHING PATTERN "*.h")
 foreach(_library IN LISTS _libraries)

@@ -77,7 +77,7 @@ check_exercise() {
   case "$VERB" in start | hint | check | reset) ;; *) return ;; esac
   if [[ -z "$EXERCISE" ]] || is_lesson "$EXERCISE" || is_pitfall "$EXERCISE"; then return; fi
   case "$EXERCISE" in [0-9]*) refuse_lesson "$EXERCISE" ;; esac
-  local pages=("$ROOT"/lessons/[0-9][0-9]_*/pitfalls/*.md)
+  local pages=("$ROOT"/lessons/[0-9][0-9]_*/pitfalls/*.md) names="./lockstep list names the lessons, ./lockstep explain the pitfalls"
   pages=("${pages[@]##*/}")
-  wrong_use "there is no lesson and no pitfall \"$EXERCISE\"$(nearest "$EXERCISE" "${pages[@]%.md}"). ./lockstep list names the lessons, ./lockstep explain the pitfalls"
+  wrong_use "there is no lesson and no pitfall \"$EXERCISE\"$(nearest "$EXERCISE" "${pages[@]%.md}"). $names"
 }

@@ -103,34 +103,33 @@ def shares_memory(module: torch.nn.Module, state_dict: Any, strict: bool = True,
 def state_in(stored: Any) -> dict[str, torch.Tensor]:
     """The model's state in what is saved or loaded: what stands under a usual name, itself, or the first entry
     with tensors named as a module's."""
-    names = ("model_state_dict", "state_dict", "model") if isinstance(stored, dict) else ()
-    usual = [each for each in [*(stored.get(name) for name in names), stored] if is_state(each)]
-    others = (each for each in dicts_of_tensors(stored) if any(f".{key}".endswith(".weight") for key in each))
-    return usual[0] if usual else next(others, {})
+    usual = ("model_state_dict", "state_dict", "model")
+    named = [stored.get(name) for name in usual] if isinstance(stored, dict) else []
+    of_modules = [each for each in dicts_of_tensors(stored) if any(f".{key}".endswith(".weight") for key in each)]
+    return next((each for each in [*named, stored, *of_modules] if is_state(each)), {})
 
 
-def of_state(name: str, tell: Callable[[Any, str, Any], None]) -> Callable[..., None]:
+def of_state(name: str, tell: Callable[[Any, str, Any, dict[str, torch.Tensor]], None]) -> Callable[..., None]:
     """A hook of a file with a model's state in it; a data set's tensors are no checkpoint. `tell` is given the rank,
-    the path and what the file holds."""
+    the path, what the file holds, and that state."""
     @listens(name)
     def hook(here: Recording, obj: Any, f: Any, *_arguments: Any, **_options: Any) -> None:
-        if isinstance(f, (str, os.PathLike)) and state_in(obj):
+        if isinstance(f, (str, os.PathLike)) and (state := state_in(obj)):
             here.places.note("checkpoint", here.rank.step())
-            tell(here.rank, os.fspath(f), obj)
+            tell(here.rank, os.fspath(f), obj, state)
     return hook
 
 
-def tell_loaded(rank: Any, path: str, obj: Any) -> None:
-    state = state_in(obj)
+def tell_loaded(rank: Any, path: str, _obj: Any, state: dict[str, torch.Tensor]) -> None:
     devices = sorted({str(tensor.device) for tensor in state.values()})
     rank.loaded(path, devices, devices, list(state))
 
 
-def tell_saved(rank: Any, path: str, obj: Any) -> None:
+def tell_saved(rank: Any, path: str, obj: Any, _state: Any) -> None:
     rank.saved(path, [str(key) for key in obj] if isinstance(obj, dict) else [])
 
 
-file_begins = of_state("torch.save", lambda rank, path, _obj: rank.saving(path))
+file_begins = of_state("torch.save", lambda rank, path, _obj, _state: rank.saving(path))
 file_saved = of_state("torch.save", tell_saved)
 file_loaded = of_state("torch.load", tell_loaded)
 

@@ -1,5 +1,5 @@
 """What pip builds is whole: no source of python/cmake/Alone.cmake calls a function of Lockstep that is in none of them.
-The build of every day sees less: its extension links whole libraries, but neither dist/ nor train/.
+The usual build checks less: its extension links whole libraries, but neither dist/ nor train/.
 
 usage: sources_test.py BUILD      (the folder of the whole build, which has compiled each of them)
 """

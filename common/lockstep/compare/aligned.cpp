@@ -56,6 +56,10 @@ std::vector<std::size_t> places_in_b(const std::vector<std::string>& a,
   return places;
 }
 
+std::size_t place_of(const std::vector<std::size_t>& places, std::size_t i) {
+  return i < places.size() ? places[i] : i;
+}
+
 std::string name_at(const std::vector<std::string>& names, std::size_t i) {
   return i < names.size() ? names[i] : std::to_string(i);
 }

@@ -40,8 +40,7 @@ using BySteps = std::map<std::int64_t, Events<T>>;
 // number of its own in a trace: here it counts as one, or one run's next batch would stand beside the other's last.
 std::vector<std::int64_t> left_out_before(const trace::ParticipantTrace& rank);
 
-// The steps that any rank updated in, where these are not 0, 1, 2 ... without a gap: in a trace an attempt's steps begin
-// two behind the last one of the attempt before. Else empty.
+// The steps in which any rank updated. Empty where these are 0, 1, 2 ...; a trace of several attempts has gaps between them.
 std::vector<std::int64_t> updated_steps(const diagnose::Run& run);
 
 template <class T>
@@ -87,6 +86,8 @@ bool has(const diagnose::Run& run) {
 // For each of A's names its place in B, where B has the same names in another order; else its own place.
 std::vector<std::size_t> places_in_b(const std::vector<std::string>& a,
                                      const std::vector<std::string>& b);
+// Of the i-th tensor; its own place where it has no name.
+std::size_t place_of(const std::vector<std::size_t>& places, std::size_t i);
 
 // A name, or "NUMBER" where it has none.
 std::string name_at(const std::vector<std::string>& names, std::size_t i);

@@ -28,7 +28,7 @@ void compare_updates(const Pair& pair, Ledger& ledger);
 void compare_buffers(const Pair& pair, Ledger& ledger);
 void compare_metrics(const Pair& pair, Ledger& ledger);
 // `rounded` and `differ`: since which steps values are not equal to the bit, and not equal to rounding. From the first to
-// the second of these steps, both included, it says nothing that two hashes differ.
+// the second of these steps, both included, hashes that differ mean nothing.
 void compare_checkpoints(const Pair& pair, std::optional<std::int64_t> rounded,
                          std::optional<std::int64_t> differ, Ledger& ledger);
 

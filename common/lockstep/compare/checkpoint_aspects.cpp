@@ -3,6 +3,7 @@
 #include <lockstep/base/text.h>
 #include <lockstep/compare/aspects.h>
 #include <lockstep/compare/tolerance.h>
+#include <lockstep/diagnose/differences.h>
 
 #include <algorithm>
 #include <cmath>
@@ -48,6 +49,11 @@ void compare_figures(const Pair& pair, std::int64_t step, int rank, const std::s
 
 using Files = std::vector<const trace::CheckpointFile*>;
 
+Files files_at(const BySteps<trace::CheckpointFile>& files, std::int64_t step, std::size_t rank) {
+  const auto found = files.find(step);
+  return found == files.end() ? Files{} : found->second[rank];
+}
+
 // By the hash of a file's bytes, the last step at which the run wrote them.
 using Written = std::map<std::uint64_t, std::int64_t>;
 
@@ -92,12 +98,7 @@ std::string missing_text(const std::set<std::string>& names, const std::set<std:
   std::vector<std::string> missing;
   std::set_difference(names.begin(), names.end(), others.begin(), others.end(),
                       std::back_inserter(missing));
-  if (missing.empty()) return "none";
-  if (const auto count = missing.size(); count > kShown) {
-    missing.resize(kShown);
-    missing.push_back(std::to_string(count - kShown) + " more");
-  }
-  return list(missing);
+  return missing.empty() ? "none" : diagnose::some_of(std::move(missing), kShown);
 }
 
 // Not of a value that is no dict, nor of an older trace: these tell no names.
@@ -109,7 +110,7 @@ void compare_saved_names(std::int64_t step, int rank, const Files& a, const File
                missing_text(of_a, of_b), missing_text(of_b, of_a), of_a != of_b);
 }
 
-// Without a call a job tells of its model, and of its optimizer, by its tensors alone: other hashes than a call makes.
+// By a call. What a C++ job records without one has the model and the optimizer alone, and other hashes than a call makes.
 bool is_told(const trace::TrainingState& state) {
   return std::any_of(state.names.begin(), state.names.end(),
                      [](const auto& name) { return name != "model" && name != "optimizer"; });
@@ -174,15 +175,11 @@ void compare_checkpoints(const Pair& pair, std::optional<std::int64_t> rounded,
   // A job that went on from a checkpoint is compared with one that ran through: what it loads is no difference.
   const bool loads = was_restarted(pair.a) == was_restarted(pair.b);
   for (const auto step : steps) {
-    const auto in_a = files_a.find(step), in_b = files_b.find(step);
     for (std::size_t r = 0; r < pair.ranks(); ++r) {
-      const auto of_a =
-          in_a == files_a.end() ? "none" : actions_text(in_a->second[r], written_a, loads);
-      const auto of_b =
-          in_b == files_b.end() ? "none" : actions_text(in_b->second[r], written_b, loads);
+      const auto a = files_at(files_a, step, r), b = files_at(files_b, step, r);
+      const auto of_a = actions_text(a, written_a, loads), of_b = actions_text(b, written_b, loads);
       ledger.texts(step, pair.rank(r), "checkpoint files", of_a, of_b, of_a != of_b);
-      if (in_a != files_a.end() && in_b != files_b.end())
-        compare_saved_names(step, pair.rank(r), in_a->second[r], in_b->second[r], ledger);
+      compare_saved_names(step, pair.rank(r), a, b, ledger);
     }
   }
   for_each_in_both<trace::TrainingState>(

@@ -14,7 +14,7 @@ namespace lockstep::compare {
 
 // In the order of causes: of what differs at one step, the first is what the others may follow from. Random numbers are
 // drawn for a batch before it goes forward, so they stand before it. A checkpoint stands last, but counts as the
-// first of its step: it is read or written before it.
+// first of its step: its file is read or written before the step.
 enum class Aspect {
   configuration,
   data,

@@ -40,8 +40,7 @@ std::string parameter_text(const trace::Model& model, std::size_t i) {
 void compare_models(const trace::Model& a, const trace::Model& b, int rank, Ledger& ledger) {
   const auto places = places_in_b(a.names, b.names);
   for (std::size_t i = 0; i < std::max(a.shapes.size(), b.shapes.size()); ++i) {
-    const auto in_a = parameter_text(a, i),
-               in_b = parameter_text(b, i < places.size() ? places[i] : i);
+    const auto in_a = parameter_text(a, i), in_b = parameter_text(b, place_of(places, i));
     const auto name = name_at(i < a.names.size() ? a.names : b.names, i);
     ledger.texts(kBefore, rank, "parameter " + name, in_a, in_b, in_a != in_b);
   }
@@ -51,7 +50,7 @@ bool shapes_fit(const trace::Model& a, const trace::Model& b) {
   const auto places = places_in_b(a.names, b.names);
   if (a.shapes.size() != b.shapes.size()) return false;
   for (std::size_t i = 0; i < a.shapes.size(); ++i)
-    if (a.shapes[i] != b.shapes[i < places.size() ? places[i] : i]) return false;
+    if (a.shapes[i] != b.shapes[place_of(places, i)]) return false;
   return true;
 }
 

@@ -73,7 +73,7 @@ void compare_backwards(const Pair& pair, Ledger& ledger) {
   }
 }
 
-// By step, for each rank: whether all that backward() started from was finite; of ranks that called it.
+// By step and rank: whether all that backward() started from was finite; nothing of a rank that did not call it.
 using Finite = std::map<std::int64_t, std::vector<std::optional<bool>>>;
 
 Finite finite_losses(const diagnose::Run& run) {
@@ -93,7 +93,7 @@ Finite finite_losses(const diagnose::Run& run) {
   return finite;
 }
 
-// In each step: a loss that is no number any more comes before all that is recorded now and then.
+// In each step, and not only where gradients were recorded: NaN shows here first.
 void compare_finite(const Pair& pair, Ledger& ledger) {
   const auto a = finite_losses(pair.a), b = finite_losses(pair.b);
   const auto text = [](bool finite) { return finite ? "finite" : "not finite"; };

@@ -71,7 +71,7 @@ void compare_values(const Pair& pair, std::int64_t step, int rank, const Values&
   ledger.compared(step);
   const auto all = std::max(norm_of(a), norm_of(b));
   for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    const auto at = i < how.in_b.size() ? how.in_b[i] : i;
+    const auto at = place_of(how.in_b, i);
     if (at >= b.size()) continue;
     const auto &x = a[i], &y = b[at];
     if (x.sketch.empty() && y.sketch.empty()) continue;

@@ -50,7 +50,7 @@ std::int64_t attempt_number(const trace::Trace& trace) {
   return number;
 }
 
-// The first one's folder has these attempts, named one by one.
+// The i-th is attempt_i beside the first one.
 bool is_attempt(const std::vector<std::filesystem::path>& folders, std::size_t i) {
   const auto job = std::filesystem::weakly_canonical(folders.front()).parent_path();
   return std::filesystem::weakly_canonical(folders[i]) ==

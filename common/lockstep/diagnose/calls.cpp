@@ -1,4 +1,5 @@
 #include <lockstep/diagnose/calls.h>
+#include <lockstep/diagnose/differences.h>
 
 #include <algorithm>
 #include <tuple>
@@ -183,17 +184,15 @@ bool completed(const Call& call) {
 }
 
 std::string describe_all(const std::vector<Call>& calls) {
-  std::vector<std::pair<std::string, std::vector<int>>> alike;
-  std::map<std::string, std::size_t> places;  // among these
+  std::vector<int> ranks;
+  std::vector<std::string> texts;
   for (const auto& call : calls) {
-    const auto what = describe(*call.collective);
-    const auto [known, is_new] = places.try_emplace(what, alike.size());
-    if (is_new) alike.push_back({what, {}});
-    alike[known->second].second.push_back(call.rank);
+    ranks.push_back(call.rank);
+    texts.push_back(describe(*call.collective));
   }
   std::string text;
-  for (const auto& [what, ranks] : alike)
-    text += (text.empty() ? "" : "; ") + lockstep::ranks_text(ranks) + ": " + what;
+  for (const auto& [what, alike] : ranks_by_text(ranks, texts))
+    text += (text.empty() ? "" : "; ") + lockstep::ranks_text(alike) + ": " + what;
   return text;
 }
 

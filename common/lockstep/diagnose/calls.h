@@ -60,7 +60,7 @@ std::vector<int> odd_ranks(const std::vector<Call>& place);
 
 std::string describe(const trace::Collective& call);       // "allreduce sum float32 203530"
 std::string numbered(const trace::Collective& call);       // "allreduce number 7"
-std::string describe_all(const std::vector<Call>& calls);  // "rank 0: ...; rank 1: ..."
+std::string describe_all(const std::vector<Call>& calls);  // "ranks 0 and 2: ...; rank 1: ..."
 
 // Every rank made as many calls in each update, but for the last that all have come to. Asked before calls_of(),
 // which takes far longer.

@@ -6,29 +6,34 @@
 
 namespace lockstep::diagnose {
 
-std::string some_of(std::vector<std::string> parts) {
-  constexpr std::size_t kNamed = 3;
-  if (parts.size() > kNamed + 1) {
-    const auto more = parts.size() - kNamed;
-    parts.resize(kNamed);
+std::string some_of(std::vector<std::string> parts, std::size_t most) {
+  if (parts.size() > most + 1) {
+    const auto more = parts.size() - most;
+    parts.resize(most);
     parts.push_back(std::to_string(more) + " more");
   }
   return list(parts);
+}
+
+std::vector<std::pair<std::string, std::vector<int>>> ranks_by_text(
+    const std::vector<int>& ranks, const std::vector<std::string>& texts) {
+  std::vector<std::pair<std::string, std::vector<int>>> in_order;
+  std::map<std::string, std::size_t> places;
+  for (std::size_t r = 0; r < texts.size(); ++r) {
+    const auto [place, is_new] = places.try_emplace(texts[r], in_order.size());
+    if (is_new) in_order.push_back({texts[r], {}});
+    in_order[place->second].second.push_back(ranks[r]);
+  }
+  return in_order;
 }
 
 std::optional<Finding> differs(const Run& run, const std::string& what,
                                const std::vector<std::string>& texts, std::int64_t step) {
   const auto odd = odd_ones_out(run.numbers, texts);
   if (odd.empty()) return std::nullopt;
-  std::map<std::string, std::vector<int>> ranks_with;
-  std::vector<std::string> in_order, who;
-  for (std::size_t r = 0; r < texts.size(); ++r) {
-    auto& ranks = ranks_with[texts[r]];
-    if (ranks.empty()) in_order.push_back(texts[r]);
-    ranks.push_back(run.numbers[r]);
-  }
-  for (const auto& text : in_order)
-    who.push_back(text + " on " + lockstep::ranks_text(ranks_with[text]));
+  std::vector<std::string> who;
+  for (const auto& [text, ranks] : ranks_by_text(run.numbers, texts))
+    who.push_back(text + " on " + lockstep::ranks_text(ranks));
   return Finding{.ranks = odd, .step = step, .evidence = what + " is " + some_of(who)};
 }
 

@@ -6,13 +6,19 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep::diagnose {
 
 constexpr std::size_t kAgreeing = 3;  // probed steps, before a value is called a rank's own
 
-std::string some_of(std::vector<std::string> parts);  // "a, b and 5 more"
+// "a, b, c and 5 more", where there are more than one above `most`.
+std::string some_of(std::vector<std::string> parts, std::size_t most = 3);
+
+// Each text once, in order, with the ranks that have it.
+std::vector<std::pair<std::string, std::vector<int>>> ranks_by_text(
+    const std::vector<int>& ranks, const std::vector<std::string>& texts);
 
 // One text for each rank. Where they differ: `what`, and who has which. The caller names the finding.
 std::optional<Finding> differs(const Run& run, const std::string& what,

@@ -49,8 +49,8 @@ Replicas replicas_of(const std::vector<const T*>& ranks) {
   for (const auto* rank : ranks) replicas.push_back(&rank->values);
   return replicas;
 }
-// By the update that they were recorded after (-1: before the first), where all ranks recorded as many of them: others are
-// of another model, as of a teacher that one rank trained before.
+// By the update that they were recorded after (-1: before the first), where all ranks recorded equally many. Where they
+// did not, a rank recorded another model, such as a teacher that it trained before.
 using ReplicasByStep = std::map<std::int64_t, Replicas>;
 const ReplicasByStep& replicas_by_step(const Run& run);
 

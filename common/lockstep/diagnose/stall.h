@@ -70,7 +70,8 @@ std::optional<Stall> stall_of(trace::Trace&& trace,
                               std::chrono::milliseconds patience = kStallTime) =
     delete;                                            // it points into the trace
 const std::optional<Stall>& stall_of(const Run& run);  // of kStallTime
-// Every rank closed its trace, and none was left in a collective: ranks that a peer has left may still close theirs.
+// Every rank closed its trace, and none was left waiting in a collective. (A rank that a peer left may still close its
+// trace.)
 bool ended_in_order(const Run& run);
 
 // "rank 1 has not arrived at allreduce number 7; its last was broadcast number 6", a line for each

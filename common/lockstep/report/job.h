@@ -13,7 +13,7 @@
 namespace lockstep::report {
 
 std::set<int> missing_ranks(const trace::Trace& trace);  // those without a trace
-// Of one attempt: a rank had ended before another began, in words.
+// A warning where, in one attempt, a rank had ended before another began.
 std::optional<std::string> may_be_of_two_runs(const trace::Trace& trace);
 
 // What programs ask for: findings, missing_ranks (`missing`: of any attempt) and every detector's state.

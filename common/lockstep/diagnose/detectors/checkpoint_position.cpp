@@ -36,18 +36,20 @@ StretchOfPass last_before(const trace::ParticipantTrace& rank, std::size_t end) 
   return stretch;
 }
 
-// The last pass of an epoch that another pass had followed by `end`.
+// The last train pass of an epoch after which another one began, before `end`.
 std::optional<StretchOfPass> finished_before(const trace::ParticipantTrace& rank, std::size_t end,
                                              std::int64_t epoch) {
-  std::optional<StretchOfPass> found;
+  std::size_t over = 0;  // where the next pass begins
   std::int64_t now = -1;
   for (std::size_t i = 0; i < end; ++i) {
     const auto* begin = rank.events[i].as<trace::PassBegin>();
     if (begin == nullptr || begin->phase != "train") continue;
-    if (now == epoch) found = last_before(rank, i);
+    if (now == epoch) over = i;
     now = begin->epoch;
   }
-  if (found) found->ended = true;
+  if (over == 0) return std::nullopt;
+  auto found = last_before(rank, over);
+  found.ended = true;
   return found;
 }
 
@@ -58,7 +60,8 @@ bool keeps_optimizer(const Restored& restored) {
   return saved && resumed && saved->hash == resumed->hash;
 }
 
-// Of a job that does not tell its state it is known with the first update: the pass has begun by then.
+// Where first_behind() begins to look. Of a job that does not tell its state it is known at the first update that it
+// resumed: the pass has begun by then.
 std::size_t begin_before(const trace::ParticipantTrace& rank, std::size_t place) {
   const auto attempt = place >= rank.last_attempt ? rank.last_attempt : 0;
   for (std::size_t i = place; i-- > attempt;) {

@@ -284,7 +284,7 @@ Verdict epoch_set_after_prefetch(const Run& run) {
 std::vector<Detector> epoch_detectors() {
   return {
       // Rule: a shuffled order that is the same in every pass of a model, and no second epoch was told meanwhile; or that
-      // is the same in passes 0 and 1, and each epoch is told behind its own pass.
+      // is the same in passes 0 and 1, and each epoch is told after its own pass.
       // Not fooled by an order that is ascending by choice, by samplers that reshuffle themselves,
       // nor by an epoch told twice.
       {.slug = "missing-set-epoch",

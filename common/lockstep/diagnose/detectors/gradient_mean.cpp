@@ -1,5 +1,6 @@
 // The generic finding of gradients: no mean of what the ranks computed, in a way that no pitfall has a name for.
 #include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/differences.h>
 #include <lockstep/diagnose/gradients.h>
 #include <lockstep/diagnose/moves.h>
 
@@ -144,23 +145,23 @@ std::optional<std::string> multiples(const Run& run, const GradientStep& step) {
   const auto& mean = step.means.front();
   const double square = dot(mean, mean);
   if (run.devices || square == 0) return std::nullopt;
-  std::map<std::string, std::vector<int>> ranks;
-  for (std::size_t r = 0; r < step.reduced.size(); ++r) {
-    const double factor = dot(mean, step.reduced[r]) / square;
-    if (distance(times(factor, mean), step.reduced[r]) > kTolerance) return std::nullopt;
-    ranks[number(factor)].push_back(run.numbers[r]);
+  std::vector<std::string> factors;
+  for (const auto& reduced : step.reduced) {
+    const double factor = dot(mean, reduced) / square;
+    if (distance(times(factor, mean), reduced) > kTolerance) return std::nullopt;
+    const auto text = number(factor);
+    factors.push_back(text == "1" ? "the mean" : text + " times the mean");
   }
-  if (ranks.size() < 2) return std::nullopt;
+  const auto who = ranks_by_text(run.numbers, factors);
+  if (who.size() < 2) return std::nullopt;
   std::vector<std::string> parts;
-  for (const auto& [factor, of] : ranks)
-    parts.push_back((factor == "1" ? "the mean" : factor + " times the mean") + " on " +
-                    lockstep::ranks_text(of));
+  for (const auto& [factor, ranks] : who)
+    parts.push_back(factor + " on " + lockstep::ranks_text(ranks));
   return "the reduced gradient is " + list(parts);
 }
 
 // The farthest of the reduced gradients, how far it is, and in which parameters.
 std::string how_far(const Run& run, const GradientStep& step) {
-  if (auto each = multiples(run, step)) return *each;
   const auto& mean = step.means.front();
   const auto far = std::max_element(
       step.reduced.begin(), step.reduced.end(),
@@ -213,7 +214,7 @@ Verdict gradient_not_the_mean(const Run& run) {
   return found({.severity = severity,
                 .ranks = run.numbers,
                 .step = told->step,
-                .evidence = how_far(run, *told) + "; " +
+                .evidence = multiples(run, *told).value_or(how_far(run, *told)) + "; " +
                             (severity == Severity::violation ? "the ranks go by different ones"
                                                              : "the ranks stay together"),
                 .after = told == &steps.front() ? -1 : std::prev(told)->step});

@@ -110,8 +110,8 @@ Kind field_that_differs(const std::vector<Call>& place) {
   return Kind::shape;
 }
 
-// Some ranks make two calls of one update in the one order, others in the other. Of ranks that wait in the first the second
-// is not known.
+// Some ranks make two calls of one update in one order, others in the other. Of a rank that waits in its first call the
+// second is not known.
 bool are_swapped(const Calls& calls, const std::vector<Call>& place) {
   const auto here = callers(place);
   const auto& first = *place.front().collective;

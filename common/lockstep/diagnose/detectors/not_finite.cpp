@@ -10,7 +10,7 @@
 namespace lockstep::diagnose {
 namespace {
 
-// What a rank's backwards started from until an update, or a step that a GradScaler left out.
+// The losses behind one update, or behind a step that a GradScaler left out.
 struct Turn {
   std::int64_t step = -1;
   bool finite = true;  // each of them
@@ -45,7 +45,8 @@ constexpr std::size_t kLasting = 2;
 // A GradScaler may leave some steps out before it has found its scale.
 constexpr std::size_t kForgiven = 8;
 
-// From when on no loss is finite, and the last step before; nothing where the last ones are, or too few are not.
+// The step from which on no loss is finite, and the last one before. Nothing where the last loss is finite, or too few
+// are not.
 struct Lost {
   std::int64_t first = -1, before = -1;
 };

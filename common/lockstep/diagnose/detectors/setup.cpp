@@ -121,14 +121,14 @@ std::vector<Finding> configuration(const Run& run) {
 }
 
 // Equal in each recorded step before the first clip, and not at the end.
-bool part_after(const ReplicasByStep& replicas, std::int64_t first) {
+bool come_apart_after(const ReplicasByStep& replicas, std::int64_t first) {
   for (const auto& [step, of_step] : replicas)
     if (step < first && groups_of_equal(of_step).tensor >= 0) return false;
   return !replicas.empty() && groups_of_equal(replicas.rbegin()->second).tensor >= 0;
 }
 
-// Some clip to no norm, or to another one. As long as the parameters stay equal, one rank may clip for all; two norms are
-// advice, which may not have been reached. Who clips to infinity only measures.
+// Some ranks do not clip, or clip to another norm. While the parameters stay equal, one rank may clip for all, and another
+// norm, which may not have been reached, is advice. A clip to infinity only measures.
 std::optional<Finding> clips_that_differ(const Run& run) {
   std::vector<std::string> norms;
   auto first = std::numeric_limits<std::int64_t>::max();
@@ -136,16 +136,16 @@ std::optional<Finding> clips_that_differ(const Run& run) {
   for (const auto* rank : run.ranks) {
     auto clips = rank->all<trace::Clip>();
     std::erase_if(clips, [](const auto& at) { return !std::isfinite(at.event->max_norm); });
-    if (rank->all<trace::ReducedGradients>().size() < kAgreeing) return {};
+    if (rank->all<trace::ReducedGradients>().size() < kAgreeing) return std::nullopt;
     norms.push_back(clips.empty() ? "none" : number(clips.front().event->max_norm));
     all_clip = all_clip && !clips.empty();
     if (!clips.empty()) first = std::min(first, clips.front().step);
   }
   auto finding = differs(run, "the norm that gradients are clipped to", norms, first);
   if (!finding) return finding;
-  const bool part = part_after(replicas_by_step(run), first);
-  if (!part && !all_clip) return std::nullopt;
-  if (!part) finding->severity = Severity::advice;
+  const bool apart = come_apart_after(replicas_by_step(run), first);
+  if (!apart && !all_clip) return std::nullopt;
+  if (!apart) finding->severity = Severity::advice;
   return finding;
 }
 
