@@ -40,6 +40,8 @@ Tests that the quick tier leaves out, by their names in ctest:
   python.hangs           Python jobs that hang under watch: each is ended, and the rank that does not come is named
   python.tells           Python scripts that tell watch what only they know: what needs a call is named with it
   python.nodes           a Python job on two nodes, each with its own agent and `watch`: one node's traces, and all
+  python.wrapper         what `watch` may not change of its job: descriptors, signals, terminal, variables, exit code
+  python.awkward         awkward programs, plain and watched: what each prints, how it ends, the state of its process
   python.parallel        what is told of models of which each rank holds a part
   python.compare         `lockstep compare` of Python jobs: equal to the bit, another rate, other probes, a page, wrong use
   parity.ddp_parity_all  DDP in C++ against Python's, every case on 2 and 4 ranks
@@ -52,6 +54,7 @@ Tests that the quick tier leaves out, by their names in ctest:
   course.run_in_python   ./lockstep run --python: the right program of a lesson
   course.exercise_in_python  ./lockstep exercise --python: hints, progress, what is refused
   course.start_in_python the five steps of ./lockstep start, in Python
+  course.listens         what start, run, exercise and detective start listens on 127.0.0.1 only
   course.side_by_side    a few pitfalls as Python programs under PyTorch's own means
   course.arena_table     the arena: a few contestants on three cases, from the corpus to the score, and the oracles
   course.detective_more  ./lockstep detective with Python programs and with two faults

@@ -19,11 +19,16 @@ find_caches() {
   export XDG_CACHE_HOME="$STATE/cache" PIP_NO_CACHE_DIR=1
 }
 
+# Whether this clone can be written: not one that is read-only, or another user's.
+clone_is_writable() {
+  mkdir -p -- "$STATE/log" "$ROOT/build" 2>/dev/null
+  [[ -w "$STATE/log" && -w "$ROOT/build" ]]
+}
+
 # Takes the lock (two calls must not set up at once), then makes everything up to a configured build
 # folder. The lock is let go by set_up_done or with the process.
 set_up() {
-  mkdir -p -- "$STATE/log" "$ROOT/build" 2>/dev/null
-  if [[ ! -w "$STATE/log" || ! -w "$ROOT/build" ]]; then
+  if ! clone_is_writable; then
     fail "no permission to write in $ROOT." "Clone the repository to a folder of your own."
   fi
   find_caches

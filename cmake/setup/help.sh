@@ -25,7 +25,7 @@ Lockstep: a C++ course, test suite and library about data-parallel training.
   ./lockstep matrix DIR...            score that on runs whose truth is known
                                       or, with --checker, a program of yours
   ./lockstep report [DIR...] [...]    one HTML page of what runs reported
-                                      or of a recorded job of your own
+                                      of a recorded job: report-DIR.html here
   ./lockstep test [...]               build all, run the tests
                                       --tier quick (the default) or full;
                                       further options go to ctest

@@ -23,11 +23,14 @@ job_build() {
 
 # watch [options] -- COMMAND ...: a Python job, or a C++ one that has lockstep::record. What watches is the Python package,
 # here without pip: its folder in the build stands in PYTHONPATH. What is wrong in the call is told before anything is built.
+# The build runs in a subshell: the job has this process's descriptors and variables, and nothing of the build's.
 job_watch() {
   if find_python; then
-    PYTHONPATH="$ROOT/python" "$BASE_PYTHON" -B -m lockstep_torch.command_line watch --dry-run "$@" || exit
+    PYTHONPATH="$ROOT/python" "$BASE_PYTHON" -B -m lockstep_torch.command_line watch --dry-run "$@" </dev/null || exit
   fi
-  require_watch
+  (require_watch) || exit
+  environment_places
+  choose_compiler
   run_watch "$@"
 }
 
@@ -42,9 +45,12 @@ require_watch() {
   set_up_done
 }
 
+# Python ignores some signals itself, so it is told which ones this process was started with.
 run_watch() {
+  local name mask ignored=0
+  while read -r name mask; do if [[ "$name" == SigIgn: ]]; then ignored="$mask"; fi; done </proc/self/status
   exec env "PYTHONPATH=$BUILD/python${PYTHONPATH:+:$PYTHONPATH}" "LOCKSTEP_COMMAND=$ROOT/lockstep" \
-    "$PYTHON" -m lockstep_torch.command_line watch "$@"
+    "LOCKSTEP_IGNORED=$ignored" "$PYTHON" -m lockstep_torch.command_line watch "$@"
 }
 
 # wheel: the Python package, built for the torch that is set up here, as a file for pip.
@@ -160,8 +166,8 @@ needs_lessons() {
 }
 
 # The commands of the built program. Those that need no lesson do not wait for LibTorch, either: where it was never set
-# up they have a build of their own, and before that the guide. While another call sets up or builds here, what is built
-# already answers at once; and Ninja is not asked where nothing can have changed.
+# up they have a build of their own, and before that the guide. While another call sets up or builds here, and in a clone
+# that cannot be written, what is built already answers at once; and Ninja is not asked where nothing can have changed.
 job_course() {
   prepare_course "$@"
   run_course "$@"
@@ -173,7 +179,7 @@ prepare_course() {
   environment_places
   if [[ -z "$PREFIX" && ! -r "$STAMP" ]] && ! needs_lessons "$@"; then leave_torch_out; fi
   choose_compiler
-  if [[ -x "$BUILD/lockstep-course" ]] && set_up_elsewhere; then return; fi
+  if [[ -x "$BUILD/lockstep-course" ]] && { ! clone_is_writable || set_up_elsewhere; }; then return; fi
   if ! course_is_fresh && guide_answers "$@"; then run_guide "$@"; fi
   set_up
   if ! course_is_fresh; then
@@ -210,7 +216,7 @@ job_compare() {
   code=$?
   case "$code" in 0 | 1 | 3) ;; *) exit "$code" ;; esac
   told="$("$BUILD/lockstep-course" "${arguments[@]}" --json)"
-  "$PYTHON" "$ROOT/reports/html/compare_report.py" "$html" <<<"$told" >&2 || exit
+  "$PYTHON" "$ROOT/reports/html/compare_report.py" -- "$html" <<<"$told" >&2 || exit
   exit "$code"
 }
 
@@ -238,14 +244,14 @@ job_report() {
 
 # report FOLDER ... [--out FILE]: of a recorded job.
 report_of_job() {
-  local folders=() out='' told code
+  local folders=() out=() told code
   while (($#)); do
     case "$1" in
       --out)
         if (($# < 2)); then usage_error "--out wants a file."; fi
-        out="$2"
+        out=("--out=$2")
         shift ;;
-      --out=*) out="${1#*=}" ;;
+      --out=*) out=("$1") ;;
       -*) usage_error "the report of a job takes folders and --out FILE: $1" ;;
       *) folders+=("$1") ;;
     esac
@@ -255,7 +261,7 @@ report_of_job() {
   told="$("$BUILD/lockstep-course" diagnose --json --pictures "${folders[@]}")"
   code=$?
   if [[ -z "$told" ]]; then exit "$code"; fi
-  "$PYTHON" "$ROOT/reports/html/job_report.py" "${folders[0]}" "${out:-${folders[0]}/report.html}" <<<"$told"
+  "$PYTHON" "$ROOT/reports/html/job_report.py" ${out[@]+"${out[@]}"} -- "${folders[0]}" <<<"$told"
   exit
 }
 

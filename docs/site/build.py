@@ -16,9 +16,12 @@ import shutil
 import subprocess
 import sys
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "reports" / "html"))
+import files  # noqa: E402
+
 USAGE, COULD_NOT_RUN, INTERRUPTED = 2, 3, 130
 HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:]+)\)")
 PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)]+)\.svg\)")
 # What lessons/pictures/svg.py writes for a dark theme.
@@ -127,15 +130,19 @@ def in_both_themes(text, page):
     return PICTURE.sub(both, text)
 
 
+def is_marked(out):
+    return (out / MARK).is_file() and not (out / MARK).is_symlink()
+
+
 def build(out):
     """What is in `out` and not ours stays."""
     source, html = out / "source", out / "html"
     for ours in (source, html):
-        if ours.exists() and not (out / MARK).exists():
+        if ours.is_symlink() or ours.exists() and not is_marked(out):
             refuse(f"{ours} is there and was not made by ./lockstep docs: name another folder by --out")
         shutil.rmtree(ours, ignore_errors=True)
     source.mkdir(parents=True)
-    (out / MARK).touch()
+    files.write(out / MARK, "")
     copied(source)
     (source / "api").mkdir()
     cpp_reference(source / "api")
@@ -189,3 +196,5 @@ if __name__ == "__main__":
         main()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except OSError as error:
+        refuse(f"{error.filename}: {error.strerror}", COULD_NOT_RUN)

@@ -10,7 +10,8 @@ import sys
 import job as jobs
 
 TESTS = pathlib.Path(__file__).resolve().parents[2] / "python" / "tests"
-sys.path.insert(0, str(TESTS / "twins"))
+sys.path[:0] = [str(TESTS / "twins"), str(pathlib.Path(__file__).resolve().parents[1] / "loopback")]
+import loopback  # noqa: E402
 from fold import fold, programs  # noqa: E402
 from truths import ATTEMPTS, RANKS, TRUTHS, is_proved  # noqa: E402
 
@@ -35,10 +36,11 @@ def run(slug, fault, options):
         (folder / "train.py").write_text(folded, encoding="utf-8")
         for name in ("own", "notes", "tmp"):
             (folder / name).mkdir()
-        path = os.pathsep.join([str(TESTS / "twins"), *filter(None, [os.environ.get("PYTHONPATH")])])
+        here = loopback.environment()
+        path = os.pathsep.join([str(TESTS / "twins"), here["PYTHONPATH"]])
         watch = [sys.executable, "-m", "lockstep_torch.command_line", "watch", "--timeout", SILENT_S]
         code, _ = jobs.ended_with_its_own([*watch, "--into", folder / "traces", "--", *started(source.stem, folder)],
-                                          PYTHONPATH=path, TWIN_NOTES=str(folder / "notes"), OMP_NUM_THREADS="1",
+                                          **here | {"PYTHONPATH": path}, TWIN_NOTES=str(folder / "notes"), OMP_NUM_THREADS="1",
                                           TMPDIR=str(folder / "tmp"))  # torch leaves folders there
         notes = {file.name: file.read_text(encoding="utf-8") for file in (folder / "notes").iterdir()}
         found = {"world_size": RANKS, "findings": jobs.found_in(folder / "traces", options.course)}

@@ -5,7 +5,9 @@ import json
 import os
 import pathlib
 import sys
-import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "reports" / "html"))
+import files  # noqa: E402
 
 VERSION = 1
 
@@ -26,7 +28,7 @@ class Scores:
     def __init__(self):
         self.cases, self.kept = {}, file() is not None
         try:
-            content = json.loads(file().read_text(encoding="utf-8")) if self.kept else {"cases": {}}
+            content = json.loads(files.read_text(file())) if self.kept else {"cases": {}}
             self.kept = self.kept and content.get("schema_version", 0) <= VERSION
             self.cases = {name: {"best": int(one["best"]), "day": str(one["day"])}
                           for name, one in content["cases"].items()}
@@ -57,10 +59,7 @@ class Scores:
             self.cases[name] = {"best": points, "day": datetime.date.today().isoformat()}
         if better and self.kept:
             try:
-                file().parent.mkdir(parents=True, exist_ok=True)
-                with tempfile.NamedTemporaryFile("w", dir=file().parent, prefix=".detective-", delete=False) as whole:
-                    json.dump({"schema_version": VERSION, "cases": self.cases}, whole, indent=1)
-                os.replace(whole.name, file())
+                files.write(file(), json.dumps({"schema_version": VERSION, "cases": self.cases}, indent=1))
             except OSError as error:
-                note(f"your score is not kept: {error.strerror}")
+                note(f"your score is not kept: {error.filename}: {error.strerror}")
         return better

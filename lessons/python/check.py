@@ -9,7 +9,7 @@ import tempfile
 
 import handed_out
 import work
-from programs import OF_TWO, RANKS, Setting, programs, programs_name, run
+from programs import OF_TWO, RANKS, Setting, files, programs, programs_name, run
 
 DRAWS = 3  # of a seed, where the right program does not pass with one
 
@@ -80,9 +80,10 @@ def check(slug, file, references=None, say=lambda _: None):
     """What is wrong, of the first setting on which anything is. `say` is told what comes next."""
     references, program = references or References(), programs()[slug]
     try:
-        ast.parse(file.read_text(encoding="utf-8"))
-    except SyntaxError as error:
-        return [f"it is no Python program: {error.msg}, line {error.lineno}"]
+        ast.parse(files.read(file))
+    except (SyntaxError, ValueError) as error:  # ValueError: it holds a NUL
+        why = f"{error.msg}, line {error.lineno}" if isinstance(error, SyntaxError) else error
+        return [f"it is no Python program: {why}"]
     for wanted in (drawn(program, RANKS), drawn(program, RANKS + 1)):
         say(f"the right program on {wanted}")
         setting, right = references.of(slug, wanted)

@@ -15,7 +15,8 @@ import time
 import check
 import handed_out
 import progress
-from programs import COULD_NOT_RUN, FINDING, ROOT, ended_cleanly, lesson_of, lesson_with, page_of, programs, refuse, title_of
+from programs import (COULD_NOT_RUN, FINDING, ROOT, ended_cleanly, files, lesson_of, lesson_with, page_of, programs, refuse,
+                      title_of)
 from prose import difference, hints, say_difference, say_heading, say_section, section, wrapped
 
 FOLDER = ROOT / "exercises"
@@ -45,8 +46,7 @@ def options_for(slug, file):
 
 
 def hand_out(slug, file):
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(handed_out.text(slug), encoding="utf-8")
+    files.write(file, handed_out.text(slug))
     print(f"Exercise of {lesson_with(slug).name}\n{wrapped(title_of(slug), '  ')}\n"
           f"{wrapped(section(page_of(slug), 'Symptom'), '  ')}\n"
           f"  mend it:     {os.path.relpath(file)}\n"
@@ -109,7 +109,7 @@ def judge(slug, file):
 def reset(slug, file):
     if not file.exists():
         print("It was never started, so there is nothing to reset; it is started now.")
-    elif file.read_text(encoding="utf-8") != handed_out.text(slug):
+    elif files.read_text(file) != handed_out.text(slug):
         number = next(n for n in range(1, 1000) if not pathlib.Path(f"{file}.old-{n}").exists())
         file.rename(f"{file}.old-{number}")
         print(f"What you had is kept as {os.path.relpath(file)}.old-{number}.")

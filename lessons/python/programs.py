@@ -18,7 +18,9 @@ from prose import ROOT
 
 HERE = pathlib.Path(__file__).resolve().parent
 TESTS = ROOT / "python" / "tests"
-sys.path.insert(0, str(TESTS / "twins"))
+sys.path[:0] = [str(TESTS / "twins"), str(HERE.parent / "loopback"), str(ROOT / "reports" / "html")]
+import files  # noqa: E402, F401  (for those that import this)
+import loopback  # noqa: E402
 from fold import fold, programs  # noqa: E402, F401  (fold: for exercise.py)
 from truths import ATTEMPTS, TRUTHS, is_proved, judged, variables  # noqa: E402, F401  (for those that import this)
 
@@ -144,8 +146,9 @@ def run(program, fault="", oracle="", setting=Setting()):
         traces, notes, own = (pathlib.Path(folder, name) for name in ("traces", "notes", "own"))
         notes.mkdir()
         own.mkdir()
-        paths = [str(TESTS / "twins"), *filter(None, [os.environ.get("PYTHONPATH")])]
-        told_by = {"TWIN_RANKS": str(setting.ranks), "PYTHONPATH": os.pathsep.join(paths), **variables(name)}
+        here = loopback.environment()
+        paths = os.pathsep.join([str(TESTS / "twins"), here["PYTHONPATH"]])
+        told_by = {"TWIN_RANKS": str(setting.ranks), **here, "PYTHONPATH": paths, **variables(name)}
         told_by |= {"TWIN_SEED": str(setting.seed)} if setting.seed else {}
         job = call([sys.executable, "-m", "lockstep_torch.command_line", "watch", "--timeout", SILENT_S, "--into", traces, "--",
                     *started(program, own, ATTEMPTS.get(name, 1), setting.ranks)],

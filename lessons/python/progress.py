@@ -8,7 +8,8 @@ import json
 import os
 import pathlib
 import sys
-import tempfile
+
+from programs import files
 
 VERSION = 1
 
@@ -44,7 +45,7 @@ def hash_of_sources(lesson):
 @contextlib.contextmanager
 def locked(beside):
     beside.parent.mkdir(parents=True, exist_ok=True)
-    with open(f"{beside}.lock", "a", encoding="utf-8") as lock:
+    with open(os.open(f"{beside}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644), "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -54,7 +55,7 @@ def read(kept):
     if not kept.exists():
         return {"schema_version": VERSION, "lessons": {}}
     try:
-        content = json.loads(kept.read_text(encoding="utf-8"))
+        content = json.loads(files.read_text(kept))
         if content["schema_version"] > VERSION:
             note(f"{kept} is of a newer Lockstep: it is left as it is, and nothing is recorded")
             return None
@@ -67,15 +68,6 @@ def read(kept):
         other = kept.rename(f"{kept}.unreadable-{number}")
         note(f"your progress could not be read; it is kept as {other}, and begun anew")
         return {"schema_version": VERSION, "lessons": {}}
-
-
-def write(kept, content):
-    """The file is whole at any moment."""
-    with tempfile.NamedTemporaryFile("w", dir=kept.parent, prefix=f"{kept.name}.", delete=False, encoding="utf-8") as whole:
-        json.dump(content, whole, indent=1, sort_keys=True, ensure_ascii=False)
-        whole.write("\n")
-    os.chmod(whole.name, 0o644)
-    os.replace(whole.name, kept)
 
 
 def change(lesson, apply):
@@ -92,10 +84,10 @@ def change(lesson, apply):
             done = changed(before if before.get("sources") == sources else {}, apply)
             if content:
                 content["lessons"][lesson.name] = {**done, "sources": sources}
-                write(kept, content)
+                files.write(kept, json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
         return done
     except OSError as error:
-        note(f"your progress is not kept: {error.strerror or error}")
+        note(f"your progress is not kept: {f'{error.filename}: {error.strerror}' if error.filename else error}")
         return changed({}, apply)
 
 

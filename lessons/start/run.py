@@ -13,6 +13,9 @@ import sys
 import textwrap
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "loopback"))
+import loopback  # noqa: E402
+
 STEPS = sorted(path.stem for path in HERE.glob("[1-5]_*.py"))
 COLUMNS = 80
 DEADLINE_S = 300
@@ -53,7 +56,7 @@ def run(step, options):
     shown = "" if step == STEPS[0] else f"torchrun --standalone --nproc-per-node {options.world_size} "
     print(f"$ {shown}{'--no-python ' if shown and not options.python else ''}{step}{'.py' if options.python else ''}", flush=True)
     with subprocess.Popen(command_of(step, options), stdout=subprocess.PIPE, text=True,
-                          env={"OMP_NUM_THREADS": "1", **os.environ}) as job:
+                          env={"OMP_NUM_THREADS": "1", **os.environ, **loopback.environment()}) as job:
         try:
             printed, _ = job.communicate(timeout=DEADLINE_S)
         except (KeyboardInterrupt, subprocess.TimeoutExpired):

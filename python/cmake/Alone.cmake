@@ -47,7 +47,7 @@ add_library(torch_free OBJECT ${_torch_free} ${_whole} ${LOCKSTEP_DETECTORS})
 target_include_directories(torch_free PRIVATE ${_lockstep}/.. ${XXHASH_INCLUDE} ${JSON_INCLUDE})
 target_precompile_headers(torch_free PRIVATE <algorithm> <functional> <map> <set> <sstream> <lockstep/diagnose/detector.h>)
 
-Python_add_library(_extension MODULE WITH_SOABI src/extension.cpp src/stand_ins.cpp src/values.cpp
+Python_add_library(_extension MODULE WITH_SOABI src/extension.cpp src/stacks.cpp src/stand_ins.cpp src/values.cpp
   ${_lockstep}/observe/observer.cpp ${LOCKSTEP_RECORDER})
 target_include_directories(_extension SYSTEM PRIVATE ${_torch_folder}/include
   ${_torch_folder}/include/torch/csrc/api/include ${XXHASH_INCLUDE})

@@ -34,8 +34,9 @@ def watch(folder: str | os.PathLike[str]) -> AbstractContextManager[None]:
 
 
 def diagnose(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """What the detectors find in a folder of traces: world_size, recorded_ranks, findings, detectors, text, and
-    left_out: which lines of the program could not be read, and why."""
+    """What the detectors find in a folder of traces: world_size, recorded_ranks, findings, detectors, text;
+    left_out: which lines of the program could not be read, and why; and incomplete: what the traces lack of what the
+    ranks did. Reads the folder, and writes nothing."""
     from lockstep_torch.extension import extension
     result: dict[str, Any] = extension().diagnose(os.fspath(folder))
     return result

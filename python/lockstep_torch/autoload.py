@@ -2,7 +2,6 @@
 unless LOCKSTEP_TRACE is set, and nothing that goes wrong here reaches the program."""
 
 import os
-import sys
 
 
 def load() -> None:
@@ -12,4 +11,5 @@ def load() -> None:
         from lockstep_torch import hooks
         hooks.watch(os.environ["LOCKSTEP_TRACE"])
     except Exception as error:  # noqa: BLE001 whatever it is, the program goes on
-        print(f"lockstep: this process is not recorded: {error}", file=sys.stderr)
+        from lockstep_torch import inside
+        inside.say("lockstep: this process is not recorded: ", error)

@@ -18,8 +18,7 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from lockstep_torch import constants, data, evaluating, parallel, states
-from lockstep_torch.module_hook import ModuleHook
+from lockstep_torch import calls, constants, data, evaluating, looking, parallel, states
 from lockstep_torch.recording import Recording, listens
 
 LOOKS = (0, 2)  # the looks are so many updates after `looks_from`; what is made later is not seen
@@ -30,15 +29,16 @@ MODELS = 8  # that nobody wraps, and after which no more are looked for: a look 
 def modules_outside() -> list[torch.nn.Module]:
     """Those that are part of no other. A compiled one is called by its own rules, so then there are none."""
     # By its type: to ask an object for its class may run code of its own.
-    found = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
+    found = [each for each in gc.get_objects()
+             if issubclass(type(each), torch.nn.Module) and looking.attribute(each, "_modules") is not None]
     compiler = sys.modules.get("torch._dynamo.eval_frame")  # once somebody compiles
     if compiler and any(isinstance(each, compiler.OptimizedModule) for each in found):
         return []
-    parts = {id(part) for module in found for part in module.children()}
+    parts = {id(part) for module in found for part in (looking.attribute(module, "_modules") or {}).values()}
     return [module for module in found if id(module) not in parts and not isinstance(module, DistributedDataParallel)]
 
 
-def are_trained(parameters: list[torch.nn.Parameter], held: set[int]) -> bool:
+def are_trained(parameters: list[torch.Tensor], held: set[int]) -> bool:
     """By an optimizer that is still there: another one may have made the module what it is."""
     return any(parameter.requires_grad and id(parameter) in held for parameter in parameters)
 
@@ -54,7 +54,7 @@ def look(here: Recording) -> None:
     held = {id(parameter) for parameter in states.held_by_optimizers(here)}
     models, uncalled = list(here.models), []
     for module in modules_outside():
-        parameters = list(module.parameters())
+        parameters = [parameter for _, parameter in looking.parameters_in(module)]
         if not parameters or any(map(parallel.is_part, parameters)):
             continue
         trains = are_trained(parameters, held)
@@ -62,10 +62,9 @@ def look(here: Recording) -> None:
             models.append(module)
         if module in here.beside:
             uncalled += [module] if here.beside[module] is not None and not trains else []
-        elif not trains:
-            here.beside[module] = ModuleHook.put_on(module, is_called)
-        elif not here.wrapped:
-            here.beside[module] = ModuleHook.put_on(module, is_fed, with_kwargs=True)
+        elif not (trains and here.wrapped):
+            here.beside[module] = is_fed if trains else is_called
+            calls.listen(here, module, here.beside[module])
     if len(models) == 1 or here.wrapped:  # else in an order that is not known
         of_models(here, models)
     if since == LOOKS[-1]:
@@ -77,7 +76,7 @@ def tell(here: Recording, holder: str, tensors: Iterable[tuple[str, torch.Tensor
     """The tensor itself, by which the recorder knows what it was told before; as many as there is room for, since each
     number is looked at in each step whose values are recorded."""
     for name, tensor in tensors:
-        if not parallel.is_part(tensor) and tensor.numel() <= here.beside_left:
+        if parallel.is_readable(tensor) and tensor.numel() <= here.beside_left:
             here.beside_left -= tensor.numel()
             here.rank.outside(holder, name, tensor)
 
@@ -87,16 +86,18 @@ def are_kept(here: Recording, modules: list[torch.nn.Module]) -> None:
     number = Counter(type(module) for module in modules)
     for module in modules:
         if number[type(module)] == 1:
-            tell(here, f"kept {type(module).__name__}", module.named_parameters())
+            tell(here, f"kept {type(module).__name__}", looking.parameters_in(module))
 
 
 def copies_of(model: torch.nn.Module) -> list[dict[str, torch.Tensor]]:
     """Dicts that hold a tensor like each of its trained parameters, by the same names, as hand-written averages do."""
-    trained = {name: one for name, one in model.named_parameters() if one.requires_grad}
+    trained = {name: one for name, one in looking.parameters_in(model)
+               if one.requires_grad and parallel.is_readable(one)}
 
     def is_copy(held: Any) -> bool:
         return len(held) >= len(trained) and trained.keys() <= held.keys() and all(
             type(held[name]) is torch.Tensor and held[name].shape == one.shape and held[name].device == one.device
+            and parallel.is_readable(held[name]) and held[name].layout == one.layout == torch.strided
             and held[name].untyped_storage().data_ptr() != one.untyped_storage().data_ptr()
             for name, one in trained.items())
     # Not of a class of the program's own: looking at one would call its code.
@@ -108,7 +109,8 @@ def find_averages(here: Recording, models: list[torch.nn.Module]) -> None:
     copies = copies_of(models[0]) if len(models) == 1 else []
     if len(copies) != 1:
         return
-    tensors = {name: each for name, each in copies[0].items() if type(each) is torch.Tensor}
+    tensors = {name: each for name, each in copies[0].items()
+               if type(each) is torch.Tensor and parallel.is_readable(each)}
     if sum(each.numel() for each in tensors.values()) <= here.beside_left:
         here.averages = copies[0], {name: each.clone() for name, each in tensors.items()}
         tell(here, "kept averages", here.averages[1].items())
@@ -123,23 +125,24 @@ def look_at_averages(here: Recording) -> None:
         held, copies = here.averages
         for name, copy in copies.items():
             now = held.get(name)
-            if type(now) is torch.Tensor and now.shape == copy.shape:
+            if type(now) is torch.Tensor and now.shape == copy.shape and parallel.is_readable(now):
                 copy.copy_(now)
 
 
 def own_statistics(module: torch.nn.Module) -> set[str]:
     """Running means and what belongs to them, which each rank may keep for itself."""
-    return {f"{of}.{name}" if of else name for of, part in module.named_modules() if hasattr(part, "running_mean")
-            for name, _ in part.named_buffers(recurse=False)}
+    held = {of: list((looking.attribute(part, "_buffers") or {}).keys()) for of, part in looking.parts_of(module)}
+    return {f"{of}.{name}" if of else name for of, names in held.items() if "running_mean" in names for name in names}
 
 
 def of_models(here: Recording, models: list[torch.nn.Module]) -> None:
     """Of buffers those that DistributedDataParallel does not keep alike."""
     for module in models:
-        frozen = [(name, one) for name, one in module.named_parameters() if not one.requires_grad]
-        ignored = getattr(module, "_ddp_params_and_buffers_to_ignore", ())
+        frozen = [(name, one) for name, one in looking.parameters_in(module) if not one.requires_grad]
+        ignored = looking.attribute(module, "_ddp_params_and_buffers_to_ignore") or ()
         of_norms = own_statistics(module)
-        wanted = [(name, one) for name, one in module.named_buffers() if module not in here.models or name in ignored]
+        wanted = [(name, one) for name, one in looking.buffers_in(module)
+                  if module not in here.models or name in ignored]
         buffers = [(name, one) for name, one in wanted if name not in of_norms]
         statistics = [(name, one) for name, one in wanted if name in of_norms and module not in here.models]
         for holder, tensors in (("frozen parameters", frozen), ("buffers of the model", buffers),
@@ -148,12 +151,12 @@ def of_models(here: Recording, models: list[torch.nn.Module]) -> None:
 
 
 @listens("modules beside the model")
-def is_called(here: Recording, module: Any, _inputs: Any) -> None:
+def is_called(here: Recording, module: Any, _inputs: Any, _named: Any) -> None:
     if not here.only_looks:
-        here.beside[module].remove()
+        calls.leave(here, module, is_called)
         here.beside[module] = None
-        tell(here, type(module).__name__, module.named_parameters())
-        tell(here, f"buffers of {type(module).__name__}", module.named_buffers())
+        tell(here, type(module).__name__, looking.parameters_in(module))
+        tell(here, f"buffers of {type(module).__name__}", looking.buffers_in(module))
 
 
 @listens("what the model is given")
@@ -161,8 +164,8 @@ def is_fed(here: Recording, module: Any, inputs: Any, named: dict[str, Any]) -> 
     if module.training and torch.is_grad_enabled():
         states.trains(here)
         data.take_drawn(here)
-        here.rank.inputs(parallel.whole_tensors([*inputs, *named.values()]))
-    evaluating.looks(inputs, named)
+        here.rank.inputs(parallel.readable_tensors([*inputs, *named.values()]))
+    evaluating.looks(module, inputs, named)
 
 
 def begins_another(here: Recording, optimizer: torch.optim.Optimizer) -> None:
@@ -171,7 +174,7 @@ def begins_another(here: Recording, optimizer: torch.optim.Optimizer) -> None:
     over = here.rank.step() - here.looks_from > constants.LOOKS[-1]
     if here.wrapped or not over or here.models_begun == MODELS:
         return
-    if not any(parameter in here.hooked for parameter in states.parameters_of(optimizer)):
+    if not any(map(states.is_hooked, states.parameters_of(optimizer))):
         here.models_begun += 1
         look_again(here)
 
@@ -180,7 +183,6 @@ def look_again(here: Recording) -> None:
     """A model was wrapped, or another one begins: what trained before, such as a teacher, may be beside it."""
     here.looks_from = max(here.rank.step(), 0)
     here.looked_at, here.constants, here.constants_at = -1, None, -1
-    for hook in here.beside.values():
-        if hook is not None:
-            hook.remove()
+    for module, tell in here.beside.items():
+        calls.leave(here, module, tell)
     here.beside.clear()

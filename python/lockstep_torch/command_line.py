@@ -5,98 +5,47 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
+import errno
 import importlib.util
+import itertools
 import json
 import os
 import pathlib
+import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 from typing import Any, NoReturn, TextIO
 
-from lockstep_torch import processes
+import lockstep_torch
+from lockstep_torch import places, watching
+from lockstep_torch.saying import say
 
 OK, FINDING, USAGE, COULD_NOT_RUN, DEADLINE = 0, 1, 2, 3, 124
 PACKAGE = pathlib.Path(__file__).parent
 MOST_STEPS = 2**31 - 1
-WITHIN_S = 2  # a stalled job is ended
-ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-
-
-def wait_for(job: subprocess.Popen[bytes], folder: pathlib.Path, timeout: float | None, signals: list[int]) -> bool:
-    """False where no rank made progress for `timeout` seconds, and the job was ended, at most WITHIN_S later. Before a
-    rank has entered a collective, and after all have ended, the job is starting or at its end: that is no stall."""
-    ends = processes.Ends(folder, job)
-    seen, since, alive = None, time.monotonic(), set[int]()
-    while timeout is None or seen is None or time.monotonic() - since < timeout:
-        if ends.wait(0.2 if timeout is None else min(0.1, timeout / 10)):
-            record_ends(told_of(ends, signals))
-            return True
-        if timeout is not None:
-            now = processes.progress(folder, alive)
-            if now != seen or now is None:
-                seen, since = now, time.monotonic()
-    by = time.monotonic() + WITHIN_S - 0.3  # that is for the looks above, which come 0.1 s apart
-    try:
-        ask_where(job, folder, by - 1)
-    except Exception as error:  # noqa: BLE001 the job is ended whatever happens
-        print(f"lockstep: where the ranks were is not known: {error}", file=sys.stderr)
-    told = told_of(ends, signals)
-    processes.end(job, by)
-    record_ends(told)
-    return False
-
-
-def ask_where(job: subprocess.Popen[bytes], folder: pathlib.Path, until: float) -> None:
-    from lockstep_torch import places
-    running = [pid for pid in [*processes.descendants(job.pid), job.pid] if not processes.is_frozen(pid)]
-    asked = places.ask(folder, running)
-    while time.monotonic() < until and any(file.stat().st_size == 0 for file in asked):
-        time.sleep(0.02)
-    places.answered(folder)  # a rank that ends in order removes its answer
-
-
-Told = dict[pathlib.Path, dict[int, tuple[str, int, int]]]
-
-
-def told_of(ends: processes.Ends, signals: list[int]) -> Told:
-    try:
-        return ends.told(not ENDING.isdisjoint(signals))
-    except Exception as error:  # noqa: BLE001 the job is ended whatever happens
-        print(f"lockstep: how the ranks ended is not known: {error}", file=sys.stderr)
-        return {}
-
-
-def record_ends(told: Told) -> None:
-    """Loads torch, which takes seconds."""
-    if not told:
-        return
-    try:
-        from lockstep_torch.extension import extension
-        for folder, ends in told.items():
-            extension().record_ends(folder, ends)
-    except Exception as error:  # noqa: BLE001 the job's own end stays as it is
-        print(f"lockstep: how the ranks ended was not recorded: {error}", file=sys.stderr)
-
-
-def diagnosis(folder: pathlib.Path) -> dict[str, Any]:
-    import lockstep_torch
-    from lockstep_torch import places
-    places.answered(folder)
-    return lockstep_torch.diagnose(folder)
+AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 
 
 def has_violation(found: dict[str, Any]) -> bool:
     return any(one["severity"] == "violation" for one in found["findings"])
 
 
+def tell(text: str) -> None:
+    """On standard output, which may be closed or full: the command has failed then."""
+    try:
+        print(text, end="", flush=True)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # where Python tries it once more at its end
+        say(f"lockstep: standard output cannot be written: {error.strerror}")
+        sys.exit(COULD_NOT_RUN)
+
+
 def warn(left_out: list[str]) -> None:
     for sentence in left_out:
-        print(f"lockstep: {sentence}", file=sys.stderr)
+        say(f"lockstep: {sentence}")
 
 
 def text_of(found: dict[str, Any]) -> str:
@@ -105,44 +54,25 @@ def text_of(found: dict[str, Any]) -> str:
     return f"{part}{found['text']}"
 
 
-def say(found: dict[str, Any]) -> None:
-    warn(found["left_out"])
-    print(text_of(found), end="", file=sys.stderr)
-
-
 def own_name() -> str:
     """What the user calls; the clone's own command says where it is."""
     return shlex.quote(os.environ.get("LOCKSTEP_COMMAND", "lockstep"))
 
 
-def start(command: list[str], environment: dict[str, str], received: list[int]) -> subprocess.Popen[bytes]:
-    """The job. The signals that this process gets are passed on to it, also those that come while it starts."""
-    job = None
-    early: list[int] = []
-
-    def pass_on(number: int, _frame: object) -> None:
-        received.append(number)
-        if job is None:
-            early.append(number)
-        elif number != signal.SIGINT:  # a terminal gives it to the job, too
-            job.send_signal(number)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(number, pass_on)
-    job = subprocess.Popen(command, env=environment)
-    for each in early:
-        job.send_signal(each)
-    return job
-
-
-def wrong_folder(into: str | None) -> str:
-    """Makes it where it is not there."""
+def wrong_folder(into: str | None, make: bool) -> str:
+    """Makes it where it is not there, unless that is for later."""
     if into is None:
         return ""
-    folder = pathlib.Path(into).absolute()
+    folder = there = pathlib.Path(into).absolute()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if make:
+            folder.mkdir(parents=True, exist_ok=True)
+        while not make and not os.path.lexists(there):
+            there = there.parent
+        if not there.is_dir():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
         held = any(folder.rglob("*.trace"))
-        why = "holds a run already" if held else "" if os.access(folder, os.W_OK) else "cannot be written"
+        why = "holds a run already" if held else "" if os.access(there, os.W_OK) else "cannot be written"
     except OSError as error:
         why = f"cannot be used: {error.strerror}"
     return f"{folder} {why}; name another folder with --into" if why else ""
@@ -162,77 +92,110 @@ def probes(options: argparse.Namespace) -> dict[str, str]:
     return {name: "" if value is None else str(value) for name, value in told.items()} if options.every else {}
 
 
+def without_variables(words: list[str]) -> str:
+    """`python -E` of `python -u -E train.py`."""
+    for number, word in enumerate(words):
+        if re.fullmatch(r"python[\d.]*", os.path.basename(word)):
+            for option in itertools.takewhile(re.compile("-[a-zA-Z]").match, words[number + 1:]):
+                if found := re.match("-[^EIcm]*([EI])", option):
+                    return f"{os.path.basename(word)} -{found[1]}"
+                if "c" in option or "m" in option:
+                    break
+    return ""
+
+
+def why_nothing(command: list[str]) -> str:
+    """Why a job that may well train records nothing, as far as its command and this process's variables say."""
+    words = " ".join(command).split()
+    if os.environ.get(AUTOLOAD) == "0" or f"{AUTOLOAD}=0" in words:
+        return f"{AUTOLOAD}=0 has torch load no recorder"
+    by_path = not places.INSTALLED.search(os.path.join(PACKAGE, ""))
+    if by_path and (python := without_variables(words)):
+        return f"{python} does not look at PYTHONPATH, by which this package is found"
+    if by_path and any(word.startswith("PYTHONPATH=") for word in words):
+        return "another PYTHONPATH hides this package"
+    if found := re.search(r"(?:^|[ /])env (?:\S+ )*?(-i|-|--ignore-environment|(?:-u|--unset)[ =]?(?:LOCKSTEP_TRACE|"
+                          r"PYTHONPATH))(?: |$)", " ".join(words)):
+        return f"env {found[1]} takes away the variables by which a job is recorded"
+    return ("no process of this job used torch.distributed, an optimizer or a DataLoader, or its Python has no "
+            "lockstep-torch that fits its torch; a C++ job must link lockstep::record")
+
+
 def watch(options: argparse.Namespace) -> int:
-    if refused := wrong_folder(options.into) or wrong_probes(options):
-        print(f"lockstep: {refused}", file=sys.stderr)
+    if refused := wrong_folder(options.into, not options.dry_run) or wrong_probes(options):
+        say(f"lockstep: {refused}")
         return USAGE
     if options.dry_run:
         return OK
     folder = pathlib.Path(options.into or tempfile.mkdtemp(prefix="lockstep-")).absolute()
-    signals: list[int] = []  # that were given to the job
+    say(f"lockstep: recording into {folder}")
+    more = {"LOCKSTEP_TRACE": str(folder)} | probes(options) | ({places.ASKED: "1"} if options.timeout else {})
     try:
-        more = probes(options) | ({"LOCKSTEP_STACKS": "1"} if options.timeout else {})
-        job = start(options.command, {**os.environ, "LOCKSTEP_TRACE": str(folder), **more}, signals)
+        job = watching.Job(options.command, folder, more, options.timeout)
     except OSError as error:
         if not options.into:
             folder.rmdir()
         beside = pathlib.Path(sys.executable).parent / options.command[0]
         of_this = f"; this Python's is {beside}" if os.sep not in options.command[0] and beside.is_file() else ""
-        print(f"lockstep: cannot start {options.command[0]}: {error.strerror}{of_this}", file=sys.stderr)
+        say(f"lockstep: cannot start {options.command[0]}: {error.strerror}{of_this}")
         return USAGE
-    went_on = wait_for(job, folder, options.timeout, signals)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
-    code = job.returncode if job.returncode >= 0 else 128 - job.returncode
+    went_on = job.wait()
+    code = job.leave()
+    places.answered(folder)
     if not went_on:
-        print(f"lockstep: no rank made progress for {options.timeout:g} s; the job was ended", file=sys.stderr)
+        say(f"lockstep: no rank made progress for {options.timeout:g} s; the job was ended")
         code = DEADLINE
     if not any(folder.rglob("*.trace")):
         ended = f"{options.command[0]} exited with {code}; " if code != OK else ""
-        print(f"lockstep: {ended}nothing was recorded: no process of this job used torch.distributed, an optimizer or "
-              "a DataLoader, or its Python has no lockstep-torch that fits its torch; a C++ job must link "
-              "lockstep::record", file=sys.stderr)
+        say(f"lockstep: {ended}nothing was recorded: {why_nothing(options.command)}")
         if not options.into:
             shutil.rmtree(folder, ignore_errors=True)
         return code
     try:
-        found = diagnosis(folder)
+        found = lockstep_torch.diagnose(folder)
     except Exception as error:  # noqa: BLE001 the job's exit code stays
-        print(f"lockstep: {folder} cannot be diagnosed: {error}", file=sys.stderr)
+        say(f"lockstep: {folder} cannot be diagnosed: {error}")
         return code
-    say(found)
-    if not ENDING.isdisjoint(signals) and not found["findings"]:
-        print("lockstep: the job was ended by a signal: what it had not done by then was not recorded", file=sys.stderr)
+    warn(found["left_out"])
+    if not found["findings"]:
+        warn(job.left)
+    say(text_of(found))
+    if not watching.ENDING.isdisjoint(job.signals) and not found["findings"]:
+        say("lockstep: the job was ended by a signal: what it had not done by then was not recorded")
     traces = shlex.quote(str(folder))
     if found["findings"]:
         first = min(found["findings"], key=lambda one: one["severity"] != "violation")
         rest = "what is near it" if "nearest" in first else "how to mend it"
-        print(f"lockstep: what it is, and {rest}: {own_name()} explain {first['pitfall']}", file=sys.stderr)
-    print(f"lockstep: a page of this run: {own_name()} report {traces}\n"
-          f"lockstep: what each detector says: {own_name()} diagnose {traces} --json", file=sys.stderr)
+        say(f"lockstep: what it is, and {rest}: {own_name()} explain {first['pitfall']}")
+    say(f"lockstep: a page of this run: {own_name()} report {traces}\n"
+        f"lockstep: what each detector says: {own_name()} diagnose {traces} --json")
     return FINDING if options.fail_on_finding and code == OK and has_violation(found) else code
 
 
 def diagnose(options: argparse.Namespace) -> int:
     try:
-        found = diagnosis(options.folder)
+        found = lockstep_torch.diagnose(options.folder)
     except RuntimeError as error:
-        print(f"lockstep: {error}", file=sys.stderr)
+        say(f"lockstep: {error}")
         return USAGE
     warn(found["left_out"])
     if options.json:
-        print(json.dumps({key: value for key, value in found.items() if key not in ("text", "left_out")}, indent=2))
+        told = {key: value for key, value in found.items() if key not in ("text", "left_out")}
+        tell(json.dumps(told, indent=2) + "\n")
     else:
-        print(text_of(found), end="")
-    return FINDING if has_violation(found) else OK
+        tell(text_of(found))
+    if has_violation(found):
+        return FINDING
+    # Nothing found of a part is no good news.
+    return COULD_NOT_RUN if found["incomplete"] and not found["findings"] else OK
 
 
 def explain(options: argparse.Namespace) -> int:
     from lockstep_torch import explaining
     try:
-        print(explaining.explained(options.name) if options.name else explaining.all_names(), end="")
+        tell(explaining.explained(options.name) if options.name else explaining.all_names())
     except (LookupError, RuntimeError) as error:
-        print(f"lockstep: {error.args[0]}", file=sys.stderr)
+        say(f"lockstep: {error.args[0]}")
         return USAGE
     return OK
 
@@ -242,26 +205,26 @@ def compare(options: argparse.Namespace) -> int:
     if options.html and not can_make_pages():
         return COULD_NOT_RUN
     try:
-        found = extension().compare(options.a, options.b, own_name())
+        found = extension().compare(options.a, options.b, own_name().encode("utf-8", "surrogateescape"))
     except RuntimeError as error:
-        print(f"lockstep: {error}", file=sys.stderr)
+        say(f"lockstep: {error}")
         return USAGE
-    print(found["json" if options.json else "text"], end="", flush=True)
+    tell(found["json" if options.json else "text"])
     code = {"different": FINDING, "undecided": COULD_NOT_RUN}.get(found["answer"], OK)
-    failed = page("compare_report.py", found["json"], options.html, said=sys.stderr) if options.html else OK
+    failed = page("compare_report.py", found["json"], "--", options.html, said=sys.stderr) if options.html else OK
     return failed or code
 
 
 def can_make_pages() -> bool:
     if missing := [name for name in ("jinja2", "vl_convert") if importlib.util.find_spec(name) is None]:
-        print(f"lockstep: a page needs {' and '.join(missing)}: pip install jinja2 vl-convert-python", file=sys.stderr)
+        say(f"lockstep: a page needs {' and '.join(missing)}: pip install jinja2 vl-convert-python")
     return not missing
 
 
-def page(script: str, told: str, *arguments: os.PathLike[str], said: TextIO | None = None) -> int:
+def page(script: str, told: str, *arguments: str | os.PathLike[str], said: TextIO | None = None) -> int:
     """A program of its own makes it, as in the clone. `said`: where its size is told, if not on standard output."""
-    return subprocess.run([sys.executable, PACKAGE / "html" / script, *arguments], input=told, encoding="utf-8",
-                          stdout=said, check=False).returncode
+    return subprocess.run([sys.executable, PACKAGE / "html" / script, *arguments], input=told.encode(), stdout=said,
+                          check=False).returncode
 
 
 def report(options: argparse.Namespace) -> int:
@@ -271,11 +234,11 @@ def report(options: argparse.Namespace) -> int:
     try:
         job, left_out = extension().page(options.folder, PACKAGE)
     except RuntimeError as error:
-        print(f"lockstep: {error}", file=sys.stderr)
+        say(f"lockstep: {error}")
         return USAGE
     warn(left_out)
-    file = options.out or options.folder / "report.html"
-    return page("job_report.py", job, options.folder, file)
+    out = [f"--out={options.out}"] if options.out else []
+    return page("job_report.py", job, *out, "--", options.folder)
 
 
 def seconds(text: str) -> float:
@@ -299,7 +262,8 @@ class Parser(argparse.ArgumentParser):
     """Says what is wrong in one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(USAGE, f"lockstep: {message}; see {self.prog} --help\n")
+        say(f"lockstep: {message}; see {self.prog} --help")
+        self.exit(USAGE)
 
     def parse(self, arguments: list[str] | None) -> argparse.Namespace:
         options, extras = self.parse_known_args(arguments)
@@ -348,10 +312,12 @@ def main(arguments: list[str] | None = None) -> int:
     reported = commands.add_parser("report", help="write an HTML page of a folder of traces")
     reported.add_argument("folder", type=pathlib.Path)
     reported.add_argument("--out", metavar="FILE", type=pathlib.Path,
-                          help="the page (default: report.html in the folder)")
+                          help="the page (default: report-FOLDER.html in the working directory)")
     reported.set_defaults(run=report)
     for each in commands.choices.values():
         each.set_defaults(parser=each)
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        stream.reconfigure(errors="backslashreplace")
     options = parser.parse(arguments)
     result: int = options.run(options)
     return result

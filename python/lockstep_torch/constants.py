@@ -28,7 +28,8 @@ from typing import Any
 
 import torch
 
-from lockstep_torch import parallel, places, samples
+from lockstep_torch import looking, parallel, places, samples
+from lockstep_torch.looking import module_of
 from lockstep_torch.recording import Recording, listens
 
 LOOKS = (0, 2, 24)  # the looks are so many updates after `looks_from`
@@ -76,10 +77,6 @@ def is_the_programs(module: Any) -> bool:
     return type(file) is str and places.is_the_users(file)
 
 
-def module_of(kind: type) -> str:
-    return str(type.__getattribute__(kind, "__module__"))
-
-
 def of_its_classes(kind: type) -> bool:
     return is_the_programs(sys.modules.get(module_of(kind)))
 
@@ -94,11 +91,7 @@ def held_by(value: Any) -> dict[Any, Any]:
     if kind is type:
         return dict(type.__getattribute__(value, "__dict__")) if of_its_classes(value) else {}
     if kind in CONTAINERS or of_its_classes(kind):
-        try:
-            held = object.__getattribute__(value, "__dict__")
-        except AttributeError:  # slots
-            return {}
-        return held if type(held) is dict else {}
+        return looking.attributes(value)
     return {}
 
 
@@ -164,8 +157,8 @@ def numbers_in(value: Any) -> list[tuple[str, float]]:
     if is_number(value):
         return [("", float(value))]
     if kind is torch.Tensor:
-        if (value.requires_grad or not value.is_floating_point() or not 0 < value.numel() <= LARGEST or value.is_meta
-                or parallel.is_part(value) or max([*value.shape, 1]) != value.numel()):
+        if (value.requires_grad or not value.is_floating_point() or not 0 < value.numel() <= LARGEST
+                or not parallel.is_readable(value) or max([*value.shape, 1]) != value.numel()):
             return []
         row = value.detach().reshape(-1).tolist()
         single = value.numel() == 1
@@ -179,9 +172,8 @@ def numbers_in(value: Any) -> list[tuple[str, float]]:
 
 def is_hashed(value: Any, left: int) -> bool:
     """A tensor of several numbers that are not all the same: zeros or ones are equal on all ranks anyway."""
-    if (type(value) is not torch.Tensor or value.dtype not in DTYPES or value.requires_grad or value.is_meta
-            or value.layout != torch.strided or value.is_nested or parallel.is_part(value)
-            or not 1 < value.numel() <= left):
+    if (type(value) is not torch.Tensor or value.dtype not in DTYPES or value.requires_grad
+            or not parallel.is_readable(value) or value.layout != torch.strided or not 1 < value.numel() <= left):
         return False
     least, greatest = value.aminmax()
     return bool(least < greatest)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import operator
+import contextlib
 from collections import deque
 from typing import Any
 
@@ -11,15 +10,16 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 from torch.utils.data import dataloader as loaders
 
-from lockstep_torch import samples, settings
-from lockstep_torch.recording import Recording, listens, wrap
+from lockstep_torch import looking, samples, settings
+from lockstep_torch.looking import attribute, is_a
+from lockstep_torch.recording import Recording, in_place_of, listens, wrap
 
 
 @listens("what data are", early=True)
-def identities(here: Recording, loader: Any) -> tuple[int, int]:
+def identities(here: Recording, loader: Any, size: int) -> tuple[int, int]:
     """Only the first data set of a phase is kept."""
     here.identified += 1
-    return samples.identities(loader) if here.identified <= 16 else (0, 0)
+    return samples.identities(loader, size) if here.identified <= 16 else (0, 0)
 
 
 MOST_OF_A_PASS = 8_192  # positions whose content is told, over all ranks
@@ -35,7 +35,7 @@ def contents(here: Recording, batch: Any, ids: list[int], data: Any) -> tuple[li
     """Some positions of a batch to train on, and what stands there: another rank may hold other samples there."""
     if here.contents >= MOST_CONTENTS or not torch.is_grad_enabled():
         return [], []
-    one_of = max(1, -(-samples.length(data) // MOST_OF_A_PASS))  # in every pass the same positions, on every rank
+    one_of = max(1, -(-here.sizes.get(data, 0) // MOST_OF_A_PASS))  # in every pass the same positions, on every rank
     places = [place for place, id_ in enumerate(ids) if id_ % one_of == 0]
     hashes = (content(batch) or []) if places else []
     if len(hashes) != len(ids):
@@ -45,11 +45,11 @@ def contents(here: Recording, batch: Any, ids: list[int], data: Any) -> tuple[li
 
 
 @listens("DataLoader's settings", early=True)
-def loader_begins(here: Recording, loader: Any) -> None:
+def loader_begins(here: Recording, loader: Any, size: int) -> None:
     """Of those that train: an evaluation's may be a rank's own."""
     if not torch.is_grad_enabled():
         return
-    told = settings.of_loader(loader, samples.sampler_of(loader))
+    told = settings.of_loader(loader, samples.sampler_of(loader), size)
     if here.loaders.isdisjoint(told) and len(here.loaders) < 1_000:
         here.loaders.update(told)
         here.of_data(lambda: here.configuration("loader", told))
@@ -57,39 +57,40 @@ def loader_begins(here: Recording, loader: Any) -> None:
 
 @listens("DataLoader", early=True)
 def pass_begins(here: Recording, loader: Any) -> None:
-    loader_begins(loader)
-    if (stays := getattr(loader, "_iterator", None)) is not None:  # what it fetched for a pass before is thrown away
+    if (stays := attribute(loader, "_iterator")) is not None:  # what it fetched for a pass before is thrown away
         here.queues.pop(stays, None)
-    data = loader.dataset
-    if isinstance(data, IterableDataset):  # its length may be a guess, or one rank's
-        epoch, size, told = vars(data).get("epoch", 0), 0, (0, 0)
+    data = attribute(loader, "dataset")
+    size = samples.length(data)
+    loader_begins(loader, size)
+    if is_a(data, IterableDataset):  # its length may be a guess, or one rank's
+        epoch, size, told = attribute(data, "epoch"), 0, (0, 0)
     else:
-        deal = (samples.sampler_of(loader), loader.batch_sampler)
-        epoch = next((each.epoch for each in deal if hasattr(each, "epoch")), 0)
-        size = samples.length(data)
+        deal = (samples.sampler_of(loader), attribute(loader, "batch_sampler"))
+        epoch = next((each for each in (attribute(one, "epoch") for one in deal) if each is not None), 0)
+        with contextlib.suppress(TypeError):  # of an object without weak references
+            here.sizes[data] = size
+        told = identities(loader, size) or (0, 0)
         if samples.is_part(data, loader._index_sampler):
-            size = min(size * samples.world_size(), len(data.dataset))
-        told = identities(loader) or (0, 0)
-    epoch = epoch if isinstance(epoch, int) else 0
+            size = min(size * samples.world_size(), samples.length(attribute(data, "dataset")))
+    epoch = epoch if type(epoch) is int else 0
     if torch.is_grad_enabled():
         here.drawn = 0
         if here.rank is not None:
             here.places.note("pass", here.rank.step())
-    here.of_data(lambda: here.rank.pass_begins(epoch, size, *told))
+    here.of_data(lambda: here.rank.pass_begins(epoch, max(size, 0), *told))
 
 
 @listens("DataLoader", early=True)
 def dealt(here: Recording, iterator: Any, indices: Any) -> None:
     """The loader may be ahead of the program, by what its workers fetch."""
-    ids = indices if isinstance(indices, (list, tuple)) else [indices]
+    ids = [indices] if (several := looking.members(indices)) is None else several
     if not getattr(iterator, "_in_order", True):
         return  # which batch comes next is not known
-    try:
-        if samples.is_part(iterator._dataset, iterator._index_sampler):
-            ids = [samples.origin(iterator._dataset, index)[1] for index in ids]
-        here.queues.setdefault(iterator, deque()).append([operator.index(index) for index in ids])
-    except TypeError:
-        pass  # a sampler of other things than positions
+    if samples.is_part(iterator._dataset, iterator._index_sampler):
+        ids = [samples.origin(iterator._dataset, samples.position(index))[1] for index in ids]
+    places = [samples.position(index) for index in ids]
+    if None not in places:  # a sampler may give other things than positions
+        here.queues.setdefault(iterator, deque()).append(places)
 
 
 def was_looked_at(here: Recording) -> None:
@@ -110,7 +111,7 @@ def failed(here: Recording, iterator: Any) -> None:
 @listens("DataLoader", early=True)
 def drawn(here: Recording, batch: Any, iterator: Any) -> None:
     some: tuple[list[int], list[int]] = [], []
-    if isinstance(iterator._dataset, IterableDataset):
+    if is_a(iterator._dataset, IterableDataset):
         ids = (content(batch) or []) if torch.is_grad_enabled() else []
     elif queue := here.queues.get(iterator):
         ids = queue.popleft()
@@ -145,13 +146,13 @@ def wrap_loaders() -> None:
     iterators: Any = loaders._BaseDataLoaderIter
     next_index, next_batch = iterators._next_index, iterators.__next__
 
-    @functools.wraps(next_index)
+    @in_place_of(next_index)
     def _next_index(iterator: Any) -> Any:
         indices = next_index(iterator)
         dealt(iterator, indices)
         return indices
 
-    @functools.wraps(next_batch)
+    @in_place_of(next_batch)
     def __next__(iterator: Any) -> Any:
         try:
             batch = next_batch(iterator)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
-from lockstep_torch import parallel, samples
-from lockstep_torch.module_hook import ModuleHook
+from lockstep_torch import calls, looking, parallel, samples
 from lockstep_torch.recording import Recording, listens
 
 MOST = 16  # forwards of one evaluation that are told
@@ -16,7 +14,7 @@ MOST_EVALUATIONS = 64  # a program may look in each step; and a device is waited
 
 
 @listens("evaluations")
-def looks(here: Recording, inputs: Any, named: dict[str, Any]) -> None:
+def looks(here: Recording, _module: Any, inputs: Any, named: dict[str, Any]) -> None:
     """A forward of the model without gradients."""
     if torch.is_grad_enabled() or here.looks >= MOST:
         return
@@ -24,14 +22,10 @@ def looks(here: Recording, inputs: Any, named: dict[str, Any]) -> None:
     if here.evaluations > MOST_EVALUATIONS:
         return
     here.looks += 1
-    count, content = samples.given(parallel.whole_tensors(tree_leaves([inputs, named])))
+    count, content = samples.given(parallel.readable_tensors(looking.tensors_in((inputs, named))))
     here.configuration("evaluation", {"samples": str(count), "content": f"{content:016x}"} if count else {})
 
 
-def looks_on(_module: Any, inputs: Any, named: dict[str, Any]) -> None:
-    looks(inputs, named)
-
-
 def hook(here: Recording, module: torch.nn.Module) -> None:
-    if module not in here.evaluates:
-        here.evaluates[module] = ModuleHook.put_on(module, looks_on, with_kwargs=True)
+    if looks not in here.heard.get(module, []):
+        calls.listen(here, module, looks)

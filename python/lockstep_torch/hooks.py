@@ -14,9 +14,10 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from lockstep_torch import data, parallel, recording, schedules, states, training
+from lockstep_torch import calls, data, looking, parallel, recording, schedules, states, training
 from lockstep_torch.extension import DoesNotFit, extension
-from lockstep_torch.recording import Recording, active, listens, wrap
+from lockstep_torch.inside import say
+from lockstep_torch.recording import Recording, active, in_place_of, listens, wrap
 
 
 def kind_of(backend: Any) -> Any:
@@ -55,6 +56,7 @@ def wrap_get_backend() -> None:
     groups: Any = dist.ProcessGroup
     original = groups._get_backend
 
+    @in_place_of(original)
     def _get_backend(group: Any, device: Any) -> Any:
         backend = original(group, device)
         here = active()
@@ -154,7 +156,7 @@ def tell(name: str, *arguments: Any) -> None:
     """A call of the program's own: does nothing where nobody records."""
     @listens(name)
     def told(here: Recording) -> None:
-        if not any(map(parallel.is_part, arguments)):
+        if all(map(parallel.is_readable, filter(looking.is_tensor, arguments))):
             getattr(here.rank, name)(*arguments)
     told()
 
@@ -164,7 +166,7 @@ def say_once(text: str) -> None:
     were not started by Python leave it to the first one on their machine."""
     if os.environ.get("LOCAL_RANK", "0") == "0" and os.environ.get("LOCKSTEP_SAID") != text:
         os.environ["LOCKSTEP_SAID"] = text
-        print(text, file=sys.stderr)
+        say(text)
 
 
 def give_back(here: Recording) -> None:
@@ -195,7 +197,7 @@ class Watched:
         try:
             give_back(here)
         except Exception as failed:  # noqa: BLE001 the program is not to notice
-            print(f"lockstep: the recorder is still called, and records nothing: {failed}", file=sys.stderr)
+            say("lockstep: the recorder is still called, and records nothing: ", failed)
 
 
 def watch(folder: str | os.PathLike[str]) -> Watched:
@@ -210,7 +212,7 @@ def watch(folder: str | os.PathLike[str]) -> Watched:
         say_once(f"lockstep: this job is not recorded: {error}")
         return Watched()
     here = recording.start(os.fspath(folder))
-    for part in (training, schedules, data, states):
+    for part in (calls, training, schedules, data, states):
         part.install()
     install()
     if dist.is_available() and dist.is_initialized():

@@ -7,25 +7,34 @@ in parts. Engines are listened to where the program has imported them; nothing i
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from lockstep_torch import looking
+from lockstep_torch.extension import extension
 from lockstep_torch.recording import Recording, listens, wrap
 
 WHOLE: Any = torch.Tensor.__torch_dispatch__  # what a plain tensor has, and no class that stands for several
 
 
 def is_part(value: Any) -> bool:
-    """Of a tensor that several ranks hold, or another one whose numbers are not to be read: that may take a collective,
-    or crash."""
-    return isinstance(value, torch.Tensor) and (
+    """Of a tensor that several ranks hold, or one that stands for others."""
+    return looking.is_a(value, torch.Tensor) and (
         getattr(type(value), "__torch_dispatch__", WHOLE) is not WHOLE or getattr(value, "_fsdp_flattened", False))
 
 
-def whole_tensors(values: Any) -> list[torch.Tensor]:
-    return [value for value in values if isinstance(value, torch.Tensor) and not is_part(value)]
+def is_readable(value: Any) -> bool:
+    """A tensor whose numbers can be read (record/readable.h). Those of a part may take a collective, or crash; a module
+    that was not called yet may have parameters without any."""
+    return (looking.is_a(value, torch.Tensor) and not is_part(value) and not torch.nn.parameter.is_lazy(value)
+            and bool(extension().is_readable(value)))
+
+
+def readable_tensors(values: Iterable[Any]) -> list[torch.Tensor]:
+    return [value for value in values if is_readable(value)]
 
 
 def kind_of(part: Any) -> str:

@@ -4,25 +4,37 @@ They are kept beside the traces, since a detector goes by no program's names: pl
 wrapped the model, began a pass over data, a backward or an update, saved or loaded a checkpoint, or called a
 collective, with the first step at which it did; where the rank is when `lockstep watch` asks a job that hangs, or when
 it is told to end; and where an exception came from that ended the rank.
+
+A rank writes where it is, without Python's help, into stack_RANK_PID.txt. `watch` makes lines of these files at the end
+of its own job; nobody else reads them.
 """
 
 from __future__ import annotations
 
 import contextlib
-import faulthandler
+import errno
+import fcntl
 import functools
 import json
 import linecache
 import os
 import pathlib
 import re
+import resource
 import signal
+import stat
 import sys
 import traceback
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 LINE = re.compile(r'^ +File "(.*)", line (\d+),? in ', re.MULTILINE)
+FRAME = re.compile(r' +File "(.*)", line (\d+),? in (.*)')
 STACK = re.compile(r"stack_(\d+)_(\d+)\.txt")
+STACKS_OF = re.compile(r"(Current thread|Thread|Stack)[^[]*(?:\[(.*)\])? \(most recent call first\):")
+WHOLE = "--\n"  # ends what a Python rank says at once
 LONGEST = 200  # of what stands there
+LONGEST_STACK = 1 << 20  # bytes; faulthandler writes at most 100 threads of 100 lines
 ASKED = "LOCKSTEP_STACKS"  # set by `lockstep watch --timeout` alone, since SIGRTMIN is taken from the program
 # Also of another Python than the one that asks: watch may run in an environment that is not the job's.
 INSTALLED = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3(\.\d+)?/")
@@ -45,45 +57,79 @@ def of_the_caller() -> tuple[str, int] | None:
     return None
 
 
-def opened(file: pathlib.Path) -> int:
-    """Readable by its owner alone, as a trace is."""
-    return os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+class NotOurs(OSError):
+    """A link, a fifo, a folder, or somebody else's."""
 
 
-def write(folder: pathlib.Path, rank: int, kind: str, step: int, file: str, line: int, **more: str) -> None:
-    source = linecache.getline(file, line).strip().expandtabs(1)[:LONGEST]
-    told = {"kind": kind, "step": step, "file": os.path.abspath(file), "line": line, "source": source, **more}
+Folder = str | os.PathLike[str] | int  # its path, or its descriptor
+
+
+def opened(folder: Folder, name: str, flags: int) -> int:
+    """A file of this user's own, which nobody else has a name for. A new one can be read by its owner alone, as a trace
+    can."""
+    inside = folder if isinstance(folder, int) else None
+    file = name if isinstance(folder, int) else os.path.join(folder, name)
+    descriptor = os.open(file, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=inside)
+    its = os.fstat(descriptor)
+    if not stat.S_ISREG(its.st_mode) or its.st_uid != os.geteuid() or its.st_nlink != 1:
+        os.close(descriptor)
+        raise NotOurs(errno.EPERM, "no file of this user's own", file)
+    return descriptor
+
+
+def opened_to_add(folder: Folder, name: str) -> int:
+    with contextlib.suppress(FileExistsError):
+        return opened(folder, name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)
+    return opened(folder, name, os.O_WRONLY | os.O_APPEND)
+
+
+def source_of(file: str, line: int) -> str:
+    """A program may come out of a pipe: python <(make_program)."""
+    with contextlib.suppress(OSError):
+        if not stat.S_ISREG(os.stat(file).st_mode):
+            return ""
+    return linecache.getline(file, line).strip().expandtabs(1)[:LONGEST]
+
+
+def write(folder: Folder, rank: int, kind: str, step: int, file: str, line: int, **more: str) -> None:
+    told = {"kind": kind, "step": step, "file": os.path.abspath(file), "line": line, "source": source_of(file, line),
+            **more}
     text = json.dumps(told, ensure_ascii=False)
     with contextlib.suppress(OSError):  # unless the disk is full
-        with os.fdopen(opened(folder / f"places_{rank}.jsonl"), "a", encoding="utf-8", errors="replace") as places:
+        descriptor = opened_to_add(folder, f"places_{rank}.jsonl")
+        with os.fdopen(descriptor, "a", encoding="utf-8", errors="replace") as places:
             places.write(text + "\n")
+
+
+def out_of_the_way(descriptor: int) -> int:
+    """The same file by a high number: the program's own files keep the numbers that they have without it."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    most = 1024 if soft == resource.RLIM_INFINITY else min(soft, 1024)
+    try:
+        high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, most * 3 // 4)
+    except OSError:
+        return descriptor
+    os.close(descriptor)
+    return high
 
 
 class Places:
     """What one rank writes."""
 
     def __init__(self, folder: pathlib.Path, rank: int) -> None:
+        from lockstep_torch.extension import extension
         self.folder, self.rank = folder, rank
         self.seen: set[tuple[str, tuple[str, int]]] = set()
         self.stack_file = folder / f"stack_{rank}_{os.getpid()}.txt"
-        self.stack = -1
         with contextlib.suppress(OSError):
-            self.stack = opened(self.stack_file)
-            for number in (signal.SIGINT, signal.SIGTERM):
-                faulthandler.register(number, self.stack, all_threads=False, chain=True)
-            if os.environ.get(ASKED):
-                faulthandler.register(signal.SIGRTMIN, self.stack, all_threads=False)
+            self.stack_file.unlink(missing_ok=True)  # of an earlier process
+            stack = opened_to_add(folder, self.stack_file.name)
+            extension().write_stacks_into(out_of_the_way(stack), bool(os.environ.get(ASKED)))
 
     def end(self) -> None:
-        """SIGINT and SIGTERM stay registered: to unregister them would undo a handler that the program set since."""
-        self.stack_file.unlink(missing_ok=True)  # or `watch` would send the signal, which kills from now on
-        if os.environ.get(ASKED):
-            faulthandler.unregister(signal.SIGRTMIN)
-
-    def leave_to_the_parent(self) -> None:
-        """In a forked child: told to end, it has nothing to say."""
-        with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), self.stack, inheritable=False)
+        from lockstep_torch.extension import extension
+        extension().write_stacks_into(-1, False)
+        self.stack_file.unlink(missing_ok=True)
 
     def note(self, kind: str, step: int) -> None:
         place = of_the_caller()
@@ -116,29 +162,106 @@ def origin_of(error: BaseException) -> tuple[tuple[str, int] | None, str]:
     return lines[-1] if lines else None, " ".join(said.split()).removesuffix(":")
 
 
-def ask(folder: pathlib.Path, pids: list[int]) -> list[pathlib.Path]:
-    """Has each of these processes that records write where it is, and returns the files."""
-    files = []
-    for file in folder.rglob("stack_*_*.txt"):
-        named = STACK.fullmatch(file.name)
-        if named and int(named[2]) in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(named[2]), signal.SIGRTMIN)
-            files.append(file)
-    return files
+class Thread(NamedTuple):
+    """What one thread was in, innermost first."""
+
+    name: str
+    is_asked: bool  # it got the signal
+    frames: list[tuple[str, int, str]]  # file, line, function
+
+    def place(self) -> tuple[str, int] | None:
+        """The innermost line of the program's own."""
+        return next(((file, line) for file, line, _function in self.frames if is_the_users(file)), None)
+
+    def who(self) -> str:
+        """Before Python 3.14 only the main thread is known by its name: of others, what they were started to run."""
+        outside = [frame for frame in self.frames if not frame[0].endswith("/threading.py")]
+        if self.name or not self.frames or not outside:
+            return f"thread {self.name}" if self.name else "a thread"
+        if self.frames[-1][2] != "_bootstrap":
+            return "the main thread"
+        return f"a thread that runs {outside[-1][2]}"
+
+
+def threads_in(text: str) -> list[Thread]:
+    """Of a C++ rank, its line alone."""
+    threads: list[Thread] = []
+    for line in text.splitlines():
+        if frame := FRAME.match(line):
+            if not threads:
+                threads.append(Thread("", True, []))
+            threads[-1].frames.append((frame[1], int(frame[2]), frame[3]))
+        elif begun := STACKS_OF.match(line):
+            threads.append(Thread(begun[2] or "", begun[1] != "Thread", []))
+    return threads
 
 
 def of_stack(text: str) -> tuple[str, int] | None:
-    for file, line in LINE.findall(text):
-        if is_the_users(file):
-            return file, int(line)
-    return None
+    return next((place for thread in threads_in(text) if thread.is_asked and (place := thread.place())), None)
 
 
-def answered(folder: pathlib.Path) -> None:
-    """What ranks have written that were asked, or told to end, becomes one of their lines."""
-    for file in folder.rglob("stack_*_*.txt"):
-        named, place = STACK.fullmatch(file.name), of_stack(file.read_text(encoding="utf-8", errors="replace"))
-        if named and place:
-            write(file.parent, int(named[1]), "stall", -1, *place)
-            file.unlink(missing_ok=True)
+class Stack(NamedTuple):
+    """A file that a rank was given to write where it is, in an open folder."""
+
+    rank: int
+    pid: int
+    folder: int
+    name: str
+
+    def text(self) -> str:
+        with contextlib.suppress(OSError):
+            descriptor = opened(self.folder, self.name, os.O_RDONLY)
+            with os.fdopen(descriptor, encoding="utf-8", errors="replace") as file:
+                return file.read(LONGEST_STACK)
+        return ""
+
+
+def stacks_in(folder: pathlib.Path) -> Iterator[Stack]:
+    """Of all attempts. Each can be read until the next one is asked for."""
+    for _at, _folders, names, descriptor in os.fwalk(os.path.realpath(folder)):
+        for name in sorted(names):
+            if named := STACK.fullmatch(name):
+                yield Stack(int(named[1]), int(named[2]), descriptor, name)
+
+
+def ask(folder: pathlib.Path, pids: Collection[int]) -> list[int]:
+    """Has each of these processes that records write where it is, and returns which they are."""
+    asked = [stack.pid for stack in stacks_in(folder) if stack.pid in pids]
+    for pid in asked:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGRTMIN)
+    return asked
+
+
+def have_answered(folder: pathlib.Path, asked: Collection[int]) -> bool:
+    """A C++ rank's answer is one line."""
+    texts = [stack.text() for stack in stacks_in(folder) if stack.pid in asked]
+    return all(text.endswith(WHOLE) or FRAME.match(text) for text in texts)
+
+
+def answered(folder: pathlib.Path) -> dict[int, list[Thread]]:
+    """For `watch`, of its own job: what ranks have written that were asked, or told to end, becomes one of their lines.
+    By process, all that it said. The files are gone then."""
+    said = {}
+    for stack in stacks_in(folder):
+        text = stack.text()
+        if threads := threads_in(text):
+            said[stack.pid] = threads
+        if place := of_stack(text):
+            write(stack.folder, stack.rank, "stall", -1, *place)
+        with contextlib.suppress(OSError):
+            os.unlink(stack.name, dir_fd=stack.folder)
+    return said
+
+
+def what_it_does(rank: int, pid: int, threads: list[Thread]) -> list[str]:
+    """In sentences: the main thread, and those that are in the program's own lines."""
+    of = f"rank {rank}, process {pid}, was still there"
+    told = []
+    for thread in threads:
+        if place := thread.place():
+            told.append(f"{of}: {thread.who()} at {place[0]}:{place[1]}: {source_of(*place)}")
+        elif thread.is_asked and thread.frames:
+            file, line, function = thread.frames[0]
+            told.append(f"{of}: {thread.who()} at {file}:{line}, in {function}")
+    return told or [f"{of}, and did not say where: it is frozen, or at the end of its process, behind its last line"]

@@ -4,6 +4,7 @@ launcher, so how a rank ended is not known here."""
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import os
 import pathlib
@@ -13,6 +14,7 @@ import signal
 import struct
 import subprocess
 import time
+from collections.abc import Collection
 from typing import NamedTuple
 
 
@@ -29,16 +31,32 @@ class Head(NamedTuple):
 
 
 HEAD = struct.Struct("<40x6q520xq")
+PR_SET_CHILD_SUBREAPER = 36
+FAR = 2**63 - 1
 
 
 def head(file: pathlib.Path) -> Head:
-    with open(file, "rb") as trace:
+    with open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as trace:
         return Head(*HEAD.unpack(trace.read(HEAD.size)))
 
 
 def traces(folder: pathlib.Path) -> set[pathlib.Path]:
     """Of the ranks, in all attempts."""
     return {*folder.glob("rank_*.trace"), *folder.glob("attempt_*/rank_*.trace")}
+
+
+def ranks(folder: pathlib.Path) -> list[tuple[int, int]]:
+    """Of this machine: each rank, and its process."""
+    found = []
+    for file in sorted(traces(folder)):
+        with contextlib.suppress(OSError, struct.error):
+            if is_of_this_machine(file):
+                found.append((rank_of(file), head(file).pid))
+    return found
+
+
+def rank_of(file: pathlib.Path) -> int:
+    return int(re.split("[_.]", file.stem)[1])
 
 
 @functools.cache
@@ -59,6 +77,14 @@ def status_of(pid: int) -> list[str]:
 def is_frozen(pid: int) -> bool:
     """By SIGSTOP."""
     return status_of(pid)[:1] == ["T"]
+
+
+def catches(pid: int, number: int) -> bool:
+    """Whether the signal has a handler there."""
+    with contextlib.suppress(OSError):
+        if found := re.search(r"^SigCgt:\s*(\w+)", pathlib.Path(f"/proc/{pid}/status").read_text(), re.MULTILINE):
+            return bool(int(found[1], 16) >> (number - 1) & 1)
+    return False
 
 
 def progress(folder: pathlib.Path, alive: set[int]) -> int | None:
@@ -139,24 +165,27 @@ class Ends:
             self.poll.unregister(tells)
             os.close(tells)
 
-    def told(self, stopped: bool) -> dict[pathlib.Path, dict[int, tuple[str, int, int]]]:
+    def told(self, ordered_ns: int | None, running: str) -> dict[pathlib.Path, dict[int, tuple[str, int, int]]]:
         """How each rank ended that left no word of it, by which signal (0: not known), and when; by folder.
 
         The first of an attempt to end was ended by nobody's order ("signalled"). The later ones may have been ended by
-        their launcher ("stopped"); so were all of them, where the job was told to end (`stopped`). A rank that still
-        runs is about to be stopped, unless a signal has frozen it."""
+        their launcher ("stopped"); so were all of them, where the job was told to end, at `ordered_ns`. How a rank ends
+        that still runs is said by `running`, unless a signal has frozen it."""
         self.look()
         told: dict[pathlib.Path, dict[int, tuple[str, int, int]]] = {}
-        for file in {*self.ended, *self.files.values()}:
+        # A process that a rank has started may have its number, and enters no collective.
+        ranks = {(file.parent, rank_of(file)): file
+                 for file in sorted({*self.ended, *self.files.values()}, key=lambda file: head(file).entered)}
+        for file in ranks.values():
             others = [at for other, at in self.ended.items() if other.parent == file.parent and other != file]
             at = self.ended.get(file)
-            first = at is not None and not stopped and all(at < other for other in others)
+            first = at is not None and ordered_ns is None and all(at < other for other in others)
             its = head(file)
             frozen = at is None and is_frozen(its.pid)
-            if stopped or not its.closed:
-                told.setdefault(file.parent, {})[int(re.split("[_.]", file.stem)[1])] = (
-                    "signalled" if first or frozen else "stopped", signal.SIGSTOP if frozen else 0,
-                    at or time.monotonic_ns())
+            if ordered_ns is not None or not its.closed:
+                how = "signalled" if first or frozen else running if at is None else "stopped"
+                told.setdefault(file.parent, {})[rank_of(file)] = (
+                    how, signal.SIGSTOP if frozen else 0, min(at or time.monotonic_ns(), ordered_ns or FAR))
         return told
 
 
@@ -174,19 +203,32 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def end(job: subprocess.Popen[bytes], by: float) -> None:
-    """All of the job's processes by this time.monotonic(): nothing of it is left, also where one does not take TERM. It
-    has half a second for that."""
-    everybody: list[int] = []
+def adopt_orphans() -> None:
+    """From now on a process below this one, whose parent ends, becomes this one's child, and not init's: `end` reaches
+    also what has forked twice."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def reap_orphans(job: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ChildProcessError):
+        while one := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if one.si_pid == job.pid:  # whose end is the job's
+                break
+            os.waitpid(one.si_pid, 0)
+
+
+def end(job: subprocess.Popen[bytes], by: float, spared: Collection[int]) -> None:
+    """Everything below this process, but for what is `spared`, by this time.monotonic(): nothing of the job is left,
+    also where a process does not take TERM. It has half a second for that."""
     for number, until in ((signal.SIGTERM, by - 0.5), (signal.SIGKILL, by + 1)):
-        everybody = list(dict.fromkeys([*everybody, *descendants(job.pid), job.pid]))
-        for pid in everybody:
-            try:
-                os.kill(pid, number)
-                os.kill(pid, signal.SIGCONT)  # one that was stopped takes TERM when it goes on
-            except OSError:
-                continue  # it has ended
-        while time.monotonic() < until and any(os.path.exists(f"/proc/{pid}") for pid in everybody):
+        told: set[int] = set()
+        while time.monotonic() < until and (left := set(descendants(os.getpid())) - set(spared)):
+            for pid in left - told:
+                with contextlib.suppress(OSError):  # it has ended
+                    os.kill(pid, number)
+                    os.kill(pid, signal.SIGCONT)  # one that was stopped takes TERM when it goes on
+            told |= left
             job.poll()
+            reap_orphans(job)
             time.sleep(0.02)
     job.wait()

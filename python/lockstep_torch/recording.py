@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import functools
 import multiprocessing.process
 import os
-import signal
 import sys
 import threading
 import weakref
-from collections import Counter, deque
-from collections.abc import Callable
-from types import TracebackType
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.utils.weak import WeakIdKeyDictionary
+from torch.utils._python_dispatch import _disable_current_modes
 
 from lockstep_torch import places, settings
 from lockstep_torch.extension import extension
+from lockstep_torch.inside import is_of_a_signal, say
+from lockstep_torch.looking import ByIdentity
 
 MOST_BESIDE = 1 << 28  # numbers beside the trained parameters that are recorded, all together
 
@@ -35,13 +36,13 @@ class Recording:
         self.places: places.Places  # as soon as there is a rank
         self.alone = False  # so far
         self.failed: set[str] = set()
-        self.models: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()
+        self.models = ByIdentity()
         self.wrapped = self.modes_told = False
         self.wrapped_at = 0  # the step
         self.looks_from = 0  # the step of the model's first update: from there the looks are counted
         self.looked_at = -1  # the step of the last look
         self.models_begun = 0  # models that nobody wrapped, after the first
-        self.evaluates: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()  # hooks of models
+        self.heard = ByIdentity()  # modules: what their calls tell
         self.sharded = self.grouped = self.staged = False  # as parallel.py told
         self.identified = 0  # passes whose data set was looked at
         self.contents = 0  # samples with positions whose content was told
@@ -50,21 +51,21 @@ class Recording:
         self.looks = 0  # forwards of the model without gradients since it trained
         self.evaluations = 0  # in which there were any
         self.early: list[Callable[[], None]] = []  # of passes before anybody knew which rank this is
-        self.queues: weakref.WeakKeyDictionary[Any, deque[list[int]]] = weakref.WeakKeyDictionary()
-        self.hooked: Any = WeakIdKeyDictionary()  # parameters
+        self.queues = ByIdentity()  # of loaders' iterators: positions that were dealt, and not drawn
+        self.sizes = ByIdentity()  # of data sets
         self.looks_at_gradients = True  # in this step
         self.trainer: threading.Thread | None = None
         self.mixed_up = False  # another thread trains, too
-        self.beside: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()  # hooks; None: gone
+        self.beside = ByIdentity()  # modules: what their calls tell; None: they were called
         self.beside_left = MOST_BESIDE
         self.averages: tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]] | None = None  # the program's; copies
         self.backends: dict[str, list[tuple[Any, Any]]] = {}  # of groups: the recorder's, and torch's inside of it
         self.had_group = False
         self.groups: set[str] = set()  # that this rank began to join
-        self.optimizers: weakref.WeakKeyDictionary[Any, tuple[Any, list[int]]] = weakref.WeakKeyDictionary()
-        self.schedules: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()  # that count their own steps
+        self.optimizers = ByIdentity()
+        self.schedules = ByIdentity()  # that count their own steps
         self.schedules_made: Counter[str] = Counter()  # by class
-        self.scheduled: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()  # optimizers
+        self.scheduled = ByIdentity()  # optimizers
         self.twins_told = False  # schedules of one kind and one optimizer
         self.loaders: set[str] = set()  # whose settings were told
         self.constants: dict[str, str] | None = None  # so far; empty: told
@@ -72,9 +73,9 @@ class Recording:
         self.moving: dict[str, str] = {}  # what the program held before the first update
         self.constants_at = -1  # the update before which they were looked at last
         self.autocasts: set[str] | None = set()  # with gradients, before the first update; None: told
-        self.made: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()  # optimizers, in order
+        self.made = ByIdentity()  # optimizers, in order
         self.tells: set[str] = set()  # moments of which the program tells the training's state itself
-        self.loaded: list[weakref.ref[torch.Tensor]] = []  # of a model that took weights since the last update
+        self.loaded: weakref.ref[torch.nn.Module] | None = None  # a model that took weights since the last update
         self.read = self.resumes = False  # a checkpoint's file; and a model or optimizer has taken it
         self.inside = threading.local()  # `outer`: the optimizer that steps, and may call others
 
@@ -138,7 +139,6 @@ def active() -> Recording | None:
 def leave_to_the_parent() -> None:
     """In a child that was forked from a rank. Its end must not end the parent's trace, so it never lets go of it."""
     if recording is not None and recording.rank is not None:
-        recording.places.leave_to_the_parent()
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(recording.rank))
 
 
@@ -161,26 +161,34 @@ def is_the_trainer(here: Recording, claims: bool) -> bool:
         return True
     if not here.wrapped and here.trainer.is_alive() and not here.mixed_up:
         here.mixed_up = True
-        print("lockstep: not recorded any further: several threads of this process train", file=sys.stderr)
+        say("lockstep: not recorded any further: several threads of this process train")
         end(goes_on=True)
     return False
 
 
-def code_of(handler: Any) -> Any:
-    while isinstance(handler, functools.partial):
-        handler = handler.func
-    function = getattr(handler, "__func__", handler)
-    return getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+TRACERS = tuple(getattr(torch._C._TorchDispatchModeKey, name) for name in ("FAKE", "PROXY", "FUNCTIONAL"))
 
 
-def is_of_a_signal(trace: TracebackType | None) -> bool:
-    """Python calls the program's handler of a signal in whatever it happens to be at."""
-    handlers = {code_of(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
-    while trace is not None:
-        if trace.tb_frame.f_code in handlers:
-            return True
-        trace = trace.tb_next
-    return False
+def is_traced() -> bool:
+    """The program's functions are called for what they do, and not for what they compute."""
+    symbolic = sys.modules.get("torch.fx._symbolic_trace")
+    return (torch._C._get_tracing_state() is not None
+            or torch._C._functorch.peek_interpreter_stack() is not None
+            or getattr(symbolic, "_is_fx_tracing_flag", False)
+            or (torch._C._len_torch_dispatch_stack() > 0
+                and any(torch._C._get_dispatch_mode(each) is not None for each in TRACERS)))
+
+
+@contextlib.contextmanager
+def outside_of_modes() -> Iterator[None]:
+    """What a hook computes is not the program's, and its modes are not to count it, log it or place it."""
+    dispatch = torch._C._len_torch_dispatch_stack() > 0
+    with (_disable_current_modes() if dispatch else contextlib.nullcontext()), torch._C.DisableTorchFunction():
+        yield
+
+
+def has_modes() -> bool:
+    return torch._C._len_torch_dispatch_stack() > 0 or torch._C._len_torch_function_stack() > 0
 
 
 def listens(name: str, early: bool = False, trains: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -195,14 +203,20 @@ def listens(name: str, early: bool = False, trains: bool = False) -> Callable[[C
             if here is None or name in here.failed or not (early or here.rank is not None):
                 return None
             try:
-                if is_capturing() or (trains and not is_the_trainer(here, claims=True)):
+                if is_traced() or is_capturing() or (trains and not is_the_trainer(here, claims=True)):
                     return None
-                return hook(here, *arguments, **options)
+                if not has_modes():
+                    return hook(here, *arguments, **options)
+                with outside_of_modes():
+                    return hook(here, *arguments, **options)
             except Exception as error:
                 if is_of_a_signal(error.__traceback__):
                     raise
                 here.failed.add(name)
-                print(f"lockstep: {name}: not recorded any further: {error}", file=sys.stderr)
+                say("lockstep: ", name, ": not recorded any further: ", error)
+                if here.rank is not None:
+                    with contextlib.suppress(Exception):
+                        here.rank.recording_ended(name)
                 return None
         return quiet
     return decorate
@@ -241,13 +255,9 @@ def trace_ends(here: Recording, goes_on: bool) -> None:
 
 
 def end(goes_on: bool) -> None:
-    """What is recorded stays. The hooks listen no longer, and those of the parameters are gone."""
+    """What is recorded stays. The hooks listen no longer."""
     global recording, ended
     trace_ends(goes_on)
-    if recording is not None:
-        for hook in (*recording.hooked.values(), *recording.beside.values(), *recording.evaluates.values()):
-            if hook is not None:
-                hook.remove()
     recording, ended = None, True
 
 
@@ -259,6 +269,16 @@ def in_turn(*hooks: Callable[..., Any]) -> Callable[..., None]:
     return call
 
 
+def in_place_of(original: Callable[..., Any]) -> Callable[[Any], Any]:
+    """A function that is put in the place of torch's. A warning is of the line that called torch, and may be filtered
+    by that: warnings.warn() passes over frames of importlib's, by the names of their files."""
+    def decorate(function: Any) -> Any:
+        function = functools.wraps(original)(function)
+        function.__code__ = function.__code__.replace(co_filename="<lockstep_torch, as importlib._bootstrap>")
+        return function
+    return decorate
+
+
 def wrap(owners: Any, name: str, before: Callable[..., Any] | None = None, after: Callable[..., Any] | None = None,
          ended: Callable[..., Any] | None = None, failed: Callable[..., Any] | None = None) -> None:
     """Calls before(*arguments), after(result, *arguments), ended(*arguments) and failed(error, *arguments) around
@@ -267,7 +287,7 @@ def wrap(owners: Any, name: str, before: Callable[..., Any] | None = None, after
     owners = owners if isinstance(owners, tuple) else (owners,)
     original = getattr(owners[0], name)
 
-    @functools.wraps(original)
+    @in_place_of(original)
     def wrapped(*arguments: Any, **options: Any) -> Any:
         if before is not None:
             before(*arguments, **options)

@@ -65,12 +65,8 @@ def of_schedule(schedule: Any) -> dict[str, str]:
     return {key: repr(value) for key, value in values.items() if scalar(value)}
 
 
-def of_loader(loader: Any, sampler: Any) -> dict[str, str]:
+def of_loader(loader: Any, sampler: Any, size: int) -> dict[str, str]:
     """By the size of its data set, since each rank may have data of its own."""
-    try:
-        size = f"{len(loader.dataset)} samples"
-    except (NotImplementedError, TypeError):
-        size = "a stream"
     told: dict[str, Any] = {"batch_size": loader.batch_size, "drop_last": loader.drop_last,
                             "workers": loader.num_workers > 0, "batch_sampler": name_of(type(loader.batch_sampler)),
                             "sampler": name_of(type(sampler))}
@@ -80,7 +76,8 @@ def of_loader(loader: Any, sampler: Any) -> dict[str, str]:
     elif isinstance(sampler, RandomSampler):
         options = ("replacement",)
     told.update({f"sampler's {option}": getattr(sampler, option) for option in options})
-    return {f"{key} of the loader of {size}": str(value) for key, value in told.items()}
+    of = f"{size} samples" if size >= 0 else "a stream"
+    return {f"{key} of the loader of {of}": str(value) for key, value in told.items()}
 
 
 # ---- the process ----

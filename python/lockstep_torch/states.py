@@ -9,7 +9,6 @@ Generators are left out, since few programs bring them back.
 from __future__ import annotations
 
 import atexit
-import functools
 import os
 import sys
 import weakref
@@ -18,15 +17,20 @@ from typing import Any, TypeGuard
 
 import torch
 
-from lockstep_torch.module_hook import ModuleHook
+from lockstep_torch import parallel
+from lockstep_torch.looking import PLAIN, buffers_in, parameters_in
 from lockstep_torch.recording import Recording, in_turn, listens, wrap
 
 AHEAD = 3  # batches, of a program that fetches while it trains
-PLAIN = (torch.Tensor, torch.nn.Parameter)  # of these types a tensor is no more than that
+OURS = -1  # the key of our hooks in torch's lists, which count theirs from 0
 
 
 def parameters_of(optimizer: Any) -> list[torch.Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def is_hooked(tensor: torch.Tensor) -> bool:
+    return OURS in (tensor._backward_hooks or ())
 
 
 def held_by_optimizers(here: Recording) -> list[torch.Tensor]:
@@ -45,7 +49,7 @@ def parts_of(here: Recording, moment: str) -> dict[str, Any]:
     # Of one that wraps another, such as ZeroRedundancyOptimizer, the inner one holds the state; it was made, too. It
     # may hold this rank's share of the parameters.
     made = [each for each in here.made if not isinstance(getattr(each, "optim", None), torch.optim.Optimizer)]
-    parameters = list(dict.fromkeys(held_by_optimizers(here)))
+    parameters = list({id(each): each for each in held_by_optimizers(here)}.values())
     if not parameters or any(type(each) not in PLAIN for each in parameters):
         return {}
     parts: dict[str, Any] = {"model": parameters, "optimizer": [state_of(optimizer) for optimizer in made]}
@@ -82,7 +86,7 @@ def dicts_of_tensors(stored: Any) -> list[dict[str, torch.Tensor]]:
 
 def has_model(here: Recording, stored: Any) -> bool:
     """By its tensors' shapes: names may have been changed, and data may be saved too."""
-    shapes = {parameter.shape for parameter in held_by_optimizers(here)}
+    shapes = {parameter.shape for parameter in held_by_optimizers(here) if parallel.is_readable(parameter)}
     return any(shapes <= {value.shape for value in state.values()} for state in dicts_of_tensors(stored))
 
 
@@ -90,11 +94,11 @@ def shares_memory(module: torch.nn.Module, state_dict: Any, strict: bool = True,
     """All of its parameters are in the state, and these and its buffers there are the state's own."""
     if not isinstance(state_dict, dict) or assign:
         return False
-    own: dict[str, torch.Tensor] = dict(module.named_parameters())
+    own: dict[str, torch.Tensor] = dict(parameters_in(module))
     if not own or not own.keys() <= state_dict.keys():
         return False
-    own |= {name: buffer for name, buffer in module.named_buffers() if name in state_dict}
-    return all(type(state_dict[name]) in PLAIN and not one.is_meta
+    own |= {name: buffer for name, buffer in buffers_in(module) if name in state_dict}
+    return all(type(state_dict[name]) in PLAIN and parallel.is_readable(one) and one.layout == torch.strided
                and state_dict[name].data_ptr() == one.data_ptr() for name, one in own.items())
 
 
@@ -134,22 +138,6 @@ file_saved = of_state("torch.save", tell_saved)
 file_loaded = of_state("torch.load", tell_loaded)
 
 
-def modules_in(stored: Any) -> list[torch.nn.Module]:
-    """Itself, or what a dict, list or tuple holds."""
-    inside = stored.values() if type(stored) is dict else stored if type(stored) in (list, tuple) else ()
-    return [each for each in (stored, *inside) if isinstance(each, torch.nn.Module)]
-
-
-def wrap_save() -> None:
-    original = torch.save
-
-    @functools.wraps(original)
-    def save(obj: Any, *arguments: Any, **options: Any) -> None:
-        with ModuleHook.aside(modules_in(obj)):
-            original(obj, *arguments, **options)
-    torch.serialization.save = torch.save = save
-
-
 # ---- states ----
 
 @listens("optimizers' state", early=True)
@@ -182,21 +170,21 @@ def state_loaded(here: Recording, *_arguments: Any, **_options: Any) -> None:
 def weights_taken(here: Recording, _result: Any, module: Any, *state: Any, **named: Any) -> None:
     """A trained model loads weights, such as its best ones. The last are told when the job ends, unless an update
     follows, or the model is gone by then."""
-    parameters = list(module.parameters())
+    parameters = [parameter for _, parameter in parameters_in(module)]
     if here.rank.step() > 0 and shares_memory(module, *state, **named):
         here.configuration("loaded", {type(module).__name__: "its own tensors"})
     trained = {id(parameter) for parameter in held_by_optimizers(here)}
     plain = all(type(each) in PLAIN for each in parameters)
     if here.rank.step() > 0 and plain and any(id(each) in trained for each in parameters):
-        here.loaded = [weakref.ref(each) for each in parameters]
+        here.loaded = weakref.ref(module)
 
 
 @listens("what is loaded")
 def job_ends(here: Recording) -> None:
     """A rank that raised must not wait for its tensors, which may wait for a collective that never ends."""
-    held, here.loaded = [each() for each in here.loaded], []
-    if held and all(each is not None for each in held) and sys.exc_info()[0] is None and not hasattr(sys, "last_value"):
-        here.rank.training_state("loaded", {"model": held})
+    module, here.loaded = here.loaded() if here.loaded else None, None
+    if module is not None and sys.exc_info()[0] is None and not hasattr(sys, "last_value"):
+        here.rank.training_state("loaded", {"model": [parameter for _, parameter in parameters_in(module)]})
 
 
 @listens("what is loaded")
@@ -215,7 +203,6 @@ def trains(here: Recording) -> None:
 
 def install() -> None:
     atexit.register(job_ends)
-    wrap_save()
     wrap((torch.serialization, torch), "save", file_begins,
          in_turn(lambda _result, *arguments, **options: file_saved(*arguments, **options), saved))
     wrap((torch.serialization, torch), "load", after=in_turn(file_loaded, loaded))

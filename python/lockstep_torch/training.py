@@ -8,48 +8,76 @@ import functools
 import inspect
 import sys
 import weakref
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from lockstep_torch import beside, constants, data, evaluating, parallel, recording, settings, states
 from lockstep_torch.extension import extension
-from lockstep_torch.module_hook import ModuleHook
-from lockstep_torch.recording import Recording, in_turn, listens, wrap
+from lockstep_torch.recording import Recording, in_place_of, in_turn, listens, wrap
 
 # ---- the model ----
 
-def hook_parameters(here: Recording, parameters: Any) -> None:
-    """A hook of Python's beside the program's own: one of C++ would take their place."""
+def hook_parameters(parameters: Any) -> None:
+    """A hook of Python's beside the program's own: one of C++ would take their place. It is put in by hand: torch
+    numbers the hooks of a process, and the numbers are in the program's pickles. It holds an address: torch swaps no
+    tensor that has a weak reference."""
     for parameter in parameters:
-        if (parameter.requires_grad and parameter.is_leaf and parameter not in here.hooked
-                and not parallel.is_part(parameter)):
-            hook = functools.partial(gradient_comes, weakref.ref(parameter))
+        if (parameter.requires_grad and parameter.is_leaf and not states.is_hooked(parameter)
+                and parallel.is_readable(parameter)):
+            hook = functools.partial(gradient_comes, parameter._cdata)
             hook.__torch_unserializable__ = True  # type: ignore[attr-defined] # else torch warns where it is left out
-            here.hooked[parameter] = parameter.register_hook(hook)
+            if parameter._backward_hooks is None:
+                parameter._backward_hooks = OrderedDict()
+            parameter._backward_hooks[states.OURS] = hook
 
 
-def gradient_comes(parameter: Any, gradient: torch.Tensor) -> None:
+def gradient_comes(address: int, gradient: torch.Tensor) -> None:
     """Called for every parameter in every step: it has to be fast. It holds no recording: a trace ends with its own."""
     here = recording.recording
     if here is not None and here.looks_at_gradients:
-        local_gradient(parameter, gradient)
+        local_gradient(address, gradient)
 
 
 @listens("local gradients")
-def local_gradient(here: Recording, parameter: Any, gradient: torch.Tensor) -> None:
-    if (alive := parameter()) is not None:
-        here.rank.local_gradient(alive, gradient)
+def local_gradient(here: Recording, address: int, gradient: torch.Tensor) -> None:
+    here.rank.local_gradient(address, gradient)
+
+
+@listens("swapped tensors")
+def let_go(here: Recording, *tensors: Any) -> None:
+    """torch swaps no tensor that anybody else holds. What they are part of is recorded anew, as it is then."""
+    gone = {id(tensor) for tensor in tensors}
+    for module in list(here.models):
+        if gone & {id(one) for one in (*module.parameters(), *module.buffers())}:
+            here.models[module] = None
+    for optimizer in list(here.optimizers):
+        if gone & {id(one) for one in states.parameters_of(optimizer)}:
+            del here.optimizers[optimizer]
+    for tensor in filter(states.is_hooked, tensors):
+        del tensor._backward_hooks[states.OURS]
+        if not tensor._backward_hooks:
+            tensor._backward_hooks = None
+    here.rank.let_go(list(tensors))
 
 
 def model_of(here: Recording, module: torch.nn.Module) -> Any:
-    if module not in here.models:
+    if here.models.get(module) is None:
         here.models[module] = extension().Model(list(module.named_parameters()), list(module.named_buffers()))
     return here.models[module]
+
+
+def recorded(here: Recording, module: torch.nn.Module) -> Any:
+    """The wrapped model; None of another one. It is recorded anew where it was let go."""
+    if module in here.models and here.models[module] is None:
+        hook_parameters(module.parameters())
+        here.rank.wrapping(model_of(here, module))
+    return here.models.get(module)
 
 
 @listens("modules' settings")
@@ -90,10 +118,10 @@ def wrapping(here: Recording, *arguments: Any, **options: Any) -> None:
     parallel.replicas(here, given.get("process_group") or (mesh.get_group() if mesh else dist.group.WORLD))
     if parallel.any_part(here, list(module.parameters())):
         return
-    hook_parameters(here, module.parameters())
+    hook_parameters(module.parameters())
     if here.rank.step() > 0:
         succeed(here, module)
-    if module in here.models and not here.models[module].is_of(list(module.parameters())):
+    if (known := here.models.get(module)) is not None and not known.is_of(list(module.parameters())):
         del here.models[module]  # it has other layers by now
     here.modes_told = False
     here.rank.wrapping(model_of(here, module))
@@ -113,8 +141,7 @@ def wrapped(here: Recording, _result: Any, engine: Any, *_arguments: Any, **_opt
 
 @listens("forwards")
 def forward_begins(here: Recording, engine: Any, /, *inputs: Any, **named: Any) -> None:
-    if engine.module in here.models:
-        model = here.models[engine.module]
+    if (model := recorded(here, engine.module)) is not None:
         model.train(engine.module.training)
         if not here.modes_told:
             here.modes_told = engine.module.training
@@ -122,20 +149,13 @@ def forward_begins(here: Recording, engine: Any, /, *inputs: Any, **named: Any) 
                              if hasattr(part, "running_mean")})
         if engine.module.training and torch.is_grad_enabled():
             states.trains(here)
-        here.rank.forward_begins(model, parallel.whole_tensors([*inputs, *named.values()]))
+        here.rank.forward_begins(model, parallel.readable_tensors([*inputs, *named.values()]))
 
 
 @listens("forwards")
 def forward_ended(here: Recording, _result: Any, engine: Any, /, *_inputs: Any, **_named: Any) -> None:
-    if engine.module in here.models:
-        here.rank.forward_ended(here.models[engine.module])
-
-
-@listens("modules without hooks")
-def wants_no_hooks(_here: Recording, modules: Any, *_arguments: Any, **_options: Any) -> None:
-    for module in modules if isinstance(modules, tuple) else (modules,):
-        if isinstance(module, torch.nn.Module):
-            ModuleHook.leave(module)
+    if (model := here.models.get(engine.module)) is not None:
+        here.rank.forward_ended(model)
 
 
 @listens("no_sync")
@@ -172,7 +192,7 @@ def backward_begins(here: Recording, tensors: Any, *_arguments: Any, **_options:
     here.looks = 0
     data.take_drawn(here)
     first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors  # never of a generator
-    if isinstance(first, torch.Tensor) and not parallel.is_part(first):
+    if parallel.is_readable(first):
         here.rank.backward(first)
     here.looks_at_gradients = here.rank.looks_at_gradients()
     here.places.note("backward", here.rank.step())
@@ -186,7 +206,7 @@ def optimizer_of(here: Recording, optimizer: torch.optim.Optimizer) -> Any:
         parameters = states.parameters_of(optimizer)
         sharded = parallel.any_part(here, parameters)
         if not sharded:
-            hook_parameters(here, parameters)
+            hook_parameters(parameters)
         groups = [([] if sharded else group["params"], float(group.get("lr") or 0),
                    {"optimizer_class": kind, **{key: repr(value) for key, value in group.items()
                                       if key not in ("params", "lr", "initial_lr") and settings.scalar(value)}})
@@ -229,7 +249,7 @@ def update_begins(here: Recording, optimizer: Any, _arguments: Any, _options: An
         del here.inside.outer
         return
     here.places.note("update", rank.step())
-    here.loaded = []
+    here.loaded = None
     beside.look()
     constants.look()
     rank.update_begins(own)
@@ -256,24 +276,24 @@ def zero_grad(here: Recording, *_arguments: Any, **_options: Any) -> None:
 @listens("zero_grad")
 def not_detached(here: Recording, _error: BaseException, tensor: Any) -> None:
     """detach_() refuses a gradient that is a view of a bucket."""
-    if any(parameter.grad is tensor for parameter in here.hooked):
+    if any(parameter.grad is tensor for each in here.optimizers for parameter in states.parameters_of(each)):
         here.rank.zero_grad("optimizer")
 
 
 @listens("clip_grad_norm_")
 def clip(here: Recording, _parameters: Any, max_norm: float, total_norm: torch.Tensor, *_more: Any,
          **_options: Any) -> None:
-    if not parallel.is_part(total_norm):
+    if parallel.is_readable(total_norm):
         here.rank.clip(float(max_norm), total_norm)
 
 
 @listens("clip_grad_value_")
 def clip_values(here: Recording, parameters: list[Any], clip_value: float, *_more: Any, **_options: Any) -> None:
     """As a clip by the largest number there is. On a device it takes waiting, so only where values are recorded."""
-    if any(map(parallel.is_part, parameters)) or not here.rank.probes():
+    if not all(map(parallel.is_readable, parameters)) or not here.rank.probes():
         return
     largest = [parameter.grad.detach().abs().max() for parameter in parameters
-               if parameter.grad is not None and parameter.grad.numel() > 0]
+               if parallel.is_readable(parameter.grad) and parameter.grad.numel() > 0]
     if largest:
         here.rank.clip(float(clip_value), torch.stack([each.cpu() for each in largest]).max())
 
@@ -281,7 +301,7 @@ def clip_values(here: Recording, parameters: list[Any], clip_value: float, *_mor
 def wrap_clip_grad_value() -> None:
     original = torch.nn.utils.clip_grad_value_
 
-    @functools.wraps(original)
+    @in_place_of(original)
     def clip_grad_value_(parameters: Any, *arguments: Any, **options: Any) -> None:
         given = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)  # it may be a generator
         clip_values(given, *arguments, **options)
@@ -338,9 +358,6 @@ def install() -> None:
     atexit.register(constants.program_ends)
     wrap(DistributedDataParallel, "__init__", wrapping, wrapped)
     wrap(DistributedDataParallel, "forward", forward_begins, forward_ended)
-    # torch.jit.script() itself looks at its caller's frame.
-    wrap(torch.jit._recursive, "create_script_module", before=wants_no_hooks)
-    wrap((torch.cuda.graphs, torch.cuda), "make_graphed_callables", before=wants_no_hooks)
     wrap_no_sync()
     wrap(torch.nn.parallel.distributed._DDPJoinHook, "main_hook", after=shadowed)
     wrap(torch.autograd, "backward", before=backward_begins)
@@ -348,8 +365,9 @@ def install() -> None:
     wrap(torch.optim.Optimizer, "zero_grad", before=zero_grad)
     wrap(torch.nn.Module, "zero_grad", before=zero_grad)
     wrap(torch.Tensor, "detach_", failed=not_detached)
-    register_optimizer_step_pre_hook(update_begins)
-    register_optimizer_step_post_hook(update_ended)
+    _global_optimizer_pre_hooks[states.OURS] = update_begins
+    _global_optimizer_post_hooks[states.OURS] = update_ended
+    wrap(torch.utils, "swap_tensors", before=let_go)
     wrap(torch.nn.utils.clip_grad, "_clip_grads_with_norm_", before=clip)
     wrap_clip_grad_value()
     wrap(torch.amp.autocast_mode.autocast, "__enter__", after=autocast_begins)

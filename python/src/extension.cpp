@@ -8,6 +8,7 @@
 #include <lockstep/record/content.h>
 #include <lockstep/record/failed_collective.h>
 #include <lockstep/record/observed_backend.h>
+#include <lockstep/record/readable.h>
 #include <lockstep/record/recorder.h>
 #include <lockstep/record/writer_in.h>
 #include <lockstep/report/job.h>
@@ -21,6 +22,7 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "stacks.h"
 #include "stand_ins.h"
 #include "values.h"
 
@@ -150,6 +152,7 @@ py::dict diagnosis_of(const std::filesystem::path& folder) {
   result["text"] = as_text(diagnose::to_text(diagnosis, diagnose::language_of(job->trace),
                                              std::filesystem::current_path(none).string()));
   result["left_out"] = as_texts(job->left_out);
+  result["incomplete"] = as_texts(diagnosis.incomplete);
   return result;
 }
 
@@ -211,10 +214,13 @@ PYBIND11_MODULE(_extension, module) {
              "has the folder "
              "lessons.");
 
+  module.def("is_readable", record::is_readable, "Whether a tensor's numbers can be read.");
   module.def(
       "hash_samples",
       [](const std::vector<at::Tensor>& tensors) { return record::hash_samples(tensors, true); },
       Unlocked());
+  module.def("write_stacks_into", python::write_stacks_into,
+             "The stack of a thread that gets SIGINT or SIGTERM, and of all at SIGRTMIN.");
   module.def("record_ends", record_ends,
              "By rank, how it ended (\"stopped\" by somebody, or \"signalled\"), the signal or 0, "
              "and when (ns).");
@@ -256,6 +262,8 @@ PYBIND11_MODULE(_extension, module) {
       .def("step", &Rank::step)
       .def("folder", &Rank::folder)
       .def("raised", &Rank::raised, Unlocked())
+      .def("recording_ended",
+           [](Rank& rank, const std::string& of) { rank.tell(trace::RecordingEnd{of}); })
       .def("end", &Rank::end, Unlocked(), "The recording. `goes_on`: the program does.")
       .def("probes", &Rank::probes, "Whether this step's values are recorded.")
       .def("observe", &Rank::observe)
@@ -336,10 +344,12 @@ PYBIND11_MODULE(_extension, module) {
            [](Rank& rank) { return rank.recorder().probes().looks_at_gradients(); })
       .def(
           "local_gradient",
-          [](Rank& rank, const at::Tensor& parameter, const at::Tensor& gradient) {
-            rank.recorder().probes().local_gradient(parameter, gradient);
+          [](Rank& rank, std::uintptr_t parameter, const at::Tensor& gradient) {
+            rank.recorder().probes().local_gradient(
+                reinterpret_cast<const at::TensorImpl*>(parameter), gradient);
           },
-          Unlocked())
+          Unlocked(), "By the parameter's address: Tensor._cdata.")
+      .def("let_go", of_recorder(&record::Recorder::let_go), Unlocked())
       .def("take_dealt", of_recorder(&record::Recorder::take_dealt), Unlocked())
       .def("saving", of_recorder(&record::Recorder::saving), Unlocked())
       .def("saved", of_recorder(&record::Recorder::saved), Unlocked())

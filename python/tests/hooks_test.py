@@ -3,6 +3,7 @@
 usage: python3 hooks_test.py PACKAGE      the folder that holds lockstep_torch, for PYTHONPATH
 """
 
+import collections
 import copy
 import gc
 import io
@@ -10,7 +11,6 @@ import json
 import linecache
 import os
 import pathlib
-import pickle
 import signal
 import sys
 import tempfile
@@ -46,8 +46,8 @@ from torch.utils.data import (
 )
 
 from lockstep_torch import beside, evaluating, hooks, places, recording, samples, schedules, settings, states, training
+from lockstep_torch import data as data_hooks
 from lockstep_torch.extension import extension
-from lockstep_torch.module_hook import ModuleHook
 
 
 class Rank:
@@ -194,18 +194,6 @@ class Hooks(unittest.TestCase):
         self.assertIsNone(last)  # of one evaluation no more is needed
         model(given).sum().backward()
         self.assertEqual(told(given), first)
-
-    def test_the_model_s_hook_is_copied_and_read_as_one_that_does_nothing(self):
-        model = torch.nn.Linear(2, 1)
-        model.register_forward_pre_hook(ModuleHook(evaluating.looks_on), with_kwargs=True)
-        for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-            self.assertEqual(len(other._forward_pre_hooks), 1)
-            [hook] = other._forward_pre_hooks.values()
-            self.assertNotIsInstance(hook, ModuleHook)
-            self.assertEqual(other(torch.ones(3, 2)).shape, (3, 1))
-        self.here.begin(0, 2)
-        for one in (model, other):  # it refuses modules with hooks
-            self.assertEqual(torch.jit.script(one)(torch.ones(3, 2)).shape, (3, 1))
 
     def test_a_batch_that_fails_and_is_left_out_takes_its_positions_with_it(self):
         class Broken(Dataset):
@@ -687,6 +675,54 @@ class Hooks(unittest.TestCase):
         self.assertEqual(samples.identity(data), samples.identity(same))
         self.assertEqual(samples.identity(Subset(data, [1, 2])), samples.identity(Subset(same, [1, 2])))
 
+    def test_nothing_of_a_data_set_s_is_called_but_its_length(self):
+        calls = []
+
+        def called(name):
+            def call(*_arguments, **_options):
+                calls.append(name)
+                raise AssertionError(name)
+            return call
+
+        def hostile(name, *bases, **members):
+            methods = ["__repr__", "__str__", "__format__", "__iter__", "__getitem__", "__getattr__", "__eq__"]
+            methods += ["__lt__", "__contains__", "__bool__", "__index__", "__int__", "__float__", "__fspath__", "keys"]
+            methods += ["__array__", "values", "items", "__reversed__", "__torch_function__", "__call__"]
+            own = {method: called(f"{name}.{method}") for method in methods}
+            own["__doc__"] = property(called(f"{name}: a property"))
+            if bases == (object,):  # torch itself asks a data set for its class
+                own["__class__"] = own["__doc__"]
+            return type(name, bases, {**own, "__hash__": None, "__len__": called(f"{name}.__len__"), **members})
+
+        values = [hostile(f"Own{base.__name__}", base)() for base in
+                  (object, int, float, str, bytes, list, tuple, dict, set, collections.UserDict, os.PathLike)]
+        tensor = torch.ones(4).as_subclass(hostile("OwnTensor", torch.Tensor))
+        held = {"values": values, "named": dict(enumerate(values)), "tensor": tensor, "path": pathlib.Path("a"),
+                "names": ["a", "b", "c", "d"], "own": values[5]}
+        kind = hostile("Data", Dataset, __len__=lambda _data: 4, epoch=property(called("Data.epoch")))
+        own_sampler = hostile("Sampler", torch.utils.data.Sampler, __len__=lambda _sampler: 4,
+                              __init__=lambda _sampler: None, __iter__=lambda _sampler: iter(range(4)))
+
+        def made():
+            data = kind()
+            object.__setattr__(data, "__dict__", dict(held))
+            return data
+
+        rank = self.here.begin(0, 1)
+        lengths = []
+        for data in (made(), Subset(made(), [1, 2, 3, 0])):
+            for sampler in (None, DistributedSampler(data, 1, 0, shuffle=False), own_sampler()):
+                loader = DataLoader(data, 2, sampler=sampler)
+                lengths.clear()
+                with unittest.mock.patch.object(kind, "__len__", lambda _data: lengths.append(4) or 4):
+                    data_hooks.pass_begins(loader)
+                self.assertLessEqual(len(lengths), 1)
+        samples.content([{"a": torch.ones(4), "b": values[0]}])
+        samples.content(values)
+        data_hooks.dealt(unittest.mock.Mock(), values)
+        self.assertEqual((calls, self.here.failed), ([], set()))
+        self.assertEqual(len(rank.calls["pass_begins"]), 6)
+
     def test_a_data_set_of_anything_is_looked_at_in_part(self):
         around = {"all": [[[number] * 900 for number in range(900)] for _ in range(50)]}
         around["itself"] = around
@@ -830,7 +866,6 @@ from lockstep_torch import places
 {handler}
 here = places.Places(pathlib.Path(sys.argv[1]), 0)
 if (child := os.fork()) == 0:
-    here.leave_to_the_parent()
     os.kill(os.getpid(), signal.SIGTERM)
     os._exit(0)  # where the handler does not end it
 os.waitpid(child, 0)
@@ -840,10 +875,13 @@ os.kill(os.getpid(), signal.SIGTERM)  # here
                 done = package.run([sys.executable, program, name], 60)
                 self.assertEqual(done.returncode, code, done.stderr)
                 places.answered(pathlib.Path(name))
+                self.assertEqual(list(pathlib.Path(name).glob("stack_*")), [])
+                if handler:  # the signal is the program's
+                    self.assertEqual(list(pathlib.Path(name).glob("places_*")), [])
+                    continue
                 [line] = self.lines_in(pathlib.Path(name, "places_0.jsonl"))
                 self.assertEqual(line["kind"], "stall")
                 self.assertEqual(line["source"], "os.kill(os.getpid(), signal.SIGTERM)  # here")
-                self.assertEqual(list(pathlib.Path(name).glob("stack_*")), [])
 
     def test_a_rank_that_is_recorded_no_further_is_not_asked_for_its_line(self):
         """The signal that asks would end it."""

@@ -86,7 +86,7 @@ class Install(unittest.TestCase):
             self.assertIn(name, self.call(self.lockstep, "explain", name).stdout)
         done = self.call(self.lockstep, "report", "the traces")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn(f"{TESTS / 'job.py'}:", (self.folder / "the traces/report.html").read_text(encoding="utf-8"))
+        self.assertIn(f"{TESTS / 'job.py'}:", (self.folder / "report-the_traces.html").read_text(encoding="utf-8"))
 
     def test_the_package_s_own_tests_pass(self):
         for name in ("hooks_test.py", "watch_test.py"):

@@ -26,7 +26,6 @@ import torch.distributed as dist
 
 import lockstep_torch
 from lockstep_torch import recording
-from lockstep_torch.module_hook import ModuleHook
 
 
 def train(model, steps=4):
@@ -61,23 +60,6 @@ class LeavesAlone(unittest.TestCase):
         gc.collect()
         self.assertLessEqual(sum(each() is not None for each in made), 1)
 
-    def test_a_model_that_is_saved_whole_is_read_where_functions_are_refused(self):
-        model = torch.nn.Linear(2, 1)
-        handle = ModuleHook.put_on(model, print, with_kwargs=True)
-        file = io.BytesIO()
-        torch.save({"model": model}, file)
-        self.assertIn(handle.id, model._forward_pre_hooks)
-        self.assertIn(handle.id, model._forward_pre_hooks_with_kwargs)
-        file.seek(0)
-        with torch.serialization.safe_globals([torch.nn.Linear]):
-            read = torch.load(file)["model"]
-        self.assertEqual((len(read._forward_pre_hooks), len(read._forward_pre_hooks_with_kwargs)), (0, 0))
-
-    def test_modules_that_compute_otherwise_with_a_hook_get_none(self):
-        layer = torch.nn.TransformerEncoderLayer(4, 1, 4)
-        self.assertIsNone(ModuleHook.put_on(layer, print))
-        self.assertEqual(len(layer._forward_pre_hooks), 0)
-
     def test_trained_tensors_are_pickled_without_a_word(self):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -108,6 +90,248 @@ class LeavesAlone(unittest.TestCase):
             del group
         self.assertEqual(threads(), before)
         dist.all_reduce(torch.ones(1))
+
+
+class Programs(unittest.TestCase):
+    """What a program prints, and its exit code, are as without watching."""
+
+    BEGIN = """if True:
+        import collections, copy, hashlib, io, pickle, re, resource, sys, warnings
+        import torch
+        import torch.nn as nn
+        torch.manual_seed(0)
+        torch.set_num_threads(1)
+        def mlp():
+            return nn.Sequential(nn.Linear(10, 16), nn.ReLU(), nn.Linear(16, 2))
+        model, teacher, x = mlp(), mlp().requires_grad_(False).eval(), torch.randn(8, 10)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        def step(model=model, optimizer=optimizer, x=x, target=0):
+            optimizer.zero_grad()
+            loss = (model(x) - target).pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            print(loss.item().hex(), flush=True)
+        """
+
+    def recorded(self, script, *arguments):
+        """What it says on standard error when it is watched."""
+        command = [sys.executable, "-c", self.BEGIN + script, *arguments]
+        with tempfile.TemporaryDirectory(prefix="lockstep-test-") as folder:
+            plain, watched = package.run(command, 120, folder), package.run(command, 120, folder, LOCKSTEP_TRACE=folder)
+            self.assertTrue(list(pathlib.Path(folder).rglob("rank_*.trace")), watched.stderr)
+        self.assertEqual(plain.returncode, 0, plain.stderr)
+        self.assertEqual((watched.returncode, watched.stdout), (plain.returncode, plain.stdout), watched.stderr)
+        return watched.stderr
+
+    def test_a_module_is_traced_exported_and_compiled(self):
+        said = self.recorded("""
+        from torch._subclasses import FakeTensorMode
+        from torch.fx.experimental.proxy_tensor import make_fx
+        from torch.utils.flop_counter import FlopCounterMode
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        def faked(module):
+            with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+                print(module(mode.from_tensor(x)).shape)
+            return module
+        def counted(module):
+            with FlopCounterMode(display=False) as counter, torch.enable_grad():
+                step(target=module(x))
+            print(counter.get_total_flops())
+            return module
+        ways = {"trace": lambda module: torch.jit.trace(module, x),
+                "trace_module": lambda module: torch.jit.trace_module(module, {"forward": x}),
+                "script": torch.jit.script,
+                "strict": lambda module: torch.export.export(module, (x,), strict=True).module(),
+                "export": lambda module: torch.export.export(module, (x,), strict=False).module(),
+                "fx": torch.fx.symbolic_trace,
+                "make_fx": lambda module: make_fx(module, tracing_mode="fake", _allow_non_fake_inputs=True)(x),
+                "fake": faked, "flops": counted, "vmap": torch.func.vmap, "deepcopy": copy.deepcopy,
+                "call": lambda module: lambda x: torch.func.functional_call(module, dict(module.named_parameters()), x),
+                "compile": lambda module: torch.compile(module, backend="eager", fullgraph=True),
+                "break": lambda module: torch.compile(lambda x: module(x), backend="eager", fullgraph=True)}
+        for number, (way, make) in enumerate(ways.items()):
+            for module in (teacher, model.eval()):
+                with torch.no_grad():
+                    made = make(module)
+                    print(way, hashlib.sha1(made(x).numpy().tobytes()).hexdigest())
+                graph = getattr(made, "graph", None)
+                print(graph if way != "flops" else "", module._forward_pre_hooks, module._forward_hooks)
+            model.train()
+            step(target=teacher(x) if number % 2 else 0)
+        """)
+        self.assertNotIn("lockstep:", said)
+
+    def test_trained_tensors_are_swapped(self):
+        said = self.recorded("""
+        from torch.testing._internal.two_tensor import TwoTensor
+        torch.utils.swap_tensors(model[0].weight, nn.Parameter(torch.ones(16, 10)))  # before the first step
+        for _ in range(2):
+            step()
+        torch.utils.swap_tensors(model[0].weight, nn.Parameter(torch.ones(16, 10)))
+        step()  # with the same optimizer
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        model.zero_grad()
+        model.double()
+        for _ in range(2):
+            step(optimizer=torch.optim.SGD(model.parameters(), lr=0.1), x=x.double())
+        model.load_state_dict({name: value + 1 for name, value in model.state_dict().items()}, assign=True)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            step(optimizer=optimizer, x=x.double())
+        optimizer.zero_grad()
+        for each in model.parameters():
+            torch.utils.swap_tensors(each, nn.Parameter(TwoTensor(each.detach().clone(), each.detach().clone())))
+        print(type(model[0].weight), model(x.double()).a.sum().item().hex())
+        """)
+        self.assertNotIn("lockstep:", said)
+
+    def test_what_is_pickled_copied_fused_and_numbered_has_nothing_of_the_recorder_s(self):
+        said = self.recorded("""
+        def own(*given):
+            pass
+        def shown(dump):  # without addresses
+            return hashlib.sha1(re.sub(rb"[0-9]{12,}", b"", dump)).hexdigest()
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv, self.norm, self.relu = nn.Conv1d(10, 4, 1), nn.BatchNorm1d(4), nn.ReLU()
+            def forward(self, x):
+                return self.relu(self.norm(self.conv(x.unsqueeze(-1)))).flatten(1)
+        net, kept = Net(), nn.Sequential(nn.TransformerEncoderLayer(10, 2, 4), nn.Linear(10, 3))
+        optimizer = torch.optim.Adam(net.parameters())
+        for number in range(4):
+            step(net, optimizer, target=teacher(x).sum())
+            net.conv.weight.register_hook(own)
+            for module in (net, kept, teacher):
+                module.register_forward_hook(own)
+                print(list(module._forward_hooks), shown(pickle.dumps(module)))
+                copied = copy.deepcopy(module)
+                print([len(part._forward_pre_hooks) for part in copied.modules()])
+                print([each._backward_hooks for each in copied.parameters()])
+            file = io.BytesIO()
+            torch.save({"model": kept}, file)
+            print(shown(file.getvalue()))
+            with torch.no_grad():
+                fused = torch.ao.quantization.fuse_modules(copy.deepcopy(net).eval(), [["conv", "norm", "relu"]])
+                print([dict(part._forward_pre_hooks) for part in fused.modules()])
+        """)
+        self.assertNotIn("lockstep:", said)
+
+    def test_odd_tensors_and_modules_are_left_out_alone(self):
+        said = self.recorded("""
+        odd = {"meta": torch.empty(3, device="meta"), "bits": torch.empty(4, dtype=torch.bits8),
+               "fp4": torch.zeros(4, dtype=torch.uint8).view(torch.float4_e2m1fn_x2),
+               "fp8": torch.zeros(4, dtype=torch.float8_e4m3fn), "scale": torch.ones(4).to(torch.float8_e8m0fnu),
+               "jagged": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
+               "nested": torch.nested.as_nested_tensor([torch.ones(2), torch.ones(3)]),
+               "sparse": torch.eye(3).to_sparse(), "rows": torch.eye(3).to_sparse_csr(),
+               "wide": torch.sparse_coo_tensor([[0], [1]], [1.0], (10 ** 6, 10 ** 6)),
+               "quantized": torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
+               "complex": torch.ones(3, dtype=torch.complex64), "empty": torch.empty(0), "scalar": torch.tensor(1.5),
+               "unsigned": torch.ones(3, dtype=torch.uint16), "int4": torch.empty(3, dtype=torch.int4),
+               "expanded": torch.zeros(1).expand(10 ** 10), "freed": torch.ones(10)}
+        if torch.backends.mkldnn.is_available():
+            odd["mkldnn"] = torch.ones(3, 3).to_mkldnn()
+        odd["freed"].untyped_storage().resize_(0)
+        beside = nn.Linear(2, 2)
+        for name, tensor in odd.items():
+            model.register_buffer(name, tensor, persistent=False)
+            beside.register_buffer(name, tensor, persistent=False)
+        lazy, scripted, spare = nn.LazyLinear(3), torch.jit.script(mlp()), nn.Linear(3, 3, device="meta")
+        frozen = nn.Linear(10, 2).requires_grad_(False)
+        frozen.weight.data = frozen.weight.data.to(torch.float8_e4m3fn)
+        for number in range(6):
+            step(target=scripted(x).detach())
+            print(torch.func.vmap(model)(x).sum().item().hex())
+            beside(torch.ones(2))
+            with torch.no_grad():
+                for tensor in odd.values():
+                    try:
+                        nn.Identity()(tensor), model(tensor)
+                    except (NotImplementedError, RuntimeError, TypeError, ValueError):
+                        pass
+            grads = torch.func.grad(lambda x: model(x).sum())(x)
+            print(grads.sum().item().hex())
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2 << 20, "KiB"
+        """)
+        self.assertNotIn("lockstep:", said)
+
+    def test_a_warning_is_of_the_line_that_it_is_of_without_watching(self):
+        said = self.recorded("""
+        def show(message, category, filename, line, *_more):
+            if filename in ("<string>", "lockstep_torch"):
+                print(category.__name__, filename, line)
+        warnings.showwarning = show
+        warnings.simplefilter("always")
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+        for number in range(3):
+            step()
+            schedule.step(number)
+        schedule.get_lr()
+        nn.utils.clip_grad_value_((each for each in model.parameters()), 1.0)
+        try:
+            schedule.step("one", 2, 3)
+        except TypeError as error:
+            print(error)
+        """)
+        self.assertNotIn("lockstep:", said)
+
+    def test_objects_are_known_by_themselves_and_not_by_what_the_program_calls_equal(self):
+        said = self.recorded("""
+        class Equal:
+            def __eq__(self, other):
+                raise AssertionError
+        class Net(Equal, nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = nn.Linear(10, 2)
+            def forward(self, x):
+                return self.inner(x)
+        class Sgd(Equal, torch.optim.SGD):
+            pass
+        class Schedule(Equal, torch.optim.lr_scheduler.StepLR):
+            pass
+        class Data(Equal, torch.utils.data.Dataset):
+            def __len__(self):
+                return 8
+            def __getitem__(self, index):
+                return x[index]
+        net, kept = Net(), Net()
+        optimizer = Sgd(net.inner.parameters(), lr=0.1)
+        schedule = Schedule(optimizer, 1)
+        for batch in torch.utils.data.DataLoader(Data(), 2):
+            step(net, optimizer, batch)
+            schedule.step()
+        """)
+        self.assertNotIn("lockstep:", said)
+
+    def test_a_hook_that_goes_wrong_has_nowhere_to_say_so(self):
+        for kind in ("closed", "broken", "raises", "none"):
+            with self.subTest(kind):
+                self.recorded("""
+        import os
+        class Raises:
+            def write(self, text):
+                raise RuntimeError("not in production")
+            def flush(self):
+                pass
+        hooks = sys.modules.get("lockstep_torch.beside")
+        if hooks:
+            hooks.modules_outside = lambda: 1 / 0
+        kind = sys.argv[1]
+        if kind == "closed":
+            sys.stderr.close()
+        elif kind == "broken":
+            read, write = os.pipe()
+            os.close(read)
+            os.dup2(write, 2)
+        else:
+            sys.stderr = Raises() if kind == "raises" else None
+        for _ in range(4):
+            step()
+        print(hooks is None or "modules beside the model" in sys.modules["lockstep_torch.recording"].recording.failed)
+        """, kind)
 
 
 class SeveralThreads(unittest.TestCase):

@@ -203,21 +203,21 @@ class Watch(unittest.TestCase):
     @full_tier
     def test_a_page_of_the_job_names_its_lines_and_says_what_the_pitfall_is(self):
         self.watch("no-set-epoch")
-        page = self.folder / "a page.html"
-        for options, file in (((), self.traces / "report.html"), (("--out", page), page)):
-            done = self.call([*LOCKSTEP, "report", self.traces, *options])
-            self.assertEqual((done.returncode, done.stderr), (0, ""))
-            self.assertEqual(file.stat().st_mode & 0o777, 0o600)
-            text = file.read_text(encoding="utf-8")
-            self.assertRegex(text, r"job\.py:\d+: .*in enumerate\(loader\)")
-            for part in ("Symptom", "Why", "Fix"):
-                self.assertIn(f"<h3>{part}</h3>", text)
+        page, traces = self.folder / "a page.html", sorted(self.traces.iterdir())
+        done = self.call([*LOCKSTEP, "report", self.traces, "--out", page])
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual((page.stat().st_mode & 0o777, sorted(self.traces.iterdir())), (0o600, traces))
+        text = page.read_text(encoding="utf-8")
+        self.assertRegex(text, r"job\.py:\d+: .*in enumerate\(loader\)")
+        for part in ("Symptom", "Why", "Fix"):
+            self.assertIn(f"<h3>{part}</h3>", text)
 
     def test_a_page_of_a_generic_finding_says_what_is_near_and_whether_it_was_looked_for(self):
         self.watch("another-rate")
-        done = self.call([*LOCKSTEP, "report", self.traces])
+        page = self.folder / "page.html"
+        done = self.call([*LOCKSTEP, "report", self.traces, "--out", page])
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        text = self.traces.joinpath("report.html").read_text(encoding="utf-8")
+        text = page.read_text(encoding="utf-8")
         self.assertRegex(text, r"<code>local-overflow-skip</code>: .* \(not looked for: no `scaled_step` was ")
         self.assertRegex(text, r"<code>[a-z-]*</code>: .* \(no sign of it\)")
 
@@ -338,7 +338,6 @@ class Watch(unittest.TestCase):
                                       (["--to", "3", "--", "ls"], 2, "there is no --every"),
                                       (["--into", self.folder, "--", "ls"], 2, "holds a run already"),
                                       (["--into", __file__, "--", "ls"], 2, "cannot be used: File exists"),
-                                      (["--into", "/proc/here", "--", "ls"], 2, "cannot be used"),
                                       (["--timeout", "0", "--", "ls"], 2, "seconds above 0 is wanted, not '0'")):
             done = self.call([*LOCKSTEP, "watch", "--dry-run", *arguments], TMPDIR=str(self.folder))
             self.assertEqual((done.returncode, done.stdout), (code, ""), done.stderr)

@@ -5,10 +5,10 @@ the wheel's version. Nothing is fetched.
 """
 
 import importlib.metadata
-import os
 import pathlib
 import sys
-import tempfile
+
+import files
 
 WHEEL = "vl-convert-python"
 
@@ -27,8 +27,8 @@ def script(file=None):
     """The script's text, for a <script> element."""
     file = file or kept_at()
     try:
-        text = file.read_text(encoding="utf-8")
-    except OSError:
+        text = files.read_text(file)
+    except (OSError, ValueError):
         text = bundle()
         keep(file, text)
     if "</script" in text.lower():
@@ -39,9 +39,6 @@ def script(file=None):
 def keep(file, text):
     """Whole or not at all; where nothing can be written the next report bundles again."""
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=file.parent, delete=False) as new:
-            new.write(text)
-        os.replace(new.name, file)
+        files.write(file, text)
     except OSError:
         pass

@@ -6,6 +6,8 @@ import pathlib
 
 import jsonschema
 
+import files
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCHEMA = ROOT / "reports" / "schema" / "comparison.schema.json"
 
@@ -18,7 +20,7 @@ class Collected:
 
 
 def read(file):
-    return json.loads(file.read_text(encoding="utf-8"))
+    return json.loads(files.read_text(file))
 
 
 RENAMED = {"form": "kind", "standstill": "stall", "stand": "state"}  # since version 1 of a comparison report
@@ -75,13 +77,13 @@ def comparisons_in(folder, validator, left_out):
     for file in sorted(folder.glob("*.json"), key=lambda file: file.stat().st_mtime_ns):
         try:
             content = read_comparison(file)
-        except (OSError, ValueError) as error:
-            left_out.append((file.name, f"cannot be read: {error}"))
+        except (OSError, ValueError, RecursionError) as error:
+            left_out.append((files.shown(file.name), f"cannot be read: {error}"))
             continue
         if not isinstance(content, dict) or "lesson" not in content:
             continue
         if why := why_left_out(validator, content):
-            left_out.append((file.name, why))
+            left_out.append((files.shown(file.name), why))
         else:
             found.append((file, content))
     return found
@@ -108,8 +110,8 @@ def collect(reports, measured):
     shown = {}  # by lesson: (file, its content)
     for file, content in reversed(comparisons_in(reports, validator, result.left_out)):
         if content["lesson"] in shown:
-            why = f"{shown[content['lesson']][0].name} is a newer report of {content['lesson']}"
-            result.left_out.append((file.name, why))
+            why = f"{files.shown(shown[content['lesson']][0].name)} is a newer report of {content['lesson']}"
+            result.left_out.append((files.shown(file.name), why))
         else:
             shown[content["lesson"]] = file, content
             result.comparisons.append(content)
@@ -124,6 +126,6 @@ def collect(reports, measured):
     for file in sorted(measured.glob("*.json")):
         try:
             result.measured[file.stem] = read(file)
-        except (OSError, ValueError) as error:
-            result.left_out.append((file.name, f"cannot be read: {error}"))
+        except (OSError, ValueError, RecursionError) as error:
+            result.left_out.append((files.shown(file.name), f"cannot be read: {error}"))
     return result

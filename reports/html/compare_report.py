@@ -10,9 +10,6 @@ import math
 import pathlib
 import sys
 
-import markupsafe
-
-import chart_library
 import charts
 import specs
 import template
@@ -160,17 +157,15 @@ def page(said):
     drawn = charts.Charts()
     pictures = [by_step(drawn, said), *(by_layer(drawn, aspect) for aspect in said["aspects"] if aspect["tensors"])]
     first = first_of(said)
-    return template.template_of("compare.html.j2").render(
-        said=said, first=first, last_equal=last_equal(first) if first else None, pictures=[each for each in pictures if each],
-        in_words=in_words, at=at, outcome=outcome, chart_data=drawn.for_page(),
-        chart_library=markupsafe.Markup(chart_library.script()))
+    return template.page("compare.html.j2", drawn, said=said, first=first, last_equal=last_equal(first) if first else None,
+                         pictures=[each for each in pictures if each], in_words=in_words, at=at, outcome=outcome)
 
 
 def main(line):
     parser = argparse.ArgumentParser(prog="lockstep compare")
     parser.add_argument("file", type=pathlib.Path, help="the page to write")
     arguments = parser.parse_args(line)
-    return template.written("compare", arguments.file, lambda: page(json.load(sys.stdin)))
+    return template.written("compare", arguments.file, lambda: page(json.load(sys.stdin.buffer)))
 
 
 if __name__ == "__main__":

@@ -6,13 +6,13 @@ writes one HTML file that needs no network and no other file.
 
 import argparse
 import json
+import os
 import pathlib
+import re
 import sys
 
-import markupsafe
-
-import chart_library
 import charts
+import files
 import losses
 import pictures
 import specs
@@ -55,17 +55,23 @@ def page(name, job):
     states = {}
     for detector in job["detectors"]:
         states.setdefault(detector["state"], []).append(detector)
-    return template.template_of("job.html.j2").render(
-        name=name, job=job, pictures=shown + ([loss] if loss else []), missing=missing, states=states,
-        chart_data=drawn.for_page(), chart_library=markupsafe.Markup(chart_library.script()))
+    return template.page("job.html.j2", drawn, name=name, job=job, pictures=shown + ([loss] if loss else []), missing=missing,
+                         states=states)
+
+
+def default_page(folder):
+    """In the working directory: a folder of traces, which may be somebody else's, is only read."""
+    name = files.shown(os.path.basename(os.path.abspath(folder))).encode("ascii", "backslashreplace").decode("ascii")
+    return pathlib.Path(f"report-{re.sub('[^A-Za-z0-9_.-]+', '_', name)[:100] or 'job'}.html")
 
 
 def main(line):
     parser = argparse.ArgumentParser(prog="lockstep report")
-    parser.add_argument("name", help="of the job, for the page's title")
-    parser.add_argument("file", type=pathlib.Path, help="the page to write")
+    parser.add_argument("folder", help="the job's, for the page's title")
+    parser.add_argument("--out", type=pathlib.Path, metavar="FILE", help="the page (default: report-FOLDER.html here)")
     arguments = parser.parse_args(line)
-    return template.written("report", arguments.file, lambda: page(arguments.name, json.load(sys.stdin)))
+    return template.written("report", arguments.out or default_page(arguments.folder),
+                            lambda: page(files.shown(arguments.folder), json.load(sys.stdin.buffer)))
 
 
 if __name__ == "__main__":

@@ -10,11 +10,9 @@ import pathlib
 import sys
 import time
 
-import markupsafe
-
-import chart_library
 import charts
 import collect
+import files
 import matrix
 import measured
 import pictures
@@ -49,18 +47,18 @@ def page(collected):
     lessons = [{**summary.of_lesson(comparison), "losses": pictures.lesson_losses(drawn, comparison),
                 "runs": runs_of(drawn, comparison)} for comparison in comparisons]
     timings, not_measured = measured.add(drawn, collected.measured)
-    return template.template_of("page.html.j2").render(
-        lessons=lessons, total=summary.total(lessons), planted=matrix.planted_and_named(drawn, comparisons),
-        sweep=matrix.sweep(drawn, collected.measured), wrong_in_sweep=matrix.wrong_in_sweep(collected.measured),
-        timings=timings, not_measured=not_measured, environments=summary.environments(comparisons),
-        skips=summary.skips(comparisons), left_out=collected.left_out, chart_data=drawn.for_page(),
-        chart_library=markupsafe.Markup(chart_library.script()))
+    return template.page(
+        "page.html.j2", drawn, lessons=lessons, total=summary.total(lessons),
+        planted=matrix.planted_and_named(drawn, comparisons), sweep=matrix.sweep(drawn, collected.measured),
+        wrong_in_sweep=matrix.wrong_in_sweep(collected.measured), timings=timings, not_measured=not_measured,
+        environments=summary.environments(comparisons), skips=summary.skips(comparisons), left_out=collected.left_out)
 
 
 def arguments_of(line):
     parser = argparse.ArgumentParser(
         prog="lockstep report", description=__doc__.split("\n\n")[0],
-        epilog="Of a recorded job: ./lockstep report FOLDER ... [--out FILE]. Exit codes: 0 written; 2 usage; "
+        epilog="Of a recorded job: ./lockstep report FOLDER ... [--out FILE], by default report-FOLDER.html in the "
+               "working directory. A page that is there is replaced; a link is not followed. Exit codes: 0 written; 2 usage; "
                "3 nothing to show, or it could not be written.")
     parser.add_argument("--reports", type=pathlib.Path, metavar="DIR", default=collect.ROOT / "reports" / "out",
                         help="the folder with the lessons' JSON reports (default: reports/out)")
@@ -75,13 +73,13 @@ def make(arguments):
     """(the written file, what was collected)."""
     for folder in (arguments.reports, arguments.measured):
         if not folder.is_dir():
-            raise NothingToShow(f"there is no folder {folder}")
+            raise NothingToShow(f"there is no folder {files.shown(folder)}")
     collected = collect.collect(arguments.reports, arguments.measured)
     if not collected.comparisons:
         why = "".join(f"\n          {file}: {reason}" for file, reason in collected.left_out)
-        raise NothingToShow(f"there is no lesson's report in {arguments.reports}{why}")
+        raise NothingToShow(f"there is no lesson's report in {files.shown(arguments.reports)}{why}")
     file = arguments.out or arguments.reports / "report.html"
-    template.write(file, page(collected))
+    files.write(file, page(collected))
     return file, collected
 
 
@@ -95,12 +93,12 @@ def main(line):
               file=sys.stderr)
         return 3
     except OSError as error:
-        print(f"lockstep report: {error.filename or arguments.out}: {error.strerror}.", file=sys.stderr)
+        print(f"lockstep report: {files.shown(error.filename or arguments.out)}: {error.strerror}.", file=sys.stderr)
         return 3
     for name, why in collected.left_out:
         print(f"lockstep report: left out {name}: {why}", file=sys.stderr)
     number = len(collected.comparisons)
-    print(f"{file}: {number} lesson{'s' if number != 1 else ''}, {file.stat().st_size / 1e6:.1f} MB, "
+    print(f"{files.shown(file)}: {number} lesson{'s' if number != 1 else ''}, {file.stat().st_size / 1e6:.1f} MB, "
           f"{time.monotonic() - started:.1f} s")
     return 0
 

@@ -1,13 +1,15 @@
-"""A page's template filled in, and written: of lessons, or of a job."""
+"""A page's template filled in, and written: of lessons, of a job, or of two runs."""
 
-import os
+import base64
+import hashlib
 import pathlib
 import sys
-import tempfile
 
 import jinja2
 import markupsafe
 
+import chart_library
+import files
 import pictures
 import summary
 
@@ -26,17 +28,37 @@ def listed(values):
     return ", ".join(map(str, values)) or "none"
 
 
-def template_of(name):
-    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(HERE / "templates"), autoescape=True,
+def environment():
+    made = jinja2.Environment(loader=jinja2.FileSystemLoader(HERE / "templates"), autoescape=True,
                                      undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
-    environment.globals.update(run_id=pictures.run_id)
-    environment.filters.update(number=number, listed=listed, verdict=summary.in_words)
-    return environment.get_template(name)
+    made.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
+    made.globals.update(run_id=pictures.run_id)
+    made.filters.update(number=number, listed=listed, verdict=summary.in_words)
+    return made
+
+
+def hashes(texts):
+    """Of what stands in an element, as a policy names it."""
+    return " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in texts)
+
+
+def page(file, drawn, /, **values):
+    """A template filled in. Its policy lets nothing load, and nothing run but the scripts that are written here: a script that
+    stood in a text of a job's would not run, even where it was not escaped."""
+    templates = environment()
+    style, own = (templates.get_template(each).render() for each in ("page.css", "page.js"))
+    scripts = [chart_library.script(), own]
+    policy = (f"default-src 'none'; script-src {hashes(scripts)}; style-src {hashes([style])}; img-src data:; "
+              "base-uri 'none'; form-action 'none'")
+    return templates.get_template(file).render(
+        policy=policy, style=markupsafe.Markup(style), scripts=[markupsafe.Markup(text) for text in scripts],
+        chart_data=drawn.for_page(), **values)
 
 
 def run(main):
-    """A page's script. Ctrl-C is no stack trace."""
+    """A page's script. Ctrl-C is no stack trace, and no output that cannot hold a name's letters."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")
     try:
         sys.exit(main(sys.argv[1:]))
     except KeyboardInterrupt:
@@ -46,18 +68,9 @@ def run(main):
 def written(command, file, make):
     """The exit code of `command`, which writes the page that `make` gives. The owner alone can read it, as the traces."""
     try:
-        write(file, make(), 0o600)
+        files.write(file, make(), 0o600)
     except OSError as error:
-        print(f"lockstep {command}: {error.filename or file}: {error.strerror}.", file=sys.stderr)
+        print(f"lockstep {command}: {files.shown(error.filename or file)}: {error.strerror}.", file=sys.stderr)
         return 3
-    print(f"{file}: {file.stat().st_size / 1e6:.1f} MB")
+    print(f"{files.shown(file)}: {file.stat().st_size / 1e6:.1f} MB")
     return 0
-
-
-def write(file, text, mode=0o644):
-    """Whole or not at all."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=file.parent, delete=False) as new:
-        new.write(text)
-    os.chmod(new.name, mode)
-    os.replace(new.name, file)

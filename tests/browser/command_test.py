@@ -3,6 +3,7 @@
 Run by the Python of the project's environment: command_test.py
 """
 
+import json
 import os
 import pathlib
 import re
@@ -16,6 +17,7 @@ import made_up
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 REPORT = ROOT / "reports" / "html" / "report.py"
+JOB, COMPARE = REPORT.with_name("job_report.py"), REPORT.with_name("compare_report.py")
 sys.path.insert(0, str(REPORT.parent))
 import chart_library  # noqa: E402
 import collect  # noqa: E402
@@ -161,6 +163,84 @@ class Command(unittest.TestCase):
         made_up.small(self.folder)
         self.made()
         self.assertEqual(re.findall(r'(?:src|href)="(?!#|data:,")[^"]*"', self.page()), [])
+
+    def test_a_report_that_is_no_file_is_left_out(self):
+        made_up.small(self.folder)
+        os.mkfifo(self.folder / "fifo.json")
+        (self.folder / "endless.json").symlink_to("/dev/zero")
+        result = self.made()
+        for name in ("fifo", "endless"):
+            self.assertIn(f"left out {name}.json: cannot be read: ", result.stderr)
+
+
+class Pages(unittest.TestCase):
+    """The scripts behind `report DIR` and `compare A B --html FILE`, in a working directory of their own."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="lockstep-report-test-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def call(self, script, *arguments, **variables):
+        told = made_up.job(findings=[made_up.finding("a \ud800 b")]) if script == JOB else made_up.comparison()
+        return subprocess.run([sys.executable, script, *arguments], input=json.dumps(told).encode(), capture_output=True,
+                              cwd=self.folder, timeout=DEADLINE_S, env={**os.environ, **variables})
+
+    def there(self):
+        return sorted(os.fsencode(file.relative_to(self.folder)) for file in self.folder.rglob("*"))
+
+    def test_any_name_is_told_and_shown_in_any_locale(self):
+        ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+        names = {b"caf\xe9": "caf\\xe9", "caf\xe9".encode(): "caf\xe9", b"a\x1b[31m\nb": "a\\x1b[31m\\nb"}
+        for variables in ({}, {"LC_ALL": "C", "PYTHONIOENCODING": "ascii"}, ascii_only):
+            for name, shown in names.items():
+                with self.subTest(name=name, **variables):
+                    page = name + b".html"
+                    scripts = (JOB, [b"--out=" + page, b"/jobs/" + name]), (COMPARE, [page])
+                    for script, arguments in scripts if variables else scripts[:1]:
+                        result = self.call(script, *arguments, **variables)
+                        self.assertEqual((result.returncode, result.stderr), (0, b""))
+                        self.assertRegex(result.stdout.decode(), r"\A[^\x00-\x1f]*: \d\.\d MB\n\Z")
+                        self.assertEqual(self.there(), [page])
+                        text = (self.folder / os.fsdecode(page)).read_text(encoding="utf-8")
+                        if script == JOB:
+                            self.assertIn(f"<h1>/jobs/{shown}</h1>", text)
+                        (self.folder / os.fsdecode(page)).unlink()
+
+    def test_the_page_of_a_job_goes_into_the_working_directory(self):
+        for name, page in (("traces", "report-traces.html"), ("traces/.", "report-traces.html"), ("a b/ü'/", "report-_xfc_.html"),
+                           ("..", f"report-{self.folder.parent.name}.html"), ("/", "report-job.html"), ("-x", "report--x.html")):
+            result = self.call(JOB, "--", name)
+            self.assertEqual((result.returncode, result.stderr), (0, b""))
+            self.assertTrue(result.stdout.decode().startswith(f"{page}: "), result.stdout)
+            self.assertEqual(self.there(), [page.encode()])
+            self.assertEqual((self.folder / page).stat().st_mode & 0o777, 0o600)
+            (self.folder / page).unlink()
+
+    def test_only_a_file_is_replaced_and_no_link_is_followed(self):
+        page, other = self.folder / "page.html", self.folder / "other"
+        other.write_text("somebody's")
+        for make, said in ((lambda: page.symlink_to(other), "a link"), (lambda: page.symlink_to(self.folder / "none"), "a link"),
+                           (page.mkdir, "a folder"), (lambda: os.mkfifo(page), "no regular file")):
+            make()
+            before = page.lstat()
+            for script, arguments in ((JOB, ["--out=page.html", "traces"]), (COMPARE, ["page.html"])):
+                result = self.call(script, *arguments)
+                self.assertEqual((result.returncode, result.stdout), (3, b""))
+                self.assertRegex(result.stderr.decode(), rf"\Alockstep \w+: page\.html: {said} is there; name another file\.\n\Z")
+            self.assertEqual((page.lstat(), other.read_text(), len(self.there())), (before, "somebody's", 2))
+            page.rmdir() if page.is_dir() else page.unlink()
+        page.hardlink_to(other)
+        self.assertEqual(self.call(COMPARE, "page.html").returncode, 0)
+        self.assertEqual((other.read_text(), self.there()), ("somebody's", [b"other", b"page.html"]))
+
+    def test_what_cannot_be_written_leaves_nothing(self):
+        """Of a file that may have 64 KiB, the page has more."""
+        limited = ["bash", "-c", 'ulimit -f 64; trap "" XFSZ; exec "$@"', "bash", sys.executable, COMPARE, "page.html"]
+        result = subprocess.run(limited, input=json.dumps(made_up.comparison()).encode(), capture_output=True, cwd=self.folder,
+                                timeout=DEADLINE_S, env=dict(os.environ))
+        self.assertEqual((result.returncode, self.there()), (3, []))
+        self.assertIn("File too large", result.stderr.decode())
 
 
 if __name__ == "__main__":

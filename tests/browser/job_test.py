@@ -27,7 +27,7 @@ def diagnosed(folder):
 
 
 def write_page(job, name, file):
-    subprocess.run([sys.executable, JOB_REPORT, name, file], input=json.dumps(job), text=True, check=True,
+    subprocess.run([sys.executable, JOB_REPORT, name, "--out", file], input=json.dumps(job), text=True, check=True,
                    timeout=DEADLINE_S, stdout=subprocess.DEVNULL)
 
 
@@ -96,6 +96,27 @@ class HangingJob(JobPage):
         rows = self.js("return [...document.querySelectorAll('#stall tbody tr')].map(row => row.cells[1].textContent)")
         self.assertEqual(rows, [rank["state"] for rank in self.job["stall"]["ranks"]])
         self.assertEqual(rows, ["waiting", "raised"])
+
+
+class PlantedJob(Opened):
+    """A job with a script in its name and in every text."""
+
+    @classmethod
+    def make(cls):
+        kept = made_up.words_of([json.loads((SCHEMAS / f"{name}.schema.json").read_text(encoding="utf-8"))
+                                 for name in ("job", "comparison")])
+        jobs = [diagnosed(recorded(LESSONS / job.lesson, job.variant, cls.folder / job.lesson)) for job in (JobPage, HangingJob)]
+        cls.pages = [cls.folder / f"{job.lesson}.html" for job in (JobPage, HangingJob)]
+        for job, page in zip(jobs, cls.pages):
+            write_page(made_up.planted(job, kept), made_up.PLANTED, page)
+        cls.page = cls.pages[0]
+
+    def test_nothing_that_a_text_holds_runs(self):
+        for page in self.pages:
+            with self.subTest(page.name):
+                self.browser.open(page)
+                self.assertGreater(self.js("return document.body.textContent.split('window.planted = 1').length"), 20)
+                self.assert_nothing_runs()
 
 
 if __name__ == "__main__":

@@ -6,6 +6,24 @@ import json
 import random
 
 HOSTILE = '</script><img src=x onerror=alert(1)>'
+PLANTED = '"></style></script><script>window.planted = 1</script><img src=x onerror="window.planted = 1">'
+
+
+def planted(content, kept=()):
+    """JSON with a script in every text, and in the names of its pages, but for the words that are `kept`."""
+    if isinstance(content, dict):
+        return {PLANTED + name if name in content.get("pages", {}) else name: planted(value, kept)
+                for name, value in content.items()}
+    if isinstance(content, list):
+        return [planted(value, kept) for value in content]
+    return PLANTED + content if isinstance(content, str) and content not in kept else content
+
+
+def words_of(schema):
+    """Those that a schema lists: a text that is one of them is no free text."""
+    inside = list(schema.values()) if isinstance(schema, dict) else schema if isinstance(schema, list) else []
+    listed = {word for word in schema.get("enum", []) if isinstance(word, str)} if isinstance(schema, dict) else set()
+    return listed.union(*map(words_of, inside))
 
 ENVIRONMENT = {"git_revision": "0" * 40, "torch": "2.11.0", "compiler": "Clang 14", "backend": "gloo", "world_size": 2, "seed": 0,
                "cpu": "a processor", "processors": 2, "gpus": [], "data": "synthetic"}
@@ -45,6 +63,17 @@ def pictures(broken):
         "owners": [{"phase": "train", "epoch": epoch, "samples": 8, "every": 1,
                     "ranks": [[0, 1, 2, 3], [2, 3, 4, 5]] if broken else halves} for epoch in (0, 1)],
     }
+
+
+def job(**more):
+    """Of which nothing was recorded but that it was there."""
+    return {"world_size": 2, "participants": "ranks", "missing_ranks": [], "incomplete": [], "findings": [], "detectors": [], "stall": None,
+            "losses": [], "pictures": {"divergence": [], "timeline": {"calls": []}, "owners": []}, **more}
+
+
+def comparison(**more):
+    return {"answer": "equal", "verdict": "the same", "a": {"name": "a", "ranks": 2, "updates": 3}, "first": None,
+            "b": {"name": "b", "ranks": 2, "updates": 3}, "aspects": [], "notes": [], "unit": 1e-7, **more}
 
 
 def write(folder, *reports):

@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import browser
@@ -68,6 +69,26 @@ class Opened(unittest.TestCase):
             for figure in figures:
                 self.browser.draw(figure)
             self.assertLessEqual(self.js("return document.documentElement.scrollWidth"), size[0])
+
+    def assert_nothing_runs(self):
+        """What a text of a job holds stays text. Where it did not, the page's policy would stop it."""
+        self.open_all()
+        for figure in self.figures():
+            self.browser.draw(figure)
+            self.table(figure)
+        policy = self.js("return document.querySelector('meta[http-equiv=Content-Security-Policy]').content")
+        self.assertRegex(policy, r"^default-src 'none'; script-src('| |sha256-[\w+/=]{44})+; style-src 'sha256-[\w+/=]{44}'; img-src data:;")
+        self.assertEqual(self.js("return [window.planted ?? null, document.images.length]"), [None, 0])
+        self.assertEqual(self.browser.complaints(), [])
+        self.js("""document.body.insertAdjacentHTML('beforeend', '<img src="data:," onerror="window.planted = 1">');
+                   const script = document.createElement('script');
+                   script.textContent = 'window.planted = 2';
+                   document.body.append(script);""")
+        complaints, until = [], time.monotonic() + DEADLINE_S
+        while len(complaints) < 2 and time.monotonic() < until:
+            complaints += self.browser.complaints()
+        self.assertEqual([complaint.count("Content Security Policy") for complaint in complaints], [1, 1], complaints)
+        self.assertIsNone(self.js("return window.planted ?? null"))
 
     def assert_usable_by_everybody(self):
         for scheme in ("light", "dark"):

@@ -215,6 +215,9 @@ class Used(Page):
         active.active_element.send_keys(Keys.ENTER)
         self.wait("return document.activeElement.closest('.run')?.id === 'run-03_pictures-sum-not-mean'", what="the run has the focus")
 
+    def test_nothing_that_a_text_holds_runs(self):
+        self.assert_nothing_runs()
+
     def test_hostile_text_is_text(self):
         for figure in self.figures():
             self.browser.draw(figure)

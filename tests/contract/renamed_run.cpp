@@ -89,11 +89,11 @@ std::string encoded(trace::ParticipantTrace& of_rank) {
 }
 
 // The launcher's keeps its name. One with an extension is of a process that was alone.
-std::string other_name(const fs::path& file, int rank, Renaming& renaming) {
+std::string other_name(const fs::path& file, int rank) {
   if (!trace::is_of_a_rank(file)) return file.filename();
-  const auto name = "rank_" + std::to_string(1000 - 7 * rank) + "z";
-  const bool was_alone = file.stem().has_extension();
-  return name + (was_alone ? "." + renaming(file.filename()) : "") + ".trace";
+  const auto digits = file.stem().extension().string();  // of one that was alone: others, as many
+  return "rank_" + std::to_string(1000 - 7 * rank) +
+         (digits.empty() ? "" : "." + std::string(digits.rbegin(), digits.rend() - 1)) + ".trace";
 }
 
 void copy_file_renamed(const fs::path& from, const fs::path& into, Renaming& renaming) {
@@ -110,7 +110,7 @@ void copy_file_renamed(const fs::path& from, const fs::path& into, Renaming& ren
       return trace::SharedPayload(std::move(payload));
     });
   }
-  write_file(into / other_name(from, of_rank.participant.rank, renaming), encoded(of_rank));
+  write_file(into / other_name(from, of_rank.participant.rank), encoded(of_rank));
 }
 
 }  // namespace

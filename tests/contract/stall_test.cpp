@@ -222,9 +222,39 @@ TEST_F(LastAttempt, DecisionsOfAKilledAttemptDoNotCount) {
   expect_nothing(trace::concatenate({attempt({3, 2}), attempt({4, 4})}));
 }
 
+// What a rank does while it starts, or once it is told to end, says nothing of the job.
+TEST_F(LastAttempt, ThatStillStartsOrIsToldToEndDoesNotStall) {
+  auto starts = open_traces(2);
+  record(starts.ranks[0], 0, trace::Group{"join", "0", {0, 1}});
+  expect_nothing(starts);
+  end_at(starts, 0, "stopped", 20'000);
+  expect_nothing(starts);
+  auto goes_on = open_traces(2);  // rank 1 is at something else
+  enter(goes_on, {0, "0", 1, 1'000, 1'010});
+  enter(goes_on, {1, "0", 1, 1'000, 1'010});
+  enter(goes_on, {0, "0", 2, 1'020, 0});
+  record(goes_on.ranks[1], 0, trace::SetEpoch{1});
+  goes_on.ranks[1].events.back().time_ns = 9'000 * kMillisecond;
+  expect_nothing(goes_on);
+  // Ctrl-C at 1'400 ms: rank 1 ends at once, and rank 0 is cut off.
+  auto told = goes_on;
+  told.ranks[1].events.pop_back();
+  told.ranks[0].events.pop_back();
+  enter(told, {0, "0", 2, 1'020, 1'450, true});
+  for (const int rank : {0, 1}) end_at(told, rank, "stopped", 1'400);
+  expect_nothing(told);
+  // The same after it has waited for long.
+  told.ends.clear();
+  told.ranks[0].events.pop_back();
+  enter(told, {0, "0", 2, 1'020, 9'050, true});
+  for (const int rank : {0, 1}) end_at(told, rank, "stopped", 9'000);
+  expect_only(told, "no-progress", {1}, -2);
+}
+
 TEST_F(LastAttempt, SkippedInitsOfALaterAttemptDo) {
   auto second = open_traces(2);
   record(second.ranks[0], 0, trace::Group{"join", "0", {0, 1}});
+  end_at(second, 0, "raised", 5'000, 0, true);
   expect_only(trace::concatenate({attempt({1, 1}), second}), "rank-skips-init", {1}, -2);
 }
 

@@ -139,11 +139,11 @@ class SetupTest(unittest.TestCase):
         path.write_text(text)
         path.chmod(0o755)
 
-    def call(self, *arguments, **environment):
+    def call(self, *arguments, user=None, **environment):
         self.log.write_text("")
         return subprocess.run([str(self.tree / "lockstep"), *arguments], text=True, capture_output=True,
                               env={**self.environment, **environment}, timeout=DEADLINE, stdin=subprocess.DEVNULL,
-                              cwd=self.folder)
+                              cwd=self.folder, user=user)
 
     def calls(self, program):
         return [line for line in self.log.read_text().splitlines() if line.startswith(program + " ")]
@@ -255,7 +255,7 @@ class SetupTest(unittest.TestCase):
         for code in (1, 0, 3):
             result = self.call("compare", "x", "--html", "a page.html", "y", COURSE_EXIT=str(code))
             self.assertEqual((result.returncode, result.stdout), (code, "course compare x y\n"), result.stderr)
-            self.assertTrue(self.calls("python")[-1].endswith("reports/html/compare_report.py a page.html"), self.calls("python"))
+            self.assertTrue(self.calls("python")[-1].endswith("reports/html/compare_report.py -- a page.html"), self.calls("python"))
         result = self.call("compare", "x", "x", "--html=page.html", COURSE_EXIT="2")
         self.assertEqual((result.returncode, result.stdout), (2, "course compare x x\n"))
         self.assertFalse(any("compare_report" in call for call in self.calls("python")))
@@ -454,6 +454,24 @@ class SetupTest(unittest.TestCase):
                 result = self.call(*arguments)
                 self.assert_ok(result)
                 self.assertEqual((result.stdout, self.calls("ninja")), (answer, []))
+
+    def take_write_permission(self, on):
+        for path in (self.tree, *self.tree.rglob("*")):
+            path.chmod(path.stat().st_mode & ~0o222 | (0o200 if on else 0) | (0o555 if path.is_dir() else 0o444))
+
+    def test_what_is_built_answers_in_a_clone_that_cannot_be_written(self):
+        """It is another user's, where this is root; else all write permission is taken away."""
+        self.assert_ok(self.call("run"))
+        self.folder.chmod(0o755)
+        self.log.chmod(0o666)
+        self.take_write_permission(on=False)
+        self.addCleanup(self.take_write_permission, on=True)
+        user = 65534 if os.geteuid() == 0 else None
+        for command in ("list", "diagnose", "explain"):
+            result = self.call(command, "x", user=user)
+            self.assert_ok(result)
+            self.assertEqual((result.stdout, result.stderr, self.calls("ninja")), (f"course {command} x\n", "", []))
+        self.assert_fails(self.call("run", user=user), "no permission to write")
 
     def test_an_interrupted_build_is_no_failure_of_the_compiler(self):
         result = self.call("build", NINJA_INTERRUPTED="1")

@@ -6,6 +6,7 @@ orphans among them become children of the test. After the test whoever still has
 the test fails if there was anybody or anything.
 """
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -127,13 +128,18 @@ def segments():
 
 
 def own_listening_sockets():
-    """Local addresses, as /proc writes them, of this process's sockets that listen."""
+    return listening_sockets("self")
+
+
+def listening_sockets(pid):
+    """Local addresses, as /proc writes them, of a process's sockets that listen."""
     own = set()
-    for entry in pathlib.Path("/proc/self/fd").iterdir():
-        try:
-            own.add(os.readlink(entry))
-        except OSError:
-            pass  # of the listing itself
+    try:
+        for entry in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):  # of the listing itself, or closed by now
+                own.add(os.readlink(f"/proc/{pid}/fd/{entry}"))
+    except OSError:
+        return set()  # it has gone, or is another user's
     found = set()
     for table in ("tcp", "tcp6"):
         for line in pathlib.Path(f"/proc/net/{table}").read_text().splitlines()[1:]:

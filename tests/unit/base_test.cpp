@@ -49,6 +49,27 @@ TEST(File, FailedWriteNamesThePathAndLeavesTheOldFile) {
   EXPECT_EQ(read_file(folder.path() / "file"), "old");
 }
 
+TEST(File, OnlyARegularFileIsReplacedAndNoLinkIsFollowed) {
+  const TemporaryFolder folder("lockstep-base");
+  const auto other = folder.path() / "other", hard = folder.path() / "hard";
+  write_file(other, "somebody's");
+  const auto link = folder.path() / "link", dangling = folder.path() / "dangling";
+  fs::create_symlink(other, link);
+  fs::create_symlink(folder.path() / "none", dangling);
+  for (const auto& path : {link, dangling}) {
+    EXPECT_THAT(refusal([&] { write_file(path, "text"); }), HasSubstr("it is a link"));
+    EXPECT_TRUE(fs::is_symlink(path));
+  }
+  const auto fifo = folder.path() / "fifo";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_THAT(refusal([&] { write_file(fifo, "text"); }), HasSubstr("no regular file"));
+  EXPECT_TRUE(fs::is_fifo(fifo));
+  fs::create_hard_link(other, hard);
+  write_file(hard, "text");
+  EXPECT_EQ(read_file(other), "somebody's");
+  EXPECT_EQ(entries(folder.path()), 5) << "a temporary file, or what a link names, is left";
+}
+
 TEST(File, MissingFileIsNamedWithTheReason) {
   EXPECT_THAT(refusal([] { read_file("/nowhere/at/all"); }),
               AllOf(HasSubstr("/nowhere/at/all"), HasSubstr("No such file")));
@@ -87,6 +108,13 @@ TEST(Hash, IsXxh3) {
   EXPECT_EQ(hash_text(""), 0x2d06800538d394c2U);  // the published XXH3_64bits of nothing
   EXPECT_NE(hash_text("lockstep"), hash_text("lockstep", 1));
   EXPECT_NE(hash_text("ab"), hash_text("ba"));
+  const std::string text(1000, 'x');
+  for (const std::size_t cut : {0, 1, 500, 1000}) {
+    Hasher hasher;
+    hasher.add(text.data(), cut);
+    hasher.add(text.data() + cut, text.size() - cut);
+    EXPECT_EQ(hasher.hash(), hash_text(text)) << cut;
+  }
 }
 
 TEST(Clock, NeverGoesBack) {

@@ -21,13 +21,14 @@ at::Tensor numbers(std::int64_t size, int seed) {
 // The definition, element by element.
 double projection(const at::Tensor& tensor, std::uint64_t p) {
   double sum = 0;
+  const auto* data = tensor.const_data_ptr<double>();
   for (std::int64_t i = 0; i < tensor.numel(); ++i) {
     std::uint64_t z =
         (trace::kSketch * static_cast<std::uint64_t>(i / 64) + p + 1) * 0x9E3779B97F4A7C15ULL;
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
     z ^= z >> 31;
-    sum += (z >> (i % 64) & 1) != 0 ? -tensor[i].item<double>() : tensor[i].item<double>();
+    sum += (z >> (i % 64) & 1) != 0 ? -data[i] : data[i];
   }
   return sum;
 }
@@ -95,6 +96,22 @@ TEST(Sketch, TakesAnyTensor) {
   EXPECT_EQ(summarize(complex).sketch, summarize(numbers(20, 1)).sketch);
   EXPECT_EQ(summarize(complex.conj()).sketch, summarize(complex.conj().resolve_conj()).sketch);
   EXPECT_NE(summarize(complex.conj()).sketch, summarize(complex).sketch);
+}
+
+TEST(Sketch, OfALargeTensorIsTheSameHoweverItLies) {
+  const auto wide = numbers(3 * 300'001, 1).view({3, 300'001});  // its rows are larger than a piece
+  for (const auto& plain : {wide, wide.t().contiguous(), wide.view({1, 3, 300'001})})
+    for (const auto& tensor : {plain, plain.to(torch::kFloat32), plain.to(torch::kBFloat16)}) {
+      const auto expected = summarize(tensor.reshape(-1));
+      for (const auto& same : {tensor, tensor.transpose(-1, -2).contiguous().transpose(-1, -2),
+                               tensor.to_sparse(), tensor.to_sparse(1)}) {
+        EXPECT_EQ(summarize(same).hash, expected.hash);
+        EXPECT_EQ(summarize(same).sketch, expected.sketch);
+      }
+    }
+  const auto sketch = summarize(wide).sketch;
+  for (std::size_t p = 0; p < sketch.size(); ++p)
+    EXPECT_NEAR(sketch[p], projection(wide.reshape(-1), p), 1e-9);
 }
 
 TEST(Sketch, OfNothingIsZero) {

@@ -5,6 +5,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
 #include <lockstep/trace/reader.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -218,7 +219,8 @@ TEST_F(DamagedTrace, FolderMustHoldOneJob) {
   EXPECT_EQ(read(folder_.path()).ranks.size(), 1u);
 
   lockstep::write_file(folder_.path() / "rank_1.trace", good_);
-  EXPECT_THAT(refused(), HasSubstr("two traces of rank 0"));
+  EXPECT_THAT(refused(), AllOf(HasSubstr("two traces of rank 0"), HasSubstr(file_.string()),
+                               HasSubstr((folder_.path() / "rank_1.trace").string())));
   lockstep::write_file(folder_.path() / "rank_1.trace", with(20, std::int32_t{3}));
   EXPECT_THAT(refused(), HasSubstr("world sizes"));
   lockstep::write_file(folder_.path() / "rank_1.trace", "");
@@ -232,6 +234,53 @@ TEST_F(DamagedTrace, FolderMustHoldOneJob) {
                                    (folder_.path() / "runs" / "first").string()));
   EXPECT_THAT(refusal([&] { read(folder_.path() / "absent"); }), HasSubstr("absent"));
   EXPECT_THAT(refusal([&] { read_flight_board(folder_.path() / "absent"); }), HasSubstr("absent"));
+}
+
+// What somebody else may have put into a folder.
+TEST_F(DamagedTrace, IsAFileAndNothingElse) {
+  const auto other = folder_.path() / "rank_1.trace", launcher = launcher_file(folder_.path());
+  const auto refused = [&] { return refusal([&] { read(folder_.path()); }); };
+  for (const auto& place : {other, launcher}) {
+    ASSERT_EQ(mkfifo(place.c_str(), 0600), 0);
+    EXPECT_THAT(refused(), AllOf(HasSubstr(place.string()), HasSubstr("no regular file")));
+    fs::remove(place);
+    fs::create_symlink("/dev/zero", place);
+    EXPECT_THAT(refused(), AllOf(HasSubstr(place.string()), HasSubstr("is a link")));
+    fs::remove(place);
+    fs::create_symlink("/nowhere", place);
+    EXPECT_THAT(refused(), HasSubstr("is a link"));
+    fs::remove(place);
+    fs::create_directory(place);
+    EXPECT_THAT(refused(), HasSubstr("no regular file"));
+    fs::remove(place);
+  }
+  lockstep::write_file(folder_.path() / "rank_1\x1b]0;x\x07.trace", "no name of a trace");
+  lockstep::write_file(folder_.path() / "rank_one.trace", "nor is this");
+  EXPECT_EQ(refused(), "");
+}
+
+// 3 GB that are not there.
+TEST_F(DamagedTrace, AHoleCostsNoMemory) {
+  if (lockstep::test::kSanitized) GTEST_SKIP() << "a sanitizer reserves more address space";
+  fs::resize_file(file_, std::uintmax_t{3} << 30);
+  std::string longer, one_record;
+  {
+    const lockstep::test::LittleMemory little(1024);
+    ASSERT_TRUE(little.is_set());
+    EXPECT_EQ(trace::read_file(file_).events.size(), events_.size());
+    const auto change = [&](std::uint64_t offset, auto value) {
+      const int fd = open(file_.c_str(), O_WRONLY | O_CLOEXEC);
+      EXPECT_EQ(pwrite(fd, &value, sizeof value, static_cast<off_t>(offset)),
+                static_cast<ssize_t>(sizeof value));
+      close(fd);
+    };
+    change(64, std::uint64_t{3} << 30);
+    longer = refusal([&] { trace::read_file(file_); });
+    change(kHead, std::uint32_t{3} << 30);
+    one_record = refusal([&] { trace::read_file(file_); });
+  }
+  EXPECT_THAT(longer, HasSubstr("a record of 0 bytes"));
+  EXPECT_THAT(one_record, HasSubstr("a record of 3221225472 bytes"));
 }
 
 TEST(TraceFolder, RanksComeInOrder) {

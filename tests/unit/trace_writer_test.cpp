@@ -1,4 +1,5 @@
 // What the writer leaves behind when it is killed, has no room, or is used by many threads.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
@@ -401,6 +402,84 @@ TEST_F(TraceWriter, NeedsLittleAddressSpace) {
   EXPECT_EQ(read(folder_.path()).ranks.size(), 3u);
 }
 
+// The descriptors of this process that the trace's file has.
+std::vector<int> descriptors_of(const fs::path& file) {
+  std::vector<int> found;
+  std::error_code none;
+  for (const auto& each : fs::directory_iterator("/proc/self/fd"))
+    if (fs::equivalent(each.path(), file, none)) found.push_back(std::stoi(each.path().filename()));
+  return found;
+}
+
+TEST_F(TraceWriter, LeavesTheProgramsDescriptorsTheirNumbers) {
+  const int before = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  close(before);
+  Writer writer(folder_.path(), {});
+  const int after = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  close(after);
+  EXPECT_EQ(after, before);
+}
+
+// As a daemon closes what it inherited; and then it opens a file of its own.
+TEST_F(TraceWriter, GoesOnWhereTheProgramClosesItsDescriptor) {
+  const auto own = folder_.path() / "own";
+  {
+    Writer writer(folder_.path(), {});
+    const auto entered = writer.enter(collective(1));
+    const auto numbers = descriptors_of(file_);
+    ASSERT_EQ(numbers.size(), 1u);
+    const int fd = open(own.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    ASSERT_EQ(dup2(fd, numbers[0]), numbers[0]);
+    writer.record(Samples{"train", std::vector<std::int64_t>(400'000)});  // it has to grow
+    writer.leave(entered, false);
+    close(fd);
+    EXPECT_EQ(fcntl(numbers[0], F_GETFD), 0) << "it is the program's now, and stays open";
+    close(numbers[0]);
+  }
+  EXPECT_EQ(fs::file_size(own), 0u);
+  const auto trace = read_file(file_);
+  EXPECT_TRUE(trace.closed);
+  EXPECT_FALSE(trace.truncated);
+  ASSERT_EQ(trace.events.size(), 2u);
+  EXPECT_GT(trace.all<Collective>().at(0).left_ns, 0);
+}
+
+TEST_F(TraceWriter, EndsWhereSomebodyCutsIt) {
+  ::testing::internal::CaptureStderr();
+  {
+    Writer writer(folder_.path(), {});
+    const auto entered = writer.enter(collective(1));
+    ASSERT_EQ(truncate(file_.c_str(), 0), 0);
+    writer.record(SetEpoch{1});
+    writer.leave(entered, false);
+    writer.enter(collective(2));
+    writer.end(true);
+  }
+  const auto said = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, ::testing::AllOf(HasSubstr(file_.string()), HasSubstr("cut")));
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+  EXPECT_EQ(fs::file_size(file_), 0u) << "what somebody emptied stays empty";
+}
+
+// A program that rank 0 starts, such as one that measures a batch size, inherits the variables of rank 0.
+TEST_F(TraceWriter, WhatARankStartsIsNotTheRank) {
+  const Participant rank{.rank = 0, .world_size = 2};
+  { Writer(folder_.path(), rank).record(SetEpoch{1}); }
+  {
+    Writer writer(folder_.path(), rank);
+    writer.record(Group{"join", "0", {0, 1}});
+    writer.record(SetEpoch{2});
+    const auto first = read_file(file_);
+    EXPECT_EQ(first.all<SetEpoch>().at(0).event->epoch, 1);
+  }
+  { Writer(folder_.path(), {.rank = 1, .world_size = 2}).record(SetEpoch{3}); }
+  const auto trace = read(folder_.path());
+  ASSERT_EQ(trace.ranks.size(), 2u);
+  EXPECT_EQ(trace.ranks[0].all<SetEpoch>().at(0).event->epoch, 2);
+  EXPECT_TRUE(trace.alone.empty());
+  EXPECT_THROW(Writer(folder_.path(), rank), Error) << "rank 0 has joined: this is another run";
+}
+
 TEST_F(TraceWriter, RefusesAFileThatIsThereAndAFolderThatIsNot) {
   { Writer(folder_.path(), {}).record(SetEpoch{5}); }
   for (const auto& [folder, text] : {std::pair(folder_.path(), "already"),
@@ -430,21 +509,23 @@ TEST_F(TraceWriter, RefusesWhatTheReaderWould) {
   EXPECT_EQ(read_file(file_).participant.kind, "fifteen bytes .");
 }
 
-// From here on any system call of this thread's but exit kills the process. (Not seccomp's strict
+// From here on any system call of this thread's but fstat and exit kills the process. (Not seccomp's strict
 // mode, which also forbids reading the processor's clock.) False where the system refuses.
 bool forbid_system_calls() {
   sock_filter rules[] = {
       {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
-      {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, SYS_exit_group},
-      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
+      {BPF_JMP | BPF_JEQ | BPF_K, 3, 0, SYS_fstat},
+      {BPF_JMP | BPF_JEQ | BPF_K, 2, 0, SYS_newfstatat},  // which fstat() may be
+      {BPF_JMP | BPF_JEQ | BPF_K, 1, 0, SYS_exit_group},
       {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_KILL_PROCESS},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
   };
   const sock_fprog program{std::size(rules), rules};
   return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
          prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-// How a child ends that does this, after what may call: 0 where it made no system call.
+// How a child ends that does this, after what may call: 0 where it made no other system call.
 int status_without_system_calls(
     const std::function<void()>& body, const std::function<void()>& before = [] {}) {
   Child child([&](const auto& tell) {
@@ -457,7 +538,7 @@ int status_without_system_calls(
   return child.wait();
 }
 
-TEST_F(TraceWriter, UsualPathMakesNoSystemCall) {
+TEST_F(TraceWriter, UsualPathAsksForTheFilesStateOnly) {
   if (status_without_system_calls([] { monotonic_ns(); }) != 0)
     GTEST_SKIP() << "here reading the clock is a system call, or none can be forbidden";
   EXPECT_TRUE(WIFSIGNALED(status_without_system_calls([] { getppid(); }))) << "nothing is seen";

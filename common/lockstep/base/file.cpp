@@ -1,16 +1,15 @@
 #include <fcntl.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <sstream>
 #include <system_error>
-#include <vector>
 
 namespace lockstep {
 namespace {
@@ -54,12 +53,64 @@ class Draft {
 
 }  // namespace
 
-std::string read_file(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  if (!in || !(text << in.rdbuf() || in.peek() == std::ifstream::traits_type::eof()))
-    fail("cannot read", path);
-  return text.str();
+InputFile::InputFile(const std::filesystem::path& path, Links links) : path_(path) {
+  // A fifo is opened without a writer, and refused then.
+  fd_ = open(path.c_str(),
+             O_RDONLY | O_CLOEXEC | O_NONBLOCK | (links == Links::refuse ? O_NOFOLLOW : 0));
+  if (fd_ < 0 && errno == ELOOP && links == Links::refuse)
+    throw Error("cannot read " + path.string() + ": it is a link");
+  if (fd_ < 0) fail("cannot read", path);
+  struct stat found {};
+  if (fstat(fd_, &found) == 0 && S_ISREG(found.st_mode)) return;
+  close(fd_);
+  throw Error("cannot read " + path.string() + ": it is no regular file");
+}
+
+InputFile::~InputFile() {
+  close(fd_);
+}
+
+std::uint64_t InputFile::size() const {
+  struct stat found {};
+  if (fstat(fd_, &found) != 0) fail("cannot read", path_);
+  return static_cast<std::uint64_t>(found.st_size);
+}
+
+std::string InputFile::read(std::uint64_t offset, std::uint64_t size) const {
+  constexpr std::uint64_t kPiece = std::uint64_t{1}
+                                   << 20;  // the file may be smaller than is asked for
+  std::string bytes;
+  while (bytes.size() < size) {
+    const auto before = bytes.size();
+    bytes.resize(before + std::min(kPiece, size - before));
+    const ssize_t count = pread(fd_, bytes.data() + before, bytes.size() - before,
+                                static_cast<off_t>(offset + before));
+    bytes.resize(before + static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+    if (count < 0 && errno != EINTR) fail("cannot read", path_);
+    if (count == 0) break;
+  }
+  return bytes;
+}
+
+std::string read_file(const std::filesystem::path& path, InputFile::Links links,
+                      std::uint64_t most) {
+  const InputFile file(path, links);
+  auto text = file.read(0, most + 1);
+  if (text.size() > most)
+    throw Error("cannot read " + path.string() + ": it has more than " + std::to_string(most) +
+                " bytes");
+  return text;
+}
+
+int out_of_the_way(int fd) {
+  constexpr rlim_t kMost = 1024;  // a higher number costs the kernel a larger table
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return fd;
+  const auto least = static_cast<int>(std::min(limit.rlim_cur, kMost) / 4 * 3);
+  const int moved = fcntl(fd, F_DUPFD_CLOEXEC, least);
+  if (moved < 0) return fd;
+  close(fd);
+  return moved;
 }
 
 void write_file(const std::filesystem::path& path, std::string_view text) {
@@ -67,6 +118,10 @@ void write_file(const std::filesystem::path& path, std::string_view text) {
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
   if (error)
     throw Error("cannot create the folder " + path.parent_path().string() + ": " + error.message());
+  const auto there = std::filesystem::symlink_status(path, error);
+  if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there))
+    throw Error("cannot replace " + path.string() + ": it is " +
+                (std::filesystem::is_symlink(there) ? "a link" : "no regular file"));
   Draft draft(path);
   draft.fill(text, path);
   draft.rename_to(path);

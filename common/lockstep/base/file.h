@@ -1,14 +1,45 @@
-// Files that are whole or absent.
+// Files that are whole or absent, and those of somebody else.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
 
 namespace lockstep {
 
-// The whole file as text. Throws Error with the path and the system's reason.
-std::string read_file(const std::filesystem::path& path);
+inline constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;  // of a file that is read whole
+
+// An open file, for reading; closed when the object goes. It is a regular file: throws Error with the path and the
+// reason for a fifo, a device or a folder, as where the system refuses. Never waits for a writer.
+class InputFile {
+ public:
+  enum class Links {
+    follow,
+    refuse
+  };  // `refuse`: what somebody else may have put there, such as a trace
+  explicit InputFile(const std::filesystem::path& path, Links links = Links::refuse);
+  ~InputFile();
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+
+  std::uint64_t size() const;  // now: the file may grow
+  // Up to `size` bytes from `offset`; fewer where the file ends. Throws Error.
+  std::string read(std::uint64_t offset, std::uint64_t size) const;
+
+ private:
+  std::filesystem::path path_;
+  int fd_ = -1;
+};
+
+// The whole file as text. Throws Error as InputFile does, and for more than `most` bytes.
+std::string read_file(const std::filesystem::path& path,
+                      InputFile::Links links = InputFile::Links::follow,
+                      std::uint64_t most = kMostBytes);
+
+// The same descriptor under a number that no other file of the process is likely to get, closed on exec. A library keeps
+// its files there: the program's own have the numbers that they would have without it. Where there is none, `fd` itself.
+int out_of_the_way(int fd);
 
 // Writes to a temporary file beside `path`, syncs it and renames it: a reader sees the old content
 // or the new, never a part. Creates missing parent folders. Throws Error; leaves no temporary file

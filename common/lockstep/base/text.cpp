@@ -101,6 +101,7 @@ std::string filled(const std::string& text, std::size_t hang) {
   std::istringstream lines(text);
   std::string result;
   for (std::string line; std::getline(lines, line);) {
+    line = escaped(line);
     if (line.size() > kColumns) {
       const auto hanging = hanging_column(line, hang);
       for (auto at = break_of(line, hanging); line.size() > kColumns && at != std::string::npos;

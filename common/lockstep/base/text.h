@@ -21,7 +21,7 @@ std::string signal_name(int signal);                      // "signal 9 (SIGKILL)
 std::string escaped(std::string_view text);
 // Broken into lines of at most 80 columns, each with the indent and a line break; the words escaped.
 std::string wrapped(const std::string& text, const std::string& indent);
-// The same lines, but those longer than 80 columns, which are broken at spaces. What goes over hangs below the second
+// The same lines, escaped, but those longer than 80 columns, which are broken at spaces. What goes over hangs below the second
 // column of a line that has two, set apart by two spaces or more, else `hang` columns right of the line's beginning.
 // A word that is longer stays whole.
 std::string filled(const std::string& text, std::size_t hang);

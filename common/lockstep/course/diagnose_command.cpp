@@ -2,7 +2,6 @@
 #include <lockstep/base/clock.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/exit_code.h>
-#include <lockstep/base/file.h>
 #include <lockstep/base/text.h>
 #include <lockstep/course/commands.h>
 #include <lockstep/course/flight_diagnosis.h>
@@ -77,19 +76,10 @@ void check_attempts(const std::vector<std::filesystem::path>& folders,
 }
 
 // A snapshot of a job that still runs shows waits that may just not be over. Whether there is a rank that runs.
-bool warn_of_running_ranks(const std::filesystem::path& folder, const trace::Trace& trace) {
+bool warn_of_running_ranks(const trace::Trace& trace) {
   std::vector<int> running;
-  for (const auto& rank : trace.ranks) {
-    const auto maps = std::filesystem::path("/proc") / std::to_string(rank.pid) / "maps";
-    if (rank.closed || !std::filesystem::exists(maps)) continue;
-    const auto file = trace::trace_file(std::filesystem::canonical(folder), rank.participant.rank);
-    try {
-      if (read_file(maps).find(file.string()) == std::string::npos) continue;
-    } catch (const Error&) {  // it has just ended, or is another user's
-      continue;
-    }
-    running.push_back(rank.participant.rank);
-  }
+  for (const auto& rank : trace.ranks)
+    if (rank.runs) running.push_back(rank.participant.rank);
   if (running.empty()) return false;
   warn("note: " + ranks_text(running) + (running.size() > 1 ? " still run" : " still runs") +
        ". What is found is of this moment: a wait may just not be over. Look again later.");
@@ -144,7 +134,7 @@ int diagnose_folders(const DiagnoseOptions& options) {
       missing.merge(warn_of_missing_ranks(folder, attempts.back()));
       if (const auto text = report::may_be_of_two_runs(attempts.back()))
         warn("warning: " + folder.string() + ": " + *text + ".");
-      runs = warn_of_running_ranks(folder, attempts.back()) || runs;
+      runs = warn_of_running_ranks(attempts.back()) || runs;
     }
     first_attempts.push_back(attempt_number(attempts[first]));
   }
@@ -171,7 +161,8 @@ int diagnose_folders(const DiagnoseOptions& options) {
                                    std::filesystem::current_path(none).string());
   }
   if (!diagnosis.findings.empty()) return kFinding;
-  return missing.empty() ? kOk : kCouldNotRun;  // nothing found of a part is no good news
+  // Nothing found of a part is no good news.
+  return missing.empty() && diagnosis.incomplete.empty() ? kOk : kCouldNotRun;
 }
 
 }  // namespace

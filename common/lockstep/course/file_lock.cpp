@@ -12,7 +12,7 @@ namespace lockstep::course {
 FileLock::FileLock(const std::filesystem::path& file) {
   std::error_code failed;
   std::filesystem::create_directories(file.parent_path(), failed);
-  fd_ = open(file.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
+  fd_ = open(file.c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
   int locked = -1;
   while (fd_ >= 0 && (locked = flock(fd_, LOCK_EX)) != 0 && errno == EINTR) {
   }

@@ -7,7 +7,8 @@ namespace lockstep::course {
 
 class FileLock {
  public:
-  // Makes the file, and missing folders, where there is none; waits for whoever holds it. Throws Error.
+  // Makes the file, and missing folders, where there is none, and follows no link; waits for whoever holds it. Throws
+  // Error.
   explicit FileLock(const std::filesystem::path& file);
   ~FileLock();
   FileLock(const FileLock&) = delete;

@@ -77,13 +77,13 @@ void Progress::with_lock(const std::function<void()>& act) {
 
 bool Progress::read() {
   entries_.clear();
-  newer_ = false;
+  left_alone_ = false;
   std::error_code none;
   if (file_.empty() || !std::filesystem::exists(file_, none)) return true;
   try {
     const auto json = nlohmann::json::parse(read_file(file_));
-    newer_ = json.at("schema_version").get<int>() > kVersion;
-    if (newer_) {
+    left_alone_ = json.at("schema_version").get<int>() > kVersion;
+    if (left_alone_) {
       note(file_.string() +
            " is of a newer Lockstep: it is left as it is, and nothing is recorded");
       return true;
@@ -94,6 +94,10 @@ bool Progress::read() {
   } catch (const nlohmann::json::exception&) {
     entries_.clear();
     return false;
+  } catch (const Error& error) {
+    note(std::string("your progress is not kept: ") + error.what());
+    left_alone_ = true;
+    return true;
   }
 }
 
@@ -111,10 +115,10 @@ LessonProgress Progress::change(const std::string& lesson, const std::string& so
                                 const std::function<void(LessonProgress&)>& apply) {
   auto now = of(lesson, sources);
   apply(now);
-  if (newer_) return now;
+  if (left_alone_) return now;
   with_lock([&] {
     read();
-    if (newer_) return;
+    if (left_alone_) return;
     now = of(lesson, sources);
     apply(now);
     entries_[lesson] = {sources, now};

@@ -25,8 +25,8 @@ std::filesystem::path progress_file();
 // Of lessons by name, each with the hash of its sources as they are.
 class Progress {
  public:
-  // A file that cannot be read is put aside, and one of a newer version left alone. Where nothing can be kept there is a
-  // word on stderr, and no exception.
+  // A file that holds no progress is put aside. One of a newer version is left alone, and so is one that cannot be read,
+  // or is no regular file. Where nothing can be kept there is a word on stderr, and no exception.
   explicit Progress(std::filesystem::path file = progress_file());
 
   LessonProgress of(const std::string& lesson, const std::string& sources) const;
@@ -45,7 +45,7 @@ class Progress {
 
   std::filesystem::path file_;
   std::map<std::string, Entry> entries_;
-  bool newer_ = false;
+  bool left_alone_ = false;
 };
 
 std::string today();

@@ -85,6 +85,40 @@ Verdict verdict_of(const Detector& detector, const Run& run, const std::deque<Ru
   return whole;
 }
 
+bool has_end(const trace::Trace& trace, const trace::ParticipantTrace& rank) {
+  return rank.closed || rank.runs ||
+         std::any_of(trace.ends.begin(), trace.ends.end(),
+                     [&](const auto& end) { return end.rank == rank.participant.rank; });
+}
+
+std::string at_step(std::int64_t step) {
+  return step < 0 ? "before training" : "at step " + std::to_string(step);
+}
+
+// What is missing of one rank.
+std::vector<std::string> missing_of(const trace::Trace& trace,
+                                    const trace::ParticipantTrace& rank) {
+  const auto name = "rank " + std::to_string(rank.participant.rank);
+  const auto ends = name + "'s trace ends " +
+                    (rank.events.empty() ? "before an event" : at_step(rank.events.back().step));
+  std::vector<std::string> texts;
+  if (rank.had_no_room)
+    texts.push_back(ends + ": it had no room for more (a full disk, or 4 GiB)");
+  else if (!has_end(trace, rank))
+    texts.push_back(ends + ", and not in order: the process was ended, or the file was cut");
+  for (const auto& at : rank.latest<trace::RecordingEnd>())
+    texts.push_back("the recorder failed on " + name + " " + at_step(at.step) +
+                    ", and recorded no more of: " + at.event->of + " (the job's output says how)");
+  return texts;
+}
+
+std::vector<std::string> incomplete(const trace::Trace& trace) {
+  std::vector<std::string> texts;
+  for (const auto& rank : trace.ranks)
+    for (auto& text : missing_of(trace, rank)) texts.push_back(std::move(text));
+  return texts;
+}
+
 }  // namespace
 
 Diagnosis diagnose(const trace::Trace& trace) {
@@ -93,6 +127,7 @@ Diagnosis diagnose(const trace::Trace& trace) {
                       .findings = {},
                       .recorded = run.kinds,
                       .replica_groups = replica_groups(run),
+                      .incomplete = incomplete(trace),
                       .sharded_by = sharded_by(run)};
   std::deque<Run> parts;
   if (diagnosis.replica_groups.size() > 1)

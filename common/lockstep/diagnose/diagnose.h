@@ -20,6 +20,8 @@ struct Diagnosis {
   std::vector<Finding> findings;
   std::set<std::string> recorded;                // kinds of event, by their kName
   std::vector<std::vector<int>> replica_groups;  // ranks that train one model (replica_groups.h)
+  // A sentence for each rank whose trace lacks a part of what the rank did: nothing found there is no good news.
+  std::vector<std::string> incomplete;
   std::string sharded_by;  // the kind of engine that leaves each rank a part of the model; "": none
 };
 Diagnosis diagnose(const trace::Trace& trace);

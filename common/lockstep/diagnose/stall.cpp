@@ -16,7 +16,15 @@ struct Ranks {
     for (const auto& rank : trace.ranks)
       for (std::size_t i = rank.last_attempt; i < rank.events.size(); ++i)
         last_ns = std::max({last_ns, rank.events[i].time_ns, rank.events[i].left_ns});
-    for (const auto& end : trace.ends) last_ns = std::max(last_ns, end.ended_ns);
+    for (const auto& end : trace.ends) {
+      last_ns = std::max(last_ns, end.ended_ns);
+      if (end.how == "stopped") told_ns = std::min(told_ns, end.ended_ns);
+    }
+    // Not where one ended before, and its launcher then told the others.
+    if (std::any_of(trace.ends.begin(), trace.ends.end(), [&](const auto& end) {
+          return end.how != "stopped" && end.how != "completed" && end.ended_ns <= told_ns;
+        }))
+      told_ns = std::numeric_limits<std::int64_t>::max();
   }
   const trace::ParticipantTrace* trace_of(int rank) const {
     const auto found = traces.find(rank);
@@ -43,16 +51,28 @@ struct Ranks {
     if (trace == nullptr) return false;
     return trace->truncated || (trace->latest<trace::Collective>().empty() && ended_in_order(rank));
   }
-  // How long it was inside: until it left, else until it ended or the last moment of all.
+  // How long it was inside: until it left, else until it ended or the last moment of all; and no longer than until the
+  // ranks were told to end.
   std::int64_t waited_ns(const Call& call) const {
-    auto until = last_ns;
-    if (const auto* end = end_of(call.rank)) until = std::min(until, end->ended_ns);
-    return (call.left_ns != 0 ? call.left_ns : until) - call.time_ns;
+    auto until = call.left_ns != 0 ? call.left_ns : last_ns;
+    if (const auto* end = end_of(call.rank); end != nullptr && call.left_ns == 0)
+      until = std::min(until, end->ended_ns);
+    return std::min(until, told_ns) - call.time_ns;
+  }
+  // What fails once the ranks were told to end comes of that.
+  bool failed(const Call& call) const {
+    return call.collective->failed != 0 && call.left_ns <= told_ns;
+  }
+  // Whether it can be known how long it was inside. While a rank runs it may go on at any moment.
+  bool is_over(const Call& call) const {
+    const auto* trace = trace_of(call.rank);
+    return call.left_ns != 0 || end_of(call.rank) != nullptr || (trace != nullptr && trace->closed);
   }
 
   std::map<int, const trace::ParticipantTrace*> traces;
   std::map<int, const trace::RankEnd*> ends;
   std::int64_t last_ns = std::numeric_limits<std::int64_t>::min();
+  std::int64_t told_ns = std::numeric_limits<std::int64_t>::max();  // the first was told to end
 };
 
 // Groups and their ranks.
@@ -114,9 +134,10 @@ bool stalls(const Ranks& ranks, const std::vector<Call>& calls, const std::set<i
             std::chrono::nanoseconds patience) {
   bool under_way = false;
   for (const auto& call : calls) {
-    if (call.collective->failed != 0) return true;
-    if (call.left_ns != 0 || ranks.ended_in_order(call.rank)) continue;
-    if (ranks.waited_ns(call) >= patience.count()) return true;
+    if (ranks.failed(call)) return true;
+    if (completed(call) || ranks.ended_in_order(call.rank)) continue;
+    const bool known = ranks.is_over(call) || patience.count() == 0;
+    if (known && ranks.waited_ns(call) >= patience.count()) return true;
     under_way = true;
   }
   return under_way && std::any_of(group.begin(), group.end(), [&](int rank) {
@@ -132,6 +153,20 @@ bool all_got_past(const Calls& calls, const Position& place, const std::set<int>
     for (const auto& call : at->second)
       if (completed(call)) past.insert(call.rank);
   return std::includes(past.begin(), past.end(), group.begin(), group.end());
+}
+
+// A job that is told to end may be anywhere. It is said to stall where a rank waits for longer than for anything that
+// came in the end.
+std::chrono::nanoseconds patience_of(const Ranks& ranks, const Calls& calls,
+                                     std::chrono::nanoseconds patience) {
+  constexpr int kTimes = 2;
+  if (ranks.told_ns == std::numeric_limits<std::int64_t>::max() || patience.count() == 0)
+    return patience;
+  for (const auto& [key, of_place] : calls)
+    for (const auto& call : of_place)
+      if (completed(call))
+        patience = std::max(patience, kTimes * std::chrono::nanoseconds(ranks.waited_ns(call)));
+  return patience;
 }
 
 // The first such place in time.
@@ -277,7 +312,7 @@ std::optional<Stall> find_stall(const Run& run, std::chrono::milliseconds patien
   if (calls.empty()) return std::nullopt;
   const Ranks ranks(run.trace);
   const Members members(run, calls);
-  const auto place = first_incomplete(ranks, calls, members, patience);
+  const auto place = first_incomplete(ranks, calls, members, patience_of(ranks, calls, patience));
   if (!place.calls) return std::nullopt;
 
   Stall result{.group = place.group,

@@ -148,6 +148,8 @@ std::string to_text(const Diagnosis& diagnosis, Language job, const std::string&
                       [&](const auto& row) { return row.verdict.state == state; }));
   };
   if (diagnosis.findings.empty()) text += "Nothing found.\n" + what_is_missing(diagnosis, job);
+  for (const auto& sentence : diagnosis.incomplete)
+    text += wrapped("Not all was recorded: " + sentence + ".", "");
   const auto named =
       std::count_if(diagnosis.rows.begin(), diagnosis.rows.end(), [&](const auto& row) {
         return std::any_of(diagnosis.findings.begin(), diagnosis.findings.end(),

@@ -58,7 +58,7 @@ class Reader : GraphView {
  private:
   static void check_version(const std::string& version) {
     if (version.rfind("2.", 0) != 0)
-      throw Error("is of format version " + version + "; version 2 is read");
+      throw Error("is of format version " + shown(version) + "; version 2 is read");
   }
 
   std::vector<Entry> read_entries(Ref ref) {

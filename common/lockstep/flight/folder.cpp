@@ -6,7 +6,6 @@
 #include <array>
 #include <atomic>
 #include <charconv>
-#include <fstream>
 #include <map>
 #include <thread>
 
@@ -14,7 +13,8 @@ namespace lockstep::flight {
 namespace {
 
 constexpr std::array<const char*, 2> kUsualPrefixes{"comm_lib_trace_rank_", "nccl_trace_rank_"};
-constexpr std::uintmax_t kLargest = std::uintmax_t{1} << 30;  // 2,000 entries take a few MB
+constexpr std::uint64_t kLargest = std::uint64_t{1} << 30;  // 2,000 entries take a few MB
+constexpr std::uint64_t kSpaces = 64;
 
 struct Name {
   std::string prefix;
@@ -34,10 +34,9 @@ std::optional<Name> parse_name(const std::filesystem::path& path) {
 }
 
 bool begins_as_dump(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  char first = 0;
-  in >> first;  // JSON may have white space before it
-  return first == '\x80' || first == '{';
+  const auto begin = InputFile(path).read(0, kSpaces);
+  const auto first = begin.find_first_not_of(" \t\r\n");  // JSON may have white space before it
+  return first != std::string::npos && (begin[first] == '\x80' || begin[first] == '{');
 }
 
 std::vector<DumpFile> by_rank(std::vector<DumpFile> files) {
@@ -53,9 +52,8 @@ std::vector<DumpFile> by_rank(std::vector<DumpFile> files) {
 }
 
 Dump read_dump(const DumpFile& file, Names& names) try {
-  if (const auto size = std::filesystem::file_size(file.path); size > kLargest)
-    throw Error("has " + std::to_string(size) + " bytes; no flight recorder writes as many");
-  auto dump = parse_dump(read_file(file.path), names);
+  const auto bytes = read_file(file.path, InputFile::Links::refuse, kLargest);
+  auto dump = parse_dump(bytes, names);
   dump.rank = file.rank;
   return dump;
 } catch (const std::exception& error) {
@@ -68,7 +66,7 @@ std::vector<DumpFile> find_dumps(const std::filesystem::path& folder,
                                  const std::optional<std::string>& prefix) {
   std::map<std::string, std::vector<DumpFile>> found;
   for (const auto& item : std::filesystem::directory_iterator(folder)) {
-    if (!item.is_regular_file()) continue;
+    if (item.symlink_status().type() != std::filesystem::file_type::regular) continue;
     if (const auto name = parse_name(item.path()))
       found[name->prefix].push_back({name->rank, item.path()});
   }

@@ -4,6 +4,7 @@
 #include <lockstep/record/configuration.h>
 #include <lockstep/record/content.h>
 #include <lockstep/record/held_parameters.h>
+#include <lockstep/record/readable.h>
 
 #include <array>
 #include <charconv>
@@ -128,10 +129,10 @@ trace::Input input_of(const at::Tensor& tensor, std::int64_t index) {
   trace::Input what{.index = index,
                     .shape = tensor.sizes().vec(),
                     .dtype = std::string(c10::getDtypeNames(tensor.scalar_type()).first)};
-  if (tensor.numel() == 0 || tensor.is_complex() || tensor.is_quantized() ||
+  if (!is_readable(tensor) || tensor.numel() == 0 || tensor.is_complex() || tensor.is_quantized() ||
       tensor.layout() != at::kStrided)
     return what;
-  const auto all = tensor.detach().reshape(-1);
+  const auto all = without_repeats(tensor.detach()).reshape(-1);
   const auto numbers =
       all.slice(0, 0, all.size(0), (all.size(0) + kMost - 1) / kMost).to(at::kDouble);
   const auto [least, greatest] = numbers.aminmax();

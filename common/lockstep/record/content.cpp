@@ -1,6 +1,8 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/hash.h>
 #include <lockstep/record/content.h>
+#include <lockstep/record/readable.h>
+#include <lockstep/record/summarize.h>
 
 #include <fstream>
 
@@ -50,18 +52,18 @@ std::vector<std::uint64_t> hash_rows(const at::Tensor& rows, std::size_t count) 
 }
 
 std::vector<std::uint64_t> hash_samples(const std::vector<at::Tensor>& tensors, bool may_wait) {
-  constexpr std::int64_t kWidth = 256;
+  constexpr std::int64_t kWidth = 256, kMostRows = std::int64_t{1} << 24;
   const at::NoGradGuard no_grad;
   std::vector<std::uint64_t> hashes;
   for (const auto& tensor : tensors) {
-    if (!tensor.defined() || tensor.is_nested() || tensor.layout() != at::kStrided ||
-        tensor.dim() == 0 || tensor.numel() == 0 || tensor.is_meta())
+    if (!is_readable(tensor) || tensor.layout() != at::kStrided || tensor.dim() == 0 ||
+        tensor.numel() == 0 || tensor.size(0) > kMostRows)
       continue;
     if (!tensor.is_cpu() && !may_wait) return {};
     const auto rows = static_cast<std::size_t>(tensor.size(0));
     if (!hashes.empty() && hashes.size() != rows) continue;
     hashes.resize(rows);
-    const auto flat = tensor.detach().reshape({tensor.size(0), -1});
+    const auto flat = without_repeats(tensor.detach(), 1).reshape({tensor.size(0), -1});
     const auto some = flat.size(1) > kWidth  // an odd stride, since images and tables have columns
                           ? flat.slice(1, 0, flat.size(1), (flat.size(1) / kWidth) | 1)
                           : flat;
@@ -76,11 +78,12 @@ namespace {
 
 std::uint64_t hash_tensor(const at::Tensor& tensor, std::uint64_t seed) {
   std::string shape(c10::getDtypeNames(tensor.scalar_type()).first);
-  for (const auto size : tensor.sizes()) shape += " " + std::to_string(size);
+  if (!tensor.is_nested())
+    for (const auto size : tensor.sizes()) shape += " " + std::to_string(size);
   seed = hash_text(shape, seed);
-  if (tensor.is_meta()) return seed;
-  const auto plain = plain_on_cpu(tensor);
-  return hash_bytes(plain.const_data_ptr(), plain.nbytes(), seed);
+  if (!is_readable(tensor)) return seed;
+  const auto hash = hash_of(tensor);
+  return hash_bytes(&hash, sizeof hash, seed);
 }
 
 std::uint64_t hash_into(const ValueOf<at::Tensor>& value, std::uint64_t seed,

@@ -36,8 +36,7 @@ std::vector<std::uint64_t> hash_rows(const at::Tensor& rows, std::size_t count);
 std::vector<std::uint64_t> hash_samples(const std::vector<at::Tensor>& tensors, bool may_wait);
 
 // A hash of everything in the value: its keys, numbers, texts, and its tensors' types, shapes and
-// bytes, wherever they are (of tensors on "meta", which have none, the type and shape). Adds the
-// tensors' devices to `devices`.
+// bytes, wherever they are; of those that are not readable, the type and shape. Adds the tensors' devices to `devices`.
 std::uint64_t hash_value(const ValueOf<at::Tensor>& value, std::set<std::string>* devices);
 
 // Of the place that a path names, however it is written.

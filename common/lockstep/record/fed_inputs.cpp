@@ -1,6 +1,7 @@
 #include <lockstep/record/configuration.h>
 #include <lockstep/record/content.h>
 #include <lockstep/record/fed_inputs.h>
+#include <lockstep/record/readable.h>
 
 #include <bit>
 #include <utility>
@@ -37,7 +38,7 @@ void FedInputs::record(trace::Writer& writer, std::int64_t module,
   if (!may_wait) return;
   const auto first = trace::Input::kOfAnother * module;
   for (std::size_t i = 0; i < inputs.size() && i < trace::Input::kOfAnother; ++i)
-    if (inputs[i].defined() && !inputs[i].is_nested())
+    if (is_readable(inputs[i]))
       writer.record(input_of(inputs[i], first + static_cast<std::int64_t>(i)));
 }
 

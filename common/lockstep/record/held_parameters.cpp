@@ -1,5 +1,7 @@
 #include <lockstep/record/held_parameters.h>
 #include <lockstep/record/probes.h>
+#include <lockstep/record/readable.h>
+#include <lockstep/record/summarize.h>
 
 #include <algorithm>
 
@@ -8,8 +10,7 @@ namespace lockstep::record {
 std::vector<trace::Summary> summarize_all(const std::vector<at::Tensor>& tensors) {
   std::vector<trace::Summary> values;
   values.reserve(tensors.size());
-  for (const auto& tensor : tensors)
-    values.push_back(tensor.defined() ? summarize(tensor) : trace::Summary{});
+  for (const auto& tensor : tensors) values.push_back(summarize(tensor));
   return values;
 }
 
@@ -22,16 +23,19 @@ void HeldParameters::record(trace::Writer& writer, const std::vector<at::Tensor>
 void HeldParameters::record_before_update(trace::Writer& writer,
                                           const std::vector<at::Tensor>& parameters) const {
   if (!last_ || last_->first + 1 != writer.step()) return;
-  trace::BeforeUpdate before{.changed = false, .values = summarize_all(parameters)};
-  const auto is_same = [](const auto& a, const auto& b) { return a.hash == b.hash; };
-  before.changed = !std::equal(last_->second.begin(), last_->second.end(), before.values.begin(),
-                               before.values.end(), is_same);
-  if (!before.changed) before.values.clear();
+  const auto is_same = [](const trace::Summary& value, const at::Tensor& parameter) {
+    return is_readable(parameter) ? value.hash == hash_of(parameter) : value.sketch.empty();
+  };
+  const bool same = std::equal(last_->second.begin(), last_->second.end(), parameters.begin(),
+                               parameters.end(), is_same);
+  trace::BeforeUpdate before{.changed = !same, .values = {}};
+  if (before.changed) before.values = summarize_all(parameters);
   writer.record(before);
 }
 
 void HeldParameters::add_outside(const std::string& holder, const std::string& name,
                                  const at::Tensor& parameter) {
+  if (!is_readable(parameter)) return;
   auto& known = outside_[holder];
   if (is_among(parameter, known.parameters)) return;
   known.names.push_back(name);
@@ -83,7 +87,7 @@ bool is_among(const at::Tensor& tensor, c10::ArrayRef<WeakTensor> tensors) {
 }
 
 bool is_not_zero(const at::Tensor& gradient) {
-  if (!gradient.defined()) return false;
+  if (!is_readable(gradient)) return false;
   const auto values = gradient.is_sparse() ? gradient._values() : gradient;
   return values.count_nonzero().item<std::int64_t>() > 0;
 }

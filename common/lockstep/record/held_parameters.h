@@ -15,7 +15,7 @@
 
 namespace lockstep::record {
 
-// One summary each; none of what is not defined.
+// One summary each; none of what is not readable.
 std::vector<trace::Summary> summarize_all(const std::vector<at::Tensor>& tensors);
 
 // Defined, and not all zeros.

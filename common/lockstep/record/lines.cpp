@@ -31,7 +31,8 @@ bool is_own(const char* file) {
 }
 
 int open_for_owner(const std::filesystem::path& file) {
-  return open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  return open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
+              0600);
 }
 
 std::string source_of(const std::string& file, int number) {

@@ -1,5 +1,6 @@
 #include <ATen/core/Reduction.h>
 #include <lockstep/record/loss_graph.h>
+#include <lockstep/record/readable.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/generated/Functions.h>
@@ -21,9 +22,10 @@ namespace generated = torch::autograd::generated;
 
 constexpr std::size_t kMostTerms = 16, kMostNodes = 64;
 
-// Undefined where unpacking would call hooks of the program's own.
+// Undefined where it is not readable, or unpacking would call hooks of the program's own.
 at::Tensor tensor_in(const SavedVariable& saved) {
-  return saved.has_hooks() ? at::Tensor() : saved.unpack();
+  auto tensor = saved.has_hooks() ? at::Tensor() : saved.unpack();
+  return is_readable(tensor) ? tensor : at::Tensor();
 }
 
 // Nothing where it is not one number.
@@ -79,9 +81,10 @@ std::optional<double> divisor_of_loss(const Node& node) {
 }
 
 // The first numbers.
-std::string text_of(const at::Tensor& tensor) {
+std::string shown(const at::Tensor& tensor) {
   constexpr std::int64_t kMost = 16;
-  const auto some = tensor.detach().reshape(-1).slice(0, 0, kMost).to(at::kDouble).cpu();
+  const auto some =
+      without_repeats(tensor.detach()).reshape(-1).slice(0, 0, kMost).to(at::kDouble).cpu();
   std::ostringstream text;
   for (std::int64_t i = 0; i < some.numel(); ++i)
     text << (i > 0 ? ", " : "") << some[i].item<double>();
@@ -89,7 +92,7 @@ std::string text_of(const at::Tensor& tensor) {
   return text.str();
 }
 
-std::string text_of(double value) {
+std::string shown(double value) {
   std::ostringstream text;
   text << value;
   return text.str();
@@ -184,16 +187,16 @@ class Walk {
     if (target.defined()) found_.targets.push_back(target);
     if constexpr (requires { loss.ignore_index; })
       add("ignore_index",
-          text_of(static_cast<double>(loss.ignore_index.guard_int(__FILE__, __LINE__))));
-    if constexpr (requires { loss.blank; }) add("blank", text_of(static_cast<double>(loss.blank)));
-    if constexpr (requires { loss.beta; }) add("beta", text_of(loss.beta));
-    if constexpr (requires { loss.delta; }) add("delta", text_of(loss.delta));
+          shown(static_cast<double>(loss.ignore_index.guard_int(__FILE__, __LINE__))));
+    if constexpr (requires { loss.blank; }) add("blank", shown(static_cast<double>(loss.blank)));
+    if constexpr (requires { loss.beta; }) add("beta", shown(loss.beta));
+    if constexpr (requires { loss.delta; }) add("delta", shown(loss.delta));
     if constexpr (requires { loss.weight_; })
       if (const auto weight = tensor_in(loss.weight_); weight.defined())
-        add("weight", text_of(weight));
+        add("weight", shown(weight));
     if constexpr (requires { loss.pos_weight_; })
       if (const auto weight = tensor_in(loss.pos_weight_); weight.defined())
-        add("pos_weight", text_of(weight));
+        add("pos_weight", shown(weight));
   }
 
   void add(const std::string& name, std::string value) {

@@ -29,8 +29,12 @@ bool Probes::looks_at_gradients() const {
   return impl_ && impl_->looks_at_gradients();
 }
 
-void Probes::local_gradient(const at::Tensor& parameter, const at::Tensor& gradient) {
-  if (impl_) impl_->try_local([&] { return place_of(parameter, impl_->parameters); }, gradient);
+void Probes::let_go(const std::vector<at::Tensor>& tensors) {
+  if (impl_) impl_->let_go(tensors);
+}
+
+void Probes::local_gradient(const at::TensorImpl* parameter, const at::Tensor& gradient) {
+  if (impl_) impl_->try_local([&] { return impl_->place_of(parameter); }, gradient);
 }
 
 void Probes::backward() {

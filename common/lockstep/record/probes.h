@@ -47,6 +47,8 @@ class Probes {
   // over. What was cleared after a zero_grad(), before another backward, is left out. It replaces an earlier attach. The
   // probes hold on to the parameters and buffers there are now: attach again after a module has got new ones.
   void attach(torch::nn::Module& module);
+  // The program is about to swap these tensors' contents, and whoever holds one would be in its way.
+  void let_go(const std::vector<at::Tensor>& tensors);
   void engine(const std::string& kind);  // a gradient engine took the attached module over
   // The attached module's parameters (and buffers) as they are: call it once, right before the
   // first step.
@@ -68,7 +70,7 @@ class Probes {
   // What backward() produced for one of the attached parameters; on any thread. Others are left out, and so are those of
   // a step whose gradients nobody looks at, which need not be told.
   bool looks_at_gradients() const;
-  void local_gradient(const at::Tensor& parameter, const at::Tensor& gradient);
+  void local_gradient(const at::TensorImpl* parameter, const at::Tensor& gradient);
 
   // Before a backward. In a step of very many, as where nobody tells the updates, values are not recorded any further.
   void backward();
@@ -148,8 +150,8 @@ class Probes {
 };
 
 // One tensor as numbers: hash of its bytes, norm, projections; accumulated in float64. Any dtype,
-// layout and device; a complex number counts as two. Copies nothing of a contiguous float32 or
-// float64 tensor on the CPU.
+// layout and device; a complex number counts as two. Copies nothing of a float32 or float64 tensor on the CPU that is
+// contiguous, of others 2^18 numbers at a time.
 trace::Summary summarize(const at::Tensor& tensor);
 
 // `action`, `file` and `content` of a checkpoint's file, and the state whose parts these are. They hash all bytes, which

@@ -6,7 +6,9 @@
 #include <lockstep/record/configuration.h>
 #include <lockstep/record/fed_inputs.h>
 #include <lockstep/record/held_parameters.h>
+#include <lockstep/record/local_gradients.h>
 #include <lockstep/record/probes.h>
+#include <lockstep/record/readable.h>
 
 #include <algorithm>
 #include <atomic>
@@ -16,6 +18,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <unordered_map>
 #include <utility>
 
 namespace lockstep::record {
@@ -36,7 +39,7 @@ class Probes::Impl {
 
   bool values_wanted() const { return backwards <= kMostBackwards && probed.has(writer->step()); }
   // A scaler finds its scale in the first steps, and leaves some out: their gradients are recorded. Later only those of
-  // probed steps are, since this costs a copy of all gradients.
+  // probed steps are, since each is looked at as it comes.
   bool looks_at_gradients() const {
     return !gave_up && (values_wanted() || (attached && scales && writer->step() < 64));
   }
@@ -51,13 +54,14 @@ class Probes::Impl {
     buffer_names.clear();
     trace::Model model;
     for (const auto& item : module.named_parameters()) {
-      if (!item.value().requires_grad()) continue;
+      if (!item.value().requires_grad() || !is_readable(item.value())) continue;
       model.names.push_back(item.key());
       model.shapes.push_back(item.value().sizes().vec());
       model.dtypes.emplace_back(c10::getDtypeNames(item.value().scalar_type()).first);
       parameters.push_back(item.value());
     }
     for (const auto& item : module.named_buffers()) {
+      if (!is_readable(item.value())) continue;
       buffer_names.push_back(item.key());
       buffers.push_back(item.value());
     }
@@ -70,7 +74,10 @@ class Probes::Impl {
     }
     attached = std::move(model);
     held.forget();
-    local.assign(parameters.size(), {});
+    places.clear();
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      places.emplace(parameters[i].unsafeGetTensorImpl(), i);
+    local.assign(parameters.size());
     may_be_cleared.assign(parameters.size(), false);
     for (std::size_t i = 0; options.hooks && i < parameters.size(); ++i)
       hooks.push_back(parameters[i].register_hook([this, i](const at::Tensor& gradient) {
@@ -93,30 +100,45 @@ class Probes::Impl {
   // Each parameter's hook runs once a backward, on the thread that runs that parameter's backward;
   // a program may run several backwards at once. A custom function may give no gradient.
   void add_local(Place place, const at::Tensor& gradient) {
-    if (!gradient.defined() || !looks_at_gradients()) return;
+    if (!is_readable(gradient) || !looks_at_gradients()) return;
     const at::NoGradGuard no_grad;
     const std::lock_guard lock(local_mutex);
     const auto found = place();
     if (!found || !is_accumulated(parameters[*found])) return;
     const auto i = *found;
     if (values_wanted()) writer->record(trace::GradientArrived{static_cast<std::int64_t>(i)});
-    auto& sum = local[i];
     if (std::exchange(may_be_cleared[i], false) && !is_not_zero(parameters[i].grad())) {
-      if (values_wanted() && is_not_zero(sum))
+      if (values_wanted() && local.is_not_zero(i))
         writer->record(trace::GradientCleared{static_cast<std::int64_t>(i)});
-      sum.reset();
+      local.forget(i);
     }
-    if (!sum.defined())
-      sum = gradient.detach().clone();  // .grad may become it, and be reduced in place
-    else if (sum.is_sparse() && !gradient.is_sparse())
-      sum = gradient.detach() + sum;  // the other order is refused
-    else
-      sum.add_(gradient);
+    local.add(i, parameters[i], gradient, values_wanted());
+  }
+
+  // Nobody may hold a tensor that torch is about to swap. A model that has one is recorded again once it is attached.
+  void let_go(const std::vector<at::Tensor>& tensors) {
+    held.remove_outside(tensors);
+    const auto is_gone = [&](const at::Tensor& own) { return is_among(own, tensors); };
+    if (std::ranges::none_of(parameters, is_gone) && std::ranges::none_of(buffers, is_gone)) return;
+    record_last_update();
+    const std::lock_guard lock(local_mutex);
+    detach();
+    for (auto* all : {&parameters, &buffers}) all->clear();
+    buffer_names.clear();
+    places.clear();
+    local.assign(0);
+    may_be_cleared.clear();
+    attached.reset();
   }
 
   void detach() {
     for (std::size_t i = 0; i < hooks.size(); ++i) parameters[i].remove_hook(hooks[i]);
     hooks.clear();
+  }
+
+  std::optional<std::size_t> place_of(const at::TensorImpl* parameter) const {
+    const auto found = places.find(parameter);
+    return found == places.end() ? std::nullopt : std::optional(found->second);
   }
 
   std::vector<at::Tensor> gradients() const {
@@ -137,7 +159,7 @@ class Probes::Impl {
 
   void forget_local() {
     const std::lock_guard lock(local_mutex);
-    for (auto& gradient : local) gradient.reset();
+    local.forget();
   }
 
   // What was gathered of a step is of no use to the next one.
@@ -152,7 +174,7 @@ class Probes::Impl {
     if (gave_up) return;
     const auto samples = samples_since_update > 0 ? samples_since_update : losses_since_update;
     const std::lock_guard lock(local_mutex);
-    writer->record(trace::LocalGradients{samples, summarize_all(local)});
+    writer->record(trace::LocalGradients{samples, local.summaries()});
   }
 
   void record_gradients() {
@@ -214,10 +236,11 @@ class Probes::Impl {
   std::set<const torch::optim::Optimizer*> optimizers;  // whose configuration was recorded
   std::vector<std::string> buffer_names;
   std::vector<at::Tensor> parameters, buffers;
+  std::unordered_map<const at::TensorImpl*, std::size_t> places;  // of the parameters
   HeldParameters held;
   std::atomic<bool> gave_up{false};  // on gradients
   std::mutex local_mutex;
-  std::vector<at::Tensor> local;  // the gradients since the last update; undefined where none came
+  LocalGradients local;
   // By a zero_grad() since the parameter's last gradient. It may have been another model's.
   std::deque<bool> may_be_cleared;
   std::vector<unsigned> hooks;

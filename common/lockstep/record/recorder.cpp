@@ -85,6 +85,7 @@ bool Recorder::prepare(c10::function_ref<void()> call) {
 // The program does not end for its trace's sake.
 void Recorder::fail(const std::exception& error) {
   if (failed_.exchange(true)) return;
+  writer_->record(trace::RecordingEnd{"values"});
   std::cerr << "lockstep: rank " << writer_->participant().rank
             << " is recorded no further: " << text_of(error) << std::endl;
 }
@@ -185,9 +186,7 @@ void Recorder::optimizer_made(torch::optim::Optimizer& optimizer) {
 }
 
 bool Recorder::is_of_model(const at::Tensor& parameter) const {
-  return std::any_of(parameters_.begin(), parameters_.end(), [&](const auto& known) {
-    return known.first == parameter.unsafeGetTensorImpl();
-  });
+  return of_model_.count(parameter.unsafeGetTensorImpl()) > 0;
 }
 
 // What the optimizers hold beside the model.

@@ -71,6 +71,8 @@ class Recorder final : public Observer {
   void backward(const at::Tensor& root);
   // Any thread's.
   void collective_begins();
+  // As Probes::let_go. What an optimizer moves is recorded again once it is told as a new one.
+  void let_go(const std::vector<at::Tensor>& tensors);
   // As Probes::training_state. Ends a pass that is done.
   void training_state(const std::string& moment, const ValueOf<at::Tensor>::Dict& parts);
 
@@ -187,10 +189,12 @@ class Recorder final : public Observer {
   std::vector<std::weak_ptr<torch::nn::Module>> others_;
   // The wrapped module's parameters, and which of them are trained, when they were looked at.
   std::vector<std::pair<const void*, bool>> parameters_;
+  std::unordered_set<const void*> of_model_;  // the same
   std::vector<WeakTensor>
-      of_optimizers_;          // but those that were of the wrapped module when they came
-  std::size_t looked_at_ = 0;  // of these, by find_outside()
-  std::size_t made_last_ = 0;  // of these, the first that came in made_in_step_
+      of_optimizers_;  // but those that were of the wrapped module when they came
+  std::unordered_set<const void*> held_by_optimizers_;  // the same
+  std::size_t looked_at_ = 0;                           // of these, by find_outside()
+  std::size_t made_last_ = 0;              // of these, the first that came in made_in_step_
   std::unordered_set<const void*> known_;  // of these, since a model began
   std::int64_t made_in_step_ = -1;
   // Optimizers with other parameters that were made after an update: a program may make one in each step.
@@ -198,7 +202,8 @@ class Recorder final : public Observer {
   std::vector<std::weak_ptr<torch::nn::Module>> took_state_;  // before the first update
   std::size_t kept_looked_at_ = 0;                            // of these, by find_kept()
   std::map<std::string, int> kept_;                           // modules beside the model, by class
-  std::vector<at::Tensor> attached_;  // the model, where no engine has wrapped one
+  std::vector<at::Tensor> attached_;              // the model, where no engine has wrapped one
+  std::unordered_set<const void*> are_attached_;  // the same
   std::map<const torch::optim::Optimizer*, std::size_t> sizes_;  // parameters, at their last update
   bool has_model_ = false, started_ = false;
   bool sharded_ = false;

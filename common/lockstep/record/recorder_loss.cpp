@@ -2,6 +2,7 @@
 #include <lockstep/record/configuration.h>
 #include <lockstep/record/held_parameters.h>
 #include <lockstep/record/loss_graph.h>
+#include <lockstep/record/readable.h>
 #include <lockstep/record/recorder.h>
 
 #include <algorithm>
@@ -32,14 +33,11 @@ void Recorder::backward(const at::Tensor& root) {
     if (std::exchange(undecided_, false)) ++backed_;
     awaits_backward_ = false;
     const auto losses = std::exchange(losses_, {});
-    if (root.numel() != 1) return;
-    if (!losses.empty() && !root.is_meta())
-      probes_.loss(root, losses.size() == 1 ? losses.front() : at::cat(losses));
-    const bool looks = probes_.looks_at_values() && !root.is_meta(),
-               told = !losses.empty() && looks;
+    if (root.numel() != 1 || !is_readable(root)) return;
+    if (!losses.empty()) probes_.loss(root, losses.size() == 1 ? losses.front() : at::cat(losses));
+    const bool looks = probes_.looks_at_values(), told = !losses.empty() && looks;
     if (looks) look_at_graph_of(root);
-    const bool readable = root.is_cpu() || looks;
-    if (!told && readable && root.is_floating_point())
+    if (!told && (root.is_cpu() || looks) && root.is_floating_point())
       probes_.tell(trace::Backward{root.item<double>()});
   });
 }
@@ -112,7 +110,7 @@ void Recorder::look_at_graph_of(const at::Tensor& root) {
 
 bool Recorder::is_known(const at::Tensor& parameter) const {
   return is_of_model(parameter) || is_attached(parameter) ||
-         is_among(parameter, c10::ArrayRef<WeakTensor>(of_optimizers_));
+         held_by_optimizers_.count(parameter.unsafeGetTensorImpl()) > 0;
 }
 
 void Recorder::tell_untrained() {

@@ -26,6 +26,8 @@ bool Recorder::watches(const torch::nn::Module& module) const {
 void Recorder::watch(torch::nn::Module& module) {
   wrapped_ = module.weak_from_this();
   parameters_ = addresses_of(module);
+  of_model_.clear();
+  for (const auto& [address, trained] : parameters_) of_model_.insert(address);
   has_model_ = true;
   probes_.attach(module);
 }
@@ -95,16 +97,42 @@ void Recorder::attach(const std::vector<at::Tensor>& parameters) {
                               parameters[i].requires_grad());
   probes_.attach(module);
   attached_ = parameters;
+  are_attached_.clear();
+  for (const auto& parameter : parameters) are_attached_.insert(parameter.unsafeGetTensorImpl());
 }
 
 bool Recorder::is_attached(const at::Tensor& parameter) const {
-  return is_among(parameter, attached_);
+  return are_attached_.count(parameter.unsafeGetTensorImpl()) > 0;
 }
 
 void Recorder::add_parameters_of(const torch::optim::Optimizer& optimizer) {
   for (const auto& parameter : parameters_of(optimizer))
-    if (!is_of_model(parameter) && known_.insert(parameter.unsafeGetTensorImpl()).second)
+    if (!is_of_model(parameter) && known_.insert(parameter.unsafeGetTensorImpl()).second) {
       of_optimizers_.push_back(weak_of(parameter));
+      held_by_optimizers_.insert(parameter.unsafeGetTensorImpl());
+    }
+}
+
+void Recorder::let_go(const std::vector<at::Tensor>& tensors) {
+  told([&](Probes& probes) {
+    probes.let_go(tensors);
+    untrained_.let_go(tensors);
+    unseen_updates_.forget();
+    if (std::ranges::any_of(tensors, [&](const auto& each) { return is_attached(each); })) {
+      attached_.clear();
+      are_attached_.clear();
+      has_model_ = started_;
+    }
+    for (const auto& tensor : tensors) {
+      known_.erase(tensor.unsafeGetTensorImpl());
+      held_by_optimizers_.erase(tensor.unsafeGetTensorImpl());
+    }
+    for (std::size_t i = of_optimizers_.size(); i-- > 0;) {
+      if (held_by_optimizers_.count(of_optimizers_[i]._unsafe_get_target()) > 0) continue;
+      of_optimizers_.erase(of_optimizers_.begin() + static_cast<std::ptrdiff_t>(i));
+      for (auto* place : {&looked_at_, &made_last_}) *place -= *place > i ? 1 : 0;
+    }
+  });
 }
 
 // Of its first step the local gradients are not known.
@@ -130,7 +158,8 @@ void Recorder::find_added(const torch::optim::Optimizer& optimizer) {
   for (const auto& parameter : parameters_of(optimizer))
     if (!is_attached(parameter)) parameters.push_back(parameter);
   const auto added = parameters.size() - attached_.size();
-  if (added == 0 || added == size) return;
+  const bool is_let_go = attached_.empty();
+  if (added == 0 || (added == size && !is_let_go)) return;
   add_parameters_of(optimizer);
   attach(parameters);
   gradients_told_ = true;

@@ -21,8 +21,27 @@ struct Projections {
   double sum_of_squares = 0;
 };
 
-// Of `size` numbers at `data`, accumulated in float64, in one pass (1.6 million float32: 0.8 ms).
-Projections project(const float* data, std::size_t size);
-Projections project(const double* data, std::size_t size);
+// Of all numbers that are added, accumulated in float64, in one pass (1.6 million float32: 0.8 ms). The same numbers in
+// the same order give the same, however they are cut into pieces.
+class Projector {
+ public:
+  void add(const float* data, std::size_t size);
+  void add(const double* data, std::size_t size);
+  Projections projections() const;
+
+  static constexpr std::size_t kBlock =
+      64;  // elements that share one random word for each projection
+  static constexpr std::size_t kLanes = 4;  // sums that need not wait for each other
+  using Sums = std::array<std::array<double, kLanes>, trace::kSketch + 1>;  // the last: of squares
+
+ private:
+  template <class T>
+  void add_all(const T* data, std::size_t size);
+
+  Sums sums_{};
+  std::size_t block_ = 0;              // the next
+  std::array<double, kBlock> rest_{};  // of the last piece: less than a block, then zeros
+  std::size_t rest_size_ = 0;
+};
 
 }  // namespace lockstep::record

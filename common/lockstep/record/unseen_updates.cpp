@@ -1,5 +1,6 @@
 #include <lockstep/base/hash.h>
 #include <lockstep/record/probes.h>
+#include <lockstep/record/readable.h>
 #include <lockstep/record/unseen_updates.h>
 
 #include <algorithm>
@@ -33,6 +34,7 @@ void UnseenUpdates::note(const std::vector<at::Tensor>& parameters, bool keeps_v
   constexpr std::size_t kMost = 1 << 12;  // a program may make new ones in each step
   const auto known = static_cast<std::ptrdiff_t>(noted_.size());
   for (const auto& parameter : parameters) {
+    if (!is_readable(parameter)) continue;
     const auto is_it = [&](const Noted& each) { return each.parameter.is_same(parameter); };
     if (std::any_of(noted_.begin(), noted_.begin() + known, is_it)) continue;
     if (noted_.size() == kMost) return;

@@ -1,4 +1,5 @@
 #include <lockstep/record/probes.h>
+#include <lockstep/record/readable.h>
 #include <lockstep/record/untrained_leaves.h>
 
 #include <sstream>
@@ -11,6 +12,7 @@ void UntrainedLeaves::look(std::int64_t step, const std::vector<at::Tensor>& lea
   last_look_ = step;
   std::erase_if(leaves_, [](const auto& each) { return each.second.tensor.expired(); });
   for (const auto& tensor : leaves) {
+    if (!is_readable(tensor)) continue;
     const void* address = tensor.unsafeGetTensorImpl();
     auto found = leaves_.find(address);
     if (found == leaves_.end()) {
@@ -24,6 +26,10 @@ void UntrainedLeaves::look(std::int64_t step, const std::vector<at::Tensor>& lea
   }
 }
 
+void UntrainedLeaves::let_go(const std::vector<at::Tensor>& tensors) {
+  for (const auto& tensor : tensors) leaves_.erase(tensor.unsafeGetTensorImpl());
+}
+
 trace::Configuration UntrainedLeaves::unchanged(
     std::int64_t step, c10::function_ref<bool(const at::Tensor&)> is_known) const {
   constexpr int kSteps = 4, kUpdates = 8;
@@ -32,7 +38,7 @@ trace::Configuration UntrainedLeaves::unchanged(
     const at::Tensor tensor(leaf.tensor.lock());
     const bool is_used =
         leaf.steps >= kSteps || (leaf.last == last_look_ && step - leaf.first >= kUpdates);
-    if (!tensor.defined() || !is_used || is_known(tensor) || summarize(tensor).hash != leaf.hash)
+    if (!is_readable(tensor) || !is_used || is_known(tensor) || summarize(tensor).hash != leaf.hash)
       continue;
     std::ostringstream shape;
     shape << tensor.sizes();

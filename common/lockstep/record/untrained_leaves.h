@@ -16,6 +16,7 @@ namespace lockstep::record {
 class UntrainedLeaves {
  public:
   void look(std::int64_t step, const std::vector<at::Tensor>& leaves);
+  void let_go(const std::vector<at::Tensor>& tensors);
   // Those that are not known now, after `step`, either, and are what they were at first. They led to losses of at least
   // four steps; or of the last one that was looked at, eight updates ago or more: what is thawed late is seen seldom.
   trace::Configuration unchanged(std::int64_t step,

@@ -20,7 +20,7 @@ using nlohmann::json;
 
 constexpr std::size_t kMostTold = 10;  // of one finding
 // What a program of people's own stays far below.
-constexpr std::uintmax_t kMostBytes = 1 << 20;
+constexpr std::uint64_t kMost = 1 << 20;  // bytes
 constexpr std::size_t kLongestLine = 16'384, kLongestFile = 4'096, kLongestSource = 1'000;
 
 struct Line {
@@ -67,15 +67,10 @@ std::optional<Line> line_of(const std::string& text) {
 Lines lines_in(const std::filesystem::path& file, std::vector<std::string>& left_out) {
   std::error_code none;
   if (!std::filesystem::exists(std::filesystem::symlink_status(file, none))) return {};
-  if (!std::filesystem::is_regular_file(file, none) ||
-      std::filesystem::file_size(file, none) > kMostBytes) {
-    left_out.push_back(file.string() + " is no file of at most 1 MiB; its lines are left out");
-    return {};
-  }
   Lines lines;
   std::istringstream text;
   try {
-    text.str(read_file(file));
+    text.str(read_file(file, InputFile::Links::refuse, kMost));
   } catch (const Error& error) {
     left_out.push_back(std::string(error.what()) + "; its lines are left out");
   }

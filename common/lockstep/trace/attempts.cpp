@@ -67,6 +67,8 @@ void append(ParticipantTrace& rank, ParticipantTrace later, const Shift& shift) 
   rank.closed = later.closed;
   rank.pid = later.pid;
   rank.truncated = rank.truncated || later.truncated;
+  rank.had_no_room = rank.had_no_room || later.had_no_room;
+  rank.runs = later.runs;
 }
 
 }  // namespace

@@ -32,10 +32,12 @@ struct FileHeader {
   std::atomic<std::uint64_t> entered;
   std::atomic<std::uint64_t> left;
   std::array<std::atomic<std::uint64_t>, kBoard> in_flight;
-  std::atomic<std::uint64_t> truncated;  // 1: the writer had no room, and later events are missing
+  std::atomic<std::uint64_t> truncated;  // kNoRoom or kWentOn: later events are missing
 };
 static_assert(sizeof(FileHeader) <= kHeaderSize);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+inline constexpr std::uint64_t kNoRoom = 1, kWentOn = 2;
 
 struct RecordHeader {
   std::uint32_t size;  // of the record, this header included, a multiple of 8
@@ -45,6 +47,7 @@ struct RecordHeader {
   std::int64_t step;
 };
 static_assert(sizeof(RecordHeader) == 24);
+inline constexpr std::size_t kLargestRecord = std::size_t{1} << 28;  // bytes: 256 MiB
 
 // Completed in place: a Collective's left_ns, which stands before its fields, and the first of those, failed.
 inline constexpr std::size_t kLeftOffset = sizeof(RecordHeader);

@@ -75,6 +75,16 @@ struct RankEnd {
   }
 };
 
+// What the recorder records no further, since reading it failed: nothing follows from what is missing from here on.
+struct RecordingEnd {
+  static constexpr const char* kName = "recording_end";
+  std::string of;  // "local gradients", ...
+  template <class V>
+  void visit(V& v) {
+    v("of", of);
+  }
+};
+
 // One collective or point-to-point operation. Written when it is entered; the same record is completed
 // in place when its work is done (Event::left_ns).
 struct Collective {

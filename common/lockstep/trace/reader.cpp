@@ -1,17 +1,20 @@
+#include <fcntl.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
 #include <lockstep/trace/clocks.h>
 #include <lockstep/trace/codec.h>
 #include <lockstep/trace/format.h>
 #include <lockstep/trace/reader.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
-#include <fstream>
 #include <map>
+#include <regex>
 #include <set>
 #include <string_view>
 #include <system_error>
@@ -106,7 +109,8 @@ RecordHeader record_head(const std::filesystem::path& file, std::uint64_t offset
   RecordHeader head{};
   if (left < sizeof head) refuse(file, offset, "ends inside a record's head");
   std::memcpy(&head, record, sizeof head);
-  if (head.size < sizeof head || head.size % 8 != 0 || head.size > left)
+  if (head.size < sizeof head || head.size % 8 != 0 || head.size > left ||
+      head.size > kLargestRecord)
     refuse(file, offset,
            "a record of " + std::to_string(head.size) + " bytes with " + std::to_string(left) +
                " left");
@@ -142,26 +146,34 @@ Event decode_at(const std::filesystem::path& file, std::uint64_t offset, const s
   return event;
 }
 
-// How many records there seem to be, so that room for them is made once. Damage is found later.
-std::size_t count_records(const std::uint8_t* data, std::uint64_t length) {
-  std::size_t count = 0;
-  RecordHeader head{};
-  for (std::uint64_t offset = kHeaderSize; length - offset >= sizeof head; offset += head.size) {
-    std::memcpy(&head, data + offset, sizeof head);
-    if (head.size < sizeof head || head.size > length - offset) break;
-    ++count;
-  }
-  return count;
-}
+// The part of a trace's file that is whole, and how many records it has.
+struct Whole {
+  std::string bytes;
+  std::size_t records = 0;
+};
 
-// Up to `size` bytes from `offset`; fewer where the file ends.
-std::string read_part(std::ifstream& in, std::uint64_t offset, std::size_t size) {
-  std::string bytes(size, '\0');
-  in.clear();
-  in.seekg(static_cast<std::streamoff>(offset));
-  in.read(bytes.data(), static_cast<std::streamsize>(size));
-  bytes.resize(static_cast<std::size_t>(std::max<std::streamsize>(in.gcount(), 0)));
-  return bytes;
+// Of a file that only claims to be long, no more is read than it has records.
+Whole whole_part(const std::filesystem::path& path) {
+  constexpr std::uint64_t kPiece = std::uint64_t{1} << 24;
+  const InputFile file(path);
+  Whole whole{file.read(0, kHeaderSize)};
+  auto& bytes = whole.bytes;
+  FileHeader head;
+  load_head(path, bytes, file.size(), head);
+  const auto length = head.length.load();
+  const auto hold = [&](std::uint64_t end) {
+    if (end <= bytes.size()) return;
+    const auto until = std::min(length, std::max(end, bytes.size() + kPiece));
+    bytes += file.read(bytes.size(), until - bytes.size());
+    if (bytes.size() < end) refuse(path, bytes.size(), "it was cut off while it was read");
+  };
+  for (std::uint64_t offset = kHeaderSize; offset < length; ++whole.records) {
+    hold(std::min(length, offset + sizeof(RecordHeader)));
+    const auto* record = reinterpret_cast<const std::uint8_t*>(bytes.data()) + offset;
+    offset += record_head(path, offset, record, length - offset).size;
+    hold(offset);
+  }
+  return whole;
 }
 
 }  // namespace
@@ -175,26 +187,37 @@ std::filesystem::path launcher_file(const std::filesystem::path& folder) {
 }
 
 bool is_of_a_rank(const std::filesystem::path& file) {
-  return file.extension() == ".trace" && file.filename().string().starts_with("rank_");
+  static const std::regex kName(R"(rank_[0-9]+(\.[0-9a-f]+)?\.trace)");
+  return std::regex_match(file.filename().string(), kName);
+}
+
+bool is_being_written(const std::filesystem::path& file) {
+  const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return false;
+  const bool locked = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  close(fd);
+  return locked;
 }
 
 namespace {
 
-// Shares what `known` has. `keep`, if not null, keeps what is new, by its place in `bytes`.
-ParticipantTrace parse(const std::filesystem::path& file, const std::string& bytes,
-                       const Known& known, Known* keep) {
+// Shares what `known` has. `keep`, if not null, keeps what is new, by its place in `whole`.
+ParticipantTrace parse(const std::filesystem::path& file, const Whole& whole, const Known& known,
+                       Known* keep) {
+  const auto& bytes = whole.bytes;
   FileHeader head;
-  load_head(file, bytes, bytes.size(), head);
+  std::memcpy(static_cast<void*>(&head), bytes.data(), sizeof head);
   ParticipantTrace trace;
   trace.participant = {head.rank, head.world_size, head.kind.data()};
   trace.closed = head.closed.load() == 1;
   trace.pid = head.pid;
   trace.started_ns = head.started_ns;
   trace.started_unix_ns = head.started_unix_ns;
-  trace.truncated = head.truncated.load() == 1;
+  trace.truncated = head.truncated.load() != 0;
+  trace.had_no_room = head.truncated.load() == kNoRoom;
   const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
-  const auto length = head.length.load();
-  trace.events.reserve(count_records(data, length));
+  const std::uint64_t length = head.length.load();
+  trace.events.reserve(whole.records);
   Ids last;
   for (std::uint64_t offset = kHeaderSize; offset < length;) {
     const auto record = record_head(file, offset, data + offset, length - offset);
@@ -230,17 +253,14 @@ std::string no_trace_text(const std::filesystem::path& folder) {
 }  // namespace
 
 ParticipantTrace read_file(const std::filesystem::path& file) {
-  return parse(file, lockstep::read_file(file), {}, nullptr);
+  return parse(file, whole_part(file), {}, nullptr);
 }
 
 FlightBoard read_flight_board(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) throw Error("cannot read " + file.string() + ": " + std::strerror(errno));
-  const auto first = read_part(in, 0, kHeaderSize);
+  const InputFile in(file);
+  const auto first = in.read(0, kHeaderSize);
   // Asked after the head was read: a running writer's file grows before its records do.
-  std::error_code error;
-  const auto size = std::filesystem::file_size(file, error);
-  if (error) throw Error("cannot read " + file.string() + ": " + error.message());
+  const auto size = in.size();
   FileHeader head;
   load_head(file, first, size, head);
   FlightBoard board{{head.rank, head.world_size, head.kind.data()},
@@ -249,17 +269,17 @@ FlightBoard read_flight_board(const std::filesystem::path& file) {
                     head.entered.load(),
                     head.left.load(),
                     {},
-                    head.truncated.load() == 1};
+                    head.truncated.load() != 0};
   for (const auto& place : head.in_flight) {
     const auto offset = place.load();
     if (offset == 0) continue;
     if (offset < kHeaderSize || offset >= size)
       refuse(file, offset, "a collective is said to stand here, outside of the records");
     const auto left = size - offset;
-    auto bytes = read_part(in, offset, std::min<std::uint64_t>(left, sizeof(RecordHeader)));
+    auto bytes = in.read(offset, std::min<std::uint64_t>(left, sizeof(RecordHeader)));
     const auto data = [&] { return reinterpret_cast<const std::uint8_t*>(bytes.data()); };
     const auto record = record_head(file, offset, data(), left);
-    bytes = read_part(in, offset, record.size);
+    bytes = in.read(offset, record.size);
     if (bytes.size() < record.size) refuse(file, offset, "ends inside a record");
     Ids none;
     auto event = decode_at(file, offset, data(), record, {}, none);
@@ -271,6 +291,47 @@ FlightBoard read_flight_board(const std::filesystem::path& file) {
   return board;
 }
 
+namespace {
+
+struct Named {
+  std::filesystem::path file;
+  ParticipantTrace trace;
+};
+
+bool joined(const ParticipantTrace& trace) {
+  return std::any_of(trace.events.begin(), trace.events.end(), [](const Event& event) {
+    return event.is<Group>() || event.is<Collective>();
+  });
+}
+
+// A process that a rank starts inherits the rank's number, and may train something, too. The rank is the one that joined
+// the job's groups; where none did, the first.
+ParticipantTrace of_the_rank(int number, std::vector<Named>& files) {
+  const auto claim = [](const Named& one) {
+    return std::pair(joined(one.trace), !one.file.stem().has_extension());
+  };
+  std::stable_sort(files.begin(), files.end(),
+                   [&](const auto& a, const auto& b) { return claim(a) > claim(b); });
+  if (files.size() > 1 && claim(files[0]) == claim(files[1]))
+    throw Error("there are two traces of rank " + std::to_string(number) + ": " +
+                files[0].file.string() + " and " + files[1].file.string() +
+                "; remove the one that is of another run");
+  return std::move(files.front().trace);
+}
+
+}  // namespace
+
+bool has_joined(const std::filesystem::path& folder, int rank) {
+  const auto begin = "rank_" + std::to_string(rank) + ".";
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const auto& file = entry.path();
+    if (is_of_a_rank(file) && file.filename().string().starts_with(begin) &&
+        joined(read_file(file)))
+      return true;
+  }
+  return false;
+}
+
 Trace read(const std::filesystem::path& folder) {
   std::error_code error;
   const std::filesystem::directory_iterator entries(folder, error);
@@ -280,31 +341,31 @@ Trace read(const std::filesystem::path& folder) {
                 "linked with lockstep::record");
   if (error) throw Error("cannot read the folder " + folder.string() + ": " + error.message());
   Trace trace;
-  std::string bytes_of_first;  // read, whichever it is: what `known` points into
+  Whole first;  // read, whichever it is: what `known` points into
   Known known;
+  std::map<int, std::vector<Named>> ranks;
   for (const auto& entry : entries) {
     const auto& file = entry.path();
     if (!is_of_a_rank(file)) continue;
-    auto& among = file.stem().has_extension() ? trace.alone : trace.ranks;
-    auto bytes = lockstep::read_file(file);
-    if (bytes_of_first.empty())
-      among.push_back(parse(file, bytes_of_first = std::move(bytes), known, &known));
+    auto whole = whole_part(file);
+    const bool is_first = first.bytes.empty();
+    if (is_first) first = std::move(whole);
+    auto one = parse(file, is_first ? first : whole, known, is_first ? &known : nullptr);
+    one.runs = !one.closed && is_being_written(file);
+    if (file.stem().has_extension() && one.participant.world_size == 1)
+      trace.alone.push_back(std::move(one));
     else
-      among.push_back(parse(file, bytes, known, nullptr));
+      ranks[one.participant.rank].push_back({file, std::move(one)});
   }
-  if (trace.ranks.empty()) throw Error(no_trace_text(folder));
-  std::sort(trace.ranks.begin(), trace.ranks.end(),
-            [](const auto& a, const auto& b) { return a.participant.rank < b.participant.rank; });
-  trace.world_size = trace.ranks.front().participant.world_size;
-  for (std::size_t i = 0; i < trace.ranks.size(); ++i) {
-    const auto& participant = trace.ranks[i].participant;
-    if (participant.world_size != trace.world_size)
-      throw Error(folder.string() + " holds traces of different jobs: world sizes " +
-                  std::to_string(trace.world_size) + " and " +
-                  std::to_string(participant.world_size));
-    if (i > 0 && participant.rank == trace.ranks[i - 1].participant.rank)
-      throw Error(folder.string() + " holds two traces of rank " +
-                  std::to_string(participant.rank));
+  if (ranks.empty()) throw Error(no_trace_text(folder));
+  trace.world_size = ranks.begin()->second.front().trace.participant.world_size;
+  for (auto& [number, files] : ranks) {
+    for (const auto& one : files)
+      if (one.trace.participant.world_size != trace.world_size)
+        throw Error(folder.string() + " holds traces of different jobs: world sizes " +
+                    std::to_string(trace.world_size) + " and " +
+                    std::to_string(one.trace.participant.world_size));
+    trace.ranks.push_back(of_the_rank(number, files));
   }
   to_one_clock(trace.ranks);
   for (auto& other : trace.alone) to_clock_of(trace.ranks.front(), other);
@@ -320,7 +381,8 @@ Trace read(const std::filesystem::path& folder) {
       if (!was_told || end.event->ended_ns <= known.ended_ns) known = *end.event;
     }
   };
-  if (const auto launcher = launcher_file(folder); std::filesystem::exists(launcher)) {
+  if (const auto launcher = launcher_file(folder);
+      std::filesystem::exists(std::filesystem::symlink_status(launcher, error))) {
     auto of_launcher = read_file(launcher);
     to_clock_of(trace.ranks.front(), of_launcher);
     take(of_launcher);

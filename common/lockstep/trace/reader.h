@@ -22,6 +22,8 @@ struct ParticipantTrace {
   std::int64_t started_unix_ns = 0;  // the same moment by the wall clock
   // The writer had no room for more, or its program went on unrecorded: what happened after the last event is not known.
   bool truncated = false;
+  bool had_no_room = false;  // the former
+  bool runs = false;         // its writer still did when the folder was read, on this machine
   // Where several attempts of a job stand one behind the other: the last one's first event.
   std::size_t last_attempt = 0;
 
@@ -80,10 +82,16 @@ struct Trace {
 // The files of a job's folder.
 std::filesystem::path trace_file(const std::filesystem::path& folder, int rank);
 std::filesystem::path launcher_file(const std::filesystem::path& folder);
-bool is_of_a_rank(const std::filesystem::path& file);  // by its name: rank_*.trace
+// By its name: rank_<number>.trace, or rank_<number>.<hex digits>.trace.
+bool is_of_a_rank(const std::filesystem::path& file);
+// Its writer still runs, on this machine: it holds a lock on the file until it ends.
+bool is_being_written(const std::filesystem::path& file);
+// A process of this rank joined a group, or entered a collective. Throws as read_file does.
+bool has_joined(const std::filesystem::path& folder, int rank);
 
-// Every rank_*.trace in `folder`, also of processes that were alone (rank_0.*.trace), and launcher.trace where there is
-// one. Times are on the first rank's clock: another machine's are moved by the difference of the wall clocks. A record
+// Every trace in `folder` that is_of_a_rank, and launcher.trace where there is one. Each is a regular file, and no link.
+// Of two traces of one rank, that counts whose process joined the job's groups: the other one's was started by the rank.
+// Times are on the first rank's clock: another machine's are moved by the difference of the wall clocks. A record
 // that was not committed is ignored. Throws Error, with the file, the offset and what was expected, for a file that is
 // not a trace, is of another version, or is damaged, and when the folder holds none. Never reads or allocates more than
 // the file's size justifies.

@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <lockstep/base/clock.h>
 #include <lockstep/base/error.h>
+#include <lockstep/base/file.h>
 #include <lockstep/base/random_word.h>
 #include <lockstep/trace/codec.h>
 #include <lockstep/trace/format.h>
@@ -9,18 +10,20 @@
 #include <pthread.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <ctime>
 #include <exception>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <type_traits>
 #include <variant>
 #include <vector>
@@ -32,20 +35,13 @@ constexpr std::size_t kGrowth = std::size_t{1} << 20;   // of the file: 1 MiB
 constexpr std::size_t kLargest = std::size_t{1} << 32;  // a file: 4 GiB
 // The file is mapped in windows, each when the one before is full: to reserve 4 GiB of address
 // space at once would fail under ulimit -v. None is unmapped before the end, since a collective may
-// be left, without a lock, long after it was entered.
+// be left long after it was entered.
 constexpr std::size_t kWindow = std::size_t{1} << 26;       // 64 MiB
 constexpr std::size_t kLeastWindow = std::size_t{1} << 21;  // where there is little left
 constexpr std::size_t kWindows = 512;
 constexpr std::size_t kPage = std::size_t{1} << 16;  // a multiple of any page's size
 
-constexpr std::size_t kCollective = 18;
-static_assert(std::is_same_v<std::variant_alternative_t<kCollective, Payload>, Collective>);
-
-std::int64_t unix_ns() {
-  timespec now{};
-  clock_gettime(CLOCK_REALTIME, &now);
-  return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
-}
+constexpr std::size_t kCollective = kind_of<Collective>();
 
 // What the reader would refuse is not written.
 const Participant& checked(const Participant& participant) {
@@ -72,27 +68,25 @@ bool is_written_here(const std::filesystem::path& file) {
   return false;
 }
 
-// By another process. Each writer holds a lock on its file until it ends.
-bool is_being_written(const std::filesystem::path& file) {
-  const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return false;
-  const bool locked = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  close(fd);
-  return locked && !is_written_here(file);
-}
-
 std::atomic<int> forks{0};  // by which this process came
 
 // Without a call to the system: it is asked for every record.
 int forks_before_this_process() {
-  static const int counts = pthread_atfork(nullptr, nullptr, [] { ++forks; });
-  static_cast<void>(counts);
+  [[maybe_unused]] static const int counts = pthread_atfork(nullptr, nullptr, [] { ++forks; });
   return forks.load(std::memory_order_relaxed);
 }
 
-// A process that takes itself for the only one may not be: beside others, it has a file of its own.
-std::filesystem::path file_beside(const std::filesystem::path& folder) {
-  return folder / ("rank_0." + random_word() + ".trace");
+// Whether a trace that is there leaves room for another of this participant, in a file of its own: a process that takes
+// itself for the only one may not be; and one that a rank started has the rank's number, and joins no group.
+bool may_stand_beside(const Participant& participant, const std::filesystem::path& there) {
+  if (participant.world_size > 1)
+    return participant.kind != kLauncher && !has_joined(there.parent_path(), participant.rank);
+  return is_being_written(there) && !is_written_here(there);
+}
+
+std::filesystem::path file_beside(const std::filesystem::path& folder,
+                                  const Participant& participant) {
+  return folder / ("rank_" + std::to_string(participant.rank) + "." + random_word() + ".trace");
 }
 
 }  // namespace
@@ -100,20 +94,23 @@ std::filesystem::path file_beside(const std::filesystem::path& folder) {
 class Writer::Impl {
  public:
   Impl(const std::filesystem::path& folder, const Participant& participant)
-      : participant_(checked(participant)), path_(file_of(folder, participant)) {
+      : participant_(checked(participant)),
+        path_(std::filesystem::absolute(file_of(folder, participant))) {
     // Made under another name and linked when its head is complete: whoever finds a trace, finds a
     // whole one.
     const auto draft = path_.string() + ".new." + random_word();
     fd_ = open(draft.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd_ < 0) fail_to_create();
+    fd_ = out_of_the_way(fd_);
     try {
       flock(fd_, LOCK_EX | LOCK_NB);
+      if (fstat(fd_, &made_) != 0) fail_to_create();
       make_room_for_the_head();
       write_header();
       if (link(draft.c_str(), path_.c_str()) != 0) {
         if (errno != EEXIST) fail_to_create();
-        if (participant.world_size > 1 || !is_being_written(path_)) fail_as_taken();
-        path_ = file_beside(folder);
+        if (!may_stand_beside(participant, path_)) fail_as_taken();
+        path_ = std::filesystem::absolute(file_beside(folder, participant));
         if (link(draft.c_str(), path_.c_str()) != 0) fail_to_create();
       }
     } catch (...) {
@@ -128,7 +125,7 @@ class Writer::Impl {
   ~Impl() {
     end(false);
     unmap();
-    close(fd_);
+    if (size_now()) close(fd_);
   }
 
   const Participant& participant() const { return participant_; }
@@ -141,11 +138,12 @@ class Writer::Impl {
   void end(bool goes_on) {
     if (!is_of_this_process()) return;
     const std::lock_guard lock(mutex_);
-    if (std::exchange(ended_, true)) return;
-    if (goes_on) header().truncated.store(1, std::memory_order_release);
+    if (std::exchange(ended_, true) || !is_whole()) return;
+    if (goes_on) header().truncated.store(kWentOn, std::memory_order_release);
     header().closed.store(1, std::memory_order_release);
     // What is beyond the last record is zeros, so a file that keeps them is read just as well.
-    [[maybe_unused]] const int cut = ftruncate(fd_, static_cast<off_t>(header().length.load()));
+    capacity_ = header().length.load();
+    [[maybe_unused]] const int cut = ftruncate(fd_, static_cast<off_t>(capacity_));
     flock(fd_, LOCK_UN);
   }
 
@@ -177,6 +175,8 @@ class Writer::Impl {
 
   void leave(std::uint64_t offset, bool failed) {
     if (offset == 0 || !is_of_this_process()) return;
+    const std::lock_guard lock(mutex_);
+    if (!is_whole()) return;
     std::uint8_t* record = at(offset);
     auto* left = reinterpret_cast<std::int64_t*>(record + kLeftOffset);
     auto* failure = reinterpret_cast<std::int64_t*>(record + kFailedOffset);
@@ -200,11 +200,36 @@ class Writer::Impl {
   FileHeader& header() { return *reinterpret_cast<FileHeader*>(windows_[0].base); }
 
   // Where the byte at `offset` of the file is in memory, for one that was reserved, up to the end
-  // of its record. Without a lock: windows are only ever added.
+  // of its record.
   std::uint8_t* at(std::uint64_t offset) const {
-    std::size_t i = window_count_.load(std::memory_order_acquire) - 1;
+    std::size_t i = window_count_ - 1;
     while (offset < windows_[i].begin) --i;
     return windows_[i].base + (offset - windows_[i].begin);
+  }
+
+  // The size of the file now; nothing where the descriptor is not the trace's any more: a program may close what it has
+  // not opened, and another file of its own may have the number by now.
+  std::optional<std::uint64_t> size_now() const {
+    struct stat now {};
+    if (fstat(fd_, &now) != 0 || now.st_dev != made_.st_dev || now.st_ino != made_.st_ino)
+      return std::nullopt;
+    return static_cast<std::uint64_t>(now.st_size);
+  }
+
+  // Whether all that is mapped is still in the file. Asked before each store: where somebody has cut the file, a store
+  // would be a SIGBUS.
+  bool is_whole() {
+    if (lost_) return false;
+    auto size = size_now();
+    if (!size) {
+      const int fd = open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+      fd_ = fd < 0 ? fd : out_of_the_way(fd);
+      if (size = size_now(); size) flock(fd_, LOCK_EX | LOCK_NB);
+    }
+    if (size && *size >= capacity_) return true;
+    lost_ = true;
+    tell_end(size ? "somebody has cut it" : "it was closed, and is not there any more");
+    return false;
   }
 
   [[noreturn]] void fail_as_taken() const {
@@ -239,13 +264,13 @@ class Writer::Impl {
       if (error != 0) throw Error(std::string("it cannot grow: ") + std::strerror(error));
       capacity_ = wanted;
     }
-    const auto count = window_count_.load(std::memory_order_relaxed);
+    const auto count = window_count_;
     if (count == 0 || needed > windows_[count - 1].end) map_window(offset, size);
   }
 
   // A window in which the record that begins at `offset` is whole.
   void map_window(std::uint64_t offset, std::size_t size) {
-    const auto count = window_count_.load(std::memory_order_relaxed);
+    const auto count = window_count_;
     if (count == kWindows) throw Error("it cannot be mapped in more pieces");
     const std::uint64_t begin = offset / kPage * kPage;
     const std::size_t least = (offset - begin + size + kPage - 1) / kPage * kPage;
@@ -254,7 +279,7 @@ class Writer::Impl {
                         static_cast<off_t>(begin));
       if (base != MAP_FAILED) {
         windows_[count] = {begin, begin + length, static_cast<std::uint8_t*>(base)};
-        window_count_.store(count + 1, std::memory_order_release);
+        ++window_count_;
         return;
       }
       if (length <= std::max(kLeastWindow, least))
@@ -263,9 +288,9 @@ class Writer::Impl {
   }
 
   void unmap() {
-    for (std::size_t i = 0; i < window_count_.load(); ++i)
+    for (std::size_t i = 0; i < window_count_; ++i)
       munmap(windows_[i].base, windows_[i].end - windows_[i].begin);
-    window_count_.store(0);
+    window_count_ = 0;
   }
 
   void write_header() {
@@ -278,14 +303,15 @@ class Writer::Impl {
     participant_.kind.copy(head.kind.data(), head.kind.size() - 1);
     head.pid = getpid();
     head.started_ns = monotonic_ns();
-    head.started_unix_ns = unix_ns();
+    head.started_unix_ns =
+        std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
     head.length.store(kHeaderSize, std::memory_order_release);
   }
 
   // The record's offset; 0 where there is no room for it.
   template <class T>
   std::uint64_t append_or_cut(const T& event, std::size_t kind) {
-    if (ended_ || header().truncated.load(std::memory_order_relaxed) != 0) return 0;
+    if (ended_ || !is_whole() || header().truncated.load(std::memory_order_relaxed) != 0) return 0;
     try {
       return append_locked(event, kind);
     } catch (const std::exception& error) {  // no memory for the buffer, too
@@ -295,7 +321,11 @@ class Writer::Impl {
   }
 
   void cut(const char* reason) {
-    header().truncated.store(1, std::memory_order_release);
+    header().truncated.store(kNoRoom, std::memory_order_release);
+    tell_end(reason);
+  }
+
+  void tell_end(const char* reason) const {
     std::fprintf(stderr, "lockstep: the trace %s ends here, and the program goes on: %s\n",
                  path_.c_str(), reason);
   }
@@ -309,6 +339,7 @@ class Writer::Impl {
     // nothing.
     const_cast<T&>(event).visit(encoder);
     buffer_.resize((buffer_.size() + 7) / 8 * 8, 0);
+    if (buffer_.size() > kLargestRecord) throw Error("an event has more than 256 MiB");
     const auto offset = header().length.load(std::memory_order_relaxed);
     reserve(offset, buffer_.size());
     const RecordHeader record{static_cast<std::uint32_t>(buffer_.size()),
@@ -323,11 +354,12 @@ class Writer::Impl {
   Participant participant_;
   std::filesystem::path path_;
   int fd_ = -1;
-  std::array<Window, kWindows> windows_;
-  std::atomic<std::size_t> window_count_{0};
+  struct stat made_ {};  // the file, as it was made
   std::atomic<std::int64_t> step_{-1};
   std::mutex mutex_;  // of everything below
-  bool ended_ = false;
+  std::array<Window, kWindows> windows_;
+  std::size_t window_count_ = 0;
+  bool ended_ = false, lost_ = false;
   std::uint64_t capacity_ = 0;
   std::vector<std::uint8_t> buffer_;  // of the record being written; kept: it seldom allocates
   std::map<std::string, int> groups_;

@@ -19,13 +19,14 @@ struct Participant {
   std::string kind = "process";  // or "device", "launcher"
 };
 
-// Thread-safe; not collective; never blocks on a peer. No call makes a system call except when the
-// file has to grow (by 1 MiB, reserved on disk first, so that a full disk is no SIGBUS).
+// Thread-safe; not collective; never blocks on a peer. A call asks the system whether the file is as it was; and now and
+// then for more of it (1 MiB, reserved on disk first, so that a full disk is no SIGBUS).
 //
-// Once it exists, no call fails: the program that is recorded must not end for its trace's sake.
+// Once it exists, no call fails: the program that is recorded must not end for its trace's sake. Its descriptor has a
+// high number, so that the program's own have the usual ones; if the program closes it, the file is opened again.
 // Where there is no room (a full disk, no address space, 4 GiB written) the trace ends there: it is
 // marked as truncated, stderr is told once, and what comes later is dropped, even when there is
-// room again.
+// room again. So it is where the file was cut or removed, but for the mark.
 class Writer {
  public:
   // Creates <folder>/rank_<r>.trace, or launcher.trace; throws Error when it is there already or cannot be made, and

@@ -4,9 +4,12 @@ import subprocess
 import sys
 
 SERVES = """
+import socket
 import sys
 import torch.distributed as dist
-store = dist.TCPStore("127.0.0.1", int(sys.argv[1]), 2, is_master=True, wait_for_workers=False)
+here = ("127.0.0.1", int(sys.argv[1]))
+listens = socket.create_server(here).detach()
+store = dist.TCPStore(*here, 2, is_master=True, wait_for_workers=False, master_listen_fd=listens)
 print("it serves", flush=True)
 sys.stdin.read()
 """

@@ -28,6 +28,7 @@
 
   // What a chart needs beside its caption: the drawing, which the caption describes, and a table that is made when it is opened.
   function frame(figure) {
+    figure.style.setProperty("--height", `${figure.dataset.height}px`);
     const image = document.createElement("div"), drawing = document.createElement("div"), table = document.createElement("details");
     image.setAttribute("role", "img");
     image.setAttribute("aria-labelledby", figure.id + "-text");
@@ -63,7 +64,7 @@
     views[id] = null;
     const spec = { ...page.specs[page.charts[id].spec], data: { name: "rows", values: rowsOf(id) } };
     const { view } = await vegaEmbed(figure.querySelector(".drawing"), spec,
-      { actions: false, renderer: "svg", config: page.config, tooltip: { disableDefaultStyle: true, sanitize: markup } });
+      { actions: false, ast: true, defaultStyle: false, renderer: "svg", config: page.config, tooltip: { disableDefaultStyle: true, sanitize: markup } });
     views[id] = view;
     figure.dataset.drawn = "yes";
   }

@@ -21,7 +21,7 @@ struct Making {
   std::int64_t time_ns = 0;
   std::vector<std::int64_t> members;          // by the first rank that came
   std::set<std::vector<std::int64_t>> meant;  // the members, by each rank that came
-  std::set<int> came, joined;                 // ranks; joined: they wait no longer
+  std::set<int> came, joined;  // ranks; joined: they wait no longer, as far as is known
   // Those that came and never got further; and those that never came.
   std::vector<int> inside() const {
     std::vector<int> ranks;
@@ -47,19 +47,19 @@ struct Making {
   }
 };
 
-// When the ranks ended that did not complete.
-std::map<std::int64_t, std::int64_t> ends_in_disorder(const Run& run) {
-  std::map<std::int64_t, std::int64_t> ended_ns;
-  for (const auto& end : run.trace.ends)
-    if (end.how != "completed") ended_ns[end.rank] = end.ended_ns;
-  return ended_ns;
+// Whether it is known that the rank waited for the others, from the moment at which it began to join: not while it runs;
+// and ranks of one job start some time apart.
+bool waited(const Run& run, const trace::ParticipantTrace& rank, std::int64_t since_ns) {
+  constexpr std::int64_t kError = 1'000'000'000, kOrder = 60'000'000'000;
+  const auto* end = run.end_of(rank.participant.rank);
+  if (end == nullptr) return rank.closed;
+  if (end->how == "completed") return true;
+  return end->ended_ns - since_ns >= (end->how == "stopped" ? kOrder : kError);
 }
 
 std::vector<Making> makings_of(const Run& run) {
-  constexpr std::int64_t kWaits = 1'000'000'000;
   std::vector<Making> all;
   std::map<std::pair<std::string, int>, std::size_t> places;
-  const auto ended_ns = ends_in_disorder(run);
   for (std::size_t r = 0; r < run.ranks.size(); ++r) {
     int life = 0;  // a rank that lets go of its groups begins to number them anew
     for (const auto& at : run.ranks[r]->latest<trace::Group>()) {
@@ -70,10 +70,7 @@ std::vector<Making> makings_of(const Run& run) {
       if (at.event->action == "joined") making.joined.insert(run.numbers[r]);
       if (at.event->action != "join") continue;
       making.came.insert(run.numbers[r]);
-      // An error or an order ended it as soon as it had come: it did not wait for others.
-      const auto end = ended_ns.find(run.numbers[r]);
-      if (end != ended_ns.end() && end->second < at.time_ns + kWaits)
-        making.joined.insert(run.numbers[r]);
+      if (!waited(run, *run.ranks[r], at.time_ns)) making.joined.insert(run.numbers[r]);
       making.meant.insert(at.event->members);
       making.time_ns = std::min(making.time_ns, at.time_ns);
       if (making.members.empty()) making.members = at.event->members;

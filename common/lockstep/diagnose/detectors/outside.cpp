@@ -89,7 +89,7 @@ std::optional<Finding> apart_for_good(const Run& run, const Holder& holder,
     ++recorded;
     if (finding) continue;
     // A rank may train a part of its own beside the model, keep an average for itself, or statistics of its batches.
-    const bool may_be_meant = (holder.optimizers && !before) || holder.kept || holder.buffers;
+    const bool may_be_meant = holder.optimizers || holder.kept || holder.buffers;
     finding =
         Finding{.severity = may_be_meant ? Severity::advice : Severity::violation,
                 .ranks = odd_ones_out(run.numbers, groups.of),
