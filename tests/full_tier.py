@@ -29,6 +29,7 @@ Tests that the quick tier leaves out, by their names in ctest:
 
   unit.compare_builds    tests/compare_builds.py on programs that pretend to be lessons
   python.types           mypy --strict finds nothing in the Python package
+  python.awkward_all     all awkward Python programs, plain and watched: what each prints, how it ends, its process's state
   python.programs        healthy Python programs as others write them: nothing found, the same bits as without watching
   python.launchers       Python jobs of other launchers than torchrun: recorded as its are
   python.part            Python jobs that record a part of themselves: it ends in order, the rest is unchanged to the bit
@@ -41,7 +42,6 @@ Tests that the quick tier leaves out, by their names in ctest:
   python.tells           Python scripts that tell watch what only they know: what needs a call is named with it
   python.nodes           a Python job on two nodes, each with its own agent and `watch`: one node's traces, and all
   python.wrapper         what `watch` may not change of its job: descriptors, signals, terminal, variables, exit code
-  python.awkward         awkward programs, plain and watched: what each prints, how it ends, the state of its process
   python.parallel        what is told of models of which each rank holds a part
   python.compare         `lockstep compare` of Python jobs: equal to the bit, another rate, other probes, a page, wrong use
   parity.ddp_parity_all  DDP in C++ against Python's, every case on 2 and 4 ranks
@@ -54,6 +54,7 @@ Tests that the quick tier leaves out, by their names in ctest:
   course.run_in_python   ./lockstep run --python: the right program of a lesson
   course.exercise_in_python  ./lockstep exercise --python: hints, progress, what is refused
   course.start_in_python the five steps of ./lockstep start, in Python
+  course.written_files   what commands write: links, fifos and folders in its place, another user, a read-only clone
   course.listens         what start, run, exercise and detective start listens on 127.0.0.1 only
   course.side_by_side    a few pitfalls as Python programs under PyTorch's own means
   course.arena_table     the arena: a few contestants on three cases, from the corpus to the score, and the oracles

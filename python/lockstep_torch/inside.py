@@ -36,7 +36,8 @@ def say(*parts: object) -> None:
         stream: Any = sys.stderr
         if stream is None:
             return  # print() would take standard output
-        if stream is not sys.__stderr__:
+        is_replaced = stream is not sys.__stderr__
+        if is_replaced:
             print(text, file=stream, flush=True)
         elif not stream.closed:
             saying.say(text)

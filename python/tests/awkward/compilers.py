@@ -6,7 +6,7 @@ import warnings
 
 import torch
 from torch import nn
-from usual import batch, loss_of, mlp, quick, sgd, show, started, train
+from usual import batch, loss_of, mlp, sgd, show, started, train
 
 
 def frozen():
@@ -121,7 +121,6 @@ def fake():
     train(real, each=look, steps=9)
 
 
-@quick()
 def compiled():
     """torch.compile without a compiler, of the model and of its parts; as many graphs and breaks as without."""
     from torch._dynamo.utils import counters

@@ -46,7 +46,6 @@ def named(number):
     return number
 
 
-@quick()
 def workers():
     """Two forked workers, in each pass anew."""
     fit(shuffled(Numbers(), num_workers=2, worker_init_fn=named, prefetch_factor=3))
@@ -81,7 +80,6 @@ def streams():
     fit(DataLoader(Stream(), batch_size=4, num_workers=2), take=lambda given: given["inputs"])
 
 
-@quick()
 def data_set_that_counts():
     """Whoever asks the data set for an attribute, an item, its length or its text is counted."""
     calls = {}
@@ -229,7 +227,6 @@ def batches_of_batches():
         Numbers(), generator=torch.Generator().manual_seed(1)), 4, False)), passes=1)
 
 
-@quick()
 def odd_samplers():
     """A sampler of tuples, of texts, of tensors, without a length, and one that never ends."""
     rows = Numbers().rows

@@ -156,7 +156,6 @@ def all_taken_over():
     show(os.read(own, 1_000))
 
 
-@started(quick=True)
 def numbers_of_descriptors():
     """What the program opens gets the lowest number that is free: the same as without a recorder."""
     def next_one():
@@ -214,7 +213,7 @@ def few_allowed_from_the_start():
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-@quick(says="cannot grow: File too large", unrecorded=True)
+@started(says="cannot grow: File too large", unrecorded=True)
 def small_files_only():
     """RLIMIT_FSIZE: who writes more to a file gets SIGXFSZ, which ends a process."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, resource.RLIM_INFINITY))
@@ -238,7 +237,6 @@ def little_memory():
     resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
-@quick()
 def folder_is_gone():
     """The working folder is another one, and is deleted under the process, before and after the first steps."""
     model = mlp()

@@ -43,7 +43,7 @@ def fit(model, steps=5, **options):
     return model
 
 
-@quick(**two)
+@started(**two)
 def plain_job():
     """The usual job of two ranks."""
     with job():
@@ -390,7 +390,6 @@ def evaluates_together():
             show(total)
 
 
-@quick()
 def alone_in_a_job():
     """A job of one process, whose store is in memory, with all that it leaves."""
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
@@ -435,7 +434,6 @@ def of_spawn(number, folder):
     dist.destroy_process_group()
 
 
-@quick()
 def spawned_ranks():
     """torch.multiprocessing.spawn starts the ranks."""
     torch.multiprocessing.spawn(of_spawn, (os.getcwd(),), nprocs=2)

@@ -19,7 +19,7 @@ def no_core():
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-@quick(ends=[7])
+@started(ends=[7])
 def exit_code():
     """sys.exit with a number."""
     train(mlp())
@@ -41,7 +41,7 @@ def exit_at_once():
     os._exit(9)
 
 
-@quick(ends=[1])
+@started(ends=[1])
 def uncaught():
     """An exception that nobody catches, with its traceback, causes and notes."""
     train(mlp())
@@ -236,7 +236,7 @@ def without_texts():
     train(mlp())
 
 
-@started(python=("-X", "dev"), quick=True)
+@started(python=("-X", "dev"))
 def developing():
     """python -X dev: warnings, faulthandler and debug hooks of memory."""
     train(mlp())

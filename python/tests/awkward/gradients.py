@@ -36,7 +36,6 @@ class CountsOperators(TorchDispatchMode):
         return function(*arguments, **(options or {}))
 
 
-@quick()
 def functional():
     """functional_call, grad, vmap and jvp, beside a training by backward()."""
     from torch.func import functional_call, grad, grad_and_value, hessian, jacrev, jvp, vmap
@@ -249,7 +248,6 @@ def fails_in_the_middle_of_backward():
     train(model, optimizer)
 
 
-@quick()
 def functions_are_counted():
     """A TorchFunctionMode around the training counts each function of torch that the program calls."""
     with CountsFunctions() as mode:
@@ -291,7 +289,6 @@ def a_mode_that_fails():
     show(*model.parameters())
 
 
-@quick()
 def default_device():
     """New tensors are on the meta device by default."""
     model = mlp()

@@ -81,7 +81,6 @@ def falsy():
     trained(Falsy(), steps=9)
 
 
-@quick()
 def attributes_are_counted():
     """__getattr__ and __getattribute__ of the program's: whoever asks is counted."""
     class Asked(Wraps):
@@ -137,7 +136,6 @@ def slots():
     show(model.note)
 
 
-@quick()
 def calls_itself_otherwise():
     """__call__ overridden: hooks never run, and the call is counted."""
     class Called(Wraps):
@@ -183,7 +181,6 @@ def enumerations_raise():
     trained(Secret(), steps=30)
 
 
-@quick()
 def own_hooks():
     """The program's hooks of each kind, in their order, and as many as it put there."""
     model, order = mlp(), []
@@ -374,7 +371,6 @@ def pruned():
     train(model, optimizer, each=change, steps=8)
 
 
-@quick()
 def copied():
     """deepcopy and copy of a model and its optimizer, after some steps; each trains on by itself."""
     model = mlp()

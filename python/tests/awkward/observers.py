@@ -111,7 +111,6 @@ def lazy_imports():
     run_script(script + SCRIPT)
 
 
-@quick()
 def collections_are_seen():
     """gc.callbacks, while nothing but the program makes garbage: how often it ran by itself, and what it freed."""
     class Node:

@@ -90,7 +90,6 @@ def made_without_init():
     train(model, Bare(model.parameters()), steps=9)
 
 
-@quick()
 def lbfgs():
     """LBFGS calls its closure up to twenty times a step."""
     model = mlp()
@@ -129,7 +128,6 @@ def groups_change():
     train(model, optimizer, each=change, steps=9)
 
 
-@quick()
 def patched_class():
     """The program replaces step of a class, and of Optimizer's functions, by its own."""
     calls = []

@@ -129,7 +129,7 @@ def grandchildren():
     train(model, steps=3)
 
 
-@quick(says=SECOND)
+@started(says=SECOND)
 def becomes_itself():
     """os.exec of itself in the middle of the training; the second one trains, too."""
     train(mlp(), steps=3)

@@ -19,7 +19,6 @@ class Preempted(Exception):
     pass
 
 
-@quick()
 def handled():
     """SIGUSR1 and SIGUSR2 come in the middle of steps, to a handler that counts and one that saves."""
     seen = []
@@ -52,7 +51,6 @@ def silent(model):
     return model(batch()).sum() * 0
 
 
-@quick()
 def raises_in_the_middle():
     """A handler raises wherever the program is, and the program goes on with its next step."""
     def leave(_number, _frame):
@@ -95,7 +93,7 @@ def default_termination():
     train(mlp(), each=lambda step: step == 3 and os.kill(os.getpid(), signal.SIGTERM))
 
 
-@quick(ends=[-2])
+@started(ends=[-2])
 def interrupted():
     """Ctrl-C that nobody handles: KeyboardInterrupt's traceback, and the end by SIGINT."""
     train(mlp(), each=lambda step: step == 3 and signal.raise_signal(signal.SIGINT))
@@ -143,7 +141,6 @@ def real_time():
     show(seen)
 
 
-@quick()
 def ignored():
     """SIGINT and SIGTERM are ignored, so that children ignore them, too; after the program's first steps."""
     train(mlp(), steps=3)

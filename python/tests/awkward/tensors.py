@@ -73,7 +73,6 @@ class Keeps(torch.optim.SGD):
         super().zero_grad(set_to_none=False)
 
 
-@quick()
 def sparse_gradients():
     """An Embedding with sparse gradients, and the optimizer for them."""
     torch.manual_seed(0)
@@ -105,7 +104,6 @@ def compressed_sparse_buffer():
     train(model, loss_of=lambda module, step: (module.adjacent @ module(batch(step))).pow(2).mean())
 
 
-@quick()
 def complex_numbers():
     """Complex weights."""
     torch.manual_seed(0)
@@ -180,7 +178,6 @@ def meta_modules_beside():
     show(spare.weight.is_meta, len(waiting.state))
 
 
-@quick()
 def low_precision_buffers():
     """Types that few operators take: float8, float4, bits, unsigned, quantized."""
     model = mlp()
@@ -434,7 +431,6 @@ def not_finite():
     show(*model.parameters())
 
 
-@quick()
 def own_gradient_hooks():
     """The program's hooks on parameters change the gradient, in its order, and are as many as it made."""
     model, order = mlp(), []

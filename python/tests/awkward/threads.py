@@ -21,7 +21,7 @@ def in_a_thread(work, **options):
     thread.join()
 
 
-@started(says=SEVERAL, quick=True)
+@started(says=SEVERAL)
 def several_train():
     """Two threads train, each its own model, in turn, so that what they print has an order."""
     turn = threading.Barrier(2)
@@ -45,7 +45,6 @@ def several_train():
         each.join()
 
 
-@quick()
 def another_than_the_main_one():
     """A thread trains while the main one waits, one after another."""
     for _ in range(3):
