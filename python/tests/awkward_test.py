@@ -43,8 +43,38 @@ VARIES = re.compile(r"0x[0-9a-f]{6,}|\b\d{4}-\d\d-\d\d[ T_][\d:.,]+|\b[EIVW]\d{4
 SAID = re.compile(r"^lockstep: .*\n", re.MULTILINE)
 FRAME = re.compile(r'^(\[rank\d+\]: )? *File "<lockstep_torch.*\n', re.MULTILINE)  # a wrapper's, in a traceback
 
-# What is not the same yet, and why.
-KNOWN = {}
+LAST_MODEL = "the last model's parameters are kept until another one trains"
+HOOKED = "the recorder has a hook on each trained parameter"
+LENGTH = "the data set's length is asked for once a pass"
+# {program: {what differs: why}}. What cannot be otherwise is in docs/python-recorded.md. An entry that no longer
+# differs fails.
+KNOWN = {
+    "compilers.compiled_in_place": dict.fromkeys(("errors", "held", "threads"),
+                                                 "a compiled training step takes in the recorder's wrappers"),
+    "data.data_set_that_counts": {"output": LENGTH},
+    "data.data_set_whose_length_changes": {"output": LENGTH},
+    "data.odd_samplers": {"finding empty-shard": "a pass by tuples or texts is told as one without a batch"},
+    "distributed.left_out_of_the_engine": dict.fromkeys(
+        ("finding gradient-not-the-mean", "finding replicas-diverged"), "it is private to torch, and not looked at"),
+    "distributed.meets_twice": {"files": "the store of a destroyed group is kept, and so is its file"},
+    "distributed.own_models_beside": {"finding replicas-diverged": "a rank's own model is taken for the job's"},
+    "exits.finalizers": {"output": LAST_MODEL},
+    "gradients.graph_is_let_go_with_the_thread": {"output": LAST_MODEL},
+    "modules.class_lies": {"output": "__class__ is asked for by isinstance"},
+    "modules.weak_references_are_counted": {"output": "the recorder has weak references"},
+    "observers.functions_looked_at": {"output": "torch.Tensor.detach_ is listened to"},
+    "observers.random_is_replaced": {"said": "the recorder's modules are the program's, too"},
+    "optimizers.differentiable": dict.fromkeys(("errors", "said"), "the rate has a gradient, the parameter is no leaf"),
+    "optimizers.steps_inside_of_a_profile": dict.fromkeys(("errors", "output"), "the profiler sees all operators"),
+    "processes.shared_tensors": {"descriptors": LAST_MODEL},
+    "signals.raises_in_the_middle": {"said": "a handler that raises while the recording begins"},
+    "signals.real_time_under_a_timeout": {"signals": "SIGRTMIN is taken there"},
+    "tensors.hooks_of_parameters_are_the_program_s": {"output": HOOKED},
+    "tensors.models_let_go": {"output": LAST_MODEL},
+    "tensors.parameter_counted_by_torch_function": {"output": "the recorder calls functions of torch with it"},
+    "tensors.shared_memory": {"descriptors": LAST_MODEL},
+    "threads.deep_recursion": {"said": "a hook takes some frames"},
+}
 
 
 def programs():
@@ -179,19 +209,17 @@ class Comparison(unittest.TestCase):
     @unittest.skipIf(CONTROL, "nothing is watched")
     def test_all_that_can_differ_is_seen(self):
         self.assertEqual(sorted(compared("planted", "everything", {})), sorted((
-            "children", "descriptors", "errors", "exit codes", "files", "gc", "held", "hooks",
-            "limits", "output", "processes left", "random numbers", "said", "settings", "signals", "temporary files",
-            "threads", "umask",
+            "children", "descriptors", "errors", "exit codes", "files", "gc", "held", "hooks", "limits", "output",
+            "processes left", "random numbers", "said", "settings", "signals", "temporary files", "threads", "umask",
             "variables")))
 
 
 def test_of(kind, name, how):
     def test(self):
         found = compared(kind, name, how)
-        known = KNOWN.get(f"{kind}.{name}", {})
+        known = {} if CONTROL else KNOWN.get(f"{kind}.{name}", {})
         self.assertEqual(sorted(found), sorted(known), "\n".join(
             f"{what}: {text}" for what, text in found.items() if what not in known))
-    test.__doc__ = None
     return test
 
 
