@@ -35,6 +35,7 @@ Tests that the quick tier leaves out, by their names in ctest:
   python.part            Python jobs that record a part of themselves: it ends in order, the rest is unchanged to the bit
   python.resumed         Python jobs that go on from a checkpoint: what they lost is named, where nothing was, nothing is
   python.twins           pitfalls as Python scripts: each passes its own oracle, and is named as its measured score says
+  python.leaves_alone_all  modules traced and compiled, warnings, and a standard error that is gone: as without watching
   python.watch_all       jobs under watch, all of the faults, near misses and ends of a job of which the quick tier has a few
   python.cpp             C++ jobs that link lockstep::record under watch: recorded and named as Python jobs are
   python.raises          a recorder that raises at each of its calls: the job trains as without it

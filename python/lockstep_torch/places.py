@@ -175,12 +175,12 @@ class Thread(NamedTuple):
 
     def who(self) -> str:
         """Before Python 3.14 only the main thread is known by its name: of others, what they were started to run."""
-        outside = [frame for frame in self.frames if not frame[0].endswith("/threading.py")]
-        if self.name or not self.frames or not outside:
-            return f"thread {self.name}" if self.name else "a thread"
-        if self.frames[-1][2] != "_bootstrap":
+        if self.name:
+            return f"thread {self.name}"
+        if self.frames and self.frames[-1][2] != "_bootstrap":
             return "the main thread"
-        return f"a thread that runs {outside[-1][2]}"
+        outside = [function for file, _line, function in self.frames if not file.endswith("/threading.py")]
+        return f"a thread that runs {outside[-1]}" if outside else "a thread"
 
 
 def threads_in(text: str) -> list[Thread]:

@@ -126,6 +126,7 @@ class Job:
             self.process = subprocess.Popen(command, env=variables(more), close_fds=False,
                                             preexec_fn=functools.partial(ignore, ignored) if ignored else None)
         except OSError:
+            self.witness.end()
             self.leave()
             raise
         while self.early:
@@ -138,7 +139,7 @@ class Job:
             self.ordered_ns = time.monotonic_ns()
         if self.process is None:
             self.early.append(number)
-        elif not self.witness.has_got(number):
+        elif self.process.returncode is None and not self.witness.has_got(number):
             self.process.send_signal(number)
 
     def wait(self) -> bool:
@@ -150,6 +151,7 @@ class Job:
         seen, silent, last, alive = None, 0.0, time.monotonic(), set[int]()
         while self.timeout is None or seen is None or silent < self.timeout:
             if ends.wait(0.2 if self.timeout is None else min(0.1, self.timeout / 10)):
+                self.witness.end()
                 self.record_ends(self.told_of(ends, "stopped"))
                 return True
             if self.timeout is None:
@@ -166,6 +168,7 @@ class Job:
         except Exception as error:  # noqa: BLE001 the job is ended whatever happens
             say(f"lockstep: where the ranks were is not known: {error}")
         processes.end(self.process, by, self.spared)
+        self.witness.end()
         self.record_ends(told)
         return False
 
@@ -203,7 +206,6 @@ class Job:
         """Its exit code, as a shell says it. The signals end this process again."""
         for number in self.passed_on:
             signal.signal(number, signal.SIG_DFL)
-        self.witness.end()
         code = self.process.returncode if self.process is not None else 0
         return code if code >= 0 else 128 - code
 

@@ -192,6 +192,14 @@ void record_ends(const std::filesystem::path& folder,
 }  // namespace
 
 PYBIND11_MODULE(_extension, module) {
+  // The text of an error may name a file, whose name is any bytes.
+  py::register_exception_translator([](std::exception_ptr thrown) {
+    try {
+      if (thrown) std::rethrow_exception(thrown);
+    } catch (const Error& error) {
+      PyErr_SetObject(PyExc_RuntimeError, as_text(error.what()).ptr());
+    }
+  });
   using Unlocked = py::call_guard<py::gil_scoped_release>;
   module.def("diagnose", diagnosis_of, "What the detectors find in a folder of traces.");
 

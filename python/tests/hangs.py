@@ -1,8 +1,12 @@
-"""A job of which one rank no longer does what the others wait for, in the way that its first argument names."""
+"""A job of which one rank no longer does what the others wait for, or does not end, in the way that its first argument
+names."""
 
+import atexit
 import os
 import signal
+import subprocess
 import sys
+import threading
 import time
 
 import torch
@@ -20,6 +24,17 @@ class Slow(TensorDataset):
         if HOW == "a worker is stuck" and os.environ["RANK"] == "1" and index >= 32:
             time.sleep(10_000)
         return super().__getitem__(index)
+
+
+def never_ends():
+    time.sleep(10_000)  # for ever
+
+
+def start_a_daemon():
+    """Forks twice: nobody of the job is its parent."""
+    nothing = subprocess.DEVNULL
+    code = "import os, time; os.fork() and os._exit(0); os.setsid(); time.sleep(10_000)"
+    subprocess.run([sys.executable, "-c", code], stdin=nothing, stdout=nothing, stderr=nothing, check=True)
 
 
 def main():
@@ -43,7 +58,9 @@ def main():
                 if HOW == "a rank takes no signal":
                     for number in (signal.SIGTERM, signal.SIGRTMIN):
                         signal.signal(number, signal.SIG_IGN)
-                if HOW in ("a rank computes for ever", "a rank takes no signal"):
+                if HOW == "a helper has forked twice":
+                    start_a_daemon()
+                if HOW in ("a rank computes for ever", "a rank takes no signal", "a helper has forked twice"):
                     while True:
                         time.sleep(0.01)
                 if HOW == "a rank has fewer batches":
@@ -55,6 +72,10 @@ def main():
     if HOW in ("a rank stops early", "a rank has fewer batches") and rank == 1:
         time.sleep(10_000)  # it does something else, alive
     dist.destroy_process_group()
+    if rank == 1 and HOW == "a thread does not end":
+        threading.Thread(target=never_ends).start()
+    if rank == 1 and HOW == "its last function does not end":
+        atexit.register(never_ends)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import signal
 import struct
 import subprocess
@@ -19,6 +20,9 @@ import unittest
 from package import FOLDER, LOCKSTEP, environment, run
 
 sys.path.insert(0, str(FOLDER))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests/support"))
+
+import nothing_left
 
 from lockstep_torch import processes
 
@@ -30,6 +34,7 @@ WAITS = "mse_loss(model(inputs), targets).backward()"
 HANGS = {
     "a rank is frozen": ("no-progress", [1], {WAITS}),  # it cannot be asked
     "a rank computes for ever": ("no-progress", [1], {WAITS, "time.sleep(0.01)"}),
+    "a helper has forked twice": ("no-progress", [1], {WAITS, "time.sleep(0.01)"}),
     "a rank takes no signal": ("no-progress", [1], {WAITS}),  # it can neither be asked nor told to end
     "a worker is stuck": ("no-progress", [1], {WAITS, "in enumerate(loader)"}),
     "one rank calls a collective": ("rank-conditional-collective", [0], {WAITS, "dist.broadcast("}),
@@ -68,11 +73,22 @@ def time_to_end(job, traces):
     return DEADLINE_S, everybody
 
 
-class Hangs(unittest.TestCase):
-    def watched(self, how, traces):
+class Hangs(nothing_left.TestCase):
+    def setUp(self):
+        super().setUp()
+        # What processes that are killed leave there is not the test's.
+        temporary = tempfile.TemporaryDirectory(prefix="lockstep-test-")
+        self.addCleanup(temporary.cleanup)
+        self.environment = environment(TMPDIR=temporary.name)
+
+    def started(self, how, traces):
         command = [*LOCKSTEP, "watch", "--into", traces, "--timeout", str(TIMEOUT_S), "--",
                    sys.executable, HERE / "start.py", "2", HERE / "hangs.py", how]
-        job = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                text=True)
+
+    def watched(self, how, traces):
+        job = self.started(how, traces)
         took, everybody = time_to_end(job, pathlib.Path(traces))
         said, _ = job.communicate(timeout=DEADLINE_S)
         self.assertEqual(job.returncode, 124, said)
@@ -97,7 +113,7 @@ class Hangs(unittest.TestCase):
                 traces = pathlib.Path(name)
                 command = [*LOCKSTEP, "watch", "--into", traces, "--", sys.executable, "-m", "torch.distributed.run",
                            "--standalone", "--nproc-per-node", "2", HERE / "hangs.py", how]
-                job = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                job = subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                        text=True, start_new_session=True)
                 until = time.monotonic() + DEADLINE_S
                 moved, last = time.monotonic(), 0
@@ -108,6 +124,20 @@ class Hangs(unittest.TestCase):
                 send(job.pid, number)
                 said, _ = job.communicate(timeout=DEADLINE_S)
                 self.assert_found(how, traces, said)
+
+    def test_who_does_not_end_after_the_training_is_said(self):
+        line = f"at {HERE / 'hangs.py'}:"
+        for how, *threads in (("a thread does not end", f"a thread that runs never_ends {line}",
+                               "the main thread at /"),
+                              ("its last function does not end", f"the main thread {line}")):
+            with self.subTest(how), tempfile.TemporaryDirectory(prefix="lockstep-test-") as traces:
+                job = self.started(how, traces)
+                said, _ = job.communicate(timeout=DEADLINE_S)
+                self.assertEqual(job.returncode, 124, said)
+                told = re.findall(r"^lockstep: rank 1, process \d+, was still there: (.*)$", said, re.MULTILINE)
+                self.assertEqual([each[:len(thread)] for each, thread in zip(told, threads, strict=True)], threads)
+                self.assertIn("time.sleep(10_000)  # for ever", told[0])
+                self.assertIn("Nothing found", said)
 
     def assert_found(self, how, traces, said):
         pitfall, ranks, lines = HANGS[how]

@@ -1,6 +1,6 @@
 """What a watched process must not notice: memory, threads, files, exceptions and warnings are as without watching.
 
-usage: python3 leaves_alone_test.py PACKAGE      the folder that holds lockstep_torch, for PYTHONPATH
+usage: python3 leaves_alone_test.py PACKAGE [--all]      the folder that holds lockstep_torch, for PYTHONPATH
 """
 
 import contextlib
@@ -123,6 +123,7 @@ class Programs(unittest.TestCase):
         self.assertEqual((watched.returncode, watched.stdout), (plain.returncode, plain.stdout), watched.stderr)
         return watched.stderr
 
+    @package.full_tier
     def test_a_module_is_traced_exported_and_compiled(self):
         said = self.recorded("""
         from torch._subclasses import FakeTensorMode
@@ -257,6 +258,7 @@ class Programs(unittest.TestCase):
         """)
         self.assertNotIn("lockstep:", said)
 
+    @package.full_tier
     def test_a_warning_is_of_the_line_that_it_is_of_without_watching(self):
         said = self.recorded("""
         def show(message, category, filename, line, *_more):
@@ -306,6 +308,7 @@ class Programs(unittest.TestCase):
         """)
         self.assertNotIn("lockstep:", said)
 
+    @package.full_tier
     def test_a_hook_that_goes_wrong_has_nowhere_to_say_so(self):
         for kind in ("closed", "broken", "raises", "none"):
             with self.subTest(kind):

@@ -11,10 +11,15 @@ import sys
 FOLDER = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 and os.path.isdir(sys.argv[1])
                       else pathlib.Path(__file__).parents[1]).resolve()
 LOCKSTEP = [sys.executable, "-m", "lockstep_torch.command_line"]
+ALL = "--all" in sys.argv and bool(sys.argv.pop(sys.argv.index("--all")))  # else what takes long is for the full tier
 
 if not list(FOLDER.glob("lockstep_torch/_extension*.so")):
     print("skipped: the extension is not built; it needs Python's headers (Debian: python3-dev)")
     sys.exit(77)
+
+
+def full_tier(test):
+    return test if ALL else None
 
 
 def environment(**more):

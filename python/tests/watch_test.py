@@ -5,6 +5,7 @@ usage: python3 watch_test.py PACKAGE [--all]      the folder that holds lockstep
 
 import functools
 import json
+import os
 import pathlib
 import re
 import signal
@@ -14,7 +15,7 @@ import tempfile
 import time
 import unittest
 
-from package import FOLDER, LOCKSTEP, environment, run
+from package import ALL, FOLDER, LOCKSTEP, environment, full_tier, run
 
 sys.path.insert(0, str(FOLDER))
 
@@ -22,7 +23,6 @@ from lockstep_torch import processes
 
 HERE = pathlib.Path(__file__).resolve().parent
 DEADLINE_S = 90
-ALL = "--all" in sys.argv and sys.argv.pop(sys.argv.index("--all"))  # else what takes minutes is left to the full tier
 NEAR_MISSES = ("near-miss-own-hooks", "near-miss-validation-inside", "near-miss-stream")
 FAULTS = (("no-set-epoch", "in enumerate(loader)", ("missing-set-epoch", [0, 1], 7)),
           ("inner-forward", "torch.autograd.backward(", ("forward-bypasses-wrapper", [0, 1], 0)),
@@ -32,10 +32,7 @@ FAULTS = (("no-set-epoch", "in enumerate(loader)", ("missing-set-epoch", [0, 1],
           ("whole-stream", "in enumerate(loader)", ("stream-not-sharded", [0, 1], 0)),
           ("another-rate", "optimizer.step()", ("update-differs", [0, 1], 0)),
           ("another-autocast", "", ("configuration-differs", [0, 1], 0)))
-
-
-def full_tier(test):
-    return test if ALL else None
+NOT_UTF_8 = "no\udce9"
 
 
 def torchrun(*arguments, ranks=2, program=HERE / "job.py", restarts=0):
@@ -221,6 +218,27 @@ class Watch(unittest.TestCase):
         self.assertRegex(text, r"<code>local-overflow-skip</code>: .* \(not looked for: no `scaled_step` was ")
         self.assertRegex(text, r"<code>[a-z-]*</code>: .* \(no sign of it\)")
 
+    def test_a_folder_of_somebody_else_s_is_only_read(self):
+        """It has a link to a file of the user's, fifos, a folder, and stacks, which `watch` reads of its own job."""
+        self.watch()
+        mine = self.folder / "mine"
+        mine.write_text("mine\n")
+        (self.traces / "places_0.jsonl").unlink()
+        (self.traces / "places_0.jsonl").symlink_to(mine)
+        (self.traces / "places_1.jsonl").unlink()
+        os.mkfifo(self.traces / "places_1.jsonl")
+        (self.traces / "stack_0_1.txt").write_text(f'  File "{mine}", line 1 in f\n  File "a\0", line 1 in f\n')
+        (self.traces / "stack_1_1.txt").mkdir()
+        os.mkfifo(self.traces / "stack_1_2.txt")
+        before = self.state_of(self.folder)
+        done = self.call([*LOCKSTEP, "diagnose", self.traces])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("Traceback", done.stderr)
+        self.assertEqual(self.state_of(self.folder), before)
+
+    def state_of(self, folder):
+        return [(str(file), file.lstat().st_mtime_ns, file.lstat().st_size) for file in sorted(folder.rglob("*"))]
+
     def test_a_page_says_what_it_needs(self):
         code = ("import sys; sys.modules['vl_convert'] = None; from lockstep_torch import command_line; "
                 "sys.exit(command_line.main(['report', 'nowhere']))")
@@ -317,7 +335,10 @@ class Watch(unittest.TestCase):
                                 (["diagnose", self.folder / "none"], "there is no folder"),
                                 (["explain", "zzz"], "no finding is called zzz; lockstep explain, without a name,"),
                                 (["explain", "set-epoch"], "no finding is called set-epoch; the nearest: "),
-                                (["report", self.folder / "none"], "there is no folder")):
+                                (["report", self.folder / "none"], "there is no folder"),
+                                (["diagnose", self.folder / NOT_UTF_8], "there is no folder"),
+                                (["compare", self.folder / NOT_UTF_8, self.folder], "there is no folder"),
+                                (["report", self.folder / NOT_UTF_8], "there is no folder")):
             done = self.call([*LOCKSTEP, *arguments])
             self.assertEqual(done.returncode, 2)
             self.assertIn(said, done.stderr)
@@ -342,7 +363,8 @@ class Watch(unittest.TestCase):
             done = self.call([*LOCKSTEP, "watch", "--dry-run", *arguments], TMPDIR=str(self.folder))
             self.assertEqual((done.returncode, done.stdout), (code, ""), done.stderr)
             self.assertIn(said, done.stderr)
-        self.assertEqual(list(self.folder.glob("lockstep-*")), [])
+        self.call([*LOCKSTEP, "watch", "--dry-run", "--into", self.folder / "a/new one", "--", "ls"])
+        self.assertEqual(list(self.folder.glob("lockstep-*")) + list(self.folder.glob("a*")), [])
 
     def test_a_command_that_cannot_be_started_leaves_no_folder(self):
         self.call([*LOCKSTEP, "watch", "--", "/no/such/program"], TMPDIR=str(self.folder))

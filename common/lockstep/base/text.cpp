@@ -16,11 +16,12 @@ std::size_t hanging_column(const std::string& line, std::size_t hang) {
   return two_columns ? second : begin + hang;
 }
 
-// The last space that leaves a line within the columns, else the first one after them.
-std::size_t break_of(const std::string& line, std::size_t hanging) {
-  const auto at = line.rfind(' ', kColumns);
-  const bool within = at != std::string::npos && at > hanging;
-  return within ? at : line.find(' ', std::max(kColumns, hanging));
+// Where to break a text that stands behind so many columns: at the last space that leaves it within the line, else at the
+// first one after that.
+std::size_t break_of(std::string_view text, std::size_t before, std::size_t hanging) {
+  const auto at = text.rfind(' ', kColumns - std::min(before, kColumns));
+  const bool within = at != std::string_view::npos && at + before > hanging;
+  return within ? at : text.find(' ', std::max(kColumns, hanging) - before);
 }
 
 // How many bytes a character at the beginning of this UTF-8 has that a terminal acts upon; 0: it has none.
@@ -102,15 +103,19 @@ std::string filled(const std::string& text, std::size_t hang) {
   std::string result;
   for (std::string line; std::getline(lines, line);) {
     line = escaped(line);
+    std::string_view rest = line;
     if (line.size() > kColumns) {
       const auto hanging = hanging_column(line, hang);
-      for (auto at = break_of(line, hanging); line.size() > kColumns && at != std::string::npos;
-           at = break_of(line, hanging)) {
-        result += line.substr(0, at) + "\n";
-        line = std::string(hanging, ' ') + line.substr(at + 1);
+      std::size_t before = 0;
+      for (auto at = break_of(rest, before, hanging);
+           before + rest.size() > kColumns && at != std::string_view::npos;
+           at = break_of(rest, before, hanging)) {
+        result.append(rest.substr(0, at)).append("\n").append(hanging, ' ');
+        rest.remove_prefix(at + 1);
+        before = hanging;
       }
     }
-    result += line + "\n";
+    result.append(rest) += "\n";
   }
   return result;
 }

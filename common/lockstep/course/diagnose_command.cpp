@@ -28,6 +28,15 @@ void warn(const std::string& text) {
   std::cerr << filled(text, 2);
 }
 
+std::string some_of(const std::set<int>& ranks) {
+  constexpr std::size_t kMost = 32;
+  std::vector<std::string> told;
+  for (auto rank = ranks.begin(); rank != ranks.end() && told.size() < kMost; ++rank)
+    told.push_back(std::to_string(*rank));
+  if (ranks.size() > kMost) told.push_back(std::to_string(ranks.size() - kMost) + " more");
+  return list(told);
+}
+
 // Most detectors need every rank; that they found nothing without one is no comfort.
 std::set<int> warn_of_missing_ranks(const std::filesystem::path& folder,
                                     const trace::Trace& trace) {
@@ -36,8 +45,7 @@ std::set<int> warn_of_missing_ranks(const std::filesystem::path& folder,
   if (missing.empty()) return missing;
   warn("warning: " + folder.string() + " has the traces of " + std::to_string(trace.ranks.size()) +
        " of " + std::to_string(trace.world_size) + (process ? " ranks" : " devices") +
-       "; missing: " + list(std::vector<int>(missing.begin(), missing.end())) +
-       ". Little can be told without them.");
+       "; missing: " + some_of(missing) + ". Little can be told without them.");
   return missing;
 }
 

@@ -131,7 +131,11 @@ Diagnosis diagnose(const trace::Trace& trace) {
                       .sharded_by = sharded_by(run)};
   std::deque<Run> parts;
   if (diagnosis.replica_groups.size() > 1)
-    for (const auto& members : diagnosis.replica_groups) parts.emplace_back(run, members);
+    for (const auto& members : diagnosis.replica_groups)
+      if (std::any_of(members.begin(), members.end(), [&](int rank) {
+            return std::binary_search(run.numbers.begin(), run.numbers.end(), rank);
+          }))
+        parts.emplace_back(run, members);  // of the others nothing was recorded
   for (const auto& detector : detectors()) {
     diagnosis.rows.push_back({detector.slug, verdict_of(detector, run, parts)});
     for (auto& finding : diagnosis.rows.back().verdict.findings) tell_bracket(finding);

@@ -201,6 +201,7 @@ def few_allowed():
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
+@started(says="Too many open files", unrecorded=True)
 def few_allowed_from_the_start():
     """RLIMIT_NOFILE is small before the training begins, and all that there are, are taken."""
     model, before = mlp(), resource.getrlimit(resource.RLIMIT_NOFILE)

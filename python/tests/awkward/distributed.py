@@ -473,7 +473,7 @@ def started_again():
     meets_by_the_environment(fails=RANK == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0")
 
 
-@started(torchrun=2, ends=[1], finds="every-rank-raises")
+@started(torchrun=2, ends=[1], finds="(every|one)-rank-raises")
 def recorded_errors():
     """The agent's file of a rank's exception, written by its decorator."""
     from torch.distributed.elastic.multiprocessing.errors import record

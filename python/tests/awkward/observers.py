@@ -175,6 +175,7 @@ def functions_replaced():
     show(calls)
 
 
+@started(unrecorded=True)
 def functions_looked_at():
     """Names, signatures, texts, modules and pickles of functions that a recorder could wrap."""
     for function in (torch.save, torch.load, torch.autograd.backward, torch.nn.utils.clip_grad_norm_,

@@ -12,7 +12,7 @@ def started(**how):
     """How a program is started, where that is not `python run.py KIND NAME`: options of Python (`python`), that many
     processes (`ranks`), torchrun with so many (`torchrun`, `restarts`), in the environment (`variables`). `ends`: its
     exit codes, where not 0. `quick`: in the quick tier, too. `says`: what the recorder is to say of it (a pattern).
-    `finds`: what is found in it. `unrecorded`: there is nothing to record, or no way to."""
+    `finds`: what is found in it (a pattern). `unrecorded`: there is nothing to record, or no way to."""
     def decorate(program):
         program.how = how
         return program
