@@ -15,7 +15,7 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
-from usual import batch, loss_of, mlp, quick, sgd, show, started, train
+from usual import batch, loss_of, mlp, sgd, show, started, train
 
 RANK, RANKS = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 two = {"ranks": 2}
@@ -157,7 +157,7 @@ def groups():
         fit(wrapped())
 
 
-@quick(**two)
+@started(**two)
 def collectives():
     """Each collective that Gloo has, of tensors, of objects, and asynchronous; send and recv; barriers."""
     with job():

@@ -12,7 +12,7 @@ import warnings
 import weakref
 
 import torch
-from usual import batch, loss_of, mlp, quick, sgd, show, started, train
+from usual import batch, loss_of, mlp, sgd, show, started, train
 
 
 def no_core():
@@ -126,7 +126,6 @@ def crashed_with_stacks():
     ctypes.string_at(0)
 
 
-@quick()
 def called_at_exit():
     """What is called at exit comes in its order, trains, and raises."""
     def fails():

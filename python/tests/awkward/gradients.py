@@ -12,7 +12,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
-from usual import batch, gone, loss_of, mlp, quick, sgd, show, started, train
+from usual import batch, gone, loss_of, mlp, sgd, show, started, train
 
 
 class CountsFunctions(TorchFunctionMode):
@@ -255,7 +255,6 @@ def functions_are_counted():
     show(sorted(mode.seen.items()))
 
 
-@quick()
 def operators_are_counted():
     """A TorchDispatchMode around the training counts each operator."""
     with CountsOperators() as mode:

@@ -39,7 +39,6 @@ class Wraps(nn.Module):
         return self.inner(inputs)
 
 
-@quick()
 def compared_without_a_hash():
     """A module that defines __eq__, and so has no hash."""
     class Compared(Wraps):
@@ -219,7 +218,6 @@ def hooks_of_all_modules():
     show(seen[:20], len(seen))
 
 
-@quick()
 def hooks_are_the_program_s():
     """A program that looks at what hooks its modules have, while it trains, and after."""
     model, teacher = mlp(), mlp().requires_grad_(False)

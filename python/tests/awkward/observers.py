@@ -18,7 +18,7 @@ import types
 import zipapp
 
 import torch
-from usual import batch, loss_of, mlp, quick, sgd, show, started, train
+from usual import batch, loss_of, mlp, sgd, show, started, train
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SCRIPT = textwrap.dedent("""
@@ -63,7 +63,6 @@ def calls_are_profiled():
     show(stays, sorted(counts.items()))
 
 
-@quick()
 def imports_are_seen():
     """An import hook that is told of each module that is looked for while the program trains."""
     seen = []

@@ -10,7 +10,7 @@ import weakref
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR, OneCycleLR, ReduceLROnPlateau
-from usual import batch, gone, loss_of, mlp, quick, sgd, show, started, train
+from usual import batch, gone, loss_of, mlp, sgd, show, started, train
 
 
 @started(unrecorded=True)
@@ -178,7 +178,6 @@ def all_of_torch():
             train(model, kind(model.parameters(), lr=0.01), steps=3)
 
 
-@quick()
 def inside_of_backward():
     """An optimizer for each parameter, which steps as soon as its gradient is there, and frees it."""
     model = mlp()

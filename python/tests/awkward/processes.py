@@ -47,7 +47,6 @@ def spawned():
     started_by("spawn", first=True)
 
 
-@quick()
 def forked():
     """Forked children of a process that has trained."""
     started_by("fork", first=True)

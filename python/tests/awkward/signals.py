@@ -87,7 +87,7 @@ def preempted():
     train(model, each=lambda step: step == 3 and os.kill(os.getpid(), signal.SIGTERM))
 
 
-@quick(ends=[-15])
+@started(ends=[-15])
 def default_termination():
     """SIGTERM that nobody handles ends the process by the signal."""
     train(mlp(), each=lambda step: step == 3 and os.kill(os.getpid(), signal.SIGTERM))
@@ -153,7 +153,6 @@ def ignored():
     train(mlp(), steps=3)
 
 
-@quick()
 def ignored_before():
     """As above, but ignored before torch is imported, as nohup does."""
     import importlib

@@ -140,7 +140,6 @@ def no_dimensions():
         show(scale)
 
 
-@quick()
 def expanded_buffer():
     """A buffer of 40 GB that is one number in memory, and an expanded gradient."""
     model = mlp()
@@ -162,7 +161,6 @@ def overlapping_parameter():
     show(rows)
 
 
-@quick()
 def meta_buffer():
     """A buffer without memory."""
     model = mlp()
