@@ -138,8 +138,8 @@ def own_statistics(module: torch.nn.Module) -> set[str]:
 def of_models(here: Recording, models: list[torch.nn.Module]) -> None:
     """Of buffers those that DistributedDataParallel does not keep alike."""
     for module in models:
-        frozen = [(name, one) for name, one in looking.parameters_in(module) if not one.requires_grad]
         ignored = looking.attribute(module, "_ddp_params_and_buffers_to_ignore") or ()
+        frozen = [(name, one) for name, one in looking.of_engine(module) if not one.requires_grad]
         of_norms = own_statistics(module)
         wanted = [(name, one) for name, one in looking.buffers_in(module)
                   if module not in here.models or name in ignored]

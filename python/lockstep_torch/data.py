@@ -89,8 +89,8 @@ def dealt(here: Recording, iterator: Any, indices: Any) -> None:
     if samples.is_part(iterator._dataset, iterator._index_sampler):
         ids = [samples.origin(iterator._dataset, samples.position(index))[1] for index in ids]
     places = [samples.position(index) for index in ids]
-    if None not in places:  # a sampler may give other things than positions
-        here.queues.setdefault(iterator, deque()).append(places)
+    # A sampler may give other things than positions: of such a batch nobody knows which samples it holds.
+    here.queues.setdefault(iterator, deque()).append([] if None in places else places)
 
 
 def was_looked_at(here: Recording) -> None:

@@ -131,6 +131,13 @@ def parameters_in(module: Any) -> list[tuple[str, torch.Tensor]]:
     return held_in(module, "_parameters")
 
 
+def of_engine(module: Any) -> list[tuple[str, torch.Tensor]]:
+    """The parameters that DistributedDataParallel keeps alike where it wraps this module. It leaves out the names that
+    are put here: they are beside the model."""
+    ignored = attribute(module, "_ddp_params_and_buffers_to_ignore") or ()
+    return [(name, one) for name, one in parameters_in(module) if name not in ignored]
+
+
 def buffers_in(module: Any) -> list[tuple[str, torch.Tensor]]:
     return held_in(module, "_buffers")
 

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
-from lockstep_torch import beside, constants, data, evaluating, parallel, recording, settings, states
+from lockstep_torch import beside, constants, data, evaluating, looking, parallel, recording, settings, states
 from lockstep_torch.extension import extension
 from lockstep_torch.recording import Recording, in_place_of, in_turn, listens, wrap
 
@@ -68,7 +68,7 @@ def let_go(here: Recording, *tensors: Any) -> None:
 
 def model_of(here: Recording, module: torch.nn.Module) -> Any:
     if here.models.get(module) is None:
-        here.models[module] = extension().Model(list(module.named_parameters()), list(module.named_buffers()))
+        here.models[module] = extension().Model(looking.of_engine(module), list(module.named_buffers()))
     return here.models[module]
 
 
@@ -121,7 +121,7 @@ def wrapping(here: Recording, *arguments: Any, **options: Any) -> None:
     hook_parameters(module.parameters())
     if here.rank.step() > 0:
         succeed(here, module)
-    if (known := here.models.get(module)) is not None and not known.is_of(list(module.parameters())):
+    if (known := here.models.get(module)) is not None and not known.is_of([one for _, one in looking.of_engine(module)]):
         del here.models[module]  # it has other layers by now
     here.modes_told = False
     here.rank.wrapping(model_of(here, module))

@@ -53,9 +53,6 @@ KNOWN = {
                                                  "a compiled training step takes in the recorder's wrappers"),
     "data.data_set_that_counts": {"output": LENGTH},
     "data.data_set_whose_length_changes": {"output": LENGTH},
-    "data.odd_samplers": {"finding empty-shard": "a pass by tuples or texts is told as one without a batch"},
-    "distributed.left_out_of_the_engine": dict.fromkeys(
-        ("finding gradient-not-the-mean", "finding replicas-diverged"), "it is private to torch, and not looked at"),
     "descriptors.folder_is_gone": {"said": "the line of a backward has no absolute path there"},
     "distributed.own_models_beside": {"finding replicas-diverged": "a rank's own model is taken for the job's"},
     "exits.finalizers": {"output": LAST_MODEL},
