@@ -16,14 +16,15 @@ import subprocess
 import sys
 import tempfile
 
+HERE = pathlib.Path(__file__).resolve().parent
 sys.dont_write_bytecode = True
+sys.path.insert(0, str(HERE.parent / "loopback"))
 import figures  # noqa: E402
+import loopback  # noqa: E402
 import measure_images  # noqa: E402
 import measure_runs  # noqa: E402
 import torch  # noqa: E402
 from torch.utils.data import DistributedSampler  # noqa: E402
-
-HERE = pathlib.Path(__file__).resolve().parent
 
 
 def dealt(samples, ranks, epochs, set_epoch=True):
@@ -62,7 +63,7 @@ def of_two_ranks(script, folder):
     """What a script that torchrun starts on two ranks writes."""
     file = pathlib.Path(folder, f"{script}.json")
     subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", HERE / f"{script}.py", file],
-                   check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+                   check=True, env={**os.environ, **loopback.environment(), "OMP_NUM_THREADS": "1"})
     return json.loads(file.read_text(encoding="utf-8"))
 
 

@@ -162,6 +162,8 @@ def is_the_trainer(here: Recording, claims: bool) -> bool:
     if not here.wrapped and here.trainer.is_alive() and not here.mixed_up:
         here.mixed_up = True
         say("lockstep: not recorded any further: several threads of this process train")
+        if here.rank is not None:
+            here.rank.recording_ended("training")
         end(goes_on=True)
     return False
 

@@ -52,6 +52,12 @@ trace::Trace open_traces(int world_size) {
   return trace;
 }
 
+trace::Trace running(int world_size) {
+  auto trace = open_traces(world_size);
+  for (auto& rank : trace.ranks) rank.runs = true;
+  return trace;
+}
+
 std::string told(const trace::Trace& trace) {
   std::string text;
   for (const auto& finding : diagnose::diagnose(trace).findings)
@@ -224,18 +230,24 @@ TEST_F(LastAttempt, DecisionsOfAKilledAttemptDoNotCount) {
 
 // What a rank does while it starts, or once it is told to end, says nothing of the job.
 TEST_F(LastAttempt, ThatStillStartsOrIsToldToEndDoesNotStall) {
-  auto starts = open_traces(2);
+  auto starts = running(2);
   record(starts.ranks[0], 0, trace::Group{"join", "0", {0, 1}});
   expect_nothing(starts);
   end_at(starts, 0, "stopped", 20'000);
   expect_nothing(starts);
-  auto goes_on = open_traces(2);  // rank 1 is at something else
+  auto goes_on = running(2);  // rank 1 is at something else
   enter(goes_on, {0, "0", 1, 1'000, 1'010});
   enter(goes_on, {1, "0", 1, 1'000, 1'010});
   enter(goes_on, {0, "0", 2, 1'020, 0});
   record(goes_on.ranks[1], 0, trace::SetEpoch{1});
   goes_on.ranks[1].events.back().time_ns = 9'000 * kMillisecond;
   expect_nothing(goes_on);
+  // The same, and no process is left: nobody says how they ended.
+  auto gone = goes_on;
+  for (auto& rank : gone.ranks) rank.runs = false;
+  expect_only(gone, "no-progress", {1}, -2);
+  gone.ranks[1].events.back().time_ns = 1'100 * kMillisecond;
+  expect_nothing(gone);
   // Ctrl-C at 1'400 ms: rank 1 ends at once, and rank 0 is cut off.
   auto told = goes_on;
   told.ranks[1].events.pop_back();
@@ -249,6 +261,28 @@ TEST_F(LastAttempt, ThatStillStartsOrIsToldToEndDoesNotStall) {
   enter(told, {0, "0", 2, 1'020, 9'050, true});
   for (const int rank : {0, 1}) end_at(told, rank, "stopped", 9'000);
   expect_only(told, "no-progress", {1}, -2);
+  // But not where another one, once all had begun, took as long and came.
+  auto slow = told;
+  for (auto& rank : slow.ranks)
+    for (auto& event : rank.events)
+      if (auto* call = event.as<trace::Collective>(); call != nullptr && call->sequence == 1)
+        event.time_ns -= 8'000 * kMillisecond;
+  expect_only(slow, "no-progress", {1}, -2);
+  enter(slow, {0, "0", 0, -9'500, -9'490});
+  enter(slow, {1, "0", 0, -9'500, -9'490});
+  expect_nothing(slow);
+}
+
+// It was there, and prepared something for longer than others are waited for.
+TEST_F(LastAttempt, ThatWasToldToEndWhileARankPreparedAccusesNobody) {
+  auto starts = running(2);
+  record(starts.ranks[0], 0, trace::Group{"join", "0", {0, 1}});
+  record(starts.ranks[1], 0, trace::Update{});
+  for (const int rank : {0, 1}) end_at(starts, rank, "stopped", 70'000);
+  const auto found = diagnose::diagnose(starts).findings;
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found.front().pitfall, "rank-skips-init");
+  EXPECT_EQ(found.front().severity, diagnose::Severity::advice);
 }
 
 TEST_F(LastAttempt, SkippedInitsOfALaterAttemptDo) {

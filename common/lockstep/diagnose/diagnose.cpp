@@ -107,8 +107,8 @@ std::vector<std::string> missing_of(const trace::Trace& trace,
   else if (!has_end(trace, rank))
     texts.push_back(ends + ", and not in order: the process was ended, or the file was cut");
   for (const auto& at : rank.latest<trace::RecordingEnd>())
-    texts.push_back("the recorder failed on " + name + " " + at_step(at.step) +
-                    ", and recorded no more of: " + at.event->of + " (the job's output says how)");
+    texts.push_back(name + " recorded no more of " + at.event->of + ' ' + at_step(at.step) +
+                    " (the job's output says why)");
   return texts;
 }
 

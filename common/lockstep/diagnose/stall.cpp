@@ -20,6 +20,11 @@ struct Ranks {
       last_ns = std::max(last_ns, end.ended_ns);
       if (end.how == "stopped") told_ns = std::min(told_ns, end.ended_ns);
     }
+    // Of a rank that is gone without a word nobody knows what ended it: it may have been an order to all.
+    if (std::any_of(trace.ranks.begin(), trace.ranks.end(), [&](const auto& rank) {
+          return end_of(rank.participant.rank) == nullptr && !rank.closed && !rank.runs;
+        }))
+      told_ns = std::min(told_ns, last_ns);
     // Not where one ended before, and its launcher then told the others.
     if (std::any_of(trace.ends.begin(), trace.ends.end(), [&](const auto& end) {
           return end.how != "stopped" && end.how != "completed" && end.ended_ns <= told_ns;
@@ -66,7 +71,7 @@ struct Ranks {
   // Whether it can be known how long it was inside. While a rank runs it may go on at any moment.
   bool is_over(const Call& call) const {
     const auto* trace = trace_of(call.rank);
-    return call.left_ns != 0 || end_of(call.rank) != nullptr || (trace != nullptr && trace->closed);
+    return call.left_ns != 0 || end_of(call.rank) != nullptr || (trace != nullptr && !trace->runs);
   }
 
   std::map<int, const trace::ParticipantTrace*> traces;
@@ -156,16 +161,20 @@ bool all_got_past(const Calls& calls, const Position& place, const std::set<int>
 }
 
 // A job that is told to end may be anywhere. It is said to stall where a rank waits for longer than for anything that
-// came in the end.
+// came in the end; but for a group's first one, before which the ranks begin some time apart.
 std::chrono::nanoseconds patience_of(const Ranks& ranks, const Calls& calls,
                                      std::chrono::nanoseconds patience) {
   constexpr int kTimes = 2;
   if (ranks.told_ns == std::numeric_limits<std::int64_t>::max() || patience.count() == 0)
     return patience;
-  for (const auto& [key, of_place] : calls)
+  const std::string* group = nullptr;
+  for (const auto& [key, of_place] : calls) {
+    const bool is_first = group == nullptr || *group != key.first;
+    group = &key.first;
     for (const auto& call : of_place)
-      if (completed(call))
+      if (completed(call) && !is_first)
         patience = std::max(patience, kTimes * std::chrono::nanoseconds(ranks.waited_ns(call)));
+  }
   return patience;
 }
 

@@ -47,12 +47,18 @@ struct Making {
   }
 };
 
+// It was there until all were told to end: it may have come yet.
+bool was_there(const Run& run, int rank) {
+  const auto* end = run.end_of(rank);
+  return end != nullptr && end->how == "stopped";
+}
+
 // Whether it is known that the rank waited for the others, from the moment at which it began to join: not while it runs;
 // and ranks of one job start some time apart.
 bool waited(const Run& run, const trace::ParticipantTrace& rank, std::int64_t since_ns) {
   constexpr std::int64_t kError = 1'000'000'000, kOrder = 60'000'000'000;
   const auto* end = run.end_of(rank.participant.rank);
-  if (end == nullptr) return rank.closed;
+  if (end == nullptr) return !rank.runs;
   if (end->how == "completed") return true;
   return end->ended_ns - since_ns >= (end->how == "stopped" ? kOrder : kError);
 }
@@ -108,7 +114,10 @@ Verdict judge(const Run& run, bool first) {
     if (inside.empty()) continue;
     const auto missing = making.missing(expected(run));
     if (missing.empty()) continue;
-    return found({.ranks = missing,
+    const bool may_come = std::all_of(missing.begin(), missing.end(),
+                                      [&](int rank) { return was_there(run, rank); });
+    return found({.severity = may_come ? Severity::advice : Severity::violation,
+                  .ranks = missing,
                   .evidence = ranks_text(inside, "waits", "wait") + " in making the group " +
                               making.name + " (of " +
                               plural(static_cast<std::int64_t>(making.members.size()), "rank") +
