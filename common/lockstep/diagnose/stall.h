@@ -61,7 +61,8 @@ inline constexpr std::int64_t kStallTimeNs = std::chrono::nanoseconds(kStallTime
 // those that used it; and every rank of the job for the group that most of them used, if more than
 // half of them did or there is no other. What is still under way at the end counts when somebody
 // waited for kStallTime and has ended, or a rank of the group has ended by itself. Of a job that was told to end, what
-// fails afterwards does not count, and the wait must be twice as long as any that came to an end. A rank whose trace is truncated,
+// fails afterwards does not count, and the wait must be twice as long as any that came to an end, but for a group's first;
+// the same where a rank is gone and nothing says how. A rank whose trace is truncated,
 // or that recorded no collective and ended in order, may have been anywhere: it is left out.
 // With a shorter `patience`, 0 for any wait at all: where the ranks of a job were that was ended from
 // outside, or still runs. It may have been about to go on.

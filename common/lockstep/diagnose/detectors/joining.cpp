@@ -114,8 +114,8 @@ Verdict judge(const Run& run, bool first) {
     if (inside.empty()) continue;
     const auto missing = making.missing(expected(run));
     if (missing.empty()) continue;
-    const bool may_come = std::all_of(missing.begin(), missing.end(),
-                                      [&](int rank) { return was_there(run, rank); });
+    const bool may_come =
+        std::all_of(missing.begin(), missing.end(), [&](int rank) { return was_there(run, rank); });
     return found({.severity = may_come ? Severity::advice : Severity::violation,
                   .ranks = missing,
                   .evidence = ranks_text(inside, "waits", "wait") + " in making the group " +
