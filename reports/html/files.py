@@ -1,13 +1,14 @@
 """Files as all scripts here open them: what is read is a regular file of a bounded size, and nothing waits for a fifo; what
 is written is a new file that takes its name when it is whole, and a link is never followed."""
 
-import contextlib
 import errno
 import os
+import pathlib
 import stat
 import tempfile
 
 MOST = 1 << 28  # bytes
+PAGE = b'<meta name="generator" content="Lockstep">'  # as templates/layout.html.j2 has it
 
 
 def shown(text):
@@ -18,10 +19,14 @@ def shown(text):
 
 def read(path, most=MOST):
     """Its bytes. Throws OSError, also where it is no regular file, or larger."""
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+    found = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(found).st_mode):
             raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
-        content = file.read(most + 1)
+        with open(found, "rb", closefd=False) as file:
+            content = file.read(most + 1)
+    finally:
+        os.close(found)
     if len(content) > most:
         raise OSError(errno.EFBIG, f"it is larger than {most} bytes", os.fspath(path))
     return content
@@ -32,13 +37,26 @@ def read_text(path, most=MOST):
     return read(path, most).decode("utf-8")
 
 
-def require_place(path):
-    """Throws OSError where something is at `path` that is no regular file: a link, a folder, a device."""
-    with contextlib.suppress(FileNotFoundError):
-        mode = os.lstat(path).st_mode
-        if not stat.S_ISREG(mode):
-            what = "a link" if stat.S_ISLNK(mode) else "a folder" if stat.S_ISDIR(mode) else "no regular file"
-            raise OSError(errno.EEXIST, f"{what} is there; name another file", os.fspath(path))
+def require_place(path, holding=b""):
+    """Throws OSError where something is at `path` that is no regular file: a link, a folder, a device; or a file without
+    these letters near its beginning. An empty one may be there."""
+    try:
+        there = os.lstat(path)
+    except FileNotFoundError:
+        return
+    what = None
+    if not stat.S_ISREG(there.st_mode):
+        what = "a link" if stat.S_ISLNK(there.st_mode) else "a folder" if stat.S_ISDIR(there.st_mode) else "no regular file"
+    elif there.st_size > 0 and holding not in pathlib.Path(path).read_bytes()[:1024]:
+        what = "a file that is no page of Lockstep's"
+    if what:
+        raise OSError(errno.EEXIST, f"{what} is there; name another file", os.fspath(path))
+
+
+def write_page(path, text, mode=0o644):
+    """An earlier page is replaced, and no other file."""
+    require_place(path, PAGE)
+    write(path, text, mode)
 
 
 def write(path, text, mode=0o644):

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import os
 import pathlib
 import sys
 
@@ -56,19 +57,23 @@ def page(file, drawn, /, **values):
 
 
 def run(main):
-    """A page's script. Ctrl-C is no stack trace, and no output that cannot hold a name's letters."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")
+    """A page's script. Ctrl-C is no stack trace, nor is output that is closed, or full, or cannot hold a name's letters."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        stream.reconfigure(errors="backslashreplace", line_buffering=True)
     try:
         sys.exit(main(sys.argv[1:]))
     except KeyboardInterrupt:
         sys.exit(130)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left in the buffer does not fail again
+        print(f"lockstep: standard output: {error.strerror}.", file=sys.stderr)
+        sys.exit(3)
 
 
 def written(command, file, make):
     """The exit code of `command`, which writes the page that `make` gives. The owner alone can read it, as the traces."""
     try:
-        files.write(file, make(), 0o600)
+        files.write_page(file, make(), 0o600)
     except OSError as error:
         print(f"lockstep {command}: {files.shown(error.filename or file)}: {error.strerror}.", file=sys.stderr)
         return 3

@@ -173,6 +173,9 @@ class Command(unittest.TestCase):
             self.assertIn(f"left out {name}.json: cannot be read: ", result.stderr)
 
 
+PAGE = '<meta name="generator" content="Lockstep">'
+
+
 class Pages(unittest.TestCase):
     """The scripts behind `report DIR` and `compare A B --html FILE`, in a working directory of their own."""
 
@@ -220,20 +223,28 @@ class Pages(unittest.TestCase):
 
     def test_only_a_file_is_replaced_and_no_link_is_followed(self):
         page, other = self.folder / "page.html", self.folder / "other"
-        other.write_text("somebody's")
-        for make, said in ((lambda: page.symlink_to(other), "a link"), (lambda: page.symlink_to(self.folder / "none"), "a link"),
+        other.write_text(PAGE)
+        for make, said in ((lambda: page.write_text("somebody's"), "a file that is no page of Lockstep's"),
+                           (lambda: page.symlink_to(other), "a link"), (lambda: page.symlink_to(self.folder / "none"), "a link"),
                            (page.mkdir, "a folder"), (lambda: os.mkfifo(page), "no regular file")):
             make()
-            before = page.lstat()
+            before = page.lstat().st_ino
             for script, arguments in ((JOB, ["--out=page.html", "traces"]), (COMPARE, ["page.html"])):
                 result = self.call(script, *arguments)
                 self.assertEqual((result.returncode, result.stdout), (3, b""))
                 self.assertRegex(result.stderr.decode(), rf"\Alockstep \w+: page\.html: {said} is there; name another file\.\n\Z")
-            self.assertEqual((page.lstat(), other.read_text(), len(self.there())), (before, "somebody's", 2))
+            self.assertEqual((page.lstat().st_ino, other.read_text(), len(self.there())), (before, PAGE, 2))
             page.rmdir() if page.is_dir() else page.unlink()
         page.hardlink_to(other)
         self.assertEqual(self.call(COMPARE, "page.html").returncode, 0)
-        self.assertEqual((other.read_text(), self.there()), ("somebody's", [b"other", b"page.html"]))
+        self.assertEqual((other.read_text(), self.there()), (PAGE, [b"other", b"page.html"]))
+
+    def test_output_that_takes_nothing_is_said(self):
+        for to, code, said in ((">/dev/full", 3, b"lockstep: standard output: No space left on device.\n"), (">&-", 0, b"")):
+            result = subprocess.run(["bash", "-c", f'exec "$@" {to}', "bash", sys.executable, COMPARE, "page.html"],
+                                    input=json.dumps(made_up.comparison()).encode(), capture_output=True, cwd=self.folder,
+                                    timeout=DEADLINE_S)
+            self.assertEqual((result.returncode, result.stderr), (code, said))
 
     def test_what_cannot_be_written_leaves_nothing(self):
         """Of a file that may have 64 KiB, the page has more."""
