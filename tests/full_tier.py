@@ -37,6 +37,7 @@ Tests that the quick tier leaves out, by their names in ctest:
   python.twins           pitfalls as Python scripts: each passes its own oracle, and is named as its measured score says
   python.leaves_alone_all  modules traced and compiled, warnings, and a standard error that is gone: as without watching
   python.watch_all       jobs under watch, all of the faults, near misses and ends of a job of which the quick tier has a few
+  python.memory          the peak of memory of a job of 268 MB under watch: at most 64 MB above the plain job's
   python.cpp             C++ jobs that link lockstep::record under watch: recorded and named as Python jobs are
   python.raises          a recorder that raises at each of its calls: the job trains as without it
   python.hangs           Python jobs that hang under watch: each is ended, and the rank that does not come is named

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import Any
 
@@ -16,6 +17,7 @@ def minor(version: str) -> list[str]:
     return version.split("+")[0].split(".")[:2]
 
 
+@functools.cache
 def extension() -> Any:
     """Throws DoesNotFit, with both versions and what to do, before anything of another torch is loaded."""
     built_for: str = importlib.import_module("lockstep_torch.built_for").TORCH_VERSION

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from lockstep_torch import saying
+from lockstep_torch.extension import DoesNotFit, extension
 
 
 def code_of(handler: Any) -> Any:
@@ -40,7 +41,11 @@ def say(*parts: object) -> None:
         if is_replaced:
             print(text, file=stream, flush=True)
         elif not stream.closed:
-            saying.say(text)
+            try:
+                write = extension().say
+            except (DoesNotFit, ImportError):  # it is said before the program does anything: nothing is recorded
+                return saying.say(text)
+            write(saying.shown(text))
     except Exception as error:
         if is_of_a_signal(error.__traceback__):
             raise

@@ -16,7 +16,7 @@ PLAIN = (torch.Tensor, torch.nn.Parameter)  # of these types a tensor is no more
 
 def is_a(value: Any, *kinds: type) -> bool:
     """isinstance() may ask the object for its class."""
-    return any(issubclass(type(value), kind) for kind in kinds)
+    return issubclass(type(value), kinds)
 
 
 def is_tensor(value: Any) -> bool:

@@ -78,9 +78,7 @@ def opened(folder: Folder, name: str, flags: int) -> int:
 
 
 def opened_to_add(folder: Folder, name: str) -> int:
-    with contextlib.suppress(FileExistsError):
-        return opened(folder, name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)
-    return opened(folder, name, os.O_WRONLY | os.O_APPEND)
+    return opened(folder, name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
 
 def source_of(file: str, line: int) -> str:
@@ -111,6 +109,14 @@ def out_of_the_way(descriptor: int) -> int:
         return descriptor
     os.close(descriptor)
     return high
+
+
+def leave_signal(signum: object = None, *_more: object, **_options: object) -> None:
+    """faulthandler keeps for the recorder, by signals that nobody uses, how a stack is written. Here the program is
+    about to use one with faulthandler, which would take it for registered already."""
+    if isinstance(signum, int) and signum in signal.valid_signals():
+        from lockstep_torch.extension import extension
+        extension().leave_signal(signum)
 
 
 class Places:

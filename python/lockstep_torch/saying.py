@@ -1,5 +1,5 @@
 """What a command of Lockstep says, on standard error. That may be closed, full, or a pipe that nobody reads any more:
-the job goes on, and ends, as without it."""
+the job goes on, and ends, as without it. In a program's process inside.py has its words said."""
 
 from __future__ import annotations
 
@@ -15,12 +15,17 @@ WAITS_S = 5  # for room, where standard error does not block
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # a file's name may have them; a tab and a line's end stay
 
 
+def shown(text: str) -> bytes:
+    """Whole lines."""
+    lines = CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text.rstrip("\n")) + "\n"
+    return lines.encode("utf-8", "backslashreplace")
+
+
 def say(text: str) -> None:
-    """Whole lines. In the background of a terminal they stop nobody (stty tostop)."""
+    """In the background of a terminal it stops nobody (stty tostop)."""
     if sys.stderr is None:
         return
-    shown = CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text.rstrip("\n")) + "\n"
-    left = shown.encode("utf-8", "backslashreplace")
+    left = shown(text)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
     try:
         with contextlib.suppress(OSError):

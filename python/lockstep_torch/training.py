@@ -8,7 +8,6 @@ import functools
 import inspect
 import sys
 import weakref
-from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,37 +16,22 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
-from lockstep_torch import beside, constants, data, evaluating, looking, parallel, recording, settings, states
+from lockstep_torch import (
+    beside,
+    constants,
+    data,
+    evaluating,
+    gradients,
+    looking,
+    parallel,
+    recording,
+    settings,
+    states,
+)
 from lockstep_torch.extension import extension
 from lockstep_torch.recording import Recording, in_place_of, in_turn, listens, wrap
 
 # ---- the model ----
-
-def hook_parameters(parameters: Any) -> None:
-    """A hook of Python's beside the program's own: one of C++ would take their place. It is put in by hand: torch
-    numbers the hooks of a process, and the numbers are in the program's pickles. It holds an address: torch swaps no
-    tensor that has a weak reference."""
-    for parameter in parameters:
-        if (parameter.requires_grad and parameter.is_leaf and not states.is_hooked(parameter)
-                and parallel.is_readable(parameter)):
-            hook = functools.partial(gradient_comes, parameter._cdata)
-            hook.__torch_unserializable__ = True  # type: ignore[attr-defined] # else torch warns where it is left out
-            if parameter._backward_hooks is None:
-                parameter._backward_hooks = OrderedDict()
-            parameter._backward_hooks[states.OURS] = hook
-
-
-def gradient_comes(address: int, gradient: torch.Tensor) -> None:
-    """Called for every parameter in every step: it has to be fast. It holds no recording: a trace ends with its own."""
-    here = recording.recording
-    if here is not None and here.looks_at_gradients:
-        local_gradient(address, gradient)
-
-
-@listens("local gradients")
-def local_gradient(here: Recording, address: int, gradient: torch.Tensor) -> None:
-    here.rank.local_gradient(address, gradient)
-
 
 @listens("swapped tensors")
 def let_go(here: Recording, *tensors: Any) -> None:
@@ -75,7 +59,7 @@ def model_of(here: Recording, module: torch.nn.Module) -> Any:
 def recorded(here: Recording, module: torch.nn.Module) -> Any:
     """The wrapped model; None of another one. It is recorded anew where it was let go."""
     if module in here.models and here.models[module] is None:
-        hook_parameters(module.parameters())
+        gradients.hook_parameters(module.parameters())
         here.rank.wrapping(model_of(here, module))
     return here.models.get(module)
 
@@ -118,10 +102,11 @@ def wrapping(here: Recording, *arguments: Any, **options: Any) -> None:
     parallel.replicas(here, given.get("process_group") or (mesh.get_group() if mesh else dist.group.WORLD))
     if parallel.any_part(here, list(module.parameters())):
         return
-    hook_parameters(module.parameters())
+    gradients.hook_parameters(module.parameters())
     if here.rank.step() > 0:
         succeed(here, module)
-    if (known := here.models.get(module)) is not None and not known.is_of([one for _, one in looking.of_engine(module)]):
+    trained = [one for _, one in looking.of_engine(module)]
+    if (known := here.models.get(module)) is not None and not known.is_of(trained):
         del here.models[module]  # it has other layers by now
     here.modes_told = False
     here.rank.wrapping(model_of(here, module))
@@ -179,8 +164,18 @@ def wrap_no_sync() -> None:
 
 
 @listens("Join")
+def shadowing(here: Recording, *_arguments: Any) -> None:
+    here.inside.shadows = True
+
+
+@listens("Join")
 def shadowed(here: Recording, *_arguments: Any) -> None:
     here.rank.update_shadowed()
+
+
+@listens("Join")
+def has_shadowed(here: Recording, *_arguments: Any) -> None:
+    here.inside.shadows = False
 
 
 # ---- a step ----
@@ -194,7 +189,9 @@ def backward_begins(here: Recording, tensors: Any, *_arguments: Any, **_options:
     first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors  # never of a generator
     if parallel.is_readable(first):
         here.rank.backward(first)
-    here.looks_at_gradients = here.rank.looks_at_gradients()
+    if (looks := here.rank.looks_at_gradients()) != here.looks_at_gradients:
+        here.looks_at_gradients = looks
+        gradients.switch_hooks(here, looks)
     here.places.note("backward", here.rank.step())
 
 
@@ -206,7 +203,7 @@ def optimizer_of(here: Recording, optimizer: torch.optim.Optimizer) -> Any:
         parameters = states.parameters_of(optimizer)
         sharded = parallel.any_part(here, parameters)
         if not sharded:
-            hook_parameters(parameters)
+            gradients.hook_parameters(parameters)
         groups = [([] if sharded else group["params"], float(group.get("lr") or 0),
                    {"optimizer_class": kind, **{key: repr(value) for key, value in group.items()
                                       if key not in ("params", "lr", "initial_lr") and settings.scalar(value)}})
@@ -233,6 +230,8 @@ def is_stepping(optimizer: Any) -> bool:
 
 @listens("optimizers", early=True, trains=True)
 def update_begins(here: Recording, optimizer: Any, _arguments: Any, _options: Any) -> None:
+    if getattr(here.inside, "shadows", False):  # Join steps a sharded optimizer in a batch's place
+        return
     outer = here.inside.outer() if hasattr(here.inside, "outer") else None
     if outer is not None and outer is not optimizer and is_stepping(outer):  # a ZeroRedundancyOptimizer steps its part
         return
@@ -359,6 +358,7 @@ def install() -> None:
     wrap(DistributedDataParallel, "__init__", wrapping, wrapped)
     wrap(DistributedDataParallel, "forward", forward_begins, forward_ended)
     wrap_no_sync()
+    wrap(torch.distributed.algorithms.join.Join, "__exit__", before=shadowing, ended=has_shadowed)
     wrap(torch.nn.parallel.distributed._DDPJoinHook, "main_hook", after=shadowed)
     wrap(torch.autograd, "backward", before=backward_begins)
     wrap(torch.optim.Optimizer, "__init__", after=in_turn(optimizer_made, states.optimizer_made))

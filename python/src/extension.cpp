@@ -1,5 +1,6 @@
 // lockstep_torch._extension: the recorder of common/lockstep/record and the detectors, for Python.
 #include <lockstep/base/clock.h>
+#include <lockstep/base/say.h>
 #include <lockstep/compare/compare.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/diagnose.h>
@@ -219,19 +220,19 @@ PYBIND11_MODULE(_extension, module) {
 
   module.def("page", page_of,
              "reports/schema/job.schema.json as text, and what was left out of the lines. `pages` "
-             "has the folder "
-             "lessons.");
+             "has the folder lessons.");
 
   module.def("is_readable", record::is_readable, "Whether a tensor's numbers can be read.");
   module.def(
       "hash_samples",
       [](const std::vector<at::Tensor>& tensors) { return record::hash_samples(tensors, true); },
       Unlocked());
+  module.def("say", say, Unlocked(), "Whole lines, on the program's standard error.");
   module.def("write_stacks_into", python::write_stacks_into,
              "The stack of a thread that gets SIGINT or SIGTERM, and of all at SIGRTMIN.");
+  module.def("leave_signal", python::leave_signal);
   module.def("record_ends", record_ends,
-             "By rank, how it ended (\"stopped\" by somebody, or \"signalled\"), the signal or 0, "
-             "and when (ns).");
+             "By rank: \"stopped\" by somebody or \"signalled\", the signal or 0, and when (ns).");
 
   py::class_<Model>(module, "Model")
       .def(py::init([](const NamedTensors& parameters, const NamedTensors& buffers) {
@@ -312,6 +313,12 @@ PYBIND11_MODULE(_extension, module) {
           "optimizer_made",
           [](Rank& rank, Optimizer& of) { rank.recorder().optimizer_made(*of.optimizer); },
           Unlocked())
+      .def(
+          "has_optimizer",
+          [](Rank& rank, const std::vector<at::Tensor>& parameters) {
+            return rank.recorder().has_optimizer(parameters);
+          },
+          Unlocked(), "Whether the model or an optimizer that was told has one of them.")
       .def("zero_grad", of_recorder(&record::Recorder::zero_grad), Unlocked())
       .def(
           "update_begins",

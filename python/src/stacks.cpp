@@ -20,18 +20,12 @@ struct Stacks {
   std::atomic<pid_t> process{0};  // that writes; 0: none
   int descriptor = -1;
   struct stat file {};
-  void (*dump)(int) = nullptr;      // faulthandler's handler
+  void (*dump)(int) = nullptr;  // faulthandler's handler
+  // By which signals faulthandler knows into which file, and of which threads. They are names of that alone: what the
+  // signals themselves do stays. 0: there is none.
+  std::atomic<int> of_one_thread{0}, of_all_threads{0};
   Action interrupt{}, terminate{};  // as they were
 } stacks;
-
-// faulthandler keeps, by signal, into which file and of which threads. These two are used as names
-// of that alone: what the signals themselves do stays, but for SIGRTMIN where ranks are asked.
-int of_one_thread() {
-  return SIGRTMAX;
-}
-int of_all_threads() {
-  return SIGRTMIN;
-}
 
 bool is_open() {
   struct stat now {};
@@ -40,6 +34,7 @@ bool is_open() {
 }
 
 void dump(int name) {
+  if (name == 0) return;
   stacks.dump(name);
   [[maybe_unused]] const auto ended =
       write(stacks.descriptor, "--\n", 3);  // whoever reads it waits for that
@@ -48,7 +43,7 @@ void dump(int name) {
 void write_stack(int number) {
   const int error = errno;
   if (stacks.process == getpid() && Py_IsInitialized() != 0 && is_open())
-    dump(number == SIGRTMIN ? of_all_threads() : of_one_thread());
+    dump(number == SIGRTMIN ? stacks.of_all_threads : stacks.of_one_thread);
   errno = error;
   if (number == SIGRTMIN) return;
   const auto& before = number == SIGINT ? stacks.interrupt : stacks.terminate;
@@ -76,26 +71,46 @@ bool is_pythons_own(const Action& interrupt) {
          signals.attr("getsignal")(SIGINT).is(signals.attr("default_int_handler"));
 }
 
-// Whether `dump` writes by this name. Not where the program uses the signal.
-bool can_dump(int name, bool all_threads) {
-  const auto before = action_of(name);
-  if (before.sa_handler != SIG_DFL && before.sa_handler != write_stack) return false;
-  py::module_::import("faulthandler").attr("register")(name, stacks.descriptor, all_threads, false);
-  const auto now = action_of(name);
-  if (now.sa_handler != before.sa_handler) stacks.dump = now.sa_handler;
-  sigaction(name, &before, nullptr);
-  return stacks.dump != nullptr;
+// The name of what `dump` writes of one thread or all, among the signals that programs use least. A handler of
+// faulthandler's is taken from it.
+int named(bool all_threads) {
+  const auto faulthandler = py::module_::import("faulthandler");
+  for (int name = (SIGRTMIN + SIGRTMAX) / 2; name < SIGRTMAX; ++name) {
+    const auto before = action_of(name);
+    if (before.sa_handler != SIG_DFL || name == stacks.of_one_thread ||
+        name == stacks.of_all_threads)
+      continue;
+    faulthandler.attr("register")(name, stacks.descriptor, all_threads, false);
+    stacks.dump = action_of(name).sa_handler;
+    sigaction(name, &before, nullptr);
+    return name;
+  }
+  return 0;
+}
+
+void forget(std::atomic<int>& name) {
+  const int number = name.exchange(0);
+  if (number == 0) return;
+  const auto before = action_of(number);
+  py::module_::import("faulthandler").attr("unregister")(number);
+  sigaction(number, &before, nullptr);
 }
 
 }  // namespace
 
 void write_stacks_into(int descriptor, bool when_asked) {
   stacks.process = 0;
+  forget(stacks.of_one_thread);
+  forget(stacks.of_all_threads);
   if (is_open()) close(stacks.descriptor);
   stacks.descriptor = descriptor;
-  if (descriptor < 0 || fstat(descriptor, &stacks.file) != 0 || !can_dump(of_one_thread(), false))
-    return;
-  if (when_asked && can_dump(of_all_threads(), true)) listen(SIGRTMIN, action_of(SIGRTMIN));
+  if (descriptor < 0 || fstat(descriptor, &stacks.file) != 0) return;
+  stacks.of_one_thread = named(false);
+  const auto asked = action_of(SIGRTMIN);
+  if (when_asked && (asked.sa_handler == SIG_DFL || asked.sa_handler == write_stack)) {
+    stacks.of_all_threads = named(true);
+    listen(SIGRTMIN, asked);
+  }
   if (const auto now = action_of(SIGINT); is_pythons_own(now)) {
     stacks.interrupt = now;
     listen(SIGINT, now);
@@ -105,6 +120,15 @@ void write_stacks_into(int descriptor, bool when_asked) {
     listen(SIGTERM, now);
   }
   stacks.process = getpid();
+}
+
+void leave_signal(int number) {
+  for (auto* name : {&stacks.of_one_thread, &stacks.of_all_threads}) {
+    if (*name != number) continue;
+    const int other = named(name == &stacks.of_all_threads);
+    forget(*name);
+    *name = other;
+  }
 }
 
 }  // namespace lockstep::python

@@ -12,4 +12,7 @@ namespace lockstep::python {
 // number, nothing is written into that.
 void write_stacks_into(int descriptor, bool when_asked);
 
+// To be called before the program registers this signal with faulthandler, or asks whether it has.
+void leave_signal(int number);
+
 }  // namespace lockstep::python

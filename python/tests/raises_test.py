@@ -6,7 +6,6 @@ usage: python3 raises_test.py PACKAGE      the folder that holds lockstep_torch
 
 import contextlib
 import io
-import os
 import pathlib
 import re
 import resource
@@ -146,25 +145,18 @@ class Raises(unittest.TestCase):
         plain = train(big)
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         self.assertEqual(signal.getsignal(signal.SIGXFSZ), signal.SIG_IGN)  # as Python has it
-        with tempfile.TemporaryDirectory(prefix="lockstep-test-") as folder, tempfile.TemporaryFile("w+b") as said:
+        with tempfile.TemporaryDirectory(prefix="lockstep-test-") as folder:
             recording.recording = here = recording.Recording(folder)
-            kept = os.dup(2)
             try:
                 here.begin(0, 2)
                 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
-                os.dup2(said.fileno(), 2)
                 losses = train(big)
             finally:
-                os.dup2(kept, 2)
                 resource.setrlimit(resource.RLIMIT_FSIZE, before)
             here.rank.end(False)
             recording.recording = None
-            said.seek(0)
-            lines = said.read().decode().splitlines()
             file = pathlib.Path(folder, "rank_0.trace")
             self.assertEqual(losses, plain)
-            self.assertEqual(len([line for line in lines if "ends here, and the program goes on" in line]), 1, lines)
-            self.assertEqual(lines, [line for line in lines if str(file) in line])
             self.assertEqual(processes.head(file).truncated, 1)
             self.assertLess(processes.head(file).length, 1 << 20)
             self.assertEqual(here.failed, set())

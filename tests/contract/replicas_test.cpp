@@ -1,8 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/trace/attempts.h>
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "expect.h"
 #include "job.h"
@@ -382,6 +384,66 @@ TEST_P(Replicas, ApartToTheEndOfTheirModelAreNamed) {
     rank.events.insert(next, begins);
   }
   EXPECT_EQ(state(trace, "replicas-diverged"), State::found);
+}
+
+// Before the job each rank trains a probe on its own samples: two updates, and `between` at the first one.
+trace::Trace after_probes(trace::Trace trace, const std::vector<trace::SharedPayload>& between = {},
+                          bool is_another = true) {
+  for (auto& rank : trace.ranks) {
+    auto job = std::exchange(rank.events, {});
+    record(rank, -1, trace::Model{{"w"}, {{2}}, {"float"}});
+    for (const std::int64_t step : {0, 1}) {
+      if (step == 0)
+        for (const auto& event : between) record(rank, step, event);
+      record(rank, step, trace::Update{{0.1}});
+      record(rank, step, trace::Parameters{{summarize(Values{1.0, 2.0 + rank.participant.rank})}});
+    }
+    if (is_another) record(rank, 2, trace::Configuration{"another model", {}, {}});
+    for (auto& event : job) {
+      event.step = std::max<std::int64_t>(event.step, 0) + 2;
+      if (!event.is<trace::Parameters>() || event.step > 2) rank.events.push_back(event);
+    }
+  }
+  return trace::concatenate({trace});
+}
+
+TEST_P(Replicas, OfModelsThatEachRankTrainsForItselfBeforeTheJobAreRight) {
+  const auto trace = Job(GetParam()).run();
+  expect_nothing(after_probes(trace));
+  expect_nothing(
+      after_probes(trace, {trace::Collective{0, 1, "0", "allreduce", "sum", -1, "float", {1}},
+                           trace::Collective{0, 2, "0", "broadcast", "", 0, "uint8", {99}}}));
+  EXPECT_EQ(state(after_probes(trace, {}, /*is_another=*/false), "replicas-diverged"),
+            State::found);
+  // One that the ranks share, by an engine or by hand.
+  for (const trace::SharedPayload& shares :
+       {trace::SharedPayload(trace::Engine{"distributed_data_parallel", 1}),
+        trace::SharedPayload(trace::Collective{0, 1, "0", "broadcast", "", 0, "float", {2}})})
+    EXPECT_EQ(state(after_probes(trace, {shares}), "replicas-diverged"), State::found);
+}
+
+// What is said while a job runs is not taken back: it may train a probe before its own model.
+TEST_P(Replicas, ThatShareNothingAreNamedOnceTheRunHasEnded) {
+  const auto apart = local_steps(GetParam()).run();
+  expect_only(apart, "no-gradient-sync", all_ranks(GetParam()), 0);
+  expect_nothing(not_ended(apart));
+  expect_nothing(not_ended(without<trace::LocalGradients>(apart)));
+  auto one_ended = not_ended(apart);
+  one_ended.ranks.back().closed = true;
+  expect_only(one_ended, "no-gradient-sync", all_ranks(GetParam()), 0);
+  // As by a broadcast of its first parameters.
+  auto shared = not_ended(apart);
+  for (auto& rank : shared.ranks)
+    rank.events.insert(rank.events.begin(), {.payload = call(1, "0", "broadcast", 0, 9)});
+  expect_only(shared, "no-gradient-sync", all_ranks(GetParam()), 0);
+}
+
+TEST_P(Replicas, OfTheJobsModelAreNamedWhateverRanksTrainedBefore) {
+  Job job(GetParam());
+  job.reduce = false;
+  EXPECT_EQ(state(after_probes(job.run()), "replicas-diverged"), State::found);
+  job.has_engine = false;  // of the later model, too, no rank shares anything: nothing is left out
+  EXPECT_EQ(state(after_probes(job.run()), "replicas-diverged"), State::found);
 }
 
 TEST_P(Replicas, ApartBetweenRecordedStepsAreNamedWithBoth) {

@@ -1,4 +1,5 @@
 // Files, environment variables, hashes and the clock.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/base/clock.h>
@@ -9,6 +10,7 @@
 #include <lockstep/base/processors.h>
 #include <sched.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 
@@ -68,6 +70,26 @@ TEST(File, OnlyARegularFileIsReplacedAndNoLinkIsFollowed) {
   write_file(hard, "text");
   EXPECT_EQ(read_file(other), "somebody's");
   EXPECT_EQ(entries(folder.path()), 5) << "a temporary file, or what a link names, is left";
+}
+
+TEST(File, OnlyThisUsersOwnIsAddedTo) {
+  const TemporaryFolder folder("lockstep-base");
+  const auto own = folder.path() / "own", hard = folder.path() / "hard";
+  for (const char* text : {"a", "b"}) {
+    const int fd = open_own(own);
+    ASSERT_EQ(write(fd, text, 1), 1);
+    close(fd);
+  }
+  EXPECT_EQ(read_file(own), "ab");
+  const auto link = folder.path() / "link", fifo = folder.path() / "fifo";
+  fs::create_symlink(own, link);
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const int reads = open(fifo.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  for (const auto& path : {link, fifo, folder.path()}) EXPECT_EQ(open_own(path), -1) << path;
+  close(reads);
+  fs::create_hard_link(own, hard);
+  EXPECT_EQ(open_own(hard), -1);
+  EXPECT_EQ(open_own(own), -1);
 }
 
 TEST(File, MissingFileIsNamedWithTheReason) {

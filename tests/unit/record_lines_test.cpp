@@ -6,6 +6,7 @@
 #include <lockstep/train/loss.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -99,6 +100,52 @@ TEST_F(LinesTest, WithoutAPlaceForTheFileTheProgramGoesOn) {
   EXPECT_TRUE(std::filesystem::is_empty(file()));
 }
 
+TEST_F(LinesTest, NothingIsAddedToWhatIsNotTheRanksAlone) {
+  const auto other = folder_.path() / "other";
+  write_file(other, "somebody's");
+  std::filesystem::create_hard_link(other, file());
+  const auto lines = listen();
+  tell_began("pass", Place::here());
+  EXPECT_EQ(read_file(other), "somebody's");
+}
+
+// A program may be compiled out of a pipe.
+TEST_F(LinesTest, AreNotWaitedFor) {
+  const auto fifo = folder_.path() / "main.cpp";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const auto name = fifo.string();
+  const auto lines = listen();
+  tell_began("pass", {name.c_str(), 1});
+  EXPECT_EQ(written().at(0).at("source"), "");
+}
+
+auto handler_of_the_question() {
+  struct sigaction action {};
+  sigaction(SIGRTMIN, nullptr, &action);
+  return action.sa_handler;
+}
+
+TEST_F(LinesTest, TheProgramKeepsItsHandlerAndItsDescriptors) {
+  ASSERT_EQ(setenv("LOCKSTEP_STACKS", "1", 1), 0);
+  const auto before = signal(SIGRTMIN, SIG_IGN);
+  {
+    const auto lines = listen();
+    EXPECT_EQ(handler_of_the_question(), SIG_IGN);
+  }
+  EXPECT_EQ(handler_of_the_question(), SIG_IGN);
+  signal(SIGRTMIN, before);
+  const int free = dup(STDERR_FILENO);
+  close(free);
+  {
+    const auto lines = listen();
+    const int still_free = dup(STDERR_FILENO);
+    close(still_free);
+    EXPECT_EQ(still_free, free);
+  }
+  EXPECT_EQ(handler_of_the_question(), SIG_DFL);
+  unsetenv("LOCKSTEP_STACKS");
+}
+
 TEST_F(LinesTest, TheLastOneIsToldWhereItIsAskedFor) {
   const auto stack = folder_.path() / ("stack_0_" + std::to_string(getpid()) + ".txt");
   { const auto lines = listen(); }
@@ -116,12 +163,17 @@ TEST_F(LinesTest, TheLastOneIsToldWhereItIsAskedFor) {
     raise(SIGRTMIN);
     tell_began("pass", {"/a/main.cpp", 7});
     raise(SIGRTMIN);
+    if (const auto child = fork(); child == 0) {
+      raise(SIGRTMIN);  // it is not this one that is asked
+      _exit(0);
+    } else {
+      waitpid(child, nullptr, 0);
+    }
   }
   EXPECT_EQ(read_file(stack),
             "no line is known\n"
             "  File \"/a/main.cpp\", line 12 in collective\n"
             "  File \"/a/main.cpp\", line 7 in pass\n");
-  raise(SIGRTMIN);  // does nothing now
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/base/error.h>
+#include <lockstep/base/file.h>
 #include <lockstep/trace/alone_before.h>
 #include <lockstep/trace/attempts.h>
 
@@ -135,6 +136,33 @@ TEST(AloneBefore, ConcatenatingLeavesItOut) {
   EXPECT_THAT(steps(concatenate({one_trained_before(3)}).ranks[0]), ElementsAre(-1, 0, 0, 0, 1));
 }
 
+// Each rank trains probes of its own, as often as its number says, and then a model that an engine shares.
+TEST(AloneBefore, WhatEachRankTrainedForItselfIsLeftOutUpToTheModelThatTheyShare) {
+  Trace trace{.world_size = 2};
+  for (const int number : {0, 1}) {
+    ParticipantTrace rank;
+    rank.participant = {number, 2, "process"};
+    std::int64_t step = 0;
+    rank.events.push_back({0, -1, Placement{}});
+    for (int probe = 0; probe <= number; ++probe) {
+      rank.events.push_back(model(step, 3));
+      rank.events.push_back({0, step, Update{{0.1}}});
+      rank.events.push_back({0, ++step, Configuration{"another model", {}, {}}});
+    }
+    rank.events.push_back(model(step, 8));
+    rank.events.push_back({0, step, Engine{"distributed_data_parallel", 1}});
+    rank.events.push_back({0, step, Update{{0.1}}});
+    rank.events.push_back({0, step + 1, Configuration{"another model", {}, {}}});
+    rank.events.push_back(model(step + 1, 8));  // of a job in two stages
+    trace.ranks.push_back(std::move(rank));
+  }
+  leave_out_alone_before(trace);
+  for (const auto& rank : trace.ranks) {
+    EXPECT_THAT(steps(rank), ElementsAre(-1, 0, 0, 0, 0, 1, 1));
+    EXPECT_EQ(rank.all<Placement>().size(), 1u);
+  }
+}
+
 TEST(AloneBefore, TheJobsOwnModelStaysAndSoDoesWhatEveryRankTrained) {
   auto same = one_trained_before(8);
   leave_out_alone_before(same);
@@ -150,6 +178,34 @@ TEST(AloneBefore, TheJobsOwnModelStaysAndSoDoesWhatEveryRankTrained) {
                 [](const Event& event) { return event.is<Collective>(); });
   leave_out_alone_before(no_collective);
   EXPECT_EQ(steps(no_collective.ranks[0]), before);
+}
+
+// Somebody else's run may be behind it.
+TEST(Attempts, ALinkIsNone) {
+  const TemporaryFolder folder("lockstep-attempts");
+  const auto other = folder.path() / "other", job = folder.path() / "job";
+  std::filesystem::create_directories(other);
+  std::filesystem::create_directories(attempt_folder(job, 1));
+  for (const auto& link : {attempt_folder(job, 0), job / "alone"})
+    std::filesystem::create_directory_symlink(other, link);
+  EXPECT_THAT(attempt_folders(job), ElementsAre(job));
+  std::filesystem::remove(attempt_folder(job, 0));
+  std::filesystem::create_directory_symlink(attempt_folder(job, 0), attempt_folder(job, 0));
+  EXPECT_THAT(attempt_folders(job), ElementsAre(job))
+      << "a link to itself, of which the system cannot say what it is";
+}
+
+// Of damaged traces.
+TEST(Attempts, TimesStayWhereTheyCanBeDoubled) {
+  constexpr auto kMost = std::int64_t{1} << 60;
+  auto one = attempt({0, 1});
+  one.ranks[0].events.front().time_ns = -kMost;
+  one.ranks[0].events.back().time_ns = kMost;
+  const auto whole = concatenate(std::vector<Trace>(10, one));
+  for (const auto& event : whole.ranks[0].events) {
+    EXPECT_GE(event.time_ns, -kMost);
+    EXPECT_LE(event.time_ns, kMost);
+  }
 }
 
 }  // namespace

@@ -183,6 +183,19 @@ TEST_F(DamagedTrace, AStepThatNobodyReachesIsRefused) {
   EXPECT_EQ(trace::read_file(file_).events[0].step, kMost);
 }
 
+// Whoever compares waits doubles them.
+TEST_F(DamagedTrace, ATimeThatNoClockShowsIsRefused) {
+  constexpr std::size_t kTime = kHead + 8;
+  constexpr auto kMost = std::int64_t{1} << 60;
+  for (const auto time : {std::numeric_limits<std::int64_t>::max(), kMost + 1, std::int64_t{-1},
+                          std::numeric_limits<std::int64_t>::min()})
+    EXPECT_THAT(refusal_of(with(kTime, time)),
+                AllOf(HasSubstr(file_.string()), HasSubstr("offset 4096"),
+                      HasSubstr("time " + std::to_string(time))));
+  put(with(kTime, kMost));
+  EXPECT_EQ(trace::read_file(file_).events[0].time_ns, kMost);
+}
+
 TEST_F(DamagedTrace, BoardMustPointAtCollectives) {
   for (const std::uint64_t offset : {std::uint64_t{1}, std::uint64_t{kHead}, good_.size() - 8,
                                      good_.size(), ~std::uint64_t{0}}) {

@@ -171,6 +171,29 @@ TEST(TraceFormat, ARanksOwnWordOfItsEndCountsMoreThanItsLaunchers) {
             (std::map<std::int64_t, std::string>{{0, "stopped"}, {1, "raised"}, {3, "stopped"}}));
 }
 
+// As one that takes SIGHUP for something else.
+TEST(TraceFormat, ARankThatTrainedOnAfterItWasToldToEndWasNotEndedByThat) {
+  const TemporaryFolder folder("lockstep-trace");
+  for (int rank = 0; rank < 4; ++rank) {
+    Writer writer(folder.path(), {.rank = rank, .world_size = 4});
+    writer.record(Loss{});
+    writer.set_step(rank < 2 ? 0 : 1);  // one that was under way says nothing
+    writer.record(Loss{});
+    if (rank % 2 == 1) writer.record(RankEnd{.rank = rank, .how = "raised", .ended_ns = 7});
+  }
+  {
+    Writer launcher(folder.path(), {.world_size = 4, .kind = "launcher"});
+    for (int rank = 0; rank < 4; ++rank)
+      launcher.record(RankEnd{.rank = rank, .how = "stopped", .ended_ns = 6});
+  }
+  const auto ends = read(folder.path()).ends;
+  ASSERT_EQ(ends.size(), 4u);
+  for (const int rank : {0, 1, 2}) EXPECT_EQ(ends[rank].how, "stopped") << rank;
+  for (const int rank : {0, 1}) EXPECT_EQ(ends[rank].ended_ns, 6) << rank;
+  EXPECT_GT(ends[2].ended_ns, 1'000'000'000) << "with its launcher";
+  EXPECT_EQ(ends[3].how, "raised");
+}
+
 // Each machine's clock begins at its boot.
 TEST(TraceFormat, TimesOfAnotherMachineAreMovedByItsWallClock) {
   const TemporaryFolder folder("lockstep-trace");

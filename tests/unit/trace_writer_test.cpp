@@ -7,6 +7,7 @@
 #include <lockstep/base/clock.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
+#include <lockstep/base/say.h>
 #include <lockstep/trace/reader.h>
 #include <sched.h>
 #include <sys/prctl.h>
@@ -71,6 +72,20 @@ class Child {
   pid_t pid_ = 0;
   bool told_ = false;
   int status_ = 0;
+};
+
+// What the library says meanwhile.
+class Words {
+ public:
+  Words() {
+    ::testing::internal::CaptureStderr();
+    note_standard_error();
+  }
+  std::string taken() {
+    auto said = ::testing::internal::GetCapturedStderr();
+    note_standard_error();
+    return said;
+  }
 };
 
 Collective collective(std::int64_t sequence, const char* op = "allreduce") {
@@ -291,7 +306,7 @@ TEST_F(TraceWriter, NoRoomCutsTheTraceAndNotTheProgram) {
   const auto before = std::signal(SIGXFSZ, SIG_IGN);
   rlimit small = usual;
   small.rlim_cur = 1'500'000;
-  ::testing::internal::CaptureStderr();
+  Words words;
   {
     Writer writer(folder_.path(), {});
     const auto handle = writer.enter(collective(1));
@@ -309,7 +324,7 @@ TEST_F(TraceWriter, NoRoomCutsTheTraceAndNotTheProgram) {
     EXPECT_TRUE(board.truncated);
   }
   std::signal(SIGXFSZ, before);
-  const auto said = ::testing::internal::GetCapturedStderr();
+  const auto said = words.taken();
   EXPECT_THAT(said, ::testing::AllOf(HasSubstr("cannot grow"), HasSubstr(file_.string())));
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
   const auto trace = read_file(file_);
@@ -343,6 +358,37 @@ TEST_F(TraceWriter, AForkedChildWritesNothing) {
   EXPECT_EQ(trace.all<Update>()[1].event->lr, std::vector<double>{0.125});
   ASSERT_EQ(trace.all<Collective>().size(), 1u);
   EXPECT_FALSE(trace.all<Collective>()[0].event->failed);
+}
+
+// Such as a helper that outlives a program that was killed.
+TEST_F(TraceWriter, AForkedChildDoesNotHoldTheTrace) {
+  int until[2];
+  ASSERT_EQ(pipe(until), 0);
+  Child child([&](const auto& tell) {
+    Writer writer(folder_.path(), {});
+    if (fork() == 0) {
+      close(until[1]);
+      tell();
+      char none = 0;
+      _exit(static_cast<int>(::read(until[0], &none, 1)));
+    }
+    pause();
+  });
+  close(until[0]);
+  EXPECT_TRUE(child.told());
+  EXPECT_TRUE(is_being_written(file_));
+  child.kill_now();
+  EXPECT_FALSE(is_being_written(file_));
+  close(until[1]);
+}
+
+TEST_F(TraceWriter, AForkedChildLeavesItsParentTheLock) {
+  Writer writer(folder_.path(), {});
+  Child([](const auto&) {}).wait();
+  writer.record(SetEpoch{1});
+  EXPECT_TRUE(is_being_written(file_));
+  writer.end(false);
+  EXPECT_EQ(read_file(file_).events.size(), 1u);
 }
 
 // While somebody else still holds the writer.
@@ -445,7 +491,7 @@ TEST_F(TraceWriter, GoesOnWhereTheProgramClosesItsDescriptor) {
 }
 
 TEST_F(TraceWriter, EndsWhereSomebodyCutsIt) {
-  ::testing::internal::CaptureStderr();
+  Words words;
   {
     Writer writer(folder_.path(), {});
     const auto entered = writer.enter(collective(1));
@@ -455,10 +501,29 @@ TEST_F(TraceWriter, EndsWhereSomebodyCutsIt) {
     writer.enter(collective(2));
     writer.end(true);
   }
-  const auto said = ::testing::internal::GetCapturedStderr();
+  const auto said = words.taken();
   EXPECT_THAT(said, ::testing::AllOf(HasSubstr(file_.string()), HasSubstr("cut")));
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
   EXPECT_EQ(fs::file_size(file_), 0u) << "what somebody emptied stays empty";
+}
+
+TEST_F(TraceWriter, EndsWhereSomebodyRemovesIt) {
+  for (const bool is_replaced : {false, true}) {
+    Words words;
+    {
+      Writer writer(folder_.path(), {});
+      writer.record(SetEpoch{1});
+      if (is_replaced) close(descriptors_of(file_).at(0));
+      fs::remove(file_);
+      if (is_replaced) write_file(file_, "another's");
+      writer.record(SetEpoch{2});
+      writer.record(SetEpoch{3});
+      EXPECT_THAT(descriptors_of(file_), ::testing::IsEmpty());
+    }
+    const auto said = words.taken();
+    EXPECT_THAT(said, ::testing::AllOf(HasSubstr(file_.string()), HasSubstr("removed")));
+    EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+  }
 }
 
 // A program that rank 0 starts, such as one that measures a batch size, inherits the variables of rank 0.

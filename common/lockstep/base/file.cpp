@@ -102,6 +102,17 @@ std::string read_file(const std::filesystem::path& path, InputFile::Links links,
   return text;
 }
 
+int open_own(const std::filesystem::path& file) {
+  const int fd =
+      open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+  if (fd < 0) return -1;
+  struct stat its {};
+  if (fstat(fd, &its) == 0 && S_ISREG(its.st_mode) && its.st_uid == geteuid() && its.st_nlink == 1)
+    return fd;
+  close(fd);
+  return -1;
+}
+
 int out_of_the_way(int fd) {
   constexpr rlim_t kMost = 1024;  // a higher number costs the kernel a larger table
   rlimit limit{};

@@ -37,13 +37,18 @@ std::string read_file(const std::filesystem::path& path,
                       InputFile::Links links = InputFile::Links::follow,
                       std::uint64_t most = kMostBytes);
 
+// Opens a file to add to, and makes it where there is none, for its owner alone; closed on exec. -1 where it cannot, and
+// for what is no regular file of this user's own, which nobody else has a name for: a link, a fifo, a folder.
+// lockstep_torch/places.py goes by the same rules.
+int open_own(const std::filesystem::path& file);
+
 // The same descriptor under a number that no other file of the process is likely to get, closed on exec. A library keeps
 // its files there: the program's own have the numbers that they would have without it. Where there is none, `fd` itself.
 int out_of_the_way(int fd);
 
 // Writes to a temporary file beside `path`, syncs it and renames it: a reader sees the old content
 // or the new, never a part. Creates missing parent folders. Throws Error; leaves no temporary file
-// behind.
+// behind. What is there and is no regular file, a link too, is not replaced: it throws.
 void write_file(const std::filesystem::path& path, std::string_view text);
 
 // A new folder under the system's temporary folder (TMPDIR honoured), named prefix-XXXXXX, mode

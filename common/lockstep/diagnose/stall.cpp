@@ -8,28 +8,30 @@
 namespace lockstep::diagnose {
 namespace {
 
+constexpr auto kNever = std::numeric_limits<std::int64_t>::max();
+
 // What is known of the job's ranks, by number.
 struct Ranks {
   explicit Ranks(const trace::Trace& trace) {
-    for (const auto& rank : trace.ranks) traces[rank.participant.rank] = &rank;
-    for (const auto& end : trace.ends) ends[static_cast<int>(end.rank)] = &end;
-    for (const auto& rank : trace.ranks)
-      for (std::size_t i = rank.last_attempt; i < rank.events.size(); ++i)
-        last_ns = std::max({last_ns, rank.events[i].time_ns, rank.events[i].left_ns});
     for (const auto& end : trace.ends) {
+      ends[static_cast<int>(end.rank)] = &end;
       last_ns = std::max(last_ns, end.ended_ns);
       if (end.how == "stopped") told_ns = std::min(told_ns, end.ended_ns);
     }
-    // Of a rank that is gone without a word nobody knows what ended it: it may have been an order to all.
-    if (std::any_of(trace.ranks.begin(), trace.ranks.end(), [&](const auto& rank) {
-          return end_of(rank.participant.rank) == nullptr && !rank.closed && !rank.runs;
-        }))
-      told_ns = std::min(told_ns, last_ns);
+    for (const auto& rank : trace.ranks) {
+      traces[rank.participant.rank] = &rank;
+      for (std::size_t i = rank.last_attempt; i < rank.events.size(); ++i)
+        last_ns = std::max({last_ns, rank.events[i].time_ns, rank.events[i].left_ns});
+    }
+    // What is gone without a word may have been told to end, too.
+    for (const auto& [number, rank] : traces)
+      if (end_of(number) == nullptr && !rank->closed && !rank->runs)
+        told_ns = std::min(told_ns, last_ns);
     // Not where one ended before, and its launcher then told the others.
     if (std::any_of(trace.ends.begin(), trace.ends.end(), [&](const auto& end) {
           return end.how != "stopped" && end.how != "completed" && end.ended_ns <= told_ns;
         }))
-      told_ns = std::numeric_limits<std::int64_t>::max();
+      told_ns = kNever;
   }
   const trace::ParticipantTrace* trace_of(int rank) const {
     const auto found = traces.find(rank);
@@ -41,8 +43,7 @@ struct Ranks {
   }
   bool ended_in_order(int rank) const {
     if (const auto* end = end_of(rank)) return end->how == "completed";
-    const auto* trace = trace_of(rank);
-    return trace != nullptr && trace->closed;
+    return traces.contains(rank) && traces.at(rank)->closed;
   }
   // By an end of its own, whatever it was. Of a signal that nobody knows it may have been an order to all.
   bool ended_by_itself(int rank) const {
@@ -70,14 +71,13 @@ struct Ranks {
   }
   // Whether it can be known how long it was inside. While a rank runs it may go on at any moment.
   bool is_over(const Call& call) const {
-    const auto* trace = trace_of(call.rank);
-    return call.left_ns != 0 || end_of(call.rank) != nullptr || (trace != nullptr && !trace->runs);
+    return call.left_ns != 0 || end_of(call.rank) != nullptr || !traces.at(call.rank)->runs;
   }
 
   std::map<int, const trace::ParticipantTrace*> traces;
   std::map<int, const trace::RankEnd*> ends;
   std::int64_t last_ns = std::numeric_limits<std::int64_t>::min();
-  std::int64_t told_ns = std::numeric_limits<std::int64_t>::max();  // the first was told to end
+  std::int64_t told_ns = kNever;  // the first was told to end
 };
 
 // Groups and their ranks.
@@ -141,8 +141,8 @@ bool stalls(const Ranks& ranks, const std::vector<Call>& calls, const std::set<i
   for (const auto& call : calls) {
     if (ranks.failed(call)) return true;
     if (completed(call) || ranks.ended_in_order(call.rank)) continue;
-    const bool known = ranks.is_over(call) || patience.count() == 0;
-    if (known && ranks.waited_ns(call) >= patience.count()) return true;
+    if ((ranks.is_over(call) || patience.count() == 0) && ranks.waited_ns(call) >= patience.count())
+      return true;
     under_way = true;
   }
   return under_way && std::any_of(group.begin(), group.end(), [&](int rank) {
@@ -164,16 +164,13 @@ bool all_got_past(const Calls& calls, const Position& place, const std::set<int>
 // came in the end; but for a group's first one, before which the ranks begin some time apart.
 std::chrono::nanoseconds patience_of(const Ranks& ranks, const Calls& calls,
                                      std::chrono::nanoseconds patience) {
-  constexpr int kTimes = 2;
-  if (ranks.told_ns == std::numeric_limits<std::int64_t>::max() || patience.count() == 0)
-    return patience;
-  const std::string* group = nullptr;
+  if (ranks.told_ns == kNever || patience.count() == 0) return patience;
+  std::set<std::string> begun;
   for (const auto& [key, of_place] : calls) {
-    const bool is_first = group == nullptr || *group != key.first;
-    group = &key.first;
+    if (begun.insert(key.first).second) continue;
     for (const auto& call : of_place)
-      if (completed(call) && !is_first)
-        patience = std::max(patience, kTimes * std::chrono::nanoseconds(ranks.waited_ns(call)));
+      if (completed(call))
+        patience = std::max(patience, std::chrono::nanoseconds(2 * ranks.waited_ns(call)));
   }
   return patience;
 }
@@ -204,7 +201,7 @@ struct Outcome {
     }
   }
   // When the first of them gave up: failed after it had waited. A peer that goes cuts off at once.
-  std::int64_t given_up_ns = std::numeric_limits<std::int64_t>::max();
+  std::int64_t given_up_ns = kNever;
   bool cut_off = false;
   std::vector<int> odd;  // ascending
 };
@@ -315,8 +312,7 @@ std::vector<const RankAtStall*> Stall::culprits() const {
 namespace {
 
 std::optional<Stall> find_stall(const Run& run, std::chrono::milliseconds patience) {
-  if (run.devices || run.world_size < 2) return std::nullopt;
-  if (all_left_in_order(run)) return std::nullopt;
+  if (run.devices || run.world_size < 2 || all_left_in_order(run)) return std::nullopt;
   const auto& calls = unambiguous_calls(run);
   if (calls.empty()) return std::nullopt;
   const Ranks ranks(run.trace);

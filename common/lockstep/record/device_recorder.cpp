@@ -1,3 +1,4 @@
+#include <lockstep/base/say.h>
 #include <lockstep/dist/collective_call.h>
 #include <lockstep/observe/parameters_of.h>
 #include <lockstep/record/device_recorder.h>
@@ -5,7 +6,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <iostream>
 #include <numeric>
 #include <utility>
 
@@ -34,7 +34,7 @@ void DeviceRecorder::hear(c10::function_ref<void()> call) {
     call();
   } catch (const std::exception& error) {
     failed_ = true;
-    std::cerr << "lockstep: the devices are recorded no further: " << text_of(error) << std::endl;
+    say("lockstep: the devices are recorded no further: " + text_of(error) + "\n");
   }
 }
 

@@ -1,16 +1,19 @@
-#include <fcntl.h>
 #include <lockstep/base/environment.h>
+#include <lockstep/base/error.h>
+#include <lockstep/base/file.h>
 #include <lockstep/base/json_text.h>
 #include <lockstep/record/lines.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <exception>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -30,13 +33,14 @@ bool is_own(const char* file) {
   return std::string_view(file).starts_with(own_folder());
 }
 
-int open_for_owner(const std::filesystem::path& file) {
-  return open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
-              0600);
-}
-
 std::string source_of(const std::string& file, int number) {
-  std::ifstream in(file);
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 24;
+  std::istringstream in;
+  try {
+    in.str(read_file(file, InputFile::Links::follow, kMost));
+  } catch (const Error&) {
+    return "";
+  }
   std::string text;
   for (int i = 0; i < number && std::getline(in, text); ++i) {
   }
@@ -50,8 +54,19 @@ std::string source_of(const std::string& file, int number) {
 
 // ---- what `lockstep watch --timeout` asks ----
 
-std::atomic<int> answers_to{-1};
+struct Answers {
+  std::atomic<pid_t> process{0};  // that writes; 0: none
+  int descriptor = -1;
+  struct stat file {};
+} answers;
 std::atomic<const std::string*> answer{nullptr};
+
+// A child that was forked says nothing. A program may close what it has not opened, and get the number for its data.
+bool may_answer() {
+  struct stat now {};
+  return answers.process == getpid() && fstat(answers.descriptor, &now) == 0 &&
+         now.st_dev == answers.file.st_dev && now.st_ino == answers.file.st_ino;
+}
 
 void tell_where(int) {
   constexpr std::string_view none = "no line is known\n";
@@ -59,23 +74,35 @@ void tell_where(int) {
   const auto* known = answer.load();
   const auto text = known != nullptr ? std::string_view(*known) : none;
   // Nobody can be told if this fails.
-  [[maybe_unused]] const auto written = ::write(answers_to.load(), text.data(), text.size());
+  [[maybe_unused]] const auto written =
+      may_answer() ? ::write(answers.descriptor, text.data(), text.size()) : 0;
   errno = error;
 }
 
+// Where the program uses the signal itself, it keeps it.
 void answer_in(const std::filesystem::path& file) {
   struct sigaction action {};
+  sigaction(SIGRTMIN, nullptr, &action);
+  if (action.sa_handler != SIG_DFL) return;
+  const int fd = open_own(file);
+  if (fd < 0) return;
+  answers.descriptor = out_of_the_way(fd);
+  fstat(answers.descriptor, &answers.file);
+  answers.process = getpid();
+  action = {};
   action.sa_handler = tell_where;
   action.sa_flags = SA_RESTART;
-  sigaction(SIGRTMIN, &action, nullptr);
-  answers_to = open_for_owner(file);  // from now on this process may be asked
+  sigaction(SIGRTMIN, &action, nullptr);  // from now on this process may be asked
 }
 
 void answer_no_more() {
   answer = nullptr;  // it is of lines that are about to go
-  if (answers_to < 0) return;
-  signal(SIGRTMIN, SIG_IGN);
-  close(answers_to.exchange(-1));
+  if (answers.process != getpid()) return;
+  struct sigaction action {};
+  sigaction(SIGRTMIN, nullptr, &action);
+  if (action.sa_handler == tell_where) signal(SIGRTMIN, SIG_DFL);
+  if (may_answer()) close(answers.descriptor);
+  answers.process = 0;
 }
 
 }  // namespace
@@ -135,7 +162,7 @@ void Lines::write(const Line& line) const {
                                  {"line", line.number},
                                  {"source", source_of(line.file, line.number)}};
   const auto text = json_text(object) + "\n";
-  const int descriptor = open_for_owner(file_);
+  const int descriptor = open_own(file_);
   if (descriptor < 0) return;
   [[maybe_unused]] const auto written = ::write(descriptor, text.data(), text.size());
   close(descriptor);

@@ -15,7 +15,7 @@ namespace lockstep::record {
 
 class LocalGradients {
  public:
-  static constexpr std::size_t kMostKept = std::size_t{32} << 20;
+  static constexpr std::size_t kMostKept = std::size_t{16} << 20;
 
   void assign(std::size_t parameters);  // none has a gradient
   // The parameter at this place gets a gradient, which .grad does not hold yet. Where nobody asks for `values` in this

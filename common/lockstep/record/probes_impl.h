@@ -1,6 +1,7 @@
 // What Probes keep, and what they record at the ends of steps.
 #pragma once
 
+#include <lockstep/base/say.h>
 #include <lockstep/dist/collective_call.h>
 #include <lockstep/record/backward_hook.h>
 #include <lockstep/record/configuration.h>
@@ -14,7 +15,6 @@
 #include <atomic>
 #include <deque>
 #include <exception>
-#include <iostream>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -67,6 +67,9 @@ class Probes::Impl {
     }
     const auto is_same = [](const at::Tensor& a, const at::Tensor& b) { return a.is_same(b); };
     if (attached != model || !std::ranges::equal(parameters, earlier, is_same)) {
+      const auto is_new = [&](const at::Tensor& own) { return !is_among(own, earlier); };
+      if (!earlier.empty() && std::ranges::all_of(module.parameters(), is_new))
+        writer->record(trace::Configuration{"another model", {}, {}});
       writer->record(model);
       probed.begin_again(writer->step());
       if (auto set_up = configuration_of(module); !set_up.keys.empty())
@@ -92,8 +95,7 @@ class Probes::Impl {
       add_local(place, gradient);
     } catch (const std::exception& error) {
       if (!gave_up.exchange(true))
-        std::cerr << "lockstep: gradients are not recorded any further: " << text_of(error)
-                  << std::endl;
+        say("lockstep: gradients are not recorded any further: " + text_of(error) + "\n");
     }
   }
 

@@ -1,5 +1,6 @@
 #include <lockstep/base/environment.h>
 #include <lockstep/base/error.h>
+#include <lockstep/base/say.h>
 #include <lockstep/launch/launch.h>
 #include <lockstep/record/lines.h>
 #include <lockstep/record/observed_backend.h>
@@ -10,7 +11,6 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <iostream>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -91,7 +91,7 @@ void record_where_asked(InitOptions& options) {
                        " of " + std::to_string(known.world_size));
     add_to(options, recorder);
   } catch (const std::exception& error) {
-    std::cerr << "LOCKSTEP_TRACE: " << error.what() << std::endl;
+    say(std::string("LOCKSTEP_TRACE: ") + error.what() + "\n");
   }
 }
 

@@ -1,3 +1,4 @@
+#include <lockstep/base/say.h>
 #include <lockstep/dist/collective_call.h>
 #include <lockstep/observe/parameters_of.h>
 #include <lockstep/record/backward_hook.h>
@@ -5,7 +6,7 @@
 #include <lockstep/record/recorder.h>
 
 #include <algorithm>
-#include <iostream>
+#include <string>
 #include <utility>
 
 namespace lockstep::record {
@@ -86,8 +87,8 @@ bool Recorder::prepare(c10::function_ref<void()> call) {
 void Recorder::fail(const std::exception& error) {
   if (failed_.exchange(true)) return;
   writer_->record(trace::RecordingEnd{"values"});
-  std::cerr << "lockstep: rank " << writer_->participant().rank
-            << " is recorded no further: " << text_of(error) << std::endl;
+  say("lockstep: rank " + std::to_string(writer_->participant().rank) +
+      " is recorded no further: " + text_of(error) + "\n");
 }
 
 void Recorder::leave_to_probes() {

@@ -73,6 +73,8 @@ class Recorder final : public Observer {
   void collective_begins();
   // As Probes::let_go. What an optimizer moves is recorded again once it is told as a new one.
   void let_go(const std::vector<at::Tensor>& tensors);
+  // Whether the model, or an optimizer that was told, has one of them.
+  bool has_optimizer(const std::vector<at::Tensor>& parameters);
   // As Probes::training_state. Ends a pass that is done.
   void training_state(const std::string& moment, const ValueOf<at::Tensor>::Dict& parts);
 

@@ -113,6 +113,11 @@ void Recorder::add_parameters_of(const torch::optim::Optimizer& optimizer) {
     }
 }
 
+bool Recorder::has_optimizer(const std::vector<at::Tensor>& parameters) {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(parameters, [&](const at::Tensor& each) { return is_known(each); });
+}
+
 void Recorder::let_go(const std::vector<at::Tensor>& tensors) {
   told([&](Probes& probes) {
     probes.let_go(tensors);

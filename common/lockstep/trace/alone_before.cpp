@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <set>
+#include <string>
 #include <vector>
 
 namespace lockstep::trace {
@@ -70,10 +73,8 @@ bool is_of_the_job(const Event& event) {
          event.is<Spawn>() || event.is<Intent>();
 }
 
-void leave_out(ParticipantTrace& rank, std::size_t last, std::int64_t updates) {
-  // The last update's parameters may be recorded after it, such as where the model is saved.
-  auto begin = last + 1;
-  while (!rank.events[begin].is<Model>() && call_of_all(rank.events[begin]) == nullptr) ++begin;
+// What comes before `begin`, with so many updates.
+void leave_out(ParticipantTrace& rank, std::size_t begin, std::int64_t updates) {
   std::vector<Event> kept;
   for (std::size_t i = 0; i < rank.events.size(); ++i) {
     auto& event = rank.events[i];
@@ -84,9 +85,58 @@ void leave_out(ParticipantTrace& rank, std::size_t last, std::int64_t updates) {
   rank.events = std::move(kept);
 }
 
-}  // namespace
+// Whether the ranks share what they train: by what an engine or calls have done since the training began.
+class Sharing {
+ public:
+  void see(const Event& event) {
+    has_engine_ = has_engine_ || event.is<Engine>();
+    if (const auto* told = event.as<Model>()) model_ = told;
+    if (const auto* call = event.as<Collective>())
+      numbers_[call->dtype] +=
+          std::accumulate(call->sizes.begin(), call->sizes.end(), std::int64_t{0});
+  }
+  // An engine took the model over, or so many numbers of its types went between the ranks as it has.
+  bool is_shared() const {
+    if (has_engine_ || model_ == nullptr) return has_engine_;
+    std::int64_t elements = 0, sent = 0;
+    for (const auto& shape : model_->shapes)
+      elements += std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+    for (const auto& [dtype, numbers] : numbers_)
+      if (std::ranges::find(model_->dtypes, dtype) != model_->dtypes.end()) sent += numbers;
+    return sent >= elements;
+  }
 
-void leave_out_alone_before(Trace& attempt) {
+ private:
+  bool has_engine_ = false;
+  const Model* model_ = nullptr;
+  std::map<std::string, std::int64_t> numbers_;  // by type
+};
+
+bool begins_another_model(const Event& event) {
+  const auto* told = event.as<Configuration>();
+  return told != nullptr && told->of == "another model";
+}
+
+// Models that the rank trained for itself, and then another one that the ranks share.
+void leave_out_models_of_its_own(ParticipantTrace& rank) {
+  std::size_t begin = 0;
+  std::int64_t updates = 0, of_its_own = 0;
+  Sharing since;
+  for (std::size_t i = 0; i < rank.events.size(); ++i) {
+    const auto& event = rank.events[i];
+    if (begins_another_model(event)) {
+      if (since.is_shared()) break;
+      begin = i, of_its_own = updates;
+      since = {};
+    }
+    if (event.is<Update>()) ++updates;
+    since.see(event);
+  }
+  if (of_its_own > 0 && since.is_shared()) leave_out(rank, begin, of_its_own);
+}
+
+// One rank trains another model, and the others wait.
+void leave_out_what_others_waited_for(Trace& attempt) {
   std::set<std::int64_t> before;
   for (const auto& rank : attempt.ranks) before.insert(calls_before_updates(rank));
   if (before.size() < 2) return;  // as in most jobs
@@ -103,10 +153,33 @@ void leave_out_alone_before(Trace& attempt) {
   }
   for (std::size_t r = 0; r < alone.size(); ++r) {
     if (alone[r] == 0) continue;
-    const auto last = place_of_update(attempt.ranks[r], alone[r]);
-    if (goes_on_with_another_model(attempt.ranks[r], last))
-      leave_out(attempt.ranks[r], last, alone[r]);
+    auto& rank = attempt.ranks[r];
+    const auto last = place_of_update(rank, alone[r]);
+    if (!goes_on_with_another_model(rank, last)) continue;
+    // The last update's parameters may be recorded after it, such as where the model is saved.
+    auto begin = last + 1;
+    while (!rank.events[begin].is<Model>() && call_of_all(rank.events[begin]) == nullptr) ++begin;
+    leave_out(rank, begin, alone[r]);
   }
+}
+
+}  // namespace
+
+bool shares_a_model(const ParticipantTrace& rank) {
+  Sharing since;
+  for (const auto& event : rank.events) {
+    if (begins_another_model(event)) {
+      if (since.is_shared()) return true;
+      since = {};
+    }
+    since.see(event);
+  }
+  return since.is_shared();
+}
+
+void leave_out_alone_before(Trace& attempt) {
+  for (auto& rank : attempt.ranks) leave_out_models_of_its_own(rank);
+  leave_out_what_others_waited_for(attempt);
 }
 
 }  // namespace lockstep::trace

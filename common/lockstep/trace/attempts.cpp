@@ -1,12 +1,14 @@
 #include <lockstep/base/error.h>
 #include <lockstep/trace/alone_before.h>
 #include <lockstep/trace/attempts.h>
+#include <lockstep/trace/clocks.h>
 
 #include <algorithm>
 #include <iterator>
 #include <limits>
 #include <map>
 #include <string>
+#include <system_error>
 
 namespace lockstep::trace {
 namespace {
@@ -39,6 +41,13 @@ bool has_ranks(const std::filesystem::path& folder) {
   return false;
 }
 
+// Of the job's own: not a link, which may lead to another job's.
+bool is_folder(const std::filesystem::path& path) {
+  std::error_code none;
+  return std::filesystem::symlink_status(path, none).type() ==
+         std::filesystem::file_type::directory;
+}
+
 // What is done to an attempt's events so that they stand behind those of the attempts before.
 struct Shift {
   std::int64_t steps = 0;
@@ -50,8 +59,8 @@ struct Shift {
 void append(ParticipantTrace& rank, ParticipantTrace later, const Shift& shift) {
   for (auto& event : later.events) {
     event.step += shift.steps;
-    event.time_ns += shift.time_ns;
-    if (event.left_ns != 0) event.left_ns += shift.time_ns;
+    event.time_ns = moved(event.time_ns, shift.time_ns);
+    if (event.left_ns != 0) event.left_ns = moved(event.left_ns, shift.time_ns);
     if (shift.groups.empty()) continue;
     if (auto* call = event.change<Collective>()) call->group += shift.groups;
     if (auto* group = event.change<Group>()) group->name += shift.groups;
@@ -79,13 +88,11 @@ std::filesystem::path attempt_folder(const std::filesystem::path& job_folder, in
 
 std::vector<std::filesystem::path> attempt_folders(const std::filesystem::path& job_folder) {
   std::vector<std::filesystem::path> folders;
-  for (int attempt = 0; std::filesystem::is_directory(attempt_folder(job_folder, attempt));
-       ++attempt)
+  for (int attempt = 0; is_folder(attempt_folder(job_folder, attempt)); ++attempt)
     folders.push_back(attempt_folder(job_folder, attempt));
   const auto alone = job_folder / "alone";
   if (folders.empty())
-    folders.push_back(std::filesystem::is_directory(alone) && !has_ranks(job_folder) ? alone
-                                                                                     : job_folder);
+    folders.push_back(is_folder(alone) && !has_ranks(job_folder) ? alone : job_folder);
   return folders;
 }
 
@@ -115,7 +122,7 @@ Trace concatenate(std::vector<Trace> attempts) {
       of_all.participant = rank.participant;
       append(of_all, std::move(rank), shift);
     }
-    for (auto& ended : attempt.ends) ended.ended_ns += shift.time_ns;
+    for (auto& ended : attempt.ends) ended.ended_ns = moved(ended.ended_ns, shift.time_ns);
     steps += last + 2;                     // -1 of the next one is a step of its own
     whole.ends = std::move(attempt.ends);  // of the last one
     whole.alone = std::move(attempt.alone);

@@ -10,7 +10,7 @@
 namespace lockstep::trace {
 namespace {
 
-// Times of a damaged trace may be any numbers: they wrap.
+// Differences of clocks in a damaged trace may be any numbers: they wrap.
 std::int64_t sum(std::int64_t a, std::int64_t b) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
 }
@@ -31,7 +31,7 @@ bool share_a_clock(std::int64_t epoch, std::int64_t other) {
 }
 
 void shift(ParticipantTrace& trace, std::int64_t by_ns) {
-  const auto move = [&](std::int64_t& time) { time = sum(time, by_ns); };
+  const auto move = [&](std::int64_t& time) { time = moved(time, by_ns); };
   move(trace.started_ns);
   for (auto& event : trace.events) {
     move(event.time_ns);
@@ -79,6 +79,10 @@ struct Bounds {
 };
 
 }  // namespace
+
+std::int64_t moved(std::int64_t time_ns, std::int64_t by_ns) {
+  return std::clamp(sum(time_ns, by_ns), -kMostTime, kMostTime);
+}
 
 void to_clock_of(const ParticipantTrace& first, ParticipantTrace& other) {
   if (!share_a_clock(epoch_of(first), epoch_of(other)))

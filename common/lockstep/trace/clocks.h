@@ -3,9 +3,16 @@
 
 #include <lockstep/trace/reader.h>
 
+#include <cstdint>
 #include <vector>
 
 namespace lockstep::trace {
+
+inline constexpr std::int64_t kMostTime = std::int64_t{1}
+                                          << 60;  // ns, 36 years: times are added and doubled
+
+// At most kMostTime from zero: what a damaged trace says of its clocks may be any number.
+std::int64_t moved(std::int64_t time_ns, std::int64_t by_ns);
 
 // Moves the times of `other` to the clock of `first`, where they are of different machines: by their wall clocks.
 void to_clock_of(const ParticipantTrace& first, ParticipantTrace& other);

@@ -1,20 +1,15 @@
-#include <fcntl.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
 #include <lockstep/trace/clocks.h>
 #include <lockstep/trace/codec.h>
 #include <lockstep/trace/format.h>
 #include <lockstep/trace/reader.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <map>
-#include <regex>
 #include <set>
 #include <string_view>
 #include <system_error>
@@ -140,6 +135,9 @@ Event decode_at(const std::filesystem::path& file, std::uint64_t offset, const s
       event.payload = decode(head.kind, fields, last);
     if (event.is<Collective>())
       std::memcpy(&event.left_ns, record + kLeftOffset, sizeof event.left_ns);
+    for (const auto ns : {event.time_ns, event.left_ns})
+      if (ns < 0 || ns > kMostTime)
+        throw Error("the time " + std::to_string(ns) + " ns, which no clock shows");
   } catch (const Error& error) {
     refuse(file, offset, error.what());
   }
@@ -175,31 +173,6 @@ Whole whole_part(const std::filesystem::path& path) {
   }
   return whole;
 }
-
-}  // namespace
-
-std::filesystem::path trace_file(const std::filesystem::path& folder, int rank) {
-  return folder / ("rank_" + std::to_string(rank) + ".trace");
-}
-
-std::filesystem::path launcher_file(const std::filesystem::path& folder) {
-  return folder / "launcher.trace";
-}
-
-bool is_of_a_rank(const std::filesystem::path& file) {
-  static const std::regex kName(R"(rank_[0-9]+(\.[0-9a-f]+)?\.trace)");
-  return std::regex_match(file.filename().string(), kName);
-}
-
-bool is_being_written(const std::filesystem::path& file) {
-  const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (fd < 0) return false;
-  const bool locked = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  close(fd);
-  return locked;
-}
-
-namespace {
 
 // Shares what `known` has. `keep`, if not null, keeps what is new, by its place in `whole`.
 ParticipantTrace parse(const std::filesystem::path& file, const Whole& whole, const Known& known,
@@ -319,6 +292,26 @@ ParticipantTrace of_the_rank(int number, std::vector<Named>& files) {
   return std::move(files.front().trace);
 }
 
+// Whether the rank trained on after it was told to end: longer than an order takes to come to it, and than the step that
+// was under way.
+bool went_on(const std::vector<ParticipantTrace>& ranks, const RankEnd& told) {
+  constexpr std::uint64_t kOrder = 1'000'000'000;
+  const auto after = [&](std::int64_t time_ns) {
+    const auto by = static_cast<std::uint64_t>(time_ns) - static_cast<std::uint64_t>(told.ended_ns);
+    return time_ns > told.ended_ns && by > kOrder;
+  };
+  const auto rank = std::find_if(ranks.begin(), ranks.end(), [&](const auto& one) {
+    return one.participant.rank == told.rank;
+  });
+  if (rank == ranks.end()) return false;
+  std::int64_t step = -1;
+  return std::any_of(rank->events.begin(), rank->events.end(), [&](const Event& event) {
+    if (after(event.time_ns)) return event.step > step + 1;
+    step = std::max(step, event.step);
+    return false;
+  });
+}
+
 }  // namespace
 
 bool has_joined(const std::filesystem::path& folder, int rank) {
@@ -374,11 +367,13 @@ Trace read(const std::filesystem::path& folder) {
   });
   std::map<std::int64_t, RankEnd> ends;
   const auto take = [&](const ParticipantTrace& of) {
-    for (const auto& end : of.all<RankEnd>()) {
-      auto& known = ends.try_emplace(end.event->rank, *end.event).first->second;
+    for (const auto& at : of.all<RankEnd>()) {
+      auto end = *at.event;
+      if (end.how == "stopped" && went_on(trace.ranks, end)) end.ended_ns = at.time_ns;
+      auto& known = ends.try_emplace(end.rank, end).first->second;
       // What a rank says after it was told to end comes of that.
       const bool was_told = known.how == "stopped" || known.how == "deadline";
-      if (!was_told || end.event->ended_ns <= known.ended_ns) known = *end.event;
+      if (!was_told || end.ended_ns <= known.ended_ns) known = std::move(end);
     }
   };
   if (const auto launcher = launcher_file(folder);
@@ -388,7 +383,10 @@ Trace read(const std::filesystem::path& folder) {
     take(of_launcher);
   }
   for (const auto& rank : trace.ranks) take(rank);
-  for (const auto& [rank, end] : ends) trace.ends.push_back(end);
+  for (auto& [rank, end] : ends) {
+    end.ended_ns = moved(end.ended_ns, 0);
+    trace.ends.push_back(end);
+  }
   return trace;
 }
 

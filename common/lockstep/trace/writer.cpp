@@ -3,9 +3,10 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
 #include <lockstep/base/random_word.h>
+#include <lockstep/base/say.h>
 #include <lockstep/trace/codec.h>
 #include <lockstep/trace/format.h>
-#include <lockstep/trace/reader.h>
+#include <lockstep/trace/own_file.h>
 #include <lockstep/trace/writer.h>
 #include <pthread.h>
 #include <sys/file.h>
@@ -18,12 +19,12 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <type_traits>
 #include <variant>
 #include <vector>
@@ -43,55 +44,43 @@ constexpr std::size_t kPage = std::size_t{1} << 16;  // a multiple of any page's
 
 constexpr std::size_t kCollective = kind_of<Collective>();
 
-// What the reader would refuse is not written.
-const Participant& checked(const Participant& participant) {
-  if (participant.rank < 0 || participant.rank >= participant.world_size)
-    throw UsageError("a trace of rank " + std::to_string(participant.rank) + " of " +
-                     std::to_string(participant.world_size) +
-                     ": ranks go from 0 to the world size minus 1");
-  if (participant.kind.size() >= sizeof FileHeader::kind)
-    throw UsageError("a participant's kind has at most 15 bytes: \"" + participant.kind + "\"");
-  return participant;
-}
-
-std::filesystem::path file_of(const std::filesystem::path& folder, const Participant& participant) {
-  return participant.kind == kLauncher ? launcher_file(folder)
-                                       : trace_file(folder, participant.rank);
-}
-
-// Whether a writer of this process has it. In another container, another process may have the same pid.
-bool is_written_here(const std::filesystem::path& file) {
-  std::error_code none;
-  if (read_flight_board(file).pid != getpid()) return false;
-  for (const auto& open : std::filesystem::directory_iterator("/proc/self/fd"))
-    if (std::filesystem::equivalent(open.path(), file, none)) return true;
-  return false;
-}
-
 std::atomic<int> forks{0};  // by which this process came
-
-// Without a call to the system: it is asked for every record.
-int forks_before_this_process() {
-  [[maybe_unused]] static const int counts = pthread_atfork(nullptr, nullptr, [] { ++forks; });
-  return forks.load(std::memory_order_relaxed);
-}
-
-// Whether a trace that is there leaves room for another of this participant, in a file of its own: a process that takes
-// itself for the only one may not be; and one that a rank started has the rank's number, and joins no group.
-bool may_stand_beside(const Participant& participant, const std::filesystem::path& there) {
-  if (participant.world_size > 1)
-    return participant.kind != kLauncher && !has_joined(there.parent_path(), participant.rank);
-  return is_being_written(there) && !is_written_here(there);
-}
-
-std::filesystem::path file_beside(const std::filesystem::path& folder,
-                                  const Participant& participant) {
-  return folder / ("rank_" + std::to_string(participant.rank) + "." + random_word() + ".trace");
-}
 
 }  // namespace
 
 class Writer::Impl {
+  // The writers of this process. A child that is forked lets go of their files: it may outlive its parent, and would hold
+  // their locks.
+  class All {
+   public:
+    All() {
+      pthread_atfork([] { all().mutex_.lock(); }, [] { all().mutex_.unlock(); },
+                     [] { all().forked(); });
+    }
+    void join(Impl* writer) {
+      const std::lock_guard lock(mutex_);
+      writers_.insert(writer);
+    }
+    void leave(Impl* writer) {
+      const std::lock_guard lock(mutex_);
+      writers_.erase(writer);
+    }
+
+   private:
+    void forked() {
+      ++forks;
+      for (auto* writer : writers_) writer->let_go();
+      mutex_.unlock();
+    }
+    std::mutex mutex_;
+    std::set<Impl*> writers_;
+  };
+  // Never destroyed: a process may fork at its very end.
+  static All& all() {
+    static auto& writers = *new All;
+    return writers;
+  }
+
  public:
   Impl(const std::filesystem::path& folder, const Participant& participant)
       : participant_(checked(participant)),
@@ -114,18 +103,18 @@ class Writer::Impl {
         if (link(draft.c_str(), path_.c_str()) != 0) fail_to_create();
       }
     } catch (...) {
-      unmap();
-      close(fd_);
+      let_go();
       unlink(draft.c_str());
       throw;
     }
     unlink(draft.c_str());
+    all().join(this);
   }
 
   ~Impl() {
     end(false);
-    unmap();
-    if (size_now()) close(fd_);
+    all().leave(this);
+    let_go();
   }
 
   const Participant& participant() const { return participant_; }
@@ -133,7 +122,7 @@ class Writer::Impl {
   std::int64_t step() const { return step_.load(std::memory_order_relaxed); }
 
   // Not a child that was forked: the trace is its parent's.
-  bool is_of_this_process() const { return forks_ == forks_before_this_process(); }
+  bool is_of_this_process() const { return forks_ == forks.load(std::memory_order_relaxed); }
 
   void end(bool goes_on) {
     if (!is_of_this_process()) return;
@@ -207,29 +196,39 @@ class Writer::Impl {
     return windows_[i].base + (offset - windows_[i].begin);
   }
 
-  // The size of the file now; nothing where the descriptor is not the trace's any more: a program may close what it has
-  // not opened, and another file of its own may have the number by now.
-  std::optional<std::uint64_t> size_now() const {
+  // The file as it is now; nothing where the descriptor is not the trace's any more: a program may close what it has not
+  // opened, and another file of its own may have the number by now.
+  std::optional<struct stat> file_now() const {
     struct stat now {};
     if (fstat(fd_, &now) != 0 || now.st_dev != made_.st_dev || now.st_ino != made_.st_ino)
       return std::nullopt;
-    return static_cast<std::uint64_t>(now.st_size);
+    return now;
+  }
+
+  // A mapping holds the file's lock just as a descriptor does.
+  void let_go() {
+    unmap();
+    if (file_now()) close(fd_);
+    fd_ = -1;
   }
 
   // Whether all that is mapped is still in the file. Asked before each store: where somebody has cut the file, a store
   // would be a SIGBUS.
   bool is_whole() {
     if (lost_) return false;
-    auto size = size_now();
-    if (!size) {
-      const int fd = open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-      fd_ = fd < 0 ? fd : out_of_the_way(fd);
-      if (size = size_now(); size) flock(fd_, LOCK_EX | LOCK_NB);
+    auto now = file_now();
+    if (!now) {
+      fd_ = open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+      if (now = file_now(); now) {
+        fd_ = out_of_the_way(fd_);
+        flock(fd_, LOCK_EX | LOCK_NB);
+      } else if (fd_ >= 0) {
+        close(std::exchange(fd_, -1));
+      }
     }
-    if (size && *size >= capacity_) return true;
-    lost_ = true;
-    tell_end(size ? "somebody has cut it" : "it was closed, and is not there any more");
-    return false;
+    lost_ = !now || now->st_nlink == 0 || static_cast<std::uint64_t>(now->st_size) < capacity_;
+    if (lost_) tell_end(now && now->st_nlink > 0 ? "somebody has cut it" : "it was removed");
+    return !lost_;
   }
 
   [[noreturn]] void fail_as_taken() const {
@@ -326,8 +325,8 @@ class Writer::Impl {
   }
 
   void tell_end(const char* reason) const {
-    std::fprintf(stderr, "lockstep: the trace %s ends here, and the program goes on: %s\n",
-                 path_.c_str(), reason);
+    say("lockstep: the trace " + path_.string() + " ends here, and the program goes on: " + reason +
+        "\n");
   }
 
   template <class T>
@@ -350,7 +349,7 @@ class Writer::Impl {
     return offset;
   }
 
-  const int forks_ = forks_before_this_process();
+  const int forks_ = forks.load();
   Participant participant_;
   std::filesystem::path path_;
   int fd_ = -1;

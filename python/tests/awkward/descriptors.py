@@ -7,9 +7,11 @@ import logging
 import os
 import resource
 import shutil
+import signal
 import stat
 import subprocess
 import sys
+import threading
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -60,6 +62,37 @@ def stderr_broken():
     os.close(receives)
     os.dup2(sends, 2)
     fit(odd())
+
+
+def train_in_a_thread():
+    """After this one, which the recorder says."""
+    fit(mlp())
+    thread = threading.Thread(target=fit, args=(mlp(),))
+    thread.start()
+    thread.join()
+
+
+@quick()
+def stderr_is_data():
+    """Descriptor 2 is closed, and the program's data file gets the number."""
+    os.close(2)
+    own = open("own", "wb", buffering=0)
+    train_in_a_thread()
+    show(own.fileno(), open("own", "rb").read())
+
+
+@quick()
+def stderr_broken_by_default():
+    """Descriptor 2 was a pipe from the start, whose reader has gone; SIGPIPE is at its default."""
+    if "AGAIN" not in os.environ:
+        receives, sends = os.pipe()
+        os.dup2(sends, 2)
+        os.set_inheritable(receives, True)
+        os.environ["AGAIN"] = str(receives)
+        os.execv(sys.executable, [sys.executable, *sys.argv])
+    os.close(int(os.environ["AGAIN"]))
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    train_in_a_thread()
 
 
 def stderr_raises():

@@ -216,6 +216,31 @@ def registered_is_asked():
     train(mlp(), each=lambda step: step == 3 and os.kill(os.getpid(), signal.SIGTERM))
 
 
+def register_real_time():
+    model, own = mlp(), tempfile.TemporaryFile()
+    train(model, steps=2)
+    numbers = range(signal.SIGRTMIN, signal.SIGRTMAX + 1)
+    for number in numbers:
+        faulthandler.register(number, file=own, all_threads=False)
+        os.kill(os.getpid(), number)
+    own.seek(0)
+    show(own.read().count(b"most recent call first"))
+    show(all(map(faulthandler.unregister, numbers)), any(map(faulthandler.unregister, numbers)))
+    train(model, steps=2)
+
+
+@quick()
+def stacks_at_real_time():
+    """faulthandler.register of each real-time signal, after the first steps."""
+    register_real_time()
+
+
+@started(variables={"LOCKSTEP_STACKS": "1"})
+def stacks_at_real_time_under_a_timeout():
+    """The same as under `watch --timeout`, which takes SIGRTMIN."""
+    register_real_time()
+
+
 def dumps_later():
     """faulthandler.dump_traceback_later to the program's file, cancelled, and faulthandler.enable to it."""
     own = tempfile.TemporaryFile()

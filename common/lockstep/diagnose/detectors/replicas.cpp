@@ -4,6 +4,7 @@
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/gradients.h>
 #include <lockstep/diagnose/restored.h>
+#include <lockstep/trace/alone_before.h>
 
 #include <algorithm>
 #include <iterator>
@@ -117,6 +118,18 @@ bool reduces_gradients_from(const Run& run, std::int64_t step) {
   return !any && has_wrapper(run);
 }
 
+// A job that still runs may have trained no more than a probe that each rank throws away (trace/alone_before.h). One that
+// ended with it had no other model.
+bool may_be_before_the_job(const Run& run) {
+  return std::ranges::none_of(run.ranks, [&](const auto* rank) {
+    return rank->closed || run.end_of(rank->participant.rank) || trace::shares_a_model(*rank);
+  });
+}
+
+const char* const kMaybeBeforeTheJob =
+    "the run has not ended, and so far the ranks share no model: each may train one for itself "
+    "before the job";
+
 const char* const kMaybeAveraged =
     "collectives as large as the parameters ran after updates: the replicas may be averaged "
     "where they were not recorded";
@@ -166,6 +179,7 @@ Verdict unreduced_gradients(const Run& run, bool with_wrapper, const std::string
   if (difference(run, -1, start->second).tensor >= 0) return clean();
   const auto apart = divergence(run, replicas);
   if (!apart) return clean();
+  if (may_be_before_the_job(run)) return not_triggered(kMaybeBeforeTheJob);
   const bool whole = std::all_of(gradients.begin(), gradients.end(), is_unreduced);
   // Of an update's backwards some are reduced, and not the last.
   const bool in_part =
@@ -279,6 +293,7 @@ Verdict replicas_diverged(const Run& run) {
     const auto loaded = ends_with_other_weights(run);
     return loaded ? found(*loaded) : clean();
   }
+  if (may_be_before_the_job(run)) return not_triggered(kMaybeBeforeTheJob);
   if (!reduces_gradients_from(run, apart->step) &&
       may_be_averaged_unseen(run, apart->step, parameter_elements(run, replicas.begin()->second))) {
     const auto alone = left_out_of_averages(run);
@@ -321,9 +336,10 @@ std::vector<Detector> replicas_detectors() {
       // Needs parameters before and after updates, both gradients, no gradient engine. Rule:
       // replicas start equal, each rank goes by its own gradient, and they are apart ever after.
       // Not fooled by averaging the parameters after local steps: where equal ones were not
-      // recorded, collectives as large as the parameters after an update make it not_triggered. With
-      // an engine, that was told not to reduce an update's last backward: then the ranks' gradients
-      // differ, and what came before may be reduced.
+      // recorded, collectives as large as the parameters after an update make it not_triggered; so does
+      // a run that has not ended, before its ranks share a model. With an engine, that was told not to
+      // reduce an update's last backward: then the ranks' gradients differ, and what came before may be
+      // reduced.
       {.slug = "no-gradient-sync",
        .needs = {"parameters", "local_gradients", "reduced_gradients"},
        .participants = Participants::ranks,
