@@ -2,7 +2,7 @@
 neither torchrun nor env:// gives it one. `import torch` calls load() in every process of a job that runs in environment(),
 as it does for any backend of torch (lockstep_loopback-1.dist-info); the job's programs stay as they are."""
 
-import contextlib
+import errno
 import functools
 import os
 import pathlib
@@ -27,9 +27,12 @@ def served_here(given):
     if not given["host_name"].startswith("127."):
         given["host_name"] = ADDRESS
     if given.get("is_master"):
-        with contextlib.suppress(OSError):
+        try:
             listening = socket.create_server((ADDRESS, given["port"]))
             given |= {"port": listening.getsockname()[1], "master_listen_fd": listening.detach()}
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
     return given
 
 

@@ -35,6 +35,9 @@ def has_violation(found: dict[str, Any]) -> bool:
 
 def tell(text: str) -> None:
     """On standard output, which may be closed or full: the command has failed then."""
+    if sys.stdout is None:
+        say("lockstep: standard output is closed")
+        sys.exit(COULD_NOT_RUN)
     try:
         print(text, end="", flush=True)
     except OSError as error:
@@ -160,7 +163,7 @@ def watch(options: argparse.Namespace) -> int:
     if not found["findings"]:
         warn(job.left)
     say(text_of(found))
-    if not watching.ENDING.isdisjoint(job.signals) and not found["findings"]:
+    if job.ended_by() and not found["findings"]:
         say("lockstep: the job was ended by a signal: what it had not done by then was not recorded")
     traces = shlex.quote(str(folder))
     if found["findings"]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import functools
 import os
 import pathlib
 import re
 import select
 import signal
+import stat
 import struct
 import subprocess
 import time
@@ -36,8 +38,13 @@ FAR = 2**63 - 1
 
 
 def head(file: pathlib.Path) -> Head:
-    with open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as trace:
-        return Head(*HEAD.unpack(trace.read(HEAD.size)))
+    found = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(found).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", os.fspath(file))
+        return Head(*HEAD.unpack(os.read(found, HEAD.size)))
+    finally:
+        os.close(found)
 
 
 def traces(folder: pathlib.Path) -> set[pathlib.Path]:
@@ -66,7 +73,7 @@ def is_of_this_machine(file: pathlib.Path) -> bool:
     return abs(time.time_ns() - time.monotonic_ns() - (its.started_unix - its.started)) < 1_000_000_000
 
 
-def status_of(pid: int) -> list[str]:
+def status_of(pid: int | str) -> list[str]:
     """What /proc says behind the process's name: its state, its parent, ... Empty where it has ended."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
@@ -107,6 +114,15 @@ def progress(folder: pathlib.Path, alive: set[int]) -> int | None:
         except (OSError, struct.error):
             continue  # a rank is making it
     return total if entered and not truncated else None
+
+
+def entered(folder: pathlib.Path) -> int:
+    """How many collectives the ranks have entered."""
+    total = 0
+    for file in traces(folder):
+        with contextlib.suppress(OSError, struct.error):  # a rank is making it
+            total += head(file).entered
+    return total
 
 
 class Ends:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import faulthandler
 import functools
 import multiprocessing.process
 import os
@@ -126,6 +127,8 @@ def start(folder: str) -> Recording:
     os.register_at_fork(after_in_child=leave_to_the_parent)
     atexit.register(ends)
     wrap(multiprocessing.process.BaseProcess, "run", failed=lambda error, _process: ends_by(error))
+    for name in ("register", "unregister"):
+        wrap(faulthandler, name, before=places.leave_signal)
     return here
 
 

@@ -8,77 +8,80 @@ import ctypes
 import functools
 import os
 import pathlib
-import select
 import signal
-import struct
+import socket
 import subprocess
 import time
 from collections.abc import Collection
+from typing import NoReturn
 
 from lockstep_torch import processes
 from lockstep_torch.saying import say
 
 WITHIN_S = 2  # a stalled job is ended
+SOON_NS = 40_000_000_000  # an order to end explains what ends: torchrun kills a rank 30 s after it was told
 ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 # Those that tell a process about itself, or stop it, or that Python keeps. A terminal stops the whole group.
 NOT_PASSED_ON = {signal.SIGKILL, signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCHLD,
                  signal.SIGPIPE, signal.SIGXFSZ, signal.SIGXCPU, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE,
                  signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS}
 IGNORED = "LOCKSTEP_IGNORED"  # the mask of signals that ./lockstep was started with
-PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
 
 
 class Witness:
     """A process of this one's group that nobody means. A signal that it has got, too, was sent to all of the group, by
-    a terminal, a shell or timeout(1): the job has got it, and is not sent it a second time. The kernel does not say
-    whether kill(2) was called for a process or for its group."""
+    a terminal, a shell or timeout(1). The kernel does not say whether kill(2) was called for a process or for its
+    group."""
 
-    GOT = struct.Struct("<qd")  # the signal, and when
-    SOON_S = 0.05  # one after the other, all of a group get it
-    LATE_S = 1  # it was another signal of that number
+    NAME = b"signal-witness"  # not this process's, by which somebody may end both, one by one
 
-    def __init__(self, numbers: Collection[int]) -> None:
-        self.got: dict[int, float] = {}
-        self.told, tells = os.pipe()
-        os.set_blocking(self.told, False)
-        parent = os.getpid()
+    def __init__(self) -> None:
+        self.asks, asked = socket.socketpair()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        self.pid = os.fork()
-        if self.pid == 0:
-            self.look(numbers, tells, parent)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        os.close(tells)
-
-    def look(self, numbers: Collection[int], tells: int, parent: int) -> None:
-        """It keeps nothing open that somebody may wait for."""
         try:
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            os.dup2(tells, 0)
+            self.pid = os.fork()
+            if self.pid == 0:
+                self.answer(asked.fileno())
+        except OSError:
+            self.asks.close()
+            raise
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            asked.close()
+
+    def answer(self, asked: int) -> NoReturn:
+        """All signals stay blocked, and wait to be asked for. It keeps nothing open that somebody may wait for, and
+        ends with the process that asks."""
+        try:
+            os.dup2(asked, 0)
             os.closerange(1, os.sysconf("SC_OPEN_MAX"))
-            while os.getppid() == parent:
-                number = signal.sigwait(numbers)
-                os.write(0, self.GOT.pack(number, time.monotonic()))
+            ctypes.CDLL(None).prctl(PR_SET_NAME, self.NAME)
+            begin, end = map(int, processes.status_of("self")[45:47])  # of the words that ps shows
+            ctypes.memmove(begin, self.NAME.ljust(end - begin, b"\0"), end - begin)
+            while numbers := os.read(0, 1):
+                os.write(0, b"y" if signal.sigtimedwait(numbers, 0) else b"n")
         finally:
             os._exit(0)
 
     def has_got(self, number: int) -> bool:
-        """Another signal may come meanwhile, whose handler calls this, too: nothing waits here for what that took."""
-        until = time.monotonic() + self.SOON_S
-        while True:
-            with contextlib.suppress(BlockingIOError):
-                while got := os.read(self.told, self.GOT.size):
-                    self.got.update([self.GOT.unpack(got)])
-            if self.got.pop(number, 0.0) > time.monotonic() - self.LATE_S:
-                return True
-            if (left := until - time.monotonic()) <= 0:
-                return False
-            select.select([self.told], [], [], left)
+        """Once for each time that it has got it. False where it has ended."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # their handler asks, too
+        try:
+            with contextlib.suppress(OSError):
+                os.setpgid(0, os.getpgrp())  # changes nothing, and waits until a signal to a group is with all of it
+            with contextlib.suppress(OSError):
+                self.asks.sendall(bytes([number]))
+                return self.asks.recv(1) == b"y"
+            return False
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def end(self) -> None:
         with contextlib.suppress(OSError):
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
-        os.close(self.told)
+        self.asks.close()
 
 
 def ignored_at_the_start() -> set[int]:
@@ -106,7 +109,8 @@ class Job:
     def __init__(self, command: list[str], folder: pathlib.Path, more: dict[str, str], timeout: float | None) -> None:
         self.folder, self.timeout = folder, timeout
         self.signals: list[int] = []  # that it was sent, or got with its group
-        self.ordered_ns: int | None = None  # when it was first told to end, on the traces' clock
+        self.ordered: dict[int, int] = {}  # by which signals it was told to end, and when first, on the traces' clock
+        self.entered: int | None = None  # collectives, when that was SOON_NS ago
         self.early: list[int] = []  # of these, before it began
         self.left: list[str] = []  # who was still there when it was ended, without a rank that waits for another
         self.process: subprocess.Popen[bytes] | None = None
@@ -118,7 +122,8 @@ class Job:
         if timeout is not None:
             processes.adopt_orphans()
         self.spared = set(processes.descendants(os.getpid()))
-        self.witness = Witness(self.passed_on)
+        occupy_closed()
+        self.witness = Witness()
         self.spared.add(self.witness.pid)
         for number in self.passed_on:
             signal.signal(number, self.pass_on)
@@ -131,16 +136,37 @@ class Job:
             raise
         while self.early:
             self.process.send_signal(self.early.pop(0))
-        occupy_closed()
 
     def pass_on(self, number: int, _frame: object) -> None:
         self.signals.append(number)
-        if number in ENDING and self.ordered_ns is None:
-            self.ordered_ns = time.monotonic_ns()
+        if number in ENDING:
+            self.ordered.setdefault(number, time.monotonic_ns())
+        to_all = self.witness.has_got(number)
         if self.process is None:
             self.early.append(number)
-        elif self.process.returncode is None and not self.witness.has_got(number):
-            self.process.send_signal(number)
+        elif self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                if not to_all or os.getpgid(self.process.pid) != os.getpgrp():
+                    self.process.send_signal(number)
+
+    def ended_by(self) -> int | None:
+        """The signal that it was sent, and ended by, as its exit code says."""
+        code = self.process.returncode if self.process is not None else 0
+        return next((number for number in self.signals if number in ENDING and code in (-number, 128 + number)), None)
+
+    def ordered_ns(self) -> int | None:
+        """When it was told to end."""
+        return self.ordered.get(self.ended_by() or 0, min(self.ordered.values(), default=None))
+
+    def forget_orders(self) -> None:
+        """Those that the ranks went on after: a program may take SIGHUP for something else."""
+        past = time.monotonic_ns() - SOON_NS
+        if min(self.ordered.values(), default=past) >= past:
+            return
+        entered = processes.entered(self.folder)
+        if self.entered is not None and entered > self.entered:
+            self.ordered = {number: at for number, at in self.ordered.items() if at > past}
+        self.entered = entered if self.ordered else None
 
     def wait(self) -> bool:
         """False where no rank made progress for the timeout, and the job was ended, at most WITHIN_S later. Before a
@@ -154,6 +180,7 @@ class Job:
                 self.witness.end()
                 self.record_ends(self.told_of(ends, "stopped"))
                 return True
+            self.forget_orders()
             if self.timeout is None:
                 continue
             processes.reap_orphans(self.process)
@@ -186,7 +213,7 @@ class Job:
 
     def told_of(self, ends: processes.Ends, running: str) -> Told:
         try:
-            return ends.told(self.ordered_ns, running)
+            return ends.told(self.ordered_ns(), running)
         except Exception as error:  # noqa: BLE001 the job is ended whatever happens
             say(f"lockstep: how the ranks ended is not known: {error}")
             return {}

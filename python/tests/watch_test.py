@@ -163,14 +163,14 @@ class Watch(unittest.TestCase):
     @full_tier
     def test_ranks_that_are_ended_by_a_signal_to_the_job_have_not_died(self):
         code = f"""if True:
-            import sys
+            import signal, sys
             from lockstep_torch import command_line, processes
             look, begun = processes.Ends.look, []
             def look_and_end(ends, seconds=0):
                 look(ends, seconds)
                 if not begun and len(ends.files) == 2 and processes.progress(ends.folder, set()):
                     begun.append(True)
-                    command_line.signal.raise_signal(command_line.signal.SIGTERM)
+                    signal.raise_signal(signal.SIGTERM)
             processes.Ends.look = look_and_end
             sys.exit(command_line.main(["watch", "--into", {str(self.traces)!r}, "--",
                                         *{[str(part) for part in torchrun("one-rank-receives")]!r}]))"""
@@ -178,6 +178,19 @@ class Watch(unittest.TestCase):
         self.assertNotIn("peer-dies", done.stderr)
         self.assertNotIn("one-rank-raises", done.stderr)
         self.assertEqual(len(list(self.traces.glob("rank_*.trace"))), 2, done.stderr)
+
+    @full_tier
+    def test_a_signal_after_which_the_job_goes_on_has_not_ended_it(self):
+        code = ("import os, runpy, signal, sys; signal.signal(signal.SIGHUP, lambda *_: print('HUP')); "
+                "os.kill(os.getppid(), signal.SIGHUP); del sys.argv[0]; "
+                "runpy.run_path(sys.argv[0], run_name='__main__')")
+        for fault, named in (("", []), ("one-rank-raises", [("one-rank-raises", [1])])):
+            with self.subTest(fault):
+                self.traces = self.folder / f"of {fault}"
+                done = self.watch(fault, start=lambda *a: [sys.executable, "-c", code, *started(*a)[1:]])
+                self.assertIn("HUP", done.stdout)
+                self.assertEqual([(slug, ranks) for slug, ranks, _ in self.findings()], named)
+                self.assertNotIn("ended by a signal", done.stderr)
 
     def test_a_hang_is_ended_and_named(self):
         began = time.monotonic()
@@ -343,6 +356,10 @@ class Watch(unittest.TestCase):
             self.assertEqual(done.returncode, 2)
             self.assertIn(said, done.stderr)
             self.assertNotIn("Traceback", done.stderr)
+
+    def test_an_answer_that_nobody_can_read_is_a_failure(self):
+        done = self.call(["sh", "-c", '"$@" >&-', "sh", *LOCKSTEP, "explain"])
+        self.assertEqual((done.returncode, done.stderr), (3, "lockstep: standard output is closed\n"))
 
     def test_what_a_finding_means(self):
         pitfall = self.call([*LOCKSTEP, "explain", "missing-set-epoch"])

@@ -16,13 +16,18 @@ import subprocess
 import sys
 import tempfile
 import termios
+import time
 import unittest
+import unittest.mock
 
 from package import FOLDER, LOCKSTEP, environment
 
+sys.path.insert(0, str(FOLDER))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests/support"))
 
 import nothing_left
+
+from lockstep_torch import processes, watching
 
 DEADLINE_S = 60
 WATCH = [*LOCKSTEP, "watch", "--"]
@@ -73,7 +78,7 @@ class Terminal:
             settings = termios.tcgetattr(0)
             settings[3] &= ~termios.ECHO
             termios.tcsetattr(0, termios.TCSANOW, settings)
-            os.execvpe(command[0], command, environment(PS1="", TERM="dumb", HISTFILE=""))
+            os.execvpe(command[0], command, environment(PS1="type> ", TERM="dumb", HISTFILE=""))
 
     def type(self, text):
         os.write(self.terminal, text.encode())
@@ -97,6 +102,10 @@ class Terminal:
 
 def ignoring(*numbers):
     return lambda: [signal.signal(number, signal.SIG_IGN) for number in numbers]
+
+
+def name_of(pid):
+    return nothing_left.read(pid, "comm").decode().strip()
 
 
 class Wrapper(nothing_left.TestCase):
@@ -165,6 +174,10 @@ class Wrapper(nothing_left.TestCase):
             with self.subTest(number):
                 state = self.states(preexec_fn=lambda number=number: os.close(number))
                 self.assertNotIn(str(number), state["descriptors"])
+                told = self.folder / "told"
+                self.one(["sh", "-c", f"readlink /proc/$PPID/fd/{number} >{told}"], WATCH,
+                         preexec_fn=lambda number=number: os.close(number))
+                self.assertEqual(told.read_text(), "/dev/null\n", "nothing of watch's is in its place")
 
     def test_what_is_done_with_signals(self):
         for name, given in (("usual", None), ("nohup", ignoring(signal.SIGHUP)),
@@ -223,16 +236,67 @@ class Wrapper(nothing_left.TestCase):
         """To the process that was started, or to its group, as a terminal, a shell and timeout(1) do."""
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGALRM,
                    signal.SIGRTMIN + 1, signal.SIGWINCH)
-        counts = [sys.executable, "-c", COUNTS, *(str(int(number)) for number in numbers)]
+        counts = [sys.executable, "-c", COUNTS, *(str(int(number)) for number in (*numbers, signal.SIGRTMAX))]
         for before in ((), WATCH):
             job = self.started(counts, before)
             for send in (os.kill, os.killpg, os.kill, os.killpg):
                 for number in numbers:
                     send(job.pid, number)
                     self.assertEqual(job.stdout.readline(), f"{number:d}\n")
+                # Of those that are handled at once it is the last: the next one of a number is not merged with these.
+                os.kill(job.pid, signal.SIGRTMAX)
+                self.assertEqual(job.stdout.readline(), f"{signal.SIGRTMAX:d}\n")
             os.kill(job.pid, signal.SIGUSR2)
             self.assertEqual(job.communicate(timeout=DEADLINE_S)[0], "", before)
             self.assertEqual(job.returncode, 0)
+
+    def counts(self, *numbers):
+        """A job that says these, its process, and that of the witness."""
+        job = self.started([sys.executable, "-c", COUNTS, *(str(int(number)) for number in numbers)], WATCH)
+        witness = watching.Witness.NAME.decode()
+        until = time.monotonic() + DEADLINE_S
+        while time.monotonic() < until:  # it takes its name when it begins
+            named = {name_of(pid): pid for pid in processes.descendants(job.pid)}
+            if witness in named:
+                return job, next(pid for name, pid in named.items() if name != witness), named[witness]
+        raise AssertionError(named)
+
+    def test_a_signal_comes_once_however_slow_the_machine_is(self):
+        job, _pid, witness = self.counts(signal.SIGINT)
+        os.kill(witness, signal.SIGSTOP)
+        os.killpg(job.pid, signal.SIGINT)
+        self.assertEqual(job.stdout.readline(), f"{signal.SIGINT:d}\n")
+        time.sleep(0.5)
+        os.kill(witness, signal.SIGCONT)
+        os.kill(job.pid, signal.SIGUSR2)
+        self.assertEqual(job.communicate(timeout=DEADLINE_S)[0], "")
+
+    def test_a_job_in_another_group_gets_its_signals(self):
+        for begins in ("os.setsid()", "os.setpgid(0, 0)"):
+            for send in (os.kill, os.killpg):
+                with self.subTest(begins, by=send.__name__):
+                    code = f"import os, time; {begins}; print('ready', flush=True); time.sleep(60)"
+                    job = self.started([sys.executable, "-c", code], WATCH)
+                    send(job.pid, signal.SIGTERM)
+                    self.assertEqual(job.wait(DEADLINE_S), 128 + signal.SIGTERM)
+
+    def test_who_ends_watch_by_its_name_ends_the_job(self):
+        """As `killall lockstep` and `pkill -f "lockstep watch"` do, one process after the other."""
+        job, pid, _witness = self.counts(signal.SIGTERM)
+        found = [each for each in (job.pid, *processes.descendants(job.pid)) if each != pid and
+                 (name_of(each) == name_of(job.pid) or b"\0watch\0" in nothing_left.read(each, "cmdline"))]
+        for each in found:
+            os.kill(each, signal.SIGTERM)
+        self.assertEqual(job.stdout.readline(), f"{signal.SIGTERM:d}\n", found)
+        os.kill(job.pid, signal.SIGUSR2)
+        self.assertEqual(job.communicate(timeout=DEADLINE_S)[0], "")
+
+    def test_without_room_for_a_process_nothing_is_changed(self):
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ()), os.listdir("/proc/self/fd")
+        with unittest.mock.patch("os.fork", side_effect=BlockingIOError), self.assertRaises(BlockingIOError):
+            watching.Witness()
+        after = signal.pthread_sigmask(signal.SIG_SETMASK, before[0]), os.listdir("/proc/self/fd")
+        self.assertEqual(after, before)
 
     def test_a_job_may_signal_its_own_group(self):
         """What came back to it from there would come for ever."""
@@ -271,13 +335,17 @@ class Wrapper(nothing_left.TestCase):
         job = "sh -c 'echo be''gins; read line; echo got $line; exit 7' 2>/dev/null"
         for before in ("", " ".join(map(str, WATCH))):
             with Terminal(["bash", "--norc", "-i"]) as terminal:
+                terminal.until("type> ")  # what is typed before is lost in part
                 terminal.type(f"{before} {job}\n")
                 terminal.until("begins")
                 terminal.type("\x1a")
                 terminal.until("Stopped")
-                terminal.type("fg >/dev/null\n")
+                terminal.until("type> ")
+                terminal.type("fg\n")
+                terminal.until("exit 7'")
                 terminal.type("a line\n")
                 terminal.until("got a line")
+                terminal.until("type> ")
                 terminal.type("echo code $?; exit 0\n")
                 self.assertEqual(terminal.until("exit").partition("code ")[2].split()[0], "7")
                 self.assertEqual(os.waitpid(terminal.pid, 0)[1], 0)
@@ -288,6 +356,12 @@ class Wrapper(nothing_left.TestCase):
                               env=environment(), capture_output=True, text=True, timeout=DEADLINE_S)
         shown = str(into).replace("\x1b", "\\x1b")
         self.assertTrue(done.stderr.startswith(f"lockstep: recording into {shown}\nit begins\n"), done.stderr)
+
+    def test_a_folder_in_the_place_of_a_trace_leaves_nothing_open(self):
+        (self.folder / "rank_0.trace").mkdir()
+        before = os.listdir("/proc/self/fd")
+        self.assertIsNone(processes.progress(self.folder, set()))
+        self.assertEqual(os.listdir("/proc/self/fd"), before)
 
     def test_why_nothing_was_recorded(self):
         python = sys.executable

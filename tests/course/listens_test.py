@@ -3,6 +3,8 @@
 usage: listens_test.py PROGRAMS PACKAGE      (the folder of the built steps; the one that holds the built lockstep_torch)
 """
 
+import contextlib
+import errno
 import os
 import pathlib
 import shutil
@@ -11,9 +13,12 @@ import sys
 import tempfile
 import time
 import unittest
+from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
+sys.path.insert(0, str(ROOT / "lessons" / "loopback"))
+import loopback  # noqa: E402
 import nothing_left  # noqa: E402
 
 PROGRAMS = PACKAGE = None
@@ -40,6 +45,13 @@ class Listens(nothing_left.TestCase):
             self.assertEqual(job.wait(), code, job.stderr.read()[-2000:])
         self.assertTrue(seen, "nothing was seen to listen")
         self.assertEqual({address: what for address, what in seen.items() if address not in LOOPBACK}, {})
+
+    def test_a_store_that_cannot_listen_here_listens_nowhere(self):
+        """Only where its port is taken the store is asked itself."""
+        given = {"host_name": "localhost", "port": 1, "is_master": True}
+        for code, raised in ((errno.EADDRINUSE, contextlib.nullcontext()), (errno.EACCES, self.assertRaises(OSError))):
+            with mock.patch("socket.create_server", side_effect=OSError(code, "")), raised:
+                self.assertEqual(loopback.served_here(dict(given)), given | {"host_name": "127.0.0.1"})
 
     def test_a_step_of_start(self):
         for language in ((), ("--python",)):
