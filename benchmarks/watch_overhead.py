@@ -3,10 +3,11 @@
 usage: ./lockstep bench watch_overhead [--device cuda] [--pairs N] [--out FILE]
 
 Two ranks train under DDP with a DataLoader, once watched and once not; both are started and warmed up. Then, N times,
-each trains an epoch of 64 steps, of which one is probed, while the other waits. A ratio is of two epochs in a row; the
-figure is the median with its 95 % bootstrap interval. Both jobs' losses must be equal, bit for bit. Neither's malloc
-gives memory back: otherwise the page faults of a step depend on where allocations happen to lie, and watching can seem
-to make a job faster. With --device cuda the steps alone are measured, over NCCL, with a rank for each GPU, at most two.
+each trains an epoch of 64 steps, of which one is probed, while the other waits. Of two models watching should cost
+little; of three it costs most. A ratio is of two epochs in a row; the figure is the median with its 95 % bootstrap
+interval. Both jobs' losses must be equal, bit for bit. Neither's malloc gives memory back: otherwise the page faults
+of a step depend on where allocations happen to lie, and watching can seem to make a job faster. With --device cuda the
+steps alone are measured, over NCCL, with a rank for each GPU, at most two.
 """
 
 import argparse
@@ -23,7 +24,8 @@ sys.path.insert(0, str(HERE))
 from ddp_step import Ranks, summary  # noqa: E402
 from watch_overhead_rank import STEPS  # noqa: E402
 
-MODELS = ("mlp-784-2048-10", "transformer-128")
+USUAL = ("mlp-784-2048-10", "transformer-128")
+COSTLY = ("linear-784-10", "2000-parameters", "mlp-784-16384-10")  # tiny steps; many parameters; one of 51 MB
 WORLD_SIZE = 2
 LONG_STEPS = 10_000
 MOST = {"step": 1.03, "import_seconds": 0.15, "mib": 50}
@@ -110,7 +112,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as folder:
         result = {"benchmark": "watch_overhead", "device": options.device, "ranks": ranks, "pairs": options.pairs, "most": MOST,
                   "load_average": os.getloadavg()[0], "processors": os.cpu_count(),
-                  "steps": [measure_step(model, package, options.pairs, folder, options.device, ranks) for model in MODELS]}
+                  "steps": [measure_step(model, package, options.pairs, folder, options.device, ranks) for model in USUAL + (COSTLY if options.device == "cpu" else ())]}
         if options.device == "cpu":
             result |= {"import_seconds": measure_import(package, options.pairs, folder),
                        "mib_of_10000_steps": measure_size(package, folder)}
@@ -119,7 +121,7 @@ def main():
     for row in result["steps"]:
         print(f"{row['model']}: {row['ratio']['median']:.3f} [{row['ratio']['low_95']:.3f}, {row['ratio']['high_95']:.3f}] of a step "
               f"unwatched ({row['plain_ms']['median']:.2f} ms), losses {'equal' if row['same_losses'] else 'DIFFER'}")
-    right = all(row["same_losses"] and row["ratio"]["median"] <= MOST["step"] for row in result["steps"])
+    right = all(row["same_losses"] and (row["model"] in COSTLY or row["ratio"]["median"] <= MOST["step"]) for row in result["steps"])
     if options.device == "cpu":
         print(f"import torch: {result['import_seconds']['median']:+.3f} s; "
               f"trace of {LONG_STEPS} steps: {result['mib_of_10000_steps']:.1f} MiB")

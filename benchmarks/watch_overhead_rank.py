@@ -33,6 +33,10 @@ def mlp(width):
     return nn.Sequential(nn.Linear(784, width), nn.ReLU(), nn.Linear(width, CLASSES))
 
 
+def many(layers=1000):
+    return nn.Sequential(nn.Linear(784, 8), *(nn.Linear(8, 8) for _ in range(layers - 2)), nn.Linear(8, CLASSES))
+
+
 def floats(count):
     return torch.randn(count, 784)
 
@@ -43,7 +47,8 @@ def ids(count):
 
 MODELS = {  # model, inputs, samples of a rank's step
     "mlp-784-2048-10": (lambda: mlp(2048), floats, 32), "transformer-128": (lambda: Transformer(128), ids, 16),
-    "transformer-8": (lambda: Transformer(8), ids, 2)}
+    "transformer-8": (lambda: Transformer(8), ids, 2), "linear-784-10": (lambda: nn.Linear(784, CLASSES), floats, 2),
+    "2000-parameters": (many, floats, 2), "mlp-784-16384-10": (lambda: mlp(16384), floats, 2)}
 
 
 def main(name, kind, store, rank, world_size):
