@@ -109,10 +109,11 @@ def main():
             print("skipped: there is no GPU here", file=sys.stderr)
             return 77
     package = str(pathlib.Path(os.environ["LOCKSTEP_BUILD_DIR"], "python"))
+    models = USUAL + (COSTLY if options.device == "cpu" else ())
     with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as folder:
         result = {"benchmark": "watch_overhead", "device": options.device, "ranks": ranks, "pairs": options.pairs, "most": MOST,
                   "load_average": os.getloadavg()[0], "processors": os.cpu_count(),
-                  "steps": [measure_step(model, package, options.pairs, folder, options.device, ranks) for model in USUAL + (COSTLY if options.device == "cpu" else ())]}
+                  "steps": [measure_step(model, package, options.pairs, folder, options.device, ranks) for model in models]}
         if options.device == "cpu":
             result |= {"import_seconds": measure_import(package, options.pairs, folder),
                        "mib_of_10000_steps": measure_size(package, folder)}

@@ -3,7 +3,6 @@ is written is a new file that takes its name when it is whole, and a link is nev
 
 import errno
 import os
-import pathlib
 import stat
 import tempfile
 
@@ -37,6 +36,11 @@ def read_text(path, most=MOST):
     return read(path, most).decode("utf-8")
 
 
+def beginning(path):
+    with open(path, "rb") as file:
+        return file.read(1024)
+
+
 def require_place(path, holding=b""):
     """Throws OSError where something is at `path` that is no regular file: a link, a folder, a device; or a file without
     these letters near its beginning. An empty one may be there."""
@@ -47,21 +51,16 @@ def require_place(path, holding=b""):
     what = None
     if not stat.S_ISREG(there.st_mode):
         what = "a link" if stat.S_ISLNK(there.st_mode) else "a folder" if stat.S_ISDIR(there.st_mode) else "no regular file"
-    elif there.st_size > 0 and holding not in pathlib.Path(path).read_bytes()[:1024]:
+    elif there.st_size > 0 and holding and holding not in beginning(path):
         what = "a file that is no page of Lockstep's"
     if what:
         raise OSError(errno.EEXIST, f"{what} is there; name another file", os.fspath(path))
 
 
-def write_page(path, text, mode=0o644):
-    """An earlier page is replaced, and no other file."""
-    require_place(path, PAGE)
-    write(path, text, mode)
-
-
-def write(path, text, mode=0o644):
-    """Whole or not at all, with the folders it lies in. A regular file that is there is replaced, and nothing else is."""
-    require_place(path)
+def write(path, text, mode=0o644, over=b""):
+    """Whole or not at all, with the folders it lies in. A regular file that is there, and has `over` near its beginning, is
+    replaced, and nothing else is."""
+    require_place(path, over)
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, new = tempfile.mkstemp(dir=path.parent, prefix=".lockstep-")
     try:

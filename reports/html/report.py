@@ -79,7 +79,7 @@ def make(arguments):
         why = "".join(f"\n          {file}: {reason}" for file, reason in collected.left_out)
         raise NothingToShow(f"there is no lesson's report in {files.shown(arguments.reports)}{why}")
     file = arguments.out or arguments.reports / "report.html"
-    files.write_page(file, page(collected))
+    files.write(file, page(collected), over=files.PAGE)
     return file, collected
 
 

@@ -73,7 +73,7 @@ def run(main):
 def written(command, file, make):
     """The exit code of `command`, which writes the page that `make` gives. The owner alone can read it, as the traces."""
     try:
-        files.write_page(file, make(), 0o600)
+        files.write(file, make(), 0o600, files.PAGE)
     except OSError as error:
         print(f"lockstep {command}: {files.shown(error.filename or file)}: {error.strerror}.", file=sys.stderr)
         return 3

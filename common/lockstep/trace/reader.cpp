@@ -295,18 +295,14 @@ ParticipantTrace of_the_rank(int number, std::vector<Named>& files) {
 // Whether the rank trained on after it was told to end: longer than an order takes to come to it, and than the step that
 // was under way.
 bool went_on(const std::vector<ParticipantTrace>& ranks, const RankEnd& told) {
-  constexpr std::uint64_t kOrder = 1'000'000'000;
-  const auto after = [&](std::int64_t time_ns) {
-    const auto by = static_cast<std::uint64_t>(time_ns) - static_cast<std::uint64_t>(told.ended_ns);
-    return time_ns > told.ended_ns && by > kOrder;
-  };
+  constexpr std::int64_t kOrder = 1'000'000'000;
   const auto rank = std::find_if(ranks.begin(), ranks.end(), [&](const auto& one) {
     return one.participant.rank == told.rank;
   });
   if (rank == ranks.end()) return false;
   std::int64_t step = -1;
   return std::any_of(rank->events.begin(), rank->events.end(), [&](const Event& event) {
-    if (after(event.time_ns)) return event.step > step + 1;
+    if (event.time_ns > told.ended_ns + kOrder) return event.step > step + 1;
     step = std::max(step, event.step);
     return false;
   });
@@ -369,6 +365,7 @@ Trace read(const std::filesystem::path& folder) {
   const auto take = [&](const ParticipantTrace& of) {
     for (const auto& at : of.all<RankEnd>()) {
       auto end = *at.event;
+      end.ended_ns = moved(end.ended_ns, 0);
       if (end.how == "stopped" && went_on(trace.ranks, end)) end.ended_ns = at.time_ns;
       auto& known = ends.try_emplace(end.rank, end).first->second;
       // What a rank says after it was told to end comes of that.
@@ -383,10 +380,7 @@ Trace read(const std::filesystem::path& folder) {
     take(of_launcher);
   }
   for (const auto& rank : trace.ranks) take(rank);
-  for (auto& [rank, end] : ends) {
-    end.ended_ns = moved(end.ended_ns, 0);
-    trace.ends.push_back(end);
-  }
+  for (const auto& [rank, end] : ends) trace.ends.push_back(end);
   return trace;
 }
 

@@ -8,16 +8,16 @@ from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 
-def main():
+def main(make_optimizer=lambda parameters: torch.optim.SGD(parameters, lr=1e-2), join_optimizer=False):
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     generator = torch.Generator().manual_seed(rank)
     inputs = [torch.randn(4, 6, generator=generator) for _ in range(5 + 3 * rank)]
     torch.manual_seed(0)
     model = DDP(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 1)))
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    optimizer = make_optimizer(model.parameters())
     for _ in range(2):
-        with Join([model]):
+        with Join([model, optimizer] if join_optimizer else [model]):
             for x in inputs:
                 optimizer.zero_grad()
                 model(x).pow(2).mean().backward()

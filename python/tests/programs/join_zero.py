@@ -1,31 +1,8 @@
 """Uneven inputs: rank 1 has more batches than rank 0, and Join steps a sharded optimizer in their place."""
 
-import fingerprint
-import torch
-import torch.distributed as dist
-from torch import nn
-from torch.distributed.algorithms.join import Join
+import join_uneven
 from torch.distributed.optim import ZeroRedundancyOptimizer
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-
-def main():
-    dist.init_process_group("gloo")
-    rank = dist.get_rank()
-    generator = torch.Generator().manual_seed(rank)
-    inputs = [torch.randn(4, 6, generator=generator) for _ in range(5 + 3 * rank)]
-    torch.manual_seed(0)
-    model = DDP(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 1)))
-    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=1e-2)
-    for _ in range(3):
-        with Join([model, optimizer]):
-            for x in inputs:
-                optimizer.zero_grad()
-                model(x).pow(2).mean().backward()
-                optimizer.step()
-    fingerprint.say(model)
-    dist.destroy_process_group()
-
+from torch.optim import Adam
 
 if __name__ == "__main__":
-    main()
+    join_uneven.main(lambda parameters: ZeroRedundancyOptimizer(parameters, Adam, lr=1e-2), join_optimizer=True)
