@@ -288,10 +288,19 @@ TEST_F(Places, HideNoFinding) {
   for (const auto& place : places) EXPECT_THAT(place.ranks, ElementsAre(0, 1));
 }
 
-TEST(Escaped, CutCharacters) {
-  EXPECT_EQ(escaped("plain"), "plain");
-  EXPECT_EQ(escaped(std::string("a\0b\x7f", 4)), "a\\x00b\\x7f");
-  for (const auto* cut : {"\xc2", "\xe2", "\xe2\x80"}) EXPECT_EQ(escaped(cut), cut);
+TEST(Escaped, WhatIsNotSeenAndWhatIsNoUtf8) {
+  for (const auto* shown : {"plain", "d\u00e9j\u00e0 \u8bad \U0001f600"})
+    EXPECT_EQ(escaped(shown), shown);
+  EXPECT_EQ(escaped(std::string("a\0b\x7f", 4)), R"(a\x00b\x7f)");
+  EXPECT_EQ(escaped("\u061c\u200b\ufeff"), R"(\xd8\x9c\xe2\x80\x8b\xef\xbb\xbf)");
+  EXPECT_EQ(escaped("\U000e0041"), R"(\xf3\xa0\x81\x81)");
+  EXPECT_EQ(escaped("\x9b"
+                    "2J\xc2"),
+            R"(\x9b2J\xc2)")
+      << "a byte alone, and a character that is cut";
+  EXPECT_EQ(escaped("\xe2\x80"), R"(\xe2\x80)");
+  EXPECT_EQ(escaped("\xc0\x9b\xed\xa0\x80"), R"(\xc0\x9b\xed\xa0\x80)")
+      << "too long, and a surrogate";
 }
 
 TEST(Job, OfTracesThatDoNotOverlapInTimeMayBeOfTwoRuns) {

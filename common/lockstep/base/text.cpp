@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <sstream>
 
 namespace lockstep {
@@ -24,20 +25,41 @@ std::size_t break_of(std::string_view text, std::size_t before, std::size_t hang
   return within ? at : text.find(' ', std::max(kColumns, hanging) - before);
 }
 
-// How many bytes a character at the beginning of this UTF-8 has that a terminal acts upon; 0: it has none.
-std::size_t acted_upon(std::string_view text) {
-  const auto byte = [&](std::size_t i) {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
-  };
-  const auto in = [&](std::size_t i, unsigned from, unsigned to) {
-    return byte(i) >= from && byte(i) <= to;
-  };
-  if (byte(0) < 0x20 || byte(0) == 0x7f) return 1;
-  if (byte(0) == 0xc2 && in(1, 0x80, 0x9f)) return 2;  // U+0080 to U+009F
-  if (byte(0) != 0xe2) return 0;
-  const bool general = byte(1) == 0x80 && (in(2, 0x8e, 0x8f) || in(2, 0xa8, 0xae));  // U+200E ...
-  const bool isolates = byte(1) == 0x81 && in(2, 0xa6, 0xa9);  // U+2066 to U+2069
-  return general || isolates ? 3 : 0;
+struct Character {
+  char32_t code;
+  std::size_t bytes;
+};
+
+// The character at the beginning of a text; none where the text does not begin with UTF-8.
+std::optional<Character> character_of(std::string_view text) {
+  constexpr char32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
+  const auto first = static_cast<unsigned char>(text.front());
+  const std::size_t bytes = first < 0x80   ? 1
+                            : first < 0xc0 ? 0
+                            : first < 0xe0 ? 2
+                            : first < 0xf0 ? 3
+                                           : 4;
+  if (bytes == 0 || first > 0xf4 || bytes > text.size()) return std::nullopt;
+  char32_t code = bytes == 1 ? first : first & (0x7fU >> bytes);
+  for (const char byte : text.substr(1, bytes - 1)) {
+    if ((byte & 0xc0) != 0x80) return std::nullopt;
+    code = code << 6 | (byte & 0x3f);
+  }
+  const bool surrogate = code >= 0xd800 && code <= 0xdfff;
+  if (code < kLeast[bytes] || code > 0x10ffff || surrogate) return std::nullopt;
+  return Character{code, bytes};
+}
+
+// Controls, and what Unicode calls format characters: a terminal obeys them or shows nothing. Source: the categories Cc, Cf,
+// Zl and Zp of Unicode 15, without those of single scripts, which are letters' neighbours.
+bool is_unseen(char32_t code) {
+  constexpr std::pair<char32_t, char32_t> kUnseen[] = {
+      {0x00, 0x1f},     {0x7f, 0x9f},     {0xad, 0xad},      {0x61c, 0x61c},
+      {0x180e, 0x180e}, {0x200b, 0x200f}, {0x2028, 0x202e},  {0x2060, 0x206f},
+      {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xe0000, 0xe0fff}};
+  return std::any_of(std::begin(kUnseen), std::end(kUnseen), [&](const auto& range) {
+    return code >= range.first && code <= range.second;
+  });
 }
 
 }  // namespace
@@ -72,14 +94,18 @@ std::string signal_name(int signal) {
 std::string escaped(std::string_view text) {
   std::string result;
   while (!text.empty()) {
-    const auto length = acted_upon(text);
-    for (const char byte : text.substr(0, length)) {
-      char code[5];
-      std::snprintf(code, sizeof code, "\\x%02x", static_cast<unsigned char>(byte));
-      result += code;
+    const auto character = character_of(text);
+    const auto bytes = text.substr(0, character ? character->bytes : 1);
+    if (character && !is_unseen(character->code)) {
+      result += bytes;
+    } else {
+      for (const char byte : bytes) {
+        char code[5];
+        std::snprintf(code, sizeof code, "\\x%02x", static_cast<unsigned char>(byte));
+        result += code;
+      }
     }
-    if (length == 0) result += text.front();
-    text.remove_prefix(std::max<std::size_t>(length, 1));
+    text.remove_prefix(bytes.size());
   }
   return result;
 }
