@@ -1,4 +1,5 @@
-// JSON as text. Texts of jobs, files and exceptions may hold any bytes, and JSON holds UTF-8 only: other bytes are replaced.
+// JSON as text, in ASCII: it may be read in a terminal, and texts of jobs, files and exceptions may hold any bytes. What is
+// not ASCII is escaped, what is not UTF-8 replaced.
 #pragma once
 
 #include <string>
@@ -8,7 +9,7 @@ namespace lockstep {
 // Json: nlohmann::json. Each level is indented by `indent` columns; -1: all on one line.
 template <class Json>
 std::string json_text(const Json& value, int indent = -1) {
-  return value.dump(indent, ' ', false, Json::error_handler_t::replace);
+  return value.dump(indent, ' ', true, Json::error_handler_t::replace);
 }
 
 }  // namespace lockstep
