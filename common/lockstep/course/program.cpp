@@ -73,11 +73,19 @@ int answer(int argc, char** argv, const AddCommands& add_commands) {
   return exit_code;
 }
 
+// Throws where what was said did not reach anybody: a full disk, a closed standard output.
+void finish_output() {
+  if (!std::cout.flush())
+    throw std::runtime_error("standard output could not be written, so some of the answer is lost");
+}
+
 }  // namespace
 
 int program(int argc, char** argv, const AddCommands& add_commands) {
   try {
-    return answer(argc, argv, add_commands);
+    const int exit_code = answer(argc, argv, add_commands);
+    finish_output();
+    return exit_code;
   } catch (const Interrupted& interrupted) {
     std::cerr << interrupted.what() << "\n";
     return kInterrupted;
