@@ -8,6 +8,7 @@ import difflib
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import textwrap
@@ -97,6 +98,7 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `start | head` ends, as any command does
     try:
         main()
     except KeyboardInterrupt:
