@@ -66,6 +66,8 @@ def wrong_folder(into: str | None, make: bool) -> str:
     """Makes it where it is not there, unless that is for later."""
     if into is None:
         return ""
+    if not into:
+        return "--into wants the name of a folder"
     folder = there = pathlib.Path(into).absolute()
     try:
         if make:
@@ -74,7 +76,7 @@ def wrong_folder(into: str | None, make: bool) -> str:
             there = there.parent
         if not there.is_dir():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-        held = any(folder.rglob("*.trace"))
+        held = any(folder.glob("*.trace")) or any(folder.glob("attempt_*/*.trace"))
         why = "holds a run already" if held else "" if os.access(there, os.W_OK) else "cannot be written"
     except OSError as error:
         why = f"cannot be used: {error.strerror}"

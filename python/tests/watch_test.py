@@ -375,6 +375,8 @@ class Watch(unittest.TestCase):
         for arguments, code, said in ((["--", "echo", "ran"], 0, ""),
                                       (["--to", "3", "--", "ls"], 2, "there is no --every"),
                                       (["--into", self.folder, "--", "ls"], 2, "holds a run already"),
+                                      (["--into", self.folder.parent, "--", "ls"], 0, ""),  # it holds a folder of a run
+                                      (["--into", "", "--", "ls"], 2, "--into wants the name of a folder"),
                                       (["--into", __file__, "--", "ls"], 2, "cannot be used: File exists"),
                                       (["--timeout", "0", "--", "ls"], 2, "seconds above 0 is wanted, not '0'")):
             done = self.call([*LOCKSTEP, "watch", "--dry-run", *arguments], TMPDIR=str(self.folder))
