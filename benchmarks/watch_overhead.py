@@ -66,8 +66,11 @@ def measure_step(model, package, pairs, folder, device, ranks):
     finally:
         for job in jobs:
             job.close()
-    return {"model": model, "plain_ms": summary(times[0]), "watched_ms": summary(times[1]),
-            "ratio": summary([watched / plain for plain, watched in zip(*times)]), "same_losses": losses[0] == losses[1]}
+    row = {"model": model, "plain_ms": summary(times[0]), "watched_ms": summary(times[1]),
+           "ratio": summary([watched / plain for plain, watched in zip(*times)]), "same_losses": losses[0] == losses[1]}
+    print(f"{model}: {row['ratio']['median']:.3f} [{row['ratio']['low_95']:.3f}, {row['ratio']['high_95']:.3f}] of a step "
+          f"unwatched ({row['plain_ms']['median']:.2f} ms), losses {'equal' if row['same_losses'] else 'DIFFER'}", flush=True)
+    return row
 
 
 def measure_import(package, pairs, folder):
@@ -89,7 +92,8 @@ def measure_size(package, folder):
     trace = pathlib.Path(folder, "long")
     job = Job("transformer-8", package, folder, trace)
     try:
-        job.train(LONG_STEPS // STEPS + 1)
+        for _ in range(LONG_STEPS // STEPS + 1):
+            job.train(1)
     finally:
         job.close()
     return max(file.stat().st_size for file in trace.glob("rank_*.trace")) / (1 << 20)
@@ -119,9 +123,6 @@ def main():
                        "mib_of_10000_steps": measure_size(package, folder)}
     pathlib.Path(options.out).parent.mkdir(parents=True, exist_ok=True)
     pathlib.Path(options.out).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    for row in result["steps"]:
-        print(f"{row['model']}: {row['ratio']['median']:.3f} [{row['ratio']['low_95']:.3f}, {row['ratio']['high_95']:.3f}] of a step "
-              f"unwatched ({row['plain_ms']['median']:.2f} ms), losses {'equal' if row['same_losses'] else 'DIFFER'}")
     right = all(row["same_losses"] and (row["model"] in COSTLY or row["ratio"]["median"] <= MOST["step"]) for row in result["steps"])
     if options.device == "cpu":
         print(f"import torch: {result['import_seconds']['median']:+.3f} s; "
