@@ -67,7 +67,9 @@ def spent(build):
     folders = collections.Counter()
     for milliseconds, output in edges.values():
         parts = pathlib.PurePath(output.removeprefix(f"{build}/")).parts
-        kind = "precompiled headers" if output.endswith(".pch") else "/".join(parts[:3 if parts[0] == "common" else 2])
+        inside = parts.index(next(part for part in parts if part.endswith(".dir"))) if output.endswith(".o") else 0
+        place = {"common": ("common", *parts[inside + 1:-1]), "lessons": ("lessons", parts[inside])}.get(parts[0], parts[:2])
+        kind = "precompiled headers" if output.endswith(".pch") else "/".join(place)
         folders[kind if output.endswith((".o", ".pch")) else "links and the rest"] += milliseconds
     return {folder: round(milliseconds / 1000, 1) for folder, milliseconds in folders.most_common()}
 
@@ -75,8 +77,8 @@ def spent(build):
 def edits(clone):
     clone.seconds("./lockstep", "run", LESSON)
     ninja, build = next(clone.root.glob(".lockstep/torch-*/bin/ninja")), clone.build_folder()
-    tests = (f"'{ninja}' -C '{build}' contract_test && "
-             f"'{build}/tests/contract_test' --gtest_filter='{ITS_TESTS}'")
+    tests = (f"'{ninja}' -C '{build}' diagnose_test && "
+             f"'{build}/tests/diagnose_test' --gtest_filter='{ITS_TESTS}'")
     clone.seconds("sh", "-c", tests)
     return {"edited lesson": clone.edited(f"lessons/{LESSON}/lesson.cpp", "./lockstep", "run", LESSON),
             "edited detector": clone.edited(DETECTOR, "sh", "-c", tests)}
@@ -85,7 +87,7 @@ def edits(clone):
 def measure(folder):
     clone = Clone(folder)
     rows = {"first answer": clone.seconds("./lockstep", "list")}
-    rows["diagnosis"] = clone.seconds("./lockstep", "diagnose", "tests/contract/old_traces/no_initial_broadcast")
+    rows["diagnosis"] = clone.seconds("./lockstep", "diagnose", "tests/diagnose/old_traces/no_initial_broadcast")
     set_up = clone.seconds("./lockstep", "setup")
     lesson = clone.seconds("./lockstep", "run", "01")
     lessons = clone.seconds("./lockstep", "run", "all")

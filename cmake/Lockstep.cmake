@@ -82,12 +82,19 @@ function(_link_first target)
   endforeach()
 endfunction()
 
-# add_lockstep_library(NAME [TORCH [UNOPTIMIZED]] SOURCES ... [DEPENDS lockstep::x ...] [PRIVATE ...] [HEADERS ...] [PRECOMPILED <x> ...])
-# The static library lockstep_NAME, alias lockstep::NAME. HEADERS are header-only libraries that its sources
-# include: who links the installed library does not need them. PRECOMPILED are headers that most of its files include.
+# add_lockstep_library(NAME [TORCH [UNOPTIMIZED]] [SOURCES ...] [EXCEPT ...] [DEPENDS lockstep::x ...] [PRIVATE ...]
+#                      [HEADERS ...] [PRECOMPILED <x> ...])
+# The static library lockstep_NAME, alias lockstep::NAME, of SOURCES and, but for EXCEPT, those of the folder NAME beside the
+# calling CMakeLists.txt, where there is one. HEADERS are header-only libraries that its sources include: who links the
+# installed library does not need them. PRECOMPILED are headers that most of its files include.
 function(add_lockstep_library name)
-  cmake_parse_arguments(ARG "TORCH;UNOPTIMIZED" "" "SOURCES;DEPENDS;PRIVATE;HEADERS;PRECOMPILED" ${ARGN})
-  add_library(lockstep_${name} STATIC ${ARG_SOURCES})
+  cmake_parse_arguments(ARG "TORCH;UNOPTIMIZED" "" "SOURCES;EXCEPT;DEPENDS;PRIVATE;HEADERS;PRECOMPILED" ${ARGN})
+  file(GLOB _sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
+  foreach(_source IN LISTS ARG_EXCEPT)
+    cmake_path(GET _source FILENAME _source)
+    list(REMOVE_ITEM _sources ${CMAKE_CURRENT_SOURCE_DIR}/${name}/${_source})
+  endforeach()
+  add_library(lockstep_${name} STATIC ${ARG_SOURCES} ${_sources})
   add_library(lockstep::${name} ALIAS lockstep_${name})
   target_link_libraries(lockstep_${name} PUBLIC ${ARG_DEPENDS} PRIVATE ${ARG_PRIVATE} "$<BUILD_INTERFACE:${ARG_HEADERS}>")
   if(ARG_PRECOMPILED)
@@ -122,7 +129,8 @@ function(_add_exercise lesson source depends)
   add_executable(${target} EXCLUDE_FROM_ALL ${woven}
     $<FILTER:$<TARGET_OBJECTS:${lesson}>,EXCLUDE,/${stem}\\.cpp\\.o$>)
   target_link_libraries(${target} PRIVATE ${depends})
-  target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+  cmake_path(GET source PARENT_PATH folder)
+  target_include_directories(${target} PRIVATE ${folder})
   _unoptimized_settings(${target})
   target_compile_options(${target} PRIVATE -Wno-error -Wno-unused -Wno-unused-parameter)
   set_target_properties(${target} PROPERTIES UNITY_BUILD OFF RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/exercises)

@@ -21,11 +21,12 @@ def objects():
     whole = re.findall(r"\$\{_lockstep\}/(\w+)/\*\.cpp", text)
 
     def compiled(folder, library):
-        return BUILD / "common" / "lockstep" / folder / "CMakeFiles" / f"lockstep_{library}.dir"
+        return BUILD / "common" / "lockstep" / "CMakeFiles" / f"lockstep_{library}.dir" / folder
 
     return [*(compiled(folder, folder) / f"{name}.o" for folder, name in (each.split("/") for each in listed)),
             *(file for folder in whole for file in compiled(folder, folder).rglob("*.o")),
             *compiled("record", "recorder").glob("*.o"),
+            *compiled("", "diagnose").glob("all_detectors*.o"),
             *(BUILD / "python" / "CMakeFiles" / "_extension.dir" / "src").glob("*.o")]
 
 
