@@ -32,14 +32,14 @@
 #include <numeric>
 #include <thread>
 
-#include "../tests/contract/scale_job.h"
+#include "../tests/diagnose/scale_job.h"
 #include "interval.h"
 
 namespace {
 
 using namespace lockstep;
 using namespace lockstep::benchmark;
-using namespace lockstep::contract;
+using namespace lockstep::simulated;
 using nlohmann::json;
 
 constexpr int kPromisedRanks = 10000;

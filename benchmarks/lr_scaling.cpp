@@ -1,5 +1,5 @@
-// One rank of the learning-rate benchmark; lr_scaling.py starts them. Article D's model and batch: MLP
-// 784-256-10, 64 samples a rank.
+// One rank of the learning-rate benchmark; lr_scaling.py starts them. MLP 784-256-10, 64 samples a
+// rank.
 //
 // usage: lr_scaling sgd|adam RATE WARMUP_EPOCHS SAMPLES EPOCHS SEED STORE RANK WORLD
 //   RATE  after the warm-up, which rises from a tenth of it; constant from then on

@@ -2,11 +2,10 @@
 
 usage: ./lockstep bench lr_scaling [--worlds 1,2,4,8] [--seeds N] [--samples N] [--epochs N] [--out FILE]
 
-Article D's model and batch (MLP 784-256-10, 64 a rank), the same samples and epochs on every number of ranks.
+An MLP 784-256-10 with batches of 64 a rank, the same samples and epochs on every number of ranks.
 SGD and Adam, the rate constant, times W, times the root of W; with and without a warm-up of one epoch. For
 each: the mean over the seeds and its 95 % interval (Student's t). The time is of the constant rate without a
-warm-up; efficiency is t(1) / (W t(W)), for as many ranks as there are physical cores. Article D has 24, 6 and 3
-hours on 1, 4 and 8 GPUs: an efficiency of 1.
+warm-up; efficiency is t(1) / (W t(W)), for as many ranks as there are physical cores.
 """
 
 import argparse
@@ -25,7 +24,6 @@ SCALING = {"constant": lambda ranks: 1, "linear": lambda ranks: ranks, "root": m
 MEASURED = ("train_loss", "test_loss", "test_accuracy")
 # Student's t, 97.5 %, by degrees of freedom.
 T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
-ARTICLE = {"hours": {"1": 24, "4": 6, "8": 3}, "efficiency": 1.0}
 
 
 def physical_cores():
@@ -122,10 +120,9 @@ def main():
                     row = measure(arguments.program, arguments, optimizer, scaling, warmup, world_size)
                     result["rows"].append(row)
                     show(row)
-    result["efficiency"], result["article_d"] = efficiency(result["rows"], cores), ARTICLE
+    result["efficiency"] = efficiency(result["rows"], cores)
     for row in result["efficiency"]:
-        print(f"  {row['optimizer']:<5} {row['world_size']} ranks: t(1) / (W t(W)) = {row['efficiency']['mean']:.2f}; "
-              f"article D's hours: {ARTICLE['efficiency']:.2f}")
+        print(f"  {row['optimizer']:<5} {row['world_size']} ranks: t(1) / (W t(W)) = {row['efficiency']['mean']:.2f}")
     left_out = [world for world in worlds if world > cores]
     if left_out:
         print(f"  no efficiency for {', '.join(map(str, left_out))} ranks: there are {cores} cores")

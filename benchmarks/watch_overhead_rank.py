@@ -3,7 +3,6 @@
 usage: watch_overhead_rank.py MODEL DEVICE STORE RANK WORLD
 """
 
-import os
 import sys
 import time
 

@@ -1,6 +1,6 @@
 """The full tier: what takes too long for every change. ./lockstep test --tier full [PHASE ...]
 
-Each phase runs by itself and is reported by itself; the dated result goes to reports/measured/full_tier.json,
+Each phase runs by itself and is reported by itself; the dated result goes to reports/results/full_tier.json,
 phase by phase, so that a phase run alone replaces its own entry only.
 
   quick        the quick tier, as a base
@@ -11,7 +11,7 @@ phase by phase, so that a phase run alone replaces its own entry only.
   sanitizers   the torch-free libraries and their tests under address and undefined-behaviour sanitizers; those with
                threads and processes under the thread sanitizer
   matrix       what our detectors name, of every variant on 2, 3, 4 and 8 ranks with seeds 0 to 2, at each level
-               (tests/matrix.py): two hours and more
+               (evaluation/matrix.py): two hours and more
   mutants      three programs under every operator, on 2 and 3 ranks: what is found of faults without a lesson
   side-by-side pitfalls as Python programs under PyTorch's own means
   compare      right runs of one training are equal to rounding, and silent variants part from right ones where they should
@@ -21,13 +21,13 @@ phase by phase, so that a phase run alone replaces its own entry only.
   consumer     another project that takes this one as a subdirectory, as docs/library.md shows
   install      pip builds and installs the Python package, for the torch that is set up and for LibTorch 2.15.0: it
                names a fault, passes its own tests, and refuses the other torch
-  unseen       small changes to right Python programs: oracles that see no trace confirm which are faults, and which harmless
-  unseen-cpp   the same of C++ programs
+  changes      small changes to right Python programs: oracles that see no trace confirm which are faults, and which harmless
+  changes-cpp  the same of C++ programs
   pictures     what the lessons' pictures are drawn from, measured again: all but the times is as it was written
 
 Tests that the quick tier leaves out, by their names in ctest:
 
-  unit.compare_builds    tests/compare_builds.py on programs that pretend to be lessons
+  lessons.compare_builds  tests/lessons/compare_builds.py on programs that pretend to be lessons
   python.types           mypy --strict finds nothing in the Python package
   python.awkward_all     all awkward Python programs, plain and watched: what each prints, how it ends, its process's state
   python.programs        healthy Python programs as others write them: nothing found, the same bits as without watching
@@ -48,7 +48,7 @@ Tests that the quick tier leaves out, by their names in ctest:
   python.compare         `lockstep compare` of Python jobs: equal to the bit, another rate, other probes, a page, wrong use
   parity.ddp_parity_all  DDP in C++ against Python's, every case on 2 and 4 ranks
   parity.restarted_job   a job of a Python rank and a C++ rank: one is killed, torchrun starts both again, the bits are the same
-  contract.mutants       a few programs that are no lessons, each changed by an operator, from the run to the score
+  diagnose.mutants       a few programs that are no lessons, each changed by an operator, from the run to the score
   course.course_more     ./lockstep run and diagnose: what is told of a run and of one that failed, help's width, misspelt names
   course.explain_more    ./lockstep explain: every pitfall's difference as a patch, on a terminal, and in Python
   course.exercise        ./lockstep exercise: a copy, its check, hints, the build of it
@@ -82,10 +82,12 @@ import subprocess
 import sys
 import time
 
-import matrix
-
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-RESULT = ROOT / "reports" / "measured" / "full_tier.json"
+sys.path[:0] = [str(ROOT / "evaluation"), str(ROOT / "reports")]
+import matrix  # noqa: E402
+import results  # noqa: E402
+
+RESULT = ROOT / "reports" / "results" / "full_tier.json"
 LOCKSTEP = str(ROOT / "lockstep")
 NEWEST = "2.15.0"
 
@@ -175,13 +177,13 @@ def configure(source, folder, *options):
 # What each set of sanitizers runs on: nothing of it links torch.
 SANITIZED = {
     "address,undefined": ("base_test", "trace_test", "archive_test", "archive_memory_test", "archive_corpus_test", "flight_test",
-                          "contract_test", "report_test", "launch_unit_test", "launch_fault_test"),
-    "thread": ("base_test", "trace_test", "contract_test", "launch_unit_test", "launch_fault_test"),
+                          "diagnose_test", "report_test", "launch_unit_test", "launch_fault_test"),
+    "thread": ("base_test", "trace_test", "diagnose_test", "launch_unit_test", "launch_fault_test"),
 }
 
 
 def sanitizers():
-    results, log = [], ""
+    codes, log = [], ""
     for kinds, names in SANITIZED.items():
         folder = ROOT / "build" / f"free-{kinds.replace(',', '-')}"
         code, output, ninja = configure(ROOT, folder, f"-DLOCKSTEP_SANITIZE={kinds}")
@@ -196,11 +198,11 @@ def sanitizers():
             code, output = run([str(folder / "tests" / name)], 600, UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1",
                                ASAN_OPTIONS="detect_leaks=1", TSAN_OPTIONS="halt_on_error=1")
             log += output
-            results.append((kinds, name, code))
+            codes.append((kinds, name, code))
     words = "; ".join(f"{kinds}: " + ", ".join(
-        f"{name} {'passed' if code in (0, 77) else f'failed ({code})'}" for of, name, code in results if of == kinds)
+        f"{name} {'passed' if code in (0, 77) else f'failed ({code})'}" for of, name, code in codes if of == kinds)
         for kinds in SANITIZED)
-    return all(code in (0, 77) for _, _, code in results), words, log
+    return all(code in (0, 77) for _, _, code in codes), words, log
 
 
 def consumer():
@@ -245,31 +247,31 @@ def of_ctest(name):
 
 
 def mutants():
-    measured = ROOT / "reports" / "measured" / "mutants.json"
-    passed, _, output = script("tests/mutants/mutants.py", str(ROOT / "reports" / "out" / "mutants"),
+    measured = ROOT / "reports" / "results" / "mutants.json"
+    passed, _, output = script("evaluation/mutants/mutants.py", str(ROOT / "reports" / "out" / "mutants"),
                                "--build", str(build_folder()), "--json", str(measured))
     return passed, f"see {measured.relative_to(ROOT)}", output
 
 
 def side_by_side():
-    measured = ROOT / "reports" / "measured" / "side_by_side.json"
-    passed, _, output = script("tests/side_by_side/side_by_side.py", "--out", str(measured))
+    measured = ROOT / "reports" / "results" / "side_by_side.json"
+    passed, _, output = script("evaluation/pytorch_means/side_by_side.py", "--out", str(measured))
     return passed, f"see {measured.relative_to(ROOT)}", output
 
 
 def compare():
     """The pairs must be equal; the score of the silent variants is kept."""
-    measured = ROOT / "reports" / "measured" / "compare_pairs.json"
+    measured = ROOT / "reports" / "results" / "compare_pairs.json"
     build = build_folder()
-    passed, _, output = script("tests/compare/healthy_pairs.py", "--build", str(build), "--package", str(build / "python"),
+    passed, _, output = script("evaluation/pairs/healthy_pairs.py", "--build", str(build), "--package", str(build / "python"),
                                "--json", str(measured))
-    scored, _, more = script("tests/compare/silent_variants.py", "--build", str(build))
+    scored, _, more = script("evaluation/pairs/silent_variants.py", "--build", str(build))
     return passed and scored, more.strip().splitlines()[-1] if more.strip() else f"see {measured.relative_to(ROOT)}", output + more
 
 
 def silence():
     code, output = run([LOCKSTEP, "bench", "silence_cost"], 5400)
-    return code == 0, "see reports/measured/silence_cost.md", output
+    return code == 0, "see reports/out/silence_cost.md", output
 
 
 def exercises():
@@ -289,20 +291,19 @@ def install():
     if code != 0:
         return False, f"torch {NEWEST} could not be set up", log
     newest = ROOT / ".lockstep" / f"torch-{NEWEST}" / "bin" / "python"
-    results = []
+    codes = []
     for python, other in ((sys.executable, newest), (newest, sys.executable)):
         code, output = run([str(python), INSTALL, str(other)], 3600)
         log += output
-        results.append(code)
-    return results == [0, 0], f"exit codes {results} with the default torch and {NEWEST}", log
+        codes.append(code)
+    return codes == [0, 0], f"exit codes {codes} with the default torch and {NEWEST}", log
 
 
-def unseen(harness, programs, *built):
+def changes(harness, *built):
     """The oracles of each set, which is a folder of programs. `built`: of the programs, where they need to be."""
-    sets = sorted(path.name for path in (ROOT / programs).iterdir() if path.is_dir() and list(path.glob("*.json")))
-    results = [script(harness, "oracles", one, *(str(folder / one) for folder in built)) for one in sets]
-    return all(passed for passed, _, _ in results), "; ".join(words for _, words, _ in results), "".join(
-        output for _, _, output in results)
+    sets = sorted(path.name for path in (ROOT / "evaluation/sets").iterdir() if path.is_dir() and list(path.glob("*/*.json")))
+    done = [script(harness, "oracles", one, *(str(folder / one) for folder in built)) for one in sets]
+    return all(passed for passed, _, _ in done), "; ".join(words for _, words, _ in done), "".join(output for _, _, output in done)
 
 
 PHASES = {
@@ -322,8 +323,8 @@ PHASES = {
     "consumer": consumer,
     "install": install,
     **{name: of_ctest(name) for name in TESTS},
-    "unseen": lambda: unseen("python/tests/unseen.py", "python/tests/unseen"),
-    "unseen-cpp": lambda: unseen("tests/unseen/unseen.py", "tests/unseen", build_folder() / "tests" / "unseen"),
+    "changes": lambda: changes("evaluation/sets/changes.py"),
+    "changes-cpp": lambda: changes("evaluation/sets/changes_in_cpp.py", build_folder() / "evaluation" / "sets"),
     "pictures": lambda: script("lessons/pictures/measure.py", str(build_folder()), "--check"),
 }
 
@@ -348,7 +349,7 @@ def main(names):
         (ROOT / "reports" / "out").mkdir(parents=True, exist_ok=True)
         (ROOT / "reports" / "out" / f"full-{name}.log").write_text(log, encoding="utf-8")
         RESULT.parent.mkdir(parents=True, exist_ok=True)
-        RESULT.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        RESULT.write_text(results.text(result), encoding="utf-8")
         print(f"{name}: {'passed' if passed else 'FAILED'}: {words}", file=sys.stderr, flush=True)
     return 0 if good else 1
 

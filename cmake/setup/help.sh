@@ -135,8 +135,10 @@ help_of_bench() {
     job_bench
     exit 0
   fi
-  if [[ -e "$ROOT/benchmarks/$1.py" ]]; then
-    if environment_ready; then exec "$PYTHON" "$ROOT/benchmarks/$1.py" --help; fi
+  local script
+  script="$(bench_script "$1")"
+  if [[ -n "$script" ]]; then
+    if environment_ready; then exec "$PYTHON" "$script" --help; fi
   elif [[ -x "$BUILD/benchmarks/$1" ]]; then
     exec "$BUILD/benchmarks/$1" --help
   fi

@@ -97,7 +97,7 @@ job_detective() {
     if has_word --two "$@"; then build lockstep-course mutant; else build lockstep-course lessons/all; fi
     set_up_done
   fi
-  exec "${PYTHON:-python3}" "$script" --course "$BUILD/lockstep-course" --programs "$BUILD/bin" --mutant "$BUILD/tests/mutant" "$@"
+  exec "${PYTHON:-python3}" "$script" --course "$BUILD/lockstep-course" --programs "$BUILD/bin" --mutant "$BUILD/evaluation/mutant" "$@"
 }
 
 # The value of --language, which comes last.
@@ -310,19 +310,27 @@ build_tests() {
     previous="$word"
   done
   if ((labels == 1)) && [[ "$label" =~ ^[a-z]+$ ]]; then
-    mapfile -t targets < <(cd "$ROOT" && grep -lE "LABELS? \"?$label\b" tests/*/CMakeLists.txt tests/*/*.cmake python/CMakeLists.txt 2>/dev/null |
+    mapfile -t targets < <(cd "$ROOT" && grep -lE "LABELS? \"?$label\b" {tests,evaluation}/*/CMakeLists.txt tests/*/*.cmake python/CMakeLists.txt 2>/dev/null |
       sed 's|/[^/]*$|/all|' | sort -u)
     if ((${#targets[@]})); then targets+=(lockstep-course); fi
   fi
   build ${targets[@]+"${targets[@]}"}
 }
 
-# bench [NAME]: benchmarks/NAME.sh or NAME.py, else the built program NAME.
+# The script of a benchmark, which may be one of the evaluation's; nothing where it is a program.
+bench_script() {
+  local script
+  for script in "$ROOT/benchmarks/$1.py" "$ROOT/evaluation/silence_cost/$1.py"; do
+    if [[ -e "$script" ]]; then printf '%s\n' "$script"; return; fi
+  done
+}
+
+# bench [NAME]: a script, else the built program NAME.
 job_bench() {
-  local name="${1-}" file
+  local name="${1-}" file script
   if [[ -z "$name" || "$name" == -* ]]; then
     echo "Benchmarks (./lockstep bench NAME):"
-    for file in "$ROOT"/benchmarks/*.sh "$ROOT"/benchmarks/*.py "$ROOT"/benchmarks/*.cpp; do
+    for file in "$ROOT"/benchmarks/*.py "$ROOT"/benchmarks/*.cpp "$ROOT"/evaluation/silence_cost/*_cost.py; do
       file="${file##*/}"
       # A rank's side of a benchmark is no benchmark of its own.
       case "$file" in *'*'* | *_rank.*) ;; *) printf '  %s\n' "${file%.*}" ;; esac
@@ -332,17 +340,14 @@ job_bench() {
   shift
   set_up
   export LOCKSTEP_BUILD_DIR="$BUILD"
-  if [[ -e "$ROOT/benchmarks/$name.sh" ]]; then
-    set_up_done
-    exec bash "$ROOT/benchmarks/$name.sh" "$@"
-  fi
-  if [[ ! -e "$ROOT/benchmarks/$name.py" && ! -e "$ROOT/benchmarks/$name.cpp" ]]; then
+  script="$(bench_script "$name")"
+  if [[ -z "$script" && ! -e "$ROOT/benchmarks/$name.cpp" ]]; then
     usage_error "there is no benchmark \"$name\"; ./lockstep bench lists them."
   fi
   # What wants a GPU says so first, and needs no lesson.
   case "$name" in
     build_times) ;;  # it builds in a clone of its own
-    ddp_step | gpu_step | step_costs) build "$name" ;;
+    ddp_step | gpu_step | silence_cost | step_costs) build "$name" ;;
     watch_overhead) build _extension ;;
     bucket_bandwidth)
       if ! grep -q '^build bucket_bandwidth:' "$BUILD/build.ninja"; then
@@ -352,10 +357,12 @@ job_bench() {
     *) build benchmarks/all lessons/all ;;
   esac
   set_up_done
-  if [[ -e "$ROOT/benchmarks/$name.py" ]]; then
+  if [[ -n "$script" ]]; then
     # A script that drives a built program of its own name gets it first.
-    if [[ -e "$BUILD/benchmarks/$name" ]]; then set -- "$BUILD/benchmarks/$name" "$@"; fi
-    exec "$PYTHON" "$ROOT/benchmarks/$name.py" "$@"
+    for file in "$BUILD/evaluation/$name" "$BUILD/benchmarks/$name"; do
+      if [[ -x "$file" ]]; then set -- "$file" "$@"; break; fi
+    done
+    exec "$PYTHON" "$script" "$@"
   fi
   exec "$BUILD/benchmarks/$name" "$@"
 }

@@ -30,7 +30,7 @@ FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
 # What README's menu has, in this order; lessons are added.
 MARK = ".made-by-lockstep-docs"
 # What pages link to.
-FOLDERS = ["benchmarks", "cmake", "common", "docs", "lessons", "python", "reports", "tests"]
+FOLDERS = ["benchmarks", "cmake", "common", "docs", "evaluation", "lessons", "python", "reports", "tests"]
 LINKED = ["LICENSE"]
 MENU = {"Learn": ["lessons/start/start", "docs/lessons", "docs/costs", "docs/glossary"],
         "My job": ["docs/symptoms", "docs/hangs", "docs/diagnose", "docs/findings", "docs/python", "docs/python-recorded",

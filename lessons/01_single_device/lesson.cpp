@@ -19,7 +19,7 @@ using namespace lockstep;
 
 constexpr std::int64_t kBatch = 64;
 constexpr int kCheckedSteps = 8;
-constexpr double kLearningRate = 1e-3;  // Adam's default, and article D's
+constexpr double kLearningRate = 1e-3;  // Adam's default
 
 // A near miss: the gradients of two half batches are meant to add up.
 void backward_by_halves(Mlp& model, const at::Tensor& inputs, const at::Tensor& targets) {
@@ -89,8 +89,7 @@ class Beside final : public Watch {
   int step_ = 0;
 };
 
-// float32 sums in another order differ by less than 1e-6; a sum of gradients by 3.9
-// (reports/measured/run).
+// float32 sums in another order differ by less than 1e-6; a sum of gradients by 3.9.
 Measured gradient_error(const Outcomes& outcomes) {
   return {.expected = 0, .observed = largest(outcomes, "gradient_error"), .tolerance = 1e-4};
 }

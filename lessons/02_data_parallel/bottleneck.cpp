@@ -1,5 +1,5 @@
-// Lesson 02, part "bottleneck": what the first device pays. Article B's model: Linear(10, 1), mean
-// squared error, batch 64, SGD 0.01.
+// Lesson 02, part "bottleneck": what the first device pays. Linear(10, 1), mean squared error, batch
+// 64, SGD 0.01.
 //
 // Concept:  with gather-and-reduce, every parameter leaves device 0 and every gradient comes back
 //           to it. In a ring each device sends and receives about 2 (n-1)/n of the bytes.
@@ -21,7 +21,7 @@ namespace {
 using namespace lockstep;
 
 constexpr int kSteps = 10;
-constexpr std::int64_t kBatch = 64;  // of the whole process: article B's DataParallel example
+constexpr std::int64_t kBatch = 64;  // of the whole process
 
 void train(RankContext& context, const Fault& fault) {
   const auto devices = context.devices();

@@ -22,7 +22,7 @@ using torch::nn::SequentialImpl;
 constexpr int kSteps = 8;
 constexpr std::int64_t kBatchPerDevice = 16;
 
-// Article D's MLP with a BatchNorm, so that there is a buffer to lose.
+// An MLP with a BatchNorm, so that there is a buffer to lose.
 Sequential batch_norm_mlp() {
   return Sequential(torch::nn::Linear(784, 64), torch::nn::BatchNorm1d(64), torch::nn::ReLU(),
                     torch::nn::Linear(64, 10));

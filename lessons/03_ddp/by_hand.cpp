@@ -19,7 +19,7 @@ namespace {
 using namespace lockstep;
 
 constexpr std::int64_t kBatch = 32;  // per rank
-constexpr int kSteps = 10;           // article A's
+constexpr int kSteps = 10;
 constexpr double kLearningRate = 0.01;
 
 // Weights as a rank draws them in a program that seeds each rank differently.

@@ -3,7 +3,7 @@
 //
 //   by_hand.cpp        the three things DDP does, written out: broadcast, all-reduce, divide
 //   wrapper.cpp        the same through the wrapper, and two ways around it
-//   made_up_data.cpp   article A's program, whose data each rank makes for itself
+//   made_up_data.cpp   random data that each rank makes for itself
 //
 // Run:  ./lockstep run 03_ddp
 //       03_ddp --variant sum-not-mean --world-size 4

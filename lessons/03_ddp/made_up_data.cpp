@@ -1,5 +1,5 @@
-// Lesson 03, part "made-up-data": article A's program: Linear(10, 2), cross entropy, SGD 0.01, 10
-// steps, batch 32, on random data that every rank makes with randn.
+// Lesson 03, part "made-up-data": Linear(10, 2), cross entropy, SGD 0.01, 10 steps, batch 32, on
+// random data that every rank makes with randn.
 //
 // Concept:  a sampler deals out indices. They mean the same samples only if all ranks hold the same
 //           data.

@@ -1,4 +1,4 @@
-// Lesson 03, part "wrapper": the same through DistributedDataParallel. Article B's batch: 64 per
+// Lesson 03, part "wrapper": the same through DistributedDataParallel, with a batch of 64 per
 // rank.
 //
 // Concept:  the wrapper compares and broadcasts the parameters when it is made, and its forward()

@@ -1,5 +1,4 @@
-// Lesson 05: set_epoch. Article A's shape: 1,000 samples, batch 32 per rank, 10 epochs (3 by
-// default).
+// Lesson 05: set_epoch. 1,000 samples, batch 32 per rank, 3 epochs (10 with --full).
 //
 // Concept:  a distributed sampler shuffles with seed + epoch, so that all ranks agree without
 //           communication. It only knows the epoch if you tell it: the same one on every rank,

@@ -28,7 +28,7 @@ constexpr std::int64_t kBatchesAnEpoch = 6;
 TensorData training_data(const RankContext& context);
 DistributedSampler sampler_of(const RankContext& context, const TensorData& data);
 
-// Article D's MLP under DDP, with Adam 1e-3 and a schedule; noise on the inputs comes from the
+// An MLP under DDP, with Adam 1e-3 and a schedule; noise on the inputs comes from the
 // rank's own default generator. A new Run has everything as at the beginning, like a process that
 // was started again. Collective as DDP is.
 class Run {

@@ -1,5 +1,5 @@
 // Lesson 08, part "schedule": a schedule counts its own steps, not updates, epochs or ranks.
-// --full is article D's size: 10,000 samples, batch 64, 10 epochs.
+// --full: 10,000 samples, batch 64, 10 epochs.
 //
 // Concept:  its length must be in the unit it is stepped in, and count what one rank does: the
 //           batches of the sharded data. One step() an update, on every rank.

@@ -17,7 +17,7 @@ TEN_IN_PYTHON = (("gradients-not-zeroed", 2, 0), ("sharded-twice", 2, 0), ("epoc
                  ("no-initial-broadcast", 2, 1), ("local-early-stop", 2, 1), ("buffers-not-synced", 2, 1),
                  ("scheduler-stepped-per-rank", 2, 1), ("unused-parameter", 2, 2), ("clip-before-reduction", 2, 2),
                  ("scheduler-or-rng-state-missing", 2, 2))
-# (program, operators, ranks, level) of tests/mutants: two faults at once.
+# (program, operators, ranks, level) of evaluation/mutants: two faults at once.
 TWO = (("codes", "every-rank-reads-all+learning-rate-of-one-rank", 2, 0), ("pictures", "summed+epoch-not-told", 3, 0),
        ("letters", "evaluation-padded+not-zeroed", 2, 1), ("pictures", "score-of-one-rank+loss-divided-by-ranks", 3, 2))
 RANKS = (2, 3, 4)  # of a case that a seed has drawn

@@ -1,4 +1,4 @@
-"""A pitfall's program in Python (python/tests/twins) as a job under `lockstep watch`: folded to one variant, so that
+"""A pitfall's program in Python (lessons/python/twins) as a job under `lockstep watch`: folded to one variant, so that
 nothing in it tells which."""
 
 import functools
@@ -9,14 +9,14 @@ import sys
 
 import job as jobs
 
-TESTS = pathlib.Path(__file__).resolve().parents[2] / "python" / "tests"
-sys.path[:0] = [str(TESTS / "twins"), str(pathlib.Path(__file__).resolve().parents[1] / "loopback")]
+HERE = pathlib.Path(__file__).resolve().parent
+TESTS, TWINS = HERE.parents[1] / "python" / "tests", HERE.parent / "python" / "twins"
+sys.path[:0] = [str(TWINS), str(HERE.parent / "loopback")]
 import loopback  # noqa: E402
 from fold import fold, programs  # noqa: E402
 from truths import ATTEMPTS, RANKS, TRUTHS, is_proved  # noqa: E402
 
 SILENT_S = 10  # then a job that makes no progress is ended
-HERE = pathlib.Path(__file__).resolve().parent
 
 
 def started(program, folder):
@@ -37,7 +37,7 @@ def run(slug, fault, options):
         for name in ("own", "notes", "tmp"):
             (folder / name).mkdir()
         here = loopback.environment()
-        path = os.pathsep.join([str(TESTS / "twins"), here["PYTHONPATH"]])
+        path = os.pathsep.join([str(TWINS), here["PYTHONPATH"]])
         watch = [sys.executable, "-m", "lockstep_torch.command_line", "watch", "--timeout", SILENT_S]
         code, _ = jobs.ended_with_its_own([*watch, "--into", folder / "traces", "--", *started(source.stem, folder)],
                                           **here | {"PYTHONPATH": path}, TWIN_NOTES=str(folder / "notes"), OMP_NUM_THREADS="1",

@@ -1,4 +1,4 @@
-"""A program with two faults at once as a job: tests/mutants, which is no lesson."""
+"""A program with two faults at once as a job: evaluation/mutants, which is no lesson."""
 
 import functools
 import json

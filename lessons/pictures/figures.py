@@ -4,7 +4,7 @@ import json
 import math
 import pathlib
 
-FILE = pathlib.Path(__file__).resolve().parents[2] / "reports/measured/pictures.json"
+FILE = pathlib.Path(__file__).resolve().parents[2] / "reports/results/pictures.json"
 TIMES = ("_ms", "_s")  # how the names of what hangs on time end
 RELATIVE = 1e-3  # other processors round otherwise
 

@@ -1,4 +1,4 @@
-"""Measures what the pictures are drawn from, and writes reports/measured/pictures.json.
+"""Measures what the pictures are drawn from, and writes reports/results/pictures.json.
 
 usage: .lockstep/torch-2.11.0/bin/python lessons/pictures/measure.py BUILD [--check]
 
@@ -18,11 +18,12 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(HERE.parent / "loopback"))
+sys.path[:0] = [str(HERE.parent / "loopback"), str(HERE.parents[1] / "reports")]
 import figures  # noqa: E402
 import loopback  # noqa: E402
 import measure_images  # noqa: E402
 import measure_runs  # noqa: E402
+import results  # noqa: E402
 import torch  # noqa: E402
 from torch.utils.data import DistributedSampler  # noqa: E402
 
@@ -94,7 +95,7 @@ def main():
     options = parser.parse_args()
     now = measured(options.build.resolve())
     if not options.check:
-        figures.FILE.write_text(json.dumps(now, indent=1) + "\n", encoding="utf-8")
+        figures.FILE.write_text(results.text(now), encoding="utf-8")
         return 0
     wrong = check(now)
     print("\n".join(wrong) or f"{len(now)} pictures' figures are as they were measured before")

@@ -102,7 +102,7 @@ def writes_and_reads(runs):
 
 
 def schedules(runs, every=10):
-    """The rate of every tenth update of rank 0, on article D's data."""
+    """The rate of every tenth update of rank 0, on 10,000 samples."""
     def of_run(variant, ranks):
         events = runs("08_lr_scaling", variant, ranks, "--full")[0]
         rates = [event["fields"]["lr"][0] for event in of(events, "update")]

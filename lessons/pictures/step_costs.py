@@ -3,7 +3,7 @@
 import json
 import pathlib
 
-FILE = pathlib.Path(__file__).resolve().parents[2] / "reports/measured/step_costs.json"
+FILE = pathlib.Path(__file__).resolve().parents[2] / "reports/results/step_costs.json"
 PARTS = [("forward", "one"), ("backward", "three"), ("waiting", "bad"), ("update", "soft")]
 
 

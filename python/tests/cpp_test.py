@@ -1,6 +1,6 @@
 """A C++ job under `lockstep watch`: what links lockstep::record is recorded and named as a Python job is.
 
-usage: python3 cpp_test.py PACKAGE PROGRAM HANG     the folder that holds lockstep_torch; benchmarks' gestures; cpp_hang
+usage: python3 cpp_test.py PACKAGE PROGRAM HANG     the folder that holds lockstep_torch; gestures; cpp_hang
 """
 
 import json

@@ -27,6 +27,7 @@ NEEDS = {"accelerate_loop": "accelerate", "fabric_loop": "lightning", "lightning
          "ray_train": "ray", "transformers_trainer": "transformers"}
 OWN_STATISTICS = {"local-batch-norm": "its BatchNorm sees the batch of one rank alone, which may be what is meant"}
 ADVICE = {"local_sgd": {"replicas-diverged": "it ends between two averages"},
+          "kinships": {"losses-differ": "each rank's loss is the sum over its own links, by all ranks' count"},
           "ema": OWN_STATISTICS, "imagenet": OWN_STATISTICS, "lightning_trainer": OWN_STATISTICS,
           "mingpt": {"evaluation-not-reduced": "each rank has the loss of its own part of the test"},
           "powersgd": {"gradient-not-the-mean": "a gradient of rank 1 is far from the mean, as the program chose"}}

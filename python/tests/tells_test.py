@@ -5,7 +5,7 @@ usage: python3 tells_test.py PACKAGE [-v] [Tells.test_NAME ...]      the folder 
 
 import unittest
 
-from faults_of_others import HERE, watched
+from watched import HERE, watched
 
 RANKS = {"": None, "double-average": [0, 1], "sum-not-mean": [0, 1], "evaluation-padding": [0, 1],
          "local-hits-global-count": [0, 1], "rank-zero-metric": [0], "same-augmentation-everywhere": [0, 1],

@@ -1,14 +1,18 @@
 """Every twin under `lockstep watch`, right and with each of its faults: the oracle holds of the right program only, and
-what is said is no worse than what reports/measured/twins.json has. A program that cannot run here is skipped.
+what is said is no worse than what reports/results/twins.json has. A program that cannot run here is skipped.
 
 usage: python3 twins_test.py PACKAGE [-v] [Twins.test_NAME ...]      the folder that holds lockstep_torch
 """
 
 import json
+import pathlib
+import sys
 import unittest
 
+from watched import VERDICTS, watched
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "evaluation"))
 import twins
-from faults_of_others import VERDICTS, watched
 from truths import is_proved, last, runs
 
 MEASURED = json.loads(twins.REPORT.read_text())

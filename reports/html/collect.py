@@ -9,7 +9,7 @@ import jsonschema
 import files
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SCHEMA = ROOT / "reports" / "schema" / "comparison.schema.json"
+SCHEMA = ROOT / "reports" / "schema" / "lesson.schema.json"
 
 
 @dataclasses.dataclass
@@ -42,7 +42,7 @@ def read_comparison(file):
 def why_not(error):
     """In a line: where a report is not as its schema says, and how."""
     place = "/".join(str(part) for part in error.absolute_path)
-    return f"not as comparison.schema.json says{', at ' + place if place else ''}: {error.message[:200]}"
+    return f"not as lesson.schema.json says{', at ' + place if place else ''}: {error.message[:200]}"
 
 
 def shortened(pictures):

@@ -56,7 +56,7 @@ def sweep(charts, measured):
             exact, trials = level["exact"]["successes"], level["exact"]["trials"]
     return charts.add(
         "matrix-sweep", "What the detectors said, by how much they were shown",
-        "Committed results (reports/measured/matrix.json), not of the runs above. Runs counted by level, ranks and cell. "
+        "Committed results (reports/results/matrix.json), not of the runs above. Runs counted by level, ranks and cell. "
         "Level 0 sees the backend alone, level 1 all but samples and metrics, level 2 "
         f"everything: there {exact} of {trials} runs with a pitfall are named exactly. not-applicable: "
         "the level shows too little to name it, or the ranks are too few; not-triggered: nothing to look at.",

@@ -90,7 +90,7 @@ CHARTS = [
      "./lockstep bench diagnose_scale", diagnosis, [("x", "ranks"), ("y", "seconds"), ("series", "job")],
      lambda rows: specs.growth("ranks", "seconds", True)),
     ("means", "Pitfalls named, beside PyTorch's own means", "Pitfalls named by each means, of those that have a Python twin.",
-     "tests/side_by_side/side_by_side.py", pytorchs_means, [("what", "means"), ("value", "named"), ("of", "of")],
+     "evaluation/pytorch_means/side_by_side.py", pytorchs_means, [("what", "means"), ("value", "named"), ("of", "of")],
      lambda rows: specs.bars("pitfalls named", len(rows))),
 ]
 

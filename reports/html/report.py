@@ -1,7 +1,7 @@
 """One page of everything that the last runs reported: ./lockstep report
 
 Reads the comparison reports of a folder (./lockstep run leaves them in reports/out) and the committed results in
-reports/measured, and writes one HTML file that needs no network and no other file.
+reports/results, and writes one HTML file that needs no network and no other file.
 Exit codes: 0 written; 2 usage; 3 nothing to show, or it could not be written.
 """
 
@@ -64,8 +64,8 @@ def arguments_of(line):
                         help="the folder with the lessons' JSON reports (default: reports/out)")
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE",
                         help="the page to write (default: report.html in the reports' folder)")
-    parser.add_argument("--measured", type=pathlib.Path, metavar="DIR", default=collect.ROOT / "reports" / "measured",
-                        help="the folder with benchmarks' results (default: reports/measured)")
+    parser.add_argument("--measured", type=pathlib.Path, metavar="DIR", default=collect.ROOT / "reports" / "results",
+                        help="the folder with benchmarks' results (default: reports/results)")
     return parser.parse_args(line)
 
 

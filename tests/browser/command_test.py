@@ -147,7 +147,7 @@ class Command(unittest.TestCase):
         made_up.small(self.folder)
         (self.folder / "measured").mkdir()
         (self.folder / "measured" / "launch_time.json").write_text('{"ranks": 4}', encoding="utf-8")
-        (self.folder / "measured" / "observe_overhead.json").write_bytes((ROOT / "reports/measured/observe_overhead.json").read_bytes())
+        (self.folder / "measured" / "observe_overhead.json").write_bytes((ROOT / "reports/results/observe_overhead.json").read_bytes())
         self.made("--measured", self.folder / "measured")
         self.assert_has(self.page(), "the result is not as it used to be: KeyError", 'id="measured-overhead"',
                         no=('id="measured-python"',))

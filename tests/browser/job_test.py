@@ -32,9 +32,9 @@ def write_page(job, name, file):
 
 
 def validator():
-    job, comparison = (json.loads((SCHEMAS / f"{name}.schema.json").read_text(encoding="utf-8"))
-                       for name in ("job", "comparison"))
-    known = referencing.Registry().with_resource("comparison.schema.json", referencing.Resource.from_contents(comparison))
+    job, lesson = (json.loads((SCHEMAS / f"{name}.schema.json").read_text(encoding="utf-8"))
+                       for name in ("job", "lesson"))
+    known = referencing.Registry().with_resource("lesson.schema.json", referencing.Resource.from_contents(lesson))
     return jsonschema.Draft202012Validator(job, registry=known)
 
 
@@ -104,7 +104,7 @@ class PlantedJob(Opened):
     @classmethod
     def make(cls):
         kept = made_up.words_of([json.loads((SCHEMAS / f"{name}.schema.json").read_text(encoding="utf-8"))
-                                 for name in ("job", "comparison")])
+                                 for name in ("job", "lesson")])
         jobs = [diagnosed(recorded(LESSONS / job.lesson, job.variant, cls.folder / job.lesson)) for job in (JobPage, HangingJob)]
         cls.pages = [cls.folder / f"{job.lesson}.html" for job in (JobPage, HangingJob)]
         for job, page in zip(jobs, cls.pages):

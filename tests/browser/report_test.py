@@ -113,12 +113,12 @@ class Figures(Page):
                          [[point["step"], point["distance"]] for point in variant["pictures"]["divergence"]])
 
     def test_the_sweep_is_the_committed_result(self):
-        matrix = json.loads((ROOT / "reports" / "measured" / "matrix.json").read_text(encoding="utf-8"))
+        matrix = json.loads((ROOT / "reports" / "results" / "matrix.json").read_text(encoding="utf-8"))
         expected = sorted(runs for level in matrix["levels"] for size in level["by_world_size"] for runs in size["cells"].values())
         self.assertEqual(sorted(int(row[2]) for row in self.table("matrix-sweep")), expected)
 
     def test_timings_are_the_committed_results(self):
-        steps = json.loads((ROOT / "reports" / "measured" / "ddp_step.json").read_text(encoding="utf-8"))["steps"]
+        steps = json.loads((ROOT / "reports" / "results" / "ddp_step.json").read_text(encoding="utf-8"))["steps"]
         rows = self.table("measured-python")[:len(steps)]
         self.assertEqual([[float(row[1]), float(row[2]), float(row[3])] for row in rows],
                          [[float(f"{step['ratio_to']['python'][key]:.4g}") for key in ("median", "low_95", "high_95")]

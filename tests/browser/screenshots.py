@@ -1,7 +1,7 @@
-"""The README's picture of the report: a broken variant beside the right one, of the committed run of all lessons.
+"""The README's picture of the report: a broken variant beside the right one, of what `./lockstep run 03` left.
 
-usage: screenshots.py [--run LESSON-VARIANT] [--width PIXELS] [--dark] [--out FILE]
-Without options it makes reports/measured/report.png anew.
+usage: screenshots.py [--reports DIR] [--run LESSON-VARIANT] [--width PIXELS] [--dark] [--out FILE]
+Without options it makes reports/results/report.png anew.
 """
 
 import argparse
@@ -22,10 +22,11 @@ SHOWN = """const run = document.getElementById(arguments[0]), box = run.getBound
 
 def arguments_of(line):
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--reports", type=pathlib.Path, default=ROOT / "reports" / "out")
     parser.add_argument("--run", default="03_ddp-no-gradient-sync")
     parser.add_argument("--width", type=int, default=browser.WIDE[0])
     parser.add_argument("--dark", action="store_true")
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "reports" / "measured" / "report.png")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "reports" / "results" / "report.png")
     return parser.parse_args(line)
 
 
@@ -47,7 +48,7 @@ def main(arguments):
     with tempfile.TemporaryDirectory(prefix="lockstep-picture-") as folder:
         page = pathlib.Path(folder) / "report.html"
         subprocess.run([sys.executable, ROOT / "reports" / "html" / "report.py",
-                        "--reports", ROOT / "reports" / "measured" / "run", "--out", page], check=True,
+                        "--reports", arguments.reports, "--out", page], check=True,
                        stdout=subprocess.DEVNULL)
         window = browser.Browser((arguments.width, 900), arguments.dark)
         try:

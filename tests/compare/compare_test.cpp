@@ -8,32 +8,33 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "../contract/job.h"
+#include "../diagnose/job.h"
 #include "share_job.h"
 
 namespace lockstep::compare {
 namespace {
 
-using contract::each;
+using simulated::each;
 
 trace::Trace with_every_event(int ranks = 2) {
-  contract::Job job(ranks);
+  simulated::Job job(ranks);
   job.every_event = true;
   auto trace = job.run();
   for (auto& rank : trace.ranks) {
     for (std::int64_t step : {0, 1, 2, 3})
-      contract::record(
+      simulated::record(
           rank, step,
-          trace::Buffers{{"mean"},
-                         {contract::summarize(contract::Values{1.0 + static_cast<double>(step)})}});
-    contract::record(rank, 3,
-                     trace::TrainingState{"saved", {"model", "rng_state"}, {1, 2}, {"cpu", "cpu"}});
+          trace::Buffers{
+              {"mean"},
+              {simulated::summarize(simulated::Values{1.0 + static_cast<double>(step)})}});
+    simulated::record(
+        rank, 3, trace::TrainingState{"saved", {"model", "rng_state"}, {1, 2}, {"cpu", "cpu"}});
   }
   return trace;
 }
 
 const trace::Summary& another() {
-  static const auto summary = contract::summarize(contract::Values{1, 2, 3});
+  static const auto summary = simulated::summarize(simulated::Values{1, 2, 3});
   return summary;
 }
 
@@ -170,7 +171,7 @@ TEST(Compare, AllRanksThatDifferAreNamed) {
 TEST(Compare, ASettingIsTheCauseOnlyWhereTheTrainingDiffers) {
   const auto told = [](trace::Trace trace, const char* value) {
     for (auto& rank : trace.ranks)
-      contract::record(rank, -1, trace::Configuration{"engine", {"bucket_bytes_cap"}, {value}});
+      simulated::record(rank, -1, trace::Configuration{"engine", {"bucket_bytes_cap"}, {value}});
     return trace;
   };
   const auto a = told(with_every_event(), "1"), b = told(with_every_event(), "2");
@@ -192,7 +193,7 @@ TEST(Compare, ASettingThatChangesIsComparedWithAllItsValues) {
     auto trace = with_every_event();
     for (auto& rank : trace.ranks)
       for (const auto* value : values)
-        contract::record(rank, -1, trace::Configuration{"model", {"1"}, {value}});
+        simulated::record(rank, -1, trace::Configuration{"model", {"1"}, {value}});
     return trace;
   };
   const auto converted = told({"SyncBatchNorm"}), later = told({"BatchNorm1d", "SyncBatchNorm"});
@@ -210,7 +211,7 @@ TEST(Compare, WhatIsLoadedIsKnownByTheSaveThatItComesFrom) {
   const auto loads = [](std::uint64_t content) {
     auto trace = with_every_event();
     const auto tell = [](auto& rank, std::int64_t step, const char* action, std::uint64_t bytes) {
-      contract::record(rank, step, trace::CheckpointFile{.action = action, .content = bytes});
+      simulated::record(rank, step, trace::CheckpointFile{.action = action, .content = bytes});
     };
     tell(trace.ranks[0], 1, "save_end", content + 50);
     tell(trace.ranks[0], 2, "save_end", content + 60);
@@ -235,7 +236,7 @@ TEST(Compare, WhatIsLoadedIsKnownByTheSaveThatItComesFrom) {
 TEST(Compare, WhatIsSavedIsComparedByItsNames) {
   const auto saves = [](std::vector<std::string> keys) {
     auto trace = with_every_event();
-    contract::record(
+    simulated::record(
         trace.ranks[0], 1,
         trace::CheckpointFile{.action = "save_end", .content = keys.size(), .keys = keys});
     return trace;
@@ -264,13 +265,13 @@ TEST(Compare, ParametersInAnotherOrderAreComparedByTheirNames) {
     if (list.size() == 2) std::swap(list[0], list[1]);
   };
   const auto swap_models = [&] {
-    for (auto [step, model] : contract::each<trace::Model>(b))
+    for (auto [step, model] : simulated::each<trace::Model>(b))
       swap(model.names), swap(model.shapes), swap(model.dtypes);
   };
   swap_models();
-  for (auto [step, of] : contract::each<trace::Parameters>(b)) swap(of.values);
-  for (auto [step, of] : contract::each<trace::LocalGradients>(b)) swap(of.values);
-  for (auto [step, of] : contract::each<trace::ReducedGradients>(b)) swap(of.values);
+  for (auto [step, of] : simulated::each<trace::Parameters>(b)) swap(of.values);
+  for (auto [step, of] : simulated::each<trace::LocalGradients>(b)) swap(of.values);
+  for (auto [step, of] : simulated::each<trace::ReducedGradients>(b)) swap(of.values);
   const auto found = compare(a, b);
   EXPECT_EQ(found.answer, Answer::equal);
   ASSERT_EQ(found.notes.size(), 1u);
@@ -297,7 +298,8 @@ TEST(Compare, ALossThatIsNoNumberIsFoundBetweenProbes) {
   auto told = a;
   for (auto& rank : told.ranks) {
     std::erase_if(rank.events, [](const auto& event) { return event.template is<trace::Loss>(); });
-    for (std::int64_t step = 0; step < 40; ++step) contract::record(rank, step, trace::Backward{1});
+    for (std::int64_t step = 0; step < 40; ++step)
+      simulated::record(rank, step, trace::Backward{1});
   }
   at_step<trace::Loss>(b, 1, 11).backward_value = std::nan("");
   const auto found = compare(told, b);
@@ -341,7 +343,7 @@ TEST(Compare, AJobThatWentOnFromACheckpointIsComparedWithOneThatRanThrough) {
 TEST(Compare, AStateThatIsToldIsComparedWithOneThatIsTold) {
   const auto with = [](std::vector<std::string> names, std::uint64_t hash) {
     auto trace = with_every_event();
-    contract::record(
+    simulated::record(
         trace.ranks[0], 1,
         trace::TrainingState{"saved", names, std::vector<std::uint64_t>(names.size(), hash),
                              std::vector<std::string>(names.size())});
@@ -361,8 +363,8 @@ TEST(Compare, WhatAModelIsGivenIsNotComparedWithTargets) {
     for (auto& rank : trace.ranks)
       for (const std::int64_t step : {0, 1, 2, 3}) {
         const bool told = !evaluates || step < 2;
-        if (told) contract::record(rank, step, trace::Input{.index = 0, .dtype = "float32"});
-        contract::record(rank, step, trace::Input{.index = -1, .dtype = "int64"});
+        if (told) simulated::record(rank, step, trace::Input{.index = 0, .dtype = "float32"});
+        simulated::record(rank, step, trace::Input{.index = -1, .dtype = "int64"});
         if (!told) at_step<trace::Forward>(trace, rank.participant.rank, step).training = false;
       }
     return trace;
@@ -442,7 +444,7 @@ TEST(Compare, OneJumpOfAGradientThatTheParametersDoNotFollowIsRounding) {
 TEST(Compare, AHashSaysNothingOnceValuesAreRounded) {
   const auto saved = [](trace::Trace trace, std::uint64_t hash) {
     for (auto& rank : trace.ranks)
-      contract::record(rank, 39, trace::TrainingState{"saved", {"model"}, {hash}, {"cpu"}});
+      simulated::record(rank, 39, trace::TrainingState{"saved", {"model"}, {hash}, {"cpu"}});
     return trace;
   };
   const auto a = saved(ShareJob{}.run(), 1);
@@ -474,7 +476,7 @@ TEST(Compare, ProbesThatAreAmongTheOthersDecide) {
 }
 
 TEST(Compare, TracesWithoutAnyValueLeaveItUndecided) {
-  const auto nothing = contract::empty_trace(2);
+  const auto nothing = simulated::empty_trace(2);
   EXPECT_EQ(compare(nothing, nothing).answer, Answer::undecided);
   EXPECT_EQ(compare(ShareJob{.ranks = 2}.run(), nothing).answer, Answer::undecided);
   EXPECT_EQ(compare(trace::Trace{}, trace::Trace{}).answer, Answer::undecided);

@@ -1,14 +1,14 @@
 #include "share_job.h"
 
-#include "../contract/job.h"
-#include "../contract/tensors.h"
+#include "../diagnose/job.h"
+#include "../diagnose/tensors.h"
 
 namespace lockstep::compare {
 namespace {
 
-using contract::add;
-using contract::record;
-using contract::Tensors;
+using simulated::add;
+using simulated::record;
+using simulated::Tensors;
 
 constexpr std::uint64_t kStart = 7, kSample = 8, kNoise = 9;
 constexpr double kLoss = 2;  // of each sample, falling by the step
@@ -17,14 +17,14 @@ class Simulation {
  public:
   explicit Simulation(const ShareJob& job)
       : job_(job),
-        trace_(contract::empty_trace(job.ranks)),
-        parameters_(contract::draw_values(kStart, 0, 0)) {}
+        trace_(simulated::empty_trace(job.ranks)),
+        parameters_(simulated::draw_values(kStart, 0, 0)) {}
 
   trace::Trace run() {
     for (auto& rank : trace_.ranks) {
       record(rank, -1, trace::Model{{"weight", "bias"}, {{2, 3}, {3}}, {"float", "float"}});
       record(rank, -1, trace::Dataset{"train", samples(), samples(), 11, 12, 13});
-      record(rank, -1, trace::Parameters{contract::summarize(parameters_)});
+      record(rank, -1, trace::Parameters{simulated::summarize(parameters_)});
     }
     for (std::int64_t step = 0; step < job_.updates; ++step) train(step);
     return std::move(trace_);
@@ -33,19 +33,19 @@ class Simulation {
  private:
   std::int64_t samples() const { return job_.updates * job_.global_batch; }
 
-  contract::Ids share(int rank, std::int64_t step) const {
-    contract::Ids ids;
+  simulated::Ids share(int rank, std::int64_t step) const {
+    simulated::Ids ids;
     for (std::int64_t i = rank; i < job_.global_batch; i += job_.ranks)
       ids.push_back(step * job_.global_batch + i);
     return ids;
   }
 
   // The mean of the samples' own gradients, off by the noise.
-  Tensors gradient(int rank, std::int64_t step, const contract::Ids& ids) const {
+  Tensors gradient(int rank, std::int64_t step, const simulated::Ids& ids) const {
     Tensors mean;
     for (const auto id : ids)
-      add(mean, contract::draw_values(kSample, id, 0), 1.0 / static_cast<double>(ids.size()));
-    add(mean, contract::draw_values(kNoise, rank, step), job_.noise);
+      add(mean, simulated::draw_values(kSample, id, 0), 1.0 / static_cast<double>(ids.size()));
+    add(mean, simulated::draw_values(kNoise, rank, step), job_.noise);
     return mean;
   }
 
@@ -69,13 +69,13 @@ class Simulation {
       if (probed) {
         record(
             rank, step,
-            trace::LocalGradients{job_.global_batch / job_.ranks, contract::summarize(local[r])});
-        record(rank, step, trace::ReducedGradients{contract::summarize(reduced)});
+            trace::LocalGradients{job_.global_batch / job_.ranks, simulated::summarize(local[r])});
+        record(rank, step, trace::ReducedGradients{simulated::summarize(reduced)});
       }
       record(rank, step, trace::Update{{job_.lr}});
       if (!probed) continue;
-      record(rank, step, trace::Parameters{contract::summarize(parameters_)});
-      record(rank, step, trace::Buffers{{"mean"}, contract::summarize(Tensors{parameters_[1]})});
+      record(rank, step, trace::Parameters{simulated::summarize(parameters_)});
+      record(rank, step, trace::Buffers{{"mean"}, simulated::summarize(Tensors{parameters_[1]})});
     }
   }
 

@@ -10,7 +10,7 @@ import unittest
 
 sys.dont_write_bytecode = True
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-MEASURED = json.loads((ROOT / "reports" / "measured" / "step_costs.json").read_text())
+MEASURED = json.loads((ROOT / "reports" / "results" / "step_costs.json").read_text())
 PARTS = ("forward", "backward", "waiting", "update")
 
 

@@ -171,7 +171,8 @@ class Run(unittest.TestCase):
                 if words[0] in WITHOUT_HELP or not options or not there:  # not every machine has every tool
                     continue
                 if words[1] == "bench":  # not built here: its source says which it takes
-                    said = "".join(file.read_text() for file in (ROOT / "benchmarks").glob(f"{words[2]}.*"))
+                    said = "".join(file.read_text() for folder in ("benchmarks", "evaluation/silence_cost")
+                                   for file in (ROOT / folder).glob(f"{words[2]}.*"))
                 else:
                     said = "".join(map(printed_by, asked_for_help(words)))
                 for option in options:

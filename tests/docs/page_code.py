@@ -5,14 +5,13 @@ usage: python3 tests/docs/page_code.py LOCKSTEP      writes it into these pages 
 """
 
 import difflib
-import pathlib
 import re
 import subprocess
 import sys
 
 from tables import END, ROOT, pages
 
-START, TWINS = ROOT / "lessons" / "start", ROOT / "python" / "tests" / "twins"
+START, TWINS = ROOT / "lessons" / "start", ROOT / "lessons" / "python" / "twins"
 sys.path += [str(START), str(TWINS)]
 from fold import fold, programs  # noqa: E402
 from run import STEPS, difference  # noqa: E402

@@ -13,11 +13,11 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path.append(str(ROOT / "python" / "tests" / "twins"))
+sys.path.append(str(ROOT / "lessons" / "python" / "twins"))
 from fold import programs  # noqa: E402
 
-HISTORY = {"CHANGELOG.md", "reports/measured/silence_cost.md"}  # what was, and what a run wrote
-PAGES = [page for kind in ("*", "docs/*", "lessons/**/*", "python/*", "common/**/*", "reports/**/*", ".github/**/*")
+HISTORY = {"CHANGELOG.md", "reports/results/silence_cost.md"}  # what was, and what a run wrote
+PAGES = [page for kind in ("*", "docs/*", "lessons/**/*", "python/*", "evaluation/*", "common/**/*", "reports/**/*", ".github/**/*")
          for page in sorted(ROOT.glob(f"{kind}.md")) if page.relative_to(ROOT).as_posix() not in HISTORY]
 LISTED = json.loads((HERE / "commands.json").read_text(encoding="utf-8"))
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -13,14 +13,14 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "tests" / "arena"))
+sys.path.append(str(ROOT / "evaluation" / "arena"))
 import score  # noqa: E402
 
 CALLS, LESSONS = ROOT / "docs" / "calls.md", ROOT / "docs" / "lessons.md"
 README, NEEDS = ROOT / "README.md", ROOT / "common" / "lockstep" / "trace" / "trace.md"
 COSTS, ARENA = ROOT / "docs" / "costs.md", ROOT / "docs" / "arena.md"
 EVALUATION = ROOT / "docs" / "evaluation.md"
-PYTHON, MEASURED = ROOT / "docs" / "python-recorded.md", ROOT / "reports" / "measured"
+PYTHON, RESULTS = ROOT / "docs" / "python-recorded.md", ROOT / "reports" / "results"
 BEGIN, END = "<!-- made by tests/docs/tables.py -->\n", "<!-- up to here -->\n"
 
 # In the order of the table; and the word by which the pitfall's page says it under "In your own job".
@@ -93,9 +93,9 @@ PYTHON_CALLS = {**{call: f"`lockstep_torch.{call}`" for call in ("loss", "intent
 
 def in_python():
     """{pitfall: how its Python programs are named}: by no call, by which, not exactly, or not tried."""
-    scores = json.loads((MEASURED / "twins.json").read_text())
+    scores = json.loads((RESULTS / "twins.json").read_text())
     twins = {**scores["first"]["broken"], **scores["later"]["broken"]}
-    others = json.loads((MEASURED / "faults_of_others.json").read_text())["later"]["programs"].values()
+    others = json.loads((RESULTS / "threads.json").read_text())["later"]["programs"].values()
     found = dict.fromkeys((page.stem for page in pages()), "not tried in Python")
     for slug, one in [*((one["truth"]["pitfall"], one) for one in others), *twins.items()]:
         if slug not in found:
@@ -121,16 +121,16 @@ def python_table():
 
 
 def costs_output():
-    lines = json.loads((MEASURED / "step_costs.json").read_text())["printed"]
+    lines = json.loads((RESULTS / "step_costs.json").read_text())["printed"]
     return "\n".join(["```text", *(line.rstrip() for line in lines), "```"]) + "\n"
 
 
 def contestants_table():
-    measured = json.loads((MEASURED / "arena.json").read_text(encoding="utf-8"))
+    measured = json.loads((RESULTS / "arena.json").read_text(encoding="utf-8"))
     drawn = measured["sample"]
     lines = [f"{drawn['faults']} faults and {drawn['benign']} benign cases of the {measured['split']} split, drawn by seed "
-             f"{drawn['seed']}; torch {measured['torch']}, {measured['date']}.",
-             "The intervals are of 95 %. What each said of each case is in [the result](../reports/measured/arena.json).", "", "| contestant | named | placed | noticed | silent | false alarms | failed |",
+             f"{drawn['seed']}; corpus version {measured['corpus_version']}, torch {measured['torch']}, {measured['date']}.",
+             "The intervals are of 95 %. What each said of each case is in [the result](../reports/results/arena.json).", "", "| contestant | named | placed | noticed | silent | false alarms | failed |",
              "|" + "---|" * 7]
     for row in measured["contestants"].values():
         if row["state"] == "not run":
@@ -141,7 +141,7 @@ def contestants_table():
     return "\n".join(lines) + "\n"
 
 
-SETS = {"unseen": ("changes to right programs, by an author who had not read the detectors", "an oracle"),
+SETS = {"changes": ("changes to right programs, by an author who had not read the detectors", "an oracle"),
         "lessons": ("the lessons' pitfalls as scripts, each right and with its fault", "an oracle"),
         "threads": ("faults out of other projects' issue threads", "the thread")}
 
@@ -155,53 +155,26 @@ def corpus_table():
     return "\n".join(lines) + "\n"
 
 
-ORDER = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
-UNSEEN = {"Python": "unseen_", "C++": "unseen_cpp_"}
-EITHER = ("named", "noticed, ranks and step right", "noticed", "silent")
-
-
-def scores(prefix, which, *keys):
-    """{name: its score}, that of a later key in place of an earlier one's."""
-    report = json.loads((MEASURED / f"{prefix}{which}.json").read_text(encoding="utf-8"))
-    return {name: one for key in keys for name, one in report.get(key, {}).get("edits", {}).items()}
-
-
-def of_class(scored, same):
-    return [one["verdict"] for one in scored.values()
-            if one["kind"] == "fault" and (one["class"] == "same-on-all-ranks") == same]
+def small_changes():
+    return json.loads((RESULTS / "small_changes.json").read_text(encoding="utf-8"))
 
 
 def changes_table():
     lines = ["| set | faults | named | noticed, ranks and step right | noticed | silent | named by now | the same on all ranks | "
              "false alarms |", "|" + "---|" * 9]
-    for language, prefix in UNSEEN.items():
-        for which in ORDER:
-            first, later = scores(prefix, which, "first"), scores(prefix, which, "later")
-            faults, others = of_class(first, False), of_class(first, True)
-            if len(faults) < 20:
-                continue  # watched in part
-            named, *rest = (faults.count(verdict) for verdict in EITHER)
-            now = of_class({**first, **later}, False).count("named") if later else "-"
-            benign = [one["verdict"] for one in first.values() if one["kind"] == "benign"]
-            cells = (f"[{language}, {which}](../reports/measured/{prefix}{which}.json)", len(faults),
-                     f"{named} = {named / len(faults):.2f}", *rest, now, f"{others.count('named')} of {len(others)}",
-                     f"{benign.count('false alarm')} of {len(benign)}")
-            lines.append(f"| {' | '.join(map(str, cells))} |")
+    for one in small_changes()["sets"]:
+        same, benign = one["same_on_all_ranks"], one["benign"]
+        cells = (f"{one['language']}, {one['set']}", one["faults"], f"{one['named']} = {one['named'] / one['faults']:.2f}",
+                 one["placed"], one["noticed"], one["silent"], "-" if one["named_by_now"] is None else one["named_by_now"],
+                 f"{same['named']} of {same['of']}", f"{benign['false_alarms']} of {benign['of']}")
+        lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines) + "\n"
 
 
 def missed_table():
-    """Why each fault of the last six sets that is not named by now is not."""
-    every = json.loads((ROOT / "tests/unseen/missed.json").read_text(encoding="utf-8"))
-    missed = [name for prefix in UNSEEN.values() for which in ORDER[2:]
-              for name, one in scores(prefix, which, "first", "later").items()
-              if one["class"] in ("ranks-differ", "declared-intent") and one["verdict"] != "named"]
-    said = [name for kind in every for name in kind["faults"]]
-    if sorted(missed) != sorted(said):
-        raise ValueError(f"tests/unseen/missed.json and the scores differ in {sorted(set(missed) ^ set(said))}")
+    """Why each fault of the third to eighth sets that is not named by now is not."""
     lines = ["| faults | what | why |", "|---|---|---|"]
-    for kind in sorted(every, key=lambda kind: -len(kind["faults"])):
-        lines.append(f"| {len(kind['faults'])} | {kind['what']} | {kind['why']} |")
+    lines += [f"| {kind['faults']} | {kind['what']} | {kind['why']} |" for kind in small_changes()["missed"]]
     return "\n".join(lines) + "\n"
 
 

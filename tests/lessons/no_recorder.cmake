@@ -14,12 +14,12 @@ endforeach()
 
 # One of each kind of oracle: of ids, of what one process computes, of devices in one process, of what a rank saw before a
 # crash, before a stall, over two attempts, of devices that ranks choose, of a metric; and a correct one. All variants
-# take half an hour: python3 tests/compare_builds.py --blind BUILD/bin BUILD/tests/no_recorder
+# take half an hour: python3 tests/lessons/compare_builds.py --blind BUILD/bin BUILD/tests/no_recorder
 set(_one_of_each_kind
   02_data_parallel:odd-batch-split 03_ddp:sum-not-mean 05_set_epoch:correct 05_set_epoch:missing-set-epoch
   07_checkpoint:module-prefix 09_hanging_collective:rank-conditional-collective 10_launch:duplicate-gpu
   14_unused_parameters:unused-parameter 16_metrics:rank-zero-metric 18_elastic_restart:restart-without-resume)
 add_lockstep_python_test(OraclesNeedNoRecorder TORCH
-  COMMAND ${PROJECT_SOURCE_DIR}/tests/compare_builds.py --blind
+  COMMAND ${PROJECT_SOURCE_DIR}/tests/lessons/compare_builds.py --blind
     --ranks default ${PROJECT_BINARY_DIR}/bin ${PROJECT_BINARY_DIR}/tests/no_recorder ${_one_of_each_kind}
   LABEL lessons PROPERTIES TIMEOUT 300)

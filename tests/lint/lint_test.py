@@ -1,7 +1,7 @@
 """Rules of the sources that no compiler checks: who may include whom, that detectors go by nothing but the
 trace's own words, that every test is built, that each pitfall is switched in one place and has a near miss or the
 reason why not, that files stay short, that every pitfall has a page, every link leads somewhere, and what the source
-articles say is in lessons (lessons/articles.json). Each rule is a function from a tree to a list of
+articles say is in lessons (tests/lint/articles.json). Each rule is a function from a tree to a list of
 complaints; the tests plant violations to see each rule fail, then ask for none in this tree.
 
 Run: python3 tests/lint/lint_test.py   (standard library only)
@@ -11,10 +11,14 @@ import json
 import pathlib
 import re
 import subprocess
+import sys
 import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "reports"))
+sys.dont_write_bytecode = True
+import results  # noqa: E402
 
 # Dependencies point one way: the folders of common/lockstep that a folder may include, beside itself.
 MAY_INCLUDE = {
@@ -59,6 +63,7 @@ PYTORCH_WORDS = {"allgather", "alltoall", "barrier", "recv", "reduce", "scatter"
 LEAST_NEAR_MISSES = 40
 MOST_PITFALLS = 6
 MOST_LINES = 400
+MOST_RESULTS = 8000  # lines of all
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 FAULT = re.compile(r"""\bfault\(\s*"([a-z0-9-]+)"\s*\)""")
@@ -261,7 +266,7 @@ def is_globbed(name, cmake):
 
 def check_tests_are_built(root):
     complaints = []
-    for path in sorted((root / "tests").rglob("*_test.cpp")):
+    for path in sorted(path for folder in ("tests", "evaluation") for path in (root / folder).rglob("*_test.cpp")):
         cmake = "".join(p.read_text(encoding="utf-8") for p in sorted(path.parent.iterdir())
                         if p.name == "CMakeLists.txt" or p.suffix == ".cmake")
         cmake = re.sub(r"#.*", "", cmake)
@@ -303,6 +308,17 @@ def check_lengths(root):
             count = len(path.read_text(encoding="utf-8").splitlines())
             if count > MOST_LINES:
                 complaints.append(f"{path.relative_to(root)} has {count} lines; {MOST_LINES} at most")
+    return complaints
+
+
+def check_results(root):
+    """Committed results are one record a line, and no more than somebody may read."""
+    files = sorted(root.glob("reports/results/*.json"))
+    complaints = [f"{path.relative_to(root)} is not one record a line: python3 reports/results.py" for path in files
+                  if path.read_text(encoding="utf-8") != results.text(json.loads(path.read_text(encoding="utf-8")))]
+    lines = sum(path.read_bytes().count(b"\n") for path in root.glob("reports/results/*") if path.suffix != ".png")
+    if lines > MOST_RESULTS:
+        complaints.append(f"reports/results has {lines} lines; {MOST_RESULTS} at most. What no page quotes is not committed.")
     return complaints
 
 
@@ -354,13 +370,10 @@ def check_pages(root):
 
 
 def check_articles(root):
-    """lessons/articles.json: each thing that an article shows, or gets wrong, is a broken variant of a lesson, or stands in
+    """tests/lint/articles.json: each thing that an article shows, or gets wrong, is a broken variant of a lesson, or stands in
     a section of its page."""
     complaints = []
-    page = " ".join((root / LESSONS_PAGE).read_text(encoding="utf-8").split())
-    for letter, article in json.loads((root / "lessons/articles.json").read_text(encoding="utf-8"))["articles"].items():
-        if f'{letter} "{article["name"]}"' not in page:
-            complaints.append(f'article {letter}: {LESSONS_PAGE} does not say {letter} "{article["name"]}"')
+    for letter, article in json.loads((root / "tests/lint/articles.json").read_text(encoding="utf-8"))["articles"].items():
         for row, lessons in [*article["shows"].items(), *article["wrong_or_unsaid"].items()]:
             if not any(lessons.values()):
                 complaints.append(f"article {letter}, {row}: no lesson has it")
@@ -511,6 +524,9 @@ class ThisTree(unittest.TestCase):
 
     def test_lengths(self):
         self.assert_none(check_lengths(ROOT))
+
+    def test_results(self):
+        self.assert_none(check_results(ROOT))
 
     def test_private_paths(self):
         self.assert_none(check_private_paths(ROOT))
@@ -699,15 +715,13 @@ class PlantedViolations(unittest.TestCase):
     def test_article_that_no_lesson_has(self):
         self.plant("lessons/01_a/a.cpp", 'fault("one-thing")\n')
         self.plant("lessons/01_a/lesson.md", "# 01 a: b\n\n## Why\nIt is so.\n\n## Hints\n")
-        self.plant("docs/lessons.md", 'A "How\nto"\n')
-        for name, row, text in (("How to", {"01_a": ["one-thing"]}, None), ("How", {"01_a": ["one-thing"]}, "docs/lessons.md"),
-                                ("How to", {}, "no lesson has it"), ("How to", {"01_a": []}, "no lesson has it"),
-                                ("How to", {"01_a": "Why"}, None), ("How to", {"01_a": "Hints"}, "nothing under Hints"),
-                                ("How to", {"02_b": ["one-thing"]}, "02_b has no"),
-                                ("How to", {"01_a": ["other-thing"]}, "no broken variant other-thing")):
+        for row, text in (({"01_a": ["one-thing"]}, None), ({}, "no lesson has it"), ({"01_a": []}, "no lesson has it"),
+                          ({"01_a": "Why"}, None), ({"01_a": "Hints"}, "nothing under Hints"),
+                          ({"02_b": ["one-thing"]}, "02_b has no"),
+                          ({"01_a": ["other-thing"]}, "no broken variant other-thing")):
             for kind in ("shows", "wrong_or_unsaid"):
                 rows = {"shows": {}, "wrong_or_unsaid": {}, kind: {"a row": row}}
-                self.plant("lessons/articles.json", json.dumps({"articles": {"A": {"name": name, **rows}}}))
+                self.plant("tests/lint/articles.json", json.dumps({"articles": {"A": rows}}))
                 if text:
                     self.assert_one(check_articles(self.root), "article A", text)
                 else:
@@ -751,6 +765,14 @@ class PlantedViolations(unittest.TestCase):
         self.assertEqual(check_lengths(self.root), [])
         self.plant("common/lockstep/base/a.h", "\n" * (MOST_LINES + 1))
         self.assert_one(check_lengths(self.root), "401 lines")
+
+    def test_results_of_many_lines(self):
+        self.plant("reports/results/a.json", '{"runs": [1, 2]}\n')
+        self.assertEqual(check_results(self.root), [])
+        self.plant("reports/results/b.json", '{\n "runs": [1, 2]}\n')
+        self.assert_one(check_results(self.root), "b.json", "one record a line")
+        self.plant("reports/results/b.json", results.text([{"run": "x" * 400}] * MOST_RESULTS))
+        self.assert_one(check_results(self.root), f"{MOST_RESULTS} at most")
 
     def test_private_path(self):
         self.plant("README.md", "see $HOME/home/here and https://a.example/home/page and /usr/include\n")

@@ -7,7 +7,6 @@ usage: checkpoint_parity.py PROGRAM      (PROGRAM is the built checkpoint_parity
 import collections
 import os
 import subprocess
-import sys
 import tempfile
 import unittest
 import warnings

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <optional>
 #include <sstream>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -50,8 +52,9 @@ std::optional<Character> character_of(std::string_view text) {
   return Character{code, bytes};
 }
 
-// Controls, and what Unicode calls format characters: a terminal obeys them or shows nothing. Source: the categories Cc, Cf,
-// Zl and Zp of Unicode 15, without those of single scripts, which are letters' neighbours.
+// Controls, and what Unicode calls format characters: a terminal obeys them or shows nothing. Joiners of letters and emoji are
+// among them, since a text may hide behind them. Source: the categories Cc, Cf, Zl and Zp of Unicode 15, without the marks
+// of numbers and syllables in single scripts.
 bool is_unseen(char32_t code) {
   constexpr std::pair<char32_t, char32_t> kUnseen[] = {
       {0x00, 0x1f},     {0x7f, 0x9f},     {0xad, 0xad},      {0x61c, 0x61c},

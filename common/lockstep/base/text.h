@@ -16,8 +16,8 @@ std::string list(const std::vector<int>& numbers);        // "0, 2 and 3"
 std::string ranks_text(const std::vector<int>& ranks);    // "rank 1", "ranks 0, 2 and 3"
 std::string plural(std::int64_t count, const char* one);  // "1 id", "3 ids"
 std::string signal_name(int signal);                      // "signal 9 (SIGKILL)"
-// UTF-8 from outside, on one line: what a terminal acts upon as \xNN, such as escape sequences, line breaks, and marks
-// that turn the direction of writing.
+// Text from outside, on one line: bytes as \xNN where they are no UTF-8, or characters that a terminal acts upon or does not
+// show, such as escape sequences, line breaks, and marks that turn the direction of writing.
 std::string escaped(std::string_view text);
 // Broken into lines of at most 80 columns, each with the indent and a line break; the words escaped.
 std::string wrapped(const std::string& text, const std::string& indent);

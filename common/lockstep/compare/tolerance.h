@@ -2,7 +2,7 @@
 //
 // Adding in another order gives another sum, off by a few units of rounding, and each update carries the error on. So the
 // tolerance is FACTOR x unit x (1 + step). The factors are ten times the largest that healthy pairs have
-// shown (tests/compare/healthy_pairs.py, reports/measured/compare_pairs.json).
+// shown (evaluation/pairs/healthy_pairs.py, reports/results/compare_pairs.json).
 #pragma once
 
 #include <lockstep/diagnose/run.h>

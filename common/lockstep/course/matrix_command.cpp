@@ -62,7 +62,7 @@ void add_matrix_command(CLI::App& app, int& exit_code) {
   command->add_option("--json", options->json, "A file for the whole matrix");
   command->add_option(
       "--beside", options->beside,
-      "A table of PyTorch's own means, as reports/measured/side_by_side.json, for columns beside");
+      "A table of PyTorch's own means, as reports/results/side_by_side.json, for columns beside");
   command->callback([options, command, &exit_code] {
     if (command->count("--checker") > 0 && options->checker.empty())
       throw UsageError("--checker names no command");

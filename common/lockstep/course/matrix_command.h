@@ -13,7 +13,7 @@ struct MatrixOptions {
   int deadline_s = 60;                         // of the command, for each case
   std::filesystem::path json;                  // "" = no file
   int level = 2;                 // of our own detectors: what they are shown (trace/levels.h)
-  std::filesystem::path beside;  // what tests/side_by_side measured; "" = no such columns
+  std::filesystem::path beside;  // what evaluation/pytorch_means measured; "" = no such columns
 };
 
 // Prints a line for each case and the totals. Whether nothing is wrong. Throws UsageError, and Error for what cannot

@@ -6,6 +6,7 @@
 #include <lockstep/course/program.h>
 
 #include <iostream>
+#include <stdexcept>
 
 namespace lockstep::course {
 namespace {
@@ -73,7 +74,7 @@ int answer(int argc, char** argv, const AddCommands& add_commands) {
   return exit_code;
 }
 
-// Throws where what was said did not reach anybody: a full disk, a closed standard output.
+// Throws where an answer did not reach anybody: a full disk, a closed standard output.
 void finish_output() {
   if (!std::cout.flush())
     throw std::runtime_error("standard output could not be written, so some of the answer is lost");

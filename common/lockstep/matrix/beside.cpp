@@ -80,7 +80,7 @@ Beside read_beside(const std::filesystem::path& file) {
     return parse_beside(json::parse(read_file(file)));
   } catch (const std::exception& error) {
     throw Error(file.string() + ": " + error.what() +
-                ". tests/side_by_side/side_by_side.py --out FILE makes such a file");
+                ". evaluation/pytorch_means/side_by_side.py --out FILE makes such a file");
   }
 }
 

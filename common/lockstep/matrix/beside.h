@@ -1,4 +1,4 @@
-// What PyTorch's own means said of the same pitfalls, as tests/side_by_side measured it on Python twins of the
+// What PyTorch's own means said of the same pitfalls, as evaluation/pytorch_means measured it on Python twins of the
 // lessons: the columns beside ours.
 #pragma once
 
@@ -21,7 +21,7 @@ struct Beside {
   std::map<std::string, std::map<std::string, Cells>> pitfalls;  // by slug, by means
 };
 
-// Reads reports/measured/side_by_side.json (reports/schema/side_by_side.schema.json), but for the column of our
+// Reads reports/results/side_by_side.json (reports/schema/side_by_side.schema.json), but for the column of our
 // own detectors. Throws Error, with the file and what is wrong with it, for one that cannot be read.
 Beside read_beside(const std::filesystem::path& file);
 

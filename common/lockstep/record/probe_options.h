@@ -18,7 +18,7 @@ ProbeStretch probe_stretch_from_environment();
 struct ProbeOptions {
   // Value probes (gradients, parameters, buffers) run on steps 0 .. first-1, then at growing distances (powers
   // of two) up to `every`, then on every `every`-th (0: none after the first). What they cost is in
-  // reports/measured.
+  // reports/results.
   std::int64_t first = 5;
   std::int64_t every = 64;
   ProbeStretch also = {};  // beside those, as around a difference that another run has shown

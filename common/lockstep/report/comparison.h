@@ -1,5 +1,5 @@
 // The JSON comparison report: a lesson's variants side by side, each with what the oracle measured and
-// what the detectors found. Its schema is reports/schema/comparison.schema.json.
+// what the detectors found. Its schema is reports/schema/lesson.schema.json.
 #pragma once
 
 #include <lockstep/diagnose/diagnose.h>

@@ -153,7 +153,8 @@ def children_of_other_programs():
         show(subprocess.run(look, stdout=subprocess.PIPE, text=True, check=True, **options).stdout)
     pid = os.posix_spawnp("sh", look, os.environ)
     show(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-    show(os.popen("echo from a shell").read(), os.system("exit 3"))
+    with os.popen("echo from a shell") as shell:
+        show(shell.read(), os.system("exit 3"))
 
 
 def variables_of_children():

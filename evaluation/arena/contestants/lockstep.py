@@ -1,0 +1,60 @@
+"""Our detectors at one level, on a job under `lockstep watch`. lockstep.py --level L --build BUILD [--kept FOLDER] CASE OUT
+
+A job is recorded whole; the level says how much of its traces the detectors are shown: 0 the collectives, 1 also model,
+optimizer and gradients, 2 also samples and metrics. With --kept, what one level has recorded is not recorded again.
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import contestant
+
+sys.path.insert(0, str(contestant.ROOT / "evaluation"))
+import built
+
+SILENT_S = 10
+DEADLINE_S = 100
+# For `matrix`, which reads one beside the traces. It is the same for every case.
+NOTHING_KNOWN = {"schema_version": 1, "name": "case", "family": "", "pitfall": None, "ranks": None, "step": None,
+                 "applicable": True}
+
+
+def record(case, folder, package, traces):
+    with tempfile.TemporaryDirectory(prefix="lockstep-arena-") as own:
+        watch = [sys.executable, "-m", "lockstep_torch.command_line", "watch", "--into", traces, "--timeout", SILENT_S, "--"]
+        try:
+            contestant.call([*watch, *contestant.words(case, own)], folder, DEADLINE_S, PYTHONPATH=str(package))
+        except subprocess.TimeoutExpired:
+            raise contestant.Failed(f"the job under watch did not end in {DEADLINE_S} s") from None
+    traces.mkdir(parents=True, exist_ok=True)
+    (traces / "truth.json").write_text(json.dumps(NOTHING_KNOWN), encoding="utf-8")
+
+
+def answer(case, folder, options):
+    build = options.build.resolve()
+    package = build / "python"
+    if not list(package.glob("lockstep_torch/_extension*.so")) or not (build / "lockstep-course").exists():
+        raise contestant.NotRun(f"{build.name} holds no lockstep-course and no package of Python's; ./lockstep build makes both")
+    with tempfile.TemporaryDirectory(prefix="lockstep-arena-") as temporary:
+        traces = (options.kept or pathlib.Path(temporary)).resolve() / case["id"]
+        if not (traces / "truth.json").exists():
+            record(case, folder, package, traces)
+        if not any(traces.rglob("*.trace")):
+            return []  # no rank came as far as to be recorded
+        try:
+            scored = built.score(build, traces, pathlib.Path(temporary) / "matrix.json", "--level", str(options.level),
+                                     timeout=DEADLINE_S)
+        except (RuntimeError, subprocess.TimeoutExpired) as why:
+            raise contestant.Failed(str(why)) from None
+    return [contestant.finding(one["severity"], one["pitfall"], one["pitfall"], one["ranks"], one["step"])
+            for one in scored["runs"][0]["findings"]]
+
+
+if __name__ == "__main__":
+    contestant.main(__doc__, lambda options: f"lockstep level {options.level}", answer,
+                    ("--level", {"type": int, "choices": (0, 1, 2), "required": True}),
+                    ("--build", {"type": pathlib.Path, "required": True, "help": "a build folder of Lockstep"}),
+                    ("--kept", {"type": pathlib.Path, "help": "keeps what was recorded, for the other levels"}))

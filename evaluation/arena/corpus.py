@@ -1,0 +1,270 @@
+"""Makes the arena's corpus: programs whose truth is known, for any checker of data-parallel training in PyTorch.
+
+usage: python3 evaluation/arena/corpus.py CORPUS                                           the public split
+       python3 evaluation/arena/corpus.py CORPUS --seed N [--faults 40] [--benign 20]      a hidden split
+
+CORPUS is a new folder. The same arguments make the same bytes. docs/arena.md, which goes along as its README.md, says
+what is in it. A case of a hidden split is a program of the public one with one of its faults, or none, together with
+benign changes, other seeds, and on two or three ranks. Standard library only.
+"""
+
+import argparse
+import ast
+import collections
+import dataclasses
+import hashlib
+import json
+import pathlib
+import random
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HERE, TESTS = ROOT / "evaluation" / "arena", ROOT / "python" / "tests"
+CHANGES, THREADS = (ROOT / "evaluation" / name for name in ("sets/eighth/python", "threads"))
+TWINS = ROOT / "lessons" / "python" / "twins"
+sys.path[:0] = [str(ROOT / "evaluation" / "pytorch_means"), str(ROOT / "lessons" / "python")]
+from handed_out import broken, right, without_the_answer  # noqa: E402
+from programs import ATTEMPTS, TRUTHS, started  # noqa: E402
+from truths import NODES  # noqa: E402
+from vocabulary import GENERIC, WORDS  # noqa: E402
+
+VERSION = 2
+RANKS = 2
+CHANGES_ATTEMPTS = {"resume_bikes": 2}
+PROGRAM = "train.py"
+# Of a hidden split: bases that run on three ranks, and oracles that look at any number of ranks.
+ON_THREE = ("leaves", "pupils")
+OF_ANY = ("fails", "ranks_differ", "trains_other", "worse", "repeats_data", "reported_wrong", "same_weights", "same_quality")
+MOST_BENIGN = 2  # changes beside a fault
+MOST_TRIES = 100  # to draw changes that fit together
+LITERAL_SEED = re.compile(r"(?<=manual_seed\()(\d+)")
+LINK = re.compile(r"\[([^\]]*)\]\((?!https:)[^)]*\)")
+DATASHEET = ROOT / "docs" / "arena.md"
+# What goes along, so that a corpus is used without this repository.
+ALONG = {"LICENSE": ROOT / "LICENSE", "start.py": TESTS / "start.py",
+         "score.py": HERE / "score.py", "wilson.py": ROOT / "evaluation" / "wilson.py",
+         "findings.schema.json": HERE / "findings.schema.json"}
+
+
+class CorpusError(Exception):
+    pass
+
+
+@dataclasses.dataclass
+class Case:
+    """`truth` is what is scored by; `right` is the right program, by which an oracle judges, "" where there is none."""
+    program: str
+    right: str
+    truth: dict
+    modules: tuple = ()
+    ranks: int = RANKS
+    nodes: int = 1
+    attempts: int = 1
+
+    @property
+    def id(self):
+        """A name that tells nothing."""
+        return hashlib.sha256(f"{VERSION} {self.truth['split']} {self.truth['set']} {self.truth['name']}".encode()).hexdigest()[:10]
+
+
+def text(path):
+    return path.read_text(encoding="utf-8")
+
+
+def edits():
+    """Of each base its edits."""
+    return {path.stem: json.loads(text(path)) for path in sorted(CHANGES.glob("*.json"))}
+
+
+def applied(source, edit):
+    """The edited program. Each replacement must fit one place, which an earlier edit may have taken away."""
+    for change in edit["edits"]:
+        if source.count(change["was"]) != 1:
+            raise CorpusError(f"{edit['name']}: {source.count(change['was'])} places have {change['was']!r}, not one; "
+                              "mend its edits")
+        source = source.replace(change["was"], change["is"])
+    return source
+
+
+def words(names):
+    """One of which is in a message that names the fault without our names."""
+    return [(WORDS | GENERIC)[name] for name in names]
+
+
+def truth_of_edit(edit, ranks=RANKS):
+    """What sets/eighth/python/*.json says of a fault, or of a benign change, in the words of the corpus."""
+    if edit["kind"] == "benign":
+        return {"kind": "benign", "class": "benign", "what": edit["story"], "oracle": edit["oracle"]}
+    truth, every = edit["truth"], list(range(ranks))
+    sets = [every] if truth["ranks"] == "all" else [truth["ranks"], *([every] if truth.get("either") else [])]
+    return {"kind": "fault", "class": edit["class"], "what": truth["what"], "names": edit["names"],
+            "words": words(edit["names"]), "ranks": sets, "step": truth["step"], "oracle": edit["oracle"]}
+
+
+def from_changes():
+    for base, changes in edits().items():
+        source = text(CHANGES / f"{base}.py")
+        for edit in changes:
+            truth = {"split": "public", "set": "changes", "name": edit["name"], "base": base, **truth_of_edit(edit)}
+            yield Case(applied(source, edit), source, truth, attempts=CHANGES_ATTEMPTS.get(base, 1))
+
+
+def modules_of(source, folder):
+    """The files of a folder that a program imports, and those that these import."""
+    found, asked = {}, [source]
+    while asked:
+        for node in ast.walk(ast.parse(asked.pop())):
+            names = [node.module] if isinstance(node, ast.ImportFrom) else [
+                name.name for name in node.names] if isinstance(node, ast.Import) else []
+            for path in (folder / f"{name}.py" for name in names):
+                if path.exists() and path not in found:
+                    found[path] = None
+                    asked.append(text(path))
+    return tuple(found)
+
+
+def from_twins():
+    """The lessons' pitfalls in Python, each right and with its fault."""
+    done = set()
+    for slug, truth in TRUTHS.items():
+        base, common = truth["program"], {"split": "public", "set": "lessons", "base": truth["program"]}
+        good = right(slug)
+        more = {"modules": modules_of(good, TWINS), "nodes": NODES.get(base, 1), "attempts": ATTEMPTS.get(base, 1)}
+        if base not in done:
+            done.add(base)
+            yield Case(good, good, {**common, "name": f"right-{base}", "kind": "benign", "class": "benign",
+                                    "what": "The program is right.", "oracle": "twin"}, **more)
+        bad = without_the_answer(broken(slug), good)
+        either = [[0], [1], [0, 1]]
+        yield Case(bad, good, {**common, "name": slug, "kind": "fault", "class": "lesson", "what": truth.get("note", ""),
+                               "names": [slug], "words": words([slug]), "ranks": [truth["ranks"]] if "ranks" in truth else either,
+                               "step": None, "oracle": "twin"}, **{**more, "modules": modules_of(bad, TWINS)})
+
+
+def from_others():
+    for name, truth in json.loads(text(THREADS / "truths.json")).items():
+        names = [truth["pitfall"], *truth.get("or", [])]
+        yield Case(text(THREADS / f"{name}.py"), "", {
+            "split": "public", "set": "threads", "name": name, "base": name, "kind": "fault", "class": "thread",
+            "what": f"As in the issue thread {truth['thread']}.", "names": names, "words": words(names),
+            "ranks": [truth["ranks"]] if "ranks" in truth else [[0], [1], [0, 1]], "step": None, "oracle": None},
+            attempts=truth.get("attempts", 1))
+
+
+def public():
+    return [*from_changes(), *from_twins(), *from_others()]
+
+
+def drawn(number, draw, kind, split, every):
+    """One case of a hidden split; raises CorpusError where the changes do not fit together."""
+    base = draw.choice(sorted(every))
+    unchanged = [edit for edit in every[base] if edit["kind"] == "benign" and edit["oracle"] == "same_weights"]
+    subject = draw.choice([edit for edit in every[base] if edit["kind"] == kind])
+    beside = draw.sample(unchanged, min(draw.randint(0, MOST_BENIGN), len(unchanged)))
+    by = draw.randint(1, 999)
+    good = LITERAL_SEED.sub(lambda seed: str(int(seed[1]) + by), text(CHANGES / f"{base}.py"))
+    for edit in beside:
+        if edit is not subject:
+            good = applied(good, edit)
+    truth = subject.get("truth", {"ranks": "all", "step": None})
+    can = base in ON_THREE and subject["oracle"] in OF_ANY and truth["ranks"] == "all" and truth["step"] in (0, None)
+    ranks = draw.choice((2, 3)) if can else RANKS
+    made_of = [edit["name"] for edit in (subject, *beside)]
+    # The subject's own replacements know the seeds that the program had.
+    moved = {**subject, "edits": [{key: LITERAL_SEED.sub(lambda seed: str(int(seed[1]) + by), change[key])
+                                   for key in ("was", "is")} for change in subject["edits"]]}
+    return Case(applied(good, moved), good, {
+        "split": split, "set": "drawn", "name": f"{number}-{subject['name']}", "base": base, "made_of": made_of,
+        **truth_of_edit(subject, ranks)}, ranks=ranks, attempts=CHANGES_ATTEMPTS.get(base, 1))
+
+
+def hidden(seed, faults, benign):
+    draw, every = random.Random(seed), edits()
+    cases = []
+    for number, kind in enumerate(["fault"] * faults + ["benign"] * benign):
+        for _ in range(MOST_TRIES):
+            try:
+                one = drawn(number, draw, kind, f"seed {seed}", every)
+            except CorpusError:
+                continue  # two changes of one line
+            if all(one.program != other.program for other in cases):
+                cases.append(one)
+                break
+        else:
+            raise CorpusError(f"seed {seed}: no other {kind} was found in {MOST_TRIES} draws; ask for fewer cases")
+    return cases
+
+
+def command(case):
+    """The words of the command that runs it in its folder: PYTHON stands for an interpreter with torch, OUT for an empty folder."""
+    plain = {sys.executable: "PYTHON", str(TESTS / "start.py"): "../../start.py"}
+    begun = [plain.get(str(word), str(word)) for word in started(PROGRAM, "OUT", case.attempts, case.ranks)]
+    return [*(["env", f"NODES={case.nodes}"] if case.nodes > 1 else []), *begun]
+
+
+def as_bytes(value):
+    return (json.dumps(value, indent=1) + "\n").encode()
+
+
+def files_of(cases, split):
+    """{path: bytes} of a corpus. What a checker may see is under cases/, what is known under truths/."""
+    found = {path: source.read_bytes() for path, source in ALONG.items()}
+    found["README.md"] = LINK.sub(r"\1", text(DATASHEET)).encode()  # to other pages of this repository
+    for case in sorted(cases, key=lambda one: one.id):
+        seen, known = f"cases/{case.id}", f"truths/{case.id}"
+        if f"{seen}/{PROGRAM}" in found:
+            raise CorpusError(f"two cases have the id {case.id}: rename {case.truth['name']}")
+        found[f"{seen}/{PROGRAM}"] = case.program.encode()
+        found |= {f"{seen}/{path.name}": path.read_bytes() for path in case.modules}
+        found[f"{seen}/case.json"] = as_bytes({"schema_version": 1, "id": case.id, "ranks": case.ranks, "nodes": case.nodes,
+                                               "attempts": case.attempts, "program": PROGRAM, "command": command(case)})
+        found[f"{known}/truth.json"] = as_bytes({"schema_version": 1, "id": case.id, **case.truth})
+        if case.right:
+            found[f"{known}/right.py"] = case.right.encode()
+    found["manifest.json"] = as_bytes({"corpus_version": VERSION, "split": split, "cases": len(cases), "counts": counts(cases)})
+    sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {path}\n" for path, data in sorted(found.items()))
+    return {**found, "SHA256SUMS": sums.encode()}
+
+
+def counts(cases):
+    """{set: how many programs, faults and benign cases}"""
+    sets = collections.defaultdict(lambda: {"programs": set(), "faults": 0, "benign": 0})
+    for case in cases:
+        one = sets[case.truth["set"]]
+        one["programs"].add(case.truth["base"])
+        one["faults" if case.truth["kind"] == "fault" else "benign"] += 1
+    return {name: {**one, "programs": len(one["programs"])} for name, one in sets.items()}
+
+
+def write(folder, found):
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise CorpusError(f"{folder} is there already; name a new or empty folder")
+    for path, data in found.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpus", type=pathlib.Path)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--faults", type=int, default=40)
+    parser.add_argument("--benign", type=int, default=20)
+    options = parser.parse_args(arguments)
+    if min(options.faults, options.benign) < 0 or options.faults + options.benign == 0:
+        parser.error(f"--faults {options.faults} --benign {options.benign}: there must be a case; say how many, from 0 on")
+    try:
+        cases = public() if options.seed is None else hidden(options.seed, options.faults, options.benign)
+        write(options.corpus, files_of(cases, "public" if options.seed is None else f"seed {options.seed}"))
+    except (CorpusError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 3
+    for name, one in counts(cases).items():
+        print(f"{name}: {one['programs']} programs, {one['faults']} faults, {one['benign']} benign")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,162 @@
+"""The rules, on outputs made by hand. Needs no torch. Run: python3 evaluation/pytorch_means/rules_test.py"""
+
+import json
+import pathlib
+import re
+import unittest
+
+import report
+import rules
+import vocabulary
+
+TWINS = pathlib.Path(__file__).resolve().parents[2] / "lessons" / "python" / "twins"
+TRACEBACK = '''Traceback (most recent call last):
+  File "/somewhere/twins/collectives.py", line 57, in main
+    dist.all_reduce(shapes)
+    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+'''
+
+
+def run(rank_0="", rank_1="", launcher="", ended=(0, 0), means="plain", **more):
+    return {"broken": True, "means": means, "in_time": True, "ended": list(ended), "fr_trace": None,
+            "texts": {"0": rank_0, "1": rank_1, "launcher": launcher}, "losses": [], "metrics": [], **more}
+
+
+RIGHT = run()
+EITHER = (frozenset({0}), frozenset({1}), frozenset({0, 1}))
+
+
+class Messages(unittest.TestCase):
+    def cell(self, broken, slug, ranks=(), plain=None, correct=RIGHT):
+        return rules.judge_broken(broken, plain or broken, correct, slug, ranks).cell
+
+    def test_nothing_said_is_missed(self):
+        self.assertEqual(self.cell(RIGHT, "sum-not-mean"), "missed")
+
+    def test_an_error_that_names_the_fault_the_rank_and_the_place_is_exact(self):
+        said = run(rank_0=TRACEBACK + "RuntimeError: shapes differ: rank 1 has [8]", ended=(1, 1))
+        self.assertEqual(self.cell(said, "shape-mismatch", EITHER), "exact")
+        self.assertEqual(self.cell(said, "shape-mismatch", (frozenset({0}),)), "slug-only")
+        nowhere = run(rank_0="RuntimeError: shapes differ: rank 1 has [8]", ended=(1, 1))
+        self.assertEqual(self.cell(nowhere, "shape-mismatch", EITHER), "slug-only")
+
+    def test_a_message_without_a_rank_counts_for_who_said_it(self):
+        said = run(rank_1=TRACEBACK + "ValueError: a damaged sample", ended=(1, 1))
+        self.assertEqual(self.cell(said, "one-rank-raises", (frozenset({1}),)), "exact")
+        self.assertEqual(self.cell(said, "one-rank-raises", (frozenset({0}),)), "slug-only")
+
+    def test_our_own_words_in_a_traceback_name_nothing(self):
+        said = run(rank_0=TRACEBACK + "RuntimeError: Connection closed by peer", ended=(1, 0))
+        self.assertEqual(self.cell(said, "shape-mismatch", EITHER), "family-only")
+        stack = "Not all\nshape_mismatch at /twins/shape_mismatch.py:57\n"
+        self.assertEqual(self.cell(run(means="flight", fr_trace=stack), "shape-mismatch", EITHER), "missed")
+
+    def test_what_the_correct_variant_says_too_names_nothing(self):
+        line = "UserWarning: shapes are 7 and 8"
+        self.assertEqual(self.cell(run(line), "shape-mismatch", correct=run(line.replace("8", "9"))), "missed")
+        self.assertEqual(self.cell(run(line), "shape-mismatch"), "slug-only")
+        self.assertEqual(self.cell(run("UserWarning: odd"), "shape-mismatch"), "family-only")
+
+    def test_a_deadline_is_noticed(self):
+        self.assertEqual(self.cell(run(in_time=False, ended=(0, 0)), "slow-rank"), "family-only")
+
+    def test_a_crash_of_the_means_is_an_error(self):
+        crashed = run(ended=(-11, -11), means="detail")
+        self.assertEqual(self.cell(crashed, "sum-not-mean", plain=RIGHT), "error")
+        self.assertEqual(self.cell(crashed, "sum-not-mean", plain=run(ended=(-11, 1))), "family-only")
+        self.assertEqual(self.cell(run(ended=(1, -15)), "sum-not-mean", plain=RIGHT), "family-only")
+        self.assertEqual(rules.judge_correct({**crashed, "broken": False}, RIGHT).cell, "error")
+
+    def test_a_correct_variant(self):
+        self.assertEqual(rules.judge_correct(RIGHT, RIGHT).cell, "clean")
+        failed = run(rank_0="RuntimeError: no", ended=(1, 0))
+        self.assertEqual(rules.judge_correct(failed, RIGHT), rules.Verdict("false-alarm", "RuntimeError: no"))
+
+    def test_the_flight_recorder(self):
+        def flight(text, ended=(1, 1)):
+            return run(rank_0="shapes differ: rank 1", ended=ended, means="flight", fr_trace=text)
+        missing = "Not all ranks joining collective, sequence number: 21\nmissing ranks: {1}\n"
+        self.assertEqual(self.cell(flight(missing), "local-early-stop", (frozenset({1}),)), "exact")
+        self.assertEqual(self.cell(flight(""), "shape-mismatch"), "missed")  # only fr_trace counts
+        self.assertEqual(self.cell(flight(None), "shape-mismatch"), "not-triggered")
+        self.assertEqual(self.cell(flight("AssertionError: x\nfr_trace failed"), "shape-mismatch"), "error")
+        self.assertEqual(rules.judge_correct(flight(missing, (0, 0)), RIGHT).cell, "false-alarm")
+        self.assertEqual(rules.judge_correct(flight("No errors found", (0, 0)), RIGHT).cell, "clean")
+
+    def test_ranks_in_words(self):
+        for line, ranks in (("[Rank 0]: Ranks 1 failed to pass", {1}), ("missing ranks: {0, 1}", {0, 1}),
+                            ("process 1 terminated with signal SIGKILL", {1}), ("dumps from ranks ({1})", {1}),
+                            ("no such thing as 3", set()),
+                            ("Error: [Rank 0]: Ranks 1 failed to pass", {1}),
+                            ("Rank 1 successfully reached it, but waits for rank 0. Check rank 0", {0}),
+                            ("[rank1]: RuntimeError", set())):
+            self.assertEqual(rules.ranks_of(line), ranks, line)
+
+    def test_every_twin_has_words(self):
+        truths = json.loads((TWINS / "truths.json").read_text(encoding="utf-8"))
+        self.assertEqual(sorted(truths), sorted(vocabulary.WORDS))
+
+    def test_every_fault_is_switched_in_one_place_of_its_program(self):
+        truths = json.loads((TWINS / "truths.json").read_text(encoding="utf-8"))
+        programs = {path.stem: path.read_text(encoding="utf-8") for path in TWINS.glob("*.py")}
+        switched = [(slug, name) for name, text in programs.items() for slug in re.findall(r'fault\("([a-z0-9-]+)"\)', text)]
+        self.assertEqual(sorted(switched), sorted((slug, truth["program"]) for slug, truth in truths.items()))
+        for name in {truth["program"] for truth in truths.values()}:
+            self.assertNotIn("lockstep", programs[name].lower())
+
+
+class Curves(unittest.TestCase):
+    FALLING = [2.0 - 0.1 * i for i in range(16)]
+
+    def references(self, values=(0, 0.01, -0.01, 0.02, -0.02)):
+        return [run(losses=[[loss + more for loss in self.FALLING]] * 2) for more in values]
+
+    def cell(self, losses, **more):
+        return rules.judge_curve(run(losses=losses, **more), self.references()).cell
+
+    def test_within_the_spread(self):
+        self.assertEqual(self.cell([self.FALLING] * 2), "missed")
+        self.assertEqual(self.cell([self.FALLING] * 2, broken=False), "clean")
+
+    def test_outside_of_the_spread(self):
+        away = [loss + 0.06 for loss in self.FALLING]  # the interval's half width is 2.776 * 0.0158 * sqrt(1.2) = 0.048
+        self.assertEqual(self.cell([away] * 2), "family-only")
+        self.assertEqual(self.cell([away] * 2, broken=False), "false-alarm")
+        self.assertEqual(self.cell([self.FALLING, away]), "missed")  # the ranks' mean is watched: 0.03
+
+    def test_rising_or_no_number(self):
+        self.assertIn("rises", rules.judge_curve(run(losses=[self.FALLING[::-1]]), self.references()).evidence)
+        self.assertIn("not a number", rules.judge_curve(run(losses=[[*self.FALLING, float("nan")]]),
+                                                        self.references()).evidence)
+
+    def test_too_short_to_be_a_curve(self):
+        self.assertEqual(self.cell([self.FALLING[:7]]), "not-triggered")
+        self.assertEqual(self.cell([]), "not-triggered")
+
+    def test_a_metric_is_watched_too(self):
+        references = [{**one, "metrics": [[], [0.7 + more]]} for one, more in
+                      zip(self.references(), (0, 0.01, -0.01, 0.02, -0.02))]
+        for metric, cell in ((0.71, "missed"), (0.35, "family-only")):
+            seen = run(losses=[self.FALLING], metrics=[[], [metric]])
+            self.assertEqual(rules.judge_curve(seen, references).cell, cell)
+
+
+class Totals(unittest.TestCase):
+    def test_an_error_is_no_success_and_what_was_skipped_is_no_trial(self):
+        totals = rules.totals(["exact", "slug-only", "family-only", "missed", "error", "not-triggered", "skipped"],
+                              ["clean", "false-alarm", "error", "not-triggered"])
+        self.assertEqual([(totals[key]["successes"], totals[key]["trials"]) for key in
+                          ("exact", "slug", "family", "false_alarms")], [(1, 6), (2, 6), (3, 6), (1, 2)])
+
+    def test_the_best_of_several(self):
+        self.assertEqual(rules.best(["missed", "error", "slug-only", "family-only"]), "slug-only")
+        self.assertEqual(rules.best(["error", "not-triggered"]), "error")
+
+    def test_evidence_tells_nothing_of_the_machine(self):
+        said = report.evidence(rules.Verdict("exact", "[/some/where/gloo/pair.cc:538] Read error"))
+        self.assertEqual(said, "[pair.cc:538] Read error")
+        self.assertEqual(len(report.evidence(rules.Verdict("exact", "x" * 500))), report.LONGEST)
+
+
+if __name__ == "__main__":
+    unittest.main()

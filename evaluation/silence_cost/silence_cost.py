@@ -1,0 +1,218 @@
+"""What silence costs: the test accuracy that each silent pitfall takes, against the correct variant.
+
+usage: ./lockstep bench silence_cost [--seeds N] [--ranks N] [--settings a,b] [--variants correct,slug,...]
+                                     [--samples N] [--epochs N] [--out FILE] [--table FILE] [--again FILE]
+
+Small models on Fashion-MNIST, real ranks, on each seed the correct variant and every fault of its setting: the same
+weights to begin with, the same samples, as many of them. The figure is the paired difference, fault less correct
+variant, in percentage points, of rank 0's model (the one that is saved) on the whole test set; where the fault is in
+an evaluation, of the accuracy that it reports. Mean over the seeds, with the 95 % interval of Student's t.
+
+"no measurable effect" is said where the interval holds 0, which proves no absence. One interval in twenty that
+should hold 0 does not; `holm` is the p-value of each mean after Holm's correction for all of them.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import statistics
+import subprocess
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+OUT = os.path.join(HERE, "..", "..", "reports", "out", "silence_cost.json")
+
+# Faults of the evaluation: what is off is the figure, not the model.
+REPORTED = {"evaluation-padding", "rank-zero-metric", "local-hits-global-count", "shuffled-evaluation"}
+# Silent pitfalls that no training on CPU ranks can show a cost of accuracy of, and why.
+NOT_MEASURED = {
+    "device-zero-bottleneck": "costs time and memory, not accuracy",
+    "device-not-set": "costs memory of GPU 0, not accuracy; needs GPUs",
+    "load-without-map-location": "costs memory of GPU 0, not accuracy; needs GPUs",
+    "thread-oversubscription": "costs time, not accuracy: reports/results/thread_oversubscription.json",
+    "group-never-destroyed": "strikes when training is over",
+    "visible-devices-remapped": "two ranks on one GPU: costs time and memory, not accuracy; needs GPUs",
+    "wrong-stream": "needs a GPU",
+}
+# What a figure means that does not speak for itself.
+NOTES = {
+    "optimizer-state-missing": "the rate is lost with the moments: the cosine goes on from its top",
+    "evaluation-padding": "one sample of 1,009 counted twice, the same one on every seed",
+    "shuffled-evaluation": "second look at the same weights less the first, 512 samples each",
+    "rank-zero-metric": "test set in the order of its classes, a piece a rank",
+    "sync-every-microbatch": "costs time: as many reductions as microbatches",
+    "no-sync-around-backward-only": "costs time: as many reductions as microbatches",
+    "buffers-not-synced": "rank 0's model is the same, other ranks' statistics are not",
+    "ema-on-one-rank": "rank 0's average is right, the others' is stale",
+    "dataset-unseeded": "trains on samples that the others hold out; their accuracy is not measured",
+    "world-size-from-device-count": "two nodes in name, half of the ranks each",
+    "frozen-after-wrapping": "its silent half: thawed after wrapping",
+    "replica-buffers-lost": "the buffers as LibTorch's data_parallel leaves them",
+    "unequal-chunk-mean": "DataParallel's arithmetic, on ranks",
+    "restart-without-resume": "one restart, half-way; the first half is lost",
+    "gather-loses-graph": "nearest class mean over contrastive features",
+}
+
+
+def t_survival(t, degrees):
+    """P(T > t) of Student's t, t >= 0: Simpson's rule on its density, in the angle atan(t / sqrt(degrees))."""
+    begin, end, steps = math.atan(t / math.sqrt(degrees)), math.pi / 2, 2000
+    width = (end - begin) / steps
+    total = sum((1 if i in (0, steps) else 4 if i % 2 else 2) * math.cos(begin + i * width) ** (degrees - 1)
+                for i in range(steps + 1)) * width / 3
+    return total * math.exp(math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2)) / math.sqrt(math.pi)
+
+
+def t_quantile(degrees, tail=0.025):
+    """The t that is exceeded with probability `tail`."""
+    low, high = 0.0, 1e4
+    while high - low > 1e-9 * max(1.0, low):
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_survival(middle, degrees) > tail else (low, middle)
+    return (low + high) / 2
+
+
+def summary(differences):
+    """Mean, 95 % interval and two-sided p-value of its being 0. Fewer than two values: no interval."""
+    mean, count = statistics.mean(differences), len(differences)
+    if count < 2:
+        return {"mean": mean, "low_95": None, "high_95": None, "p": None, "values": differences}
+    error = statistics.stdev(differences) / math.sqrt(count)
+    half = t_quantile(count - 1) * error
+    if error:
+        p = min(1.0, 2 * t_survival(abs(mean) / error, count - 1))
+    else:
+        p = 0.0 if mean else 1.0
+    return {"mean": mean, "low_95": mean - half, "high_95": mean + half, "p": p, "values": differences}
+
+
+def holm(p_values):
+    """Holm's step-down correction, in the order given."""
+    adjusted, largest = [0.0] * len(p_values), 0.0
+    for rank, i in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
+        adjusted[i] = largest
+    return adjusted
+
+
+def verdict(row):
+    if row["low_95"] is None:
+        return "one seed"
+    if row["low_95"] <= 0 <= row["high_95"]:
+        return "no measurable effect"
+    if row["reported"]:
+        return "reports too little" if row["mean"] < 0 else "reports too much"
+    return "costs" if row["mean"] < 0 else "helps"
+
+
+def rows_of(runs):
+    """One row for each fault: its runs paired with the correct ones of its setting, seed by seed."""
+    measured = {(run["setting"], run["variant"], run["seed"]): [100 * value for value in run["measured"]] for run in runs}
+    rows = []
+    for setting, variant in dict.fromkeys((setting, variant) for setting, variant, _ in measured):
+        if variant == "correct":
+            continue
+        seeds = [seed for one, other, seed in measured if (one, other) == (setting, variant)]
+        pairs = [(measured[setting, variant, seed], measured[setting, "correct", seed]) for seed in seeds]
+        row = {"pitfall": variant, "setting": setting, "reported": variant in REPORTED, "seeds": seeds,
+               "correct": statistics.mean(right[0] for _, right in pairs),
+               **summary([broken[0] - right[0] for broken, right in pairs]),
+               "worst_rank": statistics.mean(min(broken) - min(right) for broken, right in pairs),
+               "mean_absolute": statistics.mean(abs(broken[0] - right[0]) for broken, right in pairs)}
+        rows.append({**row, "verdict": verdict(row)})
+    if all(row["p"] is not None for row in rows):
+        for row, p in zip(rows, holm([row["p"] for row in rows])):
+            row["holm"] = p
+    return sorted(rows, key=lambda row: row["mean"])
+
+
+def table(result):
+    """Markdown, the dearest first."""
+    def figure(row):
+        if row["low_95"] is None:
+            return f"{row['mean']:+.2f}"
+        return f"{row['mean']:+.2f} [{row['low_95']:+.2f}, {row['high_95']:+.2f}]"
+
+    def note(row):
+        # Where replicas have drifted apart, the rank that is saved says little of the others.
+        parts = [NOTES[row["pitfall"]]] if row["pitfall"] in NOTES else []
+        if not row["reported"] and row["worst_rank"] < row["mean"] - 0.5:
+            parts.append(f"worst rank {row['worst_rank']:+.2f}")
+        if row["reported"]:
+            parts.append(f"mean absolute error {row['mean_absolute']:.2f}")
+        if row["verdict"] not in ("no measurable effect", "one seed") and row.get("holm", 0) > 0.05:
+            parts.append("not after Holm's correction")
+        return "; ".join(parts)
+
+    lines = []
+    for reported, heading in ((False, "test accuracy, points"), (True, "error of the reported accuracy, points")):
+        rows = [row for row in result["rows"] if row["reported"] == reported]
+        if not rows:
+            continue
+        lines += [f"| silent pitfall | {heading} [95 %] | correct, % | verdict | |", "|---|---|---|---|---|"]
+        lines += [f"| {row['pitfall']} | {figure(row)} | {row['correct']:.1f} | {row['verdict']} | {note(row)} |"
+                  for row in rows]
+        lines.append("")
+    lines += ["| silent pitfall | not measured |", "|---|---|"]
+    lines += [f"| {pitfall} | {why} |" for pitfall, why in result["not_measured"].items()]
+    return "\n".join(lines) + "\n"
+
+
+def measure(program, arguments):
+    with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as folder:
+        lines = os.path.join(folder, "runs.jsonl")
+        command = [program, lines, "--ranks", str(arguments.ranks), "--samples", str(arguments.samples),
+                   "--epochs", str(arguments.epochs), "--seeds", ",".join(map(str, range(arguments.seeds)))]
+        for name in ("settings", "variants"):
+            if getattr(arguments, name):
+                command += [f"--{name}", getattr(arguments, name)]
+        code = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}).returncode
+        if code:  # its error is above; 77: no data
+            raise SystemExit(code)
+        with open(lines) as file:
+            return [json.loads(line) for line in file]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--samples", type=int, default=2051)
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--settings", help="some of them only (the program's --list says which there are)")
+    parser.add_argument("--variants", "--forms", help="some of them only; \"correct\" must be among them")
+    parser.add_argument("--again", metavar="FILE", help="trains nothing: figures and table from the runs in this --out")
+    parser.add_argument("--out", default=OUT)
+    parser.add_argument("--table", help="where to write the table; by default beside --out, as .md")
+    arguments = parser.parse_args()
+    if arguments.variants and "correct" not in arguments.variants.split(","):
+        parser.error("--variants must have \"correct\", which the others are compared with")
+    if arguments.again:
+        with open(arguments.again) as file:
+            earlier = json.load(file)
+        settings, runs = earlier["settings"], earlier["runs"]
+    else:
+        settings = {"torch": importlib.metadata.version("torch"), "machine": platform.machine(), "backend": "gloo",
+                    "threads_per_rank": 1, "ranks": arguments.ranks, "seeds": arguments.seeds,
+                    "samples": arguments.samples, "epochs": arguments.epochs, "global_batch": 32 * arguments.ranks,
+                    "model": "mlp-784-64-10", "load_average_before": os.getloadavg()}
+        runs = measure(arguments.program, arguments)
+    result = {"benchmark": "silence_cost", "settings": settings, "rows": rows_of(runs), "not_measured": NOT_MEASURED,
+              "runs": runs}
+    path = arguments.table or os.path.splitext(arguments.out)[0] + ".md"
+    os.makedirs(os.path.dirname(os.path.abspath(arguments.out)), exist_ok=True)
+    with open(arguments.out, "w") as file:
+        json.dump(result, file, indent=1)
+        file.write("\n")
+    with open(path, "w") as file:
+        file.write(table(result))
+    print(table(result), end="")
+    print(f"written: {os.path.normpath(arguments.out)} and {os.path.normpath(path)}")
+
+
+if __name__ == "__main__":
+    main()
