@@ -196,7 +196,7 @@ class Watch(unittest.TestCase):
         began = time.monotonic()
         done = self.watch("one-rank-receives", options=("--timeout", "6"), start=LAUNCHERS[-1])
         self.assertEqual(done.returncode, 124, done.stderr)
-        self.assertLess(time.monotonic() - began, 60)
+        self.assertLess(time.monotonic() - began, 80)  # of which a loaded machine takes most to start
         self.assertIn("no rank made progress for 6 s", done.stderr)
         self.assertEqual([(pitfall, ranks) for pitfall, ranks, _ in self.findings()], [("no-progress", [1])])
         self.lines("dist.recv(")

@@ -191,7 +191,7 @@ class OfLessons(Page):
         self.browser.resize(browser.NARROW)
         self.open_all()
         cells = "[...document.querySelectorAll('.stacks tbody :is(td, th, data, .badge)')]"
-        self.assertGreater(self.js(f"return {cells}.length"), 2000)
+        self.assertGreater(self.js(f"return {cells}.length"), 1200)
         cut = self.js(f"{WHOLE} return {cells}.filter(e => !whole(e)).map(e => e.closest('tr').outerHTML)")
         self.assertEqual(cut, [])
         self.assertEqual(self.js("return document.querySelectorAll('.stacks td:not([role=cell])').length"), 0)
@@ -221,7 +221,7 @@ class OfLessons(Page):
             self.assertGreater(self.js("return document.querySelectorAll('svg .role-legend-entry').length"), 2)
             self.assertEqual(self.js(svg), [], size)
             self.open_all()
-            self.assertGreater(self.js("return document.querySelectorAll('.legend').length"), 500)
+            self.assertGreater(self.js("return document.querySelectorAll('.legend').length"), 250)
             self.assertEqual(self.js(html), [], size)
 
     def test_its_words(self):

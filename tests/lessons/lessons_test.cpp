@@ -135,7 +135,7 @@ json pictures_of(const std::string& lesson, const std::string& wanted) {
   const auto finished = run({program(lesson), "--variant", wanted, "--json", file.string()});
   EXPECT_EQ(finished.exit_code, 0) << finished.err;
   if (!python().empty()) {
-    const auto fits = validate("comparison", {file});
+    const auto fits = validate("lesson", {file});
     EXPECT_EQ(fits.exit_code, 0) << fits.out << fits.err;
   }
   return json::parse(read_file(file)).at("variants").at(0).at("pictures");

@@ -230,9 +230,9 @@ TEST(Report, FitsItsSchema) {
   damaged["variants"][1]["reason"] = "";
   damaged["variants"][0]["pictures"]["timeline"]["calls"][0].erase("left_s");
   write_file(bad, damaged.dump());
-  const auto accepted = testing::validate("comparison", {good});
+  const auto accepted = testing::validate("lesson", {good});
   EXPECT_EQ(accepted.exit_code, 0) << accepted.out << accepted.err;
-  const auto refused = testing::validate("comparison", {bad});
+  const auto refused = testing::validate("lesson", {bad});
   EXPECT_EQ(refused.exit_code, 1) << refused.err;
   EXPECT_NE(refused.out.find("variants[0].verdict"), std::string::npos) << refused.out;
   EXPECT_NE(refused.out.find("variants[1].reason"), std::string::npos) << refused.out;
