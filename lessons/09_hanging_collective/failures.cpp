@@ -88,8 +88,9 @@ class GivesUp final : public AtTheEnd {
   using AtTheEnd::AtTheEnd;
 
   void finish() override {
-    if (std::current_exception()) std::ofstream(sign_of_giving_up(context())) << "gave up\n";
     AtTheEnd::finish();
+    // Last: a thread of Gloo's records the failure, maybe after this one has heard of it.
+    if (std::current_exception()) std::ofstream(sign_of_giving_up(context())) << "gave up\n";
   }
 };
 
