@@ -18,7 +18,6 @@ Exit code: 0 all pairs are equal, to the bit where they must be, else to roundin
 tolerance; 3 something could not be run.
 """
 
-import argparse
 import itertools
 import pathlib
 import sys
@@ -50,9 +49,9 @@ def of_lessons(course, programs, kept, left_out):
                     yield {"program": f"{program.name}/{name}", "way": way, **judged(said)}
 
 
-def of_python(course, options, kept, wanted):
+def of_python(course, options, kept):
     """The pairs of Python's jobs; of the groups that are wanted, or all."""
-    for one in watched_pairs.pairs(course, options.package, options.build, kept, wanted):
+    for one in watched_pairs.pairs(course, options.package, options.build, kept, options.only):
         yield {"program": one["program"], "way": one["way"], "to_the_bit": one["to_the_bit"], **judged(one["said"])}
 
 
@@ -75,22 +74,17 @@ def same_batches(said):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "clang-2.11.0")
-    parser.add_argument("--course", type=pathlib.Path, help="default: lockstep-course of the build")
-    parser.add_argument("--kept", type=pathlib.Path)
-    parser.add_argument("--only", default="")
+    parser = runs.parser_of(__doc__)
     parser.add_argument("--package", type=pathlib.Path)
     parser.add_argument("--json", type=pathlib.Path, default=ROOT / "reports" / "out" / "compare_pairs.json")
     options = parser.parse_args()
     course = options.course or options.build / "lockstep-course"
-    wanted = {name for name in options.only.split(",") if name}
 
     pairs, left_out = [], []
     with tempfile.TemporaryDirectory(prefix="lockstep-pairs-") as folder:
         kept = options.kept or pathlib.Path(folder)
-        programs = [each for each in runs.programs_in(options.build / "bin") if not wanted or each.name in wanted]
-        watched = of_python(course, options, kept, wanted) if options.package else []
+        programs = [each for each in runs.programs_in(options.build / "bin") if not options.only or each.name in options.only]
+        watched = of_python(course, options, kept) if options.package else []
         for pair in itertools.chain(of_lessons(course, programs, kept, left_out), watched):
             pairs.append(pair)
             print(f"{pair['program']}, {pair['way']}: {pair['answer']} {pair['first'] or ''} "

@@ -1,14 +1,30 @@
 """Lessons' runs for the comparisons: how one is recorded, and what `lockstep-course compare` says of two."""
 
+import argparse
 import json
 import os
 import pathlib
 import subprocess
 import sys
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "reports"))  # results.py
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "reports"))  # results.py
 DEADLINE_S = 900  # of all variants of a lesson
 COMPARE_S = 60
+
+
+def names(text):
+    return {name for name in text.split(",") if name}
+
+
+def parser_of(usage):
+    """What every script of pairs can be told."""
+    parser = argparse.ArgumentParser(description=usage, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "clang-2.11.0")
+    parser.add_argument("--course", type=pathlib.Path, help="default: lockstep-course of the build")
+    parser.add_argument("--kept", type=pathlib.Path)
+    parser.add_argument("--only", type=names, default="")
+    return parser
 
 
 def programs_in(folder):

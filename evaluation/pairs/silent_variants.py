@@ -10,7 +10,6 @@ recorded runs there, and takes those that are there.
 Exit code: 0; 3 where something could not be run.
 """
 
-import argparse
 import json
 import pathlib
 import tempfile
@@ -68,22 +67,17 @@ def against(variants, part):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "clang-2.11.0")
-    parser.add_argument("--course", type=pathlib.Path, help="default: lockstep-course of the build")
-    parser.add_argument("--kept", type=pathlib.Path)
-    parser.add_argument("--only", default="")
+    parser = runs.parser_of(__doc__)
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "reports" / "results" / "compare_silent.json")
     options = parser.parse_args()
     course = options.course or options.build / "lockstep-course"
     truths = json.loads(TRUTHS.read_text(encoding="utf-8")) if TRUTHS.is_file() else {}
-    wanted = {name for name in options.only.split(",") if name}
 
     found = {}
     with tempfile.TemporaryDirectory(prefix="lockstep-silent-") as folder:
         kept = options.kept or pathlib.Path(folder)
         for program in runs.programs_in(options.build / "bin"):
-            if wanted and program.name not in wanted:
+            if options.only and program.name not in options.only:
                 continue
             variants = runs.record(program, kept)
             for name, run in variants.items():
