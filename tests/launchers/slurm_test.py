@@ -50,6 +50,8 @@ PartitionName=all Nodes=node0,node1 Default=YES MaxTime=INFINITE State=UP
 
 
 class Slurm(jobs.Job):
+    deadline_s = 100  # a job in Python is three processes that import torch, beside those of other tests
+
     def setUp(self):
         # Slurm's configuration takes no path with a space in it.
         folder = tempfile.mkdtemp(prefix="lockstep-slurm-", dir="/tmp" if " " in tempfile.gettempdir() else None)
