@@ -1,4 +1,4 @@
-"""Runs the programs of lessons/python/twins, right and with each of their faults, and compares what is said with truths.json.
+"""Runs the programs of lessons/NN_name/python, right and with each of their faults, and compares what is said with truths.json.
 
 usage: python3 twins.py PACKAGE KEY [PROGRAM | SLUG ...]      PACKAGE: the folder that holds lockstep_torch
                                                               KEY: plain, first, later
@@ -17,12 +17,14 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "python/tests"), str(ROOT / "lessons/python/twins"), str(ROOT / "reports")]
+sys.path[:0] = [str(ROOT / "python/tests"), str(ROOT / "lessons/python"), str(ROOT / "reports")]
 import results  # noqa: E402
-from package import environment  # noqa: E402
-from truths import ATTEMPTS, PROGRAMS, TRUTHS, is_proved, judged, runs, variables  # noqa: E402
+from fold import file_of  # noqa: E402
+from package import FOLDER, environment  # noqa: E402
+from truths import ATTEMPTS, TRUTHS, is_proved, judged, runs, variables  # noqa: E402
 from watched import score, started, told, verdict, watched  # noqa: E402
 
+PATHS = os.pathsep.join([str(ROOT / "lessons/python"), str(FOLDER)])
 REPORT = results.FOLDER / "twins.json"
 PLAIN_DEADLINE_S = 90  # torch may be long in coming
 
@@ -47,7 +49,7 @@ def plain(program, attempts, **more):
 def run_one(how, program, slug):
     """Runs a program, right or with a fault: {exit, oracle, found, verdict}."""
     with tempfile.TemporaryDirectory(prefix="lockstep-twins-") as notes:
-        code, found = how(PROGRAMS / f"{program}.py", ATTEMPTS.get(program, 1), TWIN_FAULT=slug, TWIN_NOTES=notes,
+        code, found = how(file_of(program), ATTEMPTS.get(program, 1), TWIN_FAULT=slug, TWIN_NOTES=notes, PYTHONPATH=PATHS,
                           **variables(program))
         result = {"exit": code, "oracle": judged(program, code, notes), "found": found}
     if slug:

@@ -22,7 +22,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE, TESTS = ROOT / "evaluation" / "arena", ROOT / "python" / "tests"
 CHANGES, THREADS = (ROOT / "evaluation" / name for name in ("sets/eighth/python", "threads"))
-TWINS = ROOT / "lessons" / "python" / "twins"
+HARNESS = ROOT / "lessons" / "python"  # of the lessons' programs in Python
 sys.path[:0] = [str(ROOT / "evaluation" / "pytorch_means"), str(ROOT / "lessons" / "python")]
 from handed_out import broken, right, without_the_answer  # noqa: E402
 from programs import ATTEMPTS, TRUTHS, started  # noqa: E402
@@ -130,7 +130,7 @@ def from_twins():
     for slug, truth in TRUTHS.items():
         base, common = truth["program"], {"split": "public", "set": "lessons", "base": truth["program"]}
         good = right(slug)
-        more = {"modules": modules_of(good, TWINS), "nodes": NODES.get(base, 1), "attempts": ATTEMPTS.get(base, 1)}
+        more = {"modules": modules_of(good, HARNESS), "nodes": NODES.get(base, 1), "attempts": ATTEMPTS.get(base, 1)}
         if base not in done:
             done.add(base)
             yield Case(good, good, {**common, "name": f"right-{base}", "kind": "benign", "class": "benign",
@@ -139,7 +139,7 @@ def from_twins():
         either = [[0], [1], [0, 1]]
         yield Case(bad, good, {**common, "name": slug, "kind": "fault", "class": "lesson", "what": truth.get("note", ""),
                                "names": [slug], "words": words([slug]), "ranks": [truth["ranks"]] if "ranks" in truth else either,
-                               "step": None, "oracle": "twin"}, **{**more, "modules": modules_of(bad, TWINS)})
+                               "step": None, "oracle": "twin"}, **{**more, "modules": modules_of(bad, HARNESS)})
 
 
 def from_others():

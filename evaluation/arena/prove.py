@@ -19,7 +19,7 @@ import types
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path[:0] = [str(HERE), str(HERE / "contestants"), str(ROOT / "lessons" / "python" / "twins")]
+sys.path[:0] = [str(HERE), str(HERE / "contestants"), str(ROOT / "lessons" / "python")]
 import contestant  # noqa: E402
 import score  # noqa: E402
 import torch  # noqa: E402

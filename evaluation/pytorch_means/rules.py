@@ -45,7 +45,7 @@ STACK = re.compile(r"^\s*\S+ at \S+:\d+$")  # fr_trace's
 RANKS = re.compile(r"\b(?:ranks?|process)\b:?\s*[\[{(]*\s*(\d+(?:\s*,\s*\d+)*)", re.IGNORECASE)
 # Who says it, and who is well: neither is the rank that is meant.
 SPEAKER = re.compile(r"\[\s*rank\s*\d+\s*\]:?|rank \d+ successfully reached", re.IGNORECASE)
-PLACE = re.compile(r'File "[^"]*twins/\w+\.py", line \d+|twins/\w+\.py:\d+|sequence ?number|'
+PLACE = re.compile(r'File "[^"]*/\d\d_\w+/python/\w+\.py", line \d+|/\d\d_\w+/python/\w+\.py:\d+|sequence ?number|'
                    r"parameter (index|indices|name|at index)|params?\[\d+\]", re.IGNORECASE)
 DIFFERENCE = re.compile(r"has errors|not all ranks join|mismatch|cannot decide", re.IGNORECASE)  # fr_trace's
 ERROR = re.compile(r"^[\w.]*(Error|Exception)\b|terminate called")

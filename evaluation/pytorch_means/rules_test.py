@@ -9,9 +9,9 @@ import report
 import rules
 import vocabulary
 
-TWINS = pathlib.Path(__file__).resolve().parents[2] / "lessons" / "python" / "twins"
+LESSONS = pathlib.Path(__file__).resolve().parents[2] / "lessons"
 TRACEBACK = '''Traceback (most recent call last):
-  File "/somewhere/twins/collectives.py", line 57, in main
+  File "/somewhere/09_hanging_collective/python/collectives.py", line 57, in main
     dist.all_reduce(shapes)
     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 '''
@@ -48,7 +48,7 @@ class Messages(unittest.TestCase):
     def test_our_own_words_in_a_traceback_name_nothing(self):
         said = run(rank_0=TRACEBACK + "RuntimeError: Connection closed by peer", ended=(1, 0))
         self.assertEqual(self.cell(said, "shape-mismatch", EITHER), "family-only")
-        stack = "Not all\nshape_mismatch at /twins/shape_mismatch.py:57\n"
+        stack = "Not all\nshape_mismatch at /09_hanging_collective/python/shape_mismatch.py:57\n"
         self.assertEqual(self.cell(run(means="flight", fr_trace=stack), "shape-mismatch", EITHER), "missed")
 
     def test_what_the_correct_variant_says_too_names_nothing(self):
@@ -93,12 +93,12 @@ class Messages(unittest.TestCase):
             self.assertEqual(rules.ranks_of(line), ranks, line)
 
     def test_every_twin_has_words(self):
-        truths = json.loads((TWINS / "truths.json").read_text(encoding="utf-8"))
+        truths = json.loads((LESSONS / "python" / "truths.json").read_text(encoding="utf-8"))
         self.assertEqual(sorted(truths), sorted(vocabulary.WORDS))
 
     def test_every_fault_is_switched_in_one_place_of_its_program(self):
-        truths = json.loads((TWINS / "truths.json").read_text(encoding="utf-8"))
-        programs = {path.stem: path.read_text(encoding="utf-8") for path in TWINS.glob("*.py")}
+        truths = json.loads((LESSONS / "python" / "truths.json").read_text(encoding="utf-8"))
+        programs = {path.stem: path.read_text(encoding="utf-8") for path in LESSONS.glob("*/python/*.py")}
         switched = [(slug, name) for name, text in programs.items() for slug in re.findall(r'fault\("([a-z0-9-]+)"\)', text)]
         self.assertEqual(sorted(switched), sorted((slug, truth["program"]) for slug, truth in truths.items()))
         for name in {truth["program"] for truth in truths.values()}:

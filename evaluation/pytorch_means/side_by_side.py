@@ -3,7 +3,7 @@
 usage: side_by_side.py [--only SLUG,...] [--ours FILE] [--cache DIR] [--fresh] [--out FILE] [--markdown FILE]
                        [--traincheck FILE]
 
-Runs every twin (lessons/python/twins), right and with its fault, under each of PyTorch's means (means.py), for real, and
+Runs every twin (lessons/NN_name/python), right and with its fault, under each of PyTorch's means (means.py), for real, and
 judges what they gave by written rules (rules.py). Beside it stand our detectors on the same programs, as
 evaluation/twins.py measured them; without its FILE they are skipped. What has been run is kept in the cache, raw
 output included, and not run again: a stopped run goes on, and judging again runs nothing. Exit codes: 0, 1 where a
@@ -25,9 +25,10 @@ import report
 import rules
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "lessons" / "python" / "twins"), str(ROOT / "reports")]
+sys.path[:0] = [str(ROOT / "lessons" / "python"), str(ROOT / "reports")]
 import results  # noqa: E402
-from truths import ATTEMPTS, NODES, PROGRAMS, RANKS, TRUTHS, is_proved, judged, last  # noqa: E402
+from fold import file_of  # noqa: E402
+from truths import ATTEMPTS, NODES, RANKS, TRUTHS, is_proved, judged, last  # noqa: E402
 
 AT_ONCE = 3  # runs; they wait a lot
 SEEDS = range(1, 6)  # of the right program, for the spread of its curve
@@ -43,7 +44,7 @@ def printed(word, text):
 def run(program, slug, name, seed):
     """A twin, right or with a fault, under a means: with the losses and metrics that rank 0 prints, and what the oracle says."""
     with tempfile.TemporaryDirectory(prefix="lockstep-twin-") as notes:
-        job = means.Job(PROGRAMS / f"{program}.py", RANKS, NODES.get(program, 1), ATTEMPTS.get(program, 1),
+        job = means.Job(file_of(program), RANKS, NODES.get(program, 1), ATTEMPTS.get(program, 1),
                         {"TWIN_FAULT": slug, "TWIN_NOTES": notes})
         seen = means.run(job, name, seed)
         code = 0 if seen["in_time"] and seen["ended"] == [0] * RANKS else 1

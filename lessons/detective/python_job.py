@@ -1,4 +1,4 @@
-"""A pitfall's program in Python (lessons/python/twins) as a job under `lockstep watch`: folded to one variant, so that
+"""A pitfall's program in Python (lessons/NN_name/python) as a job under `lockstep watch`: folded to one variant, so that
 nothing in it tells which."""
 
 import functools
@@ -10,8 +10,8 @@ import sys
 import job as jobs
 
 HERE = pathlib.Path(__file__).resolve().parent
-TESTS, TWINS = HERE.parents[1] / "python" / "tests", HERE.parent / "python" / "twins"
-sys.path[:0] = [str(TWINS), str(HERE.parent / "loopback")]
+TESTS, HARNESS = HERE.parents[1] / "python" / "tests", HERE.parent / "python"
+sys.path[:0] = [str(HARNESS), str(HERE.parent / "loopback")]
 import loopback  # noqa: E402
 from fold import fold, programs  # noqa: E402
 from truths import ATTEMPTS, RANKS, TRUTHS, is_proved  # noqa: E402
@@ -37,7 +37,7 @@ def run(slug, fault, options):
         for name in ("own", "notes", "tmp"):
             (folder / name).mkdir()
         here = loopback.environment()
-        path = os.pathsep.join([str(TWINS), here["PYTHONPATH"]])
+        path = os.pathsep.join([str(HARNESS), here["PYTHONPATH"]])
         watch = [sys.executable, "-m", "lockstep_torch.command_line", "watch", "--timeout", SILENT_S]
         code, _ = jobs.ended_with_its_own([*watch, "--into", folder / "traces", "--", *started(source.stem, folder)],
                                           **here | {"PYTHONPATH": path}, TWIN_NOTES=str(folder / "notes"), OMP_NUM_THREADS="1",

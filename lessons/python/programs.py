@@ -1,4 +1,4 @@
-"""A lesson's pitfalls as programs in Python (lessons/python/twins), run under `lockstep watch` and judged by their oracles."""
+"""A lesson's pitfalls as programs in Python (lessons/NN_name/python), run under `lockstep watch` and judged by their oracles."""
 
 import ast
 import collections
@@ -18,7 +18,7 @@ from prose import ROOT
 
 HERE = pathlib.Path(__file__).resolve().parent
 TESTS = ROOT / "python" / "tests"
-sys.path[:0] = [str(HERE / "twins"), str(HERE.parent / "loopback"), str(ROOT / "reports" / "html")]
+sys.path[:0] = [str(HERE.parent / "loopback"), str(ROOT / "reports" / "html")]
 import files  # noqa: E402, F401  (for those that import this)
 import loopback  # noqa: E402
 from fold import fold, programs  # noqa: E402, F401  (fold: for exercise.py)
@@ -147,7 +147,7 @@ def run(program, fault="", oracle="", setting=Setting()):
         notes.mkdir()
         own.mkdir()
         here = loopback.environment()
-        paths = os.pathsep.join([str(HERE / "twins"), here["PYTHONPATH"]])
+        paths = os.pathsep.join([str(HERE), here["PYTHONPATH"]])
         told_by = {"TWIN_RANKS": str(setting.ranks), **here, "PYTHONPATH": paths, **variables(name)}
         told_by |= {"TWIN_SEED": str(setting.seed)} if setting.seed else {}
         job = call([sys.executable, "-m", "lockstep_torch.command_line", "watch", "--timeout", SILENT_S, "--into", traces, "--",

@@ -22,9 +22,8 @@ class Lint(unittest.TestCase):
 
     def test_ruff(self):
         self.silent("ruff", "check", "--no-cache", "--output-format", "concise", ".")
-        for programs in ("lessons/python/twins", "evaluation/threads", "evaluation/sets"):
-            self.silent("ruff", "check", "--no-cache", "--output-format", "concise", "--config", "pyproject.toml",
-                        f"../{programs}")
+        self.silent("ruff", "check", "--no-cache", "--output-format", "concise", "--config", "pyproject.toml",
+                    *(PACKAGE.parent.glob("lessons/[0-9]*/python")), "../evaluation/threads", "../evaluation/sets")
 
     if TYPES:
         def test_mypy(self):

@@ -22,7 +22,7 @@ COLUMNS = 80
 PROMISED_S = 0.2  # of a processor: on a loaded machine a clock measures the load
 CALLS = 5
 SECTIONS = ["Broken code", "Symptom", "Why", "Fix", "In your own job", "Links", "More"]
-sys.path.insert(0, str(ROOT / "lessons" / "python" / "twins"))
+sys.path.insert(0, str(ROOT / "lessons" / "python"))
 sys.dont_write_bytecode = True
 from fold import fold, programs  # noqa: E402
 
@@ -229,7 +229,7 @@ class More(Base):
                 self.assertEqual((result.returncode, result.stderr), (0, ""))
                 # A line of Python code stays whole.
                 self.assert_plain(re.sub(r"^   [ +-]\|.*", "", result.stdout, flags=re.MULTILINE))
-                self.assertIn(f"  lessons/python/twins/{there[slug].name}\n", result.stdout)
+                self.assertIn(f"  {there[slug].relative_to(ROOT)}\n", result.stdout)
                 marked = {sign: [line.strip() for line in re.findall(rf"^   {re.escape(sign)}\| +(.*)$", result.stdout, re.MULTILINE)]
                           for sign in "-+"}
                 self.assertTrue(marked["-"] or marked["+"])

@@ -43,7 +43,7 @@ class Run(Course):
         broken, right = result.stdout.split("\n  correct: ")
         self.assertIn("observed: otherwise: parameters", broken)
         self.assertIn(f"found: {SLUG}, ranks 0, 1, 2: ", broken)
-        self.assertRegex(broken, r"\n      lessons/python/twins/shards\.py:\d+: for inputs, targets in")
+        self.assertRegex(broken, r"\n      lessons/05_set_epoch/python/shards\.py:\d+: for inputs, targets in")
         self.assertIn("observed: so it is", right)
         self.assertIn("found: nothing", right)
         sums = [re.findall(r"rank \d: parameters: 193 numbers, their sum ([\d.]+)", part) for part in (broken, right)]
@@ -95,7 +95,7 @@ class Exercise(Course):
         start = SCRIPTS.parents[1] / "python" / "tests" / "start.py"
         done = subprocess.run([sys.executable, start, "2", self.folder / "right.py", self.folder], text=True,
                               capture_output=True, timeout=DEADLINE_S,
-                              env={**os.environ, "PYTHONPATH": str(SCRIPTS / "twins"), "TWIN_NOTES": str(notes)})
+                              env={**os.environ, "PYTHONPATH": str(SCRIPTS), "TWIN_NOTES": str(notes)})
         self.assertEqual(done.returncode, 0, done.stderr)
         figures = json.loads((notes / "0.json").read_text())["parameters"]
         result = self.check(NOTE.sub(f"    note(parameters={figures})", mended))
@@ -104,7 +104,7 @@ class Exercise(Course):
 
     def test_work_that_is_left_out_is_missed(self):
         """The ranks compute the oracle's figures, and do not train."""
-        oracle = (SCRIPTS / "twins/shards.py").read_text()
+        oracle = (ROOT / "lessons/05_set_epoch/python/shards.py").read_text()
         steps = re.search(r"    for parts in steps.*?(?=    return)", oracle, re.DOTALL)[0]
         broken = self.broken()
         begin, end = broken.index(LOOP), broken.index("    note(")

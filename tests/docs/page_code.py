@@ -5,14 +5,16 @@ usage: python3 tests/docs/page_code.py LOCKSTEP      writes it into these pages 
 """
 
 import difflib
+import os
+import pathlib
 import re
 import subprocess
 import sys
 
 from tables import END, ROOT, pages
 
-START, TWINS = ROOT / "lessons" / "start", ROOT / "lessons" / "python" / "twins"
-sys.path += [str(START), str(TWINS)]
+START = ROOT / "lessons" / "start"
+sys.path += [str(START), str(ROOT / "lessons" / "python")]
 from fold import fold, programs  # noqa: E402
 from run import STEPS, difference  # noqa: E402
 
@@ -62,7 +64,7 @@ def python_block(page):
         return ""
     text = path.read_text(encoding="utf-8")
     patch = difflib.unified_diff(fold(text, page.stem).splitlines(), fold(text).splitlines(), lineterm="")
-    link = f"../../../{path.relative_to(ROOT).as_posix()}"
+    link = pathlib.PurePosixPath(os.path.relpath(path, page.parent))
     return f"\nIn Python,\n[{path.name}]({link}):\n\n{fenced('diff', shown(patch))}"
 
 

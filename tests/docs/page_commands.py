@@ -13,7 +13,7 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path.append(str(ROOT / "lessons" / "python" / "twins"))
+sys.path.append(str(ROOT / "lessons" / "python"))
 from fold import programs  # noqa: E402
 
 HISTORY = {"CHANGELOG.md", "reports/results/silence_cost.md"}  # what was, and what a run wrote

@@ -1,6 +1,6 @@
 """One program for TrainCheck, which instruments a script: DDP on Gloo, 2 ranks by torchrun, 8 steps.
 
-FAULT in the environment names one of three faults, SEED the initial weights; each fault is as in lessons/python/twins.
+FAULT in the environment names one of three faults, SEED the initial weights; each fault is as in the lessons' programs in Python.
 """
 
 import copy

@@ -1,4 +1,4 @@
-"""A program of twins/ as plain code of one variant: with one fault or with none, and without its harness.
+"""A lesson's program (lessons/NN_name/python) as plain code of one variant: with one fault or with none, and without its harness.
 
 fault("...") is taken for true or false wherever it stands; what that decides goes, and the rest stays as it is written.
 """
@@ -9,13 +9,19 @@ import pathlib
 import re
 import textwrap
 
-HERE = pathlib.Path(__file__).resolve().parent
+LESSONS = pathlib.Path(__file__).resolve().parents[1]
+
+
+def file_of(program):
+    """No two lessons have a program of one name."""
+    [file] = LESSONS.glob(f"[0-9][0-9]_*/python/{program}.py")
+    return file
 
 
 @functools.cache
 def programs():
-    """{pitfall: its program}"""
-    return {slug: path for path in sorted(HERE.glob("*.py"))
+    """{pitfall: its program's file}"""
+    return {slug: path for path in sorted(LESSONS.glob("[0-9][0-9]_*/python/*.py"))
             for slug in re.findall(r'(?<!def )\bfault\("([a-z0-9-]+)"\)', path.read_text(encoding="utf-8"))}
 
 

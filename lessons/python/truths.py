@@ -9,11 +9,12 @@ import json
 import pathlib
 import sys
 
-PROGRAMS = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(PROGRAMS))
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+from fold import file_of  # noqa: E402
 from twin import WORLD  # noqa: E402
 
-TRUTHS = json.loads((PROGRAMS / "truths.json").read_text())
+TRUTHS = json.loads((HERE / "truths.json").read_text())
 ATTEMPTS = dict.fromkeys(["midway", "restarts", "resumes", "time_limit"], 2)  # that often it is started
 NODES = {"on_two_nodes": 2}  # so many it is told of; all ranks are here
 RANKS = 2  # of the runs that are scored
@@ -29,6 +30,7 @@ def judged(program, code, notes):
     files = [pathlib.Path(notes, f"{rank}.json") for rank in range(WORLD)]
     seen = {"ended": code == 0 and all(file.exists() for file in files)}
     if seen["ended"]:
+        sys.path.insert(0, str(file_of(program).parent))
         seen |= importlib.import_module(program).oracle([json.loads(file.read_text()) for file in files])
     return seen
 
