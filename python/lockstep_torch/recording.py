@@ -24,7 +24,7 @@ from lockstep_torch.extension import extension
 from lockstep_torch.inside import is_of_a_signal, say
 from lockstep_torch.looking import ByIdentity
 
-MOST_BESIDE = 1 << 28  # numbers beside the trained parameters that are recorded, all together
+MOST_OUTSIDE = 1 << 28  # numbers outside the trained parameters that are recorded, all together
 
 
 class Recording:
@@ -57,8 +57,8 @@ class Recording:
         self.looks_at_gradients = True  # in this step
         self.trainer: threading.Thread | None = None
         self.mixed_up = False  # another thread trains, too
-        self.beside = ByIdentity()  # modules: what their calls tell; None: they were called
-        self.beside_left = MOST_BESIDE
+        self.outside = ByIdentity()  # modules: what their calls tell; None: they were called
+        self.beside_left = MOST_OUTSIDE
         self.averages: tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]] | None = None  # the program's; copies
         self.backends: dict[str, list[tuple[Any, Any]]] = {}  # of groups: the recorder's, and torch's inside of it
         self.had_group = False

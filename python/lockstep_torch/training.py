@@ -17,12 +17,12 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from lockstep_torch import (
-    beside,
     constants,
     data,
     evaluating,
     gradients,
     looking,
+    outside,
     parallel,
     recording,
     settings,
@@ -119,7 +119,7 @@ def wrapped(here: Recording, _result: Any, engine: Any, *_arguments: Any, **_opt
         return
     here.rank.wrapped(model_of(here, engine.module), "distributed_data_parallel")
     here.wrapped, here.wrapped_at = True, max(here.rank.step(), 0)
-    beside.look_again(here)
+    outside.look_again(here)
     engine_set_up(engine)
     evaluating.hook(here, engine.module)
 
@@ -214,7 +214,7 @@ def optimizer_of(here: Recording, optimizer: torch.optim.Optimizer) -> Any:
 
 @listens("optimizers")
 def optimizer_made(here: Recording, _result: Any, optimizer: Any, *_arguments: Any, **_options: Any) -> None:
-    beside.begins_another(here, optimizer)
+    outside.begins_another(here, optimizer)
     here.rank.optimizer_made(optimizer_of(here, optimizer))
 
 
@@ -249,7 +249,7 @@ def update_begins(here: Recording, optimizer: Any, _arguments: Any, _options: An
         return
     here.places.note("update", rank.step())
     here.loaded = None
-    beside.look()
+    outside.look()
     constants.look()
     rank.update_begins(own)
 
@@ -261,7 +261,7 @@ def update_ended(here: Recording, optimizer: Any, _arguments: Any, _options: Any
     del here.inside.outer
     own = optimizer_of(here, optimizer)
     own.set_rates([float(group.get("lr") or 0) for group in optimizer.param_groups])
-    beside.look_at_averages()
+    outside.look_at_averages()
     here.rank.update_ended(own)
 
 

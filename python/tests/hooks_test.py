@@ -45,8 +45,8 @@ from torch.utils.data import (
     random_split,
 )
 
-from lockstep_torch import beside, evaluating, hooks, places, recording, samples, schedules, settings, states, training
 from lockstep_torch import data as data_hooks
+from lockstep_torch import evaluating, hooks, outside, places, recording, samples, schedules, settings, states, training
 from lockstep_torch.extension import extension
 
 
@@ -236,9 +236,9 @@ class Hooks(unittest.TestCase):
 
     def test_modules_are_looked_for_once_a_step_though_another_model_s_optimizer_steps_in_between(self):
         self.here.begin(0, 2)
-        with unittest.mock.patch.object(beside, "modules_outside", return_value=[]) as looks:
+        with unittest.mock.patch.object(outside, "modules_outside", return_value=[]) as looks:
             for _ in range(5):
-                beside.look()
+                outside.look()
         self.assertEqual(looks.call_count, 1)
 
     def test_a_model_that_is_wrapped_once_more_is_the_one_that_trains(self):
@@ -253,7 +253,7 @@ class Hooks(unittest.TestCase):
         self.assertNotIn(optimizer, self.here.made)
 
     def outside(self, rank):
-        """What was told beside the model, by holder."""
+        """What was told outside the model, by holder."""
         told = {}
         for holder, name, _ in rank.calls.get("outside", []):
             told.setdefault(holder, []).append(name)
@@ -332,7 +332,7 @@ class Hooks(unittest.TestCase):
         rank.calls.clear()
         student = torch.nn.Linear(2, 1)
         rank.steps = 3
-        beside.look_again(self.here)
+        outside.look_again(self.here)
         self.here.wrapped = True
         self.here.models[student] = None
         optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
@@ -354,11 +354,11 @@ class Hooks(unittest.TestCase):
         self.train_on(rank, torch.nn.Linear(2, 3))
         self.assertEqual(self.outside(rank), {"kept Sequential": ["0.weight", "0.bias"]})
         self.assertEqual((self.here.wrapped_at, self.here.looks_from), (0, 60))  # resumes go by the former
-        with unittest.mock.patch.object(beside, "modules_outside", return_value=[]) as looks:
+        with unittest.mock.patch.object(outside, "modules_outside", return_value=[]) as looks:
             for rank.steps in range(100, 2000, 10):
                 model = torch.nn.Linear(2, 1)
                 torch.optim.SGD(model.parameters(), lr=0.1)
-                beside.look()
+                outside.look()
             self.assertLess(looks.call_count, 10)
         del kept
 

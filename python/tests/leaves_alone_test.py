@@ -333,7 +333,7 @@ class Programs(unittest.TestCase):
             sys.stderr = Raises() if kind == "raises" else None
         for _ in range(4):
             step()
-        print(hooks is None or "modules beside the model" in sys.modules["lockstep_torch.recording"].recording.failed)
+        print(hooks is None or "modules outside the model" in sys.modules["lockstep_torch.recording"].recording.failed)
         """, kind)
 
 

@@ -8,7 +8,7 @@
 
 namespace lockstep::diagnose {
 
-// The holder of those of a model that no engine wrapped, as lockstep_torch/beside.py calls it.
+// The holder of those of a model that no engine wrapped, as lockstep_torch/outside.py calls it.
 constexpr const char* kModelStatistics = "statistics of the model";
 
 // Its places among the recorded buffers and parameters.

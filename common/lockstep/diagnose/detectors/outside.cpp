@@ -14,7 +14,7 @@ namespace {
 // the same ones.
 using StepsOutside = std::map<std::int64_t, std::vector<const trace::OutsideParameters*>>;
 
-// A holder is the class of a module that training calls, or one of these; more in lockstep_torch/beside.py.
+// A holder is the class of a module that training calls, or one of these; more in lockstep_torch/outside.py.
 const std::string kOptimizers = "optimizers", kFrozen = "frozen parameters",
                   kBuffers = "buffers of ", kKept = "kept ";
 

@@ -1,4 +1,4 @@
-"""What ranks that train one model should have alike beside its trained parameters: modules that the program calls or
+"""What ranks that train one model should have alike outside its trained parameters: modules that the program calls or
 keeps, such as a teacher or averaged weights, and what is frozen in the model.
 
 Each is told to the recorder once, which records it after updates. The detector goes by the holder's name
@@ -43,7 +43,7 @@ def are_trained(parameters: list[torch.Tensor], held: set[int]) -> bool:
     return any(parameter.requires_grad and id(parameter) in held for parameter in parameters)
 
 
-@listens("modules beside the model")
+@listens("modules outside the model")
 def look(here: Recording) -> None:
     """A module that trains is the model, where nobody has wrapped it, and tells what it is given. Another one, such as
     a target network, is gone by as soon as it is called; or where two updates did without it, as it is kept."""
@@ -60,11 +60,11 @@ def look(here: Recording) -> None:
         trains = are_trained(parameters, held)
         if trains and not here.wrapped:
             models.append(module)
-        if module in here.beside:
-            uncalled += [module] if here.beside[module] is not None and not trains else []
+        if module in here.outside:
+            uncalled += [module] if here.outside[module] is not None and not trains else []
         elif not (trains and here.wrapped):
-            here.beside[module] = is_fed if trains else is_called
-            calls.listen(here, module, here.beside[module])
+            here.outside[module] = is_fed if trains else is_called
+            calls.listen(here, module, here.outside[module])
     if len(models) == 1 or here.wrapped:  # else in an order that is not known
         of_models(here, models)
     if since == LOOKS[-1]:
@@ -150,11 +150,11 @@ def of_models(here: Recording, models: list[torch.nn.Module]) -> None:
             tell(here, holder, tensors)
 
 
-@listens("modules beside the model")
+@listens("modules outside the model")
 def is_called(here: Recording, module: Any, _inputs: Any, _named: Any) -> None:
     if not here.only_looks:
         calls.leave(here, module, is_called)
-        here.beside[module] = None
+        here.outside[module] = None
         tell(here, type(module).__name__, looking.parameters_in(module))
         tell(here, f"buffers of {type(module).__name__}", looking.buffers_in(module))
 
@@ -180,9 +180,9 @@ def begins_another(here: Recording, optimizer: torch.optim.Optimizer) -> None:
 
 
 def look_again(here: Recording) -> None:
-    """A model was wrapped, or another one begins: what trained before, such as a teacher, may be beside it."""
+    """A model was wrapped, or another one begins: what trained before, such as a teacher, may be outside it."""
     here.looks_from = max(here.rank.step(), 0)
     here.looked_at, here.constants, here.constants_at = -1, None, -1
-    for module, tell in here.beside.items():
+    for module, tell in here.outside.items():
         calls.leave(here, module, tell)
-    here.beside.clear()
+    here.outside.clear()
