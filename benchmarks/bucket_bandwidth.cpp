@@ -8,10 +8,10 @@
 #include <cuda_runtime_api.h>
 #include <lockstep/base/exit_code.h>
 #include <lockstep/base/file.h>
-#include <lockstep/cuda/bucket.h>
-#include <lockstep/cuda/check.h>
-#include <lockstep/cuda/delay.h>
 #include <lockstep/gpu/driver.h>
+#include <lockstep/gpu/kernels/bucket.h>
+#include <lockstep/gpu/kernels/check.h>
+#include <lockstep/gpu/kernels/delay.h>
 
 #include <algorithm>
 #include <chrono>
@@ -22,7 +22,7 @@
 namespace {
 
 using namespace lockstep;
-using cuda::check;
+using gpu::check;
 
 constexpr std::size_t kRounds = 51;
 constexpr std::chrono::milliseconds kWarmUp{500};  // until a GPU that was idle has its clocks up
@@ -54,7 +54,7 @@ struct Gpu {
     check(cudaEventCreate(&end), "cudaEventCreate");
   }
   double milliseconds(const std::function<void()>& work) {
-    cuda::delay(kAhead, stream);
+    gpu::delay(kAhead, stream);
     check(cudaEventRecord(begin, stream), "cudaEventRecord");
     work();
     check(cudaEventRecord(end, stream), "cudaEventRecord");
@@ -72,9 +72,9 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-nlohmann::json measure(Gpu& gpu, cuda::Dtype dtype) {
-  const std::int64_t size = dtype == cuda::Dtype::float32 ? 4 : 2;
-  cuda::Tensors tensors{.data = {}, .sizes = {}, .dtype = dtype};
+nlohmann::json measure(Gpu& gpu, gpu::Dtype dtype) {
+  const std::int64_t size = dtype == gpu::Dtype::float32 ? 4 : 2;
+  gpu::Tensors tensors{.data = {}, .sizes = {}, .dtype = dtype};
   std::int64_t elements = 0;
   for (int copy = 0; copy < 12; ++copy)
     for (const auto count : resnet50_sizes()) {
@@ -98,8 +98,8 @@ nlohmann::json measure(Gpu& gpu, cuda::Dtype dtype) {
             "cudaMemcpyAsync");
     });
     const auto there =
-        gpu.milliseconds([&] { cuda::flatten_and_scale(tensors, bucket, 1.0f / 8, gpu.stream); });
-    const auto again = gpu.milliseconds([&] { cuda::unflatten(bucket, tensors, gpu.stream); });
+        gpu.milliseconds([&] { gpu::flatten_and_scale(tensors, bucket, 1.0f / 8, gpu.stream); });
+    const auto again = gpu.milliseconds([&] { gpu::unflatten(bucket, tensors, gpu.stream); });
     if (std::chrono::steady_clock::now() < warm) continue;
     copies.push_back(copy);
     flatten.push_back(copy / there);
@@ -137,7 +137,7 @@ int main(int argc, char** argv) try {
   check(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
   const nlohmann::json result{
       {"gpu", properties.name},
-      {"results", {measure(gpu, cuda::Dtype::float32), measure(gpu, cuda::Dtype::bfloat16)}}};
+      {"results", {measure(gpu, gpu::Dtype::float32), measure(gpu, gpu::Dtype::bfloat16)}}};
   std::cout << result.dump(2) << "\n";
   if (!arguments.empty()) write_file(arguments[1], result.dump(2) + "\n");
   return 0;

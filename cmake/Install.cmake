@@ -2,11 +2,12 @@
 # the torch-free program as bin/lockstep. Nothing else has to be built: `libraries` builds just that.
 include(CMakePackageConfigHelpers)
 
-set(_folders base launch gpu trace archive flight diagnose supervise observe dist train record checkpoint)
+set(_folders base launch gpu trace archive flight diagnose observe dist train record checkpoint)
 set(_package ${CMAKE_INSTALL_LIBDIR}/cmake/Lockstep)
 set(_libraries ${_folders} recorder)  # its sources lie in record
 list(TRANSFORM _folders PREPEND common/lockstep/)
-install(DIRECTORY ${_folders} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY ${_folders} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep FILES_MATCHING PATTERN "*.h"
+  PATTERN kernels EXCLUDE)
 foreach(_library IN LISTS _libraries)
   set_target_properties(lockstep_${_library} PROPERTIES EXPORT_NAME ${_library})
   install(TARGETS lockstep_${_library} EXPORT LockstepTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -41,7 +41,7 @@ MENU = {"Learn": ["lessons/start/start", "docs/lessons", "docs/costs", "docs/glo
 # The folders whose headers a user's program includes.
 LIBRARIES = {"train": "DDP, samplers, schedules and what else a training loop needs", "dist": "process groups",
              "checkpoint": "checkpoints that Python reads", "record": "recording a job", "observe": "telling what a program does",
-             "supervise": "starting ranks and watching them"}
+             "launch": "starting ranks and watching them"}
 
 
 # What the theme leaves out and axe-core asks for: levels and names of parts, and keys that scroll what is wide.

@@ -6,9 +6,9 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/exit_code.h>
 #include <lockstep/base/file.h>
+#include <lockstep/launch/supervise.h>
 #include <lockstep/matrix/cases.h>
 #include <lockstep/record/observed_backend.h>
-#include <lockstep/supervise/supervise.h>
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
@@ -95,20 +95,20 @@ void run_rank(const Options& options, const launch::Placement& place) {
   destroy_process_group(group);
 }
 
-supervise::Result run_ranks(const Options& options, char** argv, int argc) {
+launch::Supervised run_ranks(const Options& options, char** argv, int argc) {
   fs::create_directories(options.folder);
   fs::permissions(options.folder, fs::perms::owner_all);
-  supervise::Options job;
+  launch::SuperviseOptions job;
   job.job.command.assign(argv, argv + argc);
   job.job.command.front() = fs::read_symlink("/proc/self/exe");
   job.job.world_size = options.world_size;
   job.job.folder = options.folder;
   job.job.deadline = kDeadline;
   job.patience = kPatience;
-  return supervise::supervise(job);
+  return launch::supervise(job);
 }
 
-std::map<std::string, std::string> judge(const Options& options, const supervise::Result& result) {
+std::map<std::string, std::string> judge(const Options& options, const launch::Supervised& result) {
   if (!result.launch.completed()) return {{"ended", result.launch.summary()}};
   std::vector<Seen> seen;
   for (int rank = 0; rank < options.world_size; ++rank) seen.push_back(load(options.folder, rank));

@@ -62,12 +62,12 @@ void train(RankContext& context, const Fault& fault) {
 }
 
 // Compares the gradient before each of the first updates with that of its batch alone.
-class Beside final : public Watch {
+class OwnNotes final : public Notes {
  public:
-  Beside(RankContext& job, const Fault&) : Watch(job) {}
+  OwnNotes(RankContext& job, const Fault&) : Notes(job) {}
 
   void fetch(const Fetch& fetch) override {
-    Watch::fetch(fetch);
+    Notes::fetch(fetch);
     if (step_ < kCheckedSteps) batch_ = rows_of({fetch.inputs, fetch.targets}, fetch.ids);
   }
   void update_begins(torch::optim::Optimizer&) override {
@@ -112,6 +112,6 @@ int main(int argc, char** argv) {
              .near_misses = {{.name = "near-miss-accumulation",
                               .slug = "gradients-not-zeroed",
                               .naive_check = ".grad is not empty when backward() starts"}},
-             .watch = beside<Beside>}},
+             .notes = notes<OwnNotes>}},
        .default_world_size = 1});
 }

@@ -86,12 +86,12 @@ void train(RankContext& context, const Fault& fault) {
 }
 
 // Compares each reduced gradient with that of the whole batch.
-class Beside final : public Watch {
+class OwnNotes final : public Notes {
  public:
-  Beside(RankContext& job, const Fault&) : Watch(job) {}
+  OwnNotes(RankContext& job, const Fault&) : Notes(job) {}
 
   void fetch(const Fetch& fetch) override {
-    Watch::fetch(fetch);
+    Notes::fetch(fetch);
     batch_ = rows_of({fetch.inputs, fetch.targets}, fetch.ids);
   }
   void update_begins(torch::optim::Optimizer&) override {
@@ -131,5 +131,5 @@ lockstep::Part batch_part() {
                   .oracle = {"reduced gradient, distance from the whole batch's", gradient_error}}},
       .participants = lockstep::Participants::devices,
       .records_transfers = false,  // all go through device 0: that fault is bottleneck.cpp's
-      .watch = beside<Beside>};
+      .notes = notes<OwnNotes>};
 }

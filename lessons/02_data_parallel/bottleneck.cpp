@@ -62,16 +62,16 @@ void train(RankContext& context, const Fault& fault) {
 }
 
 // Counts the gradients' bytes that each device receives.
-class Beside final : public Watch {
+class OwnNotes final : public Notes {
  public:
-  Beside(RankContext& job, const Fault&)
-      : Watch(job), received_(static_cast<std::size_t>(job.world_size())) {}
+  OwnNotes(RankContext& job, const Fault&)
+      : Notes(job), received_(static_cast<std::size_t>(job.world_size())) {}
 
   void transfer(std::size_t, std::size_t to, std::int64_t bytes, const std::string& what) override {
     if (what == "gradients") received_.at(to) += static_cast<double>(bytes);
   }
   void finish() override {
-    Watch::finish();
+    Notes::finish();
     context().outcome().figures["gradient bytes received"] = received_;
   }
 
@@ -98,5 +98,5 @@ lockstep::Part bottleneck_part() {
                       .oracle = {"share of the gradients' bytes that end on device 0",
                                  share_of_device_zero}}},
           .participants = lockstep::Participants::devices,
-          .watch = beside<Beside>};
+          .notes = notes<OwnNotes>};
 }

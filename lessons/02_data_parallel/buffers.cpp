@@ -65,18 +65,18 @@ void train(RankContext& context, const Fault& fault) {
 
 // Keeps what a single device would: a copy runs forward on the first device's parts, with the
 // model's weights of each step.
-class OneDevice final : public Watch {
+class OneDevice final : public Notes {
  public:
-  OneDevice(RankContext& job, const Fault&) : Watch(job) {}
+  OneDevice(RankContext& job, const Fault&) : Notes(job) {}
 
   void replicated(const std::vector<std::shared_ptr<torch::nn::Module>>& copies) override {
-    Watch::replicated(copies);
+    Notes::replicated(copies);
     if (model_) return;
     model_ = model<Sequential>();
     copy_ = Sequential(std::dynamic_pointer_cast<SequentialImpl>(model_->clone()));
   }
   void fetch(const Fetch& fetch) override {
-    Watch::fetch(fetch);
+    Notes::fetch(fetch);
     part_ = rows_of({fetch.inputs, fetch.targets},
                     {fetch.ids.begin(), fetch.ids.begin() + kBatchPerDevice});
   }
@@ -87,7 +87,7 @@ class OneDevice final : public Watch {
     copy_->forward(part_.inputs.to(context().devices()[0]));
   }
   void finish() override {
-    Watch::finish();
+    Notes::finish();
     const auto kept = [](const Sequential& module) {
       return module->named_buffers()["1.running_mean"];
     };
@@ -118,5 +118,5 @@ lockstep::Part buffers_part() {
                            .naive_check = "the running mean is still what it was"}},
           .participants = lockstep::Participants::devices,
           .records_transfers = false,  // all go through device 0: that fault is bottleneck.cpp's
-          .watch = beside<OneDevice>};
+          .notes = notes<OneDevice>};
 }

@@ -84,16 +84,16 @@ void train(RankContext& context, const Fault& fault) {
 }
 
 // Beside it one process trains on the global batch, from rank 0's weights.
-class Beside final : public Watch {
+class OwnNotes final : public Notes {
  public:
-  Beside(RankContext& job, const Fault& fault)
-      : Watch(job),
+  OwnNotes(RankContext& job, const Fault& fault)
+      : Notes(job),
         averages_(fault("near-miss-parameters-averaged")),
         one_process_(weights_of(0, job.seed()), kLearningRate),
         data_(fashion_mnist_or_synthetic(Split::train, kBatch * kSteps * job.world_size())) {}
 
   void optimizer_made(torch::optim::Optimizer& optimizer) override {
-    Watch::optimizer_made(optimizer);
+    Notes::optimizer_made(optimizer);
     add_figure(context(), "initial_distance", distance());
   }
   void update_begins(torch::optim::Optimizer&) override {
@@ -105,7 +105,7 @@ class Beside final : public Watch {
     one_process_.step();
   }
   void finish() override {
-    Watch::finish();
+    Notes::finish();
     add_figure(context(), "final_distance", distance());
     context().outcome().reference_losses.push_back(one_process_.mean_loss());
   }
@@ -159,5 +159,5 @@ lockstep::Part by_hand_part() {
                        .slug = "sum-not-mean",
                        .naive_check =
                            "the reduced gradient is W times the mean of the local ones"}},
-      .watch = beside<Beside>};
+      .notes = notes<OwnNotes>};
 }

@@ -71,9 +71,9 @@ void train(RankContext& context, const Fault& fault) {
 }
 
 // What the rank's data set has at index 0 to 63.
-class Beside final : public Watch {
+class OwnNotes final : public Notes {
  public:
-  Beside(RankContext& job, const Fault& fault) : Watch(job) {
+  OwnNotes(RankContext& job, const Fault& fault) : Notes(job) {
     const auto head = rows_of(made_up_data(job, fault), all_ids(64));
     add_figure(job, "content", head.inputs.to(at::kDouble).abs().sum().item<double>());
   }
@@ -96,5 +96,5 @@ lockstep::Part made_up_data_part() {
       .near_misses = {{.name = "near-miss-own-shard",
                        .slug = "dataset-unseeded",
                        .naive_check = "the ranks' data sets have different hashes"}},
-      .watch = beside<Beside>};
+      .notes = notes<OwnNotes>};
 }

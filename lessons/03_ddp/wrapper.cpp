@@ -59,10 +59,10 @@ void train(RankContext& context, const Fault& fault) {
 }
 
 // Beside it one process trains on the global batch, from the weights that the wrapper left.
-class Beside final : public Watch {
+class OwnNotes final : public Notes {
  public:
-  Beside(RankContext& job, const Fault&)
-      : Watch(job),
+  OwnNotes(RankContext& job, const Fault&)
+      : Notes(job),
         data_(fashion_mnist_or_synthetic(Split::train, kBatch * kSteps * job.world_size())) {}
 
   void wrapped(torch::nn::Module& module, const std::string&) override {
@@ -78,13 +78,13 @@ class Beside final : public Watch {
     one_process_->step();
   }
   void update_ended(torch::optim::Optimizer& optimizer) override {
-    Watch::update_ended(optimizer);
+    Notes::update_ended(optimizer);
     add_figure(
         context(), "distance",
         relative_distance(flat_parameters(parameters()), flat_parameters(*one_process_->model())));
   }
   void finish() override {
-    Watch::finish();
+    Notes::finish();
     if (one_process_) context().outcome().reference_losses.push_back(one_process_->mean_loss());
   }
 
@@ -130,5 +130,5 @@ lockstep::Part wrapper_part() {
           .near_misses = {{.name = "near-miss-sum-over-count",
                            .slug = "double-average",
                            .naive_check = "the loss is divided by hand before DDP averages"}},
-          .watch = beside<Beside>};
+          .notes = notes<OwnNotes>};
 }

@@ -44,12 +44,12 @@ void train(RankContext& context, const Fault& fault) {
 }
 
 // Beside it: a rank that was dealt no batch has none to count, and a mean loss of 0 / 0.
-class Beside final : public Watch {
+class OwnNotes final : public Notes {
  public:
-  Beside(RankContext& job, const Fault&) : Watch(job) {}
+  OwnNotes(RankContext& job, const Fault&) : Notes(job) {}
 
   void finish() override {
-    Watch::finish();
+    Notes::finish();
     auto& outcome = context().outcome();
     if (outcome.figures.contains("batches")) return;
     add_figure(context(), "batches", 0);
@@ -85,5 +85,5 @@ lockstep::Part tiny_dataset_part() {
                       .what = "drop_last on a shard smaller than a batch",
                       .oracle = {"batches of the rank that had the fewest", fewest_batches},
                       .min_world_size = 1}},
-          .watch = beside<Beside>};
+          .notes = notes<OwnNotes>};
 }

@@ -93,14 +93,14 @@ void train(RankContext& context, const Fault& fault) {
 
 // Whenever the rank has evaluated its model, it writes down what each test image loses there, and
 // whether BatchNorm has counted them as a batch.
-class Beside final : public Watch {
+class OwnNotes final : public Notes {
  public:
-  Beside(RankContext& job, const Fault&)
-      : Watch(job), test_(fashion_mnist_or_synthetic(Split::test, kTestSamples)) {}
+  OwnNotes(RankContext& job, const Fault&)
+      : Notes(job), test_(fashion_mnist_or_synthetic(Split::test, kTestSamples)) {}
 
   // The accuracy is that of the test images.
   void loss(const at::Tensor& per_sample, const at::Tensor&, const at::Tensor&) override {
-    Watch::loss(per_sample, {}, {});
+    Notes::loss(per_sample, {}, {});
   }
   void forward_begins(torch::nn::Module& module, const std::vector<at::Tensor>& inputs) override {
     evaluates_ = inputs.front().size(0) == kTestSamples;
@@ -173,5 +173,5 @@ lockstep::Part buffers_part() {
                           {.name = "near-miss-recalibrated",
                            .slug = "evaluation-in-train-mode",
                            .naive_check = "forwards in training mode that no backward follows"}},
-          .watch = beside<Beside>};
+          .notes = notes<OwnNotes>};
 }

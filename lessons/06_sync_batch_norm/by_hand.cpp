@@ -145,10 +145,10 @@ void train(RankContext& context, const Fault& fault) {
 }
 
 // Beside it one process trains on the global batch, with torch's BatchNorm.
-class Beside final : public Watch {
+class OwnNotes final : public Notes {
  public:
-  Beside(RankContext& job, const Fault& fault)
-      : Watch(job),
+  OwnNotes(RankContext& job, const Fault& fault)
+      : Notes(job),
         frozen_(fault("near-miss-frozen-statistics")),
         global_rows_(rows_of_all(job, fault)),
         data_(fashion_mnist_or_synthetic(Split::train, global_rows_ * kSteps)) {}
@@ -157,7 +157,7 @@ class Beside final : public Watch {
     running_var_ = module.named_buffers()["1.running_var"];
   }
   void optimizer_made(torch::optim::Optimizer& optimizer) override {
-    Watch::optimizer_made(optimizer);
+    Notes::optimizer_made(optimizer);
     one_process_.emplace(batch_norm_mlp(parameters()), kLearningRate);
     if (frozen_) norm().eval();
   }
@@ -171,7 +171,7 @@ class Beside final : public Watch {
     one_process_->step();
   }
   void finish() override {
-    Watch::finish();
+    Notes::finish();
     if (!one_process_) return;  // it has failed before that
     add_figure(context(), "variance_distance",
                relative_distance(running_var_.cpu(), norm().running_var));
@@ -218,5 +218,5 @@ lockstep::Part by_hand_part() {
                       {.name = "near-miss-equal-counts",
                        .slug = "unequal-counts-in-sync",
                        .naive_check = "means are averaged over ranks without their counts"}},
-      .watch = beside<Beside>};
+      .notes = notes<OwnNotes>};
 }

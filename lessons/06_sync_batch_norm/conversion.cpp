@@ -71,15 +71,15 @@ void train(RankContext& context, const Fault& fault) {
 }
 
 // Beside it one process trains on the global batch, with torch's BatchNorm.
-class Beside final : public Watch {
+class OwnNotes final : public Notes {
  public:
-  Beside(RankContext& job, const Fault&)
-      : Watch(job),
+  OwnNotes(RankContext& job, const Fault&)
+      : Notes(job),
         global_(kBatch * job.world_size()),
         data_(fashion_mnist_or_synthetic(Split::train, global_ * kSteps)) {}
 
   void optimizer_made(torch::optim::Optimizer& optimizer) override {
-    Watch::optimizer_made(optimizer);
+    Notes::optimizer_made(optimizer);
     one_process_.emplace(batch_norm_mlp(parameters()), kLearningRate);
   }
   void update_begins(torch::optim::Optimizer&) override {
@@ -88,7 +88,7 @@ class Beside final : public Watch {
     one_process_->step();
   }
   void finish() override {
-    Watch::finish();
+    Notes::finish();
     if (!one_process_) return;  // it has failed before that
     add_figure(
         context(), "final_distance",
@@ -120,5 +120,5 @@ lockstep::Part conversion_part() {
       .near_misses = {{.name = "near-miss-converted-in-place",
                        .slug = "sync-bn-after-wrapping",
                        .naive_check = "BatchNorm is converted after the wrapper was made"}},
-      .watch = beside<Beside>};
+      .notes = notes<OwnNotes>};
 }

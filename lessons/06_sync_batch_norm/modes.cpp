@@ -64,16 +64,16 @@ void train(RankContext& context, const Fault& fault) {
 }
 
 // Counts the batches that rank 0's statistics, which a checkpoint would hold, do not include.
-class Beside final : public Watch {
+class OwnNotes final : public Notes {
  public:
-  Beside(RankContext& job, const Fault& fault)
-      : Watch(job), wanted_(fault("near-miss-frozen-on-all-ranks") ? kLookAfter : kSteps) {}
+  OwnNotes(RankContext& job, const Fault& fault)
+      : Notes(job), wanted_(fault("near-miss-frozen-on-all-ranks") ? kLookAfter : kSteps) {}
 
   void wrapped(torch::nn::Module& module, const std::string&) override {
     seen_ = module.named_buffers()["1.num_batches_tracked"];
   }
   void finish() override {
-    Watch::finish();
+    Notes::finish();
     if (context().rank() == 0 && seen_.defined())
       add_figure(context(), "batches_missing", wanted_ - seen_.item<double>());
   }
@@ -99,5 +99,5 @@ lockstep::Part modes_part() {
           .near_misses = {{.name = "near-miss-frozen-on-all-ranks",
                            .slug = "train-mode-differs-across-ranks",
                            .naive_check = "the model is in eval mode while it trains"}},
-          .watch = beside<Beside>};
+          .notes = notes<OwnNotes>};
 }

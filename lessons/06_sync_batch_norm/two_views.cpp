@@ -65,12 +65,12 @@ void train(RankContext& context, const Fault& fault) {
 }
 
 // It counts the steps that end.
-class Beside final : public Watch {
+class OwnNotes final : public Notes {
  public:
-  Beside(RankContext& job, const Fault&) : Watch(job) {}
+  OwnNotes(RankContext& job, const Fault&) : Notes(job) {}
 
   void update_ended(torch::optim::Optimizer& optimizer) override {
-    Watch::update_ended(optimizer);
+    Notes::update_ended(optimizer);
     add_figure(context(), "steps", ++steps_);
   }
 
@@ -100,5 +100,5 @@ lockstep::Part two_views_part() {
       .near_misses = {{.name = "near-miss-first-view-in-no-sync",
                        .slug = "buffer-sync-inside-backward",
                        .naive_check = "the wrapper runs forward twice before one backward"}},
-      .watch = beside<Beside>};
+      .notes = notes<OwnNotes>};
 }

@@ -113,5 +113,5 @@ lockstep::Part killed_part() {
           .near_misses = {{.name = "near-miss-older-file-is-kept",
                            .slug = "torn-checkpoint",
                            .naive_check = "a save was killed, and its file is torn"}},
-          .watch = beside<Loads>};
+          .notes = notes<Loads>};
 }

@@ -111,9 +111,9 @@ void train(RankContext& context, const Fault& fault) {
 }
 
 // Beside it, before each update: the state tensors on another device than their parameter.
-class Beside final : public Watch {
+class OwnNotes final : public Notes {
  public:
-  Beside(RankContext& job, const Fault&) : Watch(job) {}
+  OwnNotes(RankContext& job, const Fault&) : Notes(job) {}
 
   void update_begins(torch::optim::Optimizer& optimizer) override {
     const auto& adam = dynamic_cast<const Adam&>(optimizer);
@@ -168,5 +168,5 @@ lockstep::Part loading_part() {
                       {.name = "near-miss-wrapped-both-ways",
                        .slug = "module-prefix",
                        .naive_check = "the names in the file begin with module."}},
-      .watch = beside<Beside>};
+      .notes = notes<OwnNotes>};
 }

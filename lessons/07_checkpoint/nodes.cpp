@@ -68,5 +68,5 @@ lockstep::Part nodes_part() {
           .near_misses = {{.name = "near-miss-folder-a-node",
                            .slug = "local-rank-zero-writes",
                            .naive_check = "local rank 0 of every node saves"}},
-          .watch = beside<Loads>};
+          .notes = notes<Loads>};
 }

@@ -177,7 +177,7 @@ void Loads::refused(const std::filesystem::path&) {
 }
 
 void Loads::finish() {
-  Watch::finish();
+  Notes::finish();
   if (held_.defined())
     add_figure(context(), "distance", relative_distance(flat_parameters(parameters()), held_));
 }

@@ -79,9 +79,9 @@ std::string bytes_of(RankContext& context, const Value& value);
 
 // Beside the training: whether the rank's last load found a whole checkpoint, and how far the
 // weights are at the end from those that it had when it loaded.
-class Loads final : public Watch {
+class Loads final : public Notes {
  public:
-  Loads(RankContext& job, const Fault&) : Watch(job) {}
+  Loads(RankContext& job, const Fault&) : Notes(job) {}
   void loaded(const std::filesystem::path& file, const std::vector<std::string>& from,
               const std::vector<std::string>& to, const std::vector<std::string>& keys) override;
   void refused(const std::filesystem::path& file) override;

@@ -107,16 +107,16 @@ void train(RankContext& context, const Fault& fault) {
 
 // Beside it: the weights that the job had come to when it was killed, and how far from them it is
 // when it has trained the same again.
-class Beside final : public Watch {
+class OwnNotes final : public Notes {
  public:
-  Beside(RankContext& job, const Fault&) : Watch(job) {}
+  OwnNotes(RankContext& job, const Fault&) : Notes(job) {}
 
   void optimizer_made(torch::optim::Optimizer& optimizer) override {
     if (made_++ > 0) unbroken_ = flat_parameters(parameters());  // the former one's
-    Watch::optimizer_made(optimizer);
+    Notes::optimizer_made(optimizer);
   }
   void finish() override {
-    Watch::finish();
+    Notes::finish();
     if (unbroken_.defined())
       add_figure(context(), "distance",
                  relative_distance(flat_parameters(parameters()), unbroken_));
@@ -163,5 +163,5 @@ lockstep::Part state_part() {
                       {.name = "near-miss-average-is-rank-zeros",
                        .slug = "ema-on-one-rank",
                        .naive_check = "only rank 0 updates averaged weights"}},
-      .watch = beside<Beside>};
+      .notes = notes<OwnNotes>};
 }

@@ -90,5 +90,5 @@ lockstep::Part writing_part() {
                           {.name = "near-miss-file-a-rank",
                            .slug = "concurrent-writers",
                            .naive_check = "every rank saves at the same time"}},
-          .watch = beside<Loads>};
+          .notes = notes<Loads>};
 }

@@ -80,10 +80,10 @@ void train(RankContext& context, const Fault& fault) {
 
 // After the first update one rank trains alone on the same samples: one update for each of the
 // batches that the global batch holds.
-class Beside final : public Watch {
+class OwnNotes final : public Notes {
  public:
-  Beside(RankContext& job, const Fault& fault)
-      : Watch(job),
+  OwnNotes(RankContext& job, const Fault& fault)
+      : Notes(job),
         batches_(job.world_size() * (fault("near-miss-accumulation") ? job.world_size() : 1)),
         data_(fashion_mnist_or_synthetic(Split::train, kBatch * batches_)) {}
 
@@ -93,7 +93,7 @@ class Beside final : public Watch {
     start_ = flat_parameters(module);
   }
   void update_ended(torch::optim::Optimizer& optimizer) override {
-    Watch::update_ended(optimizer);
+    Notes::update_ended(optimizer);
     if (updates_++ > 0) return;
     const Unobserved nobody_hears;
     Adam alone(one_rank_->parameters(), kReferenceRate);
@@ -137,5 +137,5 @@ lockstep::Part adam_part() {
       .near_misses = {{.name = "near-miss-accumulation",
                        .slug = "linear-rule-with-adam",
                        .naive_check = "the optimizer is Adam and its rate is W times as large"}},
-      .watch = beside<Beside>};
+      .notes = notes<OwnNotes>};
 }

@@ -55,10 +55,10 @@ void train(RankContext& context, const Fault& fault) {
 }
 
 // Beside it one rank trains alone on the same data: W times as many updates of the reference rate.
-class Beside final : public Watch {
+class OwnNotes final : public Notes {
  public:
-  Beside(RankContext& job, const Fault&)
-      : Watch(job),
+  OwnNotes(RankContext& job, const Fault&)
+      : Notes(job),
         data_(fashion_mnist_or_synthetic(Split::train, kBatch * job.world_size() * kUpdates)) {}
 
   void wrapped(torch::nn::Module& module, const std::string&) override {
@@ -68,7 +68,7 @@ class Beside final : public Watch {
     one_rank_.emplace(copy, kReferenceRate);
   }
   void update_ended(torch::optim::Optimizer& optimizer) override {
-    Watch::update_ended(optimizer);
+    Notes::update_ended(optimizer);
     for (int i = 0; i < context().world_size(); ++i) {
       const auto batch = rows_of(data_, global_batch(alone_++, kBatch));
       one_rank_->backward(batch.inputs, batch.targets);
@@ -105,5 +105,5 @@ lockstep::Part scaling_part() {
           .near_misses = {{.name = "near-miss-summed-loss",
                            .slug = "lr-not-scaled",
                            .naive_check = "the optimizer's rate is not multiplied by W"}},
-          .watch = beside<Beside>};
+          .notes = notes<OwnNotes>};
 }

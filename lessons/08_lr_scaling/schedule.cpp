@@ -87,12 +87,12 @@ void train(RankContext& context, const Fault& fault) {
 }
 
 // Writes down every update's rate.
-class Beside final : public Watch {
+class OwnNotes final : public Notes {
  public:
-  Beside(RankContext& job, const Fault&) : Watch(job) {}
+  OwnNotes(RankContext& job, const Fault&) : Notes(job) {}
 
   void update_ended(torch::optim::Optimizer& optimizer) override {
-    Watch::update_ended(optimizer);
+    Notes::update_ended(optimizer);
     add_figure(context(), "rate", optimizer.param_groups().front().options().get_lr() / kRate);
   }
 };
@@ -142,5 +142,5 @@ lockstep::Part schedule_part() {
                           {.name = "near-miss-counted-in-samples",
                            .slug = "schedule-length-ignores-world-size",
                            .naive_check = "the length comes from the data set, not the share"}},
-          .watch = beside<Beside>};
+          .notes = notes<OwnNotes>};
 }

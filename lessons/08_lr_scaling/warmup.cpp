@@ -70,13 +70,13 @@ void train(RankContext& context, const Fault& fault) {
 }
 
 // Writes down every update's loss.
-class Beside final : public Watch {
+class OwnNotes final : public Notes {
  public:
-  Beside(RankContext& job, const Fault&) : Watch(job) {}
+  OwnNotes(RankContext& job, const Fault&) : Notes(job) {}
 
   void loss(const at::Tensor& per_sample, const at::Tensor& outputs,
             const at::Tensor& targets) override {
-    Watch::loss(per_sample, outputs, targets);
+    Notes::loss(per_sample, outputs, targets);
     add_figure(context(), "loss", per_sample.mean().item<double>());
   }
 };
@@ -107,5 +107,5 @@ lockstep::Part warmup_part() {
           .near_misses = {{.name = "near-miss-clipped",
                            .slug = "no-warmup",
                            .naive_check = "the scaled rate is there from the first update on"}},
-          .watch = beside<Beside>};
+          .notes = notes<OwnNotes>};
 }

@@ -138,5 +138,5 @@ lockstep::Part branches_part() {
                       {.name = "near-miss-wrapper-without-buffers",
                        .slug = "evaluation-through-wrapper-on-one-rank",
                        .naive_check = "rank 0 alone calls the wrapper to evaluate"}},
-      .watch = beside<AtTheEnd>};
+      .notes = notes<AtTheEnd>};
 }

@@ -125,5 +125,5 @@ lockstep::Part failures_part() {
                           {.name = "near-miss-short-evaluation",
                            .slug = "rank-zero-long-work",
                            .naive_check = "rank 0 evaluates while the others wait"}},
-          .watch = beside<GivesUp>};
+          .notes = notes<GivesUp>};
 }

@@ -64,5 +64,5 @@ lockstep::Part joining_part() {
                            .slug = "subgroup-created-by-members-only",
                            .naive_check = "not all ranks call a collective of the group"}},
           .participants = Participants::strangers,
-          .watch = beside<AtTheEnd>};
+          .notes = notes<AtTheEnd>};
 }

@@ -10,12 +10,12 @@
 
 // Beside every part that may hang, for its oracle: whether a rank came to the end of its work, in a
 // group.
-class AtTheEnd : public lockstep::Watch {
+class AtTheEnd : public lockstep::Notes {
  public:
-  AtTheEnd(lockstep::RankContext& job, const lockstep::Fault&) : Watch(job) {}
+  AtTheEnd(lockstep::RankContext& job, const lockstep::Fault&) : Notes(job) {}
 
   void finish() override {
-    Watch::finish();
+    Notes::finish();
     const bool threw = std::current_exception() != nullptr;
     if (!threw && context().group()) lockstep::add_figure(context(), "reached_the_end", 1);
   }

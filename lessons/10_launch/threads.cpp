@@ -50,21 +50,21 @@ void train(RankContext& context, const Fault& fault) {
 }
 
 // Writes down the threads that were used, and how long a step took.
-class Beside final : public Watch {
+class OwnNotes final : public Notes {
  public:
-  Beside(RankContext& job, const Fault&) : Watch(job) {}
+  OwnNotes(RankContext& job, const Fault&) : Notes(job) {}
 
   void fetch(const Fetch& fetch) override {
     if (steps_ == 0) begin_ = std::chrono::steady_clock::now();
-    Watch::fetch(fetch);
+    Notes::fetch(fetch);
   }
   void update_ended(torch::optim::Optimizer& optimizer) override {
     took_ = std::chrono::steady_clock::now() - begin_;
     ++steps_;
-    Watch::update_ended(optimizer);
+    Notes::update_ended(optimizer);
   }
   void finish() override {
-    Watch::finish();
+    Notes::finish();
     if (steps_ > 0) add_figure(context(), "step_ms", took_.count() / steps_);
     add_figure(context(), "threads", at::get_num_threads());
     add_figure(context(), "processors", processors_here());
@@ -97,5 +97,5 @@ Part threads_part() {
           .near_misses = {{.name = "near-miss-all-threads-for-one",
                            .slug = "thread-oversubscription",
                            .naive_check = "a rank sets its threads to the number of processors"}},
-          .watch = beside<Beside>};
+          .notes = notes<OwnNotes>};
 }

@@ -81,10 +81,10 @@ void train(RankContext& context, const Fault& fault) {
 
 // Beside it one process trains on all ranks' batches. A rank that has none left adds a gradient of
 // zero.
-class Beside final : public Watch {
+class OwnNotes final : public Notes {
  public:
-  Beside(RankContext& job, const Fault& fault)
-      : Watch(job),
+  OwnNotes(RankContext& job, const Fault& fault)
+      : Notes(job),
         steps_(fault("near-miss-agreed-count") ? kBatches : kBatches + 1),
         data_(
             fashion_mnist_or_synthetic(Split::train, kBatch * (kBatches * job.world_size() + 1))) {}
@@ -96,20 +96,20 @@ class Beside final : public Watch {
   }
   void pass_begins(std::int64_t epoch, std::int64_t dataset_size) override {
     end_epoch();
-    Watch::pass_begins(epoch, dataset_size);
+    Notes::pass_begins(epoch, dataset_size);
   }
   void dealt(const std::vector<std::int64_t>& ids) override {
-    Watch::dealt(ids);
+    Notes::dealt(ids);
     ++to_train_;
     in_epoch_ = true;
   }
   void update_ended(torch::optim::Optimizer& optimizer) override {
-    Watch::update_ended(optimizer);
+    Notes::update_ended(optimizer);
     --to_train_;
   }
   void finish() override {
     if (to_train_ > 0) return;  // the epoch was broken off
-    Watch::finish();
+    Notes::finish();
     end_epoch();
   }
 
@@ -174,5 +174,5 @@ lockstep::Part ending_part() {
                       {.name = "near-miss-empty-batches",
                        .slug = "uneven-batches",
                        .naive_check = "a rank has drawn all its samples, and others draw more"}},
-      .watch = beside<Beside>};
+      .notes = notes<OwnNotes>};
 }

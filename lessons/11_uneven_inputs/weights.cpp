@@ -84,10 +84,10 @@ void train(RankContext& context, const Fault& fault) {
 }
 
 // Beside it one process with the same weights computes the gradient of all ranks' batches.
-class Beside final : public Watch {
+class OwnNotes final : public Notes {
  public:
-  Beside(RankContext& job, const Fault& fault)
-      : Watch(job),
+  OwnNotes(RankContext& job, const Fault& fault)
+      : Notes(job),
         batch_of_(fault("near-miss-equal-batches") ? equal_batch_of : batch_of),
         data_(fashion_mnist_or_synthetic(Split::train, kBatch * kSteps * job.world_size())) {}
 
@@ -129,5 +129,5 @@ lockstep::Part weights_part() {
                            .slug = "mean-of-local-means",
                            .naive_check = "the mean of the ranks' gradients is plain, and their "
                                           "batches are of unequal size"}},
-          .watch = beside<Beside>};
+          .notes = notes<OwnNotes>};
 }

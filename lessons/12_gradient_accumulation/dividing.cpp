@@ -79,12 +79,12 @@ void train(RankContext& context, const Fault& fault) {
 }
 
 // Compares each update's gradient with one process's, and counts the microbatches behind it.
-class Beside final : public Watch {
+class OwnNotes final : public Notes {
  public:
-  Beside(RankContext& job, const Fault&) : Watch(job) {}
+  OwnNotes(RankContext& job, const Fault&) : Notes(job) {}
 
   void fetch(const Fetch& fetch) override {
-    Watch::fetch(fetch);
+    Notes::fetch(fetch);
     data_ = {fetch.inputs, fetch.targets};
     const auto all_ranks = global_batch(microbatches_++, kBatch * context().world_size());
     everyone_.insert(everyone_.end(), all_ranks.begin(), all_ranks.end());
@@ -135,5 +135,5 @@ lockstep::Part dividing_part() {
                           {.name = "near-miss-short-last-group",
                            .slug = "accumulation-off-by-one",
                            .naive_check = "an update has fewer microbatches than the others"}},
-          .watch = beside<Beside>};
+          .notes = notes<OwnNotes>};
 }

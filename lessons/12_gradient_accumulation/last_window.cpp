@@ -88,12 +88,12 @@ void train(RankContext& context, const Fault& fault) {
 }
 
 // Counts the samples that were drawn, and those that are in an update's gradient.
-class Beside final : public Watch {
+class OwnNotes final : public Notes {
  public:
-  Beside(RankContext& job, const Fault&) : Watch(job) {}
+  OwnNotes(RankContext& job, const Fault&) : Notes(job) {}
 
   void pass_begins(std::int64_t epoch, std::int64_t dataset_size) override {
-    Watch::pass_begins(epoch, dataset_size);
+    Notes::pass_begins(epoch, dataset_size);
     const Unobserved nobody_hears_its_epoch;
     DistributedSampler all_ranks({.dataset_size = dataset_size, .seed = context().seed()});
     all_ranks.set_epoch(epoch);
@@ -101,7 +101,7 @@ class Beside final : public Watch {
     next_ = 0;
   }
   void fetch(const Fetch& fetch) override {
-    Watch::fetch(fetch);
+    Notes::fetch(fetch);
     data_ = {fetch.inputs, fetch.targets};
     const auto size = kBatch * context().world_size();
     const auto first = order_.begin() + size * next_++;
@@ -161,5 +161,5 @@ lockstep::Part last_window_part() {
                       {.name = "near-miss-tail-not-drawn",
                        .slug = "last-accumulation-window-lost",
                        .naive_check = "an update comes only where a window is full"}},
-      .watch = beside<Beside>};
+      .notes = notes<OwnNotes>};
 }

@@ -78,13 +78,13 @@ void train(RankContext& context, const Fault& fault) {
 }
 
 // Counts the collectives that this rank enters inside an update's backwards, as the backend does.
-class Beside final : public Watch {
+class OwnNotes final : public Notes {
  public:
-  Beside(RankContext& job, const Fault&) : Watch(job) {}
+  OwnNotes(RankContext& job, const Fault&) : Notes(job) {}
 
   void loss(const at::Tensor& per_sample, const at::Tensor& outputs,
             const at::Tensor& targets) override {
-    Watch::loss(per_sample, outputs, targets);
+    Notes::loss(per_sample, outputs, targets);
     // The hook runs before this backward reaches any parameter, its callback when it is over.
     per_sample.register_hook([this](const at::Tensor&) {
       torch::autograd::Engine::get_default_engine().queue_callback([this, before = entered()] {
@@ -130,5 +130,5 @@ lockstep::Part syncing_part() {
                           {.name = "near-miss-loss-logged",
                            .slug = "no-sync-around-backward-only",
                            .naive_check = "collectives run while no_sync is on"}},
-          .watch = beside<Beside>};
+          .notes = notes<OwnNotes>};
 }

@@ -65,12 +65,12 @@ void train(RankContext& context, const Fault& fault) {
 }
 
 // Compares each update's gradient with one process's on all ranks' samples.
-class Beside final : public Watch {
+class OwnNotes final : public Notes {
  public:
-  Beside(RankContext& job, const Fault&) : Watch(job) {}
+  OwnNotes(RankContext& job, const Fault&) : Notes(job) {}
 
   void fetch(const Fetch& fetch) override {
-    Watch::fetch(fetch);
+    Notes::fetch(fetch);
     data_ = {fetch.inputs, fetch.targets};
   }
   void update_begins(torch::optim::Optimizer&) override {
@@ -102,5 +102,5 @@ lockstep::Part uneven_part() {
           .near_misses = {{.name = "near-miss-weighted-means",
                            .slug = "mean-of-microbatch-means",
                            .naive_check = "means of microbatches of unequal size are added up"}},
-          .watch = beside<Beside>};
+          .notes = notes<OwnNotes>};
 }

@@ -80,10 +80,10 @@ void train(RankContext& context, const Fault& fault) {
 }
 
 // Beside it one process computes the gradient of each global batch, and its clipped one.
-class Beside final : public Watch {
+class OwnNotes final : public Notes {
  public:
-  Beside(RankContext& job, const Fault&)
-      : Watch(job), one_process_(job, Mlp(784, 64, 10), kBatch * job.world_size(), kSteps) {}
+  OwnNotes(RankContext& job, const Fault&)
+      : Notes(job), one_process_(job, Mlp(784, 64, 10), kBatch * job.world_size(), kSteps) {}
 
   void clip(double max_norm, const at::Tensor& norm) override {
     const auto gradient = one_process_(step_++, parameters());
@@ -128,5 +128,5 @@ lockstep::Part clipping_part() {
                           {.name = "near-miss-nothing-to-clip",
                            .slug = "clip-before-reduction",
                            .naive_check = "each rank clips its own gradient before the reduction"}},
-          .watch = beside<Beside>};
+          .notes = notes<OwnNotes>};
 }

@@ -87,9 +87,9 @@ void train(RankContext& context, const Fault& fault) {
 }
 
 // Counts the updates. The loss of a step that was left out may be a NaN, and is not in the mean.
-class Beside final : public Watch {
+class OwnNotes final : public Notes {
  public:
-  Beside(RankContext& job, const Fault&) : Watch(job) {}
+  OwnNotes(RankContext& job, const Fault&) : Notes(job) {}
 
   void loss(const at::Tensor& per_sample, const at::Tensor& outputs,
             const at::Tensor& targets) override {
@@ -99,11 +99,11 @@ class Beside final : public Watch {
   }
   void update_ended(torch::optim::Optimizer& optimizer) override {
     ++updates_;
-    Watch::loss(per_sample_, outputs_, targets_);
-    Watch::update_ended(optimizer);
+    Notes::loss(per_sample_, outputs_, targets_);
+    Notes::update_ended(optimizer);
   }
   void finish() override {
-    Watch::finish();
+    Notes::finish();
     add_figure(context(), "updates", updates_);
   }
 
@@ -127,5 +127,5 @@ lockstep::Part overflow_part() {
           .near_misses = {{.name = "near-miss-checked-after-reduction",
                            .slug = "local-overflow-skip",
                            .naive_check = "no rank asks the others before it leaves a step out"}},
-          .watch = beside<Beside>};
+          .notes = notes<OwnNotes>};
 }

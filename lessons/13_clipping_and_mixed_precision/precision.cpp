@@ -74,13 +74,13 @@ void train(RankContext& context, const Fault& fault) {
 }
 
 // Counts the steps that the scaler leaves out.
-class Beside final : public Watch {
+class OwnNotes final : public Notes {
  public:
-  Beside(RankContext& job, const Fault&) : Watch(job) {}
+  OwnNotes(RankContext& job, const Fault&) : Notes(job) {}
 
   void scaled_step(double, bool, bool updates) override { lost_ += updates ? 0 : 1; }
   void finish() override {
-    Watch::finish();
+    Notes::finish();
     add_figure(context(), "lost", lost_);
   }
 
@@ -103,5 +103,5 @@ lockstep::Part precision_part() {
           .near_misses = {{.name = "near-miss-divided-first",
                            .slug = "low-precision-reduction",
                            .naive_check = "gradients are all-reduced in float16"}},
-          .watch = beside<Beside>};
+          .notes = notes<OwnNotes>};
 }

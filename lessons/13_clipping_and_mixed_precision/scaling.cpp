@@ -66,10 +66,10 @@ void train(RankContext& context, const Fault& fault) {
 }
 
 // Beside it one process computes the gradient of each global batch, without a scale.
-class Beside final : public Watch {
+class OwnNotes final : public Notes {
  public:
-  Beside(RankContext& job, const Fault&)
-      : Watch(job), one_process_(job, Mlp(784, 64, 10), kBatch * job.world_size(), kSteps) {}
+  OwnNotes(RankContext& job, const Fault&)
+      : Notes(job), one_process_(job, Mlp(784, 64, 10), kBatch * job.world_size(), kSteps) {}
 
   void scaled_step(double, bool, bool) override {
     const double norm = one_process_(step_++, parameters()).norm().item<double>();
@@ -99,5 +99,5 @@ lockstep::Part scaling_part() {
           .near_misses = {{.name = "near-miss-scaled-norm",
                            .slug = "clip-before-unscale",
                            .naive_check = "the clip comes before unscale_()"}},
-          .watch = beside<Beside>};
+          .notes = notes<OwnNotes>};
 }

@@ -10,7 +10,7 @@
 #include <lockstep/train/loss.h>
 #include <lockstep/train/watched.h>
 
-#include "beside.h"
+#include "one_process.h"
 #include "parts.h"
 #include "two_heads.h"
 
@@ -73,9 +73,9 @@ void train(RankContext& context, const Fault& fault) {
 }
 
 // One process: the mean over the ranks' batches, each with or without the shoe head.
-class OneProcessOfTwoHeads final : public Beside<TwoHeads> {
+class OneProcessOfTwoHeads final : public OneProcessNotes<TwoHeads> {
  public:
-  OneProcessOfTwoHeads(RankContext& job, const Fault&) : Beside(job) {}
+  OneProcessOfTwoHeads(RankContext& job, const Fault&) : OneProcessNotes(job) {}
 
  private:
   at::Tensor loss_of(const TensorData& batch) override {
@@ -114,5 +114,5 @@ lockstep::Part branches_part() {
       .near_misses = {{.name = "near-miss-zero-times",
                        .slug = "unused-parameter",
                        .naive_check = "a batch has no use for a head, and nothing looks for it"}},
-      .watch = beside<OneProcessOfTwoHeads>};
+      .notes = notes<OneProcessOfTwoHeads>};
 }

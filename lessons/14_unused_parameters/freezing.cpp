@@ -10,7 +10,7 @@
 #include <lockstep/train/models.h>
 #include <lockstep/train/watched.h>
 
-#include "beside.h"
+#include "one_process.h"
 #include "parts.h"
 
 namespace {
@@ -90,5 +90,5 @@ lockstep::Part freezing_part() {
                           {.name = "near-miss-wrapped-again",
                            .slug = "frozen-after-wrapping",
                            .naive_check = "requires_grad changes after the wrapper was made"}},
-          .watch = beside<OneProcessOfMlp>};
+          .notes = notes<OneProcessOfMlp>};
 }

@@ -11,7 +11,7 @@
 #include <lockstep/train/models.h>
 #include <lockstep/train/watched.h>
 
-#include "beside.h"
+#include "one_process.h"
 #include "parts.h"
 
 namespace {
@@ -109,5 +109,5 @@ lockstep::Part optimizer_part() {
                       {.name = "near-miss-zeroed-in-place",
                        .slug = "zero-grad-on-bucket-view",
                        .naive_check = "gradients that are views of buckets are zeroed in place"}},
-      .watch = beside<WithDisplacement>};
+      .notes = notes<WithDisplacement>};
 }

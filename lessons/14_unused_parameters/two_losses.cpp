@@ -8,7 +8,7 @@
 #include <lockstep/train/loss.h>
 #include <lockstep/train/watched.h>
 
-#include "beside.h"
+#include "one_process.h"
 #include "parts.h"
 #include "two_heads.h"
 
@@ -66,9 +66,9 @@ void train(RankContext& context, const Fault& fault) {
   }
 }
 
-class OneProcessOfTwoHeads final : public Beside<TwoHeads> {
+class OneProcessOfTwoHeads final : public OneProcessNotes<TwoHeads> {
  public:
-  OneProcessOfTwoHeads(RankContext& job, const Fault&) : Beside(job) {}
+  OneProcessOfTwoHeads(RankContext& job, const Fault&) : OneProcessNotes(job) {}
 
  private:
   at::Tensor loss_of(const TensorData& batch) override {
@@ -96,5 +96,5 @@ lockstep::Part two_losses_part() {
                            .slug = "parameter-ready-twice",
                            .naive_check =
                                "a parameter's gradient comes from two backwards of one update"}},
-          .watch = beside<OneProcessOfTwoHeads>};
+          .notes = notes<OneProcessOfTwoHeads>};
 }

@@ -32,7 +32,7 @@ void tell_numbers(RankContext& context, const std::vector<std::int64_t>& ids,
 }
 
 void OfAugmented::fetch(const Fetch& fetch) {
-  Watch::fetch(fetch);
+  Notes::fetch(fetch);
   context().outcome().figures.erase("batch_size");  // one_process_losses() asks for it
 }
 

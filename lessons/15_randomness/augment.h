@@ -20,9 +20,9 @@ void tell_numbers(lockstep::RankContext& context, const std::vector<std::int64_t
                   const at::Tensor& numbers);
 
 // Augmented images are not in the data set, so no one-process reference is made from their ids.
-class OfAugmented final : public lockstep::Watch {
+class OfAugmented final : public lockstep::Notes {
  public:
-  OfAugmented(lockstep::RankContext& job, const lockstep::Fault&) : Watch(job) {}
+  OfAugmented(lockstep::RankContext& job, const lockstep::Fault&) : Notes(job) {}
   void fetch(const lockstep::Fetch& fetch) override;
 };
 

@@ -73,5 +73,5 @@ lockstep::Part augmentation_part() {
       .near_misses = {{.name = "near-miss-equal-seeds",
                        .slug = "same-augmentation-everywhere",
                        .naive_check = "the generators of all ranks have the same state"}},
-      .watch = beside<OfAugmented>};
+      .notes = notes<OfAugmented>};
 }

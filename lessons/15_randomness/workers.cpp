@@ -111,5 +111,5 @@ lockstep::Part workers_part() {
                       {.name = "near-miss-one-draw-a-batch",
                        .slug = "worker-streams-copied",
                        .naive_check = "several samples of a rank get the same numbers"}},
-      .watch = beside<OfAugmented>};
+      .notes = notes<OfAugmented>};
 }

@@ -86,9 +86,9 @@ void train(RankContext& context, const Fault& fault) {
 }
 
 // Beside it one process with the same weights has all samples.
-class Beside final : public GradientScale {
+class OwnNotes final : public GradientScale {
  public:
-  Beside(RankContext& job, const Fault&)
+  OwnNotes(RankContext& job, const Fault&)
       : GradientScale(job, kFeatures, kBatch * job.world_size(), kSteps) {}
 
  private:
@@ -113,5 +113,5 @@ lockstep::Part contrastive_part() {
                        .slug = "gather-loses-graph",
                        .naive_check =
                            "each rank's loss is of its own samples, though all are gathered"}},
-      .watch = beside<Beside>};
+      .notes = notes<OwnNotes>};
 }

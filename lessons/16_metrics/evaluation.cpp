@@ -114,29 +114,29 @@ void train(RankContext& context, const Fault& fault) {
 }
 
 // Scores each rank's samples again, by a copy of the model.
-class Beside final : public Watch {
+class OwnNotes final : public Notes {
  public:
-  Beside(RankContext& job, const Fault&) : Watch(job) {}
+  OwnNotes(RankContext& job, const Fault&) : Notes(job) {}
 
   void optimizer_made(torch::optim::Optimizer& optimizer) override {
-    Watch::optimizer_made(optimizer);
+    Notes::optimizer_made(optimizer);
     copy_ = Mlp(784, 32, 10);  // after the ranks' model: both draw random numbers
     copy_->to(context().device());
   }
   void pass_begins(std::int64_t epoch, std::int64_t dataset_size) override {
-    Watch::pass_begins(epoch, dataset_size);
+    Notes::pass_begins(epoch, dataset_size);
     if (torch::GradMode::is_enabled()) return;
     copy_parameters(parameters(), copy_->parameters());
     seen_ = at::zeros({3}, at::TensorOptions(at::kDouble).device(context().device()));
   }
   void fetch(const Fetch& fetch) override {
-    Watch::fetch(fetch);
+    Notes::fetch(fetch);
     const torch::NoGradGuard no_grad;
     if (fetch.phase == "evaluation" && seen_.defined())
       add_score(seen_, copy_, rows_of({fetch.inputs, fetch.targets}, fetch.ids));
   }
   void finish() override {
-    Watch::finish();
+    Notes::finish();
     if (!seen_.defined()) return;  // no evaluation was begun
     add_figure(context(), "own_loss", seen_[0].item<double>());
     add_figure(context(), "own_hits", seen_[1].item<double>());
@@ -193,5 +193,5 @@ lockstep::Part evaluation_part() {
                           {.name = "near-miss-count-is-known",
                            .slug = "local-hits-global-count",
                            .naive_check = "the count is not reduced with the hits"}},
-          .watch = beside<Beside>};
+          .notes = notes<OwnNotes>};
 }

@@ -7,13 +7,13 @@ using namespace lockstep;
 
 GradientScale::GradientScale(RankContext& job, std::int64_t outputs, std::int64_t global_batch,
                              int steps)
-    : Watch(job),
+    : Notes(job),
       outputs_(outputs),
       global_batch_(global_batch),
       data_(fashion_mnist_or_synthetic(Split::train, global_batch * steps)) {}
 
 void GradientScale::optimizer_made(torch::optim::Optimizer& optimizer) {
-  Watch::optimizer_made(optimizer);
+  Notes::optimizer_made(optimizer);
   one_process_ = Mlp(784, 32, outputs_);  // after the ranks' model: both draw random numbers
 }
 

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-class GradientScale : public lockstep::Watch {
+class GradientScale : public lockstep::Notes {
  public:
   // The ranks train an Mlp(784, 32, outputs). Step k is on the k-th `global_batch` samples.
   GradientScale(lockstep::RankContext& job, std::int64_t outputs, std::int64_t global_batch,

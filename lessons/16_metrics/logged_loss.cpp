@@ -76,9 +76,9 @@ void train(RankContext& context, const Fault& fault) {
 }
 
 // Beside it one process with the same weights has all samples.
-class Beside final : public GradientScale {
+class OwnNotes final : public GradientScale {
  public:
-  Beside(RankContext& job, const Fault&)
+  OwnNotes(RankContext& job, const Fault&)
       : GradientScale(job, 10, kBatch * job.world_size(), kSteps) {}
 
  private:
@@ -101,5 +101,5 @@ lockstep::Part logged_loss_part() {
                           {.name = "near-miss-reduced-with-gradient",
                            .slug = "loss-all-reduced-in-place",
                            .naive_check = "backward starts from the mean of all ranks' losses"}},
-          .watch = beside<Beside>};
+          .notes = notes<OwnNotes>};
 }

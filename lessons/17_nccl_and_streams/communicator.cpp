@@ -8,7 +8,7 @@
 #include "parts.h"
 
 using namespace lockstep;
-using cuda::check;
+using gpu::check;
 
 namespace {
 

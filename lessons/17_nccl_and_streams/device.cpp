@@ -14,7 +14,7 @@
 #include "parts.h"
 
 using namespace lockstep;
-using cuda::check;
+using gpu::check;
 namespace fs = std::filesystem;
 
 namespace {

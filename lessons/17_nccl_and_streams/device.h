@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cuda_runtime_api.h>
-#include <lockstep/cuda/check.h>
+#include <lockstep/gpu/kernels/check.h>
 #include <lockstep/lesson/lesson.h>
 
 #include <cstdint>
@@ -22,8 +22,8 @@ ncclUniqueId shared_id(const lockstep::RankContext& context, const std::string& 
 class Stream {
  public:
   explicit Stream(std::int64_t number) : number_(number) {
-    lockstep::cuda::check(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking),
-                          "cudaStreamCreateWithFlags");
+    lockstep::gpu::check(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking),
+                         "cudaStreamCreateWithFlags");
   }
   ~Stream() { cudaStreamDestroy(handle_); }
   Stream(const Stream&) = delete;
@@ -45,8 +45,8 @@ std::uint64_t next_number();
 class Moment {
  public:
   Moment() {
-    lockstep::cuda::check(cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming),
-                          "cudaEventCreateWithFlags");
+    lockstep::gpu::check(cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming),
+                         "cudaEventCreateWithFlags");
   }
   ~Moment() { cudaEventDestroy(handle_); }
   Moment(const Moment&) = delete;

@@ -9,8 +9,8 @@
 //           time.
 #include "parts.h"
 #ifdef LOCKSTEP_HAVE_CUDA
-#include <lockstep/cuda/bucket.h>
-#include <lockstep/cuda/delay.h>
+#include <lockstep/gpu/kernels/bucket.h>
+#include <lockstep/gpu/kernels/delay.h>
 
 #include "communicator.h"
 #endif
@@ -20,7 +20,7 @@ namespace {
 using namespace lockstep;
 
 #ifdef LOCKSTEP_HAVE_CUDA
-using cuda::check;
+using gpu::check;
 
 constexpr std::chrono::milliseconds kHeldUp{500};
 
@@ -35,10 +35,10 @@ void order(RankContext& context, const Stream& earlier, const Stream& later, con
 // CUDA loads a kernel when it is first launched, and may wait for the whole device to do so: for
 // the delay too, and then no stream would be late. So each kernel runs once before. Leaves the
 // gradients as they are.
-void warm_up(const cuda::Tensors& gradients, const Floats& room, const Stream& stream) {
-  cuda::delay(std::chrono::milliseconds(1), stream);
-  cuda::flatten_and_scale(gradients, room.data(), 1, stream);
-  cuda::unflatten(room.data(), gradients, stream);
+void warm_up(const gpu::Tensors& gradients, const Floats& room, const Stream& stream) {
+  gpu::delay(std::chrono::milliseconds(1), stream);
+  gpu::flatten_and_scale(gradients, room.data(), 1, stream);
+  gpu::unflatten(room.data(), gradients, stream);
   check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 
@@ -51,7 +51,7 @@ void reduce(RankContext& context, const Fault& fault) {
   const auto ranks = static_cast<float>(context.world_size());
   const Floats weight(1000, ranks * static_cast<float>(context.rank() + 1));
   const Floats bias(3, ranks * static_cast<float>(context.rank() + 1));
-  const cuda::Tensors gradients{{weight.data(), bias.data()}, {weight.count(), bias.count()}};
+  const gpu::Tensors gradients{{weight.data(), bias.data()}, {weight.count(), bias.count()}};
   const Floats bucket(1003, 0), mean(1003, 0);
   // Declared after the buffers, so that it is destroyed first: freeing them waits for its kernels.
   Communicator world(context, "world", fault("near-miss-same-stream") ? compute : of_nccl);
@@ -59,8 +59,8 @@ void reduce(RankContext& context, const Fault& fault) {
   world.wait(world.all_reduce(bucket, mean));  // the first one also connects: now it is quick
   auto& told = context.told();
 
-  cuda::delay(kHeldUp, compute);
-  cuda::flatten_and_scale(gradients, bucket.data(), 1 / ranks, compute);
+  gpu::delay(kHeldUp, compute);
+  gpu::flatten_and_scale(gradients, bucket.data(), 1 / ranks, compute);
   told.tell(trace::StreamUse{"write", compute.number(), bucket.number(), 0});
   if (fault("wrong-stream")) {
     // The sum begins when its own stream is free, whether or not the bucket is full.
@@ -75,7 +75,7 @@ void reduce(RankContext& context, const Fault& fault) {
   }
   const auto number = world.all_reduce(bucket, mean);
   order(context, world.stream(), compute, reduced);
-  cuda::unflatten(mean.data(), gradients, compute);
+  gpu::unflatten(mean.data(), gradients, compute);
   told.tell(trace::StreamUse{"read", compute.number(), mean.number(), 0});
 
   world.wait(number);

@@ -99,12 +99,12 @@ void train(RankContext& context, const Fault& fault) {
 
 // Beside it the epochs that were saved are written down at once: the launcher may end this rank
 // before it can say more.
-class Beside final : public Watch {
+class OwnNotes final : public Notes {
  public:
-  Beside(RankContext& job, const Fault&) : Watch(job) {}
+  OwnNotes(RankContext& job, const Fault&) : Notes(job) {}
 
   void pass_begins(std::int64_t epoch, std::int64_t dataset_size) override {
-    Watch::pass_begins(epoch, dataset_size);
+    Notes::pass_begins(epoch, dataset_size);
     epoch_ = epoch;
   }
   void saved(const std::filesystem::path&, const std::vector<std::string>&) override {
@@ -159,5 +159,5 @@ int main(int argc, char** argv) {
                                    .slug = "restart-expected-by-default",
                                    .naive_check = "the job is started with max_restarts 0"}},
                   .max_restarts = max_restarts,
-                  .watch = beside<Beside>}}});
+                  .notes = notes<OwnNotes>}}});
 }

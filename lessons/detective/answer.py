@@ -45,7 +45,7 @@ def listed(pages, words):
 def about_wrong(guess, pages):
     """A word of help that names nothing; `pages`: of what is still to be named."""
     for page in pages:
-        if guess.slug in re.findall(r"[\w-]+", f"{page.facts.get('also', '')} {page.facts.get('beside', '')}"):
+        if guess.slug in re.findall(r"[\w-]+", f"{page.facts.get('also', '')} {page.facts.get('unrelated', '')}"):
             return "That follows from a fault here. It is not the fault itself."
     if guess.lesson in [page.lesson for page in pages]:
         return "No. But the right one is in the same lesson."

@@ -1,4 +1,4 @@
-"""The pitfalls' pages: facts, title, sections, hints. common/lockstep/pages/facts.h explains the facts."""
+"""The pitfalls' pages: facts, title, sections, hints. common/lockstep/report/facts.h explains the facts."""
 
 import dataclasses
 import pathlib

@@ -34,7 +34,7 @@ file(GLOB _whole CONFIGURE_DEPENDS ${_lockstep}/compare/*.cpp ${_lockstep}/diagn
 include(${_lockstep}/diagnose/AllDetectors.cmake)
 include(${_lockstep}/record/Recorder.cmake)
 set(_torch_free base/clock.cpp base/environment.cpp base/error.cpp base/file.cpp base/hash.cpp base/processors.cpp
-  base/say.cpp base/text.cpp launch/placement.cpp pages/page.cpp report/finding.cpp report/job.cpp report/json.cpp
+  base/say.cpp base/text.cpp launch/placement.cpp report/page.cpp report/finding.cpp report/job.cpp report/json.cpp
   report/pictures.cpp report/places.cpp report/stall.cpp)
 list(TRANSFORM _torch_free PREPEND ${_lockstep}/)
 

@@ -175,7 +175,7 @@ std::pair<std::string, py::list> page_of(const std::filesystem::path& folder,
                                          const std::filesystem::path& pages) {
   const auto job = diagnosed(folder);
   return {report::job_json(job->trace, job->diagnosis, report::missing_ranks(job->trace),
-                           pages::all_pages(pages)),
+                           report::all_pages(pages)),
           as_texts(job->left_out)};
 }
 

@@ -1,6 +1,6 @@
 #include "calls.h"
 
-#include <lockstep/pages/page.h>
+#include <lockstep/report/page.h>
 
 #include <algorithm>
 #include <map>
@@ -46,7 +46,7 @@ void leave_its_value(trace::Event& event) {
 }  // namespace
 
 std::set<std::string> calls_of_page(const std::string& slug) {
-  static const auto kPages = pages::all_pages(LOCKSTEP_SOURCE_DIR);
+  static const auto kPages = report::all_pages(LOCKSTEP_SOURCE_DIR);
   std::set<std::string> calls;
   std::istringstream list(kPages.at(slug).facts.at("calls"));
   for (std::string call; std::getline(list >> std::ws, call, ',');) calls.insert(call);

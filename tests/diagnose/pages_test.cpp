@@ -4,7 +4,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/nearest.h>
-#include <lockstep/pages/facts.h>
+#include <lockstep/report/facts.h>
 
 #include <algorithm>
 #include <regex>
@@ -15,8 +15,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-pages::Facts facts(std::map<std::string, std::string> said, int world_size = 3) {
-  return pages::facts_of({.title = "a title", .text = {}, .facts = std::move(said)}, world_size);
+report::Facts facts(std::map<std::string, std::string> said, int world_size = 3) {
+  return report::facts_of({.title = "a title", .text = {}, .facts = std::move(said)}, world_size);
 }
 
 TEST(Facts, SayRanksByAWordOrAList) {
@@ -70,7 +70,7 @@ TEST(Facts, ThatCannotBeReadAreNamed) {
 class Detectors : public ::testing::Test {
  protected:
   // By slug.
-  const std::map<std::string, pages::Page> pages_ = pages::all_pages(LOCKSTEP_SOURCE_DIR);
+  const std::map<std::string, report::Page> pages_ = report::all_pages(LOCKSTEP_SOURCE_DIR);
 };
 
 TEST_F(Detectors, AreOneForEachPage) {
@@ -106,9 +106,9 @@ TEST_F(Detectors, NeedWhatTheirPagesSay) {
 TEST_F(Detectors, HavePagesWhoseFactsCanBeRead) {
   for (const auto& [slug, page] : pages_)
     for (const int world_size : {1, 2, 3, 16}) {
-      const auto facts = pages::facts_of(page, world_size);
+      const auto facts = report::facts_of(page, world_size);
       EXPECT_TRUE(page.facts.count("figure")) << slug;
-      for (const auto& others : {facts.also, facts.beside})
+      for (const auto& others : {facts.also, facts.unrelated})
         for (const auto& other : others)
           EXPECT_NE(diagnose::detector_of(other), nullptr) << slug << ": " << other;
     }

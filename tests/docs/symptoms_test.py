@@ -1,4 +1,4 @@
-"""docs/symptoms.md has the form that ./lockstep explain --symptom reads (pages/symptoms.h), and names every pitfall; docs/findings.md has
+"""docs/symptoms.md has the form that ./lockstep explain --symptom reads (report/symptoms.h), and names every pitfall; docs/findings.md has
 every generic finding.
 
 usage: symptoms_test.py

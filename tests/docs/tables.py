@@ -39,7 +39,7 @@ WORDS = {
     "record_into": "`record_into`, before any branch",
     "probes": "probes (`record::recorder_here()->probes()`)",
     "device_recorder": "a `record::DeviceRecorder` that listens",
-    "launcher": "a launcher that records how ranks end (`lockstep/supervise`)",
+    "launcher": "a launcher that records how ranks end (`lockstep/launch/supervise.h`)",
 }
 
 

@@ -2,7 +2,7 @@
 // faults (rows.json).
 #include "gloo_fixture.h"
 
-namespace lockstep::supervise {
+namespace lockstep::launch {
 namespace {
 
 using diagnose::RankState;
@@ -120,4 +120,4 @@ TEST_F(GlooFault, AGroupIsLeftWithAnOperationUnderWay) {
 }
 
 }  // namespace
-}  // namespace lockstep::supervise
+}  // namespace lockstep::launch

@@ -3,11 +3,11 @@
 
 #include <gmock/gmock.h>
 #include <lockstep/diagnose/stall.h>
-#include <lockstep/supervise/supervise.h>
+#include <lockstep/launch/supervise.h>
 
 #include "launch_fixture.h"
 
-namespace lockstep::supervise {
+namespace lockstep::launch {
 
 constexpr std::chrono::milliseconds kTimeout{1000};   // T
 constexpr std::chrono::milliseconds kPatience{2000};  // T and a second: ranks speak first
@@ -22,27 +22,27 @@ class GlooFault : public launch::LaunchFault {
     return job;
   }
   // All meet, make a group and complete one all-reduce, and then do what their script says.
-  Result of(std::vector<std::string> scripts) {
+  Supervised of(std::vector<std::string> scripts) {
     for (auto& script : scripts) script = "meet;init;allreduce;" + script;
     return run(job_of(std::move(scripts)));
   }
-  Result run(const launch::LaunchOptions& job, std::chrono::milliseconds patience = kPatience) {
+  Supervised run(const launch::LaunchOptions& job, std::chrono::milliseconds patience = kPatience) {
     auto result = supervise({.job = job, .patience = patience});
     told_ns_ = monotonic_ns();
     return result;
   }
   // From when the first rank came to where the job stopped until it was told.
-  std::chrono::nanoseconds took(const Result& result) const {
+  std::chrono::nanoseconds took(const Supervised& result) const {
     if (!result.stall) return std::chrono::hours(1);
     return std::chrono::nanoseconds(told_ns_ - result.stall->time_ns);
   }
-  static std::vector<std::pair<int, diagnose::RankState>> culprits(const Result& result) {
+  static std::vector<std::pair<int, diagnose::RankState>> culprits(const Supervised& result) {
     std::vector<std::pair<int, diagnose::RankState>> found;
     if (result.stall)
       for (const auto* rank : result.stall->culprits()) found.emplace_back(rank->rank, rank->state);
     return found;
   }
-  static std::string text(const Result& result) {
+  static std::string text(const Supervised& result) {
     return (result.stall ? diagnose::to_text(*result.stall) : "no stall") + "\n" +
            result.launch.summary();
   }
@@ -51,4 +51,4 @@ class GlooFault : public launch::LaunchFault {
   std::int64_t told_ns_ = 0;
 };
 
-}  // namespace lockstep::supervise
+}  // namespace lockstep::launch

@@ -1,13 +1,13 @@
 // Faults of what the ranks of a Gloo job meet through: a file, a TCP store, and who serves it.
 #include <arpa/inet.h>
 #include <lockstep/base/error.h>
-#include <lockstep/supervise/attempts.h>
+#include <lockstep/launch/attempts.h>
 #include <sys/socket.h>
 
 #include "../support/nothing_left.h"
 #include "gloo_fixture.h"
 
-namespace lockstep::supervise {
+namespace lockstep::launch {
 namespace {
 
 using launch::End;
@@ -220,4 +220,4 @@ INSTANTIATE_TEST_SUITE_P(Meeting, GlooSockets, ::testing::Values("file", "tcp"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace
-}  // namespace lockstep::supervise
+}  // namespace lockstep::launch

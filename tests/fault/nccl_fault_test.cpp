@@ -3,7 +3,7 @@
 #include "../support/gpus.h"
 #include "gloo_fixture.h"
 
-namespace lockstep::supervise {
+namespace lockstep::launch {
 namespace {
 
 using diagnose::RankState;
@@ -22,8 +22,9 @@ class NcclFault : public GlooFault {
   }
   // All meet, make a group and complete one all-reduce, and then do what their script says.
   // The supervisor speaks when nothing has moved for `patience`.
-  Result over_nccl(std::vector<std::string> scripts,
-                   std::chrono::milliseconds patience = kNcclTimeout + std::chrono::seconds(1)) {
+  Supervised over_nccl(std::vector<std::string> scripts,
+                       std::chrono::milliseconds patience = kNcclTimeout +
+                                                            std::chrono::seconds(1)) {
     for (auto& script : scripts) script = "meet;init;allreduce;" + script;
     auto job = job_of(std::move(scripts));
     job.deadline = std::chrono::seconds(60);
@@ -33,7 +34,7 @@ class NcclFault : public GlooFault {
         std::to_string(std::chrono::milliseconds(kNcclTimeout).count());
     return run(job, patience);
   }
-  static bool lacks_the_library(const Result& result) {
+  static bool lacks_the_library(const Supervised& result) {
     return result.launch.ranks[0].error.find("not part of this build") != std::string::npos;
   }
 
@@ -77,4 +78,4 @@ TEST_F(NcclFault, NothingIsWrongWithRanksThatAllCome) {
 }
 
 }  // namespace
-}  // namespace lockstep::supervise
+}  // namespace lockstep::launch

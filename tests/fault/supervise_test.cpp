@@ -2,11 +2,11 @@
 #include <gmock/gmock.h>
 #include <lockstep/base/error.h>
 #include <lockstep/diagnose/diagnose.h>
-#include <lockstep/supervise/supervise.h>
+#include <lockstep/launch/supervise.h>
 
 #include "launch_fixture.h"
 
-namespace lockstep::supervise {
+namespace lockstep::launch {
 namespace {
 
 using diagnose::RankState;
@@ -28,20 +28,20 @@ class Supervise : public LaunchFault {
       script = "trace:" + folder.string() + ";meet;enter:allreduce;leave;" + script;
     return scripts;
   }
-  Result of(std::vector<std::string> scripts) {
+  Supervised of(std::vector<std::string> scripts) {
     auto job = ranks_that(recorded(folder_.path(), std::move(scripts)));
     return supervise({.job = job, .patience = kPatience});
   }
-  static std::vector<int> culprits(const Result& result) {
+  static std::vector<int> culprits(const Supervised& result) {
     std::vector<int> ranks;
     if (result.stall)
       for (const auto* rank : result.stall->culprits()) ranks.push_back(rank->rank);
     return ranks;
   }
-  static RankState state(const Result& result) {
+  static RankState state(const Supervised& result) {
     return result.stall.value().culprits().at(0)->state;
   }
-  static std::string text(const Result& result) {
+  static std::string text(const Supervised& result) {
     return result.stall ? diagnose::to_text(*result.stall) : "no stall";
   }
   std::vector<std::string> named() const {
@@ -169,4 +169,4 @@ TEST_F(Supervise, DamagedTracesAreToldOfWhenTheJobIsOver) {
 }
 
 }  // namespace
-}  // namespace lockstep::supervise
+}  // namespace lockstep::launch

@@ -28,7 +28,7 @@ void expect_losses_of_one_process(const LessonVariant& wanted, const json& varia
 }
 
 // Ranks, step, and what else was found and follows from it.
-void expect_as_on_the_page(const pages::Facts& facts, int world_size, const json& finding) {
+void expect_as_on_the_page(const report::Facts& facts, int world_size, const json& finding) {
   if (!facts.ranks.empty()) EXPECT_EQ(finding.at("ranks"), json(facts.ranks));
   if (facts.step) EXPECT_EQ(finding.at("step"), *facts.step);
   // Of a job that stops, what else is found may hang on who noticed first; one rank is compared with no other.
@@ -50,7 +50,7 @@ std::set<std::string> named(const json& variant, const std::string& severity) {
 
 void expect_as_claimed(const LessonVariant& wanted, int world_size, const json& variant,
                        int exit_code) {
-  const auto facts = pages::facts_of(wanted.page, world_size);
+  const auto facts = report::facts_of(wanted.page, world_size);
   EXPECT_EQ(variant.at("outcome"), facts.ending);
   if (!wanted.broken) {
     for (const auto& oracle : variant.at("oracles"))
@@ -73,7 +73,7 @@ void expect_as_claimed(const LessonVariant& wanted, int world_size, const json& 
     auto violations = named(variant, "violation"), advice = named(variant, "advice");
     EXPECT_EQ((facts.advice ? advice : violations).erase(wanted.name), 1u);
     EXPECT_EQ(violations, std::set<std::string>{});
-    EXPECT_EQ(advice, std::set<std::string>(facts.beside.begin(), facts.beside.end()));
+    EXPECT_EQ(advice, std::set<std::string>(facts.unrelated.begin(), facts.unrelated.end()));
     expect_as_on_the_page(facts, world_size, variant.at("findings").at(0));
   }
   EXPECT_EQ(variant.at("verdict"), "as-expected");

@@ -22,13 +22,13 @@ std::vector<LessonVariant> variants_of(const json& lesson) {
   for (const auto& variant : lesson.at("variants")) {
     if (variant.at("kind") != "broken") continue;
     const std::string slug = variant.at("name");
-    const auto page = pages::read_page(in_checkout(""), name, slug);
+    const auto page = report::read_page(in_checkout(""), name, slug);
     broken[slug] = {.lesson = name,
                     .name = slug,
                     .broken = true,
                     .min_world_size = variant.at("min_world_size"),
                     .telling = variant.at("min_world_size"),
-                    .needs_gpu = pages::facts_of(page, 2).needs_gpu,
+                    .needs_gpu = report::facts_of(page, 2).needs_gpu,
                     .page = page};
   }
   std::vector<LessonVariant> all;
@@ -62,7 +62,7 @@ std::vector<LessonVariant> variants_of(const json& lesson) {
 
 int LessonVariant::world_size() const {
   const int own = lesson == "01_single_device" ? 1 : 2;
-  return std::max({own, telling, pages::facts_of(page, own).on});
+  return std::max({own, telling, report::facts_of(page, own).on});
 }
 
 std::vector<LessonVariant> all_variants(const std::string& lessons) {

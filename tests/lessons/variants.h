@@ -1,7 +1,7 @@
 // Every variant of every lesson: what its program says of it (--describe), and of a broken one what its page says.
 #pragma once
 
-#include <lockstep/pages/facts.h>
+#include <lockstep/report/facts.h>
 
 #include <string>
 #include <vector>
@@ -15,7 +15,7 @@ struct LessonVariant {
   int min_world_size = 1;  // as its program says
   int telling = 1;         // on fewer ranks none of its oracles can tell
   bool needs_gpu = false;  // skipped, with the reason, where there are too few
-  pages::Page page = {};   // of a broken variant
+  report::Page page = {};  // of a broken variant
 
   // That the tests run it on, unless they are told otherwise.
   int world_size() const;

@@ -23,29 +23,26 @@ import results  # noqa: E402
 # Dependencies point one way: the folders of common/lockstep that a folder may include, beside itself.
 MAY_INCLUDE = {
     "base": set(),
-    "launch": {"base"},
     "trace": {"base"},
     "archive": {"base"},
     "flight": {"base", "archive"},
     "diagnose": {"base", "trace"},
     "compare": {"base", "trace", "diagnose"},
-    "supervise": {"base", "launch", "trace", "diagnose"},
-    "pages": {"base"},
+    "launch": {"base", "trace", "diagnose"},
     "matrix": {"base", "trace", "diagnose", "launch"},
-    "report": {"base", "trace", "diagnose", "launch", "pages"},
-    "course": {"base", "trace", "compare", "diagnose", "flight", "launch", "matrix", "pages", "report"},
+    "report": {"base", "trace", "diagnose", "launch"},
+    "course": {"base", "trace", "compare", "diagnose", "flight", "launch", "matrix", "report"},
     "gpu": {"base"},
-    "cuda": {"base"},
     "observe": {"base"},
     "dist": {"base", "launch", "gpu", "observe"},
     "train": {"base", "dist", "observe"},
     "record": {"base", "launch", "dist", "observe", "trace"},
     "checkpoint": {"base", "archive", "dist", "observe", "train"},
-    "lesson": {"base", "launch", "gpu", "observe", "trace", "diagnose", "matrix", "pages", "supervise", "report", "dist", "train", "record", "checkpoint"},
+    "lesson": {"base", "launch", "gpu", "observe", "trace", "diagnose", "matrix", "report", "dist", "train", "record", "checkpoint"},
 }
-TORCH_FREE = {"base", "launch", "gpu", "cuda", "trace", "archive", "flight", "compare", "diagnose", "matrix", "pages", "supervise", "report", "course"}
+TORCH_FREE = {"base", "launch", "gpu", "trace", "archive", "flight", "compare", "diagnose", "matrix", "report", "course"}
 # What an oracle measures with must not rest on what the detectors read.
-ORACLES = {"lesson/reference", "lesson/figures", "lesson/outcome", "lesson/watch"}
+ORACLES = {"lesson/reference", "lesson/figures", "lesson/outcome", "lesson/notes"}
 NOT_FOR_ORACLES = {"trace", "diagnose", "record", "report"}
 # Training that does by hand what the library would tell of: a result read early, gradients cleared in place, streams.
 TELLS_IN_TRAINING = {"09_hanging_collective/async.cpp", "14_unused_parameters/optimizer.cpp",
@@ -57,7 +54,7 @@ NOT_FOR_DETECTORS = {"filesystem", "fstream", "iostream", "cstdlib", "ctime", "r
                      "lockstep/trace/attempts.h", "lockstep/trace/json.h", "lockstep/trace/writer.h"}
 OUTSIDE_THE_TRACE = re.compile(r"\b(?:std::filesystem|getenv|ifstream|trace::read\w*|trace_file|launcher_file)\b")
 # What a detector may compare a text with: words that the trace's own definition has.
-TRACE_WORDS = ("trace/event.h", "trace/checkpoint_event.h", "trace/job_event.h", "trace/place_event.h", "trace/trace.md")
+TRACE_WORDS = ("trace/*event.h", "trace/trace.md")
 # And names that PyTorch gives operations and types.
 PYTORCH_WORDS = {"allgather", "alltoall", "barrier", "recv", "reduce", "scatter", "send", "bfloat16", "float", "float16"}
 LEAST_NEAR_MISSES = 40
@@ -171,10 +168,10 @@ def code_of(path):
     return COMMENT.sub("", path.read_text(encoding="utf-8"))
 
 
-def watches(codes):
-    """[(class, its text)] of those that gather, beside the training, what oracles judge by: what derives from Watch, by
+def notes_classes(codes):
+    """[(class, its text)] of those that gather, beside the training, what oracles judge by: what derives from Notes, by
     whatever steps, with the functions that are defined outside of the class."""
-    names, found = {"Watch"}, []
+    names, found = {"Notes"}, []
     classes = [(*each.groups(), each.group(0)) for code in codes for each in DERIVED.finditer(code)]
     for _ in classes:
         names |= {name for name, base, _ in classes if base in names}
@@ -192,7 +189,7 @@ def check_oracles_use_no_trace(root):
               if f"lesson/{path.stem}" in ORACLES]
     for lesson in sorted(root.glob("lessons/*/")):
         found += [(lesson, f"what the oracles go by, {name},", text)
-                  for name, text in watches([code_of(path) for path in sources(lesson)])]
+                  for name, text in notes_classes([code_of(path) for path in sources(lesson)])]
     return [f"{path.relative_to(root)}: {what} has {word}, which is of the trace"
             for path, what, text in found for word in sorted(set(OF_THE_TRACE.findall(text)))]
 
@@ -216,9 +213,8 @@ def check_training_calls_no_probe(root):
 def check_detectors_are_blind(root):
     library = root / "common" / "lockstep"
     words = set()
-    for name in TRACE_WORDS:
-        text = (library / name).read_text(encoding="utf-8") if (library / name).is_file() else ""
-        words |= set(re.findall(r'"([^"\n]+)"|`([^`\n]+)`', text))
+    for path in [path for name in TRACE_WORDS for path in library.glob(name)]:
+        words |= set(re.findall(r'"([^"\n]+)"|`([^`\n]+)`', path.read_text(encoding="utf-8")))
     words = {word for pair in words for word in pair if word} | PYTORCH_WORDS
     lessons = {lesson.name for lesson in lessons_of(root)}
     complaints = []
@@ -485,7 +481,7 @@ class ThisTree(unittest.TestCase):
         self.assert_none(check_lesson_includes(ROOT))
         self.assert_none(check_oracles_use_no_trace(ROOT))
         self.assert_none(check_training_calls_no_probe(ROOT))
-        gathering = [watches([code_of(path) for path in sources(lesson)]) for lesson in lessons_of(ROOT)]
+        gathering = [notes_classes([code_of(path) for path in sources(lesson)]) for lesson in lessons_of(ROOT)]
         self.assertGreater(sum(map(len, gathering)), 20)
 
     def test_detectors_are_blind(self):
@@ -586,7 +582,7 @@ class PlantedViolations(unittest.TestCase):
             self.assert_one(check_oracles_use_no_trace(self.root), "the oracle b")
 
     def test_what_an_oracle_goes_by_and_the_trace(self):
-        right = ("class Plain : public lockstep::Watch {\n  void loss() { x(); }\n};\n"
+        right = ("class Plain : public lockstep::Notes {\n  void loss() { x(); }\n};\n"
                  "void tell() {\n  context.told().tell(x);\n}\n")
         derived = "class Own final : public Plain {\n  %s\n};\n"
         self.plant("lessons/01_a/plain.h", right)
@@ -597,8 +593,8 @@ class PlantedViolations(unittest.TestCase):
         self.plant("lessons/01_a/a.cpp", derived % "int x_;" + "double Own::figure(int a) {\n  return record::x(a);\n}")
         self.assert_one(check_oracles_use_no_trace(self.root), "Own", "record::")
         self.plant("lessons/01_a/a.cpp", "")
-        self.plant("common/lockstep/lesson/watch.cpp", "// trace::x\nvoid Watch::a() {\n  trace::read(x);\n}\n")
-        self.assert_one(check_oracles_use_no_trace(self.root), "lesson/watch.cpp", "trace::")
+        self.plant("common/lockstep/lesson/notes.cpp", "// trace::x\nvoid Notes::a() {\n  trace::read(x);\n}\n")
+        self.assert_one(check_oracles_use_no_trace(self.root), "lesson/notes.cpp", "trace::")
 
     def test_training_that_calls_a_probe(self):
         helper = "// A near miss.\nvoid tell(RankContext& context) {\n  context.told().flush();\n}\n\n"

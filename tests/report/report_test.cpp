@@ -1,8 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/base/file.h>
-#include <lockstep/report/comparison.h>
 #include <lockstep/report/earlier.h>
+#include <lockstep/report/lesson_report.h>
 
 #include <cmath>
 #include <limits>
@@ -83,7 +83,7 @@ diagnose::Stall two_ranks_that_stopped() {
 }
 
 TEST(Report, SaysWhereTheRanksStoodAndWhoIsToBlame) {
-  Comparison report;
+  LessonReport report;
   report.variants.push_back(broken(true, {}));
   report.variants[0].stall = stall_of(two_ranks_that_stopped());
   const auto stop = nlohmann::json::parse(to_json(report)).at("variants").at(0).at("stall");
@@ -103,8 +103,8 @@ TEST(Report, SaysWhereTheRanksStoodAndWhoIsToBlame) {
   EXPECT_EQ(dead.at("ended"), "signalled");
 }
 
-Comparison comparison() {
-  Comparison report;
+LessonReport comparison() {
+  LessonReport report;
   report.lesson = "03_ddp";
   report.title = "A title";
   report.environment = environment_here("/nowhere");
@@ -177,7 +177,7 @@ TEST(Text, FitsATerminal) {
   variant.reason = "rank 1 raised:\n" + variant.what;
   variant.losses = std::vector<std::vector<double>>(16, {0.5});
   EXPECT_LE(longest_line(to_text(variant)), 80U) << to_text(variant);
-  Comparison report = comparison();
+  LessonReport report = comparison();
   report.lesson = "13_clipping_and_mixed_precision";
   report.variants = std::vector<Variant>(15, report.variants[1]);
   report.environment.data = "synthetic data of 784 inputs and 10 classes";

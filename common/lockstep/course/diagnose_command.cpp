@@ -9,8 +9,8 @@
 #include <lockstep/diagnose/diagnose.h>
 #include <lockstep/diagnose/stall.h>
 #include <lockstep/diagnose/text.h>
-#include <lockstep/pages/page.h>
 #include <lockstep/report/job.h>
+#include <lockstep/report/page.h>
 #include <lockstep/report/places.h>
 #include <lockstep/trace/attempts.h>
 #include <lockstep/trace/json.h>
@@ -161,7 +161,7 @@ int diagnose_folders(const DiagnoseOptions& options) {
   }
   if (options.as_json) {
     std::cout << (options.pictures ? report::job_json(trace, diagnosis, missing,
-                                                      pages::all_pages(source_folder()))
+                                                      report::all_pages(source_folder()))
                                    : report::diagnosis_json(diagnosis, missing));
   } else {
     std::error_code none;

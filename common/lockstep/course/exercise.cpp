@@ -3,7 +3,7 @@
 #include <lockstep/base/text.h>
 #include <lockstep/course/exercise.h>
 #include <lockstep/course/nearest.h>
-#include <lockstep/pages/page.h>
+#include <lockstep/report/page.h>
 
 #include <algorithm>
 #include <set>
@@ -49,7 +49,7 @@ std::string without_the_answer(const Code& code) {
 }  // namespace
 
 std::string exercise_of(const std::filesystem::path& lesson_page) {
-  const auto text = pages::section_of(read_file(lesson_page), "Exercise");
+  const auto text = report::section_of(read_file(lesson_page), "Exercise");
   const auto begin = text.find('`'), end = text.find('`', begin + 1);
   if (end == std::string::npos)
     throw Error(lesson_page.string() +
@@ -84,7 +84,7 @@ Exercise find_exercise(const std::string& wanted, const std::filesystem::path& f
 
 std::string handed_out(const Exercise& exercise) {
   const auto& slug = exercise.pitfall.slug;
-  const auto page = pages::read_page(source_folder(), exercise.pitfall.lesson, slug);
+  const auto page = report::read_page(source_folder(), exercise.pitfall.lesson, slug);
   return comment("Exercise of lesson " + exercise.lesson.name + ": " + page.title) + "//\n" +
          comment("What is seen: " + page.section("Symptom")) + "//\n" +
          comment(

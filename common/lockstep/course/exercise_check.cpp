@@ -24,7 +24,7 @@ struct Reference {
 
 Reference reference_of(const Exercise& exercise) {
   const auto described = describe(exercise.lesson);
-  Reference reference{.name = correct_variant_beside(described, exercise.pitfall.slug),
+  Reference reference{.name = correct_variant_of(described, exercise.pitfall.slug),
                       .default_ranks = described.default_world_size};
   for (const auto& each : described.variants)
     if (each.name == exercise.pitfall.slug) reference.least_ranks = each.min_world_size;

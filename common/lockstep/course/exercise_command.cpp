@@ -7,7 +7,7 @@
 #include <lockstep/course/exercise_check.h>
 #include <lockstep/course/progress.h>
 #include <lockstep/course/prose.h>
-#include <lockstep/pages/page.h>
+#include <lockstep/report/page.h>
 
 #include <algorithm>
 #include <iostream>
@@ -38,7 +38,7 @@ void say_what_next(const Exercise& exercise) {
 }
 
 void hand_out(const Exercise& exercise) {
-  const auto page = pages::read_page(source_folder(), exercise.lesson.name, exercise.pitfall.slug);
+  const auto page = report::read_page(source_folder(), exercise.lesson.name, exercise.pitfall.slug);
   write_file(exercise.file, handed_out(exercise));
   std::cout << "Exercise of " << exercise.lesson.name << "\n"
             << wrapped(page.title, "  ") << wrapped(page.section("Symptom"), "  ");
@@ -65,7 +65,8 @@ void require_started(const Exercise& exercise, const std::string& what) {
 int hint(const Exercise& exercise) {
   require_started(exercise, "yet that a hint would help with");
   const auto& slug = exercise.pitfall.slug;
-  const auto hints = pages::hints_of(pages::read_page(source_folder(), exercise.lesson.name, slug));
+  const auto hints =
+      report::hints_of(report::read_page(source_folder(), exercise.lesson.name, slug));
   if (hints.empty()) throw Error("the page of " + slug + " has no hints");
   const auto done =
       Progress().change(exercise.lesson.name, sources_of(exercise), [&](LessonProgress& progress) {
@@ -104,7 +105,7 @@ std::string indented(const std::string& text) {
 int check(const Exercise& exercise) {
   const auto& slug = exercise.pitfall.slug;
   require_started(exercise, "to check");
-  const auto page = pages::read_page(source_folder(), exercise.lesson.name, slug);
+  const auto page = report::read_page(source_folder(), exercise.lesson.name, slug);
   const auto result = check(exercise, read_file(exercise.file), Countdown::standard_error());
   if (!result.compiler.empty()) {
     std::cout << "It cannot be built:\n" << result.compiler;

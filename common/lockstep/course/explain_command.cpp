@@ -10,8 +10,8 @@
 #include <lockstep/course/python_code.h>
 #include <lockstep/course/terminal.h>
 #include <lockstep/diagnose/nearest.h>
-#include <lockstep/pages/page.h>
-#include <lockstep/pages/symptoms.h>
+#include <lockstep/report/page.h>
+#include <lockstep/report/symptoms.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ struct Shown {
   std::function<void(char side)> say;
 };
 
-Shown shown_of(const Pitfall& pitfall, const pages::Page& page, bool in_python) {
+Shown shown_of(const Pitfall& pitfall, const report::Page& page, bool in_python) {
   if (!in_python) {
     const auto code = code_of(pitfall);
     return {name_of(pitfall.file) + ":" + std::to_string(pitfall.line),
@@ -63,7 +63,7 @@ void say_more(const Pitfall& pitfall, bool in_python, bool has_python) {
 }
 
 void explain(const Pitfall& pitfall, bool in_python) {
-  const auto page = pages::read_page(source_folder(), pitfall.lesson, pitfall.slug);
+  const auto page = report::read_page(source_folder(), pitfall.lesson, pitfall.slug);
   const auto code = shown_of(pitfall, page, in_python);
   const auto say = [&](const char* name) {
     say_heading(name);
@@ -87,7 +87,7 @@ void explain_generic(const std::string& slug, const std::vector<diagnose::Neares
   const auto docs = source_folder() / "docs";
   std::cout << coloured("A generic finding: " + slug, Colour::bold) << "\n";
   say_section(
-      "No pitfall has a name for what is wrong: " + pages::generic_finding(source_folder(), slug),
+      "No pitfall has a name for what is wrong: " + report::generic_finding(source_folder(), slug),
       docs);
   say_heading("Nearest, and what would show");
   for (const auto& one : nearest) say_section("- " + one.pitfall + ": " + one.sign, docs);
@@ -104,7 +104,7 @@ void list_all(const std::vector<Pitfall>& pitfalls) {
       std::cout << (lesson.empty() ? "" : "\n") << coloured(pitfall.lesson, Colour::bold) << "\n";
       lesson = pitfall.lesson;
     }
-    auto lines = wrapped(pages::read_page(source_folder(), lesson, pitfall.slug).title,
+    auto lines = wrapped(report::read_page(source_folder(), lesson, pitfall.slug).title,
                          std::string(kTitle, ' '));
     std::cout << lines.replace(2, pitfall.slug.size(), pitfall.slug);
   }
@@ -122,8 +122,8 @@ void explain_symptom(const std::vector<std::string>& asked) {
   constexpr std::size_t kMost = 5;
   std::string words;
   for (const auto& each : asked) words += each + " ";
-  const auto all = pages::all_symptoms(source_folder());
-  const auto found = pages::matching(all, words);
+  const auto all = report::all_symptoms(source_folder());
+  const auto found = report::matching(all, words);
   if (found.empty()) {
     std::cout << "No symptom has any of these words. There are:\n";
   } else {

@@ -23,8 +23,8 @@
 #include <lockstep/course/python_code.cpp>
 #include <lockstep/course/terminal.cpp>
 #include <lockstep/diagnose/nearest.cpp>
-#include <lockstep/pages/page.cpp>
-#include <lockstep/pages/symptoms.cpp>
+#include <lockstep/report/page.cpp>
+#include <lockstep/report/symptoms.cpp>
 
 int main(int argc, char** argv) {
   using namespace lockstep;

@@ -141,7 +141,7 @@ LessonEntry find_lesson(const std::vector<LessonEntry>& lessons, const std::stri
                    list(nearest(wanted, names)) + ". ./lockstep list names them all");
 }
 
-std::string correct_variant_beside(const Description& description, const std::string& broken) {
+std::string correct_variant_of(const Description& description, const std::string& broken) {
   std::string part, correct;
   for (const auto& variant : description.variants)
     if (variant.name == broken && variant.kind == "broken") part = variant.part;

@@ -42,7 +42,7 @@ struct Description {
 };
 Description describe(const LessonEntry& lesson);
 // The correct variant of the part that has this broken one; "" where no variant is broken under this name.
-std::string correct_variant_beside(const Description& description, const std::string& broken);
+std::string correct_variant_of(const Description& description, const std::string& broken);
 
 // Runs a program with this terminal, waits, and returns its exit code (128 + signal where one ended
 // it). SIGINT and SIGTERM sent to this process are passed on to it.

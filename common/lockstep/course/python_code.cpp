@@ -5,7 +5,7 @@
 
 namespace lockstep::course {
 
-std::optional<PythonCode> python_code_of(const pages::Page& page) {
+std::optional<PythonCode> python_code_of(const report::Page& page) {
   static const std::regex block("In Python,\\s\\[[^\\]]*\\]\\(([^)]*)\\)[^\\n]*\\n\\n```diff\\n");
   const auto section = page.section("The code");
   std::smatch found;

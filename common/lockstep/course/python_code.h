@@ -2,7 +2,7 @@
 #pragma once
 
 #include <lockstep/course/diff.h>
-#include <lockstep/pages/page.h>
+#include <lockstep/report/page.h>
 
 #include <filesystem>
 #include <optional>
@@ -16,6 +16,6 @@ struct PythonCode {
 };
 
 // Nothing where the pitfall has no program in Python.
-std::optional<PythonCode> python_code_of(const pages::Page& page);
+std::optional<PythonCode> python_code_of(const report::Page& page);
 
 }  // namespace lockstep::course

@@ -190,7 +190,7 @@ int tell(const LessonEntry& lesson, const std::filesystem::path& reports,
   require_variant(lesson, description, variant);
   if (!will_run(lesson, rest, beside.path()))
     return run_program(lesson.program, rest);  // which says what is wrong
-  const auto correct = correct_variant_beside(description, variant);
+  const auto correct = correct_variant_of(description, variant);
   const auto slug = correct.empty() ? "" : variant;
   say_before(lesson, slug);
   if (value_of(rest, "--earlier").empty())

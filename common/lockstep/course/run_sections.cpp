@@ -4,7 +4,7 @@
 #include <lockstep/course/pitfall_source.h>
 #include <lockstep/course/prose.h>
 #include <lockstep/course/run_sections.h>
-#include <lockstep/pages/page.h>
+#include <lockstep/report/page.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -93,7 +93,7 @@ void say_sections(const LessonEntry& lesson, const std::vector<std::string>& nam
   const auto page = read_file(lesson.folder / "lesson.md");
   for (const auto& name : names) {
     say_heading(name);
-    say_section(pages::section_of(page, name), lesson.folder);
+    say_section(report::section_of(page, name), lesson.folder);
   }
 }
 
@@ -127,7 +127,7 @@ void say_after(const LessonEntry& lesson, const std::vector<std::filesystem::pat
         std::cout << "  ./lockstep explain " << pitfall.slug << " --diff\n";
     say_sections(lesson, {"Exercise"});
   } else {
-    const auto own = pages::read_page(source_folder(), lesson.name, slug);
+    const auto own = report::read_page(source_folder(), lesson.name, slug);
     const auto folder = lesson.folder / "pitfalls";
     say_heading("Why");
     say_section(own.section("Why"), folder);

@@ -56,8 +56,8 @@ report::Variant variant_of(const Selected& selected, int world_size) {
   return variant;
 }
 
-report::Comparison comparison_here(const Lesson& lesson, const LessonOptions& options) {
-  report::Comparison comparison;
+report::LessonReport comparison_here(const Lesson& lesson, const LessonOptions& options) {
+  report::LessonReport comparison;
   comparison.lesson = lesson.name;
   comparison.title = lesson.title;
   comparison.environment = report::environment_here(LOCKSTEP_SOURCE_DIR);

@@ -3,7 +3,7 @@
 
 #include <lockstep/lesson/command_line.h>
 #include <lockstep/lesson/select.h>
-#include <lockstep/report/comparison.h>
+#include <lockstep/report/lesson_report.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -12,7 +12,7 @@ namespace lockstep {
 
 // A variant, and a comparison, with what is known before anything has run.
 report::Variant variant_of(const Selected& selected, int world_size);
-report::Comparison comparison_here(const Lesson& lesson, const LessonOptions& options);
+report::LessonReport comparison_here(const Lesson& lesson, const LessonOptions& options);
 
 // Fills in a variant's losses, oracles, findings and pictures from the files that its `ranks` left in `folder`.
 void judge_run(const Selected& selected, const std::filesystem::path& folder, int ranks,

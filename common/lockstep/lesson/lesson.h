@@ -6,8 +6,8 @@
 //   Detectors             judge the trace alone (diagnose/); an oracle never sees it
 #pragma once
 
+#include <lockstep/lesson/notes.h>
 #include <lockstep/lesson/rank_context.h>
-#include <lockstep/lesson/watch.h>
 
 #include <cstdint>
 #include <map>
@@ -82,8 +82,8 @@ struct Part {
   int (*max_restarts)(const Fault& fault) = nullptr;
   // Of one process that drives devices: whether what moves between them is recorded.
   bool records_transfers = true;
-  // What the oracles judge by; a plain Watch where it is not given. Made before the training begins.
-  std::shared_ptr<Watch> (*watch)(RankContext& context, const Fault& fault) = nullptr;
+  // What the oracles judge by; a plain Notes where it is not given. Made before the training begins.
+  std::shared_ptr<Notes> (*notes)(RankContext& context, const Fault& fault) = nullptr;
 
   // "correct" where the lesson has one part, else "correct-<name>".
   std::string correct_name(bool only_part) const {

@@ -6,9 +6,9 @@
 #include <lockstep/base/text.h>
 #include <lockstep/gpu/require_nccl.h>
 #include <lockstep/launch/launch.h>
-#include <lockstep/lesson/compare.h>
 #include <lockstep/lesson/judge.h>
 #include <lockstep/lesson/lesson.h>
+#include <lockstep/lesson/run_variants.h>
 #include <lockstep/lesson/select.h>
 #include <lockstep/record/failed_collective.h>
 #include <lockstep/trace/attempts.h>
@@ -65,15 +65,15 @@ RunSettings settings_of(const LessonOptions& options, const Selected& variant,
   return settings;
 }
 
-int exit_code_of(const report::Comparison& comparison) {
+int exit_code_of(const report::LessonReport& report) {
   bool all_skipped = true, late = false;
-  for (const auto& variant : comparison.variants) {
+  for (const auto& variant : report.variants) {
     all_skipped &= variant.verdict == "skipped";
     late |= variant.ending == report::Ending::hang && variant.verdict != "as-expected";
   }
   if (all_skipped) return kSkipped;
   if (late) return kDeadline;
-  return comparison.as_expected() ? kOk : kFinding;
+  return report.as_expected() ? kOk : kFinding;
 }
 
 // Said before a long run, not after it.
@@ -87,24 +87,24 @@ void check_report_path(const std::filesystem::path& file) {
     throw UsageError("--json: no permission to write in " + folder.string());
 }
 
-void write_report(const std::filesystem::path& file, const report::Comparison& comparison) {
+void write_report(const std::filesystem::path& file, const report::LessonReport& report) {
   if (file.empty()) return;
-  write_file(file, report::to_json(comparison));
+  write_file(file, report::to_json(report));
   std::cout << "report: " << file.string() << std::endl;
 }
 
 // Under torchrun, Slurm or Open MPI nobody waits outside to judge: rank 0 does it, once all have written.
 int judge_as_rank_zero(const Lesson& lesson, const LessonOptions& options, const Selected& selected,
                        int world_size) {
-  auto comparison = comparison_here(lesson, options);
-  comparison.environment.world_size = world_size;
+  auto report = comparison_here(lesson, options);
+  report.environment.world_size = world_size;
   report::Variant variant = variant_of(selected, world_size);
   judge_run(selected, options.folder, world_size, options.seed, variant);
   variant.verdict = report::judge(variant);
   std::cout << report::to_text(variant) << std::flush;
-  comparison.variants.push_back(variant);
-  write_report(options.json, comparison);
-  return exit_code_of(comparison);
+  report.variants.push_back(variant);
+  write_report(options.json, report);
+  return exit_code_of(report);
 }
 
 // This process is one rank: of our launcher, or of torchrun, Slurm or Open MPI.
@@ -126,20 +126,20 @@ int run_as_rank(const Lesson& lesson, const LessonOptions& options,
   std::filesystem::create_directories(settings.folder);
   RankContext context(settings, variant.part->participants);
   const Fault fault(variant.name);
-  const auto watch =
-      variant.part->watch ? variant.part->watch(context, fault) : std::make_shared<Watch>(context);
-  observe(watch);
+  const auto notes =
+      variant.part->notes ? variant.part->notes(context, fault) : std::make_shared<Notes>(context);
+  observe(notes);
   try {
     variant.part->run(context, fault);
   } catch (...) {
     try {
-      watch->finish();
+      notes->finish();
     } catch (const std::exception&) {  // what ended the training is what is told
     }
     context.write();
     throw;
   }
-  watch->finish();
+  notes->finish();
   context.write();
   context.leave();
   const bool ours = environment("LOCKSTEP_ERROR_FILE").has_value();  // our launcher judges
@@ -161,9 +161,10 @@ void require_backend(const Lesson& lesson, const LessonOptions& options) {
 int run_as_launcher(const Lesson& lesson, const LessonOptions& options) {
   if (!options.json.empty()) check_report_path(options.json);
   require_backend(lesson, options);
-  const auto comparison = compare(lesson, options, std::filesystem::read_symlink("/proc/self/exe"));
-  write_report(options.json, comparison);
-  return exit_code_of(comparison);
+  const auto report =
+      run_variants(lesson, options, std::filesystem::read_symlink("/proc/self/exe"));
+  write_report(options.json, report);
+  return exit_code_of(report);
 }
 
 // Runs `work`; an error becomes one line for a person, the rank's error file, and an exit code.

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <lockstep/lesson/lesson.h>
-#include <lockstep/report/comparison.h>
+#include <lockstep/report/lesson_report.h>
 
 #include <string>
 #include <vector>

@@ -1,6 +1,6 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
-#include <lockstep/report/comparison.h>
+#include <lockstep/report/lesson_report.h>
 
 #include <fstream>
 #include <thread>

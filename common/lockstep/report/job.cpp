@@ -117,7 +117,7 @@ std::string diagnosis_json(const diagnose::Diagnosis& diagnosis, const std::set<
 
 std::string job_json(const trace::Trace& trace, const diagnose::Diagnosis& diagnosis,
                      const std::set<int>& missing,
-                     const std::map<std::string, pages::Page>& pages) {
+                     const std::map<std::string, report::Page>& pages) {
   auto job = json_of(diagnosis, missing);
   const bool devices = trace.ranks.front().participant.kind == "device";
   job["schema_version"] = 1;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <lockstep/diagnose/diagnose.h>
-#include <lockstep/pages/page.h>
+#include <lockstep/report/page.h>
 #include <lockstep/trace/reader.h>
 
 #include <map>
@@ -21,6 +21,7 @@ std::string diagnosis_json(const diagnose::Diagnosis& diagnosis, const std::set<
 
 // reports/schema/job.schema.json. `pages`: every pitfall's, by slug.
 std::string job_json(const trace::Trace& trace, const diagnose::Diagnosis& diagnosis,
-                     const std::set<int>& missing, const std::map<std::string, pages::Page>& pages);
+                     const std::set<int>& missing,
+                     const std::map<std::string, report::Page>& pages);
 
 }  // namespace lockstep::report

@@ -1,5 +1,5 @@
 #include <lockstep/base/text.h>
-#include <lockstep/report/comparison.h>
+#include <lockstep/report/lesson_report.h>
 
 #include <iomanip>
 #include <set>
@@ -73,7 +73,7 @@ std::string to_text(const Variant& variant) {
   return filled(text.str(), kHang);
 }
 
-std::string to_text(const Comparison& comparison) {
+std::string to_text(const LessonReport& comparison) {
   int expected = 0, skipped = 0;
   for (const auto& variant : comparison.variants) {
     expected += variant.verdict == "as-expected";

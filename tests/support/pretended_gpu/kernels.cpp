@@ -1,7 +1,7 @@
-// Kernels: those of common/lockstep/cuda by their names, each with what it does, on the CPU.
+// Kernels: those of common/lockstep/gpu/kernels by their names, each with what it does, on the CPU.
 #include <cxxabi.h>
 #include <dlfcn.h>
-#include <lockstep/cuda/bucket_plan.h>
+#include <lockstep/gpu/kernels/bucket_plan.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -16,7 +16,7 @@ using namespace pretended;
 
 namespace {
 
-using lockstep::cuda::Table;
+using lockstep::gpu::Table;
 
 using Work = std::function<void()>;
 // What a launch with these arguments is to do. The arguments are the caller's, and are copied.
@@ -50,7 +50,7 @@ Work move(void** arguments) {
   const auto change = *static_cast<const Change*>(arguments[2]);
   return [table, bucket, change] {
     for (std::int64_t number = 0; number < table->chunks; ++number) {
-      const auto piece = lockstep::cuda::chunk(*table, number);
+      const auto piece = lockstep::gpu::chunk(*table, number);
       const auto& span = table->span[piece.span];
       auto* in_tensor = reinterpret_cast<T*>(span.tensor) + piece.begin;
       auto* in_bucket = bucket + span.offset + piece.begin;
@@ -62,15 +62,14 @@ Work move(void** arguments) {
   };
 }
 
-#define OURS "lockstep::cuda::(anonymous namespace)::"
+#define OURS "lockstep::gpu::(anonymous namespace)::"
 const std::map<std::string, Begin>& known() {
   static const auto& all = *new std::map<std::string, Begin>{
       {OURS "wait(unsigned long long)", wait},
-      {"void " OURS "move<float, true, " OURS "Scale>(lockstep::cuda::Table, float*, " OURS
-       "Scale)",
+      {"void " OURS "move<float, true, " OURS "Scale>(lockstep::gpu::Table, float*, " OURS "Scale)",
        move<float, true, Scale>},
       {"void " OURS "move<unsigned int, false, " OURS
-       "Keep>(lockstep::cuda::Table, unsigned int*, " OURS "Keep)",
+       "Keep>(lockstep::gpu::Table, unsigned int*, " OURS "Keep)",
        move<std::uint32_t, false, Keep>}};
   return all;
 }

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep::pages {
+namespace lockstep::report {
 
 // What stands under "## name", without empty lines around it; "" where there is no such heading.
 std::string section_of(const std::string& page, const std::string& name);
@@ -33,4 +33,4 @@ std::map<std::string, Page> all_pages(const std::filesystem::path& source);
 // The three hints of a page, from "where to look" to "almost the fix".
 std::vector<std::string> hints_of(const Page& page);
 
-}  // namespace lockstep::pages
+}  // namespace lockstep::report

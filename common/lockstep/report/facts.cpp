@@ -1,11 +1,11 @@
 #include <lockstep/base/error.h>
-#include <lockstep/pages/facts.h>
+#include <lockstep/report/facts.h>
 
 #include <algorithm>
 #include <numeric>
 #include <regex>
 
-namespace lockstep::pages {
+namespace lockstep::report {
 namespace {
 
 // The part of "VALUE, or W: VALUE, W: VALUE, else: VALUE" that is for this W; "" where none is.
@@ -102,8 +102,8 @@ Facts facts_of(const Page& page, int world_size) {
         facts.needs_gpu = one_of({"needed"}, value) == "needed";
       else if (name == "also")
         facts.also = words_of(value);
-      else if (name == "beside")
-        facts.beside = words_of(value);
+      else if (name == "unrelated")
+        facts.unrelated = words_of(value);
       else
         one_of({"level", "needs", "calls", "near"}, name);
     } catch (const std::logic_error&) {  // of std::stod too
@@ -112,4 +112,4 @@ Facts facts_of(const Page& page, int world_size) {
   return facts;
 }
 
-}  // namespace lockstep::pages
+}  // namespace lockstep::report

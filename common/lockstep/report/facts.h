@@ -11,19 +11,19 @@
 //   on: 3                          ranks that the tests run it on, where fewer cannot tell; left out: the fewest it needs
 //   severity: advice               of the finding; left out: violation
 //   also: replicas-diverged        what else is found, and follows from it; of a crash: what may be found
-//   beside: local-batch-norm       advice that is found too, and does not follow
+//   unrelated: local-batch-norm    advice that is found too, and does not follow
 //   near: near-miss-sweep          the near misses, or `none. WHY`; never left out (tests/lint)
 //   gpu: needed                    left out where the lesson needs none
 #pragma once
 
-#include <lockstep/pages/page.h>
+#include <lockstep/report/page.h>
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-namespace lockstep::pages {
+namespace lockstep::report {
 
 struct Figure {
   double value = 0;
@@ -39,10 +39,10 @@ struct Facts {
   int on = 0;
   bool advice = false;
   bool needs_gpu = false;
-  std::vector<std::string> also, beside;
+  std::vector<std::string> also, unrelated;
 };
 
 // Throws Error, which names page and fact, for one that cannot be read, or that there is not.
 Facts facts_of(const Page& page, int world_size);
 
-}  // namespace lockstep::pages
+}  // namespace lockstep::report

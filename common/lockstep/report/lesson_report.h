@@ -79,7 +79,7 @@ struct Variant {
 // own pitfall is named. Correct and near miss: it completes, no oracle manifests, and no violation is found.
 std::string judge(const Variant& variant);
 
-struct Comparison {
+struct LessonReport {
   std::string lesson;
   std::string title;
   Environment environment;
@@ -88,10 +88,10 @@ struct Comparison {
   bool as_expected() const;  // no verdict but "as-expected" and "skipped"
 };
 
-std::string to_json(const Comparison& comparison);
+std::string to_json(const LessonReport& comparison);
 
 // For people, 80 columns at most: each variant with what was measured and found, and how many of all are as expected.
-std::string to_text(const Comparison& comparison);
+std::string to_text(const LessonReport& comparison);
 std::string to_text(const Variant& variant);
 
 }  // namespace lockstep::report

@@ -1,16 +1,16 @@
 // The kernels on a GPU, beside ATen on the CPU: bit for bit.
 #include <gtest/gtest.h>
-#include <lockstep/cuda/bucket.h>
-#include <lockstep/cuda/bucket_plan.h>
-#include <lockstep/cuda/check.h>
-#include <lockstep/cuda/delay.h>
+#include <lockstep/gpu/kernels/bucket.h>
+#include <lockstep/gpu/kernels/bucket_plan.h>
+#include <lockstep/gpu/kernels/check.h>
+#include <lockstep/gpu/kernels/delay.h>
 #include <torch/torch.h>
 
 #include <cstring>
 
 #include "../support/gpus.h"
 
-namespace lockstep::cuda {
+namespace lockstep::gpu {
 namespace {
 
 // Memory on the GPU, with a margin of a known value on both sides, at an address that is `past` bytes beyond a
@@ -170,4 +170,4 @@ TEST(Delay, HoldsUpItsStreamAlone) {
 }
 
 }  // namespace
-}  // namespace lockstep::cuda
+}  // namespace lockstep::gpu

@@ -1,11 +1,11 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
-#include <lockstep/pages/page.h>
+#include <lockstep/report/page.h>
 
 #include <cctype>
 #include <sstream>
 
-namespace lockstep::pages {
+namespace lockstep::report {
 namespace {
 
 std::map<std::string, std::string> facts_in(const std::string& front) {
@@ -100,4 +100,4 @@ std::vector<std::string> hints_of(const Page& page) {
   return hints;
 }
 
-}  // namespace lockstep::pages
+}  // namespace lockstep::report

@@ -3,19 +3,19 @@
 
 #include <lockstep/lesson/command_line.h>
 #include <lockstep/lesson/lesson.h>
-#include <lockstep/report/comparison.h>
+#include <lockstep/report/lesson_report.h>
 
 #include <string>
 
 namespace lockstep {
 
-// Thrown by compare when a signal (Ctrl-C) ended the run; every rank is gone by then.
+// Thrown by run_variants when a signal (Ctrl-C) ended the run; every rank is gone by then.
 struct Interrupted {
   int signal = 0;
 };
 
 // Launches, waits and judges. `program` is this executable.
-report::Comparison compare(const Lesson& lesson, const LessonOptions& options,
-                           const std::string& program);
+report::LessonReport run_variants(const Lesson& lesson, const LessonOptions& options,
+                                  const std::string& program);
 
 }  // namespace lockstep

@@ -1,9 +1,9 @@
 #include <lockstep/base/error.h>
-#include <lockstep/cuda/bucket_plan.h>
+#include <lockstep/gpu/kernels/bucket_plan.h>
 
 #include <string>
 
-namespace lockstep::cuda {
+namespace lockstep::gpu {
 
 std::vector<Table> plan(const std::vector<std::uint64_t>& tensors,
                         const std::vector<std::int64_t>& sizes) {
@@ -27,4 +27,4 @@ std::vector<Table> plan(const std::vector<std::uint64_t>& tensors,
   return tables;
 }
 
-}  // namespace lockstep::cuda
+}  // namespace lockstep::gpu

@@ -8,14 +8,14 @@
 #include <lockstep/base/processors.h>
 #include <lockstep/base/text.h>
 #include <lockstep/gpu/driver.h>
+#include <lockstep/launch/attempts.h>
 #include <lockstep/launch/interrupt.h>
-#include <lockstep/lesson/compare.h>
 #include <lockstep/lesson/judge.h>
+#include <lockstep/lesson/run_variants.h>
 #include <lockstep/lesson/select.h>
 #include <lockstep/matrix/cases.h>
-#include <lockstep/pages/facts.h>
 #include <lockstep/report/earlier.h>
-#include <lockstep/supervise/attempts.h>
+#include <lockstep/report/facts.h>
 
 #include <cstdlib>
 #include <iostream>
@@ -48,9 +48,9 @@ matrix::Truth truth_of(const Selected& selected, const Lesson& lesson, const Les
     if (oracle.manifested && truth.pitfall.empty()) truth.pitfall = oracle.pitfall;
   // A program may have outlived its sources.
   const std::filesystem::path source = LOCKSTEP_SOURCE_DIR;
-  if (!std::filesystem::exists(pages::page_file(source, lesson.name, truth.pitfall))) return truth;
+  if (!std::filesystem::exists(report::page_file(source, lesson.name, truth.pitfall))) return truth;
   const auto facts =
-      pages::facts_of(pages::read_page(source, lesson.name, truth.pitfall), variant.world_size);
+      report::facts_of(report::read_page(source, lesson.name, truth.pitfall), variant.world_size);
   truth.ranks = facts.ranks;
   truth.step = facts.step;
   return truth;
@@ -72,10 +72,10 @@ int go_on_as_rank(const Lesson& lesson, std::vector<std::string> arguments) {
 }
 
 // One result for each attempt; a part that is not started again has one.
-std::vector<supervise::Result> supervise_variant(const Selected& selected, const Lesson& lesson,
-                                                 const LessonOptions& options, int world_size,
-                                                 const std::string& program,
-                                                 const std::filesystem::path& folder) {
+std::vector<launch::Supervised> supervise_variant(const Selected& selected, const Lesson& lesson,
+                                                  const LessonOptions& options, int world_size,
+                                                  const std::string& program,
+                                                  const std::filesystem::path& folder) {
   launch::LaunchOptions job;
   job.command = rank_arguments(options, selected.name, world_size, folder);
   job.command.insert(job.command.begin(), program);
@@ -92,17 +92,17 @@ std::vector<supervise::Result> supervise_variant(const Selected& selected, const
   }
   job.folder = folder;
   job.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(options.timeout_s * 1000));
-  const supervise::Options supervised{job, operation_timeout(options) + kAfterTimeout};
+  const launch::SuperviseOptions supervised{job, operation_timeout(options) + kAfterTimeout};
   if (selected.part->max_restarts != nullptr)
-    return supervise::supervise_attempts(supervised,
-                                         selected.part->max_restarts(Fault(selected.name)));
-  std::vector<supervise::Result> results;
-  results.push_back(supervise::supervise(supervised));
+    return launch::supervise_attempts(supervised,
+                                      selected.part->max_restarts(Fault(selected.name)));
+  std::vector<launch::Supervised> results;
+  results.push_back(launch::supervise(supervised));
   return results;
 }
 
 // Of several attempts, the last one's ending.
-void describe_ending(const std::vector<supervise::Result>& attempts, report::Variant& variant) {
+void describe_ending(const std::vector<launch::Supervised>& attempts, report::Variant& variant) {
   using report::Ending;
   for (const auto& attempt : attempts)
     variant.seconds += std::chrono::duration<double>(attempt.launch.wall).count();
@@ -180,8 +180,8 @@ std::vector<Countdown::Item> parts_of(const std::vector<Selected>& variants,
 
 }  // namespace
 
-report::Comparison compare(const Lesson& lesson, const LessonOptions& options,
-                           const std::string& program) {
+report::LessonReport run_variants(const Lesson& lesson, const LessonOptions& options,
+                                  const std::string& program) {
   // What oracles train here starts no threads: a process with threads is not forked into ranks.
   at::set_num_threads(1);
   const auto variants = select_variants(lesson, options.variant);

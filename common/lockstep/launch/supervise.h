@@ -9,18 +9,18 @@
 #include <optional>
 #include <string>
 
-namespace lockstep::supervise {
+namespace lockstep::launch {
 
-struct Options {
-  launch::LaunchOptions job;  // the ranks' traces (record::observe) are in job.folder
+struct SuperviseOptions {
+  LaunchOptions job;  // the ranks' traces (record::observe) are in job.folder
   // A rank that is inside of one collective for longer ends the job; 0: nobody does. At least
   // diagnose::kStallTime; a second more than the ranks' own timeout leaves them time to say what they
   // saw.
   std::chrono::milliseconds patience{0};
 };
 
-struct Result {
-  launch::LaunchResult launch;
+struct Supervised {
+  LaunchResult launch;
   trace::Trace trace;  // what the ranks and the launcher left; none where no rank recorded anything
   std::optional<diagnose::Stall> stall;  // points into `trace`
 };
@@ -30,6 +30,6 @@ struct Result {
 // run, their flight boards are read ten times a second. Afterwards folder/launcher.trace holds how
 // each rank ended, for whoever diagnoses the folder. A trace that cannot be read throws Error, after
 // the job is over.
-Result supervise(const Options& options);
+Supervised supervise(const SuperviseOptions& options);
 
-}  // namespace lockstep::supervise
+}  // namespace lockstep::launch

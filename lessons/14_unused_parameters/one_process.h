@@ -13,9 +13,9 @@
 // It trains a copy of the model that was wrapped, on the global batch. At its end every step adds a
 // "distance": between the weights of the two.
 template <class Holder>
-class Beside : public lockstep::Watch {
+class OneProcessNotes : public lockstep::Notes {
  public:
-  using Watch::Watch;
+  using Notes::Notes;
 
   void wrapped(torch::nn::Module& module, const std::string&) override {
     if (optimizer_) return;  // wrapped again
@@ -25,7 +25,7 @@ class Beside : public lockstep::Watch {
     optimizer_.emplace(copy_->parameters(), 0.0);  // update_begins() sets the rate
   }
   void fetch(const lockstep::Fetch& fetch) override {
-    Watch::fetch(fetch);
+    Notes::fetch(fetch);
     data_ = {fetch.inputs, fetch.targets};
     batch_ = static_cast<std::int64_t>(fetch.ids.size());
   }
@@ -39,14 +39,14 @@ class Beside : public lockstep::Watch {
     backward(step_++);
   }
   void update_ended(torch::optim::Optimizer& optimizer) override {
-    Watch::update_ended(optimizer);
+    Notes::update_ended(optimizer);
     optimizer_->step();
     lockstep::add_figure(context(), "distance",
                          lockstep::relative_distance(lockstep::flat_parameters(trained_),
                                                      lockstep::flat_parameters(*copy_)));
   }
   void finish() override {
-    Watch::finish();
+    Notes::finish();
     if (losses_.count > 0) context().outcome().reference_losses.push_back(losses_.value());
   }
 
@@ -75,9 +75,9 @@ class Beside : public lockstep::Watch {
   int step_ = 0;
 };
 
-class OneProcessOfMlp : public Beside<lockstep::Mlp> {
+class OneProcessOfMlp : public OneProcessNotes<lockstep::Mlp> {
  public:
-  OneProcessOfMlp(lockstep::RankContext& job, const lockstep::Fault&) : Beside(job) {}
+  OneProcessOfMlp(lockstep::RankContext& job, const lockstep::Fault&) : OneProcessNotes(job) {}
 
  private:
   at::Tensor loss_of(const lockstep::TensorData& batch) override {

@@ -1,12 +1,12 @@
 // How kernels cut their work, tried on the CPU: every element once, wherever it lies.
 #include <gtest/gtest.h>
 #include <lockstep/base/error.h>
-#include <lockstep/cuda/bucket_plan.h>
+#include <lockstep/gpu/kernels/bucket_plan.h>
 
 #include <map>
 #include <numeric>
 
-namespace lockstep::cuda {
+namespace lockstep::gpu {
 namespace {
 
 static_assert(sizeof(Table) <= 32'764 - 32, "all of a kernel's parameters");
@@ -120,4 +120,4 @@ TEST(GridSize, FillsTheGpuAndNoMore) {
 }
 
 }  // namespace
-}  // namespace lockstep::cuda
+}  // namespace lockstep::gpu

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep::pages {
+namespace lockstep::report {
 
 struct Symptom {
   std::string title;  // "It hangs at the end of an epoch"
@@ -20,4 +20,4 @@ std::vector<Symptom> all_symptoms(const std::filesystem::path& source);
 // text; the fewer symptoms have a word, the more it counts. "hangs" is found by "hang" and by "hanging".
 std::vector<Symptom> matching(const std::vector<Symptom>& symptoms, const std::string& words);
 
-}  // namespace lockstep::pages
+}  // namespace lockstep::report

@@ -1,6 +1,6 @@
-#include <lockstep/cuda/check.h>
+#include <lockstep/gpu/kernels/check.h>
 
-namespace lockstep::cuda {
+namespace lockstep::gpu {
 namespace {
 
 // CUDA's own texts say what is wrong, and seldom what to do.
@@ -43,4 +43,4 @@ void check(ncclResult_t code, const std::string& call) {
   if (code != ncclSuccess) throw NcclError(call, code);
 }
 
-}  // namespace lockstep::cuda
+}  // namespace lockstep::gpu

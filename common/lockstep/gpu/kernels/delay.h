@@ -5,7 +5,7 @@
 
 #include <chrono>
 
-namespace lockstep::cuda {
+namespace lockstep::gpu {
 
 inline constexpr std::chrono::seconds kLongestDelay{10};
 
@@ -13,4 +13,4 @@ inline constexpr std::chrono::seconds kLongestDelay{10};
 // Throws UsageError for less than nothing and for more than kLongestDelay, CudaError where the launch fails.
 void delay(std::chrono::nanoseconds time, cudaStream_t stream);
 
-}  // namespace lockstep::cuda
+}  // namespace lockstep::gpu

@@ -1,5 +1,5 @@
 #include <lockstep/lesson/figures.h>
-#include <lockstep/lesson/watch.h>
+#include <lockstep/lesson/notes.h>
 #include <lockstep/observe/parameters_of.h>
 
 #include <utility>
@@ -14,21 +14,21 @@ bool trains() {
 
 }  // namespace
 
-void Watch::wrapped(torch::nn::Module& module, const std::string&) {
+void Notes::wrapped(torch::nn::Module& module, const std::string&) {
   model_ = module.weak_from_this();
 }
 
-void Watch::replicated(const std::vector<std::shared_ptr<torch::nn::Module>>& copies) {
+void Notes::replicated(const std::vector<std::shared_ptr<torch::nn::Module>>& copies) {
   model_ = copies.front();
 }
 
-void Watch::loss(const at::Tensor& per_sample, const at::Tensor& outputs,
+void Notes::loss(const at::Tensor& per_sample, const at::Tensor& outputs,
                  const at::Tensor& targets) {
   loss_.add(per_sample);
   if (outputs.defined() && outputs.dim() == 2) accuracy_.add(outputs.argmax(1) == targets);
 }
 
-void Watch::fetch(const Fetch& fetch) {
+void Notes::fetch(const Fetch& fetch) {
   if (fetch.phase == "evaluation" || !trains()) return;
   pass_.drawn(fetch.ids);
   drawn_.insert(drawn_.end(), fetch.ids.begin(), fetch.ids.end());
@@ -38,25 +38,25 @@ void Watch::fetch(const Fetch& fetch) {
   add_figure(context_, "batch_size", static_cast<double>(fetch.ids.size()));
 }
 
-void Watch::pass_begins(std::int64_t, std::int64_t) {
+void Notes::pass_begins(std::int64_t, std::int64_t) {
   if (!trains()) return;
   end_pass();
   pass_ = {};
 }
 
-void Watch::dealt(const std::vector<std::int64_t>& ids) {
+void Notes::dealt(const std::vector<std::int64_t>& ids) {
   if (trains()) pass_.dealt(ids);
 }
 
-void Watch::pass_dealt() {
+void Notes::pass_dealt() {
   if (trains()) pass_.all_dealt();
 }
 
-void Watch::update_ended(torch::optim::Optimizer&) {
+void Notes::update_ended(torch::optim::Optimizer&) {
   if (pass_.is_done()) end_pass();
 }
 
-void Watch::end_pass() {
+void Notes::end_pass() {
   auto& outcome = context_.outcome();
   if (loss_.count > 0) outcome.losses.push_back(loss_.value());
   if (accuracy_.count > 0) outcome.accuracy.push_back(accuracy_.value());
@@ -69,11 +69,11 @@ void Watch::end_pass() {
   batches_ = 0;
 }
 
-void Watch::optimizer_made(torch::optim::Optimizer& optimizer) {
+void Notes::optimizer_made(torch::optim::Optimizer& optimizer) {
   parameters_ = parameters_of(optimizer);
 }
 
-const std::vector<at::Tensor>& Watch::parameters() const {
+const std::vector<at::Tensor>& Notes::parameters() const {
   if (parameters_.empty())
     throw UsageError(
         "no optimizer has told of itself: use SGD of train/watched.h, Watched<...> around another "
@@ -81,7 +81,7 @@ const std::vector<at::Tensor>& Watch::parameters() const {
   return parameters_;
 }
 
-void Watch::finish() {
+void Notes::finish() {
   end_pass();
 }
 

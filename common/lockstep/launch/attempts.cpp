@@ -1,12 +1,12 @@
-#include <lockstep/supervise/attempts.h>
+#include <lockstep/launch/attempts.h>
 #include <lockstep/trace/attempts.h>
 
 #include <string>
 
-namespace lockstep::supervise {
+namespace lockstep::launch {
 
-std::vector<Result> supervise_attempts(const Options& options, int max_restarts) {
-  std::vector<Result> results;
+std::vector<Supervised> supervise_attempts(const SuperviseOptions& options, int max_restarts) {
+  std::vector<Supervised> results;
   for (int attempt = 0; attempt <= max_restarts; ++attempt) {
     auto one = options;
     if (max_restarts > 0) {
@@ -23,4 +23,4 @@ std::vector<Result> supervise_attempts(const Options& options, int max_restarts)
   return results;
 }
 
-}  // namespace lockstep::supervise
+}  // namespace lockstep::launch

@@ -1,17 +1,17 @@
 #include <lockstep/base/clock.h>
 #include <lockstep/base/error.h>
-#include <lockstep/supervise/supervise.h>
+#include <lockstep/launch/supervise.h>
 #include <lockstep/trace/writer.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <utility>
 
-namespace lockstep::supervise {
+namespace lockstep::launch {
 namespace {
 
 // Whether some rank has been inside of one collective for longer than `patience`.
-bool has_waited(const launch::LaunchOptions& job, std::chrono::nanoseconds patience) {
+bool has_waited(const LaunchOptions& job, std::chrono::nanoseconds patience) {
   const auto now = monotonic_ns();
   for (int rank = 0; rank < job.world_size; ++rank) {
     const auto file = trace::trace_file(job.folder, rank);
@@ -29,19 +29,19 @@ bool has_waited(const launch::LaunchOptions& job, std::chrono::nanoseconds patie
   return false;
 }
 
-void write_ends(const std::filesystem::path& folder, const launch::LaunchResult& result) {
+void write_ends(const std::filesystem::path& folder, const LaunchResult& result) {
   trace::Writer writer(folder,
                        {.world_size = static_cast<int>(result.ranks.size()), .kind = "launcher"});
   for (const auto& rank : result.ranks)
     writer.record(trace::RankEnd{.rank = rank.rank,
-                                 .how = launch::to_string(rank.end),
+                                 .how = to_string(rank.end),
                                  .exit_code = rank.exit_code,
                                  .signal = rank.signal,
                                  .collective = rank.collective,
                                  .ended_ns = rank.ended_ns});
 }
 
-bool has_traces(const launch::LaunchOptions& job) {
+bool has_traces(const LaunchOptions& job) {
   for (int rank = 0; rank < job.world_size; ++rank)
     if (std::filesystem::exists(trace::trace_file(job.folder, rank))) return true;
   return false;
@@ -49,7 +49,7 @@ bool has_traces(const launch::LaunchOptions& job) {
 
 }  // namespace
 
-Result supervise(const Options& options) {
+Supervised supervise(const SuperviseOptions& options) {
   if (options.patience.count() != 0 && options.patience < diagnose::kStallTime)
     throw UsageError("supervise: the patience must be 0 or at least " +
                      std::to_string(diagnose::kStallTime.count()) + " ms, and is " +
@@ -58,8 +58,8 @@ Result supervise(const Options& options) {
   if (options.patience.count() > 0)
     job.stalls = [&] { return has_waited(options.job, options.patience); };
   std::filesystem::remove(trace::launcher_file(job.folder));  // of an earlier job
-  Result result;
-  result.launch = launch::launch(job);
+  Supervised result;
+  result.launch = launch(job);
   write_ends(job.folder, result.launch);
   if (has_traces(job)) {
     result.trace = trace::read(job.folder);
@@ -68,4 +68,4 @@ Result supervise(const Options& options) {
   return result;
 }
 
-}  // namespace lockstep::supervise
+}  // namespace lockstep::launch

@@ -1,5 +1,5 @@
 // What oracles judge by, gathered beside a lesson's training and not in it: the library tells of the training as it
-// runs (observe/observer.h), a Watch writes it into the rank's outcome. Shares nothing with record.
+// runs (observe/observer.h), a Notes writes it into the rank's outcome. Shares nothing with record.
 #pragma once
 
 #include <lockstep/base/error.h>
@@ -19,10 +19,10 @@ namespace lockstep {
 class Fault;
 
 // Of each training pass that the program's sampler begins, else of the whole training: the mean loss, the accuracy and
-// the ids drawn. An oracle that needs more derives from it (Part::watch); what it overrides calls Watch's own, too.
-class Watch : public Observer {
+// the ids drawn. An oracle that needs more derives from it (Part::notes); what it overrides calls Notes's own, too.
+class Notes : public Observer {
  public:
-  explicit Watch(RankContext& context) : context_(context) {}
+  explicit Notes(RankContext& context) : context_(context) {}
 
   // Once, when the training is over or has thrown.
   virtual void finish();
@@ -63,9 +63,9 @@ class Watch : public Observer {
   PassCount pass_;
 };
 
-// For Part::watch.
+// For Part::notes.
 template <class Derived>
-std::shared_ptr<Watch> beside(RankContext& context, const Fault& fault) {
+std::shared_ptr<Notes> notes(RankContext& context, const Fault& fault) {
   return std::make_shared<Derived>(context, fault);
 }
 

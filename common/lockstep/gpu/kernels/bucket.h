@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace lockstep::cuda {
+namespace lockstep::gpu {
 
 enum class Dtype { float32, bfloat16 };
 
@@ -29,4 +29,4 @@ void flatten_and_scale(const Tensors& gradients, void* bucket, float scale, cuda
 // The way back, bit by bit: gradient[i] = bucket[i]. Returns at once, and throws, as flatten_and_scale does.
 void unflatten(const void* bucket, const Tensors& gradients, cudaStream_t stream);
 
-}  // namespace lockstep::cuda
+}  // namespace lockstep::gpu

@@ -7,7 +7,7 @@
 
 #include <string>
 
-namespace lockstep::cuda {
+namespace lockstep::gpu {
 
 // A call of the runtime failed, or (CUDA tells so at the next call, whichever it is) work that was given to the GPU
 // before. what() holds the call, CUDA's text, and what to do.
@@ -27,4 +27,4 @@ class NcclError : public Error {
 void check(cudaError_t code, const std::string& call);
 void check(ncclResult_t code, const std::string& call);
 
-}  // namespace lockstep::cuda
+}  // namespace lockstep::gpu

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace lockstep::cuda {
+namespace lockstep::gpu {
 
 // Elements that a block of threads takes at a time.
 inline constexpr std::int64_t kChunk = 16384;
@@ -76,4 +76,4 @@ constexpr int grid_size(std::int64_t chunks, int multiprocessors) {
   return static_cast<int>(chunks < full ? chunks : full);
 }
 
-}  // namespace lockstep::cuda
+}  // namespace lockstep::gpu

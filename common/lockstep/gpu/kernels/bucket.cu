@@ -1,9 +1,9 @@
 #include <cuda_bf16.h>
-#include <lockstep/cuda/bucket.h>
-#include <lockstep/cuda/bucket_plan.h>
-#include <lockstep/cuda/check.h>
+#include <lockstep/gpu/kernels/bucket.h>
+#include <lockstep/gpu/kernels/bucket_plan.h>
+#include <lockstep/gpu/kernels/check.h>
 
-namespace lockstep::cuda {
+namespace lockstep::gpu {
 namespace {
 
 constexpr int kThreads = 256;
@@ -30,7 +30,8 @@ struct Keep {
 
 // By all threads of a block together.
 template <class T, class Change>
-__device__ void copy(const T* __restrict__ from, T* __restrict__ to, std::int64_t count, Change change) {
+__device__ void copy(const T* __restrict__ from, T* __restrict__ to, std::int64_t count,
+                     Change change) {
   const auto split = alignment_split(reinterpret_cast<std::uint64_t>(from),
                                      reinterpret_cast<std::uint64_t>(to), count, sizeof(T));
   for (std::int64_t i = threadIdx.x; i < split.head; i += kThreads) to[i] = change(from[i]);
@@ -105,4 +106,4 @@ void unflatten(const void* bucket, const Tensors& gradients, cudaStream_t stream
     launch<std::uint16_t, false>(gradients, static_cast<std::uint16_t*>(from), Keep{}, stream);
 }
 
-}  // namespace lockstep::cuda
+}  // namespace lockstep::gpu

@@ -1,7 +1,7 @@
-#include <lockstep/cuda/check.h>
-#include <lockstep/cuda/delay.h>
+#include <lockstep/gpu/kernels/check.h>
+#include <lockstep/gpu/kernels/delay.h>
 
-namespace lockstep::cuda {
+namespace lockstep::gpu {
 namespace {
 
 __device__ unsigned long long nanoseconds() {
@@ -29,4 +29,4 @@ void delay(std::chrono::nanoseconds time, cudaStream_t stream) {
   check(cudaGetLastError(), "the delay kernel");
 }
 
-}  // namespace lockstep::cuda
+}  // namespace lockstep::gpu

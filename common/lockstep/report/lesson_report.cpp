@@ -1,6 +1,6 @@
 #include <lockstep/base/json_text.h>
-#include <lockstep/report/comparison.h>
 #include <lockstep/report/json.h>
+#include <lockstep/report/lesson_report.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -133,13 +133,13 @@ std::string judge(const Variant& variant) {
   return manifested(variant) ? "manifested" : "as-expected";
 }
 
-bool Comparison::as_expected() const {
+bool LessonReport::as_expected() const {
   return std::all_of(variants.begin(), variants.end(), [](const auto& variant) {
     return variant.verdict == "as-expected" || variant.verdict == "skipped";
   });
 }
 
-std::string to_json(const Comparison& comparison) {
+std::string to_json(const LessonReport& comparison) {
   json variants = json::array();
   for (const auto& variant : comparison.variants) variants.push_back(variant_json(variant));
   const json report = {{"schema_version", kSchemaVersion},

@@ -1,6 +1,6 @@
 #include <lockstep/base/error.h>
 #include <lockstep/base/file.h>
-#include <lockstep/pages/symptoms.h>
+#include <lockstep/report/symptoms.h>
 
 #include <algorithm>
 #include <cctype>
@@ -8,7 +8,7 @@
 #include <set>
 #include <sstream>
 
-namespace lockstep::pages {
+namespace lockstep::report {
 namespace {
 
 const std::string kAlso = "Also said as: ";
@@ -98,4 +98,4 @@ std::vector<Symptom> matching(const std::vector<Symptom>& symptoms, const std::s
   return found;
 }
 
-}  // namespace lockstep::pages
+}  // namespace lockstep::report
