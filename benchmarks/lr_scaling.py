@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import tempfile
 
+import scipy.stats
 from ddp_step import write
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -23,7 +24,6 @@ REFERENCE = {"sgd": 0.05, "adam": 1e-3}  # the rates of one rank
 SCALING = {"constant": lambda ranks: 1, "linear": lambda ranks: ranks, "root": math.sqrt}
 MEASURED = ("train_loss", "test_loss", "test_accuracy")
 # Student's t, 97.5 %, by degrees of freedom.
-T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 
 
 def physical_cores():
@@ -60,8 +60,8 @@ def run(program, options, world_size, timeout=600):
 
 
 def summary(values):
-    mean = statistics.mean(values)
-    half = T.get(len(values) - 1, 1.96) * statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+    mean, count = statistics.mean(values), len(values)
+    half = float(scipy.stats.t.ppf(0.975, count - 1)) * statistics.stdev(values) / math.sqrt(count) if count > 1 else None
     return {"mean": mean, "low_95": None if half is None else mean - half,
             "high_95": None if half is None else mean + half, "values": values}
 

@@ -5,38 +5,42 @@
   --kept FOLDER           score the runs that are there in w<W>_s<S>/, each that is asked for, and run nothing; the
                           commit in the result is then the one that scored them
 
-A setting (a world size and a seed) is run with --trace into a folder, scored by `lockstep-course matrix` at levels
+A setting (a world size and a seed) is run with --trace into a folder, scored as `./lockstep matrix` does at levels
 0 to 2, judged again under other names (recorded_test), and its traces are deleted. Its scores stay in
 reports/out/matrix/KEY/, where KEY is a hash of lockstep-course: a setting that has scores of these detectors is not run
 again (delete the folder to begin anew), those of other builds are not taken. All that are there make
 reports/results/matrix.json (reports/schema/matrix_sweep.schema.json).
-Exit code: 0 every cell exact, nothing false; 1 otherwise; 3 something could not be run.
+Exit code: 0 every run named exactly, nothing false; 1 otherwise; 3 something could not be run.
 """
 
 import argparse
 import collections
 import datetime
+import hashlib
 import json
 import os
 import pathlib
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "evaluation"), str(ROOT / "reports")]
-import built  # noqa: E402
+import recorded_runs  # noqa: E402
 import results  # noqa: E402
-from wilson import share  # noqa: E402
+import scoring  # noqa: E402
 
 SCORES = ROOT / "reports" / "out" / "matrix"
 RESULT = results.FOLDER / "matrix.json"
-LEVELS = (0, 1, 2)
+LEVELS = recorded_runs.LEVELS
 RUNS_OF_A_PROGRAM = 5  # at most so many healthy runs of one program count: more would be no new evidence
-NOT_ASKED = {"not-applicable", "skipped"}
-FAULTY = {"exact", "slug-only", "family-only", "wrong-name", "missed", "not-triggered", "error"}
+KEY_LENGTH = 12  # of 64 hexadecimal digits
+
+
+def key_of(build):
+    """Which detectors: a hash of lockstep-course in this build folder. What one build scored is no other's score."""
+    return hashlib.sha256((build / "lockstep-course").read_bytes()).hexdigest()[:KEY_LENGTH]
 
 
 def program_of(run):
@@ -44,50 +48,35 @@ def program_of(run):
     return run["name"].split(" (")[0]
 
 
-def recall(runs):
-    cells = [run["cell"] for run in runs if run["pitfall"] and run["cell"] in FAULTY]
-    upto = lambda names: share(sum(cell in names for cell in cells), len(cells))
-    return {"exact": upto({"exact"}), "slug": upto({"exact", "slug-only"}),
-            "family": upto({"exact", "slug-only", "family-only"})}
-
-
 def healthy(runs):
     """False alarms, of no more than five runs of each program; those with an alarm are among them."""
     of_program = collections.defaultdict(list)
     for run in runs:
-        if not run["pitfall"] and run["cell"] in ("clean", "false-alarm"):
-            of_program[program_of(run)].append(run["cell"] == "false-alarm")
+        if run["verdict"] in scoring.RIGHT:
+            of_program[program_of(run)].append(run["verdict"] == "false alarm")
     counted = [alarm for alarms in of_program.values() for alarm in sorted(alarms, reverse=True)[:RUNS_OF_A_PROGRAM]]
     return {"programs": len(of_program), "runs": sum(map(len, of_program.values())),
-            "false_alarms": share(sum(counted), len(counted))}
+            "false_alarms": scoring.share(sum(counted), len(counted))}
 
 
 def totals(runs):
-    asked = [run for run in runs if run["cell"] not in NOT_ASKED]
-    steps = [run["steps_until_found"] for run in asked if run["steps_until_found"] is not None]
-    cells = collections.Counter(run["cell"] for run in runs)
-    return {**recall(runs), "healthy": healthy(runs), "cells": dict(sorted(cells.items())),
-            "noise_a_run": sum(run["noise"] for run in asked) / len(asked) if asked else None,
-            "median_steps": statistics.median(steps) if steps else None}
+    every = scoring.totals(recorded_runs.scored(runs))
+    del every["false_alarms"]  # here of so many runs of a program
+    return {**every, "healthy": healthy(runs)}
 
 
 def notable(runs):
-    """The cells that are not as they should be, each with what was expected and what was said."""
-    kept = ("name", "pitfall", "ranks", "step", "cell", "findings")
-    def is_bad(run):
-        if run["cell"] in NOT_ASKED:
-            return False
-        looked_at_nothing = not run["pitfall"] and run["cell"] == "not-triggered"  # silent, and no proof of anything
-        return run["noise"] > 0 or run["cell"] not in ("exact", "clean") and not looked_at_nothing
-    return [{key: run[key] for key in kept} for run in runs if is_bad(run)]
+    """The runs that are not as they should be, each with what was expected and what was said."""
+    kept = ("name", "names", "ranks", "step", "verdict", "findings")
+    return [{key: run[key] for key in kept} for run in runs if scoring.is_wrong(run["kind"] == "fault", run["verdict"])]
 
 
 def labels_that_differ(runs):
     """Runs that their oracle judged otherwise than their variant's name says."""
     def meant(run):
         variant = program_of(run).split("/")[1]
-        return None if variant.startswith(("correct", "near-miss-")) else variant
-    return sorted(run["name"] for run in runs if run["pitfall"] != meant(run))
+        return [] if variant.startswith(("correct", "near-miss-")) else [variant]
+    return sorted(run["name"] for run in runs if run["names"] != meant(run))
 
 
 def summary(settings):
@@ -101,9 +90,9 @@ def summary(settings):
             {"world_size": size, **totals([run for it in settings if it["world_size"] == size
                                            for run in it["levels"][level]["runs"]])} for size in sizes]})
     everything = [run for it in settings for run in it["levels"][2]["runs"]]
-    return {"schema_version": 1, "settings": [{key: it[key] for key in ("world_size", "seed", "date", "commit", "blind")}
+    return {"schema_version": 2, "settings": [{key: it[key] for key in ("world_size", "seed", "date", "commit", "blind")}
                                               for it in settings],
-            "pitfalls": len({run["pitfall"] for run in everything if run["pitfall"]}),
+            "pitfalls": len({name for run in everything for name in run["names"]}),
             "cannot_show": sorted({name for it in settings for name in it["cannot_show"]}),
             "labels_that_differ": labels_that_differ(everything), "levels": levels}
 
@@ -130,9 +119,7 @@ def cannot_show(traces):
 
 def measure(build, traces, world_size, seed):
     """Scores the runs in a folder at every level, and judges them again under other names."""
-    with tempfile.TemporaryDirectory() as folder:
-        levels = [built.score(build, traces, pathlib.Path(folder) / "matrix.json", "--level", str(level))
-                  for level in LEVELS]
+    levels = [{"runs": recorded_runs.by_detectors(build / "lockstep-course", [traces], level)} for level in LEVELS]
     blind = subprocess.run([build / "tests" / "recorded_test", "--gtest_also_run_disabled_tests",
                             "--gtest_filter=*RunsThatAreKept*"],
                            env={**os.environ, "LOCKSTEP_TEST_RUNS": str(traces)}, capture_output=True, text=True,
@@ -168,7 +155,7 @@ def in_words(result):
         exact, alarms = level["exact"], level["healthy"]["false_alarms"]
         lines.append(f"  level {level['level']}: exact {exact['successes']} of {exact['trials']}, false alarms "
                      f"{alarms['successes']} of {alarms['trials']} runs of {level['healthy']['programs']} programs")
-        lines += [f"    {run['cell']}: {run['name']}" for run in level["not_exact"]]
+        lines += [f"    {run['verdict']}: {run['name']}" for run in level["not_exact"]]
     return "\n".join(lines + [f"  judged otherwise by its oracle: {name}" for name in result["labels_that_differ"]] + [
         f"  W={it['world_size']}, seed {it['seed']}: not the same under other names" for it in result["settings"]
         if not it["blind"]])
@@ -182,7 +169,7 @@ def sweep(build, world_sizes, seeds, only=(), kept=None):
     if missing:
         raise RuntimeError(f"there is no folder {', '.join(map(str, missing))}: ask for the --world-sizes and --seeds "
                            "that are kept")
-    key = built.key(build)
+    key = key_of(build)
     scored = SCORES / key
     scored.mkdir(parents=True, exist_ok=True)
     for name, world_size, seed in asked:
@@ -193,7 +180,7 @@ def sweep(build, world_sizes, seeds, only=(), kept=None):
         print(f"{name} ..." + (" (it has scores of other detectors, which are not taken)" if others else ""),
               file=sys.stderr, flush=True)
         scores = setting(build, world_size, seed, only, kept)
-        if built.key(build) != key:
+        if key_of(build) != key:
             raise RuntimeError(f"{build / 'lockstep-course'} was built anew while {name} ran; start again")
         file.with_suffix(".new").write_text(json.dumps(scores), encoding="utf-8")
         file.with_suffix(".new").replace(file)
@@ -222,7 +209,7 @@ def main(arguments):
         options.build = ROOT / folders[-1]
     try:
         result, words = sweep(options.build, options.world_sizes, options.seeds, options.only, options.kept)
-    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+    except (RuntimeError, scoring.ScoreError, OSError, subprocess.SubprocessError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 3
     print(words)

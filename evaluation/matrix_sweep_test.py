@@ -10,17 +10,13 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "evaluation"))
+import jsonschema  # noqa: E402
 import matrix  # noqa: E402
 
-try:
-    import jsonschema
-except ImportError:
-    jsonschema = None
 
-
-def run(variant, cell, pitfall=None, size=2, seed=0, noise=0, steps=None):
-    return {"name": f"05_a/{variant} ({size} ranks, seed {seed})", "family": "05", "pitfall": pitfall, "ranks": [0], "step": 3,
-            "cell": cell, "findings": [], "noise": noise, "steps_until_found": steps}
+def run(variant, word, pitfall=None, size=2, seed=0):
+    return {"name": f"05_a/{variant} ({size} ranks, seed {seed})", "class": "05", "kind": "fault" if pitfall else "benign",
+            "names": [pitfall] if pitfall else [], "ranks": [0], "step": 3, "verdict": word, "findings": [], "reason": ""}
 
 
 def setting(size, seed, runs, blind=True):
@@ -29,7 +25,7 @@ def setting(size, seed, runs, blind=True):
 
 
 def good(size, seed):
-    return [run("late", "exact", "late", size, seed, steps=0), run("correct", "clean", None, size, seed),
+    return [run("late", "exact", "late", size, seed), run("correct", "clean", None, size, seed),
             run("near-miss-x", "clean", None, size, seed)]
 
 
@@ -67,15 +63,6 @@ class Sweeping:
 
 
 class Sweep(unittest.TestCase):
-    def test_shares_are_the_scorers(self):
-        # score_test.cpp has the same figures.
-        self.assertAlmostEqual(matrix.share(1, 1)["low"], 0.20654931, places=6)
-        self.assertEqual(matrix.share(0, 0)["value"], None)
-        self.assertAlmostEqual(matrix.share(0, 300)["high"], 0.01264302, places=6)
-        self.assertEqual(matrix.share(0, 300)["low"], 0.0)
-        self.assertAlmostEqual(matrix.share(45, 50)["low"], 0.786398, places=6)
-        self.assertAlmostEqual(matrix.share(45, 50)["high"], 0.956524, places=6)
-
     def test_a_good_sweep(self):
         result = matrix.summary([setting(size, seed, good) for size in (3, 2) for seed in range(3)])
         level = result["levels"][2]
@@ -83,7 +70,6 @@ class Sweep(unittest.TestCase):
         self.assertEqual(level["exact"]["trials"], 6)
         self.assertEqual([it["world_size"] for it in level["by_world_size"]], [2, 3])
         self.assertEqual(level["by_world_size"][0]["exact"]["trials"], 3)
-        self.assertEqual(level["median_steps"], 0)
         self.assertEqual(level["not_exact"], [])
         # Two programs of six runs each: five of each count.
         self.assertEqual(level["healthy"]["programs"], 2)
@@ -92,25 +78,25 @@ class Sweep(unittest.TestCase):
         self.assertTrue(matrix.is_good(result))
 
     def test_an_alarm_is_never_among_those_left_out(self):
-        runs = [run("correct", "clean", None, 2, seed) for seed in range(9)] + [run("correct", "false-alarm", None, 2, 9)]
+        runs = [run("correct", "clean", None, 2, seed) for seed in range(9)] + [run("correct", "false alarm", None, 2, 9)]
         self.assertEqual(matrix.healthy(runs)["false_alarms"]["successes"], 1)
         self.assertEqual(matrix.healthy(runs)["false_alarms"]["trials"], 5)
 
     def test_what_is_wrong_is_named(self):
-        for cell in ("slug-only", "family-only", "wrong-name", "missed", "not-triggered", "error"):
-            result = matrix.summary([setting(2, 0, lambda *at: [run("late", cell, "late", *at)])])
-            self.assertEqual([it["cell"] for it in result["levels"][2]["not_exact"]], [cell])
+        for word in ("named", "noticed, ranks and step right", "noticed", "silent", "not triggered", "error"):
+            result = matrix.summary([setting(2, 0, lambda *at: [run("late", word, "late", *at)])])
+            self.assertEqual([it["verdict"] for it in result["levels"][2]["not_exact"]], [word])
             self.assertEqual(result["levels"][2]["exact"]["trials"], 1)
             self.assertFalse(matrix.is_good(result))
-            self.assertIn(f"{cell}: 05_a/late (2 ranks, seed 0)", matrix.in_words(result))
-        for wrong in (run("correct", "false-alarm"), run("late", "exact", "late", noise=1), run("late", "clean"),
+            self.assertIn(f"{word}: 05_a/late (2 ranks, seed 0)", matrix.in_words(result))
+        for wrong in (run("correct", "false alarm"), run("late", "clean"),
                       run("near-miss-x", "exact", "late")):
             self.assertFalse(matrix.is_good(matrix.summary([setting(2, 0, lambda *_: [wrong])])), wrong)
         self.assertFalse(matrix.is_good(matrix.summary([setting(2, 0, good, blind=False)])))
 
     def test_what_cannot_show_counts_for_nothing(self):
-        result = matrix.summary([setting(2, 0, lambda *at: [run("late", "not-applicable", "late", *at, noise=1),
-                                                            run("correct", "not-triggered", None, *at)])])
+        result = matrix.summary([setting(2, 0, lambda *at: [run("late", "not applicable", "late", *at),
+                                                            run("correct", "not triggered", None, *at)])])
         level = result["levels"][0]
         self.assertEqual((level["exact"]["trials"], level["healthy"]["false_alarms"]["trials"]), (0, 0))
         self.assertTrue(matrix.is_good(result))
@@ -158,7 +144,6 @@ class Sweep(unittest.TestCase):
                 sweeping.sweep([2, 4], [0], [], kept)
             self.assertEqual(len(sweeping.run), 4)
 
-    @unittest.skipIf(jsonschema is None, "jsonschema is not installed")
     def test_results_fit_their_schema(self):
         schema = json.loads((ROOT / "reports/schema/matrix_sweep.schema.json").read_text(encoding="utf-8"))
         jsonschema.Draft202012Validator.check_schema(schema)

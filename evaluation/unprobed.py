@@ -3,11 +3,8 @@ evaluation/gestures, recorded with LOCKSTEP_TRACE alone.
 
 usage: python3 evaluation/unprobed.py [--ranks N] [--seed S] [--settings a,b] [--build FOLDER] [--out FILE]
 
-What to find stands in each one's truths.json, read off the programs: which ranks are at fault, and the first
-step at which it can be seen. A fault counts as exact where its own name is the only finding, with those ranks, at that
-step or the first probed one after it; as named where it is among the findings. A correct variant with a finding is a false
-alarm. Advice that is right for every variant of a setting counts for nothing. Exit code: 0; 3 where something could not be
-run.
+What to find stands in each one's truths.json, read off the programs. A step is right where it is the truth's, or between that
+and the first probed one after it. Exit code: 0; 3 where something could not be run.
 """
 
 import argparse
@@ -17,6 +14,8 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+
+import scoring
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DEADLINE_S = 180
@@ -36,7 +35,7 @@ def must(done):
 
 
 def found_in(program, setting, variant, ranks, seed):
-    """The findings of one run: [pitfall, severity, ranks, step]."""
+    """The findings of one run."""
     with tempfile.TemporaryDirectory(prefix="lockstep-unprobed-") as folder:
         traces = pathlib.Path(folder) / "traces"
         must(call([program, pathlib.Path(folder) / "lines", "--settings", setting, "--variants", variant, "--seeds", seed,
@@ -44,13 +43,7 @@ def found_in(program, setting, variant, ranks, seed):
         done = call([program.parent.parent / "lockstep-course", "diagnose", "--json", traces])
         if done.returncode not in (0, 1):
             must(done)
-        return [[each["pitfall"], each["severity"], each["ranks"], each["step"]]
-                for each in json.loads(done.stdout)["findings"]]
-
-
-def of(ranks, value):
-    """A value, or one for each number of ranks."""
-    return value[str(ranks)] if isinstance(value, dict) else value
+        return [{key: each[key] for key in ("pitfall", "severity", "ranks", "step")} for each in json.loads(done.stdout)["findings"]]
 
 
 def first_probed(step):
@@ -60,25 +53,14 @@ def first_probed(step):
     return step
 
 
-def fits(truth, world_size, ranks, step):
-    at_fault, first = of(world_size, truth["ranks"]), of(world_size, truth["step"])
-    if ranks != (list(range(world_size)) if at_fault == "all" else at_fault):
-        return False
-    return first is None or first <= step <= first_probed(first)
+def truth_of(record, world_size):
+    step = scoring.of_size(record["step"], world_size)
+    return scoring.Truth.of(record, world_size, 0, 0 if step is None else first_probed(step) - step)
 
 
-def cell_of(fault, truths, world_size, findings):
-    advice = truths.get("correct", {}).get("advice", [])
-    findings = [each for each in findings if each[1] != "advice" or each[0] == fault or each[0] not in advice]
-    if fault == "correct":
-        return "false-alarm" if findings else "clean"
-    truth = truths[fault]
-    of_fault = [each for each in findings if each[0] == truth.get("name", fault)]
-    if not of_fault:
-        return "wrong-name" if findings else "silent"
-    if len(findings) > len(of_fault):
-        return "named"
-    return "exact" if all(fits(truth, world_size, ranks, step) for *_, ranks, step in of_fault) else "other-place"
+def verdict(variant, truths, world_size, findings):
+    truth = scoring.Truth(fault=False) if variant == "correct" else truth_of(truths[variant], world_size)
+    return scoring.verdict(truth, findings)
 
 
 def settings_of(program):
@@ -95,12 +77,11 @@ def score(program, truths, wanted, options):
     for setting, variants in settings_of(program).items():
         for variant in variants if not wanted or setting in wanted else []:
             findings = found_in(program, setting, variant, options.ranks, options.seed)
-            cell = cell_of(variant, truths[setting], options.ranks, findings)
-            runs.append({"setting": setting, "variant": variant, "cell": cell, "findings": findings})
-            print(f"{setting:22} {variant:38} {cell:12} {', '.join(name for name, *_ in findings)}", flush=True)
-    count = {cell: sum(run["cell"] == cell for run in runs)
-             for cell in ("exact", "other-place", "named", "wrong-name", "silent", "clean", "false-alarm")}
-    print(f"{program.name}: " + ", ".join(f"{cell} {number}" for cell, number in count.items()), flush=True)
+            word = verdict(variant, truths[setting], options.ranks, findings)
+            runs.append({"setting": setting, "variant": variant, "verdict": word, "findings": findings})
+            print(f"{setting:22} {variant:38} {word:12} {', '.join(one['pitfall'] for one in findings)}", flush=True)
+    count = scoring.counts(run["verdict"] for run in runs)
+    print(f"{program.name}: " + ", ".join(f"{word} {number}" for word, number in count.items()), flush=True)
     return {"count": count, "runs": runs}
 
 
@@ -116,7 +97,7 @@ def main():
     wanted = [name for name in options.settings.split(",") if name]
     programs = {}
     for name in PROGRAMS:
-        truths = json.loads((ROOT / "evaluation" / name / "truths.json").read_text(encoding="utf-8"))["settings"]
+        truths = json.loads((ROOT / "evaluation" / name / "truths.json").read_text(encoding="utf-8"))
         programs[name] = score(options.build / "evaluation" / name, truths, wanted, options)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps({"ranks": options.ranks, "seed": options.seed, "programs": programs}, indent=1) + "\n",

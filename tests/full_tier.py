@@ -299,10 +299,10 @@ def install():
     return codes == [0, 0], f"exit codes {codes} with the default torch and {NEWEST}", log
 
 
-def changes(harness, *built):
-    """The oracles of each set, which is a folder of programs. `built`: of the programs, where they need to be."""
-    sets = sorted(path.name for path in (ROOT / "evaluation/sets").iterdir() if path.is_dir() and list(path.glob("*/*.json")))
-    done = [script(harness, "oracles", one, *(str(folder / one) for folder in built)) for one in sets]
+def changes(language):
+    """The oracles of each set in this language."""
+    sets = sorted(f"{path.parent.name}/{language}" for path in (ROOT / "evaluation/sets").glob(f"*/{language}"))
+    done = [script("evaluation/sets.py", str(build_folder() / "python"), "oracles", one) for one in sets]
     return all(passed for passed, _, _ in done), "; ".join(words for _, words, _ in done), "".join(output for _, _, output in done)
 
 
@@ -323,8 +323,8 @@ PHASES = {
     "consumer": consumer,
     "install": install,
     **{name: of_ctest(name) for name in TESTS},
-    "changes": lambda: changes("evaluation/sets/changes.py"),
-    "changes-cpp": lambda: changes("evaluation/sets/changes_in_cpp.py", build_folder() / "evaluation" / "sets"),
+    "changes": lambda: changes("python"),
+    "changes-cpp": lambda: changes("cpp"),
     "pictures": lambda: script("lessons/pictures/measure.py", str(build_folder()), "--check"),
 }
 

@@ -83,9 +83,10 @@ job_help() {
   esac
   case "$1" in
     run) help_of_run "${@:2}" ;;
-    list | explain | exercise | diagnose | compare | matrix) help_of_course "$@" ;;
+    list | explain | exercise | diagnose | compare) help_of_course "$@" ;;
     bench) help_of_bench "${@:2}" ;;
     detective) python3 "$ROOT/lessons/detective/detective.py" --help ;;
+    matrix) if environment_ready; then "$PYTHON" "$ROOT/evaluation/recorded_runs.py" --help; fi ;;
     docs) if environment_ready; then "$PYTHON" "$ROOT/docs/site/build.py" --help; fi ;;
     start) if environment_ready; then "$PYTHON" "$ROOT/lessons/start/run.py" --help; fi ;;
     report) if environment_ready; then job_report --help; fi ;;

@@ -220,6 +220,12 @@ job_compare() {
   exit "$code"
 }
 
+# matrix DIR...: Python asks the built program about each run, and scores the answers.
+job_matrix() {
+  prepare_page diagnose
+  exec "$PYTHON" "$ROOT/evaluation/recorded_runs.py" --course "$BUILD/lockstep-course" "$@"
+}
+
 # Whether no source is newer than the last time that Ninja was asked.
 course_is_fresh() {
   [[ -x "$BUILD/lockstep-course" && -e "$BUILD/course-checked" ]] &&

@@ -17,6 +17,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 sys.dont_write_bytecode = True
 import corpus  # noqa: E402
+import edits  # noqa: E402
 import score  # noqa: E402
 import table  # noqa: E402
 
@@ -65,7 +66,7 @@ class Corpus(InFolder):
         files = corpus.files_of(cases, "public")
         self.assertEqual(files, corpus.files_of(corpus.public(), "public"))
         of = corpus.counts(cases)
-        self.assertEqual(of["changes"]["faults"] + of["changes"]["benign"], sum(len(edits) for edits in corpus.edits().values()))
+        self.assertEqual(of["changes"]["faults"] + of["changes"]["benign"], sum(len(edits) for edits in corpus.changes().values()))
         self.assertEqual(of["lessons"], {"programs": len({truth["program"] for truth in corpus.TRUTHS.values()}),
                                          "faults": len(corpus.TRUTHS), "benign": of["lessons"]["programs"]})
         for case in cases:
@@ -91,8 +92,8 @@ class Corpus(InFolder):
         self.assertEqual(contents(self.folder), {"mine": b"mine"})
 
     def test_changes_that_do_not_fit_are_refused(self):
-        with self.assertRaisesRegex(corpus.CorpusError, "e: 2 places have 'a', not one"):
-            corpus.applied("a a", {"name": "e", "edits": [{"was": "a", "is": "b"}]})
+        with self.assertRaisesRegex(edits.EditError, "e: 2 places have 'a', not one"):
+            edits.applied("a a", {"name": "e", "edits": [{"was": "a", "is": "b"}]})
 
 
 class Score(InFolder):
@@ -144,17 +145,14 @@ class Score(InFolder):
         self.assertEqual(rows["advises"]["false alarms"]["value"], 0.0)
         self.assertEqual(self.share(rows["advises"], "silent"), FAULTS)
 
-    def test_verdicts(self):
-        truth = {"kind": "fault", "names": ["a"], "words": ["shapes differ"], "ranks": [[1], [0, 1]], "step": 4}
-        for said, word in (([self.finding(pitfall="a", kind="advice")], "named"),
-                           ([self.finding(text="RuntimeError: Shapes differ")], "named"),
-                           ([self.finding(pitfall="b", text="shapes differ")], "noticed"),  # it has a name, and the wrong one
-                           ([self.finding(ranks=[1, 0], step=5)], "noticed, ranks and step right"),
-                           ([self.finding(ranks=[1], step=6)], "noticed"),
-                           ([self.finding(ranks=[0], step=4)], "noticed"),
-                           ([self.finding(ranks=[1])], "noticed"),
-                           ([self.finding(ranks=[1], step=4, kind="advice")], "silent")):
-            self.assertEqual(score.verdict(truth, said), word, said)
+    def test_a_name_counts_whatever_the_ranks(self):
+        said = {"state": "answered", "findings": [self.finding(text="RuntimeError: Shapes differ", ranks=[0])]}
+        truth = {"kind": "fault", "names": ["a"], "words": ["shapes differ"], "ranks": "all", "step": 4}
+        self.assertEqual(score.said_of(truth, 3, said), "named")
+        self.assertEqual(score.said_of({**truth, "words": []}, 3, said), "noticed")
+        right = self.finding(pitfall="a", ranks=[0, 1, 2], step=4)
+        self.assertEqual(score.said_of(truth, 3, {"state": "answered", "findings": [right]}), "named")  # and exactly, too
+        self.assertEqual(score.said_of(truth, 3, {"state": "error", "findings": []}), "error")
 
     def test_a_checker_that_fails_or_is_not_run_is_no_zero(self):
         self.enter("fails", lambda truth: [], "error", "it crashed")

@@ -23,15 +23,15 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE, TESTS = ROOT / "evaluation" / "arena", ROOT / "python" / "tests"
 CHANGES, THREADS = (ROOT / "evaluation" / name for name in ("sets/eighth/python", "threads"))
 HARNESS = ROOT / "lessons" / "python"  # of the lessons' programs in Python
-sys.path[:0] = [str(ROOT / "evaluation" / "pytorch_means"), str(ROOT / "lessons" / "python")]
+sys.path[:0] = [str(ROOT / path) for path in ("evaluation/sets", "evaluation/pytorch_means", "lessons/python")]
+import edits  # noqa: E402
 from handed_out import broken, right, without_the_answer  # noqa: E402
 from programs import ATTEMPTS, TRUTHS, started  # noqa: E402
 from truths import NODES  # noqa: E402
 from vocabulary import GENERIC, WORDS  # noqa: E402
 
-VERSION = 2
+VERSION = 3
 RANKS = 2
-CHANGES_ATTEMPTS = {"resume_bikes": 2}
 PROGRAM = "train.py"
 # Of a hidden split: bases that run on three ranks, and oracles that look at any number of ranks.
 ON_THREE = ("leaves", "pupils")
@@ -43,7 +43,7 @@ LINK = re.compile(r"\[([^\]]*)\]\((?!https:)[^)]*\)")
 DATASHEET = ROOT / "docs" / "arena.md"
 # What goes along, so that a corpus is used without this repository.
 ALONG = {"LICENSE": ROOT / "LICENSE", "start.py": TESTS / "start.py",
-         "score.py": HERE / "score.py", "wilson.py": ROOT / "evaluation" / "wilson.py",
+         "score.py": HERE / "score.py", "scoring.py": ROOT / "evaluation" / "scoring.py",
          "findings.schema.json": HERE / "findings.schema.json"}
 
 
@@ -72,19 +72,12 @@ def text(path):
     return path.read_text(encoding="utf-8")
 
 
-def edits():
+def changes():
     """Of each base its edits."""
-    return {path.stem: json.loads(text(path)) for path in sorted(CHANGES.glob("*.json"))}
-
-
-def applied(source, edit):
-    """The edited program. Each replacement must fit one place, which an earlier edit may have taken away."""
-    for change in edit["edits"]:
-        if source.count(change["was"]) != 1:
-            raise CorpusError(f"{edit['name']}: {source.count(change['was'])} places have {change['was']!r}, not one; "
-                              "mend its edits")
-        source = source.replace(change["was"], change["is"])
-    return source
+    bases = collections.defaultdict(list)
+    for edit in edits.read(CHANGES).values():
+        bases[edit["base"]].append(edit)
+    return bases
 
 
 def words(names):
@@ -92,22 +85,20 @@ def words(names):
     return [(WORDS | GENERIC)[name] for name in names]
 
 
-def truth_of_edit(edit, ranks=RANKS):
-    """What sets/eighth/python/*.json says of a fault, or of a benign change, in the words of the corpus."""
-    if edit["kind"] == "benign":
-        return {"kind": "benign", "class": "benign", "what": edit["story"], "oracle": edit["oracle"]}
-    truth, every = edit["truth"], list(range(ranks))
-    sets = [every] if truth["ranks"] == "all" else [truth["ranks"], *([every] if truth.get("either") else [])]
-    return {"kind": "fault", "class": edit["class"], "what": truth["what"], "names": edit["names"],
-            "words": words(edit["names"]), "ranks": sets, "step": truth["step"], "oracle": edit["oracle"]}
+def truth_of_edit(edit):
+    """What sets/eighth/python/*.json says of it, in the words of the corpus."""
+    truth = edit["truth"]
+    if truth["kind"] == "benign":
+        return {**truth, "class": "benign", "what": edit["story"], "oracle": edit["oracle"]}
+    return {**truth, "words": words(truth["names"]), "oracle": edit["oracle"]}
 
 
 def from_changes():
-    for base, changes in edits().items():
+    for base, of_base in changes().items():
         source = text(CHANGES / f"{base}.py")
-        for edit in changes:
+        for edit in of_base:
             truth = {"split": "public", "set": "changes", "name": edit["name"], "base": base, **truth_of_edit(edit)}
-            yield Case(applied(source, edit), source, truth, attempts=CHANGES_ATTEMPTS.get(base, 1))
+            yield Case(edits.applied(source, edit), source, truth, attempts=edits.attempts(base))
 
 
 def modules_of(source, folder):
@@ -136,19 +127,16 @@ def from_twins():
             yield Case(good, good, {**common, "name": f"right-{base}", "kind": "benign", "class": "benign",
                                     "what": "The program is right.", "oracle": "twin"}, **more)
         bad = without_the_answer(broken(slug), good)
-        either = [[0], [1], [0, 1]]
         yield Case(bad, good, {**common, "name": slug, "kind": "fault", "class": "lesson", "what": truth.get("note", ""),
-                               "names": [slug], "words": words([slug]), "ranks": [truth["ranks"]] if "ranks" in truth else either,
-                               "step": None, "oracle": "twin"}, **{**more, "modules": modules_of(bad, HARNESS)})
+                               "names": [slug], "words": words([slug]), "ranks": truth.get("ranks"), "step": None,
+                               "oracle": "twin"}, **{**more, "modules": modules_of(bad, HARNESS)})
 
 
 def from_others():
     for name, truth in json.loads(text(THREADS / "truths.json")).items():
-        names = [truth["pitfall"], *truth.get("or", [])]
         yield Case(text(THREADS / f"{name}.py"), "", {
-            "split": "public", "set": "threads", "name": name, "base": name, "kind": "fault", "class": "thread",
-            "what": f"As in the issue thread {truth['thread']}.", "names": names, "words": words(names),
-            "ranks": [truth["ranks"]] if "ranks" in truth else [[0], [1], [0, 1]], "step": None, "oracle": None},
+            "split": "public", "set": "threads", "name": name, "base": name, **truth, "class": "thread",
+            "what": f"As in the issue thread {truth['thread']}.", "words": words(truth["names"]), "oracle": None},
             attempts=truth.get("attempts", 1))
 
 
@@ -157,36 +145,36 @@ def public():
 
 
 def drawn(number, draw, kind, split, every):
-    """One case of a hidden split; raises CorpusError where the changes do not fit together."""
+    """One case of a hidden split; raises EditError where the changes do not fit together."""
     base = draw.choice(sorted(every))
-    unchanged = [edit for edit in every[base] if edit["kind"] == "benign" and edit["oracle"] == "same_weights"]
-    subject = draw.choice([edit for edit in every[base] if edit["kind"] == kind])
+    unchanged = [edit for edit in every[base] if edit["truth"]["kind"] == "benign" and edit["oracle"] == "same_weights"]
+    subject = draw.choice([edit for edit in every[base] if edit["truth"]["kind"] == kind])
     beside = draw.sample(unchanged, min(draw.randint(0, MOST_BENIGN), len(unchanged)))
     by = draw.randint(1, 999)
     good = LITERAL_SEED.sub(lambda seed: str(int(seed[1]) + by), text(CHANGES / f"{base}.py"))
     for edit in beside:
         if edit is not subject:
-            good = applied(good, edit)
-    truth = subject.get("truth", {"ranks": "all", "step": None})
+            good = edits.applied(good, edit)
+    truth = {"ranks": "all", "step": None, **subject["truth"]}
     can = base in ON_THREE and subject["oracle"] in OF_ANY and truth["ranks"] == "all" and truth["step"] in (0, None)
     ranks = draw.choice((2, 3)) if can else RANKS
     made_of = [edit["name"] for edit in (subject, *beside)]
     # The subject's own replacements know the seeds that the program had.
     moved = {**subject, "edits": [{key: LITERAL_SEED.sub(lambda seed: str(int(seed[1]) + by), change[key])
                                    for key in ("was", "is")} for change in subject["edits"]]}
-    return Case(applied(good, moved), good, {
+    return Case(edits.applied(good, moved), good, {
         "split": split, "set": "drawn", "name": f"{number}-{subject['name']}", "base": base, "made_of": made_of,
-        **truth_of_edit(subject, ranks)}, ranks=ranks, attempts=CHANGES_ATTEMPTS.get(base, 1))
+        **truth_of_edit(subject)}, ranks=ranks, attempts=edits.attempts(base))
 
 
 def hidden(seed, faults, benign):
-    draw, every = random.Random(seed), edits()
+    draw, every = random.Random(seed), changes()
     cases = []
     for number, kind in enumerate(["fault"] * faults + ["benign"] * benign):
         for _ in range(MOST_TRIES):
             try:
                 one = drawn(number, draw, kind, f"seed {seed}", every)
-            except CorpusError:
+            except edits.EditError:
                 continue  # two changes of one line
             if all(one.program != other.program for other in cases):
                 cases.append(one)
@@ -219,7 +207,7 @@ def files_of(cases, split):
         found |= {f"{seen}/{path.name}": path.read_bytes() for path in case.modules}
         found[f"{seen}/case.json"] = as_bytes({"schema_version": 1, "id": case.id, "ranks": case.ranks, "nodes": case.nodes,
                                                "attempts": case.attempts, "program": PROGRAM, "command": command(case)})
-        found[f"{known}/truth.json"] = as_bytes({"schema_version": 1, "id": case.id, **case.truth})
+        found[f"{known}/truth.json"] = as_bytes({"schema_version": 2, "id": case.id, **case.truth})
         if case.right:
             found[f"{known}/right.py"] = case.right.encode()
     found["manifest.json"] = as_bytes({"corpus_version": VERSION, "split": split, "cases": len(cases), "counts": counts(cases)})
@@ -258,7 +246,7 @@ def main(arguments):
     try:
         cases = public() if options.seed is None else hidden(options.seed, options.faults, options.benign)
         write(options.corpus, files_of(cases, "public" if options.seed is None else f"seed {options.seed}"))
-    except (CorpusError, OSError) as error:
+    except (CorpusError, edits.EditError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 3
     for name, one in counts(cases).items():

@@ -2,13 +2,12 @@
 
 usage: prove.py CORPUS [ID ...]
 
-Runs each case as its case.json says, and its right program in the same way; evaluation/sets/oracles.py, or the oracle
+Runs each case as its case.json says, and its right program in the same way; evaluation/sets/edit_oracles.py, or the oracle
 of the lesson's program, compares what came out. Cases from issue threads have no oracle and are passed over. The answers
 go to CORPUS/proofs.json, which an interrupted run goes on with: a case whose truth does not hold there should not be
 scored by. Exit codes: 0, 1 where a truth does not hold, 3 where CORPUS cannot be read.
 """
 
-import importlib.util
 import json
 import pathlib
 import shutil
@@ -19,21 +18,14 @@ import types
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path[:0] = [str(HERE), str(HERE / "contestants"), str(ROOT / "lessons" / "python")]
+sys.path[:0] = [str(HERE), str(HERE / "contestants"), str(HERE.parent / "sets"), str(ROOT / "lessons" / "python")]
 import contestant  # noqa: E402
 import score  # noqa: E402
 import torch  # noqa: E402
+from edit_oracles import ORACLES  # noqa: E402
 from truths import TRUTHS, is_proved, judged  # noqa: E402
 
 DEADLINE_S = 90
-
-
-def oracles_of_changes():
-    """A module, whose name a module of the lessons' programs has as well."""
-    spec = importlib.util.spec_from_file_location("oracles_of_changes", HERE.parent / "sets" / "oracles.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.ORACLES
 
 
 def ran(case, folder, base, out):
@@ -56,7 +48,7 @@ def right_folder(corpus, case, into):
     return into / "cases" / case["id"]
 
 
-def proof(corpus, truth, oracles):
+def proof(corpus, truth):
     case = score.read(corpus / "cases" / truth["id"] / "case.json")
     with tempfile.TemporaryDirectory(prefix="lockstep-prove-") as name:
         folder = pathlib.Path(name)
@@ -69,12 +61,12 @@ def proof(corpus, truth, oracles):
         base = ran(case, right_folder(corpus, case, folder), truth["base"], folder / "right")
     if base.code != 0 or (run.code != 0 and truth["oracle"] != "fails"):
         return {"holds": False, "figures": {"right": [base.code, base.error], "case": [run.code, run.error]}}
-    holds, figures = oracles[truth["oracle"]](base, run)
+    holds, figures = ORACLES[truth["oracle"]](base, run)
     return {"holds": bool(holds), "figures": figures}
 
 
 def main(corpus, *ids):
-    oracles, path = oracles_of_changes(), corpus / "proofs.json"
+    path = corpus / "proofs.json"
     truths = [score.read(one) for one in sorted((corpus / "truths").glob("*/truth.json"))]
     unknown = sorted(set(ids) - {truth["id"] for truth in truths})
     if unknown or not truths:
@@ -83,7 +75,7 @@ def main(corpus, *ids):
     for truth in truths:
         if truth["oracle"] is None or (truth["id"] not in ids if ids else truth["id"] in proofs):
             continue
-        proofs[truth["id"]] = one = proof(corpus, truth, oracles)
+        proofs[truth["id"]] = one = proof(corpus, truth)
         path.write_text(json.dumps(proofs, indent=1) + "\n", encoding="utf-8")
         print(f"{'ok' if one['holds'] else 'NOT'} {truth['id']} {truth['name']}: {truth['oracle']} {one['figures']}", flush=True)
     wrong = [case for case, one in proofs.items() if not one["holds"]]

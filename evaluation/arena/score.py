@@ -3,34 +3,25 @@
 usage: python3 score.py CORPUS FINDINGS [--json FILE]
 
 FINDINGS has a folder for each contestant, and in it a file CASE.json (findings.schema.json) for each case that it was
-given, which must be the same for all. A fault counts once:
-
-  named      a finding has one of the truth's names, or no name of ours and a text with one of the truth's words
-  noticed, ranks and step right   a violation has the ranks at fault, and the step or the next one
-  noticed    there is a violation
-  silent     there is none, or the checker failed
-
-A benign case with a violation is a false alarm; one on which the checker failed is counted for nothing. A case whose truth
-does not hold (CORPUS/proofs.json, where prove.py has made it) is left out. Shares have Wilson's 95 % interval. Needs the
-package jsonschema. Exit codes: 0, 2 usage, 3 findings that cannot be scored.
+given, which must be the same for all. scoring.py, in a corpus beside this file, says what the verdicts mean. A name counts
+whatever the ranks and the step. A checker that failed was silent about a fault; on a benign case that counts for nothing. A
+case whose truth does not hold (CORPUS/proofs.json, where prove.py has made it) is left out. Needs the packages jsonschema
+and statsmodels. Exit codes: 0, 2 usage, 3 findings that cannot be scored.
 """
 
 import argparse
 import json
 import pathlib
-import re
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent))  # in a corpus it is beside this file
-from wilson import share  # noqa: E402
+from scoring import FAULT, ScoreError, Truth, share, share_text, verdict  # noqa: E402
 
-STEPS_APART = 1  # a checker may see a step's fault in the next one
-FAILED = "failed"
-VERDICTS = ("named", "noticed, ranks and step right", "noticed", "silent")
+SAID = FAULT[1:]  # of a fault; a checker need not be exact
 
 
-class FindingsError(Exception):
+class FindingsError(ScoreError):
     pass
 
 
@@ -64,48 +55,36 @@ def checked(path, schema, case, ranks):
     return said
 
 
-def is_named(finding, truth):
-    if finding["pitfall"] is not None:
-        return finding["pitfall"] in truth["names"]
-    return any(re.search(words, finding["text"], re.IGNORECASE) for words in truth["words"])
-
-
-def verdict(truth, findings):
-    violations = [one for one in findings if one["kind"] == "violation"]
-    if truth["kind"] == "benign":
-        return "false alarm" if violations else "clean"
-    if any(is_named(one, truth) for one in findings):
-        return "named"
-    for one in violations:
-        near = truth["step"] is None or (one["step"] is not None and abs(one["step"] - truth["step"]) <= STEPS_APART)
-        if sorted(one["ranks"]) in truth["ranks"] and near:
-            return "noticed, ranks and step right"
-    return "noticed" if violations else "silent"
+def said_of(truth, ranks, said):
+    if said["state"] == "error":
+        return "error"
+    word = verdict(Truth.of(truth, ranks), [{**one, "severity": one["kind"]} for one in said["findings"]])
+    return "named" if word == "exact" else word
 
 
 def totals(cases):
     """Of a contestant's [(truth, verdict)]: each verdict's share, in all and by class, and false alarms."""
-    faults = [(truth["class"], "silent" if word == FAILED else word) for truth, word in cases if truth["kind"] == "fault"]
-    benign = [word for truth, word in cases if truth["kind"] == "benign" and word != FAILED]
+    faults = [(truth["class"], "silent" if word == "error" else word) for truth, word in cases if truth["kind"] == "fault"]
+    benign = [word for truth, word in cases if truth["kind"] == "benign" and word != "error"]
     classes = {"all": faults, **{name: [one for one in faults if one[0] == name] for name in sorted({name for name, _ in faults})}}
-    return {"faults": {name: {word: share([said for _, said in of].count(word), len(of)) for word in VERDICTS}
+    return {"faults": {name: {word: share([said for _, said in of].count(word), len(of)) for word in SAID}
                        for name, of in classes.items()},
             "false alarms": share(benign.count("false alarm"), len(benign)),
-            "errors": sum(word == FAILED for _, word in cases)}
+            "errors": sum(word == "error" for _, word in cases)}
 
 
 def score_one(corpus, folder, schema, ids):
     """(its row, {case: verdict}) of a contestant."""
-    said, truths = {}, {}
+    said, truths, ranks = {}, {}, {}
     for case in ids:
         truths[case] = read(corpus / "truths" / case / "truth.json")
-        ranks = read(corpus / "cases" / case / "case.json")["ranks"]
-        said[case] = checked(folder / f"{case}.json", schema, case, ranks)
+        ranks[case] = read(corpus / "cases" / case / "case.json")["ranks"]
+        said[case] = checked(folder / f"{case}.json", schema, case, ranks[case])
     name = said[ids[0]]["contestant"]
     not_run = {one["reason"] for one in said.values() if one["state"] == "not run"}
     if not_run:
         return {"name": name, "state": "not run", "reason": min(not_run)}, {}
-    words = {case: FAILED if said[case]["state"] == "error" else verdict(truths[case], said[case]["findings"]) for case in ids}
+    words = {case: said_of(truths[case], ranks[case], said[case]) for case in ids}
     row = totals([(truths[case], word) for case, word in words.items()])
     return {"name": name, "state": "run", "reason": "", **row}, words
 
@@ -142,10 +121,6 @@ def score(corpus, findings, names=None, ids=None):
                       for case, words in cases.items()}}
 
 
-def share_text(one):
-    return f"{one['successes']} of {one['trials']} [{one['low']:.2f}, {one['high']:.2f}]" if one["trials"] else "-"
-
-
 def in_words(result):
     lines = []
     for name, row in result["contestants"].items():
@@ -168,7 +143,7 @@ def main(arguments):
         result = score(options.corpus, options.findings)
         if options.json:
             options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    except (FindingsError, OSError) as error:
+    except (ScoreError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 3
     print(in_words(result))

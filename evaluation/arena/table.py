@@ -114,7 +114,7 @@ def main(arguments):
             print(f"{left} runs are left; run the same command again", file=sys.stderr)
             return LEFT
         result = score.score(options.corpus, options.runs / "findings", names, ids)
-    except (score.FindingsError, OSError) as error:
+    except (score.ScoreError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 3
     options.out.parent.mkdir(parents=True, exist_ok=True)

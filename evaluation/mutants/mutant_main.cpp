@@ -7,7 +7,7 @@
 #include <lockstep/base/exit_code.h>
 #include <lockstep/base/file.h>
 #include <lockstep/launch/supervise.h>
-#include <lockstep/matrix/cases.h>
+#include <lockstep/lesson/truth.h>
 #include <lockstep/record/observed_backend.h>
 
 #include <CLI/CLI.hpp>
@@ -123,12 +123,12 @@ void run_mutant(const Options& options, char** argv, int argc) {
   if (fs::exists(options.folder))
     throw UsageError("--folder: there is " + options.folder.string() + " already; name a new one");
   const auto failed = judge(options, run_ranks(options, argv, argc));
-  matrix::Truth truth;
+  Truth truth;
   truth.name = program.name + "." + mutation.name + "." + std::to_string(options.world_size) + "." +
                std::to_string(options.seed);
-  truth.family = program.name;
+  truth.group = program.name;
   truth.pitfall = mutation.label(program.engine, failed);
-  matrix::write_truth(options.folder, truth);
+  write_truth(options.folder, truth);
   const json verdict{{"operator", mutation.name},
                      {"program", program.name},
                      {"fault", mutation.fault.label},

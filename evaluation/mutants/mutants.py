@@ -3,13 +3,12 @@
   python3 mutants.py FOLDER [--build BUILD] [--world-sizes 2 3] [--half known|held_out|later|unseen|all] [--only WORDS ...]
                             [--jobs 2] [--json FILE]
 
-FOLDER keeps a folder for each mutant, so that an interrupted run goes on where it was. The halves are scored apart
-by `lockstep matrix`. Exit code 0: no mutant whose oracle fails was passed over in silence, no healthy one raised an
+FOLDER keeps a folder for each mutant, so that an interrupted run goes on where it was. The halves are scored apart,
+as `./lockstep matrix` does; a truth says neither ranks nor step, so exactly is not told apart from named. Exit code 0: no mutant whose oracle fails was passed over in silence, no healthy one raised an
 alarm, and every benign change was one; 1 otherwise.
 """
 
 import argparse
-import collections
 import concurrent.futures
 import json
 import pathlib
@@ -19,9 +18,9 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "evaluation"), str(ROOT / "reports")]
-import built  # noqa: E402
+import recorded_runs  # noqa: E402
 import results  # noqa: E402
-from wilson import share  # noqa: E402
+import scoring  # noqa: E402
 
 DEADLINE = 90  # s, of one mutant; its own launcher ends it before
 HALVES = ("known", "held_out", "later", "unseen")
@@ -33,9 +32,6 @@ HALVES = ("known", "held_out", "later", "unseen")
 CLASSES = ({"update-differs", "replicas-diverged"},
            {"rank-conditional-collective", "order-mismatch", "shape-mismatch"},
            {"no-progress", "rank-conditional-collective"})
-
-
-GENERIC = {"configuration-differs", "optimizer-differs", "inputs-differ", "loss-weight-differs", "update-differs", "replicas-diverged", "gradient-not-the-mean", "collective-mismatch", "no-progress"}
 
 
 def mutants(program, world_sizes, halves, only):
@@ -64,44 +60,38 @@ def run(program, folder, half, name, operator, size):
 
 
 def score(build, folder):
-    """What lockstep matrix says of a half, and what the oracle said of each of its mutants."""
-    scored = built.score(build, folder, folder / "matrix.json", timeout=300)
+    """Our detectors' runs of a half, and what the oracle said of each of its mutants."""
     verdicts = {path.parent.name: json.loads(path.read_text()) for path in folder.glob("*/verdict.json")}
-    return scored, verdicts
+    return recorded_runs.by_detectors(build / "lockstep-course", [folder]), verdicts
 
 
 def is_alike(label, found):
     return any(label in one and one & set(found) for one in CLASSES)
 
 
-def is_noticed(label, found):
-    """Something is said of this fault: its name, one that no event tells from it, or a generic finding."""
-    return label in found or is_alike(label, found) or bool(GENERIC & set(found))
-
-
-def summary(checker, verdicts):
-    """Of one half: counts, the share named and the share noticed, and every mutant that was not."""
-    cells = collections.Counter()
-    unnamed, silent, alarms, equivalent, alike = [], [], [], [], 0
-    for case in checker["runs"]:
-        name, cell, found = case["name"], case["cell"], [f["pitfall"] for f in case["findings"]]
-        verdict = verdicts[name.rsplit(".", 1)[0]]
-        cells[cell] += 1
-        if cell == "false-alarm":
+def summary(runs, verdicts):
+    """Of one half: counts, the shares named and noticed, and every mutant that was not named."""
+    scored, named_otherwise, silent, alarms, equivalent, alike = [], [], [], [], [], 0
+    for run in runs:
+        name, found = run["name"], [one["pitfall"] for one in run["findings"]]
+        word = "named" if run["verdict"] == "exact" else run["verdict"]
+        oracle = verdicts[name.rsplit(".", 1)[0]]
+        scored.append((run["kind"] == "fault", word))
+        if word == "false alarm":
             alarms.append({"mutant": name, "found": found})
-        elif not verdict["label"] and verdict["fault"]:
+        elif not oracle["label"] and oracle["fault"]:
             equivalent.append(name)
-        elif verdict["label"] not in ("", "unexpected") and cell not in ("exact", "slug-only"):
-            entry = {"mutant": name, "label": verdict["label"], "oracle": sorted(verdict["failed"]), "found": found}
-            alike += is_alike(verdict["label"], found)
-            (unnamed if is_noticed(verdict["label"], found) else silent).append(entry)
-    wrong = [name for name, verdict in verdicts.items() if verdict["label"] == "unexpected"]
-    slug = checker["totals"]["slug"]
-    return {"mutants": len(checker["runs"]), "cells": dict(cells), "totals": checker["totals"],
-            "slug_or_class": share(slug["successes"] + alike, slug["trials"]),
-            "noticed": share(slug["trials"] - len(silent), slug["trials"]),
-            "not_benign": sorted(wrong), "equivalent": sorted(equivalent), "false_alarms": alarms,
-            "named_otherwise": unnamed, "silent": silent}
+        elif oracle["label"] not in ("", "unexpected") and word != "named":
+            alike += is_alike(oracle["label"], found)
+            (named_otherwise if word.startswith("noticed") else silent).append(
+                {"mutant": name, "label": oracle["label"], "oracle": sorted(oracle["failed"]), "found": found})
+    totals = scoring.totals(scored)
+    named = totals["named"]
+    return {"mutants": len(runs), "verdicts": totals["verdicts"], "named": named,
+            "named_or_alike": scoring.share(named["successes"] + alike, named["trials"]), "noticed": totals["noticed"],
+            "false_alarms": totals["false_alarms"], "equivalent": sorted(equivalent), "alarms": alarms,
+            "not_benign": sorted(name for name, oracle in verdicts.items() if oracle["label"] == "unexpected"),
+            "named_otherwise": named_otherwise, "silent": silent}
 
 
 def main():
@@ -126,7 +116,7 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for running in [pool.submit(run, program, options.folder, *one) for one in chosen]:
             running.result()
-    result = {"schema_version": 1, "world_sizes": options.world_sizes, "halves": {}}
+    result = {"schema_version": 2, "world_sizes": options.world_sizes, "halves": {}}
     for half in halves:
         if (options.folder / half).is_dir():
             result["halves"][half] = summary(*score(options.build, options.folder / half))
@@ -134,7 +124,7 @@ def main():
     print(text)
     if options.json:
         options.json.write_text(text + "\n")
-    return int(any(half["silent"] or half["false_alarms"] or half["not_benign"] for half in result["halves"].values()))
+    return int(any(half["silent"] or half["alarms"] or half["not_benign"] for half in result["halves"].values()))
 
 
 if __name__ == "__main__":

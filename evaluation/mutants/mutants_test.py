@@ -105,15 +105,14 @@ class Library(unittest.TestCase):
 class Summary(unittest.TestCase):
     """On a hand-made half."""
 
-    def case(self, name, cell, found=()):
-        return {"name": f"{name}.2.0", "cell": cell, "findings": [{"pitfall": one} for one in found]}
+    def run_of(self, name, word, found=(), kind="fault"):
+        return {"name": f"{name}.2.0", "kind": kind, "verdict": word, "findings": [{"pitfall": one} for one in found]}
 
     def test_counts(self):
-        checker = {"totals": {"slug": {"successes": 1, "trials": 4}},
-                   "runs": [self.case("a", "exact", ["sum-not-mean"]), self.case("b", "wrong-name", ["update-differs"]),
-                            self.case("c", "missed"), self.case("d", "family-only", ["no-progress"]),
-                            self.case("e", "false-alarm", ["no-sharding"]), self.case("f", "clean"),
-                            self.case("g", "clean")]}
+        runs = [self.run_of("a", "exact", ["sum-not-mean"]), self.run_of("b", "noticed", ["update-differs"]),
+                self.run_of("c", "silent"), self.run_of("d", "noticed, ranks and step right", ["no-progress"]),
+                self.run_of("e", "false alarm", ["no-sharding"], "benign"), self.run_of("f", "clean", kind="benign"),
+                self.run_of("g", "clean", kind="benign")]
         def verdict(fault, label, failed):
             return {"fault": fault, "label": label, "failed": dict.fromkeys(failed, "")}
         verdicts = {"a.2": verdict("sum-not-mean", "sum-not-mean", ["gradient"]),
@@ -121,12 +120,12 @@ class Summary(unittest.TestCase):
                     "c.2": verdict("double-average", "double-average", ["gradient"]),
                     "d.2": verdict("slow-rank", "slow-rank", ["ended"]), "e.2": verdict("", "", []),
                     "f.2": verdict("summed", "", []), "g.2": verdict("", "unexpected", ["score"])}
-        told = mutants.summary(checker, verdicts)
-        self.assertEqual(told["slug_or_class"]["successes"], 2)
-        self.assertEqual(told["noticed"]["successes"], 3)  # d: something generic
+        told = mutants.summary(runs, verdicts)
+        self.assertEqual([(told[key]["successes"], told[key]["trials"]) for key in ("named", "named_or_alike", "noticed")],
+                         [(1, 4), (2, 4), (3, 4)])
         self.assertEqual([one["mutant"] for one in told["silent"]], ["c.2.0"])
         self.assertEqual([one["mutant"] for one in told["named_otherwise"]], ["b.2.0", "d.2.0"])
-        self.assertEqual([one["mutant"] for one in told["false_alarms"]], ["e.2.0"])
+        self.assertEqual([one["mutant"] for one in told["alarms"]], ["e.2.0"])
         self.assertEqual(told["equivalent"], ["f.2.0"])
         self.assertEqual(told["not_benign"], ["g.2"])
 

@@ -2,24 +2,26 @@
 
 usage: python3 evaluation/pairs/silent_variants.py [--build FOLDER] [--kept FOLDER] [--only 03_ddp,...] [--out FILE]
 
-What should be found stands in truths.json beside this file, written by somebody who did not write the comparison:
-{"LESSON/VARIANT": {"against": "CORRECT", "kind": an aspect or a list of them, "step": N or null}}. A run counts as exact
-where the kind is right and the step is within one probe interval of the truth's; as kind-only where the step is not; as
-other-kind; as nothing where no difference is found; as no-event where the truth is that no kind shows it. --kept keeps the
+What should be found stands in truths.json beside this file, written by somebody who did not write the comparison: `names` are
+aspects, and a step is right within one probe interval. "not applicable" is what no aspect shows; "skipped" has no truth. --kept keeps the
 recorded runs there, and takes those that are there.
 Exit code: 0; 3 where something could not be run.
 """
 
+import dataclasses
 import json
 import pathlib
+import sys
 import tempfile
 
 import runs  # it says where `results` is
 import results
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+import scoring  # noqa: E402
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 TRUTHS = pathlib.Path(__file__).resolve().parent / "truths.json"
-CELLS = ("exact", "kind-only", "other-kind", "nothing", "no-event", "no-truth")
 
 
 def is_probed(step):
@@ -37,20 +39,15 @@ def interval_around(step):
     return before, behind
 
 
-def cell_of(truth, found):
-    if truth is None:
-        return "no-truth"
-    if truth["kind"] is None:
-        return "no-event"
-    if found["first"] is None:
-        return "nothing"
-    kinds = truth["kind"] if isinstance(truth["kind"], list) else [truth["kind"]]
-    if found["first"] not in kinds:
-        return "other-kind"
-    if truth["step"] is None:
-        return "exact"
-    before, behind = interval_around(truth["step"])
-    return "exact" if before <= found["step"] <= behind else "kind-only"
+def verdict(record, found):
+    """Ranks are not asked for."""
+    if record is None:
+        return "skipped"
+    truth = dataclasses.replace(scoring.Truth.of(record), ranks=None)
+    if record["step"] is not None:
+        truth = dataclasses.replace(truth, steps=interval_around(record["step"]))
+    said = [{"pitfall": found["first"], "severity": "violation", "ranks": [], "step": found["step"]}] if found["first"] else []
+    return scoring.verdict(truth, said)
 
 
 def first_in(said):
@@ -71,7 +68,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "reports" / "results" / "compare_silent.json")
     options = parser.parse_args()
     course = options.course or options.build / "lockstep-course"
-    truths = json.loads(TRUTHS.read_text(encoding="utf-8")) if TRUTHS.is_file() else {}
+    truths = json.loads(TRUTHS.read_text(encoding="utf-8"))
 
     found = {}
     with tempfile.TemporaryDirectory(prefix="lockstep-silent-") as folder:
@@ -87,11 +84,11 @@ def main():
                 right = truths.get(key, {}).get("against") or against(variants, run["part"])
                 said, _ = runs.compare(course, kept / program.name / right, kept / program.name / name)
                 one = {"against": right, **first_in(said)}
-                one["cell"] = cell_of(truths.get(key), one)
+                one["verdict"] = verdict(truths.get(key), one)
                 found[key] = one
-                print(f"{key:55} {one['cell']:11} {one['first'] or one['answer']} {one['step']}", flush=True)
-    count = {cell: sum(one["cell"] == cell for one in found.values()) for cell in CELLS}
-    print(", ".join(f"{cell} {number}" for cell, number in count.items()))
+                print(f"{key:55} {one['verdict']:14} {one['first'] or one['answer']} {one['step']}", flush=True)
+    count = scoring.counts(one["verdict"] for one in found.values())
+    print(", ".join(f"{word} {number}" for word, number in count.items()))
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(results.text({"schema_version": 1, "count": count, "runs": found}), encoding="utf-8")
 

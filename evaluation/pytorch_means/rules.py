@@ -1,4 +1,4 @@
-"""From what a means gave to a cell of the matrix. Pure functions; one rule for each means, none for a case.
+"""From what a means gave to a verdict of scoring.py. Pure functions; one rule for each means, none for a case.
 
 Messages (plain, info, detail, barrier: what ranks and launcher printed; flight: what fr_trace printed)
   named      a line of the broken run, which the correct run does not have, holds one of the fault's words
@@ -7,17 +7,15 @@ Messages (plain, info, detail, barrier: what ranks and launcher printed; flight:
              ranks do needs none. Of two ranks that differ either may be named, as the twin says.
   place      a line of the program in a traceback, a sequence number or a parameter, anywhere in the output.
              Steps are not asked for: PyTorch does not count them.
-  exact      named, with ranks and place;   slug-only  named;
-  family-only  something was said, if not what: an error, a deadline that passed, a warning that the correct run does
-             not have. No error is held against a means as a wrong name.
-  missed     the run ended in order and nothing was said.
-  error      a rank ended by a signal that it does not end by without the means, or fr_trace failed.
-  not-triggered  no rank has recorded a collective (flight).
-  On a correct run: clean, or false-alarm where a rank failed, a deadline passed or fr_trace reports a difference.
+  exact      named, with ranks and place
+  noticed    an error, a deadline that passed, a warning that the correct run does not have
+  error      a rank ended by a signal that it does not end by without the means, or fr_trace failed
+  not triggered  no rank has recorded a collective (flight)
+  On a correct run: a false alarm where a rank failed, a deadline passed or fr_trace reports a difference.
 The loss curve (and the metric, where the program prints one), against five other seeds of the correct variant
   off        NaN or infinity; the last quarter's mean above the first's, where it is not in the five; or the mean over
              the second half outside of the 95 % prediction interval of the five (Student's t), steps that both have.
-  It cannot name anything: off is family-only. Under 8 steps there is no curve: not-triggered.
+  It cannot name anything: off is noticed. Under 8 steps there is no curve: not triggered.
 """
 
 import dataclasses
@@ -30,12 +28,8 @@ import sys
 from vocabulary import NAMES
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from wilson import share  # noqa: E402
+from scoring import FAULT  # noqa: E402
 
-FAULTY = ("exact", "slug-only", "family-only", "wrong-name", "missed")  # best first
-HEALTHY = ("clean", "false-alarm")
-OTHER = ("not-triggered", "not-applicable", "error", "skipped")
-T_4 = 2.776  # Student's t, 97.5 %, of five values
 FEWEST_STEPS = 8
 ENDED_BY_LAUNCHER = -15
 
@@ -54,7 +48,7 @@ WARNING = re.compile(r"\w*Warning\b|^\[W")
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    cell: str
+    word: str
     evidence: str = ""  # the line that decided
 
 
@@ -112,8 +106,8 @@ def judge_correct(run, plain):
     if reason:
         return Verdict("error", reason)
     if run["means"] == "flight" and run["fr_trace"] is None:
-        return Verdict("not-triggered")
-    return Verdict("false-alarm", last_words(run)) if failed(run) else Verdict("clean")
+        return Verdict("not triggered")
+    return Verdict("false alarm", last_words(run)) if failed(run) else Verdict("clean")
 
 
 def last_words(run):
@@ -126,7 +120,7 @@ def judge_broken(run, plain, correct, slug, ranks):
     """`plain` is the same variant without the means, `correct` the other variant with it; `ranks`: any of these sets of
     ranks may be named, and none need be where it is empty."""
     if run["means"] == "flight" and run["fr_trace"] is None:
-        return Verdict("not-triggered")
+        return Verdict("not triggered")
     reason = broken_down(run, plain)
     known = {normal(line) for _, text in speakers(correct) for line in messages(text)}
     new = [(rank, line) for rank, text in speakers(run) for line in messages(text) if normal(line) not in known]
@@ -139,11 +133,11 @@ def judge_broken(run, plain, correct, slug, ranks):
         if there and (not ranks or (ranks_of(line) or spoke) in ranks):
             return Verdict("exact", line)
     if naming:
-        return Verdict("slug-only", naming[0][1])
+        return Verdict("named", naming[0][1])
     if failed(run):
-        return Verdict("family-only", last_words(run))
+        return Verdict("noticed", last_words(run))
     warned = [line for _, line in new if WARNING.search(line)]
-    return Verdict("family-only", warned[0]) if warned else Verdict("missed")
+    return Verdict("noticed", warned[0]) if warned else Verdict("silent")
 
 
 def mean_curve(curves):
@@ -158,6 +152,7 @@ def rises(curve):
 
 def off(curve, references, falls):
     """Why a curve is off, "" where it is not. `falls`: it is one that should fall."""
+    import scipy.stats  # only here, since the other rules do not need it
     if not all(map(math.isfinite, curve)):
         return "not a number, or infinite"
     steps = min(map(len, [curve, *references]))
@@ -165,16 +160,16 @@ def off(curve, references, falls):
         return "it rises"
     ends = [statistics.fmean(each[steps // 2:steps]) for each in references]
     own, mean = statistics.fmean(curve[steps // 2:steps]), statistics.fmean(ends)
-    half = T_4 * statistics.stdev(ends) * math.sqrt(1 + 1 / len(ends))
+    half = float(scipy.stats.t.ppf(0.975, len(ends) - 1)) * statistics.stdev(ends) * math.sqrt(1 + 1 / len(ends))
     return f"{own:.4g}, outside of {mean:.4g} +- {half:.4g}" if abs(own - mean) > half else ""
 
 
 def judge_curve(run, references):
     """`references`: runs of the correct variant with other seeds. For either variant."""
-    alarm, quiet = ("family-only", "missed") if run["broken"] else ("false-alarm", "clean")
+    alarm, quiet = ("noticed", "silent") if run["broken"] else ("false alarm", "clean")
     losses = mean_curve(run["losses"])
     if len(losses) < FEWEST_STEPS:
-        return Verdict("not-triggered", f"{len(losses)} steps")
+        return Verdict("not triggered", f"{len(losses)} steps")
     why = off(losses, [mean_curve(one["losses"]) for one in references], falls=True)
     if why:
         return Verdict(alarm, "loss: " + why)
@@ -186,18 +181,6 @@ def judge_curve(run, references):
     return Verdict(quiet)
 
 
-def best(cells):
+def best(words):
     """Of several means on one broken variant: the one that says most."""
-    return min(cells, key=lambda cell: FAULTY.index(cell) if cell in FAULTY else len(FAULTY))
-
-
-def totals(broken, correct):
-    """As `lockstep matrix` counts: an error and a fault that a means cannot see are failures."""
-    asked = [cell for cell in broken if cell not in ("skipped", "not-applicable")]
-    heard = [cell for cell in correct if cell in HEALTHY]
-    return {"exact": share(sum(cell == "exact" for cell in asked), len(asked)),
-            "slug": share(sum(cell in FAULTY[:2] for cell in asked), len(asked)),
-            "family": share(sum(cell in FAULTY[:3] for cell in asked), len(asked)),
-            "false_alarms": share(heard.count("false-alarm"), len(heard)),
-            "cells": {cell: (broken + correct).count(cell) for cell in (*FAULTY, *HEALTHY, *OTHER)
-                      if cell in broken + correct}}
+    return min(words, key=lambda word: FAULT.index(word) if word in FAULT else len(FAULT))

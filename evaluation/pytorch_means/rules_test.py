@@ -27,61 +27,61 @@ EITHER = (frozenset({0}), frozenset({1}), frozenset({0, 1}))
 
 
 class Messages(unittest.TestCase):
-    def cell(self, broken, slug, ranks=(), plain=None, correct=RIGHT):
-        return rules.judge_broken(broken, plain or broken, correct, slug, ranks).cell
+    def word(self, broken, slug, ranks=(), plain=None, correct=RIGHT):
+        return rules.judge_broken(broken, plain or broken, correct, slug, ranks).word
 
-    def test_nothing_said_is_missed(self):
-        self.assertEqual(self.cell(RIGHT, "sum-not-mean"), "missed")
+    def test_nothing_said_is_silent(self):
+        self.assertEqual(self.word(RIGHT, "sum-not-mean"), "silent")
 
     def test_an_error_that_names_the_fault_the_rank_and_the_place_is_exact(self):
         said = run(rank_0=TRACEBACK + "RuntimeError: shapes differ: rank 1 has [8]", ended=(1, 1))
-        self.assertEqual(self.cell(said, "shape-mismatch", EITHER), "exact")
-        self.assertEqual(self.cell(said, "shape-mismatch", (frozenset({0}),)), "slug-only")
+        self.assertEqual(self.word(said, "shape-mismatch", EITHER), "exact")
+        self.assertEqual(self.word(said, "shape-mismatch", (frozenset({0}),)), "named")
         nowhere = run(rank_0="RuntimeError: shapes differ: rank 1 has [8]", ended=(1, 1))
-        self.assertEqual(self.cell(nowhere, "shape-mismatch", EITHER), "slug-only")
+        self.assertEqual(self.word(nowhere, "shape-mismatch", EITHER), "named")
 
     def test_a_message_without_a_rank_counts_for_who_said_it(self):
         said = run(rank_1=TRACEBACK + "ValueError: a damaged sample", ended=(1, 1))
-        self.assertEqual(self.cell(said, "one-rank-raises", (frozenset({1}),)), "exact")
-        self.assertEqual(self.cell(said, "one-rank-raises", (frozenset({0}),)), "slug-only")
+        self.assertEqual(self.word(said, "one-rank-raises", (frozenset({1}),)), "exact")
+        self.assertEqual(self.word(said, "one-rank-raises", (frozenset({0}),)), "named")
 
     def test_our_own_words_in_a_traceback_name_nothing(self):
         said = run(rank_0=TRACEBACK + "RuntimeError: Connection closed by peer", ended=(1, 0))
-        self.assertEqual(self.cell(said, "shape-mismatch", EITHER), "family-only")
+        self.assertEqual(self.word(said, "shape-mismatch", EITHER), "noticed")
         stack = "Not all\nshape_mismatch at /09_hanging_collective/python/shape_mismatch.py:57\n"
-        self.assertEqual(self.cell(run(means="flight", fr_trace=stack), "shape-mismatch", EITHER), "missed")
+        self.assertEqual(self.word(run(means="flight", fr_trace=stack), "shape-mismatch", EITHER), "silent")
 
     def test_what_the_correct_variant_says_too_names_nothing(self):
         line = "UserWarning: shapes are 7 and 8"
-        self.assertEqual(self.cell(run(line), "shape-mismatch", correct=run(line.replace("8", "9"))), "missed")
-        self.assertEqual(self.cell(run(line), "shape-mismatch"), "slug-only")
-        self.assertEqual(self.cell(run("UserWarning: odd"), "shape-mismatch"), "family-only")
+        self.assertEqual(self.word(run(line), "shape-mismatch", correct=run(line.replace("8", "9"))), "silent")
+        self.assertEqual(self.word(run(line), "shape-mismatch"), "named")
+        self.assertEqual(self.word(run("UserWarning: odd"), "shape-mismatch"), "noticed")
 
     def test_a_deadline_is_noticed(self):
-        self.assertEqual(self.cell(run(in_time=False, ended=(0, 0)), "slow-rank"), "family-only")
+        self.assertEqual(self.word(run(in_time=False, ended=(0, 0)), "slow-rank"), "noticed")
 
     def test_a_crash_of_the_means_is_an_error(self):
         crashed = run(ended=(-11, -11), means="detail")
-        self.assertEqual(self.cell(crashed, "sum-not-mean", plain=RIGHT), "error")
-        self.assertEqual(self.cell(crashed, "sum-not-mean", plain=run(ended=(-11, 1))), "family-only")
-        self.assertEqual(self.cell(run(ended=(1, -15)), "sum-not-mean", plain=RIGHT), "family-only")
-        self.assertEqual(rules.judge_correct({**crashed, "broken": False}, RIGHT).cell, "error")
+        self.assertEqual(self.word(crashed, "sum-not-mean", plain=RIGHT), "error")
+        self.assertEqual(self.word(crashed, "sum-not-mean", plain=run(ended=(-11, 1))), "noticed")
+        self.assertEqual(self.word(run(ended=(1, -15)), "sum-not-mean", plain=RIGHT), "noticed")
+        self.assertEqual(rules.judge_correct({**crashed, "broken": False}, RIGHT).word, "error")
 
     def test_a_correct_variant(self):
-        self.assertEqual(rules.judge_correct(RIGHT, RIGHT).cell, "clean")
+        self.assertEqual(rules.judge_correct(RIGHT, RIGHT).word, "clean")
         failed = run(rank_0="RuntimeError: no", ended=(1, 0))
-        self.assertEqual(rules.judge_correct(failed, RIGHT), rules.Verdict("false-alarm", "RuntimeError: no"))
+        self.assertEqual(rules.judge_correct(failed, RIGHT), rules.Verdict("false alarm", "RuntimeError: no"))
 
     def test_the_flight_recorder(self):
         def flight(text, ended=(1, 1)):
             return run(rank_0="shapes differ: rank 1", ended=ended, means="flight", fr_trace=text)
         missing = "Not all ranks joining collective, sequence number: 21\nmissing ranks: {1}\n"
-        self.assertEqual(self.cell(flight(missing), "local-early-stop", (frozenset({1}),)), "exact")
-        self.assertEqual(self.cell(flight(""), "shape-mismatch"), "missed")  # only fr_trace counts
-        self.assertEqual(self.cell(flight(None), "shape-mismatch"), "not-triggered")
-        self.assertEqual(self.cell(flight("AssertionError: x\nfr_trace failed"), "shape-mismatch"), "error")
-        self.assertEqual(rules.judge_correct(flight(missing, (0, 0)), RIGHT).cell, "false-alarm")
-        self.assertEqual(rules.judge_correct(flight("No errors found", (0, 0)), RIGHT).cell, "clean")
+        self.assertEqual(self.word(flight(missing), "local-early-stop", (frozenset({1}),)), "exact")
+        self.assertEqual(self.word(flight(""), "shape-mismatch"), "silent")  # only fr_trace counts
+        self.assertEqual(self.word(flight(None), "shape-mismatch"), "not triggered")
+        self.assertEqual(self.word(flight("AssertionError: x\nfr_trace failed"), "shape-mismatch"), "error")
+        self.assertEqual(rules.judge_correct(flight(missing, (0, 0)), RIGHT).word, "false alarm")
+        self.assertEqual(rules.judge_correct(flight("No errors found", (0, 0)), RIGHT).word, "clean")
 
     def test_ranks_in_words(self):
         for line, ranks in (("[Rank 0]: Ranks 1 failed to pass", {1}), ("missing ranks: {0, 1}", {0, 1}),
@@ -111,18 +111,18 @@ class Curves(unittest.TestCase):
     def references(self, values=(0, 0.01, -0.01, 0.02, -0.02)):
         return [run(losses=[[loss + more for loss in self.FALLING]] * 2) for more in values]
 
-    def cell(self, losses, **more):
-        return rules.judge_curve(run(losses=losses, **more), self.references()).cell
+    def word(self, losses, **more):
+        return rules.judge_curve(run(losses=losses, **more), self.references()).word
 
     def test_within_the_spread(self):
-        self.assertEqual(self.cell([self.FALLING] * 2), "missed")
-        self.assertEqual(self.cell([self.FALLING] * 2, broken=False), "clean")
+        self.assertEqual(self.word([self.FALLING] * 2), "silent")
+        self.assertEqual(self.word([self.FALLING] * 2, broken=False), "clean")
 
     def test_outside_of_the_spread(self):
         away = [loss + 0.06 for loss in self.FALLING]  # the interval's half width is 2.776 * 0.0158 * sqrt(1.2) = 0.048
-        self.assertEqual(self.cell([away] * 2), "family-only")
-        self.assertEqual(self.cell([away] * 2, broken=False), "false-alarm")
-        self.assertEqual(self.cell([self.FALLING, away]), "missed")  # the ranks' mean is watched: 0.03
+        self.assertEqual(self.word([away] * 2), "noticed")
+        self.assertEqual(self.word([away] * 2, broken=False), "false alarm")
+        self.assertEqual(self.word([self.FALLING, away]), "silent")  # the ranks' mean is watched: 0.03
 
     def test_rising_or_no_number(self):
         self.assertIn("rises", rules.judge_curve(run(losses=[self.FALLING[::-1]]), self.references()).evidence)
@@ -130,27 +130,21 @@ class Curves(unittest.TestCase):
                                                         self.references()).evidence)
 
     def test_too_short_to_be_a_curve(self):
-        self.assertEqual(self.cell([self.FALLING[:7]]), "not-triggered")
-        self.assertEqual(self.cell([]), "not-triggered")
+        self.assertEqual(self.word([self.FALLING[:7]]), "not triggered")
+        self.assertEqual(self.word([]), "not triggered")
 
     def test_a_metric_is_watched_too(self):
         references = [{**one, "metrics": [[], [0.7 + more]]} for one, more in
                       zip(self.references(), (0, 0.01, -0.01, 0.02, -0.02))]
-        for metric, cell in ((0.71, "missed"), (0.35, "family-only")):
+        for metric, word in ((0.71, "silent"), (0.35, "noticed")):
             seen = run(losses=[self.FALLING], metrics=[[], [metric]])
-            self.assertEqual(rules.judge_curve(seen, references).cell, cell)
+            self.assertEqual(rules.judge_curve(seen, references).word, word)
 
 
-class Totals(unittest.TestCase):
-    def test_an_error_is_no_success_and_what_was_skipped_is_no_trial(self):
-        totals = rules.totals(["exact", "slug-only", "family-only", "missed", "error", "not-triggered", "skipped"],
-                              ["clean", "false-alarm", "error", "not-triggered"])
-        self.assertEqual([(totals[key]["successes"], totals[key]["trials"]) for key in
-                          ("exact", "slug", "family", "false_alarms")], [(1, 6), (2, 6), (3, 6), (1, 2)])
-
+class Report(unittest.TestCase):
     def test_the_best_of_several(self):
-        self.assertEqual(rules.best(["missed", "error", "slug-only", "family-only"]), "slug-only")
-        self.assertEqual(rules.best(["error", "not-triggered"]), "error")
+        self.assertEqual(rules.best(["silent", "error", "named", "noticed"]), "named")
+        self.assertEqual(rules.best(["error", "not triggered"]), "error")
 
     def test_evidence_tells_nothing_of_the_machine(self):
         said = report.evidence(rules.Verdict("exact", "[/some/where/gloo/pair.cc:538] Read error"))

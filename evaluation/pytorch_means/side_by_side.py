@@ -5,7 +5,7 @@ usage: side_by_side.py [--only SLUG,...] [--ours FILE] [--cache DIR] [--fresh] [
 
 Runs every twin (lessons/NN_name/python), right and with its fault, under each of PyTorch's means (means.py), for real, and
 judges what they gave by written rules (rules.py). Beside it stand our detectors on the same programs, as
-evaluation/twins.py measured them; without its FILE they are skipped. What has been run is kept in the cache, raw
+evaluation/sets.py measured them; without its FILE they are skipped. What has been run is kept in the cache, raw
 output included, and not run again: a stopped run goes on, and judging again runs nothing. Exit codes: 0, 1 where a
 twin's oracle does not hold on the right program or holds on the broken one, 2 usage.
 """
@@ -23,17 +23,16 @@ import tempfile
 import means
 import report
 import rules
+import scoring  # rules says where it is
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "lessons" / "python"), str(ROOT / "reports")]
 import results  # noqa: E402
 from fold import file_of  # noqa: E402
-from truths import ATTEMPTS, NODES, RANKS, TRUTHS, is_proved, judged, last  # noqa: E402
+from truths import ATTEMPTS, NODES, RANKS, TRUTHS, is_proved, judged  # noqa: E402
 
 AT_ONCE = 3  # runs; they wait a lot
 SEEDS = range(1, 6)  # of the right program, for the spread of its curve
-OURS = {"exact": "exact", "named beside another": "slug-only", "other ranks": "slug-only", "other name": "wrong-name",
-        "silent": "missed", "false alarm": "false-alarm", "clean": "clean"}
 
 
 def printed(word, text):
@@ -96,8 +95,8 @@ def family(slug):
 
 def ours(slug, measured):
     """The last score of our detectors; skipped without any."""
-    scores = {"broken": last(measured, TRUTHS[slug]["program"], slug), "correct": last(measured, TRUTHS[slug]["program"], "")}
-    return {variant: rules.Verdict(OURS[one["verdict"]] if one else "skipped") for variant, one in scores.items()}
+    scores = {"broken": scoring.last(measured, slug), "correct": scoring.last(measured, f"right-{TRUTHS[slug]['program']}")}
+    return {variant: rules.Verdict(one["verdict"] if one else "skipped") for variant, one in scores.items()}
 
 
 def measure(slugs, arguments):
@@ -122,7 +121,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="slugs, separated by commas")
     parser.add_argument("--ours", type=pathlib.Path, default=ROOT / "reports" / "results" / "twins.json",
-                        help="what evaluation/twins.py wrote")
+                        help="what evaluation/sets.py wrote of the set twins")
     parser.add_argument("--cache", type=pathlib.Path, default=ROOT / "reports" / "out" / "side_by_side")
     parser.add_argument("--fresh", action="store_true", help="run everything again")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "reports" / "out" / "side_by_side.json")

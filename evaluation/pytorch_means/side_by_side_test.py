@@ -52,17 +52,17 @@ class SideBySide(nothing_left.TestCase):
         self.assertEqual(checked.returncode, 0, checked.stdout)
         self.assertEqual((self.folder / "table.md").read_text(), result.stdout)
         cases = json.loads(out.read_text())["cases"]
-        return {case["slug"]: {name: (variants["broken"]["cell"], variants["correct"]["cell"])
+        return {case["slug"]: {name: (variants["broken"]["verdict"], variants["correct"]["verdict"])
                                for name, variants in case["cells"].items()} for case in cases}
 
     def test_a_few_twins(self):
         got = self.cells("no-gradient-sync", "dtype-mismatch", "one-rank-raises")
         silent, mismatch, raises = (got[slug] for slug in ("no-gradient-sync", "dtype-mismatch", "one-rank-raises"))
-        self.assertEqual(silent["plain"], ("missed", "clean"))
-        self.assertEqual(silent["barrier"], ("missed", "clean"))
-        self.assertEqual(silent["flight"][0], "not-triggered")  # it has no collectives
+        self.assertEqual(silent["plain"], ("silent", "clean"))
+        self.assertEqual(silent["barrier"], ("silent", "clean"))
+        self.assertEqual(silent["flight"][0], "not triggered")  # it has no collectives
         self.assertEqual(silent["lockstep"], ("skipped", "skipped"))
-        self.assertEqual(mismatch["plain"], ("missed", "clean"))
+        self.assertEqual(mismatch["plain"], ("silent", "clean"))
         self.assertEqual(mismatch["detail"], ("exact", "error"))  # it crashes under DDP on Gloo
         self.assertEqual(mismatch["flight"], ("exact", "clean"))
         self.assertEqual(raises["plain"], ("exact", "clean"))

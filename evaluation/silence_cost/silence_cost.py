@@ -22,6 +22,9 @@ import statistics
 import subprocess
 import tempfile
 
+import scipy.stats
+from statsmodels.stats.multitest import multipletests
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 OUT = os.path.join(HERE, "..", "..", "reports", "out", "silence_cost.json")
 
@@ -57,45 +60,22 @@ NOTES = {
 }
 
 
-def t_survival(t, degrees):
-    """P(T > t) of Student's t, t >= 0: Simpson's rule on its density, in the angle atan(t / sqrt(degrees))."""
-    begin, end, steps = math.atan(t / math.sqrt(degrees)), math.pi / 2, 2000
-    width = (end - begin) / steps
-    total = sum((1 if i in (0, steps) else 4 if i % 2 else 2) * math.cos(begin + i * width) ** (degrees - 1)
-                for i in range(steps + 1)) * width / 3
-    return total * math.exp(math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2)) / math.sqrt(math.pi)
-
-
-def t_quantile(degrees, tail=0.025):
-    """The t that is exceeded with probability `tail`."""
-    low, high = 0.0, 1e4
-    while high - low > 1e-9 * max(1.0, low):
-        middle = (low + high) / 2
-        low, high = (middle, high) if t_survival(middle, degrees) > tail else (low, middle)
-    return (low + high) / 2
-
-
 def summary(differences):
     """Mean, 95 % interval and two-sided p-value of its being 0. Fewer than two values: no interval."""
     mean, count = statistics.mean(differences), len(differences)
     if count < 2:
         return {"mean": mean, "low_95": None, "high_95": None, "p": None, "values": differences}
     error = statistics.stdev(differences) / math.sqrt(count)
-    half = t_quantile(count - 1) * error
-    if error:
-        p = min(1.0, 2 * t_survival(abs(mean) / error, count - 1))
-    else:
-        p = 0.0 if mean else 1.0
-    return {"mean": mean, "low_95": mean - half, "high_95": mean + half, "p": p, "values": differences}
+    if not error:
+        return {"mean": mean, "low_95": mean, "high_95": mean, "p": 0.0 if mean else 1.0, "values": differences}
+    test = scipy.stats.ttest_1samp(differences, 0)
+    low, high = test.confidence_interval(0.95)
+    return {"mean": mean, "low_95": float(low), "high_95": float(high), "p": float(test.pvalue), "values": differences}
 
 
 def holm(p_values):
-    """Holm's step-down correction, in the order given."""
-    adjusted, largest = [0.0] * len(p_values), 0.0
-    for rank, i in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
-        adjusted[i] = largest
-    return adjusted
+    """Holm's correction, in the order given."""
+    return [float(p) for p in multipletests(p_values, method="holm")[1]] if p_values else []
 
 
 def verdict(row):

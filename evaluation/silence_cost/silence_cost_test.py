@@ -34,18 +34,14 @@ class Statistics(unittest.TestCase):
         # t = 2 sqrt(3): two-sided 0.0742.
         self.assertAlmostEqual(summary["p"], 0.074180, places=5)
 
-    def test_quantiles_are_those_of_the_tables(self):
-        for degrees, t in ((1, 12.7062), (4, 2.7764), (9, 2.2622), (30, 2.0423)):
-            self.assertAlmostEqual(silence_cost.t_quantile(degrees), t, places=4)
-
     def test_equal_values_have_an_interval_of_no_width(self):
         self.assertEqual(silence_cost.summary([0, 0, 0])["p"], 1)
         self.assertEqual(silence_cost.summary([-5, -5, -5])["p"], 0)
         self.assertEqual(silence_cost.summary([-5, -5, -5])["low_95"], -5)
 
     def test_holm_steps_down_and_never_falls(self):
-        self.assertEqual(silence_cost.holm([0.02, 0.01, 0.5]), [0.04, 0.03, 0.5])
-        self.assertEqual(silence_cost.holm([0.01, 0.011]), [0.02, 0.02])
+        for given, corrected in (([0.02, 0.01, 0.5], [0.04, 0.03, 0.5]), ([0.01, 0.011], [0.02, 0.02]), ([], [])):
+            self.assertEqual([round(p, 12) for p in silence_cost.holm(given)], corrected)
 
     def test_pairs_by_seed_and_rank_zero(self):
         runs = [run("correct", 0, 0.8, 0.8), run("correct", 1, 0.6, 0.6), run("correct", 2, 0.7, 0.7),

@@ -40,13 +40,6 @@ def is_proved(slug, seen):
     return all(seen.values()) if not slug else not seen.get(TRUTHS[slug]["sees"], True)
 
 
-def last(report, program, slug):
-    """The last score of a program in reports/results/twins.json, right or with a fault; None where it has none."""
-    kind, name = ("broken", slug) if slug else ("right", program)
-    scores = [report[key][kind][name] for key in ("later", "first") if name in report.get(key, {}).get(kind, {})]
-    return scores[0] if scores else None
-
-
 def runs(names=()):
     """(program, slug) of each run that is asked for; the slug is empty for the right program."""
     programs = dict.fromkeys(truth["program"] for truth in TRUTHS.values())

@@ -9,33 +9,33 @@ import pathlib
 import sys
 import unittest
 
-from watched import VERDICTS, watched
-
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "evaluation"))
-import twins
-from truths import is_proved, last, runs
+import scoring
+import sets
+from truths import is_proved
 
-MEASURED = json.loads(twins.REPORT.read_text())
+MEASURED = json.loads(sets.file_of("twins").read_text())
 NOT_HERE = 77  # as CTest has it
-BEST_FIRST = ("clean", *VERDICTS, "false alarm")
+BEST_FIRST = ("clean", *scoring.FAULT, "false alarm")
+TWINS = sets.Twins()
 
 
 class Twins(unittest.TestCase):
-    def check(self, program, slug):
-        result = twins.run_one(watched, program, slug)
+    def check(self, name):
+        result = TWINS.watch(name)
         if result["exit"] == NOT_HERE:
             self.skipTest("it takes root or user namespaces")
-        self.assertTrue(is_proved(slug, result["oracle"]), result)
-        measured = last(MEASURED, program, slug)["verdict"]
-        self.assertLessEqual(BEST_FIRST.index(result["verdict"]), BEST_FIRST.index(measured), result)
+        self.assertTrue(is_proved(TWINS.runs[name][1], result["oracle"]), result)
+        word, measured = sets.verdict(TWINS.truths[name], result["found"]), scoring.last(MEASURED, name)["verdict"]
+        self.assertLessEqual(BEST_FIRST.index(word), BEST_FIRST.index(measured), result)
 
 
-def test_of(program, slug):
-    return lambda self: self.check(program, slug)
+def test_of(name):
+    return lambda self: self.check(name)
 
 
-for _program, _slug in runs():
-    setattr(Twins, f"test_{_slug or _program}".replace("-", "_"), test_of(_program, _slug))
+for _name in TWINS.runs:
+    setattr(Twins, f"test_{_name}".replace("-", "_"), test_of(_name))
 
 if __name__ == "__main__":
     unittest.main()

@@ -1,4 +1,4 @@
-"""Runs a job of two ranks under `lockstep watch`, and says how what is found agrees with what is true of it."""
+"""Runs a job of two ranks under `lockstep watch`."""
 
 import json
 import pathlib
@@ -11,7 +11,6 @@ HERE = pathlib.Path(__file__).resolve().parent
 RANKS = 2
 SILENT_S = 10
 DEADLINE_S = 100
-VERDICTS = ("exact", "named beside another", "other ranks", "other name", "silent")
 
 
 def started(program, attempts, folder, *arguments):
@@ -35,23 +34,3 @@ def watched(program, attempts, *arguments, **environment):
             sys.exit(f"{program.name}: {code}, {sorted(traces.glob('*'))}: {said.stderr}")
         return code, [{key: one.get(key) for key in ("severity", "pitfall", "ranks", "step", "after") if key in one}
                        for one in json.loads(said.stdout)["findings"]]
-
-
-def verdict(truth, found):
-    """exact: the true name with its ranks, and no other violation; see `score` for the others."""
-    names = {truth["pitfall"], *truth.get("or", [])}
-    true = [one for one in found if one["pitfall"] in names]
-    if not true:
-        return "other name" if any(one["severity"] == "violation" for one in found) else "silent"
-    if "ranks" in truth and all(one["ranks"] != truth["ranks"] for one in true):
-        return "other ranks"
-    others = [one for one in found if one["severity"] == "violation" and one["pitfall"] not in names]
-    return "named beside another" if others else "exact"
-
-
-def told(found):
-    return [(one["severity"][0], one["pitfall"], one["ranks"], one["step"]) for one in found]
-
-
-def score(verdicts):
-    return {one: verdicts.count(one) for one in VERDICTS} | {"of": len(verdicts)}

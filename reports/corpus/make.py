@@ -17,7 +17,7 @@ import sys
 import tarfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-CORPUS_VERSION = 1
+CORPUS_VERSION = 2
 TRACE_VERSION = 1
 LIMIT = 20 * 1000 * 1000
 HEAD = 4096  # of a trace: common/lockstep/trace/trace.md
@@ -67,8 +67,8 @@ def case_files(folder):
         raise CorpusError(f"{folder}: a truth.json and no trace")
     files["truth.json"] = as_bytes(truth)
     files["oracle.json"] = as_bytes(verdict(folder))
-    return place, files, {"name": truth["name"], "folder": place, "world_size": world_size, "pitfall": truth["pitfall"],
-                          "applicable": truth["applicable"]}
+    return place, files, {"name": truth["name"], "folder": place, "world_size": world_size,
+                          "names": truth.get("names", [])}
 
 
 def contents(folders):

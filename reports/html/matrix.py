@@ -3,7 +3,7 @@
 import pictures
 import specs
 
-RIGHT, NOT_ASKED = {"exact", "clean"}, {"not-applicable", "not-triggered", "skipped"}
+RIGHT, NOT_ASKED = {"exact", "clean"}, {"not applicable", "not triggered", "skipped"}
 
 
 def cells_of(variant):
@@ -48,7 +48,7 @@ def sweep(charts, measured):
     rows, exact, trials = [], 0, 0
     for level in levels:
         for size in level["by_world_size"]:
-            for cell, runs in sorted(size["cells"].items(), key=lambda item: (item[0] not in RIGHT, item[0])):
+            for cell, runs in sorted(size["verdicts"].items(), key=lambda item: (item[0] not in RIGHT, item[0])):
                 kind = "right" if cell in RIGHT else "not asked" if cell in NOT_ASKED else "wrong"
                 rows.append([f"level {level['level']}, {size['world_size']} ranks", cell, runs, kind,
                              "#sweep-wrong" if kind == "wrong" else "#matrix-variants"])
@@ -56,11 +56,11 @@ def sweep(charts, measured):
             exact, trials = level["exact"]["successes"], level["exact"]["trials"]
     return charts.add(
         "matrix-sweep", "What the detectors said, by how much they were shown",
-        "Committed results (reports/results/matrix.json), not of the runs above. Runs counted by level, ranks and cell. "
+        "Committed results (reports/results/matrix.json), not of the runs above. Runs counted by level, ranks and verdict. "
         "Level 0 sees the backend alone, level 1 all but samples and metrics, level 2 "
-        f"everything: there {exact} of {trials} runs with a pitfall are named exactly. not-applicable: "
-        "the level shows too little to name it, or the ranks are too few; not-triggered: nothing to look at.",
-        [("setting", "shown"), ("cell", "cell"), ("runs", "runs"), ("kind", "that is"), ("link", None)], rows,
+        f"everything: there {exact} of {trials} runs with a pitfall are named exactly. not applicable: "
+        "the level shows too little to name it, or the ranks are too few; not triggered: nothing to look at.",
+        [("setting", "shown"), ("cell", "verdict"), ("runs", "runs"), ("kind", "that is"), ("link", None)], rows,
         specs.counts(len({row[0] for row in rows})))
 
 

@@ -114,7 +114,7 @@ class Figures(Page):
 
     def test_the_sweep_is_the_committed_result(self):
         matrix = json.loads((ROOT / "reports" / "results" / "matrix.json").read_text(encoding="utf-8"))
-        expected = sorted(runs for level in matrix["levels"] for size in level["by_world_size"] for runs in size["cells"].values())
+        expected = sorted(runs for level in matrix["levels"] for size in level["by_world_size"] for runs in size["verdicts"].values())
         self.assertEqual(sorted(int(row[2]) for row in self.table("matrix-sweep")), expected)
 
     def test_timings_are_the_committed_results(self):

@@ -110,7 +110,7 @@ class Course(Base):
         theirs = "there are start, hint, check and reset."
         self.assert_usage(call("exercise"), "./lockstep exercise wants a subcommand; " + theirs)
         self.assert_usage(call("exercise", "strat", "05"), './lockstep exercise has no subcommand "strat"; ' + theirs)
-        self.assert_usage(call("dance"), '"dance"; there are list, run, explain, exercise, diagnose, compare and matrix.')
+        self.assert_usage(call("dance"), '"dance"; there are list, run, explain, exercise, diagnose and compare.')
         self.assert_usage(call(), "./lockstep wants a subcommand; there are list, run,")
         self.assert_usage(call("explain", "missing-set-epoch", "one", "two"), "not expected: one two;")
 
@@ -146,15 +146,6 @@ class Course(Base):
         partial = call("diagnose", half, "--json")
         self.assertEqual(partial.returncode, 3, partial.stderr)
         self.assertEqual(json.loads(partial.stdout)["missing_ranks"], [1])
-        # Scored, by its oracle's word; and a checker that says nothing.
-        file = self.folder / "matrix.json"
-        scored = call("matrix", traces, "--json", file)
-        self.assertEqual(scored.returncode, 0, scored.stderr)
-        self.assertIn("exact           05_set_epoch/missing-set-epoch (2 ranks, seed 0)", scored.stdout)
-        self.assertEqual(json.loads(file.read_text())["totals"]["exact"]["successes"], 1)
-        silent = call("matrix", traces, "--checker", """echo '{"findings": []}' #""")
-        self.assertIn("missed          05_set_epoch/missing-set-epoch", silent.stdout, silent.stderr)
-        self.assertIn("no truth.json", call("matrix", self.folder / "new").stderr)
         # Somebody names the folder above, or one above many runs.
         above = call("diagnose", traces)
         self.assertEqual((above.returncode, above.stdout), (3, ""))
@@ -270,7 +261,7 @@ exit {ends.get(name, 0)}
 class More(Base):
     def test_help_fits_80_columns(self):
         lessons = [line.split()[0] for line in call("list").stdout.splitlines() if re.match(r"\d\d_\w+ ", line)]
-        commands = [[], ["list"], ["run"], ["explain"], ["exercise"], ["diagnose"], ["compare"], ["matrix"]]
+        commands = [[], ["list"], ["run"], ["explain"], ["exercise"], ["diagnose"], ["compare"]]
         commands += [["exercise", each] for each in ("start", "hint", "check", "reset")] + [["run", each] for each in lessons]
         for command in commands:
             with self.subTest(command=command):

@@ -17,6 +17,9 @@ VARIANTS = {"05_set_epoch": "missing-set-epoch", "16_metrics": "near-miss-reduce
          "18_elastic_restart": "restart-without-resume"}
 
 
+MATRIX = (sys.executable, ROOT / "evaluation" / "recorded_runs.py", "--course", COURSE)
+
+
 def run(*command):
     return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=100)
 
@@ -38,24 +41,24 @@ class Corpus(unittest.TestCase):
         assert cls.made.returncode == 0, cls.made.stderr
         with tarfile.open(cls.archive) as tar:
             tar.extractall(cls.top)
-        cls.corpus = cls.top / "lockstep-corpus-1"
+        cls.corpus = cls.top / "lockstep-corpus-2"
 
     def scored(self, folder, *options, code=0):
         file = self.top / "scored.json"
-        done = run(COURSE, "matrix", folder, "--json", file, *options)
+        done = run(*MATRIX, folder, "--json", file, *options)
         self.assertEqual(done.returncode, code, done.stderr)
         return {each["name"]: each for each in json.loads(file.read_text(encoding="utf-8"))["runs"]}
 
     def test_scores_the_same_when_unpacked(self):
         before = self.scored(self.runs)
         self.assertEqual(self.scored(self.corpus), before)
-        self.assertEqual(sorted(each["cell"] for each in before.values()), ["clean", "exact", "exact"])
+        self.assertEqual(sorted(each["verdict"] for each in before.values()), ["clean", "exact", "exact"])
 
     def test_holds_labels_verdicts_and_traces_alone(self):
         manifest = json.loads((self.corpus / "manifest.json").read_text(encoding="utf-8"))
-        self.assertEqual((manifest["corpus_version"], manifest["trace_version"]), (1, 1))
-        self.assertEqual({case["pitfall"] for case in manifest["cases"]},
-                         {"missing-set-epoch", "restart-without-resume", None})
+        self.assertEqual((manifest["corpus_version"], manifest["trace_version"]), (2, 1))
+        self.assertEqual({tuple(case["names"]) for case in manifest["cases"]},
+                         {("missing-set-epoch",), ("restart-without-resume",), ()})
         for case in manifest["cases"]:
             folder = self.corpus / case["folder"]
             names = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
@@ -63,7 +66,7 @@ class Corpus(unittest.TestCase):
             self.assertEqual(names, {"truth.json", "oracle.json"} | {
                 attempt + name for attempt in attempts for name in ("rank_0.trace", "rank_1.trace", "launcher.trace")})
             oracle = json.loads((folder / "oracle.json").read_text(encoding="utf-8"))["oracles"][0]
-            self.assertEqual(oracle["manifested"], case["pitfall"] is not None)
+            self.assertEqual(oracle["manifested"], bool(case["names"]))
         # The rank that was killed left a longer file than its records take.
         for file in self.corpus.rglob("*.trace"):
             data = file.read_bytes()
@@ -84,8 +87,8 @@ class Corpus(unittest.TestCase):
 
     def test_the_example_checker_names_its_pitfall(self):
         command = shlex.join([sys.executable, str(self.corpus / "example_checker.py")])
-        cells = {each["pitfall"]: each["cell"] for each in self.scored(self.corpus, "--checker", command, code=1).values()}
-        self.assertEqual(cells, {"missing-set-epoch": "exact", "restart-without-resume": "missed", None: "clean"})
+        words = {tuple(each["names"]): each["verdict"] for each in self.scored(self.corpus, "--checker", command, code=1).values()}
+        self.assertEqual(words, {("missing-set-epoch",): "exact", ("restart-without-resume",): "silent", (): "clean"})
 
     def test_says_what_is_wrong(self):
         for spoil, words in ((lambda: None, "no truth.json"),
@@ -100,11 +103,11 @@ class Corpus(unittest.TestCase):
         self.assertEqual(run(sys.executable, MAKE).returncode, 2)
 
     def test_levels_are_for_our_own_detectors(self):
-        done = run(COURSE, "matrix", self.corpus, "--checker", "true", "--level", 1)
+        done = run(*MATRIX, self.corpus, "--checker", "true", "--level", 1)
         self.assertEqual(done.returncode, 2)
         self.assertIn("--level is for our own detectors", done.stderr)
-        self.assertEqual({each["cell"] for each in self.scored(self.corpus, "--level", 1).values()},
-                         {"not-applicable", "clean"})
+        self.assertEqual({each["verdict"] for each in self.scored(self.corpus, "--level", 1).values()},
+                         {"not applicable", "clean"})
 
 
 if __name__ == "__main__":

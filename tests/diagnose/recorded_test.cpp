@@ -5,13 +5,13 @@
 #include <gtest/gtest.h>
 #include <lockstep/base/environment.h>
 #include <lockstep/base/file.h>
+#include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/diagnose.h>
-#include <lockstep/matrix/cases.h>
-#include <lockstep/matrix/checkers.h>
 #include <lockstep/trace/attempts.h>
 #include <lockstep/trace/levels.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
 
@@ -53,6 +53,23 @@ constexpr Variant kVariants[] = {
     {"18_elastic_restart", "restart-without-resume"},
 };
 
+struct Case {
+  fs::path folder;
+  std::string name, pitfall;  // "" = a right run
+};
+
+// Each run at or below a folder, by its truth.json.
+std::vector<Case> find_cases(const fs::path& top) {
+  std::vector<Case> cases;
+  for (const auto& entry : fs::recursive_directory_iterator(top)) {
+    if (entry.path().filename() != "truth.json") continue;
+    const auto truth = nlohmann::json::parse(read_file(entry.path()));
+    cases.push_back({entry.path().parent_path(), truth.at("name"),
+                     truth.at("kind") == "fault" ? truth.at("names").at(0) : ""});
+  }
+  return cases;
+}
+
 // All that was said, as lines that can be compared; names in it are put back.
 std::vector<std::string> said(const trace::Trace& trace, const Renaming& renaming = {}) {
   std::vector<std::string> lines;
@@ -83,21 +100,23 @@ class Recorded : public ::testing::Test {
     copy_renamed(run, copy.path(), renaming);
     EXPECT_EQ(said(trace::read_job(copy.path()), renaming), said(trace::read_job(run))) << run;
   }
-  void expect_named_from_its_level_on(const matrix::Case& one) const {
-    const auto& slug = one.truth.pitfall;
-    if (slug.empty() || !one.truth.applicable) return;
+  void expect_named_from_its_level_on(const Case& one) const {
+    const auto& slug = one.pitfall;
+    if (slug.empty()) return;
     const auto whole = trace::read_job(one.folder);
-    for (int level = matrix::level_needed(slug); level < trace::kLevels; ++level) {
+    const auto* detector = diagnose::detector_of(slug);
+    for (int level = detector == nullptr ? 0 : detector->lowest_level(); level < trace::kLevels;
+         ++level) {
       const auto found = diagnose::diagnose(trace::at_level(whole, level)).findings;
       EXPECT_TRUE(std::any_of(found.begin(), found.end(),
                               [&](const auto& it) { return it.pitfall == slug; }))
-          << one.truth.name << ", level " << level;
+          << one.name << ", level " << level;
     }
   }
   // Without what one call tells it is found still, or not any more, as the page says.
-  void expect_needs_the_calls_of_its_page(const matrix::Case& one) const {
-    const auto& slug = one.truth.pitfall;
-    if (slug.empty() || !one.truth.applicable) return;
+  void expect_needs_the_calls_of_its_page(const Case& one) const {
+    const auto& slug = one.pitfall;
+    if (slug.empty()) return;
     const auto declared = calls_of_page(slug);
     const auto whole = trace::read_job(one.folder);
     for (const auto& call : calls_that_a_trace_tells()) {
@@ -105,7 +124,7 @@ class Recorded : public ::testing::Test {
       EXPECT_EQ(std::any_of(found.begin(), found.end(),
                             [&](const auto& it) { return it.pitfall == slug; }),
                 declared.count(call) == 0)
-          << one.truth.name << " without " << call;
+          << one.name << " without " << call;
     }
   }
 
@@ -124,7 +143,7 @@ INSTANTIATE_TEST_SUITE_P(Lessons, RecordedVariant, ::testing::ValuesIn(kVariants
 TEST_P(RecordedVariant, IsFoundUnderOtherNamesFromItsLevelOnAndByItsCalls) {
   const auto run = record(GetParam());
   expect_the_same_under_other_names(run);
-  const auto cases = matrix::find_cases({run});
+  const auto cases = find_cases(run);
   ASSERT_EQ(cases.size(), 1u);
   expect_named_from_its_level_on(cases.front());
   expect_needs_the_calls_of_its_page(cases.front());
@@ -152,7 +171,7 @@ TEST_F(Recorded,
   const auto kept = environment("LOCKSTEP_TEST_RUNS");
   ASSERT_TRUE(kept) << "LOCKSTEP_TEST_RUNS must name a folder of kept runs";
   std::vector<fs::path> runs;
-  for (const auto& one : matrix::find_cases({*kept})) {
+  for (const auto& one : find_cases(*kept)) {
     expect_the_same_under_other_names(one.folder);
     expect_named_from_its_level_on(one);
     expect_needs_the_calls_of_its_page(one);

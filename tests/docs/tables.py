@@ -13,8 +13,8 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "evaluation" / "arena"))
-import score  # noqa: E402
+sys.path[:0] = [str(ROOT / "evaluation"), str(ROOT / "evaluation" / "arena"), str(ROOT / "lessons" / "python")]
+import scoring  # noqa: E402
 
 CALLS, LESSONS = ROOT / "docs" / "calls.md", ROOT / "docs" / "lessons.md"
 README, NEEDS = ROOT / "README.md", ROOT / "common" / "lockstep" / "trace" / "trace.md"
@@ -93,14 +93,16 @@ PYTHON_CALLS = {**{call: f"`lockstep_torch.{call}`" for call in ("loss", "intent
 
 def in_python():
     """{pitfall: how its Python programs are named}: by no call, by which, not exactly, or not tried."""
+    from programs import TRUTHS  # here: it brings modules whose names other scripts have as well
     scores = json.loads((RESULTS / "twins.json").read_text())
-    twins = {**scores["first"]["broken"], **scores["later"]["broken"]}
-    others = json.loads((RESULTS / "threads.json").read_text())["later"]["programs"].values()
+    twins = {**scores["first"]["runs"], **scores["later"]["runs"]}
+    others = json.loads((RESULTS / "threads.json").read_text())["later"]["runs"]
+    truths = json.loads((ROOT / "evaluation" / "threads" / "truths.json").read_text())
     found = dict.fromkeys((page.stem for page in pages()), "not tried in Python")
-    for slug, one in [*((one["truth"]["pitfall"], one) for one in others), *twins.items()]:
+    for slug, one in [*((truths[name]["names"][0], one) for name, one in others.items()), *twins.items()]:
         if slug not in found:
-            continue  # it has no page
-        calls = one["truth"].get("calls", [])
+            continue  # it has no page, or is a right program
+        calls = TRUTHS[slug].get("calls", []) if slug in TRUTHS else []
         if one["verdict"] == "exact":
             found[slug] = "no call"
         elif found[slug] != "no call":
@@ -137,7 +139,7 @@ def contestants_table():
             lines.append(f"| {row['name']} | not run: {row['reason']} |" + " |" * 5)
             continue
         shares = [*row["faults"]["all"].values(), row["false alarms"]]
-        lines.append(f"| {row['name']} | " + " | ".join(map(score.share_text, shares)) + f" | {row['errors']} |")
+        lines.append(f"| {row['name']} | " + " | ".join(map(scoring.share_text, shares)) + f" | {row['errors']} |")
     return "\n".join(lines) + "\n"
 
 
@@ -147,7 +149,7 @@ SETS = {"changes": ("changes to right programs, by an author who had not read th
 
 
 def corpus_table():
-    import corpus  # here: it brings modules whose names other scripts have as well
+    import corpus  # here, as in in_python
     lines = ["| set | what | programs | faults | benign | truth by |", "|" + "---|" * 6]
     for name, one in corpus.counts(corpus.public()).items():
         what, by = SETS[name]

@@ -29,18 +29,17 @@ MAY_INCLUDE = {
     "diagnose": {"base", "trace"},
     "compare": {"base", "trace", "diagnose"},
     "launch": {"base", "trace", "diagnose"},
-    "matrix": {"base", "trace", "diagnose", "launch"},
     "report": {"base", "trace", "diagnose", "launch"},
-    "course": {"base", "trace", "compare", "diagnose", "flight", "launch", "matrix", "report"},
+    "course": {"base", "trace", "compare", "diagnose", "flight", "launch", "report"},
     "gpu": {"base"},
     "observe": {"base"},
     "dist": {"base", "launch", "gpu", "observe"},
     "train": {"base", "dist", "observe"},
     "record": {"base", "launch", "dist", "observe", "trace"},
     "checkpoint": {"base", "archive", "dist", "observe", "train"},
-    "lesson": {"base", "launch", "gpu", "observe", "trace", "diagnose", "matrix", "report", "dist", "train", "record", "checkpoint"},
+    "lesson": {"base", "launch", "gpu", "observe", "trace", "diagnose", "report", "dist", "train", "record", "checkpoint"},
 }
-TORCH_FREE = {"base", "launch", "gpu", "trace", "archive", "flight", "compare", "diagnose", "matrix", "report", "course"}
+TORCH_FREE = {"base", "launch", "gpu", "trace", "archive", "flight", "compare", "diagnose", "report", "course"}
 # What an oracle measures with must not rest on what the detectors read.
 ORACLES = {"lesson/reference", "lesson/figures", "lesson/outcome", "lesson/notes"}
 NOT_FOR_ORACLES = {"trace", "diagnose", "record", "report"}

@@ -187,12 +187,12 @@ class SetupTest(unittest.TestCase):
         source.parent.mkdir()
         for path in (source, self.tree / "CMakeLists.txt"):
             path.touch()
-        for command, asked in (("matrix", 1), ("matrix", 0), ("list", 0), ("explain", 0)):
+        for command, asked in (("diagnose", 1), ("diagnose", 0), ("list", 0), ("explain", 0)):
             self.assert_ok(self.call(command))
             self.assertEqual(len(self.calls("ninja")), asked, command)
         os.utime(source, (time.time() + 1, time.time() + 1))
-        self.assert_fails(self.call("matrix", NINJA_FAILS="1"), "build failed")
-        self.assert_ok(self.call("matrix"))  # a failed build is tried again
+        self.assert_fails(self.call("diagnose", NINJA_FAILS="1"), "build failed")
+        self.assert_ok(self.call("diagnose"))  # a failed build is tried again
         self.assertEqual(len(self.calls("ninja")), 1)
 
     def test_a_second_call_adds_little(self):
@@ -231,7 +231,7 @@ class SetupTest(unittest.TestCase):
         self.assertEqual(os.listdir(self.tree / "build/guide"), ["lockstep-guide"])
         os.utime(source, (1, 1))
         # Once the whole program is built it has these answers, too.
-        for command in (["matrix"], ["list"]):
+        for command in (["diagnose"], ["list"]):
             self.assertEqual(self.call(*command).stdout, f"course {' '.join(command)}\n")
 
     def test_the_guide_asks_for_its_own_packages_only(self):
@@ -242,7 +242,7 @@ class SetupTest(unittest.TestCase):
         self.assertNotIn("zlib1g-dev", self.calls("apt-get")[1])
 
     def test_what_needs_no_lesson_does_not_wait_for_torch(self):
-        for command in (["exercise", "hint", "05"], ["diagnose", "x"], ["compare", "x", "y"], ["matrix", "x"]):
+        for command in (["exercise", "hint", "05"], ["diagnose", "x"], ["compare", "x", "y"]):
             first = self.call(*command)
             self.assert_ok(first)
             self.assertEqual(first.stdout, f"course {' '.join(command)}\n")
@@ -269,6 +269,11 @@ class SetupTest(unittest.TestCase):
         self.assertEqual((result.returncode, result.stdout), (2, "course compare x x\n"))
         self.assertFalse(any("compare_report" in call for call in self.calls("python")))
         self.assertEqual(self.call("compare", "x", "y", "--html").returncode, 2)
+
+    def test_matrix_is_pythons_and_asks_the_built_program(self):
+        self.assert_ok(self.call("matrix", "a folder", "--level", "1"))
+        asked = self.calls("python")[-1].partition("evaluation/recorded_runs.py ")[2]
+        self.assertEqual(asked, f"--course {self.tree / 'build/clang-2.11.0/lockstep-course'} a folder --level 1")
 
     def test_the_program_without_torch_is_configured_so_and_said_so(self):
         result = self.call("diagnose", "x")
@@ -498,9 +503,9 @@ class SetupTest(unittest.TestCase):
     def test_the_script_works_through_a_link_and_from_elsewhere(self):
         link = self.folder / "link"
         link.symlink_to(self.tree / "lockstep")
-        result = subprocess.run([str(link), "matrix"], text=True, capture_output=True, env=self.environment,
+        result = subprocess.run([str(link), "diagnose"], text=True, capture_output=True, env=self.environment,
                                 timeout=DEADLINE, stdin=subprocess.DEVNULL, cwd="/")
-        self.assertEqual((result.returncode, result.stdout), (0, "course matrix\n"), result.stderr)
+        self.assertEqual((result.returncode, result.stdout), (0, "course diagnose\n"), result.stderr)
 
     def test_missing_packages_are_installed(self):
         (self.include / "CLI/CLI.hpp").unlink()

@@ -12,6 +12,5 @@ void add_explain_command(CLI::App& app, int& exit_code);
 void add_exercise_command(CLI::App& app, int& exit_code);
 void add_compare_command(CLI::App& app, int& exit_code);
 void add_diagnose_command(CLI::App& app, int& exit_code);
-void add_matrix_command(CLI::App& app, int& exit_code);
 
 }  // namespace lockstep::course

@@ -14,6 +14,7 @@
 #include <lockstep/report/places.h>
 #include <lockstep/trace/attempts.h>
 #include <lockstep/trace/json.h>
+#include <lockstep/trace/levels.h>
 #include <lockstep/trace/reader.h>
 
 #include <cstring>
@@ -125,6 +126,7 @@ struct DiagnoseOptions {
   std::vector<std::filesystem::path> folders;
   bool as_json = false, pictures = false, export_trace = false;
   std::optional<std::string> prefix;
+  int level = trace::kLevels - 1;
 };
 
 int diagnose_folders(const DiagnoseOptions& options) {
@@ -147,7 +149,7 @@ int diagnose_folders(const DiagnoseOptions& options) {
     first_attempts.push_back(attempt_number(attempts[first]));
   }
   check_attempts(options.folders, first_attempts);
-  const auto trace = trace::concatenate(std::move(attempts));
+  const auto trace = trace::at_level(trace::concatenate(std::move(attempts)), options.level);
   if (options.export_trace) {
     std::cout << trace::to_json(trace) << "\n";
     return kOk;
@@ -193,6 +195,10 @@ void add_diagnose_command(CLI::App& app, int& exit_code) {
   command->add_flag("--export", options->export_trace, "The trace itself as JSON");
   command->add_option("--dump-prefix,--prefix", options->prefix,
                       "What the dumps' names have before the rank");
+  // Of evaluation/recorded_runs.py, which scores detectors by how much they are shown. An empty group is not in --help.
+  command->add_option("--level", options->level)
+      ->check(CLI::Range(0, trace::kLevels - 1))
+      ->group("");
   command->callback([options, &exit_code] {
     const auto flight =
         diagnose_flight_dumps(options->folders, {options->prefix, options->as_json});

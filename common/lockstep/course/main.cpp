@@ -10,6 +10,5 @@ int main(int argc, char** argv) {
     course::add_exercise_command(app, exit_code);
     course::add_diagnose_command(app, exit_code);
     course::add_compare_command(app, exit_code);
-    course::add_matrix_command(app, exit_code);
   });
 }

@@ -13,7 +13,7 @@
 #include <lockstep/lesson/judge.h>
 #include <lockstep/lesson/run_variants.h>
 #include <lockstep/lesson/select.h>
-#include <lockstep/matrix/cases.h>
+#include <lockstep/lesson/truth.h>
 #include <lockstep/report/earlier.h>
 #include <lockstep/report/facts.h>
 
@@ -38,12 +38,12 @@ std::filesystem::path kept_folder(const LessonOptions& options, const Lesson& le
 }
 
 // What is known of this run: its oracles decide whether it has a pitfall, and which.
-matrix::Truth truth_of(const Selected& selected, const Lesson& lesson, const LessonOptions& options,
-                       const report::Variant& variant) {
-  matrix::Truth truth;
+Truth truth_of(const Selected& selected, const Lesson& lesson, const LessonOptions& options,
+               const report::Variant& variant) {
+  Truth truth;
   truth.name = lesson.name + "/" + selected.name + " (" + std::to_string(variant.world_size) + " " +
                variant.participants + ", seed " + std::to_string(options.seed) + ")";
-  truth.family = lesson.name.substr(0, 2);
+  truth.group = lesson.name.substr(0, 2);
   for (const auto& oracle : variant.oracles)
     if (oracle.manifested && truth.pitfall.empty()) truth.pitfall = oracle.pitfall;
   // A program may have outlived its sources.
@@ -153,7 +153,7 @@ report::Variant run_variant(const Selected& selected, const Lesson& lesson,
   if (variant.ending != report::Ending::skipped)
     judge_run(selected, folder, static_cast<int>(last.ranks.size()), options.seed, variant);
   if (!options.trace.empty() && variant.ending != report::Ending::skipped)
-    matrix::write_truth(folder, truth_of(selected, lesson, options, variant));
+    write_truth(folder, truth_of(selected, lesson, options, variant));
   variant.verdict = report::judge(variant);
   return variant;
 }

@@ -4,8 +4,8 @@ A job is recorded whole; the level says how much of its traces the detectors are
 optimizer and gradients, 2 also samples and metrics. With --kept, what one level has recorded is not recorded again.
 """
 
-import json
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,13 +13,11 @@ import tempfile
 import contestant
 
 sys.path.insert(0, str(contestant.ROOT / "evaluation"))
-import built
+import recorded_runs
+import scoring
 
 SILENT_S = 10
 DEADLINE_S = 100
-# For `matrix`, which reads one beside the traces. It is the same for every case.
-NOTHING_KNOWN = {"schema_version": 1, "name": "case", "family": "", "pitfall": None, "ranks": None, "step": None,
-                 "applicable": True}
 
 
 def record(case, folder, package, traces):
@@ -28,9 +26,8 @@ def record(case, folder, package, traces):
         try:
             contestant.call([*watch, *contestant.words(case, own)], folder, DEADLINE_S, PYTHONPATH=str(package))
         except subprocess.TimeoutExpired:
+            shutil.rmtree(traces, ignore_errors=True)  # half of a run
             raise contestant.Failed(f"the job under watch did not end in {DEADLINE_S} s") from None
-    traces.mkdir(parents=True, exist_ok=True)
-    (traces / "truth.json").write_text(json.dumps(NOTHING_KNOWN), encoding="utf-8")
 
 
 def answer(case, folder, options):
@@ -40,17 +37,16 @@ def answer(case, folder, options):
         raise contestant.NotRun(f"{build.name} holds no lockstep-course and no package of Python's; ./lockstep build makes both")
     with tempfile.TemporaryDirectory(prefix="lockstep-arena-") as temporary:
         traces = (options.kept or pathlib.Path(temporary)).resolve() / case["id"]
-        if not (traces / "truth.json").exists():
+        if not traces.exists():
             record(case, folder, package, traces)
+            traces.mkdir(parents=True, exist_ok=True)
         if not any(traces.rglob("*.trace")):
             return []  # no rank came as far as to be recorded
         try:
-            scored = built.score(build, traces, pathlib.Path(temporary) / "matrix.json", "--level", str(options.level),
-                                     timeout=DEADLINE_S)
-        except (RuntimeError, subprocess.TimeoutExpired) as why:
+            said = recorded_runs.diagnosed(build / "lockstep-course", traces, options.level)
+        except (scoring.ScoreError, subprocess.TimeoutExpired) as why:
             raise contestant.Failed(str(why)) from None
-    return [contestant.finding(one["severity"], one["pitfall"], one["pitfall"], one["ranks"], one["step"])
-            for one in scored["runs"][0]["findings"]]
+    return [contestant.finding(one["severity"], one["pitfall"], one["pitfall"], one["ranks"], one["step"]) for one in said["findings"]]
 
 
 if __name__ == "__main__":

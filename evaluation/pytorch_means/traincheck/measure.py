@@ -90,12 +90,12 @@ def main():
             texts, _ = violated(venv, folder, collect(venv, folder, slug, program, FAULT=slug, SEED="1"), invariants)
             new = [text for text in texts if text not in healthy]
             named = [text for text in new if re.search(words, text, re.IGNORECASE)]
-            cells[slug] = {"cell": "exact" if named else "family-only" if new else "missed",
+            cells[slug] = {"verdict": "named" if named else "noticed" if new else "silent",
                            "violated": len(texts), "new": len(new), "naming": len(named),
                            "example": report_of((named or new or [""])[0])}
             print(slug, cells[slug], flush=True)
     result = {"version": version, "invariants": inferred, "checked_on_correct": looked,
-              "correct": {"cell": "false-alarm" if healthy else "clean", "violated": len(healthy)}, "broken": cells}
+              "correct": {"verdict": "false alarm" if healthy else "clean", "violated": len(healthy)}, "broken": cells}
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result["correct"]), "of", looked, "looked at;", inferred, "inferred")
