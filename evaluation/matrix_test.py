@@ -1,4 +1,4 @@
-"""How evaluation/matrix.py adds up settings, and whose scores it keeps: python3 matrix_sweep_test.py"""
+"""How evaluation/matrix.py adds up settings, and whose scores it keeps: python3 matrix_test.py"""
 
 import contextlib
 import io
