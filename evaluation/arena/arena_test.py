@@ -69,7 +69,10 @@ class Corpus(InFolder):
         self.assertEqual(of["changes"]["faults"] + of["changes"]["benign"], sum(len(edits) for edits in corpus.changes().values()))
         self.assertEqual(of["lessons"], {"programs": len({truth["program"] for truth in corpus.TRUTHS.values()}),
                                          "faults": len(corpus.TRUTHS), "benign": of["lessons"]["programs"]})
+        import jsonschema
+        schema = json.loads((HERE.parents[1] / "reports" / "schema" / "truth.schema.json").read_text(encoding="utf-8"))
         for case in cases:
+            jsonschema.validate(case.truth, schema, jsonschema.Draft202012Validator)
             compile(case.program, case.truth["name"], "exec")
             self.assertNotIn("fault(", case.program)
             if case.truth["kind"] == "fault" and case.right:
