@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 
 set(_folders base launch gpu trace archive flight diagnose observe dist train record checkpoint)
 set(_package ${CMAKE_INSTALL_LIBDIR}/cmake/Lockstep)
-set(_libraries ${_folders} recorder)  # its sources lie in record
+set(_libraries ${_folders} recorder supervise)  # whose sources lie in record and in launch
 list(TRANSFORM _folders PREPEND common/lockstep/)
 install(DIRECTORY ${_folders} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep FILES_MATCHING PATTERN "*.h"
   PATTERN kernels EXCLUDE)

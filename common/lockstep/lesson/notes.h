@@ -1,5 +1,5 @@
 // What oracles judge by, gathered beside a lesson's training and not in it: the library tells of the training as it
-// runs (observe/observer.h), a Notes writes it into the rank's outcome. Shares nothing with record.
+// runs (observe/observer.h), a `Notes` object writes it into the rank's outcome. Shares nothing with record.
 #pragma once
 
 #include <lockstep/base/error.h>
@@ -19,7 +19,7 @@ namespace lockstep {
 class Fault;
 
 // Of each training pass that the program's sampler begins, else of the whole training: the mean loss, the accuracy and
-// the ids drawn. An oracle that needs more derives from it (Part::notes); what it overrides calls Notes's own, too.
+// the ids drawn. An oracle that needs more derives from it (Part::notes); what it overrides calls the base class's function, too.
 class Notes : public Observer {
  public:
   explicit Notes(RankContext& context) : context_(context) {}
