@@ -22,11 +22,13 @@ import subprocess
 import sys
 import tempfile
 
-import jsonschema
 import scoring
 from scoring import ScoreError
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "reports" / "html"))
+import files  # noqa: E402
+
 SCHEMAS = ROOT / "reports" / "schema"
 LEVELS = (0, 1, 2)  # what our detectors are shown: the backend alone, no samples and metrics, everything
 DETECTORS_S = 600  # of our detectors, for each run
@@ -40,10 +42,14 @@ ANSWER = {"type": "object", "properties": {"findings": {"type": "array", "items"
 
 def read_json(file, schema, hint, required=()):
     """A file, checked against a schema of reports/schema."""
+    import jsonschema
     try:
         value = json.loads(pathlib.Path(file).read_text(encoding="utf-8"))
         rules = json.loads((SCHEMAS / f"{schema}.schema.json").read_text(encoding="utf-8"))
         rules["required"] += required
+        known = rules["properties"]["schema_version"]["const"]
+        if isinstance(value, dict) and value.get("schema_version", known) != known:
+            raise ScoreError(f"{file}: version {value['schema_version']}; this Lockstep reads {known}. {hint}")
         jsonschema.validate(value, rules, jsonschema.Draft202012Validator)
     except jsonschema.ValidationError as error:
         raise ScoreError(f"{file}: {error.json_path}: {error.message}. {hint}") from None
@@ -115,17 +121,21 @@ def ask_detectors(course, case, level):
 
 
 def ended_in_time(command, deadline):
-    """The shell's exit code and output; None where all that it started had to be ended."""
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          errors="replace", start_new_session=True) as job:
-        try:
-            out, err = job.communicate(timeout=deadline)
-            return job.returncode, out, err
-        except subprocess.TimeoutExpired:
-            return None, "", ""
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(job.pid, signal.SIGKILL)
+    """The shell's exit code and output; None where it had to be ended. What it has started ends with it."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:  # what is left would keep a pipe open
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True) as job:
+            try:
+                code = job.wait(deadline)
+            except subprocess.TimeoutExpired:
+                code = None
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(job.pid, signal.SIGKILL)
+        said = []
+        for file in (out, err):
+            file.seek(0)
+            said.append(file.read(files.MOST).decode("utf-8", "replace"))
+        return code, *said
 
 
 def ask_program(command, case, deadline):
@@ -136,13 +146,14 @@ def ask_program(command, case, deadline):
             raise ScoreError(f"{case.folder}: a truth.json and no trace; record this run again")
         for trace in traces:
             target = pathlib.Path(blind) / trace.relative_to(case.folder)
-            target.parent.mkdir(exist_ok=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(trace, target)
         code, out, err = ended_in_time(["/bin/sh", "-c", command + ' "$0"', blind], deadline)
     if code is None:
         return [], "error", f"no answer in {deadline} s"
     if code not in (0, 1):
         return [], "not started" if code in NOT_STARTED else "error", f"exit code {code} {(out + err).strip()[-500:]}"
+    import jsonschema
     try:
         said = json.loads(out)
         jsonschema.validate(said, ANSWER)
@@ -240,7 +251,7 @@ def beside_in_words(one):
     labels = [label for label in SHARES if label != "exact"]
     shares = [["", name, *(scoring.share_text(totals[SHARES[label]]) for label in labels)]
               for name, totals in one["totals"].items()]
-    return [f"beside PyTorch's own means ({one['source']}), on twins of the lessons; ours is the worst of a pitfall's "
+    return [f"beside PyTorch's own means ({one['source']}), on the lessons' programs in Python; ours is the worst of a pitfall's "
             "runs", *table([["", "", *one["totals"]], *rows]), "of those that were asked of ours",
             *table([["", "", *labels], *shares])]
 
@@ -260,7 +271,7 @@ def score(options):
         result["beside"] = beside(runs, measured)
     print(in_words(result))
     if options.json:
-        options.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        files.write(options.json, json.dumps(result, indent=2) + "\n")
     words = scored(runs)
     if all(word in scoring.NOT_ASKED or (not fault and word == "not triggered") for fault, word in words):
         raise ScoreError("nothing was scored: no run could be looked at, or show its pitfall; name other runs")
@@ -280,7 +291,8 @@ def main(arguments):
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="a file for the whole matrix")
     parser.add_argument("--beside", metavar="FILE",
                         help="a table of PyTorch's own means, as reports/results/side_by_side.json, for columns beside")
-    parser.add_argument("--course", required=True, help=argparse.SUPPRESS)  # lockstep-course
+    parser.add_argument("--course", default="", help=argparse.SUPPRESS)  # lockstep-course
+    parser.add_argument("--dry-run", action="store_true", help=argparse.SUPPRESS)  # refuses what it would refuse
     options = parser.parse_args(arguments)
     if options.checker == "":
         parser.error("--checker names no command")
@@ -288,11 +300,15 @@ def main(arguments):
         parser.error("--level is for our own detectors; a checker is given whole traces")
     if not 1 <= options.deadline <= 3600:
         parser.error(f"--deadline {options.deadline}: from 1 to 3600 seconds")
+    if options.dry_run:
+        return 0
     try:
         return int(score(options))
     except (ScoreError, OSError, subprocess.SubprocessError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, SameName) else 3
+    except KeyboardInterrupt:
+        return 130
 
 
 if __name__ == "__main__":

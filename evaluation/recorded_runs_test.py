@@ -105,7 +105,7 @@ class Runs(unittest.TestCase):
         self.expect(0, "clean")
         for command in ("no-such-checker", "/etc", "./nowhere/checker --fast"):
             self.expect(3, "the checker could not be started", "--checker", command)
-        for text, words in (("{", "truth.json"), ('{"schema_version": 1, "name": "x"}', "truth.json: $"),
+        for text, words in (("{", "truth.json"), ('{"schema_version": 1, "name": "x"}', "version 1; this Lockstep reads 2"),
                             ('{"schema_version": 2, "kind": "benign"}', "'name' is a required property")):
             (right / "truth.json").write_text(text)
             self.expect(3, words)
@@ -116,6 +116,24 @@ class Runs(unittest.TestCase):
         for one in trace.parent.glob("*.trace"):
             one.unlink()
         self.expect(3, f"{trace.parent}: a truth.json and no trace", "--checker", "true")
+
+    def test_what_is_written_replaces_a_file_and_follows_no_link(self):
+        self.make_all()
+        victim, link = self.top / "victim", self.top / "matrix.json"
+        victim.write_text("kept")
+        link.symlink_to(victim)
+        self.expect(3, "a link is there", "--json", link)
+        self.assertEqual(victim.read_text(), "kept")
+
+    def test_what_a_checker_leaves_behind_keeps_no_answer_and_ends(self):
+        deep = self.make("right", "every_kind") / "attempts" / "of_one"
+        deep.mkdir(parents=True)
+        shutil.copy(TRACES / "every_kind" / "rank_0.trace", deep)
+        pid = self.top / "pid"
+        self.expect(0, "clean", "--deadline", 30, "--checker",
+                    f"""sleep 600 & echo $! > {pid}; echo '{{"findings": []}}' #""")
+        status = pathlib.Path("/proc", pid.read_text().strip(), "status")
+        self.assertTrue(not status.exists() or "State:\tZ" in status.read_text(), "it is still there")
 
     def test_our_detectors_are_shown_a_level(self):
         self.make_all()

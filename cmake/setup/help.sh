@@ -86,7 +86,7 @@ job_help() {
     list | explain | exercise | diagnose | compare) help_of_course "$@" ;;
     bench) help_of_bench "${@:2}" ;;
     detective) python3 "$ROOT/lessons/detective/detective.py" --help ;;
-    matrix) if environment_ready; then "$PYTHON" "$ROOT/evaluation/recorded_runs.py" --help; fi ;;
+    matrix) python3 "$ROOT/evaluation/recorded_runs.py" --help ;;
     docs) if environment_ready; then "$PYTHON" "$ROOT/docs/site/build.py" --help; fi ;;
     start) if environment_ready; then "$PYTHON" "$ROOT/lessons/start/run.py" --help; fi ;;
     report) if environment_ready; then job_report --help; fi ;;

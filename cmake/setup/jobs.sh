@@ -222,6 +222,7 @@ job_compare() {
 
 # matrix DIR...: Python asks the built program about each run, and scores the answers.
 job_matrix() {
+  python3 "$ROOT/evaluation/recorded_runs.py" --dry-run "$@" || exit  # a wrong word, before anything is set up
   prepare_page diagnose
   exec "$PYTHON" "$ROOT/evaluation/recorded_runs.py" --course "$BUILD/lockstep-course" "$@"
 }
