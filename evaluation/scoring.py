@@ -1,8 +1,10 @@
 """The one scorer: what is true of a run, how what a checker said agrees with it, and the shares of many runs.
 
-README.md beside this file has the verdicts in words. A truth is a record with the keys of
-reports/schema/truth.schema.json; a finding has `pitfall` (null where the checker has no name of ours), `severity`
-(violation or advice), `ranks` and `step`, and may have `after` and `text`. Shares need the package statsmodels.
+Of a run with a fault: exact (one of the truth's names, with its ranks and its step, and no other violation), named (one
+of its names), noticed, ranks and step right (a violation with another name), noticed (a violation), silent. Of a right
+run: clean, false alarm. A truth is a record with the keys of truth.schema.json; a finding has `pitfall` (null where the
+checker has no name of ours), `severity` (violation or advice), `ranks` and `step`, and may have `after` and `text`.
+Shares need the package statsmodels.
 """
 
 import collections
@@ -64,7 +66,7 @@ class Truth:
             return True
         if finding["step"] is None:
             return False
-        first = finding.get("after", finding["step"])  # it began after that one, the last that was looked at before
+        first = finding["after"] + 1 if "after" in finding else finding["step"]  # it did not show at that one yet
         return first <= self.steps[1] and self.steps[0] <= finding["step"]
 
 

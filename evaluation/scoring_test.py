@@ -48,7 +48,7 @@ class Verdicts(unittest.TestCase):
         self.expect(placed, finding("c"))
         self.expect(placed, finding("c", step=5))
         self.expect(placed, finding("c", step=9, after=3))  # it was looked at after step 3, and then after step 9
-        self.expect("noticed", finding("c", step=9, after=6))
+        self.expect("noticed", finding("c", step=9, after=5))  # at step 5 it did not show yet
         self.expect("noticed", finding("c", step=6))
         self.expect("noticed", finding("c", step=None))
         self.expect("noticed", finding("c", ranks=[0]))
