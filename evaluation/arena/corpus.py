@@ -44,7 +44,8 @@ DATASHEET = ROOT / "docs" / "arena.md"
 # What goes along, so that a corpus is used without this repository.
 ALONG = {"LICENSE": ROOT / "LICENSE", "start.py": TESTS / "start.py",
          "score.py": HERE / "score.py", "scoring.py": ROOT / "evaluation" / "scoring.py",
-         "findings.schema.json": HERE / "findings.schema.json"}
+         "findings.schema.json": HERE / "findings.schema.json",
+         "truth.schema.json": ROOT / "reports" / "schema" / "truth.schema.json"}
 
 
 class CorpusError(Exception):

@@ -21,13 +21,18 @@ DEADLINE_S = 100
 
 
 def record(case, folder, package, traces):
+    """All of a run or nothing of it is in `traces`."""
+    new = traces.with_suffix(".new")
+    shutil.rmtree(new, ignore_errors=True)
+    new.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="lockstep-arena-") as own:
-        watch = [sys.executable, "-m", "lockstep_torch.command_line", "watch", "--into", traces, "--timeout", SILENT_S, "--"]
+        watch = [sys.executable, "-m", "lockstep_torch.command_line", "watch", "--into", new, "--timeout", SILENT_S, "--"]
         try:
             contestant.call([*watch, *contestant.words(case, own)], folder, DEADLINE_S, PYTHONPATH=str(package))
         except subprocess.TimeoutExpired:
-            shutil.rmtree(traces, ignore_errors=True)  # half of a run
             raise contestant.Failed(f"the job under watch did not end in {DEADLINE_S} s") from None
+    new.mkdir(exist_ok=True)
+    new.rename(traces)
 
 
 def answer(case, folder, options):
@@ -39,7 +44,6 @@ def answer(case, folder, options):
         traces = (options.kept or pathlib.Path(temporary)).resolve() / case["id"]
         if not traces.exists():
             record(case, folder, package, traces)
-            traces.mkdir(parents=True, exist_ok=True)
         if not any(traces.rglob("*.trace")):
             return []  # no rank came as far as to be recorded
         try:
