@@ -25,7 +25,8 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
-sys.path[:0] = [str(ROOT / path) for path in ("evaluation", "evaluation/sets", "python/tests", "lessons/python", "reports")]
+sys.path[:0] = [str(ROOT / path) for path in
+                ("evaluation", "evaluation/sets", "python/tests", "lessons/python", "reports")]
 import edit_oracles  # noqa: E402
 import edits  # noqa: E402
 import fold  # noqa: E402
@@ -38,7 +39,13 @@ from watched import started, watched  # noqa: E402
 PLAIN_DEADLINE_S = 90  # torch may be long in coming
 
 
-class Changes:
+class Set:
+    def is_proved(self, name, run):
+        """Whether a watched run is what its truth says, where its program's oracle was asked."""
+        return True
+
+
+class Changes(Set):
     """`truths` has each name's truth. `watch` gives exit code, findings and what else is known of a run under watch."""
 
     def __init__(self, programs):
@@ -66,7 +73,7 @@ class Changes:
         return holds, f"{edit['oracle']} {figures}"
 
 
-class Threads:
+class Threads(Set):
     def __init__(self):
         self.truths = json.loads((HERE / "threads" / "truths.json").read_text(encoding="utf-8"))
 
@@ -75,7 +82,7 @@ class Threads:
         return {"exit": code, "found": found}
 
 
-class Twins:
+class Twins(Set):
     RIGHT = "right-"
     PATHS = os.pathsep.join([str(ROOT / "lessons" / "python"), str(FOLDER)])
 
@@ -101,9 +108,12 @@ class Twins:
     def watch(self, name):
         return self.run(watched, name)
 
+    def is_proved(self, name, run):
+        return truths.is_proved(self.runs[name][1], run["oracle"])
+
     def proof(self, name):
         result = self.run(plain, name)
-        return truths.is_proved(self.runs[name][1], result["oracle"]), f"exit {result['exit']}, {result['oracle']}"
+        return self.is_proved(name, result), f"exit {result['exit']}, {result['oracle']}"
 
 
 def plain(program, attempts, **more):
@@ -152,7 +162,7 @@ def score_of(truths_of, runs):
 
 
 def score(programs, which, key, names):
-    path = file_of(which)
+    path, unproved = file_of(which), []
     report = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     part = report.setdefault(key, {"runs": {}})
     for name in names:
@@ -162,9 +172,13 @@ def score(programs, which, key, names):
         part["runs"][name] = {"verdict": verdict(programs.truths[name], run["found"]), **run}
         told = [(one["severity"][0], one["pitfall"], one["ranks"], one["step"]) for one in run["found"]]
         print(f"{name}: {part['runs'][name]['verdict']}; exit {run['exit']}; {told}", flush=True)
+        if not programs.is_proved(name, run):
+            unproved.append(name)
         part["score"] = score_of(programs.truths, part["runs"])
         path.write_text(results.text(report), encoding="utf-8")
     print(part["score"])
+    if unproved:
+        sys.exit(f"not what its truth says, by its oracle: {', '.join(unproved)}; mend it, or run it again")
 
 
 def oracles(programs, names):

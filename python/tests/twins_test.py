@@ -12,7 +12,6 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "evaluation"))
 import scoring
 import sets
-from truths import is_proved
 
 MEASURED = json.loads(sets.file_of("twins").read_text())
 NOT_HERE = 77  # as CTest has it
@@ -25,7 +24,7 @@ class Twins(unittest.TestCase):
         result = TWINS.watch(name)
         if result["exit"] == NOT_HERE:
             self.skipTest("it takes root or user namespaces")
-        self.assertTrue(is_proved(TWINS.runs[name][1], result["oracle"]), result)
+        self.assertTrue(TWINS.is_proved(name, result), result)
         word, measured = sets.verdict(TWINS.truths[name], result["found"]), scoring.last(MEASURED, name)["verdict"]
         self.assertLessEqual(BEST_FIRST.index(word), BEST_FIRST.index(measured), result)
 
