@@ -4,8 +4,9 @@
                             [--jobs 2] [--json FILE]
 
 FOLDER keeps a folder for each mutant, so that an interrupted run goes on where it was. The halves are scored apart,
-as `./lockstep matrix` does; a truth says neither ranks nor step, so exactly is not told apart from named. Exit code 0: no mutant whose oracle fails was passed over in silence, no healthy one raised an
-alarm, and every benign change was one; 1 otherwise.
+as `./lockstep matrix` does. A truth says neither ranks nor step, so `exact` counts as `named`. Exit code 0: no mutant
+whose oracle fails was passed over in silence, no healthy one raised an alarm, and every benign change was one; 1
+otherwise.
 """
 
 import argparse

@@ -3,8 +3,9 @@
 usage: python3 evaluation/pairs/silent_variants.py [--build FOLDER] [--kept FOLDER] [--only 03_ddp,...] [--out FILE]
 
 What should be found stands in truths.json beside this file, written by somebody who did not write the comparison: `names` are
-aspects, and a step is right within one probe interval. "not applicable" is what no aspect shows; "skipped" has no truth. --kept keeps the
-recorded runs there, and takes those that are there.
+aspects, and a step is right within one probe interval. A run is
+"not applicable" where no aspect can show it, and "skipped" where it has no truth. --kept keeps the recorded runs there,
+and takes those that are there.
 Exit code: 0; 3 where something could not be run.
 """
 
