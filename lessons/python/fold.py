@@ -1,4 +1,4 @@
-"""A lesson's program (lessons/NN_name/python) as plain code of one variant: with one fault or with none, and without its harness.
+"""A lesson's program (lessons/NN_name/python) as plain code of one variant: with one fault or none, and no harness.
 
 fault("...") is taken for true or false wherever it stands; what that decides goes, and the rest stays as it is written.
 """

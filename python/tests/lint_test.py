@@ -10,6 +10,9 @@ import sys
 import unittest
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[1]
+HARNESS = ("another_job", "container", "fold", "gpus", "oracles", "truths", "twin")
+CHECKED_TOO = ("evaluation/threads", "evaluation/sets", "evaluation/sets.py", "evaluation/scoring.py",
+               *(f"lessons/python/{name}.py" for name in HARNESS))
 TYPES = "--types" in sys.argv and sys.argv.pop(sys.argv.index("--types"))
 CACHE = pathlib.Path(sys.argv.pop(1), "mypy") if len(sys.argv) > 1 else PACKAGE / "tests/__pycache__"
 
@@ -22,8 +25,10 @@ class Lint(unittest.TestCase):
 
     def test_ruff(self):
         self.silent("ruff", "check", "--no-cache", "--output-format", "concise", ".")
-        self.silent("ruff", "check", "--no-cache", "--output-format", "concise", "--config", "pyproject.toml",
-                    *(PACKAGE.parent.glob("lessons/[0-9]*/python")), "../evaluation/threads", "../evaluation/sets")
+        lessons = [str(path) for path in PACKAGE.parent.glob("lessons/[0-9]*/python")]
+        self.assertGreater(len(lessons), 10)
+        self.silent("ruff", "check", "--no-cache", "--output-format", "concise", "--config", "pyproject.toml", *lessons,
+                    *(f"../{path}" for path in CHECKED_TOO))
 
     if TYPES:
         def test_mypy(self):
