@@ -76,8 +76,8 @@ def tell(here: Recording, holder: str, tensors: Iterable[tuple[str, torch.Tensor
     """The tensor itself, by which the recorder knows what it was told before; as many as there is room for, since each
     number is looked at in each step whose values are recorded."""
     for name, tensor in tensors:
-        if parallel.is_readable(tensor) and tensor.numel() <= here.beside_left:
-            here.beside_left -= tensor.numel()
+        if parallel.is_readable(tensor) and tensor.numel() <= here.outside_left:
+            here.outside_left -= tensor.numel()
             here.rank.outside(holder, name, tensor)
 
 
@@ -111,7 +111,7 @@ def find_averages(here: Recording, models: list[torch.nn.Module]) -> None:
         return
     tensors = {name: each for name, each in copies[0].items()
                if type(each) is torch.Tensor and parallel.is_readable(each)}
-    if sum(each.numel() for each in tensors.values()) <= here.beside_left:
+    if sum(each.numel() for each in tensors.values()) <= here.outside_left:
         here.averages = copies[0], {name: each.clone() for name, each in tensors.items()}
         tell(here, "kept averages", here.averages[1].items())
 

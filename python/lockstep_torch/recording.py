@@ -58,7 +58,7 @@ class Recording:
         self.trainer: threading.Thread | None = None
         self.mixed_up = False  # another thread trains, too
         self.outside = ByIdentity()  # modules: what their calls tell; None: they were called
-        self.beside_left = MOST_OUTSIDE
+        self.outside_left = MOST_OUTSIDE
         self.averages: tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]] | None = None  # the program's; copies
         self.backends: dict[str, list[tuple[Any, Any]]] = {}  # of groups: the recorder's, and torch's inside of it
         self.had_group = False

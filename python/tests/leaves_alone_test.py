@@ -319,7 +319,7 @@ class Programs(unittest.TestCase):
                 raise RuntimeError("not in production")
             def flush(self):
                 pass
-        hooks = sys.modules.get("lockstep_torch.beside")
+        hooks = sys.modules.get("lockstep_torch.outside")
         if hooks:
             hooks.modules_outside = lambda: 1 / 0
         kind = sys.argv[1]
