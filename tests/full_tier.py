@@ -302,6 +302,8 @@ def install():
 def changes(language):
     """The oracles of each set in this language."""
     sets = sorted(f"{path.parent.name}/{language}" for path in (ROOT / "evaluation/sets").glob(f"*/{language}"))
+    if not sets:
+        return False, "there is no set", ""
     done = [script("evaluation/sets.py", str(build_folder() / "python"), "oracles", one) for one in sets]
     return all(passed for passed, _, _ in done), "; ".join(words for _, words, _ in done), "".join(output for _, _, output in done)
 
