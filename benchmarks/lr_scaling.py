@@ -23,7 +23,6 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 REFERENCE = {"sgd": 0.05, "adam": 1e-3}  # the rates of one rank
 SCALING = {"constant": lambda ranks: 1, "linear": lambda ranks: ranks, "root": math.sqrt}
 MEASURED = ("train_loss", "test_loss", "test_accuracy")
-# Student's t, 97.5 %, by degrees of freedom.
 
 
 def physical_cores():
