@@ -55,9 +55,9 @@ class Table(nothing_left.TestCase):
         placed = "noticed, ranks and step right"
         self.assertEqual(verdicts["shape-mismatch"], {"always_nothing": "silent", "plain": placed, "detail": "named",
                                                       "lockstep_0": "named", "lockstep_2": "named"})
-        self.assertEqual(verdicts["gradients-not-zeroed"], {"always_nothing": "silent", "plain": "silent", "detail": "failed",
+        self.assertEqual(verdicts["gradients-not-zeroed"], {"always_nothing": "silent", "plain": "silent", "detail": "error",
                                                             "lockstep_0": "silent", "lockstep_2": "named"})
-        self.assertEqual(verdicts["right-classifier"], {**dict.fromkeys(verdicts["shape-mismatch"], "clean"), "detail": "failed"})
+        self.assertEqual(verdicts["right-classifier"], {**dict.fromkeys(verdicts["shape-mismatch"], "clean"), "detail": "error"})
         rows = result["contestants"]
         self.assertEqual(rows["detail"]["errors"], 2)  # it crashes under DDP on Gloo
         self.assertEqual(rows["traincheck"]["state"], "not run")
