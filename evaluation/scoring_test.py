@@ -6,6 +6,7 @@ import sys
 import unittest
 
 import jsonschema
+import same_findings
 import scoring
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -128,6 +129,17 @@ class Truths(unittest.TestCase):
         for bad in ({"kind": "fault"}, {"kind": "maybe"}, {**FAULT, "rank": 1}, {**FAULT, "ranks": {"two": [1]}},
                     {**FAULT, "step": "4"}):
             self.assertFalse(valid.is_valid(bad), bad)
+
+
+class SameFindings(unittest.TestCase):
+    def test_the_last_findings_of_each_program_are_compared(self):
+        runs = {"x": {"verdict": "exact", "found": [finding(step=3)]}, "y": {"found": []}}
+        found = same_findings.findings_of({"first": {"runs": runs}, "later": {"runs": {"x": {"found": [finding()]}}}})
+        self.assertEqual(found, {"x": [("a", "violation", [1], "4")], "y": []})
+
+    def test_results_of_the_old_shape_are_read(self):
+        old = {"later": {"right": {"p": {"found": []}}, "broken": {"s": {"found": [finding()]}}, "score": {"all": {}}}}
+        self.assertEqual(same_findings.findings_of(old), {"right-p": [], "s": [("a", "violation", [1], "4")]})
 
 
 if __name__ == "__main__":
