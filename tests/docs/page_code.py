@@ -14,7 +14,7 @@ import sys
 from tables import END, ROOT, pages
 
 START = ROOT / "lessons" / "start"
-sys.path += [str(START), str(ROOT / "lessons" / "python")]
+sys.path[:0] = [str(START), str(ROOT / "lessons" / "python")]  # of two run.py that of the steps
 from fold import fold, programs  # noqa: E402
 from run import STEPS, difference  # noqa: E402
 
