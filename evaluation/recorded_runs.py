@@ -110,7 +110,7 @@ def diagnosed(course, folder, level):
         return json.loads(done.stdout)
     except ValueError:
         raise ScoreError(f"{folder} could not be diagnosed (exit code {done.returncode}): "
-                         f"{done.stderr.strip()}") from None
+                         f"{' '.join(done.stderr.split())}") from None  # it was wrapped for a terminal
 
 
 def ask_detectors(course, case, level):

@@ -131,7 +131,7 @@ class Runs(unittest.TestCase):
         shutil.copy(TRACES / "every_kind" / "rank_0.trace", deep)
         pid = self.top / "pid"
         self.expect(0, "clean", "--deadline", 30, "--checker",
-                    f"""sleep 600 & echo $! > {pid}; echo '{{"findings": []}}' #""")
+                    f"""sleep 600 & echo $! > '{pid}'; echo '{{"findings": []}}' #""")
         status = pathlib.Path("/proc", pid.read_text().strip(), "status")
         self.assertTrue(not status.exists() or "State:\tZ" in status.read_text(), "it is still there")
 
