@@ -12,6 +12,9 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "reports"))
+import results  # noqa: E402
+
 SETS = ("eighth/python", "eighth/cpp", "threads", "twins")
 
 
@@ -35,13 +38,13 @@ def findings_of(report):
 
 def compared(which, revision):
     """How many programs both have, and a line for each that differs."""
-    file = f"reports/results/{which.replace('/', '_')}.json"
+    file = results.file_of(which).relative_to(ROOT)
     then = subprocess.run(["git", "-C", ROOT, "show", f"{revision}:{file}"], capture_output=True, text=True,
                           check=False)
     if then.returncode != 0:
         raise ValueError(then.stderr.strip())
     before = findings_of(json.loads(then.stdout))
-    now = findings_of(json.loads((ROOT / file).read_text(encoding="utf-8")))
+    now = findings_of(json.loads(results.file_of(which).read_text(encoding="utf-8")))
     both = sorted(before.keys() & now.keys())
     lines = [f"{which}: {name}: {before[name]} before, {now[name]} now" for name in both if before[name] != now[name]]
     lines += [f"{which}: {name}: in one of the two only" for name in sorted(before.keys() ^ now.keys())]

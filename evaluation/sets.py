@@ -95,8 +95,7 @@ class Twins(Set):
         if not slug:
             return {"kind": "benign"}
         calls = truths.TRUTHS[slug].get("calls")
-        return {"kind": "fault", "class": "needs a call" if calls else "needs no call", "names": [slug],
-                "ranks": truths.TRUTHS[slug].get("ranks"), "step": None}
+        return {**truths.record_of(slug), "class": "needs a call" if calls else "needs no call"}
 
     def run(self, how, name):
         program, slug = self.runs[name]
@@ -144,10 +143,6 @@ def set_of(name):
     return {"threads": Threads, "twins": Twins}.get(name, lambda: None)()
 
 
-def file_of(which):
-    return results.FOLDER / f"{which.replace('/', '_')}.json"
-
-
 def verdict(truth, found):
     return scoring.verdict(scoring.Truth.of(truth), found)
 
@@ -162,7 +157,7 @@ def score_of(truths_of, runs):
 
 
 def score(programs, which, key, names):
-    path, unproved = file_of(which), []
+    path, unproved = results.file_of(which), []
     report = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     part = report.setdefault(key, {"runs": {}})
     for name in names:

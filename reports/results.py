@@ -13,6 +13,11 @@ FOLDER = pathlib.Path(__file__).resolve().parent / "results"
 COLUMNS = 400
 
 
+def file_of(which):
+    """Of what is scored, such as the set eighth/python."""
+    return FOLDER / f"{which.replace('/', '_')}.json"
+
+
 def lines(value, indent=0):
     flat = json.dumps(value, ensure_ascii=False)
     if len(flat) + indent <= COLUMNS or not isinstance(value, (dict, list)):

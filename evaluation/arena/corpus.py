@@ -27,7 +27,7 @@ sys.path[:0] = [str(ROOT / path) for path in ("evaluation/sets", "evaluation/pyt
 import edits  # noqa: E402
 from handed_out import broken, right, without_the_answer  # noqa: E402
 from programs import ATTEMPTS, TRUTHS, started  # noqa: E402
-from truths import NODES  # noqa: E402
+from truths import NODES, record_of  # noqa: E402
 from vocabulary import GENERIC, WORDS  # noqa: E402
 
 VERSION = 3
@@ -128,9 +128,8 @@ def from_twins():
             yield Case(good, good, {**common, "name": f"right-{base}", "kind": "benign", "class": "benign",
                                     "what": "The program is right.", "oracle": "twin"}, **more)
         bad = without_the_answer(broken(slug), good)
-        yield Case(bad, good, {**common, "name": slug, "kind": "fault", "class": "lesson", "what": truth.get("note", ""),
-                               "names": [slug], "words": words([slug]), "ranks": truth.get("ranks"), "step": None,
-                               "oracle": "twin"}, **{**more, "modules": modules_of(bad, HARNESS)})
+        yield Case(bad, good, {**common, "name": slug, **record_of(slug), "class": "lesson", "what": truth.get("note", ""),
+                               "words": words([slug]), "oracle": "twin"}, **{**more, "modules": modules_of(bad, HARNESS)})
 
 
 def from_others():

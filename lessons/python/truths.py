@@ -40,8 +40,12 @@ def is_proved(slug, seen):
     return all(seen.values()) if not slug else not seen.get(TRUTHS[slug]["sees"], True)
 
 
-def runs(names=()):
-    """(program, slug) of each run that is asked for; the slug is empty for the right program."""
+def runs():
+    """(program, slug) of each run; the slug is empty for the right program."""
     programs = dict.fromkeys(truth["program"] for truth in TRUTHS.values())
-    every = [(program, "") for program in programs] + [(truth["program"], slug) for slug, truth in TRUTHS.items()]
-    return [(program, slug) for program, slug in every if not names or (slug or program) in names]
+    return [(program, "") for program in programs] + [(truth["program"], slug) for slug, truth in TRUTHS.items()]
+
+
+def record_of(slug):
+    """A fault's truth, as all that is scored has it (reports/schema/truth.schema.json)."""
+    return {"kind": "fault", "names": [slug], "ranks": TRUTHS[slug].get("ranks"), "step": None}

@@ -13,7 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "evaluation
 import scoring
 import sets
 
-MEASURED = json.loads(sets.file_of("twins").read_text())
+MEASURED = json.loads(sets.results.file_of("twins").read_text())
 NOT_HERE = 77  # as CTest has it
 BEST_FIRST = ("clean", *scoring.FAULT, "false alarm")
 TWINS = sets.Twins()
