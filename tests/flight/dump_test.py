@@ -29,17 +29,17 @@ GROUPS = {"0": ("default_pg", [0, 1, 2, 3]), "1": ("undefined", [1, 3])}
 DEADLINE_S = 180
 PREFIX = "nccl_trace_rank_"
 
-# What each job did: pitfall, ranks, sequence, and what differs. Nothing: healthy.
+# What each job did: pitfall, ranks, sequence. Nothing: healthy.
 TRUTH = {
     "healthy": None,
-    "missing": ("rank-missing", [1], 5, ""),
-    "missing_first": ("rank-missing", [0], 5, ""),
-    "two_missing": ("rank-missing", [1, 3], 5, ""),
-    "order": ("collective-mismatch", [2], 5, "operation"),
-    "sizes": ("collective-mismatch", [2], 5, "sizes"),
-    "dtype": ("collective-mismatch", [2], 5, "dtype"),
+    "missing": ("no-progress", [1], 5),
+    "missing_first": ("no-progress", [0], 5),
+    "two_missing": ("no-progress", [1, 3], 5),
+    "order": ("collective-mismatch", [2], 5),
+    "sizes": ("shape-mismatch", [2], 5),
+    "dtype": ("dtype-mismatch", [2], 5),
     "cut": None,
-    "cut_missing": ("rank-missing", [1], 11, ""),
+    "cut_missing": ("no-progress", [1], 11),
 }
 SUBGROUP = "subgroup"  # 1 waits for 3 in a group of their own, the others for both
 WHOLE = [case for case in TRUTH if not case.startswith("cut")]
@@ -51,22 +51,22 @@ def call(*arguments):
 
 
 def findings_of(test, folder, *options):
-    """Findings and notes; the exit code must fit them, and the text for people must say the same."""
+    """Findings, notes and ranks without a dump; the exit code must fit, and the text for people must say the same."""
     result = call(folder, "--json", *options)
-    test.assertIn(result.returncode, (0, 1), result.stderr)
+    test.assertIn(result.returncode, (0, 1, 3), result.stderr)
     said = json.loads(result.stdout)
-    test.assertEqual(result.returncode, 1 if said["findings"] else 0, said)
+    test.assertEqual(result.returncode, 1 if said["findings"] else 3 if said["missing_ranks"] else 0, said)
     text = call(folder, *options)
     test.assertEqual(text.returncode, result.returncode)
     for finding in said["findings"]:
         test.assertIn(finding["pitfall"], text.stdout)
     test.assertEqual("Nothing found" in text.stdout, not said["findings"])
     test.assertLessEqual(max(map(len, text.stdout.splitlines())), 120)  # only a path may be longer than 80
-    return said["findings"], said["notes"]
+    return said["findings"], said["notes"], said["missing_ranks"]
 
 
 def short(finding):
-    return finding["pitfall"], finding["ranks"], finding["sequence"], finding["differs"]
+    return finding["pitfall"], finding["ranks"], finding["sequence"]
 
 
 def relabelled(dump):
@@ -88,13 +88,12 @@ def verdict_of_fr_trace(result):
                         text, re.DOTALL)
     wrong = re.search(r"Collective sequence number: (\d+) has errors.*?error msg: (.*?)\n", text, re.DOTALL)
     if missing and not (wrong and wrong.start() < missing.start()):
-        return "rank-missing", sorted(map(int, missing[2].split(","))), int(missing[1]), ""
+        return "no-progress", sorted(map(int, missing[2].split(","))), int(missing[1])
     if wrong:
-        kinds = {"COLLECTIVE_TYPE_MISMATCH": "operation", "SIZE_OR_SYNTAX_MISMATCH": "sizes",
-                 "COLLECTIVE_DTYPE_MISMATCH": "dtype"}
+        kinds = {"COLLECTIVE_TYPE_MISMATCH": "collective-mismatch", "SIZE_OR_SYNTAX_MISMATCH": "shape-mismatch",
+                 "COLLECTIVE_DTYPE_MISMATCH": "dtype-mismatch"}
         culprits = re.findall(r"Culprit rank (\d+); Error type: (\w+)", wrong[2])
-        return ("collective-mismatch", sorted(int(rank) for rank, _ in culprits), int(wrong[1]),
-                kinds[culprits[0][1]])
+        return kinds[culprits[0][1]], sorted(int(rank) for rank, _ in culprits), int(wrong[1])
     return None
 
 
@@ -137,7 +136,8 @@ class FlightDumps(unittest.TestCase):
         cls.fr_trace = {key: json.loads(path.read_text()) for key, path in out.items()}
 
     def assert_truth(self, case, folder):
-        found, notes = findings_of(self, folder)
+        found, notes, missing = findings_of(self, folder)
+        self.assertEqual(missing, [])
         self.assertEqual([short(finding) for finding in found], [TRUTH[case]] if TRUTH[case] else [], folder)
         return found, notes
 
@@ -165,7 +165,7 @@ class FlightDumps(unittest.TestCase):
                 self.assertIn("KeyError", result["output"])
 
     def test_the_call_site_is_the_jobs(self):
-        found, _ = findings_of(self, self.root / "gloo" / "order")
+        found, *_ = findings_of(self, self.root / "gloo" / "order")
         self.assertRegex(found[0]["evidence"],
                          r"rank 2 called broadcast \[\[3\]\] Float \(broadcast at .*flight_job.py:\d+\)")
 
@@ -177,24 +177,25 @@ class FlightDumps(unittest.TestCase):
         # It lines the ranks up by record, and ranks 1 and 3 have recorded more: it accuses the other two.
         for case in ("cut", "cut_missing"):
             theirs = verdict_of_fr_trace(self.fr_trace["nccl", case])
-            self.assertEqual(theirs, ("rank-missing", [0, 2], 8, ""), self.fr_trace["nccl", case])
+            self.assertEqual(theirs, ("no-progress", [0, 2], 8), self.fr_trace["nccl", case])
 
     def test_a_subgroup(self):
-        found, _ = findings_of(self, self.root / "nccl" / SUBGROUP)
-        self.assertEqual([(short(f), f["group"]) for f in found],
-                         [(("rank-missing", [3], 1, ""), "1"), (("rank-missing", [1, 3], 5, ""), "0 (default_pg)")])
+        found, *_ = findings_of(self, self.root / "nccl" / SUBGROUP)
+        self.assertEqual([short(f) for f in found], [("no-progress", [3], 1), ("no-progress", [1, 3], 5)])
+        self.assertTrue(found[0]["evidence"].startswith("in group 1: "), found)
+        self.assertTrue(found[1]["evidence"].startswith("in group 0 (default_pg): "), found)
         self.assertIn("Meanwhile rank 1 waits in another group", found[1]["evidence"])
-        found, notes = findings_of(self, self.root / "gloo" / SUBGROUP)  # members unknown, and said so
-        self.assertEqual([short(f) for f in found], [("rank-missing", [1, 3], 5, "")])
+        found, notes, _ = findings_of(self, self.root / "gloo" / SUBGROUP)  # members unknown, and said so
+        self.assertEqual([short(f) for f in found], [("no-progress", [1, 3], 5)])
         self.assertIn("The newest call of rank 1 is in group 1", found[0]["evidence"])
         self.assertIn("do not say who belongs to a group", " ".join(notes))
 
     def test_a_rank_without_a_dump(self):
-        found, _ = findings_of(self, self.without_dump["missing"])
-        self.assertEqual([short(f) for f in found], [("rank-missing", [1], 5, ""), ("dump-missing", [3], -1, "")])
-        found, _ = findings_of(self, self.without_dump["healthy"])
-        self.assertEqual([short(f) for f in found], [("dump-missing", [2], -1, "")])
-        self.assertIn("ranks 0, 1 and 3 agree up to sequence 5, all_reduce", found[0]["evidence"])
+        found, _, missing = findings_of(self, self.without_dump["missing"])
+        self.assertEqual(([short(f) for f in found], missing), ([("no-progress", [1], 5)], [3]))
+        found, notes, missing = findings_of(self, self.without_dump["healthy"])
+        self.assertEqual((found, missing), ([], [2]))
+        self.assertIn("ranks 0, 1 and 3 agree up to sequence 5, all_reduce", " ".join(notes))
         for case in self.without_dump:
             self.assertEqual(verdict_of_fr_trace(self.fr_trace["without", case]), "failed")
             self.assertNotIn("missing ranks: {1}", self.fr_trace["incomplete", case]["output"])
@@ -202,8 +203,8 @@ class FlightDumps(unittest.TestCase):
     def test_no_dump_of_the_last_gloo_rank(self):
         place = shutil.copytree(self.root / "gloo" / "missing", self.root / "last_missing")
         (place / f"{PREFIX}3").unlink()
-        found, _ = findings_of(self, place)  # how many ranks there are is in the shapes of an all_gather
-        self.assertEqual([short(f) for f in found], [("rank-missing", [1], 5, ""), ("dump-missing", [3], -1, "")])
+        found, _, missing = findings_of(self, place)  # how many ranks there are is in the shapes of an all_gather
+        self.assertEqual(([short(f) for f in found], missing), ([("no-progress", [1], 5)], [3]))
 
     def assert_unreadable(self, folder, *texts):
         result = call(folder)
@@ -247,8 +248,7 @@ class FlightDumps(unittest.TestCase):
         shutil.copy(both / f"{PREFIX}0", both / "other_0")
         self.assertEqual(call(both).returncode, 1)
         result = call(both, "--dump-prefix", "other_", "--json")
-        self.assertEqual([short(f) for f in json.loads(result.stdout)["findings"]],
-                         [("dump-missing", [1, 2, 3], -1, "")])
+        self.assertEqual((result.returncode, json.loads(result.stdout)["missing_ranks"]), (3, [1, 2, 3]))
         self.assertEqual(call(both, "--prefix", "absent_").returncode, 3)
 
 

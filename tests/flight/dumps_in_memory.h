@@ -1,6 +1,7 @@
 // A job's dumps, made by telling what each rank called. They pass through the reader as JSON.
 #pragma once
 
+#include <lockstep/diagnose/text.h>
 #include <lockstep/flight/diagnosis.h>
 #include <lockstep/flight/dump.h>
 
@@ -84,6 +85,11 @@ class Rank {
   nlohmann::json entries_ = nlohmann::json::array();
 };
 
+using diagnose::Finding;
+inline std::string text_of(const Diagnosis& diagnosis) {
+  return diagnose::to_text(diagnosis.findings);
+}
+
 // Without a configuration of groups: as Gloo's dumps are.
 struct Ranks {
   explicit Ranks(int count, std::map<std::string, std::string> its_groups = {},
@@ -109,8 +115,8 @@ struct Ranks {
   // The only finding.
   Finding finding(const std::vector<int>& without = {}) const {
     const auto all = diagnosis(without);
-    EXPECT_EQ(all.findings.size(), 1) << to_text(all);
-    return all.findings.empty() ? Finding() : all.findings.front();
+    EXPECT_EQ(all.findings.size(), 1) << text_of(all);
+    return all.findings.empty() ? Finding{.ranks = {}, .evidence = {}} : all.findings.front();
   }
 
   std::map<std::string, std::string> groups;

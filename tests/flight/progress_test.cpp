@@ -25,7 +25,7 @@ Ranks in_states(const std::string& first, const std::string& second, bool retire
 
 TEST(FlightProgress, ACallThatDidNotStartOnARank) {
   const auto finding = in_states("started", "scheduled").finding();
-  EXPECT_EQ(finding.pitfall, "collective-unfinished");
+  EXPECT_EQ(finding.pitfall, "no-progress");
   EXPECT_THAT(finding.ranks, ElementsAre(1));
   EXPECT_EQ(finding.sequence, 3);
   EXPECT_THAT(finding.evidence, HasSubstr("on rank 1 it has not started"));
@@ -33,7 +33,7 @@ TEST(FlightProgress, ACallThatDidNotStartOnARank) {
 
 TEST(FlightProgress, ACallThatIsThroughOnSomeRanksOnly) {
   const auto finding = in_states("started", "completed").finding();
-  EXPECT_EQ(finding.pitfall, "collective-unfinished");
+  EXPECT_EQ(finding.pitfall, "no-progress");
   EXPECT_THAT(finding.ranks, ElementsAre(0));
   EXPECT_THAT(finding.evidence, HasSubstr("rank 1 is through and rank 0 is not"));
 }
@@ -74,8 +74,8 @@ TEST(FlightProgress, PartsOfACoalescedCallAreComparedTogether) {
       .operation = "_broadcast_oop", .input = {{5}}, .output = {{5}}, .same_sequence = true};
   EXPECT_THAT(called({part, later}).diagnosis().findings, IsEmpty());
   EXPECT_THAT(called({part, larger}).finding().ranks, ElementsAre(2));
-  EXPECT_EQ(called({part, larger}).finding().differs, "sizes");
-  EXPECT_EQ(called({part}).finding().differs, "operation");
+  EXPECT_EQ(called({part, larger}).finding().pitfall, "shape-mismatch");
+  EXPECT_EQ(called({part}).finding().pitfall, "collective-mismatch");
 }
 
 Call send(const Sizes& sizes = {{4}}) {
@@ -97,7 +97,7 @@ TEST(FlightP2p, ASendThatNobodyReceives) {
   job.all({});
   job[0].call(send());
   const auto finding = job.finding();
-  EXPECT_EQ(finding.pitfall, "p2p-unmatched");
+  EXPECT_EQ(finding.pitfall, "no-progress");
   EXPECT_THAT(finding.ranks, ElementsAre(1));
   EXPECT_THAT(finding.evidence, HasSubstr("rank 1 did not receive it"));
 }
@@ -115,7 +115,7 @@ TEST(FlightP2p, SizesOfTheSecondDiffer) {
   job[1].call(receive()).call(receive({{8}}));
   const auto finding = job.finding();
   EXPECT_THAT(finding.ranks, ElementsAre(0, 1));
-  EXPECT_EQ(finding.differs, "sizes");
+  EXPECT_EQ(finding.pitfall, "shape-mismatch");
   EXPECT_EQ(finding.sequence, 2);
 }
 
@@ -131,9 +131,9 @@ TEST(FlightText, IsFitForATerminal) {
   job.all({});
   for (int rank = 0; rank < 40; rank += rank == 6 ? 3 : 1)
     job[rank].call({.operation = "\x1b[31mred", .dtype = std::string(500, 'x')});
-  const auto text = to_text(job.diagnosis());
-  EXPECT_THAT(text, HasSubstr("ranks 7 and 8, group 0 (default_pg), sequence 2, ?[31mred\n"));
-  EXPECT_THAT(text, HasSubstr("ranks 0-6 and 9-39 called ?[31mred"));
+  const auto text = text_of(job.diagnosis());
+  EXPECT_THAT(text, HasSubstr("violation: no-progress\n    ranks 7 and 8, sequence 2\n"));
+  EXPECT_THAT(text, HasSubstr("in group 0 (default_pg): ranks 0-6 and 9-39 called \\x1b[31mred"));
   EXPECT_THAT(text, Not(HasSubstr(std::string(300, 'x'))));
 }
 

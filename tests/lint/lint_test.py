@@ -25,7 +25,7 @@ MAY_INCLUDE = {
     "base": set(),
     "trace": {"base"},
     "archive": {"base"},
-    "flight": {"base", "archive"},
+    "flight": {"base", "archive", "diagnose"},
     "diagnose": {"base", "trace"},
     "compare": {"base", "trace", "diagnose"},
     "launch": {"base", "trace", "diagnose"},

@@ -2,14 +2,16 @@
 #include <lockstep/base/clock.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/exit_code.h>
+#include <lockstep/base/json_text.h>
 #include <lockstep/base/text.h>
 #include <lockstep/course/commands.h>
-#include <lockstep/course/flight_diagnosis.h>
 #include <lockstep/course/lessons.h>
 #include <lockstep/diagnose/diagnose.h>
 #include <lockstep/diagnose/stall.h>
 #include <lockstep/diagnose/text.h>
+#include <lockstep/flight/diagnosis.h>
 #include <lockstep/report/job.h>
+#include <lockstep/report/json.h>
 #include <lockstep/report/page.h>
 #include <lockstep/report/places.h>
 #include <lockstep/trace/attempts.h>
@@ -17,9 +19,11 @@
 #include <lockstep/trace/levels.h>
 #include <lockstep/trace/reader.h>
 
+#include <algorithm>
 #include <cstring>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <set>
 
 namespace lockstep::course {
@@ -175,6 +179,64 @@ int diagnose_folders(const DiagnoseOptions& options) {
   return missing.empty() && diagnosis.incomplete.empty() ? kOk : kCouldNotRun;
 }
 
+bool holds_traces(const std::filesystem::path& folder) {
+  const std::filesystem::directory_iterator items(folder);
+  return std::any_of(begin(items), end(items),
+                     [](const auto& item) { return item.path().extension() == ".trace"; });
+}
+
+// The dumps that a folder holds; none where it has traces of Lockstep's own.
+std::vector<flight::DumpFile> find_dumps(const DiagnoseOptions& options) {
+  for (const auto& folder : options.folders) {
+    if (!std::filesystem::is_directory(folder)) break;
+    if (!options.prefix && holds_traces(folder)) break;
+    auto files = flight::find_dumps(folder, options.prefix);
+    if (files.empty() && options.prefix)
+      throw Error(folder.string() + " holds no dump named " + *options.prefix + "<rank>");
+    if (files.empty()) break;
+    if (options.folders.size() > 1)
+      throw UsageError("flight-recorder dumps are of one moment: name one folder, not " +
+                       std::to_string(options.folders.size()));
+    if (options.pictures || options.export_trace)
+      throw UsageError(
+          "a page, or a trace as JSON, is made of traces (rank_*.trace); of a flight recorder's "
+          "dumps, ./lockstep diagnose says all there is");
+    return files;
+  }
+  return {};
+}
+
+int diagnose_dumps(const std::vector<flight::DumpFile>& files, bool as_json) {
+  using nlohmann::json;
+  constexpr std::size_t kMostNotes = 10;
+  const auto diagnosis = flight::diagnose(flight::read_dumps(files));
+  const auto& [findings, missing, notes, dumps, calls, groups] = diagnosis;
+  if (as_json) {
+    std::cout << json_text(json{{"findings", json::parse(report::findings_json(findings))},
+                                {"missing_ranks", missing},
+                                {"notes", notes},
+                                {"dumps", dumps},
+                                {"calls", calls},
+                                {"groups", groups}},
+                           2)
+              << "\n";
+  } else {
+    std::cout << diagnose::to_text(findings);
+    if (findings.empty())
+      std::cout << "Nothing found: the ranks agree on every call they still hold.\n";
+    std::cout << wrapped("Read " + plural(dumps, "dump") + " of PyTorch's flight recorder, " +
+                             plural(calls, "call") + " in " + plural(groups, "group") + ".",
+                         "");
+    for (std::size_t i = 0; i < std::min(notes.size(), kMostNotes); ++i)
+      std::cout << wrapped("Note: " + notes[i], "");
+    if (notes.size() > kMostNotes)
+      std::cout << "And " << plural(notes.size() - kMostNotes, "note")
+                << " more; --json has all.\n";
+  }
+  if (!findings.empty()) return kFinding;
+  return missing.empty() ? kOk : kCouldNotRun;
+}
+
 }  // namespace
 
 void add_diagnose_command(CLI::App& app, int& exit_code) {
@@ -200,13 +262,9 @@ void add_diagnose_command(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(0, trace::kLevels - 1))
       ->group("");
   command->callback([options, &exit_code] {
-    const auto flight =
-        diagnose_flight_dumps(options->folders, {options->prefix, options->as_json});
-    if (flight && options->pictures)
-      throw UsageError(
-          "a page is made of traces (rank_*.trace); of a flight recorder's dumps, "
-          "./lockstep diagnose says all there is");
-    exit_code = flight ? *flight : diagnose_folders(*options);
+    const auto dumps = find_dumps(*options);
+    exit_code =
+        dumps.empty() ? diagnose_folders(*options) : diagnose_dumps(dumps, options->as_json);
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 
 namespace lockstep::diagnose {
 namespace {
@@ -128,9 +129,10 @@ Language language_of(const trace::Trace& trace) {
   return Language::cpp;
 }
 
-std::string to_text(const Diagnosis& diagnosis, Language job, const std::string& folder) {
+std::string to_text(const std::vector<Finding>& findings, const std::string& folder) {
+  constexpr std::size_t kMost = 20;
   std::string text;
-  for (const auto& finding : diagnosis.findings) {
+  for (const auto& finding : std::span(findings).first(std::min(kMost, findings.size()))) {
     text += to_string(finding.severity) + ": " + finding.pitfall + "\n";
     if (const auto place = where(finding); !place.empty()) text += wrapped(place, "    ");
     text += wrapped(finding.evidence, "    ");
@@ -142,6 +144,13 @@ std::string to_text(const Diagnosis& diagnosis, Language job, const std::string&
               (place.raised.empty() ? "" : "        " + place.raised + "\n");
     text += what_is_near(finding);
   }
+  if (findings.size() > kMost)
+    text += "And " + std::to_string(findings.size() - kMost) + " more; --json has all.\n";
+  return text;
+}
+
+std::string to_text(const Diagnosis& diagnosis, Language job, const std::string& folder) {
+  auto text = to_text(diagnosis.findings, folder);
   const auto count = [&](State state) {
     return std::to_string(
         std::count_if(diagnosis.rows.begin(), diagnosis.rows.end(),

@@ -1,14 +1,17 @@
+#include <lockstep/diagnose/nearest.h>
 #include <lockstep/flight/checks.h>
+#include <lockstep/flight/diagnosis.h>
 #include <lockstep/flight/words.h>
 
 #include <algorithm>
 #include <iterator>
 #include <map>
 #include <set>
-#include <tuple>
 
 namespace lockstep::flight {
 namespace {
+
+using lockstep::diagnose::Finding;
 
 class Examination {
  public:
@@ -25,7 +28,8 @@ class Examination {
     for (std::size_t i = 0; i < job_.groups.size(); ++i) examine(i);
     order_by_cause();
     for (auto& each : found_) diagnosis_.findings.push_back(std::move(each.finding));
-    if (!job_.without_dump.empty()) diagnosis_.findings.push_back(missing_dumps());
+    diagnosis_.missing_ranks = job_.without_dump;
+    if (!job_.without_dump.empty()) note_whose_dumps_are_missing();
     note_what_is_cut();
     note_whose_groups_are_guessed();
     return std::move(diagnosis_);
@@ -35,7 +39,9 @@ class Examination {
   struct Found {
     Finding finding;
     int group;
-    std::vector<int> waiting;  // those of its ranks that wait in another group
+    bool missing;                   // its ranks are those that did not call
+    std::vector<int> waiting = {};  // of them, those that wait in another group
+    bool follows = false;           // all of them do, and that group has a finding of its own
   };
 
   // The first place at which the group's ranks part ways; what comes after it follows from it.
@@ -45,58 +51,61 @@ class Examination {
     auto missing = find_missing(names_, group);
     if (mismatch && missing && mismatch->sequence < missing->sequence) missing.reset();
     if (mismatch && missing && missing->sequence < mismatch->sequence) mismatch.reset();
-    if (missing) add(std::move(*missing), index);
+    if (missing) add(std::move(*missing), index, true);
     if (mismatch) add(std::move(*mismatch), index);
     if (!missing && !mismatch)
       if (auto unfinished = find_unfinished(names_, group)) add(std::move(*unfinished), index);
     for (auto& unmatched : find_unmatched_p2p(names_, group)) add(std::move(unmatched), index);
   }
-  void add(Finding finding, std::size_t index) {
-    finding.group = group_text(names_, job_.groups[index]);
-    found_.push_back({std::move(finding), static_cast<int>(index), {}});
+  void add(Finding finding, std::size_t index, bool missing = false) {
+    finding.evidence =
+        "in group " + group_text(names_, job_.groups[index]) + ": " + finding.evidence;
+    finding.nearest = diagnose::nearest_to(finding.pitfall);
+    for (auto& one : finding.nearest) one.reason = "the dumps hold too little";
+    found_.push_back({std::move(finding), static_cast<int>(index), missing});
   }
 
   // A rank that is missing in one group may wait in another, where its newest call is.
   void order_by_cause() {
-    std::map<int, const Finding*> stuck;  // by group; where ranks are missing, that finding
-    for (const auto& [finding, group, _] : found_)
-      if (finding.pitfall == "rank-missing" || !stuck.contains(group)) stuck[group] = &finding;
+    std::map<int, const Found*> stuck;  // by group; where ranks are missing, that finding
+    for (const auto& each : found_)
+      if (each.missing || !stuck.contains(each.group)) stuck[each.group] = &each;
     const auto waits_elsewhere = [&](int rank, int group) {
       const auto where = stuck.find(newest_group_.at(rank));
       if (where == stuck.end() || where->first == group) return false;
-      const auto& [pitfall, ranks] = std::tie(where->second->pitfall, where->second->ranks);
-      return pitfall != "rank-missing" || !std::binary_search(ranks.begin(), ranks.end(), rank);
+      const auto& ranks = where->second->finding.ranks;
+      return !where->second->missing || !std::binary_search(ranks.begin(), ranks.end(), rank);
     };
     std::set<int> explained;  // groups whose stall has a cause that is no other group's
     for (auto& each : found_) {
-      auto& [finding, group, waiting] = each;
-      if (finding.pitfall == "rank-missing")
-        for (const int rank : finding.ranks)
-          if (waits_elsewhere(rank, each.group)) waiting.push_back(rank);
-      finding.follows = !waiting.empty() && waiting.size() == finding.ranks.size();
-      if (!finding.follows) explained.insert(group);
+      for (const int rank : each.finding.ranks)
+        if (each.missing && waits_elsewhere(rank, each.group)) each.waiting.push_back(rank);
+      each.follows = !each.waiting.empty() && each.waiting.size() == each.finding.ranks.size();
+      if (!each.follows) explained.insert(each.group);
     }
     for (bool more = true; more;) {
       more = false;
-      for (const auto& [finding, group, waiting] : found_)
-        if (std::any_of(waiting.begin(), waiting.end(),
+      for (const auto& each : found_)
+        if (std::any_of(each.waiting.begin(), each.waiting.end(),
                         [&](int rank) { return explained.contains(newest_group_.at(rank)); }))
-          more |= explained.insert(group).second;
+          more |= explained.insert(each.group).second;
     }
-    for (auto& [finding, group, waiting] : found_) {
-      if (finding.pitfall == "rank-missing") tell_of_guessed_groups(finding, group);
-      if (waiting.empty()) continue;
-      const bool circle = !explained.contains(group);
-      finding.follows &= !circle;
-      finding.evidence += " Meanwhile " + subject(waiting, "waits", "wait") + " in another group" +
-                          (circle ? ", whose ranks wait for this one: the groups' collectives are "
-                                    "called in different orders, or one was left out."
-                                  : ", which is told of apart.");
+    for (auto& each : found_) {
+      if (each.missing) tell_of_guessed_groups(each.finding, each.group);
+      if (each.waiting.empty()) continue;
+      const bool circle = !explained.contains(each.group);
+      each.follows &= !circle;
+      each.finding.evidence +=
+          " Meanwhile " + subject(each.waiting, "waits", "wait") + " in another group" +
+          (circle         ? ", whose ranks wait for this one: the groups' collectives are "
+                            "called in different orders, or one was left out."
+           : each.follows ? ", which is told of above: this follows from it."
+                          : ", which is told of apart.");
     }
     std::stable_partition(found_.begin(), found_.end(),
                           [](const Found& each) { return each.waiting.empty(); });
     std::stable_partition(found_.begin(), found_.end(),
-                          [](const Found& each) { return !each.finding.follows; });
+                          [](const Found& each) { return !each.follows; });
   }
 
   // Where a group's members are not known, one that never called it is not seen, but who called it
@@ -113,26 +122,20 @@ class Examination {
                             group_text(names_, other) + ", whose members the dumps do not tell.";
   }
 
-  Finding missing_dumps() const {
-    Finding finding;
-    finding.pitfall = "dump-missing";
-    finding.ranks = job_.without_dump;
-    finding.evidence = subject(finding.ranks, "left no dump", "left no dumps") +
-                       ": what they did is unknown, and so is whether they live.";
-    if (!diagnosis_.findings.empty()) {
-      finding.evidence += " What the others' dumps show is told above.";
-      return finding;
-    }
-    for (const auto& group : job_.groups) {  // the largest of those concerned
-      if (!std::binary_search(group.members.begin(), group.members.end(), finding.ranks.front()))
+  // With where the others stand, in the largest group concerned, if all of them agree.
+  void note_whose_dumps_are_missing() {
+    auto note = subject(job_.without_dump, "left no dump", "left no dumps") +
+                ": what they did is unknown, and so is whether they live.";
+    for (const auto& group : job_.groups) {
+      if (!found_.empty()) break;
+      if (!std::binary_search(group.members.begin(), group.members.end(),
+                              job_.without_dump.front()))
         continue;
       const auto here = where_they_stand(group);
-      if (here.empty()) continue;
-      finding.group = group_text(names_, group);
-      finding.evidence += here;
-      break;
+      note += here;
+      if (!here.empty()) break;
     }
-    return finding;
+    diagnosis_.notes.push_back(std::move(note));
   }
 
   // Of a group whose ranks with dumps all agree.

@@ -1,5 +1,6 @@
 // One dump's bytes to entries. Everything is asked for by kind, since the bytes may be anything.
 #include <lockstep/base/error.h>
+#include <lockstep/base/text.h>
 #include <lockstep/flight/dump.h>
 #include <lockstep/flight/graph_view.h>
 #include <lockstep/flight/json_graph.h>
@@ -58,7 +59,7 @@ class Reader : GraphView {
  private:
   static void check_version(const std::string& version) {
     if (version.rfind("2.", 0) != 0)
-      throw Error("is of format version " + shown(version) + "; version 2 is read");
+      throw Error("is of format version " + escaped(version) + "; version 2 is read");
   }
 
   std::vector<Entry> read_entries(Ref ref) {

@@ -1,4 +1,5 @@
 #include <lockstep/base/error.h>
+#include <lockstep/base/text.h>
 #include <lockstep/flight/groups.h>
 #include <lockstep/flight/words.h>
 
@@ -27,7 +28,7 @@ std::vector<int> parse_ranks(const std::string& text) {
     int rank = -1;
     const auto [stopped, error] = std::from_chars(at, end, rank);
     if (error != std::errc() || rank < 0 || static_cast<std::uint64_t>(rank) >= kMostRanks)
-      throw Error("a group's ranks are no list of numbers: " + shown(text.substr(0, 80)));
+      throw Error("a group's ranks are no list of numbers: " + escaped(text.substr(0, 80)));
     ranks.push_back(rank);
     at = stopped;
   }

@@ -124,26 +124,32 @@ std::map<Signature, Form> forms_at(const Names& names, const Group& group, std::
   return forms;
 }
 
-// Whether the odd rank's calls from here on are the others' in another order.
-std::string how_they_shift(const Names& names, const Form& odd, const Form& usual,
-                           std::int64_t sequence) {
+struct Astray {
+  const char* pitfall;
+  const char* how;
+};
+
+// How the odd rank went astray, if its calls from here on are the others' in another order.
+Astray astray(const Names& names, const Form& odd, const Form& usual, std::int64_t sequence) {
   const auto at = [&](const Form& form, std::int64_t where) {
     return signature(names, form.first->at(where), Level::dtype);
   };
   const auto odd_here = at(odd, sequence), odd_next = at(odd, sequence + 1);
   const auto here = at(usual, sequence), next = at(usual, sequence + 1);
-  const auto rank = " Rank " + std::to_string(odd.first->rank);
-  if (odd_here == next && odd_next == here)
-    return rank + " makes the two calls in the other order.";
+  if (odd_here == next && odd_next == here && at(odd, sequence + 2) == at(usual, sequence + 2))
+    return {"order-mismatch", " makes the two calls in the other order."};
   if (odd_here == next)
-    return rank + " makes the call that the others make next, as if it had left this one out.";
+    return {"rank-conditional-collective",
+            " makes the call that the others make next, as if it had left this one out."};
   if (odd_next == here)
-    return rank + " makes the others' call next, as if it had made one too many.";
-  return "";
+    return {"rank-conditional-collective",
+            " makes the others' call next, as if it had made one too many."};
+  return {"collective-mismatch", ""};
 }
 
-Finding describe(const Names& names, const Group& group, std::int64_t sequence) {
-  static constexpr std::array<const char*, 3> kDiffers = {"operation", "sizes", "dtype"};
+diagnose::Finding describe(const Names& names, const Group& group, std::int64_t sequence) {
+  static constexpr std::array<const char*, 3> kPitfalls = {"collective-mismatch", "shape-mismatch",
+                                                           "dtype-mismatch"};
   auto level = Level::operation;
   auto by_signature = forms_at(names, group, sequence, level);
   while (by_signature.size() < 2 && level != Level::dtype) {
@@ -161,11 +167,9 @@ Finding describe(const Names& names, const Group& group, std::int64_t sequence) 
                                             : a.ranks.front() < b.ranks.front();
   });
 
-  Finding finding;
-  finding.pitfall = "collective-mismatch";
+  diagnose::Finding finding;
+  finding.pitfall = kPitfalls[static_cast<std::size_t>(level)];
   finding.sequence = sequence;
-  finding.operation = std::string(operation_of(names, forms[0].calls[0]));
-  finding.differs = kDiffers[static_cast<std::size_t>(level)];
   // Of two ranks that differ, neither is the guilty one.
   const bool majority = 2 * forms[0].ranks.size() > total;
   for (std::size_t i = 0; i < forms.size(); ++i) {
@@ -179,25 +183,25 @@ Finding describe(const Names& names, const Group& group, std::int64_t sequence) 
   if (forms.size() > kMostForms)
     finding.evidence += "; and " + std::to_string(forms.size() - kMostForms) + " more kinds";
   finding.evidence += ".";
-  if (level == Level::operation)
-    finding.evidence += how_they_shift(names, forms[1], forms[0], sequence);
+  if (level != Level::operation) return finding;
+  const auto [pitfall, how] = astray(names, forms[1], forms[0], sequence);
+  finding.pitfall = pitfall;
+  if (*how != 0) finding.evidence += " Rank " + std::to_string(forms[1].first->rank) + how;
   return finding;
 }
 
 // Alike on all ranks and yet impossible.
-Finding misfit(const Names& names, const Group& group, std::int64_t sequence,
-               const Position& place) {
-  Finding finding;
-  finding.pitfall = "collective-mismatch";
+diagnose::Finding misfit(const Names& names, const Group& group, std::int64_t sequence,
+                         const Position& place) {
+  diagnose::Finding finding;
+  finding.pitfall = "shape-mismatch";
   finding.sequence = sequence;
-  finding.differs = "sizes";
   std::span<const Entry> calls;
   for (const auto& caller : group.callers) {
     if (caller.at(sequence).empty()) continue;
     finding.ranks.push_back(caller.rank);
     if (calls.empty()) calls = caller.at(sequence);
   }
-  finding.operation = operation_of(names, calls[0]);
   finding.evidence = place.misfit ? "all called " + call_text(names, calls) +
                                         ", which does not fit a group of " +
                                         std::to_string(group.members.size()) + "."
@@ -208,7 +212,7 @@ Finding misfit(const Names& names, const Group& group, std::int64_t sequence,
 
 }  // namespace
 
-std::optional<Finding> find_mismatch(const Names& names, const Group& group) {
+std::optional<diagnose::Finding> find_mismatch(const Names& names, const Group& group) {
   for (const auto& [sequence, place] : places_of(names, group)) {
     if (place.differ) return describe(names, group, sequence);
     const bool all = place.ranks == group.members.size();

@@ -65,7 +65,7 @@ std::optional<std::int64_t> last_called(const Group& group, const Caller& caller
   return first - 1;
 }
 
-std::optional<Finding> find_missing(const Names& names, const Group& group) {
+std::optional<diagnose::Finding> find_missing(const Names& names, const Group& group) {
   std::vector<Standing> standings;
   const auto proven = last_proven(names, group);
   for (const auto& caller : group.callers)
@@ -91,8 +91,8 @@ std::optional<Finding> find_missing(const Names& names, const Group& group) {
     if (calls.empty()) calls = standing.caller->at(sequence);
   }
 
-  Finding finding;
-  finding.pitfall = "rank-missing";
+  diagnose::Finding finding;
+  finding.pitfall = "no-progress";
   finding.sequence = sequence;
   for (const auto& each : missing) finding.ranks.push_back(each.caller->rank);
   if (calls.empty()) {
@@ -100,7 +100,6 @@ std::optional<Finding> find_missing(const Names& names, const Group& group) {
                        std::to_string(high->last) + ", and what " + std::to_string(sequence) +
                        " was is overwritten; ";
   } else {
-    finding.operation = operation_of(names, calls[0]);
     finding.evidence = ranks_named(joined) + " called" + " " + call_text(names, calls) +
                        call_site(names, calls) + "; ";
   }

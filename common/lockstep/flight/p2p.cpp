@@ -30,19 +30,19 @@ struct Traffic {
   std::vector<const Entry*> sends, receives;
 };
 
-Finding unmatched(const Names& names, const Group& group, const Channel& channel, const Entry* send,
-                  const Entry* receive) {
+diagnose::Finding unmatched(const Names& names, const Group& group, const Channel& channel,
+                            const Entry* send, const Entry* receive) {
   const int from = group.members[channel.first], to = group.members[channel.second];
   const auto text = [&](const Entry* call) {
     return call_text(names, {call, 1}) + call_site(names, {call, 1});
   };
-  Finding finding;
-  finding.pitfall = "p2p-unmatched";
+  diagnose::Finding finding;
+  finding.pitfall = "no-progress";
   finding.sequence = (send != nullptr ? send : receive)->p2p_sequence;
-  finding.operation = send != nullptr ? "send" : "recv";
   if (send != nullptr && receive != nullptr) {
     finding.ranks = {std::min(from, to), std::max(from, to)};
-    finding.differs = send->input_sizes != receive->output_sizes ? "sizes" : "dtype";
+    finding.pitfall =
+        send->input_sizes != receive->output_sizes ? "shape-mismatch" : "dtype-mismatch";
     finding.evidence = "rank " + std::to_string(from) + " called " + text(send) + " and rank " +
                        std::to_string(to) + " " + text(receive) + ".";
     return finding;
@@ -57,7 +57,7 @@ Finding unmatched(const Names& names, const Group& group, const Channel& channel
 
 }  // namespace
 
-std::vector<Finding> find_unmatched_p2p(const Names& names, const Group& group) {
+std::vector<diagnose::Finding> find_unmatched_p2p(const Names& names, const Group& group) {
   std::map<int, bool> whole;
   std::map<Channel, Traffic> channels;
   for (const auto& caller : group.callers) {
@@ -68,7 +68,7 @@ std::vector<Finding> find_unmatched_p2p(const Names& names, const Group& group) 
                            : channels[{transfer->from, transfer->to}].receives)
             .push_back(&call);
   }
-  std::vector<Finding> findings;
+  std::vector<diagnose::Finding> findings;
   for (const auto& [channel, traffic] : channels) {
     // Which send meets which receive cannot be told once some are overwritten.
     if (std::max(channel.first, channel.second) >= group.members.size() ||

@@ -15,7 +15,7 @@ struct Progress {
 
 }  // namespace
 
-std::optional<Finding> find_unfinished(const Names& names, const Group& group) {
+std::optional<diagnose::Finding> find_unfinished(const Names& names, const Group& group) {
   bool has_states = false;
   std::map<std::int64_t, Progress> open;
   for (const auto& caller : group.callers)
@@ -42,10 +42,9 @@ std::optional<Finding> find_unfinished(const Names& names, const Group& group) {
       progress.timed_out |= call.retired && call.state != State::completed;
   }
 
-  Finding finding;
-  finding.pitfall = "collective-unfinished";
+  diagnose::Finding finding;
+  finding.pitfall = "no-progress";
   finding.sequence = sequence;
-  finding.operation = std::string(operation_of(names, progress.calls[0]));
   const auto called =
       "all called " + call_text(names, progress.calls) + call_site(names, progress.calls);
   if (!progress.scheduled.empty() && progress.started.size() + progress.completed.size() > 0) {

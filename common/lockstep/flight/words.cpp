@@ -11,11 +11,11 @@ constexpr std::size_t kMostRanges = 20;  // of ranks in a row
 constexpr std::size_t kLongest = 200;    // of sizes
 
 std::string shortened(const std::string& text) {
-  return text.size() <= kLongest ? shown(text) : shown(text.substr(0, kLongest)) + "...";
+  return text.size() <= kLongest ? text : text.substr(0, kLongest) + "...";
 }
 
 std::string call_text(const Names& names, const Entry& entry) {
-  auto text = shown(operation_of(names, entry));
+  std::string text(operation_of(names, entry));
   const auto& in = names.text(entry.input_sizes);
   const auto& out = names.text(entry.output_sizes);
   if (in != "[]") text += " " + shortened(in);
@@ -29,13 +29,6 @@ std::string call_text(const Names& names, const Entry& entry) {
 }
 
 }  // namespace
-
-std::string shown(std::string_view text) {
-  std::string result(text);
-  for (auto& c : result)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  return result;
-}
 
 std::string rank_list(const std::vector<int>& ranks) {
   std::vector<std::string> parts;
@@ -76,14 +69,13 @@ std::string call_text(const Names& names, std::span<const Entry> calls) {
 
 std::string call_site(const Names& names, std::span<const Entry> calls) {
   if (calls.empty() || calls[0].call_site == kNoName) return "";
-  return " (" + shown(names.text(calls[0].call_site)) + ")";
+  return " (" + names.text(calls[0].call_site) + ")";
 }
 
 std::string group_text(const Names& names, const Group& group) {
   const auto& description = names.text(group.description);
-  const auto name = shown(names.text(group.name));
-  return description.empty() || description == "undefined" ? name
-                                                           : name + " (" + shown(description) + ")";
+  const auto& name = names.text(group.name);
+  return description.empty() || description == "undefined" ? name : name + " (" + description + ")";
 }
 
 std::uint64_t numel(std::string_view sizes) {

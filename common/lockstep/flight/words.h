@@ -11,9 +11,6 @@
 
 namespace lockstep::flight {
 
-// A text from a file, fit for a terminal: control characters become '?'.
-std::string shown(std::string_view text);
-
 std::string rank_list(const std::vector<int>& ranks);    // ascending: "0-3, 7 and 9"
 std::string ranks_named(const std::vector<int>& ranks);  // "rank 1", "ranks 1 and 2"
 // "rank 1 was", "ranks 1 and 2 were".
