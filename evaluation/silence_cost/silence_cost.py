@@ -20,12 +20,16 @@ import os
 import platform
 import statistics
 import subprocess
+import sys
 import tempfile
 
 import scipy.stats
 from statsmodels.stats.multitest import multipletests
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "..", "reports"))
+import results  # noqa: E402
+
 OUT = os.path.join(HERE, "..", "..", "reports", "out", "silence_cost.json")
 
 # Faults of the evaluation: what is off is the figure, not the model.
@@ -109,7 +113,20 @@ def rows_of(runs):
     return sorted(rows, key=lambda row: row["mean"])
 
 
-def table(result):
+def by_seed(runs):
+    """As they are kept: for each setting and variant what was measured, seed by seed."""
+    kept = {}
+    for run in runs:
+        kept.setdefault((run["setting"], run["variant"]), {})[str(run["seed"])] = run["measured"]
+    return [{"setting": setting, "variant": variant, "measured": measured} for (setting, variant), measured in kept.items()]
+
+
+def one_by_one(kept):
+    return [{"setting": each["setting"], "variant": each["variant"], "seed": int(seed), "measured": measured}
+            for each in kept for seed, measured in each["measured"].items()]
+
+
+def table(rows):
     """Markdown, the dearest first."""
     def figure(row):
         if row["low_95"] is None:
@@ -129,15 +146,15 @@ def table(result):
 
     lines = []
     for reported, heading in ((False, "test accuracy, points"), (True, "error of the reported accuracy, points")):
-        rows = [row for row in result["rows"] if row["reported"] == reported]
-        if not rows:
+        shown = [row for row in rows if row["reported"] == reported]
+        if not shown:
             continue
         lines += [f"| silent pitfall | {heading} [95 %] | correct, % | verdict | |", "|---|---|---|---|---|"]
         lines += [f"| {row['pitfall']} | {figure(row)} | {row['correct']:.1f} | {row['verdict']} | {note(row)} |"
-                  for row in rows]
+                  for row in shown]
         lines.append("")
     lines += ["| silent pitfall | not measured |", "|---|---|"]
-    lines += [f"| {pitfall} | {why} |" for pitfall, why in result["not_measured"].items()]
+    lines += [f"| {pitfall} | {why} |" for pitfall, why in NOT_MEASURED.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -174,23 +191,22 @@ def main():
     if arguments.again:
         with open(arguments.again) as file:
             earlier = json.load(file)
-        settings, runs = earlier["settings"], earlier["runs"]
+        settings, runs = earlier["settings"], one_by_one(earlier["runs"])
     else:
         settings = {"torch": importlib.metadata.version("torch"), "machine": platform.machine(), "backend": "gloo",
                     "threads_per_rank": 1, "ranks": arguments.ranks, "seeds": arguments.seeds,
                     "samples": arguments.samples, "epochs": arguments.epochs, "global_batch": 32 * arguments.ranks,
                     "model": "mlp-784-64-10", "load_average_before": os.getloadavg()}
         runs = measure(arguments.program, arguments)
-    result = {"benchmark": "silence_cost", "settings": settings, "rows": rows_of(runs), "not_measured": NOT_MEASURED,
-              "runs": runs}
+    result = {"benchmark": "silence_cost", "settings": settings, "runs": by_seed(runs)}
+    figures = table(rows_of(runs))
     path = arguments.table or os.path.splitext(arguments.out)[0] + ".md"
     os.makedirs(os.path.dirname(os.path.abspath(arguments.out)), exist_ok=True)
     with open(arguments.out, "w") as file:
-        json.dump(result, file, indent=1)
-        file.write("\n")
+        file.write(results.text(result))
     with open(path, "w") as file:
-        file.write(table(result))
-    print(table(result), end="")
+        file.write(figures)
+    print(figures, end="")
     print(f"written: {os.path.normpath(arguments.out)} and {os.path.normpath(path)}")
 
 
