@@ -22,6 +22,7 @@ MARK = "<!-- made by tests/docs/page_code.py -->\n"
 STEP = re.compile(rf"(<!-- made by tests/docs/page_code.py: (\w+) -->\n).*?({re.escape(END)})", re.DOTALL)
 SECTION = re.compile(r"## The code\n.*?(?=^## )", re.MULTILINE | re.DOTALL)
 DEADLINE_S = 60
+CONTEXT = 2
 
 
 def fenced(kind, lines):
@@ -40,11 +41,17 @@ def with_steps(text):
 
 
 def shown(patch):
-    """A unified diff's lines, without its head and its counts."""
-    lines = ["..." if line.startswith("@@") else line.rstrip() for line in patch if not line.startswith(("---", "+++"))]
+    """A unified diff's lines, without its head and its counts, and what is further than CONTEXT lines from a change."""
+    patch = [line.rstrip() for line in patch if not line.startswith(("---", "+++"))]
+    changed = [at for at, line in enumerate(patch) if line[:1] in ("-", "+")]
+    lines = []
+    for at, line in enumerate(patch):
+        near = not line.startswith("@@") and any(abs(at - other) <= CONTEXT for other in changed)
+        if near or lines[-1:] != ["..."]:
+            lines.append(line if near else "...")
     while lines[0] in ("", "..."):
         del lines[0]
-    while not lines[-1]:
+    while lines[-1] in ("", "..."):
         del lines[-1]
     return lines
 
@@ -54,7 +61,7 @@ def cpp_block(page, program):
     patch = subprocess.run([program, "explain", slug, "--diff"], capture_output=True, text=True, check=True, timeout=DEADLINE_S)
     [file] = [path for path in sorted(page.parents[1].glob("*")) if path.suffix in (".cpp", ".h")
               and re.search(rf'\bfault\(\s*"{slug}"', path.read_text(encoding="utf-8"))]
-    return f"In C++, broken (`-`) and right (`+`),\n[{file.name}](../{file.name}):\n\n{fenced('diff', shown(patch.stdout.splitlines()))}"
+    return f"In C++ (- broken, + right), [{file.name}](../{file.name}):\n{fenced('diff', shown(patch.stdout.splitlines()))}"
 
 
 def python_block(page):
@@ -65,12 +72,12 @@ def python_block(page):
     text = path.read_text(encoding="utf-8")
     patch = difflib.unified_diff(fold(text, page.stem).splitlines(), fold(text).splitlines(), lineterm="")
     link = pathlib.PurePosixPath(os.path.relpath(path, page.parent))
-    return f"\nIn Python,\n[{path.name}]({link}):\n\n{fenced('diff', shown(patch))}"
+    return f"\nIn Python, [{path.name}]({link}):\n{fenced('diff', shown(patch))}"
 
 
 def with_code(page, program):
     text = page.read_text(encoding="utf-8")
-    section = f"## The code\n{MARK}\n{cpp_block(page, program)}{python_block(page)}\n{END}\n"
+    section = f"## The code\n{MARK}{cpp_block(page, program)}{python_block(page)}{END}\n"
     if SECTION.search(text):
         return SECTION.sub(lambda _: section, text)
     return text.replace("## In your own job\n", f"{section}## In your own job\n", 1)
