@@ -168,11 +168,11 @@ class Session:
                                  "--no-tests=error")
         ended = dict(re.findall(r"Test +#\d+: (\S+) \.+ *\**(\w+)", output))
         self.result["tests"] = ended
-        return code == 0 and set(ended.values()) == {"Passed"}, self.counted(ended) + ("" if code != 124 else ", the rest left out")
+        return code == 0 and set(ended.values()) == {"Passed"}, self.counted(ended.values()) + ("" if code != 124 else ", the rest left out")
 
     @staticmethod
     def counted(ended):
-        return ", ".join(f"{number} {how}" for how, number in sorted(collections.Counter(ended.values()).items()))
+        return ", ".join(f"{number} {how}" for how, number in sorted(collections.Counter(ended).items()))
 
     def lessons(self):
         reports, ended = self.out / "lessons", {}
@@ -190,12 +190,13 @@ class Session:
         done = alone + self.at_once(lesson, names[len(alone):])
         for file in sorted(reports.glob("*.json")):
             for variant in json.loads(file.read_text(encoding="utf-8"))["variants"]:
-                ended[f"{file.stem} {variant['name']}"] = variant["verdict"]
+                ended.setdefault(file.stem, {})[variant["name"]] = variant["verdict"]
         with tarfile.open(self.out / "lessons.tar.gz", "w:gz") as packed:
             packed.add(reports, "lessons")
         shutil.rmtree(reports)
         wrong = [f"{name} ended with {code}" for name, (code, _) in zip(names, done) if code != 0]
-        return not wrong, ", ".join([self.counted(ended), *wrong])
+        verdicts = [verdict for variants in ended.values() for verdict in variants.values()]
+        return not wrong, ", ".join([self.counted(verdicts), *wrong])
 
     def python(self):
         package, tests = BUILD / "python", ROOT / "python" / "tests"
@@ -207,7 +208,7 @@ class Session:
         ended = {name: "left out" if code == 124 else "passed" if code == 0 and re.search(r"^OK$", output, re.MULTILINE) else "failed"
                  for name, (code, output) in done.items()}
         self.result["python"] = ended
-        return set(ended.values()) == {"passed"}, self.counted(ended)
+        return set(ended.values()) == {"passed"}, self.counted(ended.values())
 
     def benchmark(self, name, option, *command):
         file = self.out / f"{name}.json"

@@ -98,7 +98,7 @@ def main():
     print(f"{len(pairs)} pairs: {count}; largest distance over its tolerance: {largest}")
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(results.text({"schema_version": 1, "margin": MARGIN, "count": count, "largest": largest,
-                                          "pairs": pairs, "left_out": left_out}), encoding="utf-8")
+                                          "pairs": pairs, "left_out": len(left_out)}), encoding="utf-8")
     right = not count["different"] and all(share <= 1 / MARGIN for share in largest.values())
     for pair in pairs:
         if pair.get("to_the_bit") and pair["answer"] != "equal":
