@@ -4,6 +4,8 @@ Reads what `lockstep compare A B --json` says (reports/schema/compare.schema.jso
 file that needs no network and no other file.
 """
 
+import ctrl_c  # noqa: F401, I001
+
 import argparse
 import json
 import math

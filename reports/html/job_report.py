@@ -4,6 +4,8 @@ Reads what `lockstep diagnose FOLDER --json --pictures` says (reports/schema/job
 writes one HTML file that needs no network and no other file.
 """
 
+import ctrl_c  # noqa: F401, I001
+
 import argparse
 import json
 import os

@@ -5,6 +5,8 @@ reports/results, and writes one HTML file that needs no network and no other fil
 Exit codes: 0 written; 2 usage; 3 nothing to show, or it could not be written.
 """
 
+import ctrl_c  # noqa: F401, I001
+
 import argparse
 import pathlib
 import sys

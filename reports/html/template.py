@@ -4,6 +4,7 @@ import base64
 import hashlib
 import os
 import pathlib
+import signal
 import sys
 
 import jinja2
@@ -60,6 +61,7 @@ def run(main):
     """A page's script. Ctrl-C is no stack trace, nor is output that is closed, or full, or cannot hold a name's letters."""
     for stream in filter(None, (sys.stdout, sys.stderr)):
         stream.reconfigure(errors="backslashreplace", line_buffering=True)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what it writes to is cleared away (ctrl_c.py)
     try:
         sys.exit(main(sys.argv[1:]))
     except KeyboardInterrupt:

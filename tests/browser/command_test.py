@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -63,6 +64,13 @@ class Command(unittest.TestCase):
         elsewhere = self.folder / "new" / "page.html"
         self.made("--out", elsewhere)
         self.assertEqual(elsewhere.read_bytes(), (self.folder / "report.html").read_bytes())
+
+    def test_ctrl_c_while_it_imports_is_no_stack_trace(self):
+        (self.folder / "jinja2.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+        for script in (REPORT, JOB, COMPARE):
+            result = subprocess.run([sys.executable, script, "--help"], env={**os.environ, "PYTHONPATH": str(self.folder)},
+                                    capture_output=True, text=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL)
+            self.assertEqual((result.returncode, result.stderr), (-signal.SIGINT, ""), script)
 
     def test_a_full_run_s_page_is_small_and_soon_made(self):
         made_up.full_size(self.folder)
