@@ -1,8 +1,8 @@
-"""The tables that are made from the pitfalls' pages and the facts at their top: docs/lessons.md, docs/calls.md (`calls`)
-and the one in common/lockstep/trace/trace.md (`level` and `needs`). And README's count of them, which are named in a
-Python job (docs/python-recorded.md), by what was measured, and what a benchmark printed (docs/costs.md). Of the arena,
-what is in its corpus and what its contestants said (docs/arena.md). Of small changes to programs, what was found of them, and why the
-rest was not (docs/evaluation.md).
+"""The tables that are made from the pitfalls' pages and the facts at their top: docs/lessons.md and docs/calls.md
+(`calls`). And README's count of them, which are named in a Python job (docs/python-recorded.md), by what was
+measured, and what a benchmark printed (docs/costs.md). Of the arena, what is in its corpus and what its contestants
+said (docs/arena.md). Of small changes to programs, what was found of them, and why the rest was not
+(docs/evaluation.md).
 
 usage: python3 tests/docs/tables.py      writes them into these pages
 """
@@ -17,7 +17,7 @@ sys.path[:0] = [str(ROOT / "evaluation"), str(ROOT / "evaluation" / "arena"), st
 import scoring  # noqa: E402
 
 CALLS, LESSONS = ROOT / "docs" / "calls.md", ROOT / "docs" / "lessons.md"
-README, NEEDS = ROOT / "README.md", ROOT / "common" / "lockstep" / "trace" / "trace.md"
+README = ROOT / "README.md"
 COSTS, ARENA = ROOT / "docs" / "costs.md", ROOT / "docs" / "arena.md"
 EVALUATION = ROOT / "docs" / "evaluation.md"
 PYTHON, RESULTS = ROOT / "docs" / "python-recorded.md", ROOT / "reports" / "results"
@@ -65,14 +65,6 @@ def calls_table():
     lines = ["| what your program says itself | number | without it these are not seen |", "|---|---|---|"]
     for calls in sorted(rows, key=lambda calls: [list(WORDS).index(call) for call in calls]):
         lines.append(f"| {', and '.join(WORDS[call] for call in calls)} | {len(rows[calls])} | {', '.join(rows[calls])} |")
-    return "\n".join(lines) + "\n"
-
-
-def needs_table():
-    lines = ["| pitfall | level | events |", "|---|---|---|"]
-    for page in pages():
-        facts = facts_of(page)
-        lines.append(f"| `{page.stem}` | {facts['level']} | {facts['needs']} |")
     return "\n".join(lines) + "\n"
 
 
@@ -197,7 +189,7 @@ def with_count(text):
 
 def made():
     """{page: its text, with what is made}"""
-    tables = {CALLS: [calls_table], LESSONS: [lessons_table], NEEDS: [needs_table], PYTHON: [python_table],
+    tables = {CALLS: [calls_table], LESSONS: [lessons_table], PYTHON: [python_table],
               COSTS: [costs_output], ARENA: [contestants_table, corpus_table], EVALUATION: [changes_table, missed_table]}
     texts = {page: with_tables(page.read_text(encoding="utf-8"), *(make() for make in each)) for page, each in tables.items()}
     return {**texts, README: with_count(README.read_text(encoding="utf-8"))}
