@@ -7,6 +7,7 @@ import xml.etree.ElementTree as xml
 COLOURS = {"ink": ("#1f2328", "#e6edf3"), "soft": ("#59636e", "#9198a1"), "line": ("#818b98", "#656c76"),
            "paper": ("#ffffff", "#0d1117"), "one": ("#0969da", "#4493f8"), "two": ("#bc4c00", "#f0883e"),
            "three": ("#1a7f37", "#3fb950"), "bad": ("#cf222e", "#f85149"), "fill": ("#eaeef2", "#262c36")}
+COLUMNS = 400  # of a written line
 FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
 
 
@@ -71,5 +72,13 @@ class Picture:
         self._add("polygon", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in tip), **{"class": colour})
 
     def written(self):
-        xml.indent(self.root)
+        """Lines of shapes, of at most COLUMNS but for a shape that is longer."""
+        self.root.text, column, before = "\n", COLUMNS, self.root
+        for shape in self.root:
+            length = len(xml.tostring(shape, encoding="unicode"))
+            if column + length <= COLUMNS:
+                before.tail, column = "", column + length
+            else:
+                column = length
+            before, shape.tail = shape, "\n"
         return xml.tostring(self.root, encoding="unicode") + "\n"
