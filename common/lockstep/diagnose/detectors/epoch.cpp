@@ -1,4 +1,4 @@
-// Pitfalls of set_epoch: never told, told to a copy, told differently, told too late.
+// Pitfalls of set_epoch: never told, told to a copy, told differently, told too late. The rules are at the end.
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/passes.h>
 
