@@ -1,4 +1,4 @@
-"""models.cpp's twins, layer for layer in the same order, so that the same seed gives both the same weights."""
+"""step.cpp's twins, layer for layer in the same order, so that the same seed gives both the same weights."""
 
 import torch
 from torch import nn

@@ -1,19 +1,53 @@
 // The steps of a training program, each of which a mutation may replace by another.
 #pragma once
 
+#include <lockstep/record/decorated_backend.h>
 #include <lockstep/record/probes.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/distributed_sampler.h>
 
 #include <functional>
+#include <memory>
 #include <optional>
 
-#include "faulty_backend.h"
 #include "program.h"
 
 namespace lockstep::mutants {
 
 using Ids = std::vector<std::int64_t>;
+using record::Tensors;
+using record::WorkPtr;
+
+// Whoever is set here gets the call, and what would be done about it. Filled in by a mutation.
+struct Tampering {
+  using AllReduce = std::function<WorkPtr(Tensors&, const c10d::AllreduceOptions&)>;
+  using Broadcast = std::function<WorkPtr(Tensors&, const c10d::BroadcastOptions&)>;
+  std::function<WorkPtr(Tensors&, c10d::AllreduceOptions, const AllReduce&)> allreduce;
+  std::function<WorkPtr(Tensors&, c10d::BroadcastOptions, const Broadcast&)> broadcast;
+};
+
+// Between a program and its backend: changes collectives on their way. It sits above record::observe, so that the
+// trace holds what a program with that mistake would have called.
+class FaultyBackend : public record::DecoratedBackend {
+ public:
+  FaultyBackend(BackendPtr inner, std::shared_ptr<Tampering> tampering);
+
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPtr send(Tensors& tensors, int to, int tag) override;
+  WorkPtr recv(Tensors& tensors, int from, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+
+ protected:
+  WorkPtr around(const record::Call& call, Start start) override;
+  BackendPtr decorate_member(BackendPtr member, const StorePtr& store) override;
+
+ private:
+  const std::shared_ptr<Tampering> tampering_;
+};
+
+// Work that is done, with these tensors as they are for its result.
+WorkPtr done(const Tensors& tensors);
 
 // Where the program stands in its job.
 struct Placement {

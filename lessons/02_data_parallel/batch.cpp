@@ -6,14 +6,13 @@
 //           the mean of the parts' means is not the batch's mean as soon as one part is smaller.
 #include <lockstep/base/error.h>
 #include <lockstep/lesson/figures.h>
+#include <lockstep/lesson/lesson.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/data_parallel.h>
 #include <lockstep/train/loss.h>
 #include <lockstep/train/watched.h>
 
 #include <numeric>
-
-#include "parts.h"
 
 namespace {
 

@@ -7,14 +7,13 @@
 //           DDP (lesson 03) no device is special.
 #include <lockstep/lesson/batches.h>
 #include <lockstep/lesson/figures.h>
+#include <lockstep/lesson/lesson.h>
 #include <lockstep/train/data_parallel.h>
 #include <lockstep/train/loss.h>
 #include <lockstep/train/watched.h>
 
 #include <memory>
 #include <numeric>
-
-#include "parts.h"
 
 namespace {
 

@@ -6,12 +6,11 @@
 //           original's running mean stays 0, its variance 1, and evaluation uses those.
 #include <lockstep/lesson/batches.h>
 #include <lockstep/lesson/figures.h>
+#include <lockstep/lesson/lesson.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/data_parallel.h>
 #include <lockstep/train/loss.h>
 #include <lockstep/train/watched.h>
-
-#include "parts.h"
 
 namespace {
 

@@ -7,7 +7,11 @@
 //
 // Run:  ./lockstep run 02_data_parallel            two logical CPU devices: no GPU is needed
 //       02_data_parallel --variant odd-batch-split --world-size 4
-#include "parts.h"
+#include <lockstep/lesson/lesson.h>
+
+lockstep::Part batch_part();
+lockstep::Part buffers_part();
+lockstep::Part bottleneck_part();
 
 int main(int argc, char** argv) {
   return lockstep::lesson_main(

@@ -7,12 +7,11 @@
 //           too long.
 #include <lockstep/lesson/batches.h>
 #include <lockstep/lesson/figures.h>
+#include <lockstep/lesson/lesson.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/loss.h>
 #include <lockstep/train/models.h>
 #include <lockstep/train/watched.h>
-
-#include "parts.h"
 
 namespace {
 

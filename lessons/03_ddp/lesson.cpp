@@ -7,7 +7,11 @@
 //
 // Run:  ./lockstep run 03_ddp
 //       03_ddp --variant sum-not-mean --world-size 4
-#include "parts.h"
+#include <lockstep/lesson/lesson.h>
+
+lockstep::Part made_up_data_part();
+lockstep::Part by_hand_part();
+lockstep::Part wrapper_part();
 
 int main(int argc, char** argv) {
   return lockstep::lesson_main(

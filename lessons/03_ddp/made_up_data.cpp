@@ -7,14 +7,13 @@
 //           trains on W data sets.
 #include <lockstep/lesson/batches.h>
 #include <lockstep/lesson/figures.h>
+#include <lockstep/lesson/lesson.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/distributed_sampler.h>
 #include <lockstep/train/loss.h>
 #include <lockstep/train/watched.h>
 
 #include <algorithm>
-
-#include "parts.h"
 
 namespace {
 

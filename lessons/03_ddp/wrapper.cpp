@@ -8,6 +8,7 @@
 //           and steps are W times too short.
 #include <lockstep/lesson/batches.h>
 #include <lockstep/lesson/figures.h>
+#include <lockstep/lesson/lesson.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/loss.h>
@@ -16,8 +17,6 @@
 
 #include <memory>
 #include <optional>
-
-#include "parts.h"
 
 namespace {
 

@@ -4,12 +4,11 @@
 //           divide N, it deals some samples twice. In training that hardly matters; in a test score
 //           it is wrong.
 // Symptom:  the score is over ceil(N/W) W samples, and those at the head of the set count twice.
+#include <lockstep/lesson/lesson.h>
 #include <lockstep/lesson/training.h>
 #include <lockstep/train/distributed_sampler.h>
 
 #include <algorithm>
-
-#include "parts.h"
 
 namespace {
 

@@ -10,7 +10,14 @@
 //
 // Run:  ./lockstep run 04_sampler
 //       04_sampler --variant sharded-twice --world-size 4
-#include "parts.h"
+#include <lockstep/lesson/lesson.h>
+
+lockstep::Part sharding_part();
+lockstep::Part stream_part();
+lockstep::Part evaluation_part();
+lockstep::Part quick_evaluation_part();
+lockstep::Part libtorch_sampler_part();
+lockstep::Part tiny_dataset_part();
 
 int main(int argc, char** argv) {
   return lockstep::lesson_main(

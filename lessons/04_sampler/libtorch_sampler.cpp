@@ -4,13 +4,12 @@
 //           they are drawn anew every time.
 // Symptom:  LibTorch's DistributedRandomSampler with allow_duplicates=false cuts first: the last N
 //           mod W samples of the data set are trained on in no epoch at all.
+#include <lockstep/lesson/lesson.h>
 #include <lockstep/lesson/training.h>
 #include <lockstep/train/distributed_sampler.h>
 #include <torch/data/samplers/distributed.h>
 
 #include <algorithm>
-
-#include "parts.h"
 
 namespace {
 

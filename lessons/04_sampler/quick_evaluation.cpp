@@ -4,14 +4,13 @@
 //           the few batches are the same ones each time.
 // Symptom:  with shuffle on, the same weights score differently twice in a row, and the best
 //           checkpoint may be the one that drew the easiest samples.
+#include <lockstep/lesson/lesson.h>
 #include <lockstep/lesson/training.h>
 #include <lockstep/train/distributed_sampler.h>
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
-
-#include "parts.h"
 
 namespace {
 

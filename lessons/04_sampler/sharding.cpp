@@ -5,14 +5,13 @@
 // Symptom:  every rank trains on everything (W times the work), or on 1/W of 1/W. If the ranks list
 //           the folder in different orders, index 7 is another sample on each. If each shuffles
 //           with a seed of its own, some samples come several times and others never.
+#include <lockstep/lesson/lesson.h>
 #include <lockstep/lesson/training.h>
 #include <lockstep/train/distributed_sampler.h>
 
 #include <algorithm>
 #include <fstream>
 #include <numeric>
-
-#include "parts.h"
 
 namespace {
 

@@ -3,12 +3,11 @@
 // Concept:  a stream has no sampler. Whoever reads it must skip what belongs to others: to other
 //           ranks, and to the other loader workers of the same rank.
 // Symptom:  each sample is trained on W x workers times an epoch: by each worker of each rank.
+#include <lockstep/lesson/lesson.h>
 #include <lockstep/lesson/training.h>
 #include <lockstep/train/distributed_sampler.h>
 
 #include <algorithm>
-
-#include "parts.h"
 
 namespace {
 

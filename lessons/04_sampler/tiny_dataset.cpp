@@ -5,13 +5,12 @@
 // Symptom:  LibTorch's random sampler adds the head once only: with W > 2N it deals indices past
 //           the end. With drop_last on the batches, such a rank has no batch at all, and its mean
 //           loss is 0 / 0.
+#include <lockstep/lesson/lesson.h>
 #include <lockstep/lesson/training.h>
 #include <lockstep/train/distributed_sampler.h>
 #include <torch/data/samplers/distributed.h>
 
 #include <algorithm>
-
-#include "parts.h"
 
 namespace {
 

@@ -10,12 +10,13 @@
 //           05_set_epoch --variant missing-set-epoch --world-size 4
 #include <lockstep/lesson/training.h>
 #include <lockstep/train/distributed_sampler.h>
+#include <torch/data.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 #include <set>
 #include <vector>
-
-#include "libtorch_loader.h"
 
 namespace {
 
@@ -40,6 +41,20 @@ std::vector<std::vector<std::int64_t>> batches_after_first(const DistributedSamp
                          ids.begin() + std::min(begin + kBatch, sampler.size()));
   return batches;
 }
+
+// A data set of nothing but ids, so that LibTorch's own loader can be asked which samples it would
+// load.
+class Ids : public torch::data::datasets::BatchDataset<Ids, std::vector<std::int64_t>> {
+ public:
+  explicit Ids(std::size_t size) : size_(size) {}
+  std::vector<std::int64_t> get_batch(torch::ArrayRef<std::size_t> indices) override {
+    return {indices.begin(), indices.end()};
+  }
+  std::optional<std::size_t> size() const override { return size_; }
+
+ private:
+  std::size_t size_;
+};
 
 // A near miss: set_epoch comes after batches(). Nobody uses these batches, and the next call deals
 // anew.

@@ -6,11 +6,11 @@
 //           then, the old checkpoint is gone and the new one cannot be read.
 #include <fcntl.h>
 #include <lockstep/archive/system.h>
+#include <lockstep/lesson/lesson.h>
 #include <lockstep/observe/observer.h>
 
 #include <memory>
 
-#include "parts.h"
 #include "run.h"
 
 namespace {

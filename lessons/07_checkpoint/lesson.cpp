@@ -9,7 +9,14 @@
 //
 // Run:  ./lockstep run 07_checkpoint
 //       07_checkpoint --variant torn-checkpoint --world-size 4
-#include "parts.h"
+#include <lockstep/lesson/lesson.h>
+
+lockstep::Part loading_part();
+lockstep::Part state_part();
+lockstep::Part position_part();
+lockstep::Part writing_part();
+lockstep::Part nodes_part();
+lockstep::Part killed_part();
 
 int main(int argc, char** argv) {
   return lockstep::lesson_main(argc, argv,

@@ -6,8 +6,8 @@
 //           is on another device than the model, and the first step throws; the model has no
 //           "module.fc1.weight".
 #include <lockstep/lesson/figures.h>
+#include <lockstep/lesson/lesson.h>
 
-#include "parts.h"
 #include "run.h"
 
 namespace {

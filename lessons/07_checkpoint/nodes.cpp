@@ -7,10 +7,10 @@
 //
 // Here all ranks are on one machine, and are numbered as if on two nodes.
 #include <lockstep/base/environment.h>
+#include <lockstep/lesson/lesson.h>
 
 #include <cstdlib>
 
-#include "parts.h"
 #include "run.h"
 
 namespace {

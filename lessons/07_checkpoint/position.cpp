@@ -6,10 +6,10 @@
 //           one; or an epoch that was broken off starts over, and its first samples are trained on
 //           twice.
 #include <lockstep/lesson/figures.h>
+#include <lockstep/lesson/lesson.h>
 
 #include <limits>
 
-#include "parts.h"
 #include "run.h"
 
 namespace {

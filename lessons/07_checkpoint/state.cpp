@@ -6,9 +6,9 @@
 // Symptom:  nothing fails. The loss can jump after each restart, and the run ends with other
 //           weights; the averaged weights differ between the ranks.
 #include <lockstep/lesson/figures.h>
+#include <lockstep/lesson/lesson.h>
 #include <lockstep/lesson/reference.h>
 
-#include "parts.h"
 #include "run.h"
 
 namespace {

@@ -5,8 +5,8 @@
 //           weights than its peers. Where all ranks write to one path, the file can hold parts of
 //           several ranks' bytes.
 #include <lockstep/lesson/figures.h>
+#include <lockstep/lesson/lesson.h>
 
-#include "parts.h"
 #include "run.h"
 
 namespace {

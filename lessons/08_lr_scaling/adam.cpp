@@ -9,6 +9,7 @@
 //           has to be measured (benchmarks/lr_scaling).
 #include <lockstep/lesson/batches.h>
 #include <lockstep/lesson/figures.h>
+#include <lockstep/lesson/lesson.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/adam.h>
 #include <lockstep/train/distributed_data_parallel.h>
@@ -18,8 +19,6 @@
 #include <cmath>
 #include <optional>
 #include <vector>
-
-#include "parts.h"
 
 namespace {
 

@@ -8,7 +8,12 @@
 //
 // Run:  ./lockstep run 08_lr_scaling
 //       08_lr_scaling --variant schedule-unit-mismatch --world-size 4
-#include "parts.h"
+#include <lockstep/lesson/lesson.h>
+
+lockstep::Part scaling_part();
+lockstep::Part adam_part();
+lockstep::Part warmup_part();
+lockstep::Part schedule_part();
 
 int main(int argc, char** argv) {
   return lockstep::lesson_main(

@@ -6,6 +6,7 @@
 // Symptom:  the rate ends too high, reaches its end too early and rises again, or never leaves the
 //           warm-up. The loss alone may not show it.
 #include <lockstep/lesson/figures.h>
+#include <lockstep/lesson/lesson.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/distributed_sampler.h>
 #include <lockstep/train/loss.h>
@@ -14,8 +15,6 @@
 
 #include <algorithm>
 #include <limits>
-
-#include "parts.h"
 
 namespace {
 

@@ -8,6 +8,7 @@
 #include <lockstep/base/error.h>
 #include <lockstep/lesson/batches.h>
 #include <lockstep/lesson/figures.h>
+#include <lockstep/lesson/lesson.h>
 #include <lockstep/train/clip_grad.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/loss.h>
@@ -16,8 +17,6 @@
 
 #include <algorithm>
 #include <limits>
-
-#include "parts.h"
 
 namespace {
 

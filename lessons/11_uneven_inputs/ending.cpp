@@ -7,6 +7,7 @@
 //           mixed. In the end they leave, and it waits until the operation times out.
 #include <lockstep/lesson/batches.h>
 #include <lockstep/lesson/figures.h>
+#include <lockstep/lesson/lesson.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/agreement.h>
 #include <lockstep/train/distributed_data_parallel.h>
@@ -16,8 +17,6 @@
 #include <lockstep/train/watched.h>
 
 #include <optional>
-
-#include "parts.h"
 
 namespace {
 

@@ -6,7 +6,10 @@
 //
 // Run:  ./lockstep run 11_uneven_inputs
 //       11_uneven_inputs --variant uneven-batches --world-size 4
-#include "parts.h"
+#include <lockstep/lesson/lesson.h>
+
+lockstep::Part ending_part();
+lockstep::Part weights_part();
 
 int main(int argc, char** argv) {
   return lockstep::lesson_main(

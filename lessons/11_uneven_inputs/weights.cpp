@@ -7,6 +7,7 @@
 //           gradient has another direction.
 #include <lockstep/lesson/batches.h>
 #include <lockstep/lesson/figures.h>
+#include <lockstep/lesson/lesson.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/loss.h>
@@ -14,8 +15,6 @@
 #include <lockstep/train/watched.h>
 
 #include <numeric>
-
-#include "parts.h"
 
 namespace {
 

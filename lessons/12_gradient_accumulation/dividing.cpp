@@ -7,6 +7,7 @@
 //           small, and the last G - 1 microbatches are in no update.
 #include <lockstep/lesson/batches.h>
 #include <lockstep/lesson/figures.h>
+#include <lockstep/lesson/lesson.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/loss.h>
@@ -15,8 +16,6 @@
 
 #include <algorithm>
 #include <optional>
-
-#include "parts.h"
 
 namespace {
 

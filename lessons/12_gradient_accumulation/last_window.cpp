@@ -6,6 +6,7 @@
 //           but the next epoch's zero_grad() clears their gradients. With fewer microbatches than
 //           an update takes, nothing is trained at all.
 #include <lockstep/lesson/figures.h>
+#include <lockstep/lesson/lesson.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/distributed_sampler.h>
@@ -15,8 +16,6 @@
 
 #include <algorithm>
 #include <optional>
-
-#include "parts.h"
 
 namespace {
 

@@ -8,7 +8,12 @@
 //
 // Run:  ./lockstep run 12_gradient_accumulation
 //       12_gradient_accumulation --variant no-sync-around-backward-only --world-size 4
-#include "parts.h"
+#include <lockstep/lesson/lesson.h>
+
+lockstep::Part syncing_part();
+lockstep::Part dividing_part();
+lockstep::Part uneven_part();
+lockstep::Part last_window_part();
 
 int main(int argc, char** argv) {
   return lockstep::lesson_main(

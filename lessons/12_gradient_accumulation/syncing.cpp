@@ -7,14 +7,13 @@
 //           one that begins after forward(), every backward reduces: G times the communication.
 #include <lockstep/lesson/batches.h>
 #include <lockstep/lesson/figures.h>
+#include <lockstep/lesson/lesson.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/loss.h>
 #include <lockstep/train/models.h>
 #include <lockstep/train/watched.h>
 
 #include <optional>
-
-#include "parts.h"
 
 namespace {
 

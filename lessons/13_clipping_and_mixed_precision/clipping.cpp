@@ -6,6 +6,7 @@
 // Symptom:  clipped before the reduction, long gradients lose weight in the mean, whose direction
 //           changes. With squares summed over the ranks, the norm is sqrt(W) times too long, and
 //           gradients are cut to max_norm / sqrt(W): here in every step.
+#include <lockstep/lesson/lesson.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/train/loss.h>
 #include <lockstep/train/watched.h>
@@ -15,7 +16,6 @@
 
 #include "gradients.h"
 #include "oracle.h"
-#include "parts.h"
 
 namespace {
 

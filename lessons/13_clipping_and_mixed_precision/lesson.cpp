@@ -8,7 +8,12 @@
 //
 // Run:  ./lockstep run 13_clipping_and_mixed_precision
 //       13_clipping_and_mixed_precision --variant norm-reduced-twice --world-size 4
-#include "parts.h"
+#include <lockstep/lesson/lesson.h>
+
+lockstep::Part clipping_part();
+lockstep::Part scaling_part();
+lockstep::Part overflow_part();
+lockstep::Part precision_part();
 
 int main(int argc, char** argv) {
   return lockstep::lesson_main(

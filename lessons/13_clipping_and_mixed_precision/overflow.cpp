@@ -8,12 +8,12 @@
 //           collective too, the others wait: lesson 09.)
 #include <lockstep/lesson/batches.h>
 #include <lockstep/lesson/figures.h>
+#include <lockstep/lesson/lesson.h>
 #include <lockstep/train/grad_scaler.h>
 #include <lockstep/train/loss.h>
 #include <lockstep/train/watched.h>
 
 #include "gradients.h"
-#include "parts.h"
 
 namespace {
 

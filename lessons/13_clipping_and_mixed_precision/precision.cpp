@@ -7,12 +7,12 @@
 //           halved, until W of them fit: about log2(W) steps are lost, and as many bits at the
 //           lower end.
 #include <lockstep/lesson/figures.h>
+#include <lockstep/lesson/lesson.h>
 #include <lockstep/train/grad_scaler.h>
 #include <lockstep/train/loss.h>
 #include <lockstep/train/watched.h>
 
 #include "gradients.h"
-#include "parts.h"
 
 namespace {
 

@@ -5,6 +5,7 @@
 //           gradients without the scale.
 // Symptom:  clipped before they are divided, all gradients here are cut to max_norm, and then
 //           divided: the optimizer gets max_norm / scale on every batch. The loss hardly moves.
+#include <lockstep/lesson/lesson.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/grad_scaler.h>
 #include <lockstep/train/loss.h>
@@ -14,7 +15,6 @@
 
 #include "gradients.h"
 #include "oracle.h"
-#include "parts.h"
 
 namespace {
 

@@ -4,12 +4,12 @@
 //           Then the ranks' augmentations are independent of each other.
 // Symptom:  nothing fails. Every rank shifts and mirrors its i-th image as all others do theirs;
 //           dropout masks and noise agree too. Averaging over ranks does not average them out.
+#include <lockstep/lesson/lesson.h>
 #include <lockstep/lesson/training.h>
 #include <lockstep/train/distributed_sampler.h>
 #include <lockstep/train/seeding.h>
 
 #include "augment.h"
-#include "parts.h"
 
 namespace {
 

@@ -6,7 +6,10 @@
 //
 // Run:  ./lockstep run 15_randomness
 //       15_randomness --variant worker-streams-copied --world-size 3
-#include "parts.h"
+#include <lockstep/lesson/lesson.h>
+
+lockstep::Part augmentation_part();
+lockstep::Part workers_part();
 
 int main(int argc, char** argv) {
   return lockstep::lesson_main(argc, argv,

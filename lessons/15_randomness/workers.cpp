@@ -4,6 +4,7 @@
 //           the process. What the data set owns is copied with it: a generator too, in its state.
 // Symptom:  each worker draws the same numbers, for other images. With k workers only 1/k of the
 //           draws are different. Seeding by rank does not help: it is within a rank.
+#include <lockstep/lesson/lesson.h>
 #include <lockstep/lesson/training.h>
 #include <lockstep/train/distributed_sampler.h>
 #include <lockstep/train/seeding.h>
@@ -12,7 +13,6 @@
 #include <barrier>
 
 #include "augment.h"
-#include "parts.h"
 
 namespace {
 

@@ -6,6 +6,7 @@
 //           loss is right. But features get a gradient from one of W losses only: averaged, the
 //           gradient is 1/W of the right one.
 #include <lockstep/lesson/batches.h>
+#include <lockstep/lesson/lesson.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/distributed_sampler.h>
 #include <lockstep/train/functional.h>
@@ -13,7 +14,6 @@
 #include <lockstep/train/watched.h>
 
 #include "gradient_scale.h"
-#include "parts.h"
 
 namespace {
 

@@ -4,14 +4,13 @@
 //           sums over the sum of the counts: reduce both, then divide.
 // Symptom:  rank 0 prints the loss of its own samples only. Local hits over the global count are an
 //           accuracy that falls as 1/W when ranks are added.
+#include <lockstep/lesson/lesson.h>
 #include <lockstep/lesson/reference.h>
 #include <lockstep/lesson/training.h>
 #include <lockstep/train/distributed_sampler.h>
 
 #include <algorithm>
 #include <cmath>
-
-#include "parts.h"
 
 namespace {
 

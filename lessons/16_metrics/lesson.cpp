@@ -7,7 +7,11 @@
 //
 // Run:  ./lockstep run 16_metrics
 //       16_metrics --variant local-hits-global-count --world-size 4
-#include "parts.h"
+#include <lockstep/lesson/lesson.h>
+
+lockstep::Part evaluation_part();
+lockstep::Part contrastive_part();
+lockstep::Part logged_loss_part();
 
 int main(int argc, char** argv) {
   return lockstep::lesson_main(

@@ -5,6 +5,7 @@
 // Symptom:  the log is right. The division by W is part of the graph and the sum is not: the
 //           gradient is 1/W of the right one, as with 1/W of the learning rate.
 #include <lockstep/lesson/batches.h>
+#include <lockstep/lesson/lesson.h>
 #include <lockstep/train/distributed_data_parallel.h>
 #include <lockstep/train/distributed_sampler.h>
 #include <lockstep/train/functional.h>
@@ -12,7 +13,6 @@
 #include <lockstep/train/watched.h>
 
 #include "gradient_scale.h"
-#include "parts.h"
 
 namespace {
 

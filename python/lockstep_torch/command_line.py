@@ -92,7 +92,7 @@ def wrong_probes(options: argparse.Namespace) -> str:
 
 
 def probes(options: argparse.Namespace) -> dict[str, str]:
-    """As variables, which the ranks read (common/lockstep/record/probe_options.h)."""
+    """As variables, which the ranks read (common/lockstep/record/probes.h)."""
     told = {"LOCKSTEP_EVERY": options.every, "LOCKSTEP_FROM": options.first, "LOCKSTEP_TO": options.last}
     return {name: "" if value is None else str(value) for name, value in told.items()} if options.every else {}
 

@@ -1,6 +1,6 @@
 # Runs of the lessons' programs, judged; the rest of the folder needs no lesson.
 add_lockstep_test(recorded_test
-  SOURCES recorded_test.cpp calls.cpp renamed_run.cpp
+  SOURCES recorded_test.cpp renamed_run.cpp
   DEPENDS lockstep::diagnose lockstep::report nlohmann_json::nlohmann_json
   LABEL diagnose)
 target_compile_definitions(recorded_test PRIVATE LOCKSTEP_LESSONS_FOLDER="${PROJECT_BINARY_DIR}/bin"

@@ -1,5 +1,5 @@
-"""docs/symptoms.md has the form that ./lockstep explain --symptom reads (report/symptoms.h), and names every pitfall; docs/findings.md has
-every generic finding.
+"""docs/symptoms.md has the form that ./lockstep explain --symptom reads (course/explain_command.cpp), and names every
+pitfall; docs/findings.md has every generic finding.
 
 usage: symptoms_test.py
 """

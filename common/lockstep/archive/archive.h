@@ -2,14 +2,39 @@
 // one record for the bytes of each storage. Source: torch/serialization.py of 2.11.
 #pragma once
 
+#include <lockstep/archive/new_file.h>
 #include <lockstep/archive/pickle.h>
 #include <lockstep/archive/zip_reader.h>
-#include <lockstep/archive/zip_writer.h>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace lockstep::archive {
+
+// Writes a ZIP archive of stored records straight into a file, each aligned as torch's are, so that
+// a reader may map them.
+class ZipWriter {
+ public:
+  explicit ZipWriter(NewFile& file) : file_(file) {}  // `file` is empty and outlives the writer
+
+  // A record of these bytes; they are not copied. Throws Error when they cannot be written.
+  void add(const std::string& name, std::string_view bytes);
+  // The directory. Call it last.
+  void finish();
+
+ private:
+  struct Record {
+    std::string name;
+    std::uint64_t size;
+    std::uint64_t header;
+    std::uint32_t crc;
+  };
+
+  NewFile& file_;
+  std::vector<Record> records_;
+};
 
 // Writes in this order: value(), storage() for each storage that the value names, finish(). The
 // bytes go straight to the file, so a model is never in memory twice.

@@ -23,11 +23,12 @@
 // the collective way.
 #pragma once
 
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
 #include <lockstep/archive/checkpoint_folder.h>
 #include <lockstep/checkpoint/map_location.h>
 #include <lockstep/checkpoint/model_state.h>
 #include <lockstep/checkpoint/optimizer_state.h>
-#include <lockstep/checkpoint/rng_state.h>
 #include <lockstep/observe/place.h>
 #include <lockstep/train/value.h>
 
@@ -90,5 +91,17 @@ struct Checkpoint {
 // damaged, or from a device that is not here.
 Checkpoint load_checkpoint(const std::filesystem::path& path, const LoadOptions& options = {},
                            Place place = Place::here());
+
+// The random generators' states, as Python's torch.get_rng_state() gives them.
+//
+// A byte tensor on the CPU, 5056 bytes for a CPU generator. Without an argument: of torch's default
+// one, which torch::randn and dropout on the CPU draw from.
+at::Tensor get_rng_state();
+at::Tensor get_rng_state(const at::Generator& generator);
+
+// The generator goes on where the state was taken. Throws Error for what is no such state. Each rank
+// has a generator of its own: a checkpoint saved by rank 0 holds rank 0's.
+void set_rng_state(const at::Tensor& state);
+void set_rng_state(at::Generator generator, const at::Tensor& state);
 
 }  // namespace lockstep

@@ -1,23 +1,30 @@
 // ./lockstep explain: what a pitfall is, with its code from the lesson's own source.
 #include <lockstep/base/error.h>
 #include <lockstep/base/exit_code.h>
+#include <lockstep/base/file.h>
 #include <lockstep/base/text.h>
 #include <lockstep/course/commands.h>
+#include <lockstep/course/cpp_text.h>
+#include <lockstep/course/diff.h>
 #include <lockstep/course/difference.h>
 #include <lockstep/course/lessons.h>
 #include <lockstep/course/pitfall_source.h>
 #include <lockstep/course/prose.h>
-#include <lockstep/course/python_code.h>
 #include <lockstep/course/terminal.h>
 #include <lockstep/diagnose/nearest.h>
 #include <lockstep/report/page.h>
-#include <lockstep/report/symptoms.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
+#include <cmath>
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <optional>
+#include <regex>
+#include <set>
+#include <sstream>
 
 namespace lockstep::course {
 namespace {
@@ -26,6 +33,27 @@ namespace fs = std::filesystem;
 
 std::string name_of(const fs::path& file) {
   return fs::relative(file, source_folder()).string();
+}
+
+// The code of a pitfall in Python, as its page shows it: made from a program that a test runs (tests/docs/page_code.py).
+struct PythonCode {
+  fs::path file;                // relative to the page's folder
+  std::vector<DiffLine> lines;  // what differs, and some lines around it
+};
+
+// Nothing where the pitfall has no program in Python.
+std::optional<PythonCode> python_code_of(const report::Page& page) {
+  static const std::regex block("In Python,\\s\\[[^\\]]*\\]\\(([^)]*)\\)[^\\n]*\\n+```diff\\n");
+  const auto section = page.section("The code");
+  std::smatch found;
+  if (!std::regex_search(section, found, block)) return std::nullopt;
+  PythonCode python{.file = found[1].str(), .lines = {}};
+  const auto after = found.suffix().str();
+  for (const auto& line : lines_of(after.substr(0, after.find("```")))) {
+    const bool has_sign = line.find_first_of(" +-") == 0;
+    python.lines.push_back({has_sign ? line.front() : ' ', has_sign ? line.substr(1) : line});
+  }
+  return python;
 }
 
 // Where a pitfall's code stands, and how one side of it is said.
@@ -117,13 +145,109 @@ std::vector<Pitfall> of_lesson(std::vector<Pitfall> pitfalls, const std::string&
   return pitfalls;
 }
 
+// ---- docs/symptoms.md: what people see, what to check first, and which pitfalls it may be ----
+
+const std::string kAlso = "Also said as: ";
+
+struct Symptom {
+  std::string title;  // "It hangs at the end of an epoch"
+  std::string also;   // what others call it, for the search
+  std::string text;   // what to check, and what decides: Markdown
+};
+
+std::set<std::string> keywords_of(const std::string& text) {
+  static const std::set<std::string> kStopWords = {
+      "a",  "after", "an",  "and", "are", "at",  "be",   "but",  "do",  "for", "from",
+      "i",  "in",    "is",  "it",  "its", "me",  "my",   "no",   "not", "of",  "on",
+      "or", "so",    "the", "to",  "too", "was", "what", "when", "why", "with"};
+  std::set<std::string> words;
+  std::string word;
+  for (const char c : text + " ") {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
+      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    } else if (!word.empty()) {
+      if (kStopWords.count(word) == 0) words.insert(word);
+      word.clear();
+    }
+  }
+  return words;
+}
+
+// "hang" of "hangs", "hanging" and "hanged".
+std::string stem_of(const std::string& word) {
+  constexpr std::size_t kShortest = 3;
+  for (const std::string ending : {"ing", "ed", "es", "s"})
+    if (word.size() >= kShortest + ending.size() && word.ends_with(ending))
+      return word.substr(0, word.size() - ending.size());
+  return word;
+}
+
+// Of equal stems, or one is the beginning of the other and long enough to mean the same.
+bool are_alike(const std::string& one, const std::string& other) {
+  constexpr std::size_t kLongEnough = 4;
+  const auto a = stem_of(one), b = stem_of(other);
+  const auto shared = std::min(a.size(), b.size());
+  return a == b || (shared >= kLongEnough && a.compare(0, shared, b, 0, shared) == 0);
+}
+
+bool has_alike(const std::set<std::string>& words, const std::string& word) {
+  return std::any_of(words.begin(), words.end(),
+                     [&](const auto& each) { return are_alike(each, word); });
+}
+
+double weight_of(const Symptom& symptom, const std::string& word) {
+  if (has_alike(keywords_of(symptom.title), word)) return 3;
+  if (has_alike(keywords_of(symptom.also), word)) return 2;
+  return has_alike(keywords_of(symptom.text), word) ? 1 : 0;
+}
+
+// Throws Error where the page is missing or has no symptom.
+std::vector<Symptom> all_symptoms() {
+  const auto file = source_folder() / "docs" / "symptoms.md";
+  std::vector<Symptom> symptoms;
+  std::istringstream lines(read_file(file));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("## ", 0) == 0)
+      symptoms.push_back({.title = line.substr(3), .also = "", .text = ""});
+    else if (!symptoms.empty() && line.rfind(kAlso, 0) == 0)
+      symptoms.back().also = line.substr(kAlso.size());
+    else if (!symptoms.empty() && !(line.empty() && symptoms.back().text.empty()))
+      symptoms.back().text += line + "\n";
+  }
+  if (symptoms.empty()) throw Error(file.string() + " has no symptom: no line begins with \"## \"");
+  return symptoms;
+}
+
+// Those that have any of the words, the best first. A word in the title counts most, then one in `also`, then one in the
+// text; the fewer symptoms have a word, the more it counts. "hangs" is found by "hang" and by "hanging".
+std::vector<Symptom> matching(const std::vector<Symptom>& symptoms, const std::string& words) {
+  std::vector<double> scores(symptoms.size());
+  for (const auto& word : keywords_of(words)) {
+    std::vector<double> weights;
+    for (const auto& symptom : symptoms) weights.push_back(weight_of(symptom, word));
+    const auto having = weights.size() - std::count(weights.begin(), weights.end(), 0);
+    if (having == 0) continue;
+    const double rarity =
+        std::log(1 + static_cast<double>(symptoms.size()) / static_cast<double>(having));
+    for (std::size_t i = 0; i < scores.size(); ++i) scores[i] += weights[i] * rarity;
+  }
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < scores.size(); ++i)
+    if (scores[i] > 0) order.push_back(i);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](auto a, auto b) { return scores[a] > scores[b]; });
+  std::vector<Symptom> found;
+  for (const auto i : order) found.push_back(symptoms[i]);
+  return found;
+}
+
 // The symptom that fits best, and the names of others that may.
 void explain_symptom(const std::vector<std::string>& asked) {
   constexpr std::size_t kMost = 5;
   std::string words;
   for (const auto& each : asked) words += each + " ";
-  const auto all = report::all_symptoms(source_folder());
-  const auto found = report::matching(all, words);
+  const auto all = all_symptoms();
+  const auto found = matching(all, words);
   if (found.empty()) {
     std::cout << "No symptom has any of these words. There are:\n";
   } else {
@@ -137,6 +261,8 @@ void explain_symptom(const std::vector<std::string>& asked) {
   for (std::size_t i = found.empty() ? 0 : 1; i < end; ++i)
     std::cout << wrapped("- " + others[i].title, "  ");
 }
+
+// ---- the command ----
 
 struct ExplainOptions {
   std::string slug;

@@ -20,11 +20,9 @@
 #include <lockstep/course/program.cpp>
 #include <lockstep/course/progress.cpp>
 #include <lockstep/course/prose.cpp>
-#include <lockstep/course/python_code.cpp>
 #include <lockstep/course/terminal.cpp>
 #include <lockstep/diagnose/nearest.cpp>
 #include <lockstep/report/page.cpp>
-#include <lockstep/report/symptoms.cpp>
 
 int main(int argc, char** argv) {
   using namespace lockstep;

@@ -10,14 +10,18 @@
 #include <lockstep/course/nearest.h>
 #include <lockstep/course/pitfall_source.h>
 #include <lockstep/course/progress.h>
+#include <lockstep/course/prose.h>
 #include <lockstep/course/run_sections.h>
-#include <lockstep/course/run_summary.h>
 #include <lockstep/report/earlier.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <iostream>
+#include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
 
 namespace lockstep::course {
 namespace {
@@ -86,9 +90,95 @@ void record(const LessonEntry& lesson) {
                     [](LessonProgress& done) { done.ran = today(); });
 }
 
+// The folder that ./lockstep report reads when it is told of none.
 std::filesystem::path standard_reports() {
   return source_folder() / "reports" / "out";
 }
+
+// ---- what runs came to, from their comparison reports: one line after a lesson, a few after many ----
+
+struct Verdicts {
+  std::int64_t expected = 0;
+  std::vector<std::string> other;  // "LESSON VARIANT (verdict)"
+  std::map<std::pair<std::string, std::string>, std::int64_t> skipped;  // by lesson and reason
+
+  std::int64_t number_skipped() const {
+    std::int64_t number = 0;
+    for (const auto& [which, count] : skipped) number += count;
+    return number;
+  }
+};
+
+void add(Verdicts& verdicts, const std::string& lesson, const std::filesystem::path& report) {
+  const auto json = nlohmann::json::parse(read_file(report));
+  for (const auto& variant : json.at("variants")) {
+    const auto verdict = variant.at("verdict").get<std::string>();
+    if (verdict == "as-expected")
+      ++verdicts.expected;
+    else if (verdict == "skipped")
+      ++verdicts.skipped[{lesson, variant.value("reason", "")}];
+    else
+      verdicts.other.push_back(lesson + " " + variant.at("name").get<std::string>() + " (" +
+                               verdict + ")");
+  }
+}
+
+std::string duration(double seconds) {
+  const auto whole = std::llround(seconds);
+  const auto minutes = whole / 60;
+  return (minutes > 0 ? std::to_string(minutes) + " min " : "") + std::to_string(whole % 60) + " s";
+}
+
+void say(const std::string& line) {
+  std::cout << filled("  " + line + "\n", 2);
+}
+
+// "4 variants ended as expected, 7 were skipped.", of a report.
+std::string verdict_on(const std::filesystem::path& report) {
+  Verdicts verdicts;
+  add(verdicts, "", report);
+  if (!verdicts.other.empty()) return "A variant did not end as expected: see above.";
+  if (verdicts.skipped.empty()) return "Every variant ended as expected.";
+  const auto skipped = verdicts.number_skipped();
+  return plural(verdicts.expected, "variant") + " ended as expected, " + std::to_string(skipped) +
+         (skipped == 1 ? " was" : " were") + " skipped.";
+}
+
+struct RunSummary {
+  std::filesystem::path reports;         // the folder with a report of each lesson that ran
+  std::vector<std::string> ran;          // lessons that wrote a report
+  std::vector<std::string> skipped;      // lessons that could not start here, and said why
+  std::vector<std::string> did_not_run;  // lessons that ended with an error, without a report
+  double seconds = 0;
+};
+
+// How many variants ended as expected, which did not, which were skipped and why, how long it took, and where the
+// reports are.
+void say_summary(const RunSummary& summary) {
+  Verdicts verdicts;
+  for (const auto& lesson : summary.ran)
+    add(verdicts, lesson, summary.reports / (lesson + ".json"));
+  const auto other = static_cast<std::int64_t>(verdicts.other.size());
+  const auto skipped = verdicts.number_skipped();
+  say_heading("Summary");
+  const auto lessons = summary.ran.size() + summary.skipped.size() + summary.did_not_run.size();
+  say(plural(static_cast<std::int64_t>(lessons), "lesson") + ", " +
+      plural(verdicts.expected + other + skipped, "variant") + ": " +
+      std::to_string(verdicts.expected) + " as expected, " +
+      (other > 0 ? std::to_string(other) + " not as expected, " : "") + std::to_string(skipped) +
+      " skipped; " + duration(summary.seconds));
+  if (other > 0) say("not as expected: " + list(verdicts.other));
+  for (const auto& [which, count] : verdicts.skipped)
+    say("skipped: " + plural(count, "variant") + " of " + which.first + ": " + which.second);
+  if (!summary.skipped.empty())
+    say("skipped, no variant ran: " + list(summary.skipped) + ": see above");
+  if (!summary.did_not_run.empty()) say("did not run: " + list(summary.did_not_run));
+  const auto folder = summary.reports.lexically_normal();
+  say("reports: " + folder.string() + "; one page of them: ./lockstep report" +
+      (folder == standard_reports().lexically_normal() ? "" : " --reports " + folder.string()));
+}
+
+// ---- the runs ----
 
 // When a file was written; the least time if it is not there.
 std::filesystem::file_time_type written_at(const std::filesystem::path& file) {
@@ -133,7 +223,7 @@ int run(const std::vector<LessonEntry>& lessons, const std::string& wanted,
   }
   if (chosen.size() > 1 && !has(rest, "--describe") && !is_a_rank()) {
     summary.seconds = static_cast<double>(monotonic_ns() - began) * 1e-9;
-    say_summary(summary, standard_reports());
+    say_summary(summary);
   }
   return skipped == static_cast<int>(chosen.size()) ? static_cast<int>(kSkipped) : worst;
 }

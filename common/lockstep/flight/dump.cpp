@@ -1,14 +1,18 @@
 // One dump's bytes to entries. Everything is asked for by kind, since the bytes may be anything.
+#include <lockstep/archive/objects.h>
 #include <lockstep/base/error.h>
 #include <lockstep/base/text.h>
 #include <lockstep/flight/dump.h>
-#include <lockstep/flight/graph_view.h>
 #include <lockstep/flight/json_graph.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <set>
+#include <string>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 namespace lockstep::flight {
 namespace {
@@ -20,6 +24,36 @@ constexpr std::int64_t kLargestNumber = std::int64_t{1} << 60;
 constexpr std::size_t kMostFields = 200;
 constexpr std::size_t kMostFrames = 200;     // looked at, from the innermost outwards
 constexpr std::size_t kMostSizes = 100'000;  // numbers in one entry's input or output sizes
+
+// What a file's objects are, each asked for by the kind that must be there. Throws Error that names the kind found.
+class GraphView {
+ public:
+  explicit GraphView(Graph graph) : graph_(std::move(graph)) {}
+
+  Ref root() const { return graph_.root; }
+  // `what` begins the message: "state".
+  const Dict& dict(Ref ref, const char* what) const { return get<Dict>(ref, what, "a dict"); }
+  const std::string& text(Ref ref, const char* what) const {
+    return get<std::string>(ref, what, "a text");
+  }
+  std::int64_t integer(Ref ref, const char* what) const {
+    return get<std::int64_t>(ref, what, "an integer");
+  }
+  bool flag(Ref ref, const char* what) const { return get<bool>(ref, what, "a bool"); }
+  const std::vector<Ref>& list(Ref ref, const char* what) const {  // or a tuple
+    if (const auto* tuple = std::get_if<Tuple>(&graph_.objects[ref])) return tuple->items;
+    return get<List>(ref, what, "a list").items;
+  }
+
+ private:
+  template <class T>
+  const T& get(Ref ref, const char* what, const char* wanted) const {
+    if (const auto* value = std::get_if<T>(&graph_.objects[ref])) return *value;
+    throw Error(std::string(what) + " is " + kind(graph_.objects[ref]) + ", not " + wanted);
+  }
+
+  Graph graph_;
+};
 
 class Reader : GraphView {
  public:

@@ -5,7 +5,6 @@
 #include <lockstep/launch/interrupt.h>
 #include <lockstep/launch/launch.h>
 #include <lockstep/launch/rank_environment.h>
-#include <lockstep/launch/rendezvous_file.h>
 #include <lockstep/launch/result.h>
 #include <lockstep/launch/spawn.h>
 #include <lockstep/launch/waiter.h>
@@ -17,7 +16,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <limits>
@@ -85,6 +86,25 @@ std::string still_there(pid_t pid) {
          " is still there after SIGKILL, in uninterruptible sleep: look at what it waits for "
          "(/proc/" +
          std::to_string(pid) + "/stack)";
+}
+
+// Whether the last record of the file through which ranks meet is only begun: a writer was killed in the middle of it.
+// FileStore never notices: whoever reads it from then on spins, with its lock held. Only for a file that nobody writes
+// any more; false where there is none. It holds texts, one after another, each behind its size; keys and values in turn.
+bool is_torn(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary | std::ios::ate);
+  if (!in) return false;
+  const auto end = static_cast<std::uint64_t>(in.tellg());
+  std::uint64_t at = 0, texts = 0;
+  while (at < end) {
+    std::uint32_t size = 0;
+    if (end - at < sizeof size) return true;
+    in.seekg(static_cast<std::streamoff>(at));
+    if (!in.read(reinterpret_cast<char*>(&size), sizeof size)) return true;
+    at += sizeof size + std::uint64_t{size};
+    ++texts;
+  }
+  return at > end || texts % 2 != 0;
 }
 
 class Supervisor {

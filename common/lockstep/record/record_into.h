@@ -31,7 +31,7 @@ namespace lockstep::record {
 // Where a launcher may start the job again (TORCHELASTIC_MAX_RESTARTS above 0: torchrun, supervise_attempts),
 // each attempt has a folder of its own inside, attempt_0, attempt_1, ..., which `lockstep diagnose` reads as one.
 //
-// At the probed steps (probe_options.h) numbers are read from the device: no CUDA graph can be captured there.
+// At the probed steps (probes.h) numbers are read from the device: no CUDA graph can be captured there.
 //
 // Throws Error where the folder or the file cannot be made, or this rank's file is there already (record each
 // run into a folder of its own), and UsageError for a rank that cannot be. A group that the writer's rank

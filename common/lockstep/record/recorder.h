@@ -17,9 +17,9 @@
 #include <lockstep/observe/observer.h>
 #include <lockstep/observe/pass_count.h>
 #include <lockstep/record/probes.h>
-#include <lockstep/record/steady_settings.h>
 #include <lockstep/record/unseen_updates.h>
 #include <lockstep/record/untrained_leaves.h>
+#include <lockstep/trace/event.h>
 
 #include <atomic>
 #include <deque>
@@ -34,6 +34,21 @@
 #include <vector>
 
 namespace lockstep::record {
+
+// Settings of a loss may depend on its batch, such as weights of classes. Those that do not, are told once.
+class SteadySettings {
+ public:
+  // Those that were now seen for the third time, always with one value.
+  trace::Configuration look(const std::map<std::string, std::string>& settings);
+
+ private:
+  struct Seen {
+    std::string value;
+    int times = 0;
+    bool varies = false;
+  };
+  std::map<std::string, Seen> seen_;
+};
 
 // It records one model at a time: the first that a gradient engine wraps, for as long as it lives. Where no engine wraps
 // one, the model is the parameters of the optimizers that tell; where none tells, those that the first losses lead to and
