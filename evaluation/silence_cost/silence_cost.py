@@ -189,9 +189,12 @@ def main():
     if arguments.variants and "correct" not in arguments.variants.split(","):
         parser.error("--variants must have \"correct\", which the others are compared with")
     if arguments.again:
-        with open(arguments.again) as file:
-            earlier = json.load(file)
-        settings, runs = earlier["settings"], one_by_one(earlier["runs"])
+        try:
+            with open(arguments.again) as file:
+                earlier = json.load(file)
+            settings, runs = earlier["settings"], one_by_one(earlier["runs"])
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            parser.error(f"--again: {arguments.again} is no --out of this program ({error})")
     else:
         settings = {"torch": importlib.metadata.version("torch"), "machine": platform.machine(), "backend": "gloo",
                     "threads_per_rank": 1, "ranks": arguments.ranks, "seeds": arguments.seeds,

@@ -34,7 +34,7 @@ def hints(page):
 
 def difference(page):
     """What differs in Python between the broken and the right program: its lines, each with its sign."""
-    found = re.search(r"In Python,\s\[[^\]]*\]\([^)]*\)[^\n]*\n\n```diff\n(.*?)```", section(page, "The code"), re.DOTALL)
+    found = re.search(r"In Python,\s\[[^\]]*\]\([^)]*\)[^\n]*\n+```diff\n(.*?)```", section(page, "The code"), re.DOTALL)
     return found[1].splitlines() if found else []
 
 

@@ -2,4 +2,6 @@
 
 import signal
 
-signal.signal(signal.SIGINT, signal.SIG_DFL)
+TAKEN = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else somebody wants it ignored
+if TAKEN:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -11,6 +11,7 @@ import jinja2
 import markupsafe
 
 import chart_library
+import ctrl_c
 import files
 import pictures
 import summary
@@ -61,8 +62,9 @@ def run(main):
     """A page's script. Ctrl-C is no stack trace, nor is output that is closed, or full, or cannot hold a name's letters."""
     for stream in filter(None, (sys.stdout, sys.stderr)):
         stream.reconfigure(errors="backslashreplace", line_buffering=True)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # what it writes to is cleared away (ctrl_c.py)
     try:
+        if ctrl_c.TAKEN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # from now on a file half written is taken away
         sys.exit(main(sys.argv[1:]))
     except KeyboardInterrupt:
         sys.exit(130)

@@ -4,7 +4,9 @@
 #include <lockstep/base/countdown.h>
 #include <lockstep/base/text.h>
 
+#include <numeric>
 #include <sstream>
+#include <vector>
 
 namespace lockstep {
 namespace {
@@ -13,6 +15,17 @@ std::string words(std::size_t count) {
   std::string text;
   for (std::size_t i = 0; i < count; ++i) text += (i == 0 ? "" : " ") + std::string("four");
   return text;
+}
+
+TEST(RanksText, TellsManyInRanges) {
+  EXPECT_EQ(ranks_text({3}), "rank 3");
+  EXPECT_EQ(ranks_text({0, 1, 2, 9}), "ranks 0, 1, 2 and 9");
+  std::vector<int> many(20), odd(40);
+  std::iota(many.begin(), many.end(), 3);
+  many.insert(many.begin(), {0, 1});
+  EXPECT_EQ(ranks_text(many), "ranks 0, 1 and 3-22");
+  for (std::size_t i = 0; i < odd.size(); ++i) odd[i] = static_cast<int>(2 * i);
+  EXPECT_THAT(ranks_text(odd), testing::EndsWith(", 38 and 20 more"));
 }
 
 TEST(Filled, LeavesWhatFits) {

@@ -158,7 +158,7 @@ class Course(Base):
         self.assertIn("and 2 more", above)
         self.assertEqual(call("diagnose", self.folder / "new").returncode, 3)
         (second / "rank_0.trace").unlink()
-        self.assertIn("has the traces of 1 of 2 ranks; missing: 0.", flat(call("diagnose", second).stderr))
+        self.assertIn("has the traces of 1 of 2 ranks; missing: rank 0.", flat(call("diagnose", second).stderr))
 
     def test_what_is_skipped_is_no_verdict(self):
         report = self.folder / "09.json"

@@ -66,6 +66,8 @@ TEST(FlightDiagnosis, SeveralMissingAndOneThatNeverCalled) {
   Ranks job(4, kFour, "nccl");
   for (const int rank : {0, 2}) job[rank].call(kReduce, 2);
   EXPECT_THAT(job.finding(), is("no-progress", {1, 3}, 1));
+  EXPECT_THAT(text_of(job.diagnosis()),
+              HasSubstr("or rank-skips-init, if a rank never joined the group (not looked for"));
   job[1].call(kReduce);
   job[3].call(kReduce);
   EXPECT_THAT(job.finding(), is("no-progress", {1, 3}, 2));
@@ -101,22 +103,30 @@ TEST(FlightDiagnosis, OfTwoThatDifferBothAreNamed) {
 }
 
 TEST(FlightDiagnosis, HowTheOddRankWentAstray) {
-  const auto told = [](const std::vector<Call>& by_rank_2) {
+  const auto told = [](const std::vector<Call>& by_rank_2,
+                       const std::vector<Call>& by_others = {kReduce, kBroadcast, kGather}) {
     Ranks job(4);
     for (int rank = 0; rank < 4; ++rank)
-      for (const auto& call : rank == 2 ? by_rank_2 : std::vector{kReduce, kBroadcast, kGather})
-        job[rank].call(call);
+      for (const auto& call : rank == 2 ? by_rank_2 : by_others) job[rank].call(call);
     return job.finding();
   };
   const auto swapped = told({kBroadcast, kReduce, kGather});
   EXPECT_THAT(swapped, is("order-mismatch", {2}, 1));
   EXPECT_THAT(swapped.evidence, HasSubstr("in the other order"));
+  // Who waits in one of the two has not come to the next.
+  EXPECT_THAT(told({kBroadcast, kReduce}), is("order-mismatch", {2}, 1));
+  EXPECT_THAT(told({kBroadcast, kReduce, kGather}, {kReduce, kBroadcast}),
+              is("order-mismatch", {2}, 1));
   const auto left_out = told({kBroadcast, kGather});
   EXPECT_THAT(left_out, is("rank-conditional-collective", {2}, 1));
   EXPECT_THAT(left_out.evidence, HasSubstr("as if it had left this one out"));
   const auto one_more = told({kGather, kReduce, kBroadcast});
   EXPECT_THAT(one_more, is("rank-conditional-collective", {2}, 1));
   EXPECT_THAT(one_more.evidence, HasSubstr("as if it had made one too many"));
+  // They go on alike: it is one other call, and no more than that.
+  const auto another = told({kBroadcast, kReduce, kReduce}, {kReduce, kReduce, kReduce});
+  EXPECT_THAT(another, is("collective-mismatch", {2}, 1));
+  EXPECT_THAT(another.evidence, Not(HasSubstr("as if")));
 }
 
 TEST(FlightDiagnosis, SizesAndDtype) {
@@ -145,7 +155,9 @@ TEST(FlightDiagnosis, SizesThatDoNotAddUp) {
   Ranks split(2, {{"0", "[0, 1]"}}, "nccl");
   split.all({.operation = "all_to_all", .input = {{5}}, .output = {{3}}});
   EXPECT_THAT(split.finding(), is("shape-mismatch", {0, 1}, 1));
-  EXPECT_THAT(split.finding().evidence, HasSubstr("give 10 elements and take 6"));
+  EXPECT_THAT(split.finding().evidence,
+              HasSubstr("all called all_to_all (step at train.py:10); together the ranks give 10 "
+                        "elements and take 6"));
   Ranks gather(4, kFour, "nccl");
   gather.all({.operation = "all_gather", .input = {{2}}, .output = {{3, 2}}});
   EXPECT_THAT(gather.finding(), is("shape-mismatch", {0, 1, 2, 3}, 1));
@@ -191,7 +203,7 @@ TEST(FlightDiagnosis, AnOverwrittenCallIsUnknownAndNotMissing) {
   for (int rank = 0; rank < 4; ++rank) job[rank].cut_to(5);  // 2 of the group, and 5 of it
   const auto healthy = job.diagnosis();
   EXPECT_THAT(healthy.findings, IsEmpty()) << text_of(healthy);
-  EXPECT_THAT(healthy.notes, ElementsAre(HasSubstr("On ranks 0-3 the buffer was full")));
+  EXPECT_THAT(healthy.notes, ElementsAre(HasSubstr("On ranks 0, 1, 2 and 3 the buffer was full")));
   for (const int rank : {0, 1, 3}) job[rank].call(kReduce).cut_to(5);
   EXPECT_THAT(job.finding(), is("no-progress", {2}, 11));
 }
@@ -263,7 +275,8 @@ TEST(FlightDiagnosis, WhatFollowsFromAnotherGroup) {
   EXPECT_THAT(diagnosis.findings, ElementsAre(is("no-progress", {2}, 1), is("no-progress", {1}, 1)))
       << text_of(diagnosis);
   EXPECT_THAT(diagnosis.findings[0].evidence, Not(HasSubstr("follows")));
-  EXPECT_THAT(diagnosis.findings[1].evidence, HasSubstr("told of above: this follows from it"));
+  EXPECT_THAT(diagnosis.findings[1].evidence,
+              HasSubstr("waits in group 2 (part): this follows from it"));
 }
 
 TEST(FlightDiagnosis, TheRankThatAllWaitForIsNamedFirst) {
@@ -275,7 +288,8 @@ TEST(FlightDiagnosis, TheRankThatAllWaitForIsNamedFirst) {
   ASSERT_THAT(diagnosis.findings,
               ElementsAre(is("no-progress", {3}, 1), is("no-progress", {2, 3}, 2)))
       << text_of(diagnosis);
-  EXPECT_THAT(diagnosis.findings[1].evidence, HasSubstr("Meanwhile rank 2 waits in another group"));
+  EXPECT_THAT(diagnosis.findings[1].evidence,
+              HasSubstr("Meanwhile rank 2 waits in group 1 (part), which is told of apart"));
 }
 
 TEST(FlightDiagnosis, GroupsInDifferentOrders) {

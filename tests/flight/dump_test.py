@@ -184,7 +184,7 @@ class FlightDumps(unittest.TestCase):
         self.assertEqual([short(f) for f in found], [("no-progress", [3], 1), ("no-progress", [1, 3], 5)])
         self.assertTrue(found[0]["evidence"].startswith("in group 1: "), found)
         self.assertTrue(found[1]["evidence"].startswith("in group 0 (default_pg): "), found)
-        self.assertIn("Meanwhile rank 1 waits in another group", found[1]["evidence"])
+        self.assertIn("Meanwhile rank 1 waits in group 1, which is told of apart", found[1]["evidence"])
         found, notes, _ = findings_of(self, self.root / "gloo" / SUBGROUP)  # members unknown, and said so
         self.assertEqual([short(f) for f in found], [("no-progress", [1, 3], 5)])
         self.assertIn("The newest call of rank 1 is in group 1", found[0]["evidence"])

@@ -126,6 +126,19 @@ TEST(FlightP2p, WhatMeetsWhatIsUnknownOnceSomeIsOverwritten) {
   EXPECT_THAT(job.diagnosis().findings, IsEmpty());
 }
 
+TEST(FlightText, NamesNoPitfallThatTheDumpsRuleOut) {
+  EXPECT_THAT(text_of(in_states("started", "started", true).diagnosis()),
+              Not(HasSubstr("or rank-")));
+}
+
+TEST(FlightText, OfManyRanksItGivesRanges) {
+  Ranks job(64, {{"0", "[0, 1, 2, 3]"}}, "nccl");
+  for (int rank = 0; rank < 64; rank += rank == 6 ? 3 : 1) job[rank].call({.state = "completed"});
+  for (int rank = 0; rank < 64; rank += rank == 6 ? 3 : 1)
+    job[rank].call({.state = "started", .retired = true});
+  EXPECT_THAT(text_of(job.diagnosis()), HasSubstr("    ranks 0-6 and 9-63, sequence 2\n"));
+}
+
 TEST(FlightText, IsFitForATerminal) {
   Ranks job(40);
   job.all({});

@@ -81,7 +81,24 @@ std::string list(const std::vector<int>& numbers) {
 }
 
 std::string ranks_text(const std::vector<int>& ranks) {
-  return (ranks.size() == 1 ? "rank " : "ranks ") + list(ranks);
+  constexpr std::size_t kMost = 16, kMostParts = 20;
+  if (ranks.size() <= kMost) return (ranks.size() == 1 ? "rank " : "ranks ") + list(ranks);
+  std::vector<std::string> parts;
+  std::size_t told = 0;
+  while (told < ranks.size() && parts.size() < kMostParts) {
+    auto end = told + 1;
+    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
+    if (end - told < 3) end = told + 1;
+    parts.push_back(std::to_string(ranks[told]) +
+                    (end - told > 1 ? "-" + std::to_string(ranks[end - 1]) : ""));
+    told = end;
+  }
+  if (told < ranks.size()) parts.push_back(std::to_string(ranks.size() - told) + " more");
+  return "ranks " + list(parts);
+}
+
+std::string ranks_text(const std::vector<int>& ranks, const char* one, const char* several) {
+  return ranks_text(ranks) + " " + (ranks.size() == 1 ? one : several);
 }
 
 std::string plural(std::int64_t count, const char* one) {

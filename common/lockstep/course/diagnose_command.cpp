@@ -25,21 +25,13 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 
 namespace lockstep::course {
 namespace {
 
 void warn(const std::string& text) {
   std::cerr << filled(text, 2);
-}
-
-std::string some_of(const std::set<int>& ranks) {
-  constexpr std::size_t kMost = 32;
-  std::vector<std::string> told;
-  for (auto rank = ranks.begin(); rank != ranks.end() && told.size() < kMost; ++rank)
-    told.push_back(std::to_string(*rank));
-  if (ranks.size() > kMost) told.push_back(std::to_string(ranks.size() - kMost) + " more");
-  return list(told);
 }
 
 // Most detectors need every rank; that they found nothing without one is no comfort.
@@ -50,7 +42,10 @@ std::set<int> warn_of_missing_ranks(const std::filesystem::path& folder,
   if (missing.empty()) return missing;
   warn("warning: " + folder.string() + " has the traces of " + std::to_string(trace.ranks.size()) +
        " of " + std::to_string(trace.world_size) + (process ? " ranks" : " devices") +
-       "; missing: " + some_of(missing) + ". Little can be told without them.");
+       "; missing: " +
+       (process ? ranks_text({missing.begin(), missing.end()})
+                : list(std::vector<int>(missing.begin(), missing.end()))) +
+       ". Little can be told without them.");
   return missing;
 }
 
@@ -208,7 +203,7 @@ std::vector<flight::DumpFile> find_dumps(const DiagnoseOptions& options) {
 
 int diagnose_dumps(const std::vector<flight::DumpFile>& files, bool as_json) {
   using nlohmann::json;
-  constexpr std::size_t kMostNotes = 10;
+  constexpr std::size_t kMostFindings = 20, kMostNotes = 10;
   const auto diagnosis = flight::diagnose(flight::read_dumps(files));
   const auto& [findings, missing, notes, dumps, calls, groups] = diagnosis;
   if (as_json) {
@@ -221,7 +216,11 @@ int diagnose_dumps(const std::vector<flight::DumpFile>& files, bool as_json) {
                            2)
               << "\n";
   } else {
-    std::cout << diagnose::to_text(findings);
+    const auto told = std::min(findings.size(), kMostFindings);
+    std::cout << diagnose::to_text(std::span(findings).first(told));
+    if (told < findings.size())
+      std::cout << "And " << plural(findings.size() - told, "finding")
+                << " more; --json has all.\n";
     if (findings.empty())
       std::cout << "Nothing found: the ranks agree on every call they still hold.\n";
     std::cout << wrapped("Read " + plural(dumps, "dump") + " of PyTorch's flight recorder, " +

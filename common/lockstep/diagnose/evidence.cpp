@@ -43,10 +43,6 @@ std::vector<std::string> parameter_names(const Run& run) {
   return {};
 }
 
-std::string ranks_text(const std::vector<int>& ranks, const char* one, const char* several) {
-  return lockstep::ranks_text(ranks) + " " + (ranks.size() == 1 ? one : several);
-}
-
 std::string shape_text(const std::vector<std::int64_t>& shape) {
   std::string text = "[";
   for (const auto size : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(size);

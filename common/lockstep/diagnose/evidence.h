@@ -19,8 +19,6 @@ std::string number(double value);  // four significant digits; whole numbers bel
 std::optional<double> number_in(const std::string& text);
 // Within `tolerance`, relative to the larger one. The default allows for rounding alone.
 bool are_close(double a, double b, double tolerance = 1e-6);
-// "rank 1 leaves", "ranks 1 and 2 leave".
-std::string ranks_text(const std::vector<int>& ranks, const char* one, const char* several);
 // `parameter 2 ("fc1.bias")`, or without the name where none was recorded.
 std::string tensor_text(const char* kind, std::size_t index, const std::vector<std::string>& names);
 // Of 16 or 8 bits.

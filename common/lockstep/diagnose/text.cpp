@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <span>
 
 namespace lockstep::diagnose {
 namespace {
@@ -129,10 +128,9 @@ Language language_of(const trace::Trace& trace) {
   return Language::cpp;
 }
 
-std::string to_text(const std::vector<Finding>& findings, const std::string& folder) {
-  constexpr std::size_t kMost = 20;
+std::string to_text(std::span<const Finding> findings, const std::string& folder) {
   std::string text;
-  for (const auto& finding : std::span(findings).first(std::min(kMost, findings.size()))) {
+  for (const auto& finding : findings) {
     text += to_string(finding.severity) + ": " + finding.pitfall + "\n";
     if (const auto place = where(finding); !place.empty()) text += wrapped(place, "    ");
     text += wrapped(finding.evidence, "    ");
@@ -144,8 +142,6 @@ std::string to_text(const std::vector<Finding>& findings, const std::string& fol
               (place.raised.empty() ? "" : "        " + place.raised + "\n");
     text += what_is_near(finding);
   }
-  if (findings.size() > kMost)
-    text += "And " + std::to_string(findings.size() - kMost) + " more; --json has all.\n";
   return text;
 }
 

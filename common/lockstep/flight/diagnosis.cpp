@@ -1,3 +1,4 @@
+#include <lockstep/base/text.h>
 #include <lockstep/diagnose/nearest.h>
 #include <lockstep/flight/checks.h>
 #include <lockstep/flight/diagnosis.h>
@@ -60,8 +61,8 @@ class Examination {
   void add(Finding finding, std::size_t index, bool missing = false) {
     finding.evidence =
         "in group " + group_text(names_, job_.groups[index]) + ": " + finding.evidence;
-    finding.nearest = diagnose::nearest_to(finding.pitfall);
-    for (auto& one : finding.nearest) one.reason = "the dumps hold too little";
+    if (missing) finding.nearest = diagnose::nearest_to(finding.pitfall);
+    for (auto& one : finding.nearest) one.reason = "the dumps hold collectives alone";
     found_.push_back({std::move(finding), static_cast<int>(index), missing});
   }
 
@@ -95,11 +96,16 @@ class Examination {
       if (each.waiting.empty()) continue;
       const bool circle = !explained.contains(each.group);
       each.follows &= !circle;
+      std::set<std::string> where;
+      for (const int rank : each.waiting)
+        where.insert(
+            group_text(names_, job_.groups[static_cast<std::size_t>(newest_group_.at(rank))]));
       each.finding.evidence +=
-          " Meanwhile " + subject(each.waiting, "waits", "wait") + " in another group" +
-          (circle         ? ", whose ranks wait for this one: the groups' collectives are "
-                            "called in different orders, or one was left out."
-           : each.follows ? ", which is told of above: this follows from it."
+          " Meanwhile " + ranks_text(each.waiting, "waits", "wait") + " in group " +
+          list(std::vector<std::string>(where.begin(), where.end())) +
+          (circle ? ", whose ranks wait for this one: the groups' collectives are called in "
+                    "different orders, or one was left out."
+           : each.follows ? ": this follows from it."
                           : ", which is told of apart.");
     }
     std::stable_partition(found_.begin(), found_.end(),
@@ -118,13 +124,13 @@ class Examination {
     for (const auto& [where, ranks] : newest)
       if (const auto& other = job_.groups[static_cast<std::size_t>(where)];
           other.known_by == Members::callers)
-        finding.evidence += " The newest call of " + ranks_named(ranks) + " is in group " +
+        finding.evidence += " The newest call of " + ranks_text(ranks) + " is in group " +
                             group_text(names_, other) + ", whose members the dumps do not tell.";
   }
 
   // With where the others stand, in the largest group concerned, if all of them agree.
   void note_whose_dumps_are_missing() {
-    auto note = subject(job_.without_dump, "left no dump", "left no dumps") +
+    auto note = ranks_text(job_.without_dump, "left no dump", "left no dumps") +
                 ": what they did is unknown, and so is whether they live.";
     for (const auto& group : job_.groups) {
       if (!found_.empty()) break;
@@ -151,9 +157,10 @@ class Examination {
       for (const auto& entry : calls) open |= entry.state != State::completed;
     }
     if (calls.empty()) return "";
-    return " Of group " + group_text(names_, group) + ", " + subject(ranks, "stands", "agree up") +
-           (ranks.size() == 1 ? " at" : " to") + " sequence " + std::to_string(calls[0].sequence) +
-           ", " + call_text(names_, calls) + call_site(names_, calls) +
+    return " Of group " + group_text(names_, group) + ", " +
+           ranks_text(ranks, "stands", "agree up") + (ranks.size() == 1 ? " at" : " to") +
+           " sequence " + std::to_string(calls[0].sequence) + ", " + call_text(names_, calls) +
+           call_site(names_, calls) +
            (states && open ? ", which is not complete: they may wait for the ranks without a dump."
                            : ".");
   }
@@ -165,13 +172,13 @@ class Examination {
       if (dump.has_holes) unfinished_only.push_back(dump.rank);
     }
     if (!cut.empty())
-      diagnosis_.notes.push_back("On " + ranks_named(cut) +
+      diagnosis_.notes.push_back("On " + ranks_text(cut) +
                                  " the buffer was full and has overwritten its oldest calls, which "
                                  "are unknown and not judged "
                                  "(TORCH_FR_BUFFER_SIZE sets how many are kept).");
     if (!unfinished_only.empty())
       diagnosis_.notes.push_back(
-          "On " + ranks_named(unfinished_only) +
+          "On " + ranks_text(unfinished_only) +
           " calls in between are not in the dump: finished ones were left out.");
     for (const auto& group : job_.groups) {
       std::vector<int> unknown;
@@ -179,7 +186,7 @@ class Examination {
         if (!last_called(group, caller)) unknown.push_back(caller.rank);
       if (!unknown.empty())
         diagnosis_.notes.push_back(
-            "Of group " + group_text(names_, group) + ", all calls of " + ranks_named(unknown) +
+            "Of group " + group_text(names_, group) + ", all calls of " + ranks_text(unknown) +
             " are overwritten: whether any is missing there cannot be told.");
     }
   }
@@ -195,7 +202,7 @@ class Examination {
         diagnosis_.notes.push_back("Group " + name + " has " +
                                    std::to_string(group.size_by_shapes) +
                                    " ranks by the shapes of its calls, and only " +
-                                   subject(group.members, "has", "have") + " called it.");
+                                   ranks_text(group.members, "has", "have") + " called it.");
       if (group.known_by == Members::world && group.size_by_shapes < size)
         diagnosis_.notes.push_back(
             "These dumps do not say how many ranks there are; " + std::to_string(size) +

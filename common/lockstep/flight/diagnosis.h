@@ -13,7 +13,7 @@ namespace lockstep::flight {
 
 struct Diagnosis {
   // The first place in each group where its ranks part ways; causes before what follows from them. `sequence` is counted
-  // in the group, which the evidence names.
+  // in the group, which the evidence names; a send's or a receive's among these.
   //   no-progress                    ranks did not call what others of their group called; or all called it, and it did
   //                                  not start or end on these; or a send has no receive, a receive no send
   //   rank-conditional-collective, order-mismatch

@@ -1,4 +1,5 @@
 #include <lockstep/base/hash.h>
+#include <lockstep/base/text.h>
 #include <lockstep/flight/checks.h>
 #include <lockstep/flight/words.h>
 
@@ -136,7 +137,9 @@ Astray astray(const Names& names, const Form& odd, const Form& usual, std::int64
   };
   const auto odd_here = at(odd, sequence), odd_next = at(odd, sequence + 1);
   const auto here = at(usual, sequence), next = at(usual, sequence + 1);
-  if (odd_here == next && odd_next == here && at(odd, sequence + 2) == at(usual, sequence + 2))
+  // One call was another, and they go on alike: any of their next ones may look like it.
+  if (odd_next == next) return {"collective-mismatch", ""};
+  if (odd_here == next && odd_next == here)
     return {"order-mismatch", " makes the two calls in the other order."};
   if (odd_here == next)
     return {"rank-conditional-collective",
@@ -176,7 +179,7 @@ diagnose::Finding describe(const Names& names, const Group& group, std::int64_t 
     if (i > 0 || !majority)
       finding.ranks.insert(finding.ranks.end(), forms[i].ranks.begin(), forms[i].ranks.end());
     if (i < kMostForms)
-      finding.evidence += (i == 0 ? "" : "; ") + ranks_named(forms[i].ranks) + " called" + " " +
+      finding.evidence += (i == 0 ? "" : "; ") + ranks_text(forms[i].ranks) + " called" + " " +
                           call_text(names, forms[i].calls) + call_site(names, forms[i].calls);
   }
   std::sort(finding.ranks.begin(), finding.ranks.end());
@@ -202,11 +205,14 @@ diagnose::Finding misfit(const Names& names, const Group& group, std::int64_t se
     finding.ranks.push_back(caller.rank);
     if (calls.empty()) calls = caller.at(sequence);
   }
-  finding.evidence = place.misfit ? "all called " + call_text(names, calls) +
-                                        ", which does not fit a group of " +
-                                        std::to_string(group.members.size()) + "."
-                                  : "together the ranks give " + std::to_string(place.given) +
-                                        " elements and take " + std::to_string(place.taken) + ".";
+  finding.evidence =
+      "all called " +
+      (place.misfit ? call_text(names, calls) : std::string(operation_of(names, calls[0]))) +
+      call_site(names, calls);
+  finding.evidence +=
+      place.misfit ? ", which does not fit a group of " + std::to_string(group.members.size()) + "."
+                   : "; together the ranks give " + std::to_string(place.given) +
+                         " elements and take " + std::to_string(place.taken) + ".";
   return finding;
 }
 

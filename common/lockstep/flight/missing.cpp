@@ -1,3 +1,4 @@
+#include <lockstep/base/text.h>
 #include <lockstep/flight/checks.h>
 #include <lockstep/flight/words.h>
 
@@ -18,7 +19,7 @@ struct Standing {
 std::string what_they_did(const Names& names, const std::vector<Standing>& missing) {
   std::vector<int> ranks;
   for (const auto& each : missing) ranks.push_back(each.caller->rank);
-  auto text = ranks_named(ranks) + " did not";
+  auto text = ranks_text(ranks) + " did not";
   const auto& one = missing.front();
   const auto whose = missing.size() == 1 ? "its" : "their";
   if (one.caller->collectives.empty())
@@ -96,16 +97,16 @@ std::optional<diagnose::Finding> find_missing(const Names& names, const Group& g
   finding.sequence = sequence;
   for (const auto& each : missing) finding.ranks.push_back(each.caller->rank);
   if (calls.empty()) {
-    finding.evidence = subject(joined, "has", "have") + " gone on to sequence " +
+    finding.evidence = ranks_text(joined, "has", "have") + " gone on to sequence " +
                        std::to_string(high->last) + ", and what " + std::to_string(sequence) +
                        " was is overwritten; ";
   } else {
-    finding.evidence = ranks_named(joined) + " called" + " " + call_text(names, calls) +
+    finding.evidence = ranks_text(joined) + " called" + " " + call_text(names, calls) +
                        call_site(names, calls) + "; ";
   }
   finding.evidence += what_they_did(names, missing) + ".";
   if (!behind.empty())
-    finding.evidence += " Later " + subject(behind, "falls", "fall") +
+    finding.evidence += " Later " + ranks_text(behind, "falls", "fall") +
                         " behind, too: the furthest is at sequence " + std::to_string(high->last) +
                         ".";
   return finding;

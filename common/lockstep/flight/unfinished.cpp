@@ -1,3 +1,4 @@
+#include <lockstep/base/text.h>
 #include <lockstep/flight/checks.h>
 #include <lockstep/flight/words.h>
 
@@ -49,12 +50,12 @@ std::optional<diagnose::Finding> find_unfinished(const Names& names, const Group
       "all called " + call_text(names, progress.calls) + call_site(names, progress.calls);
   if (!progress.scheduled.empty() && progress.started.size() + progress.completed.size() > 0) {
     finding.ranks = progress.scheduled;
-    finding.evidence = called + ", but on " + ranks_named(finding.ranks) +
+    finding.evidence = called + ", but on " + ranks_text(finding.ranks) +
                        " it has not started: the GPU is kept by earlier work.";
   } else if (!progress.completed.empty()) {
     finding.ranks = progress.started;
-    finding.evidence = called + "; " + subject(progress.completed, "is", "are") + " through and " +
-                       subject(finding.ranks, "is", "are") + " not.";
+    finding.evidence = called + "; " + ranks_text(progress.completed, "is", "are") +
+                       " through and " + ranks_text(finding.ranks, "is", "are") + " not.";
   } else if (progress.timed_out) {
     finding.ranks = group.members;
     finding.evidence = called +

@@ -6,9 +6,8 @@
 namespace lockstep::flight {
 namespace {
 
-constexpr std::size_t kMostParts = 3;    // of a coalesced call
-constexpr std::size_t kMostRanges = 20;  // of ranks in a row
-constexpr std::size_t kLongest = 200;    // of sizes
+constexpr std::size_t kMostParts = 3;  // of a coalesced call
+constexpr std::size_t kLongest = 200;  // of sizes
 
 std::string shortened(const std::string& text) {
   return text.size() <= kLongest ? text : text.substr(0, kLongest) + "...";
@@ -29,29 +28,6 @@ std::string call_text(const Names& names, const Entry& entry) {
 }
 
 }  // namespace
-
-std::string rank_list(const std::vector<int>& ranks) {
-  std::vector<std::string> parts;
-  std::size_t told = 0;
-  for (std::size_t i = 0; i < ranks.size() && parts.size() < kMostRanges;) {
-    std::size_t end = i + 1;
-    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
-    if (end - i < 3) end = i + 1;
-    parts.push_back(std::to_string(ranks[i]) +
-                    (end - i > 1 ? "-" + std::to_string(ranks[end - 1]) : ""));
-    i = told = end;
-  }
-  if (told < ranks.size()) parts.push_back(std::to_string(ranks.size() - told) + " more");
-  return list(parts);
-}
-
-std::string ranks_named(const std::vector<int>& ranks) {
-  return (ranks.size() == 1 ? "rank " : "ranks ") + rank_list(ranks);
-}
-
-std::string subject(const std::vector<int>& ranks, const char* one, const char* several) {
-  return ranks_named(ranks) + " " + (ranks.size() == 1 ? one : several);
-}
 
 std::string_view operation_of(const Names& names, const Entry& entry) {
   const std::string_view text = names.text(entry.operation);

@@ -11,11 +11,6 @@
 
 namespace lockstep::flight {
 
-std::string rank_list(const std::vector<int>& ranks);    // ascending: "0-3, 7 and 9"
-std::string ranks_named(const std::vector<int>& ranks);  // "rank 1", "ranks 1 and 2"
-// "rank 1 was", "ranks 1 and 2 were".
-std::string subject(const std::vector<int>& ranks, const char* one, const char* several);
-
 // "all_reduce" of "nccl:all_reduce".
 std::string_view operation_of(const Names& names, const Entry& entry);
 // "all_gather [[2]] -> [[3, 2]] Float"; of a coalesced call, its parts.
