@@ -18,6 +18,7 @@ Exit code: 0 all pairs are equal, to the bit where they must be, else to roundin
 tolerance; 3 something could not be run.
 """
 
+import collections
 import itertools
 import pathlib
 import sys
@@ -95,10 +96,13 @@ def main():
             largest[aspect] = max(largest.get(aspect, 0), share)
     count = {answer: sum(pair["answer"] == answer for pair in pairs)
              for answer in ("equal", "rounding", "different", "undecided")}
+    ways = {}
+    for pair in pairs:
+        ways.setdefault(pair["way"], collections.Counter())[pair["answer"]] += 1
     print(f"{len(pairs)} pairs: {count}; largest distance over its tolerance: {largest}")
     options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(results.text({"schema_version": 1, "margin": MARGIN, "count": count, "largest": largest,
-                                          "pairs": pairs, "left_out": len(left_out)}), encoding="utf-8")
+    options.json.write_text(results.text({"schema_version": 1, "margin": MARGIN, "count": count, "ways": ways,
+                                          "largest": largest, "left_out": len(left_out)}), encoding="utf-8")
     right = not count["different"] and all(share <= 1 / MARGIN for share in largest.values())
     for pair in pairs:
         if pair.get("to_the_bit") and pair["answer"] != "equal":
