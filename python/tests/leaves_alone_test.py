@@ -163,6 +163,7 @@ class Programs(unittest.TestCase):
         """)
         self.assertNotIn("lockstep:", said)
 
+    @package.full_tier
     def test_trained_tensors_are_swapped(self):
         said = self.recorded("""
         from torch.testing._internal.two_tensor import TwoTensor
@@ -187,6 +188,7 @@ class Programs(unittest.TestCase):
         """)
         self.assertNotIn("lockstep:", said)
 
+    @package.full_tier
     def test_what_is_pickled_copied_fused_and_numbered_has_nothing_of_the_recorder_s(self):
         said = self.recorded("""
         def own(*given):
@@ -279,6 +281,7 @@ class Programs(unittest.TestCase):
         """)
         self.assertNotIn("lockstep:", said)
 
+    @package.full_tier
     def test_objects_are_known_by_themselves_and_not_by_what_the_program_calls_equal(self):
         said = self.recorded("""
         class Equal:

@@ -222,6 +222,7 @@ class Watch(unittest.TestCase):
         for part in ("Symptom", "Why", "Fix"):
             self.assertIn(f"<h3>{part}</h3>", text)
 
+    @full_tier
     def test_a_page_of_a_generic_finding_says_what_is_near_and_whether_it_was_looked_for(self):
         self.watch("another-rate")
         page = self.folder / "page.html"

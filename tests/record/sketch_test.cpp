@@ -100,15 +100,15 @@ TEST(Sketch, TakesAnyTensor) {
 
 TEST(Sketch, OfALargeTensorIsTheSameHoweverItLies) {
   const auto wide = numbers(3 * 300'001, 1).view({3, 300'001});  // its rows are larger than a piece
-  for (const auto& plain : {wide, wide.t().contiguous(), wide.view({1, 3, 300'001})})
-    for (const auto& tensor : {plain, plain.to(torch::kFloat32), plain.to(torch::kBFloat16)}) {
-      const auto expected = summarize(tensor.reshape(-1));
-      for (const auto& same : {tensor, tensor.transpose(-1, -2).contiguous().transpose(-1, -2),
-                               tensor.to_sparse(), tensor.to_sparse(1)}) {
-        EXPECT_EQ(summarize(same).hash, expected.hash);
-        EXPECT_EQ(summarize(same).sketch, expected.sketch);
-      }
+  for (const auto& tensor : {wide, wide.t().contiguous().to(torch::kFloat32),
+                             wide.view({1, 3, 300'001}).to(torch::kBFloat16)}) {
+    const auto expected = summarize(tensor.reshape(-1));
+    for (const auto& same : {tensor, tensor.transpose(-1, -2).contiguous().transpose(-1, -2),
+                             tensor.to_sparse(), tensor.to_sparse(1)}) {
+      EXPECT_EQ(summarize(same).hash, expected.hash);
+      EXPECT_EQ(summarize(same).sketch, expected.sketch);
     }
+  }
   const auto sketch = summarize(wide).sketch;
   for (std::size_t p = 0; p < sketch.size(); ++p)
     EXPECT_NEAR(sketch[p], projection(wide.reshape(-1), p), 1e-9);
