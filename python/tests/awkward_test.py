@@ -70,7 +70,6 @@ KNOWN = {
     "tensors.models_let_go": {"output": LAST_MODEL},
     "tensors.parameter_counted_by_torch_function": {"output": "the recorder calls functions of torch with it"},
     "tensors.shared_memory": {"descriptors": LAST_MODEL},
-    "threads.deep_recursion": {"said": "a hook takes some frames"},
 }
 
 

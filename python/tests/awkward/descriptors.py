@@ -64,6 +64,7 @@ def stderr_broken():
     fit(odd())
 
 
+@started(says="several threads of this process train")
 def train_in_a_thread():
     """After this one, which the recorder says."""
     fit(mlp())
