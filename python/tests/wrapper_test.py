@@ -11,6 +11,7 @@ import pathlib
 import pty
 import resource
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -219,7 +220,7 @@ class Wrapper(nothing_left.TestCase):
                      "{} sh -c 'echo x >&3; echo y >&9' 3>&1 9>&1"):
             with self.subTest(line):
                 found = [subprocess.run(["bash", "-c", line.format(before)], env=environment(), capture_output=True,
-                                        timeout=DEADLINE_S, check=False) for before in ("", " ".join(WATCH))]
+                                        timeout=DEADLINE_S, check=False) for before in ("", shlex.join(WATCH))]
                 self.assertEqual(found[1].stdout, found[0].stdout)
                 self.assertNotEqual(found[0].stdout, b"")
                 self.assertEqual(found[1].returncode, found[0].returncode)
@@ -333,7 +334,7 @@ class Wrapper(nothing_left.TestCase):
     def test_a_shell_with_job_control(self):
         """Ctrl-Z stops it, and it goes on in the foreground."""
         job = "sh -c 'echo be''gins; read line; echo got $line; exit 7' 2>/dev/null"
-        for before in ("", " ".join(map(str, WATCH))):
+        for before in ("", shlex.join(map(str, WATCH))):
             with Terminal(["bash", "--norc", "-i"]) as terminal:
                 terminal.until("type> ")  # what is typed before is lost in part
                 terminal.type(f"{before} {job}\n")
@@ -372,7 +373,8 @@ class Wrapper(nothing_left.TestCase):
                 (["env", "TORCH_DEVICE_BACKEND_AUTOLOAD=0", python, "-c", ""], {}, "AUTOLOAD=0 has torch load no"),
                 (["env", "-u", "PYTHONPATH", python, "-c", ""], {}, "env -u PYTHONPATH takes away"),
                 (["env", "-i", python, "-c", ""], {}, "env -i takes away"),
-                (["sh", "-c", f"PYTHONPATH=/x {python} -c ''"], {}, "another PYTHONPATH hides this package"),
+                (["sh", "-c", f"PYTHONPATH=/x {shlex.quote(python)} -c ''"], {},
+                 "another PYTHONPATH hides this package"),
                 ([python, "-c", "", "-E"], {}, "no process of this job used torch.distributed")):
             with self.subTest(command=command[1:], **variables):
                 _plain, watched = self.both(command, env=environment(**variables))
