@@ -80,6 +80,13 @@ def pass_begins(here: Recording, loader: Any) -> None:
     here.of_data(lambda: here.rank.pass_begins(epoch, max(size, 0), *told))
 
 
+@listens("DataLoader's settings", early=True)
+def workers_begin(here: Recording, iterator: Any, _loader: Any) -> None:
+    """What they seed their generators with."""
+    if torch.is_grad_enabled() and (seed := getattr(iterator, "_base_seed", None)) and iterator._num_workers > 0:
+        here.of_data(lambda: here.configuration("workers", {"base_seed": f"{seed:x}"}))
+
+
 @listens("DataLoader", early=True)
 def dealt(here: Recording, iterator: Any, indices: Any) -> None:
     """The loader may be ahead of the program, by what its workers fetch."""
@@ -127,11 +134,10 @@ def drawn(here: Recording, batch: Any, iterator: Any) -> None:
 
 
 def take_drawn(here: Recording) -> None:
-    """Without DistributedDataParallel, whose forward says so, what was drawn is trained on."""
+    """What was drawn is trained on, but for what a forward of DistributedDataParallel took."""
     while here.drawn > 0:
         here.drawn -= 1
-        if not here.wrapped:
-            here.rank.take_dealt(True)
+        here.rank.take_dealt(True)
 
 
 @listens("DataLoader", early=True)
@@ -174,6 +180,6 @@ def set_epoch(here: Recording, _sampler: Any, epoch: int) -> None:
 
 
 def install() -> None:
-    wrap(DataLoader, "__iter__", before=pass_begins)
+    wrap(DataLoader, "__iter__", before=pass_begins, after=workers_begin)
     wrap_loaders()
     wrap(DistributedSampler, "set_epoch", before=set_epoch)

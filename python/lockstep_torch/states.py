@@ -180,6 +180,15 @@ def weights_taken(here: Recording, _result: Any, module: Any, *state: Any, **nam
 
 
 @listens("what is loaded")
+def names_taken(here: Recording, result: Any, module: Any, *_state: Any, **_named: Any) -> None:
+    missing, unexpected = (list(getattr(result, of, ())) for of in ("missing_keys", "unexpected_keys"))
+    if missing or unexpected:  # else it fits
+        names = [name for name, _ in parameters_in(module)]
+        here.rank.state_taken(type(module).__name__, len(names), len(set(names) - set(missing)),
+                              *((of or [""])[0] for of in (missing, unexpected)))
+
+
+@listens("what is loaded")
 def job_ends(here: Recording) -> None:
     """A rank that raised must not wait for its tensors, which may wait for a collective that never ends."""
     module, here.loaded = here.loaded() if here.loaded else None, None
@@ -206,5 +215,5 @@ def install() -> None:
     wrap((torch.serialization, torch), "save", file_begins,
          in_turn(lambda _result, *arguments, **options: file_saved(*arguments, **options), saved))
     wrap((torch.serialization, torch), "load", after=in_turn(file_loaded, loaded))
-    wrap(torch.nn.Module, "load_state_dict", state_comes, in_turn(state_loaded, weights_taken))
+    wrap(torch.nn.Module, "load_state_dict", state_comes, in_turn(state_loaded, weights_taken, names_taken))
     wrap(torch.optim.Optimizer, "load_state_dict", after=state_loaded)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.utils.checkpoint
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
@@ -134,6 +135,8 @@ def forward_begins(here: Recording, engine: Any, /, *inputs: Any, **named: Any) 
                              if hasattr(part, "running_mean")})
         if engine.module.training and torch.is_grad_enabled():
             states.trains(here)
+        if torch.is_grad_enabled():
+            here.drawn = 0
         here.rank.forward_begins(model, parallel.readable_tensors([*inputs, *named.values()]))
 
 
@@ -309,6 +312,15 @@ def wrap_clip_grad_value() -> None:
         owner.clip_grad_value_ = clip_grad_value_  # type: ignore[attr-defined]
 
 
+@listens("checkpoint")
+def checkpointed(here: Recording, inputs: Any) -> None:
+    """Of a reentrant activation checkpoint: where none of its inputs has a gradient, neither has what is inside. It runs
+    without gradients by itself, so whether the program wants them is not known."""
+    if "checkpoint" not in here.tells and not any(one.requires_grad for one in inputs if isinstance(one, torch.Tensor)):
+        here.tells.add("checkpoint")
+        here.configuration("checkpoint", {"gradient": "none"})
+
+
 @listens("autocast", early=True)
 def autocast_begins(here: Recording, _result: Any, context: Any) -> None:
     if here.autocasts is not None and context._enabled and torch.is_grad_enabled():
@@ -370,6 +382,7 @@ def install() -> None:
     wrap(torch.utils, "swap_tensors", before=let_go)
     wrap(torch.nn.utils.clip_grad, "_clip_grads_with_norm_", before=clip)
     wrap_clip_grad_value()
+    wrap(torch.utils.checkpoint, "check_backward_validity", before=checkpointed)
     wrap(torch.amp.autocast_mode.autocast, "__enter__", after=autocast_begins)
     wrap(torch.amp.grad_scaler.GradScaler, "_maybe_opt_step", before=scaled_step)
     wrap(torch.amp.grad_scaler.GradScaler, "step", before=scaler_steps, ended=lambda *_, **__: scaler_steps())

@@ -84,7 +84,7 @@ class Rank {
   // collective that never ends.
   void end(bool goes_on) {
     recorder_->ends();
-    if (!raised_) recorder_->told([](record::Probes& probes) { probes.flush(); });
+    if (!raised_) recorder_->told([](record::Probes& probes) { probes.ends(); });
     writer_->end(goes_on);
   }
   // Of this attempt.
@@ -149,9 +149,11 @@ py::dict diagnosis_of(const std::filesystem::path& folder) {
   result["recorded_ranks"] = job->trace.ranks.size();
   result["findings"] =
       py::module_::import("json").attr("loads")(report::findings_json(diagnosis.findings));
+  result["ledger"] =
+      py::module_::import("json").attr("loads")(report::ledger_json(diagnosis.ledger));
   result["detectors"] = states;
-  result["text"] = as_text(diagnose::to_text(diagnosis, diagnose::language_of(job->trace),
-                                             std::filesystem::current_path(none).string()));
+  result["text"] =
+      as_text(diagnose::to_text(diagnosis, std::filesystem::current_path(none).string()));
   result["left_out"] = as_texts(job->left_out);
   result["incomplete"] = as_texts(diagnosis.incomplete);
   return result;
@@ -390,6 +392,13 @@ PYBIND11_MODULE(_extension, module) {
                                     .loss_reduction = loss_reduction,
                                     .reference_lr = reference_lr,
                                     .reference_world_size = reference_world_size});
+          },
+          Unlocked())
+      .def(
+          "state_taken",
+          [](Rank& rank, const std::string& module, std::int64_t names, std::int64_t taken,
+             const std::string& missing, const std::string& unexpected) {
+            rank.tell(trace::StateTaken{module, names, taken, missing, unexpected});
           },
           Unlocked())
       .def("metric", of_probes(&record::Probes::metric), Unlocked())

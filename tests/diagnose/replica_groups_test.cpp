@@ -66,6 +66,19 @@ TEST(ReplicaGroups, ThatNobodyToldAreOneModel) {
       "parameters-differ-across-ranks");
 }
 
+TEST(ReplicaGroups, OfOneRankEachAreOneGroupOfReplicasThatBeginEqual) {
+  auto job = Job(2);
+  job.reduce = false;
+  const auto alone = [](trace::Trace trace) {
+    for (auto& rank : trace.ranks)
+      record(rank, -1, trace::Group{"replicas", "", {rank.participant.rank}});
+    return trace;
+  };
+  expect_only(alone(job.run()), "no-gradient-sync", {0, 1}, 0);
+  job.equal_start = false;  // each a model of its own
+  expect_nothing(alone(job.run()));
+}
+
 TEST(ReplicaGroups, HaveTheirOwnFaults) {
   auto apart = last_stage();
   apart.equal_start = false;

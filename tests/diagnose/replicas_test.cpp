@@ -244,6 +244,23 @@ TEST_P(Replicas, ThatAreEqualBeforeTheNextUpdateAreAveraged) {
             State::clean);
 }
 
+// A sharded optimizer by hand: each rank's optimizer has other parameters than the others'.
+TEST_P(Replicas, OfWhichEachRankUpdatesAndSendsAPartAreOneModel) {
+  Job job(GetParam());
+  job.has_engine = false;
+  job.odd_shape_on = {1};
+  const auto apart = job.run();
+  EXPECT_EQ(state(apart, "parameters-differ-across-ranks"), State::found);
+  auto sent = apart;
+  for (int rank = 0; rank < GetParam(); ++rank) {
+    auto& events = sent.ranks[static_cast<std::size_t>(rank)];
+    for (const auto& at : apart.ranks[static_cast<std::size_t>(rank)].all<trace::Update>())
+      for (int root = 0; root < GetParam(); ++root)
+        record(events, at.step + 1, call(1 + at.step, "0", "broadcast", root, 12));
+  }
+  EXPECT_EQ(state(sent, "parameters-differ-across-ranks"), State::not_applicable);
+}
+
 TEST_P(Replicas, OfWhichATensorIsLeftOutOfTheAveragesAreNamed) {
   const auto apart = with_one_between_updates(local_steps(GetParam()).run());
   const auto averaged = summarize(draw_values(5, 5, 5));

@@ -88,6 +88,20 @@ TEST_P(Setup, NumbersOfTheProgramThatAreWholeOrRoundedOtherwiseAreNoFinding) {
                               [&](int rank) { return rank == 1 ? both.first : both.second; }));
 }
 
+// A seed, an offset, a rank's number; of two ranks any two numbers are an offset apart.
+TEST_P(Setup, SettingsThatFollowTheRanksAreNoFinding) {
+  const auto settings = [this](const std::function<int(int)>& of_rank) {
+    return configured("settings", "args.key in main()",
+                      [=](int rank) { return std::to_string(of_rank(rank)); });
+  };
+  expect_nothing(settings([](int rank) { return rank; }));
+  expect_nothing(settings([](int rank) { return 7 + 1000 * rank; }));
+  expect_nothing(settings([](int rank) { return 500 * rank; }));
+  expect_nothing(settings([](int rank) { return 601 - rank; }));
+  expect_only(settings([](int rank) { return rank == 0 ? 4 : 2; }), "configuration-differs",
+              odd_one_out(GetParam(), 0), 0, Severity::advice);
+}
+
 TEST_P(Setup, OfEachRanksOnlyLoaderIsComparedWhateverItsSize) {
   const auto loading = [&](int loaders) {
     auto trace = Job(GetParam()).run();

@@ -137,6 +137,37 @@ TEST(RecordProbes, TheLastUpdateIsSeenBeforeWhatGoesByIt) {
 }
 
 // The Reducer leaves the mean over ranks of what each rank's backward produced.
+// Averages of the parameters, each time in other steps than those whose values are recorded.
+TEST(RecordProbes, WhatACollectiveMayChangeIsLookedAtWhereTheNextUpdateBegins) {
+  RecordJob job(1);
+  record::Probes probes(job.writer(0), {.first = 1, .every = 0});
+  torch::nn::Linear model(3, 2);
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  probes.attach(*model);
+  probes.start();
+  const trace::Collective mean{.op = "allreduce", .sizes = {6}},
+      figure{.op = "allreduce", .sizes = {1}};
+  for (int step = 0; step < 12; ++step) {
+    probes.collective_begins(step == 11 ? figure : mean);
+    const torch::NoGradGuard no_grad;
+    if (step == 3) model->weight.add_(1);
+    probes.gradients_ready();
+    model->weight.add_(1);  // the update
+    probes.updated(optimizer);
+  }
+  std::vector<std::int64_t> steps;
+  std::vector<bool> changed;
+  const auto trace = job.trace_of(0);
+  for (const auto& at : trace.all<trace::BeforeUpdate>()) {
+    steps.push_back(at.step);
+    changed.push_back(at.event->changed);
+    EXPECT_EQ(at.event->values.size(), at.step < 2 ? 0u : 2u);  // update 0's were recorded
+  }
+  // Three times, then at growing distances.
+  EXPECT_THAT(steps, ElementsAre(0, 1, 2, 3, 4, 5, 9));
+  EXPECT_THAT(changed, ElementsAre(false, false, false, true, false, false, false));
+}
+
 TEST(RecordProbes, TheMeanOfTheLocalSketchesIsTheReducedOne) {
   constexpr int kRanks = 3;
   RecordJob job(kRanks);

@@ -420,7 +420,7 @@ TEST(Recorder, WhetherAnythingChangesTheParametersBetweenUpdatesIsTold) {
       changed.push_back(before.changed);
       EXPECT_THAT(before.values, SizeIs(before.changed ? 4 : 0));
     }
-    EXPECT_THAT(changed, ElementsAre(false, averages, averages));
+    EXPECT_THAT(changed, ElementsAre(false, averages, averages, averages));  // and at the end
     // What is reduced to no effect is not taken for an average.
     EXPECT_THAT(
         names_of(diagnose::diagnose(trace)),

@@ -147,7 +147,7 @@ TEST_F(Places, OfAStallAreThoseOfAllRanks) {
   diagnosis.findings = {
       {.pitfall = "no-progress", .ranks = {1}, .step = 14, .sequence = 20, .evidence = "evidence"}};
   add_places(folder_.path(), trace_, diagnosis);
-  EXPECT_THAT(diagnose::to_text(diagnosis, diagnose::Language::python, "/a"),
+  EXPECT_THAT(diagnose::to_text(diagnosis, "/a"),
               testing::HasSubstr("    train.py:4: line 4\n    train.py:9 (rank 0): line 9\n"));
 }
 
@@ -167,7 +167,7 @@ TEST_F(Places, OfAnExceptionAreWhereItBegan) {
   diagnose::Diagnosis diagnosis;
   diagnosis.findings = {{.pitfall = "every-rank-raises", .ranks = {0, 1}, .evidence = "evidence"}};
   add_places(folder_.path(), trace_, diagnosis);
-  EXPECT_THAT(diagnose::to_text(diagnosis, diagnose::Language::python, "/a"),
+  EXPECT_THAT(diagnose::to_text(diagnosis, "/a"),
               HasSubstr("    train.py:9 (rank 0): line 9\n        KeyError: 3\n"));
   EXPECT_EQ(json::parse(to_json(diagnosis.findings[0])).at("places").at(1).at("raised"),
             "KeyError: 4");
@@ -194,9 +194,9 @@ TEST_F(Places, AreToldInTextAndJson) {
   write(0, {line("pass", 0, 3)});
   add_places(folder_.path(), trace_, diagnosis);
   EXPECT_THAT(diagnose::to_text(diagnosis), HasSubstr("    evidence\n    /a/train.py:3: line 3\n"));
-  EXPECT_THAT(diagnose::to_text(diagnosis, diagnose::Language::python, "/a"),
+  EXPECT_THAT(diagnose::to_text(diagnosis, "/a"),
               HasSubstr("    evidence\n    train.py:3: line 3\n"));
-  EXPECT_THAT(diagnose::to_text(diagnosis, diagnose::Language::python, "/a/tra"),
+  EXPECT_THAT(diagnose::to_text(diagnosis, "/a/tra"),
               HasSubstr(" /a/train.py:3"));
   EXPECT_EQ(
       json::parse(to_json(diagnosis.findings[0])).at("places"),

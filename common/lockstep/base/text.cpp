@@ -101,8 +101,10 @@ std::string ranks_text(const std::vector<int>& ranks, const char* one, const cha
   return ranks_text(ranks) + " " + (ranks.size() == 1 ? one : several);
 }
 
-std::string plural(std::int64_t count, const char* one) {
-  return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
+std::string plural(std::int64_t count, std::string_view one) {
+  const bool hisses = one.ends_with("s") || one.ends_with("ch") || one.ends_with("x");
+  return std::to_string(count) + " " + std::string(one) +
+         (count == 1 ? "" : hisses ? "es" : "s");
 }
 
 std::string signal_name(int signal) {

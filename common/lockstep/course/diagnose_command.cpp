@@ -166,8 +166,7 @@ int diagnose_folders(const DiagnoseOptions& options) {
                                    : report::diagnosis_json(diagnosis, missing));
   } else {
     std::error_code none;
-    std::cout << diagnose::to_text(diagnosis, diagnose::language_of(trace),
-                                   std::filesystem::current_path(none).string());
+    std::cout << diagnose::to_text(diagnosis, std::filesystem::current_path(none).string());
   }
   if (!diagnosis.findings.empty()) return kFinding;
   // Nothing found of a part is no good news.

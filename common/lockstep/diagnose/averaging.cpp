@@ -1,6 +1,7 @@
 #include <lockstep/diagnose/averaging.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <string>
 #include <tuple>
@@ -28,27 +29,38 @@ bool is_large(const trace::Collective& call, double elements) {
 }
 
 // What ran between the gradients of an update and the parameters that were recorded after it, which differ by rank
-// all the same; or between those parameters and the next update, which found them as they were. Whatever that was for,
-// it averages no parameters.
+// all the same; or since an update, where the next one found parameters that differ as that one left them. Whatever
+// that was for, it averages no parameters.
 std::set<Shape> not_averaging(const Run& run) {
-  std::set<std::int64_t> apart;
+  std::set<std::int64_t> apart, apart_before;
   for (const auto& [step, replicas] : replicas_by_step(run))
     if (step >= 0 && groups_of_equal(replicas).tensor >= 0) apart.insert(step);
+  for (const auto& [step, ranks] : by_step<trace::BeforeUpdate>(run)) {
+    const bool told =
+        std::ranges::none_of(ranks, [](const auto* rank) { return rank->values.empty(); });
+    if (told ? groups_of_equal(replicas_of(ranks)).tensor >= 0 : apart.count(step - 1) > 0)
+      apart_before.insert(step);
+  }
   std::set<Shape> shapes;
   for (const auto* rank : run.ranks) {
-    std::vector<Shape> since;  // the gradients of an update that were recorded, or the parameters
+    std::vector<Shape> of_update, since_update;
     std::int64_t gradients = -1;
-    bool are_apart = false;
     for (const auto& event : rank->events) {
-      if (const auto* call = event.as<trace::Collective>()) since.push_back(shape_of(*call));
+      if (const auto* call = event.as<trace::Collective>())
+        for (auto* calls : {&of_update, &since_update}) calls->push_back(shape_of(*call));
+      if (event.is<trace::Update>()) since_update.clear();
+      if (event.is<trace::Parameters>()) {
+        if (apart.count(event.step) > 0 && gradients == event.step)
+          shapes.insert(of_update.begin(), of_update.end());
+        of_update.clear();
+        since_update.clear();
+      }
       const auto* before = event.as<trace::BeforeUpdate>();
-      const bool updated = event.is<trace::Parameters>();
-      if (updated) are_apart = apart.count(event.step) > 0;
-      const bool of_one_update = updated && gradients == event.step;
-      if (are_apart && (of_one_update || (before && !before->changed)))
-        shapes.insert(since.begin(), since.end());
-      if (event.is<trace::ReducedGradients>()) gradients = event.step;
-      if (updated || event.is<trace::ReducedGradients>()) since.clear();
+      if (before && !before->changed && apart_before.count(event.step) > 0)
+        shapes.insert(since_update.begin(), since_update.end());
+      if (!event.is<trace::ReducedGradients>()) continue;
+      gradients = event.step;
+      of_update.clear();
     }
   }
   return shapes;
@@ -70,11 +82,38 @@ bool are_averaged(const Run& run) {
   const auto before = by_step<trace::BeforeUpdate>(run);
   int times = 0;
   for (const auto& [step, ranks] : before) {
-    const auto last = after.find(step - 1);
-    if (step == 0 || last == after.end() || groups_of_equal(last->second).tensor < 0) continue;
+    const auto next = after.lower_bound(step);  // behind what the ranks held last
+    if (step <= 0 || next == after.begin()) continue;
+    if (groups_of_equal(std::prev(next)->second).tensor < 0) continue;
     times += are_brought_together(before, step) ? 1 : 0;
   }
   return times >= kOften;
+}
+
+namespace {
+
+bool sends_its_part(const trace::ParticipantTrace& rank) {
+  const auto models = rank.all<trace::Model>();
+  const auto updates = rank.all<trace::Update>();
+  if (models.empty() || updates.size() < 2 || !rank.all<trace::Engine>().empty()) return false;
+  const auto part = elements_of(*models.back().event);
+  std::map<std::int64_t, std::int64_t> sent;  // by how many updates came before
+  for (const auto& at : rank.all<trace::Collective>()) {
+    const bool its_own = at.event->op == "broadcast" && at.event->root == rank.participant.rank;
+    if (its_own || at.event->op.find("allgather") != std::string::npos)
+      sent[at.step] += elements_of(*at.event);
+  }
+  return std::all_of(updates.begin(), updates.end() - 1, [&](const auto& update) {
+    const auto found = sent.find(update.step + 1);
+    return found != sent.end() && found->second >= part;
+  });
+}
+
+}  // namespace
+
+bool send_their_parts(const Run& run) {
+  return !run.devices && std::all_of(run.ranks.begin(), run.ranks.end(),
+                                     [](const auto* rank) { return sends_its_part(*rank); });
 }
 
 std::optional<NeverAveraged> left_out_of_averages(const Run& run) {
@@ -141,8 +180,10 @@ bool may_be_averaged_unseen(const Run& run, std::int64_t since, double elements)
     // An engine that takes over another model sends one rank's parameters to all.
     std::set<std::int64_t> begun;
     for (const auto& at : rank->all<trace::Engine>()) begun.insert(at.step);
+    const auto updates = rank->all<trace::Update>();
+    const auto last = updates.empty() ? -1 : updates.back().step;
     for (const auto& at : rank->all<trace::Collective>()) {
-      if (at.step <= since || others.count(shape_of(*at.event)) > 0) continue;
+      if (at.step <= since || at.step > last || others.count(shape_of(*at.event)) > 0) continue;
       if (at.event->op == "broadcast" && begun.count(at.step) > 0) continue;
       const auto moved = static_cast<double>(elements_of(*at.event));
       by_step[at.step] += moved;

@@ -1,7 +1,9 @@
 #include <lockstep/diagnose/backwards.h>
+#include <lockstep/diagnose/gradients.h>
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <unordered_set>
 #include <utility>
 
@@ -170,6 +172,30 @@ std::vector<std::int64_t> not_arrived(const UpdateSpan& span) {
     if (std::find(span.arrived.begin(), span.arrived.end(), parameter) == span.arrived.end())
       missing.push_back(parameter);
   return missing;
+}
+
+std::optional<std::size_t> waited_for(const Run& run) {
+  const auto& steps = gradient_steps(run);
+  if (run.devices || steps.empty() || !has_ddp(run)) return std::nullopt;
+  if (!std::all_of(steps.begin(), steps.end(), is_unreduced)) return std::nullopt;
+  std::vector<bool> comes;  // of each parameter
+  for (const auto* rank : run.ranks) {
+    if (!rank->all<trace::SyncGradients>().empty()) return std::nullopt;
+    std::set<std::int64_t> forwards;
+    for (const auto& at : rank->all<trace::Rows>()) forwards.insert(at.step);
+    const auto local = by_step<trace::LocalGradients>(*rank);
+    for (const auto& step : steps) {
+      const auto found = local.find(step.step);
+      if (forwards.count(step.step) == 0 || found == local.end()) return std::nullopt;
+      const auto& values = found->second->values;
+      comes.resize(std::max(comes.size(), values.size()));
+      for (std::size_t t = 0; t < values.size(); ++t)
+        comes[t] = comes[t] || !values[t].sketch.empty();
+    }
+  }
+  const auto first = std::find(comes.begin(), comes.end(), false);
+  if (first == comes.end()) return std::nullopt;
+  return static_cast<std::size_t>(first - comes.begin());
 }
 
 }  // namespace lockstep::diagnose

@@ -4,6 +4,7 @@
 #include <lockstep/diagnose/evidence.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,10 @@ const std::vector<std::vector<UpdateSpan>>& update_spans(const Run& run);
 // The rank's last step was not ended, as far as can be told, and no gradient's arrival was recorded in it:
 // what its backward brought is not known. A rank that was killed, or whose trace was full, may be in any step.
 bool stopped_unseen(const trace::ParticipantTrace& rank);
+
+// A parameter that gets no gradient in any recorded step, where each goes through the engine's forward and none is
+// reduced: the engine waits for it. Nothing where that is not so.
+std::optional<std::size_t> waited_for(const Run& run);
 
 // A count, in full: "50890".
 std::string whole(double count);

@@ -33,7 +33,7 @@ Verdict Detector::verdict(const Run& run) const {
   if (complete && !run.complete)
     return not_triggered(run.devices ? "a device left no trace" : "a rank left no trace");
   for (const auto& kind : needs)
-    if (run.kinds.count(kind) == 0) {
+    if (run.kinds.count(kind) == 0 && run.kinds.count(or_needs) == 0) {
       if (const auto by = sharded_by(run); !by.empty() && is_of_a_whole_model(kind))
         return not_applicable("each rank holds a part of the model (" + by + ")");
       return not_triggered("no `" + kind + "` was recorded");

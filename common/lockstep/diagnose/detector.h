@@ -7,6 +7,7 @@
 // projections, relative to their norms; steps without recorded values are passed over.
 #pragma once
 
+#include <lockstep/diagnose/equations.h>
 #include <lockstep/diagnose/finding.h>
 #include <lockstep/diagnose/run.h>
 
@@ -36,10 +37,13 @@ enum class Stage {
 
 struct Detector {
   std::string slug;
+  Equation equation{};  // that is broken where this pitfall is found
+  bool whole = false;   // where it is clean, the equation held in what was recorded
   // A run that lacks one of these is not asked about. It is not_applicable where fewer than `fewest` took part, and
   // not_triggered where another kind of participant did, where one left no trace and the run must be `complete`, or
   // where a kind of event in `needs` was not recorded.
   std::vector<std::string> needs = {};
+  std::string or_needs = {};  // a kind of event that tells by itself, where it was recorded
   // The least that must be recorded (trace/levels.h), where that is more than for `needs`.
   int level = 0;
   Participants participants = Participants::any;

@@ -61,8 +61,7 @@ void tell_bracket(Finding& finding) {
 }
 
 // With what their detectors say of this run.
-std::vector<Nearest> nearest_in(const std::vector<Diagnosis::Row>& rows,
-                                const std::string& generic) {
+std::vector<Nearest> nearest_in(const std::vector<Row>& rows, const std::string& generic) {
   auto nearest = nearest_to(generic);
   for (auto& one : nearest)
     for (const auto& row : rows)
@@ -124,6 +123,7 @@ std::vector<std::string> incomplete(const trace::Trace& trace) {
 Diagnosis diagnose(const trace::Trace& trace) {
   const Run run(trace);
   Diagnosis diagnosis{.rows = {},
+                      .ledger = {},
                       .findings = {},
                       .recorded = run.kinds,
                       .replica_groups = replica_groups(run),
@@ -140,6 +140,7 @@ Diagnosis diagnose(const trace::Trace& trace) {
     diagnosis.rows.push_back({detector.slug, verdict_of(detector, run, parts)});
     for (auto& finding : diagnosis.rows.back().verdict.findings) tell_bracket(finding);
   }
+  diagnosis.ledger = ledger_of(run, diagnosis.rows);
   std::vector<Found> all;
   for (std::size_t i = 0; i < diagnosis.rows.size(); ++i)
     if (const auto& findings = diagnosis.rows[i].verdict.findings; !findings.empty())

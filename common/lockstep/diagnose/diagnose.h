@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/diagnose/finding.h>
+#include <lockstep/diagnose/ledger.h>
 #include <lockstep/trace/reader.h>
 
 #include <set>
@@ -11,11 +12,8 @@
 namespace lockstep::diagnose {
 
 struct Diagnosis {
-  struct Row {
-    std::string slug;
-    Verdict verdict;
-  };
-  std::vector<Row> rows;  // one for each detector, by slug
+  std::vector<Row> rows;     // one for each detector, by slug
+  std::vector<Line> ledger;  // one for each equation, in order
   // Named violations first, then named advice, then generic findings; each only where no other finding accounts for it.
   std::vector<Finding> findings;
   std::set<std::string> recorded;                // kinds of event, by their kName

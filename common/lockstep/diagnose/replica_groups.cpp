@@ -1,4 +1,5 @@
 #include <lockstep/diagnose/calls.h>
+#include <lockstep/diagnose/gradients.h>
 #include <lockstep/diagnose/replica_groups.h>
 
 #include <algorithm>
@@ -57,6 +58,29 @@ std::vector<int> everybody(const Run& run) {
 
 }  // namespace
 
+bool are_alone(const Run& run) {
+  return run.ranks.size() > 1 &&
+         std::all_of(run.ranks.begin(), run.ranks.end(), [](const auto* rank) {
+           const auto* members = told_by(*rank);
+           return members != nullptr && members->size() == 1;
+         });
+}
+
+namespace {
+
+// They were made as replicas are.
+bool begin_equal(const Run& run) {
+  const std::vector<trace::Summary>* first = nullptr;
+  return std::all_of(run.ranks.begin(), run.ranks.end(), [&](const auto* rank) {
+    const auto held = rank->template all<trace::Parameters>();
+    if (held.empty() || held.front().step >= 0) return false;
+    if (first == nullptr) first = &held.front().event->values;
+    return are_identical(*first, held.front().event->values);
+  });
+}
+
+}  // namespace
+
 std::vector<std::vector<int>> replica_groups(const Run& run) {
   const auto all = everybody(run);
   std::vector<std::optional<std::size_t>> group_of(all.size());
@@ -79,6 +103,7 @@ std::vector<std::vector<int>> replica_groups(const Run& run) {
     return has_engine(*rank, "tensor_parallel") || has_engine(*rank, "pipeline");
   });
   if (!told && !parts && !are_stages(run)) return {all};
+  if (!parts && sharded_by(run).empty() && are_alone(run) && begin_equal(run)) return {all};
   for (const int rank : all)
     if (!group_of[static_cast<std::size_t>(rank)]) groups.push_back({rank});
   std::erase_if(groups, [](const auto& group) { return group.empty(); });

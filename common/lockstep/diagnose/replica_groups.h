@@ -13,7 +13,10 @@ namespace lockstep::diagnose {
 // what the ranks told of their engines (`group` with the action "replicas"). A rank of a "tensor_parallel" or
 // "pipeline" engine that told no group is alone; so are ranks without an engine that hold other models than each other
 // and pass tensors on, from one to one: stages of a pipeline.
+// Engines whose groups hold one rank each divide replicas that begin with equal parameters no further: they should have
+// been in one group.
 std::vector<std::vector<int>> replica_groups(const Run& run);
+bool are_alone(const Run& run);  // each told a group of itself
 
 // The kind of engine that leaves each rank a part of the model's parameters ("fully_sharded"); "" where there is none.
 const std::string& sharded_by(const Run& run);

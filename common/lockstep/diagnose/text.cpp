@@ -23,45 +23,43 @@ std::string below(const std::string& folder, const std::string& file) {
   return is_below ? file.substr(folder.size() + 1) : file;
 }
 
-// What a job on this library records by itself, and how a job comes to do so.
-struct Source {
-  const char* kind;
-  const char* what;
-  const char* in_cpp;
-  const char* in_python;
-};
-constexpr Source kSources[] = {
-    {"collective", "Collectives", "make the groups with lockstep::init_process_group",
-     "make the groups with torch.distributed.init_process_group"},
-    {"update", "Updates, and the parameters after them,",
-     "make the optimizer lockstep::SGD, Adam or AdamW, or put torch's into lockstep::Watched",
-     "step an optimizer of torch.optim"},
-    {"samples", "Sample ids",
-     "take them from lockstep::DistributedSampler, or from LibTorch's in lockstep::Watched, and "
-     "train through "
-     "lockstep::DistributedDataParallel or lockstep::take",
-     "draw them with a DataLoader over a data set that has indices, and train through "
-     "DistributedDataParallel"},
-    {"loss", "Losses", "use lockstep::cross_entropy, or lockstep::tell_loss for one of your own",
-     "call lockstep_torch.loss with the losses of the batch's samples"},
-};
-
-// What was not recorded, how many detectors that leaves without what they need, and how to mend it.
-std::string what_is_missing(const Diagnosis& diagnosis, Language job) {
+// "since step 8 (it held at step 4), ranks 0 and 1: no-gradient-sync, replicas-diverged"
+std::string broken_text(const Line& line) {
+  std::vector<std::string> parts;
+  if (line.step >= 0)
+    parts.push_back(
+        "since step " + std::to_string(line.step) +
+        (line.after >= 0 ? " (it held at step " + std::to_string(line.after) + ")" : ""));
+  if (!line.ranks.empty()) parts.push_back(lockstep::ranks_text(line.ranks));
   std::string text;
-  for (const auto& source : kSources) {
-    if (diagnosis.recorded.count(source.kind) > 0) continue;
-    const auto& all = detectors();
-    const auto blind = std::count_if(all.begin(), all.end(), [&](const auto& detector) {
-      return std::find(detector.needs.begin(), detector.needs.end(), source.kind) !=
-             detector.needs.end();
-    });
-    text += wrapped(std::string(source.what) + " were not recorded, which " +
-                        std::to_string(blind) + " detectors need: " +
-                        (job == Language::python ? source.in_python : source.in_cpp) + ".",
-                    "");
+  for (const auto& part : parts) text += (text.empty() ? "" : ", ") + part;
+  return text + (text.empty() ? "" : ": ") + list(line.broken_by);
+}
+
+std::string to_text(const Line& line) {
+  constexpr std::size_t kHead = 10;
+  const std::string sentence = text_of(line.equation).sentence;
+  std::string head = "  held    ", text = sentence, below;
+  switch (line.standing) {
+    case Standing::held:
+      text += " (" + line.looked_at + ")";
+      break;
+    case Standing::broken:
+      head = "  BROKEN  ";
+      below = broken_text(line);
+      break;
+    case Standing::open:
+      head = "  ?       ";
+      below = line.reason;
+      break;
+    case Standing::idle:
+      head = "  -       ";
+      text += " (" + line.reason + ")";
+      break;
   }
-  return text;
+  auto lines = wrapped(text, std::string(kHead, ' '));
+  lines.replace(0, kHead, head);
+  return lines + (below.empty() ? "" : wrapped(below, std::string(kHead + 2, ' ')));
 }
 
 // Which ranks are compared, where that is not all with all.
@@ -121,13 +119,6 @@ std::string whose(const Place& place, const Finding& finding) {
 
 }  // namespace
 
-Language language_of(const trace::Trace& trace) {
-  for (const auto& rank : trace.ranks)
-    for (const auto& at : rank.all<trace::Configuration>())
-      if (at.event->of == "program") return Language::python;  // which only Python jobs tell
-  return Language::cpp;
-}
-
 std::string to_text(std::span<const Finding> findings, const std::string& folder) {
   std::string text;
   for (const auto& finding : findings) {
@@ -145,35 +136,13 @@ std::string to_text(std::span<const Finding> findings, const std::string& folder
   return text;
 }
 
-std::string to_text(const Diagnosis& diagnosis, Language job, const std::string& folder) {
-  auto text = to_text(diagnosis.findings, folder);
-  const auto count = [&](State state) {
-    return std::to_string(
-        std::count_if(diagnosis.rows.begin(), diagnosis.rows.end(),
-                      [&](const auto& row) { return row.verdict.state == state; }));
-  };
-  if (diagnosis.findings.empty()) text += "Nothing found.\n" + what_is_missing(diagnosis, job);
+std::string to_text(const Diagnosis& diagnosis, const std::string& folder) {
+  std::string text = diagnosis.ledger.empty() ? "" : "What must hold, and whether it did:\n";
+  for (const auto& line : diagnosis.ledger) text += to_text(line);
+  text += to_text(diagnosis.findings, folder);
   for (const auto& sentence : diagnosis.incomplete)
     text += wrapped("Not all was recorded: " + sentence + ".", "");
-  const auto named =
-      std::count_if(diagnosis.rows.begin(), diagnosis.rows.end(), [&](const auto& row) {
-        return std::any_of(diagnosis.findings.begin(), diagnosis.findings.end(),
-                           [&](const auto& finding) { return finding.pitfall == row.slug; });
-      });
-  const auto explained =
-      std::count_if(diagnosis.rows.begin(), diagnosis.rows.end(),
-                    [](const auto& row) { return row.verdict.state == State::found; }) -
-      named;
-  text += who_is_compared(diagnosis);
-  return text + wrapped("Of " + std::to_string(diagnosis.rows.size()) +
-                            " detectors: " + std::to_string(named) + " found" +
-                            (explained > 0 ? " and " + std::to_string(explained) +
-                                                 " more that follow from that"
-                                           : "") +
-                            ", " + count(State::clean) + " clean, " + count(State::not_triggered) +
-                            " without the events they need, " + count(State::not_applicable) +
-                            " that do not apply to this run.",
-                        "");
+  return text + who_is_compared(diagnosis);
 }
 
 }  // namespace lockstep::diagnose

@@ -4,6 +4,8 @@
 #include <lockstep/record/summarize.h>
 
 #include <algorithm>
+#include <bit>
+#include <utility>
 
 namespace lockstep::record {
 
@@ -20,16 +22,50 @@ void HeldParameters::record(trace::Writer& writer, const std::vector<at::Tensor>
   last_.emplace(writer.step(), std::move(now.values));
 }
 
+namespace {
+
+std::vector<std::uint64_t> hashes_of(const std::vector<at::Tensor>& parameters) {
+  std::vector<std::uint64_t> hashes;
+  for (const auto& parameter : parameters)
+    hashes.push_back(is_readable(parameter) ? hash_of(parameter) : 0);
+  return hashes;
+}
+
+// As large as a part of the parameters that is worth a mean of its own.
+bool may_hold_parameters(const trace::Collective& call, const std::vector<at::Tensor>& parameters) {
+  std::int64_t moved = 0, all = 0;
+  for (const auto size : call.sizes) moved += size;
+  bool is_one = false;
+  for (const auto& parameter : parameters) {
+    all += parameter.numel();
+    is_one = is_one || parameter.numel() == moved;
+  }
+  return is_one || moved >= std::min(all, std::max<std::int64_t>(64, all / 100));
+}
+
+}  // namespace
+
+void HeldParameters::before_collective(const trace::Writer& writer, const trace::Collective& call,
+                                       const std::vector<at::Tensor>& parameters) {
+  constexpr std::uint64_t kAlways = 3;
+  if (looked_at_ || are_known(writer.step()) || !may_hold_parameters(call, parameters)) return;
+  auto kind = call.op;
+  for (const auto size : call.sizes) kind += ' ' + std::to_string(size);
+  const auto times = ++calls_[kind];
+  if (times <= kAlways || std::has_single_bit(times)) looked_at_ = hashes_of(parameters);
+}
+
 void HeldParameters::record_before_update(trace::Writer& writer,
-                                          const std::vector<at::Tensor>& parameters) const {
-  if (!last_ || last_->first + 1 != writer.step()) return;
-  const auto is_same = [](const trace::Summary& value, const at::Tensor& parameter) {
-    return is_readable(parameter) ? value.hash == hash_of(parameter) : value.sketch.empty();
+                                          const std::vector<at::Tensor>& parameters) {
+  const bool known = are_known(writer.step());
+  if (!(known || looked_at_) || std::exchange(told_, writer.step()) == writer.step()) return;
+  const auto is_same = [](const trace::Summary& value, std::uint64_t hash) {
+    return value.sketch.empty() || value.hash == hash;
   };
-  const bool same = std::equal(last_->second.begin(), last_->second.end(), parameters.begin(),
-                               parameters.end(), is_same);
+  const auto now = hashes_of(parameters);
+  const bool same = known ? std::ranges::equal(last_->second, now, is_same) : *looked_at_ == now;
   trace::BeforeUpdate before{.changed = !same, .values = {}};
-  if (before.changed) before.values = summarize_all(parameters);
+  if (before.changed || !known) before.values = summarize_all(parameters);
   writer.record(before);
 }
 

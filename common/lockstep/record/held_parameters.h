@@ -31,9 +31,17 @@ bool is_among(const at::Tensor& tensor, c10::ArrayRef<WeakTensor> tensors);
 class HeldParameters {
  public:
   void record(trace::Writer& writer, const std::vector<at::Tensor>& parameters);
-  // Where they were recorded after the last update: whether they are as it left them.
-  void record_before_update(trace::Writer& writer, const std::vector<at::Tensor>& parameters) const;
-  void forget() { last_.reset(); }  // the model has other parameters now
+  // A collective begins that may make the replicas equal, as a mean of the parameters does. It is seen by what they are
+  // right before the next update. Each kind of call is looked at three times, and then at growing distances.
+  void before_collective(const trace::Writer& writer, const trace::Collective& call,
+                         const std::vector<at::Tensor>& parameters);
+  // Where they were recorded after the last update, or looked at since: whether anything has changed them. Once a step.
+  void record_before_update(trace::Writer& writer, const std::vector<at::Tensor>& parameters);
+  void updated() { looked_at_.reset(); }
+  void forget() {  // the model has other parameters now
+    last_.reset();
+    looked_at_.reset();
+  }
 
   // Each parameter of a holder once, for as long as the program keeps it.
   void add_outside(const std::string& holder, const std::string& name, const at::Tensor& parameter);
@@ -46,8 +54,12 @@ class HeldParameters {
     std::vector<WeakTensor> parameters;
   };
   void erase_outside(c10::function_ref<bool(const at::Tensor&)> goes);
-  std::map<std::string, Outside> outside_;                                    // by holder
+  std::map<std::string, Outside> outside_;  // by holder
+  bool are_known(std::int64_t step) const { return last_ && last_->first + 1 == step; }
   std::optional<std::pair<std::int64_t, std::vector<trace::Summary>>> last_;  // and their step
+  std::optional<std::vector<std::uint64_t>> looked_at_;  // hashes, before a collective of this step
+  std::map<std::string, std::uint64_t> calls_;           // how often each kind was seen
+  std::int64_t told_ = -1;                               // the step of the last BeforeUpdate
 };
 
 }  // namespace lockstep::record

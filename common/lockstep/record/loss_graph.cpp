@@ -278,4 +278,19 @@ GraphEnds ends_of(const at::Tensor& loss, std::size_t most) {
   }
 }
 
+bool leads_to(const at::Tensor& loss, const Node* operation, std::size_t most) {
+  if (!loss.grad_fn()) return false;
+  std::vector<const Node*> nodes = {loss.grad_fn().get()};
+  std::unordered_set<const Node*> known(nodes.begin(), nodes.end());
+  while (!nodes.empty() && known.size() < most) {
+    const Node* node = nodes.back();
+    nodes.pop_back();
+    if (node == operation) return true;
+    for (std::size_t place = 0; place < node->num_outputs(); ++place)
+      if (const Node* next = input(*node, place); next != nullptr && known.insert(next).second)
+        nodes.push_back(next);
+  }
+  return false;
+}
+
 }  // namespace lockstep::record

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <map>
 #include <string>
@@ -34,5 +35,8 @@ struct GraphEnds {
 
 // As far as `most` operations lead there, and empty where the graph has been freed.
 GraphEnds ends_of(const at::Tensor& loss, std::size_t most);
+
+// Whether the loss was computed from what this operation gave; of the first `most` operations.
+bool leads_to(const at::Tensor& loss, const torch::autograd::Node* operation, std::size_t most);
 
 }  // namespace lockstep::record

@@ -181,10 +181,10 @@ Completion completion_of(std::string_view backend) {
 class ObservedBackend final : public DecoratedBackend {
  public:
   ObservedBackend(BackendPtr backend, std::shared_ptr<trace::Writer> writer,
-                  std::shared_ptr<void> kept)
+                  std::shared_ptr<Recorder> recorder)
       : DecoratedBackend(std::move(backend)),
         writer_(std::move(writer)),
-        kept_(std::move(kept)),
+        recorder_(std::move(recorder)),
         completion_(completion_of(inner()->getBackendName())),
         name_(getGroupUid().empty() ? "" : writer_->name_group(getGroupUid())) {}
 
@@ -225,7 +225,7 @@ class ObservedBackend final : public DecoratedBackend {
 
  private:
   WorkPtr around(const Call& call, Start start) override {
-    return run(enter(describe(call), sequence_), completion_, start);
+    return run(enter(describe(call), sequence_, call.tensors), completion_, start);
   }
   WorkPtr around_peer(trace::Collective operation, Start start) {
     pass_on();
@@ -234,11 +234,13 @@ class ObservedBackend final : public DecoratedBackend {
     return run(enter(std::move(operation), peer_sequence_), completion, start);
   }
   BackendPtr decorate_member(BackendPtr member, const StorePtr&) override {
-    return observe(std::move(member), writer_, kept_);
+    return observe(std::move(member), writer_, recorder_);
   }
 
-  Entered enter(trace::Collective collective, std::atomic<std::int64_t>& sequence) {
-    if (const auto recorder = recorder_here()) recorder->collective_begins();
+  Entered enter(trace::Collective collective, std::atomic<std::int64_t>& sequence,
+                c10::ArrayRef<at::Tensor> tensors = {}) {
+    if (const auto recorder = recorder_ ? recorder_ : recorder_here())
+      recorder->collective_begins(collective, tensors);
     collective.sequence = ++sequence;
     collective.group = name_;
     const auto handle = writer_->enter(collective);
@@ -265,7 +267,7 @@ class ObservedBackend final : public DecoratedBackend {
   }
 
   const std::shared_ptr<trace::Writer> writer_;
-  const std::shared_ptr<void> kept_;
+  const std::shared_ptr<Recorder> recorder_;
   const Completion completion_;
   std::string name_;  // of the group, in the trace; the process group gives it before the first use
   std::atomic<std::int64_t> sequence_{0};
@@ -279,9 +281,9 @@ class ObservedBackend final : public DecoratedBackend {
 }  // namespace
 
 BackendPtr observe(BackendPtr backend, std::shared_ptr<trace::Writer> writer,
-                   std::shared_ptr<void> kept) {
+                   std::shared_ptr<Recorder> recorder) {
   return c10::make_intrusive<ObservedBackend>(std::move(backend), std::move(writer),
-                                              std::move(kept));
+                                              std::move(recorder));
 }
 
 }  // namespace lockstep::record

@@ -8,6 +8,8 @@
 
 namespace lockstep::record {
 
+class Recorder;
+
 // Decorates a backend: forwards everything, records what is entered and left. Hand the result to a
 // process group as its backend (InitOptions::decorate). The writer is kept alive as long as work is
 // pending. What fails is also kept for failed_collective_of() (record/failed_collective.h).
@@ -21,8 +23,8 @@ namespace lockstep::record {
 // recv have a count of their own, since only two ranks take part. An operation is left when its
 // work is done (Gloo: before wait() returns; NCCL: when its watchdog sees it, with a delay of some
 // 0.1 s); send and recv over Gloo when the program waits for them.
-// `kept` lives as long as the backend does.
+// `recorder` is told of each collective, and lives as long as the backend does; null: recorder_here() is told.
 BackendPtr observe(BackendPtr backend, std::shared_ptr<trace::Writer> writer,
-                   std::shared_ptr<void> kept = nullptr);
+                   std::shared_ptr<Recorder> recorder = nullptr);
 
 }  // namespace lockstep::record

@@ -165,9 +165,9 @@ void Probes::zero_grad(const std::string& by) {
 }
 
 void Probes::gradients_ready() {
-  if (!impl_ || !impl_->attached || !impl_->values_wanted()) return;
+  if (!impl_ || !impl_->attached) return;
   impl_->held.record_before_update(*impl_->writer, impl_->parameters);
-  impl_->record_gradients();
+  if (impl_->values_wanted()) impl_->record_gradients();
 }
 
 void Probes::outside(const std::string& holder, const std::string& name,
@@ -197,6 +197,15 @@ void Probes::updated_unseen() {
 
 void Probes::flush() {
   if (impl_) impl_->record_last_update();
+}
+
+void Probes::ends() {
+  if (impl_) impl_->record_end();
+}
+
+void Probes::collective_begins(const trace::Collective& call) {
+  if (impl_ && impl_->attached && impl_->writer->step() > 0)
+    impl_->held.before_collective(*impl_->writer, call, impl_->parameters);
 }
 
 void Probes::metric(const std::string& name, const std::string& phase, double sum, double count) {

@@ -31,7 +31,7 @@ class Probes::Impl {
       : writer(std::move(writer_in)), options(options_in) {}
   ~Impl() {
     try {
-      record_last_update();
+      record_end();
     } catch (const std::exception&) {  // the program ends, and its devices may have ended before it
     }
     detach();
@@ -195,8 +195,14 @@ class Probes::Impl {
       writer->record(random_state(parameters));  // what the next step begins with
     }
     begin_step();
+    held.updated();
     buffers_moved = true;
     writer->set_step(step + 1);
+  }
+
+  void record_end() {
+    if (attached && writer->step() > 0) held.record_before_update(*writer, parameters);
+    record_last_update();
   }
 
   void record_held() {

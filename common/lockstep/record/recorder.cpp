@@ -118,8 +118,12 @@ void Recorder::group(const std::string& action, const std::string& name,
       tell_kept_state();
       look_for_update();
       end_pass();
-      probes_.flush();
-      if (name == "0") tell_untrained();
+      if (name == "0") {
+        probes_.ends();
+        tell_untrained();
+      } else {
+        probes_.flush();
+      }
     });
   }
   told([&](Probes&) { writer_->record(trace::Group{action, name, {ranks.begin(), ranks.end()}}); });

@@ -85,7 +85,7 @@ class Recorder final : public Observer {
   // A backward begins, from this value.
   void backward(const at::Tensor& root);
   // Any thread's.
-  void collective_begins();
+  void collective_begins(const trace::Collective& call, c10::ArrayRef<at::Tensor> tensors);
   // As Probes::let_go. What an optimizer moves is recorded again once it is told as a new one.
   void let_go(const std::vector<at::Tensor>& tensors);
   // Whether the model, or an optimizer that was told, has one of them.
@@ -169,6 +169,7 @@ class Recorder final : public Observer {
   bool is_attached(const at::Tensor& parameter) const;
   void attach_optimizers_from(std::size_t first);
   void begin();  // before the first step
+  void note_cuts(const trace::Collective& call, c10::ArrayRef<at::Tensor> tensors);
   void look_for_update();
   void note_parameters(const at::Tensor& root);
   void begin_with(const std::vector<UnseenUpdates::Noted>& changed);
@@ -250,7 +251,13 @@ class Recorder final : public Observer {
     std::vector<std::int64_t> ids;
     trace::Contents contents;
   };
-  std::deque<Batch> dealt_;           // and not drawn
+  std::deque<Batch> dealt_;  // and not drawn
+  // Operations that led to what an all-reduce overwrote, since the last backward.
+  struct Cut {
+    trace::GraphCut what;
+    std::weak_ptr<torch::autograd::Node> node;
+  };
+  std::vector<Cut> cuts_;
   bool fetches_ = false;              // the program tells what it takes out of its data
   std::set<std::string> known_sets_;  // phases whose data set was told
 };

@@ -4,6 +4,7 @@
 #include <lockstep/record/loss_graph.h>
 #include <lockstep/record/readable.h>
 #include <lockstep/record/recorder.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
 #include <utility>
@@ -36,6 +37,10 @@ void Recorder::backward(const at::Tensor& root) {
     if (root.numel() != 1 || !is_readable(root)) return;
     if (!losses.empty()) probes_.loss(root, losses.size() == 1 ? losses.front() : at::cat(losses));
     const bool looks = probes_.looks_at_values(), told = !losses.empty() && looks;
+    for (const auto& cut : std::exchange(cuts_, {}))
+      if (const auto node = cut.node.lock();
+          node && looks && node != root.grad_fn() && leads_to(root, node.get(), kMostNodes))
+        probes_.tell(cut.what);
     if (looks) look_at_graph_of(root);
     if (!told && (root.is_cpu() || looks) && root.is_floating_point())
       probes_.tell(trace::Backward{root.item<double>()});
@@ -69,11 +74,24 @@ void Recorder::begin_with(const std::vector<UnseenUpdates::Noted>& changed) {
   has_model_ = started_ = true;
 }
 
-void Recorder::collective_begins() {
-  if (updates_are_told_) return;
+// Of one number it may be a loss that is shown, and whose gradient does not go by its value.
+void Recorder::note_cuts(const trace::Collective& call, c10::ArrayRef<at::Tensor> tensors) {
+  constexpr std::size_t kMost = 64;
+  if (!torch::GradMode::is_enabled() || call.op.find("allreduce") == std::string::npos) return;
+  for (const auto& tensor : tensors)
+    if (cuts_.size() < kMost && tensor.defined() && tensor.numel() > 1 && tensor.grad_fn())
+      cuts_.push_back({{call.op, tensor.numel()}, tensor.grad_fn()});
+}
+
+void Recorder::collective_begins(const trace::Collective& call, c10::ArrayRef<at::Tensor> tensors) {
+  // An engine's, of gradients.
+  if (torch::autograd::get_current_node()) return;
   // A program may reduce and update one parameter after another.
   hear([&] {
-    if (unseen_updates_.all_changed()) look_for_update();
+    note_cuts(call, tensors);
+    if (sharded_) return;
+    if (!updates_are_told_ && unseen_updates_.all_changed()) look_for_update();
+    probes_.collective_begins(call);
   });
 }
 

@@ -81,7 +81,8 @@ std::optional<Stall> stall_in(const trace::Trace& trace) {
 }
 
 json json_of(const diagnose::Diagnosis& diagnosis, const std::set<int>& missing) {
-  return {{"findings", json::parse(findings_json(diagnosis.findings))},
+  return {{"ledger", json::parse(ledger_json(diagnosis.ledger))},
+          {"findings", json::parse(findings_json(diagnosis.findings))},
           {"missing_ranks", missing},
           {"incomplete", diagnosis.incomplete},
           {"detectors", detectors_json(diagnosis)}};

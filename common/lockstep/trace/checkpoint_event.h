@@ -28,6 +28,20 @@ struct CheckpointFile {
   }
 };
 
+// A module was given a state that need not fit (`strict` is off): how many of its names the state has, and the first name
+// of each that the other lacks.
+struct StateTaken {
+  static constexpr const char* kName = "state_taken";
+  std::string module;  // its class
+  std::int64_t names = 0, taken = 0;
+  std::string missing, unexpected;  // "": none
+  template <class V>
+  void visit(V& v) {
+    v("module", module), v("names", names), v("taken", taken), v("missing", missing),
+        v("unexpected", unexpected);
+  }
+};
+
 // What this rank's program holds, when all ranks have come to a checkpoint and when it goes on from
 // one: its parts ("model", "optimizer", "scheduler", "rng_state", "average"; those that it has), for
 // each a hash of its values and the devices its tensors are on. "loaded" is of the "model" alone, at the job's end, where

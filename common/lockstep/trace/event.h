@@ -369,7 +369,7 @@ using Payload =
                  Decision, AsyncResult, RankEnd, Attempt, Placement, Device, Shard, Spawn, DataFile,
                  StoreCall, StreamUse, SharedMemory, Configuration, Input, BeforeUpdate,
                  OutsideParameters, Rows, Backward, GradientCleared, Contents, LossDivisors,
-                 OtherRows, RecordingEnd>;
+                 OtherRows, RecordingEnd, GraphCut, StateTaken>;
 
 // The number of a kind.
 template <class T, std::size_t I = 0>

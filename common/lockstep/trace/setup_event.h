@@ -96,6 +96,18 @@ struct LossDivisors {
   }
 };
 
+// A backward starts from a loss that was computed from what an all-reduce overwrote: a tensor of several numbers that
+// require a gradient. Autograd does not see the sum, and gives each rank the gradient of its own numbers.
+struct GraphCut {
+  static constexpr const char* kName = "graph_cut";
+  std::string op;
+  std::int64_t elements = 0;
+  template <class V>
+  void visit(V& v) {
+    v("op", op), v("elements", elements);
+  }
+};
+
 // A parameter's gradient (its place in Model) of this update's earlier backwards was cleared by zero_grad() before the
 // backward that brings the next one.
 struct GradientCleared {

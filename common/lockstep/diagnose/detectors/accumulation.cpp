@@ -240,6 +240,7 @@ std::vector<Detector> accumulation_detectors() {
       // reduced. Not fooled by many all-reduces of few elements each (buckets, logged losses), nor
       // by several forwards or losses of one batch.
       {.slug = "sync-every-microbatch",
+       .equation = Equation::mean_gradient,
        .needs = {"model", "collective", "update"},
        .participants = Participants::ranks,
        .complete = false,
@@ -250,6 +251,7 @@ std::vector<Detector> accumulation_detectors() {
            }},
       // Rule: the same, while the engine had been told not to reduce.
       {.slug = "no-sync-around-backward-only",
+       .equation = Equation::mean_gradient,
        .needs = {"model", "collective", "update"},
        .participants = Participants::ranks,
        .complete = false,
@@ -263,6 +265,7 @@ std::vector<Detector> accumulation_detectors() {
       // gradient is the mean of the ranks' sums. Not fooled by gradients that are divided later,
       // nor by several losses of the same samples.
       {.slug = "accumulation-not-divided",
+       .equation = Equation::loss_weights,
        .needs = {"intent", "loss", "local_gradients", "reduced_gradients", "update"},
        .participants = Participants::ranks,
        .fewest = 1,
@@ -273,6 +276,7 @@ std::vector<Detector> accumulation_detectors() {
       // divided for as many. Not fooled by a short last group, nor by batches that are meant to
       // grow.
       {.slug = "accumulation-off-by-one",
+       .equation = Equation::loss_weights,
        .needs = {"intent", "loss", "update"},
        .participants = Participants::ranks,
        .fewest = 1,
@@ -282,6 +286,7 @@ std::vector<Detector> accumulation_detectors() {
       // Rule: backwards of unequal numbers of samples start from equal shares of their mean loss.
       // Not fooled by means that are weighted by those numbers.
       {.slug = "mean-of-microbatch-means",
+       .equation = Equation::loss_weights,
        .needs = {"intent", "loss", "update"},
        .participants = Participants::ranks,
        .fewest = 1,
@@ -295,6 +300,7 @@ std::vector<Detector> accumulation_detectors() {
       // hand, as in meta-learning or for adversarial samples). Not fooled by a batch that is left
       // out now and then, nor by gradients that are put aside and put together later.
       {.slug = "gradients-cleared-too-early",
+       .equation = Equation::mean_gradient,
        .needs = {"gradient_arrived", "local_gradients", "reduced_gradients", "update"},
        .participants = Participants::ranks,
        .fewest = 1,

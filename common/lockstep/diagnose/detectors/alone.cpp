@@ -86,6 +86,8 @@ std::vector<Detector> alone_detectors() {
       // same samples before each update and took the same learning rates, from the same parameters and with
       // the same settings. Not fooled by a sweep, whose processes differ in one of these.
       .slug = "silent-single-process",
+      .equation = Equation::one_job,
+      .whole = true,
       .needs = {"samples", "update"},
       .participants = Participants::ranks,
       .fewest = 1,

@@ -146,7 +146,30 @@ Verdict local_batch_norm(const Run& run) {
   return clean();
 }
 
+// An engine sends buffers by their places.
+std::optional<Finding> other_order(const Run& run) {
+  std::vector<std::vector<std::string>> names;
+  for (const auto* rank : run.ranks) {
+    const auto told = rank->all<trace::Buffers>();
+    names.push_back(told.empty() ? std::vector<std::string>{} : told.front().event->names);
+  }
+  const auto odd = odd_ones_out(run.numbers, names);
+  if (odd.empty() || !has_ddp(run)) return std::nullopt;
+  const auto other =
+      std::ranges::find_if(names, [&](const auto& each) { return each != names[0]; });
+  if (!std::ranges::is_permutation(*other, names[0])) return std::nullopt;
+  const auto at =
+      static_cast<std::size_t>(std::ranges::mismatch(names[0], *other).in1 - names[0].begin());
+  return Finding{
+      .ranks = odd,
+      .evidence = "buffer " + std::to_string(at) + " is \"" + names[0][at] + "\" on rank " +
+                  std::to_string(run.numbers[0]) + " and \"" + (*other)[at] + "\" on rank " +
+                  std::to_string(run.numbers[static_cast<std::size_t>(other - names.begin())]) +
+                  ": a broadcast, which goes by their places, gives each the other's"};
+}
+
 Verdict buffers_not_synced(const Run& run) {
+  if (auto order = other_order(run)) return found(std::move(*order));
   const auto start = of_all_ranks(run, buffers_after_updates).extract(-1);
   const auto evaluated = of_all_ranks(run, evaluated_buffers);
   if (start.empty() || evaluated.empty())
@@ -215,6 +238,7 @@ std::vector<Detector> batch_norm_detectors() {
       // running statistics stand in `outside_parameters`: then by the last update after which the
       // replicas are equal. Not fooled by replicas that are averaged with their statistics.
       {.slug = "local-batch-norm",
+       .equation = Equation::buffers,
        .needs = {"parameters"},
        .participants = Participants::ranks,
        .common = true,
@@ -223,6 +247,8 @@ std::vector<Detector> batch_norm_detectors() {
       // differ though they were equal at the start. Not fooled by buffers that differ while
       // training and are made equal in time, nor by an evaluation on one rank.
       {.slug = "buffers-not-synced",
+       .equation = Equation::buffers,
+       .whole = true,
        .needs = {"buffers", "forward"},
        .participants = Participants::ranks,
        .accounts_for = {"evaluation-not-reduced"},
@@ -231,6 +257,8 @@ std::vector<Detector> batch_norm_detectors() {
       // evaluation mode on others. Not fooled by one rank that evaluates between updates, nor by
       // evaluation mode on all ranks.
       {.slug = "train-mode-differs-across-ranks",
+       .equation = Equation::modes,
+       .whole = true,
        .needs = {"forward", "update"},
        .participants = Participants::ranks,
        .stage = Stage::ranks_differ,

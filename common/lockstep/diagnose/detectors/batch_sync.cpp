@@ -170,11 +170,15 @@ std::vector<Detector> batch_sync_detectors() {
       // Needs means that every rank took part in, over unequal counts. Rule: all ranks went on with
       // the plain mean of their means, which is not the mean weighted by their counts. Not fooled
       // by equal counts, nor by ranks that go on with their own.
-      {.slug = "unequal-counts-in-sync", .needs = {"average"}, .detect = unequal_counts_in_sync},
+      {.slug = "unequal-counts-in-sync",
+       .equation = Equation::buffers,
+       .needs = {"average"},
+       .detect = unequal_counts_in_sync},
       // Rule: on a rank, a broadcast came after a forward in training mode and before its backward,
       // and that step's backward never ended. Not fooled by two forwards without a broadcast
       // between them, nor by broadcasts that did no harm before.
       {.slug = "buffer-sync-inside-backward",
+       .equation = Equation::buffers,
        .needs = {"buffers", "forward", "collective"},
        .complete = false,
        .stage = Stage::ranks_differ,
@@ -183,6 +187,7 @@ std::vector<Detector> batch_sync_detectors() {
       // are all-gathered (SyncBatchNorm's statistics), and by the mean for others. Not fooled by a
       // late conversion that keeps the tensors.
       {.slug = "sync-bn-after-wrapping",
+       .equation = Equation::buffers,
        .needs = {"engine", "model", "local_gradients", "reduced_gradients", "collective"},
        .stage = Stage::ranks_differ,
        .accounts_for = {"update-differs", "replicas-diverged", "gradient-not-the-mean"},

@@ -182,7 +182,24 @@ Verdict load_without_map_location(const Run& run) {
                             ", from which the file was saved, and which is another rank's"});
 }
 
+// A state of other names, taken with strict off.
+std::optional<Finding> nothing_taken(const Run& run) {
+  for (const auto* rank : run.ranks)
+    for (const auto& at : rank->all<trace::StateTaken>()) {
+      const auto& state = *at.event;
+      if (state.taken > 0 || state.unexpected.empty()) continue;
+      return Finding{.ranks = run.numbers,
+                     .step = at.step,
+                     .evidence = state.module + " took a state with strict off, and none of its " +
+                                 plural(state.names, "name") + " is in it: \"" + state.missing +
+                                 "\" is its first, and \"" + state.unexpected +
+                                 "\" the state's. Nothing was loaded"};
+    }
+  return std::nullopt;
+}
+
 Verdict module_prefix(const Run& run) {
+  if (auto nothing = nothing_taken(run)) return found(std::move(*nothing));
   bool any = false;
   for (const auto& load : accesses(run, "load")) {
     const auto& rank = run.rank(load.rank);
@@ -271,15 +288,19 @@ std::vector<Detector> checkpoint_files_detectors() {
       // file was saved from, which is another rank's. Not fooled by a load to the CPU, from where
       // tensors are copied.
       {.slug = "load-without-map-location",
+       .equation = Equation::saved_is_held,
        .needs = {"checkpoint_file"},
        .complete = false,
        .stage = Stage::failure,
        .detect = load_without_map_location},
       // Rule: every name has the same prefix on one side and not on the other, and the rank does
       // not go on with weights that were saved. Not fooled by a prefix that the program takes off,
-      // or has on both sides.
+      // or has on both sides. Or: with `strict` off a module took a state that has none of its names (`state_taken`).
       {.slug = "module-prefix",
+       .equation = Equation::saved_is_held,
+       .whole = true,
        .needs = {"model", "checkpoint_file"},
+       .or_needs = "state_taken",
        .fewest = 1,
        .complete = false,
        .stage = Stage::failure,
@@ -288,6 +309,7 @@ std::vector<Detector> checkpoint_files_detectors() {
       // writer wrote at the same step. Not fooled by ranks that begin with an older file, which the
       // writer reads too before it saves, nor by an older file of another name.
       {.slug = "read-before-written",
+       .equation = Equation::saved_is_held,
        .needs = {"checkpoint_file"},
        .complete = false,
        .stage = Stage::failure,
@@ -296,6 +318,7 @@ std::vector<Detector> checkpoint_files_detectors() {
       // Rule: several ranks write one file at one step, not all with LOCAL_RANK 0. Not fooled by a
       // file a rank.
       {.slug = "concurrent-writers",
+       .equation = Equation::saved_is_held,
        .needs = {"checkpoint_file"},
        .complete = false,
        .stage = Stage::failure,
@@ -306,6 +329,7 @@ std::vector<Detector> checkpoint_files_detectors() {
       // reads its own back after a collective that came after all had written. Where nodes write
       // equal bytes, or read none, it is named though it is right.
       {.slug = "local-rank-zero-writes",
+       .equation = Equation::saved_is_held,
        .needs = {"checkpoint_file"},
        .complete = false,
        .stage = Stage::failure,
@@ -318,6 +342,8 @@ std::vector<Detector> checkpoint_files_detectors() {
       // while the ranks find another. A reader that dies of a half-written file, and takes the
       // writer down with it, looks the same.
       {.slug = "torn-checkpoint",
+       .equation = Equation::saved_is_held,
+       .whole = true,
        .needs = {"checkpoint_file"},
        .fewest = 1,
        .complete = false,

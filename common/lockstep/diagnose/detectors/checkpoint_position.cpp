@@ -249,6 +249,7 @@ std::vector<Detector> checkpoint_position_detectors() {
       // same order. Not fooled by an epoch's number that means the next one, nor by passes that are
       // lost and made again because they came after the checkpoint.
       {.slug = "resume-repeats-epoch",
+       .equation = Equation::saved_is_held,
        .needs = {"training_state", "pass_begin", "samples"},
        .fewest = 1,
        .accounts_for = {"schedule-unit-mismatch"},
@@ -258,6 +259,7 @@ std::vector<Detector> checkpoint_position_detectors() {
       // throws away what was drawn, nor by an epoch that is given up. Where a pass draws with
       // replacement, not_triggered.
       {.slug = "resume-mid-epoch-replays",
+       .equation = Equation::saved_is_held,
        .needs = {"training_state", "pass_begin", "samples"},
        .fewest = 1,
        .detect = resume_mid_epoch_replays},

@@ -256,6 +256,7 @@ std::vector<Detector> checkpoint_state_detectors() {
       // Rule: the optimizer's state is on a device where the model is not, or nowhere where it is,
       // and the rank made no update after it. Not fooled by step counts, which live on the CPU.
       {.slug = "optimizer-state-on-wrong-device",
+       .equation = Equation::saved_is_held,
        .needs = {"training_state", "update"},
        .fewest = 1,
        .complete = false,
@@ -267,6 +268,8 @@ std::vector<Detector> checkpoint_state_detectors() {
       // learning rate or weight decay, by choice, is named too, but for Python's, whose hash leaves
       // options out.
       {.slug = "optimizer-state-missing",
+       .equation = Equation::saved_is_held,
+       .whole = true,
        .needs = {"training_state"},
        .fewest = 1,
        .complete = false,
@@ -274,6 +277,7 @@ std::vector<Detector> checkpoint_state_detectors() {
       // Rule: the schedule, or a rank's random generator, is in another state. Advice: the
       // learning rate is as when the run began. Not fooled by a schedule that is counted up again.
       {.slug = "scheduler-or-rng-state-missing",
+       .equation = Equation::saved_is_held,
        .needs = {"training_state"},
        .fewest = 1,
        .complete = false,
@@ -281,6 +285,7 @@ std::vector<Detector> checkpoint_state_detectors() {
       // Needs two ranks or more that keep averaged weights. Rule: their averages differ though
       // their weights do not. Not fooled by an average that only one rank has.
       {.slug = "ema-on-one-rank",
+       .equation = Equation::saved_is_held,
        .needs = {"training_state"},
        .accounts_for = {"outside-parameters-differ"},
        .detect = ema_on_one_rank},

@@ -250,6 +250,8 @@ std::vector<Detector> clipping_detectors() {
       // Rule: all ranks clip the same gradients, and each goes by sqrt(W) times their norm. Not
       // fooled by squares that are summed over the ranks where each has those of its own part.
       {.slug = "norm-reduced-twice",
+       .equation = Equation::clipped_once,
+       .whole = true,
        .needs = {"clip"},
        .participants = Participants::ranks,
        .detect = norm_reduced_twice},
@@ -257,6 +259,8 @@ std::vector<Detector> clipping_detectors() {
       // gradient is the mean of what is left. Not fooled by a clip of own gradients that are all
       // shorter than allowed.
       {.slug = "clip-before-reduction",
+       .equation = Equation::clipped_once,
+       .whole = true,
        .needs = {"clip", "reduced_gradients"},
        .participants = Participants::ranks,
        .accounts_for = {"gradient-not-the-mean"},
@@ -265,6 +269,8 @@ std::vector<Detector> clipping_detectors() {
       // are clipped, then divided by the scale, and the norm allowed lies nearer to the one they
       // have without the scale. Not fooled by a norm that is scaled with the loss.
       {.slug = "clip-before-unscale",
+       .equation = Equation::clipped_once,
+       .whole = true,
        .needs = {"clip", "scaled_step", "reduced_gradients"},
        .fewest = 1,
        .detect = clip_before_unscale},
@@ -273,6 +279,7 @@ std::vector<Detector> clipping_detectors() {
       // what is there, and another backward of the update follows. Not fooled by a clip of another model, whose norm is
       // another.
       {.slug = "clipped-before-backward",
+       .equation = Equation::clipped_once,
        .needs = {"clip", "reduced_gradients", "update"},
        .participants = Participants::ranks,
        .fewest = 1,

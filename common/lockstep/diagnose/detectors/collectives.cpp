@@ -31,6 +31,8 @@ std::vector<Detector> collectives_detectors() {
       // broadcasts, not reduce_scatter); point-to-point operations are left out, and so are groups
       // of which a rank has one sequence twice (several under one name).
       {.slug = "collective-mismatch",
+       .equation = Equation::same_calls,
+       .whole = true,
        .needs = {"collective"},
        .complete = false,
        .stage = Stage::stall,

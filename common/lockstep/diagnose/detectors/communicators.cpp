@@ -106,6 +106,7 @@ std::vector<Detector> communicators_detectors() {
       // groups of which a rank that waits is no member, nor by a root that got through a call in
       // which the others wait for somebody else.
       {.slug = "communicator-order",
+       .equation = Equation::same_calls,
        .needs = {"collective"},
        .participants = Participants::ranks,
        .complete = false,

@@ -279,6 +279,7 @@ std::vector<Detector> devices_detectors() {
       // running statistics end as they began. Not fooled by a layer in evaluation mode, or one that
       // this rank never runs.
       {.slug = "replica-buffers-lost",
+       .equation = Equation::buffers,
        .needs = {"buffers"},
        .fewest = 1,
        .complete = false,
@@ -288,12 +289,14 @@ std::vector<Detector> devices_detectors() {
       // Not fooled by fewer parts where the run went on with as many devices, nor by the batches of
       // an evaluation, as far as passes or forwards tell them.
       {.slug = "odd-batch-split",
+       .equation = Equation::own_samples,
        .needs = {"split"},
        .participants = Participants::devices,
        .detect = odd_batch_split},
       // Rule: with unequal parts, the reduced gradient is the plain mean of the parts' and not the
       // mean weighted by their samples. Equal parts cannot show it.
       {.slug = "unequal-chunk-mean",
+       .equation = Equation::loss_weights,
        .needs = {"split", "local_gradients", "reduced_gradients"},
        .participants = Participants::devices,
        .accounts_for = {"loss-weight-differs", "gradient-not-the-mean"},
@@ -302,6 +305,7 @@ std::vector<Detector> devices_detectors() {
       // devices, where a gather looks symmetric, it receives over 1.5 times the other's gradient
       // bytes.
       {.slug = "device-zero-bottleneck",
+       .equation = Equation::mean_gradient,
        .needs = {"transfer"},
        .participants = Participants::devices,
        .detect = device_zero_bottleneck},

@@ -119,6 +119,12 @@ Moves moves_of(const trace::ParticipantTrace& rank) {
 
 Verdict unused_parameter(const Run& run) {
   if (!has_engine(run)) return not_triggered(kNoEngine);
+  if (const auto parameter = waited_for(run))
+    return found({.ranks = run.numbers,
+                  .step = gradient_steps(run).front().step,
+                  .evidence = tensor_text("parameter", *parameter, parameter_names(run)) +
+                              " gets no gradient in any recorded step: the engine waits for it, "
+                              "and reduces none of the others; each rank goes by its own"});
   bool looked = false;
   const auto fault = ranks_with(run, [&](const std::vector<UpdateSpan>& spans, std::size_t i) {
     const auto& span = spans[i];
@@ -236,12 +242,14 @@ Verdict zero_grad_on_bucket_view(const Run& run) {
 std::vector<Detector> engine_detectors() {
   return {
       // Rule: a rank's backward ended without a gradient of some parameter, fewer elements than the
-      // engine holds were all-reduced, and the rank made no further update. Not fooled by engines
+      // engine holds were all-reduced, and the rank made no further update; or in no recorded step a gradient comes for
+      // it, though each goes through the engine's forward, and none of the others is reduced. Not fooled by engines
       // that look for unused parameters: they reduce all; nor by one that is bypassed: it reduces
       // nothing in any step, and is not waited for. Arrivals are recorded in few steps: where a
       // rank stopped in another one, not_triggered. That needs samples, or a training forward; of a
       // trace that has neither and ended in order, nothing tells.
       {.slug = "unused-parameter",
+       .equation = Equation::mean_gradient,
        .needs = {"model", "engine", "gradient_arrived", "collective", "update"},
        .fewest = 1,
        .complete = false,
@@ -254,6 +262,7 @@ std::vector<Detector> engine_detectors() {
       // all-reduces do not cover both. Not fooled by engines that look for unused parameters, nor
       // by a model that is wrapped again.
       {.slug = "frozen-after-wrapping",
+       .equation = Equation::mean_gradient,
        .needs = {"model", "engine", "collective", "update"},
        .fewest = 1,
        .complete = false,
@@ -265,6 +274,7 @@ std::vector<Detector> engine_detectors() {
       // rate are not zero, and no parameter of the rank moves in any update. Not fooled by a
       // warm-up that begins at a rate of zero.
       {.slug = "optimizer-built-on-other-parameters",
+       .equation = Equation::all_moved,
        .needs = {"parameters", "reduced_gradients", "update"},
        .participants = Participants::ranks,
        .fewest = 1,
@@ -276,6 +286,7 @@ std::vector<Detector> engine_detectors() {
       // engine to wait. Not fooled by accumulation, nor by a layer that is used twice in one
       // forward. not_triggered as unused-parameter.
       {.slug = "parameter-ready-twice",
+       .equation = Equation::mean_gradient,
        .needs = {"model", "engine", "gradient_arrived", "collective"},
        .fewest = 1,
        .complete = false,
@@ -285,6 +296,7 @@ std::vector<Detector> engine_detectors() {
       // rank made no update after it. Not fooled by modules that let go of them, nor by zeroing in
       // place.
       {.slug = "zero-grad-on-bucket-view",
+       .equation = Equation::mean_gradient,
        .needs = {"zero_grad"},
        .fewest = 1,
        .complete = false,

@@ -18,19 +18,30 @@ const char* const kTwoPasses = "fewer than two train passes that every rank fini
 const char* const kNoPositions =
     "samples of a stream have no positions: whether their order is shuffled is not known";
 
-// Adjacent samples that stand in falling order, among all of a pass. Half of them where ids are
-// shuffled. One fall or a few are the end of a padded shard, or the turn from one loader worker to
-// the next.
-bool looks_shuffled(const Pass& pass) {
-  std::int64_t pairs = 0, falls = 0;
-  for (const auto& rank : pass.ranks) {
-    const auto ids = rank.order();
-    for (std::size_t i = 1; i < ids.size(); ++i, ++pairs) falls += ids[i] < ids[i - 1];
-  }
-  return 4 * falls >= pairs;
-}
-
 constexpr std::int64_t kEnoughPairs = 16;  // to tell a shuffled order from an ascending one
+
+// Neighbours in a row, and those of them that stand in falling order: half of them where the row is shuffled. One fall
+// or a few are the end of a padded shard, or the turn from one loader worker to the next.
+struct Falls {
+  std::int64_t pairs = 0, falls = 0;
+  void add(Batch row) {
+    for (std::size_t i = 1; i < row.size(); ++i, ++pairs) falls += row[i] < row[i - 1];
+  }
+  bool is_shuffled() const { return 4 * falls >= pairs; }
+};
+
+// Its samples are; or the batches, by their first samples, as where samples of one length stand together.
+bool looks_shuffled(const Pass& pass) {
+  Falls samples, batches;
+  for (const auto& rank : pass.ranks) {
+    samples.add(rank.order());
+    std::vector<std::int64_t> firsts;
+    for (const auto& batch : rank.batches)
+      if (!batch.empty()) firsts.push_back(batch.front());
+    batches.add(firsts);
+  }
+  return samples.is_shuffled() || (batches.pairs >= kEnoughPairs && batches.is_shuffled());
+}
 
 std::int64_t pairs_in(const Pass& pass) {
   std::int64_t pairs = 0;
@@ -288,6 +299,8 @@ std::vector<Detector> epoch_detectors() {
       // Not fooled by an order that is ascending by choice, by samplers that reshuffle themselves,
       // nor by an epoch told twice.
       {.slug = "missing-set-epoch",
+       .equation = Equation::new_order,
+       .whole = true,
        .needs = {"pass_begin", "samples", "pass_end"},
        .fewest = 1,
        .accounts_for = {"resume-repeats-epoch"},
@@ -295,6 +308,7 @@ std::vector<Detector> epoch_detectors() {
       // Rule: the same, though different epochs had been told when the passes began. Advice: the passes over a stream,
       // which its data set numbers, have the same samples in the same order. That order may be no shuffled one.
       {.slug = "set-epoch-on-copy",
+       .equation = Equation::new_order,
        .needs = {"pass_begin", "samples", "pass_end"},
        .fewest = 1,
        .accounts_for = {"resume-repeats-epoch"},
@@ -302,6 +316,7 @@ std::vector<Detector> epoch_detectors() {
       // Rule: when a pass began the ranks had been told different epochs, and it has overlaps and
       // gaps. Not fooled by epochs that nothing depends on.
       {.slug = "epoch-differs-by-rank",
+       .equation = Equation::own_samples,
        .needs = {"pass_begin", "samples", "pass_end", "set_epoch", "dataset"},
        .accounts_for = {"shares-of-data-overlap"},
        .detect = epoch_differs_by_rank},
@@ -312,6 +327,7 @@ std::vector<Detector> epoch_detectors() {
       // the end of this one, by a call between a pass's beginning and its first batch, nor by
       // passes that all begin with one batch on purpose.
       {.slug = "epoch-set-after-prefetch",
+       .equation = Equation::new_order,
        .needs = {"pass_begin", "samples", "pass_end", "set_epoch"},
        .fewest = 1,
        .detect = epoch_set_after_prefetch},

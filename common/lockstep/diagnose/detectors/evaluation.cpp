@@ -132,6 +132,8 @@ std::vector<Detector> evaluation_detectors() {
       // W - 1 samples more than there are different ids. Not fooled by repeats that are drawn and
       // not counted.
       {.slug = "evaluation-padding",
+       .equation = Equation::joined_figures,
+       .whole = true,
        .needs = {"pass_begin", "samples", "metric", "pass_end"},
        .detect = evaluation_padding},
       // Needs samples of two evaluation passes over equally many. Rule: their sets of ids differ,
@@ -140,6 +142,7 @@ std::vector<Detector> evaluation_detectors() {
       // another order, by a few batches at first and all at the end, by another data set, nor by
       // one fold after another.
       {.slug = "shuffled-evaluation",
+       .equation = Equation::joined_figures,
        .needs = {"pass_begin", "samples", "pass_end"},
        .fewest = 1,
        .detect = shuffled_evaluation},

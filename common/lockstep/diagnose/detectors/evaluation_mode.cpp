@@ -242,6 +242,7 @@ std::vector<Detector> evaluation_mode_detectors() {
       // fooled by evaluations between updates, by updates whose forwards nobody sees, nor by a model that is in
       // evaluation mode from the start.
       {.slug = "training-in-evaluation-mode",
+       .equation = Equation::modes,
        .needs = {"forward", "update", "configuration"},
        .participants = Participants::ranks,
        .fewest = 1,
@@ -255,6 +256,7 @@ std::vector<Detector> evaluation_mode_detectors() {
       // follows in its pass; by layers that are in evaluation mode by themselves; by statistics that are put back;
       // nor by an evaluation of the training data. Dropout alone does not show.
       {.slug = "evaluation-in-train-mode",
+       .equation = Equation::modes,
        .needs = {"configuration", "buffers", "forward", "pass_begin", "samples", "metric"},
        .participants = Participants::ranks,
        .fewest = 1,

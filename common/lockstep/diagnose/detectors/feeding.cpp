@@ -272,6 +272,7 @@ std::vector<Detector> feeding_detectors() {
       // each rank's steps. Not fooled by as many samples in more forwards, nor by losses that are told with
       // their weights.
       {.slug = "inputs-differ",
+       .equation = Equation::own_samples,
        .needs = {"input"},
        .participants = Participants::ranks,
        .generic = true,
@@ -281,6 +282,7 @@ std::vector<Detector> feeding_detectors() {
       // ranks' in shape, dtype, mean, deviation, least and greatest number, and of three steps no two are alike. Not
       // fooled by one batch that is trained again and again.
       {.slug = "same-inputs",
+       .equation = Equation::own_samples,
        .needs = {"input"},
        .participants = Participants::ranks,
        .generic = true,
@@ -289,6 +291,7 @@ std::vector<Detector> feeding_detectors() {
       // Needs local gradients of all ranks, of three steps or more. Rule: in each they are equal to the bit, and not in
       // all the same. Not fooled by one batch that is trained again and again without an update.
       {.slug = "same-gradients",
+       .equation = Equation::mean_gradient,
        .needs = {"local_gradients"},
        .participants = Participants::ranks,
        .generic = true,

@@ -107,6 +107,7 @@ std::vector<Detector> gradient_detectors() {
       // local ones, and not that mean. Not fooled by gradient accumulation, whose local gradient is
       // the sum of several backwards.
       {.slug = "gradients-not-zeroed",
+       .equation = Equation::mean_gradient,
        .needs = {"local_gradients", "reduced_gradients"},
        .fewest = 1,
        .accounts_for = {"gradient-not-the-mean"},
@@ -116,6 +117,7 @@ std::vector<Detector> gradient_detectors() {
       // a loss that is divided by W before a sum (scales W and 1/W), nor by Adam, which hides the
       // scale in the parameters. The same where the loss is the sum over a rank's samples.
       {.slug = "sum-not-mean",
+       .equation = Equation::mean_gradient,
        .needs = {"intent", "loss", "local_gradients", "reduced_gradients"},
        .participants = Participants::ranks,
        .accounts_for = {"loss-weight-differs", "gradient-not-the-mean"},
@@ -124,6 +126,7 @@ std::vector<Detector> gradient_detectors() {
       // averages already. Not fooled by sum / count (which is the mean once), nor by the part
       // losses of gradient accumulation, which are added up before they are compared.
       {.slug = "double-average",
+       .equation = Equation::mean_gradient,
        .needs = {"intent", "loss", "local_gradients", "reduced_gradients"},
        .participants = Participants::ranks,
        .accounts_for = {"loss-weight-differs", "gradient-not-the-mean"},

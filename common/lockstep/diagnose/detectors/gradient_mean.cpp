@@ -233,6 +233,8 @@ std::vector<Detector> gradient_mean_detectors() {
       // where ranks that never reduce stay equal by broadcasts alone. No advice where the job trains
       // several models, or parts of one.
       {.slug = "gradient-not-the-mean",
+       .equation = Equation::mean_gradient,
+       .whole = true,
        .needs = {"local_gradients", "reduced_gradients"},
        .fewest = 1,
        .generic = true,

@@ -224,6 +224,7 @@ std::vector<Detector> hanging_detectors() {
       // Rule: what explains where the job stalls (stall.h) is a rank that was ended by a
       // signal.
       {.slug = "peer-dies",
+       .equation = Equation::same_calls,
        .needs = {"collective", "rank_end"},
        .participants = Participants::ranks,
        .complete = false,
@@ -231,6 +232,7 @@ std::vector<Detector> hanging_detectors() {
        .detect = [](const Run& run) { return left_behind(run, RankState::dead); }},
       // Rule: the same, by ranks that left by exceptions of their own.
       {.slug = "one-rank-raises",
+       .equation = Equation::same_calls,
        .needs = {"collective", "rank_end"},
        .participants = Participants::ranks,
        .complete = false,
@@ -239,6 +241,7 @@ std::vector<Detector> hanging_detectors() {
       // Rule: a rank entered a collective when a peer had given it up, and it is not
       // rank-zero-long-work.
       {.slug = "slow-rank",
+       .equation = Equation::same_calls,
        .needs = {"collective"},
        .participants = Participants::ranks,
        .complete = false,
@@ -247,6 +250,7 @@ std::vector<Detector> hanging_detectors() {
       // Rule: the same, on rank 0 alone, which since its collective before alone evaluated or wrote
       // a checkpoint. (A pass or a checkpoint tells it: level 2.)
       {.slug = "rank-zero-long-work",
+       .equation = Equation::same_calls,
        .needs = {"collective"},
        .level = 2,
        .participants = Participants::ranks,
@@ -256,6 +260,7 @@ std::vector<Detector> hanging_detectors() {
       // Rule: in one place some ranks' call belongs to an evaluation, and the others' to training;
       // or they have none there, and the job stalls.
       {.slug = "evaluation-through-wrapper-on-one-rank",
+       .equation = Equation::same_calls,
        .needs = {"pass_begin", "collective"},
        .participants = Participants::ranks,
        .complete = false,
@@ -263,6 +268,7 @@ std::vector<Detector> hanging_detectors() {
        .detect = evaluation_through_wrapper_on_one_rank},
       // Rule: what was used is not what was there after the wait.
       {.slug = "async-work-not-waited",
+       .equation = Equation::mean_gradient,
        .needs = {"async_result"},
        .participants = Participants::ranks,
        .complete = false,
@@ -271,12 +277,14 @@ std::vector<Detector> hanging_detectors() {
       // Rule: every rank ended with an exception, and none of these told of a collective that failed. Their texts are not
       // read.
       {.slug = "every-rank-raises",
+       .equation = Equation::same_calls,
        .needs = {"rank_end"},
        .stage = Stage::stall,
        .generic = true,
        .detect = every_rank_raises},
       // Rule: stall.h; or, without one, ranks were left in operations with one peer.
       {.slug = "no-progress",
+       .equation = Equation::same_calls,
        .needs = {"collective"},
        .participants = Participants::ranks,
        .complete = false,

@@ -223,6 +223,7 @@ std::vector<Detector> learning_rate_detectors() {
       // gradient. Rule: the highest rate is the reference's. Not fooled by a warm-up, by a gradient
       // that is W times as long (a summed loss), nor by an optimizer that normalises its gradient.
       {.slug = "lr-not-scaled",
+       .equation = Equation::rates,
        .needs = {"intent", "update", "loss", "local_gradients", "reduced_gradients", "parameters"},
        .participants = Participants::ranks,
        .fewest = 1,
@@ -231,6 +232,7 @@ std::vector<Detector> learning_rate_detectors() {
       // tensor. Rule: the rate has grown as much as the batch. Not fooled by a factor of W that is
       // the root of a larger growth (accumulation), nor by weight decay.
       {.slug = "linear-rule-with-adam",
+       .equation = Equation::rates,
        .needs = {"intent", "update", "loss", "local_gradients", "reduced_gradients", "parameters"},
        .participants = Participants::ranks,
        .fewest = 1,
@@ -242,6 +244,7 @@ std::vector<Detector> learning_rate_detectors() {
       // vary. Not fooled by a scaled rate from the first update on that does no harm, nor by losses
       // of other samples that differ by chance.
       {.slug = "no-warmup",
+       .equation = Equation::rates,
        .needs = {"intent", "update", "loss", "local_gradients", "reduced_gradients"},
        .level = 2,
        .participants = Participants::ranks,

@@ -33,6 +33,7 @@ std::vector<Detector> loaded_detectors() {
       // program may have changed them in place. Not fooled by a state of which a part was replaced, nor by what comes
       // before the first update.
       {.slug = "loaded-its-own-weights",
+       .equation = Equation::saved_is_held,
        .needs = {"update"},
        .participants = Participants::ranks,
        .fewest = 1,

@@ -206,6 +206,7 @@ std::vector<Detector> local_means_detectors() {
       // losses, by `loss_divisors`, or their gradients are divided by counts that differ, and the reduced gradient is
       // made of these.
       {.slug = "mean-of-local-means",
+       .equation = Equation::loss_weights,
        .needs = {"local_gradients", "reduced_gradients"},
        .participants = Participants::ranks,
        .accounts_for = {"loss-weight-differs", "gradient-not-the-mean", "configuration-differs"},

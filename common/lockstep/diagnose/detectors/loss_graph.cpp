@@ -177,7 +177,24 @@ Verdict judge(const Run& run, const Rule& rule) {
       {.ranks = run.numbers, .step = steps.front().step, .evidence = rule.describe(steps.front())});
 }
 
+// The loss is computed from a sum over the ranks that autograd does not see.
+std::optional<Finding> sum_without_graph(const Run& run) {
+  for (const auto& [step, cuts] : by_step<trace::GraphCut>(run))
+    return Finding{
+        .ranks = run.numbers,
+        .step = step,
+        .evidence = "the loss is computed from " + plural(cuts.front()->elements, "number") +
+                    " that an all-reduce summed over the ranks, which autograd does not "
+                    "see: each rank has the gradient of its own part, and the mean of them "
+                    "is 1/" +
+                    std::to_string(run.world_size) +
+                    " of the right one. torch.distributed.nn.functional.all_reduce has a "
+                    "gradient"};
+  return std::nullopt;
+}
+
 Verdict gather_loses_graph(const Run& run) {
+  if (auto sum = sum_without_graph(run)) return found(std::move(*sum));
   const auto any_step = [](const CommonStep&) { return true; };
   const auto describe = [](const CommonStep& step) {
     const auto& rank = step.ranks.front();
@@ -221,9 +238,11 @@ std::vector<Detector> loss_graph_detectors() {
       // comes before it, and no collective after it could bring the gathered values' gradients
       // back. Not fooled by a loss times W, which makes up for it, nor by a loss of a rank's own
       // samples against gathered ones (where a gather without gradients, for a metric say, cannot
-      // be told from a loss's).
+      // be told from a loss's). Or: a loss is computed from what an all-reduce overwrote (`graph_cut`).
       {.slug = "gather-loses-graph",
+       .equation = Equation::mean_gradient,
        .needs = {"samples", "loss", "collective", "update"},
+       .or_needs = "graph_cut",
        .participants = Participants::ranks,
        .stage = Stage::ranks_differ,
        .accounts_for = {"gradient-not-the-mean"},
@@ -232,6 +251,7 @@ std::vector<Detector> loss_graph_detectors() {
       // of the ranks' losses, which differ; no scalar is summed in backward. Not fooled by a
       // differentiable all-reduce, nor by one that comes after backward.
       {.slug = "loss-all-reduced-in-place",
+       .equation = Equation::mean_gradient,
        .needs = {"loss", "collective", "update"},
        .participants = Participants::ranks,
        .accounts_for = {"gradient-not-the-mean"},

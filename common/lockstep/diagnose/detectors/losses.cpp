@@ -260,6 +260,21 @@ std::vector<Finding> loss_sizes(const Run& run) {
   return {*finding};
 }
 
+// A GradScaler's. Ranks that count other steps, or leave other ones out, let it grow at other times.
+std::vector<Finding> scales_of_losses(const Run& run) {
+  const auto steps = by_step<trace::ScaledStep>(run);
+  for (auto at = steps.begin(); at != steps.end(); ++at) {
+    std::vector<std::string> scales;
+    for (const auto* rank : at->second) scales.push_back(number(rank->scale));
+    auto finding = differs(run, "the scale of the loss", scales, at->first);
+    if (!finding) continue;
+    finding->evidence += ": the mean of the gradients weighs the ranks by it";
+    if (at != steps.begin()) finding->after = std::prev(at)->first;
+    return {*finding};
+  }
+  return {};
+}
+
 }  // namespace
 
 std::vector<Detector> losses_detectors() {
@@ -267,13 +282,20 @@ std::vector<Detector> losses_detectors() {
       // Needs `loss`, or `loss_divisors` and `samples`, of all ranks on three steps or more. Rule: on each of them a
       // rank's backward() starts from another multiple of its mean loss than the first rank's, always the same. Advice:
       // a term of it is divided by such a multiple, over as many samples. Not fooled by unequal batches, whose losses
-      // may weigh unequally, by a scaler's scale, nor by a term that is added.
+      // may weigh unequally, by a scaler's scale, nor by a term that is added. Or: at one step (`scaled_step`) the ranks
+      // scale the loss by different factors.
       {.slug = "loss-weight-differs",
+       .equation = Equation::loss_weights,
+       .whole = true,
        .participants = Participants::ranks,
        .generic = true,
        .accounts_for = {"losses-differ", "gradient-not-the-mean"},
        .detect =
            [](const Run& run) {
+             if (run.kinds.count("scaled_step") > 0)
+               if (auto scaled = among_replicas(run, scales_of_losses);
+                   scaled.state == State::found)
+                 return scaled;
              if (run.kinds.count("loss") == 0 && run.kinds.count("loss_divisors") == 0)
                return not_triggered("neither losses nor what they were divided by were recorded");
              return among_replicas(run, loss_weights);
@@ -284,6 +306,8 @@ std::vector<Detector> losses_detectors() {
       // of the data may be of another kind. Not fooled by batches whose unequal sizes were recorded, by a scaler's
       // scale, nor by one batch in every step; blind where more than a tenth of the losses are negative.
       {.slug = "losses-differ",
+       .equation = Equation::loss_weights,
+       .whole = true,
        .participants = Participants::ranks,
        .generic = true,
        .detect =

@@ -115,6 +115,8 @@ std::vector<Detector> metrics_detectors() {
       // others drew more. Not fooled by ranks that each report their own, nor by a rank that draws
       // all the samples.
       {.slug = "rank-zero-metric",
+       .equation = Equation::joined_figures,
+       .whole = true,
        .needs = {"pass_begin", "samples", "metric", "pass_end"},
        .participants = Participants::ranks,
        .detect = rank_zero_metric},
@@ -122,6 +124,7 @@ std::vector<Detector> metrics_detectors() {
       // drew, and the ranks' sums differ. Not fooled by a count that is known and not reduced, nor
       // by ranks that each draw all.
       {.slug = "local-hits-global-count",
+       .equation = Equation::joined_figures,
        .needs = {"pass_begin", "samples", "metric", "pass_end"},
        .participants = Participants::ranks,
        .detect = local_hits_global_count},

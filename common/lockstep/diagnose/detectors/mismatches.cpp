@@ -306,6 +306,8 @@ std::vector<Detector> mismatches_detectors() {
       // each side calls the other's elsewhere, and neither has left a loop; or two calls of one
       // update are swapped on some ranks.
       {.slug = "order-mismatch",
+       .equation = Equation::same_calls,
+       .whole = true,
        .needs = {"collective"},
        .complete = false,
        .stage = Stage::collectives,
@@ -323,12 +325,14 @@ std::vector<Detector> mismatches_detectors() {
       // other sizes is a shape-mismatch, unless what follows was recorded, or the update before had
       // an engine's reductions alone.
       {.slug = "rank-conditional-collective",
+       .equation = Equation::same_calls,
        .needs = {"collective"},
        .complete = false,
        .stage = Stage::collectives,
        .detect = rank_conditional_collective},
       // Rule: operation and sizes are the same, and the dtypes differ.
       {.slug = "dtype-mismatch",
+       .equation = Equation::same_calls,
        .needs = {"collective"},
        .complete = false,
        .stage = Stage::collectives,
@@ -337,6 +341,7 @@ std::vector<Detector> mismatches_detectors() {
            [](const Run& run) { return named(run, Kind::dtype, "the ranks' dtypes differ"); }},
       // Rule: operation and dtype are the same, and the reduce operations differ.
       {.slug = "reduce-op-mismatch",
+       .equation = Equation::same_calls,
        .needs = {"collective"},
        .complete = false,
        .stage = Stage::collectives,
@@ -347,6 +352,7 @@ std::vector<Detector> mismatches_detectors() {
            }},
       // Rule: operation, dtype and reduce operation are the same, and the roots differ.
       {.slug = "root-mismatch",
+       .equation = Equation::same_calls,
        .needs = {"collective"},
        .complete = false,
        .stage = Stage::collectives,
@@ -355,6 +361,7 @@ std::vector<Detector> mismatches_detectors() {
       // Rule: only the sizes differ; or a rank did not come out of a gather of unequal sizes, and
       // none had gone well before.
       {.slug = "shape-mismatch",
+       .equation = Equation::same_calls,
        .needs = {"collective"},
        .complete = false,
        .stage = Stage::collectives,

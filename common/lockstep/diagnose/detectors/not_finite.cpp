@@ -96,6 +96,7 @@ std::vector<Detector> not_finite_detectors() {
       // rank, in nine where a GradScaler leaves steps out. It names the ranks on which that began.
       // Any violation that began no later accounts for it. Not fooled by a loss that recovers.
       {.slug = "not-finite",
+       .equation = Equation::mean_gradient,
        .needs = {"update"},
        .participants = Participants::ranks,
        .fewest = 1,

@@ -210,6 +210,7 @@ std::vector<Detector> outside_detectors() {
       // (all-to-all). Advice also: a number or tensor that a Python program keeps, by `configuration` of "moving", was
       // the same on all ranks before the first update, and differs at each later look.
       {.slug = "outside-parameters-differ",
+       .equation = Equation::equal_after,
        .participants = Participants::ranks,
        .generic = true,
        .accounts_for = {"losses-differ"},

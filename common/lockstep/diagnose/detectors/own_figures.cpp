@@ -205,6 +205,8 @@ std::vector<Detector> own_figures_detectors() {
       // the same samples, in whatever order, by one that evaluates alone, by a barrier, by what
       // DistributedDataParallel calls in a forward, nor by ranks that read their own means beside that of all.
       {.slug = "evaluation-not-reduced",
+       .equation = Equation::joined_figures,
+       .whole = true,
        .needs = {"update"},
        .participants = Participants::ranks,
        .generic = true,

@@ -290,6 +290,7 @@ std::vector<Detector> placing_detectors() {
       // Rule: a rank chose a device beyond those it sees, whose index is its rank and not its local
       // rank (or is both on each rank, and all index by rank).
       {.slug = "rank-as-device-index",
+       .equation = Equation::one_job,
        .needs = {"placement", "device"},
        .participants = Participants::ranks,
        .complete = false,
@@ -299,6 +300,7 @@ std::vector<Detector> placing_detectors() {
       // node has devices that it does not see. Also where ranks see one device under different
       // indices, and chose it.
       {.slug = "visible-devices-remapped",
+       .equation = Equation::one_job,
        .needs = {"placement", "device"},
        .participants = Participants::ranks,
        .complete = false,
@@ -306,6 +308,7 @@ std::vector<Detector> placing_detectors() {
        .detect = visible_devices_remapped},
       // Rule: ranks chose one and the same device, under one index.
       {.slug = "duplicate-gpu",
+       .equation = Equation::one_job,
        .needs = {"device"},
        .participants = Participants::ranks,
        .complete = false,
@@ -314,6 +317,7 @@ std::vector<Detector> placing_detectors() {
       // Needs `device` of both moments. Rule: a rank's process group was made on another device
       // than the rank chose, and that one is another rank's too.
       {.slug = "device-not-set",
+       .equation = Equation::one_job,
        .needs = {"device"},
        .participants = Participants::ranks,
        .complete = false,
@@ -323,6 +327,7 @@ std::vector<Detector> placing_detectors() {
       // same data, and each splits them into as many shards as its node has ranks or devices, of
       // which no two ranks of a node share one.
       {.slug = "world-size-from-device-count",
+       .equation = Equation::one_job,
        .needs = {"placement", "shard", "dataset", "reduced_gradients"},
        .participants = Participants::ranks,
        .accounts_for = {"no-sharding", "shares-of-data-overlap"},
@@ -330,6 +335,7 @@ std::vector<Detector> placing_detectors() {
       // Needs `placement` of every rank. Advice. Rule: in training, ranks that may use the same
       // processors compute with more threads than those are, and some with several.
       {.slug = "thread-oversubscription",
+       .equation = Equation::one_job,
        .needs = {"placement"},
        .participants = Participants::ranks,
        .of_job = true,

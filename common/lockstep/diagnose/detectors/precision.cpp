@@ -120,6 +120,7 @@ std::vector<Detector> precision_detectors() {
       // Rule: of the ranks' n-th steps some update and some do not. Not fooled by ranks that find
       // different things and decide alike, nor by a step that all leave out.
       {.slug = "local-overflow-skip",
+       .equation = Equation::all_moved,
        .needs = {"scaled_step"},
        .participants = Participants::ranks,
        .stage = Stage::ranks_differ,
@@ -131,6 +132,7 @@ std::vector<Detector> precision_detectors() {
       // 16 bits whose gradients were not recorded make it not_triggered, unless a scaled step found
       // nothing in them.
       {.slug = "low-precision-reduction",
+       .equation = Equation::mean_gradient,
        .needs = {"local_gradients", "reduced_gradients", "collective"},
        .participants = Participants::ranks,
        .detect = low_precision_reduction},

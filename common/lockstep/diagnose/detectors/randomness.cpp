@@ -300,6 +300,8 @@ std::vector<Detector> randomness_detectors() {
       // from, by a sample that two ranks draw alike, nor by one draw that all ranks make for a
       // whole batch.
       {.slug = "same-augmentation-everywhere",
+       .equation = Equation::random_numbers,
+       .whole = true,
        .needs = {"random_numbers"},
        .participants = Participants::ranks,
        .detect = same_augmentation_everywhere},
@@ -308,6 +310,7 @@ std::vector<Detector> randomness_detectors() {
       // by one draw for a whole batch, by a sample that is drawn again, nor by an epoch that
       // repeats the last one's numbers.
       {.slug = "worker-streams-copied",
+       .equation = Equation::random_numbers,
        .needs = {"random_numbers"},
        .fewest = 1,
        .complete = false,
@@ -318,6 +321,8 @@ std::vector<Detector> randomness_detectors() {
       // equal seeds of generators that nothing is drawn from in a step, by what a sampler draws for a pass, nor by ranks
       // that train on the same data.
       {.slug = "same-random-draws",
+       .equation = Equation::random_numbers,
+       .whole = true,
        .needs = {"configuration", "local_gradients", "reduced_gradients"},
        .participants = Participants::ranks,
        .generic = true,

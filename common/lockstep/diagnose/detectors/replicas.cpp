@@ -3,6 +3,7 @@
 #include <lockstep/diagnose/backwards.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/gradients.h>
+#include <lockstep/diagnose/replica_groups.h>
 #include <lockstep/diagnose/restored.h>
 #include <lockstep/trace/alone_before.h>
 
@@ -58,15 +59,20 @@ std::optional<ReplicaDifference> divergence(const Run& run, const ReplicasByStep
   const auto models = beginnings_of_models(run);
   auto next = models.begin();
   std::optional<ReplicaDifference> first;
+  auto met = before.begin();
   for (const auto& [step, replicas] : steps) {
     if (step < 0) continue;
+    for (; met != before.end() && met->first <= step; ++met)
+      if (first && met->first > first->step && are_brought_together(before, met->first))
+        return std::nullopt;
     for (; next != models.end() && *next <= step; ++next)
       if (first) return first;
-    if (first && are_brought_together(before, step)) return std::nullopt;
     const auto now = difference(run, step, replicas);
     if (now.tensor < 0 && first) return std::nullopt;
     if (now.tensor >= 0 && !first) first = now;
   }
+  for (; first && met != before.end(); ++met)
+    if (are_brought_together(before, met->first)) return std::nullopt;
   return first;
 }
 
@@ -167,9 +173,10 @@ bool some_part_is_reduced(const Run& run) {
 // Replicas that go by their own gradients from an equal start; `with_wrapper` says which of the two
 // pitfalls that look so is asked about.
 Verdict unreduced_gradients(const Run& run, bool with_wrapper, const std::string& meaning) {
-  if ((has_wrapper(run) && !is_told_not_to_reduce(run)) != with_wrapper)
+  if ((has_wrapper(run) && !is_told_not_to_reduce(run) && !are_alone(run)) != with_wrapper)
     return with_wrapper ? not_triggered("no distributed gradient engine took the parameters over")
                         : not_applicable("a distributed gradient engine reduces the gradients");
+  if (with_wrapper && waited_for(run)) return clean();  // unused-parameter
   const auto& replicas = replicas_by_step(run);
   const auto start = replicas.find(-1);
   if (start == replicas.end() || replicas.size() < 2)
@@ -208,6 +215,8 @@ Verdict parameters_differ_across_ranks(const Run& run) {
   for (const auto* model : models) layouts.emplace_back(model->shapes, model->dtypes);
   const auto odd = odd_ones_out(run.numbers, layouts);
   if (odd.empty()) return clean();
+  if (send_their_parts(run))
+    return not_applicable("each rank updates a part of the model and sends it to the others");
   std::size_t other = 1;
   while (layouts[other] == layouts[0]) ++other;
   std::size_t tensor = 0;
@@ -319,6 +328,8 @@ std::vector<Detector> replicas_detectors() {
   return {
       // Rule: shapes or dtypes differ. Names may differ.
       {.slug = "parameters-differ-across-ranks",
+       .equation = Equation::equal_start,
+       .whole = true,
        .needs = {"model"},
        .participants = Participants::ranks,
        .stage = Stage::ranks_differ,
@@ -329,6 +340,8 @@ std::vector<Detector> replicas_detectors() {
       // rounding; or, with an engine, those that the ranks go on with from a checkpoint do
       // (`training_state`). Not fooled by equal seeds in place of a broadcast.
       {.slug = "no-initial-broadcast",
+       .equation = Equation::equal_start,
+       .whole = true,
        .needs = {"parameters"},
        .participants = Participants::ranks,
        .accounts_for = {"update-differs", "replicas-diverged"},
@@ -341,19 +354,22 @@ std::vector<Detector> replicas_detectors() {
       // reduce an update's last backward: then the ranks' gradients differ, and what came before may be
       // reduced.
       {.slug = "no-gradient-sync",
+       .equation = Equation::mean_gradient,
        .needs = {"parameters", "local_gradients", "reduced_gradients"},
        .participants = Participants::ranks,
        .accounts_for = {"update-differs", "replicas-diverged", "gradient-not-the-mean"},
        .detect =
            [](const Run& run) {
-             return unreduced_gradients(run, false,
-                                        is_told_not_to_reduce(run)
-                                            ? ", since the engine was told not to reduce (NoSync)"
-                                            : "");
+             return unreduced_gradients(
+                 run, false,
+                 are_alone(run)               ? ", since the engine's group holds this rank alone"
+                 : is_told_not_to_reduce(run) ? ", since the engine was told not to reduce (NoSync)"
+                                              : "");
            }},
       // The same where a distributed gradient engine took the parameters over: its forward was not
       // called.
       {.slug = "forward-bypasses-wrapper",
+       .equation = Equation::mean_gradient,
        .needs = {"engine", "parameters", "local_gradients", "reduced_gradients"},
        .participants = Participants::ranks,
        .stage = Stage::ranks_differ,
@@ -369,6 +385,8 @@ std::vector<Detector> replicas_detectors() {
       // no-gradient-sync, only a parameter that stays apart when others are made equal; and, as advice, replicas that
       // a run ends with.
       {.slug = "replicas-diverged",
+       .equation = Equation::equal_after,
+       .whole = true,
        .needs = {"parameters"},
        .participants = Participants::ranks,
        .generic = true,

@@ -112,6 +112,7 @@ std::vector<Detector> restarts_detectors() {
       // pass. Rule: a later attempt began with an epoch after which the state had been saved, and
       // loaded nothing.
       {.slug = "restart-without-resume",
+       .equation = Equation::saved_is_held,
        .needs = {"attempt", "training_state", "pass_begin"},
        .participants = Participants::ranks,
        .fewest = 1,
@@ -121,6 +122,7 @@ std::vector<Detector> restarts_detectors() {
       // and the launcher's trace. Rule: a job that saves its state ended with a rank's failure, and
       // its launcher was to start it once only.
       {.slug = "restart-expected-by-default",
+       .equation = Equation::saved_is_held,
        .needs = {"attempt", "rank_end"},
        .participants = Participants::ranks,
        .fewest = 1,

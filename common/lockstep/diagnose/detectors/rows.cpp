@@ -183,6 +183,8 @@ std::vector<Detector> rows_detectors() {
       // rank's model is given all that the others' are, else advice. Not fooled by later passes, in which shares are
       // dealt anew, nor by padding; blind where samples are augmented, or equal ones are common.
       {.slug = "shares-of-data-overlap",
+       .equation = Equation::own_samples,
+       .whole = true,
        .needs = {"rows"},
        .participants = Participants::ranks,
        .generic = true,

@@ -180,6 +180,7 @@ std::vector<Detector> same_samples_detectors() {
       // shares from 0. Numbers that each rank draws once and keeps, and kernels that round otherwise on another
       // processor, look the same. Blind where shares stay the same in all passes.
       {.slug = "samples-differ-across-ranks",
+       .equation = Equation::own_samples,
        .needs = {"samples"},
        .participants = Participants::ranks,
        .generic = true,

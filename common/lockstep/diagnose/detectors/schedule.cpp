@@ -100,8 +100,7 @@ std::string made_for(const Course& course) {
   return "the schedule was made for " + plural(course.length, "step");
 }
 
-// Made for as many updates as the run has; or for more steps than anyone plans passes who makes a hundredth
-// of them.
+// Made for as many updates as the run has; or for more steps than anyone plans passes who makes a hundredth of them.
 bool is_made_for_no_passes(const Course& course) {
   return course.length == course.updates() ||
          (course.length > 1000 && course.length > 100 * course.passes());
@@ -185,8 +184,8 @@ Verdict schedule_unit_mismatch(const Run& run) {
                       plural(course->updates(), "update") + " in " +
                       std::to_string(course->passes()) +
                       (course->passes() == 1 ? " pass" : " passes");
-  // It may be made for updates: about as long as the run in updates, of this rank or of one rank alone, and
-  // far longer than it is in passes.
+  // It may be made for updates: about as long as the run in updates, of this rank or of one rank alone, and far longer
+  // than it is in passes.
   const bool may_be_of_updates = length >= 0.5 * updates &&
                                  length <= 1.1 * updates * run.world_size &&
                                  course->length > 2 * course->passes();
@@ -230,8 +229,8 @@ Verdict schedule_length_ignores_world_size(const Run& run) {
   const auto pace = course->pace();
   if (!pace || *pace <= 0 || course->positions.back() >= course->length) return clean();
   if (!course->ended) return not_triggered("the run did not end in order");
-  // A pass of one rank alone has W times as many batches, but for the rounding to whole ones: 1 + W (n - 1) to
-  // W (n + 1) where a share has n.
+  // A pass of one rank alone has W times as many batches, but for the rounding to whole ones: 1 + W (n - 1) to W (n +
+  // 1) where a share has n.
   const std::int64_t updates = course->updates(), passes = course->passes(), ranks = run.world_size;
   const auto least = *pace * (ranks * (updates - passes) + passes);
   const auto most = *pace * ranks * (updates + passes);
@@ -249,8 +248,8 @@ Verdict schedule_length_ignores_world_size(const Run& run) {
                    (goes_on ? ", unless the job is to go on from what it saved last" : "")});
 }
 
-// Some attempts of a job: their first train pass, the step of their first update, and the schedule's position after that
-// update and at the end. Before the first update a program may still load the schedule's state.
+// Some attempts of a job: their first train pass, the step of their first update, and the schedule's position after
+// that update and at the end. Before the first update a program may still load the schedule's state.
 struct StretchOfRates {
   std::optional<std::int64_t> pass, step, after_first;
   std::int64_t last = 0, length = 0;
@@ -292,9 +291,9 @@ std::optional<Finding> begins_anew(const Run& run) {
                              ", begins anew"};
 }
 
-// It has a step for each update, and takes few of them, as where it is stepped once a pass; or it
-// is stepped more than once an update, as where each micro-batch steps it, and is at its end before
-// the run is; or it is hardly past the middle when the run ends.
+// It has a step for each update, and takes few of them, as where it is stepped once a pass; or it is stepped more than
+// once an update, as where each micro-batch steps it, and is at its end before the run is; or it is hardly past the
+// middle when the run ends.
 Verdict schedule_ends_elsewhere(const Run& run) {
   if (auto finding = begins_anew(run)) return found(std::move(*finding));
   Verdict why;
@@ -344,23 +343,25 @@ Verdict schedule_ends_elsewhere(const Run& run) {
 // All need updates and a schedule, and but for some of schedule-unit-mismatch the steps it was made for.
 std::vector<Detector> schedule_detectors() {
   return {
-      // Rule: W steps for every update, and it is beyond its end before the run is. Not fooled by W
-      // steps for every update of a schedule that is W times as long.
+      // Rule: W steps for every update, and it is beyond its end before the run is. Not fooled by W steps for every
+      // update of a schedule that is W times as long.
       {.slug = "scheduler-stepped-per-rank",
+       .equation = Equation::rates,
+       .whole = true,
        .needs = {"schedule", "update"},
        .participants = Participants::ranks,
        .complete = false,
        .accounts_for = {"schedule-ends-elsewhere"},
        .detect = scheduler_stepped_per_rank},
-      // Rule: one step a pass, though it has as many as the run has updates, or about as many, over
-      // a thousand and over a hundred a pass; or one step an update, beyond its end, where the rate
-      // goes on changing. Needs passes, and a run that ended in order, for the former. Not fooled
-      // by a schedule made for passes, nor by a warm-up that ends and leaves the rate to the
-      // program. A run that stopped of itself after as many updates as its plan has passes looks
-      // the same; after about as many, not_triggered. Advice: a schedule of unknown length takes two steps or more for
-      // every update; under Accelerate, not one for each rank. Or two schedules of a kind share an optimizer, while
-      // another one has none.
+      // Rule: one step a pass, though it has as many as the run has updates, or about as many, over a thousand and
+      // over a hundred a pass; or one step an update, beyond its end, where the rate goes on changing. Needs passes,
+      // and a run that ended in order, for the former. Not fooled by a schedule made for passes, nor by a warm-up that
+      // ends and leaves the rate to the program. A run that stopped of itself after as many updates as its plan has
+      // passes looks the same; after about as many, not_triggered. Advice: a schedule of unknown length steps twice or
+      // more an update (under Accelerate, not once a rank), or two of a kind share an optimizer and another has none.
       {.slug = "schedule-unit-mismatch",
+       .equation = Equation::rates,
+       .whole = true,
        .needs = {"schedule", "update"},
        .level = 2,
        .participants = Participants::ranks,
@@ -368,24 +369,25 @@ std::vector<Detector> schedule_detectors() {
        .complete = false,
        .accounts_for = {"schedule-ends-elsewhere"},
        .detect = schedule_unit_mismatch},
-      // Needs a run that ended in order. Rule: at its pace the schedule would take W times as many
-      // updates as the run. Not fooled by one that counts all ranks' samples, whose pace is their
-      // number, nor by a run that was killed; one that stopped of itself after exactly 1/W of its
-      // plan looks the same, so it is advice where the optimizer was saved after the last update.
+      // Needs a run that ended in order. Rule: at its pace the schedule would take W times as many updates as the run.
+      // Not fooled by one that counts all ranks' samples, whose pace is their number, nor by a run that was killed;
+      // one that stopped of itself after exactly 1/W of its plan looks the same, so it is advice where the optimizer
+      // was saved after the last update.
       {.slug = "schedule-length-ignores-world-size",
+       .equation = Equation::rates,
        .needs = {"schedule", "update"},
        .participants = Participants::ranks,
        .complete = false,
        .accounts_for = {"schedule-ends-elsewhere"},
        .detect = schedule_length_ignores_world_size},
-      // Advice. Rule: one and a half steps an update or more, and beyond its end before the run is;
-      // or always as many, and the run ended in order, and the schedule has gone at most 0.55 of
-      // its way; or it has about as many steps as the run has updates, 16 at least, and takes less
-      // than a quarter of them; or the last attempt goes on with a later pass, and its schedule,
-      // which is as long, takes its first steps again. Not fooled by a run that stopped somewhat
-      // early, by one step an update beyond the end, as after a warm-up, or by an attempt that
-      // begins with the first pass again.
+      // Advice. Rule: one and a half steps an update or more, and beyond its end before the run is; or always as many,
+      // and the run ended in order, and the schedule has gone at most 0.55 of its way; or it has about as many steps
+      // as the run has updates, 16 at least, and takes less than a quarter of them; or the last attempt goes on with a
+      // later pass, and its schedule, which is as long, takes its first steps again. Not fooled by a run that stopped
+      // somewhat early, by one step an update beyond the end, as after a warm-up, or by an attempt that begins with
+      // the first pass again.
       {.slug = "schedule-ends-elsewhere",
+       .equation = Equation::rates,
        .needs = {"schedule", "update"},
        .participants = Participants::ranks,
        .fewest = 1,

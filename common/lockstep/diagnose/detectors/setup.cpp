@@ -26,7 +26,7 @@ Settings settings_of(const trace::ParticipantTrace& rank, const std::string& of)
   return settings;
 }
 
-constexpr double kSameConstant = 1e-4;  // relative
+constexpr double kSameConstant = 1e-4, kSameCount = 1e-2;  // relative
 
 const std::string kOfLoader = " of the loader of ";
 
@@ -52,19 +52,49 @@ void take_for_one_loader(std::vector<Settings>& ranks) {
   }
 }
 
-// Numbers that a program holds: all whole ones may be counts of the rank's own data, and close ones are one number that
-// was rounded otherwise. Texts may be neither.
-bool may_be_a_ranks_own(const std::vector<std::string>& texts) {
-  bool whole = true;
-  double least = std::numeric_limits<double>::infinity(), greatest = -least;
+// As seeds and offsets do: one step from rank to rank. Any two numbers are such steps, so of two ranks those count that
+// begin with 0 or are a power of ten apart.
+bool follow_the_ranks(const std::vector<int>& ranks, const std::vector<double>& values) {
+  if (values.size() < 2) return false;
+  const double step = (values[1] - values[0]) / (ranks[1] - ranks[0]);
+  const double power = step > 0 ? std::log10(step) : 0.5;
+  if (values.size() == 2 && values[0] != step * ranks[0] && power != std::floor(power))
+    return false;
+  for (std::size_t r = 0; r < values.size(); ++r)
+    if (values[r] != values[0] + step * (ranks[r] - ranks[0])) return false;
+  return true;
+}
+
+// As the rank on a node and the node's number are.
+bool number_nodes(const std::vector<int>& ranks, const std::vector<double>& values) {
+  for (int on_node = 2; on_node < static_cast<int>(values.size()); ++on_node) {
+    bool within = true, nodes = true;
+    for (std::size_t r = 0; r < values.size(); ++r) {
+      within = within && values[r] == ranks[r] % on_node;
+      nodes = nodes && values[r] == ranks[r] / on_node;
+    }
+    if (within || nodes) return true;
+  }
+  return false;
+}
+
+// Numbers that a program holds: whole ones may be counts of the rank's own data, or in settings what tells it from
+// others; close ones are one number that was rounded otherwise. Texts may be neither.
+bool may_be_a_ranks_own(const std::vector<int>& ranks, const std::vector<std::string>& texts,
+                        bool are_settings) {
+  std::vector<double> values;
   for (const auto& text : texts) {
     const auto value = number_in(text);
     if (!value) return false;
-    whole = whole && *value == std::floor(*value);
-    least = std::min(least, *value);
-    greatest = std::max(greatest, *value);
+    values.push_back(*value);
   }
-  return whole || are_close(least, greatest, kSameConstant);
+  const auto [least, greatest] = std::minmax_element(values.begin(), values.end());
+  if (are_settings)
+    return are_close(*least, *greatest, kSameCount) || follow_the_ranks(ranks, values) ||
+           number_nodes(ranks, values);
+  return are_close(*least, *greatest, kSameConstant) ||
+         std::all_of(values.begin(), values.end(),
+                     [](double value) { return value == std::floor(value); });
 }
 
 // When the rank's last attempt was set up so.
@@ -92,7 +122,9 @@ std::vector<Finding> settings_that_differ(const Run& run, const std::string& of,
       if (const auto found = of_rank.find(key); found != of_rank.end())
         values.push_back(found->second);
     if (values.size() < settings.size()) continue;
-    if (of == "constants" && may_be_a_ranks_own(values)) continue;
+    if ((of == "constants" || of == "settings") &&
+        may_be_a_ranks_own(run.numbers, values, of == "settings"))
+      continue;
     const auto one = differs(run, key, values, 0);
     if (!one) continue;
     if (of == "optimizer" && evidence.empty()) step = step_of(*run.ranks.front(), of, key);
@@ -161,9 +193,12 @@ std::vector<Detector> setup_detectors() {
   return {
       // Rule: a setting of a submodule or of the gradient engine that all of them have differs, such
       // as a dropout's p. Advice: one of the loss, such as its weights of classes, or of a train loader, a version, a
-      // variable of the environment, or a number or setting that the program holds and does not change. Not fooled by such numbers that are whole on all ranks, as
-      // counts are, unless they are settings.
+      // variable of the environment, or a number that the program computes with, or a setting, and does not change.
+      // Not fooled by such numbers that are whole on all ranks, as counts are, nor by whole settings that follow the
+      // ranks' numbers, as a seed does.
       {.slug = "configuration-differs",
+       .equation = Equation::equal_settings,
+       .whole = true,
        .needs = {"configuration"},
        .participants = Participants::ranks,
        .generic = true,
@@ -172,6 +207,8 @@ std::vector<Detector> setup_detectors() {
       // decay; or the norm to clip to, which is advice as long as parameters are equal. Not fooled
       // by ranks that have groups of their own.
       {.slug = "optimizer-differs",
+       .equation = Equation::equal_settings,
+       .whole = true,
        .needs = {"configuration"},
        .participants = Participants::ranks,
        .generic = true,

@@ -331,6 +331,8 @@ std::vector<Detector> sharding_detectors() {
       // or all of them the same share. Not fooled by evaluation on all ranks, by ranks that
       // draw at random with replacement, nor by equal ids in different data sets.
       {.slug = "no-sharding",
+       .equation = Equation::own_samples,
+       .whole = true,
        .needs = {"dataset", "pass_begin", "samples", "pass_end"},
        .accounts_for = {"same-gradients", "same-inputs", "shares-of-data-overlap"},
        .detect = no_sharding},
@@ -342,6 +344,8 @@ std::vector<Detector> sharding_detectors() {
       // is named. Or, where ids are hashes of content: all ranks draw the same, of which most come
       // once. Not fooled by data of a few values; where augmentation hides it, not_triggered.
       {.slug = "stream-not-sharded",
+       .equation = Equation::own_samples,
+       .whole = true,
        .needs = {"pass_begin", "samples", "pass_end"},
        .fewest = 1,
        .accounts_for = {"same-gradients", "same-inputs", "shares-of-data-overlap"},
@@ -353,6 +357,7 @@ std::vector<Detector> sharding_detectors() {
       // (drop_last): not_triggered. Advice where each rank can reach all samples, and draws exactly
       // 1/W of its share in every pass, the last batch smaller than the others.
       {.slug = "sharded-twice",
+       .equation = Equation::own_samples,
        .needs = {"dataset", "pass_begin", "samples", "pass_end"},
        .detect = sharded_twice},
       // Needs samples and the size of the data set, of ranks that train together. Rule: in a pass
@@ -362,6 +367,7 @@ std::vector<Detector> sharding_detectors() {
       // draw with repeats in any pass, or another number of samples. Of a stream, whose size is not
       // known: no rank draws a sample twice, and several ranks draw a twentieth of them.
       {.slug = "shards-overlap",
+       .equation = Equation::own_samples,
        .needs = {"dataset", "pass_begin", "samples", "pass_end"},
        .accounts_for = {"shares-of-data-overlap"},
        .detect = shards_overlap},

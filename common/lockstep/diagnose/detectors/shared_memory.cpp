@@ -86,6 +86,7 @@ std::vector<Detector> shared_memory_detectors() {
       // error ends it, and it, or the ranks together, reserve more than there was. Not fooled by a
       // small one in which all has room, by a rank that does without, nor by another death.
       {.slug = "small-shared-memory",
+       .equation = Equation::one_job,
        .needs = {"shared_memory"},
        .fewest = 1,
        .complete = false,

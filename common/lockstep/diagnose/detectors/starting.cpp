@@ -241,6 +241,7 @@ std::vector<Detector> starting_detectors() {
       // Rule: a rank could not serve the store, since the port was taken. Under torchrun no rank
       // serves it.
       {.slug = "fixed-port",
+       .equation = Equation::one_job,
        .needs = {"store_call"},
        .fewest = 1,
        .complete = false,
@@ -250,6 +251,7 @@ std::vector<Detector> starting_detectors() {
       // could not connect to where they went. To blame is the one that serves; or, where most came
       // through, those that did not.
       {.slug = "wrong-network-interface",
+       .equation = Equation::one_job,
        .needs = {"store_call", "group"},
        .complete = false,
        .stage = Stage::start,
@@ -257,12 +259,14 @@ std::vector<Detector> starting_detectors() {
       // Needs `store_call`, uses too, and the launcher's trace. Rule: a use of the store failed
       // after the rank that served it had ended in order.
       {.slug = "group-never-destroyed",
+       .equation = Equation::one_job,
        .needs = {"store_call"},
        .complete = false,
        .stage = Stage::start,
        .detect = group_never_destroyed},
       // Rule: several ranks each started all processes of a job of several ranks.
       {.slug = "spawn-under-launcher",
+       .equation = Equation::one_job,
        .needs = {"spawn"},
        .participants = Participants::ranks,
        .complete = false,
@@ -271,6 +275,7 @@ std::vector<Detector> starting_detectors() {
       // Rule: several ranks write a file, and one of them, or a reader, came to it while another
       // wrote. Advice where nobody found half a file (and, `placement`, both are on one node).
       {.slug = "every-rank-prepares-data",
+       .equation = Equation::one_job,
        .needs = {"data_file"},
        .complete = false,
        .stage = Stage::start,

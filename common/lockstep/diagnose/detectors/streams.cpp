@@ -127,6 +127,7 @@ std::vector<Detector> streams_detectors() {
       // orders all others. Blind to what is not told: blocking streams, calls that synchronize on
       // their own (trace.md).
       {.slug = "wrong-stream",
+       .equation = Equation::mean_gradient,
        .needs = {"stream_use"},
        .fewest = 1,
        .complete = false,

@@ -215,6 +215,7 @@ std::vector<Detector> uneven_detectors() {
       // where they stand may be passes later. Not fooled by Join, where the ranks that are done
       // take part; by unequal batches that end in order; nor by a rank that failed in between.
       {.slug = "uneven-batches",
+       .equation = Equation::own_samples,
        .needs = {"pass_begin", "samples", "pass_end"},
        .participants = Participants::ranks,
        .stage = Stage::ranks_differ,
@@ -224,6 +225,7 @@ std::vector<Detector> uneven_detectors() {
       // uneven-batches, but in each pass that all began they have equally many, and some ended in
       // order where others began one more.
       {.slug = "local-early-stop",
+       .equation = Equation::same_calls,
        .level = 2,
        .participants = Participants::ranks,
        .stage = Stage::membership,

@@ -81,6 +81,29 @@ std::optional<Finding> unknown_ones(const Run& run) {
                   (shapes.size() > 1 ? "them" : "it")};
 }
 
+// No backward brings them a gradient, since a checkpoint is given inputs that have none.
+std::optional<Finding> checkpointed_ones(const Run& run) {
+  const auto told = run.ranks.front()->latest<trace::Configuration>();
+  const auto at = std::find_if(told.begin(), told.end(),
+                               [](const auto& each) { return each.event->of == "checkpoint"; });
+  const auto training = last_training(*run.ranks.front());
+  if (at == told.end() || training.gradients.empty()) return std::nullopt;
+  std::vector<std::size_t> without;
+  for (std::size_t t = 0; t < training.model->names.size(); ++t)
+    if (std::ranges::all_of(training.gradients, [&](const Values* values) {
+          return t < values->size() && (*values)[t].sketch.empty();
+        }))
+      without.push_back(t);
+  if (without.empty() || without.size() == training.model->names.size()) return std::nullopt;
+  return Finding{.ranks = run.numbers,
+                 .step = training.step,
+                 .evidence = tensor_text("parameter", without.front(), training.model->names) +
+                             " and " + std::to_string(without.size() - 1) +
+                             " more get no gradient in any recorded step: a reentrant activation "
+                             "checkpoint is given no input that requires one. use_reentrant=False "
+                             "mends it"};
+}
+
 Verdict known_ones(const Run& run) {
   const auto training = last_training(*run.ranks.front());
   if (training.first == nullptr || training.gradients.size() < kGradients)
@@ -119,6 +142,7 @@ Verdict known_ones(const Run& run) {
 }
 
 Verdict parameters_not_updated(const Run& run) {
+  if (auto without = checkpointed_ones(run)) return found(std::move(*without));
   auto verdict = known_ones(run);
   if (verdict.state == State::found) return verdict;
   auto unknown = unknown_ones(run);
@@ -134,8 +158,11 @@ std::vector<Detector> untrained_detectors() {
       // engine and no optimizer is known to hold, have not changed by the end. Advice, since a program may train a part of a
       // model and not say that the rest is frozen. Not fooled by a group whose rate is zero, by a bias
       // before BatchNorm, whose gradient is zero but for rounding, nor by parameters of 16 or 8 bits, whose updates may
-      // be rounded to nothing.
+      // be rounded to nothing. A violation: parameters that never get a gradient, where a reentrant activation checkpoint
+      // was given inputs without one.
       {.slug = "parameters-not-updated",
+       .equation = Equation::all_moved,
+       .whole = true,
        .needs = {"model", "parameters", "local_gradients", "update"},
        .fewest = 1,
        .generic = true,

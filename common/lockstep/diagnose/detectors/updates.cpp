@@ -167,6 +167,8 @@ std::vector<Detector> updates_detectors() {
       // learning rates; equal parameters and equal reduced gradients give different parameters; in a pass ranks made
       // different numbers of updates with equally many batches; parameters that all get the same gradients move otherwise.
       {.slug = "update-differs",
+       .equation = Equation::all_moved,
+       .whole = true,
        .needs = {"update"},
        .participants = Participants::ranks,
        .generic = true,

@@ -1,0 +1,36 @@
+// What must hold in every data-parallel training. Each detector looks for a way to break one of these equations, and
+// each run has a line for each of them (ledger.h).
+#pragma once
+
+namespace lockstep::diagnose {
+
+// From a job's start to its end, and within a step from what is drawn to what is saved.
+enum class Equation {
+  one_job,
+  equal_start,
+  equal_settings,
+  own_samples,
+  new_order,
+  modes,
+  random_numbers,
+  loss_weights,
+  mean_gradient,
+  clipped_once,
+  rates,
+  all_moved,
+  equal_after,
+  buffers,
+  joined_figures,
+  saved_is_held,
+  same_calls,
+};
+inline constexpr int kEquations = 17;
+
+struct EquationText {
+  const char* slug;
+  const char* sentence;
+  const char* per;  // what it must hold for
+};
+const EquationText& text_of(Equation equation);
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,206 @@
+// Whether the ledger says of each equation what the run shows.
+#include <gtest/gtest.h>
+#include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/diagnose.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "expect.h"
+#include "job.h"
+
+namespace lockstep::simulated {
+namespace {
+
+using diagnose::Equation;
+using diagnose::Line;
+using diagnose::Standing;
+
+std::vector<Line> ledger_of(const trace::Trace& trace) {
+  return diagnose::diagnose(trace).ledger;
+}
+
+const Line& line_of(const std::vector<Line>& ledger, Equation equation) {
+  return ledger.at(static_cast<std::size_t>(equation));
+}
+
+TEST(Ledger, HasALineForEachEquationThatADetectorLooksAt) {
+  const auto ledger = ledger_of(Job(2).run());
+  ASSERT_EQ(ledger.size(), static_cast<std::size_t>(diagnose::kEquations));
+  for (const auto& line : ledger) {
+    const auto looks = [&](const auto& detector) { return detector.equation == line.equation; };
+    EXPECT_TRUE(std::ranges::any_of(diagnose::detectors(), looks))
+        << diagnose::text_of(line.equation).slug;
+  }
+}
+
+TEST(Ledger, BreaksNothingOfARightJob) {
+  const auto ledger = ledger_of(Job(3).run());
+  for (const auto& line : ledger) EXPECT_NE(line.standing, Standing::broken) << line.evidence;
+  for (const auto equation : {Equation::one_job, Equation::equal_start, Equation::own_samples,
+                              Equation::mean_gradient, Equation::equal_after, Equation::rates}) {
+    const auto& line = line_of(ledger, equation);
+    EXPECT_EQ(line.standing, Standing::held) << diagnose::text_of(equation).slug << line.reason;
+    EXPECT_FALSE(line.looked_at.empty());
+  }
+}
+
+TEST(Ledger, SaysWhichEquationIsBrokenSinceWhenWhereAndBy) {
+  Job job(3);
+  job.reduce = false;
+  job.has_engine = false;
+  const auto ledger = ledger_of(job.run());
+  const auto& gradient = line_of(ledger, Equation::mean_gradient);
+  EXPECT_EQ(gradient.standing, Standing::broken);
+  EXPECT_EQ(gradient.step, 0);
+  EXPECT_EQ(gradient.ranks, (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(gradient.broken_by.front(), "no-gradient-sync");
+  const auto& after = line_of(ledger, Equation::equal_after);
+  EXPECT_EQ(after.standing, Standing::broken);
+  EXPECT_EQ(after.broken_by, (std::vector<std::string>{"replicas-diverged"}));
+  EXPECT_EQ(line_of(ledger, Equation::equal_start).standing, Standing::held);
+}
+
+TEST(Ledger, SaysWhyAnEquationCannotBeTold) {
+  for (const auto& line : ledger_of(empty_trace(2))) {
+    if (line.equation == Equation::one_job) continue;  // both ranks are there
+    EXPECT_TRUE(line.standing == Standing::open || line.standing == Standing::idle)
+        << diagnose::text_of(line.equation).slug;
+    EXPECT_FALSE(line.reason.empty()) << diagnose::text_of(line.equation).slug;
+  }
+}
+
+// ---- what one event shows ----
+
+trace::Trace with(const std::vector<trace::Payload>& of_ranks, std::int64_t step,
+                  trace::Trace trace) {
+  for (std::size_t r = 0; r < trace.ranks.size(); ++r) record(trace.ranks[r], step, of_ranks[r]);
+  return trace;
+}
+
+TEST(Ledger, ALossOfWhatAnAllReduceOverwroteIsBroken) {
+  const trace::GraphCut cut{"allreduce", 64};
+  expect_only(with({cut, cut}, 1, Job(2).run()), "gather-loses-graph", all_ranks(2), 1);
+}
+
+TEST(Ledger, AStateOfOtherNamesIsNotLoaded) {
+  trace::StateTaken taken{"Net", 9, 0, "a.weight", "_orig_mod.a.weight"};
+  expect_only(with({taken, taken}, 0, Job(2).run()), "module-prefix", all_ranks(2), 0);
+  taken.taken = 8;  // a head of its own
+  expect_nothing(with({taken, taken}, 0, Job(2).run()));
+  taken = {"Net", 9, 0, "a.weight", ""};  // an empty state
+  expect_nothing(with({taken, taken}, 0, Job(2).run()));
+}
+
+TEST(Ledger, RanksThatScaleTheirLossesDifferentlyAreBrokenFromThenOn) {
+  auto trace = Job(2).run();
+  for (std::int64_t step = 0; step < 4; ++step) {
+    const trace::ScaledStep scaled{.scale = 256}, grown{.scale = 512};
+    trace = with({scaled, step >= 2 ? grown : scaled}, step, std::move(trace));
+  }
+  expect_only(trace, "loss-weight-differs", all_ranks(2), 2);
+  EXPECT_EQ(line_of(ledger_of(trace), Equation::loss_weights).after, 1);
+}
+
+// Samples of one length stand together, and the batches are shuffled: once and for all, or anew.
+TEST(Ledger, BatchesInOneShuffledOrderAreBroken) {
+  Job job(2);
+  job.samples = 96;
+  const auto order = [](bool anew) {
+    return [anew](int rank, int pass) {
+      Ids ids;
+      for (const auto batch : deal({.samples = 24}, rank, anew ? pass : 0))
+        for (std::int64_t i = 0; i < 4; ++i) ids.push_back(4 * batch + i);
+      return ids;
+    };
+  };
+  job.told = [](int, int) { return std::nullopt; };
+  job.order = order(false);
+  EXPECT_EQ(line_of(ledger_of(job.run()), Equation::new_order).broken_by,
+            (std::vector<std::string>{"missing-set-epoch"}));
+  job.order = order(true);
+  EXPECT_NE(line_of(ledger_of(job.run()), Equation::new_order).standing, Standing::broken);
+}
+
+TEST(Ledger, BuffersInAnotherOrderAreGivenToEachOther) {
+  const auto values = summarize(draw_values(1, 2, 3));
+  const trace::Buffers one{{"a", "b"}, values}, other{{"b", "a"}, values};
+  const trace::Forward forward;
+  const auto job = with({forward, forward}, 0, Job(2).run());
+  const auto line = line_of(ledger_of(with({one, other}, -1, job)), Equation::buffers);
+  EXPECT_EQ(line.broken_by, (std::vector<std::string>{"buffers-not-synced"}));
+  EXPECT_EQ(line.evidence.substr(0, 46), "buffer 0 is \"a\" on rank 0 and \"b\" on rank 1: a");
+  EXPECT_EQ(state(with({one, one}, -1, job), "buffers-not-synced"), diagnose::State::not_triggered);
+  const trace::Buffers unlike{{"a", "c"}, values};  // another model: not this fault
+  EXPECT_EQ(state(with({one, unlike}, -1, job), "buffers-not-synced"),
+            diagnose::State::not_triggered);
+}
+
+TEST(Ledger, ASampleThatAnEvaluationDrawsTwiceIsLeftOpen) {
+  Job job(2);
+  job.evaluation_order = [](int rank, int) { return Ids{rank, 2, 3 + rank}; };
+  const auto line = line_of(ledger_of(without<trace::Metric>(job.run())), Equation::joined_figures);
+  EXPECT_EQ(line.standing, Standing::open);
+  EXPECT_NE(line.reason.find("drew 6 samples, of which 5 are different"), std::string::npos)
+      << line.reason;
+}
+
+// ---- two readings ----
+
+TEST(Ledger, ASumOfGradientsIsLeftOpen) {
+  Job job(2);
+  job.declares_mean = false;
+  job.reduced_times = 2;
+  const auto line = line_of(ledger_of(job.run()), Equation::mean_gradient);
+  EXPECT_EQ(line.standing, Standing::open);
+  EXPECT_NE(line.reason.find("2 times the mean"), std::string::npos) << line.reason;
+}
+
+TEST(Ledger, BatchesThatComeAgainInOneOrderAreLeftOpen) {
+  const auto given = [](std::int64_t period) {
+    auto trace = empty_trace(2);
+    for (auto& rank : trace.ranks)
+      for (std::int64_t step = 0; step < 12; ++step)
+        record(rank, step, trace::Rows{Ids{100 + step % period, 200 + step % period}});
+    return line_of(ledger_of(trace), Equation::new_order);
+  };
+  EXPECT_NE(given(4).reason.find("from step 4 on the model is given the same 4 batches"),
+            std::string::npos)
+      << given(4).reason;
+  EXPECT_EQ(given(1).reason.find("again"),
+            std::string::npos);  // one batch, as a test of overfitting
+  EXPECT_EQ(given(12).reason.find("again"), std::string::npos);  // never
+}
+
+TEST(Ledger, AnEvaluationInTrainingModeIsLeftOpen) {
+  for (const bool training : {true, false}) {
+    auto trace = empty_trace(2);
+    for (auto& rank : trace.ranks) {
+      record(rank, 0, trace::Forward{true});
+      record(rank, 0, trace::Update{{0.1}});
+      record(rank, 1, trace::PassBegin{"evaluation", 0});
+      record(rank, 1, trace::Forward{training});
+    }
+    const auto line = line_of(ledger_of(trace), Equation::modes);
+    EXPECT_EQ(line.reason.find("from step 1 on") != std::string::npos, training) << line.reason;
+  }
+}
+
+TEST(Ledger, WorkersWithOneSeedThatDrawForSamplesAreLeftOpen) {
+  for (const bool varies : {true, false}) {
+    auto trace = empty_trace(2);
+    for (auto& rank : trace.ranks)
+      for (std::int64_t pass = 0; pass < 2; ++pass) {
+        record(rank, pass,
+               trace::Configuration{"workers", {"base_seed"}, {"a" + std::to_string(pass)}});
+        record(rank, pass, trace::Contents{Ids{7}, Ids{varies ? pass : 0}});
+      }
+    const auto line = line_of(ledger_of(trace), Equation::random_numbers);
+    EXPECT_EQ(line.reason.find("same seeds on all ranks") != std::string::npos, varies)
+        << line.reason;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::simulated
