@@ -1,23 +1,27 @@
-"""Numbers that the program holds, and that ranks that train one model should hold alike: the weight of a loss, means to
-normalise by, the places of items in a table, settings.
+"""Numbers that the program computes with, and that ranks that train one model should hold alike: the weight of a loss,
+means to normalise by, the places of items in a table, settings.
 
 They are looked at before the first, the third and the 25th update, and told then, or where the program ends: what the
 functions on the stack hold that are the program's own, their modules, and what these hold in dicts, namespaces, modules
-and objects of the program's own classes. What has changed meanwhile is no constant. Left out are times, and what is a
-rank's own by its name. None of the program's code is called, and no more is looked at than MOST, MOST_ENTRIES and
-MOST_NUMBERS say.
-
-Numbers and tensors in the same places are also told as they were at the first look and as they are now; tensors by a
-hash. Such are codes that are moved by hand: ranks that began with the same ones should still have the same. The
-detector is in common/lockstep/diagnose/detectors/outside.cpp.
+and objects of the program's own classes. A number counts where the program's source computes with it, whatever its
+name; so do settings that the program parsed, and tables. Left out are times, and what changes from look to look.
+Numbers and tensors are also told as they were at the first look and as they are now; tensors, such as codes that are
+moved by hand, by a hash. None of the program's code is called. The detectors are in
+common/lockstep/diagnose/detectors: setup.cpp, which knows a rank's own numbers, and outside.cpp.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import builtins
+import contextlib
 import dataclasses
+import functools
 import inspect
+import linecache
 import math
+import os
 import re
 import sys
 import time
@@ -34,43 +38,50 @@ from lockstep_torch.recording import Recording, listens
 
 LOOKS = (0, 2, 24)  # the looks are so many updates after `looks_from`
 DEEP = 3        # a name of a function's, what stands in it, and what stands in that
-MOST = 4_000    # values that are looked at
-MOST_ENTRIES = 1 << 16  # of tables, all together
-MOST_NUMBERS = 1 << 22  # of tensors, all together
+MOST, MOST_ENTRIES, MOST_NUMBERS = 4_000, 1 << 16, 1 << 22  # values that are looked at; all tables'; all tensors'
 ROWS = 4096     # of a tensor that are hashed one by one
 LARGEST = 64    # numbers of a list or a tensor
 SHOWN = 8       # of these, and of a table's entries
-DTYPES = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))  # of tensors that are hashed
 BORN = time.monotonic()
-
-# A name of these words is a rank's own, or of what is measured.
-WORDS = frozenset("""
-    rank ranks local own mine my shard share part seed seeds rng dice generator device port host pid node worker
-    time timer times started began tic toc now clock elapsed duration second seconds sec secs ms took speed throughput
-    memory noise sample samples batch input inputs target targets label labels""".split())
-LAST_WORDS = frozenset("""
-    loss losses acc accuracy score scores metric metrics best error errors norm norms grad grads gradient gradients
-    ppl perplexity auc f1 iou start end begin total sum count counts size sizes length lengths number""".split())
-# A number that moves and has a name of these words is measured, too.
-MEASURED = frozenset("avg val value top prec precision recall ema running mean std".split())
-# Of a setting, a name of these words is of what a rank has or does beside its training.
-BESIDE = frozenset("""
-    log logs print verbose save every interval workers threads main master gpu cuda id index rows offset steps per
-    hostname procid localid nodeid role version""".split())
-SETTINGS = frozenset("args arguments conf config configuration options settings hparams hyperparameters".split())
-CONTAINERS = (argparse.Namespace, types.SimpleNamespace)
+SETTINGS = (argparse.Namespace, types.SimpleNamespace, type)  # what stands in these, and in dataclasses
+ESCAPE = re.compile(r"(\\[\\'\"\n])|\\.")  # the parser would warn of those that it does not know
 
 
-def words_of(name: str) -> list[str]:
-    return [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+|\d+", name)]
+def name_of(node: Any) -> Any:
+    key = getattr(getattr(node, "slice", None), "value", None)  # a dict's
+    return getattr(node, "id", None) or getattr(node, "attr", None) or key
 
 
-def is_a_ranks_own(name: str) -> bool:
-    words = [word for word in words_of(name) if not word.isdigit()]
-    return not WORDS.isdisjoint(words) or not LAST_WORDS.isdisjoint(words[-1:])
+def calls_python(node: Any) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and hasattr(builtins, node.func.id)
 
 
-# ---- what there is ----
+@functools.cache
+def used_in(file: str) -> set[Any]:
+    """Names in arithmetic, and those that are given to a function that is not Python's. A mean of losses, which only
+    its own next value is made of, is not used."""
+    found: set[Any] = set()
+
+    def read(node: Any, computes: bool, moved: frozenset[Any]) -> None:
+        if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Expr) and calls_python(node.value)):
+            return  # what is printed or formatted
+        if isinstance(node, ast.stmt):
+            targets = getattr(node, "targets", [getattr(node, "target", None)])
+            moved = frozenset(name_of(part) for target in targets if target for part in ast.walk(target))
+        if computes and name_of(node) not in moved:
+            found.add(name_of(node))
+        calls = isinstance(node, ast.Call) and not calls_python(node)
+        computes = (calls or isinstance(node, (ast.BinOp, ast.AugAssign))
+                    or (computes and not isinstance(node, (ast.stmt, ast.Compare))))
+        for child in ast.iter_child_nodes(node):
+            method = calls and child is node.func and isinstance(child, ast.Attribute)
+            read(node.func.value if method else child, computes, moved)
+    if os.path.isfile(file) and os.path.getsize(file) <= 1 << 18:  # and no pipe
+        text = ESCAPE.sub(lambda escape: escape[1] or "__", "".join(linecache.getlines(file)))
+        with contextlib.suppress(SyntaxError, ValueError, RecursionError):
+            read(ast.parse(text), False, frozenset())
+    return found
+
 
 def is_the_programs(module: Any) -> bool:
     file = vars(module).get("__file__") if type(module) is types.ModuleType else None
@@ -90,43 +101,60 @@ def held_by(value: Any) -> dict[Any, Any]:
         return vars(value) if is_the_programs(value) else {}
     if kind is type:
         return dict(type.__getattribute__(value, "__dict__")) if of_its_classes(value) else {}
-    if kind in CONTAINERS or of_its_classes(kind):
-        return looking.attributes(value)
+    if kind in SETTINGS or of_its_classes(kind):
+        of_torch = torch.nn.Module.__annotations__  # as are its lists of parameters and hooks
+        return {name: each for name, each in looking.attributes(value).items() if name not in of_torch}
     return {}
 
 
 def locals_of(frame: Any) -> dict[str, Any]:
     """Up to Python 3.12 they are copied into a dict that the frame keeps, and that `locals()` gives: what it would keep
-    alive is taken out again, and a function that asks for it is let alone."""
-    code = frame.f_code
-    if not code.co_flags & inspect.CO_OPTIMIZED or "locals" in code.co_names:
+    alive is taken out again. A function that asks for it is let alone, and so is one in a debugger."""
+    if frame.f_trace is not None or "locals" in frame.f_code.co_names:
         return {}
     copied = frame.f_locals
     held = dict(copied)
-    if type(copied) is dict and sys.getrefcount(copied) <= 3:  # the frame's, this one, and the call's
+    if type(copied) is dict:
         copied.clear()
     return held
 
 
-def frames() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Of the program's own functions and modules, the innermost first."""
-    modules: list[dict[str, Any]] = []
+def frames() -> Iterator[tuple[str, dict[str, Any], str]]:
+    """Of the program's own functions and modules, the innermost first: what they hold, and their file."""
+    modules: dict[int, tuple[str, dict[str, Any], str]] = {}
     frame: Any = sys._getframe(1)
     while frame is not None:
-        if places.is_the_users(frame.f_code.co_filename):
-            yield f" in {frame.f_code.co_name}()", locals_of(frame)
-            if not any(frame.f_globals is known for known in modules):
-                modules.append(frame.f_globals)
+        code = frame.f_code
+        if places.is_the_users(code.co_filename):
+            modules.setdefault(id(frame.f_globals), ("", frame.f_globals, code.co_filename))
+            if code.co_flags & inspect.CO_OPTIMIZED:
+                yield f" in {code.co_name}()", locals_of(frame), code.co_filename
         frame = frame.f_back
-    for module in modules:
-        yield "", module
+    yield from modules.values()
 
 
-# ---- what is a constant ----
+def everything(used: set[Any]) -> Iterator[tuple[str, Any, str, bool]]:
+    """By what name it is reached, where, and whether it is a setting. `used` gets the names that are used there."""
+    left, seen, there = MOST, set[int](), list(frames())
 
-def is_a_time(number: float) -> bool:
-    """By one of the clocks, in this process."""
-    return abs(number - time.time()) < 3e7 or BORN - 60 <= number <= time.monotonic() + 1
+    def inside(held: dict[Any, Any], before: str, of: str, deep: int, settings: bool) -> Any:
+        nonlocal left
+        for name, value in list(held.items()):
+            if left == 0:
+                return
+            left -= 1
+            if type(name) is str:
+                yield before + name, value, of, settings
+                if deep > 1 and id(value) not in seen and (more := held_by(value)):
+                    seen.add(id(value))
+                    kind = type(value)
+                    its: Any = value if kind is types.ModuleType else sys.modules.get(module_of(kind))
+                    used.update(used_in(its.__file__) if is_the_programs(its) else ())
+                    yield from inside(more, f"{before}{name}.", of, deep - 1,
+                                      settings or kind in SETTINGS or dataclasses.is_dataclass(kind))
+    used.update(*(used_in(file) for _of, _held, file in there))
+    for of, held, _file in there:
+        yield from inside(held, "", of, DEEP, False)
 
 
 def is_number(value: Any) -> bool:
@@ -134,46 +162,29 @@ def is_number(value: Any) -> bool:
     return kind is float or (module_of(kind) == "numpy" and issubclass(kind, sys.modules["numpy"].floating))
 
 
-def is_setting(name: str, value: Any) -> bool:
-    """A whole number. A text may be a secret, and is not told."""
-    return type(value) is int and BESIDE.isdisjoint(words_of(name))
-
-
-def holds_settings(value: Any) -> bool:
-    """Elsewhere only a name in capitals is a setting; others may be counters."""
-    kind = type(value)
-    return kind in CONTAINERS or (of_its_classes(kind) and dataclasses.is_dataclass(kind)
-                                  and not SETTINGS.isdisjoint(words_of(kind.__name__)))
-
-
-def spread(number: int) -> list[int]:
-    """As many places as are shown, of so many."""
-    return sorted({place * (number - 1) // max(min(SHOWN, number) - 1, 1) for place in range(min(SHOWN, number))})
-
-
 def numbers_in(value: Any) -> list[tuple[str, float]]:
     """The value, or of several in a row some, with their places; of a list that grows they are others at each look."""
     kind = type(value)
     if is_number(value):
         return [("", float(value))]
-    if kind is torch.Tensor:
-        if (value.requires_grad or not value.is_floating_point() or not 0 < value.numel() <= LARGEST
-                or not parallel.is_readable(value) or max([*value.shape, 1]) != value.numel()):
-            return []
+    row: list[float] = []
+    if (kind is torch.Tensor and not value.requires_grad and value.is_floating_point() and 0 < value.numel() <= LARGEST
+            and parallel.is_readable(value) and max([*value.shape, 1]) == value.numel()):
         row = value.detach().reshape(-1).tolist()
-        single = value.numel() == 1
-    elif kind in (list, tuple) and 0 < len(value) <= LARGEST and all(type(each) is float for each in value):
-        row, single = list(value), False
-    else:
-        return []
-    of = f" of {len(row)}" if kind is list else ""
-    return [("" if single else f"[{place}{of}]", float(row[place])) for place in spread(len(row))]
+    elif kind in (list, tuple) and len(value) <= LARGEST and all(type(each) is float for each in value):
+        row = list(value)
+    if kind is torch.Tensor and len(row) == 1:
+        return [("", row[0])]
+    shown, of = min(SHOWN, len(row)), f" of {len(row)}" if kind is list else ""
+    some = sorted({place * (len(row) - 1) // max(shown - 1, 1) for place in range(shown)})
+    return [(f"[{place}{of}]", row[place]) for place in some]
 
 
 def is_hashed(value: Any, left: int) -> bool:
     """A tensor of several numbers that are not all the same: zeros or ones are equal on all ranks anyway."""
-    if (type(value) is not torch.Tensor or value.dtype not in DTYPES or value.requires_grad
-            or not parallel.is_readable(value) or value.layout != torch.strided or not 1 < value.numel() <= left):
+    if (type(value) is not torch.Tensor or value.requires_grad or not value.is_floating_point()
+            or value.element_size() == 1 or not parallel.is_readable(value) or value.layout != torch.strided
+            or not 1 < value.numel() <= left):
         return False
     least, greatest = value.aminmax()
     return bool(least < greatest)
@@ -184,11 +195,8 @@ def rows_of(table: Any, left: int) -> list[tuple[str, str]]:
     another rank that has these keys."""
     if type(table) is not dict or not SHOWN <= len(table) <= left:
         return []
-    if any(type(value) is not int for value in table.values()) or len(set(table.values())) != len(table):
-        return []
-    if max(table.values()) != len(table) - 1 or min(table.values()) != 0:
-        return []
-    if any(type(key) not in (int, str) for key in table):
+    if (any(type(key) not in (int, str) or type(row) is not int for key, row in table.items())
+            or sorted(table.values()) != list(range(len(table)))):
         return []
     hashes = sorted((zlib.crc32(repr(key).encode("utf-8", "replace")), value) for key, value in table.items())
     return [(f"the row of key {key:08x} in ", f"row {row}") for key, row in hashes[:SHOWN]]
@@ -201,39 +209,29 @@ class Look:
         self.found: dict[str, str] = {}
         self.settings: set[str] = set()  # of these names
         self.moving: dict[str, str] = {}  # a number, or a tensor's hash
-        self.seen: set[int] = set()
-        self.left, self.entries_left, self.numbers_left = MOST, MOST_ENTRIES, MOST_NUMBERS
-        for of, held in frames():
-            self.into(held, "", of, DEEP)
+        self.entries_left, self.numbers_left = MOST_ENTRIES, MOST_NUMBERS
+        used: set[Any] = set()
+        for name, value, of, settings in everything(used):
+            if settings or name.rpartition(".")[2] in used:
+                self.at(value, name, of)
+            if settings and type(value) is int and value != torch.initial_seed():
+                self.settings.add(f"{name}{of}")
+                self.found.setdefault(f"{name}{of}", str(value))
+            for key, row in rows_of(value, self.entries_left):
+                self.entries_left -= len(value) // SHOWN
+                self.found.setdefault(f"{key}{name}{of}", row)
 
-    def into(self, held: dict[Any, Any], before: str, of: str, deep: int, settings: bool = False) -> None:
-        for name, value in list(held.items()):
-            if self.left <= 0:
-                return
-            self.left -= 1
-            if type(name) is str and not name.startswith("_") and not is_a_ranks_own(name):
-                self.at(value, before + name, of, deep)
-                if (settings or (name.isupper() and len(name) > 2)) and is_setting(name, value):
-                    self.settings.add(f"{before}{name}{of}")
-                    self.found.setdefault(f"{before}{name}{of}", str(value))
-
-    def at(self, value: Any, name: str, of: str, deep: int) -> None:
+    def at(self, value: Any, name: str, of: str) -> None:
         for place, number in numbers_in(value):
-            if math.isfinite(number) and not is_a_time(number):
+            is_a_time = abs(number - time.time()) < 3e7 or BORN - 60 <= number <= time.monotonic() + 1
+            if math.isfinite(number) and not is_a_time:
                 self.found.setdefault(f"{name}{place}{of}", f"{number:.9g}")
-                if is_number(value) and number != 0 and MEASURED.isdisjoint(words_of(name)):
+                if is_number(value) and number != 0:
                     self.moving.setdefault(f"{name}{of}", f"{number:.9g}")
         if f"{name}{of}" not in self.moving and is_hashed(value, self.numbers_left):
             self.numbers_left -= value.numel()
             rows = value.detach() if len(value) <= ROWS else value.detach().reshape(1, -1)
             self.moving[f"{name}{of}"] = f"{samples.given([rows])[1]:016x}"
-        keys = rows_of(value, self.entries_left)
-        self.entries_left -= len(value) if keys else 0
-        for key, row in keys:
-            self.found.setdefault(f"{key}{name}{of}", row)
-        if deep > 1 and id(value) not in self.seen and (held := held_by(value)):
-            self.seen.add(id(value))
-            self.into(held, f"{name}.", of, deep - 1, holds_settings(value))
 
 
 @listens("the program's constants")

@@ -22,7 +22,6 @@ from lockstep_torch import calls, constants, data, evaluating, looking, parallel
 from lockstep_torch.recording import Recording, listens
 
 LOOKS = (0, 2)  # the looks are so many updates after `looks_from`; what is made later is not seen
-HELD_HERE_ALONE = 2  # references to what nobody else holds, and one is sys.getrefcount's own
 MODELS = 8  # that nobody wraps, and after which no more are looked for: a look goes through all objects
 
 
@@ -89,9 +88,12 @@ def are_kept(here: Recording, modules: list[torch.nn.Module]) -> None:
             tell(here, f"kept {type(module).__name__}", looking.parameters_in(module))
 
 
-def copies_of(model: torch.nn.Module) -> list[dict[str, torch.Tensor]]:
-    """Dicts that hold a tensor like each of its trained parameters, by the same names, as hand-written averages do."""
-    trained = {name: one for name, one in looking.parameters_in(model)
+def copy_of(models: list[torch.nn.Module]) -> dict[str, torch.Tensor] | None:
+    """A dict that holds a tensor like each trained parameter of the model, by the same names, as hand-written averages
+    do. Several models or copies cannot be told from each other."""
+    if len(models) != 1:
+        return None
+    trained = {name: one for name, one in looking.parameters_in(models[0])
                if one.requires_grad and parallel.is_readable(one)}
 
     def is_copy(held: Any) -> bool:
@@ -101,29 +103,26 @@ def copies_of(model: torch.nn.Module) -> list[dict[str, torch.Tensor]]:
             and held[name].untyped_storage().data_ptr() != one.untyped_storage().data_ptr()
             for name, one in trained.items())
     # Not of a class of the program's own: looking at one would call its code.
-    return [each for each in gc.get_objects() if type(each) in (dict, OrderedDict) and is_copy(each)] if trained else []
+    copies = {id(each): each for _name, each, _of, _settings in constants.everything(set())
+              if type(each) in (dict, OrderedDict) and is_copy(each)}
+    return next(iter(copies.values())) if trained and len(copies) == 1 else None
 
 
 def find_averages(here: Recording, models: list[torch.nn.Module]) -> None:
-    """Several copies cannot be told from each other."""
-    copies = copies_of(models[0]) if len(models) == 1 else []
-    if len(copies) != 1:
-        return
-    tensors = {name: each for name, each in copies[0].items()
+    tensors = {name: each for name, each in (copy_of(models) or {}).items()
                if type(each) is torch.Tensor and parallel.is_readable(each)}
-    if sum(each.numel() for each in tensors.values()) <= here.outside_left:
-        here.averages = copies[0], {name: each.clone() for name, each in tensors.items()}
-        tell(here, "kept averages", here.averages[1].items())
+    if tensors and sum(each.numel() for each in tensors.values()) <= here.outside_left:
+        here.averages = {name: each.clone() for name, each in tensors.items()}
+        tell(here, "kept averages", here.averages.items())
 
 
 @listens("averages of the model")
 def look_at_averages(here: Recording) -> None:
     """The program may make new tensors in each step; the recorder is told of those that they are copied to."""
-    if here.averages is not None and sys.getrefcount(here.averages[0]) <= HELD_HERE_ALONE:
-        here.averages = None
     if here.averages is not None and here.rank.probes():
-        held, copies = here.averages
-        for name, copy in copies.items():
+        fed = [module for module, tells in here.outside.items() if tells is is_fed]
+        held = copy_of([*here.models, *fed]) or {}
+        for name, copy in here.averages.items():
             now = held.get(name)
             if type(now) is torch.Tensor and now.shape == copy.shape and parallel.is_readable(now):
                 copy.copy_(now)

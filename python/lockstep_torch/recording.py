@@ -59,7 +59,7 @@ class Recording:
         self.mixed_up = False  # another thread trains, too
         self.outside = ByIdentity()  # modules: what their calls tell; None: they were called
         self.outside_left = MOST_OUTSIDE
-        self.averages: tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]] | None = None  # the program's; copies
+        self.averages: dict[str, torch.Tensor] | None = None  # copies of the program's
         self.backends: dict[str, list[tuple[Any, Any]]] = {}  # of groups: the recorder's, and torch's inside of it
         self.had_group = False
         self.groups: set[str] = set()  # that this rank began to join

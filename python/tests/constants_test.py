@@ -1,4 +1,4 @@
-"""Which numbers of a program are compared between ranks: those that it holds and does not change.
+"""Which numbers of a program are compared between ranks: those that it computes with and does not change.
 
 usage: python3 constants_test.py PACKAGE      the folder that holds lockstep_torch, for PYTHONPATH
 """
@@ -6,10 +6,13 @@ usage: python3 constants_test.py PACKAGE      the folder that holds lockstep_tor
 import argparse
 import collections
 import dataclasses
+import io
 import sys
+import tempfile
 import time
 import types
 import unittest
+import warnings
 
 import package
 
@@ -20,23 +23,29 @@ import torch
 from lockstep_torch import constants
 
 DECAY = 0.97
+UNUSED = 0.96
+
+
+def train_on(*numbers, **more):
+    """The program computes with what it is given."""
+    return (numbers or more) and DECAY * 2
 
 
 class Settings:
     dropout = 0.15
+    width = 64
 
     def __init__(self):
-        self.options = argparse.Namespace(alpha=0.3, seed=0.5)
+        self.options = argparse.Namespace(alpha=0.3)
+        self.strength, self.idle = 0.4, 0.6
+
+    def strong(self, loss):
+        return self.strength * loss
 
 
 @dataclasses.dataclass
 class Options:
     layers: int = 2
-
-
-@dataclasses.dataclass
-class Document:
-    words: int = 5
 
 
 class Touchy:
@@ -46,6 +55,7 @@ class Touchy:
 
     def __init__(self):
         self.weight = 0.9
+        train_on(self.weight)
 
     @property
     def rate(self):
@@ -85,21 +95,37 @@ class Constants(unittest.TestCase):
         weight, means, light = 0.7, [0.25, 0.5], torch.tensor(3.5)
         scales = torch.tensor([[0.5], [0.125]])
         settings, plain = Settings(), types.SimpleNamespace(gamma=0.2, more={"beta": 0.1})
+        table = {"rate": 0.8, "idle": 1.5}
         self.assertEqual(texts(), {
             "weight": "0.7", "means[0 of 2]": "0.25", "means[1 of 2]": "0.5", "light": "3.5", "scales[0]": "0.5",
-            "scales[1]": "0.125", "settings.options.alpha": "0.3", "plain.gamma": "0.2", "plain.more.beta": "0.1"})
-        self.assertEqual(constants.Look().found["DECAY"], "0.97")
-        self.assertEqual(constants.Look().found["Settings.dropout"], "0.15")
-        del weight, means, light, scales, settings, plain
+            "scales[1]": "0.125", "settings.options.alpha": "0.3", "settings.strength": "0.4", "plain.gamma": "0.2",
+            "plain.more.beta": "0.1", "table.rate": "0.8"})
+        found = constants.Look().found
+        self.assertEqual((found["DECAY"], found["Settings.dropout"], found["Settings.width"]), ("0.97", "0.15", "64"))
+        self.assertNotIn("UNUSED", found)
+        train_on(weight, means, scales=scales, light=light, plain=plain, settings=settings, rate=table["rate"])
+
+    def test_a_name_decides_nothing(self):
+        own_rank_seed_loss, _timer, val_loss, rows = 0.1, 0.2, 0.3, torch.tensor([0.5, 0.25])
+        self.assertEqual(texts(), {"own_rank_seed_loss": "0.1", "_timer": "0.2", "val_loss": "0.3", "rows[0]": "0.5",
+                                   "rows[1]": "0.25"})
+        self.assertLess(own_rank_seed_loss - _timer / 2, train_on(val_loss) + rows[0].item() * 2)
+
+    def test_what_is_only_compared_printed_or_made_anew_of_itself_is_left_out(self):
+        lowest, shown, mean_of = 0.1, 0.2, 0.3
+        self.assertEqual(texts(), {})
+        if lowest < DECAY:
+            print(shown, f"{shown / 2:.0f}", file=io.StringIO())
+        mean_of = 0.9 * mean_of + 0.1
+        mean_of *= 2
+        lowest = min(lowest, 1.0)
 
     def test_whole_numbers_are_found_where_they_are_settings(self):
-        options = argparse.Namespace(accumulate=4, optimizer="adamw", seed=3, log_every=10, token="hf_a", master=0)
-        chosen, counted, WIDTH, LOG_EVERY, N_ROWS, D = Options(), Document(), 64, 5, 60, 7
-        counter = Settings()
-        counter.updates = 7
-        self.assertEqual(texts(), {"options.accumulate": "4", "chosen.layers": "2", "WIDTH": "64",
-                                   "counter.options.alpha": "0.3"})
-        del options, chosen, counted, WIDTH, LOG_EVERY, N_ROWS, D, counter
+        torch.manual_seed(30)
+        options = argparse.Namespace(accumulate=4, optimizer="adamw", log_every=10, token="hf_a", debug=True, seed=30)
+        chosen, WIDTH, updates = Options(), 64, 7
+        self.assertEqual(texts(), {"options.accumulate": "4", "options.log_every": "10", "chosen.layers": "2"})
+        train_on(options, chosen, WIDTH, updates)
 
     def test_a_table_that_numbers_its_keys_is_known_by_rows_that_another_rank_would_choose_too(self):
         catalogue = {f"item {number}": number for number in range(40)}
@@ -118,15 +144,25 @@ class Constants(unittest.TestCase):
         self.assertEqual(texts(), {})
         del shares, few
 
-    def test_what_is_a_rank_s_own_or_measured_or_trained_is_left_out(self):
-        own_weight, my_scale, rankWeight, val_loss, best = 0.1, 0.2, 0.3, 0.4, 0.5
+    def test_what_is_a_time_or_trained_or_large_is_left_out(self):
         started_at, moment, tick = time.time(), time.time() - 60, time.perf_counter()
         trained, gradient_of, whole = torch.ones(2, requires_grad=True), torch.nn.Parameter(torch.ones(1)), 3
         large, table, text = torch.full((65,), 0.5), torch.full((3, 3), 0.5), "0.5"
         nothing, many = float("nan"), [0.5] * 65
         self.assertEqual(texts(), {})
-        del own_weight, my_scale, rankWeight, val_loss, best, started_at, moment, tick, trained, gradient_of, whole
-        del large, table, text, nothing, many
+        train_on(started_at, moment, tick, trained, gradient_of, whole, large, table, text, nothing, many)
+
+    def test_a_source_that_cannot_be_read_is_none(self):
+        with tempfile.TemporaryDirectory(prefix="lockstep-test-") as folder:
+            for name, text in (("broken.py", "a = (b * c"), ("escapes.py", "a = 'a\\d\\'' + b * c")):
+                with open(f"{folder}/{name}", "w") as file:
+                    file.write(text)
+            self.assertEqual(constants.used_in(f"{folder}/broken.py"), set())
+            with self.assertNoLogs(), warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                self.assertEqual(constants.used_in(f"{folder}/escapes.py"), {"b", "c"})
+            self.assertEqual(said, [])
+        self.assertEqual(constants.used_in("/dev/stdin"), set())
 
     def test_no_code_of_the_program_is_called(self):
         touchy, counted = Touchy(), collections.Counter("aab")
@@ -141,7 +177,7 @@ class Constants(unittest.TestCase):
         later = 0.8
         self.assertEqual(texts(), {})
         self.assertNotIn("later", mine)
-        del weight, later
+        train_on(weight, later)
 
     def test_nothing_is_kept_alive(self):
         class Large:
@@ -161,9 +197,8 @@ class Constants(unittest.TestCase):
     def test_only_so_much_is_looked_at(self):
         rows = [types.SimpleNamespace(**{f"a{number}": 0.5 for number in range(100)}) for _ in range(100)]
         holder = types.SimpleNamespace(**{f"row{number}": row for number, row in enumerate(rows)})
-        look = constants.Look()
-        self.assertEqual(look.left, 0)
-        self.assertLessEqual(len(look.found), constants.MOST)
+        there = list(constants.everything(set()))
+        self.assertEqual(len(there), constants.MOST)
         del holder
 
     def train(self, here, updates):
@@ -172,17 +207,19 @@ class Constants(unittest.TestCase):
             moving += 0.05
             of_a_round += 0.1 if here.steps == 24 else 0
             constants.look.__wrapped__(here)
-        del steady
+            train_on(steady, moving * 2, of_a_round)
 
     def test_a_tensor_that_the_program_moves_is_told_as_it_was_and_is(self):
         here = Recorder()
         codes, ones, strength = torch.randn(8, 3), torch.ones(4), 0.5
-        weight, batch, since = torch.randn(5, requires_grad=True), torch.randn(2, 2), 0.0
+        weight, since, mean_of = torch.randn(5, requires_grad=True), 0.0, 1.0
         for here.steps in (0, 2, 24):
             constants.look.__wrapped__(here)
             codes += 1
-            strength, since = 2 * strength, since + 0.5
-        self.assertEqual((ones.numel(), weight.numel(), batch.numel()), (4, 5, 4))
+            strength = 2 * strength
+            since += 0.5
+            mean_of = 0.5 * mean_of + 0.25
+            train_on(codes, ones, weight * strength, since)
         of = f" in {sys._getframe(0).f_code.co_name}()"
         self.assertEqual([sorted(name for name in values if name.endswith(of)) for values in here.moved],
                          2 * [[f"codes{of}", f"strength{of}"]])
@@ -194,8 +231,7 @@ class Constants(unittest.TestCase):
     def test_what_changes_before_the_25th_update_is_not_told(self):
         here = Recorder()
         self.train(here, 8)
-        (of, told), = here.told
-        self.assertEqual(of, "constants")
+        told = dict(here.told)["constants"]
         self.assertEqual(told["steady in train()"], "0.7")
         self.assertTrue({"moving in train()", "of_a_round in train()"}.isdisjoint(told))
 
@@ -206,14 +242,14 @@ class Constants(unittest.TestCase):
             drawn.append(0.125)
         self.assertEqual(found[0].items() & found[1].items(),
                          {("weights[0 of 2]", "0.7"), ("weights[1 of 2]", "0.3")})
-        del weights
+        train_on(drawn, weights)
 
     def test_a_program_that_ends_before_that_tells_what_did_not_change_until_the_third(self):
         here = Recorder()
         self.train(here, 5)
         self.assertEqual(here.told, [])
         constants.program_ends.__wrapped__(here)
-        (_, told), = here.told
+        told = dict(here.told)["constants"]
         self.assertIn("of_a_round in train()", told)
         self.assertNotIn("moving in train()", told)
 

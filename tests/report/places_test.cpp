@@ -196,8 +196,7 @@ TEST_F(Places, AreToldInTextAndJson) {
   EXPECT_THAT(diagnose::to_text(diagnosis), HasSubstr("    evidence\n    /a/train.py:3: line 3\n"));
   EXPECT_THAT(diagnose::to_text(diagnosis, "/a"),
               HasSubstr("    evidence\n    train.py:3: line 3\n"));
-  EXPECT_THAT(diagnose::to_text(diagnosis, "/a/tra"),
-              HasSubstr(" /a/train.py:3"));
+  EXPECT_THAT(diagnose::to_text(diagnosis, "/a/tra"), HasSubstr(" /a/train.py:3"));
   EXPECT_EQ(
       json::parse(to_json(diagnosis.findings[0])).at("places"),
       json::parse(R"([{"ranks": [0], "file": "/a/train.py", "line": 3, "source": "line 3"}])"));

@@ -103,8 +103,7 @@ std::string ranks_text(const std::vector<int>& ranks, const char* one, const cha
 
 std::string plural(std::int64_t count, std::string_view one) {
   const bool hisses = one.ends_with("s") || one.ends_with("ch") || one.ends_with("x");
-  return std::to_string(count) + " " + std::string(one) +
-         (count == 1 ? "" : hisses ? "es" : "s");
+  return std::to_string(count) + " " + std::string(one) + (count == 1 ? "" : hisses ? "es" : "s");
 }
 
 std::string signal_name(int signal) {

@@ -18,7 +18,7 @@ std::string ranks_text(const std::vector<int>& ranks);
 // "rank 1 leaves", "ranks 1 and 2 leave".
 std::string ranks_text(const std::vector<int>& ranks, const char* one, const char* several);
 std::string plural(std::int64_t count, std::string_view one);  // "1 id", "3 ids"
-std::string signal_name(int signal);                      // "signal 9 (SIGKILL)"
+std::string signal_name(int signal);                           // "signal 9 (SIGKILL)"
 // Text from outside, on one line: bytes as \xNN where they are no UTF-8, or characters that a terminal acts upon or does not
 // show, such as escape sequences, line breaks, and marks that turn the direction of writing.
 std::string escaped(std::string_view text);
