@@ -45,6 +45,7 @@ Tests that the quick tier leaves out, by their names in ctest:
   python.nodes           a Python job on two nodes, each with its own agent and `watch`: one node's traces, and all
   python.wrapper         what `watch` may not change of its job: descriptors, signals, terminal, variables, exit code
   python.parallel        what is told of models of which each rank holds a part
+  python.ledger          the ledger of whole jobs whose fault an event of its own shows, and of their right forms
   python.compare         `lockstep compare` of Python jobs: equal to the bit, another rate, other probes, a page, wrong use
   parity.ddp_parity_all  DDP in C++ against Python's, every case on 2 and 4 ranks
   parity.restarted_job   a job of a Python rank and a C++ rank: one is killed, torchrun starts both again, the bits are the same

@@ -316,7 +316,8 @@ def wrap_clip_grad_value() -> None:
 def checkpointed(here: Recording, inputs: Any) -> None:
     """Of a reentrant activation checkpoint: where none of its inputs has a gradient, neither has what is inside. It runs
     without gradients by itself, so whether the program wants them is not known."""
-    if "checkpoint" not in here.tells and not any(one.requires_grad for one in inputs if isinstance(one, torch.Tensor)):
+    tensors = [one for one in inputs if isinstance(one, torch.Tensor)]
+    if "checkpoint" not in here.tells and not any(one.requires_grad for one in tensors):
         here.tells.add("checkpoint")
         here.configuration("checkpoint", {"gradient": "none"})
 

@@ -67,7 +67,7 @@ def pictures(broken):
 
 def job(**more):
     """Of which nothing was recorded but that it was there."""
-    return {"world_size": 2, "participants": "ranks", "missing_ranks": [], "incomplete": [], "findings": [], "detectors": [], "stall": None,
+    return {"world_size": 2, "participants": "ranks", "missing_ranks": [], "incomplete": [], "ledger": [], "findings": [], "detectors": [], "stall": None,
             "losses": [], "pictures": {"divergence": [], "timeline": {"calls": []}, "owners": []}, **more}
 
 

@@ -67,7 +67,7 @@ Looked looked_at(const Run& run, Equation equation) {
               .missing = "the parameters before the first update were not recorded on all ranks"};
     case Equation::equal_settings:
       return {.at = most<trace::Configuration>(run),
-              .noun = "set of options",
+              .noun = "option group",
               .missing = "no settings were recorded"};
     case Equation::own_samples:
       return samples(run);
