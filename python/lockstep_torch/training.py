@@ -314,7 +314,7 @@ def wrap_clip_grad_value() -> None:
 
 @listens("checkpoint")
 def checkpointed(here: Recording, inputs: Any) -> None:
-    """Of a reentrant activation checkpoint: where none of its inputs has a gradient, neither has what is inside. It runs
+    """Of a reentrant activation checkpoint: where no input of it has a gradient, neither has what is inside. It runs
     without gradients by itself, so whether the program wants them is not known."""
     tensors = [one for one in inputs if isinstance(one, torch.Tensor)]
     if "checkpoint" not in here.tells and not any(one.requires_grad for one in tensors):
