@@ -161,6 +161,7 @@ std::string own_gradients(const Run& run) {
 }
 
 std::string clipped_sum(const Run& run) {
+  if (run.kinds.count(trace::Clip::kName) == 0) return "";
   const auto clips = by_step<trace::Clip>(run);
   const auto is_sum = [&](const GradientStep& step) {
     const auto times = unclipped_scale(run, step);

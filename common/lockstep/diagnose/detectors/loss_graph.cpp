@@ -179,6 +179,7 @@ Verdict judge(const Run& run, const Rule& rule) {
 
 // The loss is computed from a sum over the ranks that autograd does not see.
 std::optional<Finding> sum_without_graph(const Run& run) {
+  if (run.kinds.count(trace::GraphCut::kName) == 0) return std::nullopt;
   for (const auto& [step, cuts] : by_step<trace::GraphCut>(run))
     return Finding{
         .ranks = run.numbers,
