@@ -208,12 +208,12 @@ struct Parameters {
     v("values", values);
   }
 };
-// Right before an update, where the parameters after the last one were recorded: whether anything has changed them
-// since, and if so, to what.
+// Right before an update, and when the group is left, where the parameters after the last update were recorded, or a call
+// came since that may make replicas equal: whether anything has changed them since then, and to what.
 struct BeforeUpdate {
   static constexpr const char* kName = "before_update";
   bool changed = false;
-  std::vector<Summary> values;  // empty: as the last update left them
+  std::vector<Summary> values;  // empty: as they were recorded last
   template <class V>
   void visit(V& v) {
     v("changed", changed), v("values", values);
