@@ -45,7 +45,7 @@ class Places : public ::testing::Test {
   }
   // The lines of one finding.
   std::vector<diagnose::Place> of(diagnose::Finding finding) {
-    diagnose::Diagnosis diagnosis{.rows = {}, .findings = {std::move(finding)}, .recorded = {}};
+    diagnose::Diagnosis diagnosis{.rows = {}, .findings = {std::move(finding)}};
     left_out_ = add_places(folder_.path(), trace_, diagnosis);
     return diagnosis.findings.front().places;
   }

@@ -125,7 +125,6 @@ Diagnosis diagnose(const trace::Trace& trace) {
   Diagnosis diagnosis{.rows = {},
                       .ledger = {},
                       .findings = {},
-                      .recorded = run.kinds,
                       .replica_groups = replica_groups(run),
                       .incomplete = incomplete(trace),
                       .sharded_by = sharded_by(run)};

@@ -5,7 +5,6 @@
 #include <lockstep/diagnose/ledger.h>
 #include <lockstep/trace/reader.h>
 
-#include <set>
 #include <string>
 #include <vector>
 
@@ -16,7 +15,6 @@ struct Diagnosis {
   std::vector<Line> ledger;  // one for each equation, in order
   // Named violations first, then named advice, then generic findings; each only where no other finding accounts for it.
   std::vector<Finding> findings;
-  std::set<std::string> recorded;                // kinds of event, by their kName
   std::vector<std::vector<int>> replica_groups;  // ranks that train one model (replica_groups.h)
   // A sentence for each rank whose trace lacks a part of what the rank did: nothing found there is no good news.
   std::vector<std::string> incomplete;

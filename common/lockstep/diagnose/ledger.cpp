@@ -293,46 +293,34 @@ std::string made_equal_again(const Run& run) {
                     : ": apart after " + std::to_string(apart) + " of them, and made equal again";
 }
 
-struct Violation {
-  const Detector* detector;
-  const Finding* finding;
-};
-
-void add_violations(const Detector& detector, const Verdict& verdict,
-                    std::vector<Violation>& violations) {
-  for (const auto& finding : verdict.findings)
-    if (finding.severity == Severity::violation) violations.push_back({&detector, &finding});
-}
-
-void is_broken(Line& line, std::vector<Violation> violations) {
-  std::stable_sort(violations.begin(), violations.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.finding->step, a.detector->generic) <
-           std::pair(b.finding->step, b.detector->generic);
+void is_broken(Line& line, std::vector<const Finding*> violations) {
+  std::stable_sort(violations.begin(), violations.end(), [](const auto* a, const auto* b) {
+    return std::pair(a->step, is_generic(a->pitfall)) < std::pair(b->step, is_generic(b->pitfall));
   });
-  const auto& first = *violations.front().finding;
+  const auto& first = *violations.front();
   line.standing = Standing::broken;
   line.ranks = first.ranks;
   line.step = first.step;
   line.after = first.after;
   line.evidence = first.evidence;
-  for (const auto& [detector, finding] : violations)
-    if (std::find(line.broken_by.begin(), line.broken_by.end(), detector->slug) ==
-        line.broken_by.end())
-      line.broken_by.push_back(detector->slug);
+  for (const auto* finding : violations)
+    if (std::ranges::find(line.broken_by, finding->pitfall) == line.broken_by.end())
+      line.broken_by.push_back(finding->pitfall);
 }
 
 Line line_of(const Run& run, Equation equation, const std::vector<Row>& rows) {
   Line line{.equation = equation};
   const auto looked = looked_at(run, equation);
   if (looked.at > 0) line.looked_at = text_of(looked);
-  std::vector<Violation> violations;
+  std::vector<const Finding*> violations;
   bool clean = false;
   std::string choice, reason;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto& detector = detectors()[i];
     if (detector.equation != equation) continue;
     const auto& verdict = rows[i].verdict;
-    add_violations(detector, verdict, violations);
+    for (const auto& finding : verdict.findings)
+      if (finding.severity == Severity::violation) violations.push_back(&finding);
     if (verdict.state == State::found && choice.empty() && !detector.common) choice = detector.slug;
     if (!detector.whole) continue;
     clean = clean || verdict.state == State::clean;

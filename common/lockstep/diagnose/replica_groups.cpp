@@ -70,13 +70,11 @@ namespace {
 
 // They were made as replicas are.
 bool begin_equal(const Run& run) {
-  const std::vector<trace::Summary>* first = nullptr;
-  return std::all_of(run.ranks.begin(), run.ranks.end(), [&](const auto* rank) {
-    const auto held = rank->template all<trace::Parameters>();
-    if (held.empty() || held.front().step >= 0) return false;
-    if (first == nullptr) first = &held.front().event->values;
-    return are_identical(*first, held.front().event->values);
-  });
+  const auto start = replicas_by_step(run).find(-1);
+  return start != replicas_by_step(run).end() &&
+         std::all_of(start->second.begin(), start->second.end(), [&](const auto* values) {
+           return are_identical(*values, *start->second.front());
+         });
 }
 
 }  // namespace

@@ -86,8 +86,9 @@ std::optional<Finding> checkpointed_ones(const Run& run) {
   const auto told = run.ranks.front()->latest<trace::Configuration>();
   const auto at = std::find_if(told.begin(), told.end(),
                                [](const auto& each) { return each.event->of == "checkpoint"; });
+  if (at == told.end()) return std::nullopt;
   const auto training = last_training(*run.ranks.front());
-  if (at == told.end() || training.gradients.empty()) return std::nullopt;
+  if (training.gradients.empty()) return std::nullopt;
   std::vector<std::size_t> without;
   for (std::size_t t = 0; t < training.model->names.size(); ++t)
     if (std::ranges::all_of(training.gradients, [&](const Values* values) {
@@ -95,13 +96,15 @@ std::optional<Finding> checkpointed_ones(const Run& run) {
         }))
       without.push_back(t);
   if (without.empty() || without.size() == training.model->names.size()) return std::nullopt;
-  return Finding{.ranks = run.numbers,
-                 .step = training.step,
-                 .evidence = tensor_text("parameter", without.front(), training.model->names) +
-                             " and " + std::to_string(without.size() - 1) +
-                             " more get no gradient in any recorded step: a reentrant activation "
-                             "checkpoint is given no input that requires one. use_reentrant=False "
-                             "mends it"};
+  const auto more = static_cast<std::int64_t>(without.size()) - 1;
+  return Finding{
+      .ranks = run.numbers,
+      .step = training.step,
+      .evidence = tensor_text("parameter", without.front(), training.model->names) +
+                  (more > 0 ? " and " + plural(more, "other parameter") + " get" : " gets") +
+                  " no gradient in any recorded step: a reentrant activation "
+                  "checkpoint is given no input that requires one. use_reentrant=False "
+                  "mends it"};
 }
 
 Verdict known_ones(const Run& run) {
