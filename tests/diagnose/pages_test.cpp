@@ -90,12 +90,13 @@ std::set<std::string> kinds_in(const std::string& text) {
   return kinds;
 }
 
-TEST_F(Detectors, NeedWhatTheirPagesSay) {
+TEST_F(Detectors, NeedAndBreakWhatTheirPagesSay) {
   for (const auto& [slug, page] : pages_) {
     SCOPED_TRACE(slug);
     const auto* detector = diagnose::detector_of(slug);
     ASSERT_NE(detector, nullptr);
     ASSERT_TRUE(page.facts.count("level") && page.facts.count("needs"));
+    EXPECT_EQ(page.facts.at("breaks"), diagnose::text_of(detector->equation).slug);
     EXPECT_EQ(page.facts.at("level"), std::to_string(detector->lowest_level()));
     auto needed = kinds_in(page.facts.at("needs").substr(0, page.facts.at("needs").find(';')));
     needed.erase("distributed_data_parallel");  // a kind of engine

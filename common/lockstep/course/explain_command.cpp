@@ -11,7 +11,7 @@
 #include <lockstep/course/pitfall_source.h>
 #include <lockstep/course/prose.h>
 #include <lockstep/course/terminal.h>
-#include <lockstep/diagnose/detector.h>
+#include <lockstep/diagnose/equations.h>
 #include <lockstep/diagnose/nearest.h>
 #include <lockstep/report/page.h>
 #include <unistd.h>
@@ -99,9 +99,8 @@ void explain(const Pitfall& pitfall, bool in_python) {
     say_section(page.section(name), pitfall.file.parent_path() / "pitfalls");
   };
   std::cout << coloured(wrapped(pitfall.slug + ": " + page.title, ""), Colour::bold);
-  if (const auto* detector = diagnose::detector_of(pitfall.slug))
-    std::cout << wrapped(std::string("Breaks: ") + diagnose::text_of(detector->equation).sentence,
-                         "");
+  if (const auto* equation = diagnose::equation_called(page.facts.at("breaks")))
+    std::cout << wrapped(std::string("Breaks: ") + equation->sentence, "");
   say_heading("Broken code");
   std::cout << "  " << code.place << "\n\n";
   code.say('-');

@@ -21,6 +21,7 @@
 #include <lockstep/course/progress.cpp>
 #include <lockstep/course/prose.cpp>
 #include <lockstep/course/terminal.cpp>
+#include <lockstep/diagnose/equations.cpp>
 #include <lockstep/diagnose/nearest.cpp>
 #include <lockstep/report/page.cpp>
 

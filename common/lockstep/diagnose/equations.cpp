@@ -1,32 +1,44 @@
 #include <lockstep/diagnose/equations.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 
 namespace lockstep::diagnose {
 
+namespace {
+
+constexpr std::array<EquationText, kEquations> kTexts{{
+    {"one-job", "each process joins the job once, and has a place of its own", "job"},
+    {"equal-start", "replicas start from equal parameters", "model"},
+    {"equal-settings", "settings of model, loss and optimizer are equal on all ranks", "model"},
+    {"own-samples", "ranks draw different samples, and together each one once", "pass"},
+    {"new-order", "a pass has another order than the pass before", "pass"},
+    {"modes", "forwards are in the mode that they need, the same on all ranks", "step"},
+    {"random-numbers", "random numbers differ where the data differ", "pass"},
+    {"loss-weights", "the loss counts each sample alike", "step"},
+    {"mean-gradient", "the gradient is the mean of the ranks' own, of this step", "step"},
+    {"clipped-once", "clipping sees the mean gradient, once and unscaled", "step"},
+    {"rates", "learning rates move as they were made to", "step"},
+    {"all-moved", "equal gradients move equal parameters equally, and all of them", "step"},
+    {"equal-after", "replicas are equal after the update, or are made equal again", "step"},
+    {"buffers", "buffers are equal where they are read", "evaluation"},
+    {"joined-figures", "reported figures join what all ranks found, each sample once",
+     "evaluation"},
+    {"saved-is-held", "what is saved is held, and what goes on was saved", "checkpoint"},
+    {"same-calls", "ranks make the same calls in the same order", "collective"},
+}};
+
+}  // namespace
+
 const EquationText& text_of(Equation equation) {
-  static constexpr std::array<EquationText, kEquations> kTexts{{
-      {"one-job", "each process joins the job once, and has a place of its own", "job"},
-      {"equal-start", "replicas start from equal parameters", "model"},
-      {"equal-settings", "settings of model, loss and optimizer are equal on all ranks", "model"},
-      {"own-samples", "ranks draw different samples, and together each one once", "pass"},
-      {"new-order", "a pass has another order than the pass before", "pass"},
-      {"modes", "forwards are in the mode that they need, the same on all ranks", "step"},
-      {"random-numbers", "random numbers differ where the data differ", "pass"},
-      {"loss-weights", "the loss counts each sample alike", "step"},
-      {"mean-gradient", "the gradient is the mean of the ranks' own, of this step", "step"},
-      {"clipped-once", "clipping sees the mean gradient, once and unscaled", "step"},
-      {"rates", "learning rates move as they were made to", "step"},
-      {"all-moved", "equal gradients move equal parameters equally, and all of them", "step"},
-      {"equal-after", "replicas are equal after the update, or are made equal again", "step"},
-      {"buffers", "buffers are equal where they are read", "evaluation"},
-      {"joined-figures", "reported figures join what all ranks found, each sample once",
-       "evaluation"},
-      {"saved-is-held", "what is saved is held, and what goes on was saved", "checkpoint"},
-      {"same-calls", "ranks make the same calls in the same order", "collective"},
-  }};
   return kTexts.at(static_cast<std::size_t>(equation));
+}
+
+const EquationText* equation_called(const std::string& slug) {
+  const auto found =
+      std::ranges::find_if(kTexts, [&](const auto& text) { return text.slug == slug; });
+  return found == kTexts.end() ? nullptr : &*found;
 }
 
 }  // namespace lockstep::diagnose

@@ -2,6 +2,8 @@
 // each run has a line for each of them (ledger.h).
 #pragma once
 
+#include <string>
+
 namespace lockstep::diagnose {
 
 // From a job's start to its end, and within a step from what is drawn to what is saved.
@@ -32,5 +34,6 @@ struct EquationText {
   const char* per;  // what it must hold for
 };
 const EquationText& text_of(Equation equation);
+const EquationText* equation_called(const std::string& slug);  // null: none
 
 }  // namespace lockstep::diagnose

@@ -105,7 +105,7 @@ Facts facts_of(const Page& page, int world_size) {
       else if (name == "unrelated")
         facts.unrelated = words_of(value);
       else
-        one_of({"level", "needs", "calls", "near"}, name);
+        one_of({"level", "needs", "breaks", "calls", "near"}, name);
     } catch (const std::logic_error&) {  // of std::stod too
       throw Error("the page of \"" + page.title + "\": its " + name + " cannot be read: " + value);
     }

@@ -3,6 +3,7 @@
 //
 //   level: 1                       the least that must be recorded (trace/levels.h), for trace.md
 //   needs: `loss`; `update`        the events: those that must be recorded; others that it goes by
+//   breaks: mean-gradient          the equation (diagnose/equations.h) that the fault breaks
 //   calls: metric                  what a program must tell itself, for docs/calls.md
 //   ranks: all                     at fault: all, first, last, or a list: [0, 2]
 //   step: 4                        the first at which it can be seen; -1 = before training; left out where none is
