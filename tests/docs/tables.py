@@ -1,12 +1,13 @@
-"""The tables that are made from the pitfalls' pages and the facts at their top: docs/lessons.md and docs/calls.md
-(`calls`). And README's count of them, which are named in a Python job (docs/python-recorded.md), by what was
-measured, and what a benchmark printed (docs/costs.md). Of the arena, what is in its corpus and what its contestants
-said (docs/arena.md). Of small changes to programs, what was found of them, and why the rest was not
-(docs/evaluation.md).
+"""What is made from the pitfalls' pages and the facts at their top: the tables of docs/lessons.md, docs/calls.md (`calls`)
+and docs/equations.md (`breaks`), and README's count. Which pitfalls are named in a Python job
+(docs/python-recorded.md), by what was measured, and what a benchmark printed (docs/costs.md). Of the arena, what is in its
+corpus and what its contestants said (docs/arena.md). Of small changes to programs, what was found of them, and why the
+rest was not (docs/evaluation.md).
 
 usage: python3 tests/docs/tables.py      writes them into these pages
 """
 
+import functools
 import json
 import pathlib
 import re
@@ -16,7 +17,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "evaluation"), str(ROOT / "evaluation" / "arena"), str(ROOT / "lessons" / "python")]
 import scoring  # noqa: E402
 
-CALLS, LESSONS = ROOT / "docs" / "calls.md", ROOT / "docs" / "lessons.md"
+CALLS, LESSONS, EQUATIONS = (ROOT / "docs" / f"{name}.md" for name in ("calls", "lessons", "equations"))
+DIAGNOSE = ROOT / "common" / "lockstep" / "diagnose"
 README = ROOT / "README.md"
 COSTS, ARENA = ROOT / "docs" / "costs.md", ROOT / "docs" / "arena.md"
 EVALUATION = ROOT / "docs" / "evaluation.md"
@@ -43,10 +45,16 @@ WORDS = {
 }
 
 
+@functools.cache
 def pages():
     return sorted(ROOT.glob("lessons/*/pitfalls/*.md"))
 
 
+def lesson_pages():
+    return sorted(ROOT.glob("lessons/*/lesson.md"))
+
+
+@functools.cache
 def facts_of(page):
     """{name: value} between the two lines "---" at its top."""
     front = page.read_text(encoding="utf-8").removeprefix("---\n").split("\n---\n")[0]
@@ -70,10 +78,34 @@ def calls_table():
 
 def lessons_table():
     lines = ["| lesson | pitfalls |", "|---|---|"]
-    for lesson in sorted(ROOT.glob("lessons/*/lesson.md")):
+    for lesson in lesson_pages():
         folder = f"../lessons/{lesson.parent.name}"
         slugs = ", ".join(f"[{page.stem}]({folder}/pitfalls/{page.name})" for page in pages() if lesson.parent in page.parents)
         lines.append(f"| [{lesson.parent.name}]({folder}/lesson.md) | {slugs} |")
+    return "\n".join(lines) + "\n"
+
+
+def equations():
+    """[(slug, sentence, what it must hold for)], in order."""
+    return re.findall(r'\{"([a-z-]+)",\s+"([^"]+)",\s+"([a-z]+)"\}', (DIAGNOSE / "equations.cpp").read_text(encoding="utf-8"))
+
+
+def generic_findings():
+    """{slug: the equation that it breaks}"""
+    entries = [entry for file in sorted(DIAGNOSE.glob("detectors/*.cpp"))
+               for entry in file.read_text(encoding="utf-8").split('.slug = "')[1:] if ".generic =" in entry]
+    return {entry.split('"')[0]: re.search(r"Equation::(\w+)", entry)[1].replace("_", "-") for entry in entries}
+
+
+def equations_table():
+    lines = ["| equation | what must hold | for every | lessons | pitfalls, and [generic findings](findings.md) |", "|" + "---|" * 5]
+    generic = generic_findings()
+    for slug, sentence, per in equations():
+        breaking = [page for page in pages() if facts_of(page)["breaks"] == slug]
+        lessons = ", ".join(f"[{name[:2]}](../lessons/{name}/lesson.md)" for name in dict.fromkeys(page.parts[-3] for page in breaking))
+        by = [f"[{page.stem}](../{page.relative_to(ROOT).as_posix()})" for page in breaking]
+        by += [f"*{one}*" for one in sorted(generic) if generic[one] == slug]
+        lines.append(f"| [{slug}](#{slug}) | {sentence} | {per} | {lessons} | {', '.join(by)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -180,19 +212,20 @@ def with_tables(text, *tables):
     return first + "".join(BEGIN + "\n" + table + "\n" + END + part.split(END)[1] for table, part in zip(tables, rest))
 
 
-def with_count(text):
-    text, places = re.subn(r"\b\d+ of these pitfalls", f"{len(pages())} of these pitfalls", text)
+def with_one(text, pattern, instead, page):
+    text, places = re.subn(pattern, instead, text, flags=re.MULTILINE)
     if places != 1:
-        raise ValueError(f"README says how many of these pitfalls there are in {places} places, not in one")
+        raise ValueError(f"{page}: {pattern} is there {places} times, not once")
     return text
 
 
 def made():
     """{page: its text, with what is made}"""
-    tables = {CALLS: [calls_table], LESSONS: [lessons_table], PYTHON: [python_table],
+    tables = {CALLS: [calls_table], LESSONS: [lessons_table], EQUATIONS: [equations_table], PYTHON: [python_table],
               COSTS: [costs_output], ARENA: [contestants_table, corpus_table], EVALUATION: [changes_table, missed_table]}
     texts = {page: with_tables(page.read_text(encoding="utf-8"), *(make() for make in each)) for page, each in tables.items()}
-    return {**texts, README: with_count(README.read_text(encoding="utf-8"))}
+    return {**texts, README: with_one(README.read_text(encoding="utf-8"), r"\b\d+ of these pitfalls", f"{len(pages())} of these pitfalls",
+                                      README)}
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """What the pitfalls' pages say of the calls that a program must make: known words, which the page and its needs have too.
-And the tables, and README's count, are what would be made.
+Each equation has its section. And the tables, and README's count are what would be made.
 
 usage: tables_test.py
 """
@@ -49,6 +49,10 @@ class Pages(unittest.TestCase):
         for page in tables.pages():
             for call in set(tables.calls_of(page)) & EVENTS:
                 self.assertIn(f"`{call}`", tables.facts_of(page)["needs"], page.stem)
+
+    def test_each_equation_has_a_section_in_order(self):
+        headings = re.findall(r"^## (.+)$", tables.EQUATIONS.read_text(encoding="utf-8"), re.MULTILINE)
+        self.assertEqual(headings, [slug for slug, _, _ in tables.equations()])
 
     def test_tables_and_readme_are_what_is_made(self):
         for page, text in tables.made().items():
