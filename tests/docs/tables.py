@@ -1,5 +1,5 @@
 """What is made from the pitfalls' pages and the facts at their top: the tables of docs/lessons.md, docs/calls.md (`calls`)
-and docs/equations.md (`breaks`), and README's count. Which pitfalls are named in a Python job
+and docs/equations.md (`breaks`), what must hold in a lesson.md, and README's count. Which pitfalls are named in a Python job
 (docs/python-recorded.md), by what was measured, and what a benchmark printed (docs/costs.md). Of the arena, what is in its
 corpus and what its contestants said (docs/arena.md). Of small changes to programs, what was found of them, and why the
 rest was not (docs/evaluation.md).
@@ -107,6 +107,13 @@ def equations_table():
         by += [f"*{one}*" for one in sorted(generic) if generic[one] == slug]
         lines.append(f"| [{slug}](#{slug}) | {sentence} | {per} | {lessons} | {', '.join(by)} |")
     return "\n".join(lines) + "\n"
+
+
+def with_equations(text, lesson):
+    """What must hold, and the lesson's pitfalls break."""
+    broken = {facts_of(page)["breaks"] for page in pages() if lesson.parent in page.parents}
+    said = "; ".join(f"{sentence} ([`{slug}`](../../docs/equations.md#{slug}))" for slug, sentence, _ in equations() if slug in broken)
+    return with_one(text, r"^What must hold:.*$", f"What must hold: {said}.", lesson)
 
 
 # What a pitfall needs in Python, beside nothing.
@@ -224,6 +231,7 @@ def made():
     tables = {CALLS: [calls_table], LESSONS: [lessons_table], EQUATIONS: [equations_table], PYTHON: [python_table],
               COSTS: [costs_output], ARENA: [contestants_table, corpus_table], EVALUATION: [changes_table, missed_table]}
     texts = {page: with_tables(page.read_text(encoding="utf-8"), *(make() for make in each)) for page, each in tables.items()}
+    texts |= {page: with_equations(page.read_text(encoding="utf-8"), page) for page in lesson_pages()}
     return {**texts, README: with_one(README.read_text(encoding="utf-8"), r"\b\d+ of these pitfalls", f"{len(pages())} of these pitfalls",
                                       README)}
 

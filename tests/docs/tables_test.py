@@ -1,5 +1,5 @@
 """What the pitfalls' pages say of the calls that a program must make: known words, which the page and its needs have too.
-Each equation has its section. And the tables, and README's count are what would be made.
+Each equation has its section. And the tables, what must hold in each lesson, and README's count are what would be made.
 
 usage: tables_test.py
 """
