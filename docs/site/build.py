@@ -2,8 +2,8 @@
 
 usage: build.py [--out DIR] [--build-only]      DIR: default build/site
 
-The pages are copied first. The copies have no front matter, which is for programs; lessons list their pitfalls; and api/ is
-made from the headers' comments and the Python docstrings.
+The pages are copied first. The copies have no front matter, which is for programs, but a pitfall's equation; lessons list their
+pitfalls; and api/ is made from the headers' comments and the Python docstrings.
 """
 
 import argparse
@@ -32,7 +32,7 @@ MARK = ".made-by-lockstep-docs"
 # What pages link to.
 FOLDERS = ["benchmarks", "cmake", "common", "docs", "evaluation", "lessons", "python", "reports", "tests"]
 LINKED = ["LICENSE"]
-MENU = {"Learn": ["lessons/start/start", "docs/lessons", "docs/costs", "docs/glossary"],
+MENU = {"Learn": ["lessons/start/start", "docs/lessons", "docs/equations", "docs/costs", "docs/glossary"],
         "My job": ["docs/symptoms", "docs/hangs", "docs/diagnose", "docs/findings", "docs/python", "docs/python-recorded",
                    "docs/calls"],
         "The library": ["docs/library", "api/cpp", "api/python"],
@@ -101,12 +101,16 @@ def copied(source):
     menu = {**MENU, "Learn": [MENU["Learn"][0], *(name.removesuffix(".md") for name in lessons), *MENU["Learn"][1:]]}
     in_menu = {f"{entry}.md" for entries in menu.values() for entry in entries} | {"README.md"}
     for page in source.rglob("*.md"):
-        name, text = page.relative_to(source).as_posix(), FRONT_MATTER.sub("", page.read_text(encoding="utf-8"))
+        name, whole = page.relative_to(source).as_posix(), page.read_text(encoding="utf-8")
+        text = FRONT_MATTER.sub("", whole)
         if name == "README.md":
             text += "".join(toctree(entries, caption) for caption, entries in menu.items())
         elif page.name == "lesson.md":
             text += toctree(f"pitfalls/{each.stem}" for each in sorted(page.parent.glob("pitfalls/*.md")))
-        elif name not in in_menu and page.parent.name != "pitfalls":
+        elif page.parent.name == "pitfalls":
+            slug = re.search(r"^breaks: (.+)$", whole, re.MULTILINE)[1]
+            text = text.replace("\n## ", f"\nIt breaks [{slug}](../../../docs/equations.md#{slug}).\n\n## ", 1)
+        elif name not in in_menu:
             text = "---\norphan: true\n---\n" + text
         page.write_text(in_both_themes(without_folders(text, page), page), encoding="utf-8")
 
