@@ -109,7 +109,8 @@ def copied(source):
             text += toctree(f"pitfalls/{each.stem}" for each in sorted(page.parent.glob("pitfalls/*.md")))
         elif page.parent.name == "pitfalls":
             slug = re.search(r"^breaks: (.+)$", whole, re.MULTILINE)[1]
-            text = text.replace("\n## ", f"\nIt breaks [{slug}](../../../docs/equations.md#{slug}).\n\n## ", 1)
+            if slug != "none":
+                text = text.replace("\n## ", f"\nIt breaks [{slug}](../../../docs/equations.md#{slug}).\n\n## ", 1)
         elif name not in in_menu:
             text = "---\norphan: true\n---\n" + text
         page.write_text(in_both_themes(without_folders(text, page), page), encoding="utf-8")

@@ -23,14 +23,16 @@ class Losses : public testing::TestWithParam<int> {
   // `times` as great on a rank.
   trace::Trace told(const std::function<double(int rank, int step)>& times,
                     int steps = kSteps) const {
-    auto trace = without<trace::Loss>(Job(GetParam()).run());
+    auto trace = without<trace::Update>(without<trace::Loss>(Job(GetParam()).run()));
     for (auto& rank : trace.ranks) {
       std::mt19937_64 random(static_cast<std::uint64_t>(rank.participant.rank));
       std::normal_distribution<double> noise(0, 0.2);
-      for (int step = 0; step < steps; ++step)
+      for (int step = 0; step < steps; ++step) {
         record(rank, step,
                trace::Backward{2 * std::exp(noise(random) - 0.02 * step) *
                                times(rank.participant.rank, step)});
+        record(rank, step, trace::Update{{0.1}});
+      }
     }
     return trace;
   }

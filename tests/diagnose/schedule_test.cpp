@@ -63,32 +63,77 @@ const char* const kScheduleSlugs[] = {"scheduler-stepped-per-rank", "schedule-un
 TEST_P(Schedule, OfUnknownLengthThatTakesSeveralStepsAnUpdateIsAdvice) {
   auto job = right();
   job.length = 0;
-  EXPECT_EQ(state(job.run(), "schedule-unit-mismatch"), State::not_triggered);
+  EXPECT_EQ(state(job.run(), "schedule-stepped-again"), State::clean);
   job.for_last = 2;  // a pass has one more
-  EXPECT_EQ(state(job.run(), "schedule-unit-mismatch"), State::not_triggered);
-  for (const int steps : {GetParam(), 4}) {
-    job.for_update = job.for_last = steps;
-    expect_only(job.run(), "schedule-unit-mismatch", all_ranks(GetParam()), 0,
-                diagnose::Severity::advice);
-  }
+  EXPECT_EQ(state(job.run(), "schedule-stepped-again"), State::clean);
+  job.for_update = job.for_last = 4;
+  expect_only(job.run(), "schedule-stepped-again", all_ranks(GetParam()), 0,
+              diagnose::Severity::advice);
+}
+
+TEST_P(Schedule, OfUnknownLengthThatTakesAStepForEachRankIsLeftOpen) {
+  auto job = right();
+  job.length = 0;
+  job.for_update = job.for_last = GetParam();
+  const auto diagnosis = diagnose::diagnose(job.run());
+  EXPECT_TRUE(diagnosis.findings.empty());
+  const auto& line = diagnosis.ledger.at(static_cast<std::size_t>(diagnose::Equation::rates));
+  EXPECT_EQ(line.standing, diagnose::Standing::open);
+  EXPECT_NE(line.reason.find("counts the batches of all ranks"), std::string::npos) << line.reason;
+}
+
+TEST_P(Schedule, ThatStoodFurtherOnInACheckpointIsNotToBeginAnew) {
+  const auto resumed = [&](std::int64_t at) {
+    auto job = right();
+    job.passes = 1;
+    auto trace = job.run();
+    auto& rank = trace.ranks.front();
+    trace::CheckpointFile file{.action = "save_end", .file = 1, .content = 7};
+    file.accepted = true;
+    record(rank, 20, file);
+    file.action = "load";
+    record(rank, 20, file);
+    for (std::int64_t step = 20; step < 24; ++step) {
+      record(rank, step, trace::Update{{0.1}});
+      record(rank, step + 1, trace::Schedule{at + step - 19, 60});
+    }
+    return trace;
+  };
+  EXPECT_EQ(state(resumed(0), "schedule-begins-anew"), State::found);
+  EXPECT_EQ(state(resumed(20), "schedule-begins-anew"), State::clean);
 }
 
 TEST_P(Schedule, OfAKindThatShareAnOptimizerAreAdvice) {
   auto trace = right().run();
   for (auto& rank : trace.ranks)
     record(rank, 2, trace::Configuration{"schedules", {"ExponentialLR"}, {"2"}});
-  expect_only(trace, "schedule-unit-mismatch", all_ranks(GetParam()), 0,
+  expect_only(trace, "optimizer-without-schedule", all_ranks(GetParam()), 0,
               diagnose::Severity::advice);
 }
 
-TEST_P(Schedule, ThatAccelerateStepsOnceForEachRankIsRight) {
-  auto job = right();
-  job.length = 0;
-  job.for_update = job.for_last = GetParam();
-  auto trace = job.run();
-  for (auto& rank : trace.ranks)
-    record(rank, 0, trace::Configuration{"program", {"version of accelerate"}, {"1.15.0"}});
-  EXPECT_EQ(state(trace, "schedule-unit-mismatch"), State::not_triggered);
+// The rates of a schedule that does not say how long it is: along half a cosine, in a line, or by a factor.
+TEST_P(Schedule, OfUnknownLengthThatIsTooLongIsNamedByItsCurve) {
+  const int ranks = GetParam();
+  const auto rates = [&](auto rate) {
+    auto job = right();
+    job.length = 0;
+    auto trace = job.run();
+    for (auto [step, update] : each<trace::Update>(trace)) update.lr = {rate(step)};
+    return trace;
+  };
+  const auto cosine = [&](int updates) {
+    return rates([updates](auto step) {
+      return (1 + std::cos(std::numbers::pi * static_cast<double>(step) / updates)) / 2;
+    });
+  };
+  const auto line = [&](int updates) {
+    return rates([updates](auto step) { return 1 - static_cast<double>(step) / updates; });
+  };
+  expect_only(cosine(60 * ranks), "schedule-length-ignores-world-size", all_ranks(ranks), 59);
+  expect_only(line(60 * ranks), "schedule-length-ignores-world-size", all_ranks(ranks), 59);
+  for (const auto& right : {cosine(60), cosine(75), line(60), line(60 * ranks + 80)})
+    expect_nothing(right);
+  expect_nothing(rates([](auto step) { return std::pow(0.97, static_cast<double>(step)); }));
 }
 
 TEST_P(Schedule, ThatIsAtItsEndAfterTheRunsLastPartIsNotTooLong) {
@@ -206,7 +251,7 @@ TEST_P(Schedule, ThatBeginsAnewWhereAnotherAttemptGoesOnIsAdvice) {
   second.first_pass = 3;
   const auto job = [&] { return trace::concatenate({first.run(), second.run()}); };
   const int begins = 60 + 2;  // an attempt begins behind the end of the one before
-  expect_only(job(), "schedule-ends-elsewhere", all_ranks(GetParam()), begins,
+  expect_only(job(), "schedule-begins-anew", all_ranks(GetParam()), begins,
               diagnose::Severity::advice);
   second.length = 60;  // for what remains
   expect_nothing(job());

@@ -99,8 +99,8 @@ void explain(const Pitfall& pitfall, bool in_python) {
     say_section(page.section(name), pitfall.file.parent_path() / "pitfalls");
   };
   std::cout << coloured(wrapped(pitfall.slug + ": " + page.title, ""), Colour::bold);
-  if (const auto* equation = diagnose::equation_called(page.facts.at("breaks")))
-    std::cout << wrapped(std::string("Breaks: ") + equation->sentence, "");
+  const std::string breaks = diagnose::equation_called(page.facts.at("breaks"))->sentence;
+  if (!breaks.empty()) std::cout << wrapped("Breaks: " + breaks, "");
   say_heading("Broken code");
   std::cout << "  " << code.place << "\n\n";
   code.say('-');

@@ -1,4 +1,5 @@
 #include <lockstep/diagnose/backwards.h>
+#include <lockstep/diagnose/cuts.h>
 #include <lockstep/diagnose/gradients.h>
 
 #include <algorithm>
@@ -15,32 +16,49 @@ bool may_carry_gradients(const trace::Collective& call) {
   return call.op.find("allreduce") == 0 && call.dtype.find("float") != std::string::npos;
 }
 
-// Walks one rank's events and cuts them at its updates.
+// What goes on from one update to the next.
+struct Known {
+  std::int64_t parameters = 0, engine_parameters = 0;
+  double elements = 0, engine_elements = 0;
+  bool wanted = true;    // a reduction
+  bool started = false;  // training, that is: what was reduced before does not count
+};
+
+// Reads the events of one update.
 class SpanReader {
  public:
-  std::vector<UpdateSpan> read(const trace::ParticipantTrace& rank) {
-    for (const auto& event : rank.events) {
-      span_.step = event.step;
-      started_ = started_ || event.step >= 0;
+  explicit SpanReader(Known& known) : known_(known) {}
+
+  UpdateSpan read(const UpdateStretch& update) {
+    for (const auto& event : update.events()) {
+      known_.started = known_.started || event.step >= 0;
       event.payload.visit([this](const auto& payload) { take(payload); });
     }
-    if (started_ && any_) spans_.push_back(span_);
-    return std::move(spans_);
+    span_.step = update.step;
+    span_.updated = update.updated;
+    span_.backward_ended = span_.backward_ended || update.updated;
+    span_.parameters = known_.parameters;
+    span_.engine_parameters = known_.engine_parameters;
+    span_.elements = known_.elements;
+    span_.engine_elements = known_.engine_elements;
+    span_.cleared = update.updated ? cleared_from_most() : 0;
+    return std::move(span_);
   }
+  bool any() const { return any_; }  // of a backward
 
  private:
   template <class T>
   void take(const T&) {}
   void take(const trace::Model& model) {
-    span_.parameters = static_cast<std::int64_t>(model.shapes.size());
-    span_.elements = static_cast<double>(elements_of(model));
+    known_.parameters = static_cast<std::int64_t>(model.shapes.size());
+    known_.elements = static_cast<double>(elements_of(model));
   }
   void take(const trace::Engine& engine) {
     if (engine.kind != "distributed_data_parallel") return;
-    span_.engine_parameters = engine.parameters;
-    span_.engine_elements = span_.elements;
+    known_.engine_parameters = engine.parameters;
+    known_.engine_elements = known_.elements;
   }
-  void take(const trace::SyncGradients& told) { wanted_ = told.wanted; }
+  void take(const trace::SyncGradients& told) { known_.wanted = told.wanted; }
   void take(const trace::Samples& drawn) {
     if (drawn.phase != "train") return;
     span_.samples += static_cast<double>(drawn.ids.size());
@@ -67,73 +85,61 @@ class SpanReader {
   void take(const trace::Backward&) { span_.begun.emplace_back(); }
   void take(const trace::GradientArrived& gradient) {
     any_ = true;
-    if (!wanted_) return;
+    if (!known_.wanted) return;
     span_.arrived.push_back(gradient.parameter);
     for (auto* parts : {&span_.backwards, &span_.begun, &span_.forwards})
       if (!parts->empty()) parts->back().arrived.push_back(gradient.parameter);
   }
   void take(const trace::GradientCleared& gradient) { ++cleared_[gradient.parameter]; }
   void take(const trace::Collective& call) {
-    if (!started_ || !may_carry_gradients(call)) return;
+    if (!known_.started || !may_carry_gradients(call)) return;
     const auto elements = static_cast<double>(elements_of(call));
     span_.reduced += elements;
     for (auto* parts : {&span_.backwards, &span_.begun, &span_.forwards}) {
       if (parts->empty()) continue;
       parts->back().reduced += elements;
-      if (!wanted_) parts->back().reduced_unwanted += elements;
+      if (!known_.wanted) parts->back().reduced_unwanted += elements;
     }
   }
   void take(const trace::LocalGradients& gradients) {
     any_ = span_.backward_ended = true;
     if (span_.samples == 0) span_.samples = static_cast<double>(gradients.samples);
   }
-  // Of a step that is left out nothing is kept.
-  void take(const trace::ScaledStep& step) {
-    if (!step.updates) begin_span();
-  }
-  void take(const trace::Update&) {
-    span_.backward_ended = span_.updated = true;
-    span_.cleared = cleared_from_most();
-    auto done = begin_span();
-    spans_.push_back(std::move(done));
-  }
   // More than half of the parameters' gradients were cleared at least so often.
   std::int64_t cleared_from_most() const {
-    if (2 * static_cast<std::int64_t>(cleared_.size()) <= span_.parameters) return 0;
+    if (2 * static_cast<std::int64_t>(cleared_.size()) <= known_.parameters) return 0;
     std::vector<std::int64_t> times;
     for (const auto& [parameter, count] : cleared_) times.push_back(count);
     std::sort(times.rbegin(), times.rend());
-    return times[static_cast<std::size_t>(span_.parameters / 2)];
-  }
-  // The one that it ends.
-  UpdateSpan begin_span() {
-    UpdateSpan next;
-    next.parameters = span_.parameters;
-    next.elements = span_.elements;
-    next.engine_parameters = span_.engine_parameters;
-    next.engine_elements = span_.engine_elements;
-    any_ = false;
-    drawn_ = 0;
-    new_rows_ = 0;
-    rows_.clear();
-    cleared_.clear();
-    return std::exchange(span_, std::move(next));
+    return times[static_cast<std::size_t>(known_.parameters / 2)];
   }
 
-  std::vector<UpdateSpan> spans_;
+  Known& known_;
   UpdateSpan span_;
-  bool wanted_ = true;
-  bool started_ = false;       // training, that is: what was reduced before does not count
-  bool any_ = false;           // of a backward, in this span
-  double drawn_ = 0;           // train samples since the last forward
-  std::int64_t new_rows_ = 0;  // since the last forward
-  std::unordered_set<std::int64_t> rows_;         // that forwards were given, in this span
-  std::map<std::int64_t, std::int64_t> cleared_;  // of each parameter, in this span
+  bool any_ = false;
+  double drawn_ = 0;                              // train samples since the last forward
+  std::int64_t new_rows_ = 0;                     // since the last forward
+  std::unordered_set<std::int64_t> rows_;         // that forwards were given
+  std::map<std::int64_t, std::int64_t> cleared_;  // of each parameter
 };
+
+// Of a step that is left out nothing is kept.
+std::vector<UpdateSpan> spans_of(const trace::ParticipantTrace& rank) {
+  std::vector<UpdateSpan> spans;
+  Known known;
+  for (const auto& update : cut_at_updates(rank)) {
+    SpanReader reader(known);
+    auto span = reader.read(update);
+    const bool is_last = update.end == rank.events.size() && !update.left_out;
+    if (update.updated || (is_last && known.started && reader.any()))
+      spans.push_back(std::move(span));
+  }
+  return spans;
+}
 
 std::vector<std::vector<UpdateSpan>> find_update_spans(const Run& run) {
   std::vector<std::vector<UpdateSpan>> spans;
-  for (const auto* rank : run.ranks) spans.push_back(SpanReader().read(*rank));
+  for (const auto* rank : run.ranks) spans.push_back(spans_of(*rank));
   return spans;
 }
 

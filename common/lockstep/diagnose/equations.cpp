@@ -8,7 +8,7 @@ namespace lockstep::diagnose {
 
 namespace {
 
-constexpr std::array<EquationText, kEquations> kTexts{{
+constexpr std::array<EquationText, kEquations + 1> kTexts{{
     {"one-job", "each process joins the job once, and has a place of its own", "job"},
     {"equal-start", "replicas start from equal parameters", "model"},
     {"equal-settings", "settings of model, loss and optimizer are equal on all ranks", "model"},
@@ -27,6 +27,7 @@ constexpr std::array<EquationText, kEquations> kTexts{{
      "evaluation"},
     {"saved-is-held", "what is saved is held, and what goes on was saved", "checkpoint"},
     {"same-calls", "ranks make the same calls in the same order", "collective"},
+    {"none", "", ""},
 }};
 
 }  // namespace

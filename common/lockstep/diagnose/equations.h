@@ -25,15 +25,16 @@ enum class Equation {
   joined_figures,
   saved_is_held,
   same_calls,
+  none,  // the fault costs time, and the training is right
 };
-inline constexpr int kEquations = 17;
+inline constexpr int kEquations = 17;  // without `none`
 
 struct EquationText {
   const char* slug;
   const char* sentence;
   const char* per;  // what it must hold for
 };
-const EquationText& text_of(Equation equation);
+const EquationText& text_of(Equation equation);                // of `none`: empty, but for its slug
 const EquationText* equation_called(const std::string& slug);  // null: none
 
 }  // namespace lockstep::diagnose

@@ -1,9 +1,11 @@
 // Recorded gradients and parameters, compared by their projections.
 #pragma once
 
+#include <lockstep/diagnose/cuts.h>
 #include <lockstep/diagnose/evidence.h>
 
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <vector>
@@ -72,15 +74,13 @@ Groups groups_of_equal(const Replicas& replicas);
 // A rank's events of a kind that belong to updates: none of a step that was left out.
 template <class T>
 auto of_updates(const trace::ParticipantTrace& rank) {
-  std::vector<trace::ParticipantTrace::At<T>> kept;
-  for (const auto& event : rank.events) {
-    if (const auto* payload = event.as<T>())
-      kept.push_back({event.step, event.time_ns, payload, event.left_ns});
-    const auto* scaled = event.as<trace::ScaledStep>();
-    if (scaled == nullptr || scaled->updates) continue;
-    while (!kept.empty() && kept.back().step == event.step) kept.pop_back();
-  }
-  return kept;
+  auto all = rank.all<T>();
+  const auto scaled = rank.all<trace::ScaledStep>();
+  if (std::ranges::all_of(scaled, [](const auto& at) { return at.event->updates; })) return all;
+  all.clear();
+  for (const auto& update : cut_at_updates(rank))
+    if (!update.left_out) std::ranges::copy(update.all<T>(), std::back_inserter(all));
+  return all;
 }
 
 // Every rank's events of a kind of which an update has one, by update, where all ranks have it.

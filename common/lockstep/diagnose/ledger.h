@@ -25,10 +25,10 @@ struct Line {
   Standing standing = Standing::open;
   std::string looked_at = {};  // of held and broken: "5 of 40 updates"
   std::string reason = {};     // of open and idle
-  // Of broken: of the violation that shows first, as Finding has them.
+  // Of broken: of the violation that shows first, as Finding has them. Of open, where two readings are: where it shows.
   std::vector<int> ranks = {};
   std::int64_t step = -1, after = -1;
-  std::string evidence = {};
+  std::string evidence = {};                // of broken
   std::vector<std::string> broken_by = {};  // pitfalls, the one that shows first in front
 };
 

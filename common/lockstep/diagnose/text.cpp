@@ -23,8 +23,8 @@ std::string below(const std::string& folder, const std::string& file) {
   return is_below ? file.substr(folder.size() + 1) : file;
 }
 
-// "since step 8 (it held at step 4), ranks 0 and 1: no-gradient-sync, replicas-diverged"
-std::string broken_text(const Line& line) {
+// "since step 8 (it held at step 4), ranks 0 and 1: "
+std::string since(const Line& line) {
   std::vector<std::string> parts;
   if (line.step >= 0)
     parts.push_back(
@@ -33,7 +33,7 @@ std::string broken_text(const Line& line) {
   if (!line.ranks.empty()) parts.push_back(lockstep::ranks_text(line.ranks));
   std::string text;
   for (const auto& part : parts) text += (text.empty() ? "" : ", ") + part;
-  return text + (text.empty() ? "" : ": ") + list(line.broken_by);
+  return text + (text.empty() ? "" : ": ");
 }
 
 std::string to_text(const Line& line) {
@@ -46,11 +46,11 @@ std::string to_text(const Line& line) {
       break;
     case Standing::broken:
       head = "  BROKEN  ";
-      below = broken_text(line);
+      below = since(line) + list(line.broken_by);
       break;
     case Standing::open:
       head = "  ?       ";
-      below = line.reason;
+      below = since(line) + line.reason;
       break;
     case Standing::idle:
       head = "  -       ";

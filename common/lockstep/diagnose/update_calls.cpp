@@ -1,4 +1,5 @@
 #include <lockstep/diagnose/backwards.h>
+#include <lockstep/diagnose/cuts.h>
 #include <lockstep/diagnose/update_calls.h>
 
 #include <algorithm>
@@ -20,42 +21,21 @@ std::vector<Signature> calls_within(const trace::ParticipantTrace& rank, const s
   return made;
 }
 
-// The batches of a rank's train passes; the last may not have ended.
-struct BatchesOfPasses {
-  std::vector<std::int64_t> drawn;
-  bool in_a_pass = false;
-};
-
-BatchesOfPasses batches_of_passes(const trace::ParticipantTrace& rank) {
-  BatchesOfPasses batches;
-  for (std::size_t i = rank.last_attempt; i < rank.events.size(); ++i) {
-    const auto& event = rank.events[i];
-    if (const auto* begin = event.as<trace::PassBegin>(); begin && begin->phase == "train") {
-      batches.drawn.push_back(0);
-      batches.in_a_pass = true;
-    }
-    if (const auto* end = event.as<trace::PassEnd>(); end && end->phase == "train")
-      batches.in_a_pass = false;
-    if (const auto* batch = event.as<trace::Samples>(); batch && batch->phase == "train")
-      if (batches.in_a_pass) ++batches.drawn.back();
-  }
-  return batches;
-}
-
 // As far as all ranks have recorded it, each drew as many batches in each pass; one that is in a pass may have
 // more to come. Where some drew fewer, they may have shadowed the others' updates (join).
 bool drew_equally_many_batches(const Run& run) {
-  std::vector<BatchesOfPasses> of_ranks;
-  for (const auto* rank : run.ranks) of_ranks.push_back(batches_of_passes(*rank));
-  std::size_t passes = of_ranks.front().drawn.size();
-  for (const auto& rank : of_ranks) passes = std::min(passes, rank.drawn.size());
+  std::vector<std::vector<PassStretch>> of_ranks;
+  for (const auto* rank : run.ranks)
+    of_ranks.push_back(cut_at_passes(*rank, "train", rank->last_attempt));
+  std::size_t passes = of_ranks.front().size();
+  for (const auto& rank : of_ranks) passes = std::min(passes, rank.size());
   if (passes == 0) return false;
   for (std::size_t pass = 0; pass < passes; ++pass) {
-    std::int64_t most = 0;
-    for (const auto& rank : of_ranks) most = std::max(most, rank.drawn[pass]);
+    std::size_t most = 0;
+    for (const auto& rank : of_ranks) most = std::max(most, rank[pass].batches().size());
     for (const auto& rank : of_ranks) {
-      const bool ended = pass + 1 < rank.drawn.size() || !rank.in_a_pass;
-      if (ended && rank.drawn[pass] != most) return false;
+      const bool is_over = rank[pass].ended || pass + 1 < rank.size();
+      if (is_over && rank[pass].batches().size() != most) return false;
     }
   }
   return true;

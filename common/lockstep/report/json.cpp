@@ -72,11 +72,11 @@ std::string ledger_json(const std::vector<diagnose::Line>& ledger) {
     if (!line.reason.empty()) one["reason"] = line.reason;
     if (line.standing == diagnose::Standing::broken) {
       one["broken_by"] = line.broken_by;
-      one["ranks"] = line.ranks;
-      one["step"] = line.step;
       one["after"] = line.after;
       one["evidence"] = line.evidence;
     }
+    if (!line.ranks.empty()) one["ranks"] = line.ranks;
+    if (!line.ranks.empty()) one["step"] = line.step;
     lines.push_back(std::move(one));
   }
   return json_text(lines);

@@ -1,7 +1,7 @@
 // Parts of a report as JSON text: the same in a lesson's report and in a job's.
 #pragma once
 
-#include <lockstep/diagnose/finding.h>
+#include <lockstep/diagnose/ledger.h>
 #include <lockstep/report/pictures.h>
 #include <lockstep/report/stall.h>
 

@@ -51,21 +51,23 @@ struct ParticipantTrace {
   // the events must not change meanwhile.
   mutable KindIndex index = {};
 
+  // Those among the events [first, end).
   template <class T>
-  std::vector<At<T>> from(std::size_t first) const& {
+  std::vector<At<T>> from(std::size_t first, std::size_t end = SIZE_MAX) const& {
     std::vector<At<T>> found;
     const auto add = [&](const Event& event) {
       if (const auto* payload = event.as<T>())
         found.push_back({event.step, event.time_ns, payload, event.left_ns});
     };
     if (index.empty()) {
-      for (std::size_t i = first; i < events.size(); ++i) add(events[i]);
+      for (std::size_t i = first; i < std::min(end, events.size()); ++i) add(events[i]);
       return found;
     }
     const auto positions = index.of(kind_of<T>());
     const auto begin = std::lower_bound(positions.begin(), positions.end(), first);
-    found.reserve(static_cast<std::size_t>(positions.end() - begin));
-    for (auto at = begin; at != positions.end(); ++at) add(events[*at]);
+    const auto last = std::lower_bound(begin, positions.end(), end);
+    found.reserve(static_cast<std::size_t>(last - begin));
+    for (auto at = begin; at != last; ++at) add(events[*at]);
     return found;
   }
 };

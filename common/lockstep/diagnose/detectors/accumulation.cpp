@@ -240,7 +240,7 @@ std::vector<Detector> accumulation_detectors() {
       // reduced. Not fooled by many all-reduces of few elements each (buckets, logged losses), nor
       // by several forwards or losses of one batch.
       {.slug = "sync-every-microbatch",
-       .equation = Equation::mean_gradient,
+       .equation = Equation::none,
        .needs = {"model", "collective", "update"},
        .participants = Participants::ranks,
        .complete = false,
@@ -251,7 +251,7 @@ std::vector<Detector> accumulation_detectors() {
            }},
       // Rule: the same, while the engine had been told not to reduce.
       {.slug = "no-sync-around-backward-only",
-       .equation = Equation::mean_gradient,
+       .equation = Equation::none,
        .needs = {"model", "collective", "update"},
        .participants = Participants::ranks,
        .complete = false,

@@ -1,4 +1,5 @@
 // A pitfall of processes that nobody told their ranks.
+#include <lockstep/diagnose/cuts.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/evidence.h>
 
@@ -21,21 +22,21 @@ struct TrainingAlone {
 
 TrainingAlone training_of(const trace::ParticipantTrace& process) {
   TrainingAlone training;
-  std::vector<std::int64_t> drawn;
-  for (const auto& event : process.events) {
-    if (const auto* batch = event.as<trace::Samples>(); batch && batch->phase == "train")
-      drawn.insert(drawn.end(), batch->ids.begin(), batch->ids.end());
-    if (const auto* set_up = event.as<trace::Configuration>();
-        set_up && set_up->of != "randomness" && set_up->of != "evaluation")
-      training.settings.emplace_back(set_up->keys, set_up->values);
-    if (const auto* start = event.as<trace::Parameters>(); start && training.start.empty())
-      for (const auto& parameter : start->values) training.start.push_back(parameter.norm);
-    if (const auto* loss = event.as<trace::Loss>(); loss && !training.first_loss)
-      training.first_loss = loss->backward_value;
-    if (const auto* update = event.as<trace::Update>()) {
-      training.samples.push_back(std::exchange(drawn, {}));
-      training.rates.push_back(update->lr);
-    }
+  for (const auto& at : process.all<trace::Configuration>())
+    if (at.event->of != "randomness" && at.event->of != "evaluation")
+      training.settings.emplace_back(at.event->keys, at.event->values);
+  if (const auto start = process.all<trace::Parameters>(); !start.empty())
+    for (const auto& parameter : start.front().event->values)
+      training.start.push_back(parameter.norm);
+  if (const auto losses = process.all<trace::Loss>(); !losses.empty())
+    training.first_loss = losses.front().event->backward_value;
+  for (const auto& update : cut_at_updates(process)) {
+    if (!update.updated) continue;
+    auto& drawn = training.samples.emplace_back();
+    for (const auto& at : update.all<trace::Samples>())
+      if (at.event->phase == "train")
+        drawn.insert(drawn.end(), at.event->ids.begin(), at.event->ids.end());
+    training.rates.push_back(update.last<trace::Update>()->lr);
   }
   return training;
 }

@@ -1,4 +1,5 @@
 // Pitfalls of layers that look at the batch as a whole, and of the buffers they keep.
+#include <lockstep/diagnose/cuts.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/evidence.h>
 #include <lockstep/diagnose/gradients.h>
@@ -190,14 +191,9 @@ Verdict buffers_not_synced(const Run& run) {
 // The last forward's mode before each update.
 std::map<std::int64_t, bool> modes_of(const trace::ParticipantTrace& rank) {
   std::map<std::int64_t, bool> modes;
-  std::optional<bool> last;
-  for (const auto& event : rank.events) {
-    if (const auto* forward = event.as<trace::Forward>()) last = forward->training;
-    if (event.is<trace::Update>() && last) {
-      modes[event.step] = *last;
-      last.reset();
-    }
-  }
+  for (const auto& update : cut_at_updates(rank))
+    if (const auto* forward = update.last<trace::Forward>(); forward && update.updated)
+      modes[update.step] = forward->training;
   return modes;
 }
 

@@ -171,7 +171,7 @@ std::vector<Detector> batch_sync_detectors() {
       // the plain mean of their means, which is not the mean weighted by their counts. Not fooled
       // by equal counts, nor by ranks that go on with their own.
       {.slug = "unequal-counts-in-sync",
-       .equation = Equation::buffers,
+       .equation = Equation::loss_weights,
        .needs = {"average"},
        .detect = unequal_counts_in_sync},
       // Rule: on a rank, a broadcast came after a forward in training mode and before its backward,
@@ -187,7 +187,7 @@ std::vector<Detector> batch_sync_detectors() {
       // are all-gathered (SyncBatchNorm's statistics), and by the mean for others. Not fooled by a
       // late conversion that keeps the tensors.
       {.slug = "sync-bn-after-wrapping",
-       .equation = Equation::buffers,
+       .equation = Equation::mean_gradient,
        .needs = {"engine", "model", "local_gradients", "reduced_gradients", "collective"},
        .stage = Stage::ranks_differ,
        .accounts_for = {"update-differs", "replicas-diverged", "gradient-not-the-mean"},

@@ -1,4 +1,5 @@
 // Pitfalls of where a run goes on: an epoch once more, or the beginning of one that was broken off.
+#include <lockstep/diagnose/cuts.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/passes.h>
 #include <lockstep/diagnose/restored.h>
@@ -20,33 +21,28 @@ struct StretchOfPass {
 
 // The last train pass begun in [0, end), with what was drawn of it until `end`.
 StretchOfPass last_before(const trace::ParticipantTrace& rank, std::size_t end) {
-  StretchOfPass stretch;
-  for (std::size_t i = 0; i < end; ++i) {
-    const auto& event = rank.events[i];
-    if (const auto* begin = event.as<trace::PassBegin>()) {
-      if (begin->phase == "train")
-        stretch = {.epoch = begin->epoch, .step = event.step, .begun = true};
-    } else if (const auto* samples = event.as<trace::Samples>()) {
-      if (samples->phase == "train")
-        stretch.ids.insert(stretch.ids.end(), samples->ids.begin(), samples->ids.end());
-    } else if (const auto* over = event.as<trace::PassEnd>()) {
-      stretch.ended = stretch.ended || over->phase == "train";
-    }
-  }
+  const auto passes = cut_at_passes(rank, "train");
+  const auto last = std::find_if(passes.rbegin(), passes.rend(),
+                                 [&](const auto& pass) { return pass.begin < end; });
+  if (last == passes.rend()) return {};
+  auto pass = *last;
+  pass.end = std::min(pass.end, end);
+  StretchOfPass stretch{.epoch = pass.epoch,
+                        .step = pass.step,
+                        .begun = true,
+                        .ended = pass.ended && last->end <= end};
+  for (const auto& at : pass.batches())
+    stretch.ids.insert(stretch.ids.end(), at.event->ids.begin(), at.event->ids.end());
   return stretch;
 }
 
 // The last train pass of an epoch after which another one began, before `end`.
 std::optional<StretchOfPass> finished_before(const trace::ParticipantTrace& rank, std::size_t end,
                                              std::int64_t epoch) {
+  const auto passes = cut_at_passes(rank, "train");
   std::size_t over = 0;  // where the next pass begins
-  std::int64_t now = -1;
-  for (std::size_t i = 0; i < end; ++i) {
-    const auto* begin = rank.events[i].as<trace::PassBegin>();
-    if (begin == nullptr || begin->phase != "train") continue;
-    if (now == epoch) over = i;
-    now = begin->epoch;
-  }
+  for (std::size_t k = 0; k + 1 < passes.size() && passes[k + 1].begin < end; ++k)
+    if (passes[k].epoch == epoch) over = passes[k + 1].begin;
   if (over == 0) return std::nullopt;
   auto found = last_before(rank, over);
   found.ended = true;

@@ -285,7 +285,7 @@ std::vector<Detector> checkpoint_state_detectors() {
       // Needs two ranks or more that keep averaged weights. Rule: their averages differ though
       // their weights do not. Not fooled by an average that only one rank has.
       {.slug = "ema-on-one-rank",
-       .equation = Equation::saved_is_held,
+       .equation = Equation::equal_after,
        .needs = {"training_state"},
        .accounts_for = {"outside-parameters-differ"},
        .detect = ema_on_one_rank},

@@ -1,4 +1,5 @@
 // Pitfalls of clipping: by a norm that is not the gradient's, or by one that is another gradient's.
+#include <lockstep/diagnose/cuts.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/gradients.h>
 
@@ -184,15 +185,15 @@ std::optional<Finding> clipped_in_parts(const Run& run) {
   constexpr int kUpdates = 2;
   std::int64_t first = -1;
   int updates = 0;
-  bool clipped = false, grown = false;  // since the last update or clearing; by a backward since
-  for (const auto& event : run.ranks.front()->events) {
-    const auto* clip = event.as<trace::Clip>();
-    clipped = clipped || (clip && shortens_own(*clip));
-    grown = grown || (clipped && event.is<trace::GradientArrived>());
-    if (event.is<trace::ZeroGrad>()) clipped = grown = false;
-    if (!event.is<trace::Update>()) continue;
-    if (grown && updates++ == 0) first = event.step;
-    clipped = grown = false;
+  for (const auto& update : cut_at_updates(*run.ranks.front())) {
+    bool clipped = false, grown = false;  // since the last clearing; by a backward since
+    for (const auto& event : update.events()) {
+      const auto* clip = event.as<trace::Clip>();
+      clipped = clipped || (clip && shortens_own(*clip));
+      grown = grown || (clipped && event.is<trace::GradientArrived>());
+      if (event.is<trace::ZeroGrad>()) clipped = grown = false;
+    }
+    if (update.updated && grown && updates++ == 0) first = update.step;
   }
   if (updates < kUpdates) return std::nullopt;
   return Finding{.severity = Severity::advice,

@@ -305,7 +305,7 @@ std::vector<Detector> devices_detectors() {
       // devices, where a gather looks symmetric, it receives over 1.5 times the other's gradient
       // bytes.
       {.slug = "device-zero-bottleneck",
-       .equation = Equation::mean_gradient,
+       .equation = Equation::none,
        .needs = {"transfer"},
        .participants = Participants::devices,
        .detect = device_zero_bottleneck},

@@ -1,4 +1,5 @@
 // Pitfalls of evaluation: the mode that the model is in.
+#include <lockstep/diagnose/cuts.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/evidence.h>
 #include <lockstep/diagnose/layers.h>
@@ -193,28 +194,21 @@ bool has_modes(const trace::ParticipantTrace& rank) {
 std::optional<std::int64_t> stays_in_evaluation_mode(const trace::ParticipantTrace& rank) {
   constexpr std::int64_t kFew = 3;  // updates
   std::int64_t with = 0, without = 0, first = -1;
-  bool any = false, trains = false,
-       backward = false;  // since the last update; the first two of forwards
   const auto stayed = [&] { return with >= kFew && without >= kFew; };
-  for (std::size_t i = 0; i < rank.events.size(); ++i) {
-    const auto& event = rank.events[i];
-    if (event.is<trace::Engine>() || i == rank.last_attempt) {
-      if (stayed()) break;
-      with = without = 0;
-    }
-    if (const auto* forward = event.as<trace::Forward>()) {
-      any = true;
-      trains = trains || forward->training;
-    }
-    backward = backward || event.is<trace::Backward>() || event.is<trace::Loss>();
-    if (!event.is<trace::Update>()) continue;
-    if (!any && !backward) continue;  // by a second optimizer
+  for (const auto& update : cut_at_updates(rank)) {
+    const bool is_another = update.has<trace::Engine>() || update.has<trace::Attempt>();
+    if (is_another && stayed()) break;
+    if (is_another) with = without = 0;
+    const auto forwards = update.all<trace::Forward>();
+    const bool backward = update.has<trace::Backward>() || update.has<trace::Loss>();
+    if (!update.updated || (forwards.empty() && !backward)) continue;  // by a second optimizer
+    const bool trains =
+        std::ranges::any_of(forwards, [](const auto& at) { return at.event->training; });
     if (trains) ++with;
-    if (trains || !any)  // forwards of a compiled or captured model are not seen
+    if (trains || forwards.empty())  // forwards of a compiled or captured model are not seen
       without = 0;
     else if (without++ == 0)
-      first = event.step;
-    any = trains = backward = false;
+      first = update.step;
   }
   return stayed() ? std::optional(first) : std::nullopt;
 }

@@ -143,7 +143,7 @@ std::vector<Detector> joining_detectors() {
       // Rule: ranks wait to join a later group, and ranks that are no members of it took no part in
       // making it; or they made another one under its name, which is the one that came next.
       {.slug = "subgroup-created-by-members-only",
-       .equation = Equation::one_job,
+       .equation = Equation::same_calls,
        .needs = {"group"},
        .participants = Participants::ranks,
        .stage = Stage::membership,

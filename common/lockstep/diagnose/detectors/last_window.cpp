@@ -224,7 +224,7 @@ std::vector<Detector> last_window_detectors() {
       // over into the next pass, steps left out for infinities, or ranks that others go on without
       // (Join). Where several passes leave batches and no zero_grad was recorded, not_triggered.
       {.slug = "last-accumulation-window-lost",
-       .equation = Equation::all_moved,
+       .equation = Equation::loss_weights,
        .needs = {"pass_begin", "samples", "update", "pass_end"},
        .participants = Participants::ranks,
        .fewest = 1,

@@ -1,4 +1,5 @@
 // The generic finding of a training that is lost: losses that are no finite numbers any more.
+#include <lockstep/diagnose/cuts.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/evidence.h>
 
@@ -19,25 +20,14 @@ struct Turn {
 
 std::vector<Turn> turns_of(const trace::ParticipantTrace& rank) {
   std::vector<Turn> turns;
-  std::optional<Turn> now;
-  const auto end = [&](bool left_out) {
-    if (!now) return;
-    now->left_out = left_out;
-    turns.push_back(*now);
-    now.reset();
-  };
-  for (const auto& event : rank.events) {
-    const auto* backward = event.as<trace::Backward>();
-    const auto* loss = event.as<trace::Loss>();
-    const auto* scaled = event.as<trace::ScaledStep>();
-    if (scaled != nullptr || event.is<trace::Update>()) end(scaled != nullptr && !scaled->updates);
-    if (backward == nullptr && loss == nullptr) continue;
-    if (now && now->step != event.step) end(false);
-    if (!now) now = Turn{.step = event.step};
-    const double value = backward != nullptr ? backward->value : loss->backward_value;
-    now->finite = now->finite && std::isfinite(value);
+  for (const auto& update : cut_at_updates(rank)) {
+    std::vector<double> losses;
+    for (const auto& at : update.all<trace::Backward>()) losses.push_back(at.event->value);
+    for (const auto& at : update.all<trace::Loss>()) losses.push_back(at.event->backward_value);
+    const auto is_finite = [](double loss) { return std::isfinite(loss); };
+    if (!losses.empty())
+      turns.push_back({update.step, std::ranges::all_of(losses, is_finite), update.left_out});
   }
-  end(false);
   return turns;
 }
 

@@ -327,7 +327,7 @@ std::vector<Detector> placing_detectors() {
       // same data, and each splits them into as many shards as its node has ranks or devices, of
       // which no two ranks of a node share one.
       {.slug = "world-size-from-device-count",
-       .equation = Equation::one_job,
+       .equation = Equation::own_samples,
        .needs = {"placement", "shard", "dataset", "reduced_gradients"},
        .participants = Participants::ranks,
        .accounts_for = {"no-sharding", "shares-of-data-overlap"},
@@ -335,7 +335,7 @@ std::vector<Detector> placing_detectors() {
       // Needs `placement` of every rank. Advice. Rule: in training, ranks that may use the same
       // processors compute with more threads than those are, and some with several.
       {.slug = "thread-oversubscription",
-       .equation = Equation::one_job,
+       .equation = Equation::none,
        .needs = {"placement"},
        .participants = Participants::ranks,
        .of_job = true,

@@ -1,4 +1,5 @@
 // Pitfalls of 16 bits: who leaves a step out, and what a sum over ranks does to a number that just fits.
+#include <lockstep/diagnose/cuts.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/evidence.h>
 
@@ -17,12 +18,12 @@ bool has_16_bits(const std::string& dtype) {
   return dtype == "float16" || dtype == "bfloat16";
 }
 
-// What a rank held when its n-th step was about to update, left out or not.
+// What a rank held when a step was about to update, left out or not.
 struct StepEnd {
   std::int64_t step = 0;
-  bool own_recorded = false, own_finite = true;
+  bool own_finite = true;
   bool reduced_finite = true;
-  std::string narrow;  // the 16-bit dtype of a reduction since the last step's end
+  std::string narrow;  // the 16-bit dtype of a reduction of this step
 };
 
 struct StepEnds {
@@ -32,31 +33,24 @@ struct StepEnds {
 
 StepEnds steps_of(const trace::ParticipantTrace& rank) {
   StepEnds steps;
-  StepEnd now;
-  for (const auto& event : rank.events) {
-    if (event.step < 0) continue;
-    if (const auto* call = event.as<trace::Collective>())
-      if (call->op.find("reduce") != std::string::npos && has_16_bits(call->dtype))
-        now.narrow = call->dtype;
-    if (const auto* local = event.as<trace::LocalGradients>()) {
-      now.own_recorded = true;
+  for (const auto& update : cut_at_updates(rank)) {
+    StepEnd now{.step = update.step};
+    for (const auto& at : update.all<trace::Collective>())
+      if (at.step >= 0 && at.event->op.find("reduce") != std::string::npos &&
+          has_16_bits(at.event->dtype))
+        now.narrow = at.event->dtype;
+    const auto* local = update.last<trace::LocalGradients>();
+    const auto* reduced = update.last<trace::ReducedGradients>();
+    const auto* scaled = update.last<trace::ScaledStep>();
+    if (local && reduced) {
       now.own_finite = is_finite(local->values);
-    }
-    if (const auto* reduced = event.as<trace::ReducedGradients>()) {
-      now.step = event.step;
       now.reduced_finite = is_finite(reduced->values);
-      if (now.own_recorded) steps.ends.push_back(now);
-      now = {};
+      steps.ends.push_back(now);
+    } else if (!now.narrow.empty()) {
+      // A step in which the rank looked, and found nothing that is not finite, did not overflow.
+      steps.unseen = steps.unseen || !scaled || scaled->found_nonfinite;
     }
-    // Of a step that was recorded nothing is left here. One in which the rank looked, and found nothing that
-    // is not finite, did not overflow.
-    const auto* scaled = event.as<trace::ScaledStep>();
-    if (scaled == nullptr && !event.is<trace::Update>()) continue;
-    const bool looked = scaled != nullptr && !scaled->found_nonfinite;
-    steps.unseen = steps.unseen || (!now.narrow.empty() && !looked);
-    now = {};
   }
-  steps.unseen = steps.unseen || !now.narrow.empty();  // a step that never ended
   return steps;
 }
 

@@ -1,4 +1,5 @@
 // Pitfalls of a schedule's length and unit: how far it moves for an update, and how far it was made to go.
+#include <lockstep/diagnose/courses.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/evidence.h>
 #include <lockstep/diagnose/restored.h>
@@ -10,95 +11,6 @@
 
 namespace lockstep::diagnose {
 namespace {
-
-// One rank's schedule beside its updates.
-struct Course {
-  std::int64_t length = 0;               // steps it was made for
-  std::vector<std::int64_t> positions;   // in force at each update; one more for the end
-  std::vector<std::size_t> pass_begins;  // the update that each train pass begins with
-  std::vector<double> rates;             // of each update, its first group's
-  bool ended = false;                    // in order: every pass that began, and the trace
-  bool leaves_passes = false;            // the trace ended in order, and none of several passes
-
-  std::int64_t updates() const { return static_cast<std::int64_t>(rates.size()); }
-  std::int64_t passes() const { return static_cast<std::int64_t>(pass_begins.size()); }
-
-  // Steps for an update, the fewest and the most. None need follow the last update.
-  std::pair<std::int64_t, std::int64_t> paces() const {
-    auto least = positions[1] - positions[0], most = least;
-    for (std::size_t i = 1; i + 1 < positions.size(); ++i) {
-      const auto pace = positions[i + 1] - positions[i];
-      if (i + 2 == positions.size() && pace == 0) break;
-      least = std::min(least, pace);
-      most = std::max(most, pace);
-    }
-    return {least, most};
-  }
-  // Where they are always as many.
-  std::optional<std::int64_t> pace() const {
-    const auto [least, most] = paces();
-    return least == most ? std::optional(least) : std::nullopt;
-  }
-  // One step between two passes, and none within.
-  bool moves_once_a_pass() const {
-    for (std::size_t i = 1; i < rates.size(); ++i) {
-      const bool begins = std::binary_search(pass_begins.begin(), pass_begins.end(), i);
-      if (positions[i] - positions[i - 1] != (begins ? 1 : 0)) return false;
-    }
-    return passes() > 1;
-  }
-};
-
-Course course_of(const trace::ParticipantTrace& rank) {
-  Course course;
-  std::int64_t position = 0, begun = 0, ended = 0;
-  bool told = false;         // a schedule, since the last update
-  bool are_several = false;  // schedules: none of them tells when all end
-  for (const auto& event : rank.events) {
-    if (event.as<trace::Engine>() != nullptr && !course.rates.empty()) {
-      course = {};  // what was trained before was another model
-      begun = ended = 0;
-      told = are_several = false;
-    } else if (const auto* schedule = event.as<trace::Schedule>()) {
-      position = schedule->position;
-      are_several = are_several || (told && schedule->length != course.length);
-      course.length = schedule->length;
-      told = true;
-    } else if (const auto* update = event.as<trace::Update>()) {
-      course.positions.push_back(position);
-      course.rates.push_back(update->lr.empty() ? 0.0 : update->lr.front());
-      told = false;
-    } else if (const auto* begin = event.as<trace::PassBegin>()) {
-      if (begin->phase != "train") continue;
-      course.pass_begins.push_back(course.rates.size());
-      ++begun;
-    } else if (const auto* end = event.as<trace::PassEnd>()) {
-      if (end->phase == "train") ++ended;
-    }
-  }
-  course.positions.push_back(position);
-  if (are_several) course.length = 0;
-  course.ended = rank.closed && begun == ended;
-  course.leaves_passes = rank.closed && ended == 0 && begun > 1;
-  return course;
-}
-
-// The first rank's; all ranks' schedules stand alike, or their rates would tell (update-differs).
-std::optional<Course> course_of(const Run& run, Verdict* why) {
-  auto course = course_of(*run.ranks.front());
-  if (!ended_in_order(run)) course.ended = course.leaves_passes = false;
-  if (course.length <= 0)
-    *why = not_triggered("no schedule and the steps it was made for were recorded");
-  else if (course.updates() < 4)
-    *why = not_triggered("fewer than four updates were recorded");
-  else
-    return course;
-  return std::nullopt;
-}
-
-std::string made_for(const Course& course) {
-  return "the schedule was made for " + plural(course.length, "step");
-}
 
 // Made for as many updates as the run has; or for more steps than anyone plans passes who makes a hundredth of them.
 bool is_made_for_no_passes(const Course& course) {
@@ -132,49 +44,7 @@ Verdict scheduler_stepped_per_rank(const Run& run) {
                             plural(course->updates(), "update")});
 }
 
-// Hugging Face's Accelerate steps a schedule once for each rank, so that it may count batches of all ranks.
-bool runs_under_accelerate(const Run& run) {
-  for (const auto& at : run.ranks.front()->all<trace::Configuration>())
-    if (at.event->of == "program" &&
-        std::count(at.event->keys.begin(), at.event->keys.end(), "version of accelerate") > 0)
-      return true;
-  return false;
-}
-
-// Nothing says how long it is, and it always takes several steps an update.
-std::optional<Finding> takes_several(const Run& run) {
-  const auto course = course_of(*run.ranks.front());
-  if (course.length > 0 || course.updates() < 8) return std::nullopt;
-  const auto pace = course.pace();
-  if (!pace || *pace < 2) return std::nullopt;
-  if (*pace == run.world_size && runs_under_accelerate(run)) return std::nullopt;
-  return Finding{.severity = Severity::advice,
-                 .ranks = run.numbers,
-                 .step = 0,
-                 .evidence = "the schedule takes " + std::to_string(*pace) +
-                             " steps for every update, and stands at " +
-                             std::to_string(course.positions.back()) + " after " +
-                             plural(course.updates(), "update") +
-                             ": is it stepped in two places, or for each micro-batch?"};
-}
-
-// Two of a kind step one optimizer's rates, and another optimizer has none.
-std::optional<Finding> are_on_one_optimizer(const Run& run) {
-  for (const auto& at : run.ranks.front()->latest<trace::Configuration>())
-    if (at.event->of == "schedules" && !at.event->keys.empty() && !at.event->values.empty())
-      return Finding{.severity = Severity::advice,
-                     .ranks = run.numbers,
-                     .step = 0,
-                     .evidence = at.event->values.front() + " schedules of the class " +
-                                 at.event->keys.front() +
-                                 " step the rates of one optimizer, and another one that trains "
-                                 "has no schedule"};
-  return std::nullopt;
-}
-
 Verdict schedule_unit_mismatch(const Run& run) {
-  if (auto finding = are_on_one_optimizer(run)) return found(std::move(*finding));
-  if (auto finding = takes_several(run)) return found(std::move(*finding));
   Verdict why;
   const auto course = course_of(run, &why);
   if (!course) return why;
@@ -222,9 +92,21 @@ bool may_go_on(const Run& run) {
   });
 }
 
+// Of a schedule that does not say how long it is, one step an update: by its rates.
+std::optional<Course> course_by_curve(const Run& run) {
+  auto course = course_of(*run.ranks.front());
+  const auto end = end_of_curve(course.rates);
+  if (course.length > 0 || !end || course.pace() != 1) return std::nullopt;
+  course.length = *end;
+  course.ended = course.ended && ended_in_order(run);
+  return course;
+}
+
 Verdict schedule_length_ignores_world_size(const Run& run) {
   Verdict why;
-  const auto course = course_of(run, &why);
+  auto course = course_of(run, &why);
+  const auto by_curve = course ? std::nullopt : course_by_curve(run);
+  if (!course) course = by_curve;
   if (!course) return why;
   const auto pace = course->pace();
   if (!pace || *pace <= 0 || course->positions.back() >= course->length) return clean();
@@ -242,60 +124,18 @@ Verdict schedule_length_ignores_world_size(const Run& run) {
       {.severity = goes_on ? Severity::advice : Severity::violation,
        .ranks = run.numbers,
        .step = course->updates() - 1,
-       .evidence = made_for(*course) + ", takes " + std::to_string(*pace) +
-                   " an update and stands at " + std::to_string(course->positions.back()) +
+       .evidence = (by_curve ? "the rates fall along a curve of " + plural(course->length, "step")
+                             : made_for(*course)) +
+                   ", takes " + std::to_string(*pace) + " an update and stands at " +
+                   std::to_string(course->positions.back()) +
                    " when the run ends: it is as many times too long as there are ranks" +
                    (goes_on ? ", unless the job is to go on from what it saved last" : "")});
-}
-
-// Some attempts of a job: their first train pass, the step of their first update, and the schedule's position after
-// that update and at the end. Before the first update a program may still load the schedule's state.
-struct StretchOfRates {
-  std::optional<std::int64_t> pass, step, after_first;
-  std::int64_t last = 0, length = 0;
-};
-
-StretchOfRates stretch_of(const trace::ParticipantTrace& rank, std::size_t begin, std::size_t end) {
-  StretchOfRates stretch;
-  for (std::size_t i = begin; i < end; ++i) {
-    const auto& event = rank.events[i];
-    if (const auto* pass = event.as<trace::PassBegin>()) {
-      if (pass->phase == "train" && !stretch.pass) stretch.pass = pass->epoch;
-    } else if (event.is<trace::Update>()) {
-      if (!stretch.step) stretch.step = event.step;
-    } else if (const auto* schedule = event.as<trace::Schedule>()) {
-      if (stretch.step && !stretch.after_first) stretch.after_first = schedule->position;
-      stretch.last = schedule->position;
-      stretch.length = schedule->length;
-    }
-  }
-  return stretch;
-}
-
-// The last attempt goes on with a later pass than the ones before began with, and takes the schedule's first steps again.
-std::optional<Finding> begins_anew(const Run& run) {
-  const auto& rank = *run.ranks.front();
-  const auto before = stretch_of(rank, 0, rank.last_attempt);
-  const auto now = stretch_of(rank, rank.last_attempt, rank.events.size());
-  const bool goes_on = before.pass && now.pass && *now.pass > *before.pass;
-  const bool moved = before.after_first && before.last > *before.after_first;
-  // A schedule made for the remaining steps begins at 0, too. Without a length nobody can tell.
-  const bool is_as_long = now.length > 0 && now.length == before.length;
-  if (!goes_on || !moved || !is_as_long || now.after_first != before.after_first)
-    return std::nullopt;
-  return Finding{.severity = Severity::advice,
-                 .ranks = run.numbers,
-                 .step = *now.step,
-                 .evidence = "the last attempt goes on with pass " + std::to_string(*now.pass) +
-                             ", and the schedule, which stood at " + std::to_string(before.last) +
-                             ", begins anew"};
 }
 
 // It has a step for each update, and takes few of them, as where it is stepped once a pass; or it is stepped more than
 // once an update, as where each micro-batch steps it, and is at its end before the run is; or it is hardly past the
 // middle when the run ends.
 Verdict schedule_ends_elsewhere(const Run& run) {
-  if (auto finding = begins_anew(run)) return found(std::move(*finding));
   Verdict why;
   const auto course = course_of(run, &why);
   if (!course) return why;
@@ -340,7 +180,7 @@ Verdict schedule_ends_elsewhere(const Run& run) {
 
 }  // namespace
 
-// All need updates and a schedule, and but for some of schedule-unit-mismatch the steps it was made for.
+// All need updates, and a schedule that says how many steps it was made for.
 std::vector<Detector> schedule_detectors() {
   return {
       // Rule: W steps for every update, and it is beyond its end before the run is. Not fooled by W steps for every
@@ -357,8 +197,7 @@ std::vector<Detector> schedule_detectors() {
       // over a hundred a pass; or one step an update, beyond its end, where the rate goes on changing. Needs passes,
       // and a run that ended in order, for the former. Not fooled by a schedule made for passes, nor by a warm-up that
       // ends and leaves the rate to the program. A run that stopped of itself after as many updates as its plan has
-      // passes looks the same; after about as many, not_triggered. Advice: a schedule of unknown length steps twice or
-      // more an update (under Accelerate, not once a rank), or two of a kind share an optimizer and another has none.
+      // passes looks the same; after about as many, not_triggered.
       {.slug = "schedule-unit-mismatch",
        .equation = Equation::rates,
        .whole = true,
@@ -370,6 +209,7 @@ std::vector<Detector> schedule_detectors() {
        .accounts_for = {"schedule-ends-elsewhere"},
        .detect = schedule_unit_mismatch},
       // Needs a run that ended in order. Rule: at its pace the schedule would take W times as many updates as the run.
+      // Where it does not say how long it is: its rates fall in a line, or along a cosine, that ends there.
       // Not fooled by one that counts all ranks' samples, whose pace is their number, nor by a run that was killed;
       // one that stopped of itself after exactly 1/W of its plan looks the same, so it is advice where the optimizer
       // was saved after the last update.
@@ -382,10 +222,8 @@ std::vector<Detector> schedule_detectors() {
        .detect = schedule_length_ignores_world_size},
       // Advice. Rule: one and a half steps an update or more, and beyond its end before the run is; or always as many,
       // and the run ended in order, and the schedule has gone at most 0.55 of its way; or it has about as many steps
-      // as the run has updates, 16 at least, and takes less than a quarter of them; or the last attempt goes on with a
-      // later pass, and its schedule, which is as long, takes its first steps again. Not fooled by a run that stopped
-      // somewhat early, by one step an update beyond the end, as after a warm-up, or by an attempt that begins with
-      // the first pass again.
+      // as the run has updates, 16 at least, and takes less than a quarter of them. Not fooled by a run that stopped
+      // somewhat early, or by one step an update beyond the end, as after a warm-up.
       {.slug = "schedule-ends-elsewhere",
        .equation = Equation::rates,
        .needs = {"schedule", "update"},

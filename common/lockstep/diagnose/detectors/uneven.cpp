@@ -215,7 +215,7 @@ std::vector<Detector> uneven_detectors() {
       // where they stand may be passes later. Not fooled by Join, where the ranks that are done
       // take part; by unequal batches that end in order; nor by a rank that failed in between.
       {.slug = "uneven-batches",
-       .equation = Equation::own_samples,
+       .equation = Equation::same_calls,
        .needs = {"pass_begin", "samples", "pass_end"},
        .participants = Participants::ranks,
        .stage = Stage::ranks_differ,

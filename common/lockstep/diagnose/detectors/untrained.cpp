@@ -1,4 +1,5 @@
 // Parameters that get a gradient, and that no update moves.
+#include <lockstep/diagnose/cuts.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/differences.h>
 #include <lockstep/diagnose/evidence.h>
@@ -29,25 +30,28 @@ struct LastTraining {
 
 LastTraining last_training(const trace::ParticipantTrace& rank) {
   LastTraining now;
-  for (const auto& event : rank.events) {
-    if (const auto* model = event.as<trace::Model>()) now = LastTraining{.model = model};
-    if (const auto* parameters = event.as<trace::Parameters>()) {
-      if (now.first == nullptr) now.first = &parameters->values;
-      now.last = &parameters->values;
-      now.last_step = event.step;
-    }
-    if (const auto* gradients = event.as<trace::LocalGradients>()) {
-      if (now.gradients.empty()) now.step = event.step;
-      now.gradients.push_back(&gradients->values);
-      double largest = 0;
-      for (const auto& each : gradients->values) largest = std::max(largest, each.norm);
-      now.largest.push_back(largest);
-    }
-    if (const auto* update = event.as<trace::Update>()) {
-      now.rate_is_zero.resize(std::max(now.rate_is_zero.size(), update->lr.size()), true);
-      for (std::size_t group = 0; group < update->lr.size(); ++group)
-        now.rate_is_zero[group] = now.rate_is_zero[group] && update->lr[group] == 0;
-    }
+  const auto is_model = [](const trace::Event& event) { return event.is<trace::Model>(); };
+  const auto last = std::find_if(rank.events.rbegin(), rank.events.rend(), is_model);
+  const Stretch behind{&rank, static_cast<std::size_t>(rank.events.rend() - last),
+                       rank.events.size()};
+  if (last != rank.events.rend()) now.model = last->as<trace::Model>();
+  for (const auto& at : behind.all<trace::Parameters>()) {
+    if (now.first == nullptr) now.first = &at.event->values;
+    now.last = &at.event->values;
+    now.last_step = at.step;
+  }
+  for (const auto& at : behind.all<trace::LocalGradients>()) {
+    if (now.gradients.empty()) now.step = at.step;
+    now.gradients.push_back(&at.event->values);
+    double largest = 0;
+    for (const auto& each : at.event->values) largest = std::max(largest, each.norm);
+    now.largest.push_back(largest);
+  }
+  for (const auto& at : behind.all<trace::Update>()) {
+    const auto& rates = at.event->lr;
+    now.rate_is_zero.resize(std::max(now.rate_is_zero.size(), rates.size()), true);
+    for (std::size_t group = 0; group < rates.size(); ++group)
+      now.rate_is_zero[group] = now.rate_is_zero[group] && rates[group] == 0;
   }
   return now;
 }

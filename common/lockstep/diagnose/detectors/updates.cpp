@@ -1,5 +1,6 @@
 // What the ranks do with equal gradients.
 #include <lockstep/diagnose/averaging.h>
+#include <lockstep/diagnose/cuts.h>
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/gradients.h>
 #include <lockstep/diagnose/moves.h>
@@ -99,20 +100,11 @@ struct PassWork {
 
 std::vector<PassWork> work_by_pass(const trace::ParticipantTrace& rank) {
   std::vector<PassWork> passes;
-  std::optional<PassWork> now;
-  for (const auto& event : rank.events) {
-    const auto* begin = event.as<trace::PassBegin>();
-    const auto* end = event.as<trace::PassEnd>();
-    if (begin != nullptr && begin->phase == "train") now = PassWork{.first_step = event.step};
-    if (end != nullptr && end->phase == "train" && now) {
-      passes.push_back(*now);
-      now.reset();
-    }
-    if (!now) continue;
-    const auto* samples = event.as<trace::Samples>();
-    now->batches += samples && samples->phase == "train" ? 1 : 0;
-    now->updates += event.is<trace::Update>() ? 1 : 0;
-  }
+  for (const auto& pass : cut_at_passes(rank, "train"))
+    if (pass.ended)
+      passes.push_back({.batches = pass.batches().size(),
+                        .updates = static_cast<std::int64_t>(pass.all<trace::Update>().size()),
+                        .first_step = pass.step});
   return passes;
 }
 

@@ -1,0 +1,215 @@
+#include <lockstep/diagnose/courses.h>
+#include <lockstep/diagnose/cuts.h>
+#include <lockstep/diagnose/gradients.h>
+#include <lockstep/diagnose/passes.h>
+#include <lockstep/diagnose/readings.h>
+#include <lockstep/diagnose/weights.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace lockstep::diagnose {
+namespace {
+
+using Maybe = std::optional<Reading>;
+
+std::string times_the_mean(const Run& run) {
+  return std::to_string(run.world_size) + " times the mean of the ranks' own";
+}
+
+Maybe own_gradients(const Run& run) {
+  const auto& steps = gradient_steps(run);
+  const auto own = std::ranges::count_if(steps, is_unreduced);
+  const auto is_sum = [&](const GradientStep& step) {
+    const auto times = reduction_scale(step, kRounding);
+    return times && is_near(*times, run.world_size, 0.01);
+  };
+  if (own > 0)
+    return Reading{"each rank goes by its own gradient in " + std::to_string(own) + " of " +
+                       plural(static_cast<std::int64_t>(steps.size()), "recorded update"),
+                   "the replicas are made equal otherwise",
+                   std::ranges::find_if(steps, is_unreduced)->step};
+  if (run.world_size < 2 || steps.empty() || !std::ranges::all_of(steps, is_sum)) return {};
+  return Reading{"the gradient is " + times_the_mean(run) + ", in all recorded updates",
+                 "each loss is divided by the number of ranks", steps.front().step};
+}
+
+Maybe clipped_twice(const Run& run) {
+  for (const auto& update : cut_at_updates(*run.ranks.front())) {
+    const trace::Clip* last = nullptr;
+    for (const auto& at : update.all<trace::Clip>()) {
+      if (last && last->norm > last->max_norm && are_close(at.event->norm, last->max_norm, 1e-3))
+        return Reading{"the gradient is clipped to " + number(last->max_norm) + " and then to " +
+                           number(at.event->max_norm),
+                       "both limits are meant to hold", at.step};
+      last = at.event;
+    }
+  }
+  return {};
+}
+
+Maybe clipped_sum(const Run& run) {
+  if (run.kinds.count(trace::Clip::kName) == 0) return {};
+  if (auto twice = clipped_twice(run)) return twice;
+  const auto clips = by_step<trace::Clip>(run);
+  const auto is_sum = [&](const GradientStep& step) {
+    const auto times = unclipped_scale(run, step);
+    return clips.count(step.step) > 0 && times && is_near(*times, run.world_size, 0.01);
+  };
+  const auto& steps = gradient_steps(run);
+  if (run.world_size < 2 || steps.empty() || !std::ranges::all_of(steps, is_sum)) return {};
+  return Reading{"clipping sees " + times_the_mean(run) + " gradients, in all recorded updates",
+                 "the norm is made for a sum", steps.front().step};
+}
+
+// The steps' first inputs are given once more, one after another.
+Maybe same_rows_again(const Run& run) {
+  constexpr std::size_t kFewest = 8;
+  const auto rows = run.ranks.front()->latest<trace::Rows>();
+  const auto is_as = [&](std::size_t i, std::size_t j) {
+    return rows[i].event->hashes == rows[j].event->hashes;
+  };
+  if (rows.size() < kFewest || is_as(0, 1)) return {};  // of one batch in all steps nothing follows
+  std::size_t length = 2;
+  while (length < rows.size() && !is_as(0, length)) ++length;
+  if (2 * length > rows.size()) return {};
+  for (std::size_t i = length; i < rows.size(); ++i)
+    if (!is_as(i, i - length)) return {};
+  return Reading{"the model is given the same " +
+                     plural(static_cast<std::int64_t>(length), "batch") +
+                     " in the same order again",
+                 "the order is meant to stay", rows[length].step};
+}
+
+Maybe evaluated_in_training_mode(const Run& run) {
+  std::int64_t first = -1;
+  for (const auto& pass : cut_at_passes(*run.ranks.front(), "evaluation"))
+    for (const auto& event : pass.events()) {
+      if (event.is<trace::Update>()) break;  // the pass was left
+      const auto* forward = event.as<trace::Forward>();
+      if (forward && !forward->training) return {};
+      if (forward && first < 0) first = event.step;
+    }
+  if (first < 0) return {};
+  return Reading{"all forwards of evaluations are in training mode",
+                 "dropout and statistics are meant to move there", first};
+}
+
+// Some sample has other numbers in another pass, or on another rank.
+bool samples_vary(const Run& run) {
+  std::map<std::int64_t, std::int64_t> seen;
+  for (const auto* rank : run.ranks)
+    for (const auto& at : rank->latest<trace::Contents>())
+      for (std::size_t i = 0; i < std::min(at.event->ids.size(), at.event->hashes.size()); ++i) {
+        const auto [known, is_new] = seen.try_emplace(at.event->ids[i], at.event->hashes[i]);
+        if (!is_new && known->second != at.event->hashes[i]) return true;
+      }
+  return false;
+}
+
+// Of each pass over train data, what the loader's workers seed their generators with.
+std::vector<std::string> seeds_of_workers(const trace::ParticipantTrace& rank) {
+  std::vector<std::string> seeds;
+  each_setting(
+      rank.latest<trace::Configuration>(), "workers",
+      [&](std::int64_t, const std::string&, const std::string& seed) { seeds.push_back(seed); });
+  return seeds;
+}
+
+Maybe same_seeds_of_workers(const Run& run) {
+  const auto first = seeds_of_workers(*run.ranks.front());
+  const auto is_same = [&](const auto* rank) { return seeds_of_workers(*rank) == first; };
+  if (run.ranks.size() < 2 || first.size() < 2 || !std::ranges::all_of(run.ranks, is_same) ||
+      !samples_vary(run))
+    return {};
+  return Reading{
+      "the loaders' workers begin each pass with the same seeds on all ranks, and "
+      "samples are not the same each time",
+      "what is drawn goes by the sample or the rank"};
+}
+
+Maybe drawn_twice(const Run& run) {
+  for (const auto& pass : finished_passes(run, "evaluation"))
+    if (pass.drawn.again() > 0)
+      return Reading{"an evaluation drew " + plural(pass.drawn.total, "sample") + ", of which " +
+                         std::to_string(pass.drawn.different) + " are different",
+                     "what its figures are of leaves the others out", pass.step()};
+  return {};
+}
+
+Maybe a_step_for_each_rank(const Run& run) {
+  const auto course = course_of(*run.ranks.front());
+  if (run.world_size < 2 || course.length > 0 || course.updates() < 8 ||
+      course.pace() != run.world_size)
+    return {};
+  return Reading{"the schedule takes " + std::to_string(run.world_size) +
+                     " steps for every update, one for each rank",
+                 "it counts the batches of all ranks", 0};
+}
+
+// No pass comes to its end: each is left behind equally many batches, before the ranks have drawn the whole data set.
+Maybe passes_left_early(const Run& run) {
+  const auto size = global_size(run, "train");
+  const auto passes = cut_at_passes(*run.ranks.front(), "train");
+  if (size == 0 || passes.size() < 2) return {};
+  std::set<std::size_t> batches;
+  std::int64_t drawn = 0, largest = 0;
+  for (const auto* rank : run.ranks)
+    for (const auto& pass : cut_at_passes(*rank, "train")) {
+      if (pass.ended) return {};
+      batches.insert(pass.batches().size());
+      for (const auto& at : pass.batches()) {
+        const auto ids = static_cast<std::int64_t>(at.event->ids.size());
+        largest = std::max(largest, ids);
+        if (pass.step == passes.front().step) drawn += ids;
+      }
+    }
+  if (batches.size() != 1 || drawn + largest * run.world_size >= size) return {};
+  return Reading{"each pass is left after " +
+                     plural(static_cast<std::int64_t>(*batches.begin()), "batch") +
+                     " a rank: " + of(drawn, size) + " samples are drawn",
+                 "a pass is meant to be shorter than the data set", passes[1].step};
+}
+
+}  // namespace
+
+std::optional<Reading> reading_of(const Run& run, Equation equation) {
+  if (run.devices || run.ranks.empty()) return {};
+  Maybe reading;
+  switch (equation) {
+    case Equation::own_samples:
+      reading = passes_left_early(run);
+      break;
+    case Equation::new_order:
+      reading = same_rows_again(run);
+      break;
+    case Equation::modes:
+      reading = evaluated_in_training_mode(run);
+      break;
+    case Equation::random_numbers:
+      reading = same_seeds_of_workers(run);
+      break;
+    case Equation::loss_weights:
+      reading = unequal_weights(run);
+      break;
+    case Equation::mean_gradient:
+      reading = own_gradients(run);
+      break;
+    case Equation::clipped_once:
+      reading = clipped_sum(run);
+      break;
+    case Equation::rates:
+      reading = a_step_for_each_rank(run);
+      break;
+    case Equation::joined_figures:
+      reading = drawn_twice(run);
+      break;
+    default:
+      break;
+  }
+  if (reading && reading->ranks.empty()) reading->ranks = run.numbers;
+  return reading;
+}
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,24 @@
+// What the numbers of a run show that may be meant, or may be a fault: it is said with both readings, for no detector
+// can tell them apart.
+#pragma once
+
+#include <lockstep/diagnose/equations.h>
+#include <lockstep/diagnose/run.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep::diagnose {
+
+struct Reading {
+  std::string shows;        // "the gradient is 2 times the mean of the ranks' own"
+  std::string right_where;  // "each loss is divided by the number of ranks"
+  std::int64_t step = -1;   // the first that shows it
+  std::vector<int> ranks = {};
+};
+// Of ranks that train one model; asked where no detector has found the equation broken.
+std::optional<Reading> reading_of(const Run& run, Equation equation);
+
+}  // namespace lockstep::diagnose

@@ -1,0 +1,142 @@
+#include <lockstep/diagnose/cuts.h>
+#include <lockstep/diagnose/evidence.h>
+#include <lockstep/diagnose/weights.h>
+
+#include <algorithm>
+
+namespace lockstep::diagnose {
+namespace {
+
+using Maybe = std::optional<Reading>;
+
+// Samples that a forward was given, and what the loss of its outputs was divided by. (A loss of several terms is left
+// out: which of them counts samples is not known.)
+struct Part {
+  double samples = 0, divisor = 0;
+};
+struct Weights {
+  std::int64_t step = -1;
+  std::vector<Part> parts;
+  // Of all samples together: 1 for the mean of a batch.
+  double sum() const {
+    double all = 0;
+    for (const auto& part : parts) all += part.samples / part.divisor;
+    return all;
+  }
+};
+
+// Of updates whose losses and inputs were all recorded.
+std::vector<Weights> weights_of(const trace::ParticipantTrace& rank) {
+  std::vector<Weights> all;
+  for (const auto& update : cut_at_updates(rank, rank.last_attempt)) {
+    auto inputs = update.all<trace::Input>();
+    std::erase_if(inputs, [](const auto& at) {
+      return at.event->index != 0 || at.event->shape.empty() || at.event->shape.front() <= 0;
+    });
+    const auto losses = update.all<trace::LossDivisors>();
+    const auto is_one = [](const auto& at) {
+      return at.event->values.size() == 1 && at.event->values.front() > 0;
+    };
+    if (!update.updated || losses.empty() || losses.size() != inputs.size() ||
+        losses.size() != update.all<trace::Backward>().size() ||
+        !std::ranges::all_of(losses, is_one))
+      continue;
+    all.push_back({update.step, {}});
+    for (std::size_t i = 0; i < losses.size(); ++i)
+      all.back().parts.push_back(
+          {static_cast<double>(inputs[i].event->shape.front()), losses[i].event->values.front()});
+  }
+  return all;
+}
+
+bool differ(double a, double b) {
+  return !are_close(a, b, 0.01);
+}
+
+std::string text_of(const Part& part) {
+  return number(part.samples) + " divided by " + number(part.divisor);
+}
+
+Maybe within_an_update(const std::vector<Weights>& updates) {
+  for (const auto& update : updates) {
+    const auto [least, most] = std::ranges::minmax(update.parts, {}, &Part::divisor);
+    if (differ(least.divisor, most.divisor) && differ(least.samples, most.samples))
+      return Reading{"an update's batches do not count by their samples: the loss of " +
+                         text_of(least) + ", and of " + text_of(most),
+                     "each batch is to count as much, or the samples of one have more parts",
+                     update.step};
+  }
+  return {};
+}
+
+// An update of fewer batches than the others.
+Maybe divided_by_too_many(const std::vector<Weights>& updates) {
+  if (updates.size() < 4) return {};
+  std::vector<double> sums;
+  for (const auto& update : updates) sums.push_back(update.sum());
+  std::ranges::nth_element(sums, sums.begin() + static_cast<std::ptrdiff_t>(sums.size() / 2));
+  const double usual = sums[sums.size() / 2];
+  const auto most = std::ranges::max(updates, {}, [](const auto& u) { return u.parts.size(); });
+  for (const auto& update : updates)
+    if (update.parts.size() < most.parts.size() && update.sum() < 0.99 * usual)
+      return Reading{"this update has " + std::to_string(update.parts.size()) + " of " +
+                         plural(static_cast<std::int64_t>(most.parts.size()), "batch") +
+                         ", and its loss is divided as if it had all of them: it counts " +
+                         number(update.sum() / usual) + " times as much as the others",
+                     "an update of fewer samples is to move the parameters less", update.step};
+  return {};
+}
+
+// In most updates one rank's samples count more than another's.
+Maybe between_ranks(const Run& run, const std::vector<std::vector<Weights>>& ranks) {
+  std::int64_t looked = 0, unequal = 0;
+  Maybe first;
+  for (std::size_t k = 0; k < ranks.front().size(); ++k) {
+    std::vector<Part> parts;
+    for (const auto& rank : ranks)
+      if (k < rank.size() && rank[k].step == ranks[0][k].step && rank[k].parts.size() == 1)
+        parts.push_back(rank[k].parts.front());
+    if (parts.size() != ranks.size()) continue;
+    ++looked;
+    const auto [least, most] = std::ranges::minmax(parts, {}, &Part::divisor);
+    if (!differ(least.divisor, most.divisor) || !differ(least.samples, most.samples)) continue;
+    if (unequal++ == 0)
+      first = Reading{"ranks' samples do not count alike: the loss of " + text_of(least) +
+                          " on one rank, and of " + text_of(most) + " on another",
+                      "each rank is to count as much, whatever it draws", ranks[0][k].step};
+  }
+  return run.world_size > 1 && looked >= 3 && 2 * unequal > looked ? first : std::nullopt;
+}
+
+// The same ones of each batch are left out of the loss.
+Maybe of_fewer_numbers(const std::vector<Weights>& updates) {
+  const auto left_out = [](const Weights& update, const Part& part) {
+    return part.samples - part.divisor / static_cast<double>(update.parts.size());
+  };
+  const auto& first = updates.front();
+  const double some = left_out(first, first.parts.front());
+  for (const auto& update : updates)
+    for (const auto& part : update.parts)
+      if (std::abs(left_out(update, part) - some) > 1e-6 || some < 1 || 2 * some > part.samples)
+        return {};
+  return Reading{"forwards are given " + number(first.parts.front().samples) +
+                     " samples, and each loss is the mean of " + number(some) + " fewer numbers",
+                 "some are not to be learned from, such as padding", first.step};
+}
+
+}  // namespace
+
+std::optional<Reading> unequal_weights(const Run& run) {
+  std::vector<std::vector<Weights>> ranks;
+  for (const auto* rank : run.ranks) ranks.push_back(weights_of(*rank));
+  for (const auto& rank : ranks)
+    if (rank.empty()) return {};
+  for (const auto& updates : ranks) {
+    if (auto within = within_an_update(updates)) return within;
+    if (auto short_one = divided_by_too_many(updates)) return short_one;
+  }
+  if (auto between = between_ranks(run, ranks)) return between;
+  return of_fewer_numbers(ranks.front());
+}
+
+}  // namespace lockstep::diagnose
