@@ -13,7 +13,7 @@ With --package FOLDER (the built Python package) also the pairs of watched_pairs
 ranks and beside C++'s, and the right programs of evaluation/sets/eighth/python. --only then takes the names of their groups, too.
 
 Of each pair, what `compare` says, and of each quantity the largest distance in units of its tolerance. The factors in
-common/lockstep/compare/tolerance.cpp are at least ten times what is needed: "largest" must stay below 0.1.
+common/lockstep/diagnose/tolerance.cpp are at least ten times what is needed: "largest" must stay below 0.1.
 Exit code: 0 all pairs are equal, to the bit where they must be, else to rounding; 1 some are not, or are nearer to the
 tolerance; 3 something could not be run.
 """

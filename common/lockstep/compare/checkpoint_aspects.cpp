@@ -2,8 +2,8 @@
 #include <lockstep/base/hash.h>
 #include <lockstep/base/text.h>
 #include <lockstep/compare/aspects.h>
-#include <lockstep/compare/tolerance.h>
 #include <lockstep/diagnose/differences.h>
+#include <lockstep/diagnose/tolerance.h>
 
 #include <algorithm>
 #include <cmath>
@@ -36,8 +36,9 @@ void compare_figures(const Pair& pair, std::int64_t step, int rank, const std::s
   if (a.sum == b.sum && a.count == b.count) return;
   const double in_a = a.count != 0 ? a.sum / a.count : a.sum,
                in_b = b.count != 0 ? b.sum / b.count : b.sum;
-  const auto tolerance = std::max(metric_tolerance(std::min(a.count, b.count)),
-                                  tolerance_of(Quantity::loss, pair.unit, step));
+  const auto tolerance =
+      std::max(diagnose::metric_tolerance(std::min(a.count, b.count)),
+               diagnose::tolerance_of(diagnose::Quantity::loss, pair.unit, step));
   const auto scale = std::max(std::abs(in_a), std::abs(in_b));
   const auto apart = scale > 0 ? std::abs(in_a - in_b) / scale : 0;
   const bool counts_differ = pair.same_ranks && a.count != b.count;

@@ -71,13 +71,11 @@ std::set<std::int64_t> calm_steps(const Pair& pair) {
 
 using LookAtGradients = void (*)(const Pair&, const std::set<std::int64_t>&, Ledger&);
 
-// Corners are rare: where more than an eighth of the steps has gradients apart, none is taken for one.
 void compare_gradients(const Pair& pair, LookAtGradients look, Ledger& to) {
-  constexpr std::size_t kRare = 8;
   Ledger strict(Aspect::local_gradients);
   look(pair, {}, strict);
   const auto found = strict.done();
-  const bool rare = found.differing_steps * kRare <= found.steps.size();
+  const bool rare = found.differing_steps * diagnose::kRareCorner <= found.steps.size();
   look(pair, rare ? calm_steps(pair) : std::set<std::int64_t>{}, to);
 }
 

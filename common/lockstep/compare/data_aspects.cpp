@@ -2,8 +2,8 @@
 #include <lockstep/base/hash.h>
 #include <lockstep/base/text.h>
 #include <lockstep/compare/aspects.h>
-#include <lockstep/compare/tolerance.h>
 #include <lockstep/diagnose/evidence.h>
+#include <lockstep/diagnose/tolerance.h>
 
 #include <algorithm>
 
@@ -201,7 +201,7 @@ void compare_random(const Pair& pair, Ledger& ledger) {
 
 void compare_inputs(const Pair& pair, std::optional<std::int64_t> until, Ledger& ledger) {
   if (!pair.same_ranks) return;  // each rank's are of its own samples
-  const auto tolerance = tolerance_of(Quantity::input, pair.unit, 0);
+  const auto tolerance = diagnose::tolerance_of(diagnose::Quantity::input, pair.unit, 0);
   for_each_in_both<trace::Input>(pair, [&](std::int64_t step, int rank, const auto& a,
                                            const auto& b) {
     // Targets, and what further modules are given, may come from a model's own outputs. In evaluation

@@ -1,7 +1,7 @@
 // What a step does beside its tensors: modes, losses, hyper-parameters.
 #include <lockstep/base/text.h>
 #include <lockstep/compare/aspects.h>
-#include <lockstep/compare/tolerance.h>
+#include <lockstep/diagnose/tolerance.h>
 
 #include <cmath>
 #include <cstdlib>
@@ -41,7 +41,7 @@ void add(const std::vector<const trace::Loss*>& losses, Totals& totals) {
 void compare_losses_of(const Pair& pair, std::int64_t step, int rank,
                        const std::vector<const trace::Loss*>& a,
                        const std::vector<const trace::Loss*>& b, Ledger& ledger) {
-  const auto tolerance = tolerance_of(Quantity::loss, pair.unit, step);
+  const auto tolerance = diagnose::tolerance_of(diagnose::Quantity::loss, pair.unit, step);
   Totals of_a, of_b;
   add(a, of_a), add(b, of_b);
   ledger.numbers(step, rank, "samples of the loss", of_a.count, of_b.count, 0);
@@ -69,7 +69,8 @@ void compare_backwards(const Pair& pair, Ledger& ledger) {
     for (std::size_t r = 0; r < pair.ranks(); ++r)
       if (!in_a[r].empty() && !in_b->second[r].empty())
         ledger.numbers(step, pair.rank(r), "loss that backward starts from", total(in_a[r]),
-                       total(in_b->second[r]), tolerance_of(Quantity::loss, pair.unit, step));
+                       total(in_b->second[r]),
+                       diagnose::tolerance_of(diagnose::Quantity::loss, pair.unit, step));
   }
 }
 
@@ -113,8 +114,6 @@ std::string rates_text(const std::vector<double>& rates) {
   return text;
 }
 
-constexpr double kOfDoubles = 1e-12;  // the same formula in another order
-
 void compare_rates(std::int64_t step, int rank, const trace::Update& a, const trace::Update& b,
                    Ledger& ledger) {
   if (a.lr.size() != b.lr.size()) {
@@ -123,7 +122,7 @@ void compare_rates(std::int64_t step, int rank, const trace::Update& a, const tr
   }
   for (std::size_t i = 0; i < a.lr.size(); ++i)
     ledger.numbers(step, rank, "learning rate" + (i ? " of group " + std::to_string(i) : ""),
-                   a.lr[i], b.lr[i], kOfDoubles);
+                   a.lr[i], b.lr[i], diagnose::kOfDoubles);
 }
 
 // A text as a number; nothing where it is none.
@@ -196,7 +195,7 @@ void compare_losses(const Pair& pair, Ledger& ledger) {
     for (const auto& each : in_a) add(each, of_a);
     for (const auto& each : in_b->second) add(each, of_b);
     ledger.numbers(step, -1, "mean loss of the samples", of_a.mean(), of_b.mean(),
-                   tolerance_of(Quantity::loss, pair.unit, step));
+                   diagnose::tolerance_of(diagnose::Quantity::loss, pair.unit, step));
   }
   for (const auto& [step, in_b] : b)
     if (step < pair.updates() && a.count(step) == 0) ledger.only_in_b(step);
@@ -214,7 +213,7 @@ void compare_hyper_parameters(const Pair& pair, Ledger& ledger) {
       });
   for_each_in_both<trace::Clip>(
       pair, [&](std::int64_t step, int rank, const auto& a, const auto& b) {
-        ledger.numbers(step, rank, "norm to clip to", a.max_norm, b.max_norm, kOfDoubles);
+        ledger.numbers(step, rank, "norm to clip to", a.max_norm, b.max_norm, diagnose::kOfDoubles);
       });
   for_each_in_both<trace::ScaledStep>(
       pair, [&](std::int64_t step, int rank, const auto& a, const auto& b) {

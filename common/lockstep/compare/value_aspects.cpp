@@ -1,9 +1,9 @@
 // Tensors, by their summaries: parameters, gradients, buffers.
 #include <lockstep/base/text.h>
 #include <lockstep/compare/aspects.h>
-#include <lockstep/compare/tolerance.h>
 #include <lockstep/diagnose/evidence.h>
 #include <lockstep/diagnose/gradients.h>
+#include <lockstep/diagnose/tolerance.h>
 
 #include <algorithm>
 #include <cmath>
@@ -44,14 +44,14 @@ std::string summary_text(const trace::Summary& summary) {
 }
 
 struct Values {
-  Quantity quantity;
+  diagnose::Quantity quantity;
   std::string of;                    // "gradient of "
   std::vector<std::string> names;    // of the tensors
   std::vector<std::size_t> in_b;     // their places in B
   std::set<std::int64_t> calm = {};  // steps after which the parameters agree
 };
 
-Values of_parameters(const Pair& pair, Quantity quantity, const std::string& of,
+Values of_parameters(const Pair& pair, diagnose::Quantity quantity, const std::string& of,
                      const std::set<std::int64_t>& calm = {}) {
   const auto names = parameter_names(pair.a);
   return {quantity, of, names, places_in_b(names, parameter_names(pair.b)), calm};
@@ -59,11 +59,12 @@ Values of_parameters(const Pair& pair, Quantity quantity, const std::string& of,
 
 // What a distance is divided by. A gradient whose terms cancel is smaller than their rounding, so a gradient's distance is
 // divided by the norm of all gradients, and a parameter's at least by a part of all parameters' norm.
-double scale_of(Quantity quantity, const trace::Summary& a, const trace::Summary& b, double all) {
-  constexpr double kPart = 0.01;
+double scale_of(diagnose::Quantity quantity, const trace::Summary& a, const trace::Summary& b,
+                double all) {
   const auto own = std::max(a.norm, b.norm);
-  if (quantity == Quantity::gradient) return all;
-  return quantity == Quantity::parameter ? std::max(own, kPart * all) : own;
+  if (quantity == diagnose::Quantity::gradient) return all;
+  return quantity == diagnose::Quantity::parameter ? std::max(own, diagnose::kPartOfAll * all)
+                                                   : own;
 }
 
 void compare_values(const Pair& pair, std::int64_t step, int rank, const Values& how,
@@ -89,9 +90,9 @@ void compare_values(const Pair& pair, std::int64_t step, int rank, const Values&
     }
     const auto scale = scale_of(how.quantity, x, y, all);
     const auto distance = scale > 0 ? apart(x, y) / scale : 0;
-    auto tolerance = tolerance_of(how.quantity, pair.unit, step);
+    auto tolerance = diagnose::tolerance_of(how.quantity, pair.unit, step);
     if (distance > tolerance && how.calm.count(step) > 0)
-      tolerance = std::max(tolerance, corner_tolerance());
+      tolerance = std::max(tolerance, diagnose::kCorner);
     ledger.tensor_apart(name, {step, distance, tolerance});
     ledger.distance(step, rank, what, distance, tolerance, summary_text(x), summary_text(y));
   }
@@ -170,7 +171,7 @@ std::vector<std::string> buffer_names(const diagnose::Run& run) {
 
 Values of_buffers(const Pair& pair) {
   const auto names = buffer_names(pair.a);
-  return {Quantity::buffer, "buffer ", names, places_in_b(names, buffer_names(pair.b))};
+  return {diagnose::Quantity::buffer, "buffer ", names, places_in_b(names, buffer_names(pair.b))};
 }
 
 constexpr std::int64_t kEnd = INT64_MAX;
@@ -211,15 +212,15 @@ void compare_initial(const Pair& pair, Ledger& ledger) {
   ledger.recorded(has_in<trace::Parameters>(pair.a, kBefore, kBefore),
                   has_in<trace::Parameters>(pair.b, kBefore, kBefore));
   if (!models_fit(pair)) return;
-  compare_events<trace::Parameters>(pair, kBefore, kBefore,
-                                    of_parameters(pair, Quantity::parameter, ""), true, ledger);
+  compare_events<trace::Parameters>(
+      pair, kBefore, kBefore, of_parameters(pair, diagnose::Quantity::parameter, ""), true, ledger);
   compare_events<trace::Buffers>(pair, kBefore, kBefore, of_buffers(pair), true, ledger);
 }
 
 void compare_local_gradients(const Pair& pair, const std::set<std::int64_t>& calm, Ledger& ledger) {
   ledger.recorded(has<trace::LocalGradients>(pair.a), has<trace::LocalGradients>(pair.b));
   if (!models_fit(pair)) return;
-  const auto how = of_parameters(pair, Quantity::gradient, "local gradient of ", calm);
+  const auto how = of_parameters(pair, diagnose::Quantity::gradient, "local gradient of ", calm);
   if (pair.same_ranks) {
     compare_events<trace::LocalGradients>(pair, 0, kEnd, how, false, ledger);
     return;
@@ -227,7 +228,7 @@ void compare_local_gradients(const Pair& pair, const std::set<std::int64_t>& cal
   const auto a = events_by_step<trace::LocalGradients>(pair.a),
              b = events_by_step<trace::LocalGradients>(pair.b);
   const auto mean =
-      of_parameters(pair, Quantity::gradient, "mean of the local gradients of ", calm);
+      of_parameters(pair, diagnose::Quantity::gradient, "mean of the local gradients of ", calm);
   for (const auto& [step, in_a] : a)
     if (const auto in_b = b.find(step); in_b != b.end())
       compare_values(pair, step, -1, mean, mean_of(in_a), mean_of(in_b->second), ledger);
@@ -239,7 +240,8 @@ void compare_reduced_gradients(const Pair& pair, const std::set<std::int64_t>& c
   ledger.recorded(has<trace::ReducedGradients>(pair.a), has<trace::ReducedGradients>(pair.b));
   if (!models_fit(pair)) return;
   compare_events<trace::ReducedGradients>(
-      pair, 0, kEnd, of_parameters(pair, Quantity::gradient, "reduced gradient of ", calm), true,
+      pair, 0, kEnd,
+      of_parameters(pair, diagnose::Quantity::gradient, "reduced gradient of ", calm), true,
       ledger);
 }
 
@@ -247,8 +249,8 @@ void compare_updates(const Pair& pair, Ledger& ledger) {
   ledger.recorded(has_in<trace::Parameters>(pair.a, 0, kEnd) || pair.updates_a > 0,
                   has_in<trace::Parameters>(pair.b, 0, kEnd) || pair.updates_b > 0);
   if (models_fit(pair))
-    compare_events<trace::Parameters>(pair, 0, kEnd, of_parameters(pair, Quantity::parameter, ""),
-                                      true, ledger);
+    compare_events<trace::Parameters>(
+        pair, 0, kEnd, of_parameters(pair, diagnose::Quantity::parameter, ""), true, ledger);
   const auto text = [](const trace::ScaledStep& of) { return of.updates ? "made" : "left out"; };
   for_each_in_both<trace::ScaledStep>(
       pair, [&](std::int64_t step, int rank, const auto& a, const auto& b) {

@@ -1,6 +1,7 @@
 // Pitfalls of clipping: by a norm that is not the gradient's, or by one that is another gradient's.
 #include <lockstep/diagnose/detector.h>
 #include <lockstep/diagnose/gradients.h>
+#include <lockstep/diagnose/tolerance.h>
 
 #include <algorithm>
 #include <cmath>
