@@ -57,21 +57,22 @@ def of_python(course, options, kept):
 
 
 def judged(said):
-    """The largest distance of each aspect, over its tolerance, and how far that tolerance went."""
+    """The largest distance of each equation, over its tolerance, and how far that tolerance went."""
     largest = {}
-    for aspect in said["aspects"]:
-        # A metric's tolerance is a count of samples.
-        shares = [each["distance"] / each["tolerance"] for each in aspect["distances"] if each["tolerance"] > 0]
-        if shares and aspect["aspect"] != "metric":
-            largest[aspect["aspect"]] = max(shares)
-    steps = {step for aspect in said["aspects"] for step in aspect["steps"]}
+    for measured in said["measured"]:
+        # A figure's tolerance is a count of samples.
+        shares = [each["distance"] / each["tolerance"] for each in measured["distances"] if each["tolerance"] > 0]
+        if shares and measured["equation"] != "joined-figures":
+            largest[measured["equation"]] = max(shares)
+    steps = {step for measured in said["measured"] for step in measured["steps"]}
     return {"answer": said["answer"], "first": said["first"], "steps": max(steps, default=-1), "largest": largest}
 
 
 def same_batches(said):
     """Whether each step's ids were the same: another number of ranks is the same training only then."""
-    data = next(each for each in said["aspects"] if each["aspect"] == "data")
-    return bool(data["steps"]) and data["first"] is None and said["a"]["updates"] == said["b"]["updates"] > 0
+    standing = {line["equation"]: line["standing"] for line in said["ledger"]}
+    held = standing["own-samples"] == standing["new-order"] == "held"
+    return held and said["a"]["updates"] == said["b"]["updates"] > 0
 
 
 def main():
@@ -92,8 +93,8 @@ def main():
                   f"{max(pair['largest'].values(), default=0):.3f}", flush=True)
     largest = {}
     for pair in pairs:
-        for aspect, share in pair["largest"].items():
-            largest[aspect] = max(largest.get(aspect, 0), share)
+        for equation, share in pair["largest"].items():
+            largest[equation] = max(largest.get(equation, 0), share)
     count = {answer: sum(pair["answer"] == answer for pair in pairs)
              for answer in ("equal", "rounding", "different", "undecided")}
     ways = {}

@@ -1,5 +1,4 @@
 #include <lockstep/compare/aligned.h>
-#include <lockstep/diagnose/tolerance.h>
 
 #include <numeric>
 

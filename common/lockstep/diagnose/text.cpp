@@ -23,18 +23,23 @@ std::string below(const std::string& folder, const std::string& file) {
   return is_below ? file.substr(folder.size() + 1) : file;
 }
 
-// "since step 8 (it held at step 4), ranks 0 and 1: no-gradient-sync, replicas-diverged"
+// "since step 8 (it held at step 4), ranks 0 and 1: no-gradient-sync and replicas-diverged"
 std::string broken_text(const Line& line) {
   std::vector<std::string> parts;
   if (line.step >= 0)
     parts.push_back(
         "since step " + std::to_string(line.step) +
         (line.after >= 0 ? " (it held at step " + std::to_string(line.after) + ")" : ""));
+  else if (line.apart)
+    parts.push_back("before training");
   if (!line.ranks.empty()) parts.push_back(lockstep::ranks_text(line.ranks));
   std::string text;
   for (const auto& part : parts) text += (text.empty() ? "" : ", ") + part;
-  return text + (text.empty() ? "" : ": ") + list(line.broken_by);
+  return text + (text.empty() ? "" : ": ") + list(line.broken_by) +
+         (line.apart ? ": " + line.evidence : "");
 }
+
+}  // namespace
 
 std::string to_text(const Line& line) {
   constexpr std::size_t kHead = 10;
@@ -61,6 +66,8 @@ std::string to_text(const Line& line) {
   lines.replace(0, kHead, head);
   return lines + (below.empty() ? "" : wrapped(below, std::string(kHead + 2, ' ')));
 }
+
+namespace {
 
 // Which ranks are compared, where that is not all with all.
 std::string who_is_compared(const Diagnosis& diagnosis) {
