@@ -2,6 +2,7 @@
 #include <lockstep/compare/compare.h>
 
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 namespace lockstep::compare {
 namespace {

@@ -133,6 +133,15 @@ void compare_replicas(const Pair& pair, std::int64_t from, std::int64_t until, c
   });
 }
 
+// Of tensors that all ranks of a run must hold alike.
+template <class T>
+void compare_replicated(const Pair& pair, std::int64_t from, std::int64_t until, const Values& how,
+                        Seen& seen) {
+  compare_events<T>(pair, from, until, how, seen);
+  compare_replicas<T>(pair, from, until, how, seen);
+  if (from >= 0) seen.lonely<T>(pair);
+}
+
 // Whether a model's tensors can be compared.
 bool fit(const Pair& pair, Seen& seen) {
   if (models_fit(pair)) return true;
@@ -178,18 +187,14 @@ Summaries mean_of(const Events<trace::LocalGradients>& events) {
 }  // namespace
 
 void compare_start(const Pair& pair, Seen& seen) {
-  if (!fit(pair, seen)) return;
-  const auto how = of_model(pair, Quantity::parameter);
-  compare_events<trace::Parameters>(pair, kBefore, kBefore, how, seen);
-  compare_replicas<trace::Parameters>(pair, kBefore, kBefore, how, seen);
+  if (fit(pair, seen))
+    compare_replicated<trace::Parameters>(pair, kBefore, kBefore,
+                                          of_model(pair, Quantity::parameter), seen);
 }
 
 void compare_parameters(const Pair& pair, Seen& seen) {
-  if (!fit(pair, seen)) return;
-  const auto how = of_model(pair, Quantity::parameter);
-  compare_events<trace::Parameters>(pair, 0, kEnd, how, seen);
-  compare_replicas<trace::Parameters>(pair, 0, kEnd, how, seen);
-  seen.lonely<trace::Parameters>(pair);
+  if (fit(pair, seen))
+    compare_replicated<trace::Parameters>(pair, 0, kEnd, of_model(pair, Quantity::parameter), seen);
 }
 
 void compare_moves(const Pair& pair, std::optional<std::int64_t> until, Seen& seen) {
@@ -211,26 +216,24 @@ void compare_moves(const Pair& pair, std::optional<std::int64_t> until, Seen& se
 
 void compare_local_gradients(const Pair& pair, const Steps& calm, Seen& seen) {
   if (!fit(pair, seen)) return;
+  const auto how = of_model(
+      pair, Quantity::gradient,
+      pair.same_ranks ? "local gradient of " : "mean of the local gradients of ", "local ", calm);
   if (pair.same_ranks)
-    compare_events<trace::LocalGradients>(
-        pair, 0, kEnd, of_model(pair, Quantity::gradient, "local gradient of ", "local ", calm),
-        seen);
+    compare_events<trace::LocalGradients>(pair, 0, kEnd, how, seen);
   else
     for_each_step<trace::LocalGradients>(
-        pair,
-        [&, how = of_model(pair, Quantity::gradient, "mean of the local gradients of ",
-                           "mean local ", calm)](std::int64_t step, const auto& a, const auto& b) {
+        pair, [&](std::int64_t step, const auto& a, const auto& b) {
           compare_values(pair, {step, -1}, how, mean_of(a), mean_of(b), seen);
         });
   seen.lonely<trace::LocalGradients>(pair);
 }
 
 void compare_reduced_gradients(const Pair& pair, const Steps& calm, Seen& seen) {
-  if (!fit(pair, seen)) return;
-  const auto how = of_model(pair, Quantity::gradient, "reduced gradient of ", "reduced ", calm);
-  compare_events<trace::ReducedGradients>(pair, 0, kEnd, how, seen);
-  compare_replicas<trace::ReducedGradients>(pair, 0, kEnd, how, seen);
-  seen.lonely<trace::ReducedGradients>(pair);
+  if (fit(pair, seen))
+    compare_replicated<trace::ReducedGradients>(
+        pair, 0, kEnd, of_model(pair, Quantity::gradient, "reduced gradient of ", "reduced ", calm),
+        seen);
 }
 
 void compare_buffers(const Pair& pair, Seen& seen) {
